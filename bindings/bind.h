@@ -1,0 +1,11 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace qcore::bindings {
+
+void bind_runtime(nanobind::module_& m);
+void bind_quantize(nanobind::module_& m);
+void bind_linear(nanobind::module_& m);
+
+}  // namespace qcore::bindings

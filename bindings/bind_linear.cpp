@@ -1,0 +1,29 @@
+#include <nanobind/nanobind.h>
+
+#include "bind.h"
+#include "dlpack_views.h"
+#include "qcore/linear.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace qcore::bindings {
+
+void bind_linear(nb::module_& m) {
+  m.def(
+      "linear",
+      [](nb::handle x, const QuantizedTensor& weight, nb::handle bias, nb::handle out, int compute, int activation,
+         float lo, float hi, std::uintptr_t stream) {
+        const ArrayArgument x_array(x, "linear", "x"), out_array(out, "linear", "out");
+        const OptionalArray bias_array(bias, "linear", "bias");
+        LinearOptions options;
+        options.compute = static_cast<Compute>(compute);
+        options.activation = {static_cast<ActivationKind>(activation), lo, hi};
+        options.stream = reinterpret_cast<void*>(stream);
+        nb::gil_scoped_release release;
+        linear(x_array.view(), weight, bias_array.get(), out_array.view(), options);
+      },
+      "x"_a, "weight"_a, "bias"_a.none(), "out"_a, "compute"_a, "activation"_a, "lo"_a, "hi"_a, "stream"_a);
+}
+
+}  // namespace qcore::bindings

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+
+#include "qcore/tensor_view.h"
+
+namespace qcore::bindings {
+
+namespace nb = nanobind;
+
+// An array argument for the length of a call: a TensorView, and what keeps its memory alive. The only place where
+// Python objects become arrays. In order of speed:
+//   the producer type's C exchange table (torch), the buffer protocol (numpy), __dlpack__ (everybody else).
+class ArrayArgument {
+ public:
+  // Throws TypeError or ValueError in the name of `op` and `argument`.
+  ArrayArgument(nb::handle object, const char* op, const char* argument);
+  ~ArrayArgument();
+  ArrayArgument(const ArrayArgument&) = delete;
+  ArrayArgument& operator=(const ArrayArgument&) = delete;
+
+  const TensorView& view() const { return view_; }
+
+ private:
+  bool from_exchange_table(nb::handle object, const char* op, const char* argument);
+  bool from_buffer(nb::handle object, const char* op, const char* argument);
+  void from_dlpack(nb::handle object, const char* op, const char* argument);
+
+  TensorView view_;
+  Py_buffer buffer_{};
+  std::optional<nb::ndarray<nb::ro>> array_;
+};
+
+// As above for an optional argument: None gives no view.
+class OptionalArray {
+ public:
+  OptionalArray(nb::handle object, const char* op, const char* argument) {
+    if (!object.is_none()) array_.emplace(object, op, argument);
+  }
+  const TensorView* get() const { return array_ ? &array_->view() : nullptr; }
+
+ private:
+  std::optional<ArrayArgument> array_;
+};
+
+void bind_arrays(nb::module_& m);
+
+}  // namespace qcore::bindings

@@ -1,0 +1,27 @@
+# Options that every object of qcore is compiled with.
+#
+# -ffp-contract=off: the only fused multiply-adds are those that src/numerics writes, so that every kernel gives the
+# same bits.
+add_library(qcore_options INTERFACE)
+target_include_directories(
+  qcore_options INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/src $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>)
+target_compile_definitions(qcore_options INTERFACE QCORE_BUILDING)
+target_compile_options(
+  qcore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow=local -ffp-contract=off -fno-math-errno>)
+if(QCORE_SANITIZE)
+  add_compile_options(-fsanitize=${QCORE_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${QCORE_SANITIZE})
+  if(QCORE_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+# Sources of one instruction set, linked into libqcore and chosen at run time.
+#   qcore_add_isa(qcore_avx2 FLAGS -mavx2 SOURCES a_avx2.cpp b_avx2.cpp)
+function(qcore_add_isa name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "FLAGS;SOURCES")
+  add_library(${name} OBJECT ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE qcore_options)
+  target_compile_options(${name} PRIVATE ${ARG_FLAGS})
+  target_sources(qcore PRIVATE $<TARGET_OBJECTS:${name}>)
+endfunction()

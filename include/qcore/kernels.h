@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qcore/export.h"
+
+namespace qcore {
+
+// One row of the kernel table. Rows of an operator are listed best first; a call runs the first one
+// that is available and supports the problem.
+struct KernelInfo {
+  std::string op;       // "linear"
+  std::string name;     // "int8_avx512vnni"
+  std::string device;   // "cpu" or "cuda"
+  bool available;       // this build has it and this machine can run it
+  std::string needs;    // what the machine must have, e.g. "AVX2, FMA, F16C"
+  std::uint64_t runs;   // calls that ran it in this process
+};
+
+// All rows, or those of one operator. Throws ValueError for an operator that does not exist.
+QCORE_API std::vector<KernelInfo> kernels(const std::string& op = "");
+
+// Name of the kernel that the calling thread ran last for this operator; empty if none has.
+QCORE_API std::string last_kernel(const std::string& op);
+
+// Makes the calling thread's calls of `op` run kernel `name` for the lifetime of the object; such a
+// call throws ValueError with the reason if the kernel does not support its problem. Throws
+// ValueError at once if there is no such row or it is not available. Scopes nest.
+class QCORE_API ForceKernel {
+ public:
+  ForceKernel(const std::string& op, const std::string& name);
+  ~ForceKernel();
+  ForceKernel(const ForceKernel&) = delete;
+  ForceKernel& operator=(const ForceKernel&) = delete;
+
+ private:
+  void* op_;  // an operator's table
+  int previous_;
+};
+
+// Names of the instruction set extensions in use, after QCORE_ISA has been applied: "avx2", ...
+QCORE_API std::vector<std::string> cpu_features();
+
+// Threads used by CPU kernels. Initially QCORE_NUM_THREADS, else the CPUs this process may run on.
+QCORE_API int get_num_threads();
+QCORE_API void set_num_threads(int n);  // throws ValueError unless 1 <= n <= 1024
+
+struct CudaInfo {
+  bool built;              // this libqcore contains the CUDA backend
+  int device_count;        // 0 without a driver
+  std::string reason;      // why there is no device, if there is none
+  std::vector<std::string> devices;  // "NVIDIA H200, sm_90"
+};
+QCORE_API CudaInfo cuda_info();
+
+}  // namespace qcore

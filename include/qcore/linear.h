@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "qcore/export.h"
+#include "qcore/quantize.h"
+#include "qcore/tensor_view.h"
+
+namespace qcore {
+
+// What becomes of the activations inside an operator; see docs/design.md.
+enum class Compute : std::uint8_t { floating, int8, int8_asym, int16 };
+
+enum class ActivationKind : std::uint8_t { none, clamp, silu, gelu };
+
+// Applied to the fp32 result before it is rounded to the output dtype. relu is clamp(0, inf).
+struct Activation {
+  ActivationKind kind = ActivationKind::none;
+  float lo = 0.0f;
+  float hi = 0.0f;
+};
+
+struct LinearOptions {
+  Compute compute = Compute::int8;
+  Activation activation;
+  void* stream = nullptr;  // cudaStream_t; ignored on the CPU
+};
+
+// y = act(x @ W^T + bias).
+//   x     [..., K] fp32, fp16 or bf16, any strides
+//   w     [N, K] on x's device
+//   bias  [N] fp32, fp16 or bf16, or null
+//   y     [..., N] fp32, fp16 or bf16, any strides without overlap; shares no memory with x or bias
+// Throws before anything is written to y.
+QCORE_API void linear(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
+                      const LinearOptions& options);
+
+}  // namespace qcore

@@ -1,0 +1,15 @@
+#pragma once
+
+// qcore: low-precision neural-network operators with one exact meaning of every integer.
+//
+// Shape letters, the same everywhere:
+//   M rows of activations (batch x tokens), K input features, N output features, g block size along K,
+//   P = ceil(K/g) blocks (the last may be short), T time steps, B batch, C GRU input size, H hidden size,
+//   Ci/Co/Kh/Kw channels and kernel of a convolution.
+
+#include "qcore/error.h"
+#include "qcore/kernels.h"
+#include "qcore/linear.h"
+#include "qcore/quantize.h"
+#include "qcore/tensor_view.h"
+#include "qcore/version.h"

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "qcore/export.h"
+#include "qcore/tensor_view.h"
+
+namespace qcore {
+
+enum class Scheme : std::uint8_t { symmetric, asymmetric };
+enum class Method : std::uint8_t { rtn, mse };
+
+struct QuantizeOptions {
+  int bits = 4;                  // 4 or 8
+  std::int64_t block_size = 64;  // g: consecutive k that share a scale and an offset
+  Scheme scheme = Scheme::symmetric;
+  Method method = Method::rtn;
+};
+
+struct PackedWeight;  // src/formats/packed_weight.h
+
+// An immutable per-block quantised weight: w[n,k] ~ scale[n,p] * q[n,k] + offset[n,p], p = k / g.
+// Shape is [N, K], or [Co, Ci, Kh, Kw] blocked along Ci with parameters shared by all taps (then
+// N = Co, K = Ci and there are T = Kh*Kw taps). Copies share storage; safe to use from many threads.
+class QCORE_API QuantizedTensor {
+ public:
+  // Quantises `weight` (fp32, fp16 or bf16, rank 2 or 4, any strides, CPU). Throws ValueError for a
+  // NaN or an Inf, naming its index.
+  static QuantizedTensor quantize(const TensorView& weight, const QuantizeOptions& options);
+
+  // Takes codes (int8, [N, K] or [Co, Ci, Kh, Kw]), scales and offsets (fp32 [N, P]) as they are. Pass a
+  // null `offsets` for a symmetric weight. Codes must lie in [-8, 7] or [-128, 127].
+  static QuantizedTensor from_parts(const TensorView& codes, const TensorView& scales, const TensorView* offsets,
+                                    int bits, std::int64_t block_size);
+
+  int rank() const;
+  std::int64_t shape(int axis) const;
+  std::int64_t rows() const;      // N
+  std::int64_t features() const;  // K
+  std::int64_t taps() const;      // Kh * Kw, 1 for a linear weight
+  std::int64_t blocks() const;    // P
+  int bits() const;
+  std::int64_t block_size() const;
+  Scheme scheme() const;
+  Device device() const;
+  std::int64_t nbytes() const;     // bytes of codes, scales and offsets as stored, padding included
+  double bits_per_weight() const;  // 8 * nbytes / number of weights
+
+  // Each writes to a caller's array of exactly that shape on the CPU, any strides.
+  void codes(const TensorView& out) const;       // int8, shape of the weight
+  void scales(const TensorView& out) const;      // fp32 [N, P]
+  void offsets(const TensorView& out) const;     // fp32 [N, P], zeros for a symmetric weight
+  void dequantize(const TensorView& out) const;  // fp32, fp16 or bf16, shape of the weight
+
+  QuantizedTensor to(Device device) const;  // itself if it is there already
+  bool equal(const QuantizedTensor& other) const;  // same shape, format, codes, scales and offsets
+
+  const PackedWeight& packed() const { return *packed_; }
+
+ private:
+  explicit QuantizedTensor(std::shared_ptr<const PackedWeight> packed);
+  std::shared_ptr<const PackedWeight> packed_;
+};
+
+enum class ActivationMode : std::uint8_t { int8, int8_asym, int16 };
+
+// What linear does to its input, for inspection: x [M, K] in blocks of `block_size` along K.
+// codes int8 (int16 for ActivationMode::int16) [M, K]; scales, offsets fp32 [M, P] (offsets may be null);
+// sums int32 [M, P], the sum of the codes of each block. A block with a NaN or an Inf gets scale NaN, codes 0.
+QCORE_API void quantize_activations(const TensorView& x, std::int64_t block_size, ActivationMode mode,
+                                    const TensorView& codes, const TensorView& scales, const TensorView* offsets,
+                                    const TensorView& sums);
+
+}  // namespace qcore

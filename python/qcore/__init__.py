@@ -1,0 +1,28 @@
+"""qcore: low-precision neural-network operators for any framework, with one exact meaning of every integer.
+
+Shape letters, the same everywhere: M rows of activations (batch x tokens), K input features, N output features, g block
+size along K, P = ceil(K / g) blocks.
+"""
+
+from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
+from qcore.linear import linear, quantize_activations
+from qcore.quantized_tensor import QuantizedTensor, quantize
+from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
+
+__all__ = [
+    "CudaError",
+    "QcoreError",
+    "QcoreTypeError",
+    "QcoreValueError",
+    "QuantizedTensor",
+    "__version__",
+    "force_kernel",
+    "get_num_threads",
+    "info",
+    "kernels",
+    "last_kernel",
+    "linear",
+    "quantize",
+    "quantize_activations",
+    "set_num_threads",
+]

@@ -1,0 +1,209 @@
+"""DLPack in, the caller's framework out.
+
+A *family* knows one array library: how to hand its arrays to ``_core``, how to make a result, and which stream its
+work runs on. Libraries are recognised by the module of the array's type and never imported from here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+
+from qcore import _core
+
+DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int8": 3, "uint8": 4, "int32": 5, "int16": 6}
+"""Names of the dtypes that ``_core`` takes, with its numbers for them."""
+
+FLOATING = ("float32", "float16", "bfloat16")
+
+
+class Family(Protocol):
+    """What the operators need to know of an array library."""
+
+    def readable(self, x: Any, where: str) -> Any:
+        """``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+        """An uninitialised, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
+
+    def writable(self, array: Any, where: str) -> Any:
+        """What ``_core`` writes to in order to fill ``array``."""
+
+    def result(self, array: Any, like: Any) -> Any:
+        """The filled array as the caller's library has it."""
+
+    def stream(self, x: Any) -> int:
+        """Address of the CUDA stream that the library's work on ``x`` runs on; 0 on the CPU."""
+
+
+class NumPyFamily:
+    def readable(self, x: Any, where: str) -> Any:
+        dtype = x.dtype
+        if dtype.char == "E" and dtype.name == "bfloat16":  # of ml_dtypes, which no buffer format can name
+            return _core.as_bfloat16(x.view(np.int16))
+        if isinstance(x, np.ma.MaskedArray):
+            raise _core.QcoreTypeError(f"{where} is a masked array, expected a plain one: fill it first")
+        return x
+
+    writable = readable
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+        return empty_numpy(shape, like.dtype if dtype is None else numpy_dtype(dtype))
+
+    def result(self, array: Any, like: Any) -> Any:
+        return array
+
+    def stream(self, x: Any) -> int:
+        return 0
+
+
+class TorchFamily:
+    def readable(self, x: Any, where: str) -> Any:
+        if x.requires_grad:
+            if sys.modules["torch"].is_grad_enabled():
+                raise _core.QcoreValueError(
+                    f"{where} requires grad, and this operator records none: pass {where.rpartition(' ')[2]}.detach(), "
+                    "or call it under torch.no_grad()"
+                )
+            x = x.detach()
+        # A lazily negated view holds the values with the opposite sign.
+        return x.resolve_neg() if x.is_neg() else x
+
+    def writable(self, array: Any, where: str) -> Any:
+        if array.is_neg() or array.is_conj():
+            raise _core.QcoreValueError(f"{where} is a lazily negated or conjugated view, expected plain memory")
+        return self.readable(array, where)
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
+
+    def result(self, array: Any, like: Any) -> Any:
+        return array
+
+    def stream(self, x: Any) -> int:
+        if not x.is_cuda:
+            return 0
+        return int(sys.modules["torch"].cuda.current_stream(x.device).cuda_stream)
+
+
+class CuPyFamily:
+    def readable(self, x: Any, where: str) -> Any:
+        return x
+
+    writable = readable
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+        return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
+
+    def result(self, array: Any, like: Any) -> Any:
+        return array
+
+    def stream(self, x: Any) -> int:
+        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+
+
+class DLPackFamily:
+    """Any other producer: results are made in memory of ours and imported by the library's own ``from_dlpack``."""
+
+    def readable(self, x: Any, where: str) -> Any:
+        return x
+
+    writable = readable
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+        device_type, _ = like.__dlpack_device__()
+        if device_type not in (1, 3):
+            raise _core.QcoreValueError(
+                f"results for {type(like).__module__}.{type(like).__qualname__} can be made on the CPU only: "
+                "pass out= in an array of this device"
+            )
+        name = dtype_name(like.dtype) if dtype is None else dtype
+        # An unknown dtype is an argument error, and the operator words it better once it sees x itself.
+        return _core.empty_array(list(shape), DTYPES.get(name, 0))
+
+    def result(self, array: Any, like: Any) -> Any:
+        namespace = getattr(like, "__array_namespace__", None)
+        return namespace().from_dlpack(array) if namespace else np.from_dlpack(array)
+
+    def stream(self, x: Any) -> int:
+        return 0
+
+
+_NUMPY, _TORCH, _CUPY, _DLPACK = NumPyFamily(), TorchFamily(), CuPyFamily(), DLPackFamily()
+_BY_MODULE: dict[str, Family] = {"numpy": _NUMPY, "torch": _TORCH, "cupy": _CUPY}
+
+
+@functools.lru_cache(maxsize=256)
+def _family_of_type(kind: type) -> Family | None:
+    for base in kind.__mro__:
+        known = _BY_MODULE.get(base.__module__.partition(".")[0])
+        if known is not None and hasattr(kind, "shape"):
+            return known
+    return _DLPACK if hasattr(kind, "__dlpack__") else None
+
+
+def family(x: Any, where: str) -> Family:
+    """The family of an array; ``where`` ("linear: x") begins the error if it is none."""
+    found = _family_of_type(type(x))
+    if found is None:
+        raise _core.QcoreTypeError(
+            f"{where} is a {type(x).__name__}, expected an array with __dlpack__ (numpy, torch, jax, cupy, ...)"
+        )
+    return found
+
+
+def readable(x: Any, where: str) -> Any:
+    """An array of any family as ``_core`` takes it."""
+    return family(x, where).readable(x, where)
+
+
+def empty_numpy(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """As ``numpy.empty``, 64-byte aligned."""
+    buffer = np.empty(math.prod(shape) * dtype.itemsize + 64, np.uint8)
+    return np.ndarray(shape, dtype, buffer, _core.line_offset(buffer))
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of that name; bfloat16 is ml_dtypes's."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise _core.QcoreTypeError("bfloat16 arrays of NumPy need the package ml_dtypes: pip install ml-dtypes") from error
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def dtype_name(dtype: Any) -> str:
+    """'float16' for "float16", numpy.float16, torch.float16, jax.numpy.float16, ..."""
+    if isinstance(dtype, str):
+        return dtype
+    if isinstance(dtype, type):
+        return np.dtype(dtype).name
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
+
+def floating_dtype(dtype: Any, where: str) -> str | None:
+    """Checked name of a requested output dtype, None for none."""
+    if dtype is None:
+        return None
+    name = dtype_name(dtype)
+    if name not in FLOATING:
+        raise _core.QcoreTypeError(f"{where} is {dtype!r}, expected float32, float16 or bfloat16")
+    return name
+
+
+def stream_address(stream: Any, x_family: Family, x: Any, where: str) -> int:
+    """A caller's ``stream=``: None (the library's current one), an address, or a torch, cupy or other stream object."""
+    if stream is None:
+        return x_family.stream(x)
+    for attribute in ("cuda_stream", "ptr", "handle"):
+        stream = getattr(stream, attribute, stream)
+    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
+        return stream
+    raise _core.QcoreTypeError(f"{where} is a {type(stream).__name__}, expected a stream object or its address")

@@ -1,0 +1,33 @@
+"""Checks of plain Python arguments, worded like those of the core."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from qcore import _core
+
+T = TypeVar("T")
+
+
+def integer(value: Any, where: str) -> int:
+    """A Python or NumPy integer; not a bool, not a float."""
+    if isinstance(value, bool):
+        raise _core.QcoreTypeError(f"{where} is {value!r}, expected an integer")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise _core.QcoreTypeError(f"{where} is {value!r}, expected an integer") from None
+    if not -(2**63) <= number < 2**63:
+        raise _core.QcoreValueError(f"{where} is {value!r}, expected an integer of 64 bits")
+    return number
+
+
+def choice(value: Any, choices: Mapping[str, T], where: str) -> T:
+    """The entry that ``value`` names."""
+    try:
+        return choices[value]
+    except (KeyError, TypeError):
+        names = ", ".join(repr(name) for name in choices)
+        raise _core.QcoreValueError(f"{where} is {value!r}, expected one of {names}") from None

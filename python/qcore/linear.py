@@ -1,0 +1,131 @@
+"""Linear layers over per-block quantised weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from qcore import _arrays, _checks, _core
+from qcore.quantized_tensor import QuantizedTensor
+
+COMPUTE = {"float": 0, "int8": 1, "int8_asym": 2, "int16": 3}
+_ACTIVATION_MODES = {"int8": 0, "int8_asym": 1, "int16": 2}
+_NONE, _CLAMP, _SILU, _GELU = 0, 1, 2, 3
+_ACTIVATIONS = {
+    None: (_NONE, 0.0, 0.0),
+    "relu": (_CLAMP, 0.0, math.inf),
+    "relu6": (_CLAMP, 0.0, 6.0),
+    "silu": (_SILU, 0.0, 0.0),
+    "gelu": (_GELU, 0.0, 0.0),
+}
+
+
+def activation_code(activation: Any, where: str) -> tuple[int, float, float]:
+    """(kind, lo, hi) of an ``activation=`` argument."""
+    try:
+        return _ACTIVATIONS[activation]
+    except (KeyError, TypeError):
+        pass
+    try:
+        lo, hi = (float(bound) for bound in activation) if not isinstance(activation, str) else ()
+    except (TypeError, ValueError):
+        raise _core.QcoreValueError(
+            f"{where} is {activation!r}, expected None, 'relu', 'relu6', 'silu', 'gelu' or a pair (lo, hi)"
+        ) from None
+    return _CLAMP, lo, hi
+
+
+def linear(
+    x: Any,
+    weight: QuantizedTensor,
+    bias: Any = None,
+    *,
+    compute: str = "int8",
+    activation: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    stream: Any = None,
+) -> Any:
+    """``activation(x @ weight.T + bias)`` with a per-block quantised weight.
+
+    Args:
+        x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
+        weight: [N, K].
+        bias: floating-point [N], or None.
+        compute: what x becomes inside. "int8": symmetric codes per row and block (the default); "int8_asym": with an
+            offset, for one-sided activations; "int16": symmetric 16-bit codes, exact integer products, for models
+            with massive activations; "float": unchanged, weights are dequantised on the fly.
+        activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
+        out: where to write [..., N]; any strides, no memory in common with x or bias. It is returned.
+        out_dtype: float32, float16 or bfloat16; x's dtype by default. Not together with ``out``.
+        stream: CUDA stream to run on; the caller's library's current one by default.
+
+    Returns:
+        [..., N] in x's library and on its device. A row of x with a NaN or an infinity gives NaN wherever the codes
+        are integers.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; ``out`` is then
+            unchanged.
+        CudaError: a CUDA call failed.
+
+    Example:
+        >>> import numpy as np, qcore
+        >>> weight = qcore.quantize(np.eye(4, dtype=np.float32), bits=8, block_size=4)
+        >>> qcore.linear(np.array([[1, 2, 3, 4]], np.float32), weight, compute="float", activation=(0, 3))
+        array([[1., 2., 3., 3.]], dtype=float32)
+    """
+    if not isinstance(weight, QuantizedTensor):
+        raise _core.QcoreTypeError(
+            f"linear: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
+        )
+    mode = COMPUTE.get(compute)
+    if mode is None:
+        mode = _checks.choice(compute, COMPUTE, "linear: compute")
+    kind, lo, hi = _ACTIVATIONS[None] if activation is None else activation_code(activation, "linear: activation")
+    dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, "linear: out_dtype")
+    x_family = _arrays.family(x, "linear: x")
+    source = x_family.readable(x, "linear: x")
+    if bias is not None:
+        bias = _arrays.readable(bias, "linear: bias")
+    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "linear: stream")
+    handle = weight._handle
+    if out is not None:
+        if dtype is not None:
+            raise _core.QcoreValueError("linear: out and out_dtype are both given, expected at most one of them")
+        target = _arrays.family(out, "linear: out").writable(out, "linear: out")
+        _core.linear(source, handle, bias, target, mode, kind, lo, hi, address)
+        return out
+    out = x_family.empty(x, (*x.shape[:-1], handle.rows), dtype)
+    _core.linear(source, handle, bias, x_family.writable(out, "linear: out"), mode, kind, lo, hi, address)
+    return x_family.result(out, x)
+
+
+def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[Any, Any, Any, Any]:
+    """What :func:`linear` does to its input, for inspection.
+
+    Args:
+        x: float32, float16 or bfloat16 [M, K] on the CPU.
+        block_size: g, 1 to 65536.
+        mode: "int8", "int8_asym" or "int16", as ``compute`` of :func:`linear`.
+
+    Returns:
+        codes (int8, or int16, [M, K]), scales and offsets (float32 [M, P]), sums of each block's codes (int32 [M, P]),
+        in x's library. ``x ~ scales * codes + offsets``; a block with a NaN or an infinity has scale NaN and codes 0.
+    """
+    where = "quantize_activations"
+    size = _checks.integer(block_size, f"{where}: block_size")
+    number = _checks.choice(mode, _ACTIVATION_MODES, f"{where}: mode")
+    x_family = _arrays.family(x, f"{where}: x")
+    source = x_family.readable(x, f"{where}: x")
+    rows, columns = x.shape if len(x.shape) == 2 else (0, 0)  # another rank is refused by the core
+    blocks = -(-columns // size) if size > 0 else 0
+    parts = (
+        x_family.empty(x, (rows, columns), "int16" if mode == "int16" else "int8"),
+        x_family.empty(x, (rows, blocks), "float32"),
+        x_family.empty(x, (rows, blocks), "float32"),
+        x_family.empty(x, (rows, blocks), "int32"),
+    )
+    _core.quantize_activations(source, size, number, *parts)
+    codes, scales, offsets, sums = (x_family.result(part, x) for part in parts)
+    return codes, scales, offsets, sums

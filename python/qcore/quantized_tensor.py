@@ -1,0 +1,199 @@
+"""Per-block quantised weights."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qcore import _arrays, _checks, _core
+
+_SCHEMES = {"symmetric": True, "asymmetric": False}
+_METHODS = {"rtn": False, "mse": True}
+
+
+class QuantizedTensor:
+    """An immutable weight in blocks of ``block_size`` along K that share a scale and an offset.
+
+    ``w[n, k] ~ scale[n, p] * code[n, k] + offset[n, p]`` with ``p = k // block_size``. Its shape is [N, K], or
+    [Co, Ci, Kh, Kw] blocked along Ci with parameters [Co, P] shared by all taps. Codes are in [-8, 7] (4 bits) or
+    [-128, 127] (8 bits). Made by :func:`quantize` and :meth:`from_parts`. Compares by value; pickles.
+    """
+
+    __slots__ = ("_handle",)
+    __hash__ = None  # type: ignore[assignment]
+
+    _handle: _core.QuantizedTensor
+
+    def __init__(self) -> None:
+        raise _core.QcoreTypeError(
+            "QuantizedTensor() makes no tensor: use qcore.quantize(weight, ...) or QuantizedTensor.from_parts(...)"
+        )
+
+    @classmethod
+    def _of(cls, handle: _core.QuantizedTensor) -> QuantizedTensor:
+        self = object.__new__(cls)
+        object.__setattr__(self, "_handle", handle)
+        return self
+
+    @classmethod
+    def from_parts(
+        cls, codes: Any, scales: Any, offsets: Any = None, *, bits: int, block_size: int
+    ) -> QuantizedTensor:
+        """A weight from its parts, without loss.
+
+        Args:
+            codes: int8 [N, K] or [Co, Ci, Kh, Kw], within the range of ``bits``.
+            scales: float32 [N, P], P = ceil(K / block_size); finite.
+            offsets: float32 [N, P], finite; None for a symmetric weight.
+            bits: 4 or 8.
+            block_size: elements along K (Ci) that share a scale.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: a part has another shape, dtype or range.
+        """
+        return cls._of(
+            _core.from_parts(
+                _arrays.readable(codes, "from_parts: codes"),
+                _arrays.readable(scales, "from_parts: scales"),
+                None if offsets is None else _arrays.readable(offsets, "from_parts: offsets"),
+                _checks.integer(bits, "from_parts: bits"),
+                _checks.integer(block_size, "from_parts: block_size"),
+            )
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"QuantizedTensor is immutable: can't set {name!r}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[N, K] or [Co, Ci, Kh, Kw]."""
+        return self._handle.shape
+
+    @property
+    def bits(self) -> int:
+        """4 or 8."""
+        return self._handle.bits
+
+    @property
+    def block_size(self) -> int:
+        """Elements along K that share a scale; the last block of a row may be shorter."""
+        return self._handle.block_size
+
+    @property
+    def scheme(self) -> str:
+        """'symmetric' (no offsets) or 'asymmetric'."""
+        return "symmetric" if self._handle.symmetric else "asymmetric"
+
+    @property
+    def device(self) -> str:
+        """'cpu' or 'cuda:<index>'."""
+        return self._handle.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, scales and offsets as stored, padding included."""
+        return self._handle.nbytes
+
+    @property
+    def bits_per_weight(self) -> float:
+        """8 * nbytes / number of weights."""
+        return self._handle.bits_per_weight
+
+    def codes(self) -> npt.NDArray[np.int8]:
+        """int8, shape of the weight."""
+        out = _arrays.empty_numpy(self.shape, np.dtype(np.int8))
+        self._handle.codes(out)
+        return out
+
+    def scales(self) -> npt.NDArray[np.float32]:
+        """float32 [N, P]."""
+        out = self._parameters()
+        self._handle.scales(out)
+        return out
+
+    def offsets(self) -> npt.NDArray[np.float32]:
+        """float32 [N, P]; zeros for a symmetric weight."""
+        out = self._parameters()
+        self._handle.offsets(out)
+        return out
+
+    def _parameters(self) -> npt.NDArray[np.float32]:
+        return _arrays.empty_numpy((self.shape[0], self._handle.blocks), np.dtype(np.float32))
+
+    def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
+        """``scale * code + offset``, rounded once to float32, then to ``dtype`` (float32, float16 or bfloat16)."""
+        name = _arrays.floating_dtype(dtype, "dequantize: dtype") or "float32"
+        out = _arrays.empty_numpy(self.shape, _arrays.numpy_dtype(name))
+        self._handle.dequantize(_arrays.readable(out, "dequantize: out"))
+        return out
+
+    def to(self, device: Any) -> QuantizedTensor:
+        """The weight on ``device`` ("cpu", "cuda", "cuda:1"); itself if it is there already.
+
+        Raises:
+            CudaError: there is no such CUDA device, or this build has no CUDA backend.
+        """
+        match = re.fullmatch(r"(cpu|cuda)(?::(\d{1,4}))?", str(device))
+        if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
+            raise _core.QcoreValueError(f"to: device is {device!r}, expected 'cpu', 'cuda' or 'cuda:<index>'")
+        moved = self._handle.to(match[1] == "cuda", int(match[2] or 0))
+        return self if moved is self._handle else QuantizedTensor._of(moved)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, QuantizedTensor):
+            return NotImplemented
+        return self._handle.equal(other._handle)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        here = self.to("cpu")
+        offsets = None if self.scheme == "symmetric" else here.offsets()
+        parts = (here.codes(), here.scales(), offsets, self.bits, self.block_size, self.device)
+        return _unpickle, parts
+
+    def __repr__(self) -> str:
+        return (
+            f"QuantizedTensor(shape={list(self.shape)}, bits={self.bits}, block_size={self.block_size}, "
+            f"scheme={self.scheme!r}, device={self.device!r}, {self.bits_per_weight:.3g} bits per weight)"
+        )
+
+
+def _unpickle(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int, device: str) -> QuantizedTensor:
+    return QuantizedTensor.from_parts(codes, scales, offsets, bits=bits, block_size=block_size).to(device)
+
+
+def quantize(
+    weight: Any, *, bits: int = 4, block_size: int = 64, scheme: str = "symmetric", method: str = "rtn"
+) -> QuantizedTensor:
+    """Quantises a weight per block.
+
+    Args:
+        weight: float32, float16 or bfloat16 [N, K] or [Co, Ci, Kh, Kw] on the CPU, any strides, finite.
+        bits: 4 or 8.
+        block_size: g, elements along K (Ci) that share a scale; any positive integer, K need not be a multiple.
+        scheme: "symmetric" (offset 0, codes within +-(2^(bits-1) - 1)) or "asymmetric" (the block's minimum and
+            maximum are exact up to rounding, all 2^bits codes are used).
+        method: "rtn" rounds to nearest; "mse" searches each block's clipping for the smallest squared error, never
+            above rtn's.
+
+    Raises:
+        QcoreValueError: a NaN or Inf (its index is named), or an impossible shape or option.
+        QcoreTypeError: another dtype, or no array.
+
+    Example:
+        >>> import numpy as np, qcore
+        >>> weight = np.random.default_rng(0).standard_normal((256, 512), dtype=np.float32)
+        >>> qcore.quantize(weight, bits=4, block_size=64)
+        QuantizedTensor(shape=[256, 512], bits=4, block_size=64, scheme='symmetric', device='cpu', 4.5 bits per weight)
+    """
+    return QuantizedTensor._of(
+        _core.quantize(
+            _arrays.readable(weight, "quantize: weight"),
+            _checks.integer(bits, "quantize: bits"),
+            _checks.integer(block_size, "quantize: block_size"),
+            _checks.choice(scheme, _SCHEMES, "quantize: scheme"),
+            _checks.choice(method, _METHODS, "quantize: method"),
+        )
+    )

@@ -1,0 +1,79 @@
+"""Kernels, threads and what this build can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from qcore import _checks, _core
+
+
+def kernels(op: str | None = None) -> list[_core.KernelInfo]:
+    """Rows of the kernel table, best first, of one operator or of all.
+
+    Raises:
+        QcoreValueError: there is no such operator.
+    """
+    return _core.kernels(op or "")
+
+
+def last_kernel(op: str) -> str:
+    """Name of the kernel that the calling thread ran last for ``op``; '' if it has run none."""
+    return _core.last_kernel(op)
+
+
+class force_kernel:  # noqa: N801 - used like a function, as a context manager
+    """Makes the calling thread's calls of ``op`` run the kernel ``name`` inside a ``with`` block.
+
+    A call that the kernel can't take raises QcoreValueError with the reason. QCORE_FORCE_KERNEL="linear=reference" in
+    the environment does the same for a whole process.
+
+    Raises:
+        QcoreValueError: there is no such kernel, or this machine can't run it.
+
+    Example:
+        >>> import qcore
+        >>> with qcore.force_kernel("linear", "reference"):
+        ...     pass
+    """
+
+    def __init__(self, op: str, name: str) -> None:
+        self._op, self._name = op, name
+        self._scope: _core.ForceKernel | None = None
+
+    def __enter__(self) -> force_kernel:
+        self._scope = _core.ForceKernel(self._op, self._name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._scope = None
+
+
+def get_num_threads() -> int:
+    """Threads that CPU kernels use. At first QCORE_NUM_THREADS, else the CPUs this process may run on."""
+    return _core.get_num_threads()
+
+
+def set_num_threads(n: int) -> None:
+    """Sets the number of threads, 1 to 1024. Results do not depend on it."""
+    _core.set_num_threads(_checks.integer(n, "set_num_threads: n"))
+
+
+def package_dir() -> Path:
+    """Folder of the compiled part, with include/ and lib/cmake/qcore/ beside it."""
+    return Path(_core.__file__).resolve().parent
+
+
+def info() -> dict[str, Any]:
+    """What this build and machine have: version, isa, threads, cuda, library."""
+    library = next(iter(sorted((package_dir() / "lib").glob("libqcore.*"))), None)
+    return {
+        "version": _core.__version__,
+        "isa": _core.cpu_features(),
+        "threads": get_num_threads(),
+        "cuda": _core.cuda_info(),
+        "library": str(library) if library else None,
+    }

@@ -1,0 +1,69 @@
+#include "linear/tile_float.h"
+#include "linear/tile_integer.h"
+#include "linear/tile_rows.h"
+#include "linear/tile_tables.h"
+#include "linear/vector_avx2.h"
+
+namespace qcore {
+namespace {
+
+// vpmaddubsw saturates for full-range 8-bit codes, so both operands are widened to 16 bits: weights in registers, once
+// for all rows, activations when they are packed. The same kernel multiplies 16-bit activations.
+template <int MaxBlock>
+struct DotWords {
+  using Code = std::int16_t;
+  static constexpr std::int64_t kMaxBlock = MaxBlock;
+  struct Weights {
+    __m256i even, odd;
+  };
+  QCORE_NUMERIC Weights split(__m256i codes) {
+    return {_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
+  }
+  QCORE_NUMERIC void multiply(__m256i& acc, const Weights& w, const std::int16_t* a) {
+    std::int32_t pairs[2];
+    memcpy(pairs, a, 8);
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(w.even, _mm256_set1_epi32(pairs[0])));
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(w.odd, _mm256_set1_epi32(pairs[1])));
+  }
+};
+
+constexpr int kMaxRows = 4, kMaxPanels = 1;
+
+template <int R, int P>
+using Int8W8 = IntegerTile<Avx2, DotWords<65536>, R, P, 8>;
+template <int R, int P>
+using Int8W4 = IntegerTile<Avx2, DotWords<65536>, R, P, 4>;
+template <int R, int P>
+using Int16W8 = IntegerTile<Avx2, DotWords<256>, R, P, 8>;
+template <int R, int P>
+using Int16W4 = IntegerTile<Avx2, DotWords<256>, R, P, 4>;
+template <int R, int P>
+using FloatW8 = FloatTile<Avx2, R, P, 8>;
+template <int R, int P>
+using FloatW4 = FloatTile<Avx2, R, P, 4>;
+
+}  // namespace
+
+extern const TileKernels kInt8Avx2 = {kMaxRows,
+                                      kMaxPanels,
+                                      2,
+                                      Rows<Avx2>::widen,
+                                      Rows<Avx2>::pack_integer_row<std::int16_t>,
+                                      run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels>,
+                                      Rows<Avx2>::store_row};
+extern const TileKernels kInt16Avx2 = {kMaxRows,
+                                       kMaxPanels,
+                                       2,
+                                       Rows<Avx2>::widen,
+                                       Rows<Avx2>::pack_integer_row<std::int16_t>,
+                                       run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels>,
+                                       Rows<Avx2>::store_row};
+extern const TileKernels kFloatAvx2 = {kMaxRows,
+                                       kMaxPanels,
+                                       4,
+                                       Rows<Avx2>::widen,
+                                       Rows<Avx2>::pack_float_row,
+                                       run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels>,
+                                       Rows<Avx2>::store_row};
+
+}  // namespace qcore

@@ -1,0 +1,75 @@
+#include "linear/tile_integer.h"
+#include "linear/tile_rows.h"
+#include "linear/tile_tables.h"
+#include "linear/vector_avx2.h"
+
+// The build option QCORE_AVXVNNI_AS_EVEX encodes the same instructions as AVX-512 VL has them, so that these kernels can
+// be tested on a CPU that has AVX-512 VNNI but not AVX-VNNI.
+#if defined(QCORE_AVXVNNI_AS_EVEX)
+#define QCORE_VNNI_ENCODING "%{evex%} "
+#else
+#define QCORE_VNNI_ENCODING "%{vex%} "
+#endif
+
+namespace qcore {
+namespace {
+
+// Assembly, because g++ 12 surrounds the intrinsic with register copies when accumulators are an array.
+struct DotBytes {
+  using Code = std::int8_t;
+  using Weights = __m256i;
+  static constexpr std::int64_t kMaxBlock = 65536;
+  QCORE_NUMERIC Weights split(__m256i codes) { return codes; }
+  QCORE_NUMERIC void multiply(__m256i& acc, __m256i w, const std::int8_t* a) {
+    std::int32_t four;
+    memcpy(&four, a, 4);
+    asm(QCORE_VNNI_ENCODING "vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(w), "x"(_mm256_set1_epi32(four)));
+  }
+};
+
+struct DotWords {
+  using Code = std::int16_t;
+  static constexpr std::int64_t kMaxBlock = 256;
+  struct Weights {
+    __m256i even, odd;
+  };
+  QCORE_NUMERIC Weights split(__m256i codes) {
+    return {_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
+  }
+  QCORE_NUMERIC void multiply(__m256i& acc, const Weights& w, const std::int16_t* a) {
+    std::int32_t pairs[2];
+    memcpy(pairs, a, 8);
+    asm(QCORE_VNNI_ENCODING "vpdpwssd %2, %1, %0" : "+x"(acc) : "x"(w.even), "x"(_mm256_set1_epi32(pairs[0])));
+    asm(QCORE_VNNI_ENCODING "vpdpwssd %2, %1, %0" : "+x"(acc) : "x"(w.odd), "x"(_mm256_set1_epi32(pairs[1])));
+  }
+};
+
+constexpr int kMaxRows = 5, kMaxPanels = 1;
+
+template <int R, int P>
+using Int8W8 = IntegerTile<Avx2, DotBytes, R, P, 8>;
+template <int R, int P>
+using Int8W4 = IntegerTile<Avx2, DotBytes, R, P, 4>;
+template <int R, int P>
+using Int16W8 = IntegerTile<Avx2, DotWords, R, P, 8>;
+template <int R, int P>
+using Int16W4 = IntegerTile<Avx2, DotWords, R, P, 4>;
+
+}  // namespace
+
+extern const TileKernels kInt8AvxVnni = {kMaxRows,
+                                         kMaxPanels,
+                                         1,
+                                         Rows<Avx2>::widen,
+                                         Rows<Avx2>::pack_integer_row<std::int8_t>,
+                                         run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels>,
+                                         Rows<Avx2>::store_row};
+extern const TileKernels kInt16AvxVnni = {kMaxRows,
+                                          kMaxPanels,
+                                          2,
+                                          Rows<Avx2>::widen,
+                                          Rows<Avx2>::pack_integer_row<std::int16_t>,
+                                          run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels>,
+                                          Rows<Avx2>::store_row};
+
+}  // namespace qcore

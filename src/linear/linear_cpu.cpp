@@ -1,0 +1,167 @@
+#include <algorithm>
+
+#include "formats/element.h"
+#include "linear/epilogue.h"
+#include "linear/kernels.h"
+#include "linear/tile_kernels.h"
+#include "qcore/kernels.h"
+#include "runtime/memory.h"
+#include "runtime/thread_pool.h"
+
+// Drives the tile kernels of one instruction set: pack the activations once, then walk over tiles of rows x panels.
+namespace qcore {
+namespace {
+
+constexpr std::int64_t kTileColumns = 2 * PackedLayout::kPanelRows;
+
+// Below this many multiply-adds a call is over before a second thread has woken up.
+constexpr std::int64_t kSerialWork = 1 << 18;
+
+class TiledLinear {
+ public:
+  TiledLinear(const LinearProblem& problem, const TileKernels& kernels)
+      : problem_(problem),
+        kernels_(kernels),
+        layout_(problem.weight->layout),
+        parallel_(problem.m * layout_.n * layout_.k > kSerialWork),
+        row_tiles_(ceil_div(problem.m, kernels.max_rows)) {}
+
+  void run() {
+    Scratch scratch;
+    allocate(scratch);
+    for_each(row_tiles_, problem_.m * layout_.k > kSerialWork / 4, [&](std::int64_t tile) { pack(tile); });
+
+    const std::int64_t column_tiles = ceil_div(layout_.panels(), kernels_.max_panels);
+    const std::int64_t threads = parallel_ ? get_num_threads() : 1;
+    // Few enough tasks to stream weights in long runs, enough to even out threads of unequal speed.
+    constexpr std::int64_t kTasksPerThread = 8;
+    const std::int64_t columns_per_task = std::max<std::int64_t>(1, column_tiles / (threads * kTasksPerThread));
+    const std::int64_t column_tasks = ceil_div(column_tiles, columns_per_task);
+    const std::int64_t row_tasks = std::min(row_tiles_, std::max<std::int64_t>(1, threads * kTasksPerThread / column_tasks));
+    for_each(column_tasks * row_tasks, parallel_, [&](std::int64_t task) {
+      const std::int64_t column_task = task / row_tasks, row_task = task % row_tasks;
+      const std::int64_t first_tile = row_task * row_tiles_ / row_tasks, end_tile = (row_task + 1) * row_tiles_ / row_tasks;
+      const std::int64_t end_column = std::min(column_tiles, (column_task + 1) * columns_per_task);
+      for (std::int64_t column = column_task * columns_per_task; column < end_column; ++column)
+        for (std::int64_t tile = first_tile; tile < end_tile; ++tile) multiply(tile, column);
+    });
+  }
+
+ private:
+  template <class Task>
+  static void for_each(std::int64_t tasks, bool parallel, const Task& task) {
+    if (parallel && tasks > 1)
+      parallel_for(tasks, task);
+    else
+      for (std::int64_t i = 0; i < tasks; ++i) task(i);
+  }
+
+  // Rows are spread evenly: 7 rows become tiles of 4 and 3, not of 6 and 1.
+  std::int64_t first_row(std::int64_t tile) const { return tile * problem_.m / row_tiles_; }
+
+  void allocate(Scratch& scratch) {
+    const std::int64_t blocks = layout_.blocks(), codes_per_row = layout_.steps() * layout_.step_k();
+    row_bytes_ = codes_per_row * kernels_.bytes_per_code;
+    codes_ = scratch.take<char>(problem_.m * row_bytes_);
+    scales_ = scratch.take<float>(problem_.m * blocks);
+    scaled_sums_ = scratch.take<float>(problem_.m * blocks);
+    sums_ = scratch.take<std::int32_t>(problem_.m * blocks);
+    const bool activation_offsets = problem_.compute == Compute::int8_asym;
+    offsets_ = activation_offsets ? scratch.take<float>(problem_.m * blocks) : nullptr;
+    weight_sums_ = activation_offsets ? problem_.weight->weight_sums() : nullptr;
+    if (problem_.bias.rank) {
+      bias_ = scratch.take<float>(layout_.n);
+      for (std::int64_t n = 0; n < layout_.n; ++n)
+        bias_[n] = load_float(problem_.bias.data, problem_.bias.dtype, n * problem_.bias.strides[0]);
+    }
+  }
+
+  PackedRows rows_of(std::int64_t tile) const {
+    const std::int64_t first = first_row(tile), at = first * layout_.blocks();
+    return {static_cast<int>(first_row(tile + 1) - first), codes_ + first * row_bytes_, scales_ + at,
+            scaled_sums_ + at, offsets_ ? offsets_ + at : nullptr, sums_ + at};
+  }
+
+  void pack(std::int64_t tile) const {
+    const RowView& x = problem_.x;
+    const PackedRows rows = rows_of(tile);
+    const int mode = static_cast<int>(problem_.compute) - static_cast<int>(Compute::int8);
+    Scratch scratch;
+    const bool in_place = x.dtype == DType::f32 && x.column_stride == 1;
+    float* copy = in_place ? nullptr : scratch.take<float>(layout_.k);
+    for (int slot = 0; slot < rows.rows; ++slot) {
+      const std::int64_t offset = x.row_offset(first_row(tile) + slot);
+      const float* values = copy;
+      if (in_place)
+        values = static_cast<const float*>(x.data) + offset;
+      else if (x.dtype != DType::f32 && x.column_stride == 1)
+        kernels_.widen(static_cast<const std::uint16_t*>(x.data) + offset, static_cast<int>(x.dtype), layout_.k, copy);
+      else
+        for (std::int64_t k = 0; k < layout_.k; ++k) copy[k] = load_float(x.data, x.dtype, offset + k * x.column_stride);
+      kernels_.pack_row(values, layout_, mode, slot, rows);
+    }
+  }
+
+  void multiply(std::int64_t tile, std::int64_t column) const {
+    const PackedWeight& w = *problem_.weight;
+    const std::int64_t panel = column * kernels_.max_panels;
+    const std::int64_t parameters = panel * layout_.blocks() * PackedLayout::kPanelRows;
+    const int panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
+    alignas(kAlignment) float out[PackedRows::kMaxRows * kTileColumns];
+    const TileArguments arguments{&layout_,
+                                  w.codes + panel * layout_.panel_bytes(),
+                                  w.scales + parameters,
+                                  w.offsets ? w.offsets + parameters : nullptr,
+                                  weight_sums_ ? weight_sums_ + parameters : nullptr,
+                                  rows_of(tile),
+                                  panels,
+                                  out};
+    kernels_.tile(arguments);
+
+    const std::int64_t first_n = panel * PackedLayout::kPanelRows;
+    const std::int64_t columns = std::min<std::int64_t>(panels * PackedLayout::kPanelRows, layout_.n - first_n);
+    const RowView& y = problem_.y;
+    const Activation& act = problem_.activation;
+    const bool vectorised = y.column_stride == 1 && (act.kind == ActivationKind::none || act.kind == ActivationKind::clamp);
+    for (int slot = 0; slot < arguments.rows.rows; ++slot) {
+      const std::int64_t m = first_row(tile) + slot;
+      const float* values = out + slot * kTileColumns;
+      if (vectorised) {
+        char* data = static_cast<char*>(const_cast<void*>(y.data)) + (y.row_offset(m) + first_n) * item_size(y.dtype);
+        kernels_.store_row(values, columns,
+                           {data, static_cast<int>(y.dtype), bias_ ? bias_ + first_n : nullptr,
+                            act.kind == ActivationKind::clamp, act.lo, act.hi});
+      } else {
+        for (std::int64_t n = 0; n < columns; ++n) store_output(problem_, m, first_n + n, values[n]);
+      }
+    }
+  }
+
+  const LinearProblem& problem_;
+  const TileKernels& kernels_;
+  const PackedLayout& layout_;
+  const bool parallel_;
+  const std::int64_t row_tiles_;
+  std::int64_t row_bytes_ = 0;
+  char* codes_ = nullptr;
+  float* scales_ = nullptr;
+  float* scaled_sums_ = nullptr;
+  float* offsets_ = nullptr;
+  std::int32_t* sums_ = nullptr;
+  const float* weight_sums_ = nullptr;
+  float* bias_ = nullptr;
+};
+
+}  // namespace
+
+const char* tiled_why_not(const LinearProblem& problem) {
+  if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
+  const PackedLayout& layout = problem.weight->layout;
+  // The sum of 65,536 16-bit codes is the last that fits in int32.
+  if (layout.blocks() && layout.block_length(0) > 65536) return "its blocks are longer than 65536";
+  return nullptr;
+}
+
+void run_tiled(const LinearProblem& problem, const TileKernels& kernels) { TiledLinear(problem, kernels).run(); }
+
+}  // namespace qcore

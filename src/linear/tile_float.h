@@ -1,0 +1,76 @@
+#pragma once
+
+#include "linear/tile_kernels.h"
+#include "linear/unroll.h"
+
+// A tile of the product with float activations: weights are decoded in registers, once for all rows.
+namespace qcore {
+namespace {
+
+template <class V, int Rows, int Panels, int Bits>
+struct FloatTile {
+  using Int = typename V::Int;
+  using Float = typename V::Float;
+  static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
+  static constexpr int kVectors = Panels * kVectorsPerPanel;
+  static constexpr int kQuads = Bits == 8 ? 1 : 2;
+  static constexpr float kZeroCode = 1 << (Bits - 1);
+
+  static void run(const TileArguments& t) {
+    const PackedLayout& layout = *t.layout;
+    const std::int64_t blocks = layout.blocks(), panel_bytes = layout.panel_bytes();
+    const auto* a = static_cast<const float*>(t.rows.codes);
+    const std::uint8_t* w = t.codes;
+    Float y[Rows][kVectors], sum[Rows][kVectors];
+    fill(y);
+
+    for (std::int64_t p = 0; p < blocks; ++p) {
+      Float scale[kVectors], offset[kVectors];
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        const std::int64_t at = (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows +
+                                v.value % kVectorsPerPanel * V::kLanes;
+        scale[v.value] = V::load(t.scales + at);
+        offset[v.value] = t.offsets ? V::load(t.offsets + at) : V::all(0.0f);
+      });
+      fill(sum);
+      const std::int64_t steps = layout.block_steps(p);
+      for (std::int64_t step = 0; step < steps; ++step) {
+        unroll<kQuads * 4>([&](auto k) QCORE_UNROLLED {
+          constexpr int kShift = k.value % 4 * 8 + k.value / 4 * 4;
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+            const Int stored = V::load(w + v.value / kVectorsPerPanel * panel_bytes +
+                                       v.value % kVectorsPerPanel * (4 * V::kLanes));
+            const Int code = V::both(V::shift_right_32(stored, kShift), V::all((1 << Bits) - 1));
+            const Float weight =
+                V::fma(scale[v.value], V::sub(V::to_float(code), V::all(kZeroCode)), offset[v.value]);
+            unroll<Rows>([&](auto r) QCORE_UNROLLED {
+              const Float x = V::all(a[4 * (k.value / 4 * Rows + r.value) + k.value % 4]);
+              sum[r.value][v.value] = V::fma(x, weight, sum[r.value][v.value]);
+            });
+          });
+        });
+        w += PackedLayout::kStepBytes;
+        a += 4 * kQuads * Rows;
+      }
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          y[r.value][v.value] = V::add(y[r.value][v.value], sum[r.value][v.value]);
+        });
+      });
+    }
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        V::store(t.out + r.value * 2 * PackedLayout::kPanelRows + v.value * V::kLanes, y[r.value][v.value]);
+      });
+    });
+  }
+
+  QCORE_NUMERIC void fill(Float (&array)[Rows][kVectors]) {
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { array[r.value][v.value] = V::all(0.0f); });
+    });
+  }
+};
+
+}  // namespace
+}  // namespace qcore

@@ -1,0 +1,158 @@
+#pragma once
+
+#include "linear/tile_kernels.h"
+#include "linear/unroll.h"
+
+// A tile of the integer product: Rows rows of activations by Panels panels of 16 columns, over all of K.
+//
+// V is the vector set. Dot says how codes are multiplied:
+//   Code               int8 or int16, the activations' codes in memory
+//   kMaxBlock          the longest run of k whose products of stored (unsigned) codes fit in int32
+//   Weights split(Int) prepares one vector of stored 8-bit codes
+//   multiply(acc, w, a) adds the products with the four codes at `a`
+namespace qcore {
+namespace {
+
+template <class V, class Dot, int Rows, int Panels, int Bits>
+struct IntegerTile {
+  using Int = typename V::Int;
+  using Float = typename V::Float;
+  using Code = typename Dot::Code;
+  static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
+  static constexpr int kVectors = Panels * kVectorsPerPanel;
+  static constexpr int kQuads = Bits == 8 ? 1 : 2;
+  static constexpr int kZeroCode = 1 << (Bits - 1);
+
+  // Accumulators start at -zero_code * sumA, the whole cost of storing the weights unsigned.
+  QCORE_NUMERIC void start(Int (&acc)[Rows][kVectors], const std::int32_t* sums) {
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      const Int first = V::all(static_cast<std::int32_t>(-kZeroCode * static_cast<std::uint32_t>(sums[r.value])));
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = first; });
+    });
+  }
+
+  QCORE_NUMERIC void add_steps(Int (&acc)[Rows][kVectors], const std::uint8_t* w, std::int64_t panel_bytes,
+                               const Code* a, std::int64_t steps) {
+    for (std::int64_t step = 0; step < steps; ++step) {
+      Int stored[kVectors];
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        stored[v.value] = V::load(w + v.value / kVectorsPerPanel * panel_bytes +
+                                  v.value % kVectorsPerPanel * (4 * V::kLanes));
+      });
+      unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
+        typename Dot::Weights codes[kVectors];
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          Int bytes = stored[v.value];
+          if constexpr (Bits == 4) {
+            if constexpr (quad.value == 1) bytes = V::shift_right_16(bytes, 4);
+            bytes = V::both(bytes, V::all(0x0f0f0f0f));
+          }
+          codes[v.value] = Dot::split(bytes);
+        });
+        unroll<Rows>([&](auto r) QCORE_UNROLLED {
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+            Dot::multiply(acc[r.value][v.value], codes[v.value], a + 4 * (quad.value * Rows + r.value));
+          });
+        });
+      });
+      w += PackedLayout::kStepBytes;
+      a += 4 * kQuads * Rows;
+    }
+  }
+
+  // The same for a block too long for int32: runs of kMaxBlock, summed in int64, rounded once.
+  static void add_long_block(Float (&sums)[Rows][kVectors], const std::uint8_t* w, std::int64_t panel_bytes,
+                             const Code* a, std::int64_t steps, const std::int32_t* code_sums) {
+    std::int64_t total[Rows][kVectors * V::kLanes];
+    for (int r = 0; r < Rows; ++r)
+      for (auto& t : total[r]) t = -static_cast<std::int64_t>(kZeroCode) * code_sums[r];
+    constexpr std::int64_t kMaxSteps = Dot::kMaxBlock / (4 * kQuads);
+    for (std::int64_t done = 0; done < steps;) {
+      const std::int64_t run = steps - done < kMaxSteps ? steps - done : kMaxSteps;
+      const std::int32_t zeros[Rows] = {};
+      Int acc[Rows][kVectors];
+      start(acc, zeros);
+      add_steps(acc, w, panel_bytes, a, run);
+      std::int32_t part[V::kLanes];
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          V::store(part, acc[r.value][v.value]);
+          for (int lane = 0; lane < V::kLanes; ++lane) total[r.value][v.value * V::kLanes + lane] += part[lane];
+        });
+      });
+      w += run * PackedLayout::kStepBytes;
+      a += run * 4 * kQuads * Rows;
+      done += run;
+    }
+    float rounded[V::kLanes];
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        for (int lane = 0; lane < V::kLanes; ++lane)
+          rounded[lane] = static_cast<float>(total[r.value][v.value * V::kLanes + lane]);
+        sums[r.value][v.value] = V::load(rounded);
+      });
+    });
+  }
+
+  static void run(const TileArguments& t) {
+    const PackedLayout& layout = *t.layout;
+    const std::int64_t blocks = layout.blocks(), panel_bytes = layout.panel_bytes();
+    const auto* a = static_cast<const Code*>(t.rows.codes);
+    const std::uint8_t* w = t.codes;
+    Float y[Rows][kVectors];
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
+    });
+
+    for (std::int64_t p = 0; p < blocks; ++p) {
+      const std::int64_t steps = layout.block_steps(p);
+      Float sums[Rows][kVectors];
+      if (steps * 4 * kQuads <= Dot::kMaxBlock) {
+        Int acc[Rows][kVectors];
+        start(acc, t.rows.sums + p * Rows);
+        add_steps(acc, w, panel_bytes, a, steps);
+        unroll<Rows>([&](auto r) QCORE_UNROLLED {
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+            sums[r.value][v.value] = V::to_float(acc[r.value][v.value]);
+          });
+        });
+      } else {
+        add_long_block(sums, w, panel_bytes, a, steps, t.rows.sums + p * Rows);
+      }
+      w += steps * PackedLayout::kStepBytes;
+      a += steps * 4 * kQuads * Rows;
+
+      // The order of these three is numerics/block_product.h's.
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        const std::int64_t at = (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows +
+                                v.value % kVectorsPerPanel * V::kLanes;
+        const Float scale_b = V::load(t.scales + at);
+        unroll<Rows>([&](auto r) QCORE_UNROLLED {
+          const Float scale = V::mul(V::all(t.rows.scales[p * Rows + r.value]), scale_b);
+          y[r.value][v.value] = V::fma(sums[r.value][v.value], scale, y[r.value][v.value]);
+        });
+        if (t.offsets) {
+          const Float offset_b = V::load(t.offsets + at);
+          unroll<Rows>([&](auto r) QCORE_UNROLLED {
+            y[r.value][v.value] =
+                V::fma(V::all(t.rows.scaled_sums[p * Rows + r.value]), offset_b, y[r.value][v.value]);
+          });
+        }
+        if (t.weight_sums) {
+          const Float weight_sum = V::load(t.weight_sums + at);
+          unroll<Rows>([&](auto r) QCORE_UNROLLED {
+            y[r.value][v.value] = V::fma(V::all(t.rows.offsets[p * Rows + r.value]), weight_sum, y[r.value][v.value]);
+          });
+        }
+      });
+    }
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        V::store(t.out + r.value * 2 * PackedLayout::kPanelRows + v.value * V::kLanes, y[r.value][v.value]);
+      });
+    });
+  }
+};
+
+}  // namespace
+}  // namespace qcore

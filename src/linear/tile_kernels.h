@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include "formats/packed_layout.h"
+
+// What one instruction set contributes to linear on the CPU: packing of activations and a tile of the product. Included
+// by files compiled for that set, so it holds plain data and no inline functions but those of PackedLayout.
+namespace qcore {
+
+// Up to kMaxRows rows of activations, interleaved so that a tile reads them in one stream:
+//   codes [steps of the packed weight][quads per step][rows][4 codes], or fp32 values in the same places.
+struct PackedRows {
+  static constexpr int kMaxRows = 8;
+
+  int rows;
+  void* codes;
+  float* scales;           // [P][rows]
+  float* scaled_sums;      // [P][rows], scale * sum of codes
+  float* offsets;          // [P][rows]; null unless the activations have offsets
+  std::int32_t* sums;      // [P][rows]
+};
+
+struct TileArguments {
+  const PackedLayout* layout;
+  const std::uint8_t* codes;   // of the tile's first panel
+  const float* scales;         // likewise
+  const float* offsets;        // likewise; null for symmetric weights
+  const float* weight_sums;    // likewise; null unless the activations have offsets
+  PackedRows rows;
+  int panels;  // 1 or 2
+  float* out;  // [rows][32], 16 columns used per panel
+};
+
+struct OutputRow {
+  void* data;
+  int dtype;             // DType
+  const float* bias;     // [columns] or null
+  bool clamp;
+  float lo, hi;
+};
+
+struct TileKernels {
+  int max_rows;        // of a tile
+  int max_panels;      // likewise
+  int bytes_per_code;  // in PackedRows::codes: 1, 2, or 4 for float activations
+  // Converts `count` contiguous elements (fp16 or bf16) to fp32.
+  void (*widen)(const void* data, int dtype, std::int64_t count, float* out);
+  // Quantises (or, for float activations, places) row `slot` of `rows`; `values` are [K].
+  void (*pack_row)(const float* values, const PackedLayout& layout, int mode, int slot, const PackedRows& rows);
+  void (*tile)(const TileArguments& arguments);
+  // Finishes `columns` contiguous results of one row: bias, clamp, rounding to the output's dtype.
+  void (*store_row)(const float* values, std::int64_t columns, const OutputRow& row);
+};
+
+}  // namespace qcore

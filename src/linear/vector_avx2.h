@@ -1,0 +1,64 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include "numerics/portable.h"
+
+// The few vector operations that the tiles are written in, for 256-bit registers. In an unnamed namespace, like
+// everything that is compiled for one instruction set: the linker must not merge it with another set's.
+namespace qcore {
+namespace {
+
+struct Avx2 {
+  static constexpr int kLanes = 8;
+  using Int = __m256i;
+  using Float = __m256;
+
+  QCORE_NUMERIC Int load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  QCORE_NUMERIC void store(void* p, Int a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a); }
+  QCORE_NUMERIC Float load(const float* p) { return _mm256_loadu_ps(p); }
+  QCORE_NUMERIC void store(float* p, Float a) { _mm256_storeu_ps(p, a); }
+  QCORE_NUMERIC Int all(std::int32_t a) { return _mm256_set1_epi32(a); }
+  QCORE_NUMERIC Float all(float a) { return _mm256_set1_ps(a); }
+
+  QCORE_NUMERIC Int both(Int a, Int b) { return _mm256_and_si256(a, b); }
+  QCORE_NUMERIC Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
+  QCORE_NUMERIC Int max(Int a, Int b) { return _mm256_max_epi32(a, b); }
+  QCORE_NUMERIC Int shift_right_16(Int a, int n) { return _mm256_srli_epi16(a, n); }
+  QCORE_NUMERIC Int shift_right_32(Int a, int n) { return _mm256_srli_epi32(a, n); }
+  QCORE_NUMERIC Int as_int(Float a) { return _mm256_castps_si256(a); }
+
+  QCORE_NUMERIC Float add(Float a, Float b) { return _mm256_add_ps(a, b); }
+  QCORE_NUMERIC Float sub(Float a, Float b) { return _mm256_sub_ps(a, b); }
+  QCORE_NUMERIC Float mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
+  QCORE_NUMERIC Float fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
+  // With a NaN in x these return x: the second operand of minps and maxps is what an unordered comparison gives.
+  QCORE_NUMERIC Float at_least(Float x, Float lo) { return _mm256_max_ps(lo, x); }
+  QCORE_NUMERIC Float at_most(Float x, Float hi) { return _mm256_min_ps(hi, x); }
+
+  QCORE_NUMERIC Float to_float(Int a) { return _mm256_cvtepi32_ps(a); }
+  QCORE_NUMERIC Int to_int(Float a) { return _mm256_cvtps_epi32(a); }  // half to even
+
+  QCORE_NUMERIC Float load_half(const void* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  QCORE_NUMERIC Float load_bfloat(const void* p) {
+    const __m128i bits = _mm_loadu_si128(static_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  QCORE_NUMERIC void store_half(void* p, Float a) {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // Each lane holds a value that fits: int32 to the low 8 bits of kLanes bytes, to 16 bits of kLanes words.
+  QCORE_NUMERIC void store_low_bytes(void* p, Int a) {
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    _mm_storel_epi64(static_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+  }
+  QCORE_NUMERIC void store_low_words(void* p, Int a) {
+    _mm_storeu_si128(static_cast<__m128i*>(p),
+                     _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)));
+  }
+};
+
+}  // namespace
+}  // namespace qcore

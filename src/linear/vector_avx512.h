@@ -1,0 +1,59 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include "numerics/portable.h"
+
+// As vector_avx2.h, for 512-bit registers.
+namespace qcore {
+namespace {
+
+struct Avx512 {
+  static constexpr int kLanes = 16;
+  using Int = __m512i;
+  using Float = __m512;
+
+  QCORE_NUMERIC Int load(const void* p) { return _mm512_loadu_si512(p); }
+  QCORE_NUMERIC void store(void* p, Int a) { _mm512_storeu_si512(p, a); }
+  QCORE_NUMERIC Float load(const float* p) { return _mm512_loadu_ps(p); }
+  QCORE_NUMERIC void store(float* p, Float a) { _mm512_storeu_ps(p, a); }
+  QCORE_NUMERIC Int all(std::int32_t a) { return _mm512_set1_epi32(a); }
+  QCORE_NUMERIC Float all(float a) { return _mm512_set1_ps(a); }
+
+  QCORE_NUMERIC Int both(Int a, Int b) { return _mm512_and_si512(a, b); }
+  QCORE_NUMERIC Int add(Int a, Int b) { return _mm512_add_epi32(a, b); }
+  QCORE_NUMERIC Int max(Int a, Int b) { return _mm512_max_epi32(a, b); }
+  QCORE_NUMERIC Int shift_right_16(Int a, unsigned n) { return _mm512_srli_epi16(a, n); }
+  QCORE_NUMERIC Int shift_right_32(Int a, unsigned n) { return _mm512_srli_epi32(a, n); }
+  QCORE_NUMERIC Int as_int(Float a) { return _mm512_castps_si512(a); }
+
+  QCORE_NUMERIC Float add(Float a, Float b) { return _mm512_add_ps(a, b); }
+  QCORE_NUMERIC Float sub(Float a, Float b) { return _mm512_sub_ps(a, b); }
+  QCORE_NUMERIC Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
+  QCORE_NUMERIC Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+  QCORE_NUMERIC Float at_least(Float x, Float lo) { return _mm512_max_ps(lo, x); }
+  QCORE_NUMERIC Float at_most(Float x, Float hi) { return _mm512_min_ps(hi, x); }
+
+  QCORE_NUMERIC Float to_float(Int a) { return _mm512_cvtepi32_ps(a); }
+  QCORE_NUMERIC Int to_int(Float a) { return _mm512_cvtps_epi32(a); }
+
+  QCORE_NUMERIC Float load_half(const void* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  }
+  QCORE_NUMERIC Float load_bfloat(const void* p) {
+    const __m256i bits = _mm256_loadu_si256(static_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  QCORE_NUMERIC void store_half(void* p, Float a) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  QCORE_NUMERIC void store_low_bytes(void* p, Int a) {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+  }
+  QCORE_NUMERIC void store_low_words(void* p, Int a) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
+  }
+};
+
+}  // namespace
+}  // namespace qcore

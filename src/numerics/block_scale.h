@@ -1,0 +1,76 @@
+#pragma once
+
+#include "numerics/portable.h"
+
+// The parameters and codes of one block: the definition shared by weights and activations, CPU and CUDA.
+// All fp32, each operation rounded once.
+namespace qcore::numerics {
+
+// value ~ scale * code + offset; code = clamp(rint((value - offset) * inverse)).
+struct BlockScale {
+  float scale;
+  float inverse;  // 0 for a block whose codes are all 0
+  float offset;
+};
+
+// The largest code, 2^(bits-1) - 1.
+QCORE_NUMERIC int code_max(int bits) { return (1 << (bits - 1)) - 1; }
+
+// |x| as bits: integer order is magnitude order and puts Inf, then NaN, above every finite value, so that a
+// maximum over it finds the block's largest magnitude and its non-finite values at once.
+QCORE_NUMERIC std::uint32_t magnitude_bits(float x) { return float_bits(x) & 0x7fffffffu; }
+
+// Poisoned: makes every result that uses the block NaN.
+QCORE_NUMERIC BlockScale nan_block() { return {bits_float(kNaNBits), 0.0f, 0.0f}; }
+
+QCORE_NUMERIC BlockScale symmetric_scale(std::uint32_t max_magnitude_bits, int bits) {
+  if (max_magnitude_bits >= kInfinityBits) return nan_block();
+  const float scale = bits_float(max_magnitude_bits) / static_cast<float>(code_max(bits));
+  const float inverse = 1.0f / scale;
+  if (!is_finite(inverse)) return {0.0f, 0.0f, 0.0f};
+  return {scale, inverse, 0.0f};
+}
+
+QCORE_NUMERIC float asymmetric_step(float lo, float hi, int bits) {
+  const float levels = static_cast<float>((1 << bits) - 1);
+  const float range = hi - lo;
+  return is_finite(range) ? range / levels : hi / levels - lo / levels;
+}
+
+// The block spans [lo, hi] exactly: lo gets the smallest code and hi the largest.
+QCORE_NUMERIC BlockScale asymmetric_span(float lo, float hi, int bits) {
+  const float scale = asymmetric_step(lo, hi, bits);
+  return {scale, 1.0f / scale, fma_once(-scale, static_cast<float>(code_max(bits)), hi)};
+}
+
+// Adding 0.0f turns -0 into +0, so that the order in which a backend took the maximum leaves no trace.
+QCORE_NUMERIC BlockScale constant_block(float value) { return {1.0f, 0.0f, value + 0.0f}; }
+
+// Weights: a block too narrow to have an inverse is stored as the constant `hi`.
+QCORE_NUMERIC BlockScale asymmetric_weight_scale(float lo, float hi, int bits) {
+  if (lo == hi || !is_finite(1.0f / asymmetric_step(lo, hi, bits))) return constant_block(hi);
+  return asymmetric_span(lo, hi, bits);
+}
+
+// Activations: such a block counts as zero unless it is exactly constant.
+QCORE_NUMERIC BlockScale asymmetric_activation_scale(float lo, float hi, std::uint32_t max_magnitude_bits, int bits) {
+  if (max_magnitude_bits >= kInfinityBits) return nan_block();
+  if (lo == hi) return constant_block(hi);
+  if (!is_finite(1.0f / asymmetric_step(lo, hi, bits))) return {0.0f, 0.0f, 0.0f};
+  return asymmetric_span(lo, hi, bits);
+}
+
+// Clamping first keeps the rounding trick in its range and changes nothing: the bounds are integers.
+QCORE_NUMERIC int encode(float value, const BlockScale& block, int lowest, int highest) {
+  if (block.inverse == 0.0f) return 0;
+  float x = (value - block.offset) * block.inverse;
+  x = x < static_cast<float>(lowest) ? static_cast<float>(lowest) : x;
+  x = x > static_cast<float>(highest) ? static_cast<float>(highest) : x;
+  return static_cast<int>(round_half_even_small(x));
+}
+
+QCORE_NUMERIC float decode(int code, float scale, float offset) {
+  return fma_once(scale, static_cast<float>(code), offset);
+}
+
+}  // namespace qcore::numerics

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+// Every function in this folder is static and forced inline: an ordinary inline function compiled in an
+// AVX-512 file could be the copy that the linker keeps for baseline code.
+#if defined(__CUDACC__)
+#define QCORE_INLINE __host__ __device__ __forceinline__
+#else
+#define QCORE_INLINE inline __attribute__((always_inline))
+#endif
+#define QCORE_NUMERIC static QCORE_INLINE
+
+namespace qcore::numerics {
+
+QCORE_NUMERIC std::uint32_t float_bits(float x) {
+  std::uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  return u;
+}
+
+QCORE_NUMERIC float bits_float(std::uint32_t u) {
+  float x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+// One rounding, on every backend: contraction is switched off elsewhere, so this is the only fma.
+QCORE_NUMERIC float fma_once(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rn(a, b, c);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+
+constexpr std::uint32_t kInfinityBits = 0x7f800000u;
+constexpr std::uint32_t kNaNBits = 0x7fc00000u;
+constexpr float kFloatMax = 3.40282346638528859812e38f;
+
+QCORE_NUMERIC bool is_finite(float x) { return (float_bits(x) & kInfinityBits) != kInfinityBits; }
+
+// Rounds half to even, for |x| < 2^22 (adding 1.5 * 2^23 leaves no fraction bits).
+QCORE_NUMERIC float round_half_even_small(float x) {
+#if defined(__CUDA_ARCH__)
+  return __fadd_rn(__fadd_rn(x, 12582912.0f), -12582912.0f);
+#else
+  return (x + 12582912.0f) - 12582912.0f;
+#endif
+}
+
+}  // namespace qcore::numerics

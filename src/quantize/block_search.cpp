@@ -1,0 +1,116 @@
+#include "quantize/block_search.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace qcore {
+namespace {
+
+using numerics::BlockScale;
+
+struct Candidate {
+  BlockScale scale;
+  double error;
+};
+
+class BlockSearch {
+ public:
+  BlockSearch(const float* values, std::int64_t count, const QuantizeOptions& options)
+      : values_(values),
+        count_(count),
+        symmetric_(options.scheme == Scheme::symmetric),
+        lowest_(lowest_code(options.scheme, options.bits)),
+        highest_(numerics::code_max(options.bits)) {}
+
+  // Starts from the round-to-nearest block, tries ranges clipped on either side, and polishes the best by least
+  // squares; the result's squared error is never above the start's.
+  BlockScale run(const BlockScale& start, float lo, float hi) {
+    best_ = {start, error(start)};
+    constexpr int kSteps = 24;
+    constexpr float kSmallest = 0.4f;
+    const auto shrunk = [&](float bound, int step) { return bound * (1.0f - (1.0f - kSmallest) * step / kSteps); };
+    if (symmetric_) {
+      for (int step = 1; step <= kSteps; ++step) consider(shrunk(hi, step) / static_cast<float>(highest_), 0.0f);
+    } else {
+      constexpr int kStride = 4;  // two sides: a coarser grid, which least squares then refines
+      for (int i = 0; i <= kSteps; i += kStride)
+        for (int j = 0; j <= kSteps; j += kStride) consider_span(shrunk_from(hi, lo, i, kSteps), shrunk_from(lo, hi, j, kSteps));
+    }
+    for (int round = 0; round < 8 && polish(); ++round) {
+    }
+    return best_.scale;
+  }
+
+ private:
+  // `bound` moved towards `other` by up to 30% of the span.
+  static float shrunk_from(float bound, float other, int step, int steps) {
+    return bound + (other - bound) * (0.3f * static_cast<float>(step) / static_cast<float>(steps));
+  }
+
+  double error(const BlockScale& scale) const {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      const int code = numerics::encode(values_[i], scale, lowest_, highest_);
+      const double difference = static_cast<double>(values_[i]) - numerics::decode(code, scale.scale, scale.offset);
+      sum += difference * difference;
+    }
+    return sum;
+  }
+
+  bool consider(float scale, float offset) {
+    const BlockScale candidate{scale, 1.0f / scale, offset};
+    if (!numerics::is_finite(candidate.inverse) || candidate.inverse == 0.0f || !numerics::is_finite(offset)) return false;
+    const double candidate_error = error(candidate);
+    if (!(candidate_error < best_.error)) return false;
+    best_ = {candidate, candidate_error};
+    return true;
+  }
+
+  void consider_span(float hi, float lo) {
+    const float scale = (hi - lo) / static_cast<float>(highest_ - lowest_);
+    consider(scale, numerics::fma_once(-scale, static_cast<float>(highest_), hi));
+  }
+
+  // The least-squares scale (and offset) for the codes that the best candidate gives.
+  bool polish() {
+    double q1 = 0, q2 = 0, x1 = 0, xq = 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      const double q = numerics::encode(values_[i], best_.scale, lowest_, highest_), x = values_[i];
+      q1 += q;
+      q2 += q * q;
+      x1 += x;
+      xq += x * q;
+    }
+    if (symmetric_) return q2 > 0 && consider(static_cast<float>(xq / q2), 0.0f);
+    const double n = static_cast<double>(count_), determinant = n * q2 - q1 * q1;
+    if (!(determinant > 0)) return false;
+    const double scale = (n * xq - q1 * x1) / determinant;
+    return scale > 0 && consider(static_cast<float>(scale), static_cast<float>((x1 - scale * q1) / n));
+  }
+
+  const float* values_;
+  std::int64_t count_;
+  bool symmetric_;
+  int lowest_, highest_;
+  Candidate best_{};
+};
+
+}  // namespace
+
+BlockScale choose_block_scale(const float* values, std::int64_t count, const QuantizeOptions& options) {
+  std::uint32_t magnitude = 0;
+  float lo = values[0], hi = values[0];
+  for (std::int64_t i = 0; i < count; ++i) {
+    magnitude = std::max(magnitude, numerics::magnitude_bits(values[i]));
+    lo = std::min(lo, values[i]);
+    hi = std::max(hi, values[i]);
+  }
+  const bool symmetric = options.scheme == Scheme::symmetric;
+  const BlockScale nearest = symmetric ? numerics::symmetric_scale(magnitude, options.bits)
+                                       : numerics::asymmetric_weight_scale(lo, hi, options.bits);
+  if (options.method == Method::rtn || nearest.inverse == 0.0f) return nearest;
+  if (symmetric) hi = numerics::bits_float(magnitude);
+  return BlockSearch(values, count, options).run(nearest, lo, hi);
+}
+
+}  // namespace qcore

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+
+#include "formats/packed_weight.h"
+
+namespace qcore {
+
+// Checks the weight's shape, bits and block size, and allocates its storage: padding written, the rest not.
+std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,
+                                              int bits, std::int64_t block_size, Scheme scheme);
+
+// Throws ValueError with the first index of a NaN or an Inf.
+void check_finite(const char* op, const char* argument, const TensorView& view);
+
+// Fills a freshly allocated weight; different rows may be written by different threads.
+class PackedWriter {
+ public:
+  explicit PackedWriter(const PackedWeight& weight)
+      : layout_(weight.layout),
+        codes_(const_cast<std::uint8_t*>(weight.codes)),
+        scales_(const_cast<float*>(weight.scales)),
+        offsets_(const_cast<float*>(weight.offsets)) {}
+
+  void set_code(std::int64_t row, std::int64_t k, std::int64_t tap, int code) {
+    const auto place = layout_.place(row, k, tap);
+    const unsigned stored = static_cast<unsigned>(code + layout_.zero_code());
+    if (layout_.bits == 8)
+      codes_[place.byte] = static_cast<std::uint8_t>(stored);
+    else
+      codes_[place.byte] =
+          static_cast<std::uint8_t>((codes_[place.byte] & ~(15u << place.shift)) | stored << place.shift);
+  }
+
+  void set_parameters(std::int64_t row, std::int64_t p, float scale, float offset) {
+    const std::int64_t at = layout_.parameter_index(row, p);
+    scales_[at] = scale;
+    if (offsets_) offsets_[at] = offset;
+  }
+
+ private:
+  PackedLayout layout_;
+  std::uint8_t* codes_;
+  float* scales_;
+  float* offsets_;
+};
+
+}  // namespace qcore

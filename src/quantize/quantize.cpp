@@ -1,0 +1,94 @@
+#include <atomic>
+#include <cstring>
+#include <limits>
+
+#include "formats/element.h"
+#include "formats/packed_weight.h"
+#include "qcore/quantize.h"
+#include "quantize/block_search.h"
+#include "quantize/pack_weight.h"
+#include "runtime/check.h"
+#include "runtime/memory.h"
+#include "runtime/thread_pool.h"
+#include "runtime/view_checks.h"
+
+namespace qcore {
+namespace {
+
+std::string index_text(const TensorView& view, std::int64_t flat) {
+  std::int64_t index[TensorView::kMaxRank] = {};
+  for (int axis = view.rank - 1; axis >= 0; --axis) {
+    index[axis] = flat % view.shape[axis];
+    flat /= view.shape[axis];
+  }
+  std::string text = "[";
+  for (int axis = 0; axis < view.rank; ++axis) text += (axis ? ", " : "") + std::to_string(index[axis]);
+  return text + "]";
+}
+
+// Offset in elements of the first element of row n; the rest of a row is [K] or [Ci, Kh, Kw].
+struct WeightRows {
+  const TensorView& view;
+  std::int64_t taps;
+
+  std::int64_t offset(std::int64_t row, std::int64_t k, std::int64_t tap) const {
+    std::int64_t at = row * view.strides[0] + k * view.strides[1];
+    if (view.rank == 4) at += tap / view.shape[3] * view.strides[2] + tap % view.shape[3] * view.strides[3];
+    return at;
+  }
+};
+
+}  // namespace
+
+void check_finite(const char* op, const char* argument, const TensorView& view) {
+  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> first{kNone};
+  const std::int64_t count = view.size(), rows = view.rank && count ? view.shape[0] : 0;
+  parallel_for(rows, [&](std::int64_t row) {
+    const std::int64_t per_row = count / rows;
+    for (std::int64_t i = row * per_row; i < (row + 1) * per_row; ++i) {
+      std::int64_t at = 0, rest = i;
+      for (int axis = view.rank - 1; axis >= 0; --axis) {
+        at += rest % view.shape[axis] * view.strides[axis];
+        rest /= view.shape[axis];
+      }
+      if (numerics::is_finite(load_float(view.data, view.dtype, at))) continue;
+      for (std::int64_t seen = first.load(); i < seen && !first.compare_exchange_weak(seen, i);) {
+      }
+      return;
+    }
+  });
+  QCORE_CHECK_VALUE(first.load() == kNone, op, ": ", argument, " holds a NaN or an infinity, the first at index ",
+                    index_text(view, first.load()), ", expected finite values");
+}
+
+QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const QuantizeOptions& options) {
+  check_floating("quantize", "weight", weight);
+  check_device("quantize", "weight", weight, kCpu, "every weight to quantize");
+  auto packed = allocate_weight("quantize", "weight", weight, options.bits, options.block_size, options.scheme);
+  check_finite("quantize", "weight", weight);
+
+  const PackedLayout& layout = packed->layout;
+  const WeightRows rows{weight, layout.taps};
+  const int lowest = lowest_code(options.scheme, options.bits), highest = numerics::code_max(options.bits);
+  PackedWriter writer(*packed);
+  const std::int64_t longest = layout.blocks() ? layout.block_length(0) * layout.taps : 0;
+  parallel_for(layout.n, [&](std::int64_t row) {
+    Scratch scratch;
+    float* values = scratch.take<float>(longest);  // [taps][block]
+    for (std::int64_t p = 0; p < layout.blocks(); ++p) {
+      const std::int64_t begin = layout.block_begin(p), length = layout.block_length(p);
+      for (std::int64_t tap = 0; tap < layout.taps; ++tap)
+        for (std::int64_t i = 0; i < length; ++i)
+          values[tap * length + i] = load_float(weight.data, weight.dtype, rows.offset(row, begin + i, tap));
+      const auto scale = choose_block_scale(values, length * layout.taps, options);
+      writer.set_parameters(row, p, scale.scale, scale.offset);
+      for (std::int64_t tap = 0; tap < layout.taps; ++tap)
+        for (std::int64_t i = 0; i < length; ++i)
+          writer.set_code(row, begin + i, tap, numerics::encode(values[tap * length + i], scale, lowest, highest));
+    }
+  });
+  return QuantizedTensor(std::move(packed));
+}
+
+}  // namespace qcore

@@ -1,0 +1,193 @@
+#include <cstring>
+#include <type_traits>
+
+#include "formats/element.h"
+#include "formats/packed_weight.h"
+#include "numerics/block_scale.h"
+#include "qcore/quantize.h"
+#include "quantize/pack_weight.h"
+#include "runtime/check.h"
+#include "runtime/device.h"
+#include "runtime/thread_pool.h"
+#include "runtime/view_checks.h"
+
+namespace qcore {
+namespace {
+
+// Element offset of (row, k, tap) in an array that has the weight's shape.
+std::int64_t element_offset(const TensorView& view, std::int64_t row, std::int64_t k, std::int64_t tap) {
+  std::int64_t at = row * view.strides[0] + k * view.strides[1];
+  if (view.rank == 4) at += tap / view.shape[3] * view.strides[2] + tap % view.shape[3] * view.strides[3];
+  return at;
+}
+
+template <class Visit>
+void for_each_element(const PackedLayout& layout, Visit&& visit) {
+  parallel_for(layout.n, [&](std::int64_t row) {
+    for (std::int64_t k = 0; k < layout.k; ++k)
+      for (std::int64_t tap = 0; tap < layout.taps; ++tap) visit(row, k, tap);
+  });
+}
+
+template <class Visit>
+void for_each_parameter(const PackedLayout& layout, Visit&& visit) {
+  for (std::int64_t row = 0; row < layout.n; ++row)
+    for (std::int64_t p = 0; p < layout.blocks(); ++p) visit(row, p);
+}
+
+void check_codes(const TensorView& codes, const PackedLayout& layout, int bits) {
+  const int lowest = -(1 << (bits - 1)), highest = (1 << (bits - 1)) - 1;
+  for (std::int64_t row = 0; row < layout.n; ++row)
+    for (std::int64_t k = 0; k < layout.k; ++k)
+      for (std::int64_t tap = 0; tap < layout.taps; ++tap) {
+        const int code = static_cast<const std::int8_t*>(codes.data)[element_offset(codes, row, k, tap)];
+        QCORE_CHECK_VALUE(code >= lowest && code <= highest, "from_parts: codes holds ", code, " at row ", row, ", k ",
+                          k, ", expected ", lowest, " to ", highest, " for bits=", bits);
+      }
+}
+
+void check_parameters(const char* argument, const TensorView& view, const PackedLayout& layout) {
+  check_device("from_parts", argument, view, kCpu, "every part");
+  check_dtype("from_parts", argument, view, DType::f32);
+  const std::int64_t expected[] = {layout.n, layout.blocks()};
+  check_shape("from_parts", argument, view, 2, expected);
+  check_finite("from_parts", argument, view);
+}
+
+}  // namespace
+
+QuantizedTensor::QuantizedTensor(std::shared_ptr<const PackedWeight> packed) : packed_(std::move(packed)) {}
+
+QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const TensorView& scales,
+                                            const TensorView* offsets, int bits, std::int64_t block_size) {
+  check_device("from_parts", "codes", codes, kCpu, "every part");
+  check_dtype("from_parts", "codes", codes, DType::i8);
+  auto packed = allocate_weight("from_parts", "codes", codes, bits, block_size,
+                                offsets ? Scheme::asymmetric : Scheme::symmetric);
+  const PackedLayout& layout = packed->layout;
+  if (bits == 4) check_codes(codes, layout, bits);
+  check_parameters("scales", scales, layout);
+  if (offsets) check_parameters("offsets", *offsets, layout);
+
+  PackedWriter writer(*packed);
+  for_each_element(layout, [&](std::int64_t row, std::int64_t k, std::int64_t tap) {
+    writer.set_code(row, k, tap, static_cast<const std::int8_t*>(codes.data)[element_offset(codes, row, k, tap)]);
+  });
+  const auto parameter = [](const TensorView& view, std::int64_t row, std::int64_t p) {
+    return static_cast<const float*>(view.data)[row * view.strides[0] + p * view.strides[1]];
+  };
+  for_each_parameter(layout, [&](std::int64_t row, std::int64_t p) {
+    writer.set_parameters(row, p, parameter(scales, row, p), offsets ? parameter(*offsets, row, p) : 0.0f);
+  });
+  return QuantizedTensor(std::move(packed));
+}
+
+int QuantizedTensor::rank() const { return packed_->rank; }
+std::int64_t QuantizedTensor::shape(int axis) const { return packed_->shape[axis]; }
+std::int64_t QuantizedTensor::rows() const { return packed_->layout.n; }
+std::int64_t QuantizedTensor::features() const { return packed_->layout.k; }
+std::int64_t QuantizedTensor::taps() const { return packed_->layout.taps; }
+std::int64_t QuantizedTensor::blocks() const { return packed_->layout.blocks(); }
+int QuantizedTensor::bits() const { return packed_->layout.bits; }
+std::int64_t QuantizedTensor::block_size() const { return packed_->layout.block_size; }
+Scheme QuantizedTensor::scheme() const { return packed_->scheme; }
+Device QuantizedTensor::device() const { return packed_->device; }
+
+std::int64_t QuantizedTensor::nbytes() const {
+  const PackedLayout& layout = packed_->layout;
+  const std::int64_t parameters = layout.parameter_count() * (packed_->offsets ? 2 : 1);
+  return layout.code_bytes() + parameters * static_cast<std::int64_t>(sizeof(float));
+}
+
+double QuantizedTensor::bits_per_weight() const {
+  const PackedLayout& layout = packed_->layout;
+  const double weights = static_cast<double>(layout.n) * static_cast<double>(layout.k * layout.taps);
+  return weights > 0 ? 8.0 * static_cast<double>(nbytes()) / weights : 0.0;
+}
+
+void QuantizedTensor::codes(const TensorView& out) const {
+  QCORE_CHECK_VALUE(device() == kCpu, "codes: the weight is on ", name(device()), ", expected cpu: call to() first");
+  check_dtype("codes", "out", out, DType::i8);
+  check_shape("codes", "out", out, rank(), packed_->shape);
+  check_output("codes", "out", out);
+  for_each_element(packed_->layout, [&](std::int64_t row, std::int64_t k, std::int64_t tap) {
+    static_cast<std::int8_t*>(out.data)[element_offset(out, row, k, tap)] =
+        static_cast<std::int8_t>(packed_->code(row, k, tap));
+  });
+}
+
+namespace {
+
+template <class Value>
+void copy_parameters(const char* op, const QuantizedTensor& weight, const TensorView& out, Value&& value) {
+  QCORE_CHECK_VALUE(weight.device() == kCpu, op, ": the weight is on ", name(weight.device()),
+                    ", expected cpu: call to() first");
+  check_dtype(op, "out", out, DType::f32);
+  const std::int64_t expected[] = {weight.rows(), weight.blocks()};
+  check_shape(op, "out", out, 2, expected);
+  check_output(op, "out", out);
+  for_each_parameter(weight.packed().layout, [&](std::int64_t row, std::int64_t p) {
+    static_cast<float*>(out.data)[row * out.strides[0] + p * out.strides[1]] = value(row, p);
+  });
+}
+
+}  // namespace
+
+void QuantizedTensor::scales(const TensorView& out) const {
+  copy_parameters("scales", *this, out, [&](std::int64_t row, std::int64_t p) { return packed_->scale(row, p); });
+}
+
+void QuantizedTensor::offsets(const TensorView& out) const {
+  copy_parameters("offsets", *this, out, [&](std::int64_t row, std::int64_t p) { return packed_->offset(row, p); });
+}
+
+void QuantizedTensor::dequantize(const TensorView& out) const {
+  QCORE_CHECK_VALUE(device() == kCpu, "dequantize: the weight is on ", name(device()),
+                    ", expected cpu: call to() first");
+  check_floating("dequantize", "out", out);
+  check_shape("dequantize", "out", out, rank(), packed_->shape);
+  check_output("dequantize", "out", out);
+  for_each_element(packed_->layout, [&](std::int64_t row, std::int64_t k, std::int64_t tap) {
+    const std::int64_t p = k / packed_->layout.block_size;
+    store_float(out.data, out.dtype, element_offset(out, row, k, tap),
+                numerics::decode(packed_->code(row, k, tap), packed_->scale(row, p), packed_->offset(row, p)));
+  });
+}
+
+QuantizedTensor QuantizedTensor::to(Device target) const {
+  if (target == device()) return *this;
+  auto moved = std::make_shared<PackedWeight>();
+  moved->layout = packed_->layout;
+  moved->rank = packed_->rank;
+  std::copy(packed_->shape, packed_->shape + packed_->rank, moved->shape);
+  moved->scheme = packed_->scheme;
+  moved->device = target;
+  const auto copy = [&](const auto*& pointer, std::shared_ptr<const void>& storage, const auto* from, std::int64_t count) {
+    const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(*from));
+    auto memory = allocate_on(target, bytes);
+    copy_between(memory.get(), target, from, device(), bytes);
+    pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(memory.get());
+    storage = std::move(memory);
+  };
+  copy(moved->codes, moved->code_storage, packed_->codes, packed_->layout.code_bytes());
+  copy(moved->scales, moved->scale_storage, packed_->scales, packed_->layout.parameter_count());
+  if (packed_->offsets) copy(moved->offsets, moved->offset_storage, packed_->offsets, packed_->layout.parameter_count());
+  return QuantizedTensor(std::move(moved));
+}
+
+bool QuantizedTensor::equal(const QuantizedTensor& other) const {
+  const PackedWeight &a = *packed_, &b = *other.packed_;
+  if (&a == &b) return true;
+  if (a.rank != b.rank || !std::equal(a.shape, a.shape + a.rank, b.shape) || a.layout.bits != b.layout.bits ||
+      a.layout.block_size != b.layout.block_size || a.scheme != b.scheme)
+    return false;
+  if (a.device != kCpu) return to(kCpu).equal(other);
+  if (b.device != kCpu) return equal(other.to(kCpu));
+  // Padding is written alike in every weight, so the storage can be compared whole.
+  const auto parameter_bytes = a.layout.parameter_count() * sizeof(float);
+  return std::memcmp(a.codes, b.codes, a.layout.code_bytes()) == 0 &&
+         std::memcmp(a.scales, b.scales, parameter_bytes) == 0 &&
+         (!a.offsets || std::memcmp(a.offsets, b.offsets, parameter_bytes) == 0);
+}
+
+}  // namespace qcore

@@ -1,0 +1,15 @@
+#pragma once
+
+namespace qcore {
+
+// What CPU kernels may use: detected once, then capped by the environment variable
+// QCORE_ISA = baseline | avx2 | avxvnni | avx512vnni.
+struct CpuFeatures {
+  bool avx2;        // AVX2, FMA and F16C
+  bool avxvnni;     // the above and AVX-VNNI
+  bool avx512vnni;  // AVX-512 F, BW, DQ, VL and VNNI, and the avx2 group
+};
+
+const CpuFeatures& cpu_features_in_use();
+
+}  // namespace qcore

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "qcore/tensor_view.h"
+
+// Memory of devices. Without the CUDA backend, anything but the CPU throws CudaError.
+namespace qcore {
+
+// Uninitialised memory of the device, freed with the last reference.
+std::shared_ptr<void> allocate_on(Device device, std::int64_t bytes);
+
+// Blocks until the bytes have arrived.
+void copy_between(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes);
+
+}  // namespace qcore

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "qcore/kernels.h"
+#include "qcore/tensor_view.h"
+
+namespace qcore {
+
+// An operator's kernels without the type of its problem: names, availability, counts, forcing.
+class OperatorTable {
+ public:
+  struct Row {
+    const char* name;
+    DeviceType device;
+    const char* needs;
+    bool (*available)();
+  };
+
+  OperatorTable(const char* op, std::vector<Row> rows);
+  OperatorTable(const OperatorTable&) = delete;
+
+  const char* op() const { return op_; }
+  const std::vector<Row>& rows() const { return rows_; }
+  bool available(int row) const;
+  std::uint64_t runs(int row) const { return runs_[row].load(std::memory_order_relaxed); }
+  int find(const std::string& name) const;  // -1 if there is none
+
+  int forced() const;  // row the calling thread or QCORE_FORCE_KERNEL asks for, else -1
+  void force(int row);
+  int last() const;  // row the calling thread ran last, else -1
+  void record(int row);
+
+  [[noreturn]] void throw_refused(int row, const char* reason) const;
+  [[noreturn]] void throw_no_kernel(const std::vector<std::string>& reasons) const;
+
+ private:
+  const char* op_;
+  int index_;
+  std::vector<Row> rows_;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> runs_;
+};
+
+// A kernel is a pair: why_not() says why it can't take a problem (nullptr: it can), run() does it.
+template <class Problem>
+struct Kernel {
+  const char* name;
+  DeviceType device;
+  const char* needs;
+  bool (*available)();
+  const char* (*why_not)(const Problem&);
+  void (*run)(const Problem&);
+};
+
+template <class Problem>
+class KernelTable : public OperatorTable {
+ public:
+  KernelTable(const char* op, std::vector<Kernel<Problem>> kernels)
+      : OperatorTable(op, untyped(kernels)), kernels_(std::move(kernels)) {}
+
+  // Runs the first row that is available and takes the problem, or the forced one.
+  void run(const Problem& problem) {
+    const int chosen = select(problem);
+    kernels_[chosen].run(problem);
+    record(chosen);
+  }
+
+ private:
+  int select(const Problem& problem) const {
+    const int wanted = forced();
+    if (wanted >= 0) {
+      const char* reason = kernels_[wanted].why_not(problem);
+      if (reason) throw_refused(wanted, reason);
+      return wanted;
+    }
+    for (int row = 0; row < static_cast<int>(kernels_.size()); ++row)
+      if (available(row) && !kernels_[row].why_not(problem)) return row;
+    std::vector<std::string> reasons;
+    for (int row = 0; row < static_cast<int>(kernels_.size()); ++row) {
+      const char* reason = available(row) ? kernels_[row].why_not(problem) : "not available on this machine";
+      reasons.push_back(std::string(kernels_[row].name) + ": " + reason);
+    }
+    throw_no_kernel(reasons);
+  }
+
+  static std::vector<Row> untyped(const std::vector<Kernel<Problem>>& kernels) {
+    std::vector<Row> rows;
+    for (const auto& kernel : kernels) rows.push_back({kernel.name, kernel.device, kernel.needs, kernel.available});
+    return rows;
+  }
+
+  std::vector<Kernel<Problem>> kernels_;
+};
+
+}  // namespace qcore

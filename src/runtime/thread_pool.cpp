@@ -1,0 +1,192 @@
+#include "runtime/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "qcore/kernels.h"
+#include "runtime/check.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace qcore {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+// Long enough that the next operator of a model finds the workers awake, short enough not to burn a core that
+// somebody else wants.
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+int default_threads() {
+  if (const char* value = std::getenv("QCORE_NUM_THREADS"); value && *value) {
+    char* end = nullptr;
+    const long n = std::strtol(value, &end, 10);
+    QCORE_CHECK_VALUE(*end == 0 && n >= 1 && n <= kMaxThreads, "environment variable QCORE_NUM_THREADS is '", value,
+                      "', expected an integer from 1 to ", kMaxThreads);
+    return static_cast<int>(n);
+  }
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  const unsigned n = std::thread::hardware_concurrency();
+  return n ? static_cast<int>(n) : 1;
+}
+
+std::atomic<int>& thread_count() {
+  static std::atomic<int> count{default_threads()};
+  return count;
+}
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// `generation` is even while no job is posted. Posting a job publishes its fields and makes it odd; a worker joins by
+// incrementing `inside` and re-checking the generation, and leaves by decrementing it. The poster ends a job by making
+// the generation even and waiting until `inside` is zero, so that no worker still reads the job's fields.
+class Pool {
+ public:
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t), void* context, int threads) {
+    ensure_workers(threads - 1);
+    task_ = task;
+    context_ = context;
+    tasks_ = tasks;
+    next_.store(0, std::memory_order_relaxed);
+    places_.store(threads - 1, std::memory_order_relaxed);
+    const std::uint64_t posted = generation_.fetch_add(1) + 1;
+    if (sleepers_.load() > 0) {
+      { std::lock_guard<std::mutex> lock(sleep_mutex_); }
+      wake_.notify_all();
+    }
+    drain();
+    generation_.store(posted + 1);
+    while (inside_.load() != 0) pause();
+  }
+
+  ~Pool() {
+    stop_.store(true);
+    { std::lock_guard<std::mutex> lock(sleep_mutex_); }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+ private:
+  void drain() {
+    for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) task_(context_, i);
+  }
+
+  void ensure_workers(int wanted) {
+    while (static_cast<int>(workers_.size()) < wanted) workers_.emplace_back([this] { work(); });
+  }
+
+  void work();
+
+  void join_job(std::uint64_t seen) {
+    inside_.fetch_add(1);
+    if (generation_.load() == seen && places_.fetch_sub(1) > 0) drain();
+    inside_.fetch_sub(1);
+  }
+
+  void wait_for_job(std::uint64_t done) {
+    const auto until = std::chrono::steady_clock::now() + kSpin;
+    for (int i = 0;; ++i) {
+      if (ready(done)) return;
+      pause();
+      if (i % 64 == 63 && std::chrono::steady_clock::now() >= until) break;
+    }
+    std::unique_lock<std::mutex> lock(sleep_mutex_);
+    sleepers_.fetch_add(1);
+    wake_.wait(lock, [&] { return ready(done); });
+    sleepers_.fetch_sub(1);
+  }
+
+  bool ready(std::uint64_t done) const {
+    const std::uint64_t now = generation_.load();
+    return stop_.load() || (now % 2 == 1 && now != done);
+  }
+
+  void (*task_)(void*, std::int64_t) = nullptr;
+  void* context_ = nullptr;
+  std::int64_t tasks_ = 0;
+  alignas(64) std::atomic<std::int64_t> next_{0};
+  alignas(64) std::atomic<std::uint64_t> generation_{0};
+  std::atomic<int> places_{0};
+  alignas(64) std::atomic<int> inside_{0};
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex sleep_mutex_;
+  std::condition_variable wake_;
+  std::vector<std::thread> workers_;
+};
+
+thread_local bool inside_task = false;
+
+void Pool::work() {
+  inside_task = true;
+  for (std::uint64_t done = 0;;) {
+    wait_for_job(done);
+    if (stop_.load()) return;
+    const std::uint64_t seen = generation_.load();
+    if (seen % 2 == 1) join_job(seen);
+    done = seen;
+  }
+}
+
+// The pool and the lock that gives it to one caller at a time. A child of fork() has none of the parent's workers: it
+// abandons the old pool (whose locks may be held) and starts afresh.
+struct Shared {
+  std::mutex use;
+  Pool pool;
+};
+std::atomic<Shared*> shared{nullptr};
+
+void abandon_in_child() { shared.store(nullptr); }
+
+Shared* shared_pool() {
+  Shared* current = shared.load(std::memory_order_acquire);
+  if (current) return current;
+  static std::once_flag registered;
+  std::call_once(registered, [] { pthread_atfork(nullptr, nullptr, abandon_in_child); });
+  auto* fresh = new Shared;
+  if (shared.compare_exchange_strong(current, fresh)) return fresh;
+  delete fresh;
+  return current;
+}
+
+}  // namespace
+
+void parallel_for(std::int64_t tasks, void (*run)(void*, std::int64_t), void* context) {
+  const int threads = static_cast<int>(tasks < get_num_threads() ? tasks : get_num_threads());
+  if (threads > 1 && !inside_task) {
+    Shared* own = shared_pool();
+    if (std::unique_lock<std::mutex> lock(own->use, std::try_to_lock); lock) {
+      inside_task = true;
+      own->pool.run(tasks, run, context, threads);
+      inside_task = false;
+      return;
+    }
+  }
+  for (std::int64_t task = 0; task < tasks; ++task) run(context, task);
+}
+
+int get_num_threads() { return thread_count().load(std::memory_order_relaxed); }
+
+void set_num_threads(int n) {
+  QCORE_CHECK_VALUE(n >= 1 && n <= kMaxThreads, "set_num_threads: n is ", n, ", expected 1 to ", kMaxThreads);
+  thread_count().store(n);
+}
+
+}  // namespace qcore
