@@ -227,7 +227,7 @@ void ArrayArgument::from_dlpack(nb::handle object, const char* op, const char* a
 namespace {
 
 // Memory of our own for frameworks whose arrays can't be written to once they exist (jax).
-nb::ndarray<> empty_array(const std::vector<std::int64_t>& shape, int dtype) {
+nb::ndarray<nb::array_api> empty_array(const std::vector<std::int64_t>& shape, int dtype) {
   std::vector<std::size_t> extents(shape.begin(), shape.end());
   std::int64_t bytes = item_size(static_cast<DType>(dtype));
   for (std::int64_t extent : shape) bytes *= extent;
@@ -235,7 +235,7 @@ nb::ndarray<> empty_array(const std::vector<std::int64_t>& shape, int dtype) {
   void* memory = std::aligned_alloc(kLine, (static_cast<std::size_t>(bytes) / kLine + 1) * kLine);
   if (!memory) throw std::bad_alloc();
   nb::capsule owner(memory, [](void* p) noexcept { std::free(p); });
-  return nb::ndarray<>(memory, extents.size(), extents.data(), owner, nullptr, dlpack_dtype(static_cast<DType>(dtype)));
+  return nb::ndarray<nb::array_api>(memory, extents.size(), extents.data(), owner, nullptr, dlpack_dtype(static_cast<DType>(dtype)));
 }
 
 // Bytes to skip in a buffer so that what follows starts a cache line.
@@ -254,8 +254,8 @@ nb::object as_bfloat16(nb::handle words) {
   const auto dtype = dlpack_dtype(DType::bf16);
   const auto count = static_cast<std::size_t>(view.rank);
   if (view.read_only)
-    return nb::cast(nb::ndarray<nb::ro>(view.data, count, extents.data(), words, view.strides, dtype));
-  return nb::cast(nb::ndarray<>(view.data, count, extents.data(), words, view.strides, dtype));
+    return nb::cast(nb::ndarray<nb::array_api, nb::ro>(view.data, count, extents.data(), words, view.strides, dtype));
+  return nb::cast(nb::ndarray<nb::array_api>(view.data, count, extents.data(), words, view.strides, dtype));
 }
 
 }  // namespace

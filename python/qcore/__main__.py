@@ -1,0 +1,7 @@
+"""`python -m qcore`: the same commands as the `qcore` script."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

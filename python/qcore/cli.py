@@ -1,0 +1,148 @@
+"""The `qcore` command line. `import qcore` does not load this module; each command loads what it needs when it runs.
+
+A command, or a group of them, is a file beside the code that it drives, and is registered at the end of this one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import qcore
+
+from .demo.command import demo
+from .runtime import package_dir
+
+ERROR_STATUS = 2
+INTERRUPTED_STATUS = 130
+
+# BadParameter < UsageError < ClickException, whether typer carries its own copy of click or uses the installed one.
+_ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="qcore",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _installed_directory(*parts: str) -> Path:
+    directory = package_dir().joinpath(*parts)
+    if not directory.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
+    return directory
+
+
+def _print_and_exit(text: object) -> None:
+    typer.echo(text)
+    raise typer.Exit
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        _print_and_exit(qcore.__version__)
+
+
+def _cmake_dir(wanted: bool) -> None:
+    if wanted:
+        _print_and_exit(_installed_directory("lib", "cmake", "qcore"))
+
+
+def _include_dir(wanted: bool) -> None:
+    if wanted:
+        _print_and_exit(_installed_directory("include"))
+
+
+@app.callback(invoke_without_command=True)
+def _qcore(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    cmake_dir: Annotated[
+        bool, typer.Option("--cmake-dir", callback=_cmake_dir, is_eager=True, help="Print where qcoreConfig.cmake is.")
+    ] = False,
+    include_dir: Annotated[
+        bool, typer.Option("--include-dir", callback=_include_dir, is_eager=True, help="Print where the headers are.")
+    ] = False,
+) -> None:
+    """Low-precision neural-network operators on CPU and GPU.
+
+    \b
+    Examples:
+      qcore demo
+      qcore info
+      cmake -S . -B build -Dqcore_DIR="$(qcore --cmake-dir)"
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def info() -> None:
+    """Show the version, this processor's instruction sets, the kernels and which of them run here, and CUDA.
+
+    \b
+    Examples:
+      qcore info
+      python -m qcore info
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    facts = qcore.info()
+    cuda = facts["cuda"]
+    lines = {
+        "version": facts["version"],
+        "library": facts["library"] or "not found",
+        "instruction sets": " ".join(facts["isa"]) or "baseline",
+        "threads": facts["threads"],
+        "CUDA built in": "yes" if cuda["built"] else "no",
+        "CUDA devices": f"{cuda['device_count']}" + (f" ({cuda['reason']})" if cuda["reason"] else ""),
+    } | {f"  device {number}": device for number, device in enumerate(cuda["devices"])}
+    for name, value in lines.items():
+        typer.echo(f"{name:<18}{value}")  # not through rich, which would cut or fold the path
+
+    kernels = Table(title="kernels", title_justify="left")
+    for heading in ("operator", "kernel", "device", "available", "needs"):
+        kernels.add_column(heading, overflow="fold")
+    kernels.add_column("runs", justify="right")
+    for kernel in qcore.kernels():
+        available = "yes" if kernel.available else "no"
+        kernels.add_row(kernel.op, kernel.name, kernel.device, available, kernel.needs, str(kernel.runs))
+
+    Console(highlight=False, markup=False).print(kernels)
+
+
+app.command("demo")(demo)
+app.command("info")(info)
+
+
+def _message(error: Exception) -> str:
+    """One line, whatever the error's own text looks like."""
+    if isinstance(error, _ClickException):
+        text = error.format_message()  # type: ignore[attr-defined]
+    elif isinstance(error, OSError) and error.filename is not None:
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    else:
+        text = str(error)
+    return " ".join(text.split())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status. Expected failures are one line on stderr, never a traceback."""
+    try:
+        status = app(args=arguments, prog_name="qcore", standalone_mode=False)
+    except (_ClickException, qcore.QcoreError, OSError) as error:
+        print(f"qcore: error: {_message(error)}", file=sys.stderr)
+        return ERROR_STATUS
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED_STATUS
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,87 @@
+"""Who computes a layer: NumPy in float, or qcore on quantised weights.
+
+The model asks for its layers by kind and knows nothing else, so a layer changes hands in one method of this file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+from .data import Floats
+from .layers import GatedGru, Layer, PatchConv2d, Product, patch_weight, relu
+
+
+class Operators(ABC):
+    """Makes layers from trained fp32 parameters and counts what their weights occupy (biases stay fp32, uncounted).
+
+    Every layer has a definition in terms of matrix products; who has a better one for a layer overrides its method.
+    """
+
+    def __init__(self) -> None:
+        self.weight_count = 0
+        self.weight_bytes = 0
+
+    @abstractmethod
+    def product(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Product:
+        """weight [N, K], bias [N]; the product maps [..., K] -> [..., N]."""
+
+    def linear(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Layer:
+        """weight [N, K], bias [N]; the layer maps [..., K] -> [..., N]."""
+        return self.product(weight, bias, with_relu=with_relu)
+
+    def conv2d(self, weight: Floats, bias: Floats, *, padding: int, with_relu: bool = False) -> Layer:
+        """weight [Co, Ci, Kh, Kw], bias [Co]; the layer maps [B, Ci, H, W] -> [B, Co, Ho, Wo] at stride 1."""
+        product = self.product(patch_weight(weight), bias, with_relu=with_relu)
+        return PatchConv2d(product, (weight.shape[2], weight.shape[3]), padding)
+
+    def gru(self, w: Floats, r: Floats, bias_w: Floats, bias_r: Floats) -> Layer:
+        """w [3H, C], r [3H, H], biases [3H], torch's gate order; the layer maps [B, T, C] -> [B, H], the last state."""
+        return GatedGru(self.product(w, bias_w), self.product(r, bias_r), r.shape[1])
+
+
+class FloatOperators(Operators):
+    """fp32 in NumPy: the reference, and what the others are timed against."""
+
+    def product(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Product:
+        self.weight_count += weight.size
+        self.weight_bytes += weight.nbytes
+        transposed = weight.T
+
+        def apply(x: Floats) -> Floats:
+            # One product of [M, K]: given [B, T, K], NumPy would make B small ones.
+            y: Floats = x.reshape(-1, x.shape[-1]) @ transposed
+            y += bias
+            if with_relu:
+                relu(y, out=y)
+            return y.reshape(*x.shape[:-1], -1)
+
+        return apply
+
+
+class QcoreOperators(Operators):
+    """Weights quantised per block, activations quantised per row and block as they arrive (`compute="int8"`).
+
+    All products are `qcore.linear`: a convolution's over its image patches, and the GRU's two with float gates between
+    them. A convolution or GRU operator of qcore's own replaces `conv2d` or `gru` here.
+    """
+
+    def __init__(self, bits: Literal[4, 8], block_size: int, method: Literal["rtn", "mse"] = "rtn") -> None:
+        super().__init__()
+        self._bits = bits
+        self._block_size = block_size
+        self._method = method
+
+    def product(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Product:
+        import qcore
+
+        quantized = qcore.quantize(weight, bits=self._bits, block_size=self._block_size, method=self._method)
+        self.weight_count += weight.size
+        self.weight_bytes += quantized.nbytes
+        activation = "relu" if with_relu else None
+
+        def apply(x: Floats) -> Floats:
+            y: Floats = qcore.linear(x, quantized, bias, compute="int8", activation=activation)
+            return y
+
+        return apply

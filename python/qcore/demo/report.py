@@ -1,0 +1,80 @@
+"""What was measured, as a table for people and as JSON for programs. Nothing here is a figure of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from .run import BLOCK_SIZE, Measurement, Result
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def table(result: Result) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    rows = Table(
+        title=f"Handwritten digits: {result.images} test images that training never saw",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    rows.add_column("weights", no_wrap=True)
+    for heading in ("right", "accuracy", "as float", "error", "bytes", "bits", "us/img", "speed"):
+        rows.add_column(heading, justify="right", no_wrap=True)
+    reference = result.measurements[0]
+    for row in result.measurements:
+        rows.add_row(
+            row.name,
+            f"{row.correct}/{result.images}",
+            f"{row.correct / result.images:.2%}",
+            f"{row.same_as_float / result.images:.2%}",
+            f"{row.logit_error:.1%}",
+            f"{row.weight_bytes:,}",
+            f"{row.bits_per_weight:.2f}",
+            f"{row.microseconds_per_image:.1f}",
+            f"{reference.microseconds_per_image / row.microseconds_per_image:.2f}x",
+        )
+    return rows
+
+
+def conditions(result: Result) -> str:
+    """How to read the table."""
+    kernels = ", ".join(dict.fromkeys(row.kernel for row in result.measurements[1:]))
+    return (
+        "as float: same class as the float model. error: of the logits, rms, relative to the float model's. "
+        f"bits: per weight, with scales. us/img: median of {result.repeats} passes in batches of {result.batch}; NumPy "
+        "cuts the image patches and computes the GRU gates in every row. speed: against NumPy float.\n"
+        f"Quantised rows: qcore.linear, kernel {kernels}, {result.threads} thread(s), one scale for {BLOCK_SIZE} "
+        'weights, activations in int8 (compute="int8").'
+    )
+
+
+def conclusion(result: Result) -> str:
+    """One line on what quantisation cost and gained."""
+    reference, *quantized = result.measurements
+
+    def against_float(row: Measurement) -> str:
+        smaller = reference.weight_bytes / row.weight_bytes
+        faster = reference.microseconds_per_image / row.microseconds_per_image
+        return f"{row.name}: {smaller:.1f}x smaller, {faster:.2f}x speed, {row.correct - reference.correct:+d} right"
+
+    return "Against float, " + "; ".join(against_float(row) for row in quantized) + "."
+
+
+def to_json(result: Result) -> str:
+    import qcore
+
+    def entry(row: Measurement) -> dict[str, object]:
+        derived = {"accuracy": row.correct / result.images, "bits_per_weight": row.bits_per_weight}
+        return asdict(row) | derived
+
+    report = asdict(result) | {
+        "qcore": qcore.__version__,
+        "block_size": BLOCK_SIZE,
+        "measurements": [entry(row) for row in result.measurements],
+    }
+    return json.dumps(report, indent=2) + "\n"
