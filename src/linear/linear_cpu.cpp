@@ -43,7 +43,7 @@ class TiledLinear {
       const std::int64_t first_tile = row_task * row_tiles_ / row_tasks, end_tile = (row_task + 1) * row_tiles_ / row_tasks;
       const std::int64_t end_column = std::min(column_tiles, (column_task + 1) * columns_per_task);
       for (std::int64_t column = column_task * columns_per_task; column < end_column; ++column)
-        for (std::int64_t tile = first_tile; tile < end_tile; ++tile) multiply(tile, column);
+        multiply(first_tile, end_tile, column);
     });
   }
 
@@ -66,6 +66,7 @@ class TiledLinear {
     scales_ = scratch.take<float>(problem_.m * blocks);
     scaled_sums_ = scratch.take<float>(problem_.m * blocks);
     sums_ = scratch.take<std::int32_t>(problem_.m * blocks);
+    starts_ = scratch.take<std::int32_t>(problem_.m * blocks);
     const bool activation_offsets = problem_.compute == Compute::int8_asym;
     offsets_ = activation_offsets ? scratch.take<float>(problem_.m * blocks) : nullptr;
     weight_sums_ = activation_offsets ? problem_.weight->weight_sums() : nullptr;
@@ -79,7 +80,8 @@ class TiledLinear {
   PackedRows rows_of(std::int64_t tile) const {
     const std::int64_t first = first_row(tile), at = first * layout_.blocks();
     return {static_cast<int>(first_row(tile + 1) - first), codes_ + first * row_bytes_, scales_ + at,
-            scaled_sums_ + at, offsets_ ? offsets_ + at : nullptr, sums_ + at};
+            scaled_sums_ + at, offsets_ ? offsets_ + at : nullptr, sums_ + at,
+            starts_ + at};
   }
 
   void pack(std::int64_t tile) const {
@@ -102,37 +104,67 @@ class TiledLinear {
     }
   }
 
-  void multiply(std::int64_t tile, std::int64_t column) const {
+  // One column of tiles. K is cut into runs of blocks whose weights stay in the first-level cache while every tile uses
+  // them; a tile's results wait in `results` from run to run.
+  void multiply(std::int64_t first_tile, std::int64_t end_tile, std::int64_t column) const {
+    constexpr std::int64_t kTileResults = PackedRows::kMaxRows * kTileColumns;
+    Scratch scratch;
+    float* results = scratch.take<float>((end_tile - first_tile) * kTileResults);
+    TileArguments arguments = column_arguments(column);
+    const std::int64_t blocks = layout_.blocks();
+    const std::int64_t run = end_tile - first_tile > 1 ? blocks_per_run() : std::max<std::int64_t>(blocks, 1);
+    // A weight without blocks (K = 0) still has one, empty, run: its results are zeros.
+    for (arguments.first_block = 0; arguments.first_block == 0 || arguments.first_block < blocks;
+         arguments.first_block += run) {
+      arguments.end_block = std::min(blocks, arguments.first_block + run);
+      for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
+        arguments.rows = rows_of(tile);
+        arguments.out = results + (tile - first_tile) * kTileResults;
+        kernels_.tile(arguments);
+      }
+    }
+    for (std::int64_t tile = first_tile; tile < end_tile; ++tile)
+      store(tile, column, results + (tile - first_tile) * kTileResults);
+  }
+
+  std::int64_t blocks_per_run() const {
+    constexpr std::int64_t kWeightBytes = 16 << 10;
+    const std::int64_t block_bytes =
+        std::max<std::int64_t>(1, kernels_.max_panels * layout_.block_steps(0) * PackedLayout::kStepBytes);
+    return std::max<std::int64_t>(1, kWeightBytes / block_bytes);
+  }
+
+  TileArguments column_arguments(std::int64_t column) const {
     const PackedWeight& w = *problem_.weight;
     const std::int64_t panel = column * kernels_.max_panels;
     const std::int64_t parameters = panel * layout_.blocks() * PackedLayout::kPanelRows;
-    const int panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
-    alignas(kAlignment) float out[PackedRows::kMaxRows * kTileColumns];
-    const TileArguments arguments{&layout_,
-                                  w.codes + panel * layout_.panel_bytes(),
-                                  w.scales + parameters,
-                                  w.offsets ? w.offsets + parameters : nullptr,
-                                  weight_sums_ ? weight_sums_ + parameters : nullptr,
-                                  rows_of(tile),
-                                  panels,
-                                  out};
-    kernels_.tile(arguments);
+    TileArguments arguments{};
+    arguments.layout = &layout_;
+    arguments.block_steps = layout_.block_first_step(1);
+    arguments.last_block_steps = layout_.blocks() ? layout_.block_steps(layout_.blocks() - 1) : 0;
+    arguments.codes = w.codes + panel * layout_.panel_bytes();
+    arguments.scales = w.scales + parameters;
+    arguments.offsets = w.offsets ? w.offsets + parameters : nullptr;
+    arguments.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
+    arguments.panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
+    return arguments;
+  }
 
-    const std::int64_t first_n = panel * PackedLayout::kPanelRows;
-    const std::int64_t columns = std::min<std::int64_t>(panels * PackedLayout::kPanelRows, layout_.n - first_n);
+  void store(std::int64_t tile, std::int64_t column, const float* results) const {
+    const std::int64_t first_n = column * kernels_.max_panels * PackedLayout::kPanelRows;
+    const std::int64_t columns = std::min(kernels_.max_panels * PackedLayout::kPanelRows, layout_.n - first_n);
     const RowView& y = problem_.y;
     const Activation& act = problem_.activation;
-    const bool vectorised = y.column_stride == 1 && (act.kind == ActivationKind::none || act.kind == ActivationKind::clamp);
-    for (int slot = 0; slot < arguments.rows.rows; ++slot) {
-      const std::int64_t m = first_row(tile) + slot;
-      const float* values = out + slot * kTileColumns;
+    const bool vectorised =
+        y.column_stride == 1 && (act.kind == ActivationKind::none || act.kind == ActivationKind::clamp);
+    for (std::int64_t m = first_row(tile); m < first_row(tile + 1); ++m, results += kTileColumns) {
       if (vectorised) {
         char* data = static_cast<char*>(const_cast<void*>(y.data)) + (y.row_offset(m) + first_n) * item_size(y.dtype);
-        kernels_.store_row(values, columns,
+        kernels_.store_row(results, columns,
                            {data, static_cast<int>(y.dtype), bias_ ? bias_ + first_n : nullptr,
                             act.kind == ActivationKind::clamp, act.lo, act.hi});
       } else {
-        for (std::int64_t n = 0; n < columns; ++n) store_output(problem_, m, first_n + n, values[n]);
+        for (std::int64_t n = 0; n < columns; ++n) store_output(problem_, m, first_n + n, results[n]);
       }
     }
   }
@@ -148,6 +180,7 @@ class TiledLinear {
   float* scaled_sums_ = nullptr;
   float* offsets_ = nullptr;
   std::int32_t* sums_ = nullptr;
+  std::int32_t* starts_ = nullptr;
   const float* weight_sums_ = nullptr;
   float* bias_ = nullptr;
 };

@@ -19,12 +19,17 @@ struct FloatTile {
   static void run(const TileArguments& t) {
     const PackedLayout& layout = *t.layout;
     const std::int64_t blocks = layout.blocks(), panel_bytes = layout.panel_bytes();
-    const auto* a = static_cast<const float*>(t.rows.codes);
-    const std::uint8_t* w = t.codes;
+    const std::int64_t first_step = t.first_block * t.block_steps;
+    const auto* a = static_cast<const float*>(t.rows.codes) + first_step * 4 * kQuads * Rows;
+    const std::uint8_t* w = t.codes + first_step * PackedLayout::kStepBytes;
     Float y[Rows][kVectors], sum[Rows][kVectors];
-    fill(y);
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        y[r.value][v.value] = t.first_block == 0 ? V::all(0.0f) : V::load(result(t, r.value, v.value));
+      });
+    });
 
-    for (std::int64_t p = 0; p < blocks; ++p) {
+    for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
       Float scale[kVectors], offset[kVectors];
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
         const std::int64_t at = (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows +
@@ -32,8 +37,10 @@ struct FloatTile {
         scale[v.value] = V::load(t.scales + at);
         offset[v.value] = t.offsets ? V::load(t.offsets + at) : V::all(0.0f);
       });
-      fill(sum);
-      const std::int64_t steps = layout.block_steps(p);
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = V::all(0.0f); });
+      });
+      const std::int64_t steps = p + 1 < blocks ? t.block_steps : t.last_block_steps;
       for (std::int64_t step = 0; step < steps; ++step) {
         unroll<kQuads * 4>([&](auto k) QCORE_UNROLLED {
           constexpr int kShift = k.value % 4 * 8 + k.value / 4 * 4;
@@ -60,15 +67,13 @@ struct FloatTile {
     }
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        V::store(t.out + r.value * 2 * PackedLayout::kPanelRows + v.value * V::kLanes, y[r.value][v.value]);
+        V::store(result(t, r.value, v.value), y[r.value][v.value]);
       });
     });
   }
 
-  QCORE_NUMERIC void fill(Float (&array)[Rows][kVectors]) {
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { array[r.value][v.value] = V::all(0.0f); });
-    });
+  QCORE_NUMERIC float* result(const TileArguments& t, int r, int v) {
+    return t.out + r * 2 * PackedLayout::kPanelRows + v * V::kLanes;
   }
 };
 

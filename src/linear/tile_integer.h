@@ -21,12 +21,10 @@ struct IntegerTile {
   static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
   static constexpr int kVectors = Panels * kVectorsPerPanel;
   static constexpr int kQuads = Bits == 8 ? 1 : 2;
-  static constexpr int kZeroCode = 1 << (Bits - 1);
 
-  // Accumulators start at -zero_code * sumA, the whole cost of storing the weights unsigned.
-  QCORE_NUMERIC void start(Int (&acc)[Rows][kVectors], const std::int32_t* sums) {
+  QCORE_NUMERIC void start(Int (&acc)[Rows][kVectors], const std::int32_t* starts) {
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      const Int first = V::all(static_cast<std::int32_t>(-kZeroCode * static_cast<std::uint32_t>(sums[r.value])));
+      const Int first = V::all(starts[r.value]);
       unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = first; });
     });
   }
@@ -60,12 +58,15 @@ struct IntegerTile {
     }
   }
 
-  // The same for a block too long for int32: runs of kMaxBlock, summed in int64, rounded once.
-  static void add_long_block(Float (&sums)[Rows][kVectors], const std::uint8_t* w, std::int64_t panel_bytes,
-                             const Code* a, std::int64_t steps, const std::int32_t* code_sums) {
-    std::int64_t total[Rows][kVectors * V::kLanes];
-    for (int r = 0; r < Rows; ++r)
-      for (auto& t : total[r]) t = -static_cast<std::int64_t>(kZeroCode) * code_sums[r];
+  // The same for a block too long for int32: runs of kMaxBlock, summed in int64, rounded once. Out of line, because
+  // its arrays would crowd the registers of the ordinary case.
+  __attribute__((noinline, cold)) static void add_long_block(float* sums, const std::uint8_t* w,
+                                                             std::int64_t panel_bytes, const Code* a,
+                                                             std::int64_t steps, const std::int32_t* code_sums) {
+    std::int64_t total[Rows * kVectors * V::kLanes];
+    std::int32_t part[Rows * kVectors * V::kLanes];
+    constexpr int kResults = sizeof(total) / sizeof(total[0]), kResultsPerRow = kVectors * V::kLanes;
+    for (int i = 0; i < kResults; ++i) total[i] = -std::int64_t{1 << (Bits - 1)} * code_sums[i / kResultsPerRow];
     constexpr std::int64_t kMaxSteps = Dot::kMaxBlock / (4 * kQuads);
     for (std::int64_t done = 0; done < steps;) {
       const std::int64_t run = steps - done < kMaxSteps ? steps - done : kMaxSteps;
@@ -73,43 +74,38 @@ struct IntegerTile {
       Int acc[Rows][kVectors];
       start(acc, zeros);
       add_steps(acc, w, panel_bytes, a, run);
-      std::int32_t part[V::kLanes];
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          V::store(part, acc[r.value][v.value]);
-          for (int lane = 0; lane < V::kLanes; ++lane) total[r.value][v.value * V::kLanes + lane] += part[lane];
+          V::store(part + (r.value * kVectors + v.value) * V::kLanes, acc[r.value][v.value]);
         });
       });
+      for (int i = 0; i < kResults; ++i) total[i] += part[i];
       w += run * PackedLayout::kStepBytes;
       a += run * 4 * kQuads * Rows;
       done += run;
     }
-    float rounded[V::kLanes];
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        for (int lane = 0; lane < V::kLanes; ++lane)
-          rounded[lane] = static_cast<float>(total[r.value][v.value * V::kLanes + lane]);
-        sums[r.value][v.value] = V::load(rounded);
-      });
-    });
+    for (int i = 0; i < kResults; ++i) sums[i] = static_cast<float>(total[i]);
   }
 
   static void run(const TileArguments& t) {
     const PackedLayout& layout = *t.layout;
     const std::int64_t blocks = layout.blocks(), panel_bytes = layout.panel_bytes();
-    const auto* a = static_cast<const Code*>(t.rows.codes);
-    const std::uint8_t* w = t.codes;
+    const std::int64_t first_step = t.first_block * t.block_steps;
+    const auto* a = static_cast<const Code*>(t.rows.codes) + first_step * 4 * kQuads * Rows;
+    const std::uint8_t* w = t.codes + first_step * PackedLayout::kStepBytes;
     Float y[Rows][kVectors];
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        y[r.value][v.value] = t.first_block == 0 ? V::all(0.0f) : V::load(result(t, r.value, v.value));
+      });
     });
 
-    for (std::int64_t p = 0; p < blocks; ++p) {
-      const std::int64_t steps = layout.block_steps(p);
+    for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
+      const std::int64_t steps = p + 1 < blocks ? t.block_steps : t.last_block_steps;
       Float sums[Rows][kVectors];
-      if (steps * 4 * kQuads <= Dot::kMaxBlock) {
+      if (__builtin_expect(steps * 4 * kQuads <= Dot::kMaxBlock, 1)) {
         Int acc[Rows][kVectors];
-        start(acc, t.rows.sums + p * Rows);
+        start(acc, t.rows.starts + p * Rows);
         add_steps(acc, w, panel_bytes, a, steps);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           unroll<kVectors>([&](auto v) QCORE_UNROLLED {
@@ -117,7 +113,13 @@ struct IntegerTile {
           });
         });
       } else {
-        add_long_block(sums, w, panel_bytes, a, steps, t.rows.sums + p * Rows);
+        float rounded[Rows * kVectors * V::kLanes];
+        add_long_block(rounded, w, panel_bytes, a, steps, t.rows.sums + p * Rows);
+        unroll<Rows>([&](auto r) QCORE_UNROLLED {
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+            sums[r.value][v.value] = V::load(rounded + (r.value * kVectors + v.value) * V::kLanes);
+          });
+        });
       }
       w += steps * PackedLayout::kStepBytes;
       a += steps * 4 * kQuads * Rows;
@@ -148,9 +150,13 @@ struct IntegerTile {
     }
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        V::store(t.out + r.value * 2 * PackedLayout::kPanelRows + v.value * V::kLanes, y[r.value][v.value]);
+        V::store(result(t, r.value, v.value), y[r.value][v.value]);
       });
     });
+  }
+
+  QCORE_NUMERIC float* result(const TileArguments& t, int r, int v) {
+    return t.out + r * 2 * PackedLayout::kPanelRows + v * V::kLanes;
   }
 };
 

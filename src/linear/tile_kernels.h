@@ -18,18 +18,22 @@ struct PackedRows {
   float* scales;           // [P][rows]
   float* scaled_sums;      // [P][rows], scale * sum of codes
   float* offsets;          // [P][rows]; null unless the activations have offsets
-  std::int32_t* sums;      // [P][rows]
+  std::int32_t* sums;      // [P][rows], of codes
+  std::int32_t* starts;    // [P][rows], -zero_code * sums, modulo 2^32: what storing the weights unsigned costs
 };
 
 struct TileArguments {
   const PackedLayout* layout;
+  std::int64_t block_steps, last_block_steps;
   const std::uint8_t* codes;   // of the tile's first panel
   const float* scales;         // likewise
   const float* offsets;        // likewise; null for symmetric weights
   const float* weight_sums;    // likewise; null unless the activations have offsets
   PackedRows rows;
-  int panels;  // 1 or 2
-  float* out;  // [rows][32], 16 columns used per panel
+  int panels;                // 1 or 2
+  std::int64_t first_block;  // blocks [first_block, end_block) are added; a tile that does not start at block 0
+  std::int64_t end_block;    // continues from what is in `out`
+  float* out;                // [rows][32], 16 columns used per panel
 };
 
 struct OutputRow {

@@ -41,17 +41,9 @@ struct Rows {
       }
       if (i == count - V::kLanes) break;
     }
-    std::uint32_t magnitudes[V::kLanes];
-    float los[V::kLanes], his[V::kLanes];
-    V::store(magnitudes, magnitude);
-    V::store(los, lo);
-    V::store(his, hi);
-    for (int lane = 1; lane < V::kLanes; ++lane) {
-      magnitudes[0] = magnitudes[lane] > magnitudes[0] ? magnitudes[lane] : magnitudes[0];
-      los[0] = los[lane] < los[0] ? los[lane] : los[0];
-      his[0] = his[lane] > his[0] ? his[lane] : his[0];
-    }
-    return numerics::activation_scale(mode, los[0], his[0], magnitudes[0]);
+    const auto magnitude_bits = static_cast<std::uint32_t>(V::largest(magnitude));
+    if (mode != numerics::kActivationInt8Asym) return numerics::activation_scale(mode, 0.0f, 0.0f, magnitude_bits);
+    return numerics::activation_scale(mode, V::smallest(lo), V::largest(hi), magnitude_bits);
   }
 
   // The first code of quad `quad` of row `slot`; a quad's four codes follow each other.
@@ -70,50 +62,66 @@ struct Rows {
   QCORE_NUMERIC void put_quad(std::int8_t* place, const std::int8_t* codes) { memcpy(place, codes, 4); }
   QCORE_NUMERIC void put_quad(float* place, const float* values) { memcpy(place, values, 16); }
 
+  // Codes of one block into its quads, zeros into the padding; their sum.
+  template <class Code>
+  QCORE_NUMERIC std::int32_t pack_block(const float* x, std::int64_t length, const numerics::BlockScale& scale,
+                                        int mode, std::int64_t quad, std::int64_t end_quad, int slot,
+                                        const PackedRows& rows) {
+    std::int32_t sum = 0;
+    std::int64_t i = 0;
+    Code codes[V::kLanes];
+    if (scale.inverse != 0.0f) {
+      const Float offset = V::all(scale.offset), inverse = V::all(scale.inverse);
+      const Float lowest = V::all(static_cast<float>(numerics::activation_lowest(mode)));
+      const Float highest = V::all(static_cast<float>(numerics::activation_highest(mode)));
+      Int sums = V::all(0);
+      for (; i + V::kLanes <= length; i += V::kLanes) {
+        const Float scaled = V::mul(V::sub(V::load(x + i), offset), inverse);
+        const Int rounded = V::to_int(V::at_most(V::at_least(scaled, lowest), highest));
+        sums = V::add(sums, rounded);
+        if constexpr (sizeof(Code) == 1)
+          V::store_low_bytes(codes, rounded);
+        else
+          V::store_low_words(codes, rounded);
+        for (int q = 0; q < V::kLanes / 4; ++q) put_quad(quad_place<Code>(rows, quad++, slot), codes + 4 * q);
+      }
+      sum = V::total(sums);
+    }
+    for (; quad < end_quad; ++quad, i += 4) {
+      for (int j = 0; j < 4; ++j) {
+        codes[j] = static_cast<Code>(i + j < length ? numerics::activation_code(x[i + j], scale, mode) : 0);
+        sum += codes[j];
+      }
+      put_quad(quad_place<Code>(rows, quad, slot), codes);
+    }
+    return sum;
+  }
+
   template <class Code>
   static void pack_integer_row(const float* values, const PackedLayout& layout, int mode, int slot,
                                const PackedRows& rows) {
-    const std::int64_t quads_per_step = layout.step_k() / 4;
-    const Float lowest = V::all(static_cast<float>(numerics::activation_lowest(mode)));
-    const Float highest = V::all(static_cast<float>(numerics::activation_highest(mode)));
-    for (std::int64_t p = 0; p < layout.blocks(); ++p) {
-      const float* x = values + layout.block_begin(p);
-      const std::int64_t length = layout.block_length(p);
-      std::int64_t quad = layout.block_first_step(p) * quads_per_step;
-      const std::int64_t end_quad = quad + layout.block_steps(p) * quads_per_step;
-      const numerics::BlockScale scale = block_scale(x, length, mode);
-      std::int32_t sum = 0;
-      std::int64_t i = 0;
-      Code codes[V::kLanes];
-      if (scale.inverse != 0.0f) {
-        const Float offset = V::all(scale.offset), inverse = V::all(scale.inverse);
-        Int sums = V::all(0);
-        for (; i + V::kLanes <= length; i += V::kLanes) {
-          const Float scaled = V::mul(V::sub(V::load(x + i), offset), inverse);
-          const Int rounded = V::to_int(V::at_most(V::at_least(scaled, lowest), highest));
-          sums = V::add(sums, rounded);
-          if constexpr (sizeof(Code) == 1)
-            V::store_low_bytes(codes, rounded);
-          else
-            V::store_low_words(codes, rounded);
-          for (int q = 0; q < V::kLanes / 4; ++q) put_quad(quad_place<Code>(rows, quad++, slot), codes + 4 * q);
-        }
-        std::int32_t parts[V::kLanes];
-        V::store(parts, sums);
-        for (std::int32_t part : parts) sum += part;
+    const std::int64_t quads_per_step = layout.step_k() / 4, blocks = layout.blocks();
+    // Scales of a run of blocks first, then their codes: a block's divisions take longer than its codes, and in a loop
+    // of their own the processor overlaps them.
+    constexpr std::int64_t kRun = 32;
+    numerics::BlockScale scales[kRun];
+    for (std::int64_t first = 0; first < blocks; first += kRun) {
+      const std::int64_t end = first + kRun < blocks ? first + kRun : blocks;
+      for (std::int64_t p = first; p < end; ++p)
+        scales[p - first] = block_scale(values + layout.block_begin(p), layout.block_length(p), mode);
+      for (std::int64_t p = first; p < end; ++p) {
+        const numerics::BlockScale scale = scales[p - first];
+        const std::int64_t quad = layout.block_first_step(p) * quads_per_step;
+        const std::int64_t end_quad = quad + layout.block_steps(p) * quads_per_step;
+        const std::int32_t sum = pack_block<Code>(values + layout.block_begin(p), layout.block_length(p), scale, mode,
+                                                  quad, end_quad, slot, rows);
+        const std::int64_t at = p * rows.rows + slot;
+        rows.scales[at] = scale.scale;
+        rows.scaled_sums[at] = scale.scale * static_cast<float>(sum);
+        rows.sums[at] = sum;
+        rows.starts[at] = static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(layout.zero_code()) * static_cast<std::uint32_t>(sum));
+        if (rows.offsets) rows.offsets[at] = scale.offset;
       }
-      for (; quad < end_quad; ++quad, i += 4) {
-        for (int j = 0; j < 4; ++j) {
-          codes[j] = static_cast<Code>(i + j < length ? numerics::activation_code(x[i + j], scale, mode) : 0);
-          sum += codes[j];
-        }
-        put_quad(quad_place<Code>(rows, quad, slot), codes);
-      }
-      const std::int64_t at = p * rows.rows + slot;
-      rows.scales[at] = scale.scale;
-      rows.scaled_sums[at] = scale.scale * static_cast<float>(sum);
-      rows.sums[at] = sum;
-      if (rows.offsets) rows.offsets[at] = scale.offset;
     }
   }
 

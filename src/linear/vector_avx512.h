@@ -34,6 +34,11 @@ struct Avx512 {
   QCORE_NUMERIC Float at_least(Float x, Float lo) { return _mm512_max_ps(lo, x); }
   QCORE_NUMERIC Float at_most(Float x, Float hi) { return _mm512_min_ps(hi, x); }
 
+  QCORE_NUMERIC std::int32_t largest(Int a) { return _mm512_reduce_max_epi32(a); }
+  QCORE_NUMERIC float largest(Float a) { return _mm512_reduce_max_ps(a); }
+  QCORE_NUMERIC float smallest(Float a) { return _mm512_reduce_min_ps(a); }
+  QCORE_NUMERIC std::int32_t total(Int a) { return _mm512_reduce_add_epi32(a); }
+
   QCORE_NUMERIC Float to_float(Int a) { return _mm512_cvtepi32_ps(a); }
   QCORE_NUMERIC Int to_int(Float a) { return _mm512_cvtps_epi32(a); }
 
