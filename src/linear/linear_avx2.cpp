@@ -1,3 +1,4 @@
+#include "linear/pack_rows.h"
 #include "linear/tile_float.h"
 #include "linear/tile_integer.h"
 #include "linear/tile_rows.h"
@@ -48,21 +49,21 @@ extern const TileKernels kInt8Avx2 = {kMaxRows,
                                       kMaxPanels,
                                       2,
                                       Rows<Avx2>::widen,
-                                      Rows<Avx2>::pack_integer_row<std::int16_t>,
+                                      PackRows<Avx2, std::int16_t>::pack_row,
                                       run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels>,
                                       Rows<Avx2>::store_row};
 extern const TileKernels kInt16Avx2 = {kMaxRows,
                                        kMaxPanels,
                                        2,
                                        Rows<Avx2>::widen,
-                                       Rows<Avx2>::pack_integer_row<std::int16_t>,
+                                       PackRows<Avx2, std::int16_t>::pack_row,
                                        run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels>,
                                        Rows<Avx2>::store_row};
 extern const TileKernels kFloatAvx2 = {kMaxRows,
                                        kMaxPanels,
                                        4,
                                        Rows<Avx2>::widen,
-                                       Rows<Avx2>::pack_float_row,
+                                       pack_float_row,
                                        run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels>,
                                        Rows<Avx2>::store_row};
 

@@ -1,10 +1,11 @@
+#include "linear/pack_rows.h"
 #include "linear/tile_integer.h"
 #include "linear/tile_rows.h"
 #include "linear/tile_tables.h"
 #include "linear/vector_avx2.h"
 
-// The build option QCORE_AVXVNNI_AS_EVEX encodes the same instructions as AVX-512 VL has them, so that these kernels can
-// be tested on a CPU that has AVX-512 VNNI but not AVX-VNNI.
+// The build option QCORE_AVXVNNI_AS_EVEX encodes the same instructions as AVX-512 VL has them, so that these kernels
+// can be tested on a CPU that has AVX-512 VNNI but not AVX-VNNI.
 #if defined(QCORE_AVXVNNI_AS_EVEX)
 #define QCORE_VNNI_ENCODING "%{evex%} "
 #else
@@ -61,14 +62,14 @@ extern const TileKernels kInt8AvxVnni = {kMaxRows,
                                          kMaxPanels,
                                          1,
                                          Rows<Avx2>::widen,
-                                         Rows<Avx2>::pack_integer_row<std::int8_t>,
+                                         PackRows<Avx2, std::int8_t>::pack_row,
                                          run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels>,
                                          Rows<Avx2>::store_row};
 extern const TileKernels kInt16AvxVnni = {kMaxRows,
                                           kMaxPanels,
                                           2,
                                           Rows<Avx2>::widen,
-                                          Rows<Avx2>::pack_integer_row<std::int16_t>,
+                                          PackRows<Avx2, std::int16_t>::pack_row,
                                           run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels>,
                                           Rows<Avx2>::store_row};
 

@@ -37,10 +37,12 @@ class TiledLinear {
     constexpr std::int64_t kTasksPerThread = 8;
     const std::int64_t columns_per_task = std::max<std::int64_t>(1, column_tiles / (threads * kTasksPerThread));
     const std::int64_t column_tasks = ceil_div(column_tiles, columns_per_task);
-    const std::int64_t row_tasks = std::min(row_tiles_, std::max<std::int64_t>(1, threads * kTasksPerThread / column_tasks));
+    const std::int64_t row_tasks =
+        std::min(row_tiles_, std::max<std::int64_t>(1, threads * kTasksPerThread / column_tasks));
     for_each(column_tasks * row_tasks, parallel_, [&](std::int64_t task) {
       const std::int64_t column_task = task / row_tasks, row_task = task % row_tasks;
-      const std::int64_t first_tile = row_task * row_tiles_ / row_tasks, end_tile = (row_task + 1) * row_tiles_ / row_tasks;
+      const std::int64_t first_tile = row_task * row_tiles_ / row_tasks,
+                         end_tile = (row_task + 1) * row_tiles_ / row_tasks;
       const std::int64_t end_column = std::min(column_tiles, (column_task + 1) * columns_per_task);
       for (std::int64_t column = column_task * columns_per_task; column < end_column; ++column)
         multiply(first_tile, end_tile, column);
@@ -61,7 +63,7 @@ class TiledLinear {
 
   void allocate(Scratch& scratch) {
     const std::int64_t blocks = layout_.blocks(), codes_per_row = layout_.steps() * layout_.step_k();
-    row_bytes_ = codes_per_row * kernels_.bytes_per_code;
+    row_bytes_ = round_up(codes_per_row * kernels_.bytes_per_code + PackedRows::kSlackBytes, kAlignment);
     codes_ = scratch.take<char>(problem_.m * row_bytes_);
     scales_ = scratch.take<float>(problem_.m * blocks);
     scaled_sums_ = scratch.take<float>(problem_.m * blocks);
@@ -79,8 +81,13 @@ class TiledLinear {
 
   PackedRows rows_of(std::int64_t tile) const {
     const std::int64_t first = first_row(tile), at = first * layout_.blocks();
-    return {static_cast<int>(first_row(tile + 1) - first), codes_ + first * row_bytes_, scales_ + at,
-            scaled_sums_ + at, offsets_ ? offsets_ + at : nullptr, sums_ + at,
+    return {static_cast<int>(first_row(tile + 1) - first),
+            codes_ + first * row_bytes_,
+            row_bytes_ / kernels_.bytes_per_code,
+            scales_ + at,
+            scaled_sums_ + at,
+            offsets_ ? offsets_ + at : nullptr,
+            sums_ + at,
             starts_ + at};
   }
 
@@ -99,13 +106,15 @@ class TiledLinear {
       else if (x.dtype != DType::f32 && x.column_stride == 1)
         kernels_.widen(static_cast<const std::uint16_t*>(x.data) + offset, static_cast<int>(x.dtype), layout_.k, copy);
       else
-        for (std::int64_t k = 0; k < layout_.k; ++k) copy[k] = load_float(x.data, x.dtype, offset + k * x.column_stride);
+        for (std::int64_t k = 0; k < layout_.k; ++k)
+          copy[k] = load_float(x.data, x.dtype, offset + k * x.column_stride);
       kernels_.pack_row(values, layout_, mode, slot, rows);
     }
   }
 
-  // One column of tiles. K is cut into runs of blocks whose weights stay in the first-level cache while every tile uses
-  // them; a tile's results wait in `results` from run to run.
+  // One column of tiles. K is cut into runs of blocks whose weights stay in the second-level cache while every tile
+  // uses them; a tile's results wait in `results` from run to run. Runs that fit the first level would be too short: a
+  // tile costs some 120 cycles to start and end.
   void multiply(std::int64_t first_tile, std::int64_t end_tile, std::int64_t column) const {
     constexpr std::int64_t kTileResults = PackedRows::kMaxRows * kTileColumns;
     Scratch scratch;
@@ -120,6 +129,7 @@ class TiledLinear {
       for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
         arguments.rows = rows_of(tile);
         arguments.out = results + (tile - first_tile) * kTileResults;
+        arguments.prefetch = prefetch_distance(first_tile, end_tile, tile);
         kernels_.tile(arguments);
       }
     }
@@ -127,8 +137,15 @@ class TiledLinear {
       store(tile, column, results + (tile - first_tile) * kTileResults);
   }
 
+  std::int64_t prefetch_distance(std::int64_t first_tile, std::int64_t end_tile, std::int64_t tile) const {
+    static const std::int64_t near = getenv("QN") ? atoi(getenv("QN")) : 0;
+    static const std::int64_t far = getenv("QF") ? atoi(getenv("QF")) : 0;
+    if (end_tile - first_tile == 1) return near;
+    return tile + 1 == end_tile && far ? kernels_.max_panels * layout_.panel_bytes() : 0;
+  }
+
   std::int64_t blocks_per_run() const {
-    constexpr std::int64_t kWeightBytes = 16 << 10;
+    constexpr std::int64_t kWeightBytes = 512 << 10;
     const std::int64_t block_bytes =
         std::max<std::int64_t>(1, kernels_.max_panels * layout_.block_steps(0) * PackedLayout::kStepBytes);
     return std::max<std::int64_t>(1, kWeightBytes / block_bytes);
@@ -195,6 +212,8 @@ const char* tiled_why_not(const LinearProblem& problem) {
   return nullptr;
 }
 
-void run_tiled(const LinearProblem& problem, const TileKernels& kernels) { TiledLinear(problem, kernels).run(); }
+void run_tiled(const LinearProblem& problem, const TileKernels& kernels) {
+  TiledLinear(problem, kernels).run();
+}
 
 }  // namespace qcore

@@ -9,12 +9,20 @@
 namespace qcore {
 namespace {
 
-bool always() { return true; }
+bool always() {
+  return true;
+}
 
 #if defined(QCORE_X86_KERNELS)
-bool has_avx2() { return cpu_features_in_use().avx2; }
-bool has_avxvnni() { return cpu_features_in_use().avxvnni; }
-bool has_avx512vnni() { return cpu_features_in_use().avx512vnni; }
+bool has_avx2() {
+  return cpu_features_in_use().avx2;
+}
+bool has_avxvnni() {
+  return cpu_features_in_use().avxvnni;
+}
+bool has_avx512vnni() {
+  return cpu_features_in_use().avx512vnni;
+}
 
 const char* int8_why_not(const LinearProblem& problem) {
   if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
@@ -41,28 +49,32 @@ constexpr const char* kNeedsAvx512Vnni = "AVX-512 F, BW, DQ, VL and VNNI";
 constexpr auto kCpuRow = DeviceType::cpu;
 
 // Best first.
-KernelTable<LinearProblem> table("linear", {
+KernelTable<LinearProblem> table(
+    "linear",
+    {
 #if defined(QCORE_CUDA_BACKEND)
-    {"sliced", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
-     sliced_why_not, run_sliced},
-    {"simt", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
-     simt_why_not, run_simt},
+        {"sliced", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
+         sliced_why_not, run_sliced},
+        {"simt", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
+         simt_why_not, run_simt},
 #endif
 #if defined(QCORE_X86_KERNELS)
-    {"int8_avx512vnni", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, int8_why_not, run_with<kInt8Avx512Vnni>},
-    {"int8_avxvnni", kCpuRow, kNeedsAvxVnni, has_avxvnni, int8_why_not, run_with<kInt8AvxVnni>},
-    {"int8_avx2", kCpuRow, kNeedsAvx2, has_avx2, int8_why_not, run_with<kInt8Avx2>},
-    {"int16_avx512vnni", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, int16_why_not, run_with<kInt16Avx512Vnni>},
-    {"int16_avxvnni", kCpuRow, kNeedsAvxVnni, has_avxvnni, int16_why_not, run_with<kInt16AvxVnni>},
-    {"int16_avx2", kCpuRow, kNeedsAvx2, has_avx2, int16_why_not, run_with<kInt16Avx2>},
-    {"float_avx512", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, float_why_not, run_with<kFloatAvx512>},
-    {"float_avx2", kCpuRow, kNeedsAvx2, has_avx2, float_why_not, run_with<kFloatAvx2>},
+        {"int8_avx512vnni", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, int8_why_not, run_with<kInt8Avx512Vnni>},
+        {"int8_avxvnni", kCpuRow, kNeedsAvxVnni, has_avxvnni, int8_why_not, run_with<kInt8AvxVnni>},
+        {"int8_avx2", kCpuRow, kNeedsAvx2, has_avx2, int8_why_not, run_with<kInt8Avx2>},
+        {"int16_avx512vnni", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, int16_why_not, run_with<kInt16Avx512Vnni>},
+        {"int16_avxvnni", kCpuRow, kNeedsAvxVnni, has_avxvnni, int16_why_not, run_with<kInt16AvxVnni>},
+        {"int16_avx2", kCpuRow, kNeedsAvx2, has_avx2, int16_why_not, run_with<kInt16Avx2>},
+        {"float_avx512", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, float_why_not, run_with<kFloatAvx512>},
+        {"float_avx2", kCpuRow, kNeedsAvx2, has_avx2, float_why_not, run_with<kFloatAvx2>},
 #endif
-    {"reference", kCpuRow, "nothing", always, reference_why_not, run_reference},
-});
+        {"reference", kCpuRow, "nothing", always, reference_why_not, run_reference},
+    });
 
 }  // namespace
 
-KernelTable<LinearProblem>& linear_table() { return table; }
+KernelTable<LinearProblem>& linear_table() {
+  return table;
+}
 
 }  // namespace qcore

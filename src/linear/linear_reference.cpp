@@ -13,10 +13,10 @@ using numerics::BlockScale;
 
 // One row of x as fp32 and, unless the activations stay float, its blocks.
 struct ReferenceRow {
-  const float* values;       // [K]
+  const float* values;        // [K]
   const std::int32_t* codes;  // [K]
-  const BlockScale* scales;  // [P]
-  const std::int64_t* sums;  // [P]
+  const BlockScale* scales;   // [P]
+  const std::int64_t* sums;   // [P]
 };
 
 // Each block's products are summed first, then added to the total: the error grows with the block, not with K.
@@ -43,8 +43,7 @@ float integer_output(const ReferenceRow& row, const PackedWeight& w, std::int64_
       acc += static_cast<std::int64_t>(row.codes[k]) * w.code(n, k);
     const BlockScale& scale = row.scales[p];
     y = numerics::add_product(y, acc, scale.scale, w.scale(n, p));
-    if (w.offsets)
-      y = numerics::add_weight_offset(y, scale.scale * static_cast<float>(row.sums[p]), w.offset(n, p));
+    if (w.offsets) y = numerics::add_weight_offset(y, scale.scale * static_cast<float>(row.sums[p]), w.offset(n, p));
     if (activation_offsets)
       y = numerics::add_activation_offset(y, scale.offset, w.weight_sums()[layout.parameter_index(n, p)]);
   }

@@ -29,10 +29,10 @@ struct RowView {
 
 struct LinearProblem {
   std::int64_t m = 0;
-  RowView x;            // [M, K]
-  RowView y;            // [M, N]; written to through const_cast in one place, store_rows()
+  RowView x;                             // [M, K]
+  RowView y;                             // [M, N]; written to through const_cast in one place, store_rows()
   const PackedWeight* weight = nullptr;  // n, k, block_size, blocks
-  TensorView bias;      // [N], rank 0 if there is none
+  TensorView bias;                       // [N], rank 0 if there is none
   Compute compute = Compute::int8;
   Activation activation;
   Device device;

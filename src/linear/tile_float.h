@@ -20,7 +20,7 @@ struct FloatTile {
     const PackedLayout& layout = *t.layout;
     const std::int64_t blocks = layout.blocks(), panel_bytes = layout.panel_bytes();
     const std::int64_t first_step = t.first_block * t.block_steps;
-    const auto* a = static_cast<const float*>(t.rows.codes) + first_step * 4 * kQuads * Rows;
+    const auto* a = static_cast<const float*>(t.rows.codes) + first_step * 4 * kQuads;
     const std::uint8_t* w = t.codes + first_step * PackedLayout::kStepBytes;
     Float y[Rows][kVectors], sum[Rows][kVectors];
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
@@ -45,30 +45,26 @@ struct FloatTile {
         unroll<kQuads * 4>([&](auto k) QCORE_UNROLLED {
           constexpr int kShift = k.value % 4 * 8 + k.value / 4 * 4;
           unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-            const Int stored = V::load(w + v.value / kVectorsPerPanel * panel_bytes +
-                                       v.value % kVectorsPerPanel * (4 * V::kLanes));
+            const Int stored =
+                V::load(w + v.value / kVectorsPerPanel * panel_bytes + v.value % kVectorsPerPanel * (4 * V::kLanes));
             const Int code = V::both(V::shift_right_32(stored, kShift), V::all((1 << Bits) - 1));
-            const Float weight =
-                V::fma(scale[v.value], V::sub(V::to_float(code), V::all(kZeroCode)), offset[v.value]);
+            const Float weight = V::fma(scale[v.value], V::sub(V::to_float(code), V::all(kZeroCode)), offset[v.value]);
             unroll<Rows>([&](auto r) QCORE_UNROLLED {
-              const Float x = V::all(a[4 * (k.value / 4 * Rows + r.value) + k.value % 4]);
+              const Float x = V::all(a[k.value + r.value * t.rows.row_stride]);
               sum[r.value][v.value] = V::fma(x, weight, sum[r.value][v.value]);
             });
           });
         });
         w += PackedLayout::kStepBytes;
-        a += 4 * kQuads * Rows;
+        a += 4 * kQuads;
       }
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          y[r.value][v.value] = V::add(y[r.value][v.value], sum[r.value][v.value]);
-        });
+        unroll<kVectors>(
+            [&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::add(y[r.value][v.value], sum[r.value][v.value]); });
       });
     }
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        V::store(result(t, r.value, v.value), y[r.value][v.value]);
-      });
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { V::store(result(t, r.value, v.value), y[r.value][v.value]); });
     });
   }
 

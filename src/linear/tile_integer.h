@@ -30,12 +30,14 @@ struct IntegerTile {
   }
 
   QCORE_NUMERIC void add_steps(Int (&acc)[Rows][kVectors], const std::uint8_t* w, std::int64_t panel_bytes,
-                               const Code* a, std::int64_t steps) {
+                               std::int64_t prefetch, const Code* a, std::int64_t row_stride, std::int64_t steps) {
     for (std::int64_t step = 0; step < steps; ++step) {
       Int stored[kVectors];
+      unroll<Panels>([&](auto panel)
+                         QCORE_UNROLLED { __builtin_prefetch(w + panel.value * panel_bytes + prefetch, 0, 2); });
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        stored[v.value] = V::load(w + v.value / kVectorsPerPanel * panel_bytes +
-                                  v.value % kVectorsPerPanel * (4 * V::kLanes));
+        stored[v.value] =
+            V::load(w + v.value / kVectorsPerPanel * panel_bytes + v.value % kVectorsPerPanel * (4 * V::kLanes));
       });
       unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
         typename Dot::Weights codes[kVectors];
@@ -49,12 +51,12 @@ struct IntegerTile {
         });
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-            Dot::multiply(acc[r.value][v.value], codes[v.value], a + 4 * (quad.value * Rows + r.value));
+            Dot::multiply(acc[r.value][v.value], codes[v.value], a + 4 * quad.value + r.value * row_stride);
           });
         });
       });
       w += PackedLayout::kStepBytes;
-      a += 4 * kQuads * Rows;
+      a += 4 * kQuads;
     }
   }
 
@@ -62,7 +64,8 @@ struct IntegerTile {
   // its arrays would crowd the registers of the ordinary case.
   __attribute__((noinline, cold)) static void add_long_block(float* sums, const std::uint8_t* w,
                                                              std::int64_t panel_bytes, const Code* a,
-                                                             std::int64_t steps, const std::int32_t* code_sums) {
+                                                             std::int64_t row_stride, std::int64_t steps,
+                                                             const std::int32_t* code_sums) {
     std::int64_t total[Rows * kVectors * V::kLanes];
     std::int32_t part[Rows * kVectors * V::kLanes];
     constexpr int kResults = sizeof(total) / sizeof(total[0]), kResultsPerRow = kVectors * V::kLanes;
@@ -73,7 +76,7 @@ struct IntegerTile {
       const std::int32_t zeros[Rows] = {};
       Int acc[Rows][kVectors];
       start(acc, zeros);
-      add_steps(acc, w, panel_bytes, a, run);
+      add_steps(acc, w, panel_bytes, 0, a, row_stride, run);
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
           V::store(part + (r.value * kVectors + v.value) * V::kLanes, acc[r.value][v.value]);
@@ -81,7 +84,7 @@ struct IntegerTile {
       });
       for (int i = 0; i < kResults; ++i) total[i] += part[i];
       w += run * PackedLayout::kStepBytes;
-      a += run * 4 * kQuads * Rows;
+      a += run * 4 * kQuads;
       done += run;
     }
     for (int i = 0; i < kResults; ++i) sums[i] = static_cast<float>(total[i]);
@@ -91,7 +94,7 @@ struct IntegerTile {
     const PackedLayout& layout = *t.layout;
     const std::int64_t blocks = layout.blocks(), panel_bytes = layout.panel_bytes();
     const std::int64_t first_step = t.first_block * t.block_steps;
-    const auto* a = static_cast<const Code*>(t.rows.codes) + first_step * 4 * kQuads * Rows;
+    const auto* a = static_cast<const Code*>(t.rows.codes) + first_step * 4 * kQuads;
     const std::uint8_t* w = t.codes + first_step * PackedLayout::kStepBytes;
     Float y[Rows][kVectors];
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
@@ -106,15 +109,13 @@ struct IntegerTile {
       if (__builtin_expect(steps * 4 * kQuads <= Dot::kMaxBlock, 1)) {
         Int acc[Rows][kVectors];
         start(acc, t.rows.starts + p * Rows);
-        add_steps(acc, w, panel_bytes, a, steps);
+        add_steps(acc, w, panel_bytes, t.prefetch, a, t.rows.row_stride, steps);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
-          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-            sums[r.value][v.value] = V::to_float(acc[r.value][v.value]);
-          });
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED { sums[r.value][v.value] = V::to_float(acc[r.value][v.value]); });
         });
       } else {
         float rounded[Rows * kVectors * V::kLanes];
-        add_long_block(rounded, w, panel_bytes, a, steps, t.rows.sums + p * Rows);
+        add_long_block(rounded, w, panel_bytes, a, t.rows.row_stride, steps, t.rows.sums + p * Rows);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           unroll<kVectors>([&](auto v) QCORE_UNROLLED {
             sums[r.value][v.value] = V::load(rounded + (r.value * kVectors + v.value) * V::kLanes);
@@ -122,7 +123,7 @@ struct IntegerTile {
         });
       }
       w += steps * PackedLayout::kStepBytes;
-      a += steps * 4 * kQuads * Rows;
+      a += steps * 4 * kQuads;
 
       // The order of these three is numerics/block_product.h's.
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
@@ -136,8 +137,7 @@ struct IntegerTile {
         if (t.offsets) {
           const Float offset_b = V::load(t.offsets + at);
           unroll<Rows>([&](auto r) QCORE_UNROLLED {
-            y[r.value][v.value] =
-                V::fma(V::all(t.rows.scaled_sums[p * Rows + r.value]), offset_b, y[r.value][v.value]);
+            y[r.value][v.value] = V::fma(V::all(t.rows.scaled_sums[p * Rows + r.value]), offset_b, y[r.value][v.value]);
           });
         }
         if (t.weight_sums) {
@@ -149,9 +149,7 @@ struct IntegerTile {
       });
     }
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        V::store(result(t, r.value, v.value), y[r.value][v.value]);
-      });
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { V::store(result(t, r.value, v.value), y[r.value][v.value]); });
     });
   }
 

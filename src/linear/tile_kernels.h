@@ -8,29 +8,31 @@
 // by files compiled for that set, so it holds plain data and no inline functions but those of PackedLayout.
 namespace qcore {
 
-// Up to kMaxRows rows of activations, interleaved so that a tile reads them in one stream:
-//   codes [steps of the packed weight][quads per step][rows][4 codes], or fp32 values in the same places.
+// Up to kMaxRows rows of activations in the k order of the packed weight, each block padded like the weight's.
 struct PackedRows {
   static constexpr int kMaxRows = 8;
+  static constexpr std::int64_t kSlackBytes = 64;  // after each row, for stores of whole vectors
 
   int rows;
-  void* codes;
-  float* scales;           // [P][rows]
-  float* scaled_sums;      // [P][rows], scale * sum of codes
-  float* offsets;          // [P][rows]; null unless the activations have offsets
-  std::int32_t* sums;      // [P][rows], of codes
-  std::int32_t* starts;    // [P][rows], -zero_code * sums, modulo 2^32: what storing the weights unsigned costs
+  void* codes;              // [rows][row_stride], or fp32 values in the same places
+  std::int64_t row_stride;  // in codes
+  float* scales;            // [P][rows]
+  float* scaled_sums;       // [P][rows], scale * sum of codes
+  float* offsets;           // [P][rows]; null unless the activations have offsets
+  std::int32_t* sums;       // [P][rows], of codes
+  std::int32_t* starts;     // [P][rows], -zero_code * sums, modulo 2^32: what storing the weights unsigned costs
 };
 
 struct TileArguments {
   const PackedLayout* layout;
   std::int64_t block_steps, last_block_steps;
-  const std::uint8_t* codes;   // of the tile's first panel
-  const float* scales;         // likewise
-  const float* offsets;        // likewise; null for symmetric weights
-  const float* weight_sums;    // likewise; null unless the activations have offsets
+  const std::uint8_t* codes;  // of the tile's first panel
+  const float* scales;        // likewise
+  const float* offsets;       // likewise; null for symmetric weights
+  const float* weight_sums;   // likewise; null unless the activations have offsets
   PackedRows rows;
   int panels;                // 1 or 2
+  std::int64_t prefetch;     // bytes ahead of the weights being used; 0 for none
   std::int64_t first_block;  // blocks [first_block, end_block) are added; a tile that does not start at block 0
   std::int64_t end_block;    // continues from what is in `out`
   float* out;                // [rows][32], 16 columns used per panel
@@ -38,8 +40,8 @@ struct TileArguments {
 
 struct OutputRow {
   void* data;
-  int dtype;             // DType
-  const float* bias;     // [columns] or null
+  int dtype;          // DType
+  const float* bias;  // [columns] or null
   bool clamp;
   float lo, hi;
 };

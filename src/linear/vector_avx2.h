@@ -66,14 +66,23 @@ struct Avx2 {
   QCORE_NUMERIC void store_half(void* p, Float a) {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  // Each lane holds a value that fits: int32 to the low 8 bits of kLanes bytes, to 16 bits of kLanes words.
-  QCORE_NUMERIC void store_low_bytes(void* p, Int a) {
-    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    _mm_storel_epi64(static_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+  QCORE_NUMERIC Int first_lanes(int count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
-  QCORE_NUMERIC void store_low_words(void* p, Int a) {
-    _mm_storeu_si128(static_cast<__m128i*>(p),
-                     _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)));
+  QCORE_NUMERIC Float load_first(const float* p, int count) { return _mm256_maskload_ps(p, first_lanes(count)); }
+  QCORE_NUMERIC Int keep_first(Int a, int count) { return _mm256_and_si256(a, first_lanes(count)); }
+
+  // Four vectors of int32, each lane in the range of int8, to one of bytes in the same order.
+  QCORE_NUMERIC Int narrow_to_bytes(const Int (&parts)[4]) {
+    const __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(parts[0], parts[1]), _mm256_packs_epi32(parts[2], parts[3]));
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
+  // Two vectors of int32 to one of 16-bit words, each four in the order 0 2 1 3: pairs for a multiply-add with the even
+  // and with the odd bytes of a weight.
+  QCORE_NUMERIC Int narrow_to_words(const Int (&parts)[2]) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(parts[0], parts[1]), 0xd8);
+    return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
   }
 };
 

@@ -52,11 +52,19 @@ struct Avx512 {
   QCORE_NUMERIC void store_half(void* p, Float a) {
     _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  QCORE_NUMERIC void store_low_bytes(void* p, Int a) {
-    _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+  QCORE_NUMERIC __mmask16 first_lanes(int count) { return static_cast<__mmask16>((1u << count) - 1); }
+  QCORE_NUMERIC Float load_first(const float* p, int count) { return _mm512_maskz_loadu_ps(first_lanes(count), p); }
+  QCORE_NUMERIC Int keep_first(Int a, int count) { return _mm512_maskz_mov_epi32(first_lanes(count), a); }
+
+  QCORE_NUMERIC Int narrow_to_bytes(const Int (&parts)[4]) {
+    const __m512i bytes =
+        _mm512_packs_epi16(_mm512_packs_epi32(parts[0], parts[1]), _mm512_packs_epi32(parts[2], parts[3]));
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
   }
-  QCORE_NUMERIC void store_low_words(void* p, Int a) {
-    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
+  QCORE_NUMERIC Int narrow_to_words(const Int (&parts)[2]) {
+    const __m512i words =
+        _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packs_epi32(parts[0], parts[1]));
+    return _mm512_shufflehi_epi16(_mm512_shufflelo_epi16(words, 0xd8), 0xd8);
   }
 };
 
