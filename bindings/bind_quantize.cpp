@@ -37,15 +37,14 @@ void bind_quantize(nb::module_& m) {
       .def_prop_ro("device", [](const QuantizedTensor& w) { return name(w.device()); })
       .def_prop_ro("nbytes", &QuantizedTensor::nbytes)
       .def_prop_ro("bits_per_weight", &QuantizedTensor::bits_per_weight)
-      .def("codes", [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::codes>(w, out, "codes"); })
+      .def("codes",
+           [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::codes>(w, out, "codes"); })
       .def("scales",
            [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::scales>(w, out, "scales"); })
       .def("offsets",
            [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::offsets>(w, out, "offsets"); })
-      .def("dequantize",
-           [](const QuantizedTensor& w, nb::handle out) {
-             write_to<&QuantizedTensor::dequantize>(w, out, "dequantize");
-           })
+      .def("dequantize", [](const QuantizedTensor& w,
+                            nb::handle out) { write_to<&QuantizedTensor::dequantize>(w, out, "dequantize"); })
       .def("to",
            [](const QuantizedTensor& w, bool cuda, int index) {
              nb::gil_scoped_release release;
@@ -64,16 +63,17 @@ void bind_quantize(nb::module_& m) {
     return QuantizedTensor::quantize(array.view(), options);
   });
 
-  m.def("from_parts",
-        [](nb::handle codes, nb::handle scales, nb::handle offsets, int bits, std::int64_t block_size) {
-          const ArrayArgument codes_array(codes, "from_parts", "codes");
-          const ArrayArgument scales_array(scales, "from_parts", "scales");
-          const OptionalArray offsets_array(offsets, "from_parts", "offsets");
-          nb::gil_scoped_release release;
-          return QuantizedTensor::from_parts(codes_array.view(), scales_array.view(), offsets_array.get(), bits,
-                                             block_size);
-        },
-        "codes"_a, "scales"_a, "offsets"_a.none(), "bits"_a, "block_size"_a);
+  m.def(
+      "from_parts",
+      [](nb::handle codes, nb::handle scales, nb::handle offsets, int bits, std::int64_t block_size) {
+        const ArrayArgument codes_array(codes, "from_parts", "codes", "int8");
+        const ArrayArgument scales_array(scales, "from_parts", "scales", "float32");
+        const OptionalArray offsets_array(offsets, "from_parts", "offsets", "float32");
+        nb::gil_scoped_release release;
+        return QuantizedTensor::from_parts(codes_array.view(), scales_array.view(), offsets_array.get(), bits,
+                                           block_size);
+      },
+      "codes"_a, "scales"_a, "offsets"_a.none(), "bits"_a, "block_size"_a);
 
   m.def("quantize_activations", [](nb::handle x, std::int64_t block_size, int mode, nb::handle codes, nb::handle scales,
                                    nb::handle offsets, nb::handle sums) {

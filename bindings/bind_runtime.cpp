@@ -5,12 +5,31 @@
 #include <memory>
 
 #include "bind.h"
+#include "dlpack_views.h"
+#include "qcore/error.h"
 #include "qcore/kernels.h"
+#include "qcore/probes.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace qcore::bindings {
+namespace {
+
+std::uint64_t probe_part(nb::handle buffer, std::int64_t offset, std::int64_t bytes, int streams) {
+  const ArrayArgument array(buffer, "probe_read", "buffer", "uint8");
+  const TensorView& view = array.view();
+  if (view.device != kCpu || !view.is_contiguous())
+    throw ValueError("probe_read: buffer is not a contiguous array on the CPU");
+  const std::int64_t size = view.size() * item_size(view.dtype);
+  if (offset < 0 || bytes < 0 || offset > size - bytes)
+    throw ValueError("probe_read: bytes " + std::to_string(offset) + " to " + std::to_string(offset + bytes) +
+                     " are asked of a buffer of " + std::to_string(size));
+  nb::gil_scoped_release release;
+  return probe_read(static_cast<const char*>(view.data) + offset, bytes, streams);
+}
+
+}  // namespace
 
 void bind_runtime(nb::module_& m) {
   nb::class_<KernelInfo>(m, "KernelInfo", "One row of the kernel table.")
@@ -41,6 +60,11 @@ void bind_runtime(nb::module_& m) {
     result["devices"] = nb::cast(info.devices);
     return result;
   });
+
+  // For qcore.bench.
+  m.def("probe_read", &probe_part, "buffer"_a, "offset"_a, "bytes"_a, "streams"_a);
+  m.def("probe_int8_dots", &probe_int8_dots, "rounds"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("probe_float_fmas", &probe_float_fmas, "rounds"_a, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace qcore::bindings

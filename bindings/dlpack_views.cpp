@@ -24,7 +24,8 @@ struct ExchangeTable {
 };
 
 const ExchangeTable* read_exchange_table(PyTypeObject* type) {
-  nb::object capsule = nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
+  nb::object capsule =
+      nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
   const void* pointer = nullptr;
   if (capsule.is_valid() && PyCapsule_CheckExact(capsule.ptr()))
     pointer = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
@@ -51,13 +52,34 @@ const ExchangeTable* exchange_table(PyTypeObject* type) {
   return table;
 }
 
-std::string kind_of(nb::handle object) { return nb::type_name(object.type()).c_str(); }
+std::string kind_of(nb::handle object) {
+  return nb::type_name(object.type()).c_str();
+}
 
-std::string prefix(const char* op, const char* argument) { return std::string(op) + ": " + argument; }
+std::string prefix(const char* op, const char* argument) {
+  return std::string(op) + ": " + argument;
+}
 
-constexpr const char* kTaken = "float32, float16, bfloat16, int8, uint8, int16 or int32";
+[[noreturn]] void throw_dtype(nb::handle object, const std::string& fallback, const char* op, const char* argument,
+                              const char* expected) {
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  const std::string text = dtype.is_none() ? fallback : nb::str(dtype).c_str();
+  throw TypeError(prefix(op, argument) + " has dtype " + text + ", expected " + expected);
+}
 
-DType dtype_of(nb::dlpack::dtype dtype, const char* op, const char* argument) {
+// A producer's own reason for not exporting its array: the first line, since torch appends a C++ stack.
+[[noreturn]] void throw_refusal(nb::handle object, const nb::python_error& error, const char* op,
+                                const char* argument) {
+  if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw error;
+  const std::string reason = nb::str(error.value()).c_str();
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  const std::string described = dtype.is_none() ? "" : std::string(" of dtype ") + nb::str(dtype).c_str();
+  throw TypeError(
+      prefix(op, argument) + " is a " + kind_of(object) + described +
+      " that does not export its memory, expected an array that does: " + reason.substr(0, reason.find('\n')));
+}
+
+DType dtype_of(nb::dlpack::dtype dtype, nb::handle object, const char* op, const char* argument, const char* expected) {
   using Code = nb::dlpack::dtype_code;
   const auto is = [&](Code code, int bits) {
     return dtype.lanes == 1 && dtype.code == static_cast<std::uint8_t>(code) && dtype.bits == bits;
@@ -69,10 +91,8 @@ DType dtype_of(nb::dlpack::dtype dtype, const char* op, const char* argument) {
   if (is(Code::UInt, 8)) return DType::u8;
   if (is(Code::Int, 16)) return DType::i16;
   if (is(Code::Int, 32)) return DType::i32;
-  static const char* const kinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
-  const std::string kind = dtype.code < 7 ? kinds[dtype.code] : "dtype code " + std::to_string(dtype.code) + ", bits ";
-  throw TypeError(prefix(op, argument) + " has dtype " + kind + (dtype.code == 6 ? "" : std::to_string(dtype.bits)) +
-                  ", expected " + kTaken);
+  throw_dtype(object, "of DLPack code " + std::to_string(dtype.code) + " with " + std::to_string(dtype.bits) + " bits",
+              op, argument, expected);
 }
 
 nb::dlpack::dtype dlpack_dtype(DType dtype) {
@@ -121,9 +141,9 @@ void check_alignment(const TensorView& view, const char* op, const char* argumen
 
 }  // namespace
 
-ArrayArgument::ArrayArgument(nb::handle object, const char* op, const char* argument) {
-  if (!from_exchange_table(object, op, argument) && !from_buffer(object, op, argument))
-    from_dlpack(object, op, argument);
+ArrayArgument::ArrayArgument(nb::handle object, const char* op, const char* argument, const char* expected) {
+  const Asked asked{op, argument, expected};
+  if (!from_exchange_table(object, asked) && !from_buffer(object, asked)) from_dlpack(object, asked);
   try {
     check_alignment(view_, op, argument);
   } catch (...) {
@@ -132,15 +152,19 @@ ArrayArgument::ArrayArgument(nb::handle object, const char* op, const char* argu
   }
 }
 
-ArrayArgument::~ArrayArgument() { PyBuffer_Release(&buffer_); }
+ArrayArgument::~ArrayArgument() {
+  PyBuffer_Release(&buffer_);
+}
 
-bool ArrayArgument::from_exchange_table(nb::handle object, const char* op, const char* argument) {
+bool ArrayArgument::from_exchange_table(nb::handle object, const Asked& asked) {
+  const auto [op, argument, expected] = asked;
   const ExchangeTable* table = exchange_table(Py_TYPE(object.ptr()));
   if (!table) return false;
   nb::dlpack::dltensor tensor;
-  if (table->dltensor_from_py_object(object.ptr(), &tensor) != 0) throw nb::python_error();
+  if (table->dltensor_from_py_object(object.ptr(), &tensor) != 0)
+    throw_refusal(object, nb::python_error(), op, argument);
   check_rank(tensor.ndim, op, argument);
-  view_.dtype = dtype_of(tensor.dtype, op, argument);
+  view_.dtype = dtype_of(tensor.dtype, object, op, argument, expected);
   view_.device = device_of(tensor.device.device_type, tensor.device.device_id, op, argument);
   view_.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   view_.rank = tensor.ndim;
@@ -151,7 +175,8 @@ bool ArrayArgument::from_exchange_table(nb::handle object, const char* op, const
   return true;
 }
 
-bool ArrayArgument::from_buffer(nb::handle object, const char* op, const char* argument) {
+bool ArrayArgument::from_buffer(nb::handle object, const Asked& asked) {
+  const auto [op, argument, expected] = asked;
   // bytes and memoryviews are buffers too, but no arrays.
   if (!PyObject_CheckBuffer(object.ptr()) || PyBytes_Check(object.ptr()) || PyByteArray_Check(object.ptr()) ||
       PyMemoryView_Check(object.ptr()))
@@ -171,11 +196,8 @@ bool ArrayArgument::from_buffer(nb::handle object, const char* op, const char* a
                     {'B', DType::u8},  {'h', DType::i16}, {'i', DType::i32}};
     const auto* match = kFormats;
     while (match != std::end(kFormats) && !(format[0] == match->format && format[1] == 0)) ++match;
-    if (match == std::end(kFormats)) {
-      const nb::object dtype = nb::getattr(object, "dtype", nb::none());
-      const std::string text = dtype.is_none() ? std::string("format ") + buffer_.format : nb::str(dtype).c_str();
-      throw TypeError(prefix(op, argument) + " has dtype " + text + ", expected " + kTaken);
-    }
+    if (match == std::end(kFormats))
+      throw_dtype(object, std::string("of buffer format ") + buffer_.format, op, argument, expected);
     view_.dtype = match->dtype;
     view_.data = buffer_.buf;
     view_.read_only = buffer_.readonly;
@@ -195,7 +217,8 @@ bool ArrayArgument::from_buffer(nb::handle object, const char* op, const char* a
   return true;
 }
 
-void ArrayArgument::from_dlpack(nb::handle object, const char* op, const char* argument) {
+void ArrayArgument::from_dlpack(nb::handle object, const Asked& asked) {
+  const auto [op, argument, expected] = asked;
   if (!nb::hasattr(object, "__dlpack__"))
     throw TypeError(prefix(op, argument) + " is a " + kind_of(object) +
                     ", expected an array with __dlpack__ (numpy, torch, jax, cupy, ...)");
@@ -208,11 +231,15 @@ void ArrayArgument::from_dlpack(nb::handle object, const char* op, const char* a
     read_only = true;
   } else {
     // Ask the producer itself, so that its own reason reaches the user.
-    object.attr("__dlpack__")();
+    try {
+      object.attr("__dlpack__")();
+    } catch (const nb::python_error& error) {
+      throw_refusal(object, error, op, argument);
+    }
     throw TypeError(prefix(op, argument) + " is a " + kind_of(object) + " whose __dlpack__ result is not usable here");
   }
   check_rank(static_cast<int>(array.ndim()), op, argument);
-  view_.dtype = dtype_of(array.dtype(), op, argument);
+  view_.dtype = dtype_of(array.dtype(), object, op, argument, expected);
   view_.device = device_of(array.device_type(), array.device_id(), op, argument);
   view_.data = const_cast<void*>(array.data());
   view_.read_only = read_only;
@@ -235,21 +262,22 @@ nb::ndarray<nb::array_api> empty_array(const std::vector<std::int64_t>& shape, i
   void* memory = std::aligned_alloc(kLine, (static_cast<std::size_t>(bytes) / kLine + 1) * kLine);
   if (!memory) throw std::bad_alloc();
   nb::capsule owner(memory, [](void* p) noexcept { std::free(p); });
-  return nb::ndarray<nb::array_api>(memory, extents.size(), extents.data(), owner, nullptr, dlpack_dtype(static_cast<DType>(dtype)));
+  return nb::ndarray<nb::array_api>(memory, extents.size(), extents.data(), owner, nullptr,
+                                    dlpack_dtype(static_cast<DType>(dtype)));
 }
 
 // Bytes to skip in a buffer so that what follows starts a cache line.
 std::size_t line_offset(nb::handle object) {
-  const ArrayArgument array(object, "line_offset", "buffer");
+  const ArrayArgument array(object, "line_offset", "buffer", "uint8");
   return (64 - reinterpret_cast<std::uintptr_t>(array.view().data) % 64) % 64;
 }
 
 // The same memory with the dtype bfloat16, which NumPy's own exports cannot name. Read-only stays read-only.
-nb::object as_bfloat16(nb::handle words) {
-  const ArrayArgument array(words, "as_bfloat16", "words");
+nb::object as_bfloat16(nb::handle words, const char* op, const char* argument) {
+  const ArrayArgument array(words, op, argument);
   const TensorView& view = array.view();
   if (view.dtype != DType::i16)
-    throw TypeError(std::string("as_bfloat16: words has dtype ") + name(view.dtype) + ", expected int16");
+    throw TypeError(prefix(op, argument) + " has dtype " + name(view.dtype) + ", expected the words of bfloat16");
   std::vector<std::size_t> extents(view.shape, view.shape + view.rank);
   const auto dtype = dlpack_dtype(DType::bf16);
   const auto count = static_cast<std::size_t>(view.rank);
@@ -263,7 +291,7 @@ nb::object as_bfloat16(nb::handle words) {
 void bind_arrays(nb::module_& m) {
   m.def("empty_array", &empty_array, nb::arg("shape"), nb::arg("dtype"));
   m.def("line_offset", &line_offset, nb::arg("buffer"));
-  m.def("as_bfloat16", &as_bfloat16, nb::arg("words"));
+  m.def("as_bfloat16", &as_bfloat16, nb::arg("words"), nb::arg("op"), nb::arg("argument"));
 }
 
 }  // namespace qcore::bindings

@@ -11,13 +11,16 @@ namespace qcore::bindings {
 
 namespace nb = nanobind;
 
+constexpr const char* kFloatingDtypes = "float32, float16 or bfloat16";
+
 // An array argument for the length of a call: a TensorView, and what keeps its memory alive. The only place where
 // Python objects become arrays. In order of speed:
 //   the producer type's C exchange table (torch), the buffer protocol (numpy), __dlpack__ (everybody else).
 class ArrayArgument {
  public:
-  // Throws TypeError or ValueError in the name of `op` and `argument`.
-  ArrayArgument(nb::handle object, const char* op, const char* argument);
+  // Throws TypeError or ValueError in the name of `op` and `argument`; `expected` names the dtypes that the operator
+  // takes there, for the error of a dtype that no operator takes.
+  ArrayArgument(nb::handle object, const char* op, const char* argument, const char* expected = kFloatingDtypes);
   ~ArrayArgument();
   ArrayArgument(const ArrayArgument&) = delete;
   ArrayArgument& operator=(const ArrayArgument&) = delete;
@@ -25,9 +28,13 @@ class ArrayArgument {
   const TensorView& view() const { return view_; }
 
  private:
-  bool from_exchange_table(nb::handle object, const char* op, const char* argument);
-  bool from_buffer(nb::handle object, const char* op, const char* argument);
-  void from_dlpack(nb::handle object, const char* op, const char* argument);
+  // Who asks for the array, and what it takes.
+  struct Asked {
+    const char *op, *argument, *expected;
+  };
+  bool from_exchange_table(nb::handle object, const Asked& asked);
+  bool from_buffer(nb::handle object, const Asked& asked);
+  void from_dlpack(nb::handle object, const Asked& asked);
 
   TensorView view_;
   Py_buffer buffer_{};
@@ -37,8 +44,8 @@ class ArrayArgument {
 // As above for an optional argument: None gives no view.
 class OptionalArray {
  public:
-  OptionalArray(nb::handle object, const char* op, const char* argument) {
-    if (!object.is_none()) array_.emplace(object, op, argument);
+  OptionalArray(nb::handle object, const char* op, const char* argument, const char* expected = kFloatingDtypes) {
+    if (!object.is_none()) array_.emplace(object, op, argument, expected);
   }
   const TensorView* get() const { return array_ ? &array_->view() : nullptr; }
 

@@ -29,8 +29,8 @@ NB_MODULE(_core, m) {
   m.attr("__version__") = QCORE_VERSION;
 
   static ExceptionTypes types;  // for the life of the process, like the module
-  const nb::object base = make_exception(m, "QcoreError", nb::borrow(PyExc_Exception), nullptr,
-                                         "Base of every error that qcore raises.");
+  const nb::object base =
+      make_exception(m, "QcoreError", nb::borrow(PyExc_Exception), nullptr, "Base of every error that qcore raises.");
   types.base = base.ptr();
   types.value = make_exception(m, "QcoreValueError", base, PyExc_ValueError,
                                "An argument has an impossible value, shape or device.")

@@ -9,7 +9,8 @@ target_compile_definitions(qcore_options INTERFACE QCORE_BUILDING)
 target_compile_options(
   qcore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow=local -ffp-contract=off -fno-math-errno>)
 if(QCORE_SANITIZE)
-  add_compile_options(-fsanitize=${QCORE_SANITIZE} -fno-omit-frame-pointer -g)
+  # -g1: line numbers are what a report needs; full debug information of the unrolled kernels takes g++ minutes.
+  add_compile_options(-fsanitize=${QCORE_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${QCORE_SANITIZE})
   if(QCORE_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)

@@ -11,12 +11,12 @@ namespace qcore {
 // One row of the kernel table. Rows of an operator are listed best first; a call runs the first one
 // that is available and supports the problem.
 struct KernelInfo {
-  std::string op;       // "linear"
-  std::string name;     // "int8_avx512vnni"
-  std::string device;   // "cpu" or "cuda"
-  bool available;       // this build has it and this machine can run it
-  std::string needs;    // what the machine must have, e.g. "AVX2, FMA, F16C"
-  std::uint64_t runs;   // calls that ran it in this process
+  std::string op;      // "linear"
+  std::string name;    // "int8_avx512vnni"
+  std::string device;  // "cpu" or "cuda"
+  bool available;      // this build has it and this machine can run it
+  std::string needs;   // what the machine must have, e.g. "AVX2, FMA, F16C"
+  std::uint64_t runs;  // calls that ran it in this process
 };
 
 // All rows, or those of one operator. Throws ValueError for an operator that does not exist.
@@ -48,9 +48,9 @@ QCORE_API int get_num_threads();
 QCORE_API void set_num_threads(int n);  // throws ValueError unless 1 <= n <= 1024
 
 struct CudaInfo {
-  bool built;              // this libqcore contains the CUDA backend
-  int device_count;        // 0 without a driver
-  std::string reason;      // why there is no device, if there is none
+  bool built;                        // this libqcore contains the CUDA backend
+  int device_count;                  // 0 without a driver
+  std::string reason;                // why there is no device, if there is none
   std::vector<std::string> devices;  // "NVIDIA H200, sm_90"
 };
 QCORE_API CudaInfo cuda_info();

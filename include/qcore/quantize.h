@@ -53,7 +53,7 @@ class QCORE_API QuantizedTensor {
   void offsets(const TensorView& out) const;     // fp32 [N, P], zeros for a symmetric weight
   void dequantize(const TensorView& out) const;  // fp32, fp16 or bf16, shape of the weight
 
-  QuantizedTensor to(Device device) const;  // itself if it is there already
+  QuantizedTensor to(Device device) const;         // itself if it is there already
   bool equal(const QuantizedTensor& other) const;  // same shape, format, codes, scales and offsets
 
   const PackedWeight& packed() const { return *packed_; }

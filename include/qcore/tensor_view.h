@@ -39,16 +39,15 @@ struct TensorView {
 
   // A C-contiguous array. The view of a const pointer is read-only.
   QCORE_API TensorView(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = kCpu);
-  QCORE_API TensorView(const void* data, DType dtype, std::initializer_list<std::int64_t> shape,
-                       Device device = kCpu);
+  QCORE_API TensorView(const void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = kCpu);
 
   QCORE_API std::int64_t size() const;  // number of elements
   QCORE_API bool is_contiguous() const;
 };
 
-QCORE_API std::int64_t item_size(DType dtype);  // bytes
-QCORE_API const char* name(DType dtype);        // "float32", "bfloat16", "int8", ...
-QCORE_API std::string name(Device device);      // "cpu", "cuda:0"
+QCORE_API std::int64_t item_size(DType dtype);               // bytes
+QCORE_API const char* name(DType dtype);                     // "float32", "bfloat16", "int8", ...
+QCORE_API std::string name(Device device);                   // "cpu", "cuda:0"
 QCORE_API std::string shape_string(const TensorView& view);  // "[3, 64]"
 
 }  // namespace qcore

@@ -42,11 +42,12 @@ class Family(Protocol):
 
 class NumPyFamily:
     def readable(self, x: Any, where: str) -> Any:
-        dtype = x.dtype
-        if dtype.char == "E" and dtype.name == "bfloat16":  # of ml_dtypes, which no buffer format can name
-            return _core.as_bfloat16(x.view(np.int16))
         if isinstance(x, np.ma.MaskedArray):
             raise _core.QcoreTypeError(f"{where} is a masked array, expected a plain one: fill it first")
+        dtype = x.dtype
+        if dtype.char == "E" and dtype.name == "bfloat16":  # of ml_dtypes, which no buffer format can name
+            op, _, argument = where.partition(": ")
+            return _core.as_bfloat16(x.view(np.int16), op, argument)
         return x
 
     writable = readable
@@ -111,6 +112,12 @@ class DLPackFamily:
     """Any other producer: results are made in memory of ours and imported by the library's own ``from_dlpack``."""
 
     def readable(self, x: Any, where: str) -> Any:
+        try:
+            x.__dlpack_device__()
+        except Exception as error:  # whatever the library raises for an array without memory, such as jax's tracers
+            raise _core.QcoreTypeError(
+                f"{where} is a {type(x).__name__} without memory to read, expected an array with values: {error}"
+            ) from error
         return x
 
     writable = readable
@@ -149,7 +156,7 @@ def _family_of_type(kind: type) -> Family | None:
 
 def family(x: Any, where: str) -> Family:
     """The family of an array; ``where`` ("linear: x") begins the error if it is none."""
-    found = _family_of_type(type(x))
+    found = _family_of_type(type(x))  # type: ignore[arg-type]  # mypy sees the hash of the instances
     if found is None:
         raise _core.QcoreTypeError(
             f"{where} is a {type(x).__name__}, expected an array with __dlpack__ (numpy, torch, jax, cupy, ...)"
@@ -175,8 +182,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError as error:
-        raise _core.QcoreTypeError("bfloat16 arrays of NumPy need the package ml_dtypes: pip install ml-dtypes") from error
-    return np.dtype(ml_dtypes.bfloat16)
+        raise _core.QcoreTypeError(
+            "bfloat16 arrays of NumPy need the package ml_dtypes: pip install ml-dtypes"
+        ) from error
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
 
 
 def dtype_name(dtype: Any) -> str:
@@ -202,8 +212,9 @@ def stream_address(stream: Any, x_family: Family, x: Any, where: str) -> int:
     """A caller's ``stream=``: None (the library's current one), an address, or a torch, cupy or other stream object."""
     if stream is None:
         return x_family.stream(x)
+    address = stream
     for attribute in ("cuda_stream", "ptr", "handle"):
-        stream = getattr(stream, attribute, stream)
-    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
-        return stream
-    raise _core.QcoreTypeError(f"{where} is a {type(stream).__name__}, expected a stream object or its address")
+        address = getattr(address, attribute, address)
+    if isinstance(address, int) and not isinstance(address, bool) and 0 <= address < 2**64:
+        return address
+    raise _core.QcoreTypeError(f"{where} is {stream!r}, expected a stream object or its address")

@@ -11,7 +11,7 @@ from qcore import _core
 T = TypeVar("T")
 
 
-def integer(value: Any, where: str) -> int:
+def integer(value: Any, where: str, bits: int = 64) -> int:
     """A Python or NumPy integer; not a bool, not a float."""
     if isinstance(value, bool):
         raise _core.QcoreTypeError(f"{where} is {value!r}, expected an integer")
@@ -19,9 +19,16 @@ def integer(value: Any, where: str) -> int:
         number = operator.index(value)
     except TypeError:
         raise _core.QcoreTypeError(f"{where} is {value!r}, expected an integer") from None
-    if not -(2**63) <= number < 2**63:
-        raise _core.QcoreValueError(f"{where} is {value!r}, expected an integer of 64 bits")
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise _core.QcoreValueError(f"{where} is {value!r}, expected an integer of {bits} bits")
     return number
+
+
+def text(value: Any, where: str) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise _core.QcoreTypeError(f"{where} is {value!r}, expected a string")
+    return value
 
 
 def choice(value: Any, choices: Mapping[str, T], where: str) -> T:

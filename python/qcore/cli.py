@@ -16,6 +16,7 @@ import typer
 
 import qcore
 
+from .bench.command import bench
 from .demo.command import demo
 from .runtime import package_dir
 
@@ -123,6 +124,7 @@ def info() -> None:
 
 app.command("demo")(demo)
 app.command("info")(info)
+app.add_typer(bench)
 
 
 def _message(error: Exception) -> str:

@@ -27,8 +27,10 @@ def activation_code(activation: Any, where: str) -> tuple[int, float, float]:
     except (KeyError, TypeError):
         pass
     try:
-        lo, hi = (float(bound) for bound in activation) if not isinstance(activation, str) else ()
-    except (TypeError, ValueError):
+        if isinstance(activation, (str, bytes)):
+            raise TypeError
+        lo, hi = (float(bound) for bound in activation)
+    except (TypeError, ValueError, OverflowError):
         raise _core.QcoreValueError(
             f"{where} is {activation!r}, expected None, 'relu', 'relu6', 'silu', 'gelu' or a pair (lo, hi)"
         ) from None
@@ -79,9 +81,7 @@ def linear(
         raise _core.QcoreTypeError(
             f"linear: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
         )
-    mode = COMPUTE.get(compute)
-    if mode is None:
-        mode = _checks.choice(compute, COMPUTE, "linear: compute")
+    mode = _checks.choice(compute, COMPUTE, "linear: compute")
     kind, lo, hi = _ACTIVATIONS[None] if activation is None else activation_code(activation, "linear: activation")
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, "linear: out_dtype")
     x_family = _arrays.family(x, "linear: x")

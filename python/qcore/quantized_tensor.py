@@ -39,9 +39,7 @@ class QuantizedTensor:
         return self
 
     @classmethod
-    def from_parts(
-        cls, codes: Any, scales: Any, offsets: Any = None, *, bits: int, block_size: int
-    ) -> QuantizedTensor:
+    def from_parts(cls, codes: Any, scales: Any, offsets: Any = None, *, bits: int, block_size: int) -> QuantizedTensor:
         """A weight from its parts, without loss.
 
         Args:
@@ -59,7 +57,7 @@ class QuantizedTensor:
                 _arrays.readable(codes, "from_parts: codes"),
                 _arrays.readable(scales, "from_parts: scales"),
                 None if offsets is None else _arrays.readable(offsets, "from_parts: offsets"),
-                _checks.integer(bits, "from_parts: bits"),
+                _checks.integer(bits, "from_parts: bits", bits=32),
                 _checks.integer(block_size, "from_parts: block_size"),
             )
         )
@@ -139,8 +137,10 @@ class QuantizedTensor:
         match = re.fullmatch(r"(cpu|cuda)(?::(\d{1,4}))?", str(device))
         if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
             raise _core.QcoreValueError(f"to: device is {device!r}, expected 'cpu', 'cuda' or 'cuda:<index>'")
-        moved = self._handle.to(match[1] == "cuda", int(match[2] or 0))
-        return self if moved is self._handle else QuantizedTensor._of(moved)
+        index = int(match[2] or 0)
+        if self.device == ("cpu" if match[1] == "cpu" else f"cuda:{index}"):
+            return self
+        return QuantizedTensor._of(self._handle.to(match[1] == "cuda", index))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, QuantizedTensor):
@@ -191,7 +191,7 @@ def quantize(
     return QuantizedTensor._of(
         _core.quantize(
             _arrays.readable(weight, "quantize: weight"),
-            _checks.integer(bits, "quantize: bits"),
+            _checks.integer(bits, "quantize: bits", bits=32),
             _checks.integer(block_size, "quantize: block_size"),
             _checks.choice(scheme, _SCHEMES, "quantize: scheme"),
             _checks.choice(method, _METHODS, "quantize: method"),

@@ -15,12 +15,12 @@ def kernels(op: str | None = None) -> list[_core.KernelInfo]:
     Raises:
         QcoreValueError: there is no such operator.
     """
-    return _core.kernels(op or "")
+    return _core.kernels("" if op is None else _checks.text(op, "kernels: op"))
 
 
 def last_kernel(op: str) -> str:
     """Name of the kernel that the calling thread ran last for ``op``; '' if it has run none."""
-    return _core.last_kernel(op)
+    return _core.last_kernel(_checks.text(op, "last_kernel: op"))
 
 
 class force_kernel:  # noqa: N801 - used like a function, as a context manager
@@ -39,17 +39,17 @@ class force_kernel:  # noqa: N801 - used like a function, as a context manager
     """
 
     def __init__(self, op: str, name: str) -> None:
-        self._op, self._name = op, name
-        self._scope: _core.ForceKernel | None = None
+        self._op, self._name = _checks.text(op, "force_kernel: op"), _checks.text(name, "force_kernel: name")
+        self._scopes: list[_core.ForceKernel] = []  # one object may be entered again inside itself
 
     def __enter__(self) -> force_kernel:
-        self._scope = _core.ForceKernel(self._op, self._name)
+        self._scopes.append(_core.ForceKernel(self._op, self._name))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._scope = None
+        self._scopes.pop()
 
 
 def get_num_threads() -> int:
@@ -59,7 +59,7 @@ def get_num_threads() -> int:
 
 def set_num_threads(n: int) -> None:
     """Sets the number of threads, 1 to 1024. Results do not depend on it."""
-    _core.set_num_threads(_checks.integer(n, "set_num_threads: n"))
+    _core.set_num_threads(_checks.integer(n, "set_num_threads: n", bits=32))
 
 
 def package_dir() -> Path:

@@ -22,7 +22,8 @@ struct PackedLayout {
   int bits = 8;
 
   constexpr PackedLayout() = default;
-  QCORE_INLINE constexpr PackedLayout(std::int64_t n_, std::int64_t k_, std::int64_t taps_, std::int64_t block, int bits_)
+  QCORE_INLINE constexpr PackedLayout(std::int64_t n_, std::int64_t k_, std::int64_t taps_, std::int64_t block,
+                                      int bits_)
       : n(n_), k(k_), taps(taps_), block_size(block), bits(bits_) {}
 
   QCORE_INLINE constexpr std::int64_t step_k() const { return bits == 8 ? 4 : 8; }
@@ -34,8 +35,12 @@ struct PackedLayout {
   QCORE_INLINE constexpr std::int64_t block_length(std::int64_t p) const {
     return k - p * block_size < block_size ? k - p * block_size : block_size;
   }
-  QCORE_INLINE constexpr std::int64_t block_steps(std::int64_t p) const { return (block_length(p) + step_k() - 1) / step_k(); }
-  QCORE_INLINE constexpr std::int64_t block_first_step(std::int64_t p) const { return p * ((block_size + step_k() - 1) / step_k()); }
+  QCORE_INLINE constexpr std::int64_t block_steps(std::int64_t p) const {
+    return (block_length(p) + step_k() - 1) / step_k();
+  }
+  QCORE_INLINE constexpr std::int64_t block_first_step(std::int64_t p) const {
+    return p * ((block_size + step_k() - 1) / step_k());
+  }
   QCORE_INLINE constexpr std::int64_t steps() const {  // of one panel and tap
     return blocks() == 0 ? 0 : block_first_step(blocks() - 1) + block_steps(blocks() - 1);
   }
@@ -56,8 +61,8 @@ struct PackedLayout {
   QCORE_INLINE constexpr Place place(std::int64_t row, std::int64_t kk, std::int64_t tap = 0) const {
     const std::int64_t p = kk / block_size, within = kk % block_size;
     const std::int64_t step = block_first_step(p) + within / step_k();
-    const std::int64_t byte = ((row / kPanelRows * taps + tap) * steps() + step) * kStepBytes +
-                              4 * (row % kPanelRows) + within % step_k() % 4;
+    const std::int64_t byte = ((row / kPanelRows * taps + tap) * steps() + step) * kStepBytes + 4 * (row % kPanelRows) +
+                              within % step_k() % 4;
     return {byte, static_cast<int>(within % step_k() / 4 * 4)};
   }
 };

@@ -44,8 +44,8 @@ void check_arguments(const TensorView& x, const QuantizedTensor& w, const Tensor
   QCORE_CHECK_VALUE(x.shape[x.rank - 1] == w.features(), "linear: x has shape ", shape_string(x),
                     ", expected its last dimension to be K = ", w.features(), " of the weight [", w.rows(), ", ",
                     w.features(), "]");
-  QCORE_CHECK_VALUE(x.device == w.device(), "linear: x is on ", name(x.device), " and the weight on ",
-                    name(w.device()), ", expected the same device: weight.to(...) moves it");
+  QCORE_CHECK_VALUE(x.device == w.device(), "linear: x is on ", name(x.device), " and the weight on ", name(w.device()),
+                    ", expected the same device: weight.to(...) moves it");
   check_floating("linear", "out", y);
   check_device("linear", "out", y, x.device, "x");
   std::int64_t expected[TensorView::kMaxRank];

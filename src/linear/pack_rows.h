@@ -96,7 +96,8 @@ struct PackRows {
 };
 
 // Float activations only move to the places where their blocks are padded like the weight's.
-static void pack_float_row(const float* values, const PackedLayout& layout, int, int slot, const PackedRows& rows) {
+[[maybe_unused]] static void pack_float_row(const float* values, const PackedLayout& layout, int, int slot,
+                                            const PackedRows& rows) {
   const std::int64_t block_k = layout.block_first_step(1) * layout.step_k();
   float* out = static_cast<float*>(rows.codes) + slot * rows.row_stride;
   for (std::int64_t p = 0; p < layout.blocks(); ++p) {

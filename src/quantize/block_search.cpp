@@ -34,7 +34,8 @@ class BlockSearch {
     } else {
       constexpr int kStride = 4;  // two sides: a coarser grid, which least squares then refines
       for (int i = 0; i <= kSteps; i += kStride)
-        for (int j = 0; j <= kSteps; j += kStride) consider_span(shrunk_from(hi, lo, i, kSteps), shrunk_from(lo, hi, j, kSteps));
+        for (int j = 0; j <= kSteps; j += kStride)
+          consider_span(shrunk_from(hi, lo, i, kSteps), shrunk_from(lo, hi, j, kSteps));
     }
     for (int round = 0; round < 8 && polish(); ++round) {
     }
@@ -59,7 +60,8 @@ class BlockSearch {
 
   bool consider(float scale, float offset) {
     const BlockScale candidate{scale, 1.0f / scale, offset};
-    if (!numerics::is_finite(candidate.inverse) || candidate.inverse == 0.0f || !numerics::is_finite(offset)) return false;
+    if (!numerics::is_finite(candidate.inverse) || candidate.inverse == 0.0f || !numerics::is_finite(offset))
+      return false;
     const double candidate_error = error(candidate);
     if (!(candidate_error < best_.error)) return false;
     best_ = {candidate, candidate_error};

@@ -1,10 +1,11 @@
+#include "qcore/quantize.h"
+
 #include <atomic>
 #include <cstring>
 #include <limits>
 
 #include "formats/element.h"
 #include "formats/packed_weight.h"
-#include "qcore/quantize.h"
 #include "quantize/block_search.h"
 #include "quantize/pack_weight.h"
 #include "runtime/check.h"

@@ -1,6 +1,6 @@
 #include "formats/element.h"
-#include "qcore/quantize.h"
 #include "numerics/activation_block.h"
+#include "qcore/quantize.h"
 #include "runtime/check.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"

@@ -62,8 +62,8 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
                                             const TensorView* offsets, int bits, std::int64_t block_size) {
   check_device("from_parts", "codes", codes, kCpu, "every part");
   check_dtype("from_parts", "codes", codes, DType::i8);
-  auto packed = allocate_weight("from_parts", "codes", codes, bits, block_size,
-                                offsets ? Scheme::asymmetric : Scheme::symmetric);
+  auto packed =
+      allocate_weight("from_parts", "codes", codes, bits, block_size, offsets ? Scheme::asymmetric : Scheme::symmetric);
   const PackedLayout& layout = packed->layout;
   if (bits == 4) check_codes(codes, layout, bits);
   check_parameters("scales", scales, layout);
@@ -82,16 +82,36 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
   return QuantizedTensor(std::move(packed));
 }
 
-int QuantizedTensor::rank() const { return packed_->rank; }
-std::int64_t QuantizedTensor::shape(int axis) const { return packed_->shape[axis]; }
-std::int64_t QuantizedTensor::rows() const { return packed_->layout.n; }
-std::int64_t QuantizedTensor::features() const { return packed_->layout.k; }
-std::int64_t QuantizedTensor::taps() const { return packed_->layout.taps; }
-std::int64_t QuantizedTensor::blocks() const { return packed_->layout.blocks(); }
-int QuantizedTensor::bits() const { return packed_->layout.bits; }
-std::int64_t QuantizedTensor::block_size() const { return packed_->layout.block_size; }
-Scheme QuantizedTensor::scheme() const { return packed_->scheme; }
-Device QuantizedTensor::device() const { return packed_->device; }
+int QuantizedTensor::rank() const {
+  return packed_->rank;
+}
+std::int64_t QuantizedTensor::shape(int axis) const {
+  return packed_->shape[axis];
+}
+std::int64_t QuantizedTensor::rows() const {
+  return packed_->layout.n;
+}
+std::int64_t QuantizedTensor::features() const {
+  return packed_->layout.k;
+}
+std::int64_t QuantizedTensor::taps() const {
+  return packed_->layout.taps;
+}
+std::int64_t QuantizedTensor::blocks() const {
+  return packed_->layout.blocks();
+}
+int QuantizedTensor::bits() const {
+  return packed_->layout.bits;
+}
+std::int64_t QuantizedTensor::block_size() const {
+  return packed_->layout.block_size;
+}
+Scheme QuantizedTensor::scheme() const {
+  return packed_->scheme;
+}
+Device QuantizedTensor::device() const {
+  return packed_->device;
+}
 
 std::int64_t QuantizedTensor::nbytes() const {
   const PackedLayout& layout = packed_->layout;
@@ -162,7 +182,8 @@ QuantizedTensor QuantizedTensor::to(Device target) const {
   std::copy(packed_->shape, packed_->shape + packed_->rank, moved->shape);
   moved->scheme = packed_->scheme;
   moved->device = target;
-  const auto copy = [&](const auto*& pointer, std::shared_ptr<const void>& storage, const auto* from, std::int64_t count) {
+  const auto copy = [&](const auto*& pointer, std::shared_ptr<const void>& storage, const auto* from,
+                        std::int64_t count) {
     const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(*from));
     auto memory = allocate_on(target, bytes);
     copy_between(memory.get(), target, from, device(), bytes);
@@ -171,7 +192,8 @@ QuantizedTensor QuantizedTensor::to(Device target) const {
   };
   copy(moved->codes, moved->code_storage, packed_->codes, packed_->layout.code_bytes());
   copy(moved->scales, moved->scale_storage, packed_->scales, packed_->layout.parameter_count());
-  if (packed_->offsets) copy(moved->offsets, moved->offset_storage, packed_->offsets, packed_->layout.parameter_count());
+  if (packed_->offsets)
+    copy(moved->offsets, moved->offset_storage, packed_->offsets, packed_->layout.parameter_count());
   return QuantizedTensor(std::move(moved));
 }
 

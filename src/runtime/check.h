@@ -18,12 +18,12 @@ template <class... Parts>
 
 }  // namespace qcore
 
-#define QCORE_CHECK_VALUE(condition, ...)                                                      \
-  do {                                                                                         \
+#define QCORE_CHECK_VALUE(condition, ...)                                                            \
+  do {                                                                                               \
     if (__builtin_expect(!(condition), 0)) throw ::qcore::ValueError(::qcore::message(__VA_ARGS__)); \
   } while (0)
 
-#define QCORE_CHECK_TYPE(condition, ...)                                                      \
-  do {                                                                                        \
+#define QCORE_CHECK_TYPE(condition, ...)                                                            \
+  do {                                                                                              \
     if (__builtin_expect(!(condition), 0)) throw ::qcore::TypeError(::qcore::message(__VA_ARGS__)); \
   } while (0)

@@ -41,6 +41,18 @@ int attribute(cudaDeviceAttr which, int index) {
   return value;
 }
 
+std::string why_no_device() {
+  const cudaError_t status = device_count().status;
+  return message("cudaGetDeviceCount: ", status == cudaSuccess ? "no device" : cudaGetErrorString(status));
+}
+
+void check_device(int index) {
+  const int count = cuda_device_count();
+  if (count == 0) throw CudaError(message("there is no CUDA device: ", why_no_device()));
+  if (index < 0 || index >= count)
+    throw CudaError(message("there is no device cuda:", index, ": this machine has ", count, ", the first is cuda:0"));
+}
+
 // Destructors report nothing; the error must not surface in somebody else's call either.
 void forget(cudaError_t status) {
   if (status != cudaSuccess) cudaGetLastError();
@@ -48,25 +60,24 @@ void forget(cudaError_t status) {
 
 }  // namespace
 
-int cuda_device_count() { return device_count().count; }
+int cuda_device_count() {
+  return device_count().count;
+}
 
 int compute_capability(int index) {
   constexpr int kCached = 64;
   static std::atomic<int> cache[kCached];
   if (index >= 0 && index < kCached)
     if (const int known = cache[index].load(std::memory_order_relaxed)) return known;
-  const int found = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
-                    attribute(cudaDevAttrComputeCapabilityMinor, index);
+  const int found =
+      10 * attribute(cudaDevAttrComputeCapabilityMajor, index) + attribute(cudaDevAttrComputeCapabilityMinor, index);
   if (index >= 0 && index < kCached) cache[index].store(found, std::memory_order_relaxed);
   return found;
 }
 
 CudaInfo cuda_info() {
   CudaInfo info{true, cuda_device_count(), "", {}};
-  if (info.device_count == 0) {
-    const cudaError_t status = device_count().status;
-    info.reason = message("cudaGetDeviceCount: ", status == cudaSuccess ? "no device" : cudaGetErrorString(status));
-  }
+  if (info.device_count == 0) info.reason = why_no_device();
   for (int index = 0; index < info.device_count; ++index) {
     cudaDeviceProp properties;
     QCORE_CHECK_CUDA(cudaGetDeviceProperties(&properties, index));
@@ -87,7 +98,7 @@ DeviceGuard::~DeviceGuard() {
 }
 
 std::shared_ptr<void> cuda_allocate(int index, std::int64_t bytes) {
-  QCORE_CHECK_VALUE(bytes >= 0, "cuda_allocate: ", bytes, " bytes");
+  check_device(index);
   DeviceGuard guard(index);
   void* memory = nullptr;
   QCORE_CHECK_CUDA(cudaMalloc(&memory, static_cast<std::size_t>(bytes > 0 ? bytes : 1)));

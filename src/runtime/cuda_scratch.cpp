@@ -48,8 +48,7 @@ cudaMemPool_t pool_of(int device) {
 CudaScratch::CudaScratch(const ScratchPlan& plan, int device, cudaStream_t stream) : stream_(stream) {
   if (plan.bytes() == 0) return;
   void* memory = nullptr;
-  QCORE_CHECK_CUDA(
-      cudaMallocFromPoolAsync(&memory, static_cast<std::size_t>(plan.bytes()), pool_of(device), stream));
+  QCORE_CHECK_CUDA(cudaMallocFromPoolAsync(&memory, static_cast<std::size_t>(plan.bytes()), pool_of(device), stream));
   memory_ = static_cast<char*>(memory);
 }
 

@@ -15,11 +15,14 @@ namespace qcore {
 #if !defined(QCORE_CUDA_BACKEND)
 namespace {
 [[noreturn]] void throw_no_backend(Device device) {
-  throw CudaError(message("device ", name(device), ": this build of qcore has no CUDA backend; build it with QCORE_CUDA=on"));
+  throw CudaError(
+      message("device ", name(device), ": this build of qcore has no CUDA backend; build it with QCORE_CUDA=on"));
 }
 }  // namespace
 
-CudaInfo cuda_info() { return {false, 0, "this build of qcore has no CUDA backend", {}}; }
+CudaInfo cuda_info() {
+  return {false, 0, "this build of qcore has no CUDA backend", {}};
+}
 #endif
 
 std::shared_ptr<void> allocate_on(Device device, std::int64_t bytes) {

@@ -24,13 +24,13 @@ Registry& registry() {
 thread_local signed char forced_rows[kMaxOperators];
 thread_local signed char last_rows[kMaxOperators];
 
-OperatorTable* find_operator(const std::string& op) {
+OperatorTable* find_operator(const std::string& op, const char* asked_by) {
   const Registry& all = registry();
   for (int i = 0; i < all.count; ++i)
     if (op == all.tables[i]->op()) return all.tables[i];
   std::string known;
   for (int i = 0; i < all.count; ++i) known += (i ? ", " : "") + std::string(all.tables[i]->op());
-  throw ValueError(message("kernels: there is no operator '", op, "', expected one of: ", known));
+  throw ValueError(message(asked_by, ": there is no operator '", op, "', expected one of: ", known));
 }
 
 int find_available_row(const OperatorTable& table, const std::string& name, const char* asked_by) {
@@ -58,7 +58,7 @@ int row_forced_by_environment(const OperatorTable& table) {
     QCORE_CHECK_VALUE(equals != std::string::npos, "environment variable QCORE_FORCE_KERNEL has the item '", item,
                       "', expected OPERATOR=KERNEL");
     if (item.substr(0, equals) != table.op()) {
-      find_operator(item.substr(0, equals));
+      find_operator(item.substr(0, equals), "environment variable QCORE_FORCE_KERNEL");
       continue;
     }
     return find_available_row(table, item.substr(equals + 1), "environment variable QCORE_FORCE_KERNEL");
@@ -75,7 +75,9 @@ OperatorTable::OperatorTable(const char* op, std::vector<Row> rows)
   registry().tables[registry().count++] = this;
 }
 
-bool OperatorTable::available(int row) const { return rows_[row].available(); }
+bool OperatorTable::available(int row) const {
+  return rows_[row].available();
+}
 
 int OperatorTable::find(const std::string& name) const {
   for (int row = 0; row < static_cast<int>(rows_.size()); ++row)
@@ -89,9 +91,13 @@ int OperatorTable::forced() const {
   return any ? row_forced_by_environment(*this) : -1;
 }
 
-void OperatorTable::force(int row) { forced_rows[index_] = static_cast<signed char>(row + 1); }
+void OperatorTable::force(int row) {
+  forced_rows[index_] = static_cast<signed char>(row + 1);
+}
 
-int OperatorTable::last() const { return last_rows[index_] - 1; }
+int OperatorTable::last() const {
+  return last_rows[index_] - 1;
+}
 
 void OperatorTable::record(int row) {
   runs_[row].fetch_add(1, std::memory_order_relaxed);
@@ -110,7 +116,7 @@ void OperatorTable::throw_no_kernel(const std::vector<std::string>& reasons) con
 
 std::vector<KernelInfo> kernels(const std::string& op) {
   std::vector<KernelInfo> infos;
-  const OperatorTable* only = op.empty() ? nullptr : find_operator(op);
+  const OperatorTable* only = op.empty() ? nullptr : find_operator(op, "kernels");
   for (int i = 0; i < registry().count; ++i) {
     const OperatorTable& table = *registry().tables[i];
     if (only && only != &table) continue;
@@ -124,17 +130,19 @@ std::vector<KernelInfo> kernels(const std::string& op) {
 }
 
 std::string last_kernel(const std::string& op) {
-  const OperatorTable& table = *find_operator(op);
+  const OperatorTable& table = *find_operator(op, "last_kernel");
   return table.last() < 0 ? "" : table.rows()[table.last()].name;
 }
 
-ForceKernel::ForceKernel(const std::string& op, const std::string& name) : op_(find_operator(op)) {
+ForceKernel::ForceKernel(const std::string& op, const std::string& name) : op_(find_operator(op, "force_kernel")) {
   auto* table = static_cast<OperatorTable*>(op_);
   const int row = find_available_row(*table, name, "force_kernel");
   previous_ = table->forced();
   table->force(row);
 }
 
-ForceKernel::~ForceKernel() { static_cast<OperatorTable*>(op_)->force(previous_); }
+ForceKernel::~ForceKernel() {
+  static_cast<OperatorTable*>(op_)->force(previous_);
+}
 
 }  // namespace qcore

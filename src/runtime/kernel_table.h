@@ -77,13 +77,19 @@ class KernelTable : public OperatorTable {
       return wanted;
     }
     for (int row = 0; row < static_cast<int>(kernels_.size()); ++row)
-      if (available(row) && !kernels_[row].why_not(problem)) return row;
+      if (can_run(row, problem) && !kernels_[row].why_not(problem)) return row;
     std::vector<std::string> reasons;
     for (int row = 0; row < static_cast<int>(kernels_.size()); ++row) {
-      const char* reason = available(row) ? kernels_[row].why_not(problem) : "not available on this machine";
+      const char* refusal = kernels_[row].why_not(problem);
+      const char* reason = refusal ? refusal : "not available on this machine";
       reasons.push_back(std::string(kernels_[row].name) + ": " + reason);
     }
     throw_no_kernel(reasons);
+  }
+
+  // The device first: asking whether a CUDA row is available starts the driver, which a call on the CPU must not.
+  bool can_run(int row, const Problem& problem) const {
+    return kernels_[row].device == problem.device.type && available(row);
   }
 
   static std::vector<Row> untyped(const std::vector<Kernel<Problem>>& kernels) {

@@ -68,7 +68,9 @@ class Pool {
     places_.store(threads - 1, std::memory_order_relaxed);
     const std::uint64_t posted = generation_.fetch_add(1) + 1;
     if (sleepers_.load() > 0) {
-      { std::lock_guard<std::mutex> lock(sleep_mutex_); }
+      {
+        std::lock_guard<std::mutex> lock(sleep_mutex_);
+      }
       wake_.notify_all();
     }
     drain();
@@ -78,7 +80,9 @@ class Pool {
 
   ~Pool() {
     stop_.store(true);
-    { std::lock_guard<std::mutex> lock(sleep_mutex_); }
+    {
+      std::lock_guard<std::mutex> lock(sleep_mutex_);
+    }
     wake_.notify_all();
     for (auto& worker : workers_) worker.join();
   }
@@ -153,7 +157,9 @@ struct Shared {
 };
 std::atomic<Shared*> shared{nullptr};
 
-void abandon_in_child() { shared.store(nullptr); }
+void abandon_in_child() {
+  shared.store(nullptr);
+}
 
 Shared* shared_pool() {
   Shared* current = shared.load(std::memory_order_acquire);
@@ -182,7 +188,9 @@ void parallel_for(std::int64_t tasks, void (*run)(void*, std::int64_t), void* co
   for (std::int64_t task = 0; task < tasks; ++task) run(context, task);
 }
 
-int get_num_threads() { return thread_count().load(std::memory_order_relaxed); }
+int get_num_threads() {
+  return thread_count().load(std::memory_order_relaxed);
+}
 
 void set_num_threads(int n) {
   QCORE_CHECK_VALUE(n >= 1 && n <= kMaxThreads, "set_num_threads: n is ", n, ", expected 1 to ", kMaxThreads);

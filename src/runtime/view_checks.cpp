@@ -54,8 +54,7 @@ std::string shape_text(int rank, const std::int64_t* shape) {
 
 }  // namespace
 
-void check_shape(const char* op, const char* argument, const TensorView& view, int rank,
-                 const std::int64_t* expected) {
+void check_shape(const char* op, const char* argument, const TensorView& view, int rank, const std::int64_t* expected) {
   const bool same = view.rank == rank && std::equal(expected, expected + rank, view.shape);
   QCORE_CHECK_VALUE(same, op, ": ", argument, " has shape ", shape_string(view), ", expected ",
                     shape_text(rank, expected));
@@ -78,8 +77,8 @@ void check_device(const char* op, const char* argument, const TensorView& view, 
 
 void check_output(const char* op, const char* argument, const TensorView& view) {
   QCORE_CHECK_VALUE(!view.read_only, op, ": ", argument, " is read-only, expected a writable array");
-  QCORE_CHECK_VALUE(indices_are_distinct(view), op, ": ", argument, " with shape ", shape_string(view),
-                    " and strides ", shape_text(view.rank, view.strides),
+  QCORE_CHECK_VALUE(indices_are_distinct(view), op, ": ", argument, " with shape ", shape_string(view), " and strides ",
+                    shape_text(view.rank, view.strides),
                     " has elements that share memory, expected each to have its own");
 }
 
@@ -88,7 +87,8 @@ void check_disjoint(const char* op, const char* output_argument, const TensorVie
   if (output.device != input.device) return;
   const ByteRange a = byte_range(output), b = byte_range(input);
   const bool overlap = a.begin < b.end && b.begin < a.end;
-  QCORE_CHECK_VALUE(!overlap, op, ": ", output_argument, " overlaps ", argument, " in memory, expected separate arrays");
+  QCORE_CHECK_VALUE(!overlap, op, ": ", output_argument, " overlaps ", argument,
+                    " in memory, expected separate arrays");
 }
 
 }  // namespace qcore

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
+
 import qcore
 from qcore.demo import report
 from qcore.demo.data import CHECKPOINT, load
@@ -11,7 +13,6 @@ from qcore.demo.layers import GatedGru, PatchConv2d, patch_weight, relu, rows_as
 from qcore.demo.model import Model
 from qcore.demo.operators import FloatOperators, QcoreOperators
 from qcore.demo.run import run
-from safetensors.numpy import save_file
 
 
 @pytest.fixture(scope="module")

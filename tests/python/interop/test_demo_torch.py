@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+
 from qcore.demo.data import load
 from qcore.demo.model import Model
 from qcore.demo.operators import FloatOperators

@@ -1,0 +1,54 @@
+"""`qcore bench` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .linear.command import linear
+
+bench = typer.Typer(
+    name="bench",
+    help="""Measure operators beside the libraries that are installed, in one interleaved run.
+
+    \b
+    Examples:
+      qcore bench linear --quick
+      qcore bench report linear.json
+    """,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+
+def report(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="What --json wrote. A later file's cases win.")
+    ],
+    top: Annotated[int | None, typer.Option(min=0, help="Rows per case besides qcore's; all by default.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the roofline: .png, .svg or .pdf.")] = None,
+) -> None:
+    """Show the tables and the summary of earlier runs again, and draw their roofline.
+
+    \b
+    Examples:
+      qcore bench report linear.json
+      qcore bench report linear.json --top 5 --plot roofline.svg
+    """
+    from .plot import roofline
+    from .report import print_cases, print_summary
+    from .results import load, merge
+    from .tables import make_console
+
+    document = merge([load(file) for file in files])
+    if plot is not None:
+        roofline(document, plot)
+    console = make_console()
+    print_cases(document, console, top)
+    print_summary(document, console)
+
+
+bench.command("linear")(linear)
+bench.command("report")(report)

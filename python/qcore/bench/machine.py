@@ -1,0 +1,95 @@
+"""What a run was made on. No names of hosts, users or folders."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import qcore
+
+from . import libraries
+
+_FLAGS = re.compile(r"^(sse4|avx|fma|f16c|amx|asimd|sve|i8mm|bf16)")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def describe() -> dict[str, Any]:
+    model, flags = _processor()
+    return {
+        "cpu": model,
+        "flags": flags,
+        "cpus": _cpus(),
+        "caches": _caches(),
+        "memory_gib": _memory_gib(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "qcore": qcore.__version__,
+        "qcore_isa": qcore.info()["isa"],
+        "commit": _commit(),
+        "threads": libraries.threads(),
+        "libraries": libraries.versions(),
+    }
+
+
+def _processor() -> tuple[str, list[str]]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine(), []
+
+    def field(*names: str) -> str:
+        match = re.search(rf"^(?:{'|'.join(names)})\s*:\s*(.*)$", text, re.MULTILINE)
+        return match[1].strip() if match else ""
+
+    family, model = field("cpu family"), field("model")
+    detail = f" (family {family}, model {model})" if family else ""
+    flags = field("flags", "Features").split()
+    return field("model name") + detail, sorted(flag for flag in flags if _FLAGS.match(flag))
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _caches() -> dict[str, str]:
+    found = {}
+    for index in sorted(_CACHES.glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        found[f"L{level} {kind.lower()}"] = size
+    return found
+
+
+def _memory_gib() -> float | None:
+    try:
+        match = re.search(r"^MemTotal:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return round(int(match[1]) / 2**20, 1) if match else None
+
+
+def _commit() -> str | None:
+    """Of the checkout that qcore, or else the current folder, is part of; with a plus sign if it has changes."""
+    for folder in (Path(qcore.__file__).resolve().parents[2], Path.cwd()):
+        if not (folder / "python" / "qcore" / "bench").is_dir():
+            continue
+        head = _git(folder, "rev-parse", "--short=12", "HEAD")
+        if head:
+            return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

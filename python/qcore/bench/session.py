@@ -1,0 +1,87 @@
+"""One run of one operator's benchmark: settings in, tables and files out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import qcore
+
+from . import libraries, machine, plot
+from .contender import Workload
+from .limits import find_limits
+from .quiet import Patience
+from .report import print_summary
+from .results import Document
+from .runner import Budget, Runner
+from .tables import case_table, make_console, show_progress
+from .timing import Plan
+
+MISMATCH_STATUS = 1
+
+# How other libraries are kept to an instruction set; those without a way run with all that the processor has.
+_CAPS = {
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avxvnni": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avx512vnni": {},
+}
+
+
+class Session:
+    def __init__(
+        self, operator: str, settings: dict[str, Any], *, threads: int, isa: str | None, samples: int, seconds: float,
+        wait: float, json: Path | None, plot: Path | None,
+    ) -> None:  # fmt: skip
+        self._json, self._plot, self._seconds = json, plot, seconds
+        self._plan, self._patience = Plan(samples), Patience(wait)
+        _check_files(json, plot)
+        libraries.set_threads(threads)
+        if isa is not None:
+            _cap(isa)
+        qcore.set_num_threads(threads)
+        settings = settings | {"samples": samples, "seconds": seconds, "wait": wait, "isa": isa}
+        self._document = Document(operator, settings, machine.describe())
+
+    def run(self, workloads: Sequence[Workload]) -> None:
+        """Prints as it goes. Ends the command with MISMATCH_STATUS if a result of qcore is wrong."""
+        console = make_console()
+        document, budget = self._document, Budget(self._seconds)
+        show_progress("finding this machine's limits")
+        limits = find_limits(self._plan, self._patience)
+        document.read_by_streams = {str(streams): rate for streams, rate in limits.read_by_streams.items()}
+        runner = Runner(document, self._plan, self._patience, limits, budget, show_progress)
+        for case in runner.run(workloads):
+            show_progress("")
+            console.print(case_table(case))
+            if self._json is not None:
+                document.save(self._json)
+        show_progress("")
+        if self._json is not None:
+            document.save(self._json)
+        print_summary(document, console)
+        if self._plot is not None:
+            plot.roofline(document, self._plot)
+        if document.mismatches():
+            raise typer.Exit(MISMATCH_STATUS)
+
+
+def _check_files(json: Path | None, picture: Path | None) -> None:
+    """Before hours of measurement: can they be written?"""
+    for path in (json, picture):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise qcore.QcoreValueError(f"bench: there is no folder {path.absolute().parent}")
+    if picture is not None:
+        plot.check(picture)
+
+
+def _cap(isa: str) -> None:
+    if isa not in _CAPS:
+        raise typer.BadParameter(f"{isa!r} is not one of {', '.join(_CAPS)}", param_hint="--isa")
+    os.environ.update(_CAPS[isa], QCORE_ISA=isa)
+    in_use = qcore.info()["isa"]
+    if in_use[-1:] != [isa]:
+        raise qcore.QcoreValueError(f"bench: --isa {isa}: qcore uses {' '.join(in_use) or 'baseline'} here")

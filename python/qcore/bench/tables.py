@@ -1,0 +1,108 @@
+"""Results as tables for people."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from .results import Case, Document, Row
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_LEAST_WIDTH = 132
+
+LEGEND = (
+    "ms: median. GB/s: of weights, scales included. read: of the read probe's bandwidth beside the same samples. "
+    "dot: of the peak of its arithmetic (int8 dot products; fp32 multiply-adds; bf16 has no probe). bound: of the "
+    "roofline, the longer of the two least times. error: relative, L2, against float64; outliers: with 1% of the input "
+    "channels 30 times larger. bits: per weight, scales included. n: samples. ~ most of its samples were disturbed by "
+    "other work on the machine. != its results differ from the reference kernel's."
+)
+
+
+def make_console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    return Console(highlight=False, markup=False, width=max(console.width, _LEAST_WIDTH))
+
+
+def show_progress(text: str) -> None:
+    """One line of a terminal, written over; no thread that would disturb what is being timed."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[2K{text[:100]}", end="", file=sys.stderr, flush=True)
+
+
+def percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{fraction:.0%}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def case_table(case: Case, *, most: int | None = None) -> Table:
+    """All rows of a case, fastest first, or the first `most` and ours."""
+    from rich import box
+    from rich.table import Table
+
+    limits = ", ".join(
+        f"{name} {rate:.0f} {'GB/s' if name == 'read' else 'GOP/s'}" for name, rate in case.limits.items() if rate
+    )
+    title = f"{case.name} (limits here: {limits})"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("implementation", no_wrap=True)
+    table.add_column("activations", no_wrap=True)
+    for heading in ("ms", "GOP/s", "GB/s", "read", "dot", "bound", "error", "outliers", "bits", "spread", "n"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, row in enumerate(case.rows):
+        if most is None or number < most or row.ours:
+            table.add_row(*_cells(row), style="bold" if row.ours else None)
+    return table
+
+
+def _cells(row: Row) -> list[str]:
+    noisy = "~" if row.disturbed > row.samples / 2 else ""
+    wrong = " !=" if row.same_as_reference is False else ""
+    return [
+        row.name + wrong,
+        row.activations,
+        noisy + f"{row.milliseconds:.4g}",
+        f"{row.gops:.0f}",
+        f"{row.weight_gbs:.1f}",
+        percent(row.read_fraction),
+        percent(row.dot_fraction),
+        percent(row.bound_fraction),
+        _number(row.error, ".2e"),
+        _number(row.error_outliers, ".2e"),
+        f"{row.bits_per_weight:.2f}",
+        percent(row.spread),
+        str(row.samples),
+    ]
+
+
+def conditions(document: Document) -> str:
+    machine = document.machine
+    versions = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
+    isa, commit = " ".join(machine["qcore_isa"]) or "baseline", machine["commit"] or "-"
+    lines = [
+        f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['threads']} threads for each library, {machine['date']}",
+        f"qcore {machine['qcore']} ({isa}), commit {commit}; {versions}",
+        f"took {document.seconds:.0f} s, of which {document.waited_seconds:.0f} s waiting for a quiet machine",
+    ]
+    return "\n".join(lines)
+
+
+def omissions(document: Document) -> str:
+    """What was not measured, and why."""
+    lines = [f"not measured: {name}: {why}" for name, why in document.unavailable.items()]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for case in document.cases:
+        for name, why in case.skipped.items():
+            reasons.setdefault((name, why), []).append(case.name)
+    lines += [f"skipped: {name} at {', '.join(cases)}: {why}" for (name, why), cases in reasons.items()]
+    if document.unfinished:
+        lines.append("out of time: " + ", ".join(document.unfinished))
+    return "\n".join(lines)

@@ -1,0 +1,14 @@
+# The CUDA backend's part of libqcore. Our own kernels are compiled for every target; CUTLASS's for sm_75 and sm_80 are
+# different templates, each compiled for its own targets.
+find_package(CUDAToolkit REQUIRED)
+set(own_architectures ${QCORE_CUDA_ARCHITECTURES_SM75} ${QCORE_CUDA_ARCHITECTURES_SM80})
+list(REMOVE_DUPLICATES own_architectures)
+qcore_add_cuda(
+  qcore_cuda
+  ARCHITECTURES ${own_architectures}
+  SOURCES linear/dequantize_accumulate.cu linear/linear_simt.cu linear/linear_sliced.cu linear/quantize_activations.cu
+          linear/simt_float.cu linear/simt_integer.cu linear/unpack_weight.cu linear/weight_sums.cu)
+qcore_add_cuda(qcore_cuda_sm75 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM75} SOURCES linear/gemm_int8_sm75.cu)
+qcore_add_cuda(qcore_cuda_sm80 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} SOURCES linear/gemm_int8_sm80.cu)
+target_sources(qcore PRIVATE runtime/cuda_device.cpp runtime/cuda_scratch.cpp)
+target_link_libraries(qcore PRIVATE $<BUILD_INTERFACE:CUDA::cudart_static>)

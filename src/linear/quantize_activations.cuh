@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "linear/problem.h"
+
+namespace qcore {
+
+// Rows of activations as codes, block after block; the last codes of a block are zeros up to `padded_block`.
+template <class Code>
+struct QuantizedRows {
+  Code* codes;         // [M, P * padded_block]
+  float* scales;       // [P, M]
+  float* scaled_sums;  // [P, M], scale * sum of the block's codes; may be null
+  float* offsets;      // [P, M]; null unless the activations have offsets
+  std::int64_t rows;   // M
+  std::int64_t blocks;
+  std::int64_t padded_block;
+};
+
+// Quantises rows first_row .. first_row + out.rows - 1 of x [M, K] in blocks of block_size.
+// `Code` is std::int8_t, or std::int16_t, which takes the 8-bit modes too.
+template <class Code>
+void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t k, std::int64_t block_size,
+                          Compute compute, const QuantizedRows<Code>& out, cudaStream_t stream);
+
+}  // namespace qcore

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "qcore/tensor_view.h"
+
+// CUDA devices and their memory, in terms that need no CUDA header.
+namespace qcore {
+
+// Number of devices; 0 without a driver. Asked for once: the first call initialises the driver, so nothing that a
+// program without CUDA work runs may call it.
+int cuda_device_count();
+inline bool cuda_available() {
+  return cuda_device_count() > 0;
+}
+
+// 75 for sm_75, 90 for sm_90.
+int compute_capability(int index);
+
+// Makes `index` the calling thread's device for the lifetime of the object.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int index);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_;
+  bool changed_;
+};
+
+// Uninitialised, at least 256-byte aligned.
+std::shared_ptr<void> cuda_allocate(int index, std::int64_t bytes);
+
+// In any direction, between devices too. Work enqueued on any stream after it returns sees the bytes.
+void cuda_copy(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes);
+
+}  // namespace qcore

@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <limits>
+#include <sstream>
+
+#include "support.h"
+
+namespace qcore::test {
+namespace {
+
+struct Depth {
+  std::int64_t k, block;
+};
+
+// Blocks that end between two steps of the packed layout, short last blocks, one block, blocks of one.
+constexpr Depth kDepths[] = {{1, 16},   {31, 16},   {33, 32},   {64, 64},    {65, 1},
+                             {100, 48}, {257, 128}, {130, 130}, {1000, 1000}};
+constexpr std::int64_t kRows[] = {1, 2, 5, 7, 13};
+constexpr std::int64_t kColumns[] = {1, 9, 16, 33, 65};
+constexpr WeightCase kForms[] = {
+    {4, 0, Scheme::symmetric}, {4, 0, Scheme::asymmetric}, {8, 0, Scheme::symmetric}, {8, 0, Scheme::asymmetric}};
+
+std::string text_of(std::int64_t m, std::int64_t n, const Depth& depth, const WeightCase& form, Compute compute) {
+  std::ostringstream text;
+  text << "M " << m << " N " << n << " K " << depth.k << " g " << depth.block << " bits " << form.bits
+       << (form.scheme == Scheme::symmetric ? " symmetric" : " asymmetric") << " compute " << static_cast<int>(compute);
+  return text.str();
+}
+
+TEST(Linear, EveryKernelGivesTheReferencesBits) {
+  const auto names = available_cpu_kernels();
+  for (const Depth& depth : kDepths)
+    for (WeightCase form : kForms) {
+      form.block_size = depth.block;
+      for (const std::int64_t n : kColumns) {
+        const auto w = random_weight(n, depth.k, form);
+        const auto bias = normal_values(n, 11);
+        const TensorView bias_view(bias.data(), DType::f32, {n});
+        for (const std::int64_t m : kRows) {
+          const auto x = normal_values(m * depth.k, 12);
+          for (const Compute compute : kComputes) {
+            const auto expected = linear_on("reference", x, m, w, computing(compute), &bias_view);
+            for (const std::string& kernel : names) {
+              if (!takes(kernel, compute)) continue;
+              ASSERT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(compute), &bias_view), expected))
+                  << kernel << " " << text_of(m, n, depth, form, compute);
+            }
+          }
+        }
+      }
+    }
+}
+
+TEST(Linear, OutliersConstantsAndZerosGiveTheReferencesBits) {
+  const std::int64_t m = 6, n = 20, k = 160;
+  for (WeightCase form : kForms) {
+    form.block_size = 32;
+    auto weights = normal_values(n * k, 13);
+    for (std::int64_t i = 0; i < n; ++i) {
+      std::fill_n(&weights[i * k], 32, 0.25f * static_cast<float>(i));  // constant
+      std::fill_n(&weights[i * k + 32], 32, 0.0f);
+      weights[i * k + 64] *= 1e5f;
+    }
+    const auto w = QuantizedTensor::quantize(TensorView(weights.data(), DType::f32, {n, k}),
+                                             {form.bits, form.block_size, form.scheme, Method::rtn});
+    auto x = normal_values(m * k, 14);
+    for (std::int64_t i = 0; i < m; ++i) {
+      x[i * k + 70] *= 1e5f;
+      std::fill_n(&x[i * k + 96], 32, -3.0f);
+      std::fill_n(&x[i * k + 128], 32, i % 2 ? -0.0f : 1e-42f);
+    }
+    for (const Compute compute : kComputes) {
+      const auto expected = linear_on("reference", x, m, w, computing(compute));
+      for (const std::string& kernel : available_cpu_kernels()) {
+        if (!takes(kernel, compute)) continue;
+        EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(compute)), expected)) << kernel;
+      }
+    }
+  }
+}
+
+// Codes at the ends of their ranges: the largest products and sums that can occur.
+TEST(Linear, ExtremeCodesGiveTheReferencesBits) {
+  const std::int64_t m = 3, n = 17;
+  for (const Depth& depth : {Depth{512, 512}, Depth{8192, 8192}, Depth{65536, 65536}}) {
+    for (const int bits : {4, 8}) {
+      const int lowest = -(1 << (bits - 1));
+      std::vector<std::int8_t> codes(n * depth.k, static_cast<std::int8_t>(lowest));
+      for (std::int64_t i = 0; i < depth.k; ++i) codes[i] = static_cast<std::int8_t>(-lowest - 1);
+      const std::vector<float> ones(n, 1.0f);
+      const TensorView parameters(ones.data(), DType::f32, {n, 1});
+      const auto w = QuantizedTensor::from_parts(TensorView(codes.data(), DType::i8, {n, depth.k}), parameters,
+                                                 &parameters, bits, depth.block);
+      std::vector<float> x(m * depth.k, 1.0f);
+      for (std::int64_t i = 0; i < depth.k; ++i) x[i] = -1.0f, x[depth.k + i] = i ? -1.0f : 1.0f;
+      for (const Compute compute : kComputes) {
+        const auto expected = linear_on("reference", x, m, w, computing(compute));
+        for (const std::string& kernel : available_cpu_kernels()) {
+          if (!takes(kernel, compute) || kernel == "reference") continue;
+          EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(compute)), expected))
+              << kernel << " K " << depth.k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, BlocksBeyondTheKernelsGoToTheReference) {
+  const std::int64_t k = 65537;
+  const auto w = random_weight(1, k, {8, k, Scheme::symmetric});
+  const auto x = normal_values(k, 15);
+  float y = 0;
+  linear(TensorView(x.data(), DType::f32, {1, k}), w, nullptr, TensorView(&y, DType::f32, {1, 1}),
+         computing(Compute::int16));
+  EXPECT_EQ(last_kernel("linear"), "reference");
+}
+
+TEST(Linear, FloatComputeIsCloseToTheProduct) {
+  const std::int64_t m = 3, n = 10, k = 100;
+  const auto w = random_weight(n, k, {8, 32, Scheme::asymmetric});
+  std::vector<float> weights(n * k);
+  w.dequantize(TensorView(weights.data(), DType::f32, {n, k}));
+  const auto x = normal_values(m * k, 16);
+  const auto y = linear_on("reference", x, m, w, computing(Compute::floating));
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < k; ++l) sum += static_cast<double>(x[i * k + l]) * weights[j * k + l];
+      EXPECT_NEAR(y[i * n + j], sum, 1e-4);
+    }
+}
+
+TEST(Linear, ThreadsDoNotChangeTheResult) {
+  const std::int64_t m = 33, n = 130, k = 257;
+  const int before = get_num_threads();
+  const auto w = random_weight(n, k, {4, 64, Scheme::asymmetric});
+  const auto x = normal_values(m * k, 17);
+  for (const Compute compute : kComputes)
+    for (const std::string& kernel : available_cpu_kernels()) {
+      if (!takes(kernel, compute)) continue;
+      set_num_threads(1);
+      const auto expected = linear_on(kernel, x, m, w, computing(compute));
+      for (const int threads : {2, 4}) {
+        set_num_threads(threads);
+        EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(compute)), expected)) << kernel << " on " << threads;
+      }
+    }
+  set_num_threads(before);
+}
+
+TEST(Linear, NonFiniteActivationsMakeTheirRowNaN) {
+  const std::int64_t m = 5, n = 35, k = 150;
+  for (WeightCase form : kForms) {
+    form.block_size = 64;
+    const auto w = random_weight(n, k, form);
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()})
+      for (const std::int64_t at : {0, 63, 149}) {
+        const auto good = normal_values(m * k, 18);
+        auto x = good;
+        x[2 * k + at] = bad;
+        for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16})
+          for (const std::string& kernel : available_cpu_kernels()) {
+            if (!takes(kernel, compute)) continue;
+            auto expected = linear_on(kernel, good, m, w, computing(compute));
+            std::fill_n(&expected[2 * n], n, std::numeric_limits<float>::quiet_NaN());
+            EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(compute)), expected)) << kernel << " at " << at;
+          }
+      }
+  }
+}
+
+TEST(Linear, NaNInFloatComputeIsNaN) {
+  const std::int64_t n = 35, k = 150;
+  const auto w = random_weight(n, k, {4, 64, Scheme::asymmetric});
+  auto x = normal_values(k, 18);
+  x[70] = std::numeric_limits<float>::quiet_NaN();
+  for (const std::string& kernel : available_cpu_kernels()) {
+    if (!takes(kernel, Compute::floating)) continue;
+    for (const float y : linear_on(kernel, x, 1, w, computing(Compute::floating))) EXPECT_TRUE(std::isnan(y)) << kernel;
+  }
+}
+
+TEST(Linear, ActivationsKeepNaNAndAgree) {
+  const std::int64_t m = 4, n = 37, k = 64;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto w = random_weight(n, k, {8, 32, Scheme::symmetric});
+  auto x = normal_values(m * k, 19);
+  x[k + 3] = std::numeric_limits<float>::quiet_NaN();
+  for (const Activation& activation :
+       {Activation{ActivationKind::clamp, 0.0f, infinity}, Activation{ActivationKind::clamp, 0.0f, 6.0f},
+        Activation{ActivationKind::clamp, -1.0f, 1.0f}, Activation{ActivationKind::silu, 0.0f, 0.0f},
+        Activation{ActivationKind::gelu, 0.0f, 0.0f}})
+    for (const Compute compute : kComputes) {
+      LinearOptions options = computing(compute);
+      options.activation = activation;
+      const auto plain = linear_on("reference", x, m, w, computing(compute));
+      const auto expected = linear_on("reference", x, m, w, options);
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        if (std::isnan(plain[i])) {
+          EXPECT_TRUE(std::isnan(expected[i]));
+        } else if (activation.kind == ActivationKind::clamp) {
+          EXPECT_EQ(expected[i], std::min(std::max(plain[i], activation.lo), activation.hi));
+        } else {
+          const double y = plain[i];
+          const double exact = activation.kind == ActivationKind::silu ? y / (1 + std::exp(-y))
+                                                                       : 0.5 * y * (1 + std::erf(y / std::sqrt(2.0)));
+          EXPECT_NEAR(expected[i], exact, 1e-6 * (1 + std::abs(exact)));
+        }
+      }
+      for (const std::string& kernel : available_cpu_kernels()) {
+        if (!takes(kernel, compute)) continue;
+        EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, options), expected)) << kernel;
+      }
+    }
+}
+
+// Named so that it is the last of this suite: the tests above must have run every kernel that the machine has.
+TEST(Linear, ZEveryAvailableKernelRan) {
+  for (const KernelInfo& row : kernels("linear")) {
+    if (row.device != "cpu") continue;
+#if defined(QCORE_AVXVNNI_AS_EVEX)
+    if (row.name == "int8_avxvnni" || row.name == "int16_avxvnni") {
+      EXPECT_TRUE(row.available) << "this build encodes " << row.name << " for AVX-512 VNNI, and the machine lacks it";
+    }
+#endif
+    std::cout << "linear/" << row.name << ": " << (row.available ? std::to_string(row.runs) + " runs" : "not available")
+              << std::endl;
+    EXPECT_TRUE(!row.available || row.runs > 0) << row.name << " is available and no test ran it";
+  }
+}
+
+}  // namespace
+}  // namespace qcore::test

@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "qcore/error.h"
+#include "qcore/kernels.h"
+#include "runtime/thread_pool.h"
+
+namespace qcore {
+namespace {
+
+class ThreadPool : public ::testing::Test {
+ protected:
+  void SetUp() override { set_num_threads(4); }
+};
+
+// Each task adds one to its own element, unsynchronised: what a kernel does to its output.
+bool every_task_ran_once(std::int64_t tasks) {
+  std::vector<int> runs(tasks);
+  parallel_for(tasks, [&](std::int64_t task) { ++runs[task]; });
+  for (int count : runs)
+    if (count != 1) return false;
+  return true;
+}
+
+TEST_F(ThreadPool, EveryTaskRunsOnce) {
+  for (const std::int64_t tasks : {0, 1, 2, 3, 4, 5, 63, 1000, 100000})
+    EXPECT_TRUE(every_task_ran_once(tasks)) << tasks;
+}
+
+TEST_F(ThreadPool, ManySmallJobs) {
+  std::int64_t total = 0;
+  for (int job = 0; job < 5000; ++job) {
+    std::int64_t parts[3] = {};
+    parallel_for(3, [&](std::int64_t task) { parts[task] = job + task; });
+    total += parts[0] + parts[1] + parts[2];
+  }
+  EXPECT_EQ(total, 3 * (4999LL * 5000 / 2) + 5000 * 3);
+}
+
+TEST_F(ThreadPool, JobsAfterThePoolFellAsleep) {
+  for (int job = 0; job < 5; ++job) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(every_task_ran_once(64));
+  }
+}
+
+TEST_F(ThreadPool, NestedCallsRunInTheirTask) {
+  std::vector<std::int64_t> sums(16);
+  parallel_for(16, [&](std::int64_t outer) {
+    const auto self = std::this_thread::get_id();
+    std::int64_t sum = 0;
+    parallel_for(100, [&](std::int64_t inner) { sum += std::this_thread::get_id() == self ? inner : -1; });
+    sums[outer] = sum;
+  });
+  for (std::int64_t sum : sums) EXPECT_EQ(sum, 99 * 100 / 2);
+}
+
+TEST_F(ThreadPool, ConcurrentCallers) {
+  std::vector<std::thread> callers;
+  std::atomic<int> failures{0};
+  for (int caller = 0; caller < 4; ++caller)
+    callers.emplace_back([&] {
+      for (int job = 0; job < 300; ++job)
+        if (!every_task_ran_once(17)) ++failures;
+    });
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(failures, 0);
+}
+
+TEST_F(ThreadPool, NoMoreThreadsThanAskedFor) {
+  for (const int threads : {1, 2, 4, 2, 7, 1}) {
+    set_num_threads(threads);
+    EXPECT_EQ(get_num_threads(), threads);
+    std::vector<std::thread::id> ran_on(256);
+    parallel_for(256, [&](std::int64_t task) {
+      ran_on[task] = std::this_thread::get_id();
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    });
+    const std::set<std::thread::id> distinct(ran_on.begin(), ran_on.end());
+    EXPECT_LE(distinct.size(), static_cast<std::size_t>(threads));
+  }
+}
+
+TEST_F(ThreadPool, AnotherThreadHelps) {
+  const auto self = std::this_thread::get_id();
+  bool helped = false;
+  for (int attempt = 0; attempt < 100 && !helped; ++attempt) {
+    std::vector<std::thread::id> ran_on(64);
+    parallel_for(64, [&](std::int64_t task) {
+      ran_on[task] = std::this_thread::get_id();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    });
+    for (const auto& id : ran_on) helped = helped || id != self;
+  }
+  EXPECT_TRUE(helped);
+}
+
+TEST_F(ThreadPool, CountIsChecked) {
+  EXPECT_THROW(set_num_threads(0), ValueError);
+  EXPECT_THROW(set_num_threads(1025), ValueError);
+  EXPECT_EQ(get_num_threads(), 4);
+}
+
+// The child's exit status says whether its own pool worked; a hang is the test's time limit.
+bool works_in_a_child() {
+  const pid_t child = fork();
+  if (child == 0) {
+    bool good = true;
+    for (int job = 0; job < 20; ++job) good = good && every_task_ran_once(100);
+    _exit(good ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(ThreadPool, WorksInAForkedChild) {
+  ASSERT_TRUE(every_task_ran_once(100));
+  EXPECT_TRUE(works_in_a_child());
+  EXPECT_TRUE(every_task_ran_once(100)) << "in the parent, afterwards";
+}
+
+TEST_F(ThreadPool, WorksInAChildForkedWhileThePoolIsBusy) {
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) every_task_ran_once(50);
+  });
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(works_in_a_child());
+  stop = true;
+  busy.join();
+}
+
+}  // namespace
+}  // namespace qcore

@@ -1,0 +1,47 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "cuda_runtime.h"
+
+// Every kernel in src/ with the number of its template instances. A kernel that is added belongs here.
+namespace {
+
+struct Listed {
+  const char* name;
+  std::size_t instances;
+};
+constexpr Listed kKernels[] = {
+    {"dequantize_accumulate", 1}, {"quantize_activations", 2}, {"simt_float", 2},
+    {"simt_integer", 2},          {"unpack_weight", 1},        {"weight_sums", 1},
+};
+
+class Coverage : public testing::Environment {
+ public:
+  void TearDown() override {
+    const bool all_tests = testing::GTEST_FLAG(filter) == "*";
+    for (const auto& [name, instances] : cuda_host::launches()) {
+      int runs = 0;
+      for (const auto& [kernel, count] : instances) runs += count;
+      std::printf("cuda_host: %-24s %zu instances, %d launches\n", name.c_str(), instances.size(), runs);
+      EXPECT_TRUE(name == "self_test" || listed(name)) << name << " is not listed in coverage.cpp";
+    }
+    for (const Listed& kernel : kKernels) {
+      const auto found = cuda_host::launches().find(kernel.name);
+      const std::size_t ran = found == cuda_host::launches().end() ? 0 : found->second.size();
+      EXPECT_TRUE(!all_tests || ran == kernel.instances)
+          << kernel.name << ": " << ran << " instances ran, expected " << kernel.instances;
+    }
+  }
+
+ private:
+  static bool listed(const std::string& name) {
+    for (const Listed& kernel : kKernels)
+      if (name == kernel.name) return true;
+    return false;
+  }
+};
+
+const auto* const coverage = testing::AddGlobalTestEnvironment(new Coverage);
+
+}  // namespace

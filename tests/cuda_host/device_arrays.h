@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "formats/element.h"
+#include "formats/packed_weight.h"
+#include "linear/problem.h"
+#include "qcore/qcore.h"
+#include "runtime/cuda_device.h"
+
+namespace qcore {
+
+constexpr Device kCuda{DeviceType::cuda, 0};
+
+// A copy in the machine's device memory, fenced by AddressSanitizer.
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.data(), host.size()) {}
+  DeviceArray(const T* host, std::size_t count) : count_(count), memory_(cuda_allocate(0, count * sizeof(T))) {
+    cuda_copy(memory_.get(), kCuda, host, kCpu, count * sizeof(T));
+  }
+  T* get() const { return static_cast<T*>(memory_.get()); }
+  std::vector<T> host() const { return {get(), get() + count_}; }
+
+ private:
+  std::size_t count_;
+  std::shared_ptr<void> memory_;
+};
+
+// The weight as QuantizedTensor::to(cuda) would make it.
+inline std::shared_ptr<PackedWeight> on_device(const PackedWeight& weight) {
+  auto moved = std::make_shared<PackedWeight>();
+  moved->layout = weight.layout;
+  moved->scheme = weight.scheme;
+  moved->device = kCuda;
+  const auto copy = [](const auto* host, std::int64_t count, std::shared_ptr<const void>& storage) {
+    const auto bytes = count * static_cast<std::int64_t>(sizeof(*host));
+    auto memory = cuda_allocate(0, bytes);
+    cuda_copy(memory.get(), kCuda, host, kCpu, bytes);
+    storage = memory;
+    return static_cast<decltype(host)>(memory.get());
+  };
+  moved->codes = copy(weight.codes, weight.layout.code_bytes(), moved->code_storage);
+  moved->scales = copy(weight.scales, weight.layout.parameter_count(), moved->scale_storage);
+  if (weight.offsets) moved->offsets = copy(weight.offsets, weight.layout.parameter_count(), moved->offset_storage);
+  return moved;
+}
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+  float normal() { return std::normal_distribution<float>()(engine_); }
+  int below(int bound) { return static_cast<int>(engine_() % static_cast<unsigned>(bound)); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// Blocks of every kind: ordinary, with an outlier, zero, constant, tiny.
+inline std::vector<float> block_values(Random& random, std::int64_t rows, std::int64_t k, std::int64_t block_size) {
+  std::vector<float> values(static_cast<std::size_t>(rows * k));
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t begin = 0; begin < k; begin += block_size) {
+      const int kind = random.below(12);
+      const float constant = random.normal();
+      for (std::int64_t i = begin; i < k && i < begin + block_size; ++i) {
+        float value = random.normal();
+        if (kind == 0) value = 0.0f;
+        if (kind == 1) value = constant;
+        if (kind == 2) value *= 1e-30f;
+        if (kind == 3 && i == begin) value = 1e5f;
+        if (kind == 4) value = std::fabs(value);
+        values[static_cast<std::size_t>(row * k + i)] = value;
+      }
+    }
+  return values;
+}
+
+// QuantizedTensor of random values [N, K].
+inline QuantizedTensor random_weight(Random& random, std::int64_t n, std::int64_t k, std::int64_t block_size, int bits,
+                                     Scheme scheme) {
+  const std::vector<float> values = block_values(random, n, k, block_size);
+  QuantizeOptions options;
+  options.bits = bits;
+  options.block_size = block_size;
+  options.scheme = scheme;
+  return QuantizedTensor::quantize(TensorView(values.data(), DType::f32, {n, k}), options);
+}
+
+}  // namespace qcore

@@ -1,0 +1,303 @@
+// run_sliced and run_simt on the machine against the reference kernel of libqcore: the same bits in y, and not a byte
+// changed around it.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "device_arrays.h"
+#include "linear/kernels_cuda.h"
+#include "linear/scratch_bounds.h"
+#include "runtime/cuda_check.h"
+
+namespace qcore {
+namespace {
+
+enum class Layout { contiguous, padded, transposed, broken };
+constexpr Layout kLayouts[] = {Layout::contiguous, Layout::padded, Layout::transposed, Layout::broken};
+
+// A [rows, columns] array in a larger buffer.
+struct Placement {
+  std::int64_t first = 0, size = 0;  // of the buffer, in elements
+  RowView rows;
+  TensorView view;
+};
+
+Placement place(Layout layout, DType dtype, std::int64_t rows, std::int64_t columns) {
+  Placement at;
+  at.first = 3;
+  std::int64_t row_stride = columns, column_stride = 1;
+  if (layout == Layout::padded) row_stride = columns + 5;
+  if (layout == Layout::transposed) row_stride = 1, column_stride = rows + 2;
+  // Two leading axes where there are rows for it; "broken" ones do not merge, and the outer runs backwards.
+  const std::int64_t outer = rows % 2 == 0 && rows > 0 ? 2 : 1, inner = rows / outer;
+  std::int64_t outer_stride = inner * row_stride;
+  if (layout == Layout::broken) {
+    outer_stride = -(outer_stride + 7);
+    at.first -= (outer - 1) * outer_stride;
+  }
+  at.size = at.first + rows * std::abs(row_stride) + columns * column_stride + 16;
+
+  at.rows.dtype = at.view.dtype = dtype;
+  at.rows.column_stride = column_stride;
+  at.rows.leading = 2;
+  at.view.rank = 3;
+  const std::int64_t shape[] = {outer, inner, columns}, strides[] = {outer_stride, row_stride, column_stride};
+  for (int axis = 0; axis < 3; ++axis) {
+    at.view.shape[axis] = shape[axis];
+    at.view.strides[axis] = strides[axis];
+    if (axis < 2) at.rows.shape[axis] = shape[axis];
+    if (axis < 2) at.rows.strides[axis] = strides[axis];
+  }
+  return at;
+}
+
+std::vector<char> filled(const Placement& at, const std::vector<float>& values, std::int64_t columns) {
+  std::vector<char> buffer(static_cast<std::size_t>(at.size * item_size(at.view.dtype)), '\xcd');
+  if (columns == 0) return buffer;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.size()); ++i)
+    store_float(buffer.data(), at.view.dtype,
+                at.first + at.rows.row_offset(i / columns) + i % columns * at.rows.column_stride, values[i]);
+  return buffer;
+}
+
+struct Case {
+  std::int64_t m, n, k, block_size;
+  int bits = 4;
+  Scheme scheme = Scheme::symmetric;
+  Compute compute = Compute::int8;
+  DType x_dtype = DType::f32, y_dtype = DType::f32, bias_dtype = DType::f32;
+  bool bias = true;
+  Activation activation{};
+  Layout x_layout = Layout::contiguous, y_layout = Layout::contiguous;
+  bool special = false;  // x holds a NaN and an Inf
+  unsigned seed = 0;
+};
+
+std::string describe(const Case& c) {
+  std::ostringstream text;
+  text << "M " << c.m << " N " << c.n << " K " << c.k << " g " << c.block_size << " bits " << c.bits << " scheme "
+       << static_cast<int>(c.scheme) << " compute " << static_cast<int>(c.compute) << " x " << name(c.x_dtype) << " y "
+       << name(c.y_dtype) << " bias " << (c.bias ? name(c.bias_dtype) : "none") << " activation "
+       << static_cast<int>(c.activation.kind) << " layouts " << static_cast<int>(c.x_layout) << " "
+       << static_cast<int>(c.y_layout) << " special " << c.special << " seed " << c.seed;
+  return text.str();
+}
+
+void expect_same(const std::vector<char>& expected, const std::vector<char>& given, DType dtype, const Case& c) {
+  if (expected == given) return;
+  const std::int64_t count = static_cast<std::int64_t>(expected.size()) / item_size(dtype);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float a = load_float(expected.data(), dtype, i), b = load_float(given.data(), dtype, i);
+    if (std::isnan(a) && std::isnan(b)) continue;
+    ASSERT_EQ(numerics::float_bits(a), numerics::float_bits(b))
+        << describe(c) << ": element " << i << " of the buffer is " << b << ", expected " << a;
+  }
+}
+
+void check(const Case& c, const ScratchBounds& bounds = {}) {
+  Random random(c.seed);
+  const QuantizedTensor weight = random_weight(random, c.n, c.k, c.block_size, c.bits, c.scheme);
+  std::vector<float> x_values = block_values(random, c.m, c.k, c.block_size);
+  if (c.special && !x_values.empty()) {
+    x_values[random.below(static_cast<int>(x_values.size()))] = std::numeric_limits<float>::quiet_NaN();
+    x_values[random.below(static_cast<int>(x_values.size()))] = std::numeric_limits<float>::infinity();
+  }
+  const Placement x_at = place(c.x_layout, c.x_dtype, c.m, c.k), y_at = place(c.y_layout, c.y_dtype, c.m, c.n);
+  const Placement bias_at = place(Layout::transposed, c.bias_dtype, 1, c.n);
+  std::vector<float> bias_values(static_cast<std::size_t>(c.n));
+  for (float& value : bias_values) value = random.normal();
+  const std::vector<char> x = filled(x_at, x_values, c.k), bias = filled(bias_at, bias_values, c.n),
+                          poison = filled(y_at, {}, c.n);
+
+  const auto view = [](const Placement& at, const std::vector<char>& buffer) {
+    TensorView v = at.view;
+    v.data = const_cast<char*>(buffer.data()) + at.first * item_size(v.dtype);
+    return v;
+  };
+  TensorView bias_view = view(bias_at, bias);
+  bias_view.rank = 1;
+  bias_view.shape[0] = c.n;
+  bias_view.strides[0] = bias_at.rows.column_stride;
+  std::vector<char> expected = poison;
+  {
+    ForceKernel reference("linear", "reference");
+    LinearOptions options;
+    options.compute = c.compute;
+    options.activation = c.activation;
+    linear(view(x_at, x), weight, c.bias ? &bias_view : nullptr, view(y_at, expected), options);
+  }
+
+  const DeviceArray<char> device_x(x), device_bias(bias);
+  const auto moved = on_device(weight.packed());
+  LinearProblem problem;
+  problem.m = c.m;
+  problem.x = x_at.rows;
+  problem.x.data = device_x.get() + x_at.first * item_size(c.x_dtype);
+  problem.y = y_at.rows;
+  problem.weight = moved.get();
+  if (c.bias) {
+    problem.bias = bias_view;
+    problem.bias.data = device_bias.get() + bias_at.first * item_size(c.bias_dtype);
+    problem.bias.device = kCuda;
+  }
+  problem.compute = c.compute;
+  problem.activation = c.activation;
+  problem.device = kCuda;
+
+  const int allocated = cuda_host::live_allocations();
+  const auto run = [&](void (*kernel)(const LinearProblem&, const ScratchBounds&)) {
+    const DeviceArray<char> device_y(poison);
+    problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);
+    kernel(problem, bounds);
+    expect_same(expected, device_y.host(), c.y_dtype, c);
+  };
+  ASSERT_EQ(simt_why_not(problem), nullptr);
+  run(run_simt);
+  if (c.compute == Compute::int8 || c.compute == Compute::int8_asym) {
+    ASSERT_EQ(sliced_why_not(problem), nullptr);
+    run(run_sliced);
+  }
+  EXPECT_EQ(cuda_host::live_allocations(), allocated);
+}
+
+// Every shape of the acceptance list, each with one choice of everything else.
+TEST(LinearOnTheMachine, EqualsTheReference) {
+  constexpr std::int64_t kM[] = {0, 1, 2, 7, 16, 17, 65}, kN[] = {1, 3, 8, 9, 63, 65};
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+  constexpr Compute kComputes[] = {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16};
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Activation activations[] = {{ActivationKind::none, 0, 0},
+                                    {ActivationKind::clamp, 0.0f, kInfinity},
+                                    {ActivationKind::clamp, -0.5f, 6.0f},
+                                    {ActivationKind::silu, 0, 0},
+                                    {ActivationKind::gelu, 0, 0}};
+  constexpr int kDepths = 7, kBlockSizes = 6;
+  Random random(7);
+  unsigned cases = 0;
+  for (const std::int64_t m : kM)
+    for (const std::int64_t n : kN)
+      for (int i = 0; i < kDepths * kBlockSizes; ++i) {
+        Case c{};
+        c.m = m;
+        c.n = n;
+        c.seed = ++cases;
+        const std::int64_t block_sizes[] = {16, 32, 48, 64, 128, 100}, g = block_sizes[i / kDepths];
+        const std::int64_t depths[kDepths] = {1, 31, 33, g - 1, g, g + 1, 300};
+        c.k = depths[i % kDepths];
+        c.block_size = i / kDepths == kBlockSizes - 1 ? c.k : g;
+        c.bits = random.below(2) ? 4 : 8;
+        c.scheme = random.below(2) ? Scheme::symmetric : Scheme::asymmetric;
+        c.compute = kComputes[random.below(4)];
+        c.x_dtype = kDTypes[random.below(3)];
+        c.y_dtype = kDTypes[random.below(3)];
+        c.bias_dtype = kDTypes[random.below(3)];
+        c.bias = random.below(4) != 0;
+        c.activation = activations[random.below(5)];
+        c.x_layout = kLayouts[random.below(4)];
+        c.y_layout = kLayouts[random.below(4)];
+        c.special = random.below(5) == 0;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
+}
+
+// Every combination of mode, bits and scheme, fp32 in and out.
+TEST(LinearOnTheMachine, EveryFormatAndMode) {
+  for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16})
+    for (const int bits : {4, 8})
+      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+        for (const std::int64_t m : {3, 20}) {
+          Case c{m, 21, 75, 32};
+          c.bits = bits;
+          c.scheme = scheme;
+          c.compute = compute;
+          c.seed = static_cast<unsigned>(1000 + m);
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+}
+
+// Scratch memory so small that rows and blocks go through it a few at a time.
+TEST(LinearOnTheMachine, ManyPasses) {
+  ScratchBounds few_rows, few_blocks, few_of_both;
+  few_rows.products = 24 * 4;
+  few_rows.codes = 5 * 112;
+  few_rows.rows = 6;
+  few_rows.fewest_rows = 1;
+  few_blocks.unpacked_bytes = 2 * 16 * 32;
+  few_of_both = few_rows;
+  few_of_both.unpacked_bytes = 3 * 32 * 16;
+  for (const ScratchBounds& bounds : {few_rows, few_blocks, few_of_both})
+    for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16})
+      for (const std::int64_t m : {1, 4, 23}) {
+        Case c{m, 21, 100, 16};
+        c.scheme = Scheme::asymmetric;
+        c.compute = compute;
+        c.x_layout = c.y_layout = Layout::broken;
+        c.seed = static_cast<unsigned>(2000 + m);
+        ASSERT_NO_FATAL_FAILURE(check(c, bounds));
+      }
+}
+
+TEST(LinearOnTheMachine, NoFeatures) {
+  for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16})
+    for (const bool bias : {false, true}) {
+      Case c{5, 9, 0, 32};
+      c.scheme = Scheme::asymmetric;
+      c.compute = compute;
+      c.bias = bias;
+      c.activation = {ActivationKind::clamp, 0.0f, 0.25f};
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+}
+
+TEST(LinearOnTheMachine, OddAndSingleElementBlocks) {
+  for (const std::int64_t block_size : {1, 5, 7, 20}) {
+    Case c{4, 18, 23, block_size};
+    c.scheme = Scheme::asymmetric;
+    for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16}) {
+      c.compute = compute;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+  }
+}
+
+TEST(LinearOnTheMachine, WhyNot) {
+  Random random(3);
+  const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
+  LinearProblem problem;
+  problem.weight = &weight.packed();
+  EXPECT_STREQ(sliced_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(simt_why_not(problem), "it runs on CUDA devices");
+  problem.device = kCuda;
+  problem.compute = Compute::int16;
+  EXPECT_STREQ(sliced_why_not(problem), "it computes int8 and int8_asym only");
+  EXPECT_EQ(simt_why_not(problem), nullptr);
+  problem.compute = Compute::int8;
+  EXPECT_EQ(sliced_why_not(problem), nullptr);
+}
+
+TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
+  Random random(4);
+  const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
+  const auto moved = on_device(weight.packed());
+  const DeviceArray<float> x(std::vector<float>(40)), y(std::vector<float>(4));
+  LinearProblem problem;
+  problem.m = 1;
+  problem.x.data = x.get();
+  problem.y.data = y.get();
+  problem.weight = moved.get();
+  problem.device = kCuda;
+  const int before = cuda_host::live_allocations();
+  using Run = void (*)(const LinearProblem&);
+  for (const Run kernel : {Run{run_sliced}, Run{run_simt}}) {
+    cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+    EXPECT_THROW(kernel(problem), CudaError);
+    EXPECT_EQ(cuda_host::live_allocations(), before);
+  }
+}
+
+}  // namespace
+}  // namespace qcore

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+// A machine that runs kernels on the CPU: thread blocks one after the other, each thread a fiber that runs until it
+// reaches a barrier or a shuffle. Launches alternate between rising and falling thread order, so that code which leans
+// on one order fails.
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+namespace cuda_host {
+
+// A kernel broke a rule of the machine: barriers that not all threads reach, too much shared memory.
+class MachineError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+void sync_threads();
+
+int lane();
+
+// What the lanes of a warp posted. Lanes that are not in the mask, or do not exist, read as poison.
+struct Posted {
+  const std::uint64_t* values;
+  unsigned lanes;
+  std::uint64_t read(int from) const { return lanes >> from & 1u ? values[from] : ~std::uint64_t{0}; }
+};
+// Waits until every lane of the mask has called with the same mask and `where`.
+Posted exchange(unsigned mask, std::uint64_t value, const char* where);
+
+// `bytes` of the block's shared memory, the same for every thread that asks with this key. Filled with 0xff, a NaN in
+// every floating-point format, when the block starts.
+void* shared_memory(const void* key, std::size_t bytes);
+template <class T>
+T& block_shared() {
+  static const char key = 0;
+  return *static_cast<T*>(shared_memory(&key, sizeof(T)));
+}
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(shared_memory(nullptr, 0));
+}
+
+bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes);
+void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, void (*run)(void*), void* context);
+
+// What has been launched: by name, then by kernel (the instances of a template), how often.
+void record(const char* name, const void* kernel);
+const std::map<std::string, std::map<const void*, int>>& launches();
+
+}  // namespace cuda_host

@@ -1,0 +1,282 @@
+"""linear on a CUDA device: the same bits as the reference kernel on the CPU.
+
+Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU, but for
+CUTLASS's.
+"""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+
+import qcore
+
+torch = pytest.importorskip("torch", reason="the CUDA suite makes its arrays with torch")
+if qcore.info()["cuda"]["device_count"] == 0:
+    pytest.skip(f"no CUDA device: {qcore.info()['cuda']['reason']}", allow_module_level=True)
+if not torch.cuda.is_available():
+    pytest.skip("this torch has no CUDA", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
+
+COMPUTE = ("float", "int8", "int8_asym", "int16")
+KERNELS = {"float": ("simt",), "int8": ("sliced", "simt"), "int8_asym": ("sliced", "simt"), "int16": ("simt",)}
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def block_values(rng, rows, k, g):
+    """Ordinary blocks, and ones that are zero, constant, tiny, one-sided or have an outlier."""
+    values = rng.standard_normal((rows, k)).astype(np.float32)
+    for row in range(rows):
+        for begin in range(0, k, g):
+            block = values[row, begin : begin + g]
+            kind = rng.integers(12)
+            if kind == 0:
+                block[:] = 0
+            elif kind == 1:
+                block[:] = block[0]
+            elif kind == 2:
+                block *= np.float32(1e-30)
+            elif kind == 3:
+                block[0] = 1e5
+            elif kind == 4:
+                np.abs(block, out=block)
+    return values
+
+
+def random_weight(rng, n, k, g, bits, scheme):
+    return qcore.quantize(block_values(rng, n, k, g), bits=bits, block_size=g, scheme=scheme)
+
+
+def strided(x, layout):
+    """A view with x's values: contiguous, rows apart, or columns first."""
+    if layout == "padded":
+        wide = torch.full((x.shape[0], x.shape[1] + 5), float("nan"), dtype=x.dtype, device=x.device)
+        wide[:, : x.shape[1]] = x
+        return wide[:, : x.shape[1]]
+    return x.t().contiguous().t() if layout == "transposed" else x
+
+
+def reference(x, weight, bias, **options):
+    with qcore.force_kernel("linear", "reference"):
+        return qcore.linear(x.cpu(), weight, None if bias is None else bias.cpu(), **options)
+
+
+def assert_same_bits(given, expected):
+    given, expected = given.cpu(), expected.cpu()
+    assert given.dtype == expected.dtype
+    assert given.shape == expected.shape
+    integer = torch.int32 if given.dtype == torch.float32 else torch.int16
+    same = given.contiguous().view(integer) == expected.contiguous().view(integer)
+    same |= given.isnan() & expected.isnan()
+    assert bool(same.all()), f"{int((~same).sum())} of {same.numel()} elements differ"
+
+
+def check(rng, m, n, k, g, *, compute, bits, scheme, x_dtype, out_dtype, bias_dtype, activation, layout, special):
+    weight = random_weight(rng, n, k, g, bits, scheme)
+    values = block_values(rng, m, k, g)
+    if special and values.size:
+        values.flat[rng.integers(values.size)] = np.nan
+        values.flat[rng.integers(values.size)] = np.inf
+    x = strided(torch.from_numpy(values).to(x_dtype).cuda(), layout)
+    bias_values = torch.from_numpy(rng.standard_normal(n).astype(np.float32))
+    bias = None if bias_dtype is None else bias_values.to(bias_dtype).cuda()
+    expected = reference(x, weight, bias, compute=compute, activation=activation, out_dtype=out_dtype)
+    on_device = weight.to("cuda")
+    for kernel in KERNELS[compute]:
+        out = strided(torch.full((m, n), float("nan"), dtype=out_dtype, device="cuda"), layout)
+        with qcore.force_kernel("linear", kernel):
+            assert qcore.linear(x, on_device, bias, compute=compute, activation=activation, out=out) is out
+        assert m == 0 or qcore.last_kernel("linear") == kernel
+        if activation in ("silu", "gelu"):  # the device's expf and erff are not the host's
+            rtol = 1e-5 if out_dtype == torch.float32 else 2e-2
+            torch.testing.assert_close(out.cpu(), expected, rtol=rtol, atol=1e-5, equal_nan=True)
+        else:
+            assert_same_bits(out, expected)
+
+
+@pytest.mark.parametrize("m", [0, 1, 2, 7, 16, 17, 65])
+@pytest.mark.parametrize("n", [1, 3, 8, 9, 63, 65, 1000])
+def test_equals_the_reference(m, n):
+    rng, choice = np.random.default_rng([m, n]), random.Random(f"{m} {n}")
+    for g in (16, 32, 48, 64, 128):
+        for k in (1, 31, 33, g - 1, g, g + 1, 300):
+            check(
+                rng, m, n, k, choice.choice([g, g, g, k]),
+                compute=choice.choice(COMPUTE),
+                bits=choice.choice([4, 8]),
+                scheme=choice.choice(["symmetric", "asymmetric"]),
+                x_dtype=choice.choice(DTYPES),
+                out_dtype=choice.choice(DTYPES),
+                bias_dtype=choice.choice([None, *DTYPES]),
+                activation=choice.choice([None, "relu", "relu6", (-0.5, 0.5), "silu", "gelu"]),
+                layout=choice.choice(["contiguous", "padded", "transposed"]),
+                special=choice.random() < 0.2,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("compute", COMPUTE)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize(("m", "n", "k", "g"), [(200, 260, 4097, 128), (129, 1000, 512, 512), (64, 513, 300, 16)])
+def test_tiles_and_tails(compute, bits, scheme, m, n, k, g):
+    check(np.random.default_rng([m, bits]), m, n, k, g, compute=compute, bits=bits, scheme=scheme,
+          x_dtype=torch.float16, out_dtype=torch.float32, bias_dtype=torch.float32, activation=None,
+          layout="contiguous", special=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("compute", COMPUTE)
+def test_no_features(compute):
+    weight = qcore.quantize(np.zeros((9, 0), np.float32), bits=4, block_size=32).to("cuda")
+    bias = torch.linspace(-1, 1, 9, device="cuda")
+    for kernel in KERNELS[compute]:
+        with qcore.force_kernel("linear", kernel):
+            y = qcore.linear(torch.empty(5, 0, device="cuda"), weight, bias, compute=compute, activation="relu")
+        assert_same_bits(y, bias.relu().expand(5, 9))
+
+
+def test_leading_axes():
+    rng = np.random.default_rng(5)
+    weight = random_weight(rng, 20, 96, 32, 4, "asymmetric")
+    x = torch.from_numpy(rng.standard_normal((4, 3, 2, 96)).astype(np.float32)).cuda().transpose(0, 2)
+    assert_same_bits(qcore.linear(x, weight.to("cuda")), reference(x, weight, None))
+
+
+def test_weights_travel_unchanged():
+    weight = random_weight(np.random.default_rng(6), 33, 100, 32, 4, "asymmetric")
+    moved = weight.to("cuda")
+    assert str(moved.device).startswith("cuda")
+    assert moved.to("cpu") == weight
+    assert moved.nbytes == weight.nbytes
+
+
+def test_the_best_kernel_is_chosen():
+    weight = random_weight(np.random.default_rng(7), 33, 100, 32, 4, "symmetric").to("cuda")
+    x = torch.ones(3, 100, device="cuda")
+    for compute, kernels in KERNELS.items():
+        qcore.linear(x, weight, compute=compute)
+        assert qcore.last_kernel("linear") == kernels[0]
+
+
+def test_runs_on_the_callers_stream():
+    """x is made late on a side stream: only work on that stream sees it."""
+    rng = np.random.default_rng(8)
+    weight = random_weight(rng, 64, 256, 64, 8, "symmetric")
+    on_device = weight.to("cuda")
+    values = torch.from_numpy(rng.standard_normal((16, 256)).astype(np.float32)).cuda()
+    expected = reference(values, weight, None)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    for explicit in (False, True):
+        x = torch.full_like(values, float("nan"))
+        out = torch.empty(16, 64, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            x.copy_(values)
+            if not explicit:
+                qcore.linear(x, on_device, out=out)
+        if explicit:
+            qcore.linear(x, on_device, out=out, stream=stream)
+        stream.synchronize()
+        assert_same_bits(out, expected)
+
+
+def test_streams_and_threads_do_not_disturb_each_other():
+    rng = np.random.default_rng(9)
+    weights = [random_weight(rng, 50 + 30 * i, 320, 64, 4, "asymmetric") for i in range(4)]
+    moved = [weight.to("cuda") for weight in weights]
+    inputs = [torch.from_numpy(rng.standard_normal((40 + i, 320)).astype(np.float32)).cuda() for i in range(4)]
+    expected = [reference(x, weight, None, compute="int8_asym") for x, weight in zip(inputs, weights, strict=True)]
+    torch.cuda.synchronize()
+    failures = []
+
+    def work(i):
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                results = [qcore.linear(inputs[i], moved[i], compute="int8_asym") for _ in range(50)]
+                torch.cuda.current_stream().synchronize()
+            for result in results:
+                assert_same_bits(result, expected[i])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+def test_repeated_calls_take_no_more_memory():
+    weight = random_weight(np.random.default_rng(10), 512, 512, 64, 4, "symmetric").to("cuda")
+    x, out = torch.ones(300, 512, device="cuda"), torch.empty(300, 512, device="cuda")
+    for _ in range(3):
+        qcore.linear(x, weight, out=out)
+    torch.cuda.synchronize()
+    free = torch.cuda.mem_get_info()[0]
+    for _ in range(100):
+        qcore.linear(x, weight, out=out)
+    torch.cuda.synchronize()
+    assert torch.cuda.mem_get_info()[0] == free
+
+
+@pytest.mark.parametrize("compute", COMPUTE)
+def test_cuda_graph(compute):
+    rng = np.random.default_rng(11)
+    weight = random_weight(rng, 70, 200, 64, 4, "asymmetric")
+    on_device = weight.to("cuda")
+    for kernel in KERNELS[compute]:
+        x, out = torch.zeros(33, 200, device="cuda"), torch.empty(33, 70, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with qcore.force_kernel("linear", kernel):
+            qcore.linear(x, on_device, out=out, compute=compute)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                qcore.linear(x, on_device, out=out, compute=compute)
+        for _ in range(3):
+            values = torch.from_numpy(rng.standard_normal((33, 200)).astype(np.float32))
+            x.copy_(values)
+            # Calls between replays must not touch the graph's memory.
+            qcore.linear(torch.ones(500, 200, device="cuda"), on_device, compute=compute)
+            graph.replay()
+            assert_same_bits(out, reference(values, weight, None, compute=compute))
+
+
+def test_devices_must_match():
+    weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32)
+    x = torch.ones(2, 64, device="cuda")
+    with pytest.raises(qcore.QcoreValueError, match=r"x is on cuda:0 and the weight on cpu"):
+        qcore.linear(x, weight)
+    with pytest.raises(qcore.QcoreValueError, match=r"x is on cpu and the weight on cuda:0"):
+        qcore.linear(x.cpu(), weight.to("cuda"))
+    with pytest.raises(qcore.QcoreValueError, match="bias"):
+        qcore.linear(x, weight.to("cuda"), torch.ones(8))
+    with pytest.raises(qcore.QcoreValueError, match="out"):
+        qcore.linear(x, weight.to("cuda"), out=torch.empty(2, 8))
+
+
+def test_forced_kernels_refuse_what_they_cannot_do():
+    weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32).to("cuda")
+    x = torch.ones(2, 64, device="cuda")
+    with qcore.force_kernel("linear", "sliced"), pytest.raises(qcore.QcoreValueError, match="int8 and int8_asym only"):
+        qcore.linear(x, weight, compute="int16")
+    with qcore.force_kernel("linear", "reference"), pytest.raises(qcore.QcoreValueError, match="it runs on the CPU"):
+        qcore.linear(x, weight)
+    with qcore.force_kernel("linear", "simt"), pytest.raises(qcore.QcoreValueError, match="it runs on CUDA devices"):
+        qcore.linear(x.cpu(), weight.to("cpu"))
+
+
+def test_a_device_that_does_not_exist():
+    weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32)
+    with pytest.raises(qcore.CudaError, match="there is no device cuda:99"):
+        weight.to("cuda:99")
+    assert torch.ones(3, device="cuda").sum() == 3  # nothing was left behind
+
+
+def test_every_cuda_kernel_ran():
+    """Last in the file: a row that this device supports and no test ran is a failure."""
+    idle = [row.name for row in qcore.kernels() if row.device == "cuda" and row.available and row.runs == 0]
+    assert not idle

@@ -1,0 +1,134 @@
+"""NumPy arrays and plain DLPack producers: whose memory is read and written, and what comes back."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from dlpack_memory import data_address
+
+import qcore
+from qcore import _core
+
+DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16)
+by_name = {"ids": lambda dtype: dtype.__name__}
+
+WEIGHT = qcore.quantize(np.random.default_rng(0).standard_normal((20, 70), dtype=np.float32), block_size=32)
+
+
+class Producer:
+    """Nothing but the DLPack protocol, a shape and a dtype."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+
+def address(array):
+    return array.ctypes.data if isinstance(array, np.ndarray) else data_address(array)
+
+
+def values(*shape, dtype=np.float32, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32).astype(dtype)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Addresses of x, bias and out of every call that reaches the core."""
+    calls = []
+    original = _core.linear
+
+    def spy(x, weight, bias, out, *rest):
+        calls.append([address(array) for array in (x, bias, out)])
+        return original(x, weight, bias, out, *rest)
+
+    monkeypatch.setattr(_core, "linear", spy)
+    return calls
+
+
+@pytest.mark.parametrize("dtype", DTYPES, **by_name)
+def test_numpy_memory_is_shared(seen, dtype):
+    x, bias, out = values(4, 70, dtype=dtype), values(20, dtype=dtype), np.zeros((4, 20), dtype)
+    y = qcore.linear(x, WEIGHT, bias)
+    assert qcore.linear(x, WEIGHT, bias, out=out) is out
+    assert seen == [[x.ctypes.data, bias.ctypes.data, result.ctypes.data] for result in (y, out)]
+    np.testing.assert_array_equal(y, out)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, **by_name)
+def test_strided_numpy_memory_is_shared(seen, dtype):
+    x, bias = values(140, 4, dtype=dtype)[::-2].T, values(40, dtype=dtype)[::2]
+    out = np.zeros((20, 8), dtype)[:, ::-2].T
+    qcore.linear(x, WEIGHT, bias, out=out)
+    assert seen == [[x.ctypes.data, bias.ctypes.data, out.ctypes.data]]
+    np.testing.assert_array_equal(out, qcore.linear(x.copy(), WEIGHT, bias.copy()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, **by_name)
+def test_results_are_aligned_and_new(dtype):
+    results = [qcore.linear(values(m, 70, dtype=dtype), WEIGHT) for m in (0, 1, 2, 3, 17)]
+    results += qcore.quantize_activations(values(3, 70, dtype=dtype), 16)
+    for y in results:
+        assert type(y) is np.ndarray
+        assert y.ctypes.data % 64 == 0
+        assert y.flags.c_contiguous
+        assert y.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], **by_name)
+def test_plain_producer(seen, dtype):
+    x, bias, out = values(4, 70, dtype=dtype), values(20, dtype=dtype), np.zeros((4, 20), dtype)
+    expected = qcore.linear(x, WEIGHT, bias)
+    target = Producer(out)
+    assert qcore.linear(Producer(x), WEIGHT, Producer(bias), out=target) is target
+    np.testing.assert_array_equal(out, expected)
+    y = qcore.linear(Producer(x), WEIGHT, Producer(bias))
+    assert type(y) is np.ndarray
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y, expected)
+    assert seen[1] == [x.ctypes.data, bias.ctypes.data, out.ctypes.data]
+    assert seen[2] == [x.ctypes.data, bias.ctypes.data, y.ctypes.data]
+
+
+def test_plain_producer_of_read_only_memory():
+    x = values(4, 70)
+    expected = qcore.linear(x, WEIGHT)
+    x.flags.writeable = False
+    np.testing.assert_array_equal(qcore.linear(Producer(x), WEIGHT), expected)
+    out = np.full((4, 20), 7, np.float32)
+    out.flags.writeable = False
+    with pytest.raises(qcore.QcoreValueError, match="linear: out is read-only, expected a writable array"):
+        qcore.linear(x, WEIGHT, out=Producer(out))
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, **by_name)
+def test_read_only_inputs(dtype):
+    arrays = values(4, 70, dtype=dtype), values(20, dtype=dtype)
+    expected = qcore.linear(arrays[0], WEIGHT, arrays[1])
+    for array in arrays:
+        array.flags.writeable = False
+    np.testing.assert_array_equal(qcore.linear(arrays[0], WEIGHT, arrays[1]), expected)
+
+
+def test_subclasses_of_numpy():
+    x = values(4, 70)
+    expected = qcore.linear(x, WEIGHT)
+
+    class Tagged(np.ndarray):
+        pass
+
+    np.testing.assert_array_equal(qcore.linear(x.view(Tagged), WEIGHT), expected)
+    np.testing.assert_array_equal(qcore.linear(x.view(np.recarray), WEIGHT), expected)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_spellings_of_a_dtype(name):
+    x = values(2, 70)
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    for spelling in (name, dtype, dtype.type):
+        assert qcore.linear(x, WEIGHT, out_dtype=spelling).dtype == dtype
+        assert WEIGHT.dequantize(spelling).dtype == dtype
