@@ -176,7 +176,8 @@ def quantize(
         scheme: "symmetric" (offset 0, codes within +-(2^(bits-1) - 1)) or "asymmetric" (the block's minimum and
             maximum are exact up to rounding, all 2^bits codes are used).
         method: "rtn" rounds to nearest; "mse" searches each block's clipping for the smallest squared error, never
-            above rtn's.
+            above rtn's. In a symmetric weight "mse" also uses the lowest code, -2^(bits-1), with a negative scale where
+            a block's largest value is positive.
 
     Raises:
         QcoreValueError: a NaN or Inf (its index is named), or an impossible shape or option.

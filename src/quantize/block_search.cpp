@@ -19,7 +19,7 @@ class BlockSearch {
       : values_(values),
         count_(count),
         symmetric_(options.scheme == Scheme::symmetric),
-        lowest_(lowest_code(options.scheme, options.bits)),
+        lowest_(lowest_code(options)),
         highest_(numerics::code_max(options.bits)) {}
 
   // Starts from the round-to-nearest block, tries ranges clipped on either side, and polishes the best by least
@@ -30,7 +30,11 @@ class BlockSearch {
     constexpr float kSmallest = 0.4f;
     const auto shrunk = [&](float bound, int step) { return bound * (1.0f - (1.0f - kSmallest) * step / kSteps); };
     if (symmetric_) {
-      for (int step = 1; step <= kSteps; ++step) consider(shrunk(hi, step) / static_cast<float>(highest_), 0.0f);
+      const float extreme = -lo > hi ? lo : hi;
+      for (int step = 0; step <= kSteps; ++step) {
+        consider(shrunk(extreme, step) / static_cast<float>(highest_), 0.0f);
+        consider(shrunk(extreme, step) / static_cast<float>(lowest_), 0.0f);
+      }
     } else {
       constexpr int kStride = 4;  // two sides: a coarser grid, which least squares then refines
       for (int i = 0; i <= kSteps; i += kStride)
@@ -111,7 +115,6 @@ BlockScale choose_block_scale(const float* values, std::int64_t count, const Qua
   const BlockScale nearest = symmetric ? numerics::symmetric_scale(magnitude, options.bits)
                                        : numerics::asymmetric_weight_scale(lo, hi, options.bits);
   if (options.method == Method::rtn || nearest.inverse == 0.0f) return nearest;
-  if (symmetric) hi = numerics::bits_float(magnitude);
   return BlockSearch(values, count, options).run(nearest, lo, hi);
 }
 

@@ -7,9 +7,11 @@
 
 namespace qcore {
 
-// The codes' range: a symmetric block does not use the lowest code.
-inline int lowest_code(Scheme scheme, int bits) {
-  return scheme == Scheme::symmetric ? -numerics::code_max(bits) : -numerics::code_max(bits) - 1;
+// The codes' range: rounding to nearest leaves a symmetric block's lowest code unused; a search may use it, and give it
+// to the block's largest value of either sign by a negative scale.
+inline int lowest_code(const QuantizeOptions& options) {
+  const int highest = numerics::code_max(options.bits);
+  return options.scheme == Scheme::symmetric && options.method == Method::rtn ? -highest : -highest - 1;
 }
 
 // Parameters of one block of finite values [count], by Method::rtn or Method::mse.

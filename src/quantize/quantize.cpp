@@ -71,7 +71,7 @@ QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const Quanti
 
   const PackedLayout& layout = packed->layout;
   const WeightRows rows{weight, layout.taps};
-  const int lowest = lowest_code(options.scheme, options.bits), highest = numerics::code_max(options.bits);
+  const int lowest = lowest_code(options), highest = numerics::code_max(options.bits);
   PackedWriter writer(*packed);
   const std::int64_t longest = layout.blocks() ? layout.block_length(0) * layout.taps : 0;
   parallel_for(layout.n, [&](std::int64_t row) {

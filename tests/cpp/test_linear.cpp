@@ -80,6 +80,27 @@ TEST(Linear, OutliersConstantsAndZerosGiveTheReferencesBits) {
   }
 }
 
+// Tiles take long rows in several runs of blocks.
+TEST(Linear, LongRowsGiveTheReferencesBits) {
+  const std::int64_t n = 35;
+  for (const Depth& depth : {Depth{4097, 64}, Depth{9000, 100}, Depth{20000, 4096}})
+    for (WeightCase form : {kForms[1], kForms[2]}) {
+      form.block_size = depth.block;
+      const auto w = random_weight(n, depth.k, form);
+      for (const std::int64_t m : {1, 7}) {
+        const auto x = normal_values(m * depth.k, 20);
+        for (const Compute compute : kComputes) {
+          const auto expected = linear_on("reference", x, m, w, computing(compute));
+          for (const std::string& kernel : available_cpu_kernels()) {
+            if (!takes(kernel, compute)) continue;
+            EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(compute)), expected))
+                << kernel << " " << text_of(m, n, depth, form, compute);
+          }
+        }
+      }
+    }
+}
+
 // Codes at the ends of their ranges: the largest products and sums that can occur.
 TEST(Linear, ExtremeCodesGiveTheReferencesBits) {
   const std::int64_t m = 3, n = 17;

@@ -341,8 +341,10 @@ def restore_threads():
     qcore.set_num_threads(before)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("bits", "k", "g"), [(8, 40_001, 1000), (8, 100_000, 50_000), (4, 80_000, 96)])
+@pytest.mark.parametrize(
+    ("bits", "k", "g", "scheme"),
+    [(8, 40_001, 1000, "symmetric"), (8, 66_000, 33_000, "asymmetric"), (4, 70_000, 96, "asymmetric")],
+)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.usefixtures("restore_threads")
 def test_weights_larger_than_a_cache(mode, bits, k, g, scheme):
@@ -640,7 +642,7 @@ def test_asymmetric_activations_are_better_for_one_sided_input():
 # Threads
 
 
-@pytest.mark.parametrize("m", [1, 3, 65])
+@pytest.mark.parametrize("m", [1, 3, 40])
 @pytest.mark.parametrize(("kernel", "mode"), PAIRS)
 @pytest.mark.usefixtures("restore_threads")
 def test_threads_do_not_matter(kernel, mode, m):
@@ -649,9 +651,9 @@ def test_threads_do_not_matter(kernel, mode, m):
     weight = qcore.quantize(rng.standard_normal((450, 700), dtype=np.float32), scheme="asymmetric")
     qcore.set_num_threads(1)
     expected = poisoned_run(kernel, x, weight, compute=mode)
-    for threads in (2, 3, 4, 7):
+    for threads in (2, 4, 7):
         qcore.set_num_threads(threads)
-        for _ in range(3):
+        for _ in range(1 if kernel == "reference" else 3):
             assert_same(poisoned_run(kernel, x, weight, compute=mode), expected, threads)
 
 

@@ -202,12 +202,16 @@ x = rng.standard_normal((40, 500), dtype=np.float32)
 weight = qcore.quantize(rng.standard_normal((300, 500), dtype=np.float32))
 expected = qcore.linear(x, weight)  # starts the workers
 
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
 def same():
     return all(np.array_equal(qcore.linear(x, weight), expected) for _ in range(20))
 
 def child(depth):
     signal.alarm(60)  # a hang is a failure, not a hang of the tests
-    good = same()
+    # The child starts workers of its own.
+    good = threads() == 1 and same() and threads() == 4
     if good and depth:
         good = forked(depth - 1)
     os._exit(0 if good else 1)
