@@ -52,13 +52,9 @@ const ExchangeTable* exchange_table(PyTypeObject* type) {
   return table;
 }
 
-std::string kind_of(nb::handle object) {
-  return nb::type_name(object.type()).c_str();
-}
+std::string kind_of(nb::handle object) { return nb::type_name(object.type()).c_str(); }
 
-std::string prefix(const char* op, const char* argument) {
-  return std::string(op) + ": " + argument;
-}
+std::string prefix(const char* op, const char* argument) { return std::string(op) + ": " + argument; }
 
 [[noreturn]] void throw_dtype(nb::handle object, const std::string& fallback, const char* op, const char* argument,
                               const char* expected) {
@@ -152,9 +148,7 @@ ArrayArgument::ArrayArgument(nb::handle object, const char* op, const char* argu
   }
 }
 
-ArrayArgument::~ArrayArgument() {
-  PyBuffer_Release(&buffer_);
-}
+ArrayArgument::~ArrayArgument() { PyBuffer_Release(&buffer_); }
 
 bool ArrayArgument::from_exchange_table(nb::handle object, const Asked& asked) {
   const auto [op, argument, expected] = asked;

@@ -7,9 +7,7 @@
 
 namespace qcore {
 
-inline bool is_floating(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
-}
+inline bool is_floating(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
 // One element of a floating-point array, by its offset in elements.
 QCORE_NUMERIC float load_float(const void* data, DType dtype, std::int64_t at) {

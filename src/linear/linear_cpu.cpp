@@ -129,19 +129,11 @@ class TiledLinear {
       for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
         arguments.rows = rows_of(tile);
         arguments.out = results + (tile - first_tile) * kTileResults;
-        arguments.prefetch = prefetch_distance(first_tile, end_tile, tile);
         kernels_.tile(arguments);
       }
     }
     for (std::int64_t tile = first_tile; tile < end_tile; ++tile)
       store(tile, column, results + (tile - first_tile) * kTileResults);
-  }
-
-  std::int64_t prefetch_distance(std::int64_t first_tile, std::int64_t end_tile, std::int64_t tile) const {
-    static const std::int64_t near = getenv("QN") ? atoi(getenv("QN")) : 0;
-    static const std::int64_t far = getenv("QF") ? atoi(getenv("QF")) : 0;
-    if (end_tile - first_tile == 1) return near;
-    return tile + 1 == end_tile && far ? kernels_.max_panels * layout_.panel_bytes() : 0;
   }
 
   std::int64_t blocks_per_run() const {
@@ -212,8 +204,6 @@ const char* tiled_why_not(const LinearProblem& problem) {
   return nullptr;
 }
 
-void run_tiled(const LinearProblem& problem, const TileKernels& kernels) {
-  TiledLinear(problem, kernels).run();
-}
+void run_tiled(const LinearProblem& problem, const TileKernels& kernels) { TiledLinear(problem, kernels).run(); }
 
 }  // namespace qcore

@@ -9,20 +9,12 @@
 namespace qcore {
 namespace {
 
-bool always() {
-  return true;
-}
+bool always() { return true; }
 
 #if defined(QCORE_X86_KERNELS)
-bool has_avx2() {
-  return cpu_features_in_use().avx2;
-}
-bool has_avxvnni() {
-  return cpu_features_in_use().avxvnni;
-}
-bool has_avx512vnni() {
-  return cpu_features_in_use().avx512vnni;
-}
+bool has_avx2() { return cpu_features_in_use().avx2; }
+bool has_avxvnni() { return cpu_features_in_use().avxvnni; }
+bool has_avx512vnni() { return cpu_features_in_use().avx512vnni; }
 
 const char* int8_why_not(const LinearProblem& problem) {
   if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
@@ -73,8 +65,6 @@ KernelTable<LinearProblem> table(
 
 }  // namespace
 
-KernelTable<LinearProblem>& linear_table() {
-  return table;
-}
+KernelTable<LinearProblem>& linear_table() { return table; }
 
 }  // namespace qcore

@@ -71,8 +71,6 @@ void run_simt(const LinearProblem& problem, const ScratchBounds& bounds) {
     run_simt_integer(problem, w, bounds, stream);
 }
 
-void run_simt(const LinearProblem& problem) {
-  run_simt(problem, ScratchBounds{});
-}
+void run_simt(const LinearProblem& problem) { run_simt(problem, ScratchBounds{}); }
 
 }  // namespace qcore

@@ -156,9 +156,7 @@ class Sliced {
 
 }  // namespace
 
-bool cuda_kernels_available() {
-  return cuda_available();
-}
+bool cuda_kernels_available() { return cuda_available(); }
 
 const char* sliced_why_not(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
@@ -178,8 +176,6 @@ void run_sliced(const LinearProblem& problem, const ScratchBounds& bounds) {
   Sliced(problem, bounds).run();
 }
 
-void run_sliced(const LinearProblem& problem) {
-  run_sliced(problem, ScratchBounds{});
-}
+void run_sliced(const LinearProblem& problem) { run_sliced(problem, ScratchBounds{}); }
 
 }  // namespace qcore

@@ -74,9 +74,14 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_activations_kernel
       codes[i] = static_cast<Code>(code);
       sum += code;
     }
-    if (out.scaled_sums) sum = warp_sum(sum);
+    if (out.scaled_sums || out.terms) sum = warp_sum(sum);
     if (lane == 0) {
       const std::int64_t at = p * out.rows + row;
+      if (out.terms) {
+        out.terms[at] = {scale.scale, static_cast<std::int32_t>(-out.zero_code * sum),
+                         scale.scale * static_cast<float>(sum), scale.offset};
+        continue;
+      }
       out.scales[at] = scale.scale;
       if (out.scaled_sums) out.scaled_sums[at] = scale.scale * static_cast<float>(sum);
       if (out.offsets) out.offsets[at] = scale.offset;

@@ -8,6 +8,14 @@
 
 namespace qcore {
 
+// What a row's block contributes besides its codes: one 16-byte load.
+struct alignas(16) ActivationTerms {
+  float scale;
+  std::int32_t shift;  // -zero_code * sum of the codes: what the products with stored weight codes are too large by
+  float scaled_sum;    // scale * sum of the codes
+  float offset;
+};
+
 // Rows of activations as codes, block after block; the last codes of a block are zeros up to `padded_block`.
 template <class Code>
 struct QuantizedRows {
@@ -18,6 +26,8 @@ struct QuantizedRows {
   std::int64_t rows;   // M
   std::int64_t blocks;
   std::int64_t padded_block;
+  ActivationTerms* terms = nullptr;  // [P, M], in the place of the three arrays of floats, which are then null
+  int zero_code = 0;                 // of the weight, for terms
 };
 
 // Quantises rows first_row .. first_row + out.rows - 1 of x [M, K] in blocks of block_size.

@@ -32,9 +32,7 @@ void run_float(const FloatArguments& arguments, cudaStream_t stream);
 void run_integer(const IntegerArguments& arguments, cudaStream_t stream);
 
 // Few rows take the shallow tile, 16 x 64, others 64 x 64.
-inline int rows_per_thread(std::int64_t rows) {
-  return rows <= kEdge ? 1 : 4;
-}
+inline int rows_per_thread(std::int64_t rows) { return rows <= kEdge ? 1 : 4; }
 inline dim3 grid_of(std::int64_t rows, const DeviceWeight& w) {
   const std::int64_t tile_rows = kEdge * rows_per_thread(rows);
   return dim3(static_cast<unsigned>((w.panels + kPanels - 1) / kPanels),

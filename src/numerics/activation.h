@@ -12,13 +12,9 @@ QCORE_NUMERIC float clamp_keep_nan(float x, float lo, float hi) {
   return x > hi ? hi : x;
 }
 
-QCORE_NUMERIC float silu(float x) {
-  return x / (1.0f + expf(-x));
-}
+QCORE_NUMERIC float silu(float x) { return x / (1.0f + expf(-x)); }
 
 // The erf form: x * Phi(x).
-QCORE_NUMERIC float gelu(float x) {
-  return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
-}
+QCORE_NUMERIC float gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f)); }
 
 }  // namespace qcore::numerics

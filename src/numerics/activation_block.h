@@ -15,9 +15,7 @@ QCORE_NUMERIC BlockScale activation_scale(int mode, float lo, float hi, std::uin
 QCORE_NUMERIC int activation_lowest(int mode) {
   return mode == kActivationInt8Asym ? -128 : mode == kActivationInt16 ? -32767 : -127;
 }
-QCORE_NUMERIC int activation_highest(int mode) {
-  return mode == kActivationInt16 ? 32767 : 127;
-}
+QCORE_NUMERIC int activation_highest(int mode) { return mode == kActivationInt16 ? 32767 : 127; }
 
 QCORE_NUMERIC BlockScale activation_scale_of(const float* values, std::int64_t count, int mode) {
   std::uint32_t magnitude = 0;

@@ -14,20 +14,14 @@ struct BlockScale {
 };
 
 // The largest code, 2^(bits-1) - 1.
-QCORE_NUMERIC int code_max(int bits) {
-  return (1 << (bits - 1)) - 1;
-}
+QCORE_NUMERIC int code_max(int bits) { return (1 << (bits - 1)) - 1; }
 
 // |x| as bits: integer order is magnitude order and puts Inf, then NaN, above every finite value, so that a
 // maximum over it finds the block's largest magnitude and its non-finite values at once.
-QCORE_NUMERIC std::uint32_t magnitude_bits(float x) {
-  return float_bits(x) & 0x7fffffffu;
-}
+QCORE_NUMERIC std::uint32_t magnitude_bits(float x) { return float_bits(x) & 0x7fffffffu; }
 
 // Poisoned: makes every result that uses the block NaN.
-QCORE_NUMERIC BlockScale nan_block() {
-  return {bits_float(kNaNBits), 0.0f, 0.0f};
-}
+QCORE_NUMERIC BlockScale nan_block() { return {bits_float(kNaNBits), 0.0f, 0.0f}; }
 
 QCORE_NUMERIC BlockScale symmetric_scale(std::uint32_t max_magnitude_bits, int bits) {
   if (max_magnitude_bits >= kInfinityBits) return nan_block();
@@ -50,9 +44,7 @@ QCORE_NUMERIC BlockScale asymmetric_span(float lo, float hi, int bits) {
 }
 
 // Adding 0.0f turns -0 into +0, so that the order in which a backend took the maximum leaves no trace.
-QCORE_NUMERIC BlockScale constant_block(float value) {
-  return {1.0f, 0.0f, value + 0.0f};
-}
+QCORE_NUMERIC BlockScale constant_block(float value) { return {1.0f, 0.0f, value + 0.0f}; }
 
 // Weights: a block too narrow to have an inverse is stored as the constant `hi`.
 QCORE_NUMERIC BlockScale asymmetric_weight_scale(float lo, float hi, int bits) {

@@ -30,9 +30,7 @@ QCORE_NUMERIC std::uint16_t float_to_half(float x) {
   return static_cast<std::uint16_t>(sign | ((magnitude - (112u << 23)) >> 13));
 }
 
-QCORE_NUMERIC float bfloat_to_float(std::uint16_t b) {
-  return bits_float(static_cast<std::uint32_t>(b) << 16);
-}
+QCORE_NUMERIC float bfloat_to_float(std::uint16_t b) { return bits_float(static_cast<std::uint32_t>(b) << 16); }
 
 // Rounds half to even; a NaN stays a (quiet) NaN.
 QCORE_NUMERIC std::uint16_t float_to_bfloat(float x) {

@@ -39,9 +39,7 @@ constexpr std::uint32_t kInfinityBits = 0x7f800000u;
 constexpr std::uint32_t kNaNBits = 0x7fc00000u;
 constexpr float kFloatMax = 3.40282346638528859812e38f;
 
-QCORE_NUMERIC bool is_finite(float x) {
-  return (float_bits(x) & kInfinityBits) != kInfinityBits;
-}
+QCORE_NUMERIC bool is_finite(float x) { return (float_bits(x) & kInfinityBits) != kInfinityBits; }
 
 // Rounds half to even, for |x| < 2^22 (adding 1.5 * 2^23 leaves no fraction bits).
 QCORE_NUMERIC float round_half_even_small(float x) {

@@ -82,36 +82,16 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
   return QuantizedTensor(std::move(packed));
 }
 
-int QuantizedTensor::rank() const {
-  return packed_->rank;
-}
-std::int64_t QuantizedTensor::shape(int axis) const {
-  return packed_->shape[axis];
-}
-std::int64_t QuantizedTensor::rows() const {
-  return packed_->layout.n;
-}
-std::int64_t QuantizedTensor::features() const {
-  return packed_->layout.k;
-}
-std::int64_t QuantizedTensor::taps() const {
-  return packed_->layout.taps;
-}
-std::int64_t QuantizedTensor::blocks() const {
-  return packed_->layout.blocks();
-}
-int QuantizedTensor::bits() const {
-  return packed_->layout.bits;
-}
-std::int64_t QuantizedTensor::block_size() const {
-  return packed_->layout.block_size;
-}
-Scheme QuantizedTensor::scheme() const {
-  return packed_->scheme;
-}
-Device QuantizedTensor::device() const {
-  return packed_->device;
-}
+int QuantizedTensor::rank() const { return packed_->rank; }
+std::int64_t QuantizedTensor::shape(int axis) const { return packed_->shape[axis]; }
+std::int64_t QuantizedTensor::rows() const { return packed_->layout.n; }
+std::int64_t QuantizedTensor::features() const { return packed_->layout.k; }
+std::int64_t QuantizedTensor::taps() const { return packed_->layout.taps; }
+std::int64_t QuantizedTensor::blocks() const { return packed_->layout.blocks(); }
+int QuantizedTensor::bits() const { return packed_->layout.bits; }
+std::int64_t QuantizedTensor::block_size() const { return packed_->layout.block_size; }
+Scheme QuantizedTensor::scheme() const { return packed_->scheme; }
+Device QuantizedTensor::device() const { return packed_->device; }
 
 std::int64_t QuantizedTensor::nbytes() const {
   const PackedLayout& layout = packed_->layout;

@@ -60,9 +60,7 @@ void forget(cudaError_t status) {
 
 }  // namespace
 
-int cuda_device_count() {
-  return device_count().count;
-}
+int cuda_device_count() { return device_count().count; }
 
 int compute_capability(int index) {
   constexpr int kCached = 64;

@@ -11,9 +11,7 @@ namespace qcore {
 // Number of devices; 0 without a driver. Asked for once: the first call initialises the driver, so nothing that a
 // program without CUDA work runs may call it.
 int cuda_device_count();
-inline bool cuda_available() {
-  return cuda_device_count() > 0;
-}
+inline bool cuda_available() { return cuda_device_count() > 0; }
 
 // 75 for sm_75, 90 for sm_90.
 int compute_capability(int index);

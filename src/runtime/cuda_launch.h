@@ -16,11 +16,17 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;  // dynamic shared memory
 };
 
+constexpr std::size_t kSharedWithoutAsking = 48 << 10;
+
 // A failed launch throws CudaError under `name`.
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
             const Arguments&... arguments) {
 #if defined(__CUDACC__)
+  if (shape.shared_bytes > kSharedWithoutAsking)
+    check_cuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)),
+        name);
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
@@ -41,6 +47,16 @@ __device__ __forceinline__ T& block_shared() {
   return storage;
 #else
   return cuda_host::block_shared<T>();
+#endif
+}
+
+// The launch's shape.shared_bytes of dynamic shared memory, uninitialised.
+__device__ __forceinline__ char* dynamic_shared() {
+#if defined(__CUDACC__)
+  extern __shared__ uint4 dynamic_storage[];
+  return reinterpret_cast<char*>(dynamic_storage);
+#else
+  return cuda_host::dynamic_shared<char>();
 #endif
 }
 

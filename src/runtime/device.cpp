@@ -20,9 +20,7 @@ namespace {
 }
 }  // namespace
 
-CudaInfo cuda_info() {
-  return {false, 0, "this build of qcore has no CUDA backend", {}};
-}
+CudaInfo cuda_info() { return {false, 0, "this build of qcore has no CUDA backend", {}}; }
 #endif
 
 std::shared_ptr<void> allocate_on(Device device, std::int64_t bytes) {

@@ -75,9 +75,7 @@ OperatorTable::OperatorTable(const char* op, std::vector<Row> rows)
   registry().tables[registry().count++] = this;
 }
 
-bool OperatorTable::available(int row) const {
-  return rows_[row].available();
-}
+bool OperatorTable::available(int row) const { return rows_[row].available(); }
 
 int OperatorTable::find(const std::string& name) const {
   for (int row = 0; row < static_cast<int>(rows_.size()); ++row)
@@ -91,13 +89,9 @@ int OperatorTable::forced() const {
   return any ? row_forced_by_environment(*this) : -1;
 }
 
-void OperatorTable::force(int row) {
-  forced_rows[index_] = static_cast<signed char>(row + 1);
-}
+void OperatorTable::force(int row) { forced_rows[index_] = static_cast<signed char>(row + 1); }
 
-int OperatorTable::last() const {
-  return last_rows[index_] - 1;
-}
+int OperatorTable::last() const { return last_rows[index_] - 1; }
 
 void OperatorTable::record(int row) {
   runs_[row].fetch_add(1, std::memory_order_relaxed);
@@ -141,8 +135,6 @@ ForceKernel::ForceKernel(const std::string& op, const std::string& name) : op_(f
   table->force(row);
 }
 
-ForceKernel::~ForceKernel() {
-  static_cast<OperatorTable*>(op_)->force(previous_);
-}
+ForceKernel::~ForceKernel() { static_cast<OperatorTable*>(op_)->force(previous_); }
 
 }  // namespace qcore

@@ -38,9 +38,7 @@ std::shared_ptr<void> allocate_aligned(std::int64_t bytes) {
   return std::shared_ptr<void>(memory, std::free);
 }
 
-Scratch::Scratch() : chunk_(arena.chunk), used_(arena.used) {
-  ++arena.depth;
-}
+Scratch::Scratch() : chunk_(arena.chunk), used_(arena.used) { ++arena.depth; }
 
 Scratch::~Scratch() {
   arena.chunk = chunk_;

@@ -12,9 +12,7 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
+constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // 64-byte aligned, uninitialised; large blocks ask for huge pages. Throws std::bad_alloc.
 std::shared_ptr<void> allocate_aligned(std::int64_t bytes);

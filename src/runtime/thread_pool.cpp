@@ -7,9 +7,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "qcore/kernels.h"
@@ -76,6 +79,10 @@ class Pool {
     drain();
     generation_.store(posted + 1);
     while (inside_.load() != 0) pause();
+    if (failed_.load()) {
+      failed_.store(false);
+      std::rethrow_exception(std::exchange(error_, nullptr));
+    }
   }
 
   ~Pool() {
@@ -89,11 +96,20 @@ class Pool {
 
  private:
   void drain() {
-    for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) task_(context_, i);
+    try {
+      for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) task_(context_, i);
+    } catch (...) {
+      next_.store(tasks_, std::memory_order_relaxed);
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+    }
   }
 
   void ensure_workers(int wanted) {
-    while (static_cast<int>(workers_.size()) < wanted) workers_.emplace_back([this] { work(); });
+    try {
+      while (static_cast<int>(workers_.size()) < wanted) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads: the ones there are, at least the caller's, do the tasks.
+    }
   }
 
   void work();
@@ -131,12 +147,19 @@ class Pool {
   alignas(64) std::atomic<int> inside_{0};
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
   std::vector<std::thread> workers_;
 };
 
 thread_local bool inside_task = false;
+
+struct InsideTask {
+  InsideTask() { inside_task = true; }
+  ~InsideTask() { inside_task = false; }
+};
 
 void Pool::work() {
   inside_task = true;
@@ -157,9 +180,7 @@ struct Shared {
 };
 std::atomic<Shared*> shared{nullptr};
 
-void abandon_in_child() {
-  shared.store(nullptr);
-}
+void abandon_in_child() { shared.store(nullptr); }
 
 Shared* shared_pool() {
   Shared* current = shared.load(std::memory_order_acquire);
@@ -179,18 +200,15 @@ void parallel_for(std::int64_t tasks, void (*run)(void*, std::int64_t), void* co
   if (threads > 1 && !inside_task) {
     Shared* own = shared_pool();
     if (std::unique_lock<std::mutex> lock(own->use, std::try_to_lock); lock) {
-      inside_task = true;
+      const InsideTask scope;
       own->pool.run(tasks, run, context, threads);
-      inside_task = false;
       return;
     }
   }
   for (std::int64_t task = 0; task < tasks; ++task) run(context, task);
 }
 
-int get_num_threads() {
-  return thread_count().load(std::memory_order_relaxed);
-}
+int get_num_threads() { return thread_count().load(std::memory_order_relaxed); }
 
 void set_num_threads(int n) {
   QCORE_CHECK_VALUE(n >= 1 && n <= kMaxThreads, "set_num_threads: n is ", n, ", expected 1 to ", kMaxThreads);

@@ -6,7 +6,8 @@ namespace qcore {
 
 // Calls run(context, task) once for each task in [0, tasks), on up to get_num_threads() threads, the calling one
 // included. A call from inside a task, or while another thread uses the pool, runs on the calling thread alone, so
-// results must not depend on which thread runs a task. Tasks must not throw.
+// results must not depend on which thread runs a task. An exception of a task ends the call: tasks not yet begun are
+// left out, and the first exception is thrown to the caller.
 void parallel_for(std::int64_t tasks, void (*run)(void* context, std::int64_t task), void* context);
 
 template <class Task>

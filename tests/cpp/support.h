@@ -21,9 +21,7 @@ inline std::vector<float> normal_values(std::int64_t count, unsigned seed) {
   return values;
 }
 
-inline std::uint32_t bits_of(float x) {
-  return numerics::float_bits(x);
-}
+inline std::uint32_t bits_of(float x) { return numerics::float_bits(x); }
 
 // An array between guard zones. Elements and guards start out as the same improbable pattern, so that what was written,
 // and where, can be told afterwards.

@@ -20,9 +20,7 @@ double value_of_half(std::uint16_t h) {
   return h >> 15 ? -magnitude : magnitude;
 }
 
-bool is_half_nan(std::uint16_t h) {
-  return (h & 0x7fff) > 0x7c00;
-}
+bool is_half_nan(std::uint16_t h) { return (h & 0x7fff) > 0x7c00; }
 
 TEST(HalfBits, EveryHalfToFloat) {
   for (std::uint32_t i = 0; i < 65536; ++i) {

@@ -8,9 +8,7 @@ namespace {
 
 constexpr std::int64_t kM = 6, kN = 37, kK = 100;
 
-QuantizedTensor weight() {
-  return random_weight(kN, kK, {4, 32, Scheme::asymmetric});
-}
+QuantizedTensor weight() { return random_weight(kN, kK, {4, 32, Scheme::asymmetric}); }
 
 // Runs `body` under every available kernel and compute mode that go together.
 void for_each_kernel(const std::function<void(const LinearOptions&, const std::string&)>& body) {

@@ -9,9 +9,7 @@
 namespace qcore {
 namespace {
 
-bool aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0;
-}
+bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0; }
 
 TEST(AllocateAligned, SizesAndAlignment) {
   for (const std::int64_t bytes : {0, 1, 63, 64, 65, 1 << 20, 9 << 20}) {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 #include <thread>
+#include <stdexcept>
 #include <vector>
 
 #include "qcore/error.h"
@@ -61,6 +62,16 @@ TEST_F(ThreadPool, NestedCallsRunInTheirTask) {
     sums[outer] = sum;
   });
   for (std::int64_t sum : sums) EXPECT_EQ(sum, 99 * 100 / 2);
+}
+
+TEST_F(ThreadPool, AnExceptionEndsTheCallAndThePoolGoesOn) {
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_THROW(parallel_for(64, [&](std::int64_t task) { if (task == round) throw std::runtime_error("task"); }),
+                 std::runtime_error);
+    std::atomic<int> ran{0};
+    parallel_for(64, [&](std::int64_t) { ran.fetch_add(1); });
+    ASSERT_EQ(ran.load(), 64);
+  }
 }
 
 TEST_F(ThreadPool, ConcurrentCallers) {

@@ -15,9 +15,7 @@ cudaError_t last_error = cudaSuccess;
 std::unordered_set<void*> allocations;
 constexpr std::size_t kAlignment = 256;
 
-cudaError_t fail(cudaError_t status) {
-  return last_error = status;
-}
+cudaError_t fail(cudaError_t status) { return last_error = status; }
 
 cudaError_t begin(const char* function) {
   if (injected.function != function) return cudaSuccess;
@@ -44,13 +42,9 @@ cudaError_t release(void* memory) {
 
 namespace cuda_host {
 
-void fail_next(const char* function, cudaError_t status) {
-  injected = {function, status};
-}
+void fail_next(const char* function, cudaError_t status) { injected = {function, status}; }
 
-int live_allocations() {
-  return static_cast<int>(allocations.size());
-}
+int live_allocations() { return static_cast<int>(allocations.size()); }
 
 }  // namespace cuda_host
 

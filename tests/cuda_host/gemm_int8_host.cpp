@@ -6,9 +6,7 @@
 namespace qcore {
 namespace {
 
-bool aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
+bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
 void multiply(const Int8Gemm& gemm) {
   EXPECT_TRUE(aligned(gemm.a) && aligned(gemm.b) && aligned(gemm.c));
@@ -25,11 +23,7 @@ void multiply(const Int8Gemm& gemm) {
 
 }  // namespace
 
-void gemm_int8_sm75(const Int8Gemm& gemm, cudaStream_t) {
-  multiply(gemm);
-}
-void gemm_int8_sm80(const Int8Gemm& gemm, cudaStream_t) {
-  multiply(gemm);
-}
+void gemm_int8_sm75(const Int8Gemm& gemm, cudaStream_t) { multiply(gemm); }
+void gemm_int8_sm80(const Int8Gemm& gemm, cudaStream_t) { multiply(gemm); }
 
 }  // namespace qcore

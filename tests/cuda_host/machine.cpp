@@ -1,5 +1,6 @@
 #include "machine.h"
 
+#include <deque>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -14,10 +15,19 @@ namespace cuda_host {
 namespace {
 
 constexpr int kWarpSize = 32;
-constexpr std::size_t kSharedBytes = 48 << 10;
+constexpr std::size_t kSharedBytes = 48 << 10;         // static
+constexpr std::size_t kDynamicSharedBytes = 99 << 10;  // with it; what every device since sm_80 grants
+
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
 
 struct Thread {
   Fiber fiber;
+  std::vector<Copy> open_copies;
+  std::deque<std::vector<Copy>> copy_groups;  // oldest first
   uint3 index;
   int number = 0;
   // Suspended until *watched differs from `seen`.
@@ -50,6 +60,7 @@ struct Machine {
   int count = 0;
   int arrived = 0;
   unsigned generation = 0;
+  std::size_t dynamic_bytes = 0;
   bool falling = false;
   const char* kernel = "";
   void (*run)(void*) = nullptr;
@@ -123,6 +134,8 @@ void start_block() {
     thread.index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / blockDim.x / blockDim.y};
     thread.number = i;
     thread.watched = nullptr;
+    thread.open_copies.clear();
+    thread.copy_groups.clear();
     thread.fiber.start(run_thread, nullptr);
     machine.warps[i / kWarpSize].existing |= 1u << (i % kWarpSize);
   }
@@ -147,9 +160,7 @@ void sync_threads() {
   wait(&machine.generation, "__syncthreads");
 }
 
-int lane() {
-  return machine.running->number % kWarpSize;
-}
+int lane() { return machine.running->number % kWarpSize; }
 
 Posted exchange(unsigned mask, std::uint64_t value, const char* where) {
   Warp& warp = machine.warps[machine.running->number / kWarpSize];
@@ -177,16 +188,40 @@ void* shared_memory(const void* key, std::size_t bytes) {
     if (piece.key == key) return piece.memory.get();
     total += piece.bytes;
   }
-  if (total > kSharedBytes) fail("takes " + std::to_string(total) + " bytes of shared memory");
+  if (total > (key && machine.dynamic_bytes <= kSharedBytes ? kSharedBytes : kDynamicSharedBytes))
+    fail("takes " + std::to_string(total) + " bytes of shared memory");
   machine.shared.push_back({key, std::make_unique<char[]>(bytes), bytes});
   std::memset(machine.shared.back().memory.get(), 0xff, bytes);
   return machine.shared.back().memory.get();
 }
 
+void copy_async(void* to, const void* from, std::size_t bytes) {
+  const auto aligned = [&](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % bytes == 0; };
+  if (!aligned(to) || !aligned(from)) fail("an asynchronous copy is not aligned");
+  std::memset(to, 0xff, bytes);
+  machine.running->open_copies.push_back({to, from, bytes});
+}
+
+void copy_commit() {
+  Thread& self = *machine.running;
+  self.copy_groups.push_back(std::move(self.open_copies));
+  self.open_copies.clear();
+}
+
+void copy_wait(std::size_t groups) {
+  for (auto& pending = machine.running->copy_groups; pending.size() > groups; pending.pop_front())
+    for (const Copy& copy : pending.front()) {
+      if (copy.from)
+        std::memcpy(copy.to, copy.from, copy.bytes);
+      else
+        std::memset(copy.to, 0, copy.bytes);
+    }
+}
+
 bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes) {
   const auto threads = static_cast<std::uint64_t>(block.x) * block.y * block.z;
   return grid.x >= 1 && grid.x <= 0x7fffffffu && grid.y >= 1 && grid.y <= 65535 && grid.z >= 1 && grid.z <= 65535 &&
-         threads >= 1 && threads <= 1024 && block.z <= 64 && shared_bytes <= kSharedBytes;
+         threads >= 1 && threads <= 1024 && block.z <= 64 && shared_bytes <= kDynamicSharedBytes;
 }
 
 void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, void (*run)(void*), void* context) {
@@ -201,18 +236,15 @@ void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
   blockIdx = {0, 0, 0};
   while (static_cast<int>(machine.threads.size()) < machine.count)
     machine.threads.push_back(std::make_unique<Thread>());
+  machine.dynamic_bytes = shared_bytes;
   shared_memory(nullptr, shared_bytes);  // the dynamic part
   for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
     for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
       for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block();
 }
 
-void record(const char* name, const void* kernel) {
-  ++recorded[name][kernel];
-}
+void record(const char* name, const void* kernel) { ++recorded[name][kernel]; }
 
-const std::map<std::string, std::map<const void*, int>>& launches() {
-  return recorded;
-}
+const std::map<std::string, std::map<const void*, int>>& launches() { return recorded; }
 
 }  // namespace cuda_host

@@ -42,6 +42,35 @@ struct Posted {
 // Waits until every lane of the mask has called with the same mask and `where`.
 Posted exchange(unsigned mask, std::uint64_t value, const char* where);
 
+// The registers of all 32 lanes of a warp, of which each passes its own.
+template <int kCount>
+class WarpWords {
+ public:
+  WarpWords(const std::uint32_t (&own)[kCount], const char* where) {
+    for (int i = 0; i < kCount; i += 2) {
+      const std::uint64_t pair = own[i] | std::uint64_t{i + 1 < kCount ? own[i + 1] : 0} << 32;
+      const Posted posted = exchange(0xffffffffu, pair, where);
+      for (int lane = 0; lane < 32; ++lane) {
+        words_[lane][i] = static_cast<std::uint32_t>(posted.read(lane));
+        if (i + 1 < kCount) words_[lane][i + 1] = static_cast<std::uint32_t>(posted.read(lane) >> 32);
+      }
+    }
+  }
+  int unsigned_byte(int lane, int word, int byte) const { return words_[lane][word] >> (8 * byte) & 0xffu; }
+  int signed_byte(int lane, int word, int byte) const {
+    return static_cast<std::int8_t>(words_[lane][word] >> (8 * byte) & 0xffu);
+  }
+
+ private:
+  std::uint32_t words_[32][kCount];
+};
+
+// Asynchronous copies of the running thread, from null: zeros. A copy poisons its destination when it is issued and
+// happens when it is waited for, so that both reading too early and issuing while somebody still reads are seen.
+void copy_async(void* to, const void* from, std::size_t bytes);
+void copy_commit();
+void copy_wait(std::size_t groups);
+
 // `bytes` of the block's shared memory, the same for every thread that asks with this key. Filled with 0xff, a NaN in
 // every floating-point format, when the block starts.
 void* shared_memory(const void* key, std::size_t bytes);

@@ -191,9 +191,7 @@ TEST(Machine, RunsOnAfterAnError) {
 struct TooMuch {
   char bytes[48 * 1024 + 1];
 };
-__global__ void too_much_shared_kernel() {
-  qcore::block_shared<TooMuch>().bytes[0] = 0;
-}
+__global__ void too_much_shared_kernel() { qcore::block_shared<TooMuch>().bytes[0] = 0; }
 
 TEST(Machine, SharedMemoryIsBounded) {
   const std::string error = machine_error([] { run(too_much_shared_kernel, 1, 32); });

@@ -243,7 +243,7 @@ def test_weight_that_is_not_quantised(weight, name):
 
 
 def test_convolution_weight():
-    text = "weight has rank 4 (a convolution weight), expected [N, K]: use conv2d"
+    text = "weight has rank 4 (a convolution weight), expected [N, K]"
     refuse_linear(ValueErr, text, weight=CONVOLUTION)
 
 

@@ -707,7 +707,7 @@ def test_force_kernel_nests_and_ends():
         return qcore.last_kernel("linear")
 
     free, slow = chosen(), KERNELS["int8"][-1]
-    other = KERNELS["int8"][-2]
+    other = KERNELS["int8"][len(KERNELS["int8"]) // 2]  # the same one where there is no other
     with qcore.force_kernel("linear", slow) as outer:
         assert chosen() == slow
         with qcore.force_kernel("linear", other):
@@ -844,3 +844,16 @@ def test_environment_can_force_an_unavailable_kernel_only_with_an_error():
     status, _, last_line = in_process(QCORE_ISA="baseline", QCORE_FORCE_KERNEL="linear=int8_avx2")
     assert status == 1
     assert "kernel 'int8_avx2' of operator 'linear' is not available here: it needs AVX2, FMA and F16C" in last_line
+
+
+def test_out_and_x_may_be_columns_of_one_array():
+    weight = qcore.quantize(np.eye(8, dtype=np.float32), bits=8, block_size=8)
+    buffer = np.arange(80, dtype=np.float32).reshape(5, 16)
+    expected = qcore.linear(buffer[:, :8].copy(), weight)
+    out = buffer[:, 8:]
+    assert qcore.linear(buffer[:, :8], weight, out=out) is out
+    np.testing.assert_array_equal(buffer[:, 8:], expected)
+    with pytest.raises(qcore.QcoreValueError, match="out overlaps x"):
+        qcore.linear(buffer[:, :8], weight, out=buffer[:, 4:12])
+    with pytest.raises(qcore.QcoreValueError, match="out overlaps x"):
+        qcore.linear(buffer[:, 8:], weight, out=buffer[:, 7:15])

@@ -29,16 +29,10 @@ struct alignas(16) int4 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-inline float4 make_float4(float x, float y, float z, float w) {
-  return {x, y, z, w};
-}
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-inline void __syncthreads() {
-  cuda_host::sync_threads();
-}
-inline void __syncwarp(unsigned mask = 0xffffffffu) {
-  cuda_host::exchange(mask, 0, "__syncwarp");
-}
+inline void __syncthreads() { cuda_host::sync_threads(); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_host::exchange(mask, 0, "__syncwarp"); }
 
 // `source` maps (lane, first lane of its group) to the lane that is read.
 template <class T, class Source>
