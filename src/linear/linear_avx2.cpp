@@ -28,7 +28,7 @@ struct DotWords {
   }
 };
 
-constexpr int kMaxRows = 4, kMaxPanels = 1;
+constexpr int kMaxRows = 4, kMaxPanels = 1, kMaxProducts = 4;
 
 template <int R, int P>
 using Int8W8 = IntegerTile<Avx2, DotWords<65536>, R, P, 8>;
@@ -47,24 +47,27 @@ using FloatW4 = FloatTile<Avx2, R, P, 4>;
 
 extern const TileKernels kInt8Avx2 = {kMaxRows,
                                       kMaxPanels,
+                                      kMaxProducts,
                                       2,
                                       Rows<Avx2>::widen,
                                       PackRows<Avx2, std::int16_t>::pack_row,
-                                      run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels>,
+                                      run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
                                       Rows<Avx2>::store_row};
 extern const TileKernels kInt16Avx2 = {kMaxRows,
                                        kMaxPanels,
+                                       kMaxProducts,
                                        2,
                                        Rows<Avx2>::widen,
                                        PackRows<Avx2, std::int16_t>::pack_row,
-                                       run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels>,
+                                       run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
                                        Rows<Avx2>::store_row};
 extern const TileKernels kFloatAvx2 = {kMaxRows,
                                        kMaxPanels,
+                                       kMaxProducts,
                                        4,
                                        Rows<Avx2>::widen,
                                        pack_float_row,
-                                       run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels>,
+                                       run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels, kMaxProducts>,
                                        Rows<Avx2>::store_row};
 
 }  // namespace qcore

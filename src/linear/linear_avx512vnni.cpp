@@ -41,7 +41,7 @@ struct DotWords {
   }
 };
 
-constexpr int kMaxRows = 6, kMaxPanels = 2;
+constexpr int kMaxRows = 6, kMaxPanels = 4, kMaxProducts = 12;
 
 template <int R, int P>
 using Int8W8 = IntegerTile<Avx512, DotBytes, R, P, 8>;
@@ -60,24 +60,27 @@ using FloatW4 = FloatTile<Avx512, R, P, 4>;
 
 extern const TileKernels kInt8Avx512Vnni = {kMaxRows,
                                             kMaxPanels,
+                                            kMaxProducts,
                                             1,
                                             Rows<Avx512>::widen,
                                             PackRows<Avx512, std::int8_t>::pack_row,
-                                            run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels>,
+                                            run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
                                             Rows<Avx512>::store_row};
 extern const TileKernels kInt16Avx512Vnni = {kMaxRows,
                                              kMaxPanels,
+                                             kMaxProducts,
                                              2,
                                              Rows<Avx512>::widen,
                                              PackRows<Avx512, std::int16_t>::pack_row,
-                                             run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels>,
+                                             run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
                                              Rows<Avx512>::store_row};
 extern const TileKernels kFloatAvx512 = {kMaxRows,
                                          kMaxPanels,
+                                         kMaxProducts,
                                          4,
                                          Rows<Avx512>::widen,
                                          pack_float_row,
-                                         run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels>,
+                                         run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels, kMaxProducts>,
                                          Rows<Avx512>::store_row};
 
 }  // namespace qcore

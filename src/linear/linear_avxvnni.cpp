@@ -45,7 +45,7 @@ struct DotWords {
   }
 };
 
-constexpr int kMaxRows = 5, kMaxPanels = 1;
+constexpr int kMaxRows = 5, kMaxPanels = 1, kMaxProducts = 5;
 
 template <int R, int P>
 using Int8W8 = IntegerTile<Avx2, DotBytes, R, P, 8>;
@@ -60,17 +60,19 @@ using Int16W4 = IntegerTile<Avx2, DotWords, R, P, 4>;
 
 extern const TileKernels kInt8AvxVnni = {kMaxRows,
                                          kMaxPanels,
+                                         kMaxProducts,
                                          1,
                                          Rows<Avx2>::widen,
                                          PackRows<Avx2, std::int8_t>::pack_row,
-                                         run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels>,
+                                         run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
                                          Rows<Avx2>::store_row};
 extern const TileKernels kInt16AvxVnni = {kMaxRows,
                                           kMaxPanels,
+                                          kMaxProducts,
                                           2,
                                           Rows<Avx2>::widen,
                                           PackRows<Avx2, std::int16_t>::pack_row,
-                                          run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels>,
+                                          run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
                                           Rows<Avx2>::store_row};
 
 }  // namespace qcore

@@ -12,8 +12,6 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kTileColumns = 2 * PackedLayout::kPanelRows;
-
 // Below this many multiply-adds a call is over before a second thread has woken up.
 constexpr std::int64_t kSerialWork = 1 << 18;
 
@@ -24,14 +22,15 @@ class TiledLinear {
         kernels_(kernels),
         layout_(problem.weight->layout),
         parallel_(problem.m * layout_.n * layout_.k > kSerialWork),
-        row_tiles_(ceil_div(problem.m, kernels.max_rows)) {}
+        row_tiles_(ceil_div(problem.m, kernels.max_rows)),
+        panels_(std::min<std::int64_t>(kernels.max_panels, kernels.max_products / ceil_div(problem.m, row_tiles_))) {}
 
   void run() {
     Scratch scratch;
     allocate(scratch);
     for_each(row_tiles_, problem_.m * layout_.k > kSerialWork / 4, [&](std::int64_t tile) { pack(tile); });
 
-    const std::int64_t column_tiles = ceil_div(layout_.panels(), kernels_.max_panels);
+    const std::int64_t column_tiles = ceil_div(layout_.panels(), panels_);
     const std::int64_t threads = parallel_ ? get_num_threads() : 1;
     // Few enough tasks to stream weights in long runs, enough to even out threads of unequal speed.
     constexpr std::int64_t kTasksPerThread = 8;
@@ -116,9 +115,9 @@ class TiledLinear {
   // uses them; a tile's results wait in `results` from run to run. Runs that fit the first level would be too short: a
   // tile costs some 120 cycles to start and end.
   void multiply(std::int64_t first_tile, std::int64_t end_tile, std::int64_t column) const {
-    constexpr std::int64_t kTileResults = PackedRows::kMaxRows * kTileColumns;
+    const std::int64_t tile_results = kernels_.max_rows * panels_ * PackedLayout::kPanelRows;
     Scratch scratch;
-    float* results = scratch.take<float>((end_tile - first_tile) * kTileResults);
+    float* results = scratch.take<float>((end_tile - first_tile) * tile_results);
     TileArguments arguments = column_arguments(column);
     const std::int64_t blocks = layout_.blocks();
     const std::int64_t run = end_tile - first_tile > 1 ? blocks_per_run() : std::max<std::int64_t>(blocks, 1);
@@ -128,24 +127,34 @@ class TiledLinear {
       arguments.end_block = std::min(blocks, arguments.first_block + run);
       for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
         arguments.rows = rows_of(tile);
-        arguments.out = results + (tile - first_tile) * kTileResults;
+        arguments.out = results + (tile - first_tile) * tile_results;
+        set_prefetch(arguments, tile - first_tile, end_tile - first_tile);
         kernels_.tile(arguments);
       }
     }
     for (std::int64_t tile = first_tile; tile < end_tile; ++tile)
-      store(tile, column, results + (tile - first_tile) * kTileResults);
+      store(tile, column, results + (tile - first_tile) * tile_results);
+  }
+
+  // A single tile asks for its own weights early. Of several, only the first meets weights that are not in a cache yet:
+  // the first two fetch the next column's, a panel each, so that memory works while the others compute.
+  void set_prefetch(TileArguments& arguments, std::int64_t tile, std::int64_t tiles) const {
+    constexpr std::int64_t kAhead = 1024;
+    const std::int64_t next_column = panels_ * layout_.panel_bytes();
+    for (std::int64_t panel = 0; panel < TileArguments::kMaxPanels; ++panel)
+      arguments.ahead[panel] = tiles == 1 ? kAhead : tile == panel ? next_column : 0;
   }
 
   std::int64_t blocks_per_run() const {
     constexpr std::int64_t kWeightBytes = 512 << 10;
     const std::int64_t block_bytes =
-        std::max<std::int64_t>(1, kernels_.max_panels * layout_.block_steps(0) * PackedLayout::kStepBytes);
+        std::max<std::int64_t>(1, panels_ * layout_.block_steps(0) * PackedLayout::kStepBytes);
     return std::max<std::int64_t>(1, kWeightBytes / block_bytes);
   }
 
   TileArguments column_arguments(std::int64_t column) const {
     const PackedWeight& w = *problem_.weight;
-    const std::int64_t panel = column * kernels_.max_panels;
+    const std::int64_t panel = column * panels_;
     const std::int64_t parameters = panel * layout_.blocks() * PackedLayout::kPanelRows;
     TileArguments arguments{};
     arguments.layout = &layout_;
@@ -155,18 +164,19 @@ class TiledLinear {
     arguments.scales = w.scales + parameters;
     arguments.offsets = w.offsets ? w.offsets + parameters : nullptr;
     arguments.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
-    arguments.panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
+    arguments.panels = static_cast<int>(std::min(panels_, layout_.panels() - panel));
     return arguments;
   }
 
   void store(std::int64_t tile, std::int64_t column, const float* results) const {
-    const std::int64_t first_n = column * kernels_.max_panels * PackedLayout::kPanelRows;
-    const std::int64_t columns = std::min(kernels_.max_panels * PackedLayout::kPanelRows, layout_.n - first_n);
+    const std::int64_t first_n = column * panels_ * PackedLayout::kPanelRows;
+    const std::int64_t row_length = std::min(panels_, layout_.panels() - column * panels_) * PackedLayout::kPanelRows;
+    const std::int64_t columns = std::min(row_length, layout_.n - first_n);
     const RowView& y = problem_.y;
     const Activation& act = problem_.activation;
     const bool vectorised =
         y.column_stride == 1 && (act.kind == ActivationKind::none || act.kind == ActivationKind::clamp);
-    for (std::int64_t m = first_row(tile); m < first_row(tile + 1); ++m, results += kTileColumns) {
+    for (std::int64_t m = first_row(tile); m < first_row(tile + 1); ++m, results += row_length) {
       if (vectorised) {
         char* data = static_cast<char*>(const_cast<void*>(y.data)) + (y.row_offset(m) + first_n) * item_size(y.dtype);
         kernels_.store_row(results, columns,
@@ -183,6 +193,7 @@ class TiledLinear {
   const PackedLayout& layout_;
   const bool parallel_;
   const std::int64_t row_tiles_;
+  const std::int64_t panels_;  // of a tile: the fewer its rows, the more, so that enough memory is being read at once
   std::int64_t row_bytes_ = 0;
   char* codes_ = nullptr;
   float* scales_ = nullptr;

@@ -69,7 +69,7 @@ struct FloatTile {
   }
 
   QCORE_NUMERIC float* result(const TileArguments& t, int r, int v) {
-    return t.out + r * 2 * PackedLayout::kPanelRows + v * V::kLanes;
+    return t.out + r * Panels * PackedLayout::kPanelRows + v * V::kLanes;
   }
 };
 

@@ -30,11 +30,12 @@ struct IntegerTile {
   }
 
   QCORE_NUMERIC void add_steps(Int (&acc)[Rows][kVectors], const std::uint8_t* w, std::int64_t panel_bytes,
-                               std::int64_t prefetch, const Code* a, std::int64_t row_stride, std::int64_t steps) {
+                               const std::int64_t* ahead, const Code* a, std::int64_t row_stride, std::int64_t steps) {
     for (std::int64_t step = 0; step < steps; ++step) {
       Int stored[kVectors];
-      unroll<Panels>([&](auto panel)
-                         QCORE_UNROLLED { __builtin_prefetch(w + panel.value * panel_bytes + prefetch, 0, 2); });
+      unroll<Panels>([&](auto panel) QCORE_UNROLLED {
+        __builtin_prefetch(w + panel.value * panel_bytes + ahead[panel.value], 0, 2);
+      });
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
         stored[v.value] =
             V::load(w + v.value / kVectorsPerPanel * panel_bytes + v.value % kVectorsPerPanel * (4 * V::kLanes));
@@ -70,13 +71,14 @@ struct IntegerTile {
     std::int32_t part[Rows * kVectors * V::kLanes];
     constexpr int kResults = sizeof(total) / sizeof(total[0]), kResultsPerRow = kVectors * V::kLanes;
     for (int i = 0; i < kResults; ++i) total[i] = -std::int64_t{1 << (Bits - 1)} * code_sums[i / kResultsPerRow];
+    constexpr std::int64_t kNothingAhead[Panels] = {};
     constexpr std::int64_t kMaxSteps = Dot::kMaxBlock / (4 * kQuads);
     for (std::int64_t done = 0; done < steps;) {
       const std::int64_t run = steps - done < kMaxSteps ? steps - done : kMaxSteps;
       const std::int32_t zeros[Rows] = {};
       Int acc[Rows][kVectors];
       start(acc, zeros);
-      add_steps(acc, w, panel_bytes, 0, a, row_stride, run);
+      add_steps(acc, w, panel_bytes, kNothingAhead, a, row_stride, run);
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
           V::store(part + (r.value * kVectors + v.value) * V::kLanes, acc[r.value][v.value]);
@@ -109,7 +111,7 @@ struct IntegerTile {
       if (__builtin_expect(steps * 4 * kQuads <= Dot::kMaxBlock, 1)) {
         Int acc[Rows][kVectors];
         start(acc, t.rows.starts + p * Rows);
-        add_steps(acc, w, panel_bytes, t.prefetch, a, t.rows.row_stride, steps);
+        add_steps(acc, w, panel_bytes, t.ahead, a, t.rows.row_stride, steps);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           unroll<kVectors>([&](auto v) QCORE_UNROLLED { sums[r.value][v.value] = V::to_float(acc[r.value][v.value]); });
         });
@@ -154,7 +156,7 @@ struct IntegerTile {
   }
 
   QCORE_NUMERIC float* result(const TileArguments& t, int r, int v) {
-    return t.out + r * 2 * PackedLayout::kPanelRows + v * V::kLanes;
+    return t.out + r * Panels * PackedLayout::kPanelRows + v * V::kLanes;
   }
 };
 

@@ -24,6 +24,8 @@ struct PackedRows {
 };
 
 struct TileArguments {
+  static constexpr int kMaxPanels = 4;
+
   const PackedLayout* layout;
   std::int64_t block_steps, last_block_steps;
   const std::uint8_t* codes;  // of the tile's first panel
@@ -31,11 +33,11 @@ struct TileArguments {
   const float* offsets;       // likewise; null for symmetric weights
   const float* weight_sums;   // likewise; null unless the activations have offsets
   PackedRows rows;
-  int panels;                // 1 or 2
-  std::int64_t prefetch;     // bytes ahead of the weights being used; 0 for none
-  std::int64_t first_block;  // blocks [first_block, end_block) are added; a tile that does not start at block 0
-  std::int64_t end_block;    // continues from what is in `out`
-  float* out;                // [rows][32], 16 columns used per panel
+  int panels;                      // 1 to kMaxPanels
+  std::int64_t ahead[kMaxPanels];  // prefetch this many bytes ahead of each panel's weights; 0 for none
+  std::int64_t first_block;        // blocks [first_block, end_block) are added; a tile that does not start at block 0
+  std::int64_t end_block;          // continues from what is in `out`
+  float* out;                      // [rows][panels * 16]
 };
 
 struct OutputRow {
@@ -49,6 +51,7 @@ struct OutputRow {
 struct TileKernels {
   int max_rows;        // of a tile
   int max_panels;      // likewise
+  int max_products;    // largest rows * panels
   int bytes_per_code;  // in PackedRows::codes: 1, 2, or 4 for float activations
   // Converts `count` contiguous elements (fp16 or bf16) to fp32.
   void (*widen)(const void* data, int dtype, std::int64_t count, float* out);

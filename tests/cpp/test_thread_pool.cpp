@@ -6,8 +6,8 @@
 #include <chrono>
 #include <numeric>
 #include <set>
-#include <thread>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "qcore/error.h"
@@ -66,7 +66,10 @@ TEST_F(ThreadPool, NestedCallsRunInTheirTask) {
 
 TEST_F(ThreadPool, AnExceptionEndsTheCallAndThePoolGoesOn) {
   for (int round = 0; round < 50; ++round) {
-    EXPECT_THROW(parallel_for(64, [&](std::int64_t task) { if (task == round) throw std::runtime_error("task"); }),
+    EXPECT_THROW(parallel_for(64,
+                              [&](std::int64_t task) {
+                                if (task == round) throw std::runtime_error("task");
+                              }),
                  std::runtime_error);
     std::atomic<int> ran{0};
     parallel_for(64, [&](std::int64_t) { ran.fetch_add(1); });
