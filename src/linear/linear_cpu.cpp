@@ -14,6 +14,7 @@ namespace {
 
 // Below this many multiply-adds a call is over before a second thread has woken up.
 constexpr std::int64_t kSerialWork = 1 << 18;
+constexpr std::int64_t kSerialElements = 1 << 14;  // likewise, of packing
 
 class TiledLinear {
  public:
@@ -28,16 +29,17 @@ class TiledLinear {
   void run() {
     Scratch scratch;
     allocate(scratch);
-    for_each(row_tiles_, problem_.m * layout_.k > kSerialWork / 4, [&](std::int64_t tile) { pack(tile); });
+    for_each(row_tiles_, problem_.m * layout_.k > kSerialElements, [&](std::int64_t tile) { pack(tile); });
 
     const std::int64_t column_tiles = ceil_div(layout_.panels(), panels_);
     const std::int64_t threads = parallel_ ? get_num_threads() : 1;
-    // Few enough tasks to stream weights in long runs, enough to even out threads of unequal speed.
-    constexpr std::int64_t kTasksPerThread = 8;
-    const std::int64_t columns_per_task = std::max<std::int64_t>(1, column_tiles / (threads * kTasksPerThread));
+    // Few enough tasks to stream weights in long runs, enough to even out threads of unequal speed; with several tiles
+    // of rows a column is long work by itself.
+    const std::int64_t tasks_per_thread = row_tiles_ > 1 ? 32 : 8;
+    const std::int64_t columns_per_task = std::max<std::int64_t>(1, column_tiles / (threads * tasks_per_thread));
     const std::int64_t column_tasks = ceil_div(column_tiles, columns_per_task);
     const std::int64_t row_tasks =
-        std::min(row_tiles_, std::max<std::int64_t>(1, threads * kTasksPerThread / column_tasks));
+        std::min(row_tiles_, std::max<std::int64_t>(1, threads * tasks_per_thread / column_tasks));
     for_each(column_tasks * row_tasks, parallel_, [&](std::int64_t task) {
       const std::int64_t column_task = task / row_tasks, row_task = task % row_tasks;
       const std::int64_t first_tile = row_task * row_tiles_ / row_tasks,
