@@ -1,6 +1,5 @@
-#include "linear/gather_rows.cuh"
-
 #include "formats/element.h"
+#include "linear/gather_rows.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
 

@@ -16,9 +16,7 @@ struct GatheredRows {
 };
 
 // A nibble that is masked but not shifted is its code times this power of two; `k` within a step of 8.
-__host__ __device__ constexpr float nibble_weight(int k) {
-  return (k % 2 ? 256.0f : 1.0f) * (k / 4 ? 16.0f : 1.0f);
-}
+__host__ __device__ constexpr float nibble_weight(int k) { return (k % 2 ? 256.0f : 1.0f) * (k / 4 ? 16.0f : 1.0f); }
 
 // Rows first_row .. first_row + out.rows - 1 of x [M, K].
 void gather_rows(const RowView& x, std::int64_t first_row, std::int64_t k, std::int64_t block_size,

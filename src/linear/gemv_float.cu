@@ -113,8 +113,7 @@ class Gemv {
 
   // Rows that do not exist repeat the last one.
   __device__ void load_x(float (&x)[kRows][8], const Cursor& at) const {
-    const std::int64_t first =
-        at.p * a_.x.padded_block + static_cast<std::int64_t>(at.chunk) * kChunk + 8 * lane_.quad;
+    const std::int64_t first = at.p * a_.x.padded_block + static_cast<std::int64_t>(at.chunk) * kChunk + 8 * lane_.quad;
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       const std::int64_t from = row < rows_ ? row : rows_ - 1;

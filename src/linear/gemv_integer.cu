@@ -47,9 +47,12 @@ class Gemv {
     if (rounds > 0) load(0);
     for (std::int64_t round = 0; round < rounds; ++round) {
       multiply(round);
-      if (round + 1 < rounds) load(round + 1);
-      ptx::copy_commit();
-      ptx::copy_wait<1>();
+      if (round + 1 < rounds) {
+        load(round + 1);
+        ptx::copy_wait<1>();
+      } else {
+        ptx::copy_wait<0>();
+      }
       __syncthreads();
       accumulate(round);
       __syncthreads();
@@ -78,7 +81,7 @@ class Gemv {
       if (lane_.lane < rows_)
         ptx::copy_async(&terms(round)[slot * rows_ + lane_.lane], &a_.x.terms[(at.p + i) * rows_ + lane_.lane], true);
     }
-    if (round == 0) ptx::copy_commit();
+    ptx::copy_commit();
 #pragma unroll
     for (int i = 0; i < batch_chunks(kBits); ++i) {
       if (!at.valid()) break;
@@ -97,19 +100,35 @@ class Gemv {
   __device__ void multiply(std::int64_t round) {
     Cursor at(a_.walk, a_.w.blocks, round, lane_.warp);
     int slot = lane_.warp * a_.walk.warp_segments;
-    std::int32_t products[kTiles][2][4] = {};
+    std::int32_t products[kTiles][2][4] = {}, code_sums[2][4] = {};
 #pragma unroll
     for (int i = 0; i < batch_chunks(kBits); ++i) {
       if (!at.valid()) break;
       const Fragments<kBits> w(batch_.w[i]);
+      if (a_.activation_offsets) {
+        // Products with rows of ones.
+        constexpr std::uint32_t kOnes[2] = {0x01010101u, 0x01010101u};
+        ptx::mma_u8s8(code_sums[0], w.first, kOnes, code_sums[0]);
+        ptx::mma_u8s8(code_sums[1], w.second, kOnes, code_sums[1]);
+      }
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const std::uint32_t x[2] = {batch_.x[i][tile].x, batch_.x[i][tile].y};
         ptx::mma_u8s8(products[tile][0], w.first, x, products[tile][0]);
         ptx::mma_u8s8(products[tile][1], w.second, x, products[tile][1]);
       }
-      if (at.next()) keep(slot++, products);
+      if (at.next()) {
+        if (a_.activation_offsets) keep_code_sums(parameters(round)[slot], code_sums);
+        keep(slot++, products);
+      }
     }
+  }
+
+  __device__ void keep_code_sums(ColumnParameters& to, std::int32_t (&sums)[2][4]) const {
+    if (lane_.quad == 0)
+      *reinterpret_cast<int4*>(&to.code_sums[4 * lane_.group]) = int4{sums[0][0], sums[0][2], sums[1][0], sums[1][2]};
+    for (int half = 0; half < 2; ++half)
+      for (int i = 0; i < 4; ++i) sums[half][i] = 0;
   }
 
   __device__ void keep(int slot, std::int32_t (&products)[kTiles][2][4]) {
@@ -118,7 +137,7 @@ class Gemv {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int row = 8 * tile + 2 * lane_.quad + j;
-        auto (&own)[2][4] = products[tile];
+        auto(&own)[2][4] = products[tile];
         if (row < rows_)
           *reinterpret_cast<int4*>(sums(slot, row) + 4 * lane_.group) =
               int4{own[0][j], own[0][j + 2], own[1][j], own[1][j + 2]};
@@ -139,25 +158,41 @@ class Gemv {
       if (block_segments == 1) {
 #pragma unroll 4
         for (int slot = 0; slot < used; ++slot)
-          y_[i] = add(round, slot, row, static_cast<std::uint32_t>(sums(slot, row)[lane_.lane]), y_[i]);
+          y_[i] = add(round, slot, row, static_cast<std::uint32_t>(sums(slot, row)[lane_.lane]), code_sum(round, slot),
+                      y_[i]);
       } else {
         for (int slot = 0; slot < used; ++slot) {
           open_[i] += static_cast<std::uint32_t>(sums(slot, row)[lane_.lane]);
+          open_code_sum_[i] += code_sum(round, slot);
           if ((before + slot) % block_segments != block_segments - 1) continue;
-          y_[i] = add(round, slot, row, open_[i], y_[i]);
+          y_[i] = add(round, slot, row, open_[i], open_code_sum_[i], y_[i]);
           open_[i] = 0;
+          open_code_sum_[i] = 0;
         }
       }
     }
   }
 
-  __device__ float add(std::int64_t round, int slot, int row, std::uint32_t stored_product, float y) const {
+  __device__ std::int32_t code_sum(std::int64_t round, int slot) const {
+    return a_.activation_offsets ? parameters(round)[slot].code_sums[lane_.lane] : 0;
+  }
+
+  __device__ float add(std::int64_t round, int slot, int row, std::uint32_t stored_product, std::int32_t code_sum,
+                       float y) const {
     const ColumnParameters& w = parameters(round)[slot];
     const ActivationTerms& x = terms(round)[slot * rows_ + row];
     const auto product = static_cast<std::int32_t>(stored_product + static_cast<std::uint32_t>(x.shift));
-    y = numerics::add_product(y, product, x.scale, w.scales[lane_.lane]);
-    if (a_.w.offsets) y = numerics::add_weight_offset(y, x.scaled_sum, w.offsets[lane_.lane]);
-    if (a_.w.sums) y = numerics::add_activation_offset(y, x.offset, w.sums[lane_.lane]);
+    const float scale = w.scales[lane_.lane], offset = a_.w.offsets ? w.offsets[lane_.lane] : 0.0f;
+    y = numerics::add_product(y, product, x.scale, scale);
+    if (a_.w.offsets) y = numerics::add_weight_offset(y, x.scaled_sum, offset);
+    if (a_.activation_offsets) {
+      // Padding within a step is code 0, stored like every code with its shift.
+      constexpr int kStepShift = kBits == 8 ? 4 * 128 : 8 * 8;
+      const std::int64_t p = (round * slots_ + slot) / a_.walk.block_segments;
+      const std::int32_t sum = code_sum - kStepShift * static_cast<std::int32_t>(a_.w.block_steps(p));
+      y = numerics::add_activation_offset(y, x.offset,
+                                          numerics::block_weight_sum(sum, a_.w.block_length(p), scale, offset));
+    }
     return y;
   }
 
@@ -178,7 +213,9 @@ class Gemv {
   char* memory_;
   Batch<kBits, kTiles> batch_;
   float y_[kTiles] = {};
-  std::uint32_t open_[kTiles] = {};  // of a block whose segments go on in the next round
+  // Of a block whose segments go on in the next round.
+  std::uint32_t open_[kTiles] = {};
+  std::int32_t open_code_sum_[kTiles] = {};
 };
 
 template <int kBits, int kTiles>

@@ -28,12 +28,8 @@ constexpr int kThreads = Tuning::kWarps * kWarpSize;
 constexpr int kChunk = 32;  // k of one step of a warp
 constexpr int kColumns = 2 * PackedLayout::kPanelRows;
 
-constexpr int chunk_loads(int bits) {
-  return bits == 8 ? 2 : 1;
-}
-constexpr int batch_chunks(int bits) {
-  return Tuning::kLoads / chunk_loads(bits);
-}
+constexpr int chunk_loads(int bits) { return bits == 8 ? 2 : 1; }
+constexpr int batch_chunks(int bits) { return Tuning::kLoads / chunk_loads(bits); }
 
 // How blocks of k are dealt out. A block that is longer than a warp's batch is cut into segments; their sums are added
 // before anything is rounded.
@@ -45,13 +41,12 @@ struct Walk {
   std::int64_t segments;  // of K
 };
 
-inline int slots(const Walk& walk) {
-  return Tuning::kWarps * walk.warp_segments;
-}
+inline int slots(const Walk& walk) { return Tuning::kWarps * walk.warp_segments; }
 
-// The weight's parameters of one segment's block, for the 32 columns.
+// The weight's parameters of one segment's block, for the 32 columns, and the sums of the segment's stored codes.
 struct ColumnParameters {
-  float scales[kColumns], offsets[kColumns], sums[kColumns];
+  float scales[kColumns], offsets[kColumns];
+  std::int32_t code_sums[kColumns];
 };
 
 // Dynamic shared memory: parameters and terms in two copies, of this round and the next.
@@ -79,9 +74,10 @@ inline Walk plan_walk(const DeviceWeight& w, std::int64_t padded_block, int rows
 struct IntegerArguments {
   QuantizedRows<std::int8_t> x;  // codes and terms; padded_block a multiple of 32
   std::int64_t first_row;        // of x's rows in out.y
-  DeviceWeight w;
+  DeviceWeight w;                // its sums are not used: the kernel makes them on the way
   DeviceOutput out;
   Walk walk;
+  bool activation_offsets;
 };
 
 struct FloatArguments {
@@ -162,9 +158,9 @@ __device__ __forceinline__ void load_chunk(uint4 (&words)[chunk_loads(kBits)], c
 // Starts the copies of one segment's parameters. Columns of a panel that does not exist get zeros.
 __device__ __forceinline__ void copy_parameters(ColumnParameters& to, const DeviceWeight& w, std::int64_t p, int lane) {
   const int array = lane / 8, unit = lane % 8;
-  const float* from = array == 0 ? w.scales : array == 1 ? w.offsets : w.sums;
-  if (array == 3 || !from) return;
-  float* target = array == 0 ? to.scales : array == 1 ? to.offsets : to.sums;
+  const float* from = array == 0 ? w.scales : w.offsets;
+  if (array > 1 || !from) return;
+  float* target = array == 0 ? to.scales : to.offsets;
   const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * 2 + unit / 4;
   const bool exists = panel < w.panels;
   ptx::copy_async(target + 4 * unit, from + w.parameter_index(exists ? panel : 0, p, 4 * (unit % 4)), exists);

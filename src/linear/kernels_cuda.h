@@ -8,6 +8,14 @@ namespace qcore {
 
 bool cuda_kernels_available();
 
+// float, int8 and int8_asym for few rows: every weight is read once.
+const char* gemv_why_not(const LinearProblem& problem);
+void run_gemv(const LinearProblem& problem);
+
+// int8 and int8_asym: tensor cores, sums and offsets in one launch.
+const char* fused_why_not(const LinearProblem& problem);
+void run_fused(const LinearProblem& problem);
+
 // int8 and int8_asym: one tensor-core GEMM per block of k, then dequantise and accumulate.
 const char* sliced_why_not(const LinearProblem& problem);
 void run_sliced(const LinearProblem& problem);

@@ -1,6 +1,5 @@
 #include "linear/gemv_kernels.cuh"
 #include "linear/kernels_cuda.h"
-#include "linear/weight_sums.cuh"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_scratch.h"
 
@@ -10,23 +9,18 @@ namespace {
 constexpr std::int64_t kLargestExactBlock = 131071;  // 128 * 128 * block_size < 2^31
 constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
 
-void run_gemv_integer(const LinearProblem& problem, DeviceWeight w, std::int64_t padded_block, cudaStream_t stream) {
-  const bool activation_offsets = problem.compute == Compute::int8_asym;
+void run_gemv_integer(const LinearProblem& problem, const DeviceWeight& w, std::int64_t padded_block,
+                      cudaStream_t stream) {
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(problem.m * w.blocks * padded_block);
   const auto terms = plan.add<ActivationTerms>(problem.m * w.blocks);
-  const auto weight_sums = plan.add<float>(activation_offsets ? w.panels * w.blocks * PackedLayout::kPanelRows : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
-  if (activation_offsets) {
-    w.sums = scratch[weight_sums];
-    compute_weight_sums(w, scratch[weight_sums], stream);
-  }
   QuantizedRows<std::int8_t> x{scratch[codes], nullptr, nullptr, nullptr, problem.m, w.blocks, padded_block};
   x.terms = scratch[terms];
   x.zero_code = problem.weight->layout.zero_code();
   quantize_activations(problem.x, 0, w.k, w.block_size, problem.compute, x, stream);
   const gemv::Walk walk = gemv::plan_walk(w, padded_block, static_cast<int>(problem.m));
-  gemv::run_integer({x, 0, w, device_output(problem), walk}, stream);
+  gemv::run_integer({x, 0, w, device_output(problem), walk, problem.compute == Compute::int8_asym}, stream);
 }
 
 void run_gemv_float(const LinearProblem& problem, const DeviceWeight& w, std::int64_t padded_block,
@@ -51,7 +45,8 @@ const char* gemv_why_not(const LinearProblem& problem) {
     return "it takes M up to 8 with float activations";
   if (problem.m > gemv::Tuning::kMostRows) return "it takes M up to 32";
   if (layout.blocks() > 1 && layout.block_size % gemv::kChunk) return "it takes block sizes that are multiples of 32";
-  if (std::min(layout.block_size, layout.k) > kLargestExactBlock) return "its int32 sums take blocks up to 131071";
+  if (problem.compute != Compute::floating && std::min(layout.block_size, layout.k) > kLargestExactBlock)
+    return "its int32 sums take blocks up to 131071";
   if (layout.n > kMostColumns) return "it takes N up to 2^31";
   if (compute_capability(problem.device.index) < 75) return "it needs compute capability 7.5";
   return nullptr;
@@ -62,7 +57,7 @@ void run_gemv(const LinearProblem& problem) {
   DeviceGuard guard(problem.device.index);
   const DeviceWeight w = device_weight(*problem.weight);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
-  const std::int64_t padded_block = std::max<std::int64_t>(round_up(std::min(w.block_size, w.k), gemv::kChunk), 1);
+  const std::int64_t padded_block = round_up(std::max<std::int64_t>(std::min(w.block_size, w.k), 1), gemv::kChunk);
   if (problem.compute == Compute::floating)
     run_gemv_float(problem, w, padded_block, stream);
   else

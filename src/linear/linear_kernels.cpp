@@ -45,6 +45,10 @@ KernelTable<LinearProblem> table(
     "linear",
     {
 #if defined(QCORE_CUDA_BACKEND)
+        {"gemv", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
+         gemv_why_not, run_gemv},
+        {"fused", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
+         fused_why_not, run_fused},
         {"sliced", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
          sliced_why_not, run_sliced},
         {"simt", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,

@@ -7,7 +7,7 @@
 namespace qcore {
 
 // What bounds the scratch memory of one call on a CUDA device, whatever M, N and K are: larger problems go through it
-// in several passes. Each bound yields to one row (sliced: 128), or one block of k.
+// in several passes. Each bound yields to one row (fused, sliced: 128), or one block of k.
 struct ScratchBounds {
   std::int64_t rows = 1 << 20;             // of x at a time
   std::int64_t codes = 128 << 20;          // of quantised activations

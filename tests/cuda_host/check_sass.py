@@ -4,12 +4,13 @@
     pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm      # unless a CUDA toolkit has them on PATH
     python tests/cuda_host/check_sass.py build/src/libqcore.so
 
-Fails if one of our kernels is missing from a target or uses local memory (spilled registers, arrays indexed at run
-time), or if a CUTLASS kernel holds no integer tensor-core instruction.
+Fails if one of our kernels is missing from a target, uses local memory (spilled registers, arrays indexed at run time)
+or lacks an instruction that it is built around, or if a CUTLASS kernel holds no integer tensor-core instruction.
 """
 
 import argparse
 import collections
+import fnmatch
 import os
 import re
 import shutil
@@ -17,16 +18,32 @@ import site
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 # How often each kernel of ours is instantiated, per target.
 OWN_KERNELS = {
     "dequantize_accumulate_kernel": 1,
+    "fused_integer_kernel": 28,
+    "gather_rows_kernel": 1,
+    "gemv_float_kernel": 12,
+    "gemv_integer_kernel": 6,
     "quantize_activations_kernel": 2,
     "simt_float_kernel": 2,
     "simt_integer_kernel": 2,
     "unpack_weight_kernel": 1,
     "weight_sums_kernel": 1,
 }
+NOT_FOR = {"sm_75": {"fused_integer_kernel"}}
+# What a kernel must hold. Asynchronous copies are plain ones before sm_80.
+MEANT = {
+    "fused_integer_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
+    "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
+    "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
+    "simt_integer_kernel": ("IDP.2A",),
+    "weight_sums_kernel": ("IDP.4A",),
+}
+ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "LDGSTS": ""}
+SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 CUTLASS_KERNELS = 2
 TARGETS = ("sm_75", "sm_80", "sm_90")
 TENSOR_CORE = {"sm_75": "IMMA.8816.S8.S8", "sm_80": "IMMA.16832.S8.S8", "sm_90": "IMMA.16832.S8.S8"}
@@ -47,17 +64,18 @@ def short_name(symbol: str) -> str:
     for kernel in OWN_KERNELS:
         at = symbol.find(kernel)
         if at >= 0:
-            arguments = re.match(r"I(?:Li)?([as\d]+)E", symbol[at + len(kernel) :])
-            names = {"a": "int8", "s": "int16"}
-            return kernel + (f"<{names.get(arguments[1], arguments[1])}>" if arguments else "")
+            rest = symbol[at + len(kernel) :].split("Ev", 1)[0]
+            names = {"Ia": ["int8"], "Is": ["int16"]}
+            arguments = names.get(rest[:2]) or re.findall(r"L(?:[ib]|N\w*?E)(\d+)E", rest)
+            return kernel + (f"<{', '.join(arguments)}>" if arguments else "")
     shapes = re.findall(r"GemmShapeILi(\d+)ELi(\d+)ELi(\d+)E", symbol)
     if "cutlass" in symbol and shapes:
         return "cutlass int8 GEMM, tile " + "x".join(shapes[0])
     return symbol
 
 
-def kernels_of(cuobjdump: str, path: Path) -> dict[tuple[str, str], dict[str, int | str]]:
-    kernels: dict[tuple[str, str], dict[str, int | str]] = collections.defaultdict(dict)
+def kernels_of(cuobjdump: str, path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    kernels: dict[tuple[str, str], dict[str, Any]] = collections.defaultdict(dict)
     target = symbol = ""
     for line in subprocess.check_output([cuobjdump, "-res-usage", path], text=True).splitlines():
         if match := re.match(r"arch = (sm_\d+)", line):
@@ -66,37 +84,46 @@ def kernels_of(cuobjdump: str, path: Path) -> dict[tuple[str, str], dict[str, in
             symbol = match[1]
         elif match := re.match(r"\s*REG:(\d+) STACK:(\d+) SHARED:(\d+)", line):
             registers, stack, shared = map(int, match.groups())
-            kernels[target, symbol] |= {"registers": registers, "stack": stack, "shared": shared, "local": 0, "mma": ""}
+            kernels[target, symbol] |= {"registers": registers, "stack": stack, "shared": shared, "local": 0}
+            kernels[target, symbol]["opcodes"] = collections.Counter()
     for line in subprocess.check_output([cuobjdump, "-sass", path], text=True).splitlines():
         if match := re.match(r"\s*arch = (sm_\d+)", line):
             target = match[1]
         elif match := re.match(r"\s*Function : (\S+)", line):
             symbol = match[1]
-        elif match := re.search(r"\b(STL|LDL|IMMA)\b[.\w]*", line):
+        elif match := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line):
             kernel = kernels[target, symbol]
-            if match[1] == "IMMA":
-                kernel["mma"] = match[0]
-            else:
-                kernel["local"] = int(kernel["local"]) + 1
+            kernel["opcodes"][match[1]] += 1
+            kernel["local"] += match[1].startswith(("STL", "LDL"))
     return kernels
 
 
-def problems_of(kernels: dict[tuple[str, str], dict[str, int | str]]) -> list[str]:
+def holds(kernel: dict[str, Any], opcode: str) -> bool:
+    return any(fnmatch.fnmatchcase(found, f"{opcode}*") for found in kernel["opcodes"])
+
+
+def problems_of(kernels: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
     problems = []
     for target in TARGETS:
         symbols = [symbol for at, symbol in kernels if at == target]
-        for kernel, expected in OWN_KERNELS.items():
+        for kernel, instances in OWN_KERNELS.items():
+            expected = 0 if kernel in NOT_FOR.get(target, ()) else instances
             count = sum(kernel in symbol for symbol in symbols)
             if count != expected:
                 problems.append(f"{target}: {kernel} is there {count} times, expected {expected}")
         for symbol in symbols:
             if kernels[target, symbol]["local"]:
                 problems.append(f"{target}: {short_name(symbol)} loads or stores local memory")
+            for own, opcodes in MEANT.items():
+                meant = [ON_SM75.get(opcode, opcode) if target == "sm_75" else opcode for opcode in opcodes]
+                for opcode in meant if own in symbol else ():
+                    if not holds(kernels[target, symbol], opcode):
+                        problems.append(f"{target}: {short_name(symbol)} holds no {opcode}")
         cutlass = [symbol for symbol in symbols if "cutlass" in symbol]
         if len(cutlass) != CUTLASS_KERNELS:
             problems.append(f"{target}: {len(cutlass)} CUTLASS kernels, expected {CUTLASS_KERNELS}")
         for symbol in cutlass:
-            if not str(kernels[target, symbol]["mma"]).startswith(TENSOR_CORE[target]):
+            if not holds(kernels[target, symbol], TENSOR_CORE[target]):
                 problems.append(f"{target}: {short_name(symbol)} holds no {TENSOR_CORE[target]}")
     return problems
 
@@ -109,10 +136,16 @@ def main() -> int:
 
     cuobjdump = find_cuobjdump()
     kernels = kernels_of(cuobjdump, options.path)
-    print("| target | kernel | registers | stack | static shared | local ld/st | tensor core |")
+    print("| target | kernel | registers | stack | static shared | local ld/st | instructions |")
     print("|---|---|---|---|---|---|---|")
     for (target, symbol), kernel in sorted(kernels.items(), key=lambda item: (short_name(item[0][1]), item[0][0])):
-        row = (target, short_name(symbol), *(kernel[key] for key in ("registers", "stack", "shared", "local", "mma")))
+        shown = [
+            f"{sum(n for opcode, n in kernel['opcodes'].items() if opcode.split('.')[0] == name)} {name}"
+            for name in SHOWN
+            if holds(kernel, name)
+        ]
+        numbers = (kernel[key] for key in ("registers", "stack", "shared", "local"))
+        row = (target, short_name(symbol), *numbers, ", ".join(shown))
         print("| " + " | ".join(map(str, row)) + " |")
     ptx = subprocess.check_output([cuobjdump, "-lptx", options.path], text=True)
     versions = sorted(set(re.findall(r"\.(sm_\d+)\.ptx", ptx)))

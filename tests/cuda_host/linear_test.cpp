@@ -1,5 +1,5 @@
-// run_sliced and run_simt on the machine against the reference kernel of libqcore: the same bits in y, and not a byte
-// changed around it.
+// The CUDA rows of linear's table on the machine against the reference kernel of libqcore: the same bits in y, or for
+// float sums in another order a result within the specification's bound; and not a byte changed around y.
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "device_arrays.h"
+#include "linear/fused_kernels.cuh"
 #include "linear/kernels_cuda.h"
 #include "linear/scratch_bounds.h"
+#include "numerics/block_scale.h"
 #include "runtime/cuda_check.h"
 
 namespace qcore {
@@ -64,6 +66,15 @@ std::vector<char> filled(const Placement& at, const std::vector<float>& values, 
   return buffer;
 }
 
+std::vector<float> seen_values(const std::vector<char>& buffer, const Placement& at, std::int64_t rows,
+                               std::int64_t columns) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < rows * columns; ++i)
+    values.push_back(load_float(buffer.data(), at.view.dtype,
+                                at.first + at.rows.row_offset(i / columns) + i % columns * at.rows.column_stride));
+  return values;
+}
+
 struct Case {
   std::int64_t m, n, k, block_size;
   int bits = 4;
@@ -73,7 +84,8 @@ struct Case {
   bool bias = true;
   Activation activation{};
   Layout x_layout = Layout::contiguous, y_layout = Layout::contiguous;
-  bool special = false;  // x holds a NaN and an Inf
+  bool special = false;      // x holds a NaN and an Inf
+  bool large_tiles = false;  // of the fused kernel, too
   unsigned seed = 0;
 };
 
@@ -95,6 +107,38 @@ void expect_same(const std::vector<char>& expected, const std::vector<char>& giv
     if (std::isnan(a) && std::isnan(b)) continue;
     ASSERT_EQ(numerics::float_bits(a), numerics::float_bits(b))
         << describe(c) << ": element " << i << " of the buffer is " << b << ", expected " << a;
+  }
+}
+
+// How far each y [M, N] of the float mode may be from the reference's: both within the bound of the exact result, and a
+// rounding to y's dtype.
+std::vector<float> tolerances(const Case& c, const std::vector<float>& x, const PackedWeight& w) {
+  std::vector<float> bounds;
+  for (std::int64_t m = 0; m < c.m; ++m)
+    for (std::int64_t n = 0; n < c.n; ++n) {
+      double magnitude = 0;
+      for (std::int64_t k = 0; k < c.k; ++k) {
+        const std::int64_t p = k / c.block_size;
+        magnitude +=
+            std::fabs(double{x[m * c.k + k]} * double{numerics::decode(w.code(n, k), w.scale(n, p), w.offset(n, p))});
+      }
+      const double roundings = static_cast<double>(w.layout.blocks() + std::min(c.block_size, c.k));
+      bounds.push_back(static_cast<float>(2 * 4 * roundings * 0x1p-24 * magnitude * 1.2));
+    }
+  return bounds;
+}
+
+// Moves every y that is close enough to where it is expected.
+void settle(const Case& c, const Placement& at, const std::vector<float>& tolerance, const std::vector<char>& expected,
+            std::vector<char>& given) {
+  const float rounding = c.y_dtype == DType::f32 ? 0x1p-22f : c.y_dtype == DType::f16 ? 0x1p-10f : 0x1p-7f;
+  for (std::int64_t i = 0; i < c.m * c.n; ++i) {
+    const std::int64_t element = at.first + at.rows.row_offset(i / c.n) + i % c.n * at.rows.column_stride;
+    const float a = load_float(expected.data(), c.y_dtype, element), b = load_float(given.data(), c.y_dtype, element);
+    const bool finite = std::isfinite(a) && std::isfinite(b);
+    if (finite ? std::fabs(a - b) <= tolerance[i] + rounding * std::fabs(a) + 1e-7f
+               : !std::isfinite(a) && !std::isfinite(b))
+      store_float(given.data(), c.y_dtype, element, a);
   }
 }
 
@@ -155,11 +199,26 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
     kernel(problem, bounds);
     expect_same(expected, device_y.host(), c.y_dtype, c);
   };
+  if (!fused_why_not(problem)) {
+    if (c.large_tiles) run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1); });
+    run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1000); });
+  }
   ASSERT_EQ(simt_why_not(problem), nullptr);
   run(run_simt);
   if (c.compute == Compute::int8 || c.compute == Compute::int8_asym) {
     ASSERT_EQ(sliced_why_not(problem), nullptr);
     run(run_sliced);
+  }
+  if (!gemv_why_not(problem)) {
+    const DeviceArray<char> device_y(poison);
+    problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);
+    run_gemv(problem);
+    std::vector<char> given = device_y.host();
+    if (c.compute == Compute::floating) {
+      const std::vector<float> x_seen = seen_values(x, x_at, c.m, c.k);
+      settle(c, y_at, tolerances(c, x_seen, weight.packed()), expected, given);
+    }
+    expect_same(expected, given, c.y_dtype, c);
   }
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
@@ -200,6 +259,7 @@ TEST(LinearOnTheMachine, EqualsTheReference) {
         c.x_layout = kLayouts[random.below(4)];
         c.y_layout = kLayouts[random.below(4)];
         c.special = random.below(5) == 0;
+        c.large_tiles = cases % 8 == 0;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
 }
@@ -264,6 +324,48 @@ TEST(LinearOnTheMachine, OddAndSingleElementBlocks) {
   }
 }
 
+// Every instance of the fused kernel: both tile sizes, blocks that a stage holds and others, both kinds of offsets,
+// tails everywhere.
+TEST(LinearOnTheMachine, Fused) {
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 128, 96})
+    for (const int bits : {4, 8})
+      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+        for (const Compute compute : {Compute::int8, Compute::int8_asym}) {
+          Case c{37 + 100 * (cases % 2), 41 + 120 * (cases / 2 % 2), 2 * block_size + 61, block_size};
+          c.bits = bits;
+          c.scheme = scheme;
+          c.compute = compute;
+          c.large_tiles = true;
+          c.seed = 4000 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+}
+
+// Rounds, segments and tails of K, each number of rows and both kinds of offsets.
+TEST(LinearOnTheMachine, FewRows) {
+  struct Depth {
+    std::int64_t k, block_size;
+  };
+  unsigned cases = 0;
+  for (const Depth depth : {Depth{2600, 32}, Depth{1100, 64}, Depth{2100, 128}, Depth{1300, 96}, Depth{3000, 704},
+                            Depth{700, 700}, Depth{40, 64}})
+    for (const std::int64_t m : {1, 3, 8, 13, 32})
+      for (const int bits : {4, 8}) {
+        if (m > 8 && depth.k > 1200) continue;
+        Case c{m, 41, depth.k, depth.block_size};
+        c.bits = bits;
+        c.seed = 3000 + cases;
+        c.scheme = cases % 2 ? Scheme::asymmetric : Scheme::symmetric;
+        for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::floating, Compute::floating}) {
+          c.compute = compute;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+          c.scheme = c.scheme == Scheme::symmetric ? Scheme::asymmetric : Scheme::symmetric;
+        }
+        ++cases;
+      }
+}
+
 TEST(LinearOnTheMachine, WhyNot) {
   Random random(3);
   const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
@@ -271,17 +373,35 @@ TEST(LinearOnTheMachine, WhyNot) {
   problem.weight = &weight.packed();
   EXPECT_STREQ(sliced_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(simt_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(fused_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(gemv_why_not(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   problem.compute = Compute::int16;
+  EXPECT_STREQ(fused_why_not(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(gemv_why_not(problem), "it computes float, int8 and int8_asym only");
   EXPECT_STREQ(sliced_why_not(problem), "it computes int8 and int8_asym only");
   EXPECT_EQ(simt_why_not(problem), nullptr);
   problem.compute = Compute::int8;
   EXPECT_EQ(sliced_why_not(problem), nullptr);
+  EXPECT_STREQ(fused_why_not(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(gemv_why_not(problem), "it takes block sizes that are multiples of 32");
+  const QuantizedTensor whole = random_weight(random, 4, 40, 40, 4, Scheme::symmetric);
+  problem.weight = &whole.packed();
+  problem.m = 32;
+  EXPECT_EQ(gemv_why_not(problem), nullptr);
+  problem.m = 33;
+  EXPECT_STREQ(gemv_why_not(problem), "it takes M up to 32");
+  EXPECT_EQ(fused_why_not(problem), nullptr);
+  problem.compute = Compute::floating;
+  problem.m = 8;
+  EXPECT_EQ(gemv_why_not(problem), nullptr);
+  problem.m = 9;
+  EXPECT_STREQ(gemv_why_not(problem), "it takes M up to 8 with float activations");
 }
 
 TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   Random random(4);
-  const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
+  const QuantizedTensor weight = random_weight(random, 4, 40, 32, 4, Scheme::symmetric);
   const auto moved = on_device(weight.packed());
   const DeviceArray<float> x(std::vector<float>(40)), y(std::vector<float>(4));
   LinearProblem problem;
@@ -292,7 +412,7 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
   using Run = void (*)(const LinearProblem&);
-  for (const Run kernel : {Run{run_sliced}, Run{run_simt}}) {
+  for (const Run kernel : {Run{run_gemv}, Run{run_fused}, Run{run_sliced}, Run{run_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
     EXPECT_THROW(kernel(problem), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);

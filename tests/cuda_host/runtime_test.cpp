@@ -6,7 +6,6 @@
 #include "runtime/cuda_check.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_scratch.h"
-#include "runtime/ptx.cuh"
 
 namespace qcore {
 namespace {
@@ -86,14 +85,6 @@ TEST(CudaScratch, SlotsAreAlignedAndApart) {
   EXPECT_EQ(cuda_host::live_allocations(), before);
   cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
   EXPECT_EQ(cuda_error([&] { CudaScratch(plan, 0, nullptr); }), "cudaMallocFromPoolAsync failed: out of memory (2)");
-}
-
-TEST(Ptx, EmulatesDotProducts) {
-  EXPECT_EQ(ptx::add_bytes(0xff0180feu, 5), 0xffu + 0x01u + 0x80u + 0xfeu + 5u);
-  const std::uint32_t pair = 0x8001fffeu;   // -2, -32767
-  const std::uint32_t bytes = 0x807f02ffu;  // -1, 2, 127, -128
-  EXPECT_EQ(ptx::dot2_low(pair, bytes, 10), 10 + 2 - 2 * 32767);
-  EXPECT_EQ(ptx::dot2_high(pair, bytes, 10), 10 - 2 * 127 + 128 * 32767);
 }
 
 }  // namespace

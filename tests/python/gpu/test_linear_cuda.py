@@ -1,4 +1,4 @@
-"""linear on a CUDA device: the same bits as the reference kernel on the CPU.
+"""linear on a CUDA device: the same bits as the reference kernel on the CPU (gemv with float activations: its bound).
 
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU, but for
 CUTLASS's.
@@ -21,7 +21,13 @@ if not torch.cuda.is_available():
 pytestmark = pytest.mark.gpu
 
 COMPUTE = ("float", "int8", "int8_asym", "int16")
-KERNELS = {"float": ("simt",), "int8": ("sliced", "simt"), "int8_asym": ("sliced", "simt"), "int16": ("simt",)}
+# Best first. Not every row takes every problem: see takes().
+KERNELS = {
+    "float": ("gemv", "simt"),
+    "int8": ("gemv", "fused", "sliced", "simt"),
+    "int8_asym": ("gemv", "fused", "sliced", "simt"),
+    "int16": ("simt",),
+}
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -58,6 +64,36 @@ def strided(x, layout):
     return x.t().contiguous().t() if layout == "transposed" else x
 
 
+def takes(kernel, compute, m, k, g):
+    if kernel not in ("gemv", "fused"):
+        return True
+    if kernel == "gemv" and m > (8 if compute == "float" else 32):
+        return False
+    if kernel == "fused" and torch.cuda.get_device_capability() < (8, 0):
+        return False
+    return k <= g or g % 32 == 0
+
+
+def float_bound(x, weight):
+    """How far two float results may be apart, each being within 4 * (P + g) * 2^-24 * sum |x w| of the exact one."""
+    w, k = np.abs(weight.dequantize().astype(np.float64)), x.shape[-1]
+    roundings = -(-k // weight.block_size) + min(weight.block_size, k)
+    with np.errstate(invalid="ignore"):
+        return 8 * roundings * 2.0**-24 * (np.abs(x.cpu().double().numpy()) @ w.T)
+
+
+def assert_close_floats(given, expected, x, weight):
+    """Equal but for the order of float sums, and one rounding to the dtype."""
+    assert given.dtype == expected.dtype
+    assert given.shape == expected.shape
+    rounding = {torch.float32: 2.0**-22, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}[given.dtype]
+    a, b = given.cpu().double().numpy(), expected.cpu().double().numpy()
+    finite = np.isfinite(a) & np.isfinite(b)
+    assert (np.isfinite(a) == np.isfinite(b)).all()
+    allowed = float_bound(x, weight) + rounding * np.abs(b) + 1e-7
+    assert (np.abs(a - b)[finite] <= allowed[finite]).all()
+
+
 def reference(x, weight, bias, **options):
     with qcore.force_kernel("linear", "reference"):
         return qcore.linear(x.cpu(), weight, None if bias is None else bias.cpu(), **options)
@@ -85,13 +121,22 @@ def check(rng, m, n, k, g, *, compute, bits, scheme, x_dtype, out_dtype, bias_dt
     expected = reference(x, weight, bias, compute=compute, activation=activation, out_dtype=out_dtype)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
+        if not takes(kernel, compute, m, k, g):
+            with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError):
+                qcore.linear(x, on_device, bias, compute=compute)
+            continue
         out = strided(torch.full((m, n), float("nan"), dtype=out_dtype, device="cuda"), layout)
         with qcore.force_kernel("linear", kernel):
             assert qcore.linear(x, on_device, bias, compute=compute, activation=activation, out=out) is out
         assert m == 0 or qcore.last_kernel("linear") == kernel
         if activation in ("silu", "gelu"):  # the device's expf and erff are not the host's
             rtol = 1e-5 if out_dtype == torch.float32 else 2e-2
-            torch.testing.assert_close(out.cpu(), expected, rtol=rtol, atol=1e-5, equal_nan=True)
+            atol = 1e-5
+            if kernel == "gemv" and compute == "float":
+                atol += 1.2 * float(np.nan_to_num(float_bound(x, weight), posinf=0.0).max(initial=0.0))
+            torch.testing.assert_close(out.cpu(), expected, rtol=rtol, atol=atol, equal_nan=True)
+        elif kernel == "gemv" and compute == "float":
+            assert_close_floats(out, expected, x, weight)
         else:
             assert_same_bits(out, expected)
 
@@ -131,6 +176,8 @@ def test_no_features(compute):
     weight = qcore.quantize(np.zeros((9, 0), np.float32), bits=4, block_size=32).to("cuda")
     bias = torch.linspace(-1, 1, 9, device="cuda")
     for kernel in KERNELS[compute]:
+        if not takes(kernel, compute, 5, 0, 32):
+            continue
         with qcore.force_kernel("linear", kernel):
             y = qcore.linear(torch.empty(5, 0, device="cuda"), weight, bias, compute=compute, activation="relu")
         assert_same_bits(y, bias.relu().expand(5, 9))
@@ -153,10 +200,45 @@ def test_weights_travel_unchanged():
 
 def test_the_best_kernel_is_chosen():
     weight = random_weight(np.random.default_rng(7), 33, 100, 32, 4, "symmetric").to("cuda")
-    x = torch.ones(3, 100, device="cuda")
-    for compute, kernels in KERNELS.items():
-        qcore.linear(x, weight, compute=compute)
-        assert qcore.last_kernel("linear") == kernels[0]
+    for m in (3, 8, 9, 32, 33):
+        x = torch.ones(m, 100, device="cuda")
+        for compute, kernels in KERNELS.items():
+            qcore.linear(x, weight, compute=compute)
+            assert qcore.last_kernel("linear") == next(k for k in kernels if takes(k, compute, m, 100, 32))
+
+
+@pytest.mark.parametrize("compute", ["int8", "int8_asym"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("g", [32, 64, 96, 128, 256])
+def test_fused_tiles(compute, bits, scheme, g):
+    """Both sizes of tiles of the fused kernel, whole and partial blocks."""
+    rng = np.random.default_rng([g, bits])
+    for m, n, k in ((200, 260, 4 * g + 40), (1300, 1300, 3 * g)):
+        weight = random_weight(rng, n, k, g, bits, scheme)
+        x = torch.from_numpy(block_values(rng, m, k, g)).cuda()
+        with qcore.force_kernel("linear", "fused"):
+            y = qcore.linear(x, weight.to("cuda"), compute=compute)
+        assert_same_bits(y, reference(x, weight, None, compute=compute))
+
+
+@pytest.mark.parametrize("compute", ["float", "int8", "int8_asym"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize(("k", "g"), [(11008, 64), (4100, 32), (4096, 128), (4096, 4096), (2112, 96)])
+def test_few_rows(compute, bits, scheme, k, g):
+    rng = np.random.default_rng([k, bits])
+    weight = random_weight(rng, 200, k, g, bits, scheme)
+    moved = weight.to("cuda")
+    for m in (1, 2, 4, 8) if compute == "float" else (1, 3, 8, 16, 29):
+        x = torch.from_numpy(block_values(rng, m, k, g)).cuda()
+        with qcore.force_kernel("linear", "gemv"):
+            y = qcore.linear(x, moved, compute=compute)
+        expected = reference(x, weight, None, compute=compute)
+        if compute == "float":
+            assert_close_floats(y, expected, x, weight)
+        else:
+            assert_same_bits(y, expected)
 
 
 def test_runs_on_the_callers_stream():
@@ -229,7 +311,10 @@ def test_cuda_graph(compute):
     weight = random_weight(rng, 70, 200, 64, 4, "asymmetric")
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
-        x, out = torch.zeros(33, 200, device="cuda"), torch.empty(33, 70, device="cuda")
+        m = 8 if kernel == "gemv" else 33
+        if not takes(kernel, compute, m, 200, 64):
+            continue
+        x, out = torch.zeros(m, 200, device="cuda"), torch.empty(m, 70, device="cuda")
         graph = torch.cuda.CUDAGraph()
         with qcore.force_kernel("linear", kernel):
             qcore.linear(x, on_device, out=out, compute=compute)
@@ -237,12 +322,16 @@ def test_cuda_graph(compute):
             with torch.cuda.graph(graph):
                 qcore.linear(x, on_device, out=out, compute=compute)
         for _ in range(3):
-            values = torch.from_numpy(rng.standard_normal((33, 200)).astype(np.float32))
+            values = torch.from_numpy(rng.standard_normal((m, 200)).astype(np.float32))
             x.copy_(values)
             # Calls between replays must not touch the graph's memory.
             qcore.linear(torch.ones(500, 200, device="cuda"), on_device, compute=compute)
             graph.replay()
-            assert_same_bits(out, reference(values, weight, None, compute=compute))
+            expected = reference(values, weight, None, compute=compute)
+            if kernel == "gemv" and compute == "float":
+                assert_close_floats(out, expected, values, weight)
+            else:
+                assert_same_bits(out, expected)
 
 
 def test_devices_must_match():
@@ -263,6 +352,12 @@ def test_forced_kernels_refuse_what_they_cannot_do():
     x = torch.ones(2, 64, device="cuda")
     with qcore.force_kernel("linear", "sliced"), pytest.raises(qcore.QcoreValueError, match="int8 and int8_asym only"):
         qcore.linear(x, weight, compute="int16")
+    with qcore.force_kernel("linear", "gemv"), pytest.raises(qcore.QcoreValueError, match="it takes M up to 32"):
+        qcore.linear(torch.ones(33, 64, device="cuda"), weight)
+    odd = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=20).to("cuda")
+    for kernel in ("gemv", "fused"):
+        with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError, match="multiples of 32"):
+            qcore.linear(x, odd)
     with qcore.force_kernel("linear", "reference"), pytest.raises(qcore.QcoreValueError, match="it runs on the CPU"):
         qcore.linear(x, weight)
     with qcore.force_kernel("linear", "simt"), pytest.raises(qcore.QcoreValueError, match="it runs on CUDA devices"):

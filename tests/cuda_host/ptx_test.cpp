@@ -1,0 +1,118 @@
+// src/runtime/ptx.cuh: each instruction's emulation against what the instruction computes.
+
+#include "runtime/ptx.cuh"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "device_arrays.h"
+#include "runtime/cuda_launch.h"
+#include "runtime/cuda_warp.cuh"
+
+namespace qcore {
+namespace {
+
+TEST(Ptx, EmulatesDotProducts) {
+  EXPECT_EQ(ptx::add_bytes(0xff0180feu, 5), 0xffu + 0x01u + 0x80u + 0xfeu + 5u);
+  const std::uint32_t pair = 0x8001fffeu;   // -2, -32767
+  const std::uint32_t bytes = 0x807f02ffu;  // -1, 2, 127, -128
+  EXPECT_EQ(ptx::dot2_low(pair, bytes, 10), 10 + 2 - 2 * 32767);
+  EXPECT_EQ(ptx::dot2_high(pair, bytes, 10), 10 - 2 * 127 + 128 * 32767);
+}
+
+TEST(Ptx, EmulatesByteOperations) {
+  EXPECT_EQ(ptx::and_or(0x12345678u, 0x0f0f0f0fu, 0x4b000000u), 0x4b040608u | 0x02000000u);
+  EXPECT_EQ(ptx::insert_byte<0>(0x12345678u, 0x4b000000u), 0x4b000078u);
+  EXPECT_EQ(ptx::insert_byte<3>(0x12345678u, 0x4b0000ffu), 0x4b000012u);
+  const uint4 four{1, 2, 3, 4};
+  EXPECT_EQ(ptx::load_once(&four).z, 3u);
+}
+
+// Row-major matrices of bytes, b transposed, so that a fragment's register is a word of a row.
+struct Matrices {
+  const std::uint32_t* a;  // [16, 8] words: 32 k
+  const std::uint32_t* b;  // [8, 8]
+  std::int32_t* c;         // [16, 8]
+};
+
+__global__ void large_mma_kernel(const Matrices m, bool portable) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, quad = lane % 4;
+  std::uint32_t a[4], b[2];
+  for (int i = 0; i < 4; ++i) a[i] = m.a[(group + 8 * (i % 2)) * 8 + 4 * (i / 2) + quad];
+  for (int i = 0; i < 2; ++i) b[i] = m.b[group * 8 + 4 * i + quad];
+  std::int32_t c[4];
+  for (int i = 0; i < 4; ++i) c[i] = m.c[(group + 8 * (i / 2)) * 8 + 2 * quad + i % 2];
+  if (portable)
+    ptx::mma_u8s8(c, a, b, c);
+  else
+    ptx::mma_m16n8k32(c, a, b, c);
+  for (int i = 0; i < 4; ++i) m.c[(group + 8 * (i / 2)) * 8 + 2 * quad + i % 2] = c[i];
+}
+
+// Two of these make the upper eight rows.
+__global__ void small_mma_kernel(const Matrices m) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, quad = lane % 4;
+  std::int32_t c[2] = {m.c[group * 8 + 2 * quad], m.c[group * 8 + 2 * quad + 1]};
+  for (int half = 0; half < 2; ++half)
+    ptx::mma_m8n8k16(c, m.a[group * 8 + 4 * half + quad], m.b[group * 8 + 4 * half + quad], c);
+  m.c[group * 8 + 2 * quad] = c[0];
+  m.c[group * 8 + 2 * quad + 1] = c[1];
+}
+
+TEST(Ptx, MatrixProductsAreMatrixProducts) {
+  Random random(1);
+  std::vector<std::uint32_t> a(16 * 8), b(8 * 8);
+  const auto word = [&] { return static_cast<std::uint32_t>(random.below(1 << 16)) << 16 | random.below(1 << 16); };
+  for (auto& value : a) value = word();
+  for (auto& value : b) value = word();
+  std::vector<std::int32_t> before(16 * 8), expected(16 * 8);
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 8; ++column) {
+      std::int32_t sum = before[row * 8 + column] = random.below(1000) - 500;
+      for (int k = 0; k < 32; ++k)
+        sum += static_cast<int>(a[row * 8 + k / 4] >> (8 * (k % 4)) & 0xffu) *
+               static_cast<std::int8_t>(b[column * 8 + k / 4] >> (8 * (k % 4)));
+      expected[row * 8 + column] = sum;
+    }
+  for (const bool portable : {false, true}) {
+    std::vector<std::int32_t> c = before;
+    launch("self_test", large_mma_kernel, {dim3(1), dim3(32)}, nullptr, Matrices{a.data(), b.data(), c.data()},
+           portable);
+    EXPECT_EQ(c, expected);
+  }
+  std::vector<std::int32_t> c = before;
+  launch("self_test", small_mma_kernel, {dim3(1), dim3(32)}, nullptr, Matrices{a.data(), b.data(), c.data()});
+  for (int i = 0; i < 8 * 8; ++i) EXPECT_EQ(c[i], expected[i]);
+}
+
+struct Buffers {
+  uint4 first, second, third;
+};
+
+__global__ void copy_kernel(const uint4* from, unsigned* seen) {
+  auto& shared = block_shared<Buffers>();
+  ptx::copy_async(&shared.first, from, true);
+  ptx::copy_commit();
+  ptx::copy_async(&shared.second, from + 1, true);
+  ptx::copy_async(&shared.third, nullptr, false);
+  ptx::copy_commit();
+  seen[0] = shared.first.x;
+  ptx::copy_wait<1>();
+  seen[1] = shared.first.x;
+  seen[2] = shared.second.y;
+  ptx::copy_wait<0>();
+  seen[3] = shared.second.y;
+  seen[4] = shared.third.w;
+}
+
+TEST(Ptx, CopiesArriveWhenTheyAreWaitedFor) {
+  const std::vector<uint4> from{{1, 2, 3, 4}, {5, 6, 7, 8}};
+  const DeviceArray<uint4> device(from);
+  std::vector<unsigned> seen(5);
+  launch("self_test", copy_kernel, {dim3(1), dim3(1)}, nullptr, device.get(), seen.data());
+  EXPECT_EQ(seen, (std::vector<unsigned>{~0u, 1, ~0u, 6, 0}));
+}
+
+}  // namespace
+}  // namespace qcore
