@@ -182,11 +182,21 @@ std::atomic<Shared*> shared{nullptr};
 
 void abandon_in_child() { shared.store(nullptr); }
 
+// While libqcore is loaded, not at the first use: a fork() in the middle of a first use would leave the child waiting
+// for an initialisation that nobody finishes. A bad QCORE_NUM_THREADS is reported by the first call that asks for
+// threads.
+const bool prepared = [] {
+  pthread_atfork(nullptr, nullptr, abandon_in_child);
+  try {
+    thread_count();
+  } catch (const Error&) {
+  }
+  return true;
+}();
+
 Shared* shared_pool() {
   Shared* current = shared.load(std::memory_order_acquire);
   if (current) return current;
-  static std::once_flag registered;
-  std::call_once(registered, [] { pthread_atfork(nullptr, nullptr, abandon_in_child); });
   auto* fresh = new Shared;
   if (shared.compare_exchange_strong(current, fresh)) return fresh;
   delete fresh;
