@@ -138,8 +138,8 @@ class TiledLinear {
       store(tile, column, results + (tile - first_tile) * tile_results);
   }
 
-  // A single tile asks for its own weights early. Of several, only the first meets weights that are not in a cache yet:
-  // the first two fetch the next column's, a panel each, so that memory works while the others compute.
+  // A single tile asks for its own weights early. Of several, only the first would meet weights that are not in a cache
+  // yet: each of the first ones fetches a panel of the next column's, so that memory works while they compute.
   void set_prefetch(TileArguments& arguments, std::int64_t tile, std::int64_t tiles) const {
     constexpr std::int64_t kAhead = 1024;
     const std::int64_t next_column = panels_ * layout_.panel_bytes();
