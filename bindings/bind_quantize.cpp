@@ -35,6 +35,7 @@ void bind_quantize(nb::module_& m) {
       .def_prop_ro("block_size", &QuantizedTensor::block_size)
       .def_prop_ro("symmetric", [](const QuantizedTensor& w) { return w.scheme() == Scheme::symmetric; })
       .def_prop_ro("device", [](const QuantizedTensor& w) { return name(w.device()); })
+      .def_prop_ro("scale_dtype", [](const QuantizedTensor& w) { return name(w.scale_dtype()); })
       .def_prop_ro("nbytes", &QuantizedTensor::nbytes)
       .def_prop_ro("bits_per_weight", &QuantizedTensor::bits_per_weight)
       .def("codes",
@@ -55,13 +56,14 @@ void bind_quantize(nb::module_& m) {
         return a.equal(b);
       });
 
-  m.def("quantize", [](nb::handle weight, int bits, std::int64_t block_size, bool symmetric, bool mse) {
-    const ArrayArgument array(weight, "quantize", "weight");
-    const QuantizeOptions options{bits, block_size, symmetric ? Scheme::symmetric : Scheme::asymmetric,
-                                  mse ? Method::mse : Method::rtn};
-    nb::gil_scoped_release release;
-    return QuantizedTensor::quantize(array.view(), options);
-  });
+  m.def("quantize",
+        [](nb::handle weight, int bits, std::int64_t block_size, bool symmetric, bool mse, bool half_scales) {
+          const ArrayArgument array(weight, "quantize", "weight");
+          const QuantizeOptions options{bits, block_size, symmetric ? Scheme::symmetric : Scheme::asymmetric,
+                                        mse ? Method::mse : Method::rtn, half_scales ? DType::f16 : DType::f32};
+          nb::gil_scoped_release release;
+          return QuantizedTensor::quantize(array.view(), options);
+        });
 
   m.def(
       "from_parts",

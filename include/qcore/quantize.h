@@ -16,6 +16,8 @@ struct QuantizeOptions {
   std::int64_t block_size = 64;  // g: consecutive k that share a scale and an offset
   Scheme scheme = Scheme::symmetric;
   Method method = Method::rtn;
+  // f32, or f16: scales and offsets are rounded to fp16 before the codes are chosen, and take half the bytes.
+  DType scale_dtype = DType::f32;
 };
 
 struct PackedWeight;  // src/formats/packed_weight.h
@@ -26,7 +28,7 @@ struct PackedWeight;  // src/formats/packed_weight.h
 class QCORE_API QuantizedTensor {
  public:
   // Quantises `weight` (fp32, fp16 or bf16, rank 2 or 4, any strides, CPU). Throws ValueError for a
-  // NaN or an Inf, naming its index.
+  // NaN or an Inf, naming its index, and for a scale or an offset that scale_dtype cannot hold.
   static QuantizedTensor quantize(const TensorView& weight, const QuantizeOptions& options);
 
   // Takes codes (int8, [N, K] or [Co, Ci, Kh, Kw]), scales and offsets (fp32 [N, P]) as they are. Pass a
@@ -43,6 +45,7 @@ class QCORE_API QuantizedTensor {
   int bits() const;
   std::int64_t block_size() const;
   Scheme scheme() const;
+  DType scale_dtype() const;  // of the scales as stored: f16 wherever all of them are exact in it, else f32
   Device device() const;
   std::int64_t nbytes() const;     // bytes of codes, scales and offsets as stored, padding included
   double bits_per_weight() const;  // 8 * nbytes / number of weights

@@ -12,6 +12,7 @@ from qcore import _arrays, _checks, _core
 
 _SCHEMES = {"symmetric": True, "asymmetric": False}
 _METHODS = {"rtn": False, "mse": True}
+_SCALE_DTYPES = {"float32": False, "float16": True}
 
 
 class QuantizedTensor:
@@ -91,6 +92,11 @@ class QuantizedTensor:
         return self._handle.device
 
     @property
+    def scale_dtype(self) -> str:
+        """Of the scales as stored: 'float16' wherever every one of them is exact in it, else 'float32'."""
+        return self._handle.scale_dtype
+
+    @property
     def nbytes(self) -> int:
         """Bytes of codes, scales and offsets as stored, padding included."""
         return self._handle.nbytes
@@ -165,7 +171,13 @@ def _unpickle(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int,
 
 
 def quantize(
-    weight: Any, *, bits: int = 4, block_size: int = 64, scheme: str = "symmetric", method: str = "rtn"
+    weight: Any,
+    *,
+    bits: int = 4,
+    block_size: int = 64,
+    scheme: str = "symmetric",
+    method: str = "rtn",
+    scale_dtype: Any = "float32",
 ) -> QuantizedTensor:
     """Quantises a weight per block.
 
@@ -178,9 +190,13 @@ def quantize(
         method: "rtn" rounds to nearest; "mse" searches each block's clipping for the smallest squared error, never
             above rtn's. In a symmetric weight "mse" also uses the lowest code, -2^(bits-1), with a negative scale where
             a block's largest value is positive.
+        scale_dtype: "float32", or "float16" to round scales and offsets to fp16 before the codes are chosen: half the
+            bytes for them (4.25 bits per weight at bits=4, block_size=64) for a slightly larger error. Blocks whose
+            scale is below 6e-8, fp16's smallest number, become zeros.
 
     Raises:
-        QcoreValueError: a NaN or Inf (its index is named), or an impossible shape or option.
+        QcoreValueError: a NaN or Inf (its index is named), a scale or an offset that ``scale_dtype`` cannot hold, or
+            an impossible shape or option.
         QcoreTypeError: another dtype, or no array.
 
     Example:
@@ -196,5 +212,6 @@ def quantize(
             _checks.integer(block_size, "quantize: block_size"),
             _checks.choice(scheme, _SCHEMES, "quantize: scheme"),
             _checks.choice(method, _METHODS, "quantize: method"),
+            _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, "quantize: scale_dtype"),
         )
     )

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 
+#include "formats/block_parameters.h"
 #include "formats/packed_layout.h"
 #include "qcore/quantize.h"
 
@@ -18,8 +19,8 @@ struct PackedWeight {
   Device device;
 
   const std::uint8_t* codes = nullptr;  // layout.code_bytes()
-  const float* scales = nullptr;        // layout.parameter_count()
-  const float* offsets = nullptr;       // the same, or null for a symmetric weight
+  BlockParameters scales;               // layout.parameter_count(); fp32 on a CUDA device
+  BlockParameters offsets;              // the same, or null for a symmetric weight
   std::shared_ptr<const void> code_storage, scale_storage, offset_storage;
 
   // q of one element.

@@ -36,8 +36,8 @@ inline DeviceWeight device_weight(const PackedWeight& weight) {
   const PackedLayout& layout = weight.layout;
   DeviceWeight w{};
   w.words = reinterpret_cast<const std::uint32_t*>(weight.codes);
-  w.scales = weight.scales;
-  w.offsets = weight.offsets;
+  w.scales = static_cast<const float*>(weight.scales.data);
+  w.offsets = static_cast<const float*>(weight.offsets.data);
   w.n = layout.n;
   w.k = layout.k;
   w.panels = layout.panels();

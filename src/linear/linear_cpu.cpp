@@ -163,11 +163,15 @@ class TiledLinear {
     arguments.block_steps = layout_.block_first_step(1);
     arguments.last_block_steps = layout_.blocks() ? layout_.block_steps(layout_.blocks() - 1) : 0;
     arguments.codes = w.codes + panel * layout_.panel_bytes();
-    arguments.scales = w.scales + parameters;
-    arguments.offsets = w.offsets ? w.offsets + parameters : nullptr;
+    arguments.scales = parameters_from(w.scales, parameters);
+    arguments.offsets = parameters_from(w.offsets, parameters);
     arguments.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
     arguments.panels = static_cast<int>(std::min(panels_, layout_.panels() - panel));
     return arguments;
+  }
+
+  static TileParameters parameters_from(const BlockParameters& all, std::int64_t first) {
+    return {all ? static_cast<const char*>(all.data) + first * all.item_size() : nullptr, all.half};
   }
 
   void store(std::int64_t tile, std::int64_t column, const float* results) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "linear/tile_kernels.h"
+#include "linear/tile_parameters.h"
 #include "linear/unroll.h"
 
 // A tile of the product with float activations: weights are decoded in registers, once for all rows.
@@ -34,8 +35,8 @@ struct FloatTile {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
         const std::int64_t at = (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows +
                                 v.value % kVectorsPerPanel * V::kLanes;
-        scale[v.value] = V::load(t.scales + at);
-        offset[v.value] = t.offsets ? V::load(t.offsets + at) : V::all(0.0f);
+        scale[v.value] = load_parameters<V>(t.scales, at);
+        offset[v.value] = t.offsets.data ? load_parameters<V>(t.offsets, at) : V::all(0.0f);
       });
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         unroll<kVectors>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = V::all(0.0f); });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "linear/tile_kernels.h"
+#include "linear/tile_parameters.h"
 #include "linear/unroll.h"
 
 // A tile of the integer product: Rows rows of activations by Panels panels of 16 columns, over all of K.
@@ -131,13 +132,13 @@ struct IntegerTile {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
         const std::int64_t at = (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows +
                                 v.value % kVectorsPerPanel * V::kLanes;
-        const Float scale_b = V::load(t.scales + at);
+        const Float scale_b = load_parameters<V>(t.scales, at);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           const Float scale = V::mul(V::all(t.rows.scales[p * Rows + r.value]), scale_b);
           y[r.value][v.value] = V::fma(sums[r.value][v.value], scale, y[r.value][v.value]);
         });
-        if (t.offsets) {
-          const Float offset_b = V::load(t.offsets + at);
+        if (t.offsets.data) {
+          const Float offset_b = load_parameters<V>(t.offsets, at);
           unroll<Rows>([&](auto r) QCORE_UNROLLED {
             y[r.value][v.value] = V::fma(V::all(t.rows.scaled_sums[p * Rows + r.value]), offset_b, y[r.value][v.value]);
           });

@@ -23,14 +23,20 @@ struct PackedRows {
   std::int32_t* starts;     // [P][rows], -zero_code * sums, modulo 2^32: what storing the weights unsigned costs
 };
 
+// Scales or offsets of a weight, as formats/block_parameters.h.
+struct TileParameters {
+  const void* data;
+  bool half;
+};
+
 struct TileArguments {
   static constexpr int kMaxPanels = 4;
 
   const PackedLayout* layout;
   std::int64_t block_steps, last_block_steps;
   const std::uint8_t* codes;  // of the tile's first panel
-  const float* scales;        // likewise
-  const float* offsets;       // likewise; null for symmetric weights
+  TileParameters scales;      // likewise
+  TileParameters offsets;     // likewise; null for symmetric weights
   const float* weight_sums;   // likewise; null unless the activations have offsets
   PackedRows rows;
   int panels;                      // 1 to kMaxPanels

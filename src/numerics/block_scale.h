@@ -1,5 +1,6 @@
 #pragma once
 
+#include "numerics/half_bits.h"
 #include "numerics/portable.h"
 
 // The parameters and codes of one block: the definition shared by weights and activations, CPU and CUDA.
@@ -58,6 +59,13 @@ QCORE_NUMERIC BlockScale asymmetric_activation_scale(float lo, float hi, std::ui
   if (lo == hi) return constant_block(hi);
   if (!is_finite(1.0f / asymmetric_step(lo, hi, bits))) return {0.0f, 0.0f, 0.0f};
   return asymmetric_span(lo, hi, bits);
+}
+
+// The block's parameters rounded to fp16, from where a format keeps them so; its codes follow from the rounded ones. A
+// scale below fp16's range makes a block of zeros around the offset.
+QCORE_NUMERIC BlockScale half_block(const BlockScale& block) {
+  const float scale = half_to_float(float_to_half(block.scale)), offset = half_to_float(float_to_half(block.offset));
+  return {scale, block.inverse == 0.0f || scale == 0.0f ? 0.0f : 1.0f / scale, offset};
 }
 
 // Clamping first keeps the rounding trick in its range and changes nothing: the bounds are integers.

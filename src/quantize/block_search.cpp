@@ -19,6 +19,7 @@ class BlockSearch {
       : values_(values),
         count_(count),
         symmetric_(options.scheme == Scheme::symmetric),
+        half_(options.scale_dtype == DType::f16),
         lowest_(lowest_code(options)),
         highest_(numerics::code_max(options.bits)) {}
 
@@ -63,8 +64,9 @@ class BlockSearch {
   }
 
   bool consider(float scale, float offset) {
-    const BlockScale candidate{scale, 1.0f / scale, offset};
-    if (!numerics::is_finite(candidate.inverse) || candidate.inverse == 0.0f || !numerics::is_finite(offset))
+    BlockScale candidate{scale, 1.0f / scale, offset};
+    if (half_) candidate = numerics::half_block(candidate);
+    if (!numerics::is_finite(candidate.inverse) || candidate.inverse == 0.0f || !numerics::is_finite(candidate.offset))
       return false;
     const double candidate_error = error(candidate);
     if (!(candidate_error < best_.error)) return false;
@@ -96,7 +98,7 @@ class BlockSearch {
 
   const float* values_;
   std::int64_t count_;
-  bool symmetric_;
+  bool symmetric_, half_;
   int lowest_, highest_;
   Candidate best_{};
 };
@@ -112,8 +114,9 @@ BlockScale choose_block_scale(const float* values, std::int64_t count, const Qua
     hi = std::max(hi, values[i]);
   }
   const bool symmetric = options.scheme == Scheme::symmetric;
-  const BlockScale nearest = symmetric ? numerics::symmetric_scale(magnitude, options.bits)
-                                       : numerics::asymmetric_weight_scale(lo, hi, options.bits);
+  BlockScale nearest = symmetric ? numerics::symmetric_scale(magnitude, options.bits)
+                                 : numerics::asymmetric_weight_scale(lo, hi, options.bits);
+  if (options.scale_dtype == DType::f16) nearest = numerics::half_block(nearest);
   if (options.method == Method::rtn || nearest.inverse == 0.0f) return nearest;
   return BlockSearch(values, count, options).run(nearest, lo, hi);
 }

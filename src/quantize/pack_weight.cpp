@@ -1,7 +1,9 @@
 #include "quantize/pack_weight.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "numerics/half_bits.h"
 #include "runtime/check.h"
 #include "runtime/memory.h"
 
@@ -29,16 +31,39 @@ std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argume
   auto scales = allocate_aligned(parameter_bytes);
   std::memset(scales.get(), 0, parameter_bytes);
   weight->codes = static_cast<const std::uint8_t*>(codes.get());
-  weight->scales = static_cast<const float*>(scales.get());
+  weight->scales.data = scales.get();
   weight->code_storage = std::move(codes);
   weight->scale_storage = std::move(scales);
   if (scheme == Scheme::asymmetric) {
     auto offsets = allocate_aligned(parameter_bytes);
     std::memset(offsets.get(), 0, parameter_bytes);
-    weight->offsets = static_cast<const float*>(offsets.get());
+    weight->offsets.data = offsets.get();
     weight->offset_storage = std::move(offsets);
   }
   return weight;
+}
+
+namespace {
+
+void narrow(BlockParameters& parameters, std::shared_ptr<const void>& storage, std::int64_t count) {
+  if (!parameters || parameters.half) return;
+  const auto* values = static_cast<const float*>(parameters.data);
+  const auto exact = [](float value) {
+    const float back = numerics::half_to_float(numerics::float_to_half(value));
+    return numerics::float_bits(back) == numerics::float_bits(value);
+  };
+  if (!std::all_of(values, values + count, exact)) return;
+  auto memory = allocate_aligned(count * static_cast<std::int64_t>(sizeof(std::uint16_t)));
+  std::transform(values, values + count, static_cast<std::uint16_t*>(memory.get()), numerics::float_to_half);
+  parameters = {memory.get(), true};
+  storage = std::move(memory);
+}
+
+}  // namespace
+
+void narrow_parameters(PackedWeight& weight) {
+  narrow(weight.scales, weight.scale_storage, weight.layout.parameter_count());
+  narrow(weight.offsets, weight.offset_storage, weight.layout.parameter_count());
 }
 
 }  // namespace qcore

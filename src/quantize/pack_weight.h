@@ -13,14 +13,17 @@ std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argume
 // Throws ValueError with the first index of a NaN or an Inf.
 void check_finite(const char* op, const char* argument, const TensorView& view);
 
-// Fills a freshly allocated weight; different rows may be written by different threads.
+// Stores scales, and offsets, in half the bytes if every one of them is exact in fp16.
+void narrow_parameters(PackedWeight& weight);
+
+// Fills a freshly allocated weight, whose parameters are fp32; different rows may be written by different threads.
 class PackedWriter {
  public:
   explicit PackedWriter(const PackedWeight& weight)
       : layout_(weight.layout),
         codes_(const_cast<std::uint8_t*>(weight.codes)),
-        scales_(const_cast<float*>(weight.scales)),
-        offsets_(const_cast<float*>(weight.offsets)) {}
+        scales_(static_cast<float*>(const_cast<void*>(weight.scales.data))),
+        offsets_(static_cast<float*>(const_cast<void*>(weight.offsets.data))) {}
 
   void set_code(std::int64_t row, std::int64_t k, std::int64_t tap, int code) {
     const auto place = layout_.place(row, k, tap);

@@ -66,6 +66,8 @@ void check_finite(const char* op, const char* argument, const TensorView& view) 
 QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const QuantizeOptions& options) {
   check_floating("quantize", "weight", weight);
   check_device("quantize", "weight", weight, kCpu, "every weight to quantize");
+  QCORE_CHECK_VALUE(options.scale_dtype == DType::f32 || options.scale_dtype == DType::f16, "quantize: scale_dtype is ",
+                    name(options.scale_dtype), ", expected float32 or float16");
   auto packed = allocate_weight("quantize", "weight", weight, options.bits, options.block_size, options.scheme);
   check_finite("quantize", "weight", weight);
 
@@ -83,12 +85,16 @@ QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const Quanti
         for (std::int64_t i = 0; i < length; ++i)
           values[tap * length + i] = load_float(weight.data, weight.dtype, rows.offset(row, begin + i, tap));
       const auto scale = choose_block_scale(values, length * layout.taps, options);
+      QCORE_CHECK_VALUE(numerics::is_finite(scale.scale) && numerics::is_finite(scale.offset),
+                        "quantize: scale_dtype is float16, which cannot hold the scale or the offset of row ", row,
+                        ", block ", p, " (largest 65504), expected float32 for such a weight");
       writer.set_parameters(row, p, scale.scale, scale.offset);
       for (std::int64_t tap = 0; tap < layout.taps; ++tap)
         for (std::int64_t i = 0; i < length; ++i)
           writer.set_code(row, begin + i, tap, numerics::encode(values[tap * length + i], scale, lowest, highest));
     }
   });
+  narrow_parameters(*packed);
   return QuantizedTensor(std::move(packed));
 }
 

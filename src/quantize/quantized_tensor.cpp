@@ -1,5 +1,4 @@
 #include <cstring>
-#include <type_traits>
 
 #include "formats/element.h"
 #include "formats/packed_weight.h"
@@ -8,6 +7,7 @@
 #include "quantize/pack_weight.h"
 #include "runtime/check.h"
 #include "runtime/device.h"
+#include "runtime/memory.h"
 #include "runtime/thread_pool.h"
 #include "runtime/view_checks.h"
 
@@ -79,6 +79,7 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
   for_each_parameter(layout, [&](std::int64_t row, std::int64_t p) {
     writer.set_parameters(row, p, parameter(scales, row, p), offsets ? parameter(*offsets, row, p) : 0.0f);
   });
+  narrow_parameters(*packed);
   return QuantizedTensor(std::move(packed));
 }
 
@@ -92,11 +93,12 @@ int QuantizedTensor::bits() const { return packed_->layout.bits; }
 std::int64_t QuantizedTensor::block_size() const { return packed_->layout.block_size; }
 Scheme QuantizedTensor::scheme() const { return packed_->scheme; }
 Device QuantizedTensor::device() const { return packed_->device; }
+DType QuantizedTensor::scale_dtype() const { return packed_->scales.half ? DType::f16 : DType::f32; }
 
 std::int64_t QuantizedTensor::nbytes() const {
   const PackedLayout& layout = packed_->layout;
-  const std::int64_t parameters = layout.parameter_count() * (packed_->offsets ? 2 : 1);
-  return layout.code_bytes() + parameters * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t bytes = packed_->scales.item_size() + (packed_->offsets ? packed_->offsets.item_size() : 0);
+  return layout.code_bytes() + layout.parameter_count() * bytes;
 }
 
 double QuantizedTensor::bits_per_weight() const {
@@ -162,18 +164,26 @@ QuantizedTensor QuantizedTensor::to(Device target) const {
   std::copy(packed_->shape, packed_->shape + packed_->rank, moved->shape);
   moved->scheme = packed_->scheme;
   moved->device = target;
-  const auto copy = [&](const auto*& pointer, std::shared_ptr<const void>& storage, const auto* from,
-                        std::int64_t count) {
-    const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(*from));
+  const auto copy = [&](std::shared_ptr<const void>& storage, const void* from, std::int64_t bytes) {
     auto memory = allocate_on(target, bytes);
     copy_between(memory.get(), target, from, device(), bytes);
-    pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(memory.get());
     storage = std::move(memory);
+    return storage.get();
   };
-  copy(moved->codes, moved->code_storage, packed_->codes, packed_->layout.code_bytes());
-  copy(moved->scales, moved->scale_storage, packed_->scales, packed_->layout.parameter_count());
-  if (packed_->offsets)
-    copy(moved->offsets, moved->offset_storage, packed_->offsets, packed_->layout.parameter_count());
+  const auto copy_parameters = [&](std::shared_ptr<const void>& storage, const BlockParameters& from) {
+    const std::int64_t count = packed_->layout.parameter_count(),
+                       bytes = count * static_cast<std::int64_t>(sizeof(float));
+    if (!from.half) return BlockParameters{copy(storage, from.data, bytes)};
+    // Kernels of a device read fp32.
+    auto wide = allocate_aligned(bytes);
+    for (std::int64_t i = 0; i < count; ++i) static_cast<float*>(wide.get())[i] = from[i];
+    return BlockParameters{copy(storage, wide.get(), bytes)};
+  };
+  moved->codes =
+      static_cast<const std::uint8_t*>(copy(moved->code_storage, packed_->codes, packed_->layout.code_bytes()));
+  moved->scales = copy_parameters(moved->scale_storage, packed_->scales);
+  if (packed_->offsets) moved->offsets = copy_parameters(moved->offset_storage, packed_->offsets);
+  if (target == kCpu) narrow_parameters(*moved);
   return QuantizedTensor(std::move(moved));
 }
 
@@ -185,11 +195,12 @@ bool QuantizedTensor::equal(const QuantizedTensor& other) const {
     return false;
   if (a.device != kCpu) return to(kCpu).equal(other);
   if (b.device != kCpu) return equal(other.to(kCpu));
-  // Padding is written alike in every weight, so the storage can be compared whole.
-  const auto parameter_bytes = a.layout.parameter_count() * sizeof(float);
-  return std::memcmp(a.codes, b.codes, a.layout.code_bytes()) == 0 &&
-         std::memcmp(a.scales, b.scales, parameter_bytes) == 0 &&
-         (!a.offsets || std::memcmp(a.offsets, b.offsets, parameter_bytes) == 0);
+  // Padding is written alike in every weight, and parameters that can be narrow are: the storage can be compared whole.
+  const auto same = [&](const BlockParameters& x, const BlockParameters& y) {
+    return x.half == y.half && std::memcmp(x.data, y.data, a.layout.parameter_count() * x.item_size()) == 0;
+  };
+  return std::memcmp(a.codes, b.codes, a.layout.code_bytes()) == 0 && same(a.scales, b.scales) &&
+         (!a.offsets || same(a.offsets, b.offsets));
 }
 
 }  // namespace qcore

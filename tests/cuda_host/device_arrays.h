@@ -46,8 +46,13 @@ inline std::shared_ptr<PackedWeight> on_device(const PackedWeight& weight) {
     return static_cast<decltype(host)>(memory.get());
   };
   moved->codes = copy(weight.codes, weight.layout.code_bytes(), moved->code_storage);
-  moved->scales = copy(weight.scales, weight.layout.parameter_count(), moved->scale_storage);
-  if (weight.offsets) moved->offsets = copy(weight.offsets, weight.layout.parameter_count(), moved->offset_storage);
+  const auto copy_parameters = [&](const BlockParameters& from, std::shared_ptr<const void>& storage) {
+    std::vector<float> wide(weight.layout.parameter_count());
+    for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = from[static_cast<std::int64_t>(i)];
+    return BlockParameters{copy(wide.data(), static_cast<std::int64_t>(wide.size()), storage)};
+  };
+  moved->scales = copy_parameters(weight.scales, moved->scale_storage);
+  if (weight.offsets) moved->offsets = copy_parameters(weight.offsets, moved->offset_storage);
   return moved;
 }
 

@@ -115,8 +115,8 @@ def _empty(x, g):
 
 
 @np.errstate(all="ignore")
-def quantize_weight(w, bits, g, scheme):
-    """A float32 weight [N, K] or [Co, Ci, Kh, Kw] by round-to-nearest."""
+def quantize_weight(w, bits, g, scheme, scale_dtype="float32"):
+    """A float32 weight [N, K] or [Co, Ci, Kh, Kw] by round-to-nearest, with parameters rounded to ``scale_dtype``."""
     if w.size == 0:
         return _empty(w, g)
     highest = code_max(bits)
@@ -129,6 +129,9 @@ def quantize_weight(w, bits, g, scheme):
         scales, inverse, offsets = _asymmetric_parameters(lo, hi, bits)
         constant = inverse == 0
         scales, offsets, lowest = np.where(constant, F32(1), scales), np.where(constant, hi, offsets), -highest - 1
+    if scale_dtype == "float16":
+        scales, offsets = (part.astype(np.float16).astype(F32) for part in (scales, offsets))
+        inverse = np.where((inverse == 0) | (scales == 0), F32(0), F32(1) / scales)
     codes = _encode(w, _spread(inverse, w, g), _spread(offsets, w, g), lowest, highest)
     return Quantized(codes, scales, offsets, g)
 

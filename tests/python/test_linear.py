@@ -283,6 +283,27 @@ def test_blocks_that_only_the_reference_takes(mode):
         assert y.item() == oracle.fma(total, 1, acc).item()
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(("kernel", "mode"), PAIRS)
+def test_half_precision_parameters(kernel, mode, bits, scheme):
+    """Weights whose scales are stored in fp16, and of those with offsets some with fp32 offsets."""
+    rng = np.random.default_rng([6, bits])
+    x, w = rng.standard_normal((9, 333), dtype=np.float32), rng.standard_normal((77, 333), dtype=np.float32)
+    for g in (32, 48, 333):
+        half = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, scale_dtype="float16")
+        assert half.scale_dtype == "float16"
+        offsets = None if scheme == "symmetric" else half.offsets() * np.float32(1.0001)
+        mixed = qcore.QuantizedTensor.from_parts(half.codes(), half.scales(), offsets, bits=bits, block_size=g)
+        for weight in (half, mixed):
+            expected = oracle.linear(x, oracle_weight(weight), mode, scheme == "asymmetric")
+            y = poisoned_run(kernel, x, weight, compute=mode)
+            if mode == "float":
+                assert_same(y, run("reference", x, weight, compute=mode))
+            else:
+                assert_same(y, expected)
+
+
 @pytest.fixture
 def restore_threads():
     before = qcore.get_num_threads()

@@ -116,6 +116,49 @@ def test_weight_equals_oracle(bits, scheme, g, data):
         np.testing.assert_array_equal(weight.dequantize(), expected.dequantize())
 
 
+@pytest.mark.parametrize("data", [gaussian, constant_rows, subnormal, one_sided], **by_name)
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("bits", BITS)
+def test_half_precision_parameters_equal_oracle(bits, scheme, data):
+    w = data(np.random.default_rng(10), 37, 133)
+    weight = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, scale_dtype="float16")
+    assert weight.scale_dtype == "float16"
+    assert_weight_equals(weight, oracle.quantize_weight(w, bits, 32, scheme, "float16"))
+    searched = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, method="mse", scale_dtype=np.float16)
+    assert searched.scale_dtype == "float16"
+    assert (squared_errors(w, searched) <= squared_errors(w, weight) * (1 + 1e-12)).all()
+
+
+def test_parameters_beyond_half_precision():
+    w = np.ones((3, 64), np.float32)
+    w[2, 40] = 1e7
+    expected = "quantize: scale_dtype is float16, which cannot hold the scale or the offset of row 2, block 1"
+    with pytest.raises(qcore.QcoreValueError, match=expected):
+        qcore.quantize(w, block_size=32, scale_dtype="float16")
+    with pytest.raises(qcore.QcoreValueError, match="cannot hold the scale or the offset of row 2"):
+        qcore.quantize(w, block_size=32, scheme="asymmetric", scale_dtype="float16")
+    with pytest.raises(qcore.QcoreValueError, match="scale_dtype is 'bfloat16', expected one of 'float32', 'float16'"):
+        qcore.quantize(w, scale_dtype="bfloat16")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_parameters_that_are_exact_in_half_precision_are_stored_in_it(scheme):
+    weight = some_weight(scheme=scheme)
+    assert weight.scale_dtype == "float32"
+    offsets = None if scheme == "symmetric" else weight.offsets().astype(np.float16).astype(np.float32)
+    scales = weight.scales().astype(np.float16).astype(np.float32)
+    half = qcore.QuantizedTensor.from_parts(weight.codes(), scales, offsets, bits=4, block_size=32)
+    assert half.scale_dtype == "float16"
+    assert weight.nbytes - half.nbytes == 2 * 32 * 3 * (1 if scheme == "symmetric" else 2)
+    np.testing.assert_array_equal(half.scales(), scales)
+    assert pickle.loads(pickle.dumps(half)) == half
+    scales[0, 0] = 1 / 3
+    mixed = qcore.QuantizedTensor.from_parts(weight.codes(), scales, offsets, bits=4, block_size=32)
+    assert mixed.scale_dtype == "float32"
+    assert mixed != half
+    np.testing.assert_array_equal(mixed.scales(), scales)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("bits", BITS)
 def test_values_worked_by_hand(bits, scheme):
@@ -310,7 +353,11 @@ def test_from_parts_takes_any_strides():
 @pytest.mark.parametrize("shape", [(20, 70), (4, 9, 3, 3)], ids=str)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda w: pickle.loads(pickle.dumps(w))], ids=str)
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda w: pickle.loads(pickle.dumps(w))],
+    ids=["copy", "deepcopy", "pickle"],
+)
 def test_copies_are_equal(copied, bits, scheme, shape):
     weight = some_weight(bits, scheme, shape=shape)
     again = copied(weight)
@@ -359,7 +406,7 @@ def test_immutable():
 
 
 def test_repr():
-    assert repr(qcore.quantize(np.zeros((256, 512), np.float32))) == (
+    assert repr(qcore.quantize(gaussian(np.random.default_rng(0), 256, 512))) == (
         "QuantizedTensor(shape=[256, 512], bits=4, block_size=64, scheme='symmetric', device='cpu', "
         "4.5 bits per weight)"
     )
@@ -378,9 +425,12 @@ def test_repr():
     ],
 )
 def test_bits_per_weight(bits, scheme, g, expected):
-    weight = qcore.quantize(np.zeros((32, 512), np.float32), bits=bits, block_size=g, scheme=scheme)
+    w = gaussian(np.random.default_rng(0), 32, 512)
+    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme)
     assert weight.bits_per_weight == expected
     assert weight.nbytes * 8 == expected * 32 * 512
+    half = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, scale_dtype="float16")
+    assert half.bits_per_weight == bits + (expected - bits) / 2
 
 
 def test_bits_per_weight_counts_padding():
