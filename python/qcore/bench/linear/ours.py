@@ -21,20 +21,28 @@ _CHECKED_ROWS, _CHECKED_CHANNELS = 4, 64
 
 
 def contenders(weight: Weight, rotated_bytes: int) -> list[Contender]:
-    """Each block size with int8 activations; all other forms of compute and offsets at g = 64."""
+    """Each block size with int8 activations; all other forms of compute and offsets at g = 64.
+
+    Codes minimise each block's squared error, as the peers' conversions try to in their ways, and scales are fp16 as
+    theirs are; once, at g = 32, where they weigh most, scales are fp32.
+    """
 
     @cache  # one set of copies for all forms of compute
-    def copies(bits: int, block_size: int, scheme: str) -> list[qcore.QuantizedTensor]:
-        first = qcore.quantize(weight.values, bits=bits, block_size=block_size, scheme=scheme)
+    def copies(bits: int, block_size: int, scheme: str, scale_dtype: str) -> list[qcore.QuantizedTensor]:
+        first = qcore.quantize(
+            weight.values, bits=bits, block_size=block_size, scheme=scheme, method="mse", scale_dtype=scale_dtype
+        )
         offsets = None if scheme == "symmetric" else first.offsets()
         parts = first.codes(), first.scales(), offsets
         more = copies_for(first.nbytes, rotated_bytes) - 1
         made = [qcore.QuantizedTensor.from_parts(*parts, bits=bits, block_size=block_size) for _ in range(more)]
         return [first, *made]
 
-    def contender(bits: int, block_size: int, compute: str, scheme: str) -> Contender:
+    def contender(
+        bits: int, block_size: int, compute: str, scheme: str, scale_dtype: str = "float16"
+    ) -> Contender:
         def build() -> Built:
-            weights = copies(bits, block_size, scheme)
+            weights = copies(bits, block_size, scheme, scale_dtype)
             row = np.zeros((1, weight.k), np.float32)
             for one in weights:  # what a weight computes at its first use is not part of a call
                 qcore.linear(row, one, compute=compute)
@@ -42,13 +50,15 @@ def contenders(weight: Weight, rotated_bytes: int) -> list[Contender]:
 
         activations, arithmetic = _COMPUTE[compute]
         asymmetric = scheme == "asymmetric"
-        name = f"{OURS} {bits}b g{block_size}{' asym' if asymmetric else ''} {compute}"
+        form = f"g{block_size}{' asym' if asymmetric else ''}{' fp32 scales' if scale_dtype == 'float32' else ''}"
+        name = f"{OURS} {bits}b {form} {compute}"
         described = Scheme(bits, activations, arithmetic, block_size, asymmetric)  # type: ignore[arg-type]
         return Contender(name, OURS, described, build)
 
     made = []
     for bits in (4, 8):
         made += [contender(bits, block_size, "int8", "symmetric") for block_size in (32, 64, 128)]
+        made.append(contender(bits, 32, "int8", "symmetric", "float32"))
         made.append(contender(bits, 64, "int8", "asymmetric"))
         made += [contender(bits, 64, compute, "symmetric") for compute in ("int8_asym", "int16", "float")]
     return made
