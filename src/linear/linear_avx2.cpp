@@ -52,6 +52,7 @@ extern const TileKernels kInt8Avx2 = {kMaxRows,
                                       Rows<Avx2>::widen,
                                       PackRows<Avx2, std::int16_t>::pack_row,
                                       run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                      nullptr,
                                       Rows<Avx2>::store_row};
 extern const TileKernels kInt16Avx2 = {kMaxRows,
                                        kMaxPanels,
@@ -60,6 +61,7 @@ extern const TileKernels kInt16Avx2 = {kMaxRows,
                                        Rows<Avx2>::widen,
                                        PackRows<Avx2, std::int16_t>::pack_row,
                                        run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                       nullptr,
                                        Rows<Avx2>::store_row};
 extern const TileKernels kFloatAvx2 = {kMaxRows,
                                        kMaxPanels,
@@ -68,6 +70,7 @@ extern const TileKernels kFloatAvx2 = {kMaxRows,
                                        Rows<Avx2>::widen,
                                        pack_float_row,
                                        run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                       decode_weights<Avx2>,
                                        Rows<Avx2>::store_row};
 
 }  // namespace qcore

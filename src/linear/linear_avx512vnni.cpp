@@ -65,6 +65,7 @@ extern const TileKernels kInt8Avx512Vnni = {kMaxRows,
                                             Rows<Avx512>::widen,
                                             PackRows<Avx512, std::int8_t>::pack_row,
                                             run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                            nullptr,
                                             Rows<Avx512>::store_row};
 extern const TileKernels kInt16Avx512Vnni = {kMaxRows,
                                              kMaxPanels,
@@ -73,6 +74,7 @@ extern const TileKernels kInt16Avx512Vnni = {kMaxRows,
                                              Rows<Avx512>::widen,
                                              PackRows<Avx512, std::int16_t>::pack_row,
                                              run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                             nullptr,
                                              Rows<Avx512>::store_row};
 extern const TileKernels kFloatAvx512 = {kMaxRows,
                                          kMaxPanels,
@@ -81,6 +83,7 @@ extern const TileKernels kFloatAvx512 = {kMaxRows,
                                          Rows<Avx512>::widen,
                                          pack_float_row,
                                          run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                         decode_weights<Avx512>,
                                          Rows<Avx512>::store_row};
 
 }  // namespace qcore

@@ -65,6 +65,7 @@ extern const TileKernels kInt8AvxVnni = {kMaxRows,
                                          Rows<Avx2>::widen,
                                          PackRows<Avx2, std::int8_t>::pack_row,
                                          run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                         nullptr,
                                          Rows<Avx2>::store_row};
 extern const TileKernels kInt16AvxVnni = {kMaxRows,
                                           kMaxPanels,
@@ -73,6 +74,7 @@ extern const TileKernels kInt16AvxVnni = {kMaxRows,
                                           Rows<Avx2>::widen,
                                           PackRows<Avx2, std::int16_t>::pack_row,
                                           run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                          nullptr,
                                           Rows<Avx2>::store_row};
 
 }  // namespace qcore

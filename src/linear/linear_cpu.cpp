@@ -122,11 +122,20 @@ class TiledLinear {
     float* results = scratch.take<float>((end_tile - first_tile) * tile_results);
     TileArguments arguments = column_arguments(column);
     const std::int64_t blocks = layout_.blocks();
-    const std::int64_t run = end_tile - first_tile > 1 ? blocks_per_run() : std::max<std::int64_t>(blocks, 1);
+    const bool several = end_tile - first_tile > 1, decode = several && kernels_.decode;
+    const std::int64_t run = several ? blocks_per_run() : std::max<std::int64_t>(blocks, 1);
+    float* decoded =
+        decode ? scratch.take<float>(panels_ * steps_between(0, std::min(run, blocks)) * step_floats()) : nullptr;
     // A weight without blocks (K = 0) still has one, empty, run: its results are zeros.
     for (arguments.first_block = 0; arguments.first_block == 0 || arguments.first_block < blocks;
          arguments.first_block += run) {
       arguments.end_block = std::min(blocks, arguments.first_block + run);
+      if (decode) {
+        set_prefetch(arguments, 0, 1);
+        arguments.decoded_steps = steps_between(arguments.first_block, arguments.end_block);
+        kernels_.decode(arguments, decoded);
+        arguments.decoded = decoded;
+      }
       for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
         arguments.rows = rows_of(tile);
         arguments.out = results + (tile - first_tile) * tile_results;
@@ -147,10 +156,20 @@ class TiledLinear {
       arguments.ahead[panel] = tiles == 1 ? kAhead : tile == panel ? next_column : 0;
   }
 
+  // fp32 weights of one step of a panel.
+  std::int64_t step_floats() const { return layout_.step_k() * PackedLayout::kPanelRows; }
+
+  std::int64_t steps_between(std::int64_t first_block, std::int64_t end_block) const {
+    return first_block == end_block ? 0
+                                    : layout_.block_first_step(end_block - 1) + layout_.block_steps(end_block - 1) -
+                                          layout_.block_first_step(first_block);
+  }
+
   std::int64_t blocks_per_run() const {
     constexpr std::int64_t kWeightBytes = 512 << 10;
-    const std::int64_t block_bytes =
-        std::max<std::int64_t>(1, panels_ * layout_.block_steps(0) * PackedLayout::kStepBytes);
+    const std::int64_t step_bytes =
+        kernels_.decode ? step_floats() * static_cast<std::int64_t>(sizeof(float)) : PackedLayout::kStepBytes;
+    const std::int64_t block_bytes = std::max<std::int64_t>(1, panels_ * layout_.block_steps(0) * step_bytes);
     return std::max<std::int64_t>(1, kWeightBytes / block_bytes);
   }
 

@@ -15,6 +15,7 @@ bool always() { return true; }
 bool has_avx2() { return cpu_features_in_use().avx2; }
 bool has_avxvnni() { return cpu_features_in_use().avxvnni; }
 bool has_avx512vnni() { return cpu_features_in_use().avx512vnni; }
+bool has_avx512bf16() { return cpu_features_in_use().avx512bf16; }
 
 const char* int8_why_not(const LinearProblem& problem) {
   if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
@@ -28,6 +29,12 @@ const char* float_why_not(const LinearProblem& problem) {
   return problem.compute == Compute::floating ? tiled_why_not(problem) : "it computes in float";
 }
 
+const char* bfloat_why_not(const LinearProblem& problem) {
+  if (problem.compute != Compute::floating || problem.x.dtype != DType::bf16)
+    return "it computes in float from bfloat16 x";
+  return tiled_why_not(problem);
+}
+
 template <const TileKernels& kernels>
 void run_with(const LinearProblem& problem) {
   run_tiled(problem, kernels);
@@ -36,6 +43,7 @@ void run_with(const LinearProblem& problem) {
 constexpr const char* kNeedsAvx2 = "AVX2, FMA and F16C";
 constexpr const char* kNeedsAvxVnni = "AVX-VNNI";
 constexpr const char* kNeedsAvx512Vnni = "AVX-512 F, BW, DQ, VL and VNNI";
+constexpr const char* kNeedsAvx512Bf16 = "AVX-512 F, BW, DQ, VL, VNNI and BF16";
 #endif
 
 constexpr auto kCpuRow = DeviceType::cpu;
@@ -61,6 +69,7 @@ KernelTable<LinearProblem> table(
         {"int16_avx512vnni", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, int16_why_not, run_with<kInt16Avx512Vnni>},
         {"int16_avxvnni", kCpuRow, kNeedsAvxVnni, has_avxvnni, int16_why_not, run_with<kInt16AvxVnni>},
         {"int16_avx2", kCpuRow, kNeedsAvx2, has_avx2, int16_why_not, run_with<kInt16Avx2>},
+        {"float_avx512bf16", kCpuRow, kNeedsAvx512Bf16, has_avx512bf16, bfloat_why_not, run_with<kFloatAvx512Bf16>},
         {"float_avx512", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, float_why_not, run_with<kFloatAvx512>},
         {"float_avx2", kCpuRow, kNeedsAvx2, has_avx2, float_why_not, run_with<kFloatAvx2>},
 #endif

@@ -4,25 +4,86 @@
 #include "linear/tile_parameters.h"
 #include "linear/unroll.h"
 
-// A tile of the product with float activations: weights are decoded in registers, once for all rows.
+// A tile of the product with float activations. A few rows decode the weights in registers, once for all of them; for
+// many the driver has them decoded to fp32 first, once for all tiles.
 namespace qcore {
 namespace {
+
+template <class V, int Bits>
+struct FloatWeights {
+  using Int = typename V::Int;
+  using Float = typename V::Float;
+  static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
+  static constexpr int kStepK = Bits == 8 ? 4 : 8;
+
+  // Of one vector of columns.
+  struct Block {
+    Float scale, offset;
+  };
+  QCORE_NUMERIC Block block_of(const TileArguments& t, int vector, std::int64_t p) {
+    const std::int64_t at = (vector / kVectorsPerPanel * t.layout->blocks() + p) * PackedLayout::kPanelRows +
+                            vector % kVectorsPerPanel * V::kLanes;
+    return {load_parameters<V>(t.scales, at), t.offsets.data ? load_parameters<V>(t.offsets, at) : V::all(0.0f)};
+  }
+
+  // numerics::decode() of the k-th code in each lane of a step.
+  template <int k>
+  QCORE_NUMERIC Float decode(Int stored, const Block& block) {
+    return V::fma(block.scale, V::template code_at<Bits, k % 4 * 8 + k / 4 * 4>(stored), block.offset);
+  }
+
+  // The weights of the tile's blocks: fp32 [panels][k, padding included][16].
+  static void decode_all(const TileArguments& t, float* out) {
+    for (int panel = 0; panel < t.panels; ++panel) {
+      const std::uint8_t* w =
+          t.codes + panel * t.layout->panel_bytes() + t.first_block * t.block_steps * PackedLayout::kStepBytes;
+      for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
+        Block block[kVectorsPerPanel];
+        unroll<kVectorsPerPanel>(
+            [&](auto v) QCORE_UNROLLED { block[v.value] = block_of(t, panel * kVectorsPerPanel + v.value, p); });
+        for (std::int64_t step = steps_of(t, p); step > 0; --step, w += PackedLayout::kStepBytes) {
+          __builtin_prefetch(w + t.ahead[0], 0, 2);
+          unroll<kVectorsPerPanel>([&](auto v) QCORE_UNROLLED {
+            const Int stored = V::load(w + v.value * (4 * V::kLanes));
+            unroll<kStepK>([&](auto k) QCORE_UNROLLED {
+              V::store(out + k.value * PackedLayout::kPanelRows + v.value * V::kLanes,
+                       decode<k.value>(stored, block[v.value]));
+            });
+          });
+          out += kStepK * PackedLayout::kPanelRows;
+        }
+      }
+    }
+  }
+
+  QCORE_NUMERIC std::int64_t steps_of(const TileArguments& t, std::int64_t p) {
+    return p + 1 < t.layout->blocks() ? t.block_steps : t.last_block_steps;
+  }
+};
 
 template <class V, int Rows, int Panels, int Bits>
 struct FloatTile {
   using Int = typename V::Int;
   using Float = typename V::Float;
-  static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
-  static constexpr int kVectors = Panels * kVectorsPerPanel;
-  static constexpr int kQuads = Bits == 8 ? 1 : 2;
-  static constexpr float kZeroCode = 1 << (Bits - 1);
+  using Weights = FloatWeights<V, Bits>;
+  static constexpr int kVectorsPerPanel = Weights::kVectorsPerPanel, kVectors = Panels * kVectorsPerPanel;
+  static constexpr int kStepK = Weights::kStepK;
 
   static void run(const TileArguments& t) {
-    const PackedLayout& layout = *t.layout;
-    const std::int64_t blocks = layout.blocks(), panel_bytes = layout.panel_bytes();
-    const std::int64_t first_step = t.first_block * t.block_steps;
-    const auto* a = static_cast<const float*>(t.rows.codes) + first_step * 4 * kQuads;
+    if (t.decoded)
+      add_blocks<true>(t);
+    else
+      add_blocks<false>(t);
+  }
+
+ private:
+  template <bool Decoded>
+  QCORE_NUMERIC void add_blocks(const TileArguments& t) {
+    const std::int64_t panel_bytes = t.layout->panel_bytes(), first_step = t.first_block * t.block_steps;
+    const std::int64_t decoded_panel = t.decoded_steps * kStepK * PackedLayout::kPanelRows;
+    const auto* a = static_cast<const float*>(t.rows.codes) + first_step * kStepK;
     const std::uint8_t* w = t.codes + first_step * PackedLayout::kStepBytes;
+    const float* decoded = t.decoded;
     Float y[Rows][kVectors], sum[Rows][kVectors];
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
@@ -31,25 +92,31 @@ struct FloatTile {
     });
 
     for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
-      Float scale[kVectors], offset[kVectors];
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        const std::int64_t at = (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows +
-                                v.value % kVectorsPerPanel * V::kLanes;
-        scale[v.value] = load_parameters<V>(t.scales, at);
-        offset[v.value] = t.offsets.data ? load_parameters<V>(t.offsets, at) : V::all(0.0f);
-      });
+      typename Weights::Block block[kVectors];
+      if constexpr (!Decoded)
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED { block[v.value] = Weights::block_of(t, v.value, p); });
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         unroll<kVectors>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = V::all(0.0f); });
       });
-      const std::int64_t steps = p + 1 < blocks ? t.block_steps : t.last_block_steps;
-      for (std::int64_t step = 0; step < steps; ++step) {
-        unroll<kQuads * 4>([&](auto k) QCORE_UNROLLED {
-          constexpr int kShift = k.value % 4 * 8 + k.value / 4 * 4;
+      for (std::int64_t step = Weights::steps_of(t, p); step > 0; --step) {
+        Int stored[kVectors];
+        if constexpr (!Decoded) {
+          unroll<Panels>([&](auto panel) QCORE_UNROLLED {
+            __builtin_prefetch(w + panel.value * panel_bytes + t.ahead[panel.value], 0, 2);
+          });
           unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-            const Int stored =
+            stored[v.value] =
                 V::load(w + v.value / kVectorsPerPanel * panel_bytes + v.value % kVectorsPerPanel * (4 * V::kLanes));
-            const Int code = V::both(V::shift_right_32(stored, kShift), V::all((1 << Bits) - 1));
-            const Float weight = V::fma(scale[v.value], V::sub(V::to_float(code), V::all(kZeroCode)), offset[v.value]);
+          });
+        }
+        unroll<kStepK>([&](auto k) QCORE_UNROLLED {
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+            Float weight;
+            if constexpr (Decoded)
+              weight = V::load(decoded + v.value / kVectorsPerPanel * decoded_panel +
+                               k.value * PackedLayout::kPanelRows + v.value % kVectorsPerPanel * V::kLanes);
+            else
+              weight = Weights::template decode<k.value>(stored[v.value], block[v.value]);
             unroll<Rows>([&](auto r) QCORE_UNROLLED {
               const Float x = V::all(a[k.value + r.value * t.rows.row_stride]);
               sum[r.value][v.value] = V::fma(x, weight, sum[r.value][v.value]);
@@ -57,7 +124,8 @@ struct FloatTile {
           });
         });
         w += PackedLayout::kStepBytes;
-        a += 4 * kQuads;
+        decoded += kStepK * PackedLayout::kPanelRows;
+        a += kStepK;
       }
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         unroll<kVectors>(
@@ -73,6 +141,14 @@ struct FloatTile {
     return t.out + r * Panels * PackedLayout::kPanelRows + v * V::kLanes;
   }
 };
+
+template <class V>
+[[maybe_unused]] static void decode_weights(const TileArguments& t, float* out) {
+  if (t.layout->bits == 8)
+    FloatWeights<V, 8>::decode_all(t, out);
+  else
+    FloatWeights<V, 4>::decode_all(t, out);
+}
 
 }  // namespace
 }  // namespace qcore

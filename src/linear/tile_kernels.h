@@ -43,6 +43,8 @@ struct TileArguments {
   std::int64_t ahead[kMaxPanels];  // prefetch this many bytes ahead of each panel's weights; 0 for none
   std::int64_t first_block;        // blocks [first_block, end_block) are added; a tile that does not start at block 0
   std::int64_t end_block;          // continues from what is in `out`
+  const float* decoded;            // fp32 weights of these blocks, by TileKernels::decode; null: decode on the way
+  std::int64_t decoded_steps;      // of one panel
   float* out;                      // [rows][panels * 16]
 };
 
@@ -64,6 +66,8 @@ struct TileKernels {
   // Quantises (or, for float activations, places) row `slot` of `rows`; `values` are [K].
   void (*pack_row)(const float* values, const PackedLayout& layout, int mode, int slot, const PackedRows& rows);
   void (*tile)(const TileArguments& arguments);
+  // For float activations: writes the weights of the tile's blocks, [panels][k][16]. Null: the tile takes codes only.
+  void (*decode)(const TileArguments& arguments, float* out);
   // Finishes `columns` contiguous results of one row: bias, clamp, rounding to the output's dtype.
   void (*store_row)(const float* values, std::int64_t columns, const OutputRow& row);
 };

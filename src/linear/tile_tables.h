@@ -8,5 +8,6 @@ namespace qcore {
 extern const TileKernels kInt8Avx2, kInt16Avx2, kFloatAvx2;                // linear_avx2.cpp
 extern const TileKernels kInt8AvxVnni, kInt16AvxVnni;                      // linear_avxvnni.cpp
 extern const TileKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;  // linear_avx512vnni.cpp
+extern const TileKernels kFloatAvx512Bf16;                                 // linear_avx512bf16.cpp
 
 }  // namespace qcore

@@ -54,6 +54,12 @@ struct Avx2 {
   }
 
   QCORE_NUMERIC Float to_float(Int a) { return _mm256_cvtepi32_ps(a); }
+  // Bits [shift, shift + Bits) of each lane, less the code of zero.
+  template <int Bits, int shift>
+  QCORE_NUMERIC Float code_at(Int stored) {
+    const Int code = both(shift_right_32(stored, shift), all((1 << Bits) - 1));
+    return sub(to_float(code), all(static_cast<float>(1 << (Bits - 1))));
+  }
   QCORE_NUMERIC Int to_int(Float a) { return _mm256_cvtps_epi32(a); }  // half to even
 
   QCORE_NUMERIC Float load_half(const void* p) {

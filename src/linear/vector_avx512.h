@@ -40,6 +40,20 @@ struct Avx512 {
   QCORE_NUMERIC std::int32_t total(Int a) { return _mm512_reduce_add_epi32(a); }
 
   QCORE_NUMERIC Float to_float(Int a) { return _mm512_cvtepi32_ps(a); }
+  // Bits [shift, shift + Bits) of each lane, less the code of zero. Nibbles are looked up: a permutation's index has
+  // four bits. Bytes become floats as the lowest bits of 2^23.
+  template <int Bits, int shift>
+  QCORE_NUMERIC Float code_at(Int stored) {
+    const Int low = shift ? shift_right_32(stored, shift) : stored;
+    if constexpr (Bits == 4) {
+      const Float codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+      return _mm512_permutexvar_ps(low, codes);
+    } else {
+      constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
+      const Int bits = _mm512_ternarylogic_epi32(all(0x4b000000), low, all(0xff), kOrOfAnd);
+      return sub(_mm512_castsi512_ps(bits), all(8388608.0f + 128.0f));
+    }
+  }
   QCORE_NUMERIC Int to_int(Float a) { return _mm512_cvtps_epi32(a); }
 
   QCORE_NUMERIC Float load_half(const void* p) {

@@ -22,6 +22,7 @@ CpuFeatures detect() {
   found.avx512vnni = found.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                      __builtin_cpu_supports("avx512vnni");
+  found.avx512bf16 = found.avx512vnni && __builtin_cpu_supports("avx512bf16");
 #if defined(QCORE_AVXVNNI_AS_EVEX)
   found.avxvnni = found.avx512vnni;
 #else
@@ -40,7 +41,7 @@ CpuFeatures detect_and_cap() {
   if (cap.empty()) return found;
   QCORE_CHECK_VALUE(cap == "baseline" || cap == "avx2" || cap == "avxvnni" || cap == "avx512vnni",
                     "environment variable QCORE_ISA is '", cap, "', expected baseline, avx2, avxvnni or avx512vnni");
-  if (cap != "avx512vnni") found.avx512vnni = false;
+  if (cap != "avx512vnni") found.avx512vnni = found.avx512bf16 = false;
   if (cap == "avx2" || cap == "baseline") found.avxvnni = false;
   if (cap == "baseline") found.avx2 = false;
   return found;
@@ -59,6 +60,7 @@ std::vector<std::string> cpu_features() {
   if (features.avx2) names.push_back("avx2");
   if (features.avxvnni) names.push_back("avxvnni");
   if (features.avx512vnni) names.push_back("avx512vnni");
+  if (features.avx512bf16) names.push_back("avx512bf16");
   return names;
 }
 

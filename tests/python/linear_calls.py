@@ -18,19 +18,24 @@ BLOCK_SIZES = (16, 32, 48, 64, 128, "K")
 LONGEST_K = 4097
 
 
-def takes(name, mode):
+def takes(name, mode, dtype=np.float32):
     """Whether a kernel takes a call in this mode. By trying: a new kernel is tested without being listed here."""
     weight = qcore.quantize(np.ones((1, 4), np.float32), block_size=4)
     try:
         with qcore.force_kernel("linear", name):
-            qcore.linear(np.ones((1, 4), np.float32), weight, compute=mode)
+            qcore.linear(np.ones((1, 4), dtype), weight, compute=mode)
     except qcore.QcoreValueError as error:
         assert "does not take this call: it computes in" in str(error)
         return False
     return True
 
 
-AVAILABLE = [row.name for row in qcore.kernels("linear") if row.device == "cpu" and row.available]
+CPU_KERNELS = [row.name for row in qcore.kernels("linear") if row.device == "cpu" and row.available]
+# Those for bf16 x only multiply it as it is, in an order of their own: see test_linear_bfloat.py.
+BFLOAT_KERNELS = [
+    name for name in CPU_KERNELS if takes(name, "float", ml_dtypes.bfloat16) and not takes(name, "float")
+]
+AVAILABLE = [name for name in CPU_KERNELS if name not in BFLOAT_KERNELS]
 KERNELS = {mode: [name for name in AVAILABLE if takes(name, mode)] for mode in MODES}
 PAIRS = [(name, mode) for mode in MODES for name in KERNELS[mode]]
 

@@ -76,7 +76,7 @@ def test_info():
     assert list(info) == ["version", "isa", "threads", "cuda", "library"]
     assert info["version"] == qcore.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", info["version"])
-    assert set(info["isa"]) <= {"avx2", "avxvnni", "avx512vnni"}
+    assert set(info["isa"]) <= {"avx2", "avxvnni", "avx512vnni", "avx512bf16"}
     assert info["threads"] == qcore.get_num_threads()
     assert Path(info["library"]).is_file()
     cuda = info["cuda"]
