@@ -32,9 +32,7 @@ def takes(name, mode, dtype=np.float32):
 
 CPU_KERNELS = [row.name for row in qcore.kernels("linear") if row.device == "cpu" and row.available]
 # Those for bf16 x only multiply it as it is, in an order of their own: see test_linear_bfloat.py.
-BFLOAT_KERNELS = [
-    name for name in CPU_KERNELS if takes(name, "float", ml_dtypes.bfloat16) and not takes(name, "float")
-]
+BFLOAT_KERNELS = [name for name in CPU_KERNELS if takes(name, "float", ml_dtypes.bfloat16) and not takes(name, "float")]
 AVAILABLE = [name for name in CPU_KERNELS if name not in BFLOAT_KERNELS]
 KERNELS = {mode: [name for name in AVAILABLE if takes(name, mode)] for mode in MODES}
 PAIRS = [(name, mode) for mode in MODES for name in KERNELS[mode]]

@@ -82,7 +82,9 @@ def test_layouts_threads_and_parameters(kernel, scheme):
     assert_same(run(kernel, x, weight, compute="float"), expected.astype(BFLOAT))
     # One row alone is the same as in company, whatever the tile.
     for row in (0, 41):
-        assert_same(run(kernel, x[row : row + 1], weight, compute="float", out_dtype="float32"), expected[row : row + 1])
+        assert_same(
+            run(kernel, x[row : row + 1], weight, compute="float", out_dtype="float32"), expected[row : row + 1]
+        )
 
 
 @pytest.mark.parametrize("kernel", BFLOAT_KERNELS)

@@ -37,7 +37,7 @@ def test_dtypes(mode, dtype):
     y = qcore.linear(x, WEIGHT, bias, compute=mode)
     assert isinstance(y, jax.Array)
     assert (y.dtype, y.shape) == (dtype, (7, 20))
-    exact = qcore.linear(np.asarray(x).astype(np.float32), WEIGHT, np.asarray(bias).astype(np.float32), compute=mode)
+    exact = qcore.linear(np.asarray(x), WEIGHT, np.asarray(bias).astype(np.float32), compute=mode, out_dtype="float32")
     np.testing.assert_array_equal(np.asarray(y), exact.astype(dtype))
     for out_dtype in DTYPES:
         y = qcore.linear(x, WEIGHT, bias, compute=mode, out_dtype=out_dtype)

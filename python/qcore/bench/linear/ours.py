@@ -38,9 +38,7 @@ def contenders(weight: Weight, rotated_bytes: int) -> list[Contender]:
         made = [qcore.QuantizedTensor.from_parts(*parts, bits=bits, block_size=block_size) for _ in range(more)]
         return [first, *made]
 
-    def contender(
-        bits: int, block_size: int, compute: str, scheme: str, scale_dtype: str = "float16"
-    ) -> Contender:
+    def contender(bits: int, block_size: int, compute: str, scheme: str, scale_dtype: str = "float16") -> Contender:
         def build() -> Built:
             weights = copies(bits, block_size, scheme, scale_dtype)
             row = np.zeros((1, weight.k), np.float32)
