@@ -147,13 +147,19 @@ class TiledLinear {
       store(tile, column, results + (tile - first_tile) * tile_results);
   }
 
-  // A single tile asks for its own weights early. Of several, only the first would meet weights that are not in a cache
-  // yet: each of the first ones fetches a panel of the next column's, so that memory works while they compute.
+  // A single tile asks for its own weights early, and towards its end for the next column's, whose panels do not follow
+  // its own in memory; parameters, little of which lies together, a whole column early. Of several tiles, only the
+  // first would meet weights that are not in a cache yet: each of the first ones fetches a panel of the next column's,
+  // so that memory works while they compute.
   void set_prefetch(TileArguments& arguments, std::int64_t tile, std::int64_t tiles) const {
     constexpr std::int64_t kAhead = 1024;
     const std::int64_t next_column = panels_ * layout_.panel_bytes();
     for (std::int64_t panel = 0; panel < TileArguments::kMaxPanels; ++panel)
       arguments.ahead[panel] = tiles == 1 ? kAhead : tile == panel ? next_column : 0;
+    const std::int64_t block_bytes = layout_.block_first_step(1) * PackedLayout::kStepBytes;
+    arguments.turn_block = tiles == 1 ? std::max<std::int64_t>(0, layout_.panel_bytes() - kAhead) / block_bytes : -1;
+    arguments.turn = next_column - layout_.panel_bytes();
+    arguments.parameters_ahead = tiles == 1 ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
   }
 
   // fp32 weights of one step of a panel.

@@ -16,81 +16,149 @@ struct PackRows {
   static constexpr int kChunk = kParts * V::kLanes;
   static_assert(kChunk * sizeof(Code) <= PackedRows::kSlackBytes, "a row's last store would reach the next row");
 
-  QCORE_NUMERIC numerics::BlockScale block_scale(const float* values, std::int64_t count, int mode) {
-    if (count < V::kLanes) return numerics::activation_scale_of(values, count, mode);
+  // What decides a block's scale, in vectors whose lanes are still to be combined.
+  struct Range {
+    Int magnitude;  // bits of |x|
+    Float lo, hi;   // of activations with offsets only
+  };
+
+  template <bool Offsets>
+  QCORE_NUMERIC Range range_of(const float* values, std::int64_t count) {
     const Int magnitude_mask = V::all(0x7fffffff);
-    Int magnitude = V::all(0);
-    Float lo = V::load(values), hi = lo;
-    for (std::int64_t i = 0;; i += V::kLanes) {
-      // The last vector overlaps the one before: a maximum may see an element twice.
-      if (i > count - V::kLanes) i = count - V::kLanes;
-      const Float x = V::load(values + i);
-      magnitude = V::max(magnitude, V::both(V::as_int(x), magnitude_mask));
-      if (mode == numerics::kActivationInt8Asym) {
-        lo = V::at_most(x, lo);
-        hi = V::at_least(x, hi);
+    Range range{V::all(0), V::all(numerics::kFloatMax), V::all(-numerics::kFloatMax)};
+    const auto add = [&](Float x) QCORE_UNROLLED {
+      range.magnitude = V::max(range.magnitude, V::both(V::as_int(x), magnitude_mask));
+      if constexpr (Offsets) {
+        range.lo = V::at_most(x, range.lo);
+        range.hi = V::at_least(x, range.hi);
       }
-      if (i == count - V::kLanes) break;
+    };
+    std::int64_t i = 0;
+    for (; i + V::kLanes <= count; i += V::kLanes) add(V::load(values + i));
+    if (i == count) return range;
+    // The last vector overlaps the one before, or is the first element again and again: extremes may see one twice.
+    if (count >= V::kLanes) {
+      add(V::load(values + count - V::kLanes));
+    } else {
+      for (; i < count; ++i) add(V::all(values[i]));
     }
-    const auto magnitude_bits = static_cast<std::uint32_t>(V::largest(magnitude));
-    if (mode != numerics::kActivationInt8Asym) return numerics::activation_scale(mode, 0.0f, 0.0f, magnitude_bits);
-    return numerics::activation_scale(mode, V::smallest(lo), V::largest(hi), magnitude_bits);
+    return range;
   }
 
-  // Codes of one block, zeros up to `padded` and, because whole vectors are stored, beyond; their sum. The next block
-  // overwrites what is beyond; after the last one there is kSlackBytes of room.
-  QCORE_NUMERIC std::int32_t pack_block(const float* x, std::int64_t length, std::int64_t padded,
-                                        const numerics::BlockScale& scale, int mode, Code* out) {
-    const Float offset = V::all(scale.offset), inverse = V::all(scale.inverse);
-    const Float lowest = V::all(static_cast<float>(numerics::activation_lowest(mode)));
-    const Float highest = V::all(static_cast<float>(numerics::activation_highest(mode)));
+  // One vector of codes, zeros after the first `count` of them; adds to their sums.
+  template <bool Offsets, bool Short>
+  QCORE_NUMERIC Int codes_of(const float* x, int count, const numerics::BlockScale& scale, int mode, Int& sums) {
+    Int parts[kParts];
+    unroll<kParts>([&](auto part) QCORE_UNROLLED {
+      constexpr int kAt = part.value * V::kLanes;
+      parts[part.value] = V::all(0);
+      if (Short && kAt >= count) return;
+      const bool whole = !Short || count - kAt >= V::kLanes;
+      Float scaled = whole ? V::load(x + kAt) : V::load_first(x + kAt, count - kAt);
+      if constexpr (Offsets) scaled = V::sub(scaled, V::all(scale.offset));
+      scaled = V::mul(scaled, V::all(scale.inverse));
+      if constexpr (Offsets) {
+        scaled = V::at_least(scaled, V::all(static_cast<float>(numerics::activation_lowest(mode))));
+        scaled = V::at_most(scaled, V::all(static_cast<float>(numerics::activation_highest(mode))));
+      }
+      parts[part.value] = V::to_int(scaled);
+      if (Offsets && !whole) parts[part.value] = V::keep_first(parts[part.value], count - kAt);
+      sums = V::add(sums, parts[part.value]);
+    });
+    if constexpr (sizeof(Code) == 1)
+      return V::narrow_to_bytes(parts);
+    else
+      return V::narrow_to_words(parts);
+  }
+
+  // Codes of one block, zeros up to `padded` and, because whole vectors are stored, beyond; the vector of their sums.
+  // The next block overwrites what is beyond; after the last one there is kSlackBytes of room. Symmetric codes need no
+  // clamp: the largest magnitude times the rounded inverse of its rounded scale is within 2^-21 of the largest code.
+  template <bool Offsets>
+  QCORE_NUMERIC Int pack_block(const float* x, std::int64_t length, std::int64_t padded,
+                               const numerics::BlockScale& scale, int mode, Code* out) {
     Int sums = V::all(0);
-    for (std::int64_t i = 0; i < padded; i += kChunk) {
-      Int parts[kParts];
-      unroll<kParts>([&](auto j) QCORE_UNROLLED {
-        const std::int64_t at = i + j.value * V::kLanes, left = length - at;
-        parts[j.value] = V::all(0);
-        // A block of all zeros, or of a NaN, has the inverse 0 and codes 0 whatever its values are.
-        if (left <= 0 || scale.inverse == 0.0f) return;
-        const Float values = left >= V::kLanes ? V::load(x + at) : V::load_first(x + at, static_cast<int>(left));
-        const Float scaled = V::mul(V::sub(values, offset), inverse);
-        parts[j.value] = V::to_int(V::at_most(V::at_least(scaled, lowest), highest));
-        if (left < V::kLanes) parts[j.value] = V::keep_first(parts[j.value], static_cast<int>(left));
-        sums = V::add(sums, parts[j.value]);
-      });
-      if constexpr (sizeof(Code) == 1)
-        V::store(out + i, V::narrow_to_bytes(parts));
-      else
-        V::store(out + i, V::narrow_to_words(parts));
+    std::int64_t i = 0;
+    // A block of all zeros, or of a NaN, has the inverse 0 and codes 0 whatever its values are.
+    if (scale.inverse != 0.0f) {
+      for (; i + kChunk <= length; i += kChunk)
+        V::store(out + i, codes_of<Offsets, false>(x + i, kChunk, scale, mode, sums));
+      if (i < length) {
+        V::store(out + i, codes_of<Offsets, true>(x + i, static_cast<int>(length - i), scale, mode, sums));
+        i += kChunk;
+      }
     }
-    return V::total(sums);
+    for (; i < padded; i += kChunk) V::store(out + i, V::all(0));
+    return sums;
+  }
+
+  // Blocks [first, first + count), count up to kLanes. Scales of all of them come before their codes: divisions take
+  // longer than codes, and one after the other the processor overlaps them. Lanes of all of them are combined at once.
+  template <bool Offsets>
+  QCORE_NUMERIC void pack_blocks(const float* values, const PackedLayout& layout, int mode, int slot,
+                                 const PackedRows& rows, std::int64_t first, int count, Code* out,
+                                 std::int64_t block_k) {
+    const std::int64_t blocks = layout.blocks();
+    Int lanes[V::kLanes];
+    Float lowest[V::kLanes], highest[V::kLanes];
+    for (int i = 0; i < V::kLanes; ++i) {
+      const std::int64_t length = i < count ? layout.block_length(first + i) : 0;
+      const Range range = range_of<Offsets>(values + (first + i) * layout.block_size, length);
+      lanes[i] = range.magnitude;
+      if constexpr (Offsets) lowest[i] = range.lo, highest[i] = range.hi;
+    }
+    std::int32_t magnitudes[V::kLanes];
+    float lo[V::kLanes] = {}, hi[V::kLanes] = {};
+    V::store(magnitudes, combine_lanes(lanes, [](Int a, Int b) QCORE_UNROLLED { return V::max(a, b); }));
+    if constexpr (Offsets) {
+      V::store(lo, combine_lanes(lowest, [](Float a, Float b) QCORE_UNROLLED { return V::at_most(a, b); }));
+      V::store(hi, combine_lanes(highest, [](Float a, Float b) QCORE_UNROLLED { return V::at_least(a, b); }));
+    }
+    numerics::BlockScale scales[V::kLanes];
+    for (int i = 0; i < count; ++i)
+      scales[i] = numerics::activation_scale(mode, lo[i], hi[i], static_cast<std::uint32_t>(magnitudes[i]));
+
+    for (int i = 0; i < V::kLanes; ++i) {
+      lanes[i] = V::all(0);
+      if (i >= count) continue;
+      const std::int64_t p = first + i, length = layout.block_length(p);
+      const std::int64_t padded = p + 1 < blocks ? block_k : layout.block_steps(p) * layout.step_k();
+      lanes[i] =
+          pack_block<Offsets>(values + p * layout.block_size, length, padded, scales[i], mode, out + p * block_k);
+    }
+    std::int32_t sums[V::kLanes];
+    V::store(sums, combine_lanes(lanes, [](Int a, Int b) QCORE_UNROLLED { return V::add(a, b); }));
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t at = (first + i) * rows.rows + slot;
+      rows.scales[at] = scales[i].scale;
+      rows.scaled_sums[at] = scales[i].scale * static_cast<float>(sums[i]);
+      rows.sums[at] = sums[i];
+      rows.starts[at] = static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(layout.zero_code()) *
+                                                           static_cast<std::uint32_t>(sums[i]));
+      if constexpr (Offsets) rows.offsets[at] = scales[i].offset;
+    }
+  }
+
+  // Lane i of the result combines all lanes of v[i].
+  template <class Vector, class Combine>
+  QCORE_NUMERIC Vector combine_lanes(Vector (&v)[V::kLanes], Combine&& combine) {
+    unroll<V::kFolds>([&](auto level) QCORE_UNROLLED {
+      for (int i = 0; i < V::kLanes >> (level.value + 1); ++i)
+        v[i] = combine(V::template fold_low<level.value>(v[2 * i], v[2 * i + 1]),
+                       V::template fold_high<level.value>(v[2 * i], v[2 * i + 1]));
+    });
+    return v[0];
   }
 
   static void pack_row(const float* values, const PackedLayout& layout, int mode, int slot, const PackedRows& rows) {
     const std::int64_t blocks = layout.blocks(), block_k = layout.block_first_step(1) * layout.step_k();
-    const std::int64_t last_block_k = blocks ? layout.block_steps(blocks - 1) * layout.step_k() : 0;
     Code* out = static_cast<Code*>(rows.codes) + slot * rows.row_stride;
-    // Scales of a run of blocks first, then their codes: a block's divisions take longer than its codes, and in a loop
-    // of their own the processor overlaps them.
-    constexpr std::int64_t kRun = 32;
-    numerics::BlockScale scales[kRun];
-    for (std::int64_t first = 0; first < blocks; first += kRun) {
-      const std::int64_t end = first + kRun < blocks ? first + kRun : blocks;
-      for (std::int64_t p = first; p < end; ++p)
-        scales[p - first] = block_scale(values + layout.block_begin(p), layout.block_length(p), mode);
-      for (std::int64_t p = first; p < end; ++p) {
-        const numerics::BlockScale scale = scales[p - first];
-        const std::int64_t length = layout.block_length(p), padded = p + 1 < blocks ? block_k : last_block_k;
-        const std::int32_t sum =
-            pack_block(values + layout.block_begin(p), length, padded, scale, mode, out + p * block_k);
-        const std::int64_t at = p * rows.rows + slot;
-        rows.scales[at] = scale.scale;
-        rows.scaled_sums[at] = scale.scale * static_cast<float>(sum);
-        rows.sums[at] = sum;
-        rows.starts[at] = static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(layout.zero_code()) *
-                                                             static_cast<std::uint32_t>(sum));
-        if (rows.offsets) rows.offsets[at] = scale.offset;
-      }
+    for (std::int64_t first = 0; first < blocks; first += V::kLanes) {
+      const int count = static_cast<int>(blocks - first < V::kLanes ? blocks - first : V::kLanes);
+      if (mode == numerics::kActivationInt8Asym)
+        pack_blocks<true>(values, layout, mode, slot, rows, first, count, out, block_k);
+      else
+        pack_blocks<false>(values, layout, mode, slot, rows, first, count, out, block_k);
     }
   }
 };

@@ -106,13 +106,16 @@ struct IntegerTile {
       });
     });
 
+    std::int64_t ahead[Panels];
+    unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] = t.ahead[panel.value]; });
     for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
+      if (p == t.turn_block) unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] += t.turn; });
       const std::int64_t steps = p + 1 < blocks ? t.block_steps : t.last_block_steps;
       Float sums[Rows][kVectors];
       if (__builtin_expect(steps * 4 * kQuads <= Dot::kMaxBlock, 1)) {
         Int acc[Rows][kVectors];
         start(acc, t.rows.starts + p * Rows);
-        add_steps(acc, w, panel_bytes, t.ahead, a, t.rows.row_stride, steps);
+        add_steps(acc, w, panel_bytes, ahead, a, t.rows.row_stride, steps);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           unroll<kVectors>([&](auto v) QCORE_UNROLLED { sums[r.value][v.value] = V::to_float(acc[r.value][v.value]); });
         });
@@ -133,6 +136,7 @@ struct IntegerTile {
         const std::int64_t at = (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows +
                                 v.value % kVectorsPerPanel * V::kLanes;
         const Float scale_b = load_parameters<V>(t.scales, at);
+        prefetch_parameters(t.scales, at + t.parameters_ahead);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           const Float scale = V::mul(V::all(t.rows.scales[p * Rows + r.value]), scale_b);
           y[r.value][v.value] = V::fma(sums[r.value][v.value], scale, y[r.value][v.value]);

@@ -13,5 +13,9 @@ QCORE_NUMERIC typename V::Float load_parameters(const TileParameters& from, std:
                    : V::load(static_cast<const float*>(from.data) + at);
 }
 
+QCORE_NUMERIC void prefetch_parameters(const TileParameters& from, std::int64_t at) {
+  __builtin_prefetch(static_cast<const char*>(from.data) + (from.half ? 2 : 4) * at, 0, 2);
+}
+
 }  // namespace
 }  // namespace qcore

@@ -36,21 +36,28 @@ struct Avx2 {
   QCORE_NUMERIC Float at_least(Float x, Float lo) { return _mm256_max_ps(lo, x); }
   QCORE_NUMERIC Float at_most(Float x, Float hi) { return _mm256_min_ps(hi, x); }
 
-  QCORE_NUMERIC std::int32_t largest(Int a) {
-    __m128i x = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
-    return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+  // Two vectors' lanes brought together, half of each: after kFolds levels, each of which halves the number of vectors,
+  // lane i holds what was in all lanes of the i-th. Which lanes meet does not matter to those who combine them.
+  static constexpr int kFolds = 3;
+  template <int level>
+  QCORE_NUMERIC Int fold_low(Int a, Int b) {
+    return level == 0   ? _mm256_unpacklo_epi32(a, b)
+           : level == 1 ? _mm256_unpacklo_epi64(a, b)
+                        : _mm256_permute2x128_si256(a, b, 0x20);
   }
-  QCORE_NUMERIC float largest(Float a) {
-    __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+  template <int level>
+  QCORE_NUMERIC Int fold_high(Int a, Int b) {
+    return level == 0   ? _mm256_unpackhi_epi32(a, b)
+           : level == 1 ? _mm256_unpackhi_epi64(a, b)
+                        : _mm256_permute2x128_si256(a, b, 0x31);
   }
-  QCORE_NUMERIC float smallest(Float a) { return -largest(sub(all(-0.0f), a)); }
-  QCORE_NUMERIC std::int32_t total(Int a) {
-    __m128i x = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+  template <int level>
+  QCORE_NUMERIC Float fold_low(Float a, Float b) {
+    return _mm256_castsi256_ps(fold_low<level>(as_int(a), as_int(b)));
+  }
+  template <int level>
+  QCORE_NUMERIC Float fold_high(Float a, Float b) {
+    return _mm256_castsi256_ps(fold_high<level>(as_int(a), as_int(b)));
   }
 
   QCORE_NUMERIC Float to_float(Int a) { return _mm256_cvtepi32_ps(a); }

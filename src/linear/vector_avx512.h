@@ -34,10 +34,27 @@ struct Avx512 {
   QCORE_NUMERIC Float at_least(Float x, Float lo) { return _mm512_max_ps(lo, x); }
   QCORE_NUMERIC Float at_most(Float x, Float hi) { return _mm512_min_ps(hi, x); }
 
-  QCORE_NUMERIC std::int32_t largest(Int a) { return _mm512_reduce_max_epi32(a); }
-  QCORE_NUMERIC float largest(Float a) { return _mm512_reduce_max_ps(a); }
-  QCORE_NUMERIC float smallest(Float a) { return _mm512_reduce_min_ps(a); }
-  QCORE_NUMERIC std::int32_t total(Int a) { return _mm512_reduce_add_epi32(a); }
+  static constexpr int kFolds = 4;
+  template <int level>
+  QCORE_NUMERIC Int fold_low(Int a, Int b) {
+    return level == 0   ? _mm512_unpacklo_epi32(a, b)
+           : level == 1 ? _mm512_unpacklo_epi64(a, b)
+                        : _mm512_shuffle_i32x4(a, b, 0x88);
+  }
+  template <int level>
+  QCORE_NUMERIC Int fold_high(Int a, Int b) {
+    return level == 0   ? _mm512_unpackhi_epi32(a, b)
+           : level == 1 ? _mm512_unpackhi_epi64(a, b)
+                        : _mm512_shuffle_i32x4(a, b, 0xdd);
+  }
+  template <int level>
+  QCORE_NUMERIC Float fold_low(Float a, Float b) {
+    return _mm512_castsi512_ps(fold_low<level>(as_int(a), as_int(b)));
+  }
+  template <int level>
+  QCORE_NUMERIC Float fold_high(Float a, Float b) {
+    return _mm512_castsi512_ps(fold_high<level>(as_int(a), as_int(b)));
+  }
 
   QCORE_NUMERIC Float to_float(Int a) { return _mm512_cvtepi32_ps(a); }
   // Bits [shift, shift + Bits) of each lane, less the code of zero. Nibbles are looked up: a permutation's index has
