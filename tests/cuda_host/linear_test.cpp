@@ -403,11 +403,15 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   Random random(4);
   const QuantizedTensor weight = random_weight(random, 4, 40, 32, 4, Scheme::symmetric);
   const auto moved = on_device(weight.packed());
-  const DeviceArray<float> x(std::vector<float>(40)), y(std::vector<float>(4));
+  const DeviceArray<float> x(std::vector<float>(9 * 40)), y(std::vector<float>(9 * 4));
   LinearProblem problem;
-  problem.m = 1;
+  problem.m = 9;  // with fewer rows gemv needs no scratch memory
   problem.x.data = x.get();
   problem.y.data = y.get();
+  problem.x.leading = problem.y.leading = 1;
+  problem.x.shape[0] = problem.y.shape[0] = 9;
+  problem.x.strides[0] = 40;
+  problem.y.strides[0] = 4;
   problem.weight = moved.get();
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
