@@ -7,10 +7,16 @@ namespace qcore::gemv {
 namespace {
 
 constexpr int kMostWarps = 16;
+// Thread blocks per multiprocessor that the registers must suffice for: where kernels overlap, also the next one's.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kResidentBlocks = 1;
+#else
+constexpr int kResidentBlocks = 2;
+#endif
 
-// Every warp multiplies round_chunks() neighbouring chunks of k in a round. A register that has been multiplied is
-// loaded again at once, for the next round; the first round's loads need nothing that another kernel writes, and start
-// before the kernel in front of this one has ended.
+// Every warp multiplies round_chunks() neighbouring chunks of k in a round, and has the next round's on their way
+// before the sums are added. The first round's loads need nothing that another kernel writes, and start before the
+// kernel in front of this one has ended.
 template <int kBits, int kBlockChunks>
 class Int8 {
  public:
@@ -44,7 +50,7 @@ class Int8 {
  private:
   static constexpr int kLoads = chunk_loads(kBits), kChunks = round_chunks(kBits), kSegments = kChunks / kBlockChunks;
   // Whether there are registers for loads while other chunks are multiplied.
-  static constexpr bool kLoadsEarly = kBlockChunks > kBits / 4;
+  static constexpr bool kLoadsEarly = kBits == 8 && kBlockChunks == 4;
 
   __device__ __forceinline__ float* x_scales(int row) const {  // [P]
     return reinterpret_cast<float*>(memory_ + layout_.x_scales_at) + row * layout_.scale_stride;
@@ -188,7 +194,8 @@ class Int8 {
 };
 
 template <int kBits, int kBlockChunks>
-__global__ void __launch_bounds__(kMostWarps* kWarpSize, 2) gemv_int8_kernel(const __grid_constant__ Int8Arguments a) {
+__global__ void __launch_bounds__(kMostWarps* kWarpSize, kResidentBlocks)
+    gemv_int8_kernel(const __grid_constant__ Int8Arguments a) {
   Int8<kBits, kBlockChunks>(a).run();
 }
 

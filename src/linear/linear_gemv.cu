@@ -41,14 +41,12 @@ bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStre
   }
   const int capability = compute_capability(problem.device.index);
   const int most_bytes = capability < 80 ? kMostSharedBytes75 : capability < 90 ? kMostSharedBytes : kMostSharedBytes90;
-  // Two thread blocks per multiprocessor if they can be had.
-  for (const int wanted : {std::min(most_bytes, kMostSharedBytes), most_bytes})
-    for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
-      a.layout = gemv::int8_layout(a);
-      if (a.layout.bytes > wanted) continue;
-      gemv::run_int8(a, capability >= 90, stream);
-      return true;
-    }
+  for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
+    a.layout = gemv::int8_layout(a);
+    if (a.layout.bytes > most_bytes) continue;
+    gemv::run_int8(a, capability >= 90, stream);
+    return true;
+  }
   return false;
 }
 

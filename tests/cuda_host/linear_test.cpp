@@ -366,6 +366,24 @@ TEST(LinearOnTheMachine, FewRows) {
       }
 }
 
+// gemv's short way: one round of the warps and several, short last blocks, every type of x.
+TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 128})
+    for (const int bits : {4, 8})
+      for (const std::int64_t m : {1, 3, 8})
+        for (const std::int64_t k : {std::int64_t{4264}, block_size - 8}) {
+          if (m == 8 && k > 1000) continue;
+          Case c{m, 41, k, block_size};
+          c.bits = bits;
+          c.x_dtype = c.y_dtype = kDTypes[cases % 3];
+          c.special = cases % 4 == 0;
+          c.seed = 5000 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+}
+
 TEST(LinearOnTheMachine, WhyNot) {
   Random random(3);
   const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
