@@ -156,7 +156,10 @@ class Int8 {
       shift_from += layout_.rows;
       sum_to += layout_.rows * kColumns;
     }
-    if (!kLoadsEarly) load_batch(segment + layout_.slots);
+    if (!kLoadsEarly) {
+      ptx::copy_wait<0>();  // a warp that had nothing to multiply may still be waiting for weights in the same place
+      load_batch(segment + layout_.slots);
+    }
   }
 
   // Thread (warp, lane) owns column `lane` of row `warp`.

@@ -64,7 +64,8 @@ struct RowQuantizer {
         *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
         if (unit % kLanes) continue;
         scales[row * scale_stride + unit / kLanes] = scale.scale;
-        shifts[unit / kLanes * rows + row] = -zero_code * static_cast<std::int32_t>(sum);
+        shifts[unit / kLanes * rows + row] =
+            static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * sum);
       }
     }
   }

@@ -30,7 +30,7 @@ struct Placement {
 
 Placement place(Layout layout, DType dtype, std::int64_t rows, std::int64_t columns) {
   Placement at;
-  at.first = 3;
+  at.first = layout == Layout::contiguous ? 16 : 3;  // aligned, or not
   std::int64_t row_stride = columns, column_stride = 1;
   if (layout == Layout::padded) row_stride = columns + 5;
   if (layout == Layout::transposed) row_stride = 1, column_stride = rows + 2;
