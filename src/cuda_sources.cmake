@@ -6,7 +6,7 @@ list(REMOVE_DUPLICATES own_architectures)
 qcore_add_cuda(
   qcore_cuda
   ARCHITECTURES ${own_architectures}
-  SOURCES linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_integer.cu
+  SOURCES linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu linear/gemv_integer.cu
           linear/linear_fused.cu linear/linear_gemv.cu linear/linear_simt.cu linear/linear_sliced.cu
           linear/quantize_activations.cu linear/simt_float.cu linear/simt_integer.cu linear/unpack_weight.cu
           linear/weight_sums.cu)

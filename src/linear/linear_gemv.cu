@@ -1,4 +1,4 @@
-#include "linear/gemv_kernels.cuh"
+#include "linear/gemv_int8.cuh"
 #include "linear/kernels_cuda.h"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_scratch.h"
@@ -8,6 +8,47 @@ namespace {
 
 constexpr std::int64_t kLargestExactBlock = 131071;  // 128 * 128 * block_size < 2^31
 constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
+
+// Of dynamic shared memory that a thread block may ask for: before sm_80, since, and on sm_90.
+constexpr int kMostSharedBytes75 = 64 << 10, kMostSharedBytes = 99 << 10, kMostSharedBytes90 = 227 << 10;
+constexpr std::int64_t kMostShortDepth = 1 << 20;
+
+// False: it is none of gemv_int8.cuh's problems.
+bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStream_t stream) {
+  if (problem.compute != Compute::int8 || w.offsets || problem.m > RowQuantizer::kMostRows || w.k == 0 ||
+      w.k % RowQuantizer::kUnit || w.k > kMostShortDepth || problem.x.column_stride != 1 ||
+      reinterpret_cast<std::uintptr_t>(problem.x.data) % 16 ||
+      (w.block_size != 32 && w.block_size != 64 && w.block_size != 128))
+    return false;
+  gemv::Int8Arguments a{};
+  a.w = w;
+  a.out = device_output(problem);
+  RowQuantizer& x = a.x;
+  x.x = problem.x.data;
+  x.dtype = problem.x.dtype;
+  x.zero_code = problem.weight->layout.zero_code();
+  x.rows = static_cast<int>(problem.m);
+  x.blocks = static_cast<int>(w.blocks);
+  x.k = static_cast<int>(w.k);
+  // Rows that lie 32 bytes more than whole 128 apart take different banks.
+  x.code_stride = static_cast<int>(round_up(w.blocks * w.block_size, 128)) + 32;
+  x.scale_stride = static_cast<int>(round_up(w.blocks, 4));
+  const int item = x.dtype == DType::f32 ? 4 : 2;
+  for (int row = 0; row < x.rows; ++row) {
+    x.row_at[row] = problem.x.row_offset(row);
+    if (x.row_at[row] * item % 16) return false;
+    a.y_at[row] = problem.y.row_offset(row);
+  }
+  const int capability = compute_capability(problem.device.index);
+  const int most_bytes = capability < 80 ? kMostSharedBytes75 : capability < 90 ? kMostSharedBytes : kMostSharedBytes90;
+  for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
+    a.layout = gemv::int8_layout(a);
+    if (a.layout.bytes > most_bytes) continue;
+    gemv::run_int8(a, capability >= 90, stream);
+    return true;
+  }
+  return false;
+}
 
 void run_gemv_integer(const LinearProblem& problem, const DeviceWeight& w, std::int64_t padded_block,
                       cudaStream_t stream) {
@@ -60,7 +101,7 @@ void run_gemv(const LinearProblem& problem) {
   const std::int64_t padded_block = round_up(std::max<std::int64_t>(std::min(w.block_size, w.k), 1), gemv::kChunk);
   if (problem.compute == Compute::floating)
     run_gemv_float(problem, w, padded_block, stream);
-  else
+  else if (!run_gemv_int8(problem, w, stream))
     run_gemv_integer(problem, w, padded_block, stream);
 }
 

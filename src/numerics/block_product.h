@@ -17,6 +17,11 @@ QCORE_NUMERIC float add_product(float y, std::int64_t acc, float scale_a, float 
   return fma_once(static_cast<float>(acc), scale_a * scale_b, y);
 }
 
+// Likewise with the sum as a float already: static_cast<float>(acc).
+QCORE_NUMERIC float add_float_product(float y, float acc, float scale_a, float scale_b) {
+  return fma_once(acc, scale_a * scale_b, y);
+}
+
 // Only for weights with offsets. `scaled_sum_a` is sA * float(sumA), rounded once per row and block.
 QCORE_NUMERIC float add_weight_offset(float y, float scaled_sum_a, float offset_b) {
   return fma_once(scaled_sum_a, offset_b, y);

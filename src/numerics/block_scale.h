@@ -77,6 +77,15 @@ QCORE_NUMERIC int encode(float value, const BlockScale& block, int lowest, int h
   return static_cast<int>(round_half_even_small(x));
 }
 
+// The code of a value of a symmetric block, added to the bits of 1.5 * 2^23: what rounding by an addition leaves,
+// without a conversion. A block's largest magnitude times its inverse exceeds the largest code by a few units in the
+// last place at most, which rounding drops, so nothing is clamped; and in a block whose codes are all 0 the product is
+// 0. Only in a poisoned block, whose scale makes every result NaN, may the code be anything.
+constexpr std::uint32_t kBiasedZero = 0x4b400000u;
+QCORE_NUMERIC std::uint32_t encode_symmetric(float value, const BlockScale& block) {
+  return float_bits(value * block.inverse + 12582912.0f);
+}
+
 QCORE_NUMERIC float decode(int code, float scale, float offset) {
   return fma_once(scale, static_cast<float>(code), offset);
 }

@@ -14,6 +14,7 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   std::size_t shared_bytes = 0;  // dynamic shared memory
+  bool overlap = false;          // with the kernel before it: see ptx_launch.cuh. Needs compute capability 9.0
 };
 
 constexpr std::size_t kSharedWithoutAsking = 48 << 10;
@@ -32,6 +33,11 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = shape.overlap ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), name);
 #else
   (void)stream;

@@ -26,6 +26,7 @@ OWN_KERNELS = {
     "fused_integer_kernel": 28,
     "gather_rows_kernel": 1,
     "gemv_float_kernel": 12,
+    "gemv_int8_kernel": 6,
     "gemv_integer_kernel": 6,
     "quantize_activations_kernel": 2,
     "simt_float_kernel": 2,
@@ -38,6 +39,7 @@ NOT_FOR = {"sm_75": {"fused_integer_kernel"}}
 MEANT = {
     "fused_integer_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
+    "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "simt_integer_kernel": ("IDP.2A",),
     "weight_sums_kernel": ("IDP.4A",),

@@ -30,7 +30,7 @@ struct Placement {
 
 Placement place(Layout layout, DType dtype, std::int64_t rows, std::int64_t columns) {
   Placement at;
-  at.first = 3;
+  at.first = layout == Layout::contiguous ? 16 : 3;  // aligned, or not
   std::int64_t row_stride = columns, column_stride = 1;
   if (layout == Layout::padded) row_stride = columns + 5;
   if (layout == Layout::transposed) row_stride = 1, column_stride = rows + 2;
@@ -366,6 +366,24 @@ TEST(LinearOnTheMachine, FewRows) {
       }
 }
 
+// gemv's short way: one round of the warps and several, short last blocks, every type of x.
+TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 128})
+    for (const int bits : {4, 8})
+      for (const std::int64_t m : {1, 3, 8})
+        for (const std::int64_t k : {std::int64_t{4264}, block_size - 8}) {
+          if (m == 8 && k > 1000) continue;
+          Case c{m, 41, k, block_size};
+          c.bits = bits;
+          c.x_dtype = c.y_dtype = kDTypes[cases % 3];
+          c.special = cases % 4 == 0;
+          c.seed = 5000 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+}
+
 TEST(LinearOnTheMachine, WhyNot) {
   Random random(3);
   const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
@@ -403,11 +421,15 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   Random random(4);
   const QuantizedTensor weight = random_weight(random, 4, 40, 32, 4, Scheme::symmetric);
   const auto moved = on_device(weight.packed());
-  const DeviceArray<float> x(std::vector<float>(40)), y(std::vector<float>(4));
+  const DeviceArray<float> x(std::vector<float>(9 * 40)), y(std::vector<float>(9 * 4));
   LinearProblem problem;
-  problem.m = 1;
+  problem.m = 9;  // with fewer rows gemv needs no scratch memory
   problem.x.data = x.get();
   problem.y.data = y.get();
+  problem.x.leading = problem.y.leading = 1;
+  problem.x.shape[0] = problem.y.shape[0] = 9;
+  problem.x.strides[0] = 40;
+  problem.y.strides[0] = 4;
   problem.weight = moved.get();
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "device_arrays.h"
+#include "numerics/activation_block.h"
+#include "numerics/half_bits.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_warp.cuh"
+#include "runtime/ptx_convert.cuh"
 
 namespace qcore {
 namespace {
@@ -112,6 +115,36 @@ TEST(Ptx, CopiesArriveWhenTheyAreWaitedFor) {
   std::vector<unsigned> seen(5);
   launch("self_test", copy_kernel, {dim3(1), dim3(1)}, nullptr, device.get(), seen.data());
   EXPECT_EQ(seen, (std::vector<unsigned>{~0u, 1, ~0u, 6, 0}));
+}
+
+TEST(Ptx, Conversions) {
+  EXPECT_EQ(ptx::lowest_bytes(0xaaaaaa11u, 0xbbbbbb22u, 0xcccccc33u, 0xdddddd44u), 0x44332211u);
+  for (unsigned bits = 0; bits < 65536; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    const float expected = numerics::half_to_float(half), given = ptx::half_float(half);
+    if (expected != expected)
+      ASSERT_NE(given, given) << bits;
+    else
+      ASSERT_EQ(numerics::float_bits(given), numerics::float_bits(expected)) << bits;
+  }
+}
+
+// No clamp and no conversion, and yet the same codes, down to blocks whose scale hardly has an inverse.
+TEST(Numerics, SymmetricCodesByAddition) {
+  std::uint32_t state = 1;
+  for (int block = 0; block < 200000; ++block) {
+    state = state * 1664525u + 1013904223u;
+    const float largest = numerics::bits_float(block % 4 ? state >> 1 : state >> 8 & 0x7fffffu);
+    if (!numerics::is_finite(largest)) continue;
+    const numerics::BlockScale scale =
+        numerics::activation_scale(numerics::kActivationInt8, 0.0f, 0.0f, numerics::float_bits(largest));
+    for (const float part : {1.0f, -1.0f, 0.99999994f, 0.5f, -0.3333f, 0.0f}) {
+      const float value = largest * part;
+      const int expected = numerics::activation_code(value, scale, numerics::kActivationInt8);
+      ASSERT_EQ(static_cast<int>(numerics::encode_symmetric(value, scale) - numerics::kBiasedZero), expected)
+          << largest << " " << part;
+    }
+  }
 }
 
 }  // namespace
