@@ -12,6 +12,10 @@ bool cuda_kernels_available();
 const char* gemv_why_not(const LinearProblem& problem);
 void run_gemv(const LinearProblem& problem);
 
+// float on tensor cores: codes times activations in 16 bits, scaled block by block.
+const char* float_mma_why_not(const LinearProblem& problem);
+void run_float_mma(const LinearProblem& problem);
+
 // int8 and int8_asym: tensor cores, sums and offsets in one launch.
 const char* fused_why_not(const LinearProblem& problem);
 void run_fused(const LinearProblem& problem);

@@ -49,6 +49,8 @@ KernelTable<LinearProblem> table(
          gemv_why_not, run_gemv},
         {"fused", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
          fused_why_not, run_fused},
+        {"float_mma", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
+         float_mma_why_not, run_float_mma},
         {"sliced", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
          sliced_why_not, run_sliced},
         {"simt", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,

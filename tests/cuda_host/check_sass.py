@@ -23,6 +23,7 @@ from typing import Any
 # How often each kernel of ours is instantiated, per target.
 OWN_KERNELS = {
     "dequantize_accumulate_kernel": 1,
+    "float_mma_kernel": 56,
     "fused_integer_kernel": 28,
     "gather_rows_kernel": 1,
     "gemv_float_kernel": 12,
@@ -30,12 +31,14 @@ OWN_KERNELS = {
     "quantize_activations_kernel": 2,
     "simt_float_kernel": 2,
     "simt_integer_kernel": 2,
+    "split_rows_kernel": 1,
     "unpack_weight_kernel": 1,
     "weight_sums_kernel": 1,
 }
-NOT_FOR = {"sm_75": {"fused_integer_kernel"}}
+NOT_FOR = {"sm_75": {"float_mma_kernel", "fused_integer_kernel"}}
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
+    "float_mma_kernel": ("HMMA.16816.F32", "LDGSTS"),
     "fused_integer_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
