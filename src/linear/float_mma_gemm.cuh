@@ -12,8 +12,8 @@
 // The kernel and the choice among its instances; each type of activations has its own file.
 namespace qcore::float_mma {
 
-// When a block's sums become part of the totals. After every chunk: blocks of one chunk, or tiles whose warps share K;
-// of longer blocks a chunk's sums are scaled one by one then. After stages: blocks of whole stages.
+// When a block's sums become part of the totals: after the last of its stages, if it is whole ones, else after every
+// chunk. A warp does that with the part of a block that it has.
 enum class Promote { chunk, stage };
 
 template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote, Size kSize>
@@ -21,7 +21,7 @@ class Gemm {
  public:
   static constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
   static constexpr int kPairs = kShape.pairs, kTiles = kShape.tiles, kChunks = kShape.chunks;
-  static constexpr int kSets = kPromote == Promote::chunk ? kChunks : 1, kArrays = kOffsets ? 2 : 1;
+  static constexpr int kSets = kPromote == Promote::chunk ? kChunks : kShape.warps_k, kArrays = kOffsets ? 2 : 1;
   using TileStage = Stage<kSize, kBits, kPlanes, kSets, kArrays>;
   static constexpr int kFit = static_cast<int>(Tuning::kSharedBytes / sizeof(TileStage));
   static constexpr int kStages = kFit < Tuning::kMostStages ? kFit : Tuning::kMostStages;
@@ -30,15 +30,17 @@ class Gemm {
   static constexpr std::size_t kTotalBytes =
       kShape.warps_k > 1 ? sizeof(float) * kShape.warps_k * kShape.rows() * kPitch : 0;
   static constexpr std::size_t kSharedBytes = kStageBytes > kTotalBytes ? kStageBytes : kTotalBytes;
+  static constexpr int kParts = kChunks / kShape.warps_k;  // chunks of a stage that a warp multiplies
+  // Whether there are registers for the operands of the next stage.
+  static constexpr bool kAhead = kSize != Size::large || !kOffsets;
   static_assert(kStages >= 2, "a stage is copied while another one is multiplied");
   static_assert(kShape.warps_n * kShape.warps_m * kShape.warps_k * kWarpSize == kThreads, "all warps work");
-  static_assert(kShape.warps_k == 1 || kPromote == Promote::chunk, "a chunk's sums are in one warp");
 
   __device__ explicit Gemm(const Arguments& a)
       : a_(a),
-        chunks_(static_cast<int>((a.w.steps + TileStage::kSteps - 1) / TileStage::kSteps)),
+        ranges_(static_cast<int>((a.w.steps + TileStage::kSteps - 1) / TileStage::kSteps), kShape.warps_k, kParts),
         block_chunks_(static_cast<int>((a.w.steps_per_block + TileStage::kSteps - 1) / TileStage::kSteps)),
-        copier_(a, chunks_, block_chunks_),
+        copier_(a, ranges_, block_chunks_),
         stages_(reinterpret_cast<TileStage*>(dynamic_shared())),
         group_(static_cast<int>(threadIdx.x) % kWarpSize / 4),
         quad_(static_cast<int>(threadIdx.x) % 4) {
@@ -49,22 +51,30 @@ class Gemm {
   }
 
   __device__ void run() {
-    const int count = (chunks_ + kChunks - 1) / kChunks;
+    const int count = ranges_.stages();
     for (int i = 0; i + 1 < kStages; ++i) copy(i, i < count);
-    int stage = 0, left = block_chunks_;
+    int stage = kStages - 1;
+    int left = count > 0 ? block_chunks_ - ranges_.begin(warp_k_) % block_chunks_ : 0;  // chunks of the block
+    Operands now;
+    if (count > 0) load(now, advance(stage, kStages - 1 < count), warp_k_);
     for (int i = 0; i < count; ++i) {
-      ptx::copy_wait<kStages - 2>();
-      // Behind it everybody's copies of this stage are there, and nobody reads the one before it any more.
-      __syncthreads();
-      copy(stage == 0 ? kStages - 1 : stage - 1, i + kStages - 1 < count);
-      if constexpr (kPromote == Promote::chunk) {
-        multiply_chunks(stages_[stage], chunks_ - i * kChunks);
-      } else {
-        left -= kChunks;
-        multiply_stage(stages_[stage], left <= 0 || i + 1 == count);
-        if (left <= 0) left = block_chunks_;
+      left -= kParts;
+      const bool last = left <= 0 || i + 1 == count;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        Operands next;
+        if (part + 1 < kParts) {
+          load(next, stages_[stage], (part + 1) * kShape.warps_k + warp_k_);
+          multiply(now, part + 1 == kParts && last);
+        } else {
+          // The operands of the next stage come while this one's last products are made.
+          if (!kAhead) multiply(now, last);
+          if (i + 1 < count) load(next, advance(stage, i + kStages < count), warp_k_);
+          if (kAhead) multiply(now, last);
+        }
+        now = next;
       }
-      if (++stage == kStages) stage = 0;
+      if (left <= 0) left = block_chunks_;
     }
     ptx::copy_wait<0>();
     if constexpr (kShape.warps_k > 1)
@@ -89,23 +99,52 @@ class Gemm {
     ptx::copy_commit();
   }
 
-  __device__ void multiply_chunks(const TileStage& stage, int left) {
-#pragma unroll
-    for (int i = 0; i < kChunks / kShape.warps_k; ++i) {
-      const int chunk = i * kShape.warps_k + warp_k_;
-      if (kShape.warps_k > 1 && chunk >= left) break;
-      Sums sums = {};
-      add_chunk(sums, stage, chunk, chunk);
-      promote(sums, stage, chunk);
-    }
+  // To the next stage: waits for its copies and starts those of the last one in the ring.
+  __device__ const TileStage& advance(int& stage, bool more) {
+    ptx::copy_wait<kStages - 2>();
+    // Behind it everybody's copies of the next stage are there, and nobody reads this one any more.
+    __syncthreads();
+    copy(stage, more);
+    if (++stage == kStages) stage = 0;
+    return stages_[stage];
   }
 
-  __device__ void multiply_stage(const TileStage& stage, bool last) {
+  // What a chunk's products need, as it lies in the stage. What does not exist is zeros there.
+  struct Operands {
+    uint4 x[kPlanes][kTiles];
+    uint4 w[kPairs][kBits / 4];
+    float4 scales[kPairs], offsets[kPairs];
+  };
+
+  __device__ __forceinline__ void load(Operands& to, const TileStage& stage, int chunk) const {
+    const int set = kPromote == Promote::chunk ? chunk : warp_k_;
 #pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) add_chunk(block_, stage, chunk, 0);
-    if (!last) return;
-    promote(block_, stage, 0);
-    block_ = {};
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int column = first_column_ + 32 * pair, panel = column / 16 + group_ / 4;
+#pragma unroll
+      for (int i = 0; i < kBits / 4; ++i)
+        to.w[pair][i] = stage.weights[TileStage::weight_unit(panel, chunk, kBits / 4 * quad_ + i, group_ % 4)];
+      to.scales[pair] = stage.scales(set, column + 4 * group_);
+      if constexpr (kOffsets) to.offsets[pair] = stage.offsets(set, column + 4 * group_);
+    }
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane)
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile)
+        to.x[plane][tile] = stage.x[TileStage::x_unit(plane, chunk, first_row_ + 8 * tile + group_, quad_)];
+  }
+
+  __device__ __forceinline__ void multiply(const Operands& operands, bool last) {
+    if constexpr (kPromote == Promote::chunk) {
+      Sums sums = {};
+      add_chunk(sums, operands);
+      promote(sums, operands);
+    } else {
+      add_chunk(block_, operands);
+      if (!last) return;
+      promote(block_, operands);
+      block_ = {};
+    }
   }
 
   // A column's stored code for the weight 0, or the nearest there is.
@@ -117,22 +156,16 @@ class Gemm {
     return numerics::float_bits(code + kTwo23) & 0xffu;
   }
 
-  // Operands a of a chunk's products, [half][j]: columns 4*group + 2*half and the next one, k 8*quad + 4*j ...
+  // Operands a of a chunk's products, [j][half]: columns 4*group + 2*half and the next one, k 8*quad + 4*j ...
   struct Weights {
     std::uint32_t a[2][2][4];
 
-    __device__ __forceinline__ void load(const TileStage& stage, int column, int group, int quad, int chunk, int set) {
-      const int panel = column / 16 + group / 4, unit = group % 4;
-      std::uint32_t first[4], second[4] = {};
-      if constexpr (kBits == 8) {
-        split(first, stage.weights[TileStage::weight_unit(panel, chunk, 2 * quad, unit)]);
-        split(second, stage.weights[TileStage::weight_unit(panel, chunk, 2 * quad + 1, unit)]);
-      } else {
-        split(first, stage.weights[TileStage::weight_unit(panel, chunk, quad, unit)]);
-      }
-      std::uint32_t zero[4] = {1u << (kBits - 1), 1u << (kBits - 1), 1u << (kBits - 1), 1u << (kBits - 1)};
+    __device__ __forceinline__ Weights(const uint4 (&words)[kBits / 4], const float4& scales, const float4& offsets) {
+      constexpr std::uint32_t kZero = 1u << (kBits - 1);
+      std::uint32_t first[4], second[4], zero[4] = {kZero, kZero, kZero, kZero};
+      split(first, words[0]);
+      split(second, words[kBits / 4 - 1]);
       if constexpr (kOffsets) {
-        const float4 scales = stage.scales(set, column + 4 * group), offsets = stage.offsets(set, column + 4 * group);
         zero[0] = nearest_zero(scales.x, offsets.x), zero[1] = nearest_zero(scales.y, offsets.y);
         zero[2] = nearest_zero(scales.z, offsets.z), zero[3] = nearest_zero(scales.w, offsets.w);
       }
@@ -141,7 +174,7 @@ class Gemm {
         std::uint32_t pairs[4];
         Decode::template decode<kOffsets>(pairs, first[i], second[i], Decode::shift(zero[i]));
 #pragma unroll
-        for (int k = 0; k < 4; ++k) a[i / 2][k / 2][i % 2 + 2 * (k % 2)] = pairs[k];
+        for (int k = 0; k < 4; ++k) a[k / 2][i / 2][i % 2 + 2 * (k % 2)] = pairs[k];
       }
     }
     __device__ static void split(std::uint32_t (&to)[4], const uint4& from) {
@@ -149,28 +182,25 @@ class Gemm {
     }
   };
 
-  __device__ __forceinline__ void add_chunk(Sums& sums, const TileStage& stage, int chunk, int set) const {
-    uint4 x[kPlanes][kTiles];
-#pragma unroll
-    for (int plane = 0; plane < kPlanes; ++plane)
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile)
-        x[plane][tile] = stage.x[TileStage::x_unit(plane, chunk, first_row_ + 8 * tile + group_, quad_)];
+  // As many products as there are follow each other before one continues another's sum.
+  __device__ __forceinline__ void add_chunk(Sums& sums, const Operands& operands) const {
+    const auto& x = operands.x;
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
-      Weights w;
-      w.load(stage, first_column_ + 32 * pair, group_, quad_, chunk, set);
+      const Weights w(operands.w[pair], operands.scales[pair], operands.offsets[pair]);
 #pragma unroll
-      for (int plane = 0; plane < kPlanes; ++plane)
+      for (int plane = 0; plane < kPlanes; ++plane) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int tile = 0; tile < kTiles; ++tile)
-            ptx::mma_half<kHalf>(sums.products[pair][tile][half], w.a[half][0], x[plane][tile].x, x[plane][tile].y);
+        for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int tile = 0; tile < kTiles; ++tile)
-            ptx::mma_half<kHalf>(sums.products[pair][tile][half], w.a[half][1], x[plane][tile].z, x[plane][tile].w);
-        }
+            ptx::mma_half<kHalf>(sums.products[pair][tile][half], w.a[0][half], x[plane][tile].x, x[plane][tile].y);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+          for (int tile = 0; tile < kTiles; ++tile)
+            ptx::mma_half<kHalf>(sums.products[pair][tile][half], w.a[1][half], x[plane][tile].z, x[plane][tile].w);
+      }
     }
     if constexpr (kOffsets) {
       constexpr std::uint32_t kOne = both(kHalf == ptx::Half::f16 ? 0x3c00u : 0x3f80u);
@@ -185,15 +215,14 @@ class Gemm {
     }
   }
 
-  __device__ __forceinline__ void promote(const Sums& sums, const TileStage& stage, int set) {
+  __device__ __forceinline__ void promote(const Sums& sums, const Operands& operands) {
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
-      const int column = first_column_ + 32 * pair + 4 * group_;
-      const float4 four = stage.scales(set, column);
+      const float4 four = operands.scales[pair];
       const float scale[4] = {four.x, four.y, four.z, four.w};
       float offset[4] = {};
       if constexpr (kOffsets) {
-        const float4 offsets = stage.offsets(set, column);
+        const float4 offsets = operands.offsets[pair];
         offset[0] = offsets.x, offset[1] = offsets.y, offset[2] = offsets.z, offset[3] = offsets.w;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -270,7 +299,8 @@ class Gemm {
   }
 
   const Arguments& a_;
-  int chunks_, block_chunks_;
+  Ranges ranges_;
+  int block_chunks_;
   Copier<TileStage, kPlanes, kSets, kArrays> copier_;
   TileStage* stages_;
   int group_, quad_;
@@ -294,21 +324,28 @@ void launch_kernel(const Arguments& a, cudaStream_t stream) {
          stream, a);
 }
 
+template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Size kSize>
+void launch_tiles(const Arguments& a, std::int64_t block_chunks, cudaStream_t stream) {
+  constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
+  if (block_chunks % (kShape.chunks / kShape.warps_k) == 0)
+    return launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::stage, kSize>(a, stream);
+  if constexpr (kShape.chunks > kShape.warps_k)
+    launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::chunk, kSize>(a, stream);
+}
+
 template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets>
 void launch_size(const Arguments& a, cudaStream_t stream) {
   constexpr Shape kLarge = Tuning::shape(Size::large, kPlanes);
   const bool large = ceil_div(a.w.n, kLarge.columns()) * ceil_div(a.x.rows, kLarge.rows()) >= a.enough_tiles;
   const std::int64_t block_chunks = ceil_div(std::min(a.w.block_size, a.w.k), kChunk);
   if (a.x.rows <= 8)
-    launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::chunk, Size::rows8>(a, stream);
+    launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::rows8>(a, block_chunks, stream);
   else if (a.x.rows <= Tuning::kMostFewRows)
-    launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::chunk, Size::rows16>(a, stream);
+    launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::rows16>(a, block_chunks, stream);
   else if (!large)
-    launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::chunk, Size::medium>(a, stream);
-  else if (block_chunks % kLarge.chunks || kPlanes > 1)
-    launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::chunk, Size::large>(a, stream);
-  else if constexpr (kPlanes == 1)
-    launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::stage, Size::large>(a, stream);
+    launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::medium>(a, block_chunks, stream);
+  else
+    launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::large>(a, block_chunks, stream);
 }
 
 template <ptx::Half kHalf, int kPlanes>

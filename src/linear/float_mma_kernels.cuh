@@ -35,12 +35,12 @@ struct Tuning {
       case Size::rows16:
         return {1, 1, 8, 1, 2, 8};
       case Size::medium:
-        return {2, 2, 2, 1, 4, planes == 1 ? 4 : 2};
+        return planes == 1 ? Shape{2, 1, 4, 1, 8, 4} : Shape{2, 2, 2, 1, 4, 2};
       default:
         return {2, 4, 1, 2, 4, planes == 1 ? 2 : 1};
     }
   }
-  static constexpr int blocks_per_sm(Size size) { return size == Size::large ? 1 : 2; }
+  static constexpr int blocks_per_sm(Size size) { return size == Size::rows8 || size == Size::rows16 ? 2 : 1; }
   static constexpr std::int64_t kMostFewRows = 32;  // in tiles of 8 or 16 rows
   static constexpr std::int64_t kEnoughTiles = 96;  // with fewer large tiles than this, medium ones
 

@@ -40,32 +40,52 @@ struct Stage {
   }
 };
 
+// Which chunks of k a stage holds. Each of the warps that share K takes a range of it, and a stage holds `parts`
+// successive chunks of every range; chunk i of a stage is part i / warps_k of range i % warps_k.
+struct Ranges {
+  int chunks;  // of K
+  int length;  // of a range, in chunks
+  int parts;
+
+  __device__ Ranges(int chunks_, int warps_k, int parts_) : chunks(chunks_), parts(parts_) {
+    length = ((chunks + warps_k - 1) / warps_k + parts - 1) / parts * parts;
+  }
+  __device__ int stages() const { return length / parts; }
+  __device__ int begin(int range) const { return range * length; }
+  __device__ int end(int range) const { return chunks - begin(range) < length ? chunks : begin(range) + length; }
+};
+
 // Copies a tile's stages, one after the other. As every block is whole chunks but the last one, chunk i starts at step
 // i*kSteps of each panel and at unit 4*i of each row. What a thread copies lies at the same place of every stage.
 template <class To, int kPlanes, int kSets, int kArrays>
 class Copier {
  public:
-  __device__ Copier(const Arguments& a, int chunks, int block_chunks)
-      : a_(a), thread_(static_cast<int>(threadIdx.x)), chunks_(chunks), block_chunks_(block_chunks) {
+  __device__ Copier(const Arguments& a, const Ranges& ranges, int block_chunks)
+      : a_(a), thread_(static_cast<int>(threadIdx.x)), block_chunks_(block_chunks) {
     const DeviceWeight& w = a.w;
     const std::int64_t first_panel = static_cast<std::int64_t>(blockIdx.x) * To::kPanels;
     const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * To::kRows;
     panels_left_ = static_cast<int>(w.panels - first_panel < To::kPanels ? w.panels - first_panel : To::kPanels);
     rows_left_ = static_cast<int>(a.x.rows - first_row < To::kRows ? a.x.rows - first_row : To::kRows);
+
     panel_units_ = w.steps * 4;
-    weight_units_left_ = static_cast<int>(panel_units_) - thread_ % kPanelUnits;
-    x_units_left_ = static_cast<int>(a.x.units) - thread_ % kRowUnits;
+    const int weight_unit = thread_ % kPanelUnits, weight_begin = first_unit(ranges, weight_unit, kChunkUnits);
+    weight_units_left_ = last_unit(ranges, weight_unit, kChunkUnits, static_cast<int>(panel_units_)) - weight_begin;
     words_ = reinterpret_cast<const uint4*>(w.words) + (first_panel + thread_ / kPanelUnits) * panel_units_ +
-             thread_ % kPanelUnits;
-    x_ = a.x.values + (first_row + thread_ / kRowUnits) * a.x.row_units + thread_ % kRowUnits;
+             weight_begin;
+
+    const int x_unit = thread_ % kRowUnits, x_begin = first_unit(ranges, x_unit, 4);
+    x_units_left_ = last_unit(ranges, x_unit, 4, static_cast<int>(a.x.units)) - x_begin;
+    x_ = a.x.values + (first_row + thread_ / kRowUnits) * a.x.row_units + x_begin;
 
     const int unit = thread_ % kColumnUnits, array = thread_ / (kSets * kColumnUnits);
-    set_ = thread_ / kColumnUnits % kSets;
+    const int set = thread_ / kColumnUnits % kSets;
     if (array < kArrays) {
       const bool exists = first_panel + unit / 4 < w.panels;
       parameters_ = (array == 0 ? w.scales : w.offsets) +
                     w.parameter_index(exists ? first_panel + unit / 4 : 0, 0, unit % 4 * 4);
-      panel_exists_ = exists;
+      chunk_ = ranges.begin(set % kWarpsK) + set / kWarpsK;
+      last_chunk_ = exists ? ranges.end(set % kWarpsK) : 0;
     }
   }
 
@@ -89,19 +109,20 @@ class Copier {
                         row < rows_left_ && x_units_left_ > 0);
       }
     if (parameters_) {
-      const int chunk = chunk_ + set_, p = chunk / block_chunks_;
-      ptx::copy_async(&to.parameters[0][0][0] + 4 * thread_, parameters_ + p * PackedLayout::kPanelRows,
-                      panel_exists_ && chunk < chunks_);
+      ptx::copy_async(&to.parameters[0][0][0] + 4 * thread_,
+                      parameters_ + chunk_ / block_chunks_ * PackedLayout::kPanelRows, chunk_ < last_chunk_);
     }
-    words_ += kPanelUnits;
-    weight_units_left_ -= kPanelUnits;
-    x_ += kRowUnits;
-    x_units_left_ -= kRowUnits;
-    chunk_ += To::kChunks;
+    words_ += kParts * kChunkUnits;
+    weight_units_left_ -= kParts * kChunkUnits;
+    x_ += kParts * 4;
+    x_units_left_ -= kParts * 4;
+    chunk_ += kParts;
   }
 
  private:
-  static constexpr int kPanelUnits = To::kChunks * To::kSteps * 4, kRowUnits = To::kChunks * 4;
+  static constexpr int kWarpsK = To::kShape.warps_k, kParts = To::kChunks / kWarpsK;
+  static constexpr int kChunkUnits = To::kSteps * 4;  // of a panel
+  static constexpr int kPanelUnits = To::kChunks * kChunkUnits, kRowUnits = To::kChunks * 4;
   static constexpr int kWeightCopies = (To::kPanels * kPanelUnits + kThreads - 1) / kThreads;
   static constexpr int kRowsAtOnce = kThreads / kRowUnits, kRowCopies = To::kRows / kRowsAtOnce;
   static constexpr int kColumnUnits = To::kColumns / 4;
@@ -109,10 +130,20 @@ class Copier {
   static_assert(kThreads % kRowUnits == 0 && To::kRows % kRowsAtOnce == 0, "whole copies of rows");
   static_assert(kThreads >= kArrays * kSets * kColumnUnits, "a thread copies one unit of parameters");
 
+  // Where unit `unit` of the first stage lies in a panel or row, whose chunks are `size` units each; and the end of its
+  // range.
+  __device__ static int first_unit(const Ranges& ranges, int unit, int size) {
+    const int chunk = unit / size;
+    return (ranges.begin(chunk % kWarpsK) + chunk / kWarpsK) * size + unit % size;
+  }
+  __device__ static int last_unit(const Ranges& ranges, int unit, int size, int units) {
+    const int end = ranges.end(unit / size % kWarpsK) * size;
+    return end < units ? end : units;
+  }
+
   const Arguments& a_;
-  int thread_, set_, panels_left_, rows_left_, weight_units_left_, x_units_left_;
-  bool panel_exists_ = false;
-  int chunks_, block_chunks_, chunk_ = 0;
+  int thread_, panels_left_, rows_left_, weight_units_left_, x_units_left_;
+  int block_chunks_, chunk_ = 0, last_chunk_ = 0;  // of the parameters
   std::int64_t panel_units_;
   const uint4* words_;
   const uint4* x_;
