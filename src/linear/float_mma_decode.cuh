@@ -3,8 +3,8 @@
 #include "runtime/ptx.cuh"
 #include "runtime/ptx_half.cuh"
 
-// Stored codes to pairs of 16-bit floats, without a conversion: as the lowest bits of a power of two they add themselves
-// to it. All values are small integers, so every step is exact.
+// Stored codes to pairs of 16-bit floats, without a conversion: as the lowest bits of a power of two they add
+// themselves to it. All values are small integers, so every step is exact.
 namespace qcore::float_mma {
 
 __device__ constexpr std::uint32_t both(std::uint32_t half) { return half * 0x00010001u; }

@@ -27,12 +27,12 @@ class Gemm {
   static constexpr int kStages = kFit < Tuning::kMostStages ? kFit : Tuning::kMostStages;
   static constexpr int kPitch = kShape.columns() + 4;  // of totals in shared memory: rows 2*quad take every bank once
   static constexpr std::size_t kStageBytes = kStages * sizeof(TileStage);
-  static constexpr std::size_t kTotalBytes =
-      kShape.warps_k > 1 ? sizeof(float) * kShape.warps_k * kShape.rows() * kPitch : 0;
+  static constexpr std::size_t kTotalBytes = sizeof(float) * kShape.warps_k * kShape.rows() * kPitch;
   static constexpr std::size_t kSharedBytes = kStageBytes > kTotalBytes ? kStageBytes : kTotalBytes;
   static constexpr int kParts = kChunks / kShape.warps_k;  // chunks of a stage that a warp multiplies
-  // Whether there are registers for the operands of the next stage.
-  static constexpr bool kAhead = kSize != Size::large || !kOffsets;
+  // Whether there are registers for the operands of the next stage, and of the stage's next chunk, during products.
+  static constexpr bool kStageAhead = kSize != Size::large,
+                        kChunkAhead = kStageAhead || (kPromote == Promote::stage && kBits == 4);
   static_assert(kStages >= 2, "a stage is copied while another one is multiplied");
   static_assert(kShape.warps_n * kShape.warps_m * kShape.warps_k * kWarpSize == kThreads, "all warps work");
 
@@ -52,35 +52,34 @@ class Gemm {
 
   __device__ void run() {
     const int count = ranges_.stages();
-    for (int i = 0; i + 1 < kStages; ++i) copy(i, i < count);
+    for (int i = 0; i + 1 < kStages; ++i) copy(i);
     int stage = kStages - 1;
     int left = count > 0 ? block_chunks_ - ranges_.begin(warp_k_) % block_chunks_ : 0;  // chunks of the block
-    Operands now;
-    if (count > 0) load(now, advance(stage, kStages - 1 < count), warp_k_);
+    Operands operands[2];                                                               // those of neighbouring chunks
+    if (count > 0) load(operands[0], advance(stage), warp_k_);
+#pragma unroll 1
     for (int i = 0; i < count; ++i) {
       left -= kParts;
       const bool last = left <= 0 || i + 1 == count;
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        Operands next;
+        Operands &now = operands[part % 2], &next = operands[(part + 1) % 2];
         if (part + 1 < kParts) {
+          if (!kChunkAhead) multiply(now, false);
           load(next, stages_[stage], (part + 1) * kShape.warps_k + warp_k_);
-          multiply(now, part + 1 == kParts && last);
+          if (kChunkAhead) multiply(now, false);
         } else {
-          // The operands of the next stage come while this one's last products are made.
-          if (!kAhead) multiply(now, last);
-          if (i + 1 < count) load(next, advance(stage, i + kStages < count), warp_k_);
-          if (kAhead) multiply(now, last);
+          // Behind the last stage there are zeros.
+          if (!kStageAhead) multiply(now, last);
+          load(next, advance(stage), warp_k_);
+          if (kStageAhead) multiply(now, last);
         }
-        now = next;
       }
+      if (kParts % 2) operands[0] = operands[1];
       if (left <= 0) left = block_chunks_;
     }
     ptx::copy_wait<0>();
-    if constexpr (kShape.warps_k > 1)
-      store_sums();
-    else
-      store();
+    store();
   }
 
  private:
@@ -93,18 +92,17 @@ class Gemm {
     float x[kOffsets ? kTiles : 1][4];
   };
 
-  // The next stage, one group of copies whether there is one or not.
-  __device__ void copy(int stage, bool exists) {
-    if (exists) copier_.copy(stages_[stage]);
+  __device__ void copy(int stage) {
+    copier_.copy(stages_[stage]);
     ptx::copy_commit();
   }
 
   // To the next stage: waits for its copies and starts those of the last one in the ring.
-  __device__ const TileStage& advance(int& stage, bool more) {
+  __device__ const TileStage& advance(int& stage) {
     ptx::copy_wait<kStages - 2>();
     // Behind it everybody's copies of the next stage are there, and nobody reads this one any more.
     __syncthreads();
-    copy(stage, more);
+    copy(stage);
     if (++stage == kStages) stage = 0;
     return stages_[stage];
   }
@@ -131,7 +129,7 @@ class Gemm {
     for (int plane = 0; plane < kPlanes; ++plane)
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile)
-        to.x[plane][tile] = stage.x[TileStage::x_unit(plane, chunk, first_row_ + 8 * tile + group_, quad_)];
+        to.x[plane][tile] = stage.x[TileStage::x_unit(plane, chunk, first_row_ / 8 + tile, group_, quad_)];
   }
 
   __device__ __forceinline__ void multiply(const Operands& operands, bool last) {
@@ -243,31 +241,9 @@ class Gemm {
     }
   }
 
+  // Through shared memory, so that neighbouring columns are written at once. Totals of warps that share K are added in
+  // the order of the warps.
   __device__ void store() const {
-    Unfinished unfinished;
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const FourColumns four(a_, blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + first_column_ + 32 * pair +
-                                     4 * group_);
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const std::int64_t row = blockIdx.y * static_cast<std::int64_t>(kShape.rows()) + first_row_ + 8 * tile +
-                                   2 * quad_ + j;
-          if (four.store(a_, row, y_[pair][tile][j]) && kOffsets) unfinished.add((pair * kTiles + tile) * 2 + j);
-        }
-    }
-    if constexpr (kOffsets)
-      for (int i = unfinished.next(); i >= 0; i = unfinished.next())
-        FourColumns(a_, blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + first_column_ +
-                            i / (2 * kTiles) * 32 + 4 * group_)
-            .store_exactly<kPlanes>(a_, blockIdx.y * static_cast<std::int64_t>(kShape.rows()) + first_row_ +
-                                            i / 2 % kTiles * 8 + 2 * quad_ + i % 2);
-  }
-
-  // The warps' totals, added in the order of the warps.
-  __device__ void store_sums() const {
     float* totals = reinterpret_cast<float*>(dynamic_shared());  // [warps_k, rows, kPitch]
     __syncthreads();
 #pragma unroll
@@ -288,8 +264,8 @@ class Gemm {
       float y[4] = {};
 #pragma unroll
       for (int part = 0; part < kShape.warps_k; ++part) {
-        const float4 four = *reinterpret_cast<const float4*>(
-            &totals[(part * kShape.rows() + at / kFours) * kPitch + at % kFours * 4]);
+        const float4 four =
+            *reinterpret_cast<const float4*>(&totals[(part * kShape.rows() + at / kFours) * kPitch + at % kFours * 4]);
         y[0] += four.x, y[1] += four.y, y[2] += four.z, y[3] += four.w;
       }
       const FourColumns four(a_, blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + at % kFours * 4);
@@ -310,7 +286,7 @@ class Gemm {
 };
 
 template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote, Size kSize>
-__global__ void __launch_bounds__(kThreads, Tuning::blocks_per_sm(kSize)) float_mma_kernel(const Arguments a) {
+__global__ void __launch_bounds__(kThreads, Tuning::blocks_per_sm(kSize, kPlanes)) float_mma_kernel(const Arguments a) {
   Gemm<kHalf, kPlanes, kBits, kOffsets, kPromote, kSize>(a).run();
 }
 
@@ -336,7 +312,9 @@ void launch_tiles(const Arguments& a, std::int64_t block_chunks, cudaStream_t st
 template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets>
 void launch_size(const Arguments& a, cudaStream_t stream) {
   constexpr Shape kLarge = Tuning::shape(Size::large, kPlanes);
-  const bool large = ceil_div(a.w.n, kLarge.columns()) * ceil_div(a.x.rows, kLarge.rows()) >= a.enough_tiles;
+  // Three planes take more registers than there are for large tiles.
+  const bool large =
+      kPlanes == 1 && ceil_div(a.w.n, kLarge.columns()) * ceil_div(a.x.rows, kLarge.rows()) >= a.enough_tiles;
   const std::int64_t block_chunks = ceil_div(std::min(a.w.block_size, a.w.k), kChunk);
   if (a.x.rows <= 8)
     launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::rows8>(a, block_chunks, stream);
@@ -344,7 +322,7 @@ void launch_size(const Arguments& a, cudaStream_t stream) {
     launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::rows16>(a, block_chunks, stream);
   else if (!large)
     launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::medium>(a, block_chunks, stream);
-  else
+  else if constexpr (kPlanes == 1)
     launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::large>(a, block_chunks, stream);
 }
 

@@ -23,8 +23,8 @@ struct Shape {
   constexpr int rows() const { return 8 * tiles * warps_m; }
 };
 
-// Few rows: as many thread blocks as there are groups of 32 columns, with K spread over the warps. Many rows: the larger
-// a tile, the fewer bytes of the second-level cache per operation.
+// Few rows: as many thread blocks as there are groups of 32 columns, with K spread over the warps. Many rows: the
+// larger a tile, the fewer bytes of the second-level cache per operation.
 enum class Size { rows8, rows16, medium, large };
 
 struct Tuning {
@@ -35,12 +35,14 @@ struct Tuning {
       case Size::rows16:
         return {1, 1, 8, 1, 2, 8};
       case Size::medium:
-        return planes == 1 ? Shape{2, 1, 4, 1, 8, 4} : Shape{2, 2, 2, 1, 4, 2};
+        return {2, 2, 2, 1, 4, planes == 1 ? 4 : 2};
       default:
-        return {2, 4, 1, 2, 4, planes == 1 ? 2 : 1};
+        return {2, 4, 1, 2, 4, 2};
     }
   }
-  static constexpr int blocks_per_sm(Size size) { return size == Size::rows8 || size == Size::rows16 ? 2 : 1; }
+  static constexpr int blocks_per_sm(Size size, int planes) {
+    return planes == 1 && (size == Size::rows8 || size == Size::rows16) ? 2 : 1;
+  }
   static constexpr std::int64_t kMostFewRows = 32;  // in tiles of 8 or 16 rows
   static constexpr std::int64_t kEnoughTiles = 96;  // with fewer large tiles than this, medium ones
 

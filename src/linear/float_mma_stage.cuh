@@ -35,8 +35,9 @@ struct Stage {
   }
   // Lanes read 8 k each, eight lanes two neighbouring rows: 128 bytes. A row's chunks are written at once; those of odd
   // numbers have neighbouring rows exchanged, which puts two chunks on all banks.
-  __device__ static int x_unit(int plane, int chunk, int row, int quad) {
-    return ((plane * kChunks + chunk) * kRows + (row ^ (chunk & 1))) * 4 + quad;
+  // `row` is below 8.
+  __device__ static int x_unit(int plane, int chunk, int eight, int row, int quad) {
+    return ((plane * kChunks + chunk) * kRows + 8 * eight) * 4 + (row ^ (chunk & 1)) * 4 + quad;
   }
 };
 
@@ -71,8 +72,8 @@ class Copier {
     panel_units_ = w.steps * 4;
     const int weight_unit = thread_ % kPanelUnits, weight_begin = first_unit(ranges, weight_unit, kChunkUnits);
     weight_units_left_ = last_unit(ranges, weight_unit, kChunkUnits, static_cast<int>(panel_units_)) - weight_begin;
-    words_ = reinterpret_cast<const uint4*>(w.words) + (first_panel + thread_ / kPanelUnits) * panel_units_ +
-             weight_begin;
+    words_ =
+        reinterpret_cast<const uint4*>(w.words) + (first_panel + thread_ / kPanelUnits) * panel_units_ + weight_begin;
 
     const int x_unit = thread_ % kRowUnits, x_begin = first_unit(ranges, x_unit, 4);
     x_units_left_ = last_unit(ranges, x_unit, 4, static_cast<int>(a.x.units)) - x_begin;
@@ -80,16 +81,20 @@ class Copier {
 
     const int unit = thread_ % kColumnUnits, array = thread_ / (kSets * kColumnUnits);
     const int set = thread_ / kColumnUnits % kSets;
-    if (array < kArrays) {
-      const bool exists = first_panel + unit / 4 < w.panels;
-      parameters_ = (array == 0 ? w.scales : w.offsets) +
-                    w.parameter_index(exists ? first_panel + unit / 4 : 0, 0, unit % 4 * 4);
-      chunk_ = ranges.begin(set % kWarpsK) + set / kWarpsK;
-      last_chunk_ = exists ? ranges.end(set % kWarpsK) : 0;
+    if (array < kArrays && ranges.chunks > 0) {
+      // A panel or a range that does not exist takes another one's: its products are zeros, or never stored.
+      const std::int64_t panel = first_panel + unit / 4 < w.panels ? first_panel + unit / 4 : 0;
+      const int begin = ranges.begin(set % kWarpsK) + set / kWarpsK, end = ranges.end(set % kWarpsK);
+      const int chunk = begin < end ? begin : 0;
+      parameters_ = (array == 0 ? w.scales : w.offsets) + w.parameter_index(panel, chunk / block_chunks, unit % 4 * 4);
+      chunks_left_ = end - begin;
+      chunk_of_block_ = chunk % block_chunks;
+      whole_blocks_ = kParts / block_chunks;
+      other_chunks_ = kParts % block_chunks;
     }
   }
 
-  // The next stage.
+  // The next stage; behind the last one, zeros.
   __device__ __forceinline__ void copy(To& to) {
 #pragma unroll
     for (int i = 0; i < kWeightCopies; ++i) {
@@ -104,19 +109,27 @@ class Copier {
 #pragma unroll
       for (int i = 0; i < kRowCopies; ++i) {
         const int row = thread_ / kRowUnits + i * kRowsAtOnce, unit = thread_ % kRowUnits;
-        ptx::copy_async(&to.x[To::x_unit(plane, unit / 4, row, unit % 4)],
+        ptx::copy_async(&to.x[To::x_unit(plane, unit / 4, row / 8, row % 8, unit % 4)],
                         x_ + plane * a_.x.plane_units + i * kRowsAtOnce * a_.x.row_units,
                         row < rows_left_ && x_units_left_ > 0);
       }
     if (parameters_) {
-      ptx::copy_async(&to.parameters[0][0][0] + 4 * thread_,
-                      parameters_ + chunk_ / block_chunks_ * PackedLayout::kPanelRows, chunk_ < last_chunk_);
+      ptx::copy_async(&to.parameters[0][0][0] + 4 * thread_, parameters_, true);
+      // A range that ends early closes its last block behind its last chunk.
+      chunks_left_ -= kParts;
+      if (chunks_left_ > 0) {
+        parameters_ += whole_blocks_ * PackedLayout::kPanelRows;
+        chunk_of_block_ += other_chunks_;
+        if (chunk_of_block_ >= block_chunks_) {
+          chunk_of_block_ -= block_chunks_;
+          parameters_ += PackedLayout::kPanelRows;
+        }
+      }
     }
     words_ += kParts * kChunkUnits;
     weight_units_left_ -= kParts * kChunkUnits;
     x_ += kParts * 4;
     x_units_left_ -= kParts * 4;
-    chunk_ += kParts;
   }
 
  private:
@@ -143,7 +156,8 @@ class Copier {
 
   const Arguments& a_;
   int thread_, panels_left_, rows_left_, weight_units_left_, x_units_left_;
-  int block_chunks_, chunk_ = 0, last_chunk_ = 0;  // of the parameters
+  // Of the parameters: chunks of the range from here on, and how a stage's chunks move through blocks.
+  int block_chunks_, chunks_left_ = 0, chunk_of_block_ = 0, whole_blocks_ = 0, other_chunks_ = 0;
   std::int64_t panel_units_;
   const uint4* words_;
   const uint4* x_;

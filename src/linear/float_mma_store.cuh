@@ -13,8 +13,8 @@ class FourColumns {
   __device__ FourColumns(const Arguments& a, std::int64_t n) : n_(n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      bias_[i] = a.out.bias && n + i < a.w.n ? load_float(a.out.bias, a.out.bias_dtype, (n + i) * a.out.bias_stride)
-                                             : 0.0f;
+      bias_[i] =
+          a.out.bias && n + i < a.w.n ? load_float(a.out.bias, a.out.bias_dtype, (n + i) * a.out.bias_stride) : 0.0f;
   }
 
   // Bias, activation, rounding. True if one of them is not finite.
@@ -96,22 +96,6 @@ class FourColumns {
 
   std::int64_t n_;
   float bias_[4];
-};
-
-// A set of numbers below 64, kept in a register.
-class Unfinished {
- public:
-  __device__ void add(int i) { bits_ |= std::uint64_t{1} << i; }
-  __device__ int next() {  // -1: none
-    if (bits_ == 0) return -1;
-    int i = 0;
-    while (!(bits_ >> i & 1)) ++i;
-    bits_ &= bits_ - 1;
-    return i;
-  }
-
- private:
-  std::uint64_t bits_ = 0;
 };
 
 }  // namespace qcore::float_mma

@@ -20,8 +20,10 @@ std::int64_t row_stride(const RowView& view) {
   std::int64_t stride = 0, rows = 1;
   for (int axis = view.leading - 1; axis >= 0; --axis) {
     if (view.shape[axis] == 1) continue;
-    if (rows == 1) stride = view.strides[axis];
-    else if (view.strides[axis] != stride * rows) return 0;
+    if (rows == 1)
+      stride = view.strides[axis];
+    else if (view.strides[axis] != stride * rows)
+      return 0;
     rows *= view.shape[axis];
   }
   return rows == 1 ? 1 : stride;
@@ -90,7 +92,8 @@ const char* float_mma_why_not(const LinearProblem& problem) {
   if (problem.compute != Compute::floating) return "it computes float only";
   const PackedLayout& layout = problem.weight->layout;
   if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (layout.blocks() > 1 && layout.block_size % float_mma::kChunk) return "it takes block sizes that are multiples of 32";
+  if (layout.blocks() > 1 && layout.block_size % float_mma::kChunk)
+    return "it takes block sizes that are multiples of 32";
   if (layout.k > kLargestDepth) return "it takes K up to 2^28";
   if (layout.n > kMostColumns) return "it takes N up to 2^31";
   if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";

@@ -51,6 +51,8 @@ KernelTable<LinearProblem> table(
          fused_why_not, run_fused},
         {"float_mma", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
          float_mma_why_not, run_float_mma},
+        {"sliced_epilogue", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher",
+         cuda_kernels_available, sliced_epilogue_why_not, run_sliced_epilogue},
         {"sliced", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
          sliced_why_not, run_sliced},
         {"simt", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,

@@ -1,6 +1,5 @@
-#include "linear/split_rows.cuh"
-
 #include "formats/element.h"
+#include "linear/split_rows.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
 

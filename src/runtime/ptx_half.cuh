@@ -50,8 +50,8 @@ __device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
   return d;
 #else
-  return cuda_host::half_bits(low, kHalf == Half::bf16) |
-         std::uint32_t{cuda_host::half_bits(high, kHalf == Half::bf16)} << 16;
+  return cuda_host::half_bits(low, kHalf == Half::bf16) | std::uint32_t{cuda_host::half_bits(high, kHalf == Half::bf16)}
+                                                              << 16;
 #endif
 }
 

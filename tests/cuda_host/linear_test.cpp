@@ -209,6 +209,8 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   if (c.compute == Compute::int8 || c.compute == Compute::int8_asym) {
     ASSERT_EQ(sliced_why_not(problem), nullptr);
     run(run_sliced);
+    EXPECT_EQ(!sliced_epilogue_why_not(problem), c.compute == Compute::int8 && c.scheme == Scheme::symmetric);
+    if (!sliced_epilogue_why_not(problem)) run(run_sliced_epilogue);
   }
   const auto run_close = [&](const auto& kernel) {
     const DeviceArray<char> device_y(poison);
@@ -299,7 +301,7 @@ TEST(LinearOnTheMachine, ManyPasses) {
     for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16})
       for (const std::int64_t m : {1, 4, 23}) {
         Case c{m, 21, 100, 16};
-        c.scheme = Scheme::asymmetric;
+        c.scheme = compute == Compute::int8 && m > 1 ? Scheme::symmetric : Scheme::asymmetric;
         c.compute = compute;
         c.x_layout = c.y_layout = Layout::broken;
         c.seed = static_cast<unsigned>(2000 + m);

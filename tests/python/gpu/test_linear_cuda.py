@@ -24,7 +24,7 @@ COMPUTE = ("float", "int8", "int8_asym", "int16")
 # Best first. Not every row takes every problem: see takes().
 KERNELS = {
     "float": ("gemv", "float_mma", "simt"),
-    "int8": ("gemv", "fused", "sliced", "simt"),
+    "int8": ("gemv", "fused", "sliced_epilogue", "sliced", "simt"),
     "int8_asym": ("gemv", "fused", "sliced", "simt"),
     "int16": ("simt",),
 }
@@ -64,7 +64,9 @@ def strided(x, layout):
     return x.t().contiguous().t() if layout == "transposed" else x
 
 
-def takes(kernel, compute, m, k, g):
+def takes(kernel, compute, m, k, g, scheme):
+    if kernel == "sliced_epilogue":
+        return scheme == "symmetric" and torch.cuda.get_device_capability() >= (8, 0)
     if kernel not in ("gemv", "fused", "float_mma"):
         return True
     if kernel == "gemv" and m > (8 if compute == "float" else 32):
@@ -126,7 +128,7 @@ def check(rng, m, n, k, g, *, compute, bits, scheme, x_dtype, out_dtype, bias_dt
     expected = reference(x, weight, bias, compute=compute, activation=activation, out_dtype=out_dtype)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
-        if not takes(kernel, compute, m, k, g):
+        if not takes(kernel, compute, m, k, g, scheme):
             with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError):
                 qcore.linear(x, on_device, bias, compute=compute)
             continue
@@ -181,7 +183,7 @@ def test_no_features(compute):
     weight = qcore.quantize(np.zeros((9, 0), np.float32), bits=4, block_size=32).to("cuda")
     bias = torch.linspace(-1, 1, 9, device="cuda")
     for kernel in KERNELS[compute]:
-        if not takes(kernel, compute, 5, 0, 32):
+        if not takes(kernel, compute, 5, 0, 32, "symmetric"):
             continue
         with qcore.force_kernel("linear", kernel):
             y = qcore.linear(torch.empty(5, 0, device="cuda"), weight, bias, compute=compute, activation="relu")
@@ -209,7 +211,7 @@ def test_the_best_kernel_is_chosen():
         x = torch.ones(m, 100, device="cuda")
         for compute, kernels in KERNELS.items():
             qcore.linear(x, weight, compute=compute)
-            assert qcore.last_kernel("linear") == next(k for k in kernels if takes(k, compute, m, 100, 32))
+            assert qcore.last_kernel("linear") == next(k for k in kernels if takes(k, compute, m, 100, 32, "symmetric"))
 
 
 @pytest.mark.parametrize("compute", ["int8", "int8_asym"])
@@ -329,11 +331,12 @@ def test_repeated_calls_take_no_more_memory():
 @pytest.mark.parametrize("compute", COMPUTE)
 def test_cuda_graph(compute):
     rng = np.random.default_rng(11)
-    weight = random_weight(rng, 70, 200, 64, 4, "asymmetric")
+    scheme = "symmetric" if compute == "int8" else "asymmetric"
+    weight = random_weight(rng, 70, 200, 64, 4, scheme)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
         m = 8 if kernel == "gemv" else 33
-        if not takes(kernel, compute, m, 200, 64):
+        if not takes(kernel, compute, m, 200, 64, scheme):
             continue
         x, out = torch.zeros(m, 200, device="cuda"), torch.empty(m, 70, device="cuda")
         graph = torch.cuda.CUDAGraph()
