@@ -303,10 +303,13 @@ void launch_kernel(const Arguments& a, cudaStream_t stream) {
 template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Size kSize>
 void launch_tiles(const Arguments& a, std::int64_t block_chunks, cudaStream_t stream) {
   constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
-  if (block_chunks % (kShape.chunks / kShape.warps_k) == 0)
-    return launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::stage, kSize>(a, stream);
-  if constexpr (kShape.chunks > kShape.warps_k)
-    launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::chunk, kSize>(a, stream);
+  constexpr int kParts = kShape.chunks / kShape.warps_k;
+  // Sums that live from stage to stage are too many registers for large tiles of 8 bits with offsets.
+  constexpr bool kByChunk = kParts > 1, kByStage = kSize != Size::large || kBits == 4 || !kOffsets;
+  if constexpr (kByStage)
+    if (block_chunks % kParts == 0)
+      return launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::stage, kSize>(a, stream);
+  if constexpr (kByChunk) launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::chunk, kSize>(a, stream);
 }
 
 template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets>

@@ -23,7 +23,7 @@ from typing import Any
 # How often each kernel of ours is instantiated, per target.
 OWN_KERNELS = {
     "dequantize_accumulate_kernel": 1,
-    "float_mma_kernel": 60,
+    "float_mma_kernel": 58,
     "fused_integer_kernel": 28,
     "gather_rows_kernel": 1,
     "gemv_float_kernel": 12,
