@@ -16,6 +16,13 @@ using CutlassInt8Gemm = cutlass::gemm::device::Gemm<
                                                  cutlass::epilogue::thread::ScaleType::Nothing>,
     cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<>, kStages, 16, 16>;
 
+inline void check_cutlass(const char* name, int m, int n, int k, cutlass::Status status) {
+  if (status == cutlass::Status::kSuccess) return;
+  cudaGetLastError();
+  throw CudaError(
+      message(name, " failed: ", cutlass::cutlassGetStatusString(status), " (M = ", m, ", N = ", n, ", K = ", k, ")"));
+}
+
 template <class Gemm>
 void run_cutlass(const char* name, const Int8Gemm& gemm, cudaStream_t stream) {
   const typename Gemm::Arguments arguments{
@@ -24,11 +31,7 @@ void run_cutlass(const char* name, const Int8Gemm& gemm, cudaStream_t stream) {
   cutlass::Status status = Gemm::can_implement(arguments);
   if (status == cutlass::Status::kSuccess) status = op.initialize(arguments);
   if (status == cutlass::Status::kSuccess) status = op.run(stream);
-  if (status == cutlass::Status::kSuccess) return;
-  cudaGetLastError();
-  throw CudaError(message(name, " failed: ", cutlass::cutlassGetStatusString(status), " (M = ", gemm.m,
-                          ", N = ", gemm.n, ", K = ", gemm.k, ", lda = ", gemm.lda, ", ldb = ", gemm.ldb,
-                          ", ldc = ", gemm.ldc, ")"));
+  check_cutlass(name, gemm.m, gemm.n, gemm.k, status);
 }
 
 }  // namespace qcore

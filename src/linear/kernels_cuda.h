@@ -12,6 +12,10 @@ bool cuda_kernels_available();
 const char* gemv_why_not(const LinearProblem& problem);
 void run_gemv(const LinearProblem& problem);
 
+// float on tensor cores: codes times activations in 16 bits, scaled block by block.
+const char* float_mma_why_not(const LinearProblem& problem);
+void run_float_mma(const LinearProblem& problem);
+
 // int8 and int8_asym: tensor cores, sums and offsets in one launch.
 const char* fused_why_not(const LinearProblem& problem);
 void run_fused(const LinearProblem& problem);
@@ -19,6 +23,10 @@ void run_fused(const LinearProblem& problem);
 // int8 and int8_asym: one tensor-core GEMM per block of k, then dequantise and accumulate.
 const char* sliced_why_not(const LinearProblem& problem);
 void run_sliced(const LinearProblem& problem);
+
+// int8 and symmetric weights: the same, adding in the GEMM's epilogue.
+const char* sliced_epilogue_why_not(const LinearProblem& problem);
+void run_sliced_epilogue(const LinearProblem& problem);
 
 // Every compute mode and shape on plain CUDA cores.
 const char* simt_why_not(const LinearProblem& problem);

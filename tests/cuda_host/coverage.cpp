@@ -13,14 +13,16 @@ struct Listed {
 };
 constexpr Listed kKernels[] = {
     {"dequantize_accumulate", 1},
+    {"float_mma", 58},
     {"fused_integer", 28},
     {"gather_rows", 1},
     {"gemv_float", 12},
     {"gemv_int8", 6},
     {"gemv_integer", 6},
-    {"simt_float", 2},
     {"quantize_activations", 2},
+    {"simt_float", 2},
     {"simt_integer", 2},
+    {"split_rows", 1},
     {"unpack_weight", 1},
     {"weight_sums", 1},
 };

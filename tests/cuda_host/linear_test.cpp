@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device_arrays.h"
+#include "linear/float_mma_kernels.cuh"
 #include "linear/fused_kernels.cuh"
 #include "linear/kernels_cuda.h"
 #include "linear/scratch_bounds.h"
@@ -85,7 +86,7 @@ struct Case {
   Activation activation{};
   Layout x_layout = Layout::contiguous, y_layout = Layout::contiguous;
   bool special = false;      // x holds a NaN and an Inf
-  bool large_tiles = false;  // of the fused kernel, too
+  bool large_tiles = false;  // of the kernels that have them, too
   unsigned seed = 0;
 };
 
@@ -208,17 +209,24 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   if (c.compute == Compute::int8 || c.compute == Compute::int8_asym) {
     ASSERT_EQ(sliced_why_not(problem), nullptr);
     run(run_sliced);
+    EXPECT_EQ(!sliced_epilogue_why_not(problem), c.compute == Compute::int8 && c.scheme == Scheme::symmetric);
+    if (!sliced_epilogue_why_not(problem)) run(run_sliced_epilogue);
   }
-  if (!gemv_why_not(problem)) {
+  const auto run_close = [&](const auto& kernel) {
     const DeviceArray<char> device_y(poison);
     problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);
-    run_gemv(problem);
+    kernel();
     std::vector<char> given = device_y.host();
     if (c.compute == Compute::floating) {
       const std::vector<float> x_seen = seen_values(x, x_at, c.m, c.k);
       settle(c, y_at, tolerances(c, x_seen, weight.packed()), expected, given);
     }
     expect_same(expected, given, c.y_dtype, c);
+  };
+  if (!gemv_why_not(problem)) run_close([&] { run_gemv(problem); });
+  if (!float_mma_why_not(problem)) {
+    if (c.large_tiles) run_close([&] { run_float_mma(problem, bounds, 1); });
+    run_close([&] { run_float_mma(problem, bounds, 1000); });
   }
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
@@ -293,7 +301,7 @@ TEST(LinearOnTheMachine, ManyPasses) {
     for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16})
       for (const std::int64_t m : {1, 4, 23}) {
         Case c{m, 21, 100, 16};
-        c.scheme = Scheme::asymmetric;
+        c.scheme = compute == Compute::int8 && m > 1 ? Scheme::symmetric : Scheme::asymmetric;
         c.compute = compute;
         c.x_layout = c.y_layout = Layout::broken;
         c.seed = static_cast<unsigned>(2000 + m);
@@ -384,6 +392,30 @@ TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
         }
 }
 
+// Every instance of the float kernel on tensor cores: numbers of rows for each size of tiles, blocks of one chunk, of
+// whole stages and of neither, tails everywhere.
+TEST(LinearOnTheMachine, FloatOnTensorCores) {
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 96, 128})
+    for (const int bits : {4, 8})
+      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+        for (const DType dtype : {DType::f16, DType::bf16, DType::f32})
+          for (const std::int64_t m : {5, 19, 37, 131}) {
+            if (m == 131 && block_size > 64) continue;
+            Case c{m, 41 + 96 * (cases % 2), 2 * block_size + 56 + 5 * (cases / 2 % 2), block_size};
+            c.bits = bits;
+            c.scheme = scheme;
+            c.compute = Compute::floating;
+            c.x_dtype = dtype;
+            c.y_dtype = cases % 3 ? dtype : DType::f32;
+            c.large_tiles = m > 32;
+            c.special = cases % 5 == 0;
+            c.x_layout = cases % 7 ? Layout::contiguous : Layout::padded;
+            c.seed = 5000 + ++cases;
+            ASSERT_NO_FATAL_FAILURE(check(c));
+          }
+}
+
 TEST(LinearOnTheMachine, WhyNot) {
   Random random(3);
   const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
@@ -393,11 +425,13 @@ TEST(LinearOnTheMachine, WhyNot) {
   EXPECT_STREQ(simt_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(fused_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(gemv_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(float_mma_why_not(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   problem.compute = Compute::int16;
   EXPECT_STREQ(fused_why_not(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(gemv_why_not(problem), "it computes float, int8 and int8_asym only");
   EXPECT_STREQ(sliced_why_not(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(float_mma_why_not(problem), "it computes float only");
   EXPECT_EQ(simt_why_not(problem), nullptr);
   problem.compute = Compute::int8;
   EXPECT_EQ(sliced_why_not(problem), nullptr);
@@ -415,6 +449,7 @@ TEST(LinearOnTheMachine, WhyNot) {
   EXPECT_EQ(gemv_why_not(problem), nullptr);
   problem.m = 9;
   EXPECT_STREQ(gemv_why_not(problem), "it takes M up to 8 with float activations");
+  EXPECT_EQ(float_mma_why_not(problem), nullptr);
 }
 
 TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
@@ -434,7 +469,7 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
   using Run = void (*)(const LinearProblem&);
-  for (const Run kernel : {Run{run_gemv}, Run{run_fused}, Run{run_sliced}, Run{run_simt}}) {
+  for (const Run kernel : {Run{run_gemv}, Run{run_fused}, Run{run_float_mma}, Run{run_sliced}, Run{run_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
     EXPECT_THROW(kernel(problem), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);

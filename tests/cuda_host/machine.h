@@ -56,6 +56,7 @@ class WarpWords {
       }
     }
   }
+  std::uint32_t word(int lane, int index) const { return words_[lane][index]; }
   int unsigned_byte(int lane, int word, int byte) const { return words_[lane][word] >> (8 * byte) & 0xffu; }
   int signed_byte(int lane, int word, int byte) const {
     return static_cast<std::int8_t>(words_[lane][word] >> (8 * byte) & 0xffu);

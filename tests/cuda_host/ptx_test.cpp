@@ -12,6 +12,7 @@
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_warp.cuh"
 #include "runtime/ptx_convert.cuh"
+#include "runtime/ptx_half.cuh"
 
 namespace qcore {
 namespace {
@@ -87,6 +88,58 @@ TEST(Ptx, MatrixProductsAreMatrixProducts) {
   std::vector<std::int32_t> c = before;
   launch("self_test", small_mma_kernel, {dim3(1), dim3(32)}, nullptr, Matrices{a.data(), b.data(), c.data()});
   for (int i = 0; i < 8 * 8; ++i) EXPECT_EQ(c[i], expected[i]);
+}
+
+// Row-major matrices of 16-bit floats, b transposed, two in a word.
+struct HalfMatrices {
+  const std::uint32_t* a;  // [16, 8] words: 16 k
+  const std::uint32_t* b;  // [8, 8]
+  float* c;                // [16, 8]
+};
+
+template <ptx::Half kHalf>
+__global__ void half_mma_kernel(const HalfMatrices m) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, quad = lane % 4;
+  std::uint32_t a[4];
+  for (int i = 0; i < 4; ++i) a[i] = m.a[(group + 8 * (i % 2)) * 8 + 4 * (i / 2) + quad];
+  float c[4];
+  for (int i = 0; i < 4; ++i) c[i] = m.c[(group + 8 * (i / 2)) * 8 + 2 * quad + i % 2];
+  ptx::mma_half<kHalf>(c, a, m.b[group * 8 + quad], m.b[group * 8 + 4 + quad]);
+  for (int i = 0; i < 4; ++i) m.c[(group + 8 * (i / 2)) * 8 + 2 * quad + i % 2] = c[i];
+}
+
+template <ptx::Half kHalf>
+void check_half_products() {
+  constexpr bool kBf16 = kHalf == ptx::Half::bf16;
+  Random random(2);
+  std::vector<float> a(16 * 16), b(8 * 16), c(16 * 8), expected(16 * 8);
+  for (auto* values : {&a, &b, &c})
+    for (float& value : *values) value = static_cast<float>(random.below(256) - 128);
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 8; ++column) {
+      expected[row * 8 + column] = c[row * 8 + column];
+      for (int k = 0; k < 16; ++k) expected[row * 8 + column] += a[row * 16 + k] * b[column * 16 + k];
+    }
+  const auto packed = [](const std::vector<float>& values) {
+    std::vector<std::uint32_t> words;
+    for (std::size_t i = 0; i < values.size(); i += 2) words.push_back(ptx::pack_pair<kHalf>(values[i], values[i + 1]));
+    return words;
+  };
+  const std::vector<std::uint32_t> a_words = packed(a), b_words = packed(b);
+  launch("self_test", half_mma_kernel<kHalf>, {dim3(1), dim3(32)}, nullptr,
+         HalfMatrices{a_words.data(), b_words.data(), c.data()});
+  EXPECT_EQ(c, expected);
+  EXPECT_EQ(cuda_host::half_value(a_words[1] >> 16, kBf16), a[3]);
+  const std::uint32_t sum = ptx::fma_pair<kHalf>(ptx::pack_pair<kHalf>(3.0f, -5.0f), ptx::pack_pair<kHalf>(7.0f, 2.0f),
+                                                 ptx::pack_pair<kHalf>(-1.0f, 0.5f));
+  EXPECT_EQ(sum, ptx::pack_pair<kHalf>(20.0f, -9.5f));
+}
+
+TEST(Ptx, ProductsOfHalvesAreMatrixProducts) {
+  check_half_products<ptx::Half::f16>();
+  check_half_products<ptx::Half::bf16>();
+  EXPECT_EQ((ptx::pick_bytes<0x4140>(0x44332211u, 0x64u)), 0x64226411u);
+  EXPECT_EQ(ptx::quotient(3.0f, 2.0f), 1.5f);
 }
 
 struct Buffers {

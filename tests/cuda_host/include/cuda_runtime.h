@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half_values.h"
 #include "machine.h"
 
 #define __global__

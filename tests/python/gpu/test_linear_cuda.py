@@ -1,4 +1,4 @@
-"""linear on a CUDA device: the same bits as the reference kernel on the CPU (gemv with float activations: its bound).
+"""linear on a CUDA device: the same bits as the reference kernel on the CPU (gemv and float_mma in float: its bound).
 
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU, but for
 CUTLASS's.
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.gpu
 COMPUTE = ("float", "int8", "int8_asym", "int16")
 # Best first. Not every row takes every problem: see takes().
 KERNELS = {
-    "float": ("gemv", "simt"),
-    "int8": ("gemv", "fused", "sliced", "simt"),
+    "float": ("gemv", "float_mma", "simt"),
+    "int8": ("gemv", "fused", "sliced_epilogue", "sliced", "simt"),
     "int8_asym": ("gemv", "fused", "sliced", "simt"),
     "int16": ("simt",),
 }
@@ -64,14 +64,21 @@ def strided(x, layout):
     return x.t().contiguous().t() if layout == "transposed" else x
 
 
-def takes(kernel, compute, m, k, g):
-    if kernel not in ("gemv", "fused"):
+def takes(kernel, compute, m, k, g, scheme):
+    if kernel == "sliced_epilogue":
+        return scheme == "symmetric" and torch.cuda.get_device_capability() >= (8, 0)
+    if kernel not in ("gemv", "fused", "float_mma"):
         return True
     if kernel == "gemv" and m > (8 if compute == "float" else 32):
         return False
-    if kernel == "fused" and torch.cuda.get_device_capability() < (8, 0):
+    if kernel in ("fused", "float_mma") and torch.cuda.get_device_capability() < (8, 0):
         return False
     return k <= g or g % 32 == 0
+
+
+def other_order(kernel, compute):
+    """Whether it adds floats in another order than the reference."""
+    return compute == "float" and kernel in ("gemv", "float_mma")
 
 
 def float_bound(x, weight):
@@ -121,7 +128,7 @@ def check(rng, m, n, k, g, *, compute, bits, scheme, x_dtype, out_dtype, bias_dt
     expected = reference(x, weight, bias, compute=compute, activation=activation, out_dtype=out_dtype)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
-        if not takes(kernel, compute, m, k, g):
+        if not takes(kernel, compute, m, k, g, scheme):
             if m:  # without rows there is nothing that a kernel could refuse
                 with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError):
                     qcore.linear(x, on_device, bias, compute=compute)
@@ -133,10 +140,10 @@ def check(rng, m, n, k, g, *, compute, bits, scheme, x_dtype, out_dtype, bias_dt
         if activation in ("silu", "gelu"):  # the device's expf and erff are not the host's
             rtol = 1e-5 if out_dtype == torch.float32 else 2e-2
             atol = 1e-5
-            if kernel == "gemv" and compute == "float":
+            if other_order(kernel, compute):
                 atol += 1.2 * float(np.nan_to_num(float_bound(x, weight), posinf=0.0).max(initial=0.0))
             torch.testing.assert_close(out.cpu(), expected, rtol=rtol, atol=atol, equal_nan=True)
-        elif kernel == "gemv" and compute == "float":
+        elif other_order(kernel, compute):
             assert_close_floats(out, expected, x, weight)
         else:
             assert_same_bits(out, expected)
@@ -177,7 +184,7 @@ def test_no_features(compute):
     weight = qcore.quantize(np.zeros((9, 0), np.float32), bits=4, block_size=32).to("cuda")
     bias = torch.linspace(-1, 1, 9, device="cuda")
     for kernel in KERNELS[compute]:
-        if not takes(kernel, compute, 5, 0, 32):
+        if not takes(kernel, compute, 5, 0, 32, "symmetric"):
             continue
         with qcore.force_kernel("linear", kernel):
             y = qcore.linear(torch.empty(5, 0, device="cuda"), weight, bias, compute=compute, activation="relu")
@@ -205,7 +212,7 @@ def test_the_best_kernel_is_chosen():
         x = torch.ones(m, 100, device="cuda")
         for compute, kernels in KERNELS.items():
             qcore.linear(x, weight, compute=compute)
-            assert qcore.last_kernel("linear") == next(k for k in kernels if takes(k, compute, m, 100, 32))
+            assert qcore.last_kernel("linear") == next(k for k in kernels if takes(k, compute, m, 100, 32, "symmetric"))
 
 
 @pytest.mark.parametrize("compute", ["int8", "int8_asym"])
@@ -240,6 +247,22 @@ def test_few_rows(compute, bits, scheme, k, g):
             assert_close_floats(y, expected, x, weight)
         else:
             assert_same_bits(y, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("g", [32, 64, 96, 128, 4096])
+def test_float_tiles(dtype, bits, scheme, g):
+    """Every size of tiles of the float kernel on tensor cores, x in place and gathered."""
+    rng = np.random.default_rng([g, bits])
+    for m, n, k in ((5, 100, 1096), (20, 260, 1099), (90, 200, 1160), (1300, 1300, 680)):
+        weight = random_weight(rng, n, k, min(g, k), bits, scheme)
+        x = torch.from_numpy(block_values(rng, m, k, min(g, k))).to(dtype).cuda()
+        with qcore.force_kernel("linear", "float_mma"):
+            y = qcore.linear(x, weight.to("cuda"), compute="float", out_dtype=torch.float32)
+        expected = reference(x, weight, None, compute="float", out_dtype=torch.float32)
+        assert_close_floats(y, expected, x, weight)
 
 
 def test_runs_on_the_callers_stream():
@@ -309,11 +332,12 @@ def test_repeated_calls_take_no_more_memory():
 @pytest.mark.parametrize("compute", COMPUTE)
 def test_cuda_graph(compute):
     rng = np.random.default_rng(11)
-    weight = random_weight(rng, 70, 200, 64, 4, "asymmetric")
+    scheme = "symmetric" if compute == "int8" else "asymmetric"
+    weight = random_weight(rng, 70, 200, 64, 4, scheme)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
         m = 8 if kernel == "gemv" else 33
-        if not takes(kernel, compute, m, 200, 64):
+        if not takes(kernel, compute, m, 200, 64, scheme):
             continue
         x, out = torch.zeros(m, 200, device="cuda"), torch.empty(m, 70, device="cuda")
         graph = torch.cuda.CUDAGraph()
@@ -329,7 +353,7 @@ def test_cuda_graph(compute):
             qcore.linear(torch.ones(500, 200, device="cuda"), on_device, compute=compute)
             graph.replay()
             expected = reference(values, weight, None, compute=compute)
-            if kernel == "gemv" and compute == "float":
+            if other_order(kernel, compute):
                 assert_close_floats(out, expected, values, weight)
             else:
                 assert_same_bits(out, expected)
