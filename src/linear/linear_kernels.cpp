@@ -53,12 +53,12 @@ KernelTable<LinearProblem> table(
     "linear",
     {
 #if defined(QCORE_CUDA_BACKEND)
+        {"float_mma", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
+         float_mma_why_not, run_float_mma},
         {"gemv", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
          gemv_why_not, run_gemv},
         {"fused", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
          fused_why_not, run_fused},
-        {"float_mma", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
-         float_mma_why_not, run_float_mma},
         {"sliced_epilogue", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher",
          cuda_kernels_available, sliced_epilogue_why_not, run_sliced_epilogue},
         {"sliced", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
