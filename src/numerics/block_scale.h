@@ -60,13 +60,18 @@ QCORE_NUMERIC BlockScale asymmetric_activation_scale(float lo, float hi, std::ui
   return asymmetric_span(lo, hi, bits);
 }
 
-// Clamping first keeps the rounding trick in its range and changes nothing: the bounds are integers.
+// Clamping first keeps the rounding trick in its range and changes nothing: the bounds are integers. There is no NaN to
+// clamp: a block that holds one has no inverse.
 QCORE_NUMERIC int encode(float value, const BlockScale& block, int lowest, int highest) {
   if (block.inverse == 0.0f) return 0;
   float x = (value - block.offset) * block.inverse;
+#if defined(__CUDA_ARCH__)
+  x = fminf(fmaxf(x, static_cast<float>(lowest)), static_cast<float>(highest));
+#else
   x = x < static_cast<float>(lowest) ? static_cast<float>(lowest) : x;
   x = x > static_cast<float>(highest) ? static_cast<float>(highest) : x;
-  return static_cast<int>(round_half_even_small(x));
+#endif
+  return round_to_int_small(x);
 }
 
 QCORE_NUMERIC float decode(int code, float scale, float offset) {
