@@ -14,7 +14,7 @@ struct Listed {
 constexpr Listed kKernels[] = {
     {"dequantize_accumulate", 1}, {"fused_integer", 28}, {"gather_rows", 1},          {"gemv_float", 12},
     {"gemv_integer", 6},          {"simt_float", 2},     {"quantize_activations", 2}, {"simt_integer", 2},
-    {"unpack_weight", 1},         {"weight_sums", 1},
+    {"unpack_weight", 1},         {"weight_sums", 1},    {"quantize_aligned", 2},     {"wgmma_integer", 18},
 };
 
 class Coverage : public testing::Environment {

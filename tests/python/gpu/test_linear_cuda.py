@@ -24,8 +24,8 @@ COMPUTE = ("float", "int8", "int8_asym", "int16")
 # Best first. Not every row takes every problem: see takes().
 KERNELS = {
     "float": ("gemv", "simt"),
-    "int8": ("gemv", "fused", "sliced", "simt"),
-    "int8_asym": ("gemv", "fused", "sliced", "simt"),
+    "int8": ("gemv", "wgmma", "fused", "sliced", "simt"),
+    "int8_asym": ("gemv", "wgmma", "fused", "sliced", "simt"),
     "int16": ("simt",),
 }
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -65,8 +65,10 @@ def strided(x, layout):
 
 
 def takes(kernel, compute, m, k, g):
-    if kernel not in ("gemv", "fused"):
+    if kernel not in ("gemv", "wgmma", "fused"):
         return True
+    if kernel == "wgmma":
+        return torch.cuda.get_device_capability() == (9, 0) and (k <= g or g in (32, 64) or g % 128 == 0)
     if kernel == "gemv" and m > (8 if compute == "float" else 32):
         return False
     if kernel == "fused" and torch.cuda.get_device_capability() < (8, 0):
@@ -218,6 +220,28 @@ def test_fused_tiles(compute, bits, scheme, g):
         weight = random_weight(rng, n, k, g, bits, scheme)
         x = torch.from_numpy(block_values(rng, m, k, g)).cuda()
         with qcore.force_kernel("linear", "fused"):
+            y = qcore.linear(x, weight.to("cuda"), compute=compute)
+        assert_same_bits(y, reference(x, weight, None, compute=compute))
+
+
+@pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="wgmma needs compute capability 9.0")
+@pytest.mark.parametrize("compute", ["int8", "int8_asym"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("g", [32, 64, 128, 384])
+def test_warpgroups(compute, bits, scheme, g):
+    """Each height of tiles, clusters of one and two, more tiles than run at once, rings that turn many times."""
+    rng = np.random.default_rng([g, bits])
+    for m, n, k in (
+        (40, 260, 8 * g + 48),
+        (300, 1000, 2100),
+        (1300, 1300, 3 * g),
+        (2049, 1536, 1024),
+        (33, 4100, 5 * g),
+    ):
+        weight = random_weight(rng, n, k, g, bits, scheme)
+        x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
+        with qcore.force_kernel("linear", "wgmma"):
             y = qcore.linear(x, weight.to("cuda"), compute=compute)
         assert_same_bits(y, reference(x, weight, None, compute=compute))
 
