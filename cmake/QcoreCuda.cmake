@@ -47,6 +47,9 @@ enable_language(CUDA)
 set(QCORE_CUDA_ARCHITECTURES_SM75 "75-real" CACHE STRING "Targets of the sm_75 objects")
 set(QCORE_CUDA_ARCHITECTURES_SM80 "80-real;90" CACHE STRING "Targets of the sm_80 objects; the last carries PTX")
 
+# wgmma belongs to this target alone; no later device runs its code.
+set(QCORE_CUDA_ARCHITECTURES_SM90A "90a-real" CACHE STRING "Targets of the sm_90a objects")
+
 # CUTLASS is headers only. They travel in the PyPI package nvidia-cutlass, which is found without importing it: in the
 # environment of the build, then, for pip's isolated builds, in the one that pip was called from.
 set(QCORE_CUTLASS_DIR "" CACHE PATH "CUTLASS source tree; empty: look for the nvidia-cutlass package")

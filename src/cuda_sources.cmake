@@ -14,8 +14,9 @@ qcore_add_cuda(
 qcore_add_cuda(qcore_cuda_fused ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} SOURCES linear/fused_integer.cu)
 qcore_add_cuda(qcore_cuda_float_mma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80}
                SOURCES linear/float_mma_bf16.cu linear/float_mma_f16.cu linear/float_mma_f32.cu)
+qcore_add_cuda(qcore_cuda_wgmma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM90A} SOURCES linear/wgmma_integer.cu)
 qcore_add_cuda(qcore_cuda_sm75 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM75} SOURCES linear/gemm_int8_sm75.cu)
-qcore_add_cuda(qcore_cuda_sm80 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} 
+qcore_add_cuda(qcore_cuda_sm80 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80}
                SOURCES linear/gemm_int8_accumulate_sm80.cu linear/gemm_int8_sm80.cu)
 target_sources(qcore PRIVATE runtime/cuda_device.cpp runtime/cuda_scratch.cpp)
 target_link_libraries(qcore PRIVATE $<BUILD_INTERFACE:CUDA::cudart_static>)

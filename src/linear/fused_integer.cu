@@ -28,6 +28,7 @@ class Gemm {
   static constexpr std::size_t kStageBytes = kStages * sizeof(TileStage);
   static constexpr std::size_t kTotalBytes = sizeof(float) * kShape.threads() * 8 * kTiles;
   static constexpr std::size_t kSharedBytes = kStageBytes > kTotalBytes ? kStageBytes : kTotalBytes;
+  static_assert(kSharedBytes <= 99 << 10, "what every device since sm_80 grants");
 
   __device__ explicit Gemm(const Arguments& a)
       : a_(a),

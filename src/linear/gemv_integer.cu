@@ -205,10 +205,8 @@ __global__ void __launch_bounds__(kThreads) gemv_integer_kernel(const IntegerArg
 
 template <int kBits>
 void launch_tiles(const IntegerArguments& a, const LaunchShape& shape, cudaStream_t stream) {
-  static_assert(Tuning::kMostRows == 32 && Tuning::kWarps == 8, "tiles of 8 rows, and 8 warps to own their outputs");
-  const auto kernel = a.x.rows <= 8    ? gemv_integer_kernel<kBits, 1>
-                      : a.x.rows <= 16 ? gemv_integer_kernel<kBits, 2>
-                                       : gemv_integer_kernel<kBits, 4>;
+  static_assert(Tuning::kMostRows == 16 && Tuning::kWarps == 8, "tiles of 8 rows, and 8 warps to own their outputs");
+  const auto kernel = a.x.rows <= 8 ? gemv_integer_kernel<kBits, 1> : gemv_integer_kernel<kBits, 2>;
   launch("gemv_integer", kernel, shape, stream, a);
 }
 

@@ -20,7 +20,7 @@ struct Tuning {
   static constexpr int kWarps = 8;
   static constexpr int kLoads = 8;  // 16-byte loads of weights in flight per thread
   static constexpr int kSharedBytes = 48 << 10;
-  static constexpr int kMostRows = 32;      // of x, with integer activations
+  static constexpr int kMostRows = 16;      // of x, with integer activations
   static constexpr int kMostFloatRows = 8;  // with float ones
 };
 

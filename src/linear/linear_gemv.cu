@@ -84,7 +84,7 @@ const char* gemv_why_not(const LinearProblem& problem) {
   if (layout.taps != 1) return "it takes weights [N, K] only";
   if (problem.compute == Compute::floating && problem.m > gemv::Tuning::kMostFloatRows)
     return "it takes M up to 8 with float activations";
-  if (problem.m > gemv::Tuning::kMostRows) return "it takes M up to 32";
+  if (problem.m > gemv::Tuning::kMostRows) return "it takes M up to 16";
   if (layout.blocks() > 1 && layout.block_size % gemv::kChunk) return "it takes block sizes that are multiples of 32";
   if (problem.compute != Compute::floating && std::min(layout.block_size, layout.k) > kLargestExactBlock)
     return "its int32 sums take blocks up to 131071";

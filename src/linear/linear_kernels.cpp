@@ -57,6 +57,8 @@ KernelTable<LinearProblem> table(
          float_mma_why_not, run_float_mma},
         {"gemv", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
          gemv_why_not, run_gemv},
+        {"wgmma", DeviceType::cuda, "a CUDA device of compute capability 9.0", cuda_kernels_available, wgmma_why_not,
+         run_wgmma},
         {"fused", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
          fused_why_not, run_fused},
         {"sliced_epilogue", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher",

@@ -19,11 +19,11 @@ struct RowView {
 
   constexpr std::int64_t row_offset(std::int64_t row) const {  // in elements
     std::int64_t offset = 0;
-    for (int axis = leading - 1; axis >= 0; --axis) {
+    for (int axis = leading - 1; axis > 0; --axis) {
       offset += row % shape[axis] * strides[axis];
       row /= shape[axis];
     }
-    return offset;
+    return leading > 0 ? offset + row * strides[0] : offset;
   }
 };
 

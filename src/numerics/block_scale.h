@@ -68,13 +68,18 @@ QCORE_NUMERIC BlockScale half_block(const BlockScale& block) {
   return {scale, block.inverse == 0.0f || scale == 0.0f ? 0.0f : 1.0f / scale, offset};
 }
 
-// Clamping first keeps the rounding trick in its range and changes nothing: the bounds are integers.
+// Clamping first keeps the rounding trick in its range and changes nothing: the bounds are integers. There is no NaN to
+// clamp: a block that holds one has no inverse.
 QCORE_NUMERIC int encode(float value, const BlockScale& block, int lowest, int highest) {
   if (block.inverse == 0.0f) return 0;
   float x = (value - block.offset) * block.inverse;
+#if defined(__CUDA_ARCH__)
+  x = fminf(fmaxf(x, static_cast<float>(lowest)), static_cast<float>(highest));
+#else
   x = x < static_cast<float>(lowest) ? static_cast<float>(lowest) : x;
   x = x > static_cast<float>(highest) ? static_cast<float>(highest) : x;
-  return static_cast<int>(round_half_even_small(x));
+#endif
+  return round_to_int_small(x);
 }
 
 // The code of a value of a symmetric block, added to the bits of 1.5 * 2^23: what rounding by an addition leaves,

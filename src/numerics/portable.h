@@ -41,13 +41,15 @@ constexpr float kFloatMax = 3.40282346638528859812e38f;
 
 QCORE_NUMERIC bool is_finite(float x) { return (float_bits(x) & kInfinityBits) != kInfinityBits; }
 
-// Rounds half to even, for |x| < 2^22 (adding 1.5 * 2^23 leaves no fraction bits).
-QCORE_NUMERIC float round_half_even_small(float x) {
+// Rounds half to even, for |x| < 2^22: behind 1.5 * 2^23 there are no fraction bits, and the lowest bits of that float
+// count from it.
+QCORE_NUMERIC int round_to_int_small(float x) {
 #if defined(__CUDA_ARCH__)
-  return __fadd_rn(__fadd_rn(x, 12582912.0f), -12582912.0f);
+  const float shifted = __fadd_rn(x, 12582912.0f);
 #else
-  return (x + 12582912.0f) - 12582912.0f;
+  const float shifted = x + 12582912.0f;
 #endif
+  return static_cast<int>(float_bits(shifted) - 0x4b400000u);
 }
 
 }  // namespace qcore::numerics

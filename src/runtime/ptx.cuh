@@ -17,6 +17,16 @@ __device__ __forceinline__ std::uint32_t add_bytes(std::uint32_t word, std::uint
 #endif
 }
 
+// Likewise of four signed bytes.
+__device__ __forceinline__ std::int32_t add_signed_bytes(std::uint32_t word, std::int32_t c) {
+#if defined(__CUDA_ARCH__)
+  return __dp4a(static_cast<int>(word), 0x01010101, c);
+#else
+  for (int i = 0; i < 4; ++i) c += static_cast<std::int8_t>(word >> (8 * i) & 0xffu);
+  return c;
+#endif
+}
+
 // c + a.lo16 * b[0] + a.hi16 * b[1], all signed, b[i] the bytes of `bytes`.
 __device__ __forceinline__ std::int32_t dot2_low(std::uint32_t pair, std::uint32_t bytes, std::int32_t c) {
 #if defined(__CUDA_ARCH__)

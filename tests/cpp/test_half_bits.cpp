@@ -112,7 +112,7 @@ TEST(RoundHalfEven, EqualsNearbyint) {
     const auto whole = static_cast<float>(i);
     for (const float x :
          {whole, whole + 0.5f, std::nextafter(whole + 0.5f, -INFINITY), std::nextafter(whole + 0.5f, INFINITY)})
-      ASSERT_EQ(round_half_even_small(x), std::nearbyint(x)) << x;
+      ASSERT_EQ(round_to_int_small(x), std::nearbyint(x)) << x;
   }
 }
 

@@ -28,15 +28,20 @@ OWN_KERNELS = {
     "gather_rows_kernel": 1,
     "gemv_float_kernel": 12,
     "gemv_int8_kernel": 6,
-    "gemv_integer_kernel": 6,
+    "gemv_integer_kernel": 4,
     "quantize_activations_kernel": 2,
     "simt_float_kernel": 2,
     "simt_integer_kernel": 2,
     "split_rows_kernel": 1,
     "unpack_weight_kernel": 1,
+    "quantize_aligned_kernel": 2,
     "weight_sums_kernel": 1,
+    "wgmma_integer_kernel": 18,
 }
-NOT_FOR = {"sm_75": {"float_mma_kernel", "fused_integer_kernel"}}
+NOT_FOR = {
+    "sm_75": {"float_mma_kernel", "fused_integer_kernel", "wgmma_integer_kernel"},
+    "sm_80": {"wgmma_integer_kernel"},
+}
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
     "float_mma_kernel": ("HMMA.16816.F32", "LDGSTS"),
@@ -45,7 +50,9 @@ MEANT = {
     "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "simt_integer_kernel": ("IDP.2A",),
+    "quantize_aligned_kernel": ("LDG*.128", "IDP.4A"),
     "weight_sums_kernel": ("IDP.4A",),
+    "wgmma_integer_kernel": ("IGMMA.64x", "UBLKCP", "LDGSTS", "I2FP"),
 }
 ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "LDGSTS": ""}
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -13,13 +14,15 @@
 #include "linear/fused_kernels.cuh"
 #include "linear/kernels_cuda.h"
 #include "linear/scratch_bounds.h"
+#include "linear/wgmma_kernels.cuh"
 #include "numerics/block_scale.h"
 #include "runtime/cuda_check.h"
+#include "runtime/memory.h"
 
 namespace qcore {
 namespace {
 
-enum class Layout { contiguous, padded, transposed, broken };
+enum class Layout { contiguous, padded, transposed, broken, aligned };
 constexpr Layout kLayouts[] = {Layout::contiguous, Layout::padded, Layout::transposed, Layout::broken};
 
 // A [rows, columns] array in a larger buffer.
@@ -42,12 +45,15 @@ Placement place(Layout layout, DType dtype, std::int64_t rows, std::int64_t colu
     outer_stride = -(outer_stride + 7);
     at.first -= (outer - 1) * outer_stride;
   }
+  // One leading axis, rows at multiples of 16 elements.
+  if (layout == Layout::aligned) at.first = 16, row_stride = round_up(columns, 16);
   at.size = at.first + rows * std::abs(row_stride) + columns * column_stride + 16;
 
   at.rows.dtype = at.view.dtype = dtype;
   at.rows.column_stride = column_stride;
   at.rows.leading = 2;
   at.view.rank = 3;
+  if (layout == Layout::aligned) outer_stride = inner * row_stride;
   const std::int64_t shape[] = {outer, inner, columns}, strides[] = {outer_stride, row_stride, column_stride};
   for (int axis = 0; axis < 3; ++axis) {
     at.view.shape[axis] = shape[axis];
@@ -55,6 +61,7 @@ Placement place(Layout layout, DType dtype, std::int64_t rows, std::int64_t colu
     if (axis < 2) at.rows.shape[axis] = shape[axis];
     if (axis < 2) at.rows.strides[axis] = strides[axis];
   }
+  if (layout == Layout::aligned) at.rows.leading = 1, at.rows.shape[0] = rows, at.rows.strides[0] = row_stride;
   return at;
 }
 
@@ -194,7 +201,7 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   problem.device = kCuda;
 
   const int allocated = cuda_host::live_allocations();
-  const auto run = [&](void (*kernel)(const LinearProblem&, const ScratchBounds&)) {
+  const auto run = [&](const std::function<void(const LinearProblem&, const ScratchBounds&)>& kernel) {
     const DeviceArray<char> device_y(poison);
     problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);
     kernel(problem, bounds);
@@ -204,13 +211,22 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
     if (c.large_tiles) run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1); });
     run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1000); });
   }
+  if (!wgmma_why_not(problem)) {
+    if (c.large_tiles) {
+      run([](const LinearProblem& p, const ScratchBounds& b) { run_wgmma(p, b, 1); });
+      const std::int64_t tiles = ceil_div(c.n, 128) * ceil_div(c.m, 64);
+      run([tiles](const LinearProblem& p, const ScratchBounds& b) { run_wgmma(p, b, tiles); });
+    }
+    run([](const LinearProblem& p, const ScratchBounds& b) { run_wgmma(p, b, 1000); });
+  }
   ASSERT_EQ(simt_why_not(problem), nullptr);
-  run(run_simt);
+  using Kernel = void (*)(const LinearProblem&, const ScratchBounds&);
+  run(Kernel{run_simt});
   if (c.compute == Compute::int8 || c.compute == Compute::int8_asym) {
     ASSERT_EQ(sliced_why_not(problem), nullptr);
-    run(run_sliced);
+    run(Kernel{run_sliced});
     EXPECT_EQ(!sliced_epilogue_why_not(problem), c.compute == Compute::int8 && c.scheme == Scheme::symmetric);
-    if (!sliced_epilogue_why_not(problem)) run(run_sliced_epilogue);
+    if (!sliced_epilogue_why_not(problem)) run(Kernel{run_sliced_epilogue});
   }
   const auto run_close = [&](const auto& kernel) {
     const DeviceArray<char> device_y(poison);
@@ -345,6 +361,7 @@ TEST(LinearOnTheMachine, Fused) {
           c.scheme = scheme;
           c.compute = compute;
           c.large_tiles = true;
+          if (cases % 2) c.k = 3 * block_size + 16, c.x_layout = c.y_layout = Layout::aligned;
           c.seed = 4000 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
@@ -416,6 +433,37 @@ TEST(LinearOnTheMachine, FloatOnTensorCores) {
           }
 }
 
+// Every instance of the kernel of warpgroups: each height of tiles, clusters of one and two, blocks of several stages,
+// several blocks in a stage, and no more of them than there are.
+TEST(LinearOnTheMachine, Warpgroups) {
+  struct Shape {
+    std::int64_t m, n, k, block_size;
+  };
+  constexpr Shape kShapes[] = {{130, 200, 160, 32}, {70, 140, 320, 64}, {150, 40, 300, 128}, {260, 130, 400, 256},
+                               {33, 300, 200, 200}, {40, 270, 48, 64},  {129, 129, 33, 33},  {40, 30, 784, 384}};
+  unsigned cases = 0;
+  for (const Shape& shape : kShapes)
+    for (const int bits : {4, 8})
+      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric}) {
+        Case c{shape.m, shape.n, shape.k, shape.block_size};
+        c.bits = bits;
+        c.scheme = scheme;
+        c.compute = cases % 3 ? Compute::int8 : Compute::int8_asym;
+        constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+        c.x_dtype = kDTypes[cases / 2 % 3];
+        c.y_dtype = kDTypes[cases % 3];
+        c.bias = cases % 2;
+        if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+        if (cases % 5 == 1) c.activation = {ActivationKind::silu, 0, 0};
+        c.y_layout = cases % 4 == 3 ? Layout::transposed : Layout::aligned;
+        c.x_layout = cases % 7 == 3 ? Layout::padded : Layout::aligned;
+        c.special = cases % 6 == 5;
+        c.large_tiles = true;
+        c.seed = 5000 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
+}
+
 TEST(LinearOnTheMachine, WhyNot) {
   Random random(3);
   const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
@@ -426,9 +474,11 @@ TEST(LinearOnTheMachine, WhyNot) {
   EXPECT_STREQ(fused_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(gemv_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(float_mma_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(wgmma_why_not(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   problem.compute = Compute::int16;
   EXPECT_STREQ(fused_why_not(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(wgmma_why_not(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(gemv_why_not(problem), "it computes float, int8 and int8_asym only");
   EXPECT_STREQ(sliced_why_not(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(float_mma_why_not(problem), "it computes float only");
@@ -437,12 +487,13 @@ TEST(LinearOnTheMachine, WhyNot) {
   EXPECT_EQ(sliced_why_not(problem), nullptr);
   EXPECT_STREQ(fused_why_not(problem), "it takes block sizes that are multiples of 32");
   EXPECT_STREQ(gemv_why_not(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(wgmma_why_not(problem), "it takes block sizes 32, 64 and multiples of 128");
   const QuantizedTensor whole = random_weight(random, 4, 40, 40, 4, Scheme::symmetric);
   problem.weight = &whole.packed();
-  problem.m = 32;
+  problem.m = 16;
   EXPECT_EQ(gemv_why_not(problem), nullptr);
-  problem.m = 33;
-  EXPECT_STREQ(gemv_why_not(problem), "it takes M up to 32");
+  problem.m = 17;
+  EXPECT_STREQ(gemv_why_not(problem), "it takes M up to 16");
   EXPECT_EQ(fused_why_not(problem), nullptr);
   problem.compute = Compute::floating;
   problem.m = 8;
@@ -469,7 +520,8 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
   using Run = void (*)(const LinearProblem&);
-  for (const Run kernel : {Run{run_gemv}, Run{run_fused}, Run{run_float_mma}, Run{run_sliced}, Run{run_simt}}) {
+  for (const Run kernel :
+       {Run{run_gemv}, Run{run_fused}, Run{run_float_mma}, Run{run_wgmma}, Run{run_sliced}, Run{run_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
     EXPECT_THROW(kernel(problem), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);

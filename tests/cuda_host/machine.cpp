@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kWarpSize = 32;
 constexpr std::size_t kSharedBytes = 48 << 10;          // static
-constexpr std::size_t kDynamicSharedBytes = 227 << 10;  // dynamic included, as compute capability 9.0 grants
+constexpr std::size_t kDynamicSharedBytes = 227 << 10;  // dynamic included: what sm_90 grants
+constexpr unsigned kLargestCluster = 8;
 
 struct Copy {
   void* to;
@@ -24,12 +25,16 @@ struct Copy {
   std::size_t bytes;
 };
 
+struct Block;
+
 struct Thread {
   Fiber fiber;
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> copy_groups;  // oldest first
+  std::vector<std::function<void()>> open_products, products;
   uint3 index;
-  int number = 0;
+  int number = 0;  // in its block
+  Block* block = nullptr;
   // Suspended until *watched differs from `seen`.
   const unsigned* watched = nullptr;
   unsigned seen = 0;
@@ -46,20 +51,47 @@ struct Warp {
   unsigned phase = 0;
 };
 
+struct alignas(1024) SharedUnit {
+  char bytes[1024];
+};
 struct SharedPiece {
   const void* key;
-  std::unique_ptr<char[]> memory;
+  std::unique_ptr<SharedUnit[]> memory;
   std::size_t bytes;
+
+  char* get() const { return reinterpret_cast<char*>(memory.get()); }
+};
+
+// Threads that have reached a barrier, and how often all have.
+struct Meeting {
+  int arrived = 0;
+  unsigned generation = 0;
+};
+
+struct Block {
+  std::vector<Warp> warps;
+  std::vector<SharedPiece> shared;
+  Meeting meeting;
+  uint3 index{};
+  int rank = 0;  // in the cluster
+};
+
+// Copies that a barrier waits for, by their bytes or by an arrival.
+struct BulkCopy {
+  std::vector<Copy> copies;
+  std::uint64_t* barrier;
+  std::int32_t bytes;
+  int arrivals;
 };
 
 struct Machine {
-  std::vector<std::unique_ptr<Thread>> threads;
-  std::vector<Warp> warps;
-  std::vector<SharedPiece> shared;
+  std::vector<std::unique_ptr<Thread>> threads;  // of a block, then of the next one in the cluster
+  std::vector<Block> blocks;                     // of the cluster
+  std::deque<BulkCopy> bulk_copies;
+  Meeting cluster;
+  unsigned phases = 0;  // of barriers that are over
   Thread* running = nullptr;
-  int count = 0;
-  int arrived = 0;
-  unsigned generation = 0;
+  int count = 0;  // threads of a block
   std::size_t dynamic_bytes = 0;
   bool falling = false;
   const char* kernel = "";
@@ -85,6 +117,61 @@ void wait(const unsigned* watched, const char* where) {
   Fiber::suspend();
 }
 
+int thread_count() { return machine.count * static_cast<int>(machine.blocks.size()); }
+
+void meet(Meeting& meeting, int count, const char* where) {
+  if (++meeting.arrived == count) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+    return;
+  }
+  wait(&meeting.generation, where);
+}
+
+// A barrier as its 64 bits: arrivals that a phase needs, those that are missing, bytes that are, and the phase's
+// number.
+struct BarrierState {
+  std::uint16_t count, missing;
+  std::int32_t bytes_and_phase;  // 2 * bytes + lowest bit of the phase
+
+  static BarrierState of(const std::uint64_t* barrier) {
+    BarrierState state;
+    std::memcpy(&state, barrier, sizeof(state));
+    return state;
+  }
+  void store(std::uint64_t* barrier) {
+    if (missing == 0 && bytes_and_phase >> 1 == 0) {
+      missing = count;
+      bytes_and_phase ^= 1;
+      ++machine.phases;
+    }
+    std::memcpy(barrier, this, sizeof(*this));
+  }
+};
+
+void make(const Copy& copy) {
+  if (copy.from)
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  else
+    std::memset(copy.to, 0, copy.bytes);
+}
+
+void arrive(std::uint64_t* barrier, int arrivals, std::int32_t bytes) {
+  BarrierState state = BarrierState::of(barrier);
+  if (state.missing < arrivals) fail("more threads arrive at a barrier than it counts");
+  state.missing = static_cast<std::uint16_t>(state.missing - arrivals);
+  state.bytes_and_phase += 2 * bytes;
+  state.store(barrier);
+}
+
+void finish_bulk_copy() {
+  auto& pending = machine.bulk_copies;
+  const BulkCopy done = machine.falling ? pending.back() : pending.front();
+  machine.falling ? pending.pop_back() : pending.pop_front();
+  for (const Copy& copy : done.copies) make(copy);
+  arrive(done.barrier, done.arrivals, -done.bytes);
+}
+
 void run_thread(void*) {
   try {
     machine.run(machine.context);
@@ -96,7 +183,7 @@ void run_thread(void*) {
 [[noreturn]] void report_deadlock() {
   int returned = 0;
   std::map<std::string, int> waiting;
-  for (int i = 0; i < machine.count; ++i) {
+  for (int i = 0; i < thread_count(); ++i) {
     const Thread& thread = *machine.threads[i];
     if (thread.fiber.finished())
       ++returned;
@@ -111,59 +198,124 @@ void run_thread(void*) {
 // One turn of every thread that can run; false if none could.
 bool run_round() {
   bool progress = false;
-  for (int i = 0; i < machine.count; ++i) {
-    Thread& thread = *machine.threads[machine.falling ? machine.count - 1 - i : i];
+  for (int i = 0; i < thread_count(); ++i) {
+    Thread& thread = *machine.threads[machine.falling ? thread_count() - 1 - i : i];
     if (thread.fiber.finished() || (thread.watched && *thread.watched == thread.seen)) continue;
     progress = true;
     thread.watched = nullptr;
     machine.running = &thread;
     threadIdx = thread.index;
+    blockIdx = thread.block->index;
     thread.fiber.resume();
     if (machine.failure) std::rethrow_exception(std::exchange(machine.failure, nullptr));
   }
   return progress;
 }
 
-void start_block() {
-  for (auto& piece : machine.shared) std::memset(piece.memory.get(), 0xff, piece.bytes);
-  machine.arrived = 0;
-  machine.warps.assign((machine.count + kWarpSize - 1) / kWarpSize, Warp{});
-  for (int i = 0; i < machine.count; ++i) {
-    Thread& thread = *machine.threads[i];
-    const unsigned at = static_cast<unsigned>(i);
-    thread.index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / blockDim.x / blockDim.y};
-    thread.number = i;
-    thread.watched = nullptr;
-    thread.open_copies.clear();
-    thread.copy_groups.clear();
-    thread.fiber.start(run_thread, nullptr);
-    machine.warps[i / kWarpSize].existing |= 1u << (i % kWarpSize);
+SharedPiece new_piece(const void* key, std::size_t bytes) {
+  SharedPiece piece{key, std::make_unique<SharedUnit[]>(bytes / sizeof(SharedUnit) + 1), bytes};
+  std::memset(piece.get(), 0xff, bytes);
+  return piece;
+}
+
+void start_cluster(uint3 first) {
+  machine.cluster.arrived = 0;
+  machine.bulk_copies.clear();
+  for (Block& block : machine.blocks) {
+    block.rank = static_cast<int>(&block - machine.blocks.data());
+    block.index = {first.x + static_cast<unsigned>(block.rank), first.y, first.z};
+    for (auto& piece : block.shared) std::memset(piece.get(), 0xff, piece.bytes);
+    block.meeting.arrived = 0;
+    block.warps.assign((machine.count + kWarpSize - 1) / kWarpSize, Warp{});
+    for (int i = 0; i < machine.count; ++i) {
+      Thread& thread = *machine.threads[block.rank * machine.count + i];
+      const unsigned at = static_cast<unsigned>(i);
+      thread.index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / blockDim.x / blockDim.y};
+      thread.number = i;
+      thread.block = &block;
+      thread.watched = nullptr;
+      thread.open_copies.clear();
+      thread.copy_groups.clear();
+      thread.open_products.clear();
+      thread.products.clear();
+      thread.fiber.start(run_thread, nullptr);
+      block.warps[i / kWarpSize].existing |= 1u << (i % kWarpSize);
+    }
   }
 }
 
-void run_block() {
-  start_block();
-  while (run_round()) {
+void run_cluster(uint3 first) {
+  start_cluster(first);
+  for (;;) {
+    while (run_round()) {
+    }
+    if (machine.bulk_copies.empty()) break;
+    bool all_returned = true;
+    for (int i = 0; i < thread_count(); ++i) all_returned &= machine.threads[i]->fiber.finished();
+    if (all_returned) fail("returns before its bulk copies are there");
+    finish_bulk_copy();
   }
-  for (int i = 0; i < machine.count; ++i)
+  for (int i = 0; i < thread_count(); ++i)
     if (!machine.threads[i]->fiber.finished()) report_deadlock();
 }
 
 }  // namespace
 
-void sync_threads() {
-  if (++machine.arrived == machine.count) {
-    machine.arrived = 0;
-    ++machine.generation;
-    return;
-  }
-  wait(&machine.generation, "__syncthreads");
+void sync_threads() { meet(machine.running->block->meeting, machine.count, "__syncthreads"); }
+
+int cluster_rank() { return machine.running->block->rank; }
+
+void cluster_sync() { meet(machine.cluster, thread_count(), "barrier.cluster"); }
+
+void* shared_of(int rank, void* own) {
+  const auto place = [](const Block& block) { return block.shared.front().get(); };  // the dynamic part
+  const std::ptrdiff_t at = static_cast<char*>(own) - place(*machine.running->block);
+  if (at < 0 || at >= static_cast<std::ptrdiff_t>(machine.dynamic_bytes)) fail("not in dynamic shared memory");
+  if (rank < 0 || rank >= static_cast<int>(machine.blocks.size())) fail("no such thread block in the cluster");
+  return place(machine.blocks[rank]) + at;
+}
+
+void barrier_init(std::uint64_t* barrier, int count) {
+  const BarrierState state{static_cast<std::uint16_t>(count), static_cast<std::uint16_t>(count), 0};
+  std::memcpy(barrier, &state, sizeof(state));
+}
+
+void barrier_arrive(std::uint64_t* barrier, int bytes) { arrive(barrier, 1, bytes); }
+
+void barrier_arrive_with_copies(std::uint64_t* barrier) {
+  machine.bulk_copies.push_back({std::move(machine.running->open_copies), barrier, 0, 1});
+  machine.running->open_copies.clear();
+}
+
+void barrier_wait(std::uint64_t* barrier, unsigned parity) {
+  while ((static_cast<unsigned>(BarrierState::of(barrier).bytes_and_phase) & 1u) == parity)
+    wait(&machine.phases, "mbarrier.try_wait");
+}
+
+void bulk_copy(void* to, const void* from, std::size_t bytes, std::uint64_t* barrier) {
+  const auto aligned = [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; };
+  if (!aligned(to) || !aligned(from) || bytes % 16) fail("a bulk copy is not aligned");
+  std::memset(to, 0xff, bytes);
+  machine.bulk_copies.push_back({{{to, from, bytes}}, barrier, static_cast<std::int32_t>(bytes), 0});
+}
+
+void product(std::function<void()> work) { machine.running->open_products.push_back(std::move(work)); }
+
+void products_commit() {
+  Thread& self = *machine.running;
+  for (auto& work : self.open_products) self.products.push_back(std::move(work));
+  self.open_products.clear();
+}
+
+void products_wait() {
+  for (const auto& work : machine.running->products) work();
+  machine.running->products.clear();
 }
 
 int lane() { return machine.running->number % kWarpSize; }
 
 Posted exchange(unsigned mask, std::uint64_t value, const char* where) {
-  Warp& warp = machine.warps[machine.running->number / kWarpSize];
+  Warp& warp = machine.running->block->warps[machine.running->number / kWarpSize];
   const unsigned own = 1u << lane(), expected = mask & warp.existing;
   if (!(mask & own)) fail(std::string(where) + ": the calling lane is not in the mask");
   if (warp.arrived && (warp.mask != mask || warp.where != where))
@@ -183,16 +335,16 @@ Posted exchange(unsigned mask, std::uint64_t value, const char* where) {
 }
 
 void* shared_memory(const void* key, std::size_t bytes) {
+  auto& shared = machine.running->block->shared;
   std::size_t total = bytes;
-  for (auto& piece : machine.shared) {
-    if (piece.key == key) return piece.memory.get();
+  for (auto& piece : shared) {
+    if (piece.key == key) return piece.get();
     total += piece.bytes;
   }
   if (total > (key && machine.dynamic_bytes <= kSharedBytes ? kSharedBytes : kDynamicSharedBytes))
     fail("takes " + std::to_string(total) + " bytes of shared memory");
-  machine.shared.push_back({key, std::make_unique<char[]>(bytes), bytes});
-  std::memset(machine.shared.back().memory.get(), 0xff, bytes);
-  return machine.shared.back().memory.get();
+  shared.push_back(new_piece(key, bytes));
+  return shared.back().get();
 }
 
 void copy_async(void* to, const void* from, std::size_t bytes) {
@@ -210,37 +362,34 @@ void copy_commit() {
 
 void copy_wait(std::size_t groups) {
   for (auto& pending = machine.running->copy_groups; pending.size() > groups; pending.pop_front())
-    for (const Copy& copy : pending.front()) {
-      if (copy.from)
-        std::memcpy(copy.to, copy.from, copy.bytes);
-      else
-        std::memset(copy.to, 0, copy.bytes);
-    }
+    for (const Copy& copy : pending.front()) make(copy);
 }
 
-bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes) {
+bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluster) {
   const auto threads = static_cast<std::uint64_t>(block.x) * block.y * block.z;
   return grid.x >= 1 && grid.x <= 0x7fffffffu && grid.y >= 1 && grid.y <= 65535 && grid.z >= 1 && grid.z <= 65535 &&
-         threads >= 1 && threads <= 1024 && block.z <= 64 && shared_bytes <= kDynamicSharedBytes;
+         threads >= 1 && threads <= 1024 && block.z <= 64 && shared_bytes <= kDynamicSharedBytes && cluster >= 1 &&
+         cluster <= kLargestCluster && grid.x % cluster == 0;
 }
 
-void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, void (*run)(void*), void* context) {
+void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluster, void (*run)(void*),
+              void* context) {
   machine.kernel = name;
   machine.run = run;
   machine.context = context;
   machine.count = static_cast<int>(block.x * block.y * block.z);
   machine.falling = !machine.falling;
-  machine.shared.clear();
+  machine.blocks.clear();
+  machine.blocks.resize(cluster);
   blockDim = block;
   gridDim = grid;
-  blockIdx = {0, 0, 0};
-  while (static_cast<int>(machine.threads.size()) < machine.count)
+  while (static_cast<int>(machine.threads.size()) < thread_count())
     machine.threads.push_back(std::make_unique<Thread>());
   machine.dynamic_bytes = shared_bytes;
-  shared_memory(nullptr, shared_bytes);  // the dynamic part
-  for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
-    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block();
+  for (Block& each : machine.blocks) each.shared.push_back(new_piece(nullptr, shared_bytes));  // the dynamic part
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; x += cluster) run_cluster({x, y, z});
 }
 
 void record(const char* name, const void* kernel) { ++recorded[name][kernel]; }

@@ -3,13 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
 
-// A machine that runs kernels on the CPU: thread blocks one after the other, each thread a fiber that runs until it
-// reaches a barrier or a shuffle. Launches alternate between rising and falling thread order, so that code which leans
-// on one order fails.
+// A machine that runs kernels on the CPU: clusters of thread blocks one after the other, each thread a fiber that runs
+// until it reaches a barrier or a shuffle. Launches alternate between rising and falling thread order, so that code
+// which leans on one order fails.
 
 struct uint3 {
   unsigned x, y, z;
@@ -72,6 +73,25 @@ void copy_async(void* to, const void* from, std::size_t bytes);
 void copy_commit();
 void copy_wait(std::size_t groups);
 
+// The block's number in its cluster, and a place in the dynamic shared memory of another one there.
+int cluster_rank();
+void cluster_sync();
+void* shared_of(int rank, void* own);
+constexpr int kResidentClusters = 2;
+
+// Barriers that copies count at too: see runtime/ptx_wgmma.cuh. A bulk copy poisons its destination when it is issued
+// and happens when no thread can go on without it.
+void barrier_init(std::uint64_t* barrier, int count);
+void barrier_arrive(std::uint64_t* barrier, int bytes);
+void barrier_arrive_with_copies(std::uint64_t* barrier);
+void barrier_wait(std::uint64_t* barrier, unsigned parity);
+void bulk_copy(void* to, const void* from, std::size_t bytes, std::uint64_t* barrier);
+
+// Work of the running thread that is done when it is waited for.
+void product(std::function<void()> work);
+void products_commit();
+void products_wait();
+
 // `bytes` of the block's shared memory, the same for every thread that asks with this key. Filled with 0xff, a NaN in
 // every floating-point format, when the block starts.
 void* shared_memory(const void* key, std::size_t bytes);
@@ -85,8 +105,10 @@ T* dynamic_shared() {
   return static_cast<T*>(shared_memory(nullptr, 0));
 }
 
-bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes);
-void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, void (*run)(void*), void* context);
+// A cluster is that many thread blocks which follow each other along x.
+bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluster);
+void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluster, void (*run)(void*),
+              void* context);
 
 // What has been launched: by name, then by kernel (the instances of a template), how often.
 void record(const char* name, const void* kernel);

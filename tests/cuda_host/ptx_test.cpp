@@ -13,6 +13,7 @@
 #include "runtime/cuda_warp.cuh"
 #include "runtime/ptx_convert.cuh"
 #include "runtime/ptx_half.cuh"
+#include "runtime/ptx_wgmma.cuh"
 
 namespace qcore {
 namespace {
@@ -26,6 +27,7 @@ TEST(Ptx, EmulatesDotProducts) {
 }
 
 TEST(Ptx, EmulatesByteOperations) {
+  EXPECT_EQ(ptx::add_signed_bytes(0xff0180feu, 5), -1 + 1 - 128 - 2 + 5);
   EXPECT_EQ(ptx::and_or(0x12345678u, 0x0f0f0f0fu, 0x4b000000u), 0x4b040608u | 0x02000000u);
   EXPECT_EQ(ptx::insert_byte<0>(0x12345678u, 0x4b000000u), 0x4b000078u);
   EXPECT_EQ(ptx::insert_byte<3>(0x12345678u, 0x4b0000ffu), 0x4b000012u);
@@ -197,6 +199,56 @@ TEST(Numerics, SymmetricCodesByAddition) {
       ASSERT_EQ(static_cast<int>(numerics::encode_symmetric(value, scale) - numerics::kBiasedZero), expected)
           << largest << " " << part;
     }
+  }
+}
+
+// Two thread blocks: the first one brings codes to both.
+struct alignas(1024) Shared {
+  char codes[32 * 128];
+  ptx::Barrier full;
+};
+
+__global__ void warpgroup_kernel(const char* codes, const std::uint32_t* a, std::int32_t* d) {
+  auto& shared = *reinterpret_cast<Shared*>(dynamic_shared());
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, group = thread % 32 / 4, quad = thread % 4;
+  if (thread == 0) ptx::barrier_init(shared.full, 1);
+  ptx::cluster_sync();
+  if (thread == 0) {
+    ptx::barrier_expect(shared.full, sizeof(shared.codes));
+    if (ptx::cluster_rank() == 0) ptx::bulk_copy(shared.codes, codes, sizeof(shared.codes), shared.full, 3);
+  }
+  ptx::barrier_wait(shared.full, 0);
+  std::int32_t sums[16];
+  for (int chunk = 0; chunk < 4; ++chunk) {
+    std::uint32_t words[4];
+    for (int i = 0; i < 4; ++i) words[i] = a[(16 * warp + group + 8 * (i % 2)) * 32 + 8 * chunk + 4 * (i / 2) + quad];
+    ptx::product_fence();
+    ptx::product<32>(sums, words, ptx::next_k(ptx::swizzled_rows(shared.codes), 32 * chunk), chunk > 0);
+    ptx::product_commit();
+    ptx::product_wait(sums);
+  }
+  for (int i = 0; i < 16; ++i)
+    d[(64 * ptx::cluster_rank() + 16 * warp + group + i / 2 % 2 * 8) * 32 + 8 * (i / 4) + 2 * quad + i % 2] = sums[i];
+  ptx::cluster_sync();
+}
+
+TEST(Ptx, WarpgroupsMultiplySwizzledRows) {
+  Random random(2);
+  std::vector<std::int8_t> a(64 * 128), b(32 * 128);
+  for (auto& value : a) value = static_cast<std::int8_t>(random.below(256) - 128);
+  for (auto& value : b) value = static_cast<std::int8_t>(random.below(256) - 128);
+  std::vector<char> codes(b.size());
+  for (int row = 0; row < 32; ++row)
+    for (int k = 0; k < 128; ++k) codes[128 * row + (k ^ row % 8 * 16)] = static_cast<char>(b[128 * row + k]);
+  const DeviceArray<char> device_codes(codes);
+  const DeviceArray<std::uint32_t> device_a(reinterpret_cast<const std::uint32_t*>(a.data()), a.size() / 4);
+  std::vector<std::int32_t> d(2 * 64 * 32);
+  launch("self_test", warpgroup_kernel, {dim3(2), dim3(128), sizeof(Shared), dim3(2)}, nullptr, device_codes.get(),
+         device_a.get(), d.data());
+  for (int i = 0; i < 2 * 64 * 32; ++i) {
+    std::int32_t sum = 0;
+    for (int k = 0; k < 128; ++k) sum += a[i / 32 % 64 * 128 + k] * b[i % 32 * 128 + k];
+    ASSERT_EQ(d[i], sum) << i;
   }
 }
 

@@ -28,6 +28,9 @@ struct alignas(16) uint4 {
 struct alignas(16) int4 {
   int x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -146,12 +149,14 @@ int live_allocations();
 
 template <class... Parameters, class... Arguments>
 cudaError_t launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                   const Arguments&... arguments) {
+                   unsigned cluster, const Arguments&... arguments) {
   static_assert((sizeof(Parameters) + ... + 0) <= 4096, "kernel parameters exceed 4 KiB");
-  if (!launchable(grid, block, shared_bytes)) return cudaErrorInvalidConfiguration;
+  if (!launchable(grid, block, shared_bytes, cluster)) return cudaErrorInvalidConfiguration;
   record(name, reinterpret_cast<const void*>(kernel));
   auto body = [&] { kernel(arguments...); };
-  run_grid(name, grid, block, shared_bytes, [](void* context) { (*static_cast<decltype(body)*>(context))(); }, &body);
+  run_grid(
+      name, grid, block, shared_bytes, cluster, [](void* context) { (*static_cast<decltype(body)*>(context))(); },
+      &body);
   return cudaSuccess;
 }
 

@@ -24,8 +24,8 @@ COMPUTE = ("float", "int8", "int8_asym", "int16")
 # Best first. Not every row takes every problem: see takes().
 KERNELS = {
     "float": ("float_mma", "gemv", "simt"),
-    "int8": ("gemv", "fused", "sliced_epilogue", "sliced", "simt"),
-    "int8_asym": ("gemv", "fused", "sliced", "simt"),
+    "int8": ("gemv", "wgmma", "fused", "sliced_epilogue", "sliced", "simt"),
+    "int8_asym": ("gemv", "wgmma", "fused", "sliced", "simt"),
     "int16": ("simt",),
 }
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -67,9 +67,11 @@ def strided(x, layout):
 def takes(kernel, compute, m, k, g, scheme):
     if kernel == "sliced_epilogue":
         return scheme == "symmetric" and torch.cuda.get_device_capability() >= (8, 0)
-    if kernel not in ("gemv", "fused", "float_mma"):
+    if kernel not in ("gemv", "wgmma", "fused", "float_mma"):
         return True
-    if kernel == "gemv" and m > (8 if compute == "float" else 32):
+    if kernel == "wgmma":
+        return torch.cuda.get_device_capability() == (9, 0) and (k <= g or g in (32, 64) or g % 128 == 0)
+    if kernel == "gemv" and m > (8 if compute == "float" else 16):
         return False
     if kernel in ("fused", "float_mma") and torch.cuda.get_device_capability() < (8, 0):
         return False
@@ -208,7 +210,7 @@ def test_weights_travel_unchanged():
 
 def test_the_best_kernel_is_chosen():
     weight = random_weight(np.random.default_rng(7), 33, 100, 32, 4, "symmetric").to("cuda")
-    for m in (3, 8, 9, 32, 33):
+    for m in (3, 8, 9, 16, 17):
         x = torch.ones(m, 100, device="cuda")
         for compute, kernels in KERNELS.items():
             qcore.linear(x, weight, compute=compute)
@@ -230,6 +232,28 @@ def test_fused_tiles(compute, bits, scheme, g):
         assert_same_bits(y, reference(x, weight, None, compute=compute))
 
 
+@pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="wgmma needs compute capability 9.0")
+@pytest.mark.parametrize("compute", ["int8", "int8_asym"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("g", [32, 64, 128, 384])
+def test_warpgroups(compute, bits, scheme, g):
+    """Each height of tiles, clusters of one and two, more tiles than run at once, rings that turn many times."""
+    rng = np.random.default_rng([g, bits])
+    for m, n, k in (
+        (40, 260, 8 * g + 48),
+        (300, 1000, 2100),
+        (1300, 1300, 3 * g),
+        (2049, 1536, 1024),
+        (33, 4100, 5 * g),
+    ):
+        weight = random_weight(rng, n, k, g, bits, scheme)
+        x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
+        with qcore.force_kernel("linear", "wgmma"):
+            y = qcore.linear(x, weight.to("cuda"), compute=compute)
+        assert_same_bits(y, reference(x, weight, None, compute=compute))
+
+
 @pytest.mark.parametrize("compute", ["float", "int8", "int8_asym"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
@@ -238,7 +262,7 @@ def test_few_rows(compute, bits, scheme, k, g):
     rng = np.random.default_rng([k, bits])
     weight = random_weight(rng, 200, k, g, bits, scheme)
     moved = weight.to("cuda")
-    for m in (1, 2, 4, 8) if compute == "float" else (1, 3, 8, 16, 29):
+    for m in (1, 2, 4, 8) if compute == "float" else (1, 3, 8, 9, 16):
         x = torch.from_numpy(block_values(rng, m, k, g)).cuda()
         with qcore.force_kernel("linear", "gemv"):
             y = qcore.linear(x, moved, compute=compute)
@@ -377,7 +401,7 @@ def test_forced_kernels_refuse_what_they_cannot_do():
     x = torch.ones(2, 64, device="cuda")
     with qcore.force_kernel("linear", "sliced"), pytest.raises(qcore.QcoreValueError, match="int8 and int8_asym only"):
         qcore.linear(x, weight, compute="int16")
-    with qcore.force_kernel("linear", "gemv"), pytest.raises(qcore.QcoreValueError, match="it takes M up to 32"):
+    with qcore.force_kernel("linear", "gemv"), pytest.raises(qcore.QcoreValueError, match="it takes M up to 16"):
         qcore.linear(torch.ones(33, 64, device="cuda"), weight)
     odd = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=20).to("cuda")
     for kernel in ("gemv", "fused"):
