@@ -8,8 +8,8 @@ qcore_add_cuda(
   ARCHITECTURES ${own_architectures}
   SOURCES linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu
           linear/gemv_integer.cu linear/linear_float_mma.cu linear/linear_fused.cu linear/linear_gemv.cu
-          linear/linear_simt.cu linear/linear_sliced.cu linear/quantize_activations.cu linear/simt_float.cu
-          linear/simt_integer.cu linear/split_rows.cu linear/unpack_weight.cu
+          linear/linear_simt.cu linear/linear_sliced.cu linear/linear_wgmma.cu linear/quantize_activations.cu
+          linear/simt_float.cu linear/simt_integer.cu linear/split_rows.cu linear/unpack_weight.cu
           linear/weight_sums.cu)
 qcore_add_cuda(qcore_cuda_fused ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} SOURCES linear/fused_integer.cu)
 qcore_add_cuda(qcore_cuda_float_mma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80}

@@ -14,8 +14,8 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   std::size_t shared_bytes = 0;  // dynamic shared memory
-  bool overlap = false;          // with the kernel before it: see ptx_launch.cuh. Needs compute capability 9.0
   dim3 cluster = dim3(1);        // thread blocks that run together and see each other's shared memory; divides the grid
+  bool overlap = false;          // with the kernel before it: see ptx_launch.cuh. Needs compute capability 9.0
 };
 
 constexpr std::size_t kSharedWithoutAsking = 48 << 10;
