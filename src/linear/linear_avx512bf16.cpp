@@ -5,7 +5,7 @@
 namespace qcore {
 namespace {
 
-constexpr int kMaxRows = 6, kMaxPanels = 4, kMaxProducts = 12;
+constexpr int kMaxRows = 6, kMaxPanels = 6, kMaxProducts = 12;
 
 template <int R, int P>
 using BfloatW8 = BfloatTile<R, P, 8>;

@@ -41,7 +41,7 @@ struct DotWords {
   }
 };
 
-constexpr int kMaxRows = 6, kMaxPanels = 4, kMaxProducts = 12;
+constexpr int kMaxRows = 6, kMaxPanels = 6, kMaxProducts = 12;
 
 template <int R, int P>
 using Int8W8 = IntegerTile<Avx512, DotBytes, R, P, 8>;

@@ -33,13 +33,11 @@ class TiledLinear {
 
     const std::int64_t column_tiles = ceil_div(layout_.panels(), panels_);
     const std::int64_t threads = parallel_ ? get_num_threads() : 1;
-    // Few enough tasks to stream weights in long runs, enough to even out threads of unequal speed; with several tiles
-    // of rows a column is long work by itself.
-    const std::int64_t tasks_per_thread = row_tiles_ > 1 ? 32 : 8;
-    const std::int64_t columns_per_task = std::max<std::int64_t>(1, column_tiles / (threads * tasks_per_thread));
+    constexpr std::int64_t kTasksPerThread = 32;  // enough to even out threads of unequal speed
+    const std::int64_t columns_per_task = std::max<std::int64_t>(1, column_tiles / (threads * kTasksPerThread));
     const std::int64_t column_tasks = ceil_div(column_tiles, columns_per_task);
     const std::int64_t row_tasks =
-        std::min(row_tiles_, std::max<std::int64_t>(1, threads * tasks_per_thread / column_tasks));
+        std::min(row_tiles_, std::max<std::int64_t>(1, threads * kTasksPerThread / column_tasks));
     for_each(column_tasks * row_tasks, parallel_, [&](std::int64_t task) {
       const std::int64_t column_task = task / row_tasks, row_task = task % row_tasks;
       const std::int64_t first_tile = row_task * row_tiles_ / row_tasks,

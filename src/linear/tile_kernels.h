@@ -30,7 +30,7 @@ struct TileParameters {
 };
 
 struct TileArguments {
-  static constexpr int kMaxPanels = 4;
+  static constexpr int kMaxPanels = 6;
 
   const PackedLayout* layout;
   std::int64_t block_steps, last_block_steps;
