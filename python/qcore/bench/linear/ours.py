@@ -27,16 +27,18 @@ def contenders(weight: Weight, rotated_bytes: int) -> list[Contender]:
     theirs are; once, at g = 32, where they weigh most, scales are fp32.
     """
 
-    @cache  # one set of copies for all forms of compute
-    def copies(bits: int, block_size: int, scheme: str, scale_dtype: str) -> list[qcore.QuantizedTensor]:
-        first = qcore.quantize(
+    @cache  # a search of some seconds
+    def quantized(bits: int, block_size: int, scheme: str, scale_dtype: str) -> qcore.QuantizedTensor:
+        return qcore.quantize(
             weight.values, bits=bits, block_size=block_size, scheme=scheme, method="mse", scale_dtype=scale_dtype
         )
-        offsets = None if scheme == "symmetric" else first.offsets()
-        parts = first.codes(), first.scales(), offsets
-        more = copies_for(first.nbytes, rotated_bytes) - 1
-        made = [qcore.QuantizedTensor.from_parts(*parts, bits=bits, block_size=block_size) for _ in range(more)]
-        return [first, *made]
+
+    # Each form of compute has its own: it would find in the cache what the one before it has just read.
+    def copies(bits: int, block_size: int, scheme: str, scale_dtype: str) -> list[qcore.QuantizedTensor]:
+        one = quantized(bits, block_size, scheme, scale_dtype)
+        parts = one.codes(), one.scales(), None if scheme == "symmetric" else one.offsets()
+        count = copies_for(one.nbytes, rotated_bytes)
+        return [qcore.QuantizedTensor.from_parts(*parts, bits=bits, block_size=block_size) for _ in range(count)]
 
     def contender(bits: int, block_size: int, compute: str, scheme: str, scale_dtype: str = "float16") -> Contender:
         def build() -> Built:
