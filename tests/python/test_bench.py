@@ -91,7 +91,7 @@ def test_report_merges_files(measured, tmp_path, capsys):
 
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
-    arguments = ["--m", "1", "--m", "16", "--cases", "M=1$", "--ours", "int8$", "--bits", "8", "--block-size", "32"]
+    arguments = ["--m", "1", "--m", "16", "--cases", "M=1$", "--ours", "g32 int8$", "--bits", "8", "--block-size", "32"]
     assert main(["bench", "linear", *SMALL, *arguments, "--json", str(file)]) == 0
     (case,) = load(file).cases
     assert (case.name, [row.name for row in case.rows]) == ("96x256 M=1", ["qcore 8b g32 int8"])
