@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iostream>
 #include <limits>
 #include <sstream>
@@ -235,6 +236,41 @@ TEST(Linear, ActivationsKeepNaNAndAgree) {
         EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, options), expected)) << kernel;
       }
     }
+}
+
+// Its sums are in another order than the reference's: within the bound of both.
+TEST(Linear, DotProductsOfBfloatAreWithinTheBound) {
+  const auto names = available_cpu_kernels();
+  const std::string kernel = "float_avx512bf16";
+  if (std::find(names.begin(), names.end(), kernel) == names.end()) GTEST_SKIP() << "no AVX-512 BF16 here";
+  const std::int64_t m = 7, n = 37, k = 333, g = 48;
+  std::vector<std::uint16_t> x;
+  for (const float value : normal_values(m * k, 31)) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    x.push_back(static_cast<std::uint16_t>(bits >> 16));
+  }
+  for (WeightCase form : kForms) {
+    form.block_size = g;
+    const auto w = random_weight(n, k, form);
+    std::vector<float> weights(n * k), y(m * n);
+    w.dequantize(TensorView(weights.data(), DType::f32, {n, k}));
+    ForceKernel force("linear", kernel);
+    linear(TensorView(x.data(), DType::bf16, {m, k}), w, nullptr, TensorView(y.data(), DType::f32, {m, n}),
+           computing(Compute::floating));
+    EXPECT_EQ(last_kernel("linear"), kernel);
+    for (std::int64_t i = 0; i < m * n; ++i) {
+      double exact = 0, magnitude = 0;
+      for (std::int64_t l = 0; l < k; ++l) {
+        const std::uint32_t bits = static_cast<std::uint32_t>(x[i / n * k + l]) << 16;
+        float value;
+        std::memcpy(&value, &bits, sizeof(value));
+        exact += static_cast<double>(value) * weights[i % n * k + l];
+        magnitude += std::abs(static_cast<double>(value)) * (std::abs(weights[i % n * k + l]) + 1);
+      }
+      EXPECT_NEAR(y[i], exact, 4 * ((k + g - 1) / g + g) * std::ldexp(magnitude, -24)) << i;
+    }
+  }
 }
 
 // Named so that it is the last of this suite: the tests above must have run every kernel that the machine has.
