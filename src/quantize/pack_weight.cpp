@@ -54,7 +54,8 @@ void narrow(BlockParameters& parameters, std::shared_ptr<const void>& storage, s
   };
   if (!std::all_of(values, values + count, exact)) return;
   auto memory = allocate_aligned(count * static_cast<std::int64_t>(sizeof(std::uint16_t)));
-  std::transform(values, values + count, static_cast<std::uint16_t*>(memory.get()), numerics::float_to_half);
+  for (std::int64_t i = 0; i < count; ++i)
+    static_cast<std::uint16_t*>(memory.get())[i] = numerics::float_to_half(values[i]);
   parameters = {memory.get(), true};
   storage = std::move(memory);
 }
