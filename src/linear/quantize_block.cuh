@@ -15,7 +15,6 @@ struct RowQuantizer {
 
   const void* x;  // [rows, k], neighbours along k side by side; k a multiple of 8, rows start at multiples of 16 bytes
   DType dtype;
-  bool vectors;   // whole units may be loaded 16 bytes at a time
   int zero_code;  // of the weight
   int rows, blocks, k;
   int code_stride;   // bytes from row to row in shared memory
@@ -88,7 +87,7 @@ struct RowQuantizer {
 #pragma unroll
       for (int i = 0; i < kUnit; ++i) {
         const auto half = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
-        values[i] = dtype == DType::f16 ? ptx::half_float(half) : numerics::bfloat_to_float(half);
+        values[i] = dtype == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
       }
     }
   }
