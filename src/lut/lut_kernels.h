@@ -1,0 +1,34 @@
+#pragma once
+
+#include "lut/table_arrays.h"
+
+// What an instruction set provides. Included by files for one instruction set.
+namespace qcore {
+
+// The first three of DType.
+enum class LutElement : std::uint8_t { f32, f16, bf16 };
+
+struct LutRun {
+  const void* x;
+  void* y;
+  std::int64_t count;
+  LutElement element;  // of both
+  bool past_cache;     // y is larger than the caches: its lines need not be read first, nor kept
+};
+
+// A row is fp32, aligned to 64 bytes, and has room up to a multiple of kRowPadding, with any values there.
+constexpr std::int64_t kRowPadding = 32;
+
+struct LutKernels {
+  void (*run)(const LutArrays& table, const LutRun& run);  // contiguous x and y
+  void (*softmax_row)(float* row, std::int64_t count, const LutArrays& exp, const LutArrays& reciprocal);
+  // weight: fp32, padded like the row with zeros, or null
+  void (*rms_norm_row)(float* row, const float* weight, std::int64_t count, float eps, const LutArrays& rsqrt);
+  void (*load_row)(const void* x, LutElement element, std::int64_t count, float* row);   // contiguous x
+  void (*store_row)(const float* row, std::int64_t count, LutElement element, void* y);  // contiguous y
+};
+
+extern const LutKernels kLutAvx2;
+extern const LutKernels kLutAvx512;
+
+}  // namespace qcore

@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "formats/element.h"
+#include "lut/builtin_data.h"
+#include "lut/lut_storage.h"
+#include "numerics/half_bits.h"
+#include "runtime/check.h"
+#include "runtime/view_checks.h"
+
+namespace qcore {
+namespace {
+
+static_assert(static_cast<int>(LutReduction::periodic) == static_cast<int>(numerics::LutReduction::periodic));
+
+constexpr std::int64_t kMostIntervals = 256, kMostEntries = 1 << 16;
+
+std::vector<float> floats_of(const TensorView& view) {
+  std::vector<float> values(static_cast<std::size_t>(view.shape[0]));
+  for (std::int64_t i = 0; i < view.shape[0]; ++i) values[i] = load_float(view.data, view.dtype, i * view.strides[0]);
+  return values;
+}
+
+void check_parts(const TensorView& cuts, const TensorView& values) {
+  QCORE_CHECK_VALUE(cuts.device == kCpu, "lut table: cuts are on ", name(cuts.device), ", expected cpu");
+  QCORE_CHECK_VALUE(values.device == kCpu, "lut table: values are on ", name(values.device), ", expected cpu");
+  check_dtype("lut table", "cuts", cuts, DType::f32);
+  QCORE_CHECK_TYPE(values.dtype == DType::f16 || values.dtype == DType::f32, "lut table: values have dtype ",
+                   name(values.dtype), ", expected float16 or float32");
+  QCORE_CHECK_VALUE(cuts.rank == 1 && cuts.shape[0] >= 3 && cuts.shape[0] <= kMostIntervals + 1,
+                    "lut table: cuts have shape ", shape_string(cuts), ", expected [n + 1] with 2 to ", kMostIntervals,
+                    " intervals n");
+  const std::int64_t inner = cuts.shape[0] - 3;
+  const bool fits = values.rank == 1 && values.shape[0] <= kMostEntries &&
+                    (inner == 0 ? values.shape[0] == 3 : values.shape[0] > 3 && (values.shape[0] - 3) % inner == 0);
+  QCORE_CHECK_VALUE(fits, "lut table: values have shape ", shape_string(values), ", expected [3 + ", inner,
+                    " * s] for ", cuts.shape[0], " cuts with s >= 1 segments, at most ", kMostEntries);
+}
+
+void check_numbers(const std::vector<float>& cuts, const std::vector<float>& values) {
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    QCORE_CHECK_VALUE(std::isfinite(cuts[i]), "lut table: cuts[", i, "] is ", cuts[i], ", expected a finite number");
+    QCORE_CHECK_VALUE(i == 0 || cuts[i] > cuts[i - 1], "lut table: cuts[", i, "] is ", cuts[i], " after ",
+                      cuts[i ? i - 1 : 0], ", expected increasing numbers");
+  }
+  for (std::size_t i = 0; i < values.size(); ++i)
+    QCORE_CHECK_VALUE(std::fabs(values[i]) <= numerics::kLutLimit, "lut table: values[", i, "] is ", values[i],
+                      ", expected a number within +-65504");
+}
+
+std::unique_ptr<LutRegisters> registers_of(const LutStorage& table) {
+  constexpr int kIntervals = LutRegisters::kIntervals;
+  if (table.intervals > kIntervals || table.entries > LutRegisters::kInner + 3 || table.value_dtype != DType::f16)
+    return nullptr;
+  auto made = std::make_unique<LutRegisters>();
+  const float infinity = numerics::bits_float(numerics::kInfinityBits);
+  for (int i = 0; i < kIntervals; ++i) {
+    const bool used = i < table.intervals;
+    made->cuts[i] = used ? table.cuts[i] : infinity;
+    made->scales[i] = used ? table.scales[i] : 0.0f;
+    made->lengths[i] = used ? table.lengths[i] : 0.0f;
+    made->firsts[i] = used ? table.firsts[i] - 1 : 0;
+  }
+  for (int step = 0; step < 3; ++step)
+    for (int i = 0; i < kIntervals; ++i) made->cuts_rotated[step][i] = made->cuts[(i + (4 >> step)) % kIntervals];
+  const auto half = [&](std::int32_t entry) {
+    return numerics::float_to_half(table.values[std::min(entry, table.entries - 1)]);
+  };
+  for (int i = 0; i < LutRegisters::kInner; ++i) made->inner[i] = half(i + 1), made->inner_next[i] = half(i + 2);
+  made->edges[31] = half(0), made->edges_next[31] = half(1);
+  made->edges[0] = half(257), made->edges_next[0] = half(258);
+  made->edges[1] = made->edges_next[1] = half(258);
+  made->low = table.cuts.front();
+  made->high = table.cuts.back();
+  return made;
+}
+
+std::shared_ptr<const LutStorage> make_storage(std::vector<float> cuts, std::vector<float> values, DType value_dtype,
+                                               LutReduction reduction) {
+  auto made = std::make_shared<LutStorage>();
+  LutStorage& table = *made;
+  table.reduction = reduction;
+  table.value_dtype = value_dtype;
+  table.intervals = static_cast<std::int32_t>(cuts.size()) - 1;
+  table.entries = static_cast<std::int32_t>(values.size());
+  table.segments = table.intervals == 2 ? 1 : (table.entries - 3) / (table.intervals - 2);
+  std::int32_t first = 0;
+  for (std::int32_t i = 0; i < table.intervals; ++i) {
+    const std::int32_t length = i == 0 || i == table.intervals - 1 ? 1 : table.segments;
+    const float scale = static_cast<float>(length) / (cuts[i + 1] - cuts[i]);
+    QCORE_CHECK_VALUE(std::isnormal(scale), "lut table: cuts[", i, "] to cuts[", i + 1, "] are ", cuts[i], " and ",
+                      cuts[i + 1], ", too close together or too far apart");
+    table.lengths.push_back(static_cast<float>(length));
+    table.scales.push_back(scale);
+    table.firsts.push_back(first);
+    first += length;
+  }
+  for (std::int32_t q = 0; q < table.entries; ++q)
+    table.deltas.push_back(q + 1 < table.entries ? values[q + 1] - values[q] : 0.0f);
+  table.cuts = std::move(cuts);
+  table.values = std::move(values);
+  table.registers = registers_of(table);
+  return made;
+}
+
+void write_floats(const std::vector<float>& values, const char* argument, const TensorView& out) {
+  const std::int64_t shape[] = {static_cast<std::int64_t>(values.size())};
+  check_dtype("lut table", argument, out, DType::f32);
+  check_shape("lut table", argument, out, 1, shape);
+  check_output("lut table", argument, out);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    store_float(out.data, out.dtype, static_cast<std::int64_t>(i) * out.strides[0], values[i]);
+}
+
+}  // namespace
+
+LutArrays LutStorage::arrays() const {
+  const numerics::LutView view{cuts.data(),   scales.data(), lengths.data(), firsts.data(),
+                               values.data(), deltas.data(), intervals};
+  return {view, static_cast<numerics::LutReduction>(reduction), registers.get()};
+}
+
+LutTable::LutTable(std::shared_ptr<const LutStorage> storage) : storage_(std::move(storage)) {}
+
+LutTable LutTable::from_parts(const TensorView& cuts, const TensorView& values, LutReduction reduction) {
+  check_parts(cuts, values);
+  std::vector<float> cut_points = floats_of(cuts), entries = floats_of(values);
+  check_numbers(cut_points, entries);
+  return LutTable(make_storage(std::move(cut_points), std::move(entries), values.dtype, reduction));
+}
+
+LutTable LutTable::builtin(const std::string& wanted, bool range_reduction) {
+  // Made once; a C++ compiler initialises a static object once, whatever the number of threads.
+  static const std::vector<LutTable> tables = [] {
+    std::vector<LutTable> made;
+    for (const BuiltinData& data : kBuiltinLuts) {
+      std::vector<float> values;
+      for (const std::uint16_t bits : data.values) values.push_back(numerics::half_to_float(bits));
+      made.push_back(LutTable(make_storage({std::begin(data.cuts), std::end(data.cuts)}, std::move(values), DType::f16,
+                                           data.reduction)));
+    }
+    return made;
+  }();
+  std::string names;
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    const bool reduced = kBuiltinLuts[i].reduction != LutReduction::none;
+    if (wanted == kBuiltinLuts[i].name && reduced == range_reduction) return tables[i];
+    if (reduced == range_reduction) names += (names.empty() ? "" : ", ") + std::string(kBuiltinLuts[i].name);
+  }
+  throw ValueError(message("lut table: there is no table '", wanted, "' ", range_reduction ? "with" : "without",
+                           " range reduction, expected one of ", names));
+}
+
+int LutTable::intervals() const { return storage_->intervals; }
+int LutTable::segments() const { return storage_->segments; }
+int LutTable::entries() const { return storage_->entries; }
+LutReduction LutTable::reduction() const { return storage_->reduction; }
+DType LutTable::value_dtype() const { return storage_->value_dtype; }
+void LutTable::cuts(const TensorView& out) const { write_floats(storage_->cuts, "cuts", out); }
+void LutTable::values(const TensorView& out) const { write_floats(storage_->values, "values", out); }
+
+bool LutTable::equal(const LutTable& other) const {
+  const LutStorage &a = *storage_, &b = *other.storage_;
+  const auto same_bits = [](const std::vector<float>& x, const std::vector<float>& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                      [](float u, float v) { return numerics::float_bits(u) == numerics::float_bits(v); });
+  };
+  return a.reduction == b.reduction && a.value_dtype == b.value_dtype && same_bits(a.cuts, b.cuts) &&
+         same_bits(a.values, b.values);
+}
+
+std::vector<BuiltinLut> builtin_luts() {
+  std::vector<BuiltinLut> found;
+  for (const BuiltinData& data : kBuiltinLuts) found.push_back({data.name, data.reduction != LutReduction::none});
+  return found;
+}
+
+}  // namespace qcore
