@@ -13,8 +13,6 @@ REDUCTIONS = {"none": 0, "exp": 1, "log": 2, "reciprocal": 3, "sqrt": 4, "rsqrt"
 """What is done around a table, with the core's numbers: see docs/luts.md."""
 _REDUCTION_NAMES = list(REDUCTIONS)
 
-FORMAT = "qcore.lut.1"
-
 
 class Table:
     """A piecewise-linear function on cut points; immutable, callable on arrays of any library.
