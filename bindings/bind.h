@@ -7,5 +7,6 @@ namespace qcore::bindings {
 void bind_runtime(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
+void bind_lut(nanobind::module_& m);
 
 }  // namespace qcore::bindings

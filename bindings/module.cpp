@@ -65,4 +65,5 @@ NB_MODULE(_core, m) {
   qcore::bindings::bind_runtime(m);
   qcore::bindings::bind_quantize(m);
   qcore::bindings::bind_linear(m);
+  qcore::bindings::bind_lut(m);
 }

@@ -10,6 +10,7 @@
 #include "qcore/error.h"
 #include "qcore/kernels.h"
 #include "qcore/linear.h"
+#include "qcore/lut.h"
 #include "qcore/quantize.h"
 #include "qcore/tensor_view.h"
 #include "qcore/version.h"

@@ -4,6 +4,7 @@ Shape letters, the same everywhere: M rows of activations (batch x tokens), K in
 size along K, P = ceil(K / g) blocks.
 """
 
+from qcore import lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.linear import linear, quantize_activations
 from qcore.quantized_tensor import QuantizedTensor, quantize
@@ -22,6 +23,7 @@ __all__ = [
     "kernels",
     "last_kernel",
     "linear",
+    "lut",
     "quantize",
     "quantize_activations",
     "set_num_threads",

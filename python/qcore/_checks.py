@@ -24,6 +24,16 @@ def integer(value: Any, where: str, bits: int = 64) -> int:
     return number
 
 
+def number(value: Any, where: str) -> float:
+    """A Python or NumPy number; not a bool, not a string."""
+    try:
+        if isinstance(value, (bool, str, bytes)):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise _core.QcoreTypeError(f"{where} is {value!r}, expected a number") from None
+
+
 def text(value: Any, where: str) -> str:
     """A string."""
     if not isinstance(value, str):

@@ -28,12 +28,26 @@ struct DotWords {
   }
 };
 
+// 4-bit codes are stored as 0 to 15: two of their products with 8-bit activations fit in 16 bits.
+struct DotNibbles {
+  using Code = std::int8_t;
+  using Weights = __m256i;
+  static constexpr std::int64_t kMaxBlock = 65536;
+  QCORE_NUMERIC Weights split(__m256i codes) { return codes; }
+  QCORE_NUMERIC void multiply(__m256i& acc, __m256i w, const std::int8_t* a) {
+    std::int32_t four;
+    memcpy(&four, a, 4);
+    const __m256i pairs = _mm256_maddubs_epi16(w, _mm256_set1_epi32(four));
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+};
+
 constexpr int kMaxRows = 4, kMaxPanels = 1, kMaxProducts = 4;
 
 template <int R, int P>
 using Int8W8 = IntegerTile<Avx2, DotWords<65536>, R, P, 8>;
 template <int R, int P>
-using Int8W4 = IntegerTile<Avx2, DotWords<65536>, R, P, 4>;
+using Int8W4 = IntegerTile<Avx2, DotNibbles, R, P, 4>;
 template <int R, int P>
 using Int16W8 = IntegerTile<Avx2, DotWords<256>, R, P, 8>;
 template <int R, int P>
@@ -51,9 +65,18 @@ extern const TileKernels kInt8Avx2 = {kMaxRows,
                                       2,
                                       Rows<Avx2>::widen,
                                       PackRows<Avx2, std::int16_t>::pack_row,
-                                      run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                      run_tile_of_size<Int8W8, Int8W8, kMaxRows, kMaxPanels, kMaxProducts>,
                                       nullptr,
                                       Rows<Avx2>::store_row};
+extern const TileKernels kInt8W4Avx2 = {kMaxRows,
+                                        kMaxPanels,
+                                        kMaxProducts,
+                                        1,
+                                        Rows<Avx2>::widen,
+                                        PackRows<Avx2, std::int8_t>::pack_row,
+                                        run_tile_of_size<Int8W4, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
+                                        nullptr,
+                                        Rows<Avx2>::store_row};
 extern const TileKernels kInt16Avx2 = {kMaxRows,
                                        kMaxPanels,
                                        kMaxProducts,

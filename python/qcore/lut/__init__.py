@@ -1,0 +1,141 @@
+"""Activations and other functions by piecewise-linear look-up tables: the same bits on every CPU and GPU.
+
+One function per name (``silu(x)``, ``exp(x)``, ...), :func:`table` for the tables behind them and for any Python
+callable, :func:`fit` for all the options, :func:`softmax` and :func:`rms_norm` built on tables.
+
+Source of the scheme: NLI (ICLR 2026, arXiv 2602.02988); what differs is in docs/luts.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from qcore import _checks, _core
+from qcore.lut.rows import rms_norm, softmax
+from qcore.lut.table import Table, evaluate
+
+if TYPE_CHECKING:
+    from qcore.lut.fitting import FitReport, fit
+
+_LAZY = {"fit": "fitting", "FitReport": "fitting"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'qcore.lut' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"qcore.lut.{_LAZY[name]}"), name)
+
+
+def names() -> list[str]:
+    """The functions that ship with qcore."""
+    return sorted({name for name, _ in _core.builtin_luts()})
+
+
+@functools.cache
+def _reduced() -> frozenset[str]:
+    return frozenset(name for name, reduced in _core.builtin_luts() if reduced)
+
+
+@functools.cache
+def _builtin(name: str, range_reduction: bool) -> Table:
+    return Table(_core.LutTable.builtin(name, range_reduction), name)
+
+
+def table(name_or_callable: Any, *, range_reduction: bool | None = None, **fit_options: Any) -> Table:
+    """The table of a function.
+
+    Args:
+        name_or_callable: a name of :func:`names`, or any callable of arrays or of numbers.
+        range_reduction: whether exp, log, reciprocal, sqrt, rsqrt, sin and cos split off the exponent (or whole
+            periods) so that the table covers one binade (one period): their default. Other functions have none.
+        **fit_options: as for :func:`fit`. Without any, a name gives the table that ships with qcore; with some, or for
+            a callable, the table is fitted now, which takes seconds.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: an unknown name, range reduction for a function that has none, or bad options.
+    """
+    if callable(name_or_callable) or fit_options:
+        from qcore.lut.fitting import fit
+
+        return fit(name_or_callable, range_reduction=range_reduction, **fit_options)
+    name = _checks.text(name_or_callable, "lut table: name_or_callable")
+    if range_reduction is not None and not isinstance(range_reduction, bool):
+        raise _core.QcoreTypeError(f"lut table: range_reduction is {range_reduction!r}, expected True, False or None")
+    return _builtin(name, name in _reduced() if range_reduction is None else range_reduction)
+
+
+def _function(name: str, formula: str) -> Callable[..., Any]:
+    @functools.cache
+    def handle() -> _core.LutTable:
+        return table(name)._handle
+
+    def apply(x: Any, out: Any = None, *, stream: Any = None) -> Any:
+        return evaluate(handle(), x, out, stream)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = (
+        f"``{formula}`` by its table. x: float32, float16 or bfloat16, any shape and strides, CPU or CUDA; ``out``: "
+        "where to write, x itself included; returns an array like x. Results lie within +-65504; NaN gives NaN. See "
+        ":class:`Table`."
+    )
+    return apply
+
+
+silu = _function("silu", "x * sigmoid(x)")
+gelu = _function("gelu", "x * (1 + erf(x / sqrt(2))) / 2")
+gelu_tanh = _function("gelu_tanh", "x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2")
+sigmoid = _function("sigmoid", "1 / (1 + exp(-x))")
+tanh = _function("tanh", "tanh(x)")
+exp = _function("exp", "exp(x)")
+log = _function("log", "log(x), NaN for x < 0, -65504 for 0")
+reciprocal = _function("reciprocal", "1 / x")
+sqrt = _function("sqrt", "sqrt(x), NaN for x < 0")
+rsqrt = _function("rsqrt", "1 / sqrt(x), NaN for x < 0")
+mish = _function("mish", "x * tanh(log(1 + exp(x)))")
+softplus = _function("softplus", "log(1 + exp(x))")
+elu = _function("elu", "x if x > 0 else exp(x) - 1")
+leaky_relu = _function("leaky_relu", "x if x > 0 else 0.01 * x")
+relu = _function("relu", "max(x, 0)")
+hardswish = _function("hardswish", "x * clip(x + 3, 0, 6) / 6")
+hardsigmoid = _function("hardsigmoid", "clip(x + 3, 0, 6) / 6")
+erf = _function("erf", "erf(x)")
+logit = _function("logit", "log(x / (1 - x)), x in (0, 1)")
+square = _function("square", "x * x")
+sin = _function("sin", "sin(x)")
+cos = _function("cos", "cos(x)")
+
+__all__ = [
+    "FitReport",
+    "Table",
+    "cos",
+    "elu",
+    "erf",
+    "exp",
+    "fit",
+    "gelu",
+    "gelu_tanh",
+    "hardsigmoid",
+    "hardswish",
+    "leaky_relu",
+    "log",
+    "logit",
+    "mish",
+    "names",
+    "reciprocal",
+    "relu",
+    "rms_norm",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softmax",
+    "softplus",
+    "sqrt",
+    "square",
+    "table",
+    "tanh",
+]

@@ -1,0 +1,45 @@
+"""Tables as safetensors files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qcore import _core, _files
+
+if TYPE_CHECKING:
+    from qcore.lut.table import Table
+
+FORMAT = "qcore.lut.1"
+
+
+def save_table(table: Table, path: str | os.PathLike[str]) -> None:
+    """As :meth:`Table.save`."""
+    from safetensors.numpy import save
+
+    metadata = {"format": FORMAT, "name": table.name, "range_reduction": table.range_reduction}
+    _files.write_whole(Path(path), save({"cuts": table.cuts, "values": table.values}, metadata))
+
+
+def load_table(path: str | os.PathLike[str]) -> Table:
+    """As :meth:`Table.load`."""
+    from safetensors import SafetensorError, safe_open
+
+    from qcore.lut.table import Table
+
+    where = f"lut table: {os.fspath(path)}"
+    arrays: dict[str, Any] = {}
+    try:
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+            for name in ("cuts", "values"):
+                arrays[name] = file.get_tensor(name)
+    except SafetensorError as error:
+        raise _core.QcoreValueError(f"{where} is not a table's safetensors file: {error}") from error
+    if metadata.get("format") != FORMAT:
+        raise _core.QcoreValueError(f"{where} has format {metadata.get('format')!r}, expected {FORMAT!r}")
+    missing = [key for key in ("name", "range_reduction") if key not in metadata]
+    if missing:
+        raise _core.QcoreValueError(f"{where} has no {missing[0]!r} in its metadata")
+    return Table.from_parts(**arrays, range_reduction=metadata["range_reduction"], name=metadata["name"])

@@ -1,0 +1,62 @@
+"""Softmax and RMSNorm over rows, with tables for their functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qcore import _arrays, _checks, _core
+
+
+def softmax(x: Any, axis: int = -1, *, out: Any = None, stream: Any = None) -> Any:
+    """``exp(x - max(x)) / sum(exp(x - max(x)))`` along an axis, with the tables of exp and reciprocal.
+
+    Args:
+        x: float32, float16 or bfloat16, at least one axis, any strides, CPU or CUDA.
+        axis: which axis, negative ones count from the last.
+        out: where to write, as for :class:`Table`.
+        stream: CUDA stream; the caller's library's current one by default.
+
+    Returns:
+        ``out``, or an array of x's dtype and library. A row with a NaN, or with +inf, or of nothing but -inf, is NaN.
+        Exponentials and sums are float32; sums have 32 partial sums and are the same on every device.
+    """
+    number = _checks.integer(axis, "softmax: axis", bits=32)
+    x_family = _arrays.family(x, "softmax: x")
+    source = x_family.readable(x, "softmax: x")
+    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "softmax: stream")
+    if out is not None:
+        _core.softmax(source, number, _arrays.family(out, "softmax: out").writable(out, "softmax: out"), address)
+        return out
+    out = x_family.empty(x, tuple(x.shape), None)
+    _core.softmax(source, number, x_family.writable(out, "softmax: out"), address)
+    return x_family.result(out, x)
+
+
+def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, stream: Any = None) -> Any:
+    """``x * rsqrt(mean(x * x) + eps) * weight`` along the last axis, with the table of rsqrt.
+
+    Args:
+        x: float32, float16 or bfloat16 [..., K], any strides, CPU or CUDA.
+        weight: float32, float16 or bfloat16 [K], or None for ones.
+        eps: 0 to 1e30.
+        out: where to write, as for :class:`Table`; no memory in common with weight.
+        stream: CUDA stream; the caller's library's current one by default.
+
+    Returns:
+        ``out``, or an array of x's dtype and library. Squares and sums are float32, as in :func:`softmax`.
+
+    Source: Zhang and Sennrich, Root Mean Square Layer Normalization, arXiv 1910.07467.
+    """
+    epsilon = _checks.number(eps, "rms_norm: eps")
+    x_family = _arrays.family(x, "rms_norm: x")
+    source = x_family.readable(x, "rms_norm: x")
+    if weight is not None:
+        weight = _arrays.readable(weight, "rms_norm: weight")
+    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "rms_norm: stream")
+    if out is not None:
+        target = _arrays.family(out, "rms_norm: out").writable(out, "rms_norm: out")
+        _core.rms_norm(source, weight, epsilon, target, address)
+        return out
+    out = x_family.empty(x, tuple(x.shape), None)
+    _core.rms_norm(source, weight, epsilon, x_family.writable(out, "rms_norm: out"), address)
+    return x_family.result(out, x)

@@ -1,0 +1,171 @@
+"""A look-up table and its evaluation."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from qcore import _arrays, _checks, _core
+
+REDUCTIONS = {"none": 0, "exp": 1, "log": 2, "reciprocal": 3, "sqrt": 4, "rsqrt": 5, "periodic": 6}
+"""What is done around a table, with the core's numbers: see docs/luts.md."""
+_REDUCTION_NAMES = list(REDUCTIONS)
+
+
+class Table:
+    """A piecewise-linear function on cut points; immutable, callable on arrays of any library.
+
+    :func:`qcore.lut.table` and :func:`qcore.lut.fit` make tables; :meth:`from_parts` takes one from elsewhere.
+    """
+
+    __slots__ = ("_handle", "name", "report")
+
+    def __init__(self, handle: _core.LutTable, name: str = "custom", report: Any = None) -> None:
+        self._handle = handle
+        self.name = name
+        self.report = report
+        """The :class:`qcore.lut.FitReport` of a fitted table, else None."""
+
+    @classmethod
+    def from_parts(cls, cuts: Any, values: Any, *, range_reduction: str = "none", name: str = "custom") -> Table:
+        """A table of given numbers.
+
+        Args:
+            cuts: float32 [n + 1], increasing; n >= 2 intervals, at most 256.
+            values: float16 or float32 [3 + s * (n - 2)]: the function at the ends of the segments, 1 in the first and
+                the last interval and s in each other one.
+            range_reduction: "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic": what the table is of
+                then, docs/luts.md says.
+            name: for repr and plots.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: numbers that are not finite, not increasing, beyond +-65504 or of another
+                count or dtype.
+        """
+        reduction = _checks.choice(range_reduction, REDUCTIONS, "lut table: range_reduction")
+        arrays = [_arrays.readable(cuts, "lut table: cuts"), _arrays.readable(values, "lut table: values")]
+        return cls(_core.LutTable.from_parts(*arrays, reduction), _checks.text(name, "lut table: name"))
+
+    def __call__(self, x: Any, out: Any = None, *, stream: Any = None) -> Any:
+        """``table(x)``, element by element.
+
+        Args:
+            x: float32, float16 or bfloat16, any shape and strides, CPU or CUDA.
+            out: where to write: x's shape and device, float32, float16 or bfloat16; x itself, or without memory in
+                common with it. By default a new array of x's dtype.
+            stream: CUDA stream; the caller's library's current one by default.
+
+        Returns:
+            ``out``, or an array of x's library. Results lie within +-65504; NaN gives NaN.
+        """
+        return evaluate(self._handle, x, out, stream)
+
+    @property
+    def cuts(self) -> np.ndarray[Any, Any]:
+        """float32 [n + 1]."""
+        out = np.empty(self._handle.intervals + 1, np.float32)
+        self._handle.cuts(out)
+        return out
+
+    @property
+    def values(self) -> np.ndarray[Any, Any]:
+        """float16 or float32 [3 + s * (n - 2)], as stored."""
+        out = np.empty(self._handle.entries, np.float32)
+        self._handle.values(out)
+        return out.astype(self._handle.value_dtype, copy=False)
+
+    @property
+    def segments(self) -> int:
+        """s, of every interval but the first and the last."""
+        return self._handle.segments
+
+    @property
+    def range_reduction(self) -> str:
+        """A key of :data:`REDUCTIONS`."""
+        return _REDUCTION_NAMES[self._handle.reduction]
+
+    @property
+    def table_dtype(self) -> str:
+        """"float16" or "float32"."""
+        return self._handle.value_dtype
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and self._handle.equal(other._handle)
+
+    def __hash__(self) -> int:
+        return hash((self.cuts.tobytes(), self.values.tobytes(), self.range_reduction))
+
+    def __repr__(self) -> str:
+        cuts = self.cuts
+        reduced = "" if self.range_reduction == "none" else f", range_reduction={self.range_reduction!r}"
+        return (
+            f"Table({self.name!r}, [{cuts[0]:.9g}, {cuts[-1]:.9g}], {self._handle.entries} {self.table_dtype} values in "
+            f"{self._handle.intervals} intervals{reduced})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.cuts, self.values, self.range_reduction, self.name)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as safetensors: float32 ``cuts``, ``values``, and metadata. The file appears whole or not."""
+        from qcore.lut.files import save_table
+
+        save_table(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Table:
+        """A table that :meth:`save` wrote.
+
+        Raises:
+            QcoreValueError: the file is not one, naming what is missing or wrong.
+            OSError: it can't be read.
+        """
+        from qcore.lut.files import load_table
+
+        return load_table(path)
+
+    def export_c(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
+        """Write a C99 header with the table and its evaluation in float, of the same bits as here."""
+        from qcore.lut.export import export_c
+
+        export_c(self, path, name=name)
+
+    def export_hex(self, path: str | os.PathLike[str]) -> None:
+        """Write the values' bit patterns for Verilog's ``$readmemh``, one per line; cuts and scales as comments."""
+        from qcore.lut.export import export_hex
+
+        export_hex(self, path)
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, function: Any = None) -> Any:
+        """Draw function, table and error over x; needs matplotlib (``pip install 'qcore[plot]'``).
+
+        Args:
+            path: .png, .svg or .pdf to write; None writes nothing.
+            function: what the table is compared with: a name of :func:`qcore.lut.names` or a callable of float64
+                arrays; by default the function of the table's name.
+
+        Returns:
+            matplotlib's Figure.
+        """
+        from qcore.lut.plot import plot_table
+
+        return plot_table(self, path, function=function)
+
+
+def _restore(cuts: Any, values: Any, range_reduction: str, name: str) -> Table:
+    return Table.from_parts(cuts, values, range_reduction=range_reduction, name=name)
+
+
+def evaluate(handle: _core.LutTable, x: Any, out: Any, stream: Any) -> Any:
+    """The body of every look-up."""
+    x_family = _arrays.family(x, "lut: x")
+    source = x_family.readable(x, "lut: x")
+    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "lut: stream")
+    if out is not None:
+        _core.lut(source, handle, _arrays.family(out, "lut: out").writable(out, "lut: out"), address)
+        return out
+    out = x_family.empty(x, tuple(x.shape), None)
+    _core.lut(source, handle, x_family.writable(out, "lut: out"), address)
+    return x_family.result(out, x)
