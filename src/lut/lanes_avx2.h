@@ -64,6 +64,8 @@ struct Avx2Lanes {
   }
 
   QCORE_NUMERIC void store(float* y, F x) { _mm256_storeu_ps(y, x); }
+  QCORE_NUMERIC void store(std::int32_t* y, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), x); }
+  QCORE_NUMERIC I load(const std::int32_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
   QCORE_NUMERIC void stream(float* y, F x) { _mm256_stream_ps(y, x); }
   QCORE_NUMERIC void store_half(std::uint16_t* y, F x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(y), halves(x)); }
   QCORE_NUMERIC void stream_half(std::uint16_t* y, F x) { _mm_stream_si128(reinterpret_cast<__m128i*>(y), halves(x)); }
@@ -72,6 +74,11 @@ struct Avx2Lanes {
   }
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(y), bfloats(x));
+  }
+  QCORE_NUMERIC void stream_line(std::uint16_t* y, const std::uint16_t* from) {  // 64 bytes, both aligned to them
+    for (int half = 0; half < 2; ++half)
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(y) + half,
+                          _mm256_load_si256(reinterpret_cast<const __m256i*>(from) + half));
   }
 
  private:
@@ -87,33 +94,38 @@ struct Avx2Lanes {
   }
 };
 
-// Entries are gathered; what belongs to an interval is picked up on the way, by the comparisons that find it.
+// A comparison's lanes are 0 or -1.
+QCORE_NUMERIC __m256i cuts_reached(__m256 x, const numerics::LutView& table) {
+  __m256i i = _mm256_setzero_si256();
+  for (std::int32_t k = 1; k <= table.intervals; ++k)
+    i = _mm256_sub_epi32(i, _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_broadcast_ss(table.cuts + k), _CMP_GE_OQ)));
+  return i;
+}
+
+// Any table: gathers.
 struct MemoryTable256 {
   using L = Avx2Lanes;
   const numerics::LutView* t;
 
   QCORE_INLINE L::F low() const { return L::set(t->low()); }
   QCORE_INLINE L::F high() const { return L::set(t->high()); }
-  QCORE_INLINE L::I interval(L::F x) const {
-    L::I i = L::set(0);
-    for (std::int32_t k = 1; k < t->intervals; ++k)  // a comparison's lanes are 0 or -1
-      i = L::sub(i, _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_broadcast_ss(t->cuts + k), _CMP_GE_OQ)));
-    return i;
+  QCORE_INLINE L::I interval(L::F x) const { return cuts_reached(x, *t); }
+  QCORE_INLINE L::F position(L::F x, L::I i) const {
+    const L::F p = L::mul(L::sub(x, _mm256_i32gather_ps(t->cuts, i, 4)), _mm256_i32gather_ps(t->scales, i, 4));
+    return L::at_most(p, _mm256_i32gather_ps(t->lengths, i, 4));
   }
-  QCORE_INLINE L::F cut(L::I i) const { return gathered(i, t->cuts); }
-  QCORE_INLINE L::F scale(L::I i) const { return gathered(i, t->scales); }
-  QCORE_INLINE L::F length(L::I i) const { return gathered(i, t->lengths); }
-  QCORE_INLINE L::I first(L::I i) const { return _mm256_i32gather_epi32(t->firsts, i, 4); }
+  QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
+    const L::I j = L::truncate(p);
+    q = L::add(_mm256_i32gather_epi32(t->firsts, i, 4), j);
+    a = L::sub(p, L::to_float(j));
+  }
   QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {
-    value = gathered(q, t->values);
-    delta = gathered(q, t->deltas);
+    value = _mm256_i32gather_ps(t->values, q, 4);
+    delta = _mm256_i32gather_ps(t->deltas, q, 4);
   }
-
- private:
-  QCORE_NUMERIC L::F gathered(L::I i, const float* from) { return _mm256_i32gather_ps(from, i, 4); }
 };
 
-// The same for at most 16 intervals: two permutations of 8 floats and a choice are faster than a gather.
+// The same for few intervals: two permutations of 8 floats and a choice are faster than a gather.
 struct PermutedTable256 {
   using L = Avx2Lanes;
 
@@ -121,30 +133,22 @@ struct PermutedTable256 {
 
   QCORE_INLINE L::F low() const { return L::set(r->low); }
   QCORE_INLINE L::F high() const { return L::set(r->high); }
-  QCORE_INLINE L::I interval(L::F x) const {
-    // A binary search; what is beyond the middle is in the upper half of the table.
-    const __m256 upper = _mm256_cmp_ps(x, _mm256_broadcast_ss(r->cuts + 8), _CMP_GE_OQ);
-    L::I i = _mm256_and_si256(_mm256_castps_si256(upper), L::set(8));
-    i = step(x, i, r->cuts_rotated[0], 4);
-    i = step(x, i, r->cuts_rotated[1], 2);
-    return step(x, i, r->cuts_rotated[2], 1);
+  QCORE_INLINE L::I interval(L::F x) const { return cuts_reached(x, *t); }
+  QCORE_INLINE L::F position(L::F x, L::I i) const {
+    return L::mul(L::sub(x, permuted(i, r->cuts)), permuted(i, r->scales));
   }
-  QCORE_INLINE L::F cut(L::I i) const { return permuted(i, r->cuts); }
-  QCORE_INLINE L::F scale(L::I i) const { return permuted(i, r->scales); }
-  QCORE_INLINE L::F length(L::I i) const { return permuted(i, r->lengths); }
-  QCORE_INLINE L::I first(L::I i) const {
-    return _mm256_castps_si256(permuted(i, reinterpret_cast<const float*>(r->firsts)));
+  QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
+    const L::I j = L::truncate(p);
+    const L::I counted = L::sub(L::bits(permuted(i, r->firsts)), L::bits(L::set(LutRegisters::kCount)));
+    q = L::add(counted, j);
+    a = L::sub(p, L::to_float(j));
   }
-  QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {  // `q` counts from entry 1
-    value = _mm256_i32gather_ps(t->values + 1, q, 4);
-    delta = _mm256_i32gather_ps(t->deltas + 1, q, 4);
+  QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {
+    value = _mm256_i32gather_ps(t->values, q, 4);
+    delta = _mm256_i32gather_ps(t->deltas, q, 4);
   }
 
  private:
-  QCORE_NUMERIC L::I step(L::F x, L::I i, const float* rotated, int width) {
-    const __m256 beyond = _mm256_cmp_ps(x, permuted(i, rotated), _CMP_GE_OQ);
-    return L::add(i, _mm256_and_si256(_mm256_castps_si256(beyond), L::set(width)));
-  }
   QCORE_NUMERIC L::F permuted(L::I i, const float* table) {
     const __m256 lower = _mm256_permutevar8x32_ps(_mm256_load_ps(table), i);
     const __m256 upper = _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), i);

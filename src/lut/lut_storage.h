@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -16,22 +18,34 @@ struct LutStorage {
   DType value_dtype = DType::f16;
   std::int32_t intervals = 0, segments = 0, entries = 0;
 
-  std::vector<float> cuts, scales, lengths, values, deltas;
+  std::vector<float> cuts, scales, lengths;  // [intervals + 1], as firsts; see numerics::LutView
   std::vector<std::int32_t> firsts;
+  std::vector<float> values, deltas;  // [entries]
   std::unique_ptr<LutRegisters> registers;  // where the table fits them
 
   LutArrays arrays() const;
 
+  // Results of all 65,536 fp16 or bf16 numbers, in their order as unsigned bits: for such x and y one load each. Null
+  // until `count` elements, of this and of earlier calls, are as many as that; then `fill` makes them.
+  const std::uint16_t* results(bool bfloat, std::int64_t count, const std::function<void(std::uint16_t*)>& fill) const;
+
   // All of the above but `registers` in one piece of the device's memory, made at its first use: floats in the order
   // cuts, scales, lengths, firsts (as int32), values, deltas.
   const float* on_device(int index) const;
-  std::int32_t device_floats() const { return 1 + 4 * intervals + 2 * entries; }
+  std::int32_t device_floats() const { return 4 * (intervals + 1) + 2 * entries; }
 
  private:
   struct Copy {
     int device;
     std::shared_ptr<void> memory;
   };
+  struct Results {
+    std::once_flag made;
+    std::atomic<bool> ready{false};
+    std::atomic<std::int64_t> asked{0};
+    std::vector<std::uint16_t> of;
+  };
+  mutable Results results_[2];
   mutable std::mutex mutex_;
   mutable std::vector<Copy> copies_;
 };

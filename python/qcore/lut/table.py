@@ -166,6 +166,6 @@ def evaluate(handle: _core.LutTable, x: Any, out: Any, stream: Any) -> Any:
     if out is not None:
         _core.lut(source, handle, _arrays.family(out, "lut: out").writable(out, "lut: out"), address)
         return out
-    out = x_family.empty(x, tuple(x.shape), None)
-    _core.lut(source, handle, x_family.writable(out, "lut: out"), address)
+    out, target = x_family.new_like(x, "lut: out")
+    _core.lut(source, handle, target, address)
     return x_family.result(out, x)
