@@ -88,7 +88,7 @@ class Table:
 
     @property
     def table_dtype(self) -> str:
-        """"float16" or "float32"."""
+        """ "float16" or "float32"."""
         return self._handle.value_dtype
 
     def __eq__(self, other: object) -> bool:

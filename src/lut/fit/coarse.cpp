@@ -1,0 +1,299 @@
+#include "lut/fit/coarse.h"
+
+#include <algorithm>
+
+namespace qcore::lut_fit {
+namespace {
+
+// Bounds are sums of differences of prefix sums: their own rounding must not rule out an optimum.
+constexpr double kSlack = 1e-7, kLeastSlack = 1e-10;
+constexpr int kGuesses = 24;
+constexpr std::size_t kEdgeParts = 6, kSegmentParts = 3;
+
+// Errors of intervals between candidates i < j: bounds at first, exact later.
+class Matrix {
+ public:
+  explicit Matrix(std::size_t n) : n_(n), errors_(n * n, kInfinity), exact_(n * n, 0) {}
+  double* row(std::size_t i) { return &errors_[i * n_]; }
+  const double* row(std::size_t i) const { return &errors_[i * n_]; }
+  double& at(std::size_t i, std::size_t j) { return errors_[i * n_ + j]; }
+  bool exact(std::size_t i, std::size_t j) const { return exact_[i * n_ + j] != 0; }
+  void set_exact(std::size_t i, std::size_t j, double error) {
+    errors_[i * n_ + j] = error;
+    exact_[i * n_ + j] = 1;
+  }
+
+ private:
+  std::size_t n_;
+  std::vector<double> errors_;
+  std::vector<std::uint8_t> exact_;
+};
+
+template <class Join>
+class Coarse {
+ public:
+  Coarse(const Problem& problem, int count, const Progress& progress)
+      : problem_(problem), samples_(problem.samples), c_(problem.candidates), progress_(progress),
+        chosen_(choose(static_cast<std::size_t>(count))), n_(chosen_.size()), edge_(n_), inner_(n_),
+        low_(n_, kInfinity), high_(n_, kInfinity), knots_(problem.segments) {}
+
+  CoarseResult run() {
+    fill_tails();
+    fill_bounds();
+    CoarseResult result;
+    result.candidates = static_cast<std::int64_t>(n_);
+    result.pairs = static_cast<std::int64_t>(n_ * (n_ - 1) / 2);
+    double best = kInfinity;
+    bool proven = false;
+    for (int guess = 0; guess < kGuesses && !proven; ++guess) {
+      const std::vector<std::size_t> path = shortest();
+      proven = evaluate(path);
+      best = std::min(best, error_of(path));
+      progress_(0.4 + 0.2 * guess / kGuesses);
+    }
+    if (!proven) evaluate_possible(best);
+    const std::vector<std::size_t> path = shortest();
+    result.error = error_of(path);
+    result.global = true;
+    result.exact_pairs = exact_pairs_;
+    result.starts.push_back(names(path));
+    progress_(0.9);
+    fill_moved();
+    result.starts.push_back(names(shortest()));
+    progress_(1.0);
+    return result;
+  }
+
+ private:
+  // Evenly spread, with those that a table must have.
+  std::vector<std::size_t> choose(std::size_t count) const {
+    std::vector<std::size_t> chosen;
+    count = std::min(count, c_.size());
+    for (std::size_t k = 0; k < count; ++k) chosen.push_back(k * (c_.size() - 1) / (count - 1));
+    for (std::size_t i = 0; i < c_.size(); ++i)
+      if (c_.required[i] || (c_.at[i] == 0.0 && c_.f[i] == 0.0)) chosen.push_back(i);
+    std::sort(chosen.begin(), chosen.end());
+    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+    return chosen;
+  }
+
+  std::vector<std::size_t> names(const std::vector<std::size_t>& path) const {
+    std::vector<std::size_t> cuts;
+    for (const std::size_t i : path) cuts.push_back(chosen_[i]);
+    return cuts;
+  }
+
+  double value(std::size_t i) const { return problem_.lattice.round(c_.f[chosen_[i]]); }
+
+  void fill_tails() {
+    for (std::size_t i = 0; i < n_; ++i) {
+      const std::size_t at = chosen_[i];
+      if (!c_.required_within(0, at) && (!problem_.fixed_ends || i == 0))
+        low_[i] = constant_error<Join>(samples_, 0, c_.first[at], value(i));
+      if (!c_.required_within(at + 1, c_.size()) && (!problem_.fixed_ends || i == n_ - 1))
+        high_[i] = constant_error<Join>(samples_, c_.first[at], samples_.size(), value(i));
+    }
+  }
+
+  template <class Error>
+  void fill(const Error& error_of_pair, double progress_from, double progress_to) {
+    for (std::size_t i = 0; i < n_; ++i) {
+      for (std::size_t j = i + 1; j < n_; ++j)
+        if (!c_.required_within(chosen_[i] + 1, chosen_[j])) error_of_pair(i, j);
+      if (i % 32 == 0)
+        progress_(progress_from + (progress_to - progress_from) * static_cast<double>(i) / static_cast<double>(n_));
+    }
+  }
+
+  double edge_bound(std::size_t i, std::size_t j) const {
+    const std::size_t a = chosen_[i], b = chosen_[j];
+    return line_error_bound<Join>(samples_, c_.first[a], c_.first[b], c_.at[a], c_.at[b], value(i), value(j),
+                                  kEdgeParts);
+  }
+
+  void place(std::size_t i, std::size_t j) {
+    const std::size_t a = chosen_[i], b = chosen_[j];
+    knots_.place(samples_, c_.at[a], c_.at[b], c_.first[a], c_.first[b]);
+  }
+
+  double inner_bound() const {
+    double bound = 0.0, left = problem_.lattice.round(knots_.target[0]);
+    for (int k = 0; k < problem_.segments; ++k) {
+      const double right = problem_.lattice.round(knots_.target[k + 1]);
+      bound = Join::join(bound, line_error_bound<Join>(samples_, knots_.first[k], knots_.first[k + 1], knots_.at[k],
+                                                       knots_.at[k + 1], left, right, kSegmentParts));
+      left = right;
+    }
+    return bound;
+  }
+
+  void fill_bounds() {
+    fill(
+        [&](std::size_t i, std::size_t j) {
+          edge_.at(i, j) = edge_bound(i, j);
+          place(i, j);
+          inner_.at(i, j) = inner_bound();
+        },
+        0.0, 0.4);
+  }
+
+  // Estimates with entries moved off f, as the fit of entries will do.
+  void fill_moved() {
+    fill(
+        [&](std::size_t i, std::size_t j) {
+          edge_.at(i, j) = edge_bound(i, j);
+          place(i, j);
+          knots_.move_targets(samples_, chord_share(problem_.largest));
+          inner_.at(i, j) = inner_bound();
+        },
+        0.9, 1.0);
+  }
+
+  double edge_error(std::size_t i, std::size_t j) const {
+    const std::size_t a = chosen_[i], b = chosen_[j];
+    return line_error<Join>(samples_, c_.first[a], c_.first[b], c_.at[a], c_.at[b], value(i), value(j));
+  }
+
+  // Infinity once it is beyond `limit`.
+  double inner_error(std::size_t i, std::size_t j, double limit) {
+    place(i, j);
+    double error = 0.0, left = problem_.lattice.round(knots_.f[0]);
+    for (int k = 0; k < problem_.segments; ++k) {
+      const double right = problem_.lattice.round(knots_.f[k + 1]);
+      error = Join::join(error, line_error<Join>(samples_, knots_.first[k], knots_.first[k + 1], knots_.at[k],
+                                                 knots_.at[k + 1], left, right));
+      if (error > limit) return kInfinity;
+      left = right;
+    }
+    return error;
+  }
+
+  bool is_edge(int interval) const { return interval == 0 || interval == problem_.intervals - 1; }
+  Matrix& matrix(int interval) { return is_edge(interval) ? edge_ : inner_; }
+
+  // errors[k][j]: the least error of samples below cut k, if that is candidate j.
+  std::vector<std::vector<double>> forward() {
+    std::vector<std::vector<double>> errors{low_};
+    for (int k = 0; k < problem_.intervals; ++k) {
+      const std::vector<double>& before = errors.back();
+      std::vector<double> next(n_, kInfinity);
+      for (std::size_t i = 0; i < n_; ++i) {
+        const double* row = matrix(k).row(i);
+        const double start = before[i];
+        if (start == kInfinity) continue;
+        for (std::size_t j = i + 1; j < n_; ++j) {
+          const double error = Join::join(start, row[j]);
+          next[j] = error < next[j] ? error : next[j];
+        }
+      }
+      errors.push_back(std::move(next));
+    }
+    return errors;
+  }
+
+  // errors[k][i]: the least error of samples from cut k on, if that is candidate i.
+  std::vector<std::vector<double>> backward() {
+    std::vector<std::vector<double>> errors(static_cast<std::size_t>(problem_.intervals) + 1);
+    errors.back() = high_;
+    for (int k = problem_.intervals - 1; k >= 0; --k) {
+      std::vector<double>& here = errors[k];
+      here.assign(n_, kInfinity);
+      for (std::size_t i = 0; i < n_; ++i) {
+        const double* row = matrix(k).row(i);
+        double least = kInfinity;
+        for (std::size_t j = i + 1; j < n_; ++j) {
+          const double error = Join::join(row[j], errors[k + 1][j]);
+          least = error < least ? error : least;
+        }
+        here[i] = least;
+      }
+    }
+    return errors;
+  }
+
+  std::vector<std::size_t> shortest() {
+    const auto errors = forward();
+    std::vector<std::size_t> path(errors.size());
+    double least = kInfinity;
+    for (std::size_t j = 0; j < n_; ++j) {
+      const double error = Join::join(errors.back()[j], high_[j]);
+      if (error < least) least = error, path.back() = j;
+    }
+    for (int k = problem_.intervals - 1; k >= 0; --k) {
+      const std::size_t j = path[k + 1];
+      least = kInfinity;
+      for (std::size_t i = 0; i < j; ++i) {
+        const double error = Join::join(errors[k][i], matrix(k).at(i, j));
+        if (error < least) least = error, path[k] = i;
+      }
+    }
+    return path;
+  }
+
+  // Makes the errors along a path exact; true if they were.
+  bool evaluate(const std::vector<std::size_t>& path) {
+    bool were_exact = true;
+    for (int k = 0; k < problem_.intervals; ++k) {
+      const std::size_t i = path[k], j = path[k + 1];
+      if (matrix(k).exact(i, j)) continue;
+      were_exact = false;
+      matrix(k).set_exact(i, j, is_edge(k) ? edge_error(i, j) : inner_error(i, j, kInfinity));
+      ++exact_pairs_;
+    }
+    return were_exact;
+  }
+
+  double error_of(const std::vector<std::size_t>& path) {
+    double error = low_[path.front()];
+    for (int k = 0; k < problem_.intervals; ++k) error = Join::join(error, matrix(k).at(path[k], path[k + 1]));
+    return Join::join(error, high_[path.back()]);
+  }
+
+  // Makes exact what could be part of a table with an error of at most `best`.
+  void evaluate_possible(double best) {
+    const double limit = best * (1 + kSlack) + kLeastSlack;
+    const auto before = forward(), after = backward();
+    const int last = problem_.intervals - 1;
+    for (std::size_t i = 0; i < n_; ++i) {
+      for (std::size_t j = i + 1; j < n_; ++j) {
+        double rest = std::min(Join::join(before[0][i], after[1][j]), Join::join(before[last][i], after[last + 1][j]));
+        if (Join::join(rest, edge_.at(i, j)) > limit) {
+          edge_.set_exact(i, j, kInfinity);
+        } else if (!edge_.exact(i, j)) {
+          edge_.set_exact(i, j, edge_error(i, j));
+          ++exact_pairs_;
+        }
+        rest = kInfinity;
+        for (int k = 1; k < last; ++k) rest = std::min(rest, Join::join(before[k][i], after[k + 1][j]));
+        if (Join::join(rest, inner_.at(i, j)) > limit) {
+          inner_.set_exact(i, j, kInfinity);
+        } else if (!inner_.exact(i, j)) {
+          const double left = std::is_same_v<Join, SumOf> ? limit - rest : limit;
+          inner_.set_exact(i, j, inner_error(i, j, left));
+          ++exact_pairs_;
+        }
+      }
+      if (i % 32 == 0) progress_(0.6 + 0.3 * static_cast<double>(i) / static_cast<double>(n_));
+    }
+  }
+
+  const Problem& problem_;
+  const Samples& samples_;
+  const Candidates& c_;
+  const Progress& progress_;
+  const std::vector<std::size_t> chosen_;
+  const std::size_t n_;
+  Matrix edge_, inner_;
+  std::vector<double> low_, high_;  // of the tails
+  Knots knots_;
+  std::int64_t exact_pairs_ = 0;
+};
+
+}  // namespace
+
+CoarseResult search_coarse(const Problem& problem, int count, const Progress& progress) {
+  return problem.largest ? Coarse<LargestOf>(problem, count, progress).run()
+                         : Coarse<SumOf>(problem, count, progress).run();
+}
+
+}  // namespace qcore::lut_fit
