@@ -33,17 +33,9 @@ template <class Join>
 class Coarse {
  public:
   Coarse(const Problem& problem, int count, const Progress& progress)
-      : problem_(problem),
-        samples_(problem.samples),
-        c_(problem.candidates),
-        progress_(progress),
-        chosen_(choose(static_cast<std::size_t>(count))),
-        n_(chosen_.size()),
-        edge_(n_),
-        inner_(n_),
-        low_(n_, kInfinity),
-        high_(n_, kInfinity),
-        knots_(problem.segments) {}
+      : problem_(problem), samples_(problem.samples), c_(problem.candidates), progress_(progress),
+        chosen_(choose(static_cast<std::size_t>(count))), n_(chosen_.size()), edge_(n_), inner_(n_),
+        low_(n_, kInfinity), high_(n_, kInfinity), knots_(problem.segments) {}
 
   CoarseResult run() {
     fill_tails();

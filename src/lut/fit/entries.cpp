@@ -20,14 +20,8 @@ template <class Join>
 class Chain {
  public:
   Chain(const Problem& problem, const TableKnots& knots, std::vector<std::int64_t>& entries)
-      : samples_(problem.samples),
-        lattice_(problem.lattice),
-        knots_(knots),
-        entries_(entries),
-        n_(entries.size()),
-        nearest_(n_),
-        choices_(n_),
-        from_(n_) {
+      : samples_(problem.samples), lattice_(problem.lattice), knots_(knots), entries_(entries), n_(entries.size()),
+        nearest_(n_), choices_(n_), from_(n_) {
     for (std::size_t q = 0; q < n_; ++q) {
       nearest_[q] = lattice_.nearest(knots.f[q]);
       if (pinned(q)) entries_[q] = nearest_[q];
@@ -50,7 +44,8 @@ class Chain {
       Rank next[kSteps];
       for (int r = 0; r < kSteps; ++r)
         for (int l = 0; l < kSteps; ++l) {
-          const Rank rank{Join::join(ranks[l].error, errors[l * kSteps + r]), ranks[l].distance + distance(q + 1, r)};
+          const Rank rank{Join::join(ranks[l].error, errors[l * kSteps + r]),
+                          ranks[l].distance + distance(q + 1, r)};
           if (rank < next[r]) next[r] = rank, from_[q + 1].state[r] = l;
         }
       for (int s = 0; s < kSteps; ++s) ranks[s] = next[s], values[s] = next_values[s];
@@ -58,8 +53,8 @@ class Chain {
     int state = 0;
     Rank best;
     for (int s = 0; s < kSteps; ++s) {
-      ranks[s].error =
-          Join::join(ranks[s].error, constant_error<Join>(samples_, knots_.first[n_ - 1], samples_.size(), values[s]));
+      ranks[s].error = Join::join(
+          ranks[s].error, constant_error<Join>(samples_, knots_.first[n_ - 1], samples_.size(), values[s]));
       if (ranks[s] < best) best = ranks[s], state = s;
     }
     bool moved = false;

@@ -6,9 +6,9 @@ namespace qcore::lut_fit {
 
 // The segments of a whole table: segment q lies between entries q and q + 1.
 struct TableKnots {
-  std::vector<double> at, f;         // [entries]
-  std::vector<std::size_t> first;    // the first sample from there on
-  std::vector<std::uint8_t> pinned;  // the entry is f(knot), rounded
+  std::vector<double> at, f;               // [entries]
+  std::vector<std::size_t> first;          // the first sample from there on
+  std::vector<std::uint8_t> pinned;        // the entry is f(knot), rounded
 };
 
 // Positions and first samples for cuts [intervals + 1]; f is interpolated, nothing pinned.

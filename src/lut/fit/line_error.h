@@ -67,8 +67,8 @@ void line_errors(const Samples& samples, std::size_t begin, std::size_t end, dou
 
 // At most line_error(), of `parts` runs of samples in a time that does not depend on their length.
 template <class Join>
-double line_error_bound(const Samples& samples, std::size_t begin, std::size_t end, double from, double to, double left,
-                        double right, std::size_t parts) {
+double line_error_bound(const Samples& samples, std::size_t begin, std::size_t end, double from, double to,
+                        double left, double right, std::size_t parts) {
   if (begin >= end) return 0.0;
   const double slope = (right - left) / (to - from);
   double bound = 0.0;
@@ -79,7 +79,8 @@ double line_error_bound(const Samples& samples, std::size_t begin, std::size_t e
   } else {
     for (std::size_t k = 0; k < parts; ++k) {
       const std::size_t i = begin + (end - begin) * (2 * k + 1) / (2 * parts);
-      bound = std::max(bound, samples.w()[i] * std::fabs(left + (samples.x()[i] - from) * slope - samples.f()[i]));
+      bound = std::max(bound,
+                       samples.w()[i] * std::fabs(left + (samples.x()[i] - from) * slope - samples.f()[i]));
     }
   }
   return bound;

@@ -23,11 +23,7 @@ template <class Join>
 class Local {
  public:
   Local(const Problem& problem, int window)
-      : problem_(problem),
-        samples_(problem.samples),
-        c_(problem.candidates),
-        window_(window),
-        knots_(problem.segments) {}
+      : problem_(problem), samples_(problem.samples), c_(problem.candidates), window_(window), knots_(problem.segments) {}
 
   // The best cuts in windows around those of `fitted`; true if they are others.
   bool move(const Fitted& fitted, std::size_t stride, std::vector<std::size_t>& cuts) {
@@ -92,9 +88,10 @@ class Local {
     for (const Place& place : window)
       for (const double value : place.values) {
         const bool possible = !c_.required_within(place.candidate + 1, c_.size());
-        errors[state] = possible ? Join::join(errors[state], constant_error<Join>(samples_, c_.first[place.candidate],
-                                                                                  samples_.size(), value))
-                                 : kInfinity;
+        errors[state] =
+            possible ? Join::join(errors[state], constant_error<Join>(samples_, c_.first[place.candidate],
+                                                                      samples_.size(), value))
+                     : kInfinity;
         ++state;
       }
   }
@@ -152,8 +149,8 @@ class Local {
                                       knots_.at[last + 1], values, r.values, segment);
     for (int s = 0; s < kEnds; ++s)
       for (int t = 0; t < kEnds; ++t)
-        errors[s * kEnds + t] =
-            std::min(Join::join(best[s * kMiddle], segment[t]), Join::join(best[s * kMiddle + 1], segment[kEnds + t]));
+        errors[s * kEnds + t] = std::min(Join::join(best[s * kMiddle], segment[t]),
+                                         Join::join(best[s * kMiddle + 1], segment[kEnds + t]));
   }
 
   void enclose(int knot, double* values) const {
@@ -161,8 +158,7 @@ class Local {
     const std::int64_t nearest = problem_.lattice.nearest(target);
     values[0] = problem_.lattice.value(nearest);
     const std::int64_t quantum = problem_.lattice.quantum();
-    values[1] =
-        problem_.lattice.value(problem_.lattice.clamp(values[0] < target ? nearest + quantum : nearest - quantum));
+    values[1] = problem_.lattice.value(problem_.lattice.clamp(values[0] < target ? nearest + quantum : nearest - quantum));
     if (knots_.f[knot] == 0.0) values[1] = values[0];
   }
 

@@ -59,8 +59,8 @@ Samples make_samples(const LutSamples& samples) {
 void check_options(const LutFitOptions& options) {
   QCORE_CHECK_VALUE(options.intervals >= 2 && options.intervals <= kMostIntervals, kOp, ": intervals is ",
                     options.intervals, ", expected 2 to ", kMostIntervals);
-  QCORE_CHECK_VALUE(options.segments >= 1 && options.segments <= kMostSegments, kOp, ": segments is ", options.segments,
-                    ", expected 1 to ", kMostSegments);
+  QCORE_CHECK_VALUE(options.segments >= 1 && options.segments <= kMostSegments, kOp, ": segments is ",
+                    options.segments, ", expected 1 to ", kMostSegments);
   QCORE_CHECK_VALUE(options.coarse > options.intervals && options.coarse <= kMostCoarse, kOp, ": coarse is ",
                     options.coarse, ", expected ", options.intervals + 1, " to ", kMostCoarse);
   QCORE_CHECK_VALUE(options.window >= 1 && options.window <= kMostWindow, kOp, ": window is ", options.window,
@@ -76,8 +76,8 @@ Candidates make_candidates(const Samples& samples, const TensorView& candidates,
                     " or more for as many cuts");
   made.required.assign(made.size(), 0);
   const std::vector<double> wanted = increasing("required", required);
-  QCORE_CHECK_VALUE(wanted.size() + (options.fixed_ends ? 2 : 0) <= cuts, kOp, ": required has shape [", wanted.size(),
-                    "], too many points for ", cuts, " cuts");
+  QCORE_CHECK_VALUE(wanted.size() + (options.fixed_ends ? 2 : 0) <= cuts, kOp, ": required has shape [",
+                    wanted.size(), "], too many points for ", cuts, " cuts");
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto found = std::lower_bound(made.at.begin(), made.at.end(), wanted[i]);
     QCORE_CHECK_VALUE(found != made.at.end() && *found == wanted[i], kOp, ": required[", i, "] is ", wanted[i],
@@ -117,8 +117,7 @@ LutCuts fit_lut_cuts(const LutSamples& given, const TensorView& candidates, cons
   QCORE_CHECK_VALUE(coarse.error < kInfinity, kOp, ": required leaves no table of ", options.intervals,
                     " intervals between the candidates");
 
-  const std::size_t apart =
-      std::max<std::size_t>(1, problem.candidates.size() / static_cast<std::size_t>(options.coarse));
+  const std::size_t apart = std::max<std::size_t>(1, problem.candidates.size() / static_cast<std::size_t>(options.coarse));
   Fitted best;
   const auto starts = static_cast<double>(coarse.starts.size());
   for (std::size_t s = 0; s < coarse.starts.size(); ++s) {
