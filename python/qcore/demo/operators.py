@@ -83,7 +83,8 @@ class QcoreOperators(Operators):
     """Weights quantised per block, activations quantised per row and block as they arrive (`compute="int8"`).
 
     All products are `qcore.linear`: a convolution's over its image patches, and the GRU's two with float gates between
-    them, whose sigmoid and tanh are look-up tables. A convolution or GRU operator of qcore's own replaces `conv2d` or `gru` here.
+    them, whose sigmoid and tanh are look-up tables. A convolution or GRU operator of qcore's own replaces `conv2d` or
+    `gru` here.
     """
 
     def __init__(self, bits: Literal[4, 8], block_size: int, method: Literal["rtn", "mse"] = "rtn") -> None:

@@ -71,7 +71,7 @@ def conclusion(result: Result) -> str:
         return f"{row.name}: {smaller:.1f}x smaller, {faster:.2f}x speed, {row.correct - reference.correct:+d} right"
 
     return (
-        f"Tables alone change the logits by {tables.logit_error:.1e} and {tables.correct - reference.correct:+d} results. "
+        f"Tables alone change the logits by {tables.logit_error:.1e}, {tables.correct - reference.correct:+d} right. "
         "Against float, " + "; ".join(against_float(row) for row in quantised(result)) + "."
     )
 
