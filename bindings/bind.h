@@ -6,6 +6,7 @@ namespace qcore::bindings {
 
 void bind_runtime(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
+void bind_gru(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_lut(nanobind::module_& m);
 void bind_lut_fit(nanobind::module_& m);

@@ -8,6 +8,7 @@
 //   Ci/Co/Kh/Kw channels and kernel of a convolution.
 
 #include "qcore/error.h"
+#include "qcore/gru.h"
 #include "qcore/kernels.h"
 #include "qcore/linear.h"
 #include "qcore/lut.h"

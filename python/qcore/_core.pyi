@@ -114,3 +114,30 @@ def fit_lut_values(
     values: Any,
     progress: Any,
 ) -> float: ...
+
+class QuantizedGru:
+    @staticmethod
+    def make(
+        input_size: int,
+        hidden_size: int,
+        fused: bool,
+        half_even: bool,
+        formats: Any,
+        weight_bits: int,
+        bias_bits: int,
+        w: Any,
+        r: Any,
+        bx: Any,
+        br: Any,
+        w_exponents: Any,
+        r_exponents: Any,
+        bx_exponents: Any,
+        br_exponents: Any,
+    ) -> QuantizedGru: ...
+    def table(self, gate: int) -> list[int]: ...
+    def run(
+        self, x: Any, h0: Any, y: Any, last: Any, reverse: bool, lengths: Any, gates: Any, stream: int
+    ) -> None: ...
+
+def quantize_fixed(x: Any, format: tuple[int, bool, int, int], codes: Any) -> None: ...
+def dequantize_fixed(codes: Any, format: tuple[int, bool, int, int], x: Any) -> None: ...

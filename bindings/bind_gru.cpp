@@ -1,0 +1,108 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/tuple.h>
+
+#include "bind.h"
+#include "dlpack_views.h"
+#include "qcore/error.h"
+#include "qcore/gru.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace qcore::bindings {
+namespace {
+
+using Formats = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class Integer>
+using Integers = nb::ndarray<const Integer, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// A row of bits, signedness, exponent and zero point for each tensor, in GruFormats' order.
+GruFormats formats_of(const Formats& rows) {
+  GruFormats formats;
+  FixedFormat* const all[] = {&formats.x,     &formats.h,     &formats.wx, &formats.rh, &formats.rb,
+                              &formats.rrh,   &formats.z_pre, &formats.r_pre, &formats.g_pre, &formats.z,
+                              &formats.r,     &formats.g,     &formats.old_part, &formats.new_part};
+  constexpr std::size_t kCount = sizeof all / sizeof *all;
+  if (rows.shape(0) != kCount || rows.shape(1) != 4) throw ValueError("gru: formats have another shape than [14, 4]");
+  for (std::size_t i = 0; i < kCount; ++i)
+    *all[i] = {rows(i, 0), rows(i, 1) != 0, rows(i, 2), rows(i, 3)};
+  return formats;
+}
+
+template <class Integer>
+std::vector<Integer> vector_of(const Integers<Integer>& values) {
+  return {values.data(), values.data() + values.size()};
+}
+
+FixedFormat format_of(nb::handle row) {
+  const auto [bits, is_signed, exponent, zero] = nb::cast<std::tuple<int, bool, int, std::int32_t>>(row);
+  return {bits, is_signed, exponent, zero};
+}
+
+}  // namespace
+
+void bind_gru(nb::module_& m) {
+  nb::class_<QuantizedGru>(m, "QuantizedGru")
+      .def_static("make",
+                  [](std::int64_t input_size, std::int64_t hidden_size, bool fused, bool half_even,
+                     const Formats& formats, int weight_bits, int bias_bits, const Integers<std::int16_t>& w,
+                     const Integers<std::int16_t>& r, const Integers<std::int32_t>& bx,
+                     const Integers<std::int32_t>& br, const Integers<std::int32_t>& w_exponents,
+                     const Integers<std::int32_t>& r_exponents, const Integers<std::int32_t>& bx_exponents,
+                     const Integers<std::int32_t>& br_exponents) {
+                    GruParameters p;
+                    p.input_size = input_size;
+                    p.hidden_size = hidden_size;
+                    p.pipeline = fused ? GruPipeline::fused : GruPipeline::staged;
+                    p.rounding = half_even ? ShiftRounding::half_even : ShiftRounding::half_away;
+                    p.formats = formats_of(formats);
+                    p.weight_bits = weight_bits;
+                    p.bias_bits = bias_bits;
+                    p.w = vector_of(w), p.r = vector_of(r), p.bx = vector_of(bx), p.br = vector_of(br);
+                    p.w_exponents = vector_of(w_exponents), p.r_exponents = vector_of(r_exponents);
+                    p.bx_exponents = vector_of(bx_exponents), p.br_exponents = vector_of(br_exponents);
+                    nb::gil_scoped_release release;
+                    return QuantizedGru::make(p);
+                  })
+      .def("table",
+           [](const QuantizedGru& gru, int gate) {
+             nb::list codes;
+             for (const std::int32_t code : gru.table(gate)) codes.append(code);
+             return codes;
+           })
+      .def(
+          "run",
+          [](const QuantizedGru& gru, nb::handle x, nb::handle h0, nb::handle y, nb::handle last, bool reverse,
+             nb::handle lengths, nb::handle gates, std::uintptr_t stream) {
+            const char* codes = "int8 or int16";
+            const ArrayArgument x_array(x, "gru", "x", codes), y_array(y, "gru", "out", codes);
+            const OptionalArray h0_array(h0, "gru", "h0", codes), last_array(last, "gru", "last", codes);
+            const OptionalArray lengths_array(lengths, "gru", "lengths", "int32"),
+                gates_array(gates, "gru", "gates", "int32");
+            GruRun options;
+            options.reverse = reverse;
+            options.lengths = lengths_array.get();
+            options.gates = gates_array.get();
+            options.stream = reinterpret_cast<void*>(stream);
+            nb::gil_scoped_release release;
+            gru.run(x_array.view(), h0_array.get(), y_array.view(), last_array.get(), options);
+          },
+          "x"_a, "h0"_a.none(), "y"_a, "last"_a.none(), "reverse"_a, "lengths"_a.none(), "gates"_a.none(), "stream"_a);
+
+  m.def("quantize_fixed", [](nb::handle x, nb::handle format, nb::handle codes) {
+    const ArrayArgument x_array(x, "quantize_fixed", "x"), codes_array(codes, "quantize_fixed", "codes", "int8 or int16");
+    const FixedFormat wanted = format_of(format);
+    nb::gil_scoped_release release;
+    quantize_fixed(x_array.view(), wanted, codes_array.view());
+  });
+  m.def("dequantize_fixed", [](nb::handle codes, nb::handle format, nb::handle x) {
+    const ArrayArgument codes_array(codes, "dequantize_fixed", "codes", "int8 or int16"),
+        x_array(x, "dequantize_fixed", "out");
+    const FixedFormat given = format_of(format);
+    nb::gil_scoped_release release;
+    dequantize_fixed(codes_array.view(), given, x_array.view());
+  });
+}
+
+}  // namespace qcore::bindings

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "qcore/export.h"
+#include "qcore/tensor_view.h"
+
+// A fixed-point GRU: integer multiply-add, shift, clamp and table look-up only. docs/gru.md has its definition.
+namespace qcore {
+
+// Codes of a tensor: real value = (code - zero_point) * 2^-exponent, code in the whole range of `bits`.
+struct FixedFormat {
+  int bits = 16;  // 2 to 16
+  bool is_signed = true;
+  int exponent = 0;
+  std::int32_t zero_point = 0;
+
+  std::int32_t lowest() const { return is_signed ? -(std::int32_t{1} << (bits - 1)) : 0; }
+  std::int32_t highest() const { return (std::int32_t{1} << (is_signed ? bits - 1 : bits)) - 1; }
+};
+
+enum class GruPipeline : std::uint8_t { staged, fused };
+enum class ShiftRounding : std::uint8_t { half_away, half_even };
+
+struct GruFormats {
+  FixedFormat x, h, wx, rh, rb, rrh, z_pre, r_pre, g_pre, z, r, g, old_part, new_part;
+};
+
+// One layer in one direction. Gate order z, r, g along 3H; exponents are per row of 3H.
+struct GruParameters {
+  std::int64_t input_size = 0, hidden_size = 0;  // C, H
+  GruPipeline pipeline = GruPipeline::staged;
+  ShiftRounding rounding = ShiftRounding::half_away;
+  GruFormats formats;
+  int weight_bits = 8, bias_bits = 16;                                         // of w and r; of bx and br
+  std::vector<std::int16_t> w, r;                                              // [3H, C], [3H, H]
+  std::vector<std::int32_t> bx, br;                                            // [3H]
+  std::vector<std::int32_t> w_exponents, r_exponents, bx_exponents, br_exponents;  // [3H]
+};
+
+struct GruStorage;  // src/gru/gru_storage.h
+
+struct GruRun {
+  bool reverse = false;              // from the last step of each row to its first
+  const TensorView* lengths = nullptr;  // int32 [B]: steps of each row; beyond them y holds h's zero point
+  const TensorView* gates = nullptr;    // int32 [T, B, 4H]: codes of z, r, g and R h + br
+  void* stream = nullptr;
+};
+
+// Immutable; copies share storage; safe to use from many threads.
+class QCORE_API QuantizedGru {
+ public:
+  // Throws ValueError naming what is wrong: an exponent, a shift or a sum that could leave its type, a code out of range.
+  static QuantizedGru make(const GruParameters& parameters);
+
+  const GruParameters& parameters() const;
+
+  // Codes of sigmoid or tanh for each code of their argument: gate 0, 1, 2 is z, r, g.
+  const std::vector<std::int32_t>& table(int gate) const;
+
+  // x [T, B, C], h0 [B, H] or null (zeros), y [T, B, H], last [B, H] (the state after each row's last step) or null:
+  // int8 where the format has at most 8 bits, else int16; any strides. h0 may be the memory of `last`.
+  void run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
+           const GruRun& options = {}) const;
+
+  const GruStorage& storage() const { return *storage_; }
+
+ private:
+  explicit QuantizedGru(std::shared_ptr<const GruStorage> storage);
+  std::shared_ptr<const GruStorage> storage_;
+};
+
+// codes = clamp(rint(x * 2^exponent) + zero_point): x fp32, fp16 or bf16, codes int8 or int16 of x's shape. Throws
+// ValueError naming the first NaN or infinity.
+QCORE_API void quantize_fixed(const TensorView& x, const FixedFormat& format, const TensorView& codes);
+QCORE_API void dequantize_fixed(const TensorView& codes, const FixedFormat& format, const TensorView& x);
+
+}  // namespace qcore

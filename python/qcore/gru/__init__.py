@@ -1,0 +1,8 @@
+"""A fixed-point GRU: calibrated from a float one, integers only at run time, the same bits everywhere."""
+
+from qcore.gru.calibration import Calibrator
+from qcore.gru.formats import TENSORS, Config, Format
+from qcore.gru.quantized import QuantGRU
+from qcore.gru.weights import Direction, GruWeights
+
+__all__ = ["TENSORS", "Calibrator", "Config", "Direction", "Format", "GruWeights", "QuantGRU"]

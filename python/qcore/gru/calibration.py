@@ -1,0 +1,167 @@
+"""From float weights and sample inputs to a quantised GRU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qcore import _core
+from qcore.gru import float_cell
+from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE, Config, Format, choose_format
+from qcore.gru.ranges import Range
+from qcore.gru.weights import Direction, Doubles, GruWeights, _finite
+
+if TYPE_CHECKING:
+    from qcore.gru.quantized import QuantGRU
+
+_SEEN = (*TENSORS, "wx_with_bias", "rh_with_bias")
+
+
+class Calibrator:
+    """Runs the float GRU on samples and keeps the range of every tensor.
+
+    Args:
+        weights: :class:`GruWeights`.
+        method: "minmax", "ema", "percentile" or "mse": see :class:`qcore.gru.ranges.Range`.
+    """
+
+    def __init__(self, weights: GruWeights, method: str = "minmax") -> None:
+        if not isinstance(weights, GruWeights):
+            raise _core.QcoreTypeError(
+                f"gru calibration: weights is a {type(weights).__name__}, expected GruWeights: GruWeights.from_torch(gru)"
+            )
+        self.weights = weights
+        self.method = method
+        self._ranges = [[{name: Range(method) for name in _SEEN} for _ in layer] for layer in weights.layers]
+        self._observed = False
+
+    def observe(self, x: Any, h0: Any = None) -> Calibrator:
+        """Look at one batch.
+
+        Args:
+            x: [T, B, C] ([B, T, C] if the weights are batch_first), numbers.
+            h0: [layers * directions, B, H], or None for zeros. It is part of h's range.
+        """
+        inputs = _finite(x, "gru calibration: x")
+        if inputs.ndim != 3 or inputs.shape[2] != self.weights.input_size or 0 in inputs.shape:
+            raise _core.QcoreValueError(
+                f"gru calibration: x has shape {list(inputs.shape)}, expected [T, B, C] with C = {self.weights.input_size}"
+            )
+        if self.weights.batch_first:
+            inputs = inputs.transpose(1, 0, 2)
+        states = None
+        if h0 is not None:
+            states = _finite(h0, "gru calibration: h0")
+            expected = (len(self.weights.layers) * self.weights.directions, inputs.shape[1], self.weights.hidden_size)
+            if states.shape != expected:
+                raise _core.QcoreValueError(
+                    f"gru calibration: h0 has shape {list(states.shape)}, expected {list(expected)}"
+                )
+        self._observed = True
+        for number, (layer, ranges) in enumerate(zip(self.weights.layers, self._ranges, strict=True)):
+            outputs = []
+            for side, (direction, seen) in enumerate(zip(layer, ranges, strict=True)):
+
+                def watch(name: str, step: int, values: Doubles, seen: dict[str, Range] = seen) -> None:
+                    seen[name].observe(values)
+
+                state = None if states is None else states[number * self.weights.directions + side]
+                outputs.append(float_cell.run(direction, inputs, state, reverse=side == 1, watch=watch)[0])
+            inputs = np.concatenate(outputs, axis=2)
+        return self
+
+    def finish(self, config: Config | None = None) -> QuantGRU:
+        """The quantised GRU. Parameters are static from here on."""
+        from qcore.gru.quantized import QuantGRU
+
+        if not self._observed:
+            raise _core.QcoreValueError("gru calibration: finish() before any observe(x), expected at least one batch")
+        config = config or Config()
+        layers = []
+        inputs: Format | None = None
+        for layer, ranges in zip(self.weights.layers, self._ranges, strict=True):
+            # Directions share the format of h, so that their outputs are one array for the next layer.
+            state = _merged([seen["h"] for seen in ranges], self.method)
+            shared = state.format(config.width("h"), config.rule)
+            inputs = inputs or _merged([seen["x"] for seen in ranges], self.method).format(config.width("x"), config.rule)
+            layers.append(
+                [
+                    quantize_direction(direction, seen, config, inputs, shared)
+                    for direction, seen in zip(layer, ranges, strict=True)
+                ]
+            )
+            inputs = shared
+        return QuantGRU(layers, config, batch_first=self.weights.batch_first)
+
+
+def _merged(ranges: list[Range], method: str) -> Range:
+    if len(ranges) == 1:
+        return ranges[0]
+    merged = Range(method)
+    for each in ranges:
+        low, high = each.bounds()
+        merged.observe(np.concatenate([*each._samples, [low, high]]))
+    return merged
+
+
+def _rows(weights: Doubles, bits: int, granularity: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Codes and one exponent per row of 3H."""
+    rows = weights.reshape(len(weights), -1)
+    size = len(rows) // 3
+    group = {"channel": 1, "gate": size, "tensor": 3 * size}[granularity]
+    exponents = np.empty(len(rows), np.int32)
+    for first in range(0, len(rows), group):
+        part = rows[first : first + group]
+        form = choose_format(float(part.min()), float(part.max()), bits, zero_point=False)
+        exponents[first : first + group] = form.exponent
+    highest = (1 << (bits - 1)) - 1
+    codes = np.clip(np.rint(np.ldexp(rows, exponents[:, None])), -highest - 1, highest)
+    return codes.reshape(weights.shape), exponents
+
+
+def quantize_direction(
+    weights: Direction, ranges: dict[str, Range], config: Config, x: Format, h: Format
+) -> tuple[_core.QuantizedGru, dict[str, Any]]:
+    """The core's object and what it was made of, for files and reports."""
+    formats: dict[str, Format] = {"x": x, "h": h}
+    fused = config.pipeline == "fused"
+    for name in TENSORS[2:]:
+        seen = ranges[f"{name[0]}{name[1]}_with_bias"] if fused and name in ("wx", "rh") else ranges[name]
+        formats[name] = seen.format(
+            config.width(name), config.rule, signed=name not in UNSIGNED, zero_point=name in ZERO_FREE
+        )
+    parts: dict[str, Any] = {
+        "formats": np.array([formats[name].row() for name in TENSORS], np.int32),
+        "sizes": (weights.input_size, weights.hidden_size),
+        "weight_bits": config.width("weights"),
+        "bias_bits": config.width("biases"),
+    }
+    for name, dtype, bits in (
+        ("w", np.int16, config.width("weights")),
+        ("r", np.int16, config.width("weights")),
+        ("bx", np.int32, config.width("biases")),
+        ("br", np.int32, config.width("biases")),
+    ):
+        codes, exponents = _rows(getattr(weights, name), bits, config.granularity)
+        parts[name], parts[f"{name}_exponents"] = codes.astype(dtype), exponents
+    return make(parts, config), parts
+
+
+def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
+    return _core.QuantizedGru.make(
+        *parts["sizes"],
+        config.pipeline == "fused",
+        config.rounding == "half_even",
+        parts["formats"],
+        parts["weight_bits"],
+        parts["bias_bits"],
+        parts["w"].ravel(),
+        parts["r"].ravel(),
+        parts["bx"],
+        parts["br"],
+        parts["w_exponents"],
+        parts["r_exponents"],
+        parts["bx_exponents"],
+        parts["br_exponents"],
+    )

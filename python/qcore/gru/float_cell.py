@@ -1,0 +1,62 @@
+"""The GRU in float64: what is quantised, and what calibration looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qcore.gru.weights import Direction, Doubles
+
+Watch = Callable[[str, int, Doubles], None]
+"""Called with a tensor's name, the step's number in order of computation, and its values [B, ...]."""
+
+
+def sigmoid(x: Doubles) -> Doubles:
+    half: Doubles = 0.5 * np.tanh(0.5 * x) + 0.5
+    return half
+
+
+def run(
+    weights: Direction, x: Doubles, h0: Doubles | None = None, *, reverse: bool = False, watch: Watch | None = None
+) -> tuple[Doubles, Doubles]:
+    """x [T, B, C], h0 [B, H] or None -> y [T, B, H] and the last state [B, H]."""
+    size = weights.hidden_size
+    steps, batch = x.shape[:2]
+    h = np.zeros((batch, size)) if h0 is None else h0.astype(np.float64)
+    y = np.empty((steps, batch, size))
+    see: Any = watch or (lambda name, step, values: None)
+    see("h", 0, h)
+    for step, t in enumerate(range(steps - 1, -1, -1) if reverse else range(steps)):
+        see("x", step, x[t])
+        wx, rh = x[t] @ weights.w.T, h @ weights.r.T
+        see("wx", step, wx)
+        see("rh", step, rh)
+        see("rh_with_bias", step, rh + weights.br)
+        z_pre = wx[:, :size] + rh[:, :size] + weights.bx[:size] + weights.br[:size]
+        r_pre = wx[:, size : 2 * size] + rh[:, size : 2 * size] + (weights.bx + weights.br)[size : 2 * size]
+        rb = rh[:, 2 * size :] + weights.br[2 * size :]
+        z, r = sigmoid(z_pre), sigmoid(r_pre)
+        rrh = r * rb
+        g_pre = wx[:, 2 * size :] + weights.bx[2 * size :] + rrh
+        g = np.tanh(g_pre)
+        old_part, new_part = z * h, (1 - z) * g
+        h = old_part + new_part
+        see("wx_with_bias", step, wx + weights.bx)
+        for name, values in (
+            ("z_pre", z_pre),
+            ("r_pre", r_pre),
+            ("g_pre", g_pre),
+            ("z", z),
+            ("r", r),
+            ("g", g),
+            ("rb", rb),
+            ("rrh", rrh),
+            ("old_part", old_part),
+            ("new_part", new_part),
+            ("h", h),
+        ):
+            see(name, step, values)
+        y[t] = h
+    return y, h

@@ -1,0 +1,85 @@
+"""Ranges of tensors from what calibration saw."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qcore import _core
+from qcore.gru.formats import Format, choose_format
+from qcore.gru.weights import Doubles
+
+METHODS = ("minmax", "ema", "percentile", "mse")
+EMA_KEPT = 0.9
+PERCENTILE = 99.99
+_SAMPLES = 1 << 18
+
+
+class Range:
+    """What one tensor's values were.
+
+    Methods: "minmax" is the range of everything; "ema" takes each step's range into
+    ``min = 0.9 * min + 0.1 * current``, carried over steps and batches; "percentile" leaves out 0.01% of the values at
+    each end; "mse" takes everything, and the exponent with the smallest squared error on the values.
+    """
+
+    def __init__(self, method: str) -> None:
+        if method not in METHODS:
+            names = ", ".join(repr(name) for name in METHODS)
+            raise _core.QcoreValueError(f"gru calibration: method is {method!r}, expected one of {names}")
+        self.method = method
+        self.low, self.high = 0.0, 0.0
+        self._averaged: tuple[float, float] | None = None
+        self._samples: list[Doubles] = []
+        self._kept = 0
+        self._seen = 0
+
+    def observe(self, values: Doubles) -> None:
+        if values.size == 0:
+            return
+        low, high = float(values.min()), float(values.max())
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        if self.method == "ema":
+            before = self._averaged
+            self._averaged = (
+                (low, high)
+                if before is None
+                else (EMA_KEPT * before[0] + (1 - EMA_KEPT) * low, EMA_KEPT * before[1] + (1 - EMA_KEPT) * high)
+            )
+        flat = values.ravel()
+        self._seen += flat.size
+        if self._kept >= _SAMPLES:  # keep every other one, of the past and from now on twice as sparsely
+            self._samples = [np.concatenate(self._samples)[::2]]
+            self._kept = self._samples[0].size
+        part = flat[:: max(1, self._seen // _SAMPLES)]
+        self._samples.append(part.copy())
+        self._kept += part.size
+
+    def bounds(self) -> tuple[float, float]:
+        if self.method == "ema" and self._averaged is not None:
+            return self._averaged
+        if self.method == "percentile" and self._samples:
+            low, high = np.percentile(np.concatenate(self._samples), [100 - PERCENTILE, PERCENTILE])
+            return float(low), float(high)
+        return self.low, self.high
+
+    def format(self, bits: int, rule: str, *, signed: bool = True, zero_point: bool = True) -> Format:
+        """The format for these values by a rule of :data:`qcore.gru.formats.RULES`."""
+        low, high = self.bounds()
+        cover = choose_format(low, high, bits, signed=signed, zero_point=zero_point)
+        if rule == "cover" and self.method != "mse":
+            return cover
+
+        def at(exponent: int) -> Format:
+            return choose_format(low, high, bits, signed=signed, zero_point=zero_point, exponent=exponent)
+
+        if rule == "nearest":
+            span = max(high, 0.0) - min(low, 0.0)
+            codes = cover.highest - cover.lowest if zero_point else cover.highest
+            largest = span if zero_point else max(-low, high)
+            return cover if largest <= 0 else at(int(np.rint(np.log2(codes / largest))))
+        samples = np.concatenate(self._samples) if self._samples else np.zeros(1)
+
+        def error(form: Format) -> float:
+            return float(np.square(form.decode(form.encode(samples)) - samples).sum())
+
+        return min((at(cover.exponent + step) for step in (0, 1, 2, -1)), key=error)

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gru/gru_storage.h"
+#include "qcore/tensor_view.h"
+
+namespace qcore {
+
+// One run over all steps. Strides are in elements; codes are int8 where the format has at most 8 bits, else int16.
+struct GruProblem {
+  const GruStorage* gru = nullptr;
+  std::int64_t steps = 0, batch = 0;  // T, B
+  TensorView x, y;                    // [T, B, C], [T, B, H]
+  TensorView h0, last;                // [B, H]; data null for none
+  TensorView lengths, gates;          // int32 [B], int32 [T, B, 4H]; data null for none
+  bool reverse = false;
+  Device device;
+  void* stream = nullptr;
+};
+
+}  // namespace qcore

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "numerics/gru_cell.h"
+#include "qcore/gru.h"
+
+namespace qcore {
+
+// A layer as kernels want it. Arrays over channels are [3H], gate order z, r, g.
+struct GruStorage {
+  GruParameters parameters;
+  numerics::GruCell cell;
+  std::vector<std::int32_t> tables[3];
+
+  // What is added to a sum of products before it is shifted to wx's (rh's) scale: -zero_point * sum of the row's
+  // weights, and in the fused pipeline the bias.
+  std::vector<std::int64_t> wx_offsets, rh_offsets;
+  std::vector<int> wx_shifts, rh_shifts;
+  std::vector<numerics::GruBiases> biases;  // [H]; staged pipeline
+
+  bool fits_int32 = false;  // every sum of products with its offset
+};
+
+}  // namespace qcore

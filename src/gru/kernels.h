@@ -1,0 +1,13 @@
+#pragma once
+
+#include "gru/gru_problem.h"
+#include "runtime/kernel_table.h"
+
+namespace qcore {
+
+KernelTable<GruProblem>& gru_table();
+
+// The definition: plain loops over src/numerics.
+void run_gru_reference(const GruProblem& problem);
+
+}  // namespace qcore
