@@ -109,7 +109,8 @@ def fit(
         _folder_of(path)
     samples = None if histogram is None else _array(histogram)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"fitting {name}", total=1.0)
         table = run(
             name, domain=domain, cuts=cuts, segments=segments, table_dtype=table_dtype, metric=metric, samples=samples,
