@@ -68,8 +68,12 @@ struct Avx512Lanes {
   }
 
   QCORE_NUMERIC F load(const float* x) { return {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)}; }
-  QCORE_NUMERIC F load_half(const std::uint16_t* x) { return {_mm512_cvtph_ps(load256(x)), _mm512_cvtph_ps(load256(x + 16))}; }
-  QCORE_NUMERIC F load_bfloat(const std::uint16_t* x) { return {widen_bfloat(load256(x)), widen_bfloat(load256(x + 16))}; }
+  QCORE_NUMERIC F load_half(const std::uint16_t* x) {
+    return {_mm512_cvtph_ps(load256(x)), _mm512_cvtph_ps(load256(x + 16))};
+  }
+  QCORE_NUMERIC F load_bfloat(const std::uint16_t* x) {
+    return {widen_bfloat(load256(x)), widen_bfloat(load256(x + 16))};
+  }
 
   QCORE_NUMERIC void store(float* y, F x) {
     _mm512_storeu_ps(y, x.a);
@@ -85,7 +89,9 @@ struct Avx512Lanes {
     _mm512_stream_ps(y + 16, x.b);
   }
   QCORE_NUMERIC void store_half(std::uint16_t* y, F x) { _mm512_storeu_si512(y, halves(x)); }
-  QCORE_NUMERIC void stream_half(std::uint16_t* y, F x) { _mm512_stream_si512(reinterpret_cast<__m512i*>(y), halves(x)); }
+  QCORE_NUMERIC void stream_half(std::uint16_t* y, F x) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(y), halves(x));
+  }
   QCORE_NUMERIC void store_bfloat(std::uint16_t* y, F x) { _mm512_storeu_si512(y, bfloats(x)); }
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(y), bfloats(x));
@@ -98,7 +104,9 @@ struct Avx512Lanes {
   static constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   static constexpr int kEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
-  QCORE_NUMERIC __m256i load256(const std::uint16_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+  QCORE_NUMERIC __m256i load256(const std::uint16_t* x) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+  }
   QCORE_NUMERIC __m512 widen_bfloat(__m256i x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
   }
@@ -140,9 +148,7 @@ struct RegisterTable512 {
   QCORE_INLINE L::F low() const { return L::set(t->low); }
   QCORE_INLINE L::F high() const { return L::set(t->high); }
   QCORE_INLINE L::I interval(L::F x) const { return {search(x.a), search(x.b)}; }
-  QCORE_INLINE L::F position(L::F x, L::I i) const {
-    return L::mul(L::sub(x, permuted(i, cuts)), permuted(i, scales));
-  }
+  QCORE_INLINE L::F position(L::F x, L::I i) const { return L::mul(L::sub(x, permuted(i, cuts)), permuted(i, scales)); }
   // Behind 2^23 + first_i a sum has no fraction bits, and its lowest bits are q.
   QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
     const L::F first = permuted(i, firsts);

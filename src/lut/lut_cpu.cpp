@@ -65,7 +65,8 @@ class Stretch {
     const char* x = at(problem_.x, problem_.x_dtype, offsets.x);
     char* y = at(problem_.y, problem_.y_dtype, offsets.y);
     if (x_stride_ == 1 && y_stride_ == 1 && problem_.x_dtype == problem_.y_dtype) {
-      const bool aligned = reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(problem_.y_dtype)) == 0;
+      const bool aligned =
+          reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(problem_.y_dtype)) == 0;
       if (results_)
         kernels_.take(results_, reinterpret_cast<const std::uint16_t*>(x), reinterpret_cast<std::uint16_t*>(y), count,
                       past_cache_ && aligned);

@@ -69,8 +69,8 @@ void look_up_vectors(const typename ElementOf<kElement>::Type* from, typename El
       L::store(index + at, q);
     }
     for (int at = 0; at < size; at += L::kWidth) {
-      const auto y = numerics::lut_interpolate<kReduction, L>(L::load(x + at), L::load(index + at),
-                                                              L::load(inside + at), table);
+      const auto y =
+          numerics::lut_interpolate<kReduction, L>(L::load(x + at), L::load(index + at), L::load(inside + at), table);
       store_lanes<L, kElement, kPastCache>(to + begin + at, y);
     }
   }
@@ -174,8 +174,7 @@ void convert_elements(const void* from, void* to, std::int64_t count) {
   auto* x = static_cast<const typename ElementOf<kX>::Type*>(from);
   auto* y = static_cast<typename ElementOf<kY>::Type*>(to);
   const std::int64_t whole = count / L::kWidth * L::kWidth;
-  for (std::int64_t i = 0; i < whole; i += L::kWidth)
-    store_lanes<L, kY, false>(y + i, load_lanes<L, kX>(x + i));
+  for (std::int64_t i = 0; i < whole; i += L::kWidth) store_lanes<L, kY, false>(y + i, load_lanes<L, kX>(x + i));
   if (whole == count) return;
   alignas(64) typename ElementOf<kX>::Type last_x[L::kWidth] = {};
   alignas(64) typename ElementOf<kY>::Type last_y[L::kWidth];

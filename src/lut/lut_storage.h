@@ -20,7 +20,7 @@ struct LutStorage {
 
   std::vector<float> cuts, scales, lengths;  // [intervals + 1], as firsts; see numerics::LutView
   std::vector<std::int32_t> firsts;
-  std::vector<float> values, deltas;  // [entries]
+  std::vector<float> values, deltas;        // [entries]
   std::unique_ptr<LutRegisters> registers;  // where the table fits them
 
   LutArrays arrays() const;

@@ -156,8 +156,8 @@ LutTable LutTable::builtin(const std::string& wanted, bool range_reduction) {
     for (const BuiltinData& data : kBuiltinLuts) {
       std::vector<float> values;
       for (const std::uint16_t bits : data.values) values.push_back(numerics::half_to_float(bits));
-      made.push_back(LutTable(make_storage({std::begin(data.cuts), std::end(data.cuts)}, std::move(values), DType::f16,
-                                           data.reduction)));
+      made.push_back(LutTable(
+          make_storage({std::begin(data.cuts), std::end(data.cuts)}, std::move(values), DType::f16, data.reduction)));
     }
     return made;
   }();

@@ -59,8 +59,7 @@ QCORE_NUMERIC void softmax_lanes(float* row, std::int64_t count, const ExpTable&
     for (int v = 0; v < PartialSums<L>::kVectors; ++v)
       partial.sums[v] = L::add(partial.sums[v], L::load(row + i + v * L::kWidth));
   const auto scale = L::set(look_up_one(LutReduction::reciprocal, partial.total(), reciprocal));
-  for (std::int64_t i = 0; i < padded; i += L::kWidth)
-    L::store(row + i, plain_nan<L>(L::mul(L::load(row + i), scale)));
+  for (std::int64_t i = 0; i < padded; i += L::kWidth) L::store(row + i, plain_nan<L>(L::mul(L::load(row + i), scale)));
 }
 
 template <class L>

@@ -11,10 +11,10 @@ struct alignas(64) LutRegisters {
   static constexpr int kIntervals = 11, kLanes = 16, kInner = 256, kEdges = 32;
   static constexpr float kCount = 8388608.0f;  // 2^23: a float of that size counts in its lowest bits
 
-  float cuts[kLanes];              // infinite beyond the last one
-  float cuts_rotated[3][kLanes];   // by 1, 2 and 3
+  float cuts[kLanes];             // infinite beyond the last one
+  float cuts_rotated[3][kLanes];  // by 1, 2 and 3
   float scales[kLanes];
-  float firsts[kLanes];  // plus kCount
+  float firsts[kLanes];              // plus kCount
   std::uint16_t inner[kInner];       // fp16, entries 0 to 255
   std::uint16_t inner_next[kInner];  // entries 1 to 256
   std::uint16_t edges[kEdges];       // entries 256 to 258, then nothing

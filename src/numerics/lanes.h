@@ -32,8 +32,12 @@ struct ScalarLanes {
   QCORE_NUMERIC I bits(F x) { return static_cast<I>(float_bits(x)); }
   QCORE_NUMERIC F from_bits(I i) { return bits_float(static_cast<std::uint32_t>(i)); }
 
-  QCORE_NUMERIC I add(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b)); }
-  QCORE_NUMERIC I sub(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)); }
+  QCORE_NUMERIC I add(I a, I b) {
+    return static_cast<I>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+  }
+  QCORE_NUMERIC I sub(I a, I b) {
+    return static_cast<I>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b));
+  }
   QCORE_NUMERIC I bit_and(I a, I b) { return a & b; }
   QCORE_NUMERIC I bit_or(I a, I b) { return a | b; }
   QCORE_NUMERIC I larger(I a, I b) { return a > b ? a : b; }

@@ -38,7 +38,8 @@ QCORE_NUMERIC typename L::F power_of_two(typename L::I biased_exponent) {
 
 template <class L>
 QCORE_NUMERIC typename L::F with_sign_of(typename L::F magnitude, typename L::F x) {
-  return L::from_bits(L::bit_or(L::bits(magnitude), L::bit_and(L::bits(x), L::set(static_cast<std::int32_t>(0x80000000u)))));
+  return L::from_bits(
+      L::bit_or(L::bits(magnitude), L::bit_and(L::bits(x), L::set(static_cast<std::int32_t>(0x80000000u)))));
 }
 
 template <class L>
@@ -113,8 +114,7 @@ QCORE_NUMERIC typename L::F reduced(typename L::F x) {
   } else if constexpr (kReduction == R::periodic) {
     // f(x - 2 pi k) with k = round(x / 2 pi); the table covers [-pi, pi].
     const auto minus_k = L::sub(L::set(0.0f), L::round_even(L::mul(x, L::set(kInverseTwoPi))));
-    return L::fma(minus_k, L::set(kTwoPi3),
-                  L::fma(minus_k, L::set(kTwoPi2), L::fma(minus_k, L::set(kTwoPi1), x)));
+    return L::fma(minus_k, L::set(kTwoPi3), L::fma(minus_k, L::set(kTwoPi2), L::fma(minus_k, L::set(kTwoPi1), x)));
   } else {
     return x;
   }
@@ -173,7 +173,8 @@ QCORE_NUMERIC void lut_find(typename L::F x, const T& table, typename L::F& insi
 }
 
 template <class L, class T>
-QCORE_NUMERIC void lut_place(typename L::F inside, typename L::I i, const T& table, typename L::I& q, typename L::F& a) {
+QCORE_NUMERIC void lut_place(typename L::F inside, typename L::I i, const T& table, typename L::I& q,
+                             typename L::F& a) {
   table.place(table.position(inside, i), i, q, a);
 }
 
@@ -198,8 +199,8 @@ QCORE_NUMERIC typename L::F lut_eval(typename L::F x, const T& table) {
 
 // A table in memory and its look-ups on one lane.
 struct LutView {
-  const float* cuts;           // [intervals + 1]
-  const float* scales;         // [intervals + 1], as the next two; the last are 0, 0 and the last entry
+  const float* cuts;    // [intervals + 1]
+  const float* scales;  // [intervals + 1], as the next two; the last are 0, 0 and the last entry
   const float* lengths;
   const std::int32_t* firsts;
   const float* values;  // [entries]

@@ -45,8 +45,10 @@ class Table:
                 count or dtype.
         """
         reduction = _checks.choice(range_reduction, REDUCTIONS, "lut table: range_reduction")
-        arrays = [_arrays.readable(cuts, "lut table: cuts"), _arrays.readable(values, "lut table: values")]
-        return cls(_core.LutTable.from_parts(*arrays, reduction), _checks.text(name, "lut table: name"))
+        cut_points = _arrays.readable(cuts, "lut table: cuts")
+        entries = _arrays.readable(values, "lut table: values")
+        handle = _core.LutTable.from_parts(cut_points, entries, reduction)
+        return cls(handle, _checks.text(name, "lut table: name"))
 
     def __call__(self, x: Any, out: Any = None, *, stream: Any = None) -> Any:
         """``table(x)``, element by element.
@@ -101,8 +103,8 @@ class Table:
         cuts = self.cuts
         reduced = "" if self.range_reduction == "none" else f", range_reduction={self.range_reduction!r}"
         return (
-            f"Table({self.name!r}, [{cuts[0]:.9g}, {cuts[-1]:.9g}], {self._handle.entries} {self.table_dtype} values in "
-            f"{self._handle.intervals} intervals{reduced})"
+            f"Table({self.name!r}, [{cuts[0]:.9g}, {cuts[-1]:.9g}], {self._handle.entries} {self.table_dtype} values "
+            f"in {self._handle.intervals} intervals{reduced})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
