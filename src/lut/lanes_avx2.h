@@ -30,6 +30,8 @@ struct Avx2Lanes {
   QCORE_NUMERIC F at_least(F x, F low) { return _mm256_max_ps(x, low); }
   QCORE_NUMERIC F at_most(F x, F high) { return _mm256_min_ps(x, high); }
 
+  QCORE_NUMERIC F limited(F x, F bound) { return at_most(at_least(x, sub(set(0.0f), bound)), bound); }
+
   QCORE_NUMERIC I truncate(F x) { return _mm256_cvttps_epi32(x); }
   QCORE_NUMERIC F to_float(I i) { return _mm256_cvtepi32_ps(i); }
   QCORE_NUMERIC I bits(F x) { return _mm256_castps_si256(x); }
@@ -74,11 +76,6 @@ struct Avx2Lanes {
   }
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(y), bfloats(x));
-  }
-  QCORE_NUMERIC void stream_line(std::uint16_t* y, const std::uint16_t* from) {  // 64 bytes, both aligned to them
-    for (int half = 0; half < 2; ++half)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(y) + half,
-                          _mm256_load_si256(reinterpret_cast<const __m256i*>(from) + half));
   }
 
  private:

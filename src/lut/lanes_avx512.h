@@ -34,6 +34,12 @@ struct Avx512Lanes {
   QCORE_NUMERIC F at_least(F x, F low) { return {_mm512_max_ps(x.a, low.a), _mm512_max_ps(x.b, low.b)}; }
   QCORE_NUMERIC F at_most(F x, F high) { return {_mm512_min_ps(x.a, high.a), _mm512_min_ps(x.b, high.b)}; }
 
+  QCORE_NUMERIC F limited(F x, F bound) {
+    constexpr int kSmallerMagnitudeSignOfFirst = 0b0010;
+    return {_mm512_range_ps(x.a, bound.a, kSmallerMagnitudeSignOfFirst),
+            _mm512_range_ps(x.b, bound.b, kSmallerMagnitudeSignOfFirst)};
+  }
+
   QCORE_NUMERIC I truncate(F x) { return {_mm512_cvttps_epi32(x.a), _mm512_cvttps_epi32(x.b)}; }
   QCORE_NUMERIC F to_float(I i) { return {_mm512_cvtepi32_ps(i.a), _mm512_cvtepi32_ps(i.b)}; }
   QCORE_NUMERIC I bits(F x) { return {_mm512_castps_si512(x.a), _mm512_castps_si512(x.b)}; }
@@ -95,9 +101,6 @@ struct Avx512Lanes {
   QCORE_NUMERIC void store_bfloat(std::uint16_t* y, F x) { _mm512_storeu_si512(y, bfloats(x)); }
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(y), bfloats(x));
-  }
-  QCORE_NUMERIC void stream_line(std::uint16_t* y, const std::uint16_t* from) {  // 64 bytes, both aligned to them
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(y), _mm512_load_si512(from));
   }
 
  private:

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "lut/kernels.h"
+#include "lut/take_results.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
 
@@ -68,8 +69,8 @@ class Stretch {
       const bool aligned =
           reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(problem_.y_dtype)) == 0;
       if (results_)
-        kernels_.take(results_, reinterpret_cast<const std::uint16_t*>(x), reinterpret_cast<std::uint16_t*>(y), count,
-                      past_cache_ && aligned);
+        take_results(results_, reinterpret_cast<const std::uint16_t*>(x), reinterpret_cast<std::uint16_t*>(y), count,
+                     past_cache_ && aligned);
       else
         kernels_.run(table_, {x, y, count, element_of(problem_.y_dtype), past_cache_ && aligned});
       return;

@@ -24,9 +24,6 @@ struct LutKernels {
   void (*softmax_row)(float* row, std::int64_t count, const LutArrays& exp, const LutArrays& reciprocal);
   // weight: fp32, padded like the row with zeros, or null
   void (*rms_norm_row)(float* row, const float* weight, std::int64_t count, float eps, const LutArrays& rsqrt);
-  // y = results[x], of 65,536 results for 16-bit x and y
-  void (*take)(const std::uint16_t* results, const std::uint16_t* x, std::uint16_t* y, std::int64_t count,
-               bool past_cache);
   void (*load_row)(const void* x, LutElement element, std::int64_t count, float* row);   // contiguous x
   void (*store_row)(const float* row, std::int64_t count, LutElement element, void* y);  // contiguous y
 };

@@ -48,8 +48,10 @@ template <class L, LutReduction kReduction, LutElement kElement, bool kPastCache
 void look_up_vectors(const typename ElementOf<kElement>::Type* from, typename ElementOf<kElement>::Type* to,
                      std::int64_t count, const Table& table) {
   constexpr int kBlock = 512;
-  alignas(64) float x[kBlock], inside[kBlock];  // then what is left behind the entry
-  alignas(64) std::int32_t index[kBlock];       // of the interval, then of the entry
+  constexpr bool kConverted = kElement != LutElement::f32;  // else x is read again
+  alignas(64) float converted[kConverted ? kBlock : 1];
+  alignas(64) float inside[kBlock];        // then what is left behind the entry
+  alignas(64) std::int32_t index[kBlock];  // of the interval, then of the entry
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const int size = count - begin < kBlock ? static_cast<int>(count - begin) : kBlock;
     for (int at = 0; at < size; at += L::kWidth) {
@@ -57,7 +59,7 @@ void look_up_vectors(const typename ElementOf<kElement>::Type* from, typename El
       typename L::F clamped;
       typename L::I i;
       numerics::lut_find<kReduction, L>(lanes, table, clamped, i);
-      L::store(x + at, lanes);
+      if constexpr (kConverted) L::store(converted + at, lanes);
       L::store(inside + at, clamped);
       L::store(index + at, i);
     }
@@ -69,8 +71,12 @@ void look_up_vectors(const typename ElementOf<kElement>::Type* from, typename El
       L::store(index + at, q);
     }
     for (int at = 0; at < size; at += L::kWidth) {
-      const auto y =
-          numerics::lut_interpolate<kReduction, L>(L::load(x + at), L::load(index + at), L::load(inside + at), table);
+      typename L::F x;
+      if constexpr (kConverted)
+        x = L::load(converted + at);
+      else
+        x = L::load(from + begin + at);
+      const auto y = numerics::lut_interpolate<kReduction, L>(x, L::load(index + at), L::load(inside + at), table);
       store_lanes<L, kElement, kPastCache>(to + begin + at, y);
     }
   }
@@ -147,25 +153,6 @@ void map_reduced(LutReduction reduction, const LutRun& run, const Table& table) 
     default:
       return map_elements<L, LutReduction::none>(run, table);
   }
-}
-
-// 16-bit x and y have 65,536 results. A chunk at a time, because lines of y that bypass the caches must be whole.
-template <class L>
-void take_results(const std::uint16_t* results, const std::uint16_t* x, std::uint16_t* y, std::int64_t count,
-                  bool past_cache) {
-  if (past_cache) {
-    const std::int64_t head = before_line(y, count);
-    for (std::int64_t i = 0; i < head; ++i) y[i] = results[x[i]];
-    x += head, y += head, count -= head;
-    constexpr std::int64_t kChunk = 1024;
-    alignas(64) std::uint16_t chunk[kChunk];
-    for (; count >= kChunk; x += kChunk, y += kChunk, count -= kChunk) {
-      for (std::int64_t i = 0; i < kChunk; ++i) chunk[i] = results[x[i]];
-      for (std::int64_t i = 0; i < kChunk; i += kLine / 2) L::stream_line(y + i, chunk + i);
-    }
-    _mm_sfence();
-  }
-  for (std::int64_t i = 0; i < count; ++i) y[i] = results[x[i]];
 }
 
 // Between an element type and fp32, the last few through a buffer.

@@ -184,7 +184,7 @@ QCORE_NUMERIC typename L::F lut_interpolate(typename L::F x, typename L::I q, ty
   table.entry(q, value, delta);
   auto invalid = L::is_nan(x);
   auto y = restored<kReduction, L>(x, L::fma(a, delta, value), invalid);
-  y = L::at_most(L::at_least(y, L::set(-kLutLimit)), L::set(kLutLimit));
+  y = L::limited(y, L::set(kLutLimit));
   return L::select(invalid, L::from_bits(L::set(static_cast<std::int32_t>(kNaNBits))), y);
 }
 
