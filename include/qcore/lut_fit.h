@@ -18,13 +18,13 @@ struct LutSamples {
 };
 
 struct LutFitOptions {
-  int intervals = 10;        // 2 to 64; the first and the last have one segment
-  int segments = 32;         // 1 to 256, of each interval between them
-  bool half_values = true;   // entries are fp16, else fp32
-  bool largest = false;      // minimise the largest weighted error instead of the sum
-  bool fixed_ends = false;   // the first and the last cut are the first and the last candidate
-  int coarse = 1024;         // candidates of the global search, at least intervals + 1
-  int window = 8;            // the local search looks at so many candidates to either side of each cut at once
+  int intervals = 10;       // 2 to 64; the first and the last have one segment
+  int segments = 32;        // 1 to 256, of each interval between them
+  bool half_values = true;  // entries are fp16, else fp32
+  bool largest = false;     // minimise the largest weighted error instead of the sum
+  bool fixed_ends = false;  // the first and the last cut are the first and the last candidate
+  int coarse = 1024;        // candidates of the global search, at least intervals + 1
+  int window = 8;           // the local search looks at so many candidates to either side of each cut at once
 };
 
 // Called with the fraction that is done, from the calling thread; what it throws ends the fit.
@@ -32,12 +32,13 @@ using LutFitProgress = std::function<void(double)>;
 
 struct LutCuts {
   std::vector<float> cuts;  // [intervals + 1]
-  double error = 0;         // of the table that fit_lut_values() will find or better, values of f between samples interpolated
+  double error = 0;  // of the table that fit_lut_values() will find or better, values of f between samples interpolated
   // The global search's optimum: no table with cuts out of its candidates and entries f(knot), rounded, has a smaller
   // error. `error` is at most this.
   double coarse_error = 0;
   bool global = false;  // the global search ran to its end
-  std::int64_t candidates = 0, pairs = 0, exact_pairs = 0;  // of the global search; exact_pairs are those not ruled out by bounds
+  std::int64_t candidates = 0, pairs = 0,
+               exact_pairs = 0;  // of the global search; exact_pairs are those not ruled out by bounds
 };
 
 // Cut points out of `candidates` (fp32 [c], strictly increasing), by dynamic programming over an even subset of them,

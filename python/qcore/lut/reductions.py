@@ -94,7 +94,7 @@ def _periodic(x: Array) -> Reduced:
 
 
 _ROOT_HALF = float(_from_bits(np.array([_ROOT_HALF_BITS]))[0])
-_PI = float(np.float32(math.pi))
+_PERIOD_END = 3.150390625  # beyond pi by more than fp32 may be wrong about the number of periods in 65504
 
 REDUCTIONS: dict[str, Reduction] = {
     "exp": Reduction(np.exp2, 0.0, 1.0, (), _exp),
@@ -102,7 +102,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "reciprocal": Reduction(lambda m: 1.0 / m, 1.0, 2.0, (), _reciprocal),
     "sqrt": Reduction(np.sqrt, 1.0, 4.0, (), _sqrt, True),
     "rsqrt": Reduction(lambda m: 1.0 / np.sqrt(m), 1.0, 4.0, (), _rsqrt),
-    "sin": Reduction(np.sin, -_PI, _PI, (0.0,), _periodic),
-    "cos": Reduction(np.cos, -_PI, _PI, (0.0,), _periodic),
+    "sin": Reduction(np.sin, -_PERIOD_END, _PERIOD_END, (0.0,), _periodic),
+    "cos": Reduction(np.cos, -_PERIOD_END, _PERIOD_END, (0.0,), _periodic),
 }
 """By the name of the function."""

@@ -1,6 +1,7 @@
 #include "lut/fit/coarse.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace qcore::lut_fit {
 namespace {
@@ -8,6 +9,8 @@ namespace {
 // Bounds are sums of differences of prefix sums: their own rounding must not rule out an optimum.
 constexpr double kSlack = 1e-7, kLeastSlack = 1e-10;
 constexpr int kGuesses = 24;
+constexpr double kEstimatedRoundings = 0.125;  // fp32 comes so close to the bound on its errors on average
+constexpr std::size_t kCurvaturePoints = 2048;
 constexpr std::size_t kEdgeParts = 6, kSegmentParts = 3;
 
 // Errors of intervals between candidates i < j: bounds at first, exact later.
@@ -33,9 +36,17 @@ template <class Join>
 class Coarse {
  public:
   Coarse(const Problem& problem, int count, const Progress& progress)
-      : problem_(problem), samples_(problem.samples), c_(problem.candidates), progress_(progress),
-        chosen_(choose(static_cast<std::size_t>(count))), n_(chosen_.size()), edge_(n_), inner_(n_),
-        low_(n_, kInfinity), high_(n_, kInfinity), knots_(problem.segments) {}
+      : problem_(problem),
+        samples_(problem.samples),
+        c_(problem.candidates),
+        progress_(progress),
+        chosen_(choose(static_cast<std::size_t>(count))),
+        n_(chosen_.size()),
+        edge_(n_),
+        inner_(n_),
+        low_(n_, kInfinity),
+        high_(n_, kInfinity),
+        knots_(problem.segments) {}
 
   CoarseResult run() {
     fill_tails();
@@ -65,16 +76,51 @@ class Coarse {
   }
 
  private:
-  // Evenly spread, with those that a table must have.
+  // A third of `count` evenly spread, the others where curved and heavy parts of f want knots; the ends' neighbours;
+  // zero, powers of two and what a table must have.
   std::vector<std::size_t> choose(std::size_t count) const {
+    if (count >= c_.size()) count = c_.size();
     std::vector<std::size_t> chosen;
-    count = std::min(count, c_.size());
-    for (std::size_t k = 0; k < count; ++k) chosen.push_back(k * (c_.size() - 1) / (count - 1));
-    for (std::size_t i = 0; i < c_.size(); ++i)
-      if (c_.required[i] || (c_.at[i] == 0.0 && c_.f[i] == 0.0)) chosen.push_back(i);
+    const std::size_t last = c_.size() - 1, even = std::max<std::size_t>(count / 3, 2);
+    for (std::size_t k = 0; k < even; ++k) chosen.push_back(k * last / (even - 1));
+    if (count == c_.size())
+      for (std::size_t i = 0; i <= last; ++i) chosen.push_back(i);
+    const std::vector<double> wanted = wanted_knots();
+    std::size_t at = 0;
+    for (std::size_t k = 0, dense = count - even; k < dense; ++k) {
+      const double share = wanted.back() * (static_cast<double>(k) + 0.5) / static_cast<double>(dense);
+      while (at < last && wanted[at] < share) ++at;
+      chosen.push_back(at);
+    }
+    for (std::size_t apart = 1; apart <= last; apart *= 2) chosen.insert(chosen.end(), {apart, last - apart});
+    for (std::size_t i = 0; i <= last; ++i) {
+      int exponent;
+      if (c_.required[i] || c_.at[i] == 0.0 || std::fabs(std::frexp(c_.at[i], &exponent)) == 0.5) chosen.push_back(i);
+    }
     std::sort(chosen.begin(), chosen.end());
     chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
     return chosen;
+  }
+
+  // How many knots there should be up to each candidate, in some unit: their best density grows with the third root of
+  // curvature times weight; the fourth is near enough, and the same on every machine.
+  std::vector<double> wanted_knots() const {
+    const std::size_t apart = std::max<std::size_t>(1, c_.size() / kCurvaturePoints);
+    std::vector<double> wanted(c_.size(), 0.0);
+    for (std::size_t i = 0; i + 1 < c_.size(); ++i) {
+      const std::size_t middle = std::min(std::max(i, apart), c_.size() - 1 - std::min(apart, c_.size() - 1));
+      double density = 0.0;
+      if (middle >= apart && middle + apart < c_.size()) {
+        const std::size_t a = middle - apart, b = middle + apart;
+        const double weight = samples_.weight(c_.first[a], c_.first[b]);
+        const double chord = c_.f[a] + (c_.f[b] - c_.f[a]) * ((c_.at[middle] - c_.at[a]) / (c_.at[b] - c_.at[a]));
+        // What fp32 makes of a straight line is no curvature.
+        const double noise = 1e-6 * std::max(std::fabs(c_.f[a]), std::fabs(c_.f[b]));
+        density = std::sqrt(std::sqrt(weight * std::max(std::fabs(chord - c_.f[middle]) - noise, 0.0)));
+      }
+      wanted[i + 1] = wanted[i] + density;
+    }
+    return wanted;
   }
 
   std::vector<std::size_t> names(const std::vector<std::size_t>& path) const {
@@ -105,10 +151,10 @@ class Coarse {
     }
   }
 
-  double edge_bound(std::size_t i, std::size_t j) const {
+  double edge_bound(std::size_t i, std::size_t j, double roundings) const {
     const std::size_t a = chosen_[i], b = chosen_[j];
-    return line_error_bound<Join>(samples_, c_.first[a], c_.first[b], c_.at[a], c_.at[b], value(i), value(j),
-                                  kEdgeParts);
+    return segment_bound<Join>(samples_, c_.first[a], c_.first[b], {c_.at[a], c_.at[b], value(i), value(j), 0},
+                               kEdgeParts, roundings);
   }
 
   void place(std::size_t i, std::size_t j) {
@@ -116,12 +162,13 @@ class Coarse {
     knots_.place(samples_, c_.at[a], c_.at[b], c_.first[a], c_.first[b]);
   }
 
-  double inner_bound() const {
+  double inner_bound(double roundings) const {
     double bound = 0.0, left = problem_.lattice.round(knots_.target[0]);
     for (int k = 0; k < problem_.segments; ++k) {
       const double right = problem_.lattice.round(knots_.target[k + 1]);
-      bound = Join::join(bound, line_error_bound<Join>(samples_, knots_.first[k], knots_.first[k + 1], knots_.at[k],
-                                                       knots_.at[k + 1], left, right, kSegmentParts));
+      bound = Join::join(
+          bound, segment_bound<Join>(samples_, knots_.first[k], knots_.first[k + 1],
+                                     {knots_.at[k], knots_.at[k + 1], left, right, k}, kSegmentParts, roundings));
       left = right;
     }
     return bound;
@@ -130,9 +177,9 @@ class Coarse {
   void fill_bounds() {
     fill(
         [&](std::size_t i, std::size_t j) {
-          edge_.at(i, j) = edge_bound(i, j);
+          edge_.at(i, j) = edge_bound(i, j, -1.0);
           place(i, j);
-          inner_.at(i, j) = inner_bound();
+          inner_.at(i, j) = inner_bound(-1.0);
         },
         0.0, 0.4);
   }
@@ -141,27 +188,29 @@ class Coarse {
   void fill_moved() {
     fill(
         [&](std::size_t i, std::size_t j) {
-          edge_.at(i, j) = edge_bound(i, j);
+          edge_.at(i, j) = edge_bound(i, j, kEstimatedRoundings);
           place(i, j);
           knots_.move_targets(samples_, chord_share(problem_.largest));
-          inner_.at(i, j) = inner_bound();
+          inner_.at(i, j) = inner_bound(kEstimatedRoundings);
         },
         0.9, 1.0);
   }
 
   double edge_error(std::size_t i, std::size_t j) const {
     const std::size_t a = chosen_[i], b = chosen_[j];
-    return line_error<Join>(samples_, c_.first[a], c_.first[b], c_.at[a], c_.at[b], value(i), value(j));
+    return segment_error<Join>(samples_, c_.first[a], c_.first[b], IntervalScale(c_.at[a], c_.at[b], 1), 0, value(i),
+                               value(j));
   }
 
   // Infinity once it is beyond `limit`.
   double inner_error(std::size_t i, std::size_t j, double limit) {
     place(i, j);
+    const IntervalScale scale(c_.at[chosen_[i]], c_.at[chosen_[j]], problem_.segments);
     double error = 0.0, left = problem_.lattice.round(knots_.f[0]);
     for (int k = 0; k < problem_.segments; ++k) {
       const double right = problem_.lattice.round(knots_.f[k + 1]);
-      error = Join::join(error, line_error<Join>(samples_, knots_.first[k], knots_.first[k + 1], knots_.at[k],
-                                                 knots_.at[k + 1], left, right));
+      error =
+          Join::join(error, segment_error<Join>(samples_, knots_.first[k], knots_.first[k + 1], scale, k, left, right));
       if (error > limit) return kInfinity;
       left = right;
     }

@@ -19,9 +19,16 @@ struct Rank {
 template <class Join>
 class Chain {
  public:
-  Chain(const Problem& problem, const TableKnots& knots, std::vector<std::int64_t>& entries)
-      : samples_(problem.samples), lattice_(problem.lattice), knots_(knots), entries_(entries), n_(entries.size()),
-        nearest_(n_), choices_(n_), from_(n_) {
+  Chain(const Problem& problem, const TableKnots& knots, double negligible, std::vector<std::int64_t>& entries)
+      : samples_(problem.samples),
+        lattice_(problem.lattice),
+        knots_(knots),
+        negligible_(negligible),
+        entries_(entries),
+        n_(entries.size()),
+        nearest_(n_),
+        choices_(n_),
+        from_(n_) {
     for (std::size_t q = 0; q < n_; ++q) {
       nearest_[q] = lattice_.nearest(knots.f[q]);
       if (pinned(q)) entries_[q] = nearest_[q];
@@ -39,13 +46,13 @@ class Chain {
       choices(q + 1, step, next_values);
       double errors[kSteps * kSteps] = {};
       if (knots_.first[q] < knots_.first[q + 1])
-        line_errors<Join, kSteps, kSteps>(samples_, knots_.first[q], knots_.first[q + 1], knots_.at[q],
-                                          knots_.at[q + 1], values, next_values, errors);
+        search_errors<Join, kSteps, kSteps>(samples_, knots_.first[q], knots_.first[q + 1],
+                                            knots_.scales[knots_.interval[q]], knots_.at[q], knots_.at[q + 1],
+                                            knots_.segment[q], values, next_values, negligible_, errors);
       Rank next[kSteps];
       for (int r = 0; r < kSteps; ++r)
         for (int l = 0; l < kSteps; ++l) {
-          const Rank rank{Join::join(ranks[l].error, errors[l * kSteps + r]),
-                          ranks[l].distance + distance(q + 1, r)};
+          const Rank rank{Join::join(ranks[l].error, errors[l * kSteps + r]), ranks[l].distance + distance(q + 1, r)};
           if (rank < next[r]) next[r] = rank, from_[q + 1].state[r] = l;
         }
       for (int s = 0; s < kSteps; ++s) ranks[s] = next[s], values[s] = next_values[s];
@@ -53,8 +60,8 @@ class Chain {
     int state = 0;
     Rank best;
     for (int s = 0; s < kSteps; ++s) {
-      ranks[s].error = Join::join(
-          ranks[s].error, constant_error<Join>(samples_, knots_.first[n_ - 1], samples_.size(), values[s]));
+      ranks[s].error =
+          Join::join(ranks[s].error, constant_error<Join>(samples_, knots_.first[n_ - 1], samples_.size(), values[s]));
       if (ranks[s] < best) best = ranks[s], state = s;
     }
     bool moved = false;
@@ -90,6 +97,7 @@ class Chain {
   const Samples& samples_;
   const Lattice& lattice_;
   const TableKnots& knots_;
+  const double negligible_;
   std::vector<std::int64_t>& entries_;
   const std::size_t n_;
   std::vector<std::int64_t> nearest_;
@@ -98,48 +106,51 @@ class Chain {
 };
 
 template <class Join>
-double fit(const Problem& problem, const TableKnots& knots, std::vector<std::int64_t>& entries,
-           const Progress& progress) {
-  std::int64_t step = problem.lattice.coarsest();
-  if (entries.empty()) {
-    for (const double f : knots.f) entries.push_back(problem.lattice.nearest(f));
-  } else {
-    step /= 8;
-  }
-  Chain<Join> chain(problem, knots, entries);
+double fit(const Problem& problem, const TableKnots& knots, Start start, double negligible,
+           std::vector<std::int64_t>& entries, const Progress& progress) {
+  const bool moved = start == Start::moved;
+  entries.clear();
+  for (const double value : moved ? knots.target : knots.f) entries.push_back(problem.lattice.nearest(value));
+  Chain<Join> chain(problem, knots, negligible, entries);
+  const std::int64_t first_step = problem.lattice.coarsest() / (moved ? 8 : 1);
   double error = kInfinity;
-  const double first_step = static_cast<double>(step);
-  for (; step > 0; step = step > 1 ? (step + 3) / 4 : 0) {
-    for (int round = 0; round < kMostRounds && chain.improve(step, error); ++round) progress(0.5);
-    progress(1.0 - static_cast<double>(step) / first_step);
+  for (std::int64_t step = first_step; step > 0; step = step > 1 ? (step + 3) / 4 : 0) {
+    for (int round = 0; round < kMostRounds && chain.improve(step, error); ++round) continue;
+    progress(1.0 - static_cast<double>(step) / static_cast<double>(first_step));
   }
   return error;
 }
 
 }  // namespace
 
-TableKnots table_knots(const Samples& samples, const std::vector<double>& cuts, int segments) {
+TableKnots table_knots(const Problem& problem, const std::vector<double>& cuts) {
   TableKnots table;
+  const Samples& samples = problem.samples;
   const std::size_t intervals = cuts.size() - 1;
   for (std::size_t i = 0; i < intervals; ++i) {
-    const int parts = i == 0 || i == intervals - 1 ? 1 : segments;
+    const int parts = i == 0 || i == intervals - 1 ? 1 : problem.segments;
     Knots knots(parts);
     knots.place(samples, cuts[i], cuts[i + 1], samples.first_from(cuts[i]), samples.first_from(cuts[i + 1]));
+    knots.move_targets(samples, chord_share(problem.largest));
+    table.scales.emplace_back(cuts[i], cuts[i + 1], parts);
     const std::size_t kept = knots.at.size() - (i == intervals - 1 ? 0 : 1);
     for (std::size_t k = 0; k < kept; ++k) {
       table.at.push_back(knots.at[k]);
       table.f.push_back(knots.f[k]);
+      table.target.push_back(knots.target[k]);
       table.first.push_back(knots.first[k]);
+      table.interval.push_back(i);
+      table.segment.push_back(static_cast<int>(k));
     }
   }
   table.pinned.assign(table.at.size(), 0);
   return table;
 }
 
-double fit_entries(const Problem& problem, const TableKnots& knots, std::vector<std::int64_t>& entries,
-                   const Progress& progress) {
-  return problem.largest ? fit<LargestOf>(problem, knots, entries, progress)
-                         : fit<SumOf>(problem, knots, entries, progress);
+double fit_entries(const Problem& problem, const TableKnots& knots, Start start, double negligible,
+                   std::vector<std::int64_t>& entries, const Progress& progress) {
+  return problem.largest ? fit<LargestOf>(problem, knots, start, negligible, entries, progress)
+                         : fit<SumOf>(problem, knots, start, negligible, entries, progress);
 }
 
 }  // namespace qcore::lut_fit

@@ -15,15 +15,14 @@ class Lattice {
 
   std::int64_t nearest(double value) const {
     const float x = static_cast<float>(std::min(std::max(value, -65504.0), 65504.0));
-    const std::uint32_t magnitude =
-        half_ ? numerics::float_to_half(std::fabs(x)) : numerics::float_bits(std::fabs(x));
+    const std::uint32_t magnitude = half_ ? numerics::float_to_half(std::fabs(x)) : numerics::float_bits(std::fabs(x));
     return x < 0 ? -static_cast<std::int64_t>(magnitude) : static_cast<std::int64_t>(magnitude);
   }
 
   double value(std::int64_t step) const {
     const auto magnitude = static_cast<std::uint32_t>(step < 0 ? -step : step);
-    const float x = half_ ? numerics::half_to_float(static_cast<std::uint16_t>(magnitude))
-                          : numerics::bits_float(magnitude);
+    const float x =
+        half_ ? numerics::half_to_float(static_cast<std::uint16_t>(magnitude)) : numerics::bits_float(magnitude);
     return step < 0 ? -x : x;
   }
 

@@ -4,11 +4,12 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 
 #include "lut/fit/samples.h"
 
-// The weighted errors of straight lines over runs of samples. Sums have a fixed order, so that compilers may vectorise
-// them and the results are the same everywhere.
+// The weighted errors of a table's segments over runs of samples. Sums have a fixed order, so that compilers may
+// vectorise them and the results are the same everywhere.
 namespace qcore::lut_fit {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -21,69 +22,131 @@ struct LargestOf {
   static double join(double a, double b) { return a > b ? a : b; }
 };
 
-// Of the line through (from, left) and (to, right), over samples [begin, end).
+// Where samples lie in an interval, as numerics/lut_eval.h computes it: (x - cut) * scale in fp32. Beside a distant cut
+// the difference loses the last bits of x, which the fit must see.
+struct IntervalScale {
+  IntervalScale(double from, double to, int segments)
+      : cut(static_cast<float>(from)),
+        scale(static_cast<float>(segments) / (static_cast<float>(to) - static_cast<float>(from))) {}
+  double place(float x) const { return static_cast<double>((x - cut) * scale); }
+  float cut, scale;
+};
+
+// Of segment number `segment` of an interval, from `left` to `right`, over samples [begin, end).
 template <class Join>
-double line_error(const Samples& samples, std::size_t begin, std::size_t end, double from, double to, double left,
-                  double right) {
+double segment_error(const Samples& samples, std::size_t begin, std::size_t end, const IntervalScale& scale,
+                     int segment, double left, double right) {
   constexpr std::size_t kLanes = 4;
-  const double *x = samples.x(), *f = samples.f(), *w = samples.w();
-  const double slope = (right - left) / (to - from);
+  const float* x = samples.x32();
+  const double *f = samples.f(), *w = samples.w();
+  const double delta = right - left, at_zero = left - segment * delta;
   double lanes[kLanes] = {};
   std::size_t i = begin;
   for (; i + kLanes <= end; i += kLanes)
     for (std::size_t k = 0; k < kLanes; ++k)
-      lanes[k] = Join::join(lanes[k], w[i + k] * std::fabs(left + (x[i + k] - from) * slope - f[i + k]));
+      lanes[k] = Join::join(lanes[k], w[i + k] * std::fabs(at_zero + scale.place(x[i + k]) * delta - f[i + k]));
   double error = Join::join(Join::join(lanes[0], lanes[1]), Join::join(lanes[2], lanes[3]));
-  for (; i < end; ++i) error = Join::join(error, w[i] * std::fabs(left + (x[i] - from) * slope - f[i]));
+  for (; i < end; ++i) error = Join::join(error, w[i] * std::fabs(at_zero + scale.place(x[i]) * delta - f[i]));
   return error;
 }
 
 // Of the constant `value` over samples [begin, end).
 template <class Join>
 double constant_error(const Samples& samples, std::size_t begin, std::size_t end, double value) {
-  return line_error<Join>(samples, begin, end, 0.0, 1.0, value, value);
+  return segment_error<Join>(samples, begin, end, IntervalScale(0.0, 1.0, 1), 0, value, value);
 }
 
-// errors[l * kRights + r] of the lines from lefts[l] to rights[r].
+// errors[l * kRights + r] of the segments from lefts[l] to rights[r].
 template <class Join, int kLefts, int kRights>
-void line_errors(const Samples& samples, std::size_t begin, std::size_t end, double from, double to,
-                 const double* lefts, const double* rights, double* errors) {
+void segment_errors(const Samples& samples, std::size_t begin, std::size_t end, const IntervalScale& scale, int segment,
+                    const double* lefts, const double* rights, double* errors) {
   constexpr int kLines = kLefts * kRights;
-  const double *x = samples.x(), *f = samples.f(), *w = samples.w();
-  const double inverse = 1.0 / (to - from);
-  double left[kLines], slope[kLines], sums[kLines] = {};
+  const float* x = samples.x32();
+  const double *f = samples.f(), *w = samples.w();
+  double at_zero[kLines], delta[kLines], sums[kLines] = {};
   for (int l = 0; l < kLefts; ++l)
     for (int r = 0; r < kRights; ++r) {
-      left[l * kRights + r] = lefts[l];
-      slope[l * kRights + r] = (rights[r] - lefts[l]) * inverse;
+      delta[l * kRights + r] = rights[r] - lefts[l];
+      at_zero[l * kRights + r] = lefts[l] - segment * delta[l * kRights + r];
     }
   for (std::size_t i = begin; i < end; ++i) {
-    const double distance = x[i] - from, value = f[i], weight = w[i];
+    const double place = scale.place(x[i]), value = f[i], weight = w[i];
     for (int k = 0; k < kLines; ++k)
-      sums[k] = Join::join(sums[k], weight * std::fabs(left[k] + distance * slope[k] - value));
+      sums[k] = Join::join(sums[k], weight * std::fabs(at_zero[k] + place * delta[k] - value));
   }
   for (int k = 0; k < kLines; ++k) errors[k] = sums[k];
 }
 
-// At most line_error(), of `parts` runs of samples in a time that does not depend on their length.
+// A segment for bounds: its ends, and how far fp32 may move the result of place() and with it a sample's value.
+struct BoundedSegment {
+  double from, to, left, right;
+  int number;
+  double slope() const { return (right - left) / (to - from); }
+  double rounding() const { return std::fabs(right - left) * (number + 1) * (3 * 0x1p-24); }
+};
+
+// At most segment_error(), of `parts` runs of samples in a time that does not depend on their length. kRoundings of
+// fp32 are added: -1 for a bound, positive for an estimate.
 template <class Join>
-double line_error_bound(const Samples& samples, std::size_t begin, std::size_t end, double from, double to,
-                        double left, double right, std::size_t parts) {
+double segment_bound(const Samples& samples, std::size_t begin, std::size_t end, const BoundedSegment& segment,
+                     std::size_t parts, double roundings = -1.0) {
   if (begin >= end) return 0.0;
-  const double slope = (right - left) / (to - from);
+  const double slope = segment.slope(), rounding = roundings * segment.rounding();
+  const std::size_t length = end - begin;
   double bound = 0.0;
-  if constexpr (std::is_same_v<Join, SumOf>) {
-    const std::size_t length = end - begin;
-    for (std::size_t k = 0; k < parts; ++k)
-      bound += samples.signed_sum(begin + length * k / parts, begin + length * (k + 1) / parts, from, left, slope);
-  } else {
-    for (std::size_t k = 0; k < parts; ++k) {
-      const std::size_t i = begin + (end - begin) * (2 * k + 1) / (2 * parts);
-      bound = std::max(bound,
-                       samples.w()[i] * std::fabs(left + (samples.x()[i] - from) * slope - samples.f()[i]));
+  for (std::size_t k = 0; k < parts; ++k) {
+    double error;
+    if constexpr (std::is_same_v<Join, SumOf>) {
+      const std::size_t first = begin + length * k / parts, last = begin + length * (k + 1) / parts;
+      error =
+          samples.signed_sum(first, last, segment.from, segment.left, slope) + rounding * samples.weight(first, last);
+    } else {
+      const std::size_t i = begin + length * (2 * k + 1) / (2 * parts);
+      const double value = segment.left + (samples.x()[i] - segment.from) * slope;
+      error = samples.w()[i] * (std::fabs(value - samples.f()[i]) + rounding);
     }
+    bound = Join::join(bound, std::max(error, 0.0));
   }
   return bound;
+}
+
+// segment_errors() for a search: a long run of samples is taken in blocks, and a block whose errors have the same sign
+// at both ends costs no more than its ends. fp32 roundings of the place are left out there.
+template <int kLefts, int kRights>
+void quick_segment_errors(const Samples& samples, std::size_t begin, std::size_t end, const IntervalScale& scale,
+                          double from, double to, int segment, const double* lefts, const double* rights,
+                          double* errors) {
+  constexpr std::size_t kBlocks = 16;
+  const double inverse = 1.0 / (to - from);
+  const double *x = samples.x(), *f = samples.f();
+  for (int k = 0; k < kLefts * kRights; ++k) errors[k] = 0.0;
+  const std::size_t length = end - begin;
+  for (std::size_t b = 0; b < kBlocks; ++b) {
+    const std::size_t first = begin + length * b / kBlocks, last = begin + length * (b + 1) / kBlocks;
+    for (int k = 0; k < kLefts * kRights; ++k) {
+      const double left = lefts[k / kRights], right = rights[k % kRights], slope = (right - left) * inverse;
+      const bool below = left + (x[first] - from) * slope < f[first];
+      errors[k] += below == (left + (x[last - 1] - from) * slope < f[last - 1])
+                       ? samples.signed_sum(first, last, from, left, slope)
+                       : segment_error<SumOf>(samples, first, last, scale, segment, left, right);
+    }
+  }
+}
+
+// One or the other of the above: what is left out of the quick one must be below `negligible`.
+template <class Join, int kLefts, int kRights>
+void search_errors(const Samples& samples, std::size_t begin, std::size_t end, const IntervalScale& scale, double from,
+                   double to, int segment, const double* lefts, const double* rights, double negligible,
+                   double* errors) {
+  constexpr std::size_t kLongRun = 192;
+  if constexpr (std::is_same_v<Join, SumOf>) {
+    const BoundedSegment widest{from, to, lefts[0], rights[kRights - 1], segment};
+    if (end - begin >= kLongRun && widest.rounding() * samples.weight(begin, end) < negligible) {
+      quick_segment_errors<kLefts, kRights>(samples, begin, end, scale, from, to, segment, lefts, rights, errors);
+      return;
+    }
+  }
+  segment_errors<Join, kLefts, kRights>(samples, begin, end, scale, segment, lefts, rights, errors);
 }
 
 }  // namespace qcore::lut_fit

@@ -59,8 +59,8 @@ Samples make_samples(const LutSamples& samples) {
 void check_options(const LutFitOptions& options) {
   QCORE_CHECK_VALUE(options.intervals >= 2 && options.intervals <= kMostIntervals, kOp, ": intervals is ",
                     options.intervals, ", expected 2 to ", kMostIntervals);
-  QCORE_CHECK_VALUE(options.segments >= 1 && options.segments <= kMostSegments, kOp, ": segments is ",
-                    options.segments, ", expected 1 to ", kMostSegments);
+  QCORE_CHECK_VALUE(options.segments >= 1 && options.segments <= kMostSegments, kOp, ": segments is ", options.segments,
+                    ", expected 1 to ", kMostSegments);
   QCORE_CHECK_VALUE(options.coarse > options.intervals && options.coarse <= kMostCoarse, kOp, ": coarse is ",
                     options.coarse, ", expected ", options.intervals + 1, " to ", kMostCoarse);
   QCORE_CHECK_VALUE(options.window >= 1 && options.window <= kMostWindow, kOp, ": window is ", options.window,
@@ -76,8 +76,8 @@ Candidates make_candidates(const Samples& samples, const TensorView& candidates,
                     " or more for as many cuts");
   made.required.assign(made.size(), 0);
   const std::vector<double> wanted = increasing("required", required);
-  QCORE_CHECK_VALUE(wanted.size() + (options.fixed_ends ? 2 : 0) <= cuts, kOp, ": required has shape [",
-                    wanted.size(), "], too many points for ", cuts, " cuts");
+  QCORE_CHECK_VALUE(wanted.size() + (options.fixed_ends ? 2 : 0) <= cuts, kOp, ": required has shape [", wanted.size(),
+                    "], too many points for ", cuts, " cuts");
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto found = std::lower_bound(made.at.begin(), made.at.end(), wanted[i]);
     QCORE_CHECK_VALUE(found != made.at.end() && *found == wanted[i], kOp, ": required[", i, "] is ", wanted[i],
@@ -117,12 +117,13 @@ LutCuts fit_lut_cuts(const LutSamples& given, const TensorView& candidates, cons
   QCORE_CHECK_VALUE(coarse.error < kInfinity, kOp, ": required leaves no table of ", options.intervals,
                     " intervals between the candidates");
 
-  const std::size_t apart = std::max<std::size_t>(1, problem.candidates.size() / static_cast<std::size_t>(options.coarse));
+  const std::size_t apart =
+      std::max<std::size_t>(1, problem.candidates.size() / static_cast<std::size_t>(options.coarse));
   Fitted best;
   const auto starts = static_cast<double>(coarse.starts.size());
   for (std::size_t s = 0; s < coarse.starts.size(); ++s) {
     const double from = 0.3 + 0.7 * static_cast<double>(s) / starts;
-    Fitted fitted = fit_cuts(problem, coarse.starts[s], part(progress, from, from));
+    Fitted fitted = fit_cuts(problem, coarse.starts[s], 0.0, part(progress, from, from));
     search_local(problem, options.window, apart, fitted, part(progress, from, from + 0.7 / starts));
     if (fitted.error < best.error) best = std::move(fitted);
   }
@@ -146,20 +147,24 @@ double fit_lut_values(const LutSamples& given, const TensorView& cuts, const Ten
   const std::vector<double> at = increasing("cuts", cuts);
   QCORE_CHECK_VALUE(at.size() == static_cast<std::size_t>(options.intervals) + 1, kOp, ": cuts has shape [", at.size(),
                     "], expected [", options.intervals + 1, "]");
-  TableKnots table = table_knots(samples, at, options.segments);
+  const Problem problem{
+      samples, Lattice(options.half_values), options.intervals, options.segments, options.largest, options.fixed_ends,
+      {}};
+  TableKnots table = table_knots(problem, at);
   const auto entries = static_cast<std::int64_t>(table.at.size());
-  table.f = numbers("knots", knots, entries);
+  const std::vector<double> exact = numbers("knots", knots, entries);
+  for (std::size_t q = 0; q < exact.size(); ++q) table.target[q] += exact[q] - table.f[q];
+  table.f = exact;
   check_vector("pinned", pinned, DType::u8, entries);
   check_vector("values", values, DType::f32, entries);
   check_output(kOp, "values", values);
   for (std::int64_t q = 0; q < entries; ++q)
     table.pinned[q] = static_cast<const std::uint8_t*>(pinned.data)[q * pinned.strides[0]];
 
-  const Problem problem{
-      samples, Lattice(options.half_values), options.intervals, options.segments, options.largest, options.fixed_ends,
-      {}};
-  std::vector<std::int64_t> found;
-  const double error = fit_entries(problem, table, found, part(progress, 0.0, 1.0));
+  std::vector<std::int64_t> found, from_f;
+  double error = fit_entries(problem, table, Start::moved, 0.0, found, part(progress, 0.0, 0.5));
+  const double error_from_f = fit_entries(problem, table, Start::f, 0.0, from_f, part(progress, 0.5, 1.0));
+  if (error_from_f < error) error = error_from_f, found = std::move(from_f);
   for (std::int64_t q = 0; q < entries; ++q)
     store_float(values.data, values.dtype, q * values.strides[0], static_cast<float>(problem.lattice.value(found[q])));
   return error;

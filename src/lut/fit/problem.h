@@ -16,9 +16,9 @@ using Progress = std::function<void(double)>;
 // Where cuts may lie, in increasing order.
 struct Candidates {
   std::vector<double> at, f;
-  std::vector<std::size_t> first;           // the first sample from there on
-  std::vector<std::uint8_t> required;       // must be a cut
-  std::vector<std::size_t> required_before; // [n + 1]
+  std::vector<std::size_t> first;            // the first sample from there on
+  std::vector<std::uint8_t> required;        // must be a cut
+  std::vector<std::size_t> required_before;  // [n + 1]
 
   std::size_t size() const { return at.size(); }
   bool required_within(std::size_t begin, std::size_t end) const {

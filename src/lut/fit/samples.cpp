@@ -18,11 +18,16 @@ std::int64_t bucket_of(double at) {
 }  // namespace
 
 Samples::Samples(std::vector<double> x, std::vector<double> f, std::vector<double> w)
-    : x_(std::move(x)), f_(std::move(f)), w_(std::move(w)), slope_(x_.size()), sums_(x_.size() + 1) {
+    : x_(std::move(x)),
+      f_(std::move(f)),
+      w_(std::move(w)),
+      slope_(x_.size()),
+      x32_(x_.begin(), x_.end()),
+      sums_(x_.size() + 1) {
   for (std::size_t i = 0; i < size(); ++i) {
     if (i > 0) slope_[i] = (f_[i] - f_[i - 1]) / (x_[i] - x_[i - 1]);
     const Sums& before = sums_[i];
-    sums_[i + 1] = {before.w + w_[i], before.wx + w_[i] * x_[i], before.wf + w_[i] * f_[i]};
+    sums_[i + 1] = {before.w.plus(w_[i]), before.wx.plus(w_[i] * x_[i]), before.wf.plus(w_[i] * f_[i])};
   }
   lowest_bucket_ = bucket_of(x_.front());
   buckets_.resize(static_cast<std::size_t>(bucket_of(x_.back()) - lowest_bucket_) + 2);
