@@ -140,6 +140,27 @@ def test_plots_of_tables_without_a_known_function(tmp_path):
 
 
 @needs_matplotlib
+@pytest.mark.parametrize(
+    "ends", [(100, 200), (-1000, -500), (0, 100), (0.001, 0.9), (-0.01, 0.01), (-60000, 3)], ids=str
+)
+def test_plots_show_the_whole_table(ends):
+    x = np.linspace(*ends, 6).astype(np.float32)
+    values = np.linspace(-1, 1, 3 + 3 * 4).astype(np.float32)
+    figure = Table.from_parts(x, values).plot(function=lambda x: x / max(map(abs, ends)))
+    low, high = figure.axes[0].get_xlim()
+    assert low <= (x[0] or x[1])  # a logarithmic axis has no 0
+    assert high >= x[-1]
+    figure.canvas.draw()
+
+
+def test_a_reduced_table_is_compared_where_its_function_is_defined():
+    reduced = table("log")
+    renamed = Table.from_parts(reduced.cuts, reduced.values, range_reduction="log", name="ln")
+    found = accuracy(renamed, function_of(renamed, np.log))
+    assert found.of_table(renamed).max == accuracy(reduced, FUNCTIONS["log"]).of_table(reduced).max
+
+
+@needs_matplotlib
 def test_fit_draws_its_own_domain(tmp_path):
     picture = tmp_path / "tanh.svg"
     assert main(["lut", "fit", "tanh", *SMALL_FIT, "--plot", str(picture)]) == 0

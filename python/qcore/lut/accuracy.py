@@ -66,11 +66,14 @@ def accuracy(table: Table, function: Function, domain: tuple[float, float] | Non
     Raises:
         QcoreValueError: the function is NaN somewhere there, or there is no fp16 number.
     """
+    reduction = table.range_reduction
     if domain is not None:
         low, high = domain
-    elif table.range_reduction == "periodic":
+    elif reduction == "periodic":
         low, high = -LIMIT, LIMIT
-    elif function.name in FUNCTIONS or table.range_reduction != "none":
+    elif reduction != "none":
+        low, high = next(known.domain for known in FUNCTIONS.values() if known.reduction == reduction)
+    elif FUNCTIONS.get(function.name) is function:
         low, high = function.domain
     else:
         low, high = float(table.cuts[0]), float(table.cuts[-1])

@@ -173,7 +173,7 @@ def _scale_x(axis: Any, x: Array, cuts: list[float]) -> None:
         small = min((abs(cut) for cut in cuts if cut), default=1.0)
         exponent = min(0, max(-4, math.floor(math.log10(small))))
         axis.set_xscale("symlog", linthresh=10.0**exponent, linscale=0.5)
-        axis.set_xlim(low * 1.5, high * 1.5)
+        axis.set_xlim(low * 1.5, high * 1.5 if high > 0 else high / 1.5)
         _symmetric_ticks(axis.xaxis, exponent, low, high)
 
 
