@@ -14,7 +14,7 @@ from qcore.lut.functions import FUNCTIONS
 
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
 needs_matplotlib = pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs matplotlib")
-SMALL_FIT = ["--cuts", "4", "--segments", "2", "--domain", "-2", "2"]
+SMALL_FIT = ["--cuts", "4", "--segments", "2", "--domain", "0.5", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +72,11 @@ def test_fit_writes_a_table_that_the_other_commands_take(tmp_path, capsys):
     text = capsys.readouterr().out
     made = Table.load(file)
     assert (len(made.cuts), made.segments, made.table_dtype, made.name) == (4, 2, "float32", "tanh")
-    expected = qcore.lut.fit("tanh", cuts=4, segments=2, table_dtype="float32", domain=(-2, 2))
+    expected = qcore.lut.fit("tanh", cuts=4, segments=2, table_dtype="float32", domain=(0.5, 2))
     assert made == expected
     for error in (expected.report.mean_relative, expected.report.max_absolute):
         assert f"{error:.3e}" in text
-    assert main(["lut", "eval", str(file), "0.5", "-0.5"]) == 0
+    assert main(["lut", "eval", str(file), "0.75", "-0.5"]) == 0
     assert f"{made(np.array([-0.5], np.float32))[0]:.9g}" in capsys.readouterr().out
     assert main(["lut", "export", str(file), "-o", str(tmp_path / "t.h"), "--name", "my_tanh"]) == 0
     assert "static inline float my_tanh(float x)" in (tmp_path / "t.h").read_text()
@@ -86,13 +86,13 @@ def test_fit_writes_a_table_that_the_other_commands_take(tmp_path, capsys):
 
 
 def test_fit_by_a_histogram(tmp_path, capsys):
-    samples = np.random.default_rng(0).normal(0, 0.5, 1000).clip(-2, 2).astype(np.float32)
+    samples = np.random.default_rng(0).normal(1, 0.5, 1000).clip(0.5, 2).astype(np.float32)
     np.save(tmp_path / "x.npy", samples)
     file = tmp_path / "tanh.safetensors"
     options = ["--histogram", str(tmp_path / "x.npy"), "--metric", "mean_absolute", "-o", str(file)]
     assert main(["lut", "fit", "tanh", *SMALL_FIT, *options]) == 0
     assert "mean_absolute" in capsys.readouterr().out
-    expected = qcore.lut.fit("tanh", cuts=4, segments=2, domain=(-2, 2), metric="mean_absolute", samples=samples)
+    expected = qcore.lut.fit("tanh", cuts=4, segments=2, domain=(0.5, 2), metric="mean_absolute", samples=samples)
     assert Table.load(file) == expected
 
 
@@ -164,7 +164,7 @@ def test_a_reduced_table_is_compared_where_its_function_is_defined():
 def test_fit_draws_its_own_domain(tmp_path):
     picture = tmp_path / "tanh.svg"
     assert main(["lut", "fit", "tanh", *SMALL_FIT, "--plot", str(picture)]) == 0
-    report = qcore.lut.fit("tanh", cuts=4, segments=2, domain=(-2, 2)).report
+    report = qcore.lut.fit("tanh", cuts=4, segments=2, domain=(0.5, 2)).report
     assert f"mean {report.mean_relative:.2e}, max {report.max_relative:.2e}" in picture.read_text(encoding="utf-8")
 
 
