@@ -91,14 +91,6 @@ struct Avx2Lanes {
   }
 };
 
-// A comparison's lanes are 0 or -1.
-QCORE_NUMERIC __m256i cuts_reached(__m256 x, const numerics::LutView& table) {
-  __m256i i = _mm256_setzero_si256();
-  for (std::int32_t k = 1; k <= table.intervals; ++k)
-    i = _mm256_sub_epi32(i, _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_broadcast_ss(table.cuts + k), _CMP_GE_OQ)));
-  return i;
-}
-
 // Any table: gathers.
 struct MemoryTable256 {
   using L = Avx2Lanes;
@@ -106,7 +98,12 @@ struct MemoryTable256 {
 
   QCORE_INLINE L::F low() const { return L::set(t->low()); }
   QCORE_INLINE L::F high() const { return L::set(t->high()); }
-  QCORE_INLINE L::I interval(L::F x) const { return cuts_reached(x, *t); }
+  QCORE_INLINE L::I interval(L::F x) const {
+    L::I i = L::set(0);
+    for (std::int32_t k = 1; k <= t->intervals; ++k)  // a comparison's lanes are 0 or -1
+      i = L::sub(i, _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_broadcast_ss(t->cuts + k), _CMP_GE_OQ)));
+    return i;
+  }
   QCORE_INLINE L::F position(L::F x, L::I i) const {
     const L::F p = L::mul(L::sub(x, _mm256_i32gather_ps(t->cuts, i, 4)), _mm256_i32gather_ps(t->scales, i, 4));
     return L::at_most(p, _mm256_i32gather_ps(t->lengths, i, 4));
@@ -130,7 +127,12 @@ struct PermutedTable256 {
 
   QCORE_INLINE L::F low() const { return L::set(r->low); }
   QCORE_INLINE L::F high() const { return L::set(r->high); }
-  QCORE_INLINE L::I interval(L::F x) const { return cuts_reached(x, *t); }
+  QCORE_INLINE L::I interval(L::F x) const {
+    L::I i = L::set(0);
+    for (int k = 0; k < LutRegisters::kIntervals; ++k)
+      i = L::sub(i, _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_load_ps(r->cut_vectors[k]), _CMP_GE_OQ)));
+    return i;
+  }
   QCORE_INLINE L::F position(L::F x, L::I i) const {
     return L::mul(L::sub(x, permuted(i, r->cuts)), permuted(i, r->scales));
   }

@@ -63,6 +63,8 @@ std::unique_ptr<LutRegisters> registers_of(const LutStorage& table) {
     made->scales[i] = used ? table.scales[i] : 0.0f;
     made->firsts[i] = LutRegisters::kCount + static_cast<float>(used ? table.firsts[i] : 0);
   }
+  for (int i = 0; i < LutRegisters::kCutVectors; ++i)
+    std::fill(std::begin(made->cut_vectors[i]), std::end(made->cut_vectors[i]), made->cuts[i + 1]);
   for (int by = 1; by <= 3; ++by)
     for (int i = 0; i < kLanes; ++i) made->cuts_rotated[by - 1][i] = made->cuts[(i + by) % kLanes];
   const auto half = [&](std::int32_t entry) {
