@@ -208,7 +208,8 @@ def _plain_task(grid: Grid, objective: Array, function: Function, ends: tuple[fl
     x, f, weights = grid.x, grid.f, objective
     if ends is not None:
         x, f, weights = _with_points(x, f, weights, np.array(ends, np.float32).astype(np.float64), function.evaluate)
-    return _Task(function.evaluate, *_floats(x, f, weights), *_floats(x, np.empty(0)), ends is not None)
+    nothing = np.empty(0, np.float32)
+    return _Task(function.evaluate, _single(x), _single(f), _single(weights), _single(x), nothing, ends is not None)
 
 
 def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: bool) -> _Task:
@@ -227,7 +228,8 @@ def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: b
     else:
         steps = np.arange(math.ceil(reduction.low / _FINENESS), math.floor(reduction.high / _FINENESS) + 1)
         candidates = np.unique(np.concatenate([steps * _FINENESS, added]))
-    return _Task(reduction.function, *_floats(x, f, total), *_floats(candidates, np.array(reduction.exact)), True)
+    exact = _single(np.array(reduction.exact))
+    return _Task(reduction.function, _single(x), _single(f), _single(total), _single(candidates), exact, True)
 
 
 def _with_points(
@@ -241,9 +243,9 @@ def _with_points(
     return x, f, weights
 
 
-def _floats(*arrays: Array) -> list[Array]:
-    # f loses the last bits, in which one machine's exp() differs from another's: the fit is the same on all.
-    return [np.ascontiguousarray(array, np.float32) for array in arrays]
+def _single(array: Array) -> Array:
+    """float32. f loses the bits in which one machine's exp() differs from another's: the fit is the same on all."""
+    return np.ascontiguousarray(array, np.float32)
 
 
 def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], progress: Any) -> Array:
@@ -260,6 +262,6 @@ def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], 
         pinned[[0, -1]] = True
     values = np.empty(len(knots), np.float32)
     _core.fit_lut_values(
-        task.x, task.f, task.weights, cuts, *_floats(f), pinned.astype(np.uint8), *options, values, progress or None
+        task.x, task.f, task.weights, cuts, _single(f), pinned.astype(np.uint8), *options, values, progress or None
     )
     return values
