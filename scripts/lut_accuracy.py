@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from qcore.lut import Table, table
-from qcore.lut.accuracy import accuracy
-from qcore.lut.functions import FUNCTIONS
+from qcore.lut.accuracy import Accuracy, accuracy
+from qcore.lut.functions import FUNCTIONS, Function
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "luts.md"
 BEGIN, END = "<!-- accuracy: begin, by scripts/lut_accuracy.py -->", "<!-- accuracy: end -->"
 HEAD = """\
-| function | range reduction | mean | max | as fp16: mean | max | published cuts: mean | rounded: mean | max |
-|---|---|---|---|---|---|---|---|---|
+| function | reduction | mean | max | between: max | as fp16: mean | max | published cuts: mean | rounded: mean | max |
+|---|---|---|---|---|---|---|---|---|---|
 """
 
 # Mean errors with the published cut points, 259 fp16 values and fp32 results. Silu's are computed below.
@@ -48,6 +48,14 @@ def published_silu() -> Table:
     return Table.from_parts(cuts.astype(np.float32), FUNCTIONS["silu"].evaluate(knots).astype(np.float16), name="silu")
 
 
+def between(given: Table, measured: Accuracy, function: Function) -> float:
+    """The largest error of float32 numbers between those of fp16: three inside each gap."""
+    x = measured.x
+    inner = np.concatenate([x[:-1] + np.diff(x) * part for part in (0.25, 0.5, 0.75)]).astype(np.float32)
+    f = function.evaluate(inner.astype(np.float64))
+    return Accuracy(inner.astype(np.float64), f, np.ones(len(f))).of_table(given).max
+
+
 def row(name: str, reduced: bool) -> str:
     function, given = FUNCTIONS[name], table(name, range_reduction=reduced)
     measured = accuracy(given, function)
@@ -58,6 +66,7 @@ def row(name: str, reduced: bool) -> str:
     elif not reduced and name in PUBLISHED:
         published = f"{PUBLISHED[name]:.2e}"
     errors = [f"{errors.mean:.2e} | {errors.max:.2e}" for errors in (floats, halves, rounded)]
+    errors[0] += f" | {between(given, measured, function):.2e}"
     reduction = given.range_reduction if reduced else "-"
     return f"| {name} | {reduction} | {errors[0]} | {errors[1]} | {published} | {errors[2]} |\n"
 

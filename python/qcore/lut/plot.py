@@ -230,8 +230,8 @@ def _draw_errors(axis: Any, measured: Accuracy, errors: Errors, top: Any) -> Non
     axis.fill_between(place, _LEAST_ERROR, np.maximum(mean, _LEAST_ERROR), color=_MEAN, lw=0, label="mean nearby")
     axis.plot(place, np.maximum(worst, _LEAST_ERROR), color=_WORST, lw=1.0, label="max nearby")
     axis.axhline(_HALF_UNIT, color="0.35", lw=0.9, ls=":", label=r"rounding to fp16, at most $2^{-11}$")
-    least = min(float(worst[worst > _LEAST_ERROR].min(initial=1.0)), _HALF_UNIT)
-    bottom = max(_LEAST_ERROR, least / 3, float(worst.max()) * 1e-5)
+    visible = worst[worst > _LEAST_ERROR]
+    bottom = max(_LEAST_ERROR, float(visible.min()) / 3, float(visible.max()) * 1e-5) if len(visible) else _LEAST_ERROR
     axis.set_yscale("log")
     axis.set_ylim(bottom, 3 * max(float(worst.max()), _HALF_UNIT))
     axis.set_xlabel("x")
