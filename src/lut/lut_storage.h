@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -20,18 +21,28 @@ struct LutStorage {
   std::vector<std::int32_t> firsts;
   std::unique_ptr<LutRegisters> registers;  // where the table fits them
 
-  LutArrays arrays() const;
+  LutArrays arrays() const {
+    const numerics::LutView view{cuts.data(),   scales.data(), lengths.data(), firsts.data(),
+                                 values.data(), deltas.data(), intervals};
+    return {view, static_cast<numerics::LutReduction>(reduction), registers.get()};
+  }
 
   // All of the above but `registers` in one piece of the device's memory, made at its first use: floats in the order
   // cuts, scales, lengths, firsts (as int32), values, deltas.
   const float* on_device(int index) const;
+
+  // The table's result for each of the 65,536 numbers of a 16-bit dtype, likewise: what work(memory, stream) makes, in
+  // place, of `numbers` [65536].
+  const std::uint16_t* map_on_device(int index, DType dtype, const std::vector<std::uint16_t>& (*numbers)(),
+                                     const std::function<void(void* memory, void* stream)>& work) const;
   std::int32_t device_floats() const { return 1 + 4 * intervals + 2 * entries; }
 
  private:
   struct Copy {
     int device;
-    std::shared_ptr<void> memory;
+    std::shared_ptr<void> memory, f16_map, bf16_map;
   };
+  Copy& copy_on(int index) const;
   mutable std::mutex mutex_;
   mutable std::vector<Copy> copies_;
 };

@@ -115,12 +115,6 @@ void write_floats(const std::vector<float>& values, const char* argument, const 
 
 }  // namespace
 
-LutArrays LutStorage::arrays() const {
-  const numerics::LutView view{cuts.data(),   scales.data(), lengths.data(), firsts.data(),
-                               values.data(), deltas.data(), intervals};
-  return {view, static_cast<numerics::LutReduction>(reduction), registers.get()};
-}
-
 LutTable::LutTable(std::shared_ptr<const LutStorage> storage) : storage_(std::move(storage)) {}
 
 LutTable LutTable::from_parts(const TensorView& cuts, const TensorView& values, LutReduction reduction) {
