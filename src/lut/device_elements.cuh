@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "formats/element.h"
 #include "lut/lut_problem.h"
 #include "numerics/half_bits.h"
@@ -58,26 +60,35 @@ struct Vector {
   }
 };
 
-// As offsets_at(), dividing 32-bit numbers where they are, which is several times faster.
-__device__ __forceinline__ LutOffsets device_offsets(const LutProblem& axes, std::int64_t index) {
+// Elements, or rows, that a launch counts in 32 bits: dividing those takes a fraction of the time and registers.
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 31;
+
+// As offsets_at().
+__device__ __forceinline__ LutOffsets device_offsets(const LutProblem& axes, std::uint32_t index) {
   LutOffsets at;
 #pragma unroll 1
   for (int axis = axes.rank - 1; axis >= 0; --axis) {
-    const std::int64_t extent = axes.shape[axis];
-    std::int64_t i = index, outer = 0;
-    if (axis > 0 && index >= extent) {
-      if (((index | extent) >> 32) == 0) {
-        outer = static_cast<std::uint32_t>(index) / static_cast<std::uint32_t>(extent);
-      } else {
-        outer = index / extent;
-      }
-      i = index - outer * extent;
-    }
+    const auto extent = static_cast<std::uint32_t>(axes.shape[axis]);
+    const std::uint32_t outer = axis > 0 ? index / extent : 0, i = index - outer * extent;
     at.x += i * axes.x_strides[axis];
     at.y += i * axes.y_strides[axis];
     index = outer;
   }
   return at;
+}
+
+// Runs function(piece) on parts of the axes with at most `most` elements each.
+template <class Function>
+void for_pieces(const LutProblem& axes, std::int64_t most, const Function& function) {
+  if (axes.size() <= most) return function(axes);
+  const auto axis = static_cast<int>(std::max_element(axes.shape, axes.shape + axes.rank) - axes.shape);
+  LutProblem first = axes, second = axes;
+  first.shape[axis] /= 2;
+  second.shape[axis] -= first.shape[axis];
+  second.x = static_cast<const char*>(axes.x) + first.shape[axis] * axes.x_strides[axis] * item_size(axes.x_dtype);
+  second.y = static_cast<char*>(axes.y) + first.shape[axis] * axes.y_strides[axis] * item_size(axes.y_dtype);
+  for_pieces(first, most, function);
+  for_pieces(second, most, function);
 }
 
 inline bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }

@@ -16,8 +16,8 @@ namespace qcore {
 
 constexpr int kRowThreads = 256;
 constexpr std::int64_t kLongestWarpRow = 1024;
+constexpr std::int64_t kMostReadTwice = 8192;  // bytes: of all warps' rows together, what the second-level cache holds
 constexpr std::int64_t kMostRowFloats = 8192;
-constexpr int kRowBlocksPerMultiprocessor = 3;
 
 struct RowArguments {
   RowProblem problem;
@@ -29,6 +29,7 @@ struct RowArguments {
 // The threads of one row.
 template <bool kWarp>
 struct RowGroup {
+  static constexpr bool kIsWarp = kWarp;
   int thread, threads;
   float* values;  // [row_floats]
   float* mail;    // [kRowThreads / kWarpSize], of the block
@@ -40,12 +41,12 @@ struct RowGroup {
     mail = reinterpret_cast<float*>(shared + a.first_bytes + a.second_bytes);
     values = mail + kRowThreads / kWarpSize + (kWarp ? number / kWarpSize * a.row_floats : 0);
   }
-  __device__ __forceinline__ static std::int64_t first_row() {
-    const std::int64_t block = blockIdx.x;
+  __device__ __forceinline__ static std::uint32_t first_row() {
+    const std::uint32_t block = blockIdx.x;
     return kWarp ? block * (kRowThreads / kWarpSize) + threadIdx.x / kWarpSize : block;
   }
-  __device__ __forceinline__ static std::int64_t row_step() {
-    return static_cast<std::int64_t>(gridDim.x) * (kWarp ? kRowThreads / kWarpSize : 1);
+  __device__ __forceinline__ static std::uint32_t row_step() {
+    return gridDim.x * (kWarp ? kRowThreads / kWarpSize : 1);
   }
   __device__ __forceinline__ void sync() const {
     if constexpr (kWarp)
@@ -112,6 +113,11 @@ __device__ __forceinline__ void get(const float* from, float (&values)[kCount]) 
 template <DType kDType>
 struct VectorElements {
   using V = Vector<kDType>;
+
+  // Element i of a row of x.
+  __device__ __forceinline__ static float load(const RowProblem& p, const LutOffsets& at, std::int64_t i) {
+    return load_float(p.rows.x, kDType, at.x + i);
+  }
   using Item = std::conditional_t<kDType == DType::f32, float, std::uint16_t>;
 
   // function(i, values), values being those of x from begin + i on, for the group's share of i in [0, count).
@@ -148,10 +154,34 @@ struct VectorElements {
       store_float(y, kDType, i, value[0]);
     }
   }
+
+  // y = function(i, x) of a whole row.
+  template <class Group, class Function>
+  __device__ __forceinline__ static void map(const RowProblem& p, const LutOffsets& at, const Group& group,
+                                             const Function& function) {
+    const Item* x = static_cast<const Item*>(p.rows.x) + at.x;
+    Item* y = static_cast<Item*>(p.rows.y) + at.y;
+    const std::int64_t whole = p.count / V::kCount * V::kCount;
+#pragma unroll 2
+    for (std::int64_t i = group.thread * V::kCount; i < whole; i += group.threads * V::kCount) {
+      float values[V::kCount];
+      V::unpack(*reinterpret_cast<const uint4*>(x + i), values);
+      function(i, values);
+      *reinterpret_cast<uint4*>(y + i) = V::pack(values);
+    }
+    for (std::int64_t i = whole + group.thread; i < p.count; i += group.threads) {
+      float value[1] = {load_float(x, kDType, i)};
+      function(i, value);
+      store_float(y, kDType, i, value[0]);
+    }
+  }
 };
 
 // Any strides and dtypes.
 struct StridedElements {
+  __device__ __forceinline__ static float load(const RowProblem& p, const LutOffsets& at, std::int64_t i) {
+    return load_float(p.rows.x, p.rows.x_dtype, at.x + i * p.x_stride);
+  }
   template <class Group, class Function>
   __device__ __forceinline__ static void read(const RowProblem& p, const LutOffsets& at, const Group& group,
                                               std::int64_t begin, int count, const Function& function) {
@@ -167,6 +197,15 @@ struct StridedElements {
       float value[1];
       function(i, value);
       store_float(p.rows.y, p.rows.y_dtype, at.y + (begin + i) * p.y_stride, value[0]);
+    }
+  }
+  template <class Group, class Function>
+  __device__ __forceinline__ static void map(const RowProblem& p, const LutOffsets& at, const Group& group,
+                                             const Function& function) {
+    for (std::int64_t i = group.thread; i < p.count; i += group.threads) {
+      float value[1] = {load(p, at, i)};
+      function(i, value);
+      store_float(p.rows.y, p.rows.y_dtype, at.y + i * p.y_stride, value[0]);
     }
   }
 };
@@ -201,26 +240,40 @@ inline bool rows_are_vectors(const RowProblem& p) {
 
 using RowKernel = void (*)(const RowArguments);
 
+struct RowPlan {
+  int blocks_per_multiprocessor;
+  int copies_shift;     // of the first table
+  bool warp_rows_wait;  // in shared memory; otherwise a warp takes long rows too, where there are many
+};
+
 // `of_blocks` and `of_warps` are a kernel's instances for a block and for a warp per row: fp32, fp16, bf16, strided.
 inline void launch_rows(const char* name, const RowKernel (&of_blocks)[4], const RowKernel (&of_warps)[4],
-                        const RowProblem& problem) {
+                        const RowProblem& problem, const RowPlan& plan) {
+  if (problem.rows.size() == 0 || problem.count == 0) return;
+  if (problem.rows.size() > kMostCounted)
+    return for_pieces(problem.rows, kMostCounted, [&](const LutProblem& rows) {
+      RowProblem piece = problem;
+      piece.rows = rows;
+      launch_rows(name, of_blocks, of_warps, piece, plan);
+    });
   RowArguments a;
   a.problem = problem;
   a.rows = problem.rows.size();
-  if (a.rows == 0 || problem.count == 0) return;
   const int device = problem.device.index;
   DeviceGuard guard(device);
-  a.first = device_table(*problem.first, device, 3);
+  a.first = device_table(*problem.first, device, plan.copies_shift);
   a.first_bytes = a.first.shared_bytes();
   a.second = problem.second ? device_table(*problem.second, device, 0) : DeviceTable{};
   a.second_bytes = problem.second ? a.second.shared_bytes() : 0;
-  const bool warp_rows = problem.count <= kLongestWarpRow;
+  const std::int64_t most_blocks = static_cast<std::int64_t>(multiprocessors(device)) * plan.blocks_per_multiprocessor;
+  const bool warp_rows = problem.count <= kLongestWarpRow ||
+                         (!plan.warp_rows_wait && problem.count * item_size(problem.rows.x_dtype) <= kMostReadTwice &&
+                          a.rows >= most_blocks * (kRowThreads / kWarpSize) / 2);
   const int groups = warp_rows ? kRowThreads / kWarpSize : 1;
-  a.row_floats = round_up(std::min(problem.count, kMostRowFloats), kWarpSize);
+  a.row_floats = warp_rows && !plan.warp_rows_wait ? 0 : round_up(std::min(problem.count, kMostRowFloats), kWarpSize);
   const std::int64_t shared_bytes =
       a.first_bytes + a.second_bytes +
       static_cast<std::int64_t>(sizeof(float)) * (kRowThreads / kWarpSize + groups * a.row_floats);
-  const std::int64_t most_blocks = static_cast<std::int64_t>(multiprocessors(device)) * kRowBlocksPerMultiprocessor;
   const int column = !rows_are_vectors(problem) ? 3 : static_cast<int>(problem.rows.x_dtype);
   launch(name, (warp_rows ? of_warps : of_blocks)[column],
          {dim3(static_cast<unsigned>(std::min(ceil_div(a.rows, groups), most_blocks))), dim3(kRowThreads),

@@ -19,10 +19,20 @@ struct DeviceLanes : numerics::ScalarLanes {
   QCORE_NUMERIC F at_least(F x, F low) { return fmaxf(x, low); }
   QCORE_NUMERIC F at_most(F x, F high) { return fminf(x, high); }
 #endif
-  // Of what lut_eval rounds: exponents, and places in a table.
-  QCORE_NUMERIC I truncate(F x) { return numerics::floor_to_int_small(x); }
-  QCORE_NUMERIC F floor(F x) { return numerics::small_int_to_float(numerics::floor_to_int_small(x)); }
-  QCORE_NUMERIC F to_float(I i) { return numerics::small_int_to_float(i); }
+  // An int of which to_float() and add() take kBehind, in sums that are there anyway.
+  struct Place {
+    std::uint32_t bits;
+  };
+  static constexpr std::uint32_t kBehind = numerics::kSmallIntBits;
+
+  // Of what lut_eval rounds: exponents, and places in a table, whose first(i) has kBehind taken already.
+  QCORE_NUMERIC Place truncate(F x) { return {numerics::floor_to_small_int_bits(x)}; }
+  QCORE_NUMERIC F floor(F x) { return to_float(truncate(x)); }
+  QCORE_NUMERIC F to_float(Place i) { return numerics::small_int_bits_to_float(i.bits); }
+  QCORE_NUMERIC F to_float(I i) { return to_float(Place{static_cast<std::uint32_t>(i) + kBehind}); }
+  using ScalarLanes::add;
+  QCORE_NUMERIC I add(I first, Place i) { return static_cast<I>(static_cast<std::uint32_t>(first) + i.bits); }
+  QCORE_NUMERIC I add(Place i, I other) { return static_cast<I>(i.bits - kBehind + static_cast<std::uint32_t>(other)); }
 };
 
 // Where a kernel keeps a table: in shared memory as pairs of fp16 neighbours or as fp32 values and differences, if it
@@ -80,8 +90,12 @@ inline DeviceTable device_table(const LutStorage& storage, int device, int copie
 
 struct alignas(16) TableInterval {
   float cut, scale, length;
-  std::int32_t first;
+  std::int32_t first;  // as DeviceLanes wants it
 };
+
+__device__ __forceinline__ std::int32_t behind(std::int32_t first) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(first) - DeviceLanes::kBehind);
+}
 
 // A value and the next one, fp16.
 struct HalfEntry {
@@ -122,12 +136,14 @@ class SharedTable {
   // By all threads of the block, of which this is `thread` of `threads`.
   __device__ static void fill(const DeviceTable& table, char* shared, int thread, int threads) {
     auto* intervals = reinterpret_cast<TableInterval*>(shared);
+#pragma unroll 1
     for (int at = thread; at < kFewIntervals * kIntervalCopies; at += threads) {
       const int i = at / kIntervalCopies;
       if (i < table.view.intervals)
-        intervals[at] = {table.view.cuts[i], table.view.scales[i], table.view.lengths[i], table.view.firsts[i]};
+        intervals[at] = {table.view.cuts[i], table.view.scales[i], table.view.lengths[i], behind(table.view.firsts[i])};
     }
     auto* entries = const_cast<Entry*>(entries_in(shared));
+#pragma unroll 4
     for (int at = thread; at < table.entries << table.copies_shift; at += threads)
       entries[at] = Entry::of(table, at >> table.copies_shift);
   }
@@ -173,6 +189,7 @@ class MemoryTable : public numerics::LutView {
     }
     return i;
   }
+  __device__ __forceinline__ std::int32_t first(std::int32_t i) const { return behind(firsts[i]); }
 };
 
 // Everybody calls; the block meets before the table is used.

@@ -12,6 +12,9 @@ namespace qcore {
 namespace {
 
 constexpr int kThreads = 512, kFewThreads = 128;
+// Where the reduction takes more registers than 512 threads have.
+template <Reduction kReduction>
+constexpr int kThreadsFor = kReduction == Reduction::periodic || kReduction == Reduction::rsqrt ? 448 : kThreads;
 constexpr int kBlocksPerMultiprocessor = 2;
 
 // Copies of a table's entries cost time to write, for which few elements would wait.
@@ -23,20 +26,27 @@ struct Arguments {
   std::int64_t count;
 };
 
-// x and y contiguous, aligned and of one dtype. A thread reads its elements before it writes them: x may be y.
+// x and y contiguous, aligned and of one dtype. A thread reads elements before it writes them, and nobody else does: x
+// may be y.
 template <Reduction kReduction, DType kDType, class Table>
 __device__ __forceinline__ void map_vectors(const Arguments& a, const Table& table) {
   using V = Vector<kDType>;
   constexpr int kVectors = 8 / V::kCount;  // in flight, of what registers hold
+  // The next vectors are on their way while these are looked up, if registers suffice for it.
+  constexpr bool kAhead = kDType == DType::f32 && kReduction != Reduction::periodic;
   const auto* x = static_cast<const uint4*>(a.problem.x);
   auto* y = static_cast<uint4*>(a.problem.y);
   const std::int64_t vectors = a.count / V::kCount, threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t at = first; at < vectors; at += kVectors * threads) {
-    uint4 words[kVectors];
+  const auto load = [&](std::int64_t at, uint4(&words)[kVectors]) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
       if (at + v * threads < vectors) words[v] = x[at + v * threads];
+  };
+  uint4 words[kVectors] = {}, next[kVectors] = {};
+  load(first, words);
+  for (std::int64_t at = first; at < vectors; at += kVectors * threads) {
+    if constexpr (kAhead) load(at + kVectors * threads, next);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (at + v * threads >= vectors) continue;
@@ -46,6 +56,12 @@ __device__ __forceinline__ void map_vectors(const Arguments& a, const Table& tab
       for (int i = 0; i < V::kCount; ++i) values[i] = numerics::lut_eval<kReduction, DeviceLanes>(values[i], table);
       y[at + v * threads] = V::pack(values);
     }
+    if constexpr (kAhead) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) words[v] = next[v];
+    } else {
+      load(at + kVectors * threads, words);
+    }
   }
   const std::int64_t last = vectors * V::kCount + first;
   if (last < a.count)
@@ -54,7 +70,8 @@ __device__ __forceinline__ void map_vectors(const Arguments& a, const Table& tab
 }
 
 template <Reduction kReduction, DType kDType>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) lut_kernel(const __grid_constant__ Arguments a) {
+__global__ void __launch_bounds__(kThreadsFor<kReduction>, kBlocksPerMultiprocessor)
+    lut_kernel(const __grid_constant__ Arguments a) {
   char* shared = dynamic_shared();
   fill_table(a.table, shared, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
   __syncthreads();
@@ -69,8 +86,8 @@ __global__ void __launch_bounds__(kThreads) lut_strided_kernel(const __grid_cons
   fill_table(a.table, shared, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
   __syncthreads();
   with_table(a.table, shared, static_cast<int>(threadIdx.x) % kWarpSize, [&](const auto& table) {
-    const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.count; i += threads) {
+    const std::uint32_t threads = gridDim.x * blockDim.x, count = static_cast<std::uint32_t>(a.count);
+    for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads) {
       const LutOffsets at = device_offsets(a.problem, i);
       const float x = load_float(a.problem.x, a.problem.x_dtype, at.x);
       store_float(a.problem.y, a.problem.y_dtype, at.y, numerics::lut_eval<kReduction, DeviceLanes>(x, table));
@@ -79,10 +96,10 @@ __global__ void __launch_bounds__(kThreads) lut_strided_kernel(const __grid_cons
 }
 
 // Work for `threads`, in blocks that are small while that many multiprocessors have none.
-LaunchShape shape_for(std::int64_t threads, int device, const DeviceTable& table) {
+LaunchShape shape_for(std::int64_t threads, int device, const DeviceTable& table, int most_threads = kThreads) {
   const std::int64_t most_blocks = static_cast<std::int64_t>(multiprocessors(device)) * kBlocksPerMultiprocessor;
-  const int size = threads >= most_blocks * kThreads ? kThreads : kFewThreads;
-  const std::int64_t blocks = std::min(ceil_div(threads, size), most_blocks * (kThreads / size));
+  const int size = threads >= most_blocks * most_threads ? most_threads : kFewThreads;
+  const std::int64_t blocks = std::min(ceil_div(threads, size), most_blocks * (most_threads / size));
   return {dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(size)),
           static_cast<std::size_t>(table.shared_bytes())};
 }
@@ -101,14 +118,19 @@ template <Reduction kReduction>
 void launch_reduced(const Arguments& a, cudaStream_t stream) {
   const LutProblem& problem = a.problem;
   if (!takes_vectors(problem))
-    return launch("lut_strided", lut_strided_kernel<kReduction>, shape_for(a.count, problem.device.index, a.table),
-                  stream, a);
+    return for_pieces(problem, kMostCounted, [&](const LutProblem& piece) {
+      const std::int64_t count = piece.size();
+      launch("lut_strided", lut_strided_kernel<kReduction>, shape_for(count, piece.device.index, a.table), stream,
+             Arguments{a.table, piece, count});
+    });
   const KernelFunction kernel = problem.x_dtype == DType::f16    ? lut_kernel<kReduction, DType::f16>
                                 : problem.x_dtype == DType::bf16 ? lut_kernel<kReduction, DType::bf16>
                                                                  : lut_kernel<kReduction, DType::f32>;
   const std::int64_t vectors = ceil_div(a.count, problem.x_dtype == DType::f32 ? 4 : 8);
   // The last elements, less than a vector, take a thread each.
-  launch("lut", kernel, shape_for(std::max<std::int64_t>(vectors, 8), problem.device.index, a.table), stream, a);
+  launch("lut", kernel,
+         shape_for(std::max<std::int64_t>(vectors, 8), problem.device.index, a.table, kThreadsFor<kReduction>), stream,
+         a);
 }
 
 void evaluate(const LutProblem& problem, const DeviceTable& table, cudaStream_t stream) {

@@ -4,6 +4,8 @@
 namespace qcore {
 namespace {
 
+constexpr RowPlan kPlan{4, 0, false};
+
 // By the weights of elements i and following.
 template <int kCount>
 __device__ __forceinline__ void multiply(float (&y)[kCount], const RowProblem& p, std::int64_t i) {
@@ -30,12 +32,20 @@ __device__ __forceinline__ void rms_norm_row(const RowArguments& a, const LutOff
     group.sync();
   };
   float sum = 0.0f;
-  for_parts(a, [&](std::int64_t begin, int count) {
-    load(begin, count);
-    if (group.adds())
-      for (int i = group.thread; i < count; i += kWarpSize)
-        sum = numerics::fma_once(group.values[i], group.values[i], sum);
-  });
+  if constexpr (Group::kIsWarp) {
+#pragma unroll 16
+    for (std::int64_t i = group.thread; i < p.count; i += kWarpSize) {
+      const float x = Elements::load(p, at, i);
+      sum = numerics::fma_once(x, x, sum);
+    }
+  } else {
+    for_parts(a, [&](std::int64_t begin, int count) {
+      load(begin, count);
+      if (group.adds())
+        for (int i = group.thread; i < count; i += kWarpSize)
+          sum = numerics::fma_once(group.values[i], group.values[i], sum);
+    });
+  }
   float scale = 0.0f;
   if (group.adds()) {
     const float mean = warp_sum(sum) / static_cast<float>(p.count);
@@ -43,25 +53,33 @@ __device__ __forceinline__ void rms_norm_row(const RowArguments& a, const LutOff
   }
   scale = group.broadcast(scale);
 
-  for_parts(a, [&](std::int64_t begin, int count) {
-    if (p.count > a.row_floats) load(begin, count);
-    Elements::write(p, at, group, begin, count, [&](int i, auto& y) {
-      get(group.values + i, y);
-      each(y, [&](float& value) { value *= scale; });
-      if (p.weight) multiply(y, p, begin + i);
-      each(y, [](float& value) { value = plain_nan(value); });
+  const auto finish = [&](std::int64_t i, auto& y) {
+    each(y, [&](float& value) { value *= scale; });
+    if (p.weight) multiply(y, p, i);
+    each(y, [](float& value) { value = plain_nan(value); });
+  };
+  if constexpr (Group::kIsWarp) {
+    group.sync();  // a lane reads elements that it writes, after others have read them
+    Elements::map(p, at, group, finish);
+  } else {
+    for_parts(a, [&](std::int64_t begin, int count) {
+      if (p.count > a.row_floats) load(begin, count);
+      Elements::write(p, at, group, begin, count, [&](int i, auto& y) {
+        get(group.values + i, y);
+        finish(begin + i, y);
+      });
     });
-  });
+  }
 }
 
 template <bool kWarp, class Elements>
-__global__ void __launch_bounds__(kRowThreads, kRowBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kRowThreads, kPlan.blocks_per_multiprocessor)
     rms_norm_kernel(const __grid_constant__ RowArguments a) {
   char* shared = dynamic_shared();
   fill_table(a.first, shared, static_cast<int>(threadIdx.x), kRowThreads);
   __syncthreads();
   const RowGroup<kWarp> group(a, shared);
-  for (std::int64_t row = group.first_row(); row < a.rows; row += group.row_step())
+  for (std::uint32_t row = group.first_row(); row < a.rows; row += group.row_step())
     rms_norm_row<Elements>(a, device_offsets(a.problem.rows, row), group, shared);
 }
 
@@ -72,6 +90,8 @@ constexpr RowKernel kOfDType[4] = {
 
 }  // namespace
 
-void run_rms_norm_cuda(const RowProblem& problem) { launch_rows("rms_norm", kOfDType<false>, kOfDType<true>, problem); }
+void run_rms_norm_cuda(const RowProblem& problem) {
+  launch_rows("rms_norm", kOfDType<false>, kOfDType<true>, problem, kPlan);
+}
 
 }  // namespace qcore

@@ -4,6 +4,8 @@
 namespace qcore {
 namespace {
 
+constexpr RowPlan kPlan{4, 3, true};
+
 template <class Elements, class Group, class Table>
 __device__ __forceinline__ void softmax_row(const RowArguments& a, const LutOffsets& at, const Group& group,
                                             const Table& exp, const char* second_shared) {
@@ -51,7 +53,7 @@ __device__ __forceinline__ void softmax_row(const RowArguments& a, const LutOffs
 }
 
 template <bool kWarp, class Elements>
-__global__ void __launch_bounds__(kRowThreads, kRowBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kRowThreads, kPlan.blocks_per_multiprocessor)
     softmax_kernel(const __grid_constant__ RowArguments a) {
   char* shared = dynamic_shared();
   const int thread = static_cast<int>(threadIdx.x);
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocksPerMultiprocessor)
   __syncthreads();
   const RowGroup<kWarp> group(a, shared);
   with_table(a.first, shared, thread % kWarpSize, [&](const auto& exp) {
-    for (std::int64_t row = group.first_row(); row < a.rows; row += group.row_step())
+    for (std::uint32_t row = group.first_row(); row < a.rows; row += group.row_step())
       softmax_row<Elements>(a, device_offsets(a.problem.rows, row), group, exp, shared + a.first_bytes);
   });
 }
@@ -76,6 +78,8 @@ const char* row_cuda_why_not(const RowProblem& problem) {
   return problem.device.type == DeviceType::cuda ? nullptr : "it runs on CUDA devices";
 }
 
-void run_softmax_cuda(const RowProblem& problem) { launch_rows("softmax", kOfDType<false>, kOfDType<true>, problem); }
+void run_softmax_cuda(const RowProblem& problem) {
+  launch_rows("softmax", kOfDType<false>, kOfDType<true>, problem, kPlan);
+}
 
 }  // namespace qcore

@@ -52,18 +52,19 @@ QCORE_NUMERIC int round_to_int_small(float x) {
   return static_cast<int>(float_bits(shifted) - 0x4b400000u);
 }
 
-// Rounds down, for |x| < 2^22. GPUs convert at a fraction of the rate of additions.
-QCORE_NUMERIC int floor_to_int_small(float x) {
+// Ints within +-2^22 as the lowest bits of floats behind 1.5 * 2^23: GPUs convert numbers at a fraction of the rate at
+// which they add them.
+constexpr std::uint32_t kSmallIntBits = 0x4b400000u;
+
+// Rounds down, for |x| < 2^22.
+QCORE_NUMERIC std::uint32_t floor_to_small_int_bits(float x) {
 #if defined(__CUDA_ARCH__)
-  return static_cast<int>(float_bits(__fadd_rd(x, 12582912.0f)) - 0x4b400000u);
+  return float_bits(__fadd_rd(x, 12582912.0f));
 #else
-  return static_cast<int>(__builtin_floorf(x));
+  return float_bits(__builtin_floorf(x) + 12582912.0f);
 #endif
 }
 
-// Exact, for |i| < 2^22.
-QCORE_NUMERIC float small_int_to_float(int i) {
-  return bits_float(static_cast<std::uint32_t>(i) + 0x4b400000u) - 12582912.0f;
-}
+QCORE_NUMERIC float small_int_bits_to_float(std::uint32_t bits) { return bits_float(bits) - 12582912.0f; }
 
 }  // namespace qcore::numerics

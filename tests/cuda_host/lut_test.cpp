@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device_arrays.h"
+#include "lut/device_elements.cuh"
 #include "lut/kernels.h"
 #include "lut/kernels_cuda.h"
 #include "runtime/cuda_check.h"
@@ -273,6 +274,30 @@ TEST(LutCuda, Axes) {
   LutProblem scalar;
   check_lut(scalar, silu(), arrays({-2.5f}, DType::f16, DType::f16), "scalar");
   check_lut(contiguous(0), silu(), arrays({1.0f}, DType::f16, DType::f16), "empty");
+}
+
+// What is too much for one launch is cut into pieces that together are the whole.
+TEST(LutCuda, Pieces) {
+  LutProblem problem;
+  problem.rank = 2;
+  problem.shape[0] = 5, problem.shape[1] = 37;
+  problem.x_strides[0] = 40, problem.x_strides[1] = 1;
+  problem.y_strides[0] = 1, problem.y_strides[1] = 5;
+  problem.y_dtype = DType::f16;
+  float x[200] = {};
+  std::uint16_t y[185] = {};
+  problem.x = x, problem.y = y;
+  for_pieces(problem, 10, [&](const LutProblem& piece) {
+    EXPECT_LE(piece.size(), 10);
+    for (std::int64_t i = 0; i < piece.size(); ++i) {
+      const LutOffsets at = offsets_at(piece, i);
+      const std::int64_t x_at = static_cast<const float*>(piece.x) - x + at.x;
+      const std::int64_t y_at = static_cast<std::uint16_t*>(piece.y) - y + at.y;
+      EXPECT_EQ(y_at, x_at / 40 + x_at % 40 * 5);
+      ++y[y_at];
+    }
+  });
+  for (const std::uint16_t count : y) EXPECT_EQ(count, 1);
 }
 
 TEST(LutCuda, TablesAreUploadedOnce) {
