@@ -8,5 +8,6 @@ void bind_runtime(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_lut(nanobind::module_& m);
+void bind_lut_fit(nanobind::module_& m);
 
 }  // namespace qcore::bindings

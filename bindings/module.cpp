@@ -66,4 +66,5 @@ NB_MODULE(_core, m) {
   qcore::bindings::bind_quantize(m);
   qcore::bindings::bind_linear(m);
   qcore::bindings::bind_lut(m);
+  qcore::bindings::bind_lut_fit(m);
 }

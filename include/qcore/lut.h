@@ -32,7 +32,7 @@ class QCORE_API LutTable {
   int segments() const;  // s; 1 if there are two intervals
   int entries() const;
   LutReduction reduction() const;
-  DType value_dtype() const;  // f16 or f32
+  DType value_dtype() const;                 // f16 or f32
   void cuts(const TensorView& out) const;    // fp32 [intervals + 1]
   void values(const TensorView& out) const;  // fp32 [entries]
   bool equal(const LutTable& other) const;   // same cuts, values, dtype and reduction

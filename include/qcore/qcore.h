@@ -11,6 +11,7 @@
 #include "qcore/kernels.h"
 #include "qcore/linear.h"
 #include "qcore/lut.h"
+#include "qcore/lut_fit.h"
 #include "qcore/quantize.h"
 #include "qcore/tensor_view.h"
 #include "qcore/version.h"

@@ -30,6 +30,10 @@ class Family(Protocol):
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         """An uninitialised, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
 
+    def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
+        """As ``empty`` with ``like``'s shape, dtype and, where the library's own functions keep it, order of axes; and
+        what ``_core`` writes to in order to fill it."""
+
     def writable(self, array: Any, where: str) -> Any:
         """What ``_core`` writes to in order to fill ``array``."""
 
@@ -54,6 +58,10 @@ class NumPyFamily:
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         return empty_numpy(shape, like.dtype if dtype is None else numpy_dtype(dtype))
+
+    def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
+        made = empty_numpy(like.shape, like.dtype)
+        return made, self.writable(made, where)
 
     def result(self, array: Any, like: Any) -> Any:
         return array
@@ -83,6 +91,10 @@ class TorchFamily:
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
 
+    def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
+        made = sys.modules["torch"].empty_like(like, requires_grad=False)
+        return made, made
+
     def result(self, array: Any, like: Any) -> Any:
         return array
 
@@ -100,6 +112,10 @@ class CuPyFamily:
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
+
+    def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
+        made = sys.modules["cupy"].empty_like(like)
+        return made, made
 
     def result(self, array: Any, like: Any) -> Any:
         return array
@@ -132,6 +148,10 @@ class DLPackFamily:
         name = dtype_name(like.dtype) if dtype is None else dtype
         # An unknown dtype is an argument error, and the operator words it better once it sees x itself.
         return _core.empty_array(list(shape), DTYPES.get(name, 0))
+
+    def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
+        made = self.empty(like, tuple(like.shape), None)
+        return made, made
 
     def result(self, array: Any, like: Any) -> Any:
         namespace = getattr(like, "__array_namespace__", None)

@@ -85,3 +85,32 @@ def builtin_luts() -> list[tuple[str, bool]]: ...
 def lut(x: Any, table: LutTable, out: Any, stream: int) -> None: ...
 def softmax(x: Any, axis: int, out: Any, stream: int) -> None: ...
 def rms_norm(x: Any, weight: Any, eps: float, out: Any, stream: int) -> None: ...
+def fit_lut_cuts(
+    x: Any,
+    f: Any,
+    weight: Any,
+    candidates: Any,
+    required: Any,
+    intervals: int,
+    segments: int,
+    half_values: bool,
+    largest: bool,
+    fixed_ends: bool,
+    coarse: int,
+    window: int,
+    progress: Any,
+) -> tuple[list[float], float, float, bool, int, int, int]: ...
+def fit_lut_values(
+    x: Any,
+    f: Any,
+    weight: Any,
+    cuts: Any,
+    knots: Any,
+    pinned: Any,
+    intervals: int,
+    segments: int,
+    half_values: bool,
+    largest: bool,
+    values: Any,
+    progress: Any,
+) -> float: ...

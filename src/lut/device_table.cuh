@@ -19,27 +19,22 @@ struct DeviceLanes : numerics::ScalarLanes {
   QCORE_NUMERIC F at_least(F x, F low) { return fmaxf(x, low); }
   QCORE_NUMERIC F at_most(F x, F high) { return fminf(x, high); }
 #endif
-  // An int of which to_float() and add() take kBehind, in sums that are there anyway.
-  struct Place {
-    std::uint32_t bits;
-  };
-  static constexpr std::uint32_t kBehind = numerics::kSmallIntBits;
-
-  // Of what lut_eval rounds: exponents, and places in a table, whose first(i) has kBehind taken already.
-  QCORE_NUMERIC Place truncate(F x) { return {numerics::floor_to_small_int_bits(x)}; }
-  QCORE_NUMERIC F floor(F x) { return to_float(truncate(x)); }
-  QCORE_NUMERIC F to_float(Place i) { return numerics::small_int_bits_to_float(i.bits); }
-  QCORE_NUMERIC F to_float(I i) { return to_float(Place{static_cast<std::uint32_t>(i) + kBehind}); }
-  using ScalarLanes::add;
-  QCORE_NUMERIC I add(I first, Place i) { return static_cast<I>(static_cast<std::uint32_t>(first) + i.bits); }
-  QCORE_NUMERIC I add(Place i, I other) { return static_cast<I>(i.bits - kBehind + static_cast<std::uint32_t>(other)); }
+  // Of what lut_eval rounds: exponents.
+  QCORE_NUMERIC I truncate(F x) {
+    return static_cast<I>(numerics::floor_to_small_int_bits(x) - numerics::kSmallIntBits);
+  }
+  QCORE_NUMERIC F floor(F x) { return numerics::small_int_bits_to_float(numerics::floor_to_small_int_bits(x)); }
+  QCORE_NUMERIC F to_float(I i) {
+    return numerics::small_int_bits_to_float(static_cast<std::uint32_t>(i) + numerics::kSmallIntBits);
+  }
 };
 
 // Where a kernel keeps a table: in shared memory as pairs of fp16 neighbours or as fp32 values and differences, if it
 // is of the ordinary size, or in the device's memory.
 enum class TablePlace { halves, floats, memory };
 
-constexpr int kFewIntervals = 10;   // the default: their cuts are constants of the launch
+constexpr int kFewIntervals = 10;  // the default: their cuts are constants of the launch
+constexpr int kFewRecords = kFewIntervals + 1;
 constexpr int kIntervalCopies = 8;  // each takes a quarter of the banks' width: 8 lanes never meet
 constexpr std::int32_t kMostSharedEntries = 1024;
 constexpr std::int32_t kMostSharedBytes = 36 << 10;
@@ -50,12 +45,12 @@ struct DeviceTable {
   TablePlace place;
   std::int32_t copies_shift;  // 1 << copies_shift copies of each entry in shared memory: fewer lanes meet in a bank
   float low, high;
-  float later_cuts[kFewIntervals - 1];  // infinite beyond the last one
+  float later_cuts[kFewIntervals];  // infinite beyond the last one
 
   QCORE_INLINE std::int32_t shared_bytes() const {
     if (place == TablePlace::memory) return 0;
     const std::int32_t bytes = (entries << copies_shift) * (place == TablePlace::halves ? 4 : 8);
-    return static_cast<std::int32_t>(sizeof(float4)) * kFewIntervals * kIntervalCopies + (bytes + 15) / 16 * 16;
+    return static_cast<std::int32_t>(sizeof(float4)) * kFewRecords * kIntervalCopies + (bytes + 15) / 16 * 16;
   }
 };
 
@@ -70,17 +65,17 @@ inline DeviceTable device_table(const LutStorage& storage, int device, int copie
   };
   const std::int32_t n = storage.intervals;
   table.view.cuts = next(n + 1);
-  table.view.scales = next(n);
-  table.view.lengths = next(n);
-  table.view.firsts = reinterpret_cast<const std::int32_t*>(next(n));
+  table.view.scales = next(n + 1);
+  table.view.lengths = next(n + 1);
+  table.view.firsts = reinterpret_cast<const std::int32_t*>(next(n + 1));
   table.view.values = next(storage.entries);
   table.view.deltas = next(storage.entries);
   table.view.intervals = n;
   table.entries = storage.entries;
   table.low = storage.cuts.front();
   table.high = storage.cuts.back();
-  for (int i = 1; i < kFewIntervals; ++i)
-    table.later_cuts[i - 1] = i < n ? storage.cuts[i] : numerics::bits_float(numerics::kInfinityBits);
+  for (int i = 1; i <= kFewIntervals; ++i)
+    table.later_cuts[i - 1] = i <= n ? storage.cuts[i] : numerics::bits_float(numerics::kInfinityBits);
   const bool few = n <= kFewIntervals && storage.entries <= kMostSharedEntries;
   table.place = !few ? TablePlace::memory : storage.value_dtype == DType::f16 ? TablePlace::halves : TablePlace::floats;
   table.copies_shift = table.place == TablePlace::floats && copies_shift > 4 ? 4 : copies_shift;
@@ -90,11 +85,12 @@ inline DeviceTable device_table(const LutStorage& storage, int device, int copie
 
 struct alignas(16) TableInterval {
   float cut, scale, length;
-  std::int32_t first;  // as DeviceLanes wants it
+  std::int32_t first;  // see behind()
 };
 
+// An entry less what the bits of a float have that add a place to it.
 __device__ __forceinline__ std::int32_t behind(std::int32_t first) {
-  return static_cast<std::int32_t>(static_cast<std::uint32_t>(first) - DeviceLanes::kBehind);
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(first) - numerics::kSmallIntBits);
 }
 
 // A value and the next one, fp16.
@@ -137,9 +133,9 @@ class SharedTable {
   __device__ static void fill(const DeviceTable& table, char* shared, int thread, int threads) {
     auto* intervals = reinterpret_cast<TableInterval*>(shared);
 #pragma unroll 1
-    for (int at = thread; at < kFewIntervals * kIntervalCopies; at += threads) {
+    for (int at = thread; at < kFewRecords * kIntervalCopies; at += threads) {
       const int i = at / kIntervalCopies;
-      if (i < table.view.intervals)
+      if (i <= table.view.intervals)
         intervals[at] = {table.view.cuts[i], table.view.scales[i], table.view.lengths[i], behind(table.view.firsts[i])};
     }
     auto* entries = const_cast<Entry*>(entries_in(shared));
@@ -154,20 +150,25 @@ class SharedTable {
     // Counted in floats, which add at twice the rate at which integers do.
     float i = 8388608.0f;
 #pragma unroll
-    for (int k = 0; k < kFewIntervals - 1; ++k) i += x >= table_.later_cuts[k] ? 1.0f : 0.0f;
+    for (int k = 0; k < kFewIntervals; ++k) i += x >= table_.later_cuts[k] ? 1.0f : 0.0f;
     return static_cast<std::int32_t>(numerics::float_bits(i) - 0x4b000000u);
   }
-  __device__ __forceinline__ float cut(std::int32_t i) const { return intervals_[i * kIntervalCopies].cut; }
-  __device__ __forceinline__ float scale(std::int32_t i) const { return intervals_[i * kIntervalCopies].scale; }
-  __device__ __forceinline__ float length(std::int32_t i) const { return intervals_[i * kIntervalCopies].length; }
-  __device__ __forceinline__ std::int32_t first(std::int32_t i) const { return intervals_[i * kIntervalCopies].first; }
+  __device__ __forceinline__ float position(float x, std::int32_t i) const {
+    const TableInterval& at = intervals_[i * kIntervalCopies];
+    return L::at_most((x - at.cut) * at.scale, at.length);
+  }
+  __device__ __forceinline__ void place(float p, std::int32_t i, std::int32_t& q, float& a) const {
+    const std::uint32_t j = numerics::floor_to_small_int_bits(p);
+    q = static_cast<std::int32_t>(static_cast<std::uint32_t>(intervals_[i * kIntervalCopies].first) + j);
+    a = p - numerics::small_int_bits_to_float(j);
+  }
   __device__ __forceinline__ void entry(std::int32_t q, float& value, float& delta) const {
     entries_[static_cast<std::uint32_t>(q) * copies_].get(value, delta);
   }
 
  private:
   __device__ __forceinline__ static const Entry* entries_in(const char* shared) {
-    return reinterpret_cast<const Entry*>(shared + sizeof(TableInterval) * kFewIntervals * kIntervalCopies);
+    return reinterpret_cast<const Entry*>(shared + sizeof(TableInterval) * kFewRecords * kIntervalCopies);
   }
 
   const DeviceTable& table_;
@@ -182,14 +183,13 @@ class MemoryTable : public numerics::LutView {
   __device__ __forceinline__ explicit MemoryTable(const DeviceTable& table) : numerics::LutView(table.view) {}
 
   __device__ __forceinline__ std::int32_t interval(float x) const {
-    std::int32_t i = 0, end = intervals;  // cuts[i] <= x < cuts[end], where there is such an end
+    std::int32_t i = 0, end = intervals + 1;  // cuts[i] <= x < cuts[end], where there is such an end
     while (end - i > 1) {
       const std::int32_t middle = (i + end) / 2;
       (x >= cuts[middle] ? i : end) = middle;
     }
     return i;
   }
-  __device__ __forceinline__ std::int32_t first(std::int32_t i) const { return behind(firsts[i]); }
 };
 
 // Everybody calls; the block meets before the table is used.

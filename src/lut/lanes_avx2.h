@@ -30,6 +30,8 @@ struct Avx2Lanes {
   QCORE_NUMERIC F at_least(F x, F low) { return _mm256_max_ps(x, low); }
   QCORE_NUMERIC F at_most(F x, F high) { return _mm256_min_ps(x, high); }
 
+  QCORE_NUMERIC F limited(F x, F bound) { return at_most(at_least(x, sub(set(0.0f), bound)), bound); }
+
   QCORE_NUMERIC I truncate(F x) { return _mm256_cvttps_epi32(x); }
   QCORE_NUMERIC F to_float(I i) { return _mm256_cvtepi32_ps(i); }
   QCORE_NUMERIC I bits(F x) { return _mm256_castps_si256(x); }
@@ -64,6 +66,8 @@ struct Avx2Lanes {
   }
 
   QCORE_NUMERIC void store(float* y, F x) { _mm256_storeu_ps(y, x); }
+  QCORE_NUMERIC void store(std::int32_t* y, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), x); }
+  QCORE_NUMERIC I load(const std::int32_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
   QCORE_NUMERIC void stream(float* y, F x) { _mm256_stream_ps(y, x); }
   QCORE_NUMERIC void store_half(std::uint16_t* y, F x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(y), halves(x)); }
   QCORE_NUMERIC void stream_half(std::uint16_t* y, F x) { _mm_stream_si128(reinterpret_cast<__m128i*>(y), halves(x)); }
@@ -87,7 +91,7 @@ struct Avx2Lanes {
   }
 };
 
-// Entries are gathered; what belongs to an interval is picked up on the way, by the comparisons that find it.
+// Any table: gathers.
 struct MemoryTable256 {
   using L = Avx2Lanes;
   const numerics::LutView* t;
@@ -96,24 +100,26 @@ struct MemoryTable256 {
   QCORE_INLINE L::F high() const { return L::set(t->high()); }
   QCORE_INLINE L::I interval(L::F x) const {
     L::I i = L::set(0);
-    for (std::int32_t k = 1; k < t->intervals; ++k)  // a comparison's lanes are 0 or -1
+    for (std::int32_t k = 1; k <= t->intervals; ++k)  // a comparison's lanes are 0 or -1
       i = L::sub(i, _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_broadcast_ss(t->cuts + k), _CMP_GE_OQ)));
     return i;
   }
-  QCORE_INLINE L::F cut(L::I i) const { return gathered(i, t->cuts); }
-  QCORE_INLINE L::F scale(L::I i) const { return gathered(i, t->scales); }
-  QCORE_INLINE L::F length(L::I i) const { return gathered(i, t->lengths); }
-  QCORE_INLINE L::I first(L::I i) const { return _mm256_i32gather_epi32(t->firsts, i, 4); }
-  QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {
-    value = gathered(q, t->values);
-    delta = gathered(q, t->deltas);
+  QCORE_INLINE L::F position(L::F x, L::I i) const {
+    const L::F p = L::mul(L::sub(x, _mm256_i32gather_ps(t->cuts, i, 4)), _mm256_i32gather_ps(t->scales, i, 4));
+    return L::at_most(p, _mm256_i32gather_ps(t->lengths, i, 4));
   }
-
- private:
-  QCORE_NUMERIC L::F gathered(L::I i, const float* from) { return _mm256_i32gather_ps(from, i, 4); }
+  QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
+    const L::I j = L::truncate(p);
+    q = L::add(_mm256_i32gather_epi32(t->firsts, i, 4), j);
+    a = L::sub(p, L::to_float(j));
+  }
+  QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {
+    value = _mm256_i32gather_ps(t->values, q, 4);
+    delta = _mm256_i32gather_ps(t->deltas, q, 4);
+  }
 };
 
-// The same for at most 16 intervals: two permutations of 8 floats and a choice are faster than a gather.
+// The same for few intervals: two permutations of 8 floats and a choice are faster than a gather.
 struct PermutedTable256 {
   using L = Avx2Lanes;
 
@@ -122,29 +128,26 @@ struct PermutedTable256 {
   QCORE_INLINE L::F low() const { return L::set(r->low); }
   QCORE_INLINE L::F high() const { return L::set(r->high); }
   QCORE_INLINE L::I interval(L::F x) const {
-    // A binary search; what is beyond the middle is in the upper half of the table.
-    const __m256 upper = _mm256_cmp_ps(x, _mm256_broadcast_ss(r->cuts + 8), _CMP_GE_OQ);
-    L::I i = _mm256_and_si256(_mm256_castps_si256(upper), L::set(8));
-    i = step(x, i, r->cuts_rotated[0], 4);
-    i = step(x, i, r->cuts_rotated[1], 2);
-    return step(x, i, r->cuts_rotated[2], 1);
+    L::I i = L::set(0);
+    for (int k = 0; k < LutRegisters::kIntervals; ++k)
+      i = L::sub(i, _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_load_ps(r->cut_vectors[k]), _CMP_GE_OQ)));
+    return i;
   }
-  QCORE_INLINE L::F cut(L::I i) const { return permuted(i, r->cuts); }
-  QCORE_INLINE L::F scale(L::I i) const { return permuted(i, r->scales); }
-  QCORE_INLINE L::F length(L::I i) const { return permuted(i, r->lengths); }
-  QCORE_INLINE L::I first(L::I i) const {
-    return _mm256_castps_si256(permuted(i, reinterpret_cast<const float*>(r->firsts)));
+  QCORE_INLINE L::F position(L::F x, L::I i) const {
+    return L::mul(L::sub(x, permuted(i, r->cuts)), permuted(i, r->scales));
   }
-  QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {  // `q` counts from entry 1
-    value = _mm256_i32gather_ps(t->values + 1, q, 4);
-    delta = _mm256_i32gather_ps(t->deltas + 1, q, 4);
+  QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
+    const L::I j = L::truncate(p);
+    const L::I counted = L::sub(L::bits(permuted(i, r->firsts)), L::bits(L::set(LutRegisters::kCount)));
+    q = L::add(counted, j);
+    a = L::sub(p, L::to_float(j));
+  }
+  QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {
+    value = _mm256_i32gather_ps(t->values, q, 4);
+    delta = _mm256_i32gather_ps(t->deltas, q, 4);
   }
 
  private:
-  QCORE_NUMERIC L::I step(L::F x, L::I i, const float* rotated, int width) {
-    const __m256 beyond = _mm256_cmp_ps(x, permuted(i, rotated), _CMP_GE_OQ);
-    return L::add(i, _mm256_and_si256(_mm256_castps_si256(beyond), L::set(width)));
-  }
   QCORE_NUMERIC L::F permuted(L::I i, const float* table) {
     const __m256 lower = _mm256_permutevar8x32_ps(_mm256_load_ps(table), i);
     const __m256 upper = _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), i);

@@ -34,6 +34,12 @@ struct Avx512Lanes {
   QCORE_NUMERIC F at_least(F x, F low) { return {_mm512_max_ps(x.a, low.a), _mm512_max_ps(x.b, low.b)}; }
   QCORE_NUMERIC F at_most(F x, F high) { return {_mm512_min_ps(x.a, high.a), _mm512_min_ps(x.b, high.b)}; }
 
+  QCORE_NUMERIC F limited(F x, F bound) {
+    constexpr int kSmallerMagnitudeSignOfFirst = 0b0010;
+    return {_mm512_range_ps(x.a, bound.a, kSmallerMagnitudeSignOfFirst),
+            _mm512_range_ps(x.b, bound.b, kSmallerMagnitudeSignOfFirst)};
+  }
+
   QCORE_NUMERIC I truncate(F x) { return {_mm512_cvttps_epi32(x.a), _mm512_cvttps_epi32(x.b)}; }
   QCORE_NUMERIC F to_float(I i) { return {_mm512_cvtepi32_ps(i.a), _mm512_cvtepi32_ps(i.b)}; }
   QCORE_NUMERIC I bits(F x) { return {_mm512_castps_si512(x.a), _mm512_castps_si512(x.b)}; }
@@ -68,19 +74,30 @@ struct Avx512Lanes {
   }
 
   QCORE_NUMERIC F load(const float* x) { return {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)}; }
-  QCORE_NUMERIC F load_half(const std::uint16_t* x) { return {_mm512_cvtph_ps(load256(x)), _mm512_cvtph_ps(load256(x + 16))}; }
-  QCORE_NUMERIC F load_bfloat(const std::uint16_t* x) { return {widen_bfloat(load256(x)), widen_bfloat(load256(x + 16))}; }
+  QCORE_NUMERIC F load_half(const std::uint16_t* x) {
+    return {_mm512_cvtph_ps(load256(x)), _mm512_cvtph_ps(load256(x + 16))};
+  }
+  QCORE_NUMERIC F load_bfloat(const std::uint16_t* x) {
+    return {widen_bfloat(load256(x)), widen_bfloat(load256(x + 16))};
+  }
 
   QCORE_NUMERIC void store(float* y, F x) {
     _mm512_storeu_ps(y, x.a);
     _mm512_storeu_ps(y + 16, x.b);
   }
+  QCORE_NUMERIC void store(std::int32_t* y, I x) {
+    _mm512_storeu_si512(y, x.a);
+    _mm512_storeu_si512(y + 16, x.b);
+  }
+  QCORE_NUMERIC I load(const std::int32_t* x) { return {_mm512_loadu_si512(x), _mm512_loadu_si512(x + 16)}; }
   QCORE_NUMERIC void stream(float* y, F x) {  // y is aligned to 64 bytes
     _mm512_stream_ps(y, x.a);
     _mm512_stream_ps(y + 16, x.b);
   }
   QCORE_NUMERIC void store_half(std::uint16_t* y, F x) { _mm512_storeu_si512(y, halves(x)); }
-  QCORE_NUMERIC void stream_half(std::uint16_t* y, F x) { _mm512_stream_si512(reinterpret_cast<__m512i*>(y), halves(x)); }
+  QCORE_NUMERIC void stream_half(std::uint16_t* y, F x) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(y), halves(x));
+  }
   QCORE_NUMERIC void store_bfloat(std::uint16_t* y, F x) { _mm512_storeu_si512(y, bfloats(x)); }
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(y), bfloats(x));
@@ -90,7 +107,9 @@ struct Avx512Lanes {
   static constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   static constexpr int kEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
-  QCORE_NUMERIC __m256i load256(const std::uint16_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+  QCORE_NUMERIC __m256i load256(const std::uint16_t* x) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+  }
   QCORE_NUMERIC __m512 widen_bfloat(__m256i x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
   }
@@ -119,27 +138,28 @@ struct RegisterTable512 {
   using L = Avx512Lanes;
 
   QCORE_INLINE explicit RegisterTable512(const LutRegisters& table) : t(&table) {
-    middle = _mm512_set1_ps(table.cuts[8]);
-    by4 = _mm512_load_ps(table.cuts_rotated[0]);
+    cut4 = _mm512_set1_ps(table.cuts[4]);
+    cut8 = _mm512_set1_ps(table.cuts[8]);
+    by1 = _mm512_load_ps(table.cuts_rotated[0]);
     by2 = _mm512_load_ps(table.cuts_rotated[1]);
-    by1 = _mm512_load_ps(table.cuts_rotated[2]);
+    by3 = _mm512_load_ps(table.cuts_rotated[2]);
     cuts = _mm512_load_ps(table.cuts);
     scales = _mm512_load_ps(table.scales);
-    lengths = _mm512_load_ps(table.lengths);
-    firsts = _mm512_load_si512(table.firsts);
+    firsts = _mm512_load_ps(table.firsts);
   }
 
   QCORE_INLINE L::F low() const { return L::set(t->low); }
   QCORE_INLINE L::F high() const { return L::set(t->high); }
   QCORE_INLINE L::I interval(L::F x) const { return {search(x.a), search(x.b)}; }
-  QCORE_INLINE L::F cut(L::I i) const { return permuted(i, cuts); }
-  QCORE_INLINE L::F scale(L::I i) const { return permuted(i, scales); }
-  QCORE_INLINE L::F length(L::I i) const { return permuted(i, lengths); }
-  QCORE_INLINE L::I first(L::I i) const {
-    return {_mm512_permutexvar_epi32(i.a, firsts), _mm512_permutexvar_epi32(i.b, firsts)};
+  QCORE_INLINE L::F position(L::F x, L::I i) const { return L::mul(L::sub(x, permuted(i, cuts)), permuted(i, scales)); }
+  // Behind 2^23 + first_i a sum has no fraction bits, and its lowest bits are q.
+  QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
+    const L::F first = permuted(i, firsts);
+    constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+    const L::F count{_mm512_add_round_ps(p.a, first.a, kDown), _mm512_add_round_ps(p.b, first.b, kDown)};
+    q = L::bits(count);
+    a = L::sub(p, L::sub(count, first));
   }
-
-  // `q` counts from entry 1.
   QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {
     alignas(64) static constexpr std::uint16_t kLower[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
                                                              22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
@@ -148,22 +168,22 @@ struct RegisterTable512 {
     const __mmask32 upper_half = _mm512_test_epi16_mask(words, _mm512_set1_epi16(128));
     const __mmask32 odd_quarter = _mm512_test_epi16_mask(words, _mm512_set1_epi16(64));
     const __mmask32 edge = _mm512_cmpgt_epu16_mask(words, _mm512_set1_epi16(255));
-    const L::F here = entries(words, t->inner, t->edges, upper_half, odd_quarter, edge);
-    const L::F next = entries(words, t->inner_next, t->edges_next, upper_half, odd_quarter, edge);
-    value = here;
-    delta = L::sub(next, here);
+    value = entries(words, t->inner, t->edges, upper_half, odd_quarter, edge);
+    delta = L::sub(entries(words, t->inner_next, t->edges_next, upper_half, odd_quarter, edge), value);
   }
 
  private:
+  // Of 12 cuts every fourth, then the three behind it.
   QCORE_INLINE __m512i search(__m512 x) const {
-    __m512i i = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(x, middle, _CMP_GE_OQ), _mm512_set1_epi32(8));
-    i = step(x, i, by4, 4);
-    i = step(x, i, by2, 2);
-    return step(x, i, by1, 1);
-  }
-  QCORE_NUMERIC __m512i step(__m512 x, __m512i i, __m512 rotated, int width) {
-    const __mmask16 beyond = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, rotated), _CMP_GE_OQ);
-    return _mm512_mask_add_epi32(i, beyond, i, _mm512_set1_epi32(width));
+    const __m512i one = _mm512_set1_epi32(1), four = _mm512_set1_epi32(4);
+    __m512i i = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(x, cut4, _CMP_GE_OQ), four);
+    i = _mm512_mask_add_epi32(i, _mm512_cmp_ps_mask(x, cut8, _CMP_GE_OQ), i, four);
+    const __mmask16 beyond1 = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, by1), _CMP_GE_OQ);
+    const __mmask16 beyond2 = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, by2), _CMP_GE_OQ);
+    const __mmask16 beyond3 = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, by3), _CMP_GE_OQ);
+    i = _mm512_mask_add_epi32(i, beyond1, i, one);
+    i = _mm512_mask_add_epi32(i, beyond2, i, one);
+    return _mm512_mask_add_epi32(i, beyond3, i, one);
   }
   QCORE_NUMERIC L::F permuted(L::I i, __m512 table) {
     return {_mm512_permutexvar_ps(i.a, table), _mm512_permutexvar_ps(i.b, table)};
@@ -172,7 +192,8 @@ struct RegisterTable512 {
                              __mmask32 odd_quarter, __mmask32 edge) {
     __m512i quarter[4];
     for (int i = 0; i < 4; ++i)
-      quarter[i] = _mm512_permutex2var_epi16(_mm512_load_si512(inner + 64 * i), q, _mm512_load_si512(inner + 64 * i + 32));
+      quarter[i] =
+          _mm512_permutex2var_epi16(_mm512_load_si512(inner + 64 * i), q, _mm512_load_si512(inner + 64 * i + 32));
     const __m512i lower = _mm512_mask_mov_epi16(quarter[0], odd_quarter, quarter[1]);
     const __m512i upper = _mm512_mask_mov_epi16(quarter[2], odd_quarter, quarter[3]);
     __m512i found = _mm512_mask_mov_epi16(lower, upper_half, upper);
@@ -181,8 +202,7 @@ struct RegisterTable512 {
   }
 
   const LutRegisters* t;
-  __m512 middle, by4, by2, by1, cuts, scales, lengths;
-  __m512i firsts;
+  __m512 cut4, cut8, by1, by2, by3, cuts, scales, firsts;
 };
 
 // Any table: gathers.
@@ -194,18 +214,20 @@ struct MemoryTable512 {
   QCORE_INLINE L::F high() const { return L::set(t->high()); }
   QCORE_INLINE L::I interval(L::F x) const {
     L::I i = L::set(0);
-    for (std::int32_t k = 1; k < t->intervals; ++k) {
+    for (std::int32_t k = 1; k <= t->intervals; ++k) {
       const __m512 cut = _mm512_set1_ps(t->cuts[k]);
       i.a = _mm512_mask_add_epi32(i.a, _mm512_cmp_ps_mask(x.a, cut, _CMP_GE_OQ), i.a, _mm512_set1_epi32(1));
       i.b = _mm512_mask_add_epi32(i.b, _mm512_cmp_ps_mask(x.b, cut, _CMP_GE_OQ), i.b, _mm512_set1_epi32(1));
     }
     return i;
   }
-  QCORE_INLINE L::F cut(L::I i) const { return gathered(i, t->cuts); }
-  QCORE_INLINE L::F scale(L::I i) const { return gathered(i, t->scales); }
-  QCORE_INLINE L::F length(L::I i) const { return gathered(i, t->lengths); }
-  QCORE_INLINE L::I first(L::I i) const {
-    return {_mm512_i32gather_epi32(i.a, t->firsts, 4), _mm512_i32gather_epi32(i.b, t->firsts, 4)};
+  QCORE_INLINE L::F position(L::F x, L::I i) const {
+    return L::at_most(L::mul(L::sub(x, gathered(i, t->cuts)), gathered(i, t->scales)), gathered(i, t->lengths));
+  }
+  QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
+    const L::I j = L::truncate(p);
+    q = L::add(L::I{_mm512_i32gather_epi32(i.a, t->firsts, 4), _mm512_i32gather_epi32(i.b, t->firsts, 4)}, j);
+    a = L::sub(p, L::to_float(j));
   }
   QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {
     value = gathered(q, t->values);

@@ -1,7 +1,8 @@
+#include "qcore/lut.h"
+
 #include <algorithm>
 
 #include "lut/kernels.h"
-#include "qcore/lut.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 
@@ -33,8 +34,7 @@ LutProblem sorted_axes(const TensorView& x, const TensorView& y, int without_axi
   int order[TensorView::kMaxRank], axes = 0;
   for (int axis = 0; axis < x.rank; ++axis)
     if (axis != without_axis && x.shape[axis] != 1) order[axes++] = axis;
-  std::stable_sort(order, order + axes,
-                   [&](int a, int b) { return std::abs(y.strides[a]) > std::abs(y.strides[b]); });
+  std::stable_sort(order, order + axes, [&](int a, int b) { return std::abs(y.strides[a]) > std::abs(y.strides[b]); });
   for (int i = 0; i < axes; ++i) {
     const int axis = order[i], last = problem.rank - 1;
     const std::int64_t extent = x.shape[axis];

@@ -23,6 +23,6 @@ void rms_norm_row(float* row, const float* weight, std::int64_t count, float eps
 
 }  // namespace
 
-const LutKernels kLutAvx2{run, softmax_row, rms_norm_row, load_elements<L>, store_elements<L>};
+const LutKernels kLutAvx2{run, softmax_row, rms_norm_row, load_row<L>, store_row<L>};
 
 }  // namespace qcore

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "lut/kernels.h"
+#include "lut/take_results.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
 
@@ -38,6 +39,17 @@ const char* at(const void* data, DType dtype, std::int64_t offset) {
 }
 char* at(void* data, DType dtype, std::int64_t offset) { return static_cast<char*>(data) + offset * item_size(dtype); }
 
+// With as many elements as there are 16-bit numbers it pays to know all results.
+const std::uint16_t* all_results(const LutProblem& problem, const LutKernels& kernels) {
+  constexpr std::int64_t kNumbers = 1 << 16;
+  if (problem.x_dtype != problem.y_dtype || problem.x_dtype == DType::f32) return nullptr;
+  const bool bfloat = problem.x_dtype == DType::bf16;
+  return problem.table->results(bfloat, problem.size(), [&](std::uint16_t* results) {
+    for (std::int64_t i = 0; i < kNumbers; ++i) results[i] = static_cast<std::uint16_t>(i);
+    kernels.run(problem.table->arrays(), {results, results, kNumbers, element_of(problem.x_dtype), false});
+  });
+}
+
 // One stretch of the innermost axis.
 class Stretch {
  public:
@@ -47,14 +59,20 @@ class Stretch {
         table_(problem.table->arrays()),
         x_stride_(problem.rank ? problem.x_strides[problem.rank - 1] : 1),
         y_stride_(problem.rank ? problem.y_strides[problem.rank - 1] : 1),
+        results_(all_results(problem, kernels)),
         past_cache_(problem.x != problem.y && problem.size() * item_size(problem.y_dtype) >= kPastCacheBytes) {}
 
   void run(LutOffsets offsets, std::int64_t count) const {
     const char* x = at(problem_.x, problem_.x_dtype, offsets.x);
     char* y = at(problem_.y, problem_.y_dtype, offsets.y);
     if (x_stride_ == 1 && y_stride_ == 1 && problem_.x_dtype == problem_.y_dtype) {
-      const bool aligned = reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(problem_.y_dtype)) == 0;
-      kernels_.run(table_, {x, y, count, element_of(problem_.y_dtype), past_cache_ && aligned});
+      const bool aligned =
+          reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(problem_.y_dtype)) == 0;
+      if (results_)
+        take_results(results_, reinterpret_cast<const std::uint16_t*>(x), reinterpret_cast<std::uint16_t*>(y), count,
+                     past_cache_ && aligned);
+      else
+        kernels_.run(table_, {x, y, count, element_of(problem_.y_dtype), past_cache_ && aligned});
       return;
     }
     for (std::int64_t done = 0; done < count; done += kStage)
@@ -84,6 +102,7 @@ class Stretch {
   const LutKernels& kernels_;
   LutArrays table_;
   std::int64_t x_stride_, y_stride_;
+  const std::uint16_t* results_;  // or null
   bool past_cache_;
 };
 

@@ -29,7 +29,7 @@ struct LutProblem {
 // Rows of x and y along one axis.
 struct RowProblem {
   const LutStorage *first = nullptr, *second = nullptr;  // softmax: exp, reciprocal; rms_norm: rsqrt
-  LutProblem rows;  // the other axes; its data pointers are those of the arrays
+  LutProblem rows;                                       // the other axes; its data pointers are those of the arrays
   std::int64_t count = 0, x_stride = 0, y_stride = 0;
   const void* weight = nullptr;  // of rms_norm
   DType weight_dtype = DType::f32;

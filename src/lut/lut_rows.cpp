@@ -39,38 +39,43 @@ constexpr const char* kNeedsAvx512 = "AVX-512 F, BW, DQ, VL and VNNI";
 KernelTable<LutProblem> lut_rows(
     "lut", {
 #if defined(QCORE_CUDA_BACKEND)
-                {"cuda", DeviceType::cuda, kNeedsCuda, cuda_available, lut_cuda_why_not, run_lut_cuda},
+               {"cuda", DeviceType::cuda, kNeedsCuda, cuda_available, lut_cuda_why_not, run_lut_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
-                {"avx512", kCpuRow, kNeedsAvx512, has_avx512, on_cpu<LutProblem>, run_with<LutProblem, run_lut_cpu, kLutAvx512>},
-                {"avx2", kCpuRow, kNeedsAvx2, has_avx2, on_cpu<LutProblem>, run_with<LutProblem, run_lut_cpu, kLutAvx2>},
+               {"avx512", kCpuRow, kNeedsAvx512, has_avx512, on_cpu<LutProblem>,
+                run_with<LutProblem, run_lut_cpu, kLutAvx512>},
+               {"avx2", kCpuRow, kNeedsAvx2, has_avx2, on_cpu<LutProblem>, run_with<LutProblem, run_lut_cpu, kLutAvx2>},
 #endif
-                {"reference", kCpuRow, "nothing", always, on_cpu<LutProblem>, run_lut_reference},
-            });
+               {"reference", kCpuRow, "nothing", always, on_cpu<LutProblem>, run_lut_reference},
+           });
 
 KernelTable<RowProblem> softmax_rows(
-    "softmax", {
+    "softmax",
+    {
 #if defined(QCORE_CUDA_BACKEND)
-                {"cuda", DeviceType::cuda, kNeedsCuda, cuda_available, row_cuda_why_not, run_softmax_cuda},
+        {"cuda", DeviceType::cuda, kNeedsCuda, cuda_available, row_cuda_why_not, run_softmax_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
-                {"avx512", kCpuRow, kNeedsAvx512, has_avx512, on_cpu<RowProblem>, run_with<RowProblem, run_softmax_cpu, kLutAvx512>},
-                {"avx2", kCpuRow, kNeedsAvx2, has_avx2, on_cpu<RowProblem>, run_with<RowProblem, run_softmax_cpu, kLutAvx2>},
+        {"avx512", kCpuRow, kNeedsAvx512, has_avx512, on_cpu<RowProblem>,
+         run_with<RowProblem, run_softmax_cpu, kLutAvx512>},
+        {"avx2", kCpuRow, kNeedsAvx2, has_avx2, on_cpu<RowProblem>, run_with<RowProblem, run_softmax_cpu, kLutAvx2>},
 #endif
-                {"reference", kCpuRow, "nothing", always, on_cpu<RowProblem>, run_softmax_reference},
-            });
+        {"reference", kCpuRow, "nothing", always, on_cpu<RowProblem>, run_softmax_reference},
+    });
 
 KernelTable<RowProblem> rms_norm_rows(
-    "rms_norm", {
+    "rms_norm",
+    {
 #if defined(QCORE_CUDA_BACKEND)
-                {"cuda", DeviceType::cuda, kNeedsCuda, cuda_available, row_cuda_why_not, run_rms_norm_cuda},
+        {"cuda", DeviceType::cuda, kNeedsCuda, cuda_available, row_cuda_why_not, run_rms_norm_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
-                {"avx512", kCpuRow, kNeedsAvx512, has_avx512, on_cpu<RowProblem>, run_with<RowProblem, run_rms_norm_cpu, kLutAvx512>},
-                {"avx2", kCpuRow, kNeedsAvx2, has_avx2, on_cpu<RowProblem>, run_with<RowProblem, run_rms_norm_cpu, kLutAvx2>},
+        {"avx512", kCpuRow, kNeedsAvx512, has_avx512, on_cpu<RowProblem>,
+         run_with<RowProblem, run_rms_norm_cpu, kLutAvx512>},
+        {"avx2", kCpuRow, kNeedsAvx2, has_avx2, on_cpu<RowProblem>, run_with<RowProblem, run_rms_norm_cpu, kLutAvx2>},
 #endif
-                {"reference", kCpuRow, "nothing", always, on_cpu<RowProblem>, run_rms_norm_reference},
-            });
+        {"reference", kCpuRow, "nothing", always, on_cpu<RowProblem>, run_rms_norm_reference},
+    });
 
 }  // namespace
 

@@ -49,28 +49,31 @@ void check_numbers(const std::vector<float>& cuts, const std::vector<float>& val
                       ", expected a number within +-65504");
 }
 
+bool is_power_of_two(std::int32_t x) { return x > 0 && (x & (x - 1)) == 0; }
+
 std::unique_ptr<LutRegisters> registers_of(const LutStorage& table) {
-  constexpr int kIntervals = LutRegisters::kIntervals;
-  if (table.intervals > kIntervals || table.entries > LutRegisters::kInner + 3 || table.value_dtype != DType::f16)
+  constexpr int kLanes = LutRegisters::kLanes;
+  if (table.intervals > LutRegisters::kIntervals || table.entries > LutRegisters::kInner + 3 ||
+      table.value_dtype != DType::f16 || !is_power_of_two(table.segments))
     return nullptr;
   auto made = std::make_unique<LutRegisters>();
-  const float infinity = numerics::bits_float(numerics::kInfinityBits);
-  for (int i = 0; i < kIntervals; ++i) {
-    const bool used = i < table.intervals;
-    made->cuts[i] = used ? table.cuts[i] : infinity;
+  for (int i = 0; i < kLanes; ++i) {
+    const bool used = i <= table.intervals;
+    made->cuts[i] = used ? table.cuts[i] : numerics::bits_float(numerics::kInfinityBits);
     made->scales[i] = used ? table.scales[i] : 0.0f;
-    made->lengths[i] = used ? table.lengths[i] : 0.0f;
-    made->firsts[i] = used ? table.firsts[i] - 1 : 0;
+    made->firsts[i] = LutRegisters::kCount + static_cast<float>(used ? table.firsts[i] : 0);
   }
-  for (int step = 0; step < 3; ++step)
-    for (int i = 0; i < kIntervals; ++i) made->cuts_rotated[step][i] = made->cuts[(i + (4 >> step)) % kIntervals];
+  for (int i = 0; i < LutRegisters::kCutVectors; ++i)
+    std::fill(std::begin(made->cut_vectors[i]), std::end(made->cut_vectors[i]), made->cuts[i + 1]);
+  for (int by = 1; by <= 3; ++by)
+    for (int i = 0; i < kLanes; ++i) made->cuts_rotated[by - 1][i] = made->cuts[(i + by) % kLanes];
   const auto half = [&](std::int32_t entry) {
     return numerics::float_to_half(table.values[std::min(entry, table.entries - 1)]);
   };
-  for (int i = 0; i < LutRegisters::kInner; ++i) made->inner[i] = half(i + 1), made->inner_next[i] = half(i + 2);
-  made->edges[31] = half(0), made->edges_next[31] = half(1);
-  made->edges[0] = half(257), made->edges_next[0] = half(258);
-  made->edges[1] = made->edges_next[1] = half(258);
+  constexpr int kInner = LutRegisters::kInner;
+  for (int i = 0; i < kInner; ++i) made->inner[i] = half(i), made->inner_next[i] = half(i + 1);
+  for (int i = 0; i < LutRegisters::kEdges; ++i)
+    made->edges[i] = half(kInner + i), made->edges_next[i] = half(kInner + i + 1);
   made->low = table.cuts.front();
   made->high = table.cuts.back();
   return made;
@@ -96,6 +99,9 @@ std::shared_ptr<const LutStorage> make_storage(std::vector<float> cuts, std::vec
     table.firsts.push_back(first);
     first += length;
   }
+  table.lengths.push_back(0.0f);
+  table.scales.push_back(0.0f);
+  table.firsts.push_back(first);
   for (std::int32_t q = 0; q < table.entries; ++q)
     table.deltas.push_back(q + 1 < table.entries ? values[q + 1] - values[q] : 0.0f);
   table.cuts = std::move(cuts);
@@ -115,6 +121,21 @@ void write_floats(const std::vector<float>& values, const char* argument, const 
 
 }  // namespace
 
+const std::uint16_t* LutStorage::results(bool bfloat, std::int64_t count,
+                                         const std::function<void(std::uint16_t*)>& fill) const {
+  constexpr std::int64_t kNumbers = 1 << 16;
+  Results& all = results_[bfloat];
+  if (all.ready.load(std::memory_order_acquire)) return all.of.data();
+  if (all.asked.fetch_add(count, std::memory_order_relaxed) + count < kNumbers) return nullptr;
+  std::call_once(all.made, [&] {
+    std::vector<std::uint16_t> made(kNumbers);
+    fill(made.data());
+    all.of = std::move(made);
+    all.ready.store(true, std::memory_order_release);
+  });
+  return all.of.data();
+}
+
 LutTable::LutTable(std::shared_ptr<const LutStorage> storage) : storage_(std::move(storage)) {}
 
 LutTable LutTable::from_parts(const TensorView& cuts, const TensorView& values, LutReduction reduction) {
@@ -131,8 +152,8 @@ LutTable LutTable::builtin(const std::string& wanted, bool range_reduction) {
     for (const BuiltinData& data : kBuiltinLuts) {
       std::vector<float> values;
       for (const std::uint16_t bits : data.values) values.push_back(numerics::half_to_float(bits));
-      made.push_back(LutTable(make_storage({std::begin(data.cuts), std::end(data.cuts)}, std::move(values), DType::f16,
-                                           data.reduction)));
+      made.push_back(LutTable(
+          make_storage({std::begin(data.cuts), std::end(data.cuts)}, std::move(values), DType::f16, data.reduction)));
     }
     return made;
   }();

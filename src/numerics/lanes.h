@@ -27,13 +27,20 @@ struct ScalarLanes {
   QCORE_NUMERIC F at_least(F x, F low) { return x > low ? x : low; }
   QCORE_NUMERIC F at_most(F x, F high) { return x < high ? x : high; }
 
+  // |x| at most `bound`, x's sign; what becomes of a NaN is not said.
+  QCORE_NUMERIC F limited(F x, F bound) { return at_most(at_least(x, -bound), bound); }
+
   QCORE_NUMERIC I truncate(F x) { return static_cast<I>(x); }  // of values that an int32 holds
   QCORE_NUMERIC F to_float(I i) { return static_cast<F>(i); }
   QCORE_NUMERIC I bits(F x) { return static_cast<I>(float_bits(x)); }
   QCORE_NUMERIC F from_bits(I i) { return bits_float(static_cast<std::uint32_t>(i)); }
 
-  QCORE_NUMERIC I add(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b)); }
-  QCORE_NUMERIC I sub(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)); }
+  QCORE_NUMERIC I add(I a, I b) {
+    return static_cast<I>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+  }
+  QCORE_NUMERIC I sub(I a, I b) {
+    return static_cast<I>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b));
+  }
   QCORE_NUMERIC I bit_and(I a, I b) { return a & b; }
   QCORE_NUMERIC I bit_or(I a, I b) { return a | b; }
   QCORE_NUMERIC I larger(I a, I b) { return a > b ? a : b; }

@@ -70,7 +70,16 @@ def test_quantised_models_stay_close_to_float(result):
 def test_quantised_rows_ran_a_qcore_kernel(result):
     names = {kernel.name for kernel in qcore.kernels("linear")}
     assert row(result, "float").kernel == "NumPy"
-    assert all(entry.kernel in names for entry in result.measurements[1:])
+    assert all(entry.kernel in names for entry in report.quantised(result))
+    assert [entry.name for entry in report.quantised(result)] == ["8-bit", "4-bit", "4-bit, mse"]
+    assert result.table_kernel in {kernel.name for kernel in qcore.kernels("lut")}
+
+
+def test_tables_alone_change_next_to_nothing(result):
+    tables = row(result, "tables")
+    assert tables.correct == row(result, "float").correct
+    assert 0 < tables.logit_error < 1e-3
+    assert tables.weight_bytes == row(result, "float").weight_bytes
 
 
 def test_sizes_are_those_of_the_tensors(digits, result):

@@ -15,6 +15,7 @@ from .data import Floats
 
 Layer = Callable[[Floats], Floats]
 Product = Callable[[Floats], Floats]  # [..., K] -> [..., N], the weight and the bias inside
+Function = Callable[[Floats], Floats]  # element by element
 
 
 def relu(x: Floats, out: Floats | None = None) -> Floats:
@@ -63,10 +64,19 @@ class GatedGru:
     The recurrent bias of n sits inside the reset gate's product, so the two products keep their own biases.
     """
 
-    def __init__(self, input_product: Product, recurrent_product: Product, hidden_size: int) -> None:
+    def __init__(
+        self,
+        input_product: Product,
+        recurrent_product: Product,
+        hidden_size: int,
+        sigmoid: Function = sigmoid,
+        tanh: Function = np.tanh,
+    ) -> None:
         self._input_product = input_product  # [B, T, C] -> [B, T, 3H], all steps at once
         self._recurrent_product = recurrent_product  # [B, H] -> [B, 3H]
         self._hidden_size = hidden_size
+        self._sigmoid = sigmoid
+        self._tanh = tanh
 
     def __call__(self, x: Floats) -> Floats:
         size = self._hidden_size
@@ -74,9 +84,9 @@ class GatedGru:
         h = np.zeros((len(x), size), np.float32)
         for t in range(x.shape[1]):
             from_x, from_h = from_input[:, t], self._recurrent_product(h)
-            gates = sigmoid(from_x[:, : 2 * size] + from_h[:, : 2 * size])
+            gates = self._sigmoid(from_x[:, : 2 * size] + from_h[:, : 2 * size])
             r, z = gates[:, :size], gates[:, size:]
-            n = np.tanh(from_x[:, 2 * size :] + r * from_h[:, 2 * size :])
+            n = self._tanh(from_x[:, 2 * size :] + r * from_h[:, 2 * size :])
             h = n + z * (h - n)
         return h
 

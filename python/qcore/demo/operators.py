@@ -8,8 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Literal
 
+import numpy as np
+
 from .data import Floats
-from .layers import GatedGru, Layer, PatchConv2d, Product, patch_weight, relu
+from .layers import Function, GatedGru, Layer, PatchConv2d, Product, patch_weight, relu, sigmoid
 
 
 class Operators(ABC):
@@ -37,22 +39,40 @@ class Operators(ABC):
 
     def gru(self, w: Floats, r: Floats, bias_w: Floats, bias_r: Floats) -> Layer:
         """w [3H, C], r [3H, H], biases [3H], torch's gate order; the layer maps [B, T, C] -> [B, H], the last state."""
-        return GatedGru(self.product(w, bias_w), self.product(r, bias_r), r.shape[1])
+        return GatedGru(self.product(w, bias_w), self.product(r, bias_r), r.shape[1], *self.gate_functions())
+
+    def gate_functions(self) -> tuple[Function, Function]:
+        """sigmoid and tanh: qcore's look-up tables."""
+        from qcore import lut
+
+        return lut.sigmoid, lut.tanh
 
 
 class FloatOperators(Operators):
-    """fp32 in NumPy: the reference, and what the others are timed against."""
+    """fp32 products in NumPy. Without tables: the reference, and what the others are timed against."""
+
+    def __init__(self, tables: bool = False) -> None:
+        super().__init__()
+        self._tables = tables
+
+    def gate_functions(self) -> tuple[Function, Function]:
+        return super().gate_functions() if self._tables else (sigmoid, np.tanh)
 
     def product(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Product:
+        from qcore import lut
+
         self.weight_count += weight.size
         self.weight_bytes += weight.nbytes
         transposed = weight.T
+        tables = self._tables
 
         def apply(x: Floats) -> Floats:
             # One product of [M, K]: given [B, T, K], NumPy would make B small ones.
             y: Floats = x.reshape(-1, x.shape[-1]) @ transposed
             y += bias
-            if with_relu:
+            if with_relu and tables:
+                lut.relu(y, y)
+            elif with_relu:
                 relu(y, out=y)
             return y.reshape(*x.shape[:-1], -1)
 
@@ -63,7 +83,8 @@ class QcoreOperators(Operators):
     """Weights quantised per block, activations quantised per row and block as they arrive (`compute="int8"`).
 
     All products are `qcore.linear`: a convolution's over its image patches, and the GRU's two with float gates between
-    them. A convolution or GRU operator of qcore's own replaces `conv2d` or `gru` here.
+    them, whose sigmoid and tanh are look-up tables. A convolution or GRU operator of qcore's own replaces `conv2d` or
+    `gru` here.
     """
 
     def __init__(self, bits: Literal[4, 8], block_size: int, method: Literal["rtn", "mse"] = "rtn") -> None:

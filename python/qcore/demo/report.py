@@ -43,26 +43,37 @@ def table(result: Result) -> Table:
 
 def conditions(result: Result) -> str:
     """How to read the table."""
-    kernels = ", ".join(dict.fromkeys(row.kernel for row in result.measurements[1:]))
+    kernels = ", ".join(dict.fromkeys(row.kernel for row in quantised(result)))
     return (
         "as float: same class as the float model. error: of the logits, rms, relative to the float model's. "
         f"bits: per weight, with scales. us/img: median of {result.repeats} passes in batches of {result.batch}; NumPy "
-        "cuts the image patches and computes the GRU gates in every row. speed: against NumPy float.\n"
+        "cuts the image patches and adds up the GRU's gates in every row. speed: against NumPy float.\n"
+        "tables: float products, activations by qcore.lut's tables (kernel "
+        f"{result.table_kernel}), as the quantised rows' sigmoid and tanh.\n"
         f"Quantised rows: qcore.linear, kernel {kernels}, {result.threads} thread(s), one scale for {BLOCK_SIZE} "
         'weights, activations in int8 (compute="int8").'
     )
 
 
+def quantised(result: Result) -> list[Measurement]:
+    """The rows with quantised weights."""
+    return [row for row in result.measurements if row.weight_bytes < result.measurements[0].weight_bytes]
+
+
 def conclusion(result: Result) -> str:
-    """One line on what quantisation cost and gained."""
-    reference, *quantized = result.measurements
+    """What tables and quantisation cost and gained."""
+    reference = result.measurements[0]
+    tables = result.measurements[1]
 
     def against_float(row: Measurement) -> str:
         smaller = reference.weight_bytes / row.weight_bytes
         faster = reference.microseconds_per_image / row.microseconds_per_image
         return f"{row.name}: {smaller:.1f}x smaller, {faster:.2f}x speed, {row.correct - reference.correct:+d} right"
 
-    return "Against float, " + "; ".join(against_float(row) for row in quantized) + "."
+    return (
+        f"Tables alone change the logits by {tables.logit_error:.1e}, {tables.correct - reference.correct:+d} right. "
+        "Against float, " + "; ".join(against_float(row) for row in quantised(result)) + "."
+    )
 
 
 def to_json(result: Result) -> str:

@@ -44,12 +44,14 @@ class Result:
     batch: int
     repeats: int
     threads: int
+    table_kernel: str  # what looked activations up
 
 
 def configurations() -> list[tuple[str, Operators]]:
     """Name and operators of each; the float reference comes first."""
     return [
         ("float", FloatOperators()),
+        ("tables", FloatOperators(tables=True)),
         ("8-bit", QcoreOperators(8, BLOCK_SIZE)),
         ("4-bit", QcoreOperators(4, BLOCK_SIZE)),
         ("4-bit, mse", QcoreOperators(4, BLOCK_SIZE, method="mse")),
@@ -79,6 +81,7 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
     for (_, operators), model in zip(named, models, strict=True):
         outputs.append(logits(model, digits.images, batch))
         kernels.append("NumPy" if isinstance(operators, FloatOperators) else qcore.last_kernel("linear"))
+    table_kernel = qcore.last_kernel("lut")
 
     predictions = [output.argmax(axis=1) for output in outputs]  # [M] each
 
@@ -103,4 +106,4 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
         )
         for i, (name, operators) in enumerate(named)
     ]
-    return Result(measurements, len(digits.labels), batch, repeats, threads=qcore.info()["threads"])
+    return Result(measurements, len(digits.labels), batch, repeats, qcore.info()["threads"], table_kernel)

@@ -27,8 +27,8 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None, stream: Any = None) -> A
     if out is not None:
         _core.softmax(source, number, _arrays.family(out, "softmax: out").writable(out, "softmax: out"), address)
         return out
-    out = x_family.empty(x, tuple(x.shape), None)
-    _core.softmax(source, number, x_family.writable(out, "softmax: out"), address)
+    out, target = x_family.new_like(x, "softmax: out")
+    _core.softmax(source, number, target, address)
     return x_family.result(out, x)
 
 
@@ -57,6 +57,6 @@ def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, 
         target = _arrays.family(out, "rms_norm: out").writable(out, "rms_norm: out")
         _core.rms_norm(source, weight, epsilon, target, address)
         return out
-    out = x_family.empty(x, tuple(x.shape), None)
-    _core.rms_norm(source, weight, epsilon, x_family.writable(out, "rms_norm: out"), address)
+    out, target = x_family.new_like(x, "rms_norm: out")
+    _core.rms_norm(source, weight, epsilon, target, address)
     return x_family.result(out, x)

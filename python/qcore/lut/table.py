@@ -45,8 +45,10 @@ class Table:
                 count or dtype.
         """
         reduction = _checks.choice(range_reduction, REDUCTIONS, "lut table: range_reduction")
-        arrays = [_arrays.readable(cuts, "lut table: cuts"), _arrays.readable(values, "lut table: values")]
-        return cls(_core.LutTable.from_parts(*arrays, reduction), _checks.text(name, "lut table: name"))
+        cut_points = _arrays.readable(cuts, "lut table: cuts")
+        entries = _arrays.readable(values, "lut table: values")
+        handle = _core.LutTable.from_parts(cut_points, entries, reduction)
+        return cls(handle, _checks.text(name, "lut table: name"))
 
     def __call__(self, x: Any, out: Any = None, *, stream: Any = None) -> Any:
         """``table(x)``, element by element.
@@ -88,7 +90,7 @@ class Table:
 
     @property
     def table_dtype(self) -> str:
-        """"float16" or "float32"."""
+        """ "float16" or "float32"."""
         return self._handle.value_dtype
 
     def __eq__(self, other: object) -> bool:
@@ -101,8 +103,8 @@ class Table:
         cuts = self.cuts
         reduced = "" if self.range_reduction == "none" else f", range_reduction={self.range_reduction!r}"
         return (
-            f"Table({self.name!r}, [{cuts[0]:.9g}, {cuts[-1]:.9g}], {self._handle.entries} {self.table_dtype} values in "
-            f"{self._handle.intervals} intervals{reduced})"
+            f"Table({self.name!r}, [{cuts[0]:.9g}, {cuts[-1]:.9g}], {self._handle.entries} {self.table_dtype} values "
+            f"in {self._handle.intervals} intervals{reduced})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -166,6 +168,6 @@ def evaluate(handle: _core.LutTable, x: Any, out: Any, stream: Any) -> Any:
     if out is not None:
         _core.lut(source, handle, _arrays.family(out, "lut: out").writable(out, "lut: out"), address)
         return out
-    out = x_family.empty(x, tuple(x.shape), None)
-    _core.lut(source, handle, x_family.writable(out, "lut: out"), address)
+    out, target = x_family.new_like(x, "lut: out")
+    _core.lut(source, handle, target, address)
     return x_family.result(out, x)

@@ -1,0 +1,267 @@
+"""Fitting tables to functions: cuts and entries with the smallest error of the subdivided table itself.
+
+The published method (NLI, ICLR 2026, arXiv 2602.02988) chooses cuts for one straight line per interval and subdivides
+afterwards; here dynamic programming minimises the error that the finished table has, and the entries are fitted with
+the cuts. The search itself is in C++: include/qcore/lut_fit.h.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qcore import _checks, _core
+from qcore.lut.callables import evaluate
+from qcore.lut.functions import FUNCTIONS, LIMIT, Function
+from qcore.lut.grid import Grid
+from qcore.lut.reductions import REDUCTIONS, Reduction
+from qcore.lut.table import REDUCTIONS as REDUCTION_NUMBERS
+from qcore.lut.table import Table
+
+Array = np.ndarray[Any, Any]
+
+METRICS = {
+    "mean_relative": (False, True),
+    "max_relative": (True, True),
+    "mean_absolute": (False, False),
+    "max_absolute": (True, False),
+}
+"""Whether the largest error counts, and whether errors are relative."""
+_TABLE_DTYPES = {"float16": True, "float32": False}
+_COARSE = 1024  # candidates of the global search
+_WINDOW = 8  # candidates to either side of a cut in the local search
+_FINENESS = 2.0**-13  # distance of the cuts that the table of one binade may have
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What a fit found. Errors are of the table's own evaluation in float32 on the fp16 numbers of the domain."""
+
+    metric: str
+    error: float
+    """By ``metric``, with the weights of ``samples`` if there were some."""
+    mean_relative: float
+    """Mean of |table(x) - f(x)| / max(|f(x)|, 2^-14)."""
+    max_relative: float
+    mean_absolute: float
+    max_absolute: float
+    global_over_candidates: bool
+    """No table whose cuts are among the candidates of the global search and whose entries are f(knot), rounded, has an
+    error below ``coarse_error``, and ``error`` is not above it."""
+    coarse_error: float
+    candidates: int
+    """How many candidates the global search had."""
+    points: int
+    """fp16 numbers in the domain with an f(x) that fp16 can hold."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What the core fits: samples of the table's function and where cuts may lie. float32."""
+
+    function: Callable[[Array], Array]
+    x: Array  # [n]
+    f: Array  # [n]
+    weights: Array  # [n]
+    candidates: Array  # [c]
+    required: Array  # [r]
+    fixed_ends: bool
+
+
+def fit(
+    f: Any,
+    *,
+    domain: tuple[float, float] | None = None,
+    cuts: int = 11,
+    segments: int = 32,
+    table_dtype: str = "float16",
+    metric: str = "mean_relative",
+    samples: Any = None,
+    range_reduction: bool | None = None,
+    progress: Callable[[float], Any] | None = None,
+) -> Table:
+    """A table of ``f`` with the smallest error over the fp16 numbers of its domain; takes seconds.
+
+    Deterministic: the same numbers on every machine. Cuts come from dynamic programming over about a thousand
+    candidates and then over windows of neighbouring ones; entries are fitted with them. :class:`FitReport` says what is
+    proven about the result.
+
+    Args:
+        f: a name of :func:`qcore.lut.names`, or a callable of float64 arrays or of floats. Points where it is infinite
+            or beyond fp16 are left out; NaN inside the domain is an error.
+        domain: (low, high), finite; by default where a named function is defined, and all of fp16 for a callable.
+        cuts: number of cut points, 3 to 65; the first and the last interval have one segment.
+        segments: of each other interval, 1 to 256.
+        table_dtype: "float16" or "float32".
+        metric: "mean_relative" (relative to max(|f|, 2^-14)), "max_relative", "mean_absolute" or "max_absolute".
+        samples: real activations, float32, float16 or bfloat16, any shape: an x counts as often as it occurs there.
+        range_reduction: as for :func:`qcore.lut.table`; off by default if there is a ``domain``.
+        progress: called with the fraction that is done; what it raises ends the fit.
+
+    Returns:
+        The table, with its FitReport as ``.report``.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: an impossible argument, naming it.
+    """
+    began = time.perf_counter()
+    intervals = _within(cuts, "cuts", 3, 65) - 1
+    segments = _within(segments, "segments", 1, 256)
+    half = _checks.choice(table_dtype, _TABLE_DTYPES, "lut fit: table_dtype")
+    largest, relative = _checks.choice(metric, METRICS, "lut fit: metric")
+    if progress is not None and not callable(progress):
+        raise _core.QcoreTypeError(f"lut fit: progress is {progress!r}, expected a callable or None")
+    function = _function(f)
+    reduction = _reduction(function, domain, range_reduction)
+    low, high = _domain(function, domain, reduction)
+
+    grid = Grid.of(function.evaluate, low, high, samples)
+    if len(grid.x) <= intervals:
+        raise _core.QcoreValueError(
+            f"lut fit: domain [{low:.9g}, {high:.9g}] has {len(grid.x)} fp16 numbers where f is finite, expected "
+            f"{intervals + 1} or more for as many cuts"
+        )
+    objective = grid.objective(largest, relative)
+    if reduction is not None:
+        task = _reduced_task(grid, objective, reduction, largest)
+    else:
+        task = _plain_task(grid, objective, function, (low, high) if function.covers_domain and not domain else None)
+
+    options = (intervals, segments, half, largest)
+    found, _, coarse_error, proven, candidates, _, _ = _core.fit_lut_cuts(
+        task.x, task.f, task.weights, task.candidates, task.required, *options, task.fixed_ends, _COARSE, _WINDOW,
+        progress and (lambda done: progress(0.9 * done)),
+    )  # fmt: skip
+    chosen = np.array(found, np.float32)
+    values = _fit_values(task, chosen, options, progress and (lambda done: progress(0.9 + 0.1 * done)))
+    number = REDUCTION_NUMBERS["none" if reduction is None else function.reduction or "none"]
+    handle = _core.LutTable.from_parts(chosen, values.astype(table_dtype), number)
+
+    errors, relative_to = grid.errors(handle), grid.relative_to()
+    final = errors * objective
+    report = FitReport(
+        metric=metric,
+        error=float(final.max() if largest else final.sum()),
+        mean_relative=float(np.average(errors / relative_to, weights=grid.counts)),
+        max_relative=float((errors / relative_to).max()),
+        mean_absolute=float(np.average(errors, weights=grid.counts)),
+        max_absolute=float(errors.max()),
+        global_over_candidates=proven,
+        coarse_error=coarse_error,
+        candidates=candidates,
+        points=len(grid.x),
+        seconds=time.perf_counter() - began,
+    )
+    return Table(handle, function.name, report)
+
+
+def _within(value: Any, argument: str, low: int, high: int) -> int:
+    number = _checks.integer(value, f"lut fit: {argument}", bits=32)
+    if not low <= number <= high:
+        raise _core.QcoreValueError(f"lut fit: {argument} is {number}, expected {low} to {high}")
+    return number
+
+
+def _function(f: Any) -> Function:
+    if isinstance(f, str):
+        return _checks.choice(f, FUNCTIONS, "lut fit: f")
+    if not callable(f):
+        raise _core.QcoreTypeError(f"lut fit: f is {f!r}, expected a function's name or a callable")
+    name = getattr(f, "__name__", "custom")
+    return Function(name if name.isidentifier() else "custom", lambda x: evaluate(f, x))
+
+
+def _reduction(function: Function, domain: Any, wanted: bool | None) -> Reduction | None:
+    if wanted is not None and not isinstance(wanted, bool):
+        raise _core.QcoreTypeError(f"lut fit: range_reduction is {wanted!r}, expected True, False or None")
+    if wanted and function.name not in REDUCTIONS:
+        names = ", ".join(REDUCTIONS)
+        raise _core.QcoreValueError(
+            f"lut fit: range_reduction is True for {function.name!r}, expected one of {names} with it"
+        )
+    if wanted is None:
+        wanted = function.reduction is not None and domain is None
+    return REDUCTIONS[function.name] if wanted else None
+
+
+def _domain(function: Function, domain: Any, reduction: Reduction | None) -> tuple[float, float]:
+    if domain is None:
+        return (-LIMIT, LIMIT) if reduction is not None and function.covers_domain else function.domain
+    try:
+        low, high = domain
+    except (TypeError, ValueError):
+        raise _core.QcoreTypeError(f"lut fit: domain is {domain!r}, expected (low, high)") from None
+    low, high = _checks.number(low, "lut fit: domain[0]"), _checks.number(high, "lut fit: domain[1]")
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise _core.QcoreValueError(f"lut fit: domain is ({low:.9g}, {high:.9g}), expected finite low < high")
+    return low, high
+
+
+def _plain_task(grid: Grid, objective: Array, function: Function, ends: tuple[float, float] | None) -> _Task:
+    """Cuts are fp16 numbers of the grid, the first and the last one `ends` if there are some."""
+    x, f, weights = grid.x, grid.f, objective
+    if ends is not None:
+        x, f, weights = _with_points(x, f, weights, np.array(ends, np.float32).astype(np.float64), function.evaluate)
+    nothing = np.empty(0, np.float32)
+    return _Task(function.evaluate, _single(x), _single(f), _single(weights), _single(x), nothing, ends is not None)
+
+
+def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: bool) -> _Task:
+    """The points that inputs look up, each once, and what their errors add to that of the results."""
+    inside = np.abs(grid.x) > 0 if reduction.skips_zero else np.ones(len(grid.x), bool)
+    reduced = reduction.reduce(grid.x[inside].astype(np.float32))
+    weights = objective[inside] * reduced.scales
+    x, where = np.unique(reduced.points.astype(np.float64), return_inverse=True)
+    total = np.zeros(len(x))
+    (np.maximum if largest else np.add).at(total, where, weights)
+    x, total = x[total > 1e-30], total[total > 1e-30]
+    added = np.array([reduction.low, *reduction.exact, reduction.high])
+    x, f, total = _with_points(x, reduction.function(x), total, added, reduction.function)
+    if reduction.low < 0:  # sines: small numbers are not reduced, so that their relative precision counts
+        candidates = np.unique(np.concatenate([grid.x[np.abs(grid.x) < reduction.high], added]))
+    else:
+        steps = np.arange(math.ceil(reduction.low / _FINENESS), math.floor(reduction.high / _FINENESS) + 1)
+        candidates = np.unique(np.concatenate([steps * _FINENESS, added]))
+    exact = _single(np.array(reduction.exact))
+    return _Task(reduction.function, _single(x), _single(f), _single(total), _single(candidates), exact, True)
+
+
+def _with_points(
+    x: Array, f: Array, weights: Array, added: Array, function: Callable[[Array], Array]
+) -> tuple[Array, Array, Array]:
+    """With samples at `added` that weigh nothing, so that f is known there."""
+    added = np.setdiff1d(added, x)
+    order = np.argsort(np.concatenate([x, added]), kind="stable")
+    more = [(x, added), (f, function(added)), (weights, np.zeros(len(added)))]
+    x, f, weights = (np.concatenate(pair)[order] for pair in more)
+    return x, f, weights
+
+
+def _single(array: Array) -> Array:
+    """float32. f loses the bits in which one machine's exp() differs from another's: the fit is the same on all."""
+    return np.ascontiguousarray(array, np.float32)
+
+
+def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], progress: Any) -> Array:
+    """float32 [entries]."""
+    intervals, segments, _, _ = options
+    at = cuts.astype(np.float64)
+    parts = [1, *[segments] * (intervals - 2), 1]
+    knots = np.concatenate([at[i] + (at[i + 1] - at[i]) / n * np.arange(n) for i, n in enumerate(parts)] + [at[-1:]])
+    with np.errstate(all="ignore"):
+        f = task.function(knots)
+    f = np.clip(np.where(np.isfinite(f), f, np.interp(knots, task.x, task.f)), -LIMIT, LIMIT)
+    pinned = np.isin(knots, task.required)
+    if task.fixed_ends:
+        pinned[[0, -1]] = True
+    values = np.empty(len(knots), np.float32)
+    _core.fit_lut_values(
+        task.x, task.f, task.weights, cuts, _single(f), pinned.astype(np.uint8), *options, values, progress or None
+    )
+    return values
