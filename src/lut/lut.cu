@@ -18,7 +18,7 @@ constexpr int kThreadsFor = kReduction == Reduction::periodic || kReduction == R
 constexpr int kBlocksPerMultiprocessor = 2;
 
 // Copies of a table's entries cost time to write, for which few elements would wait.
-int copies_shift_for(std::int64_t count) { return count >= 1 << 20 ? 5 : count >= 1 << 14 ? 2 : 0; }
+int copies_shift_for(std::int64_t count) { return count >= 1 << 22 ? 5 : count >= 1 << 16 ? 2 : 0; }
 
 struct Arguments {
   DeviceTable table;
