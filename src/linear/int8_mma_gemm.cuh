@@ -84,7 +84,7 @@ class Gemm {
         ptx::barrier_init(ring_.full[i], kFullArrivals);
         ptx::barrier_init(ring_.empty[i], kWarps);
       }
-      for (int i = 0; i < 2; ++i) ptx::barrier_init(ring_.summed[i], kWarps);
+      for (int i = 0; i < 2; ++i) ptx::barrier_init(ring_.summed[i], kWarps * kWarpSize);
       ptx::barriers_are_ready();
     }
     ptx::let_next_kernel_start();
@@ -118,7 +118,11 @@ class Gemm {
         multiply(stage, buffer.slot);
       else
         multiply_some(stage, buffer.slot, blocks_left);
-      arrive(kShared ? ring_.summed[buffer.slot] : ring_.empty[turn.slot]);
+      // Every lane has written sums that other warps read.
+      if constexpr (kShared)
+        ptx::barrier_arrive(ring_.summed[buffer.slot], 0);
+      else
+        arrive(ring_.empty[turn.slot]);
       slot_before = turn.slot;
       blocks_left -= kBlocks;
       buffer.next();
