@@ -30,6 +30,7 @@ OWN_KERNELS = {
     "gemv_float_kernel": 12,
     "gemv_int8_kernel": 6,
     "gemv_integer_kernel": 4,
+    "int8_mma_kernel": 42,
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
     "quantize_activations_kernel": 2,
@@ -44,8 +45,8 @@ OWN_KERNELS = {
     "wgmma_integer_kernel": 18,
 }
 NOT_FOR = {
-    "sm_75": {"float_mma_kernel", "fused_integer_kernel", "wgmma_integer_kernel"},
-    "sm_80": {"wgmma_integer_kernel"},
+    "sm_75": {"float_mma_kernel", "fused_integer_kernel", "int8_mma_kernel", "wgmma_integer_kernel"},
+    "sm_80": {"int8_mma_kernel", "wgmma_integer_kernel"},
 }
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
@@ -55,6 +56,7 @@ MEANT = {
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
     "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
+    "int8_mma_kernel": ("IMMA.16832.S8.S8", "LDGSTS", "UBLKCP"),
     "lut_kernel": ("LDG*.128", "STG*.128", "LDS", "FFMA"),
     "simt_integer_kernel": ("IDP.2A",),
     "quantize_aligned_kernel": ("LDG*.128", "IDP.4A"),

@@ -19,6 +19,7 @@ constexpr Listed kKernels[] = {
     {"gemv_float", 12},
     {"gemv_int8", 6},
     {"gemv_integer", 4},
+    {"int8_mma", 42},
     {"quantize_activations", 2},
     {"quantize_aligned", 2},
     {"simt_float", 2},
