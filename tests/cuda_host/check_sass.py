@@ -50,7 +50,7 @@ NOT_FOR = {
 }
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
-    "direct_map_kernel": ("LDG*.128", "STG*.128", "LDS.U16"),
+    "direct_map_kernel": ("LDG*.128", "STG*.128", "LDS*U16"),
     "float_mma_kernel": ("HMMA.16816.F32", "LDGSTS"),
     "fused_integer_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
