@@ -8,15 +8,18 @@ qcore_add_cuda(
   ARCHITECTURES ${own_architectures}
   SOURCES linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu
           linear/gemv_integer.cu linear/linear_float_mma.cu linear/linear_fused.cu linear/linear_gemv.cu
+          linear/linear_int8_mma.cu
           linear/linear_simt.cu linear/linear_sliced.cu linear/linear_wgmma.cu linear/quantize_activations.cu
           linear/simt_float.cu linear/simt_integer.cu linear/split_rows.cu linear/unpack_weight.cu
-          linear/weight_sums.cu)
+          linear/weight_sums.cu lut/direct_map.cu lut/lut.cu lut/rms_norm.cu lut/softmax.cu)
 qcore_add_cuda(qcore_cuda_fused ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} SOURCES linear/fused_integer.cu)
 qcore_add_cuda(qcore_cuda_float_mma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80}
                SOURCES linear/float_mma_bf16.cu linear/float_mma_f16.cu linear/float_mma_f32.cu)
+qcore_add_cuda(qcore_cuda_int8_mma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM90A}
+               SOURCES linear/int8_mma_w4.cu linear/int8_mma_w8.cu)
 qcore_add_cuda(qcore_cuda_wgmma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM90A} SOURCES linear/wgmma_integer.cu)
 qcore_add_cuda(qcore_cuda_sm75 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM75} SOURCES linear/gemm_int8_sm75.cu)
 qcore_add_cuda(qcore_cuda_sm80 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80}
                SOURCES linear/gemm_int8_accumulate_sm80.cu linear/gemm_int8_sm80.cu)
-target_sources(qcore PRIVATE runtime/cuda_device.cpp runtime/cuda_scratch.cpp)
+target_sources(qcore PRIVATE lut/lut_device.cpp runtime/cuda_device.cpp runtime/cuda_scratch.cpp)
 target_link_libraries(qcore PRIVATE $<BUILD_INTERFACE:CUDA::cudart_static>)

@@ -23,7 +23,7 @@ struct LutFitOptions {
   bool half_values = true;  // entries are fp16, else fp32
   bool largest = false;     // minimise the largest weighted error instead of the sum
   bool fixed_ends = false;  // the first and the last cut are the first and the last candidate
-  int coarse = 1024;        // candidates of the global search, at least intervals + 1
+  int coarse = 1024;        // candidates of the global search, beside zero, powers of two and the ends' neighbours
   int window = 8;           // the local search looks at so many candidates to either side of each cut at once
 };
 

@@ -18,6 +18,7 @@ import qcore
 
 from .bench.command import bench
 from .demo.command import demo
+from .lut.command import lut
 from .runtime import package_dir
 
 ERROR_STATUS = 2
@@ -125,6 +126,7 @@ def info() -> None:
 app.command("demo")(demo)
 app.command("info")(info)
 app.add_typer(bench)
+app.add_typer(lut)
 
 
 def _message(error: Exception) -> str:

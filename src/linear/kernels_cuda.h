@@ -16,6 +16,10 @@ void run_gemv(const LinearProblem& problem);
 const char* float_mma_why_not(const LinearProblem& problem);
 void run_float_mma(const LinearProblem& problem);
 
+// int8 with symmetric weights, few rows to about a hundred: tensor cores, tiles for all multiprocessors.
+const char* int8_mma_why_not(const LinearProblem& problem);
+void run_int8_mma(const LinearProblem& problem);
+
 // int8 and int8_asym: products of warpgroups, sums and offsets in one launch.
 const char* wgmma_why_not(const LinearProblem& problem);
 void run_wgmma(const LinearProblem& problem);

@@ -2,6 +2,7 @@
 
 #include "linear/float_mma_kernels.cuh"
 #include "linear/kernels_cuda.h"
+#include "linear/row_stride.h"
 #include "linear/scratch_bounds.h"
 #include "linear/split_rows.cuh"
 #include "runtime/cuda_device.h"
@@ -14,20 +15,6 @@ namespace {
 constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
 constexpr std::int64_t kLargestDepth = 1 << 28;  // units of k are counted in int
 constexpr std::int64_t kUnit = 8;                // 16-bit values in 16 bytes
-
-// From row to row, in elements; 0 if the leading axes do not merge into one.
-std::int64_t row_stride(const RowView& view) {
-  std::int64_t stride = 0, rows = 1;
-  for (int axis = view.leading - 1; axis >= 0; --axis) {
-    if (view.shape[axis] == 1) continue;
-    if (rows == 1)
-      stride = view.strides[axis];
-    else if (view.strides[axis] != stride * rows)
-      return 0;
-    rows *= view.shape[axis];
-  }
-  return rows == 1 ? 1 : stride;
-}
 
 bool multiple_of(const void* data, std::int64_t bytes) { return reinterpret_cast<std::uintptr_t>(data) % bytes == 0; }
 

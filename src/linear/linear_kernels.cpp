@@ -60,6 +60,8 @@ KernelTable<LinearProblem> table(
 #if defined(QCORE_CUDA_BACKEND)
         {"float_mma", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
          float_mma_why_not, run_float_mma},
+        {"int8_mma", DeviceType::cuda, "a CUDA device of compute capability 9.0", cuda_kernels_available,
+         int8_mma_why_not, run_int8_mma},
         {"gemv", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
          gemv_why_not, run_gemv},
         {"wgmma", DeviceType::cuda, "a CUDA device of compute capability 9.0", cuda_kernels_available, wgmma_why_not,

@@ -57,7 +57,8 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     QuantizedRows<std::int8_t> x{scratch[codes], nullptr, nullptr, nullptr, std::min(rows, problem.m - row),
                                  w.blocks,       padded};
-    x.tiled = {shift, arrays, w.bits == 4, stages, scratch[parameters]};
+    const auto order = w.bits == 4 ? TiledRows::Order::nibbles : TiledRows::Order::bytes;
+    x.tiled = {shift, arrays, order, stages, scratch[parameters]};
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
     const auto cluster = choose_cluster(ceil_div(x.rows, tile));
     wgmma::run({x, row, w, device_output(problem), stores_pairs(problem.y), cluster}, stream);

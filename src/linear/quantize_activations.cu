@@ -5,6 +5,7 @@
 #include "runtime/cuda_warp.cuh"
 #include "runtime/memory.h"
 #include "runtime/ptx.cuh"
+#include "runtime/ptx_launch.cuh"
 
 namespace qcore {
 namespace {
@@ -175,7 +176,7 @@ __device__ __forceinline__ BlockScale run_scale(const float (&values)[kRun], boo
 __device__ __forceinline__ void store_run(const QuantizedRows<std::int8_t>& out, std::int64_t row, std::int64_t p,
                                           int first, const std::uint32_t (&words)[kRun / 4]) {
   const std::int64_t at = code_at(out, row, p, first);
-  if (out.tiled.shift && out.tiled.nibbles) {
+  if (out.tiled.shift && out.tiled.order == TiledRows::Order::nibbles) {
     *reinterpret_cast<uint2*>(out.codes + at) = {words[0], words[2]};
     *reinterpret_cast<uint2*>(out.codes + code_at(out, row, p, first + 4)) = {words[1], words[3]};
   } else {
@@ -187,6 +188,7 @@ __device__ __forceinline__ void store_run(const QuantizedRows<std::int8_t>& out,
 template <int kMode>
 __global__ void __launch_bounds__(kThreads)
     quantize_aligned_kernel(const Arguments<std::int8_t> a, int row_shift, int lanes_shift) {
+  ptx::let_next_kernel_start();
   const QuantizedRows<std::int8_t>& out = a.out;
   const int thread = static_cast<int>(threadIdx.x), row_threads = 1 << row_shift, lanes = 1 << lanes_shift;
   const std::int64_t run = static_cast<std::int64_t>(blockIdx.x) * row_threads + (thread & (row_threads - 1));

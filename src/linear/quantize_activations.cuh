@@ -29,7 +29,8 @@ struct QuantizedRows {
   std::int64_t padded_block;
   ActivationTerms* terms = nullptr;  // [P, M], in the place of the three arrays of floats, which are then null
   int zero_code = 0;                 // of the weight, for terms
-  TiledRows tiled;  // with a shift, in the place of every other order; there are no terms then, and no arrays of floats
+  TiledRows
+      tiled{};  // with a shift, in the place of every other order; there are no terms then, and no arrays of floats
 };
 
 // Quantises rows first_row .. first_row + out.rows - 1 of x [M, K] in blocks of block_size.

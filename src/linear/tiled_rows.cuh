@@ -6,15 +6,18 @@
 
 namespace qcore {
 
-// Where codes and parameters of activations lie so that a stage of a product of warpgroups is one piece of memory: a
-// tile of rows by kStageK k, as product() in runtime/ptx_wgmma.cuh wants its operand b.
+// Where codes and parameters of activations lie so that a stage of a product is one piece of memory: a tile of rows by
+// kStageK k, as product() of warpgroups in runtime/ptx_wgmma.cuh wants its operand b, or by kChunkK k, row after row.
 struct TiledRows {
-  static constexpr int kStageK = 128;
+  static constexpr int kStageK = 128, kChunkK = 32;
 
-  int shift = 0;         // a tile has 1 << shift rows, at least 16; 0: rows are not tiled
-  int arrays = 1;        // of parameters: scales; then, if anything has offsets, scaled sums and offsets
-  bool nibbles = false;  // for weights of 4 bits
-  std::int64_t stages = 0;
+  // The first two are for warpgroups, with weights of 8 and of 4 bits.
+  enum class Order { bytes, nibbles, chunks };
+
+  int shift = 0;   // a tile has 1 << shift rows, for warpgroups at least 16; 0: rows are not tiled
+  int arrays = 1;  // of parameters: scales; then, if anything has offsets, scaled sums and offsets
+  Order order = Order::bytes;
+  std::int64_t stages = 0;      // or chunks
   float* parameters = nullptr;  // [tiles, P, arrays, rows]
 
   __host__ __device__ int rows() const { return 1 << shift; }
@@ -29,8 +32,10 @@ struct TiledRows {
 
   // Of 16 neighbouring k, or with nibbles of 4, codes stay neighbours.
   __device__ std::int64_t code(std::int64_t row, std::int64_t k) const {
+    if (order == Order::chunks)
+      return ((((row >> shift) * stages + k / kChunkK) << shift) + (row & (rows() - 1))) * kChunkK + k % kChunkK;
     const int at = column(static_cast<int>(row) & (rows() - 1)), k_of_stage = static_cast<int>(k) % kStageK;
-    const int byte = (nibbles ? nibble_order(k_of_stage) : k_of_stage) ^ at % 8 * 16;
+    const int byte = (order == Order::nibbles ? nibble_order(k_of_stage) : k_of_stage) ^ at % 8 * 16;
     return ((((row >> shift) * stages + k / kStageK) << shift) + at) * kStageK + byte;
   }
   __device__ std::int64_t parameter(std::int64_t row, std::int64_t p, std::int64_t blocks, int array) const {

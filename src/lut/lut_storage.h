@@ -23,7 +23,11 @@ struct LutStorage {
   std::vector<float> values, deltas;        // [entries]
   std::unique_ptr<LutRegisters> registers;  // where the table fits them
 
-  LutArrays arrays() const;
+  LutArrays arrays() const {
+    const numerics::LutView view{cuts.data(),   scales.data(), lengths.data(), firsts.data(),
+                                 values.data(), deltas.data(), intervals};
+    return {view, static_cast<numerics::LutReduction>(reduction), registers.get()};
+  }
 
   // Results of all 65,536 fp16 or bf16 numbers, in their order as unsigned bits: for such x and y one load each. Null
   // until `count` elements, of this and of earlier calls, are as many as that; then `fill` makes them.
@@ -34,11 +38,17 @@ struct LutStorage {
   const float* on_device(int index) const;
   std::int32_t device_floats() const { return 4 * (intervals + 1) + 2 * entries; }
 
+  // The table's result for each of the 65,536 numbers of a 16-bit dtype, likewise: what work(memory, stream) makes, in
+  // place, of `numbers` [65536].
+  const std::uint16_t* map_on_device(int index, DType dtype, const std::vector<std::uint16_t>& (*numbers)(),
+                                     const std::function<void(void* memory, void* stream)>& work) const;
+
  private:
   struct Copy {
     int device;
-    std::shared_ptr<void> memory;
+    std::shared_ptr<void> memory, f16_map, bf16_map;
   };
+  Copy& copy_on(int index) const;
   struct Results {
     std::once_flag made;
     std::atomic<bool> ready{false};

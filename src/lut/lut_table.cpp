@@ -121,12 +121,6 @@ void write_floats(const std::vector<float>& values, const char* argument, const 
 
 }  // namespace
 
-LutArrays LutStorage::arrays() const {
-  const numerics::LutView view{cuts.data(),   scales.data(), lengths.data(), firsts.data(),
-                               values.data(), deltas.data(), intervals};
-  return {view, static_cast<numerics::LutReduction>(reduction), registers.get()};
-}
-
 const std::uint16_t* LutStorage::results(bool bfloat, std::int64_t count,
                                          const std::function<void(std::uint16_t*)>& fill) const {
   constexpr std::int64_t kNumbers = 1 << 16;

@@ -11,8 +11,8 @@ struct alignas(64) LutRegisters {
   static constexpr int kIntervals = 11, kCutVectors = 12, kLanes = 16, kInner = 256, kEdges = 32;
   static constexpr float kCount = 8388608.0f;  // 2^23: a float of that size counts in its lowest bits
 
-  float cuts[kLanes];                // infinite beyond the last one
-  float cuts_rotated[3][kLanes];     // by 1, 2 and 3
+  float cuts[kLanes];                 // infinite beyond the last one
+  float cuts_rotated[3][kLanes];      // by 1, 2 and 3
   float cut_vectors[kCutVectors][8];  // cuts 1 to 12, eight times each
   float scales[kLanes];
   float firsts[kLanes];              // plus kCount

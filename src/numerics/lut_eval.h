@@ -112,7 +112,8 @@ QCORE_NUMERIC typename L::F reduced(typename L::F x) {
     normalise<L>(x);
     return L::from_bits(L::sub(L::bits(x), L::template shift_left<23>(log_exponent<L>(x))));
   } else if constexpr (kReduction == R::periodic) {
-    // f(x - 2 pi k) with k = round(x / 2 pi); the table covers [-pi, pi].
+    // f(x - 2 pi k) with k = round(x / 2 pi); the table covers [-pi, pi] and a little more, since an
+    // fp32 quotient may be one off at the ends of a period.
     const auto minus_k = L::sub(L::set(0.0f), L::round_even(L::mul(x, L::set(kInverseTwoPi))));
     return L::fma(minus_k, L::set(kTwoPi3), L::fma(minus_k, L::set(kTwoPi2), L::fma(minus_k, L::set(kTwoPi1), x)));
   } else {

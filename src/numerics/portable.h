@@ -52,4 +52,19 @@ QCORE_NUMERIC int round_to_int_small(float x) {
   return static_cast<int>(float_bits(shifted) - 0x4b400000u);
 }
 
+// Ints within +-2^22 as the lowest bits of floats behind 1.5 * 2^23: GPUs convert numbers at a fraction of the rate at
+// which they add them.
+constexpr std::uint32_t kSmallIntBits = 0x4b400000u;
+
+// Rounds down, for |x| < 2^22.
+QCORE_NUMERIC std::uint32_t floor_to_small_int_bits(float x) {
+#if defined(__CUDA_ARCH__)
+  return float_bits(__fadd_rd(x, 12582912.0f));
+#else
+  return float_bits(__builtin_floorf(x) + 12582912.0f);
+#endif
+}
+
+QCORE_NUMERIC float small_int_bits_to_float(std::uint32_t bits) { return bits_float(bits) - 12582912.0f; }
+
 }  // namespace qcore::numerics

@@ -6,6 +6,7 @@
 
 #include "qcore/kernels.h"
 #include "runtime/check.h"
+#include "runtime/cuda_capture.h"
 #include "runtime/cuda_check.h"
 
 namespace qcore {
@@ -41,6 +42,24 @@ int attribute(cudaDeviceAttr which, int index) {
   return value;
 }
 
+// What never changes about a device. A value found twice by two threads is the same one.
+class AttributeCache {
+ public:
+  template <class Find>
+  int get(int index, const Find& find) {
+    const bool cached = index >= 0 && index < kCached;
+    if (cached)
+      if (const int known = values_[index].load(std::memory_order_relaxed)) return known;
+    const int found = find();
+    if (cached) values_[index].store(found, std::memory_order_relaxed);
+    return found;
+  }
+
+ private:
+  static constexpr int kCached = 64;
+  std::atomic<int> values_[kCached] = {};
+};
+
 std::string why_no_device() {
   const cudaError_t status = device_count().status;
   return message("cudaGetDeviceCount: ", status == cudaSuccess ? "no device" : cudaGetErrorString(status));
@@ -58,19 +77,39 @@ void forget(cudaError_t status) {
   if (status != cudaSuccess) cudaGetLastError();
 }
 
+// Apart from all others: the default one is not usable while a stream is being captured.
+class OwnStream {
+ public:
+  OwnStream() { QCORE_CHECK_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~OwnStream() { forget(cudaStreamDestroy(stream_)); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 }  // namespace
 
 int cuda_device_count() { return device_count().count; }
 
 int compute_capability(int index) {
-  constexpr int kCached = 64;
-  static std::atomic<int> cache[kCached];
-  if (index >= 0 && index < kCached)
-    if (const int known = cache[index].load(std::memory_order_relaxed)) return known;
-  const int found =
-      10 * attribute(cudaDevAttrComputeCapabilityMajor, index) + attribute(cudaDevAttrComputeCapabilityMinor, index);
-  if (index >= 0 && index < kCached) cache[index].store(found, std::memory_order_relaxed);
-  return found;
+  static AttributeCache cache;
+  return cache.get(index, [&] {
+    return 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+           attribute(cudaDevAttrComputeCapabilityMinor, index);
+  });
+}
+
+int multiprocessors(int index) {
+  static AttributeCache cache;
+  return cache.get(index, [&] { return attribute(cudaDevAttrMultiProcessorCount, index); });
+}
+
+int most_shared_bytes(int index) {
+  static AttributeCache cache;
+  return cache.get(index, [&] { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index); });
 }
 
 CudaInfo cuda_info() {
@@ -121,6 +160,19 @@ void cuda_copy(void* to, Device to_device, const void* from, Device from_device,
   // Copies between devices, and small ones from pageable memory, may return before the bytes have arrived; a stream
   // that does not synchronise with the default one would not wait for them.
   QCORE_CHECK_CUDA(cudaStreamSynchronize(nullptr));
+}
+
+std::shared_ptr<void> cuda_upload(int index, const void* from, std::int64_t bytes,
+                                  const std::function<void(void* memory, void* stream)>& work) {
+  RelaxedCapture relaxed;
+  auto memory = cuda_allocate(index, bytes);
+  DeviceGuard guard(index);
+  const OwnStream stream;
+  QCORE_CHECK_CUDA(
+      cudaMemcpyAsync(memory.get(), from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream.get()));
+  if (work) work(memory.get(), stream.get());
+  QCORE_CHECK_CUDA(cudaStreamSynchronize(stream.get()));
+  return memory;
 }
 
 }  // namespace qcore

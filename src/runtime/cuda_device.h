@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "qcore/tensor_view.h"
@@ -15,6 +16,8 @@ inline bool cuda_available() { return cuda_device_count() > 0; }
 
 // 75 for sm_75, 90 for sm_90.
 int compute_capability(int index);
+int multiprocessors(int index);
+int most_shared_bytes(int index);  // of a thread block that asks
 
 // Makes `index` the calling thread's device for the lifetime of the object.
 class DeviceGuard {
@@ -34,5 +37,10 @@ std::shared_ptr<void> cuda_allocate(int index, std::int64_t bytes);
 
 // In any direction, between devices too. Work enqueued on any stream after it returns sees the bytes.
 void cuda_copy(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes);
+
+// Memory of the device with a copy of the CPU's bytes, on which `work(memory, stream)` has then been done, if given:
+// any stream's work may use it afterwards. Allowed while a stream is being captured, and no part of what is captured.
+std::shared_ptr<void> cuda_upload(int index, const void* from, std::int64_t bytes,
+                                  const std::function<void(void* memory, void* stream)>& work = {});
 
 }  // namespace qcore

@@ -3,20 +3,11 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/cuda_capture.h"
 #include "runtime/cuda_check.h"
 
 namespace qcore {
 namespace {
-
-// Creating a pool is not a stream operation, but another stream's capture in "global" mode would forbid it.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { QCORE_CHECK_CUDA(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 cudaMemPool_t create_pool(int device) {
   RelaxedCapture relaxed;

@@ -150,6 +150,25 @@ __device__ __forceinline__ void mma_m8n8k16(std::int32_t (&d)[2], std::uint32_t 
 #endif
 }
 
+#if !defined(__CUDACC__)
+// The meaning of m16n8k32, `words` being a and b. Not inlined: kernels hold hundreds of them.
+inline void cuda_host_mma_m16n8k32(std::int32_t (&d)[4], const std::uint32_t (&words)[6], const std::int32_t (&c)[4],
+                                   bool a_signed) {
+  const cuda_host::WarpWords<6> warp(words, "mma.m16n8k32");
+  std::uint32_t sums[4];
+  for (int i = 0; i < 4; ++i) {
+    sums[i] = static_cast<std::uint32_t>(c[i]);
+    const int row = cuda_host::lane() / 4 + 8 * (i / 2), column = 2 * (cuda_host::lane() % 4) + i % 2;
+    for (int k = 0; k < 32; ++k) {
+      const int quad = k % 16 / 4, half = k / 16, lane = 4 * (row % 8) + quad, word = row / 8 + 2 * half;
+      const int a = a_signed ? warp.signed_byte(lane, word, k % 4) : warp.unsigned_byte(lane, word, k % 4);
+      sums[i] += static_cast<std::uint32_t>(a * warp.signed_byte(4 * column + quad, 4 + half, k % 4));
+    }
+  }
+  for (int i = 0; i < 4; ++i) d[i] = static_cast<std::int32_t>(sums[i]);
+}
+#endif
+
 __device__ __forceinline__ void mma_m16n8k32(std::int32_t (&d)[4], const std::uint32_t (&a)[4],
                                              const std::uint32_t (&b)[2], const std::int32_t (&c)[4]) {
 #if defined(__CUDACC__)
@@ -159,18 +178,20 @@ __device__ __forceinline__ void mma_m16n8k32(std::int32_t (&d)[4], const std::ui
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 #else
-  const cuda_host::WarpWords<6> warp({a[0], a[1], a[2], a[3], b[0], b[1]}, "mma.m16n8k32");
-  std::uint32_t sums[4];
-  for (int i = 0; i < 4; ++i) {
-    sums[i] = static_cast<std::uint32_t>(c[i]);
-    const int row = cuda_host::lane() / 4 + 8 * (i / 2), column = 2 * (cuda_host::lane() % 4) + i % 2;
-    for (int k = 0; k < 32; ++k) {
-      const int quad = k % 16 / 4, half = k / 16;
-      sums[i] += static_cast<std::uint32_t>(warp.unsigned_byte(4 * (row % 8) + quad, row / 8 + 2 * half, k % 4) *
-                                            warp.signed_byte(4 * column + quad, 4 + half, k % 4));
-    }
-  }
-  for (int i = 0; i < 4; ++i) d[i] = static_cast<std::int32_t>(sums[i]);
+  cuda_host_mma_m16n8k32(d, {a[0], a[1], a[2], a[3], b[0], b[1]}, c, false);
+#endif
+}
+
+// Likewise with signed bytes in a too. sm_80 and later.
+__device__ __forceinline__ void mma_s8s8(std::int32_t (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                                         const std::int32_t (&c)[4]) {
+#if defined(__CUDACC__)
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %11, %12, %13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+#else
+  cuda_host_mma_m16n8k32(d, {a[0], a[1], a[2], a[3], b[0], b[1]}, c, true);
 #endif
 }
 

@@ -4,8 +4,19 @@
 
 #include <cstdint>
 
-// Packing of bytes by permutations, with what it means in plain C++: that is what runs on the CPU.
+// Packing and unpacking of bytes, with what it means in plain C++: that is what runs on the CPU.
 namespace qcore::ptx {
+
+// (word & mask) ^ bits, one LOP3.
+__device__ __forceinline__ std::uint32_t and_xor(std::uint32_t word, std::uint32_t mask, std::uint32_t bits) {
+#if defined(__CUDACC__)
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+#else
+  return (word & mask) ^ bits;
+#endif
+}
 
 // The lowest bytes of four words, a's lowest.
 __device__ __forceinline__ std::uint32_t lowest_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t c,

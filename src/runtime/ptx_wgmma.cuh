@@ -59,6 +59,13 @@ __device__ __forceinline__ void barrier_init(Barrier& barrier, int count) {
 #endif
 }
 
+// Bulk copies see the barriers that the calling thread has made. cluster_sync() does that for everybody's.
+__device__ __forceinline__ void barriers_are_ready() {
+#if defined(__CUDACC__)
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
 // Arrives, and announces bytes that bulk copies bring.
 __device__ __forceinline__ void barrier_expect(Barrier& barrier, int bytes) {
 #if defined(__CUDACC__)

@@ -23,15 +23,21 @@ from typing import Any
 # How often each kernel of ours is instantiated, per target.
 OWN_KERNELS = {
     "dequantize_accumulate_kernel": 1,
+    "direct_map_kernel": 1,
     "float_mma_kernel": 58,
     "fused_integer_kernel": 28,
     "gather_rows_kernel": 1,
     "gemv_float_kernel": 12,
     "gemv_int8_kernel": 6,
     "gemv_integer_kernel": 4,
+    "int8_mma_kernel": 42,
+    "lut_kernel": 21,
+    "lut_strided_kernel": 7,
     "quantize_activations_kernel": 2,
+    "rms_norm_kernel": 8,
     "simt_float_kernel": 2,
     "simt_integer_kernel": 2,
+    "softmax_kernel": 8,
     "split_rows_kernel": 1,
     "unpack_weight_kernel": 1,
     "quantize_aligned_kernel": 2,
@@ -39,16 +45,19 @@ OWN_KERNELS = {
     "wgmma_integer_kernel": 18,
 }
 NOT_FOR = {
-    "sm_75": {"float_mma_kernel", "fused_integer_kernel", "wgmma_integer_kernel"},
-    "sm_80": {"wgmma_integer_kernel"},
+    "sm_75": {"float_mma_kernel", "fused_integer_kernel", "int8_mma_kernel", "wgmma_integer_kernel"},
+    "sm_80": {"int8_mma_kernel", "wgmma_integer_kernel"},
 }
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
+    "direct_map_kernel": ("LDG*.128", "STG*.128", "LDS*U16"),
     "float_mma_kernel": ("HMMA.16816.F32", "LDGSTS"),
     "fused_integer_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
     "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
+    "int8_mma_kernel": ("IMMA.16832.S8.S8", "LDGSTS", "UBLKCP"),
+    "lut_kernel": ("LDG*.128", "STG*.128", "LDS", "FFMA"),
     "simt_integer_kernel": ("IDP.2A",),
     "quantize_aligned_kernel": ("LDG*.128", "IDP.4A"),
     "weight_sums_kernel": ("IDP.4A",),

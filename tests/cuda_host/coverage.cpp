@@ -12,10 +12,27 @@ struct Listed {
   std::size_t instances;
 };
 constexpr Listed kKernels[] = {
-    {"dequantize_accumulate", 1}, {"float_mma", 58},  {"fused_integer", 28}, {"gather_rows", 1},
-    {"gemv_float", 12},           {"gemv_int8", 6},   {"gemv_integer", 4},   {"quantize_activations", 2},
-    {"quantize_aligned", 2},      {"simt_float", 2},  {"simt_integer", 2},   {"split_rows", 1},
-    {"unpack_weight", 1},         {"weight_sums", 1}, {"wgmma_integer", 18},
+    {"dequantize_accumulate", 1},
+    {"float_mma", 58},
+    {"fused_integer", 28},
+    {"gather_rows", 1},
+    {"gemv_float", 12},
+    {"gemv_int8", 6},
+    {"gemv_integer", 4},
+    {"int8_mma", 42},
+    {"quantize_activations", 2},
+    {"quantize_aligned", 2},
+    {"simt_float", 2},
+    {"simt_integer", 2},
+    {"split_rows", 1},
+    {"unpack_weight", 1},
+    {"weight_sums", 1},
+    {"wgmma_integer", 18},
+    {"direct_map", 1},
+    {"lut", 21},
+    {"lut_strided", 7},
+    {"softmax", 8},
+    {"rms_norm", 8},
 };
 
 class Coverage : public testing::Environment {

@@ -90,7 +90,19 @@ cudaError_t cudaSetDevice(int index) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int index) {
   BEGIN();
   if (index != 0) return fail(cudaErrorInvalidDevice);
-  *value = which == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  switch (which) {
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      break;
+    case cudaDevAttrMultiProcessorCount:
+      *value = 2;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = 227 << 10;
+      break;
+    default:
+      *value = 0;
+  }
   return cudaSuccess;
 }
 
@@ -120,6 +132,23 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, std::size_t bytes) {
   BEGIN();
   std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  BEGIN();
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  BEGIN();
+  *stream = reinterpret_cast<cudaStream_t>(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+  BEGIN();
   return cudaSuccess;
 }
 

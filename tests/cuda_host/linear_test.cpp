@@ -12,6 +12,7 @@
 #include "device_arrays.h"
 #include "linear/float_mma_kernels.cuh"
 #include "linear/fused_kernels.cuh"
+#include "linear/int8_mma_kernels.cuh"
 #include "linear/kernels_cuda.h"
 #include "linear/scratch_bounds.h"
 #include "linear/wgmma_kernels.cuh"
@@ -94,6 +95,7 @@ struct Case {
   Layout x_layout = Layout::contiguous, y_layout = Layout::contiguous;
   bool special = false;      // x holds a NaN and an Inf
   bool large_tiles = false;  // of the kernels that have them, too
+  bool every_tile = false;   // of int8_mma
   unsigned seed = 0;
 };
 
@@ -210,6 +212,13 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   if (!fused_why_not(problem)) {
     if (c.large_tiles) run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1); });
     run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1000); });
+  }
+  if (!int8_mma_why_not(problem)) {
+    run([](const LinearProblem& p, const ScratchBounds& b) { run_int8_mma(p, b, nullptr); });
+    for (int i = 0; c.every_tile && i < int8_mma::kSizes; ++i) {
+      const auto size = static_cast<int8_mma::Size>(i);
+      run([&size](const LinearProblem& p, const ScratchBounds& b) { run_int8_mma(p, b, &size); });
+    }
   }
   if (!wgmma_why_not(problem)) {
     if (c.large_tiles) {
@@ -433,6 +442,43 @@ TEST(LinearOnTheMachine, FloatOnTensorCores) {
           }
 }
 
+// Every instance of the integer kernel for some rows: each size of tiles, rings that turn, a short last block, every
+// type of x and y, no features, several passes.
+TEST(LinearOnTheMachine, SomeRows) {
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+  struct Shape {
+    std::int64_t m, n, k;
+  };
+  constexpr Shape kShapes[] = {{5, 41, 4264},   {13, 20, 4700}, {30, 35, 2100}, {50, 70, 1200},
+                               {70, 130, 1000}, {9, 16, 40},    {33, 17, 24}};
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 128})
+    for (const int bits : {4, 8})
+      for (const Shape& shape : kShapes) {
+        Case c{shape.m, shape.n, shape.k, block_size};
+        c.bits = bits;
+        c.x_dtype = kDTypes[cases % 3];
+        c.y_dtype = kDTypes[cases / 2 % 3];
+        c.bias = cases % 2;
+        if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+        if (cases % 5 == 1) c.activation = {ActivationKind::silu, 0, 0};
+        c.x_layout = cases % 4 == 3 ? Layout::padded : Layout::aligned;
+        c.y_layout = kLayouts[cases % 4];
+        c.special = cases % 6 == 5;
+        c.every_tile = true;
+        c.seed = 6000 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
+  Case c{9, 21, 0, 32};
+  c.every_tile = true;
+  ASSERT_NO_FATAL_FAILURE(check(c));
+  ScratchBounds few_rows;
+  few_rows.rows = 6;
+  few_rows.fewest_rows = 1;
+  c.m = 23, c.k = 100;
+  ASSERT_NO_FATAL_FAILURE(check(c, few_rows));
+}
+
 // Every instance of the kernel of warpgroups: each height of tiles, clusters of one and two, blocks of several stages,
 // several blocks in a stage, and no more of them than there are.
 TEST(LinearOnTheMachine, Warpgroups) {
@@ -475,8 +521,10 @@ TEST(LinearOnTheMachine, WhyNot) {
   EXPECT_STREQ(gemv_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(float_mma_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(wgmma_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(int8_mma_why_not(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   problem.compute = Compute::int16;
+  EXPECT_STREQ(int8_mma_why_not(problem), "it computes int8 only");
   EXPECT_STREQ(fused_why_not(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(wgmma_why_not(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(gemv_why_not(problem), "it computes float, int8 and int8_asym only");
@@ -488,10 +536,22 @@ TEST(LinearOnTheMachine, WhyNot) {
   EXPECT_STREQ(fused_why_not(problem), "it takes block sizes that are multiples of 32");
   EXPECT_STREQ(gemv_why_not(problem), "it takes block sizes that are multiples of 32");
   EXPECT_STREQ(wgmma_why_not(problem), "it takes block sizes 32, 64 and multiples of 128");
+  EXPECT_STREQ(int8_mma_why_not(problem), "it takes block sizes 32, 64 and 128");
   const QuantizedTensor whole = random_weight(random, 4, 40, 40, 4, Scheme::symmetric);
   problem.weight = &whole.packed();
   problem.m = 16;
   EXPECT_EQ(gemv_why_not(problem), nullptr);
+  const QuantizedTensor usual = random_weight(random, 4, 40, 32, 4, Scheme::symmetric),
+                        shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric);
+  problem.weight = &usual.packed();
+  EXPECT_EQ(int8_mma_why_not(problem), nullptr);
+  for (const std::int64_t m : {4, 129}) {
+    problem.m = m;
+    EXPECT_STREQ(int8_mma_why_not(problem), "it takes M from 5 to 128");
+  }
+  problem.weight = &shifted.packed();
+  EXPECT_STREQ(int8_mma_why_not(problem), "it takes symmetric weights");
+  problem.weight = &whole.packed();
   problem.m = 17;
   EXPECT_STREQ(gemv_why_not(problem), "it takes M up to 16");
   EXPECT_EQ(fused_why_not(problem), nullptr);
@@ -520,8 +580,8 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
   using Run = void (*)(const LinearProblem&);
-  for (const Run kernel :
-       {Run{run_gemv}, Run{run_fused}, Run{run_float_mma}, Run{run_wgmma}, Run{run_sliced}, Run{run_simt}}) {
+  for (const Run kernel : {Run{run_gemv}, Run{run_fused}, Run{run_float_mma}, Run{run_int8_mma}, Run{run_wgmma},
+                           Run{run_sliced}, Run{run_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
     EXPECT_THROW(kernel(problem), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);

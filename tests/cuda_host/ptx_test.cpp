@@ -29,6 +29,7 @@ TEST(Ptx, EmulatesDotProducts) {
 TEST(Ptx, EmulatesByteOperations) {
   EXPECT_EQ(ptx::add_signed_bytes(0xff0180feu, 5), -1 + 1 - 128 - 2 + 5);
   EXPECT_EQ(ptx::and_or(0x12345678u, 0x0f0f0f0fu, 0x4b000000u), 0x4b040608u | 0x02000000u);
+  EXPECT_EQ(ptx::and_xor(0x12345678u, 0xf0f0f0f0u, 0x80808080u), 0x90b0d0f0u);
   EXPECT_EQ(ptx::insert_byte<0>(0x12345678u, 0x4b000000u), 0x4b000078u);
   EXPECT_EQ(ptx::insert_byte<3>(0x12345678u, 0x4b0000ffu), 0x4b000012u);
   const uint4 four{1, 2, 3, 4};
@@ -42,17 +43,21 @@ struct Matrices {
   std::int32_t* c;         // [16, 8]
 };
 
-__global__ void large_mma_kernel(const Matrices m, bool portable) {
+enum class Mma { large, portable, signed_bytes };
+
+__global__ void large_mma_kernel(const Matrices m, Mma which) {
   const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, quad = lane % 4;
   std::uint32_t a[4], b[2];
   for (int i = 0; i < 4; ++i) a[i] = m.a[(group + 8 * (i % 2)) * 8 + 4 * (i / 2) + quad];
   for (int i = 0; i < 2; ++i) b[i] = m.b[group * 8 + 4 * i + quad];
   std::int32_t c[4];
   for (int i = 0; i < 4; ++i) c[i] = m.c[(group + 8 * (i / 2)) * 8 + 2 * quad + i % 2];
-  if (portable)
+  if (which == Mma::portable)
     ptx::mma_u8s8(c, a, b, c);
-  else
+  else if (which == Mma::large)
     ptx::mma_m16n8k32(c, a, b, c);
+  else
+    ptx::mma_s8s8(c, a, b, c);
   for (int i = 0; i < 4; ++i) m.c[(group + 8 * (i / 2)) * 8 + 2 * quad + i % 2] = c[i];
 }
 
@@ -72,20 +77,23 @@ TEST(Ptx, MatrixProductsAreMatrixProducts) {
   const auto word = [&] { return static_cast<std::uint32_t>(random.below(1 << 16)) << 16 | random.below(1 << 16); };
   for (auto& value : a) value = word();
   for (auto& value : b) value = word();
-  std::vector<std::int32_t> before(16 * 8), expected(16 * 8);
+  std::vector<std::int32_t> before(16 * 8), expected(16 * 8), expected_signed(16 * 8);
   for (int row = 0; row < 16; ++row)
     for (int column = 0; column < 8; ++column) {
-      std::int32_t sum = before[row * 8 + column] = random.below(1000) - 500;
-      for (int k = 0; k < 32; ++k)
-        sum += static_cast<int>(a[row * 8 + k / 4] >> (8 * (k % 4)) & 0xffu) *
-               static_cast<std::int8_t>(b[column * 8 + k / 4] >> (8 * (k % 4)));
+      std::int32_t sum = before[row * 8 + column] = random.below(1000) - 500, signed_sum = sum;
+      for (int k = 0; k < 32; ++k) {
+        const auto byte = static_cast<std::uint8_t>(a[row * 8 + k / 4] >> (8 * (k % 4)));
+        const int other = static_cast<std::int8_t>(b[column * 8 + k / 4] >> (8 * (k % 4)));
+        sum += byte * other;
+        signed_sum += static_cast<std::int8_t>(byte) * other;
+      }
       expected[row * 8 + column] = sum;
+      expected_signed[row * 8 + column] = signed_sum;
     }
-  for (const bool portable : {false, true}) {
+  for (const Mma which : {Mma::large, Mma::portable, Mma::signed_bytes}) {
     std::vector<std::int32_t> c = before;
-    launch("self_test", large_mma_kernel, {dim3(1), dim3(32)}, nullptr, Matrices{a.data(), b.data(), c.data()},
-           portable);
-    EXPECT_EQ(c, expected);
+    launch("self_test", large_mma_kernel, {dim3(1), dim3(32)}, nullptr, Matrices{a.data(), b.data(), c.data()}, which);
+    EXPECT_EQ(c, which == Mma::signed_bytes ? expected_signed : expected);
   }
   std::vector<std::int32_t> c = before;
   launch("self_test", small_mma_kernel, {dim3(1), dim3(32)}, nullptr, Matrices{a.data(), b.data(), c.data()});

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .linear.command import linear
+from .lut.command import lut
 
 bench = typer.Typer(
     name="bench",
@@ -16,6 +17,7 @@ bench = typer.Typer(
     \b
     Examples:
       qcore bench linear --quick
+      qcore bench lut --quick
       qcore bench report linear.json
     """,
     rich_markup_mode=None,
@@ -37,12 +39,15 @@ def report(
       qcore bench report linear.json
       qcore bench report linear.json --top 5 --plot roofline.svg
     """
+    from .operators import OPERATORS
     from .plot import roofline
     from .report import print_cases, print_summary
     from .results import load, merge
     from .tables import make_console
 
     document = merge([load(file) for file in files])
+    if plot is not None and not OPERATORS[document.operator].has_roofline:
+        raise typer.BadParameter(f"there is no roofline of {document.operator!r}", param_hint="--plot")
     if plot is not None:
         roofline(document, plot)
     console = make_console()
@@ -51,4 +56,5 @@ def report(
 
 
 bench.command("linear")(linear)
+bench.command("lut")(lut)
 bench.command("report")(report)

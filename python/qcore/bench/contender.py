@@ -6,10 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from .limits import Limits
 
 Array = npt.NDArray[Any]
 Arithmetic = Literal["int8", "fp32", "bf16"]
@@ -50,7 +53,7 @@ class Bound:
 class Built:
     """A contender with its weights made."""
 
-    weight_bytes: int  # of one copy, scales included
+    weight_bytes: int  # of one copy, scales included; without weights, what a call reads and writes
     copies: int
     bind: Callable[[Any], Bound]
     calls_per_run: int = 1
@@ -77,7 +80,7 @@ class Inputs:
     parameters: dict[str, int]
     operations: int
     data: Any
-    error: Callable[[Array], float]
+    error: Callable[[Array], float | None]  # None: there is nothing to compare
 
 
 @dataclass
@@ -88,6 +91,7 @@ class Workload(ABC):
     weights: int  # elements, for bits per weight
     case_names: Sequence[str]
     unavailable: dict[str, str] = field(default_factory=dict)
+    has_limits: bool = False
 
     @abstractmethod
     def contenders(self) -> list[Contender]: ...
@@ -95,9 +99,13 @@ class Workload(ABC):
     @abstractmethod
     def inputs(self, case_name: str) -> Inputs: ...
 
-    @abstractmethod
-    def outliers(self) -> Inputs:
-        """Inputs with a few channels much larger than the others."""
+    def outliers(self) -> Inputs | None:
+        """Inputs with a few channels much larger than the others, where that matters."""
+        return None
+
+    def limits(self, case_name: str) -> Limits:
+        """Limits of this case, instead of those of the run, where `has_limits`."""
+        raise NotImplementedError
 
 
 def copies_for(weight_bytes: int, rotated_bytes: int) -> int:

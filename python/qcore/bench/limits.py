@@ -22,14 +22,15 @@ _ROUNDS = 20_000
 class Limits:
     """The probes to run beside contenders."""
 
-    read: Timed
+    read: Timed  # or another one of the memory's bandwidth, by its name
     peaks: dict[str, Timed]
     operations: dict[str, int]
     read_by_streams: dict[int, float]  # GB/s, from the search for the best number of streams
+    bandwidth: str = "read"
 
     def rates(self) -> dict[str, float | None]:
         """GB/s and 10^9 operations per second, medians of what was sampled last."""
-        found: dict[str, float | None] = {"read": self.read.bytes_per_call / self.read.median() * 1e-9}
+        found: dict[str, float | None] = {self.bandwidth: self.read.bytes_per_call / self.read.median() * 1e-9}
         for name, timed in self.peaks.items():
             found[name] = self.operations[name] / timed.median() * 1e-9
         return found

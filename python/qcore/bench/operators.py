@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from . import tables
 from .linear import summary as linear
-from .results import Document
+from .lut import summary as lut
+from .results import Case, Document
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
-# What ends a report: the figures that the operator's goals are about.
-SUMMARIES: dict[str, Callable[[Document], list[RenderableType]]] = {"linear": linear.summarise}
+
+@dataclass(frozen=True)
+class Operator:
+    """How an operator's results are shown."""
+
+    summarise: Callable[[Document], list[RenderableType]]  # what ends a report: the figures that its goals are about
+    case_table: Callable[[Case, int | None], Table]  # all rows of a case, or the first so many and ours
+    legend: str
+    has_roofline: bool = False
+
+
+OPERATORS = {
+    "linear": Operator(linear.summarise, tables.case_table, tables.LEGEND, True),
+    "lut": Operator(lut.summarise, lut.case_table, lut.LEGEND),
+}

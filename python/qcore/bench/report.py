@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .operators import SUMMARIES
+from .operators import OPERATORS
 from .results import Document
-from .tables import LEGEND, case_table, conditions, omissions
+from .tables import conditions, omissions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 def print_cases(document: Document, console: Console, top: int | None) -> None:
     for case in document.cases:
-        console.print(case_table(case, most=top))
+        console.print(OPERATORS[document.operator].case_table(case, top))
 
 
 def print_summary(document: Document, console: Console) -> None:
-    for part in SUMMARIES[document.operator](document):
+    operator = OPERATORS[document.operator]
+    for part in operator.summarise(document):
         console.print(part)
-    for text in (LEGEND, omissions(document), conditions(document)):
+    for text in (operator.legend, omissions(document), conditions(document)):
         if text:
             console.print(text, style="dim")
     mismatches = document.mismatches()

@@ -49,7 +49,7 @@ class Runner:
     """Runs workloads; `progress` is told what is going on."""
 
     def __init__(
-        self, document: Document, plan: Plan, patience: Patience, limits: Limits, budget: Budget,
+        self, document: Document, plan: Plan, patience: Patience, limits: Limits | None, budget: Budget,
         progress: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._document, self._plan, self._patience = document, plan, patience
@@ -90,7 +90,8 @@ class Runner:
             try:
                 with warnings.catch_warnings(action="ignore"):
                     entry = _Entry(contender, contender.build())
-                entry.outlier_error = outliers.error(entry.built.bind(outliers.data).result())
+                if outliers is not None:
+                    entry.outlier_error = outliers.error(entry.built.bind(outliers.data).result())
                 entries.append(entry)
             except Exception as error:
                 if contender.library == OURS:
@@ -100,7 +101,7 @@ class Runner:
 
     def _case(self, workload: Workload, entries: list[_Entry], inputs: Inputs, deadline: float) -> Case:
         bound: dict[str, Bound] = {}
-        errors: dict[str, float] = {}
+        errors: dict[str, float | None] = {}
         skipped: dict[str, str] = {}
         for entry in entries:
             self._progress(f"{inputs.name}: checking {entry.name}")
@@ -119,12 +120,14 @@ class Runner:
         timed = {entry.name: self._timed(entry, bound[entry.name]) for entry in running}
         self._progress(f"{inputs.name}: timing {len(timed)} contenders")
         small = inputs.operations < _SMALL_INTENSITY * workload.weights
-        peaks = list(self._limits.peaks.values())
+        probes = workload.limits(inputs.name) if workload.has_limits else self._limits
+        assert probes is not None
+        peaks = list(probes.peaks.values())
         if small:
-            Clock(self._plan, self._patience, self._limits.read, peaks).measure(list(timed.values()), deadline)
+            Clock(self._plan, self._patience, probes.read, peaks).measure(list(timed.values()), deadline)
         else:
-            Clock(self._plan, self._patience, None, [self._limits.read, *peaks]).measure(list(timed.values()), deadline)
-        limits = self._limits.rates()
+            Clock(self._plan, self._patience, None, [probes.read, *peaks]).measure(list(timed.values()), deadline)
+        limits = probes.rates()
         rows = [
             _row(entry, timed[entry.name], bound[entry.name], errors[entry.name], inputs, workload, limits)
             for entry in running
@@ -158,12 +161,12 @@ def _timed_result(bound: Bound) -> tuple[Array, float]:
 
 
 def _row(
-    entry: _Entry, timed: Timed, bound: Bound, error: float, inputs: Inputs, workload: Workload,
+    entry: _Entry, timed: Timed, bound: Bound, error: float | None, inputs: Inputs, workload: Workload,
     limits: dict[str, float | None],
 ) -> Row:  # fmt: skip
     scheme, seconds = entry.contender.scheme, timed.median()
     gops, gbs = inputs.operations / seconds * 1e-9, timed.bytes_per_call / seconds * 1e-9
-    peak, read = limits.get(scheme.arithmetic), limits["read"]
+    peak, read = limits.get(scheme.arithmetic), limits.get("read")
     read_fraction = timed.read_fraction()
     if read_fraction is None and read:
         read_fraction = gbs / read

@@ -14,11 +14,12 @@ import qcore
 from . import libraries, machine, plot
 from .contender import Workload
 from .limits import find_limits
+from .operators import OPERATORS
 from .quiet import Patience
 from .report import print_summary
 from .results import Document
 from .runner import Budget, Runner
-from .tables import case_table, make_console, show_progress
+from .tables import make_console, show_progress
 from .timing import Plan
 
 MISMATCH_STATUS = 1
@@ -50,13 +51,15 @@ class Session:
         """Prints as it goes. Ends the command with MISMATCH_STATUS if a result of qcore is wrong."""
         console = make_console()
         document, budget = self._document, Budget(self._seconds)
-        show_progress("finding this machine's limits")
-        limits = find_limits(self._plan, self._patience)
-        document.read_by_streams = {str(streams): rate for streams, rate in limits.read_by_streams.items()}
+        limits = None
+        if not all(workload.has_limits for workload in workloads):
+            show_progress("finding this machine's limits")
+            limits = find_limits(self._plan, self._patience)
+            document.read_by_streams = {str(streams): rate for streams, rate in limits.read_by_streams.items()}
         runner = Runner(document, self._plan, self._patience, limits, budget, show_progress)
         for case in runner.run(workloads):
             show_progress("")
-            console.print(case_table(case))
+            console.print(OPERATORS[document.operator].case_table(case, None))
             if self._json is not None:
                 document.save(self._json)
         show_progress("")

@@ -43,7 +43,7 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def case_table(case: Case, *, most: int | None = None) -> Table:
+def case_table(case: Case, most: int | None = None) -> Table:
     """All rows of a case, fastest first, or the first `most` and ours."""
     from rich import box
     from rich.table import Table

@@ -36,6 +36,7 @@ _TABLE_DTYPES = {"float16": True, "float32": False}
 _COARSE = 1024  # candidates of the global search
 _WINDOW = 8  # candidates to either side of a cut in the local search
 _FINENESS = 2.0**-13  # distance of the cuts that the table of one binade may have
+_BETWEEN, _NEIGHBOURHOODS = 1 << 14, 128  # of a reduced table: points that no fp16 number looks up, and groups of them
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,8 @@ def _plain_task(grid: Grid, objective: Array, function: Function, ends: tuple[fl
     x, f, weights = grid.x, grid.f, objective
     if ends is not None:
         x, f, weights = _with_points(x, f, weights, np.array(ends, np.float32).astype(np.float64), function.evaluate)
-    return _Task(function.evaluate, *_floats(x, f, weights), *_floats(x, np.empty(0)), ends is not None)
+    nothing = np.empty(0, np.float32)
+    return _Task(function.evaluate, _single(x), _single(f), _single(weights), _single(x), nothing, ends is not None)
 
 
 def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: bool) -> _Task:
@@ -221,13 +223,32 @@ def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: b
     (np.maximum if largest else np.add).at(total, where, weights)
     x, total = x[total > 1e-30], total[total > 1e-30]
     added = np.array([reduction.low, *reduction.exact, reduction.high])
+    x, total = _with_points_between(x, total, reduction, largest)
     x, f, total = _with_points(x, reduction.function(x), total, added, reduction.function)
     if reduction.low < 0:  # sines: small numbers are not reduced, so that their relative precision counts
         candidates = np.unique(np.concatenate([grid.x[np.abs(grid.x) < reduction.high], added]))
     else:
         steps = np.arange(math.ceil(reduction.low / _FINENESS), math.floor(reduction.high / _FINENESS) + 1)
         candidates = np.unique(np.concatenate([steps * _FINENESS, added]))
-    return _Task(reduction.function, *_floats(x, f, total), *_floats(candidates, np.array(reduction.exact)), True)
+    exact = _single(np.array(reduction.exact))
+    return _Task(reduction.function, _single(x), _single(f), _single(total), _single(candidates), exact, True)
+
+
+def _with_points_between(x: Array, weights: Array, reduction: Reduction, largest: bool) -> tuple[Array, Array]:
+    """With points that fp16 inputs do not look up and fp32 inputs do: entries in between would be at nobody's mercy.
+
+    Together they weigh as much as their neighbourhood's own points (each as much as the largest for a largest error).
+    """
+    steps = np.linspace(reduction.low, reduction.high, _BETWEEN + 2)[1:-1].astype(np.float32).astype(np.float64)
+    between = np.setdiff1d(steps, x)
+    edges = np.linspace(reduction.low, reduction.high, _NEIGHBOURHOODS + 1)[1:-1]
+    of_x, of_between = np.searchsorted(edges, x), np.searchsorted(edges, between)
+    total = np.zeros(_NEIGHBOURHOODS)
+    (np.maximum if largest else np.add).at(total, of_x, weights)
+    if not largest:
+        total /= np.maximum(np.bincount(of_between, minlength=_NEIGHBOURHOODS), 1)
+    order = np.argsort(np.concatenate([x, between]), kind="stable")
+    return np.concatenate([x, between])[order], np.concatenate([weights, total[of_between]])[order]
 
 
 def _with_points(
@@ -241,9 +262,9 @@ def _with_points(
     return x, f, weights
 
 
-def _floats(*arrays: Array) -> list[Array]:
-    # f loses the last bits, in which one machine's exp() differs from another's: the fit is the same on all.
-    return [np.ascontiguousarray(array, np.float32) for array in arrays]
+def _single(array: Array) -> Array:
+    """float32. f loses the bits in which one machine's exp() differs from another's: the fit is the same on all."""
+    return np.ascontiguousarray(array, np.float32)
 
 
 def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], progress: Any) -> Array:
@@ -260,6 +281,6 @@ def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], 
         pinned[[0, -1]] = True
     values = np.empty(len(knots), np.float32)
     _core.fit_lut_values(
-        task.x, task.f, task.weights, cuts, *_floats(f), pinned.astype(np.uint8), *options, values, progress or None
+        task.x, task.f, task.weights, cuts, _single(f), pinned.astype(np.uint8), *options, values, progress or None
     )
     return values

@@ -6,7 +6,6 @@ The final result is ``scale * table(point)``, plus a number that does not depend
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

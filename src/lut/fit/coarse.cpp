@@ -8,9 +8,8 @@ namespace {
 
 // Bounds are sums of differences of prefix sums: their own rounding must not rule out an optimum.
 constexpr double kSlack = 1e-7, kLeastSlack = 1e-10;
-constexpr int kGuesses = 24;
-constexpr double kEstimatedRoundings = 0.125;  // fp32 comes so close to the bound on its errors on average
-constexpr std::size_t kCurvaturePoints = 2048;
+constexpr int kGuesses = 16;
+constexpr std::size_t kCurvaturePoints = 2048, kPiece = 256;
 constexpr std::size_t kEdgeParts = 6, kSegmentParts = 3;
 
 // Errors of intervals between candidates i < j: bounds at first, exact later.
@@ -42,8 +41,8 @@ class Coarse {
         progress_(progress),
         chosen_(choose(static_cast<std::size_t>(count))),
         n_(chosen_.size()),
-        edge_(n_),
-        inner_(n_),
+        least_(n_),
+        likely_(n_),
         low_(n_, kInfinity),
         high_(n_, kInfinity),
         knots_(problem.segments) {}
@@ -54,23 +53,30 @@ class Coarse {
     CoarseResult result;
     result.candidates = static_cast<std::int64_t>(n_);
     result.pairs = static_cast<std::int64_t>(n_ * (n_ - 1) / 2);
+    // A good table by the estimates, then the best one by the bounds, until that is exact.
     double best = kInfinity;
     bool proven = false;
+    for (int guess = 0; guess < kGuesses; ++guess) {
+      const std::vector<std::size_t> path = shortest(likely_);
+      const bool known = evaluate(path);
+      best = std::min(best, error_of(path));
+      if (known) break;
+    }
     for (int guess = 0; guess < kGuesses && !proven; ++guess) {
-      const std::vector<std::size_t> path = shortest();
+      const std::vector<std::size_t> path = shortest(least_);
       proven = evaluate(path);
       best = std::min(best, error_of(path));
       progress_(0.4 + 0.2 * guess / kGuesses);
     }
     if (!proven) evaluate_possible(best);
-    const std::vector<std::size_t> path = shortest();
+    const std::vector<std::size_t> path = shortest(least_);
     result.error = error_of(path);
     result.global = true;
     result.exact_pairs = exact_pairs_;
     result.starts.push_back(names(path));
     progress_(0.9);
     fill_moved();
-    result.starts.push_back(names(shortest()));
+    result.starts.push_back(names(shortest(likely_)));
     progress_(1.0);
     return result;
   }
@@ -151,10 +157,10 @@ class Coarse {
     }
   }
 
-  double edge_bound(std::size_t i, std::size_t j, double roundings) const {
+  Bounds edge_bounds(std::size_t i, std::size_t j) const {
     const std::size_t a = chosen_[i], b = chosen_[j];
-    return segment_bound<Join>(samples_, c_.first[a], c_.first[b], {c_.at[a], c_.at[b], value(i), value(j), 0},
-                               kEdgeParts, roundings);
+    return segment_bounds<Join>(samples_, c_.first[a], c_.first[b], {c_.at[a], c_.at[b], value(i), value(j), 0},
+                                kEdgeParts);
   }
 
   void place(std::size_t i, std::size_t j) {
@@ -162,24 +168,33 @@ class Coarse {
     knots_.place(samples_, c_.at[a], c_.at[b], c_.first[a], c_.first[b]);
   }
 
-  double inner_bound(double roundings) const {
-    double bound = 0.0, left = problem_.lattice.round(knots_.target[0]);
+  Bounds inner_bounds() {
+    segment_least_.resize(static_cast<std::size_t>(problem_.segments));
+    Bounds bounds;
+    double left = problem_.lattice.round(knots_.target[0]);
     for (int k = 0; k < problem_.segments; ++k) {
       const double right = problem_.lattice.round(knots_.target[k + 1]);
-      bound = Join::join(
-          bound, segment_bound<Join>(samples_, knots_.first[k], knots_.first[k + 1],
-                                     {knots_.at[k], knots_.at[k + 1], left, right, k}, kSegmentParts, roundings));
+      const Bounds segment = segment_bounds<Join>(samples_, knots_.first[k], knots_.first[k + 1],
+                                                  {knots_.at[k], knots_.at[k + 1], left, right, k}, kSegmentParts);
+      segment_least_[k] = segment.least;
+      bounds.least = Join::join(bounds.least, segment.least);
+      bounds.likely = Join::join(bounds.likely, segment.likely);
       left = right;
     }
-    return bound;
+    return bounds;
   }
 
+  // Bounds, and estimates of what they are bounds of.
   void fill_bounds() {
     fill(
         [&](std::size_t i, std::size_t j) {
-          edge_.at(i, j) = edge_bound(i, j, -1.0);
+          const Bounds edge = edge_bounds(i, j);
           place(i, j);
-          inner_.at(i, j) = inner_bound(-1.0);
+          const Bounds inner = inner_bounds();
+          least_.edge.at(i, j) = edge.least;
+          least_.inner.at(i, j) = inner.least;
+          likely_.edge.at(i, j) = edge.likely;
+          likely_.inner.at(i, j) = inner.likely;
         },
         0.0, 0.4);
   }
@@ -188,46 +203,73 @@ class Coarse {
   void fill_moved() {
     fill(
         [&](std::size_t i, std::size_t j) {
-          edge_.at(i, j) = edge_bound(i, j, kEstimatedRoundings);
+          likely_.edge.at(i, j) = edge_bounds(i, j).likely;
           place(i, j);
           knots_.move_targets(samples_, chord_share(problem_.largest));
-          inner_.at(i, j) = inner_bound(kEstimatedRoundings);
+          likely_.inner.at(i, j) = inner_bounds().likely;
         },
         0.9, 1.0);
   }
 
-  double edge_error(std::size_t i, std::size_t j) const {
-    const std::size_t a = chosen_[i], b = chosen_[j];
-    return segment_error<Join>(samples_, c_.first[a], c_.first[b], IntervalScale(c_.at[a], c_.at[b], 1), 0, value(i),
-                               value(j));
+  // Infinity once it is beyond `limit`, for which long runs of samples are taken piece by piece.
+  double limited_error(std::size_t begin, std::size_t end, const IntervalScale& scale, int segment, double left,
+                       double right, double limit) const {
+    double error = 0.0;
+    for (std::size_t i = begin; i < end && error <= limit; i += kPiece)
+      error =
+          Join::join(error, segment_error<Join>(samples_, i, std::min(i + kPiece, end), scale, segment, left, right));
+    return error <= limit ? error : kInfinity;
   }
 
-  // Infinity once it is beyond `limit`.
+  double edge_error(std::size_t i, std::size_t j, double limit) const {
+    const std::size_t a = chosen_[i], b = chosen_[j];
+    return limited_error(c_.first[a], c_.first[b], IntervalScale(c_.at[a], c_.at[b], 1), 0, value(i), value(j), limit);
+  }
+
+  // Infinity if it is beyond `limit`, which shows the sooner as segments with many samples come first and the others'
+  // bounds count meanwhile.
   double inner_error(std::size_t i, std::size_t j, double limit) {
     place(i, j);
+    const auto n = static_cast<std::size_t>(problem_.segments);
     const IntervalScale scale(c_.at[chosen_[i]], c_.at[chosen_[j]], problem_.segments);
-    double error = 0.0, left = problem_.lattice.round(knots_.f[0]);
-    for (int k = 0; k < problem_.segments; ++k) {
-      const double right = problem_.lattice.round(knots_.f[k + 1]);
-      error =
-          Join::join(error, segment_error<Join>(samples_, knots_.first[k], knots_.first[k + 1], scale, k, left, right));
-      if (error > limit) return kInfinity;
-      left = right;
+    double bounds = inner_bounds().least;
+    order_.resize(n);
+    for (std::size_t k = 0; k < n; ++k) order_[k] = k;
+    std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+      const std::size_t samples_a = knots_.first[a + 1] - knots_.first[a];
+      const std::size_t samples_b = knots_.first[b + 1] - knots_.first[b];
+      return samples_a != samples_b ? samples_a > samples_b : a < b;
+    });
+    errors_ = segment_least_;
+    for (const std::size_t k : order_) {
+      const double others = std::is_same_v<Join, SumOf> ? bounds - errors_[k] : 0.0;
+      const double error =
+          limited_error(knots_.first[k], knots_.first[k + 1], scale, static_cast<int>(k),
+                        problem_.lattice.round(knots_.f[k]), problem_.lattice.round(knots_.f[k + 1]), limit - others);
+      if (error == kInfinity) return kInfinity;
+      bounds = others + error;
+      errors_[k] = error;
     }
+    double error = 0.0;
+    for (const double segment : errors_) error = Join::join(error, segment);
     return error;
   }
 
   bool is_edge(int interval) const { return interval == 0 || interval == problem_.intervals - 1; }
-  Matrix& matrix(int interval) { return is_edge(interval) ? edge_ : inner_; }
+  struct Matrices {
+    explicit Matrices(std::size_t n) : edge(n), inner(n) {}
+    Matrix edge, inner;
+  };
+  Matrix& matrix(Matrices& of, int interval) { return is_edge(interval) ? of.edge : of.inner; }
 
   // errors[k][j]: the least error of samples below cut k, if that is candidate j.
-  std::vector<std::vector<double>> forward() {
+  std::vector<std::vector<double>> forward(Matrices& of) {
     std::vector<std::vector<double>> errors{low_};
     for (int k = 0; k < problem_.intervals; ++k) {
       const std::vector<double>& before = errors.back();
       std::vector<double> next(n_, kInfinity);
       for (std::size_t i = 0; i < n_; ++i) {
-        const double* row = matrix(k).row(i);
+        const double* row = matrix(of, k).row(i);
         const double start = before[i];
         if (start == kInfinity) continue;
         for (std::size_t j = i + 1; j < n_; ++j) {
@@ -241,14 +283,14 @@ class Coarse {
   }
 
   // errors[k][i]: the least error of samples from cut k on, if that is candidate i.
-  std::vector<std::vector<double>> backward() {
+  std::vector<std::vector<double>> backward(Matrices& of) {
     std::vector<std::vector<double>> errors(static_cast<std::size_t>(problem_.intervals) + 1);
     errors.back() = high_;
     for (int k = problem_.intervals - 1; k >= 0; --k) {
       std::vector<double>& here = errors[k];
       here.assign(n_, kInfinity);
       for (std::size_t i = 0; i < n_; ++i) {
-        const double* row = matrix(k).row(i);
+        const double* row = matrix(of, k).row(i);
         double least = kInfinity;
         for (std::size_t j = i + 1; j < n_; ++j) {
           const double error = Join::join(row[j], errors[k + 1][j]);
@@ -260,8 +302,8 @@ class Coarse {
     return errors;
   }
 
-  std::vector<std::size_t> shortest() {
-    const auto errors = forward();
+  std::vector<std::size_t> shortest(Matrices& of) {
+    const auto errors = forward(of);
     std::vector<std::size_t> path(errors.size());
     double least = kInfinity;
     for (std::size_t j = 0; j < n_; ++j) {
@@ -272,7 +314,7 @@ class Coarse {
       const std::size_t j = path[k + 1];
       least = kInfinity;
       for (std::size_t i = 0; i < j; ++i) {
-        const double error = Join::join(errors[k][i], matrix(k).at(i, j));
+        const double error = Join::join(errors[k][i], matrix(of, k).at(i, j));
         if (error < least) least = error, path[k] = i;
       }
     }
@@ -284,41 +326,45 @@ class Coarse {
     bool were_exact = true;
     for (int k = 0; k < problem_.intervals; ++k) {
       const std::size_t i = path[k], j = path[k + 1];
-      if (matrix(k).exact(i, j)) continue;
-      were_exact = false;
-      matrix(k).set_exact(i, j, is_edge(k) ? edge_error(i, j) : inner_error(i, j, kInfinity));
-      ++exact_pairs_;
+      Matrix& exact = matrix(least_, k);
+      if (!exact.exact(i, j)) {
+        were_exact = false;
+        exact.set_exact(i, j, is_edge(k) ? edge_error(i, j, kInfinity) : inner_error(i, j, kInfinity));
+        ++exact_pairs_;
+      }
+      matrix(likely_, k).at(i, j) = exact.at(i, j);
     }
     return were_exact;
   }
 
   double error_of(const std::vector<std::size_t>& path) {
     double error = low_[path.front()];
-    for (int k = 0; k < problem_.intervals; ++k) error = Join::join(error, matrix(k).at(path[k], path[k + 1]));
+    for (int k = 0; k < problem_.intervals; ++k) error = Join::join(error, matrix(least_, k).at(path[k], path[k + 1]));
     return Join::join(error, high_[path.back()]);
   }
 
   // Makes exact what could be part of a table with an error of at most `best`.
   void evaluate_possible(double best) {
     const double limit = best * (1 + kSlack) + kLeastSlack;
-    const auto before = forward(), after = backward();
+    const auto before = forward(least_), after = backward(least_);
     const int last = problem_.intervals - 1;
     for (std::size_t i = 0; i < n_; ++i) {
       for (std::size_t j = i + 1; j < n_; ++j) {
+        // What an interval may cost beside the least that the others do.
+        const auto left_for = [&](double others) { return std::is_same_v<Join, SumOf> ? limit - others : limit; };
         double rest = std::min(Join::join(before[0][i], after[1][j]), Join::join(before[last][i], after[last + 1][j]));
-        if (Join::join(rest, edge_.at(i, j)) > limit) {
-          edge_.set_exact(i, j, kInfinity);
-        } else if (!edge_.exact(i, j)) {
-          edge_.set_exact(i, j, edge_error(i, j));
+        if (Join::join(rest, least_.edge.at(i, j)) > limit) {
+          least_.edge.set_exact(i, j, kInfinity);
+        } else if (!least_.edge.exact(i, j)) {
+          least_.edge.set_exact(i, j, edge_error(i, j, left_for(rest)));
           ++exact_pairs_;
         }
         rest = kInfinity;
         for (int k = 1; k < last; ++k) rest = std::min(rest, Join::join(before[k][i], after[k + 1][j]));
-        if (Join::join(rest, inner_.at(i, j)) > limit) {
-          inner_.set_exact(i, j, kInfinity);
-        } else if (!inner_.exact(i, j)) {
-          const double left = std::is_same_v<Join, SumOf> ? limit - rest : limit;
-          inner_.set_exact(i, j, inner_error(i, j, left));
+        if (Join::join(rest, least_.inner.at(i, j)) > limit) {
+          least_.inner.set_exact(i, j, kInfinity);
+        } else if (!least_.inner.exact(i, j)) {
+          least_.inner.set_exact(i, j, inner_error(i, j, left_for(rest)));
           ++exact_pairs_;
         }
       }
@@ -332,9 +378,11 @@ class Coarse {
   const Progress& progress_;
   const std::vector<std::size_t> chosen_;
   const std::size_t n_;
-  Matrix edge_, inner_;
+  Matrices least_, likely_;         // likely_ has estimates for the same intervals
   std::vector<double> low_, high_;  // of the tails
   Knots knots_;
+  std::vector<double> segment_least_, errors_;  // of an interval's segments
+  std::vector<std::size_t> order_;
   std::int64_t exact_pairs_ = 0;
 };
 

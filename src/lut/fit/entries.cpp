@@ -113,11 +113,13 @@ double fit(const Problem& problem, const TableKnots& knots, Start start, double 
   for (const double value : moved ? knots.target : knots.f) entries.push_back(problem.lattice.nearest(value));
   Chain<Join> chain(problem, knots, negligible, entries);
   const std::int64_t first_step = problem.lattice.coarsest() / (moved ? 8 : 1);
+  const std::int64_t last_step = negligible > 0 ? problem.lattice.quantum() : 1;
   double error = kInfinity;
-  for (std::int64_t step = first_step; step > 0; step = step > 1 ? (step + 3) / 4 : 0) {
+  for (std::int64_t step = first_step; step > 0; step = step > last_step ? (step + 3) / 4 : 0) {
     for (int round = 0; round < kMostRounds && chain.improve(step, error); ++round) continue;
     progress(1.0 - static_cast<double>(step) / static_cast<double>(first_step));
   }
+  progress(1.0);
   return error;
 }
 

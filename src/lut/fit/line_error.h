@@ -85,29 +85,35 @@ struct BoundedSegment {
   double rounding() const { return std::fabs(right - left) * (number + 1) * (3 * 0x1p-24); }
 };
 
-// At most segment_error(), of `parts` runs of samples in a time that does not depend on their length. kRoundings of
-// fp32 are added: -1 for a bound, positive for an estimate.
+// Of a segment's error, in a time that does not depend on the number of samples.
+struct Bounds {
+  double least = 0.0;   // not above segment_error(), for any roundings in fp32
+  double likely = 0.0;  // an estimate
+};
+
 template <class Join>
-double segment_bound(const Samples& samples, std::size_t begin, std::size_t end, const BoundedSegment& segment,
-                     std::size_t parts, double roundings = -1.0) {
-  if (begin >= end) return 0.0;
-  const double slope = segment.slope(), rounding = roundings * segment.rounding();
+Bounds segment_bounds(const Samples& samples, std::size_t begin, std::size_t end, const BoundedSegment& segment,
+                      std::size_t parts) {
+  constexpr double kLikely = 0.125;  // the mean error of roundings, as a part of their bound
+  Bounds bounds;
+  if (begin >= end) return bounds;
+  const double slope = segment.slope(), rounding = segment.rounding();
   const std::size_t length = end - begin;
-  double bound = 0.0;
   for (std::size_t k = 0; k < parts; ++k) {
-    double error;
+    double error, roundings;
     if constexpr (std::is_same_v<Join, SumOf>) {
       const std::size_t first = begin + length * k / parts, last = begin + length * (k + 1) / parts;
-      error =
-          samples.signed_sum(first, last, segment.from, segment.left, slope) + rounding * samples.weight(first, last);
+      error = samples.signed_sum(first, last, segment.from, segment.left, slope);
+      roundings = rounding * samples.weight(first, last);
     } else {
       const std::size_t i = begin + length * (2 * k + 1) / (2 * parts);
-      const double value = segment.left + (samples.x()[i] - segment.from) * slope;
-      error = samples.w()[i] * (std::fabs(value - samples.f()[i]) + rounding);
+      error = samples.w()[i] * std::fabs(segment.left + (samples.x()[i] - segment.from) * slope - samples.f()[i]);
+      roundings = samples.w()[i] * rounding;
     }
-    bound = Join::join(bound, std::max(error, 0.0));
+    bounds.least = Join::join(bounds.least, std::max(error - roundings, 0.0));
+    bounds.likely = Join::join(bounds.likely, error + kLikely * roundings);
   }
-  return bound;
+  return bounds;
 }
 
 // segment_errors() for a search: a long run of samples is taken in blocks, and a block whose errors have the same sign

@@ -189,27 +189,31 @@ class Local {
 template <class Join>
 void search(const Problem& problem, int window, std::size_t stride, Fitted& fitted, const Progress& progress) {
   Local<Join> local(problem);
+  double done = 0.0;
+  const Progress alive = [&](double) { progress(done); };
   std::vector<std::size_t> cuts;
   const auto improve = [&](std::size_t apart, typename Local<Join>::Reach reach) {
     bool better = false;
     for (int round = 0; round < kMostRounds && local.move(fitted, apart, reach, cuts); ++round) {
-      Fitted moved = fit_cuts(problem, cuts, fitted.error * kNegligible, progress);
+      Fitted moved = fit_cuts(problem, cuts, fitted.error * kNegligible, alive);
       if (!(moved.error < fitted.error)) break;
       fitted = std::move(moved);
       better = true;
     }
     return better;
   };
-  const int wide = window * window;
+  const int wide = problem.largest ? 2 * window : window * window;  // largest errors have no short cut
   for (int descent = 0; descent < kMostDescents; ++descent) {
     const double before = fitted.error;
     for (std::size_t apart = stride; apart > 0; apart = apart > 1 ? (2 * apart + 1) / 3 : 0) {
       improve(apart, {window, window});
-      progress((descent + 0.5 / static_cast<double>(apart)) / kMostDescents);
+      done = (descent + 0.5 / static_cast<double>(apart)) / kMostDescents;
+      progress(done);
     }
     for (const std::size_t apart : {std::size_t{7}, std::size_t{1}})
       while (improve(apart, {wide, 0}) | improve(apart, {0, wide})) continue;
-    progress((descent + 1.0) / kMostDescents);
+    done = (descent + 1.0) / kMostDescents;
+    progress(done);
     if (!(fitted.error < before * kWorthwhile)) return;
   }
 }

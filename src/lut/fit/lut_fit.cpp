@@ -125,9 +125,11 @@ LutCuts fit_lut_cuts(const LutSamples& given, const TensorView& candidates, cons
     const double from = 0.3 + 0.7 * static_cast<double>(s) / starts;
     Fitted fitted = fit_cuts(problem, coarse.starts[s], 0.0, part(progress, from, from));
     search_local(problem, options.window, apart, fitted, part(progress, from, from + 0.7 / starts));
+    if (progress) progress(from + 0.7 / starts);
     if (fitted.error < best.error) best = std::move(fitted);
   }
 
+  if (progress) progress(1.0);
   LutCuts result;
   for (const std::size_t cut : best.cuts) result.cuts.push_back(static_cast<float>(problem.candidates.at[cut]));
   result.error = best.error;

@@ -4,6 +4,7 @@ Runs only where there is a device and a torch that can use it. tests/cuda_host r
 CUTLASS's.
 """
 
+import os
 import random
 import threading
 
@@ -24,7 +25,7 @@ COMPUTE = ("float", "int8", "int8_asym", "int16")
 # Best first. Not every row takes every problem: see takes().
 KERNELS = {
     "float": ("float_mma", "gemv", "simt"),
-    "int8": ("gemv", "wgmma", "fused", "sliced_epilogue", "sliced", "simt"),
+    "int8": ("int8_mma", "gemv", "wgmma", "fused", "sliced_epilogue", "sliced", "simt"),
     "int8_asym": ("gemv", "wgmma", "fused", "sliced", "simt"),
     "int16": ("simt",),
 }
@@ -67,7 +68,7 @@ def strided(x, layout):
 def supported(kernel):
     """Whether this device has what the kernel needs."""
     capability = torch.cuda.get_device_capability()
-    if kernel == "wgmma":
+    if kernel in ("int8_mma", "wgmma"):
         return capability == (9, 0)
     return capability >= (8, 0) or kernel in ("gemv", "sliced", "simt")
 
@@ -77,6 +78,8 @@ def takes(kernel, compute, m, k, g, scheme):
         return False
     if kernel == "sliced_epilogue":
         return scheme == "symmetric"
+    if kernel == "int8_mma":
+        return scheme == "symmetric" and g in (32, 64, 128) and 5 <= m <= 128
     if kernel in ("sliced", "simt"):
         return True
     if kernel == "wgmma":
@@ -262,6 +265,27 @@ def test_warpgroups(compute, bits, scheme, g):
         assert_same_bits(y, reference(x, weight, None, compute=compute))
 
 
+@pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="int8_mma needs compute capability 9.0")
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("g", [32, 64, 128])
+def test_some_rows(bits, g):
+    """Every size of tiles of int8_mma, more tiles than run at once, rings that turn many times."""
+    rng = np.random.default_rng([g, bits])
+    for rows, n, k in (
+        ((5, 8, 11, 16, 20, 32, 40, 64, 65, 128), 4100, 4096),
+        ((7, 16), 200, 11008),
+        ((30, 64, 100), 5000, 1000),
+        ((8, 13, 32, 50, 128), 33, 40),
+    ):
+        weight = random_weight(rng, n, k, g, bits, "symmetric")
+        moved = weight.to("cuda")
+        for m in rows:
+            x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
+            with qcore.force_kernel("linear", "int8_mma"):
+                y = qcore.linear(x, moved)
+            assert_same_bits(y, reference(x, weight, None))
+
+
 @pytest.mark.parametrize("compute", ["float", "int8", "int8_asym"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
@@ -428,8 +452,9 @@ def test_a_device_that_does_not_exist():
     assert torch.ones(3, device="cuda").sum() == 3  # nothing was left behind
 
 
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="the tests are spread over several processes")
 def test_every_cuda_kernel_ran():
     """Last in the file: a row that this device supports and no test ran is a failure."""
-    rows = [row for row in qcore.kernels() if row.device == "cuda" and row.available and supported(row.name)]
+    rows = [row for row in qcore.kernels("linear") if row.device == "cuda" and row.available and supported(row.name)]
     assert rows
     assert not [row.name for row in rows if row.runs == 0]

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..patterns import pattern
+
 if TYPE_CHECKING:
     from .workloads import Selection
 
 _SHAPE = re.compile(r"(\d+)x(\d+)")
-
-
-def _pattern(text: str, option: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise typer.BadParameter(f"{text!r} is not a regular expression: {error}", param_hint=option) from None
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -74,9 +69,9 @@ def linear(
         rows=m or default_rows,
         bits=bits or BITS,
         block_sizes=block_size or BLOCK_SIZES,
-        cases=_pattern(cases, "--cases"),
-        ours=_pattern(ours, "--ours"),
-        peers=None if no_peers else _pattern(peers, "--peers"),
+        cases=pattern(cases, "--cases"),
+        ours=pattern(ours, "--ours"),
+        peers=None if no_peers else pattern(peers, "--peers"),
     )
     chosen = workloads(selection)
     if not chosen:

@@ -1,0 +1,79 @@
+"""What one writes in NumPy, on one thread, in float32 and float16; and its copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...contender import Array, Bound, Contender
+from ...timing import Timed
+from ..problem import EPSILON, Data, Problem, numpy_dtype
+
+_LIBRARY = "numpy"
+COPY = "numpy copyto (1 thread)"
+
+
+def contenders(problem: Problem) -> list[Contender]:
+    numpy_dtype(problem.dtype)
+    made = []
+    if problem.dtype != "bf16" and problem.function in _EXPRESSIONS:  # gelu has none: NumPy lacks erf
+        made.append(problem.contender("numpy (1 thread)", _LIBRARY, _bound))
+    made.append(problem.contender(COPY, _LIBRARY, _copy))
+    return made
+
+
+def copy_limit(problem: Problem) -> Timed:
+    """A copy of the problem's size; of what numbers does not matter."""
+    source = np.zeros(problem.moved_bytes // 2, np.uint8)
+    target = np.empty_like(source)
+    return Timed(f"{COPY} limit", "limits", lambda _: np.copyto(target, source), bytes_per_call=problem.moved_bytes)
+
+
+def _copy(data: Data) -> Bound:
+    source, target = data.stored, np.empty_like(data.stored)
+    return Bound(lambda _: np.copyto(target, source), lambda: np.empty(0))
+
+
+def _silu(x: Array, _: Array, out: Array) -> Array:
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    out += 1
+    return np.divide(x, out, out=out)
+
+
+def _sigmoid(x: Array, _: Array, out: Array) -> Array:
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    out += 1
+    return np.reciprocal(out, out=out)
+
+
+def _softmax(x: Array, _: Array, out: Array) -> Array:
+    np.subtract(x, x.max(-1, keepdims=True), out=out)
+    np.exp(out, out=out)
+    out /= out.sum(-1, keepdims=True, dtype=np.float32).astype(out.dtype)
+    return out
+
+
+def _rms_norm(x: Array, weight: Array, out: Array) -> Array:
+    squares = np.square(x, dtype=np.float32).mean(-1, keepdims=True)
+    np.multiply(x, (1 / np.sqrt(squares + np.float32(EPSILON))).astype(x.dtype), out=out)
+    out *= weight
+    return out
+
+
+_EXPRESSIONS: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "silu": _silu,
+    "tanh": lambda x, _, out: np.tanh(x, out=out),
+    "sigmoid": _sigmoid,
+    "exp": lambda x, _, out: np.exp(x, out=out),
+    "softmax": _softmax,
+    "rms_norm": _rms_norm,
+}
+
+
+def _bound(data: Data) -> Bound:
+    x, weight = data.stored, data.weight.astype(data.stored.dtype)
+    out, call = np.empty_like(x), _EXPRESSIONS[data.problem.function]
+    return Bound(lambda _: call(x, weight, out), lambda: call(x, weight, out))

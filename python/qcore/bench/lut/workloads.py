@@ -1,0 +1,88 @@
+"""The functions that are measured, on random normal numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .. import libraries
+from ..contender import OURS, Contender, Inputs, Unavailable, Workload
+from ..limits import Limits
+from . import ours, peers
+from .peers import numpy_expressions, torch_functions
+from .problem import FUNCTION_NAMES, ITEM_BYTES, Data, Problem
+
+SIZES = (1 << 24, 1 << 10)
+DTYPES = tuple(ITEM_BYTES)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of all this is wanted; patterns are searched for in names."""
+
+    functions: Sequence[str] = FUNCTION_NAMES
+    dtypes: Sequence[str] = DTYPES
+    sizes: Sequence[int] = SIZES
+    cases: re.Pattern[str] = re.compile("")
+    ours: re.Pattern[str] = re.compile("")
+    peers: re.Pattern[str] | None = re.compile("")
+
+    def takes(self, contender: Contender) -> bool:
+        pattern = self.ours if contender.library == OURS else self.peers
+        return pattern is not None and pattern.search(contender.name) is not None
+
+
+QUICK = Selection(functions=("silu", "exp", "softmax"), dtypes=("fp32", "fp16"), sizes=(1 << 20, 1 << 10))
+
+
+def workloads(selection: Selection) -> list[FunctionWorkload]:
+    problems = [
+        Problem(function, dtype, size)
+        for function in selection.functions
+        for dtype in selection.dtypes
+        for size in selection.sizes
+    ]
+    return [FunctionWorkload.of(problem, selection) for problem in problems if selection.cases.search(problem.name)]
+
+
+def copy_limits(problem: Problem) -> Limits:
+    """torch's copy, on as many threads as everybody has, or else NumPy's."""
+    try:
+        copy = torch_functions.copy_limit(problem)
+    except Unavailable:
+        copy = numpy_expressions.copy_limit(problem)
+    return Limits(copy, {}, {}, {}, "copy")
+
+
+@dataclass(kw_only=True)
+class FunctionWorkload(Workload):
+    """One function on one array."""
+
+    problem: Problem
+    selection: Selection
+
+    @classmethod
+    def of(cls, problem: Problem, selection: Selection) -> FunctionWorkload:
+        return cls(
+            problem.name, problem.elements, [problem.name], has_limits=True, problem=problem, selection=selection
+        )
+
+    def contenders(self) -> list[Contender]:
+        sources: list[tuple[str, Callable[[], list[Contender]]]] = [(OURS, lambda: ours.contenders(self.problem))]
+        if self.selection.peers is not None:
+            sources += [
+                (name, lambda source=source: source(self.problem))  # type: ignore[misc]
+                for name, source in peers.SOURCES.items()
+            ]
+        found: list[Contender] = libraries.gather(sources, self.unavailable)
+        return [contender for contender in found if self.selection.takes(contender)]
+
+    def inputs(self, case_name: str) -> Inputs:
+        data = Data(self.problem)
+        return Inputs(case_name, {"elements": self.problem.elements}, self.problem.elements, data, data.error)
+
+    def limits(self, case_name: str) -> Limits:
+        if self.selection.peers is None:  # no other library is to be imported
+            return Limits(numpy_expressions.copy_limit(self.problem), {}, {}, {}, "copy")
+        return copy_limits(self.problem)

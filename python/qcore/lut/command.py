@@ -1,0 +1,344 @@
+"""`qcore lut` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    from qcore.lut import Table
+
+lut = typer.Typer(
+    name="lut",
+    help="""Look-up tables of functions: list, fit, evaluate, plot and export them.
+
+    \b
+    Examples:
+      qcore lut list
+      qcore lut eval silu -2.5
+      qcore lut fit gelu --metric max_relative -o gelu.safetensors --plot gelu.png
+      qcore lut export tanh -o lut_tanh.h
+    """,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+_Source = Annotated[
+    str, typer.Argument(metavar="NAME|FILE", help="A name of 'qcore lut list', or a file that 'qcore lut fit' wrote.")
+]
+_Reduction = Annotated[
+    bool | None,
+    typer.Option("--range-reduction/--no-range-reduction", help="Of exp, log, sin, ...: on by default."),
+]
+
+
+def list_() -> None:
+    """List the functions, and how far their tables are from them on all fp16 numbers.
+
+    Errors are relative, |table(x) - f(x)| / max(|f(x)|, 2^-14), of float32 results: mean / max over the domain.
+
+    \b
+    Examples:
+      qcore lut list
+    """
+    from qcore import lut as tables
+    from qcore.lut.accuracy import accuracy
+    from qcore.lut.functions import FUNCTIONS
+
+    grid = _grid("name", "function", "domain", "values", "range reduction")
+    for heading in ("error without it", "with it"):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for name in tables.names():
+        function = FUNCTIONS[name]
+        plain = tables.table(name, range_reduction=False)
+        cells = [_mean_and_max(accuracy(plain, function).of_table(plain)), "-"]
+        if function.reduction is not None:
+            reduced = tables.table(name, range_reduction=True)
+            cells[1] = _mean_and_max(accuracy(reduced, function).of_table(reduced))
+        low, high = function.domain
+        domain, reduction = f"{low:.6g} to {high:.6g}", function.reduction or "-"
+        grid.add_row(name, _formula(getattr(tables, name)), domain, str(len(plain.values)), reduction, *cells)
+    _console().print(grid)
+
+
+def fit(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of 'qcore lut list'.")],
+    metric: Annotated[
+        str, typer.Option(help="mean_relative, max_relative, mean_absolute or max_absolute.")
+    ] = "mean_relative",
+    cuts: Annotated[int, typer.Option(help="Cut points: one more than intervals.")] = 11,
+    segments: Annotated[int, typer.Option(help="Of each interval but the first and the last.")] = 32,
+    table_dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    domain: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="LO HI", help="Where errors count; the function's by default.")
+    ] = None,
+    range_reduction: _Reduction = None,
+    histogram: Annotated[
+        Path | None, typer.Option(metavar="FILE.npy", help="Real activations: an x counts as often as it occurs.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.safetensors", help="Write the table here.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
+) -> None:
+    """Fit a table to a function: seconds, and the same numbers on every machine.
+
+    \b
+    Examples:
+      qcore lut fit silu --plot silu.png
+      qcore lut fit gelu --metric max_relative --cuts 17 --segments 16 -o gelu.safetensors
+      qcore lut fit tanh --domain -4 4 --table-dtype float32 -o tanh.safetensors
+      qcore lut fit silu --histogram activations.npy -o silu.safetensors
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    from qcore.lut import fit as run
+    from qcore.lut.plot import check, plot_table
+
+    _known(name)
+    if plot is not None:
+        check(plot)
+    for path in (output, plot):
+        _folder_of(path)
+    samples = None if histogram is None else _array(histogram)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"fitting {name}", total=1.0)
+        table = run(
+            name, domain=domain, cuts=cuts, segments=segments, table_dtype=table_dtype, metric=metric, samples=samples,
+            range_reduction=range_reduction, progress=lambda done: progress.update(task, completed=done),
+        )  # fmt: skip
+    if output is not None:
+        table.save(output)
+    if plot is not None:
+        plot_table(table, plot, domain=domain)
+    _print_report(_console(), table)
+
+
+def eval_(
+    source: _Source,
+    x: Annotated[list[str] | None, typer.Argument(metavar="[X]...", help="Numbers.")] = None,
+    range_reduction: _Reduction = None,
+    input_: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE.npy", help="float32 or float16, any shape.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE.npy", help="Where its results go, in the same dtype.")
+    ] = None,
+) -> None:
+    """Evaluate a table in float32, beside the function itself; or a whole file.
+
+    \b
+    Examples:
+      qcore lut eval silu -2.5 0.1 3
+      qcore lut eval exp 1 --no-range-reduction
+      qcore lut eval gelu.safetensors 0.5
+      qcore lut eval silu --input x.npy --output y.npy
+    """
+    import numpy as np
+
+    table = _table(source, range_reduction)
+    if (input_ is None) != (output is None):
+        given, missing = ("--input", "--output") if output is None else ("--output", "--input")
+        raise typer.BadParameter(f"is given without {missing}, expected both or none", param_hint=given)
+    if input_ is not None and output is not None:
+        if x:
+            raise typer.BadParameter(f"{x[0]!r} is given beside --input, expected one of them", param_hint="X")
+        _save_array(output, table(_array(input_)))
+    elif x:
+        _print_values(table, np.array([_number(text) for text in x]).astype(np.float32))
+    else:
+        raise typer.BadParameter("is missing, expected numbers, or --input and --output", param_hint="X")
+
+
+def plot(
+    source: _Source,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=".png, .svg or .pdf.")],
+    range_reduction: _Reduction = None,
+    function: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to compare with; by default the table's name.")
+    ] = None,
+) -> None:
+    """Draw a table, its function, the cut points and the relative error; needs matplotlib.
+
+    \b
+    Examples:
+      qcore lut plot silu -o silu.png
+      qcore lut plot exp --no-range-reduction -o exp.svg
+      qcore lut plot gelu.safetensors -o gelu.png
+    """
+    from qcore.lut.plot import plot_table
+
+    plot_table(_table(source, range_reduction), output, function)
+
+
+def export(
+    source: _Source,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.h|FILE.hex", help="A C99 header, or memory for $readmemh.")
+    ],
+    name: Annotated[str | None, typer.Option(help="Of the C function; 'lut_' and the table's by default.")] = None,
+    range_reduction: _Reduction = None,
+) -> None:
+    """Write a table as a C99 header with its function, or as a hex file for Verilog's $readmemh.
+
+    \b
+    Examples:
+      qcore lut export silu -o lut_silu.h
+      qcore lut export gelu.safetensors -o activation.h --name activation
+      qcore lut export tanh -o tanh.hex
+    """
+    from qcore.lut.export import export_c, export_hex
+
+    if output.suffix not in (".h", ".hex"):
+        raise typer.BadParameter(f"'{output}' is not a name that ends in .h or .hex", param_hint="--output")
+    if name is not None and output.suffix == ".hex":
+        raise typer.BadParameter(f"{name!r} is given for a hex file, expected it for a C header", param_hint="--name")
+    table = _table(source, range_reduction)
+    if output.suffix == ".h":
+        export_c(table, output, name)
+    else:
+        export_hex(table, output)
+
+
+lut.command("list")(list_)
+lut.command("fit")(fit)
+# A negative number is not an option.
+lut.command("eval", context_settings={"ignore_unknown_options": True})(eval_)
+lut.command("plot")(plot)
+lut.command("export")(export)
+
+
+def _known(name: str) -> None:
+    from qcore.lut import names
+
+    if name not in names():
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(names())}", param_hint="NAME")
+
+
+def _table(source: str, range_reduction: bool | None) -> Table:
+    """By name, or from a file."""
+    from qcore import lut as tables
+
+    if source in tables.names():
+        return tables.table(source, range_reduction=range_reduction)
+    path = Path(source)
+    if not path.exists():
+        raise typer.BadParameter(
+            f"{source!r} is neither a file nor one of {', '.join(tables.names())}", param_hint="NAME|FILE"
+        )
+    if range_reduction is not None:
+        raise typer.BadParameter(
+            f"is given for the file {source!r}, expected it for a name only", param_hint="--range-reduction"
+        )
+    return tables.Table.load(path)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number", param_hint="X") from None
+
+
+def _folder_of(path: Path | None) -> None:
+    """Before a fit: can this file be written?"""
+    import errno
+    import os
+
+    if path is not None and not path.absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+
+def _array(path: Path) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise typer.BadParameter(f"'{path}' is not a .npy file of numbers: {error}") from None
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise typer.BadParameter(f"'{path}' holds several arrays, expected a .npy file with one")
+    return found
+
+
+def _save_array(path: Path, array: np.ndarray[Any, Any]) -> None:
+    import io
+
+    import numpy as np
+
+    from qcore._files import write_whole
+
+    content = io.BytesIO()
+    np.save(content, array)
+    write_whole(path, content.getvalue())
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def _grid(*headings: str) -> Grid:
+    from rich import box
+    from rich.table import Table as Grid
+
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        grid.add_column(heading, overflow="fold")
+    return grid
+
+
+def _formula(function: Any) -> str:
+    """What its docstring begins with, between double backquotes."""
+    return str(function.__doc__).split("``")[1]
+
+
+def _mean_and_max(errors: Any) -> str:
+    return f"{errors.mean:.2e} / {errors.max:.2e}"
+
+
+def _print_values(table: Table, x: np.ndarray[Any, Any]) -> None:
+    import numpy as np
+
+    from qcore.lut.accuracy import function_of
+    from qcore.lut.grid import FLOOR
+
+    function, y = function_of(table), table(x).astype(np.float64)
+    with np.errstate(all="ignore"):
+        exact = np.full(len(x), np.nan) if function is None else function.evaluate(x.astype(np.float64))
+        errors = np.abs(y - exact) / np.maximum(np.abs(exact), FLOOR)
+    grid = _grid()
+    for heading in ("x", "exact", "table", "relative error"):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for at, right, result, error in zip(x, exact, y, errors, strict=True):
+        known = "-" if np.isnan(right) else f"{right:.9g}"
+        grid.add_row(f"{at:.9g}", known, f"{result:.9g}", f"{error:.2e}" if np.isfinite(error) else "-")
+    console = _console()
+    console.print(repr(table), style="dim", soft_wrap=True)
+    console.print(grid)
+
+
+def _print_report(console: Console, table: Table) -> None:
+    report = table.report
+    console.print(repr(table), soft_wrap=True)
+    grid = _grid("error", "mean", "max")
+    for kind in ("relative", "absolute"):
+        grid.add_row(kind, *(f"{getattr(report, f'{which}_{kind}'):.3e}" for which in ("mean", "max")))
+    console.print(grid)
+    proven = "yes" if report.global_over_candidates else "no"
+    console.print(
+        f"{report.metric} {report.error:.3e} after {report.seconds:.1f} s; {report.points:,} fp16 numbers, "
+        f"{report.candidates:,} candidates; proven smallest over them: {proven}",
+        style="dim",
+    )

@@ -1,0 +1,192 @@
+"""`qcore bench lut`: what it writes, prints and refuses, and that each peer computes what it is measured for."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import qcore
+from qcore.bench import libraries
+from qcore.bench.contender import OURS
+from qcore.bench.lut import problem as problems
+from qcore.bench.lut.problem import FUNCTION_NAMES, ITEM_BYTES, Data, Problem
+from qcore.bench.lut.workloads import Selection, copy_limits, workloads
+from qcore.bench.results import load
+from qcore.cli import main
+
+SMALL = ["--size", "640", "--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
+
+
+@pytest.fixture(autouse=True)
+def undo(monkeypatch):
+    """A command may change its process; the tests share one."""
+    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
+        monkeypatch.setenv(variable, os.environ.get(variable, ""))
+        if not os.environ[variable]:
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("COLUMNS", "200")
+    threads = qcore.get_num_threads()
+    yield
+    qcore.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    file = tmp_path_factory.mktemp("bench") / "lut.json"
+    arguments = ["--function", "silu", "--function", "exp", "--function", "softmax", "--json", str(file)]
+    assert main(["bench", "lut", *SMALL, *arguments]) == 0
+    return file
+
+
+def test_everything_is_in_the_file(measured):
+    document = json.loads(measured.read_text(encoding="utf-8"))
+    assert document["operator"] == "lut"
+    assert document["machine"]["threads"] == 2
+    assert document["unfinished"] == []
+    expected = [f"{name} {dtype} 640" for name in ("silu", "exp") for dtype in ("fp32", "fp16", "bf16")]
+    expected += [f"softmax {dtype} 1x640" for dtype in ("fp32", "fp16", "bf16")]
+    assert [case["name"] for case in document["cases"]] == expected
+    for case in document["cases"]:
+        assert (case["operations"], case["parameters"]) == (640, {"elements": 640})
+        assert case["limits"]["copy"] > 0
+        names = {row["name"] for row in case["rows"]}
+        reduced = {"qcore out=, no range reduction"} if case["name"].startswith("exp") else set()
+        assert names == {"qcore", "qcore out="} | reduced
+
+
+def test_results_are_right_beside_their_times(measured):
+    for case in load(measured).cases:
+        for row in case.rows:
+            assert row.same_as_reference is True
+            assert row.error < (3e-3 if "bf16" in case.name else 6e-4)
+            assert row.error_outliers is None
+            assert row.weight_bytes == 2 * 640 * ITEM_BYTES[row.activations]
+            assert row.gops == pytest.approx(640 / row.milliseconds * 1e-6)
+            assert row.read_fraction > 0
+            assert row.kernel in {kernel.name for kernel in qcore.kernels()}
+
+
+def test_report_from_the_file(measured, capsys):
+    assert main(["bench", "report", str(measured)]) == 0
+    text = capsys.readouterr().out
+    for case in load(measured).cases:
+        assert case.name in text
+        assert all(f"{row.milliseconds:.4g}" in text for row in case.rows)
+    assert "Gelem/s" in text
+
+
+def test_operators_are_not_merged(measured, tmp_path, capsys):
+    document = json.loads(measured.read_text(encoding="utf-8"))
+    (tmp_path / "linear.json").write_text(json.dumps(document | {"operator": "linear"}))
+    assert main(["bench", "report", str(measured), str(tmp_path / "linear.json")]) == 2
+    assert "different operators" in capsys.readouterr().err
+
+
+def test_there_is_no_roofline(measured, tmp_path, capsys):
+    assert main(["bench", "report", str(measured), "--plot", str(tmp_path / "lut.svg")]) == 2
+    assert "no roofline of 'lut'" in capsys.readouterr().err
+
+
+def test_patterns_select(tmp_path):
+    file = tmp_path / "some.json"
+    arguments = ["--function", "exp", "--dtype", "fp16", "--ours", "range", "--size", "8", "--cases", "640$"]
+    assert main(["bench", "lut", *SMALL, *arguments, "--json", str(file)]) == 0
+    (case,) = load(file).cases
+    assert (case.name, [row.name for row in case.rows]) == ("exp fp16 640", ["qcore out=, no range reduction"])
+
+
+def test_quick_is_a_part_of_all():
+    from qcore.bench.lut.workloads import DTYPES, QUICK
+
+    assert set(QUICK.functions) < set(FUNCTION_NAMES)
+    assert set(QUICK.dtypes) < set(DTYPES)
+
+
+def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
+    from qcore.bench.lut import ours
+
+    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
+    assert main(["bench", "lut", *SMALL, "--function", "tanh", "--dtype", "fp32"]) == 1
+    assert "reference kernel" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+@pytest.mark.parametrize("function", FUNCTION_NAMES)
+def test_everybody_computes_the_function(function, dtype):
+    """Of the libraries that are installed."""
+    (workload,) = workloads(Selection(functions=[function], dtypes=[dtype], sizes=[1024]))
+    inputs = workload.inputs(workload.case_names[0])
+    libraries_seen = set()
+    for contender in workload.contenders():
+        bound = contender.build().bind(inputs.data)
+        bound.run(0)
+        error = inputs.error(bound.result())
+        if "copy" in contender.name:
+            assert error is None
+        else:
+            assert error < (4e-3 if dtype == "bf16" else 1e-3), contender.name
+            libraries_seen.add(contender.library)
+    assert OURS in libraries_seen
+    assert workload.limits(inputs.name).read.bytes_per_call == 2048 * ITEM_BYTES[dtype]
+
+
+def test_inputs_are_exact_in_their_dtype():
+    for dtype in ITEM_BYTES:
+        data = Data(Problem("rms_norm", dtype, 8192))
+        assert data.x.shape == (2, 4096)
+        for values in (data.x, data.weight):
+            stored = values.astype(problems.numpy_dtype(dtype))
+            assert np.array_equal(stored.astype(np.float32), values)
+        assert np.abs(data.x).max() <= 10
+
+
+def test_errors_are_relative():
+    data = Data(Problem("sigmoid", "fp32", 100))
+    exact = 1 / (1 + np.exp(-data.x.astype(np.float64)))
+    assert data.error(exact) < 1e-15
+    assert data.error(exact * 1.01) == pytest.approx(0.01)
+    assert data.error(np.empty(0)) is None
+
+
+def test_without_torch_numpy_sets_the_limit(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    libraries.torch.cache_clear()
+    assert "numpy" in copy_limits(Problem("silu", "fp32", 64)).read.name
+    libraries.torch.cache_clear()
+
+
+def test_without_ml_dtypes_bf16_is_left_out(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
+    (workload,) = workloads(Selection(functions=["silu"], dtypes=["bf16"], sizes=[64], peers=None))
+    assert workload.contenders() == []
+    assert "ml_dtypes" in workload.unavailable[OURS]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--function", "sine"], "'sine' is not one of silu, "),
+        (["--dtype", "int8"], "'int8' is not one of fp32, "),
+        (["--size", "0"], "--size"),
+        (["--cases", "("], "--cases"),
+        (["--cases", "nothing"], "--cases"),
+        (["--ours", "["], "--ours"),
+        (["--peers", "*"], "--peers"),
+        (["--isa", "mmx"], "--isa"),
+        (["--json", "absent/lut.json"], "absent"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_usage_errors_are_one_line(arguments, words, capsys):
+    assert main(["bench", "lut", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("qcore: error: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+def test_help_has_examples(capsys):
+    assert main(["bench", "lut", "--help"]) == 0
+    assert "Examples:\n" in capsys.readouterr().out
