@@ -20,13 +20,12 @@ using Integers = nb::ndarray<const Integer, nb::ndim<1>, nb::c_contig, nb::devic
 // A row of bits, signedness, exponent and zero point for each tensor, in GruFormats' order.
 GruFormats formats_of(const Formats& rows) {
   GruFormats formats;
-  FixedFormat* const all[] = {&formats.x,     &formats.h,     &formats.wx, &formats.rh, &formats.rb,
-                              &formats.rrh,   &formats.z_pre, &formats.r_pre, &formats.g_pre, &formats.z,
-                              &formats.r,     &formats.g,     &formats.old_part, &formats.new_part};
+  FixedFormat* const all[] = {&formats.x,   &formats.h,     &formats.wx,       &formats.rh,      &formats.rb,
+                              &formats.rrh, &formats.z_pre, &formats.r_pre,    &formats.g_pre,   &formats.z,
+                              &formats.r,   &formats.g,     &formats.old_part, &formats.new_part};
   constexpr std::size_t kCount = sizeof all / sizeof *all;
   if (rows.shape(0) != kCount || rows.shape(1) != 4) throw ValueError("gru: formats have another shape than [14, 4]");
-  for (std::size_t i = 0; i < kCount; ++i)
-    *all[i] = {rows(i, 0), rows(i, 1) != 0, rows(i, 2), rows(i, 3)};
+  for (std::size_t i = 0; i < kCount; ++i) *all[i] = {rows(i, 0), rows(i, 1) != 0, rows(i, 2), rows(i, 3)};
   return formats;
 }
 
@@ -44,27 +43,27 @@ FixedFormat format_of(nb::handle row) {
 
 void bind_gru(nb::module_& m) {
   nb::class_<QuantizedGru>(m, "QuantizedGru")
-      .def_static("make",
-                  [](std::int64_t input_size, std::int64_t hidden_size, bool fused, bool half_even,
-                     const Formats& formats, int weight_bits, int bias_bits, const Integers<std::int16_t>& w,
-                     const Integers<std::int16_t>& r, const Integers<std::int32_t>& bx,
-                     const Integers<std::int32_t>& br, const Integers<std::int32_t>& w_exponents,
-                     const Integers<std::int32_t>& r_exponents, const Integers<std::int32_t>& bx_exponents,
-                     const Integers<std::int32_t>& br_exponents) {
-                    GruParameters p;
-                    p.input_size = input_size;
-                    p.hidden_size = hidden_size;
-                    p.pipeline = fused ? GruPipeline::fused : GruPipeline::staged;
-                    p.rounding = half_even ? ShiftRounding::half_even : ShiftRounding::half_away;
-                    p.formats = formats_of(formats);
-                    p.weight_bits = weight_bits;
-                    p.bias_bits = bias_bits;
-                    p.w = vector_of(w), p.r = vector_of(r), p.bx = vector_of(bx), p.br = vector_of(br);
-                    p.w_exponents = vector_of(w_exponents), p.r_exponents = vector_of(r_exponents);
-                    p.bx_exponents = vector_of(bx_exponents), p.br_exponents = vector_of(br_exponents);
-                    nb::gil_scoped_release release;
-                    return QuantizedGru::make(p);
-                  })
+      .def_static(
+          "make",
+          [](std::int64_t input_size, std::int64_t hidden_size, bool fused, bool half_even, const Formats& formats,
+             int weight_bits, int bias_bits, const Integers<std::int16_t>& w, const Integers<std::int16_t>& r,
+             const Integers<std::int32_t>& bx, const Integers<std::int32_t>& br,
+             const Integers<std::int32_t>& w_exponents, const Integers<std::int32_t>& r_exponents,
+             const Integers<std::int32_t>& bx_exponents, const Integers<std::int32_t>& br_exponents) {
+            GruParameters p;
+            p.input_size = input_size;
+            p.hidden_size = hidden_size;
+            p.pipeline = fused ? GruPipeline::fused : GruPipeline::staged;
+            p.rounding = half_even ? ShiftRounding::half_even : ShiftRounding::half_away;
+            p.formats = formats_of(formats);
+            p.weight_bits = weight_bits;
+            p.bias_bits = bias_bits;
+            p.w = vector_of(w), p.r = vector_of(r), p.bx = vector_of(bx), p.br = vector_of(br);
+            p.w_exponents = vector_of(w_exponents), p.r_exponents = vector_of(r_exponents);
+            p.bx_exponents = vector_of(bx_exponents), p.br_exponents = vector_of(br_exponents);
+            nb::gil_scoped_release release;
+            return QuantizedGru::make(p);
+          })
       .def("table",
            [](const QuantizedGru& gru, int gate) {
              nb::list codes;
@@ -91,7 +90,8 @@ void bind_gru(nb::module_& m) {
           "x"_a, "h0"_a.none(), "y"_a, "last"_a.none(), "reverse"_a, "lengths"_a.none(), "gates"_a.none(), "stream"_a);
 
   m.def("quantize_fixed", [](nb::handle x, nb::handle format, nb::handle codes) {
-    const ArrayArgument x_array(x, "quantize_fixed", "x"), codes_array(codes, "quantize_fixed", "codes", "int8 or int16");
+    const ArrayArgument x_array(x, "quantize_fixed", "x"),
+        codes_array(codes, "quantize_fixed", "codes", "int8 or int16");
     const FixedFormat wanted = format_of(format);
     nb::gil_scoped_release release;
     quantize_fixed(x_array.view(), wanted, codes_array.view());

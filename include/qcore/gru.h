@@ -35,16 +35,16 @@ struct GruParameters {
   GruPipeline pipeline = GruPipeline::staged;
   ShiftRounding rounding = ShiftRounding::half_away;
   GruFormats formats;
-  int weight_bits = 8, bias_bits = 16;                                         // of w and r; of bx and br
-  std::vector<std::int16_t> w, r;                                              // [3H, C], [3H, H]
-  std::vector<std::int32_t> bx, br;                                            // [3H]
+  int weight_bits = 8, bias_bits = 16;                                             // of w and r; of bx and br
+  std::vector<std::int16_t> w, r;                                                  // [3H, C], [3H, H]
+  std::vector<std::int32_t> bx, br;                                                // [3H]
   std::vector<std::int32_t> w_exponents, r_exponents, bx_exponents, br_exponents;  // [3H]
 };
 
 struct GruStorage;  // src/gru/gru_storage.h
 
 struct GruRun {
-  bool reverse = false;              // from the last step of each row to its first
+  bool reverse = false;                 // from the last step of each row to its first
   const TensorView* lengths = nullptr;  // int32 [B]: steps of each row; beyond them y holds h's zero point
   const TensorView* gates = nullptr;    // int32 [T, B, 4H]: codes of z, r, g and R h + br
   void* stream = nullptr;
@@ -53,7 +53,8 @@ struct GruRun {
 // Immutable; copies share storage; safe to use from many threads.
 class QCORE_API QuantizedGru {
  public:
-  // Throws ValueError naming what is wrong: an exponent, a shift or a sum that could leave its type, a code out of range.
+  // Throws ValueError naming what is wrong: an exponent, a shift or a sum that could leave its type, a code out of
+  // range.
   static QuantizedGru make(const GruParameters& parameters);
 
   const GruParameters& parameters() const;

@@ -27,8 +27,8 @@ void check_range(const char* argument, const TensorView& view, const FixedFormat
         const std::int64_t at =
             (first ? a * view.strides[0] : 0) + b * view.strides[first] + c * view.strides[first + 1];
         const std::int32_t code = static_cast<const Code*>(view.data)[at];
-        QCORE_CHECK_VALUE(code >= format.lowest() && code <= format.highest(), "gru: ", argument, " has the code ", code,
-                          ", expected ", format.lowest(), " to ", format.highest(), " of ", format.bits, " bits");
+        QCORE_CHECK_VALUE(code >= format.lowest() && code <= format.highest(), "gru: ", argument, " has the code ",
+                          code, ", expected ", format.lowest(), " to ", format.highest(), " of ", format.bits, " bits");
       }
 }
 
@@ -48,8 +48,8 @@ void check_lengths(const TensorView& lengths, std::int64_t steps, std::int64_t b
   if (device != kCpu) return;
   for (std::int64_t b = 0; b < batch; ++b) {
     const std::int32_t length = static_cast<const std::int32_t*>(lengths.data)[b * lengths.strides[0]];
-    QCORE_CHECK_VALUE(length >= 0 && length <= steps, "gru: lengths[", b, "] is ", length, ", expected 0 to T = ",
-                      steps);
+    QCORE_CHECK_VALUE(length >= 0 && length <= steps, "gru: lengths[", b, "] is ", length,
+                      ", expected 0 to T = ", steps);
   }
 }
 

@@ -129,7 +129,8 @@ GruCell make_cell(const GruParameters& p, const GruStorage& storage) {
   c.wx_to_g = checked_shift("Wx for g", f.wx.exponent, f.g_pre.exponent, reach(f.wx));
   if (p.pipeline == GruPipeline::staged) {
     c.rh_to_rb = checked_shift("Rh for Rh + br", f.rh.exponent, f.rb.exponent, reach(f.rh));
-    c.r_rb_to_rrh = checked_shift("r * (Rh + br)", f.r.exponent + f.rb.exponent, f.rrh.exponent, reach(f.r) * reach(f.rb));
+    c.r_rb_to_rrh =
+        checked_shift("r * (Rh + br)", f.r.exponent + f.rb.exponent, f.rrh.exponent, reach(f.r) * reach(f.rb));
     c.rrh_to_g = checked_shift("r * (Rh + br) for g", f.rrh.exponent, f.g_pre.exponent, reach(f.rrh));
     c.z_h_to_old = checked_shift("z * h", f.z.exponent + f.h.exponent, f.old_part.exponent, reach(f.z) * reach(f.h));
     c.z_g_to_new = checked_shift("(1 - z) * g", f.z.exponent + f.g.exponent, f.new_part.exponent,
@@ -137,8 +138,8 @@ GruCell make_cell(const GruParameters& p, const GruStorage& storage) {
     c.old_to_h = checked_shift("z * h for h", f.old_part.exponent, f.h.exponent, reach(f.old_part));
     c.new_to_h = checked_shift("(1 - z) * g for h", f.new_part.exponent, f.h.exponent, reach(f.new_part));
   } else {
-    c.r_rh_to_g = checked_shift("r * (Rh + br) for g", f.r.exponent + f.rh.exponent, f.g_pre.exponent,
-                                reach(f.r) * reach(f.rh));
+    c.r_rh_to_g =
+        checked_shift("r * (Rh + br) for g", f.r.exponent + f.rh.exponent, f.g_pre.exponent, reach(f.r) * reach(f.rh));
     c.g_to_h = checked_shift("g for h", f.g.exponent, f.h.exponent, (c.one + reach(f.z)) * reach(f.g));
     c.z_bits = f.z.exponent;
   }

@@ -17,10 +17,10 @@ struct GruCodes {
 struct GruCell {
   GruCodes wx, rh, rb, rrh, z_pre, r_pre, g_pre, z, r, g, old_part, new_part, h;
   int wx_to_z, rh_to_z, wx_to_r, rh_to_r, wx_to_g;
-  int rh_to_rb, r_rb_to_rrh, rrh_to_g;         // staged
+  int rh_to_rb, r_rb_to_rrh, rrh_to_g;             // staged
   int z_h_to_old, z_g_to_new, old_to_h, new_to_h;  // staged
-  int r_rh_to_g, g_to_h, z_bits;               // fused; z_bits is z's exponent
-  std::int64_t one;                            // 1.0 with z's exponent
+  int r_rh_to_g, g_to_h, z_bits;                   // fused; z_bits is z's exponent
+  std::int64_t one;                                // 1.0 with z's exponent
   // Codes of sigmoid and tanh by the code of their argument less its lowest.
   const std::int32_t *z_table, *r_table, *g_table;
 };
@@ -61,8 +61,8 @@ QCORE_NUMERIC GruOutputs gru_staged(const GruInputs& in, const GruBiases& bias, 
   const auto product = [](std::int64_t a, std::int64_t b) { return a * b; };
 
   out.rh_with_bias = static_cast<std::int32_t>(
-      clamp_code(rounding_shift<kRounding>(std::int64_t{in.rh[2]} - c.rh.zero, c.rh_to_rb) + bias.rb + c.rb.zero, c.rb.lo,
-                 c.rb.hi));
+      clamp_code(rounding_shift<kRounding>(std::int64_t{in.rh[2]} - c.rh.zero, c.rh_to_rb) + bias.rb + c.rb.zero,
+                 c.rb.lo, c.rb.hi));
   const std::int32_t rrh = gru_rescale<kRounding>(
       product(std::int64_t{out.r} - c.r.zero, std::int64_t{out.rh_with_bias} - c.rb.zero), c.r_rb_to_rrh, c.rrh);
   const std::int64_t g_sum = rounding_shift<kRounding>(std::int64_t{in.wx[2]} - c.wx.zero, c.wx_to_g) +

@@ -89,8 +89,9 @@ TEST(Kernels, AForcedKernelSaysWhyItRefuses) {
 }
 
 TEST(Kernels, UnknownNamesAreRefused) {
-  EXPECT_EQ(error_of<ValueError>([] { kernels("lineer"); }),
-            "kernels: there is no operator 'lineer', expected one of: linear");
+  const std::string unknown = error_of<ValueError>([] { kernels("lineer"); });
+  EXPECT_EQ(unknown.find("kernels: there is no operator 'lineer', expected one of: "), 0u) << unknown;
+  EXPECT_NE(unknown.find("linear"), std::string::npos) << unknown;
   EXPECT_EQ(error_of<ValueError>([] {
               ForceKernel("linear", "fastest");
             }).find("force_kernel: operator 'linear' has no kernel 'fastest', expected one of: "),

@@ -26,7 +26,7 @@ def test_table_lists_the_reference_last():
     assert repr(last) == text
     everything = qcore.kernels()
     assert [row.name for row in everything if row.op == "linear"] == [row.name for row in rows]
-    assert {row.op for row in everything} == {"linear", "lut", "rms_norm", "softmax"}
+    assert {row.op for row in everything} == {"gru", "linear", "lut", "rms_norm", "softmax"}
     assert all(row.needs for row in everything)
 
 

@@ -29,7 +29,7 @@ class Calibrator:
     def __init__(self, weights: GruWeights, method: str = "minmax") -> None:
         if not isinstance(weights, GruWeights):
             raise _core.QcoreTypeError(
-                f"gru calibration: weights is a {type(weights).__name__}, expected GruWeights: GruWeights.from_torch(gru)"
+                f"gru calibration: weights is a {type(weights).__name__}, expected GruWeights, which from_torch(gru) makes"
             )
         self.weights = weights
         self.method = method
@@ -46,7 +46,8 @@ class Calibrator:
         inputs = _finite(x, "gru calibration: x")
         if inputs.ndim != 3 or inputs.shape[2] != self.weights.input_size or 0 in inputs.shape:
             raise _core.QcoreValueError(
-                f"gru calibration: x has shape {list(inputs.shape)}, expected [T, B, C] with C = {self.weights.input_size}"
+                f"gru calibration: x has shape {list(inputs.shape)}, expected [T, B, C] with "
+                f"C = {self.weights.input_size}"
             )
         if self.weights.batch_first:
             inputs = inputs.transpose(1, 0, 2)
@@ -84,7 +85,9 @@ class Calibrator:
             # Directions share the format of h, so that their outputs are one array for the next layer.
             state = _merged([seen["h"] for seen in ranges], self.method)
             shared = state.format(config.width("h"), config.rule)
-            inputs = inputs or _merged([seen["x"] for seen in ranges], self.method).format(config.width("x"), config.rule)
+            inputs = inputs or _merged([seen["x"] for seen in ranges], self.method).format(
+                config.width("x"), config.rule
+            )
             layers.append(
                 [
                     quantize_direction(direction, seen, config, inputs, shared)
@@ -149,8 +152,10 @@ def quantize_direction(
 
 
 def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
+    input_size, hidden_size = parts["sizes"]
     return _core.QuantizedGru.make(
-        *parts["sizes"],
+        input_size,
+        hidden_size,
         config.pipeline == "fused",
         config.rounding == "half_even",
         parts["formats"],

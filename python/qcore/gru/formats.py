@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from qcore import _core
 
 TENSORS = ("x", "h", "wx", "rh", "rb", "rrh", "z_pre", "r_pre", "g_pre", "z", "r", "g", "old_part", "new_part")
-"""Tensors that have a format, in the core's order. rb is R h + br, rrh is r * rb, old_part z * h, new_part (1 - z) * g."""
+"""Tensors that have a format, in the core's order. rb is R h + br, rrh is r * rb, old_part is z * h, new_part is
+(1 - z) * g."""
 
 UNSIGNED = ("z", "r")
 ZERO_FREE = tuple(name for name in TENSORS if name not in ("z", "r", "g"))
@@ -55,7 +56,8 @@ class Format:
     def encode(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Codes of float64 values, clamped."""
         codes = np.rint(np.ldexp(np.asarray(values, np.float64), self.exponent)) + self.zero_point
-        return np.clip(codes, self.lowest, self.highest).astype(np.int64)
+        clamped: NDArray[np.int64] = np.clip(codes, self.lowest, self.highest).astype(np.int64)
+        return clamped
 
     def decode(self, codes: NDArray[Any]) -> NDArray[np.float64]:
         return np.ldexp(np.asarray(codes, np.float64) - self.zero_point, -self.exponent)
@@ -64,8 +66,8 @@ class Format:
 def _covering_exponent(low: float, high: float, codes: int, bound: int | None) -> int:
     """The largest e for which rint(high * 2**e) - rint(low * 2**e) <= codes, and both within `bound` if it is given."""
     largest = max(-low, high)
-    if largest == 0.0:
-        return 0
+    if largest == 0.0:  # anything would do; as if it were 1, since sums of products take their scale from their factors
+        low, high, largest = -1.0, 1.0, 1.0
     exponent = math.frexp(codes / (high - low) if bound is None else (bound + 1) / largest)[1] + 1
 
     def fits(e: int) -> bool:
@@ -165,5 +167,7 @@ class Config:
         known = {field.name for field in dataclasses.fields(cls)}
         for key in values:
             if key not in known:
-                raise _core.QcoreValueError(f"gru config: unknown key {key!r}, expected some of {', '.join(sorted(known))}")
+                raise _core.QcoreValueError(
+                    f"gru config: unknown key {key!r}, expected some of {', '.join(sorted(known))}"
+                )
         return cls(**values)

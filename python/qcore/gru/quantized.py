@@ -95,7 +95,8 @@ class QuantGRU:
         inputs, floats = self._codes_of(x, "x", 3)
         if self.batch_first:
             inputs = inputs.transpose(1, 0, 2)
-        steps, batch, size = *inputs.shape[:2], self.hidden_size
+        steps, batch = inputs.shape[:2]
+        size = self.hidden_size
         states = None if h0 is None else self._states_of(h0, batch, floats)
         counts = None if lengths is None else np.ascontiguousarray(lengths, np.int32)
         last = np.empty((self.num_layers * self.directions, batch, size), self.format("h").dtype)
@@ -131,8 +132,8 @@ class QuantGRU:
         states = self._zeros(batch) if state is None else np.array(state)
         if states.shape != expected or states.dtype != self.format("h").dtype:
             raise _core.QcoreValueError(
-                f"gru: state is {states.dtype} {list(states.shape)}, expected {self.format('h').dtype} {list(expected)}, "
-                "as the last step returned it"
+                f"gru: state is {states.dtype} {list(states.shape)}, expected {self.format('h').dtype} "
+                f"{list(expected)}, as the last step returned it"
             )
         if reset is not None:
             mask = np.asarray(reset)

@@ -11,6 +11,9 @@ from qcore.gru.weights import Doubles
 METHODS = ("minmax", "ema", "percentile", "mse")
 EMA_KEPT = 0.9
 PERCENTILE = 99.99
+HEADROOM = 1 / 16
+"""Part of a range that is added to it for tensors of more than 8 bits, for inputs that calibration did not see. What is
+clipped there costs more than the bit that headroom may cost; with 8 bits it is the other way round."""
 _SAMPLES = 1 << 18
 
 
@@ -65,6 +68,8 @@ class Range:
     def format(self, bits: int, rule: str, *, signed: bool = True, zero_point: bool = True) -> Format:
         """The format for these values by a rule of :data:`qcore.gru.formats.RULES`."""
         low, high = self.bounds()
+        if bits > 8:
+            low, high = low * (1 + HEADROOM), high * (1 + HEADROOM)
         cover = choose_format(low, high, bits, signed=signed, zero_point=zero_point)
         if rule == "cover" and self.method != "mse":
             return cover

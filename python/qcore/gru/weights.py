@@ -89,12 +89,12 @@ class GruWeights:
     @property
     def input_size(self) -> int:
         """C."""
-        return self.layers[0][0].input_size
+        return int(self.layers[0][0].input_size)
 
     @property
     def hidden_size(self) -> int:
         """H."""
-        return self.layers[0][0].hidden_size
+        return int(self.layers[0][0].hidden_size)
 
     @property
     def directions(self) -> int:
@@ -113,7 +113,9 @@ class GruWeights:
         """
         state = getattr(gru, "state_dict", None)
         if state is None or not hasattr(gru, "hidden_size"):
-            raise _core.QcoreTypeError(f"gru weights: gru is a {type(gru).__name__}, expected a torch.nn.GRU or GRUCell")
+            raise _core.QcoreTypeError(
+                f"gru weights: gru is a {type(gru).__name__}, expected a torch.nn.GRU or GRUCell"
+            )
         tensors = {name: value.detach().cpu().double().numpy() for name, value in state().items()}
         cell = not hasattr(gru, "num_layers")
 
@@ -122,8 +124,11 @@ class GruWeights:
             if names[0] not in tensors:
                 raise _core.QcoreTypeError(f"gru weights: gru has no {names[0]}, expected a torch.nn.GRU")
             if tensors[names[0]].shape[0] != 3 * gru.hidden_size:
-                raise _core.QcoreTypeError(f"gru weights: {type(gru).__name__} has no three gates, expected a torch.nn.GRU")
-            return Direction(*(_swap_gates(tensors[name]) if name in tensors else None for name in names))
+                raise _core.QcoreTypeError(
+                    f"gru weights: {type(gru).__name__} has no three gates, expected a torch.nn.GRU"
+                )
+            w, r, bx, br = (_swap_gates(tensors[name]) if name in tensors else None for name in names)
+            return Direction(w, r, bx, br)
 
         if cell:
             return cls([[direction("")]])

@@ -1,0 +1,284 @@
+"""The fixed-point GRU: every kernel's integers against the oracle; calls, streaming, calibration, errors."""
+
+import numpy as np
+import pytest
+from gru_oracle import Oracle, shifted
+from hypothesis import given
+from hypothesis import strategies as st
+
+import qcore
+from qcore.gru import TENSORS, Calibrator, Config, Format, GruWeights, QuantGRU, float_cell
+from qcore.gru.calibration import make
+
+KERNELS = [row.name for row in qcore.kernels("gru") if row.device == "cpu" and row.available]
+PIPELINES, ROUNDINGS = ("staged", "fused"), ("half_away", "half_even")
+
+
+def random_parts(rng, c, h, *, wide=False):
+    """Parameters of no float model at all: any widths, zero points and exponents that fit together."""
+    formats = []
+    for name in TENSORS:
+        bits = int(rng.integers(2, 17)) if wide else int(rng.choice([8, 16]))
+        signed = name not in ("z", "r")
+        form = Format(bits, signed, 0)
+        exponent = {
+            "z": int(rng.integers(0, bits + 1)),
+            "r": int(rng.integers(0, bits + 1)),
+            "g": int(rng.integers(0, bits)),
+        }.get(name, int(rng.integers(-2, 12)))
+        zero = 0 if name in ("z", "r", "g") else int(rng.integers(form.lowest, form.highest + 1))
+        formats.append((bits, signed, exponent, zero))
+    weight_bits, bias_bits = int(rng.integers(2, 17)), int(rng.integers(2, 25))
+
+    def codes(bits, shape, dtype):
+        return rng.integers(-(1 << (bits - 1)), 1 << (bits - 1), shape).astype(dtype)
+
+    parts = {
+        "formats": np.array(formats, np.int32),
+        "sizes": (c, h),
+        "weight_bits": weight_bits,
+        "bias_bits": bias_bits,
+        "w": codes(weight_bits, (3 * h, c), np.int16),
+        "r": codes(weight_bits, (3 * h, h), np.int16),
+        "bx": codes(bias_bits, 3 * h, np.int32),
+        "br": codes(bias_bits, 3 * h, np.int32),
+    }
+    for name in ("w", "r", "bx", "br"):
+        parts[f"{name}_exponents"] = rng.integers(-3, 14, 3 * h).astype(np.int32)
+    return parts
+
+
+def random_codes(rng, form, shape):
+    return rng.integers(form.lowest, form.highest + 1, shape).astype(form.dtype)
+
+
+def run(kernel, core, x, h0, size, h_form, **options):
+    steps, batch, _ = x.shape
+    y, last = np.full((steps, batch, size), 99, h_form.dtype), np.full((batch, size), 99, h_form.dtype)
+    gates = np.full((steps, batch, 4 * size), -77, np.int32)
+    with qcore.force_kernel("gru", kernel):
+        core.run(x, h0, y, last, options.get("reverse", False), options.get("lengths"), gates, 0)
+    if batch:
+        assert qcore.last_kernel("gru") == kernel
+    return y, last, gates
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_integers_are_the_oracles(kernel, pipeline, rounding):
+    rng = np.random.default_rng(1)
+    shapes = [(1, 1, 1, 1), (3, 2, 5, 3), (4, 3, 1, 7), (2, 5, 17, 16), (1, 1, 3, 70), (5, 1, 33, 1)]
+    for steps, batch, c, h in shapes * 4:
+        parts = random_parts(rng, c, h, wide=bool(rng.integers(2)))
+        core = make(parts, Config(pipeline=pipeline, rounding=rounding))
+        oracle = Oracle(parts, pipeline, rounding)
+        for gate in range(3):
+            assert core.table(gate) == oracle.tables[gate].tolist()
+        x = random_codes(rng, oracle.f["x"], (steps, batch, c))
+        h0 = random_codes(rng, oracle.f["h"], (batch, h)) if rng.integers(2) else None
+        lengths = rng.integers(0, steps + 1, batch).astype(np.int32) if rng.integers(2) else None
+        reverse = bool(rng.integers(2))
+        y, last, gates = run(kernel, core, x, h0, h, oracle.f["h"], reverse=reverse, lengths=lengths)
+        expected = oracle.run(x, h0, reverse=reverse, lengths=lengths)
+        for name, got, wanted in zip(("y", "last", "gates"), (y, last, gates), expected, strict=True):
+            np.testing.assert_array_equal(got, wanted, err_msg=f"{name} of {parts['formats'].tolist()}")
+
+
+@given(st.integers(-(2**60), 2**60), st.integers(1, 61))
+def test_shifts_of_the_oracle(value, bits):
+    """The oracle's own shifts against exact fractions."""
+    from fractions import Fraction
+
+    exact = Fraction(value, 1 << bits)
+    assert shifted(value, bits, "half_even") == round(exact)
+    away = int(abs(exact) + Fraction(1, 2))
+    assert shifted(value, bits, "half_away") == (away if value >= 0 else -away)
+
+
+def float_gru(c=6, h=10, seed=0):
+    rng = np.random.default_rng(seed)
+    return GruWeights.from_arrays(
+        rng.normal(0, 0.5, (3 * h, c)),
+        rng.normal(0, 0.3, (3 * h, h)),
+        rng.normal(0, 0.3, 3 * h),
+        rng.normal(0, 0.3, 3 * h),
+    )
+
+
+def inputs(steps=12, batch=4, c=6, seed=1):
+    return np.random.default_rng(seed).normal(0, 1, (steps, batch, c)).astype(np.float32)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize(("bits", "bound"), [(8, 3e-2), (16, 5e-4)])
+def test_quantised_is_close_to_float(bits, bound, pipeline):
+    weights, x = float_gru(), inputs(40, 8)
+    for method in ("minmax", "ema", "percentile", "mse"):
+        q = Calibrator(weights, method).observe(inputs(40, 8, seed=2)).finish(Config(bits=bits, pipeline=pipeline))
+        y, last = q(x)
+        exact, state = float_cell.run(weights.layers[0][0], x)
+        assert y.shape == (40, 8, 10) and last.shape == (1, 8, 10) and y.dtype == np.float32
+        error = np.sqrt(np.square(y - exact).mean() / np.square(exact).mean())
+        clipping = method in ("ema", "percentile")  # by design: they leave out the largest values
+        assert error < (0.1 if clipping else bound), (method, error)
+        np.testing.assert_array_equal(last[0], y[-1])
+        assert abs(last[0] - state).max() < (0.5 if clipping else 20 * bound)
+
+
+def test_codes_in_codes_out_and_streaming():
+    q = Calibrator(float_gru()).observe(inputs()).finish()
+    x = inputs(seed=3)
+    form = q.format("x")
+    codes = form.encode(x).astype(form.dtype)
+    y, last = q(codes)
+    assert y.dtype == np.int8 and last.dtype == np.int8
+    floats, _ = q(x)
+    np.testing.assert_array_equal(floats, q.format("h").decode(y).astype(np.float32))
+    state = None
+    for t in range(len(x)):
+        out, state = q.step(x[t], state)
+        np.testing.assert_array_equal(out, floats[t])
+    np.testing.assert_array_equal(state, last)
+    reset = np.array([True, False, False, True])
+    out, _ = q.step(x[0], state, reset=reset)
+    np.testing.assert_array_equal(out[reset], floats[0][reset])
+    assert (out[~reset] != floats[0][~reset]).any()
+
+
+def test_lengths_and_initial_states():
+    q = Calibrator(float_gru()).observe(inputs(), np.full((1, 4, 10), 0.9)).finish()
+    x = inputs(seed=4)
+    lengths = np.array([12, 0, 5, 1], np.int32)
+    h0 = np.random.default_rng(5).uniform(-0.8, 0.8, (1, 4, 10)).astype(np.float32)
+    y, last = q(x, h0, lengths=lengths)
+    for b, length in enumerate(lengths):
+        assert (y[length:, b] == 0).all()
+        if length:
+            alone, end = q(x[:length, b : b + 1], h0[:, b : b + 1])
+            np.testing.assert_array_equal(y[:length, b], alone[:, 0])
+            np.testing.assert_array_equal(last[:, b], end[:, 0])
+    form = q.format("h")
+    np.testing.assert_array_equal(last[0, 1], form.decode(form.encode(h0[0, 1])).astype(np.float32))
+
+
+def test_a_gain_of_one_keeps_the_state():
+    """h = g = const: z * h + (1 - z) * g must stay, whatever z is."""
+    h = 4
+    weights = GruWeights.from_arrays(
+        np.zeros((3 * h, 1)), np.zeros((3 * h, h)), np.r_[np.zeros(8), np.full(4, np.arctanh(0.5))]
+    )
+    x = np.zeros((200, 1, 1), np.float32)
+    for pipeline in PIPELINES:
+        q = Calibrator(weights).observe(x, np.full((1, 1, h), 0.5)).finish(Config(bits=16, pipeline=pipeline))
+        y, _ = q(x, np.full((1, 1, h), 0.5, np.float32))
+        assert abs(y - 0.5).max() < 2e-3
+
+
+def test_config():
+    config = Config(bits=16, widths={"h": 12, "biases": 24}, pipeline="fused", rounding="half_even", granularity="gate")
+    assert Config.from_json(config.to_json()) == config
+    assert (config.width("h"), config.width("x"), config.width("biases"), config.width("rb")) == (12, 16, 24, 16)
+    q = Calibrator(float_gru()).observe(inputs()).finish(config)
+    assert q.format("h").bits == 12
+    assert repr(q) == "QuantGRU(6, 10, layers=1, x 16 bits, h 12 bits, weights 16 bits, fused)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "gru config: not JSON"),
+        ("[]", "the JSON is a list, expected an object"),
+        ('{"bit": 8}', "unknown key 'bit', expected some of bits"),
+        ('{"bits": 7}', "bits is 7, expected 8 or 16"),
+        ('{"pipeline": "fast"}', "pipeline is 'fast', expected 'staged' or 'fused'"),
+        ('{"widths": {"q": 8}}', "widths is 'q', expected names among x, h"),
+        ('{"widths": {"h": 17}}', "widths['h'] is 17, expected an integer from 2 to 16"),
+        ('{"widths": 8}', "widths is 8, expected a mapping"),
+    ],
+)
+def test_bad_configs(text, words):
+    with pytest.raises(qcore.QcoreValueError) as caught:
+        Config.from_json(text)
+    assert words in str(caught.value)
+
+
+def bad_parts(**changes):
+    parts = random_parts(np.random.default_rng(7), 2, 3)
+    for key, value in changes.items():
+        parts[key] = value(parts[key].copy()) if callable(value) else value
+    return parts
+
+
+def changed(index, value):
+    def change(array):
+        array[index] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sizes": (0, 3)}, "input_size is 0, expected 1 to"),
+        ({"w": np.zeros(5, np.int16)}, "w has 5 elements, expected 18"),
+        ({"weight_bits": 1}, "weight_bits is 1, expected 2 to 16"),
+        ({"bias_bits": 33}, "bias_bits is 33, expected 2 to 32"),
+        ({"weight_bits": 2, "w": changed((0, 0), 5)}, "w[0] is 5, expected a code of 2 bits"),
+        ({"formats": changed((0, 0), 17)}, "format of x has 17 bits, expected 2 to 16"),
+        ({"formats": changed((1, 3), 70000)}, "format of h has zero point 70000"),
+        ({"formats": changed((9, 2), 31)}, "format of z has exponent 31, expected 0 to 30"),
+        ({"formats": changed((11, 3), 1)}, "format of g has zero point 1, expected 0"),
+        ({"formats": changed((6, 2), 100)}, "is shifted left by"),
+        ({"formats": changed((6, 2), -100)}, "is shifted right by"),
+        ({"w_exponents": changed(0, 127)}, "w_exponents[0] is 127, expected -126 to 126"),
+    ],
+)
+def test_unsafe_parameters(changes, words):
+    with pytest.raises(qcore.QcoreValueError) as caught:
+        make(bad_parts(**changes), Config())
+    assert words in str(caught.value) and str(caught.value).startswith("gru: ")
+
+
+def test_bad_calls():
+    weights = float_gru()
+    q = Calibrator(weights).observe(inputs()).finish()
+    nan = inputs()
+    nan[3, 1, 2] = np.nan
+    for call, error, words in [
+        (lambda: q(inputs(c=5)), ValueError, "gru: x has shape [12, 4, 5], expected [T, B, C] with C = 6"),
+        (lambda: q(nan), ValueError, "quantize_fixed: x has nan at flat index 80"),
+        (lambda: q(inputs().astype(np.int32)), TypeError, "int32"),
+        (
+            lambda: q(inputs(), np.zeros((1, 3, 10), np.float32)),
+            ValueError,
+            "h0 has shape [1, 3, 10], expected [1, 4, 10]",
+        ),
+        (lambda: q(inputs(), lengths=[13, 1, 1, 1]), ValueError, "gru: lengths[0] is 13, expected 0 to T = 12"),
+        (lambda: q(inputs(), lengths=[1, 1]), ValueError, "gru: lengths has shape [2], expected [4]"),
+        (
+            lambda: q.step(inputs()[0], np.zeros((1, 4, 9), np.int8)),
+            ValueError,
+            "state is int8 [1, 4, 9], expected int8",
+        ),
+        (lambda: q.step(inputs()[0], reset=[1, 0, 0, 0]), ValueError, "reset is int64 [4], expected bool [4]"),
+        (lambda: Calibrator(weights, "max"), ValueError, "method is 'max', expected one of 'minmax'"),
+        (lambda: Calibrator(weights).finish(), ValueError, "finish() before any observe(x)"),
+        (lambda: Calibrator(weights).observe(nan), ValueError, "gru calibration: x has nan at index [3, 1, 2]"),
+        (lambda: Calibrator(3), TypeError, "weights is a int, expected GruWeights"),
+        (
+            lambda: GruWeights.from_arrays(np.zeros((9, 2)), np.zeros((9, 4))),
+            ValueError,
+            "w has shape [9, 2] and r [9, 4]",
+        ),
+        (lambda: GruWeights.from_torch(3), TypeError, "gru is a int, expected a torch.nn.GRU"),
+    ]:
+        with pytest.raises(error) as caught:
+            call()
+        assert words in str(caught.value), str(caught.value)
+        assert isinstance(caught.value, qcore.QcoreError)
+
+
+def test_quant_gru_is_what_the_package_offers():
+    assert QuantGRU.__module__ == "qcore.gru.quantized"
