@@ -12,7 +12,7 @@ namespace {
 void take(const std::uint16_t* results, const std::uint16_t* x, std::uint16_t* y, std::int64_t count) {
   constexpr std::int64_t kTogether = 8;  // loads before stores, since y may be x
   std::int64_t i = 0;
-  for (; i + kTogether <= count; i += kTogether) {
+  for (; i <= count - kTogether; i += kTogether) {
     std::uint16_t found[kTogether];
     for (std::int64_t k = 0; k < kTogether; ++k) found[k] = results[x[i + k]];
     for (std::int64_t k = 0; k < kTogether; ++k) y[i + k] = found[k];

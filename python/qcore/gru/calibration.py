@@ -29,7 +29,7 @@ class Calibrator:
     def __init__(self, weights: GruWeights, method: str = "minmax") -> None:
         if not isinstance(weights, GruWeights):
             raise _core.QcoreTypeError(
-                f"gru calibration: weights is a {type(weights).__name__}, expected GruWeights, which from_torch(gru) makes"
+                f"gru calibration: weights is a {type(weights).__name__}, expected GruWeights, as of from_torch"
             )
         self.weights = weights
         self.method = method
