@@ -1,4 +1,4 @@
-"""Accuracy of the quantised GRU on the cases of docs/gru.md, against float64; calibrated on one batch, tested on another.
+"""Accuracy of the quantised GRU on the cases of docs/gru.md: calibrated on one batch, tested on another.
 
 python scripts/gru_accuracy.py [--seed 0]
 """

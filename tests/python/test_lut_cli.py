@@ -22,17 +22,17 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def test_list_has_every_function_with_its_errors(capsys):
+def test_list_has_every_function_with_its_errors(capsys, monkeypatch):
+    assert main(["lut", "list"]) == 0
+    assert "x * (1 + erf(x / sqrt(2))) / 2" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")  # no room for formulas, and nothing is cut
     assert main(["lut", "list"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.split()}
     for name in names():
         plain = table(name, range_reduction=False)
         found = accuracy(plain, FUNCTIONS[name]).of_table(plain)
         assert f"{found.mean:.2e} / {found.max:.2e}" in lines[name]
-        assert (FUNCTIONS[name].reduction or "-") in lines[name]
-        assert lines[name].count(" / ") - qcore.lut.__dict__[name].__doc__.split("``")[1].count(" / ") == (
-            2 if FUNCTIONS[name].reduction else 1
-        )
+        assert lines[name].count(" / ") == (2 if FUNCTIONS[name].reduction else 1)
 
 
 def test_eval_prints_exact_table_and_error(capsys):

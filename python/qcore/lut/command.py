@@ -38,6 +38,9 @@ _Reduction = Annotated[
 ]
 
 
+_WIDE = 130  # columns of a terminal that has room for formulas
+
+
 def list_() -> None:
     """List the functions, and how far their tables are from them on all fp16 numbers.
 
@@ -51,9 +54,12 @@ def list_() -> None:
     from qcore.lut.accuracy import accuracy
     from qcore.lut.functions import FUNCTIONS
 
-    grid = _grid("name", "function", "domain", "values", "range reduction")
-    for heading in ("error without it", "with it"):
+    grid = _grid("name", "domain")
+    for heading in ("plain", "range-reduced"):
         grid.add_column(heading, justify="right", no_wrap=True)
+    wide = _console().width >= _WIDE
+    if wide:
+        grid.add_column("function", no_wrap=True)
     for name in tables.names():
         function = FUNCTIONS[name]
         plain = tables.table(name, range_reduction=False)
@@ -62,8 +68,8 @@ def list_() -> None:
             reduced = tables.table(name, range_reduction=True)
             cells[1] = _mean_and_max(accuracy(reduced, function).of_table(reduced))
         low, high = function.domain
-        domain, reduction = f"{low:.6g} to {high:.6g}", function.reduction or "-"
-        grid.add_row(name, _formula(getattr(tables, name)), domain, str(len(plain.values)), reduction, *cells)
+        domain = "all fp16" if (low, high) == (-65504, 65504) else f"{low:.4g} to {high:.4g}"
+        grid.add_row(name, domain, *cells, *([_formula(getattr(tables, name))] if wide else []))
     _console().print(grid)
 
 
