@@ -193,6 +193,15 @@ TEST(LutCuda, EveryNumberOfSixteenBits) {
     }
 }
 
+TEST(LutCuda, EveryFunctionOnEveryFp16Number) {
+  const std::vector<float> values = all_of(DType::f16);
+  const LutProblem problem = contiguous(static_cast<std::int64_t>(values.size()));
+  ASSERT_GE(builtin_luts().size(), 29u);
+  for (const BuiltinLut& known : builtin_luts())
+    check_lut(problem, LutTable::builtin(known.name, known.range_reduction), arrays(values, DType::f16, DType::f16),
+              known.name + (known.range_reduction ? ", reduced" : ""));
+}
+
 TEST(LutCuda, EveryTableAndSize) {
   Random random(1);
   std::vector<LutTable> tables = ordinary_tables();
