@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from qcore import _arrays, _checks, _core
+
+
+def _call(op: str, x: Any, out: Any, stream: Any, run: Callable[[Any, Any, int], None]) -> Any:
+    """run(x, out, stream) as the core takes them; out or a new array like x."""
+    x_family = _arrays.family(x, f"{op}: x")
+    source = x_family.readable(x, f"{op}: x")
+    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, f"{op}: stream")
+    if out is not None:
+        run(source, _arrays.family(out, f"{op}: out").writable(out, f"{op}: out"), address)
+        return out
+    out, target = x_family.new_like(x, f"{op}: out")
+    run(source, target, address)
+    return x_family.result(out, x)
 
 
 def softmax(x: Any, axis: int = -1, *, out: Any = None, stream: Any = None) -> Any:
@@ -21,15 +35,7 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None, stream: Any = None) -> A
         Exponentials and sums are float32; sums have 32 partial sums and are the same on every device.
     """
     number = _checks.integer(axis, "softmax: axis", bits=32)
-    x_family = _arrays.family(x, "softmax: x")
-    source = x_family.readable(x, "softmax: x")
-    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "softmax: stream")
-    if out is not None:
-        _core.softmax(source, number, _arrays.family(out, "softmax: out").writable(out, "softmax: out"), address)
-        return out
-    out, target = x_family.new_like(x, "softmax: out")
-    _core.softmax(source, number, target, address)
-    return x_family.result(out, x)
+    return _call("softmax", x, out, stream, lambda source, target, at: _core.softmax(source, number, target, at))
 
 
 def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, stream: Any = None) -> Any:
@@ -48,15 +54,12 @@ def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, 
     Source: Zhang and Sennrich, Root Mean Square Layer Normalization, arXiv 1910.07467.
     """
     epsilon = _checks.number(eps, "rms_norm: eps")
-    x_family = _arrays.family(x, "rms_norm: x")
-    source = x_family.readable(x, "rms_norm: x")
     if weight is not None:
         weight = _arrays.readable(weight, "rms_norm: weight")
-    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "rms_norm: stream")
-    if out is not None:
-        target = _arrays.family(out, "rms_norm: out").writable(out, "rms_norm: out")
-        _core.rms_norm(source, weight, epsilon, target, address)
-        return out
-    out, target = x_family.new_like(x, "rms_norm: out")
-    _core.rms_norm(source, weight, epsilon, target, address)
-    return x_family.result(out, x)
+    return _call(
+        "rms_norm",
+        x,
+        out,
+        stream,
+        lambda source, target, at: _core.rms_norm(source, weight, epsilon, target, at),
+    )
