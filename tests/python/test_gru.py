@@ -1,13 +1,16 @@
 """The fixed-point GRU: every kernel's integers against the oracle; calls, streaming, calibration, errors."""
 
+import json
+
 import numpy as np
 import pytest
 from gru_oracle import Oracle, shifted
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 import qcore
-from qcore.gru import TENSORS, Calibrator, Config, Format, GruWeights, QuantGRU, float_cell
+from qcore.gru import TENSORS, Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell
 from qcore.gru.calibration import make
 
 KERNELS = [row.name for row in qcore.kernels("gru") if row.device == "cpu" and row.available]
@@ -280,5 +283,76 @@ def test_bad_calls():
         assert isinstance(caught.value, qcore.QcoreError)
 
 
-def test_quant_gru_is_what_the_package_offers():
-    assert QuantGRU.__module__ == "qcore.gru.quantized"
+def two_layers():
+    rng = np.random.default_rng(3)
+    sizes = [(6, 10), (20, 10)]
+    layers = [
+        [
+            Direction(rng.normal(0, 0.5, (30, c)), rng.normal(0, 0.3, (30, h)), None, rng.normal(0, 0.1, 30))
+            for _ in "fb"
+        ]
+        for c, h in sizes
+    ]
+    return GruWeights(layers, batch_first=True)
+
+
+def test_files(tmp_path):
+    path = tmp_path / "gru.safetensors"
+    q = Calibrator(two_layers()).observe(inputs()).finish(Config(bits=16, widths={"h": 12}, pipeline="fused"))
+    q.save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["gru.safetensors"]
+    again = QuantGRU.load(path)
+    assert repr(again) == repr(q) and again.config == q.config and again.batch_first
+    for got, wanted in zip(again(inputs(seed=9)), q(inputs(seed=9)), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    with pytest.raises(FileNotFoundError):
+        QuantGRU.load(tmp_path / "none")
+
+
+@given(st.data())
+def test_damaged_files_are_refused_or_load(tmp_path_factory, data):
+    """Whatever happens to a file, loading it is an error of ours or gives a GRU; nothing crashes."""
+    folder = tmp_path_factory.getbasetemp()
+    whole = folder / "whole.safetensors"
+    if not whole.exists():
+        Calibrator(float_gru(2, 3)).observe(inputs(c=2)).finish().save(whole)
+    content = bytearray(whole.read_bytes())
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content) - 1))]
+    else:
+        for _ in range(data.draw(st.integers(1, 4))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    damaged = folder / "damaged.safetensors"
+    damaged.write_bytes(content)
+    try:
+        q = QuantGRU.load(damaged)
+        q(np.zeros((2, 1, q.input_size), np.float32))
+    except (qcore.QcoreError, OSError) as error:
+        assert str(error)
+
+
+def test_files_of_other_kinds(tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    path = tmp_path / "gru"
+    Calibrator(float_gru(2, 3)).observe(inputs(c=2)).finish().save(path)
+    tensors = load_file(path)
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+
+    def refused(words, tensors=tensors, **changes):
+        save_file(tensors, tmp_path / "other", metadata | changes)
+        with pytest.raises(qcore.QcoreError) as caught:
+            QuantGRU.load(tmp_path / "other")
+        assert words in str(caught.value), str(caught.value)
+
+    refused("has format 'qcore.gru.0', expected 'qcore.gru.1'", format="qcore.gru.0")
+    refused("has a description that can't be read", gru="{")
+    refused("has no 'layers' in its description", gru="{}")
+    description = json.loads(metadata["gru"])
+    refused("describes 2 layers of 1 directions", gru=json.dumps(description | {"layers": 2}))
+    refused("was saved with other tables of layer 0", gru=json.dumps(description | {"tables": ["0" * 64]}))
+    refused("has no tensor 0.0.w", {name: value for name, value in tensors.items() if name != "0.0.w"})
+    refused("0.0.w has dtype int32, expected int16", tensors | {"0.0.w": tensors["0.0.w"].astype(np.int32)})
+    refused("expected [14, 4], [3H, C] and [3H, H]", tensors | {"0.0.formats": tensors["0.0.formats"][:3]})
+    refused("bx has 3 elements, expected 9", tensors | {"0.0.bx": tensors["0.0.bx"][:3]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,24 @@ class QuantGRU:
         for batch in data if isinstance(data, (list, tuple)) else [data]:
             calibrator.observe(batch.detach().cpu().double().numpy() if hasattr(batch, "detach") else batch)
         return calibrator.finish(config or Config(bits=bits))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters, config and the tables' hashes as safetensors. The file appears whole or not at all."""
+        from qcore.gru.files import save_gru
+
+        save_gru(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> QuantGRU:
+        """A GRU that :meth:`save` wrote: the same integers.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: the file is not one, or was damaged: naming what is missing or wrong.
+            OSError: it can't be read.
+        """
+        from qcore.gru.files import load_gru
+
+        return load_gru(path)
 
     @property
     def input_size(self) -> int:

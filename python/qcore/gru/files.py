@@ -1,0 +1,130 @@
+"""Quantised GRUs as safetensors files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qcore import _core, _files
+from qcore.gru.calibration import make
+from qcore.gru.formats import TENSORS, Config
+
+if TYPE_CHECKING:
+    from qcore.gru.quantized import QuantGRU
+
+FORMAT = "qcore.gru.1"
+_ARRAYS = {
+    "formats": np.int32,
+    "w": np.int16,
+    "r": np.int16,
+    "bx": np.int32,
+    "br": np.int32,
+    "w_exponents": np.int32,
+    "r_exponents": np.int32,
+    "bx_exponents": np.int32,
+    "br_exponents": np.int32,
+}
+
+
+def table_hash(core: _core.QuantizedGru) -> str:
+    """SHA-256 of the three tables' codes, int32 little-endian, gates z, r, g."""
+    digest = hashlib.sha256()
+    for gate in range(3):
+        digest.update(np.array(core.table(gate), "<i4").tobytes())
+    return digest.hexdigest()
+
+
+def save_gru(gru: QuantGRU, path: str | os.PathLike[str]) -> None:
+    """As :meth:`QuantGRU.save`."""
+    from safetensors.numpy import save
+
+    tensors: dict[str, Any] = {}
+    hashes, widths = [], []
+    for number, layer in enumerate(gru._layers):
+        for side, (core, parts) in enumerate(layer):
+            tensors |= {f"{number}.{side}.{name}": np.ascontiguousarray(parts[name]) for name in _ARRAYS}
+            hashes.append(table_hash(core))
+            widths.append([parts["weight_bits"], parts["bias_bits"]])
+    description = {
+        "layers": gru.num_layers,
+        "directions": gru.directions,
+        "batch_first": gru.batch_first,
+        "config": gru.config.to_json(),
+        "widths": widths,
+        "tables": hashes,
+    }
+    _files.write_whole(Path(path), save(tensors, {"format": FORMAT, "gru": json.dumps(description)}))
+
+
+def load_gru(path: str | os.PathLike[str]) -> QuantGRU:
+    """As :meth:`QuantGRU.load`."""
+    from safetensors import SafetensorError, safe_open
+
+    from qcore.gru.quantized import QuantGRU
+
+    where = f"gru: {os.fspath(path)}"
+    try:
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except SafetensorError as error:
+        raise _core.QcoreValueError(f"{where} is not a GRU's safetensors file: {error}") from error
+    if metadata.get("format") != FORMAT:
+        raise _core.QcoreValueError(f"{where} has format {metadata.get('format')!r}, expected {FORMAT!r}")
+    layers_count, directions, batch_first, config, widths, tables = _description(metadata.get("gru", ""), where)
+    layers = []
+    for number in range(layers_count):
+        layer = []
+        for side in range(directions):
+            row = number * directions + side
+            parts = _parts(tensors, f"{number}.{side}", where)
+            parts["weight_bits"], parts["bias_bits"] = widths[row]
+            core = make(parts, config)
+            if table_hash(core) != tables[row]:
+                raise _core.QcoreValueError(f"{where} was saved with other tables of layer {number}, direction {side}")
+            layer.append((core, parts))
+        layers.append(layer)
+    return QuantGRU(layers, config, batch_first=batch_first)
+
+
+def _description(text: str, where: str) -> tuple[int, int, bool, Config, list[tuple[int, int]], list[str]]:
+    """Checked: layers, directions, batch_first, config, widths and table hashes."""
+    try:
+        values = json.loads(text)
+        layers, directions = int(values["layers"]), int(values["directions"])
+        widths = [(int(weights), int(biases)) for weights, biases in values["widths"]]
+        tables = [str(digest) for digest in values["tables"]]
+        batch_first, config_text = bool(values["batch_first"]), str(values["config"])
+    except KeyError as error:
+        raise _core.QcoreValueError(f"{where} has no {error.args[0]!r} in its description") from None
+    except (TypeError, ValueError) as error:
+        raise _core.QcoreValueError(f"{where} has a description that can't be read: {error}") from None
+    if layers < 1 or directions not in (1, 2) or len(widths) != layers * directions or len(tables) != len(widths):
+        raise _core.QcoreValueError(
+            f"{where} describes {layers} layers of {directions} directions with {len(widths)} widths and {len(tables)} "
+            "table hashes, expected one of each per layer and direction"
+        )
+    return layers, directions, batch_first, Config.from_json(config_text), widths, tables
+
+
+def _parts(tensors: dict[str, Any], prefix: str, where: str) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for name, dtype in _ARRAYS.items():
+        array = tensors.get(f"{prefix}.{name}")
+        if array is None:
+            raise _core.QcoreValueError(f"{where} has no tensor {prefix}.{name}")
+        if array.dtype != dtype:
+            raise _core.QcoreTypeError(f"{where}: {prefix}.{name} has dtype {array.dtype}, expected {np.dtype(dtype)}")
+        parts[name] = array
+    if parts["formats"].shape != (len(TENSORS), 4) or parts["w"].ndim != 2 or parts["r"].ndim != 2:
+        shapes = ", ".join(f"{name} {list(parts[name].shape)}" for name in ("formats", "w", "r"))
+        raise _core.QcoreValueError(
+            f"{where}: {prefix} has {shapes}, expected [{len(TENSORS)}, 4], [3H, C] and [3H, H]"
+        )
+    parts["sizes"] = (parts["w"].shape[1], parts["r"].shape[1])
+    return parts
