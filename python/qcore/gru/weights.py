@@ -135,3 +135,19 @@ class GruWeights:
         ends = ["", "_reverse"] if gru.bidirectional else [""]
         layers = [[direction(f"_l{layer}{end}") for end in ends] for layer in range(gru.num_layers)]
         return cls(layers, batch_first=bool(gru.batch_first))
+
+    @classmethod
+    def from_onnx(cls, model: Any, node: str | None = None) -> GruWeights:
+        """Of a GRU node with linear_before_reset = 1: one layer in one or two directions.
+
+        Args:
+            model: a path, or a loaded ModelProto.
+            node: the node's name; may be left out if the model has one GRU.
+
+        Raises:
+            QcoreValueError: the node computes something else (linear_before_reset = 0, direction "reverse", other
+                activations, a clip), or its weights are not constants.
+        """
+        from qcore.gru.onnx_weights import weights_of_node
+
+        return weights_of_node(model, node)
