@@ -1,6 +1,5 @@
 """`qcore lut`: what it prints and writes, and one-line errors with exit status 2; plots."""
 
-import importlib.util
 import sys
 
 import numpy as np
@@ -12,8 +11,6 @@ from qcore.lut import Table, names, table
 from qcore.lut.accuracy import accuracy, function_of
 from qcore.lut.functions import FUNCTIONS
 
-HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
-needs_matplotlib = pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs matplotlib")
 SMALL_FIT = ["--cuts", "4", "--segments", "2", "--domain", "0.5", "2"]
 
 
@@ -105,7 +102,6 @@ def test_export_of_a_name(tmp_path):
     assert (tmp_path / "exp.hex").read_text() == (tmp_path / "same.hex").read_text()
 
 
-@needs_matplotlib
 @pytest.mark.parametrize("name", ["silu", "logit", "sin", "reciprocal"])
 def test_plot_command(name, tmp_path):
     picture = tmp_path / "table.svg"
@@ -118,7 +114,6 @@ def test_plot_command(name, tmp_path):
     assert (tmp_path / "again.svg").read_bytes() == picture.read_bytes()
 
 
-@needs_matplotlib
 def test_plots_are_1200_by_800(tmp_path):
     figure = table("tanh").plot(tmp_path / "tanh.png")
     header = (tmp_path / "tanh.png").read_bytes()[:24]
@@ -127,7 +122,6 @@ def test_plots_are_1200_by_800(tmp_path):
     assert len(figure.axes) == 2
 
 
-@needs_matplotlib
 def test_plots_of_tables_without_a_known_function(tmp_path):
     x = np.linspace(-1, 1, 11).astype(np.float32)
     custom = Table.from_parts(x, np.linspace(-1, 1, 3 + 8 * 4).astype(np.float32))
@@ -139,7 +133,6 @@ def test_plots_of_tables_without_a_known_function(tmp_path):
         custom.plot(function=3)
 
 
-@needs_matplotlib
 @pytest.mark.parametrize(
     "ends", [(100, 200), (-1000, -500), (0, 100), (0.001, 0.9), (-0.01, 0.01), (-60000, 3)], ids=str
 )
@@ -160,7 +153,6 @@ def test_a_reduced_table_is_compared_where_its_function_is_defined():
     assert found.of_table(renamed).max == accuracy(reduced, FUNCTIONS["log"]).of_table(reduced).max
 
 
-@needs_matplotlib
 def test_fit_draws_its_own_domain(tmp_path):
     picture = tmp_path / "tanh.svg"
     assert main(["lut", "fit", "tanh", *SMALL_FIT, "--plot", str(picture)]) == 0
@@ -221,8 +213,6 @@ def test_help_has_examples(arguments, capsys):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_usage_errors_are_one_line(arguments, words, capsys, tmp_path, monkeypatch):
-    if "silu.png" in arguments and not HAS_MATPLOTLIB:
-        pytest.skip("needs matplotlib")
     monkeypatch.chdir(tmp_path)
     assert main(["lut", *arguments]) == 2
     captured = capsys.readouterr()
