@@ -83,9 +83,9 @@ def test_operators_are_not_merged(measured, tmp_path, capsys):
     assert "different operators" in capsys.readouterr().err
 
 
-def test_there_is_no_roofline(measured, tmp_path, capsys):
+def test_there_is_no_plot(measured, tmp_path, capsys):
     assert main(["bench", "report", str(measured), "--plot", str(tmp_path / "lut.svg")]) == 2
-    assert "no roofline of 'lut'" in capsys.readouterr().err
+    assert "no plot of 'lut'" in capsys.readouterr().err
 
 
 def test_patterns_select(tmp_path):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .gru.command import gru
 from .linear.command import linear
 from .lut.command import lut
 
@@ -18,6 +19,7 @@ bench = typer.Typer(
     Examples:
       qcore bench linear --quick
       qcore bench lut --quick
+      qcore bench gru --quick
       qcore bench report linear.json
     """,
     rich_markup_mode=None,
@@ -30,9 +32,11 @@ def report(
         list[Path], typer.Argument(metavar="FILE...", help="What --json wrote. A later file's cases win.")
     ],
     top: Annotated[int | None, typer.Option(min=0, help="Rows per case besides qcore's; all by default.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the roofline: .png, .svg or .pdf.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it (linear, gru): .png, .svg or .pdf.")
+    ] = None,
 ) -> None:
-    """Show the tables and the summary of earlier runs again, and draw their roofline.
+    """Show the tables and the summary of earlier runs again, and draw them.
 
     \b
     Examples:
@@ -40,16 +44,16 @@ def report(
       qcore bench report linear.json --top 5 --plot roofline.svg
     """
     from .operators import OPERATORS
-    from .plot import roofline
     from .report import print_cases, print_summary
     from .results import load, merge
     from .tables import make_console
 
     document = merge([load(file) for file in files])
-    if plot is not None and not OPERATORS[document.operator].has_roofline:
-        raise typer.BadParameter(f"there is no roofline of {document.operator!r}", param_hint="--plot")
     if plot is not None:
-        roofline(document, plot)
+        draw = OPERATORS[document.operator].draw
+        if draw is None:
+            raise typer.BadParameter(f"there is no plot of {document.operator!r}", param_hint="--plot")
+        draw(document, plot)
     console = make_console()
     print_cases(document, console, top)
     print_summary(document, console)
@@ -57,4 +61,5 @@ def report(
 
 bench.command("linear")(linear)
 bench.command("lut")(lut)
+bench.command("gru")(gru)
 bench.command("report")(report)

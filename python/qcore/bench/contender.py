@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .limits import Limits
 
 Array = npt.NDArray[Any]
-Arithmetic = Literal["int8", "fp32", "bf16"]
+Arithmetic = Literal["int8", "int16", "fp32", "bf16"]
 
 OURS = "qcore"
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import tables
+from . import plot, tables
+from .gru import plot as gru_plot
+from .gru import summary as gru
 from .linear import summary as linear
 from .lut import summary as lut
 from .results import Case, Document
@@ -23,10 +26,11 @@ class Operator:
     summarise: Callable[[Document], list[RenderableType]]  # what ends a report: the figures that its goals are about
     case_table: Callable[[Case, int | None], Table]  # all rows of a case, or the first so many and ours
     legend: str
-    has_roofline: bool = False
+    draw: Callable[[Document, Path], None] | None = None
 
 
 OPERATORS = {
-    "linear": Operator(linear.summarise, tables.case_table, tables.LEGEND, True),
+    "linear": Operator(linear.summarise, tables.case_table, tables.LEGEND, plot.roofline),
     "lut": Operator(lut.summarise, lut.case_table, lut.LEGEND),
+    "gru": Operator(gru.summarise, gru.case_table, gru.LEGEND, gru_plot.times),
 }

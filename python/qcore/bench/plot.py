@@ -23,10 +23,10 @@ def check(path: Path) -> None:
     """Before hours of measurement: can this plot be drawn?"""
     if path.suffix.lower() not in _FORMATS:
         raise qcore.QcoreValueError(f"bench: plot is {path}, expected a name that ends in {', '.join(_FORMATS)}")
-    _matplotlib()
+    load_pyplot()
 
 
-def _matplotlib() -> Any:
+def load_pyplot() -> Any:
     try:
         importlib.import_module("matplotlib").use("agg")
         return importlib.import_module("matplotlib.pyplot")
@@ -64,7 +64,7 @@ def _families(cases: Iterable[Case]) -> list[str]:
 def roofline(document: Document, path: Path) -> None:
     """One panel per workload; each family of contenders is a line of markers, left to right as M grows."""
     check(path)
-    plt = _matplotlib()
+    plt = load_pyplot()
     panels: dict[str, list[Case]] = {}
     for case in document.cases:
         panels.setdefault(case.workload, []).append(case)

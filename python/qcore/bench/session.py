@@ -66,8 +66,9 @@ class Session:
         if self._json is not None:
             document.save(self._json)
         print_summary(document, console)
-        if self._plot is not None:
-            plot.roofline(document, self._plot)
+        draw = OPERATORS[document.operator].draw
+        if self._plot is not None and draw is not None:
+            draw(document, self._plot)
         if document.mismatches():
             raise typer.Exit(MISMATCH_STATUS)
 

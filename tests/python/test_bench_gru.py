@@ -1,0 +1,170 @@
+"""`qcore bench gru`: what it writes, draws and refuses, and that each peer computes the GRU it is measured for."""
+
+import importlib.util
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+import qcore
+from qcore.bench import libraries
+from qcore.bench.contender import OURS
+from qcore.bench.gru.problem import Layer, Sequences
+from qcore.bench.gru.workloads import Selection, workloads
+from qcore.bench.results import load
+from qcore.cli import main
+
+SMALL = ["--hidden", "24", "--inputs", "16", "--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
+
+
+@pytest.fixture(autouse=True)
+def undo(monkeypatch):
+    """A command may change its process; the tests share one."""
+    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
+        monkeypatch.setenv(variable, os.environ.get(variable, ""))
+        if not os.environ[variable]:
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("COLUMNS", "200")
+    threads = qcore.get_num_threads()
+    yield
+    qcore.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    file = tmp_path_factory.mktemp("bench") / "gru.json"
+    shapes = ["--steps", "1", "--steps", "9", "--batch", "3", "--pipeline", "fused", "--pipeline", "staged"]
+    assert main(["bench", "gru", *SMALL, *shapes, "--json", str(file)]) == 0
+    return file
+
+
+def test_everything_is_in_the_file(measured):
+    document = json.loads(measured.read_text(encoding="utf-8"))
+    assert document["operator"] == "gru"
+    assert document["machine"]["threads"] == 2
+    assert document["unfinished"] == []
+    names = ["C=16 H=24 step B=1", "C=16 H=24 T=1 B=3", "C=16 H=24 T=9 B=3"]
+    assert [case["name"] for case in document["cases"]] == names
+    for case in document["cases"]:
+        t, b = case["parameters"]["T"], case["parameters"]["B"]
+        assert case["operations"] == 2 * t * b * 3 * 24 * (16 + 24)
+        expected = {f"qcore int{bits} {pipeline}" for bits in (8, 16) for pipeline in ("fused", "staged")}
+        assert {row["name"] for row in case["rows"]} == expected
+
+
+def test_results_are_right_beside_their_times(measured):
+    for case in load(measured).cases:
+        for row in case.rows:
+            assert row.same_as_reference is True
+            assert row.error < (0.05 if row.weight_bits == 8 else 2e-3)
+            assert row.weight_bytes == 3 * 24 * (16 + 24) * row.weight_bits // 8
+            assert row.gops == pytest.approx(case.operations / row.milliseconds * 1e-6)
+            assert row.kernel in {kernel.name for kernel in qcore.kernels("gru")}
+
+
+def test_report_from_the_file(measured, capsys):
+    assert main(["bench", "report", str(measured)]) == 0
+    text = capsys.readouterr().out
+    for case in load(measured).cases:
+        assert case.name in text
+        assert all(f"{row.milliseconds:.4g}" in text for row in case.rows)
+    assert "us/step" in text
+
+
+def test_plot(measured, tmp_path, capsys):
+    picture = tmp_path / "gru.svg"
+    if importlib.util.find_spec("matplotlib") is None:
+        assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 2
+        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+        return
+    assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 0
+    assert "<svg" in picture.read_text(encoding="utf-8")
+
+
+def test_patterns_select(tmp_path):
+    file = tmp_path / "some.json"
+    arguments = ["--steps", "2", "--batch", "1", "--no-step", "--bits", "8", "--ours", "int8", "--cases", "T=2 B=1$"]
+    assert main(["bench", "gru", *SMALL, *arguments, "--json", str(file)]) == 0
+    (case,) = load(file).cases
+    assert (case.name, [row.name for row in case.rows]) == ("C=16 H=24 T=2 B=1", ["qcore int8 fused"])
+
+
+def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
+    from qcore.bench.gru import ours
+
+    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
+    assert main(["bench", "gru", *SMALL, "--cases", "step"]) == 1
+    assert "reference kernel" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantisation
+@pytest.mark.parametrize("streamed", [False, True])
+def test_everybody_computes_the_same(streamed):
+    """Of the libraries that are installed: within float64's GRU, whole and streamed, and no state is lost."""
+    selection = Selection(steps=(6,), batches=(1,), hidden=(32,), inputs=32, cases=re.compile("T=|step"))
+    (workload,) = workloads(selection)
+    inputs = workload.inputs(workload.case_names[0 if streamed else 1])
+    assert inputs.data.streamed is streamed
+    seen = set()
+    for contender in workload.contenders():
+        try:
+            built = contender.build()
+        except Exception:
+            assert contender.library != OURS
+            continue
+        bound = built.bind(inputs.data)
+        for _ in range(3):
+            bound.run(0)
+        for _ in range(2):  # a result is a stream's from its beginning, whatever ran before
+            error = inputs.error(bound.result())
+            bounds = {"fp32": 1e-5, "bf16": 2e-2, "int8": 5e-2, "int16": 2e-3}
+            assert error < bounds[contender.scheme.arithmetic], contender.name
+        if bound.same_as_reference:
+            assert bound.same_as_reference()
+        seen.add(contender.library)
+    assert OURS in seen
+
+
+def test_wrong_results_are_not_timed():
+    data = Sequences(Layer(5, 7), 4, 3)
+    rows, truth = data.truth
+    assert rows.tolist() == [0, 1, 2]
+    assert data.error(truth) == 0
+    with pytest.raises(qcore.QcoreValueError, match="bench: a result is"):
+        data.error(-truth)
+    with pytest.raises(qcore.QcoreValueError, match="bench: a result is nan%"):
+        data.error(np.full_like(truth, np.nan))
+    with pytest.raises(qcore.QcoreValueError, match=r"has shape \[3, 4, 7\]"):
+        data.error(truth.transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--bits", "4"], "'4' is not one of 8, 16"),
+        (["--pipeline", "fast"], "'fast' is not one of fused, staged"),
+        (["--steps", "0"], "--steps"),
+        (["--hidden", "0"], "--hidden"),
+        (["--cases", "("], "--cases"),
+        (["--cases", "nothing"], "--cases"),
+        (["--peers", "*"], "--peers"),
+        (["--isa", "mmx"], "--isa"),
+        (["--json", "absent/gru.json"], "absent"),
+        (["--plot", "gru.bmp"], "gru.bmp"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_usage_errors_are_one_line(arguments, words, capsys):
+    assert main(["bench", "gru", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("qcore: error: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+def test_help_has_examples(capsys):
+    assert main(["bench", "gru", "--help"]) == 0
+    assert "Examples:\n" in capsys.readouterr().out
