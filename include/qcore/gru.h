@@ -62,8 +62,11 @@ class QCORE_API QuantizedGru {
   // Codes of sigmoid or tanh for each code of their argument: gate 0, 1, 2 is z, r, g.
   const std::vector<std::int32_t>& table(int gate) const;
 
-  // x [T, B, C], h0 [B, H] or null (zeros), y [T, B, H], last [B, H] (the state after each row's last step) or null:
-  // int8 where the format has at most 8 bits, else int16; any strides. h0 may be the memory of `last`.
+  // x [T, B, C], h0 [B, H] or null (zeros), y [T, B, H], last [B, H] (the state after each row's last step) or null.
+  // Each is codes, int8 where the format has at most 8 bits, else int16, or fp32, fp16 or bf16: then it is rounded as by
+  // quantize_fixed, or made as by dequantize_fixed. Any strides. h0 may be the memory of `last`. Throws ValueError for
+  // a NaN, an infinity or a code outside its format, TypeError for another dtype, and writes nothing then; on a CUDA
+  // device values are not looked at, and a NaN is 0.
   void run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
            const GruRun& options = {}) const;
 

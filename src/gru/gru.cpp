@@ -1,3 +1,4 @@
+#include "gru/code_access.h"
 #include "gru/kernels.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
@@ -5,38 +6,46 @@
 namespace qcore {
 namespace {
 
-DType code_dtype(const FixedFormat& format) { return format.bits <= 8 ? DType::i8 : DType::i16; }
-
+// Codes of a format, or numbers.
 void check_codes(const char* argument, const TensorView& view, const FixedFormat& format, int rank,
                  const std::int64_t* shape, Device device) {
-  check_dtype("gru", argument, view, code_dtype(format));
+  QCORE_CHECK_TYPE(is_floating(view.dtype) || view.dtype == code_dtype(format), "gru: ", argument, " has dtype ",
+                   name(view.dtype), ", expected ", name(code_dtype(format)), " of its ", format.bits,
+                   "-bit codes, or float32, float16 or bfloat16");
   check_shape("gru", argument, view, rank, shape);
   check_device("gru", argument, view, device, "x");
 }
 
-// A format of fewer bits than its dtype leaves codes that the proofs of the sums do not cover.
-template <class Code>
-void check_range(const char* argument, const TensorView& view, const FixedFormat& format) {
+// Calls f with the offset of each element of an array of two or three axes.
+template <class Function>
+void for_each_offset(const TensorView& view, const Function& f) {
   const std::int64_t inner = view.rank == 3 ? view.shape[2] : view.shape[1];
   const std::int64_t middle = view.rank == 3 ? view.shape[1] : view.shape[0];
   const std::int64_t outer = view.rank == 3 ? view.shape[0] : 1;
   const int first = view.rank - 2;
   for (std::int64_t a = 0; a < outer; ++a)
     for (std::int64_t b = 0; b < middle; ++b)
-      for (std::int64_t c = 0; c < inner; ++c) {
-        const std::int64_t at =
-            (first ? a * view.strides[0] : 0) + b * view.strides[first] + c * view.strides[first + 1];
-        const std::int32_t code = static_cast<const Code*>(view.data)[at];
-        QCORE_CHECK_VALUE(code >= format.lowest() && code <= format.highest(), "gru: ", argument, " has the code ",
-                          code, ", expected ", format.lowest(), " to ", format.highest(), " of ", format.bits, " bits");
-      }
+      for (std::int64_t c = 0; c < inner; ++c)
+        f((first ? a * view.strides[0] : 0) + b * view.strides[first] + c * view.strides[first + 1]);
 }
 
+// A format of fewer bits than its dtype leaves codes that the proofs of the sums do not cover.
+template <class Code>
 void check_range(const char* argument, const TensorView& view, const FixedFormat& format) {
-  if (format.bits == 8 || format.bits == 16 || view.device != kCpu) return;
-  if (view.dtype == DType::i8)
+  for_each_offset(view, [&](std::int64_t at) {
+    const std::int32_t code = static_cast<const Code*>(view.data)[at];
+    QCORE_CHECK_VALUE(code >= format.lowest() && code <= format.highest(), "gru: ", argument, " has the code ", code,
+                      ", expected ", format.lowest(), " to ", format.highest(), " of ", format.bits, " bits");
+  });
+}
+
+void check_values(const char* argument, const TensorView& view, const FixedFormat& format) {
+  if (view.device != kCpu) return;
+  if (is_floating(view.dtype))
+    check_finite("gru", argument, view);
+  else if (format.bits != 8 && view.dtype == DType::i8)
     check_range<std::int8_t>(argument, view, format);
-  else
+  else if (format.bits != 16 && view.dtype == DType::i16)
     check_range<std::int16_t>(argument, view, format);
 }
 
@@ -85,8 +94,8 @@ void QuantizedGru::run(const TensorView& x, const TensorView* h0, const TensorVi
     check_disjoint("gru", "gates", *options.gates, "x", x);
     check_disjoint("gru", "gates", *options.gates, "out", y);
   }
-  check_range("x", x, p.formats.x);
-  if (h0) check_range("h0", *h0, p.formats.h);
+  check_values("x", x, p.formats.x);
+  if (h0) check_values("h0", *h0, p.formats.h);
   if (batch == 0 || (steps == 0 && !last)) return;
 
   GruProblem problem;

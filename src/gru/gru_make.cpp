@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "gru/gru_storage.h"
 #include "gru/gru_tables.h"
@@ -10,7 +9,7 @@ namespace qcore {
 namespace {
 
 using numerics::GruCell;
-using numerics::GruCodes;
+using numerics::GruRange;
 
 // Beyond that, a shift drops every bit of every product there can be, or leaves int64.
 constexpr int kMostShift = 62;
@@ -107,21 +106,20 @@ int checked_shift(const char* what, int from, int to, std::int64_t largest) {
   return shift;
 }
 
-GruCodes codes_of(const FixedFormat& f) { return {f.zero_point, f.lowest(), f.highest()}; }
+GruRange range_of(const FixedFormat& f) { return {f.lowest() - f.zero_point, f.highest() - f.zero_point}; }
 
 // The largest distance of a code from the zero point.
 std::int64_t reach(const FixedFormat& f) {
   return std::max<std::int64_t>(f.highest() - f.zero_point, std::int64_t{f.zero_point} - f.lowest());
 }
 
-GruCell make_cell(const GruParameters& p, const GruStorage& storage) {
+GruCell make_cell(const GruParameters& p) {
   const GruFormats& f = p.formats;
   GruCell c{};
-  c.wx = codes_of(f.wx), c.rh = codes_of(f.rh), c.rb = codes_of(f.rb), c.rrh = codes_of(f.rrh);
-  c.z_pre = codes_of(f.z_pre), c.r_pre = codes_of(f.r_pre), c.g_pre = codes_of(f.g_pre);
-  c.z = codes_of(f.z), c.r = codes_of(f.r), c.g = codes_of(f.g);
-  c.old_part = codes_of(f.old_part), c.new_part = codes_of(f.new_part), c.h = codes_of(f.h);
-  c.one = std::int64_t{1} << f.z.exponent;
+  c.wx = range_of(f.wx), c.rh = range_of(f.rh), c.rb = range_of(f.rb), c.rrh = range_of(f.rrh);
+  c.z_pre = range_of(f.z_pre), c.r_pre = range_of(f.r_pre), c.g_pre = range_of(f.g_pre);
+  c.old_part = range_of(f.old_part), c.new_part = range_of(f.new_part), c.h = range_of(f.h);
+  c.one = std::int32_t{1} << f.z.exponent;
   c.wx_to_z = checked_shift("Wx for z", f.wx.exponent, f.z_pre.exponent, reach(f.wx));
   c.rh_to_z = checked_shift("Rh for z", f.rh.exponent, f.z_pre.exponent, reach(f.rh));
   c.wx_to_r = checked_shift("Wx for r", f.wx.exponent, f.r_pre.exponent, reach(f.wx));
@@ -134,18 +132,15 @@ GruCell make_cell(const GruParameters& p, const GruStorage& storage) {
     c.rrh_to_g = checked_shift("r * (Rh + br) for g", f.rrh.exponent, f.g_pre.exponent, reach(f.rrh));
     c.z_h_to_old = checked_shift("z * h", f.z.exponent + f.h.exponent, f.old_part.exponent, reach(f.z) * reach(f.h));
     c.z_g_to_new = checked_shift("(1 - z) * g", f.z.exponent + f.g.exponent, f.new_part.exponent,
-                                 (c.one + reach(f.z)) * reach(f.g));
+                                 (std::int64_t{c.one} + reach(f.z)) * reach(f.g));
     c.old_to_h = checked_shift("z * h for h", f.old_part.exponent, f.h.exponent, reach(f.old_part));
     c.new_to_h = checked_shift("(1 - z) * g for h", f.new_part.exponent, f.h.exponent, reach(f.new_part));
   } else {
     c.r_rh_to_g =
         checked_shift("r * (Rh + br) for g", f.r.exponent + f.rh.exponent, f.g_pre.exponent, reach(f.r) * reach(f.rh));
-    c.g_to_h = checked_shift("g for h", f.g.exponent, f.h.exponent, (c.one + reach(f.z)) * reach(f.g));
+    c.g_to_h = checked_shift("g for h", f.g.exponent, f.h.exponent, (std::int64_t{c.one} + reach(f.z)) * reach(f.g));
     c.z_bits = f.z.exponent;
   }
-  c.z_table = storage.tables[0].data();
-  c.r_table = storage.tables[1].data();
-  c.g_table = storage.tables[2].data();
   return c;
 }
 
@@ -193,13 +188,11 @@ QuantizedGru QuantizedGru::make(const GruParameters& p) {
   made->tables[0] = sigmoid_table(f.z_pre, f.z);
   made->tables[1] = sigmoid_table(f.r_pre, f.r);
   made->tables[2] = tanh_table(f.g_pre, f.g);
-  made->cell = make_cell(p, *made);
-  std::int64_t largest = 0;
+  made->cell = make_cell(p);
   prepare_product(p, p.w, p.input_size, f.x, p.w_exponents, f.wx, p.bx, p.bx_exponents, "W x", made->wx_offsets,
-                  made->wx_shifts, largest);
+                  made->wx_shifts, made->largest_wx);
   prepare_product(p, p.r, p.hidden_size, f.h, p.r_exponents, f.rh, p.br, p.br_exponents, "R h", made->rh_offsets,
-                  made->rh_shifts, largest);
-  made->fits_int32 = largest <= std::numeric_limits<std::int32_t>::max();
+                  made->rh_shifts, made->largest_rh);
   if (p.pipeline == GruPipeline::staged)
     for (std::int64_t j = 0; j < p.hidden_size; ++j) {
       const auto bias = [&](std::int64_t gate, const FixedFormat& to) {
@@ -210,9 +203,10 @@ QuantizedGru QuantizedGru::make(const GruParameters& p) {
         const std::int64_t n = gate * p.hidden_size + j;
         return rounded(p, "br", p.br[n], p.br_exponents[n], to.exponent);
       };
-      made->biases.push_back({bias(0, f.z_pre) + recurrent_bias(0, f.z_pre),
-                              bias(1, f.r_pre) + recurrent_bias(1, f.r_pre), bias(2, f.g_pre),
-                              recurrent_bias(2, f.rb)});
+      made->biases[0].push_back(bias(0, f.z_pre) + recurrent_bias(0, f.z_pre));
+      made->biases[1].push_back(bias(1, f.r_pre) + recurrent_bias(1, f.r_pre));
+      made->biases[2].push_back(bias(2, f.g_pre));
+      made->biases[3].push_back(recurrent_bias(2, f.rb));
     }
   return QuantizedGru(std::move(made));
 }

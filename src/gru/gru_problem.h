@@ -7,7 +7,9 @@
 
 namespace qcore {
 
-// One run over all steps. Strides are in elements; codes are int8 where the format has at most 8 bits, else int16.
+// One run over all steps. x, y, h0 and last are each either codes (int8 where the format has at most 8 bits, else
+// int16) or numbers (fp32, fp16, bf16), which are rounded to codes first or made of codes last. Strides are in
+// elements.
 struct GruProblem {
   const GruStorage* gru = nullptr;
   std::int64_t steps = 0, batch = 0;  // T, B

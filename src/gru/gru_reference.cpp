@@ -1,68 +1,84 @@
+#include "gru/code_access.h"
 #include "gru/kernels.h"
 #include "runtime/memory.h"
 
 namespace qcore {
 namespace {
 
-using numerics::GruInputs;
-using numerics::GruOutputs;
+using numerics::GruScalar;
 
-std::int32_t load_code(const TensorView& view, std::int64_t at) {
-  return view.dtype == DType::i8 ? static_cast<const std::int8_t*>(view.data)[at]
-                                 : static_cast<const std::int16_t*>(view.data)[at];
-}
-
-void store_code(const TensorView& view, std::int64_t at, std::int32_t code) {
-  if (view.dtype == DType::i8)
-    static_cast<std::int8_t*>(view.data)[at] = static_cast<std::int8_t>(code);
-  else
-    static_cast<std::int16_t*>(view.data)[at] = static_cast<std::int16_t>(code);
-}
-
-// Codes of weights times `input` for all rows of 3H.
-template <numerics::ShiftRounding kRounding>
-void multiply(const std::vector<std::int16_t>& weights, const std::int32_t* input, std::int64_t features,
-              const std::vector<std::int64_t>& offsets, const std::vector<int>& shifts, const numerics::GruCodes& to,
-              std::int32_t* codes) {
+// Codes (less their zero point) of weights times `input` for all rows of 3H. The input's zero point is in the offsets.
+template <class L>
+void multiply(const std::vector<std::int16_t>& weights, const std::int32_t* input, std::int32_t input_zero,
+              std::int64_t features, const std::vector<std::int64_t>& offsets, const std::vector<int>& shifts,
+              const numerics::GruRange& range, std::int64_t* products) {
   for (std::size_t n = 0; n < shifts.size(); ++n) {
     std::int64_t total = offsets[n];
     for (std::int64_t k = 0; k < features; ++k)
-      total += static_cast<std::int64_t>(weights[n * features + k]) * input[k];
-    codes[n] = numerics::gru_rescale<kRounding>(total, shifts[n], to);
+      total += static_cast<std::int64_t>(weights[n * features + k]) * (input[k] + input_zero);
+    products[n] = L::clamped(L::shifted(total, shifts[n]), range);
   }
 }
 
-template <numerics::ShiftRounding kRounding>
-void step(const GruStorage& gru, const std::int32_t* x, std::int32_t* h, std::int32_t* wx, std::int32_t* rh,
-          std::int32_t* gates) {
-  const GruParameters& p = gru.parameters;
-  const std::int64_t size = p.hidden_size;
-  multiply<kRounding>(p.w, x, p.input_size, gru.wx_offsets, gru.wx_shifts, gru.cell.wx, wx);
-  multiply<kRounding>(p.r, h, size, gru.rh_offsets, gru.rh_shifts, gru.cell.rh, rh);
-  for (std::int64_t j = 0; j < size; ++j) {
-    const GruInputs in{{wx[j], wx[size + j], wx[2 * size + j]}, {rh[j], rh[size + j], rh[2 * size + j]}, h[j]};
-    const GruOutputs out = p.pipeline == GruPipeline::staged
-                               ? numerics::gru_staged<kRounding>(in, gru.biases[j], gru.cell)
-                               : numerics::gru_fused<kRounding>(in, gru.cell);
-    h[j] = out.h;
-    gates[j] = out.z;
-    gates[size + j] = out.r;
-    gates[2 * size + j] = out.g;
-    gates[3 * size + j] = out.rh_with_bias;
+// One row's steps.
+template <class L>
+class Row {
+ public:
+  Row(const GruStorage& gru, Scratch& scratch)
+      : gru_(gru), c_(gru.parameters.input_size), size_(gru.parameters.hidden_size) {
+    x = scratch.take<std::int32_t>(c_);
+    h = scratch.take<std::int32_t>(size_);
+    gates = scratch.take<std::int32_t>(4 * size_);
+    wx_ = scratch.take<std::int64_t>(3 * size_);
+    rh_ = scratch.take<std::int64_t>(3 * size_);
   }
+
+  // From x and h to h and gates.
+  void step() const {
+    const GruParameters& p = gru_.parameters;
+    const bool staged = p.pipeline == GruPipeline::staged;
+    const numerics::GruTables<L> tables{gru_.tables[0].data(), gru_.tables[1].data(), gru_.tables[2].data()};
+    multiply<L>(p.w, x, p.formats.x.zero_point, c_, gru_.wx_offsets, gru_.wx_shifts, gru_.cell.wx, wx_);
+    multiply<L>(p.r, h, p.formats.h.zero_point, size_, gru_.rh_offsets, gru_.rh_shifts, gru_.cell.rh, rh_);
+    for (std::int64_t j = 0; j < size_; ++j) {
+      const numerics::GruInputs<L> in{
+          {wx_[j], wx_[size_ + j], wx_[2 * size_ + j]}, {rh_[j], rh_[size_ + j], rh_[2 * size_ + j]}, h[j]};
+      const auto out = staged ? numerics::gru_staged<L>(in, bias(j), gru_.cell, tables)
+                              : numerics::gru_fused<L>(in, gru_.cell, tables);
+      h[j] = static_cast<std::int32_t>(out.h);
+      gates[j] = static_cast<std::int32_t>(out.z);
+      gates[size_ + j] = static_cast<std::int32_t>(out.r);
+      gates[2 * size_ + j] = static_cast<std::int32_t>(out.g);
+      gates[3 * size_ + j] =
+          static_cast<std::int32_t>(staged ? out.rb + p.formats.rb.zero_point : in.rh[2] + p.formats.rh.zero_point);
+    }
+  }
+
+  std::int32_t *x, *h, *gates;  // x and h: codes less their zero point
+
+ private:
+  numerics::GruBiases<L> bias(std::int64_t j) const {
+    return {gru_.biases[0][j], gru_.biases[1][j], gru_.biases[2][j], gru_.biases[3][j]};
+  }
+
+  const GruStorage& gru_;
+  const std::int64_t c_, size_;
+  std::int64_t *wx_, *rh_;
+};
+
+void store_row(const TensorView& to, std::int64_t at, std::int64_t stride, std::int64_t count,
+               const std::int32_t* centred, const CodeFormat& format) {
+  for (std::int64_t j = 0; j < count; ++j)
+    store_centred(to.data, to.dtype, at + j * stride, centred ? centred[j] : 0, format);
 }
 
-}  // namespace
-
-void run_gru_reference(const GruProblem& problem) {
+template <class L>
+void run(const GruProblem& problem) {
   const GruStorage& gru = *problem.gru;
   const std::int64_t c = gru.parameters.input_size, size = gru.parameters.hidden_size;
+  const CodeFormat x_format(gru.parameters.formats.x), h_format(gru.parameters.formats.h);
   Scratch scratch;
-  auto* x = scratch.take<std::int32_t>(c);
-  auto* h = scratch.take<std::int32_t>(size);
-  auto* wx = scratch.take<std::int32_t>(3 * size);
-  auto* rh = scratch.take<std::int32_t>(3 * size);
-  auto* gates = scratch.take<std::int32_t>(4 * size);
+  const Row<L> row(gru, scratch);
   const auto at = [](const TensorView& view, std::int64_t i, std::int64_t j) {
     return i * view.strides[0] + j * view.strides[1];
   };
@@ -71,31 +87,34 @@ void run_gru_reference(const GruProblem& problem) {
         problem.lengths.data ? static_cast<const std::int32_t*>(problem.lengths.data)[b * problem.lengths.strides[0]]
                              : problem.steps;
     for (std::int64_t j = 0; j < size; ++j)
-      h[j] = problem.h0.data ? load_code(problem.h0, at(problem.h0, b, j)) : gru.cell.h.zero;
+      row.h[j] = problem.h0.data ? load_centred(problem.h0.data, problem.h0.dtype, at(problem.h0, b, j), h_format) : 0;
     for (std::int64_t i = 0; i < problem.steps; ++i) {
       const std::int64_t t = problem.reverse && i < length ? length - 1 - i : i;
       const std::int64_t y = at(problem.y, t, b);
-      if (i >= length) {
-        for (std::int64_t j = 0; j < size; ++j) store_code(problem.y, y + j * problem.y.strides[2], gru.cell.h.zero);
-        if (problem.gates.data)
-          for (std::int64_t j = 0; j < 4 * size; ++j)
-            static_cast<std::int32_t*>(problem.gates.data)[at(problem.gates, t, b) + j * problem.gates.strides[2]] = 0;
-        continue;
+      if (i < length) {
+        for (std::int64_t k = 0; k < c; ++k)
+          row.x[k] =
+              load_centred(problem.x.data, problem.x.dtype, at(problem.x, t, b) + k * problem.x.strides[2], x_format);
+        row.step();
       }
-      for (std::int64_t k = 0; k < c; ++k) x[k] = load_code(problem.x, at(problem.x, t, b) + k * problem.x.strides[2]);
-      if (gru.parameters.rounding == ShiftRounding::half_away)
-        step<numerics::ShiftRounding::half_away>(gru, x, h, wx, rh, gates);
-      else
-        step<numerics::ShiftRounding::half_even>(gru, x, h, wx, rh, gates);
-      for (std::int64_t j = 0; j < size; ++j) store_code(problem.y, y + j * problem.y.strides[2], h[j]);
+      store_row(problem.y, y, problem.y.strides[2], size, i < length ? row.h : nullptr, h_format);
       if (problem.gates.data)
         for (std::int64_t j = 0; j < 4 * size; ++j)
           static_cast<std::int32_t*>(problem.gates.data)[at(problem.gates, t, b) + j * problem.gates.strides[2]] =
-              gates[j];
+              i < length ? row.gates[j] : 0;
     }
     if (problem.last.data)
-      for (std::int64_t j = 0; j < size; ++j) store_code(problem.last, at(problem.last, b, j), h[j]);
+      store_row(problem.last, at(problem.last, b, 0), problem.last.strides[1], size, row.h, h_format);
   }
+}
+
+}  // namespace
+
+void run_gru_reference(const GruProblem& problem) {
+  if (problem.gru->parameters.rounding == ShiftRounding::half_away)
+    run<GruScalar<numerics::ShiftRounding::half_away>>(problem);
+  else
+    run<GruScalar<numerics::ShiftRounding::half_even>>(problem);
 }
 
 }  // namespace qcore

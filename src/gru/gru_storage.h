@@ -18,9 +18,9 @@ struct GruStorage {
   // weights, and in the fused pipeline the bias.
   std::vector<std::int64_t> wx_offsets, rh_offsets;
   std::vector<int> wx_shifts, rh_shifts;
-  std::vector<numerics::GruBiases> biases;  // [H]; staged pipeline
+  std::vector<std::int64_t> biases[4];  // [H] each, as GruBiases has them: z, r, g, rb; staged pipeline
 
-  bool fits_int32 = false;  // every sum of products with its offset
+  std::int64_t largest_wx = 0, largest_rh = 0;  // bounds of the sums of products with their offsets
 };
 
 }  // namespace qcore

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <math.h>
+
 #include "numerics/portable.h"
 
 // Integers with a power-of-two scale: real value = (code - zero_point) * 2^-exponent.
@@ -29,6 +31,17 @@ QCORE_NUMERIC std::int64_t rounding_shift(std::int64_t v, int bits) {
   }
   // Half away from zero: of a negative number, one less than half is added, so that -half itself goes down.
   return (v + half - (v < 0)) >> bits;
+}
+
+// The number that a code less its zero point stands for; `unit` is 2^-exponent.
+QCORE_NUMERIC float fixed_value(std::int32_t centred, float unit) { return static_cast<float>(centred) * unit; }
+
+// The code less its zero point that is nearest to x, half to even, within [lo, hi]; 0 for a NaN. `per_unit` is
+// 2^exponent: a product with it is exact, or so small that it rounds to 0 anyway.
+QCORE_NUMERIC std::int32_t fixed_code(float x, float per_unit, std::int32_t lo, std::int32_t hi) {
+  const float scaled = x * per_unit, low = static_cast<float>(lo), high = static_cast<float>(hi);
+  const float kept = scaled < low ? low : scaled > high ? high : scaled;
+  return kept == kept ? static_cast<std::int32_t>(rintf(kept)) : 0;
 }
 
 QCORE_NUMERIC std::int64_t clamp_code(std::int64_t v, std::int64_t lo, std::int64_t hi) {

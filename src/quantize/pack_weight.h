@@ -10,9 +10,6 @@ namespace qcore {
 std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,
                                               int bits, std::int64_t block_size, Scheme scheme);
 
-// Throws ValueError with the first index of a NaN or an Inf.
-void check_finite(const char* op, const char* argument, const TensorView& view);
-
 // Stores scales, and offsets, in half the bytes if every one of them is exact in fp16.
 void narrow_parameters(PackedWeight& weight);
 

@@ -1,8 +1,6 @@
 #include "qcore/quantize.h"
 
-#include <atomic>
 #include <cstring>
-#include <limits>
 
 #include "formats/element.h"
 #include "formats/packed_weight.h"
@@ -15,17 +13,6 @@
 
 namespace qcore {
 namespace {
-
-std::string index_text(const TensorView& view, std::int64_t flat) {
-  std::int64_t index[TensorView::kMaxRank] = {};
-  for (int axis = view.rank - 1; axis >= 0; --axis) {
-    index[axis] = flat % view.shape[axis];
-    flat /= view.shape[axis];
-  }
-  std::string text = "[";
-  for (int axis = 0; axis < view.rank; ++axis) text += (axis ? ", " : "") + std::to_string(index[axis]);
-  return text + "]";
-}
 
 // Offset in elements of the first element of row n; the rest of a row is [K] or [Ci, Kh, Kw].
 struct WeightRows {
@@ -40,28 +27,6 @@ struct WeightRows {
 };
 
 }  // namespace
-
-void check_finite(const char* op, const char* argument, const TensorView& view) {
-  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  std::atomic<std::int64_t> first{kNone};
-  const std::int64_t count = view.size(), rows = view.rank && count ? view.shape[0] : 0;
-  parallel_for(rows, [&](std::int64_t row) {
-    const std::int64_t per_row = count / rows;
-    for (std::int64_t i = row * per_row; i < (row + 1) * per_row; ++i) {
-      std::int64_t at = 0, rest = i;
-      for (int axis = view.rank - 1; axis >= 0; --axis) {
-        at += rest % view.shape[axis] * view.strides[axis];
-        rest /= view.shape[axis];
-      }
-      if (numerics::is_finite(load_float(view.data, view.dtype, at))) continue;
-      for (std::int64_t seen = first.load(); i < seen && !first.compare_exchange_weak(seen, i);) {
-      }
-      return;
-    }
-  });
-  QCORE_CHECK_VALUE(first.load() == kNone, op, ": ", argument, " holds a NaN or an infinity, the first at index ",
-                    index_text(view, first.load()), ", expected finite values");
-}
 
 QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const QuantizeOptions& options) {
   check_floating("quantize", "weight", weight);

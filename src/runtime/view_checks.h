@@ -10,6 +10,9 @@ namespace qcore {
 void check_shape(const char* op, const char* argument, const TensorView& view, int rank, const std::int64_t* expected);
 void check_dtype(const char* op, const char* argument, const TensorView& view, DType expected);
 void check_floating(const char* op, const char* argument, const TensorView& view);
+
+// Throws ValueError with the first index of a NaN or an infinity; for floating-point arrays on the CPU.
+void check_finite(const char* op, const char* argument, const TensorView& view);
 void check_device(const char* op, const char* argument, const TensorView& view, Device expected, const char* like);
 
 // Writable, and no two indices name the same element.
