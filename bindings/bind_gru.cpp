@@ -1,6 +1,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include "bind.h"
 #include "dlpack_views.h"
@@ -39,6 +40,33 @@ FixedFormat format_of(nb::handle row) {
   return {bits, is_signed, exponent, zero};
 }
 
+constexpr const char* kCodesOrNumbers = "int8, int16, float32, float16 or bfloat16";
+
+// The arrays of a run.
+struct Arguments {
+  Arguments(nb::handle x_object, nb::handle h0_object, nb::handle y_object, nb::handle last_object,
+            nb::handle lengths_object, nb::handle gates_object, std::uintptr_t stream_address)
+      : x(x_object, "gru", "x", kCodesOrNumbers),
+        y(y_object, "gru", "out", kCodesOrNumbers),
+        h0(h0_object, "gru", "h0", kCodesOrNumbers),
+        last(last_object, "gru", "last", kCodesOrNumbers),
+        lengths(lengths_object, "gru", "lengths", "int32"),
+        gates(gates_object, "gru", "gates", "int32"),
+        stream(reinterpret_cast<void*>(stream_address)) {}
+
+  GruRun options() const {
+    GruRun options;
+    options.lengths = lengths.get();
+    options.gates = gates.get();
+    options.stream = stream;
+    return options;
+  }
+
+  const ArrayArgument x, y;
+  const OptionalArray h0, last, lengths, gates;
+  void* const stream;
+};
+
 }  // namespace
 
 void bind_gru(nb::module_& m) {
@@ -74,20 +102,28 @@ void bind_gru(nb::module_& m) {
           "run",
           [](const QuantizedGru& gru, nb::handle x, nb::handle h0, nb::handle y, nb::handle last, bool reverse,
              nb::handle lengths, nb::handle gates, std::uintptr_t stream) {
-            const char* codes = "int8 or int16";
-            const ArrayArgument x_array(x, "gru", "x", codes), y_array(y, "gru", "out", codes);
-            const OptionalArray h0_array(h0, "gru", "h0", codes), last_array(last, "gru", "last", codes);
-            const OptionalArray lengths_array(lengths, "gru", "lengths", "int32"),
-                gates_array(gates, "gru", "gates", "int32");
-            GruRun options;
+            const Arguments arguments(x, h0, y, last, lengths, gates, stream);
+            GruRun options = arguments.options();
             options.reverse = reverse;
-            options.lengths = lengths_array.get();
-            options.gates = gates_array.get();
-            options.stream = reinterpret_cast<void*>(stream);
             nb::gil_scoped_release release;
-            gru.run(x_array.view(), h0_array.get(), y_array.view(), last_array.get(), options);
+            gru.run(arguments.x.view(), arguments.h0.get(), arguments.y.view(), arguments.last.get(), options);
           },
           "x"_a, "h0"_a.none(), "y"_a, "last"_a.none(), "reverse"_a, "lengths"_a.none(), "gates"_a.none(), "stream"_a);
+
+  nb::class_<GruStack>(m, "GruStack")
+      .def_static("make", &GruStack::make)
+      .def(
+          "run",
+          [](const GruStack& stack, nb::handle x, nb::handle h0, nb::handle y, nb::handle last, bool batch_first,
+             nb::handle lengths, nb::handle gates, std::uintptr_t stream) {
+            const Arguments arguments(x, h0, y, last, lengths, gates, stream);
+            GruRun options = arguments.options();
+            options.batch_first = batch_first;
+            nb::gil_scoped_release release;
+            stack.run(arguments.x.view(), arguments.h0.get(), arguments.y.view(), arguments.last.get(), options);
+          },
+          "x"_a, "h0"_a.none(), "y"_a, "last"_a.none(), "batch_first"_a, "lengths"_a.none(), "gates"_a.none(),
+          "stream"_a);
 
   m.def("quantize_fixed", [](nb::handle x, nb::handle format, nb::handle codes) {
     const ArrayArgument x_array(x, "quantize_fixed", "x"),

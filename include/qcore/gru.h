@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qcore/export.h"
@@ -45,7 +46,8 @@ struct GruStorage;  // src/gru/gru_storage.h
 
 struct GruRun {
   bool reverse = false;                 // from the last step of each row to its first
-  const TensorView* lengths = nullptr;  // int32 [B]: steps of each row; beyond them y holds h's zero point
+  bool batch_first = false;             // x is [B, T, C], y [B, T, H]
+  const TensorView* lengths = nullptr;  // int32 [B]: steps of each row; beyond them y is 0
   const TensorView* gates = nullptr;    // int32 [T, B, 4H]: codes of z, r, g and R h + br
   void* stream = nullptr;
 };
@@ -63,10 +65,10 @@ class QCORE_API QuantizedGru {
   const std::vector<std::int32_t>& table(int gate) const;
 
   // x [T, B, C], h0 [B, H] or null (zeros), y [T, B, H], last [B, H] (the state after each row's last step) or null.
-  // Each is codes, int8 where the format has at most 8 bits, else int16, or fp32, fp16 or bf16: then it is rounded as by
-  // quantize_fixed, or made as by dequantize_fixed. Any strides. h0 may be the memory of `last`. Throws ValueError for
-  // a NaN, an infinity or a code outside its format, TypeError for another dtype, and writes nothing then; on a CUDA
-  // device values are not looked at, and a NaN is 0.
+  // Each is codes, int8 where the format has at most 8 bits, else int16, or fp32, fp16 or bf16: then it is rounded as
+  // by quantize_fixed, or made as by dequantize_fixed. Any strides. h0 may be the memory of `last`. Throws ValueError
+  // for a NaN, an infinity or a code outside its format, TypeError for another dtype, and writes nothing then; on a
+  // CUDA device values are not looked at, and a NaN is 0.
   void run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
            const GruRun& options = {}) const;
 
@@ -75,6 +77,30 @@ class QCORE_API QuantizedGru {
  private:
   explicit QuantizedGru(std::shared_ptr<const GruStorage> storage);
   std::shared_ptr<const GruStorage> storage_;
+};
+
+// Layers, each of one or two directions (the second runs from the last step to the first), each layer's outputs the
+// next one's inputs. Immutable; copies share storage; safe to use from many threads.
+class QCORE_API GruStack {
+ public:
+  // Layer by layer, directions side by side. Throws ValueError if sizes do not fit together, or formats: both
+  // directions' h, and x with the h of the layer before, are the same.
+  static GruStack make(std::vector<QuantizedGru> cells, int directions);
+
+  int layers() const { return static_cast<int>(cells_.size()) / directions_; }
+  int directions() const { return directions_; }
+  const QuantizedGru& cell(int layer, int direction) const { return cells_[layer * directions_ + direction]; }
+
+  // As QuantizedGru::run: y [T, B, directions * H], h0 and last [layers * directions, B, H], gates [layers *
+  // directions, T, B, 4H]. Without a backward direction x may be [B, C]: one step, y is then [B, H]. `reverse` must be
+  // false.
+  void run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
+           const GruRun& options = {}) const;
+
+ private:
+  GruStack(std::vector<QuantizedGru> cells, int directions) : cells_(std::move(cells)), directions_(directions) {}
+  std::vector<QuantizedGru> cells_;
+  int directions_;
 };
 
 // codes = clamp(rint(x * 2^exponent) + zero_point): x fp32, fp16 or bf16, codes int8 or int16 of x's shape. Throws

@@ -35,6 +35,9 @@ class DeviceGuard {
 // Uninitialised, at least 256-byte aligned.
 std::shared_ptr<void> cuda_allocate(int index, std::int64_t bytes);
 
+// Uninitialised memory for work enqueued on `stream` until the last reference goes; see cuda_scratch.h.
+std::shared_ptr<void> cuda_scratch(int index, std::int64_t bytes, void* stream);
+
 // In any direction, between devices too. Work enqueued on any stream after it returns sees the bytes.
 void cuda_copy(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes);
 

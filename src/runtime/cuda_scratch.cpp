@@ -5,6 +5,7 @@
 
 #include "runtime/cuda_capture.h"
 #include "runtime/cuda_check.h"
+#include "runtime/cuda_device.h"
 
 namespace qcore {
 namespace {
@@ -45,6 +46,13 @@ CudaScratch::CudaScratch(const ScratchPlan& plan, int device, cudaStream_t strea
 
 CudaScratch::~CudaScratch() {
   if (memory_ && cudaFreeAsync(memory_, stream_) != cudaSuccess) cudaGetLastError();
+}
+
+std::shared_ptr<void> cuda_scratch(int index, std::int64_t bytes, void* stream) {
+  ScratchPlan plan;
+  const auto slot = plan.add<char>(bytes);
+  const auto owner = std::make_shared<CudaScratch>(plan, index, static_cast<cudaStream_t>(stream));
+  return {owner, (*owner)[slot]};
 }
 
 }  // namespace qcore

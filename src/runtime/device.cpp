@@ -32,6 +32,15 @@ std::shared_ptr<void> allocate_on(Device device, std::int64_t bytes) {
 #endif
 }
 
+std::shared_ptr<void> scratch_on(Device device, std::int64_t bytes, [[maybe_unused]] void* stream) {
+  if (device.type == DeviceType::cpu) return allocate_aligned(bytes);
+#if defined(QCORE_CUDA_BACKEND)
+  return cuda_scratch(device.index, bytes, stream);
+#else
+  throw_no_backend(device);
+#endif
+}
+
 void copy_between(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes) {
   if (bytes == 0) return;
   if (to_device.type == DeviceType::cpu && from_device.type == DeviceType::cpu) {

@@ -251,7 +251,11 @@ def test_bad_calls():
     nan[3, 1, 2] = np.nan
     for call, error, words in [
         (lambda: q(inputs(c=5)), ValueError, "gru: x has shape [12, 4, 5], expected [T, B, C] with C = 6"),
-        (lambda: q(nan), ValueError, "x holds a NaN or an infinity, the first at index [3, 1, 2], expected finite values"),
+        (
+            lambda: q(nan),
+            ValueError,
+            "gru: x holds a NaN or an infinity, the first at index [3, 1, 2], expected finite values",
+        ),
         (lambda: q(inputs().astype(np.int32)), TypeError, "int32"),
         (
             lambda: q(inputs(), np.zeros((1, 3, 10), np.float32)),

@@ -24,6 +24,9 @@ class QuantGRU:
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers
+        self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]))
+        self._sizes = (self.input_size, self.hidden_size, self.directions, self.num_layers)
+        self._state_dtype = f"int{8 if self.format('h').bits <= 8 else 16}"
         self.config = config
         self.batch_first = batch_first
 
@@ -94,123 +97,129 @@ class QuantGRU:
             f"weights {self._layers[0][0][1]['weight_bits']} bits, {self.config.pipeline})"
         )
 
-    def __call__(self, x: Any, h0: Any = None, *, lengths: Any = None) -> tuple[Any, Any]:
+    def __call__(
+        self, x: Any, h0: Any = None, *, lengths: Any = None, gates: bool = False, stream: Any = None
+    ) -> tuple[Any, ...]:
         """Run all steps.
 
         Args:
             x: [T, B, C] ([B, T, C] if batch_first): float32, float16 or bfloat16, or codes (int8 or int16 of
-                ``format("x")``), on the CPU.
-            h0: [layers * directions, B, H] like x: floats, or codes of ``format("h", layer)``; None for zeros.
-            lengths: int32 [B], each row's number of steps, or None. Beyond them y is 0 and the state stays.
+                ``format("x")``), on the CPU or a CUDA device; any strides.
+            h0: [layers * directions, B, H] on x's device: floats, or codes of ``format("h", layer)``; None for zeros.
+            lengths: int32 [B] on x's device, each row's number of steps, or None. Beyond them y is 0 and the state
+                stays.
+            gates: whether to return the gates too.
+            stream: CUDA stream to run on; the caller's library's current one by default.
 
         Returns:
-            y [T, B, directions * H] and the last states [layers * directions, B, H], in x's library; floats of x's
-            dtype, or codes of ``format("h")`` if x were codes.
+            y [T, B, directions * H] ([B, T, directions * H] if batch_first) and the last states [layers * directions,
+            B, H], in x's library and on its device: floats of x's dtype, or codes of ``format("h")`` if x is codes.
+            With ``gates``, also int32 [layers * directions, T, B, 4 * H]: the codes of z, r, g and R h + b.
 
         Raises:
-            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected. On a CUDA
+                device values are not looked at: a NaN counts as 0 there.
+            CudaError: a CUDA call failed.
         """
-        family = _arrays.family(x, "gru: x")
-        inputs, floats = self._codes_of(x, "x", 3)
-        if self.batch_first:
-            inputs = inputs.transpose(1, 0, 2)
-        steps, batch = inputs.shape[:2]
-        size = self.hidden_size
-        states = None if h0 is None else self._states_of(h0, batch, floats)
-        counts = None if lengths is None else np.ascontiguousarray(lengths, np.int32)
-        last = np.empty((self.num_layers * self.directions, batch, size), self.format("h").dtype)
-        for number, layer in enumerate(self._layers):
-            outputs = np.empty((steps, batch, self.directions * size), self.format("h", number).dtype)
-            for side, (core, _) in enumerate(layer):
-                row = number * self.directions + side
-                out = outputs[:, :, side * size : (side + 1) * size]
-                core.run(inputs, None if states is None else states[row], out, last[row], side == 1, counts, None, 0)
-            inputs = outputs
-        y = inputs.transpose(1, 0, 2) if self.batch_first else inputs
-        return self._result(y, x, family, floats, [self.num_layers - 1]), self._result(
-            last, x, family, floats, range(self.num_layers)
-        )
+        if len(x.shape) != 3:
+            axes = "[B, T, C]" if self.batch_first else "[T, B, C]"
+            raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected {axes} with C = {self._sizes[0]}")
+        first, second, _ = x.shape
+        steps, batch = (second, first) if self.batch_first else (first, second)
+        _, size, directions, layers = self._sizes
+        family, dtype = self._family_of(x)
+        shapes = [(first, second, directions * size), (layers * directions, batch, size)]
+        outputs = [family.empty(x, shape, dtype) for shape in shapes]
+        if gates:
+            outputs.append(family.empty(x, (layers * directions, steps, batch, 4 * size), "int32"))
+        if lengths is not None:
+            lengths = _lengths(lengths)
+        self._run(family, x, h0, outputs[0], outputs[1], lengths, outputs[2] if gates else None, stream)
+        return tuple(family.result(output, x) for output in outputs)
 
-    def step(self, x: Any, state: Any = None, *, reset: Any = None) -> tuple[Any, Any]:
+    def step(self, x: Any, state: Any = None, *, reset: Any = None, stream: Any = None) -> tuple[Any, Any]:
         """One step of streaming; only without a backward direction.
 
         Args:
             x: [B, C] as for a call.
             state: what the last step returned; None at first.
             reset: bool [B], rows whose state starts anew, or None.
+            stream: as for a call.
 
         Returns:
-            y [B, H], and the state: codes [layers, B, H], to be passed to the next step.
+            y [B, H], and the state: codes of ``format("h", layer)``, [layers, B, H], to be passed to the next step.
         """
-        if self.directions == 2:
+        _, size, directions, layers = self._sizes
+        if directions == 2:
             raise _core.QcoreValueError("gru: step() on a bidirectional GRU, which needs the whole sequence: call it")
+        if len(x.shape) != 2:
+            raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected [B, C] with C = {self._sizes[0]}")
+        batch = x.shape[0]
+        family, dtype = self._family_of(x)
+        y = family.empty(x, (batch, size), dtype)
+        last = family.empty(x, (layers, batch, size), self._state_dtype)
+        if state is not None:
+            self._check_state(state, batch)
+        if reset is not None:
+            mask = _mask(reset, batch)
+            state = None if state is None else self._restarted(state, mask)
+        self._run(family, x, state, y, last, None, None, stream)
+        return family.result(y, x), family.result(last, x)
+
+    def _family_of(self, x: Any) -> tuple[_arrays.Family, str | None]:
+        """x's family, and the dtype of results: None for x's own."""
         family = _arrays.family(x, "gru: x")
-        inputs, floats = self._codes_of(x, "x", 2)
-        batch = inputs.shape[0]
-        expected = (self.num_layers, batch, self.hidden_size)
-        states = self._zeros(batch) if state is None else np.array(state)
-        if states.shape != expected or states.dtype != self.format("h").dtype:
+        return family, None if _arrays.dtype_name(x.dtype) in _arrays.FLOATING else self._state_dtype
+
+    def _run(
+        self, family: _arrays.Family, x: Any, h0: Any, y: Any, last: Any, lengths: Any, gates: Any, stream: Any
+    ) -> None:
+        address = family.stream(x) if stream is None else _arrays.stream_address(stream, family, x, "gru: stream")
+        self._stack.run(
+            family.readable(x, "gru: x"),
+            None if h0 is None else _arrays.readable(h0, "gru: h0"),
+            family.writable(y, "gru: out"),
+            family.writable(last, "gru: last"),
+            self.batch_first,
+            lengths,
+            gates,
+            address,
+        )
+
+    def _check_state(self, state: Any, batch: int) -> None:
+        expected = (self._sizes[3], batch, self._sizes[1])
+        if tuple(state.shape) != expected or _arrays.dtype_name(state.dtype) != self._state_dtype:
             raise _core.QcoreValueError(
-                f"gru: state is {states.dtype} {list(states.shape)}, expected {self.format('h').dtype} "
+                f"gru: state is {_arrays.dtype_name(state.dtype)} {list(state.shape)}, expected {self._state_dtype} "
                 f"{list(expected)}, as the last step returned it"
             )
-        if reset is not None:
-            mask = np.asarray(reset)
-            if mask.dtype != bool or mask.shape != (batch,):
-                raise _core.QcoreValueError(f"gru: reset is {mask.dtype} {list(mask.shape)}, expected bool [{batch}]")
-            states[:, mask] = self._zeros(1)
-        inputs = inputs[None]
-        for number, layer in enumerate(self._layers):
-            out = np.empty((1, batch, self.hidden_size), self.format("h", number).dtype)
-            layer[0][0].run(inputs, states[number], out, None, False, None, None, 0)
-            states[number] = out[0]
-            inputs = out
-        return self._result(inputs[0], x, family, floats, [self.num_layers - 1]), states
 
-    def _zeros(self, batch: int) -> Any:
-        zeros = np.empty((self.num_layers, batch, self.hidden_size), self.format("h").dtype)
-        for number in range(self.num_layers):
-            zeros[number] = self.format("h", number).zero_point
-        return zeros
-
-    def _codes_of(self, x: Any, name: str, rank: int) -> tuple[Any, bool]:
-        """(codes as a NumPy array, whether x was floats)."""
-        form = self.format("x")
-        if len(x.shape) != rank or x.shape[-1] != self.input_size:
-            axes = {3: "[B, T, C]" if self.batch_first else "[T, B, C]", 2: "[B, C]"}[rank]
-            raise _core.QcoreValueError(
-                f"gru: {name} has shape {list(x.shape)}, expected {axes} with C = {self.input_size}"
-            )
-        readable = _arrays.readable(x, f"gru: {name}")
-        if _arrays.dtype_name(x.dtype) not in _arrays.FLOATING:
-            return np.from_dlpack(x), False
-        codes = np.empty(tuple(x.shape), form.dtype)
-        _core.quantize_fixed(readable, form.row(), codes)
-        return codes, True
-
-    def _states_of(self, h0: Any, batch: int, floats: bool) -> Any:
-        expected = (self.num_layers * self.directions, batch, self.hidden_size)
-        if tuple(h0.shape) != expected:
-            raise _core.QcoreValueError(f"gru: h0 has shape {list(h0.shape)}, expected {list(expected)}")
-        if not floats:
-            return np.from_dlpack(h0)
-        states = np.empty(expected, self.format("h").dtype)
-        for row in range(expected[0]):
-            form = self.format("h", row // self.directions)
-            _core.quantize_fixed(_arrays.readable(h0[row], "gru: h0"), form.row(), states[row])
-        return states
-
-    def _result(self, codes: Any, x: Any, family: Any, floats: bool, layers: Any) -> Any:
-        if not floats:
-            out = family.empty(x, codes.shape, str(codes.dtype))
-            np.from_dlpack(family.writable(out, "gru: out"))[...] = codes
-            return family.result(out, x)
-        out = family.empty(x, codes.shape, None)
-        target = family.writable(out, "gru: out")
-        if len(layers) == 1:
-            _core.dequantize_fixed(codes, self.format("h", layers[0]).row(), target)
+    def _restarted(self, state: Any, mask: Any) -> Any:
+        """A copy of the state with zeros in some rows."""
+        if hasattr(state, "clone"):
+            copied = state.clone()
+        elif hasattr(state, "at"):  # jax's arrays can't be written to
+            copied = np.array(state)
         else:
-            for row in range(len(codes)):
-                form = self.format("h", row // self.directions)
-                _core.dequantize_fixed(codes[row], form.row(), target[row])
-        return family.result(out, x)
+            copied = state.copy()
+        for layer in range(self._sizes[3]):
+            copied[layer, mask] = self.format("h", layer).zero_point
+        return copied
+
+
+def _mask(reset: Any, batch: int) -> Any:
+    mask = reset if hasattr(reset, "dtype") else np.asarray(reset)
+    name = _arrays.dtype_name(mask.dtype)
+    if name != "bool" or tuple(mask.shape) != (batch,):
+        raise _core.QcoreValueError(f"gru: reset is {name} {list(mask.shape)}, expected bool [{batch}]")
+    return mask
+
+
+def _lengths(lengths: Any) -> Any:
+    """As int32, where that can be had from integers on the CPU without a question."""
+    if hasattr(lengths, "dtype") and not isinstance(lengths, np.ndarray):
+        return _arrays.readable(lengths, "gru: lengths")
+    integers = np.asarray(lengths)
+    if integers.dtype.kind not in "iu":
+        raise _core.QcoreTypeError(f"gru: lengths has dtype {integers.dtype}, expected int32")
+    return np.ascontiguousarray(integers, np.int32)
