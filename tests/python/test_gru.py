@@ -12,6 +12,7 @@ from safetensors import safe_open
 import qcore
 from qcore.gru import TENSORS, Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell
 from qcore.gru.calibration import make
+from qcore.gru.ranges import Range
 
 KERNELS = [row.name for row in qcore.kernels("gru") if row.device == "cpu" and row.available]
 PIPELINES, ROUNDINGS = ("staged", "fused"), ("half_away", "half_even")
@@ -127,6 +128,52 @@ def test_quantised_is_close_to_float(bits, bound, pipeline):
         assert error < (0.1 if clipping else bound), (method, error)
         np.testing.assert_array_equal(last[0], y[-1])
         assert abs(last[0] - state).max() < (0.5 if clipping else 20 * bound)
+
+
+def test_nothing_is_rounded_to_a_finer_scale_than_it_is_added_at():
+    for bits in (8, 16):
+        q = Calibrator(float_gru()).observe(inputs()).finish(Config(bits=bits))
+        for name, target in (("rrh", "g_pre"), ("old_part", "h"), ("new_part", "h")):
+            assert q.format(name).exponent <= q.format(target).exponent
+
+
+def test_mse_clips_narrow_tensors_only():
+    values = np.append(np.random.default_rng(0).normal(0, 0.1, 100_000), [-3.0, 3.0])
+    seen = {method: Range(method) for method in ("mse", "minmax")}
+    for each in seen.values():
+        each.observe(values)
+    narrow, wide = ({name: each.format(bits, "cover") for name, each in seen.items()} for bits in (8, 16))
+    assert wide["mse"] == wide["minmax"]
+    assert narrow["mse"].exponent > narrow["minmax"].exponent
+    errors = {name: np.square(form.decode(form.encode(values)) - values).sum() for name, form in narrow.items()}
+    assert errors["mse"] < errors["minmax"]
+
+
+def test_state_dicts():
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for layer, c in ((0, 3), (1, 8)):
+        for end in ("", "_reverse"):
+            arrays[f"weight_ih_l{layer}{end}"] = rng.normal(0, 1, (12, c))
+            arrays[f"weight_hh_l{layer}{end}"] = rng.normal(0, 1, (12, 4))
+            arrays[f"bias_hh_l{layer}{end}"] = rng.normal(0, 1, 12)
+    weights = GruWeights.from_state_dict(arrays, batch_first=True)
+    assert (len(weights.layers), weights.directions, weights.batch_first) == (2, 2, True)
+    last = weights.layers[1][1]
+    r, z, n = np.split(arrays["weight_ih_l1_reverse"], 3)
+    np.testing.assert_array_equal(last.w, np.concatenate([z, r, n]))
+    assert not last.bx.any() and last.br.any()
+    for change, words in [
+        ({"weight_hh_l1": None}, "there is no weight_hh_l1"),
+        ({"weight_ih_l0": None}, "there is no weight_ih_l0"),
+        ({"weight_hh_l3": np.zeros((12, 4))}, "there is weight_hh_l3, expected only"),
+        ({"weight_ih_l0": np.zeros((11, 3))}, "weight_ih_l0 has shape [11, 3], expected 3H rows"),
+        ({"bias_hh_l0": np.full(12, np.nan)}, "bias_hh_l0 has nan"),
+    ]:
+        changed_arrays = {name: array for name, array in (arrays | change).items() if array is not None}
+        with pytest.raises(qcore.QcoreValueError) as caught:
+            GruWeights.from_state_dict(changed_arrays)
+        assert words in str(caught.value) and str(caught.value).startswith("gru weights: ")
 
 
 def test_codes_in_codes_out_and_streaming():

@@ -17,16 +17,20 @@ if TYPE_CHECKING:
 
 _SEEN = (*TENSORS, "wx_with_bias", "rh_with_bias")
 
+_ADDED_TO = {"rrh": "g_pre", "old_part": "h", "new_part": "h"}
+"""Tensors that are shifted to the scale of another and go nowhere else: a finer scale than that would only round twice,
+and every shift by one bit has a tie for each odd code."""
+
 
 class Calibrator:
     """Runs the float GRU on samples and keeps the range of every tensor.
 
     Args:
         weights: :class:`GruWeights`.
-        method: "minmax", "ema", "percentile" or "mse": see :class:`qcore.gru.ranges.Range`.
+        method: "mse", "minmax", "ema" or "percentile": see :class:`qcore.gru.ranges.Range`.
     """
 
-    def __init__(self, weights: GruWeights, method: str = "minmax") -> None:
+    def __init__(self, weights: GruWeights, method: str = "mse") -> None:
         if not isinstance(weights, GruWeights):
             raise _core.QcoreTypeError(
                 f"gru calibration: weights is a {type(weights).__name__}, expected GruWeights, as of from_torch"
@@ -134,6 +138,10 @@ def quantize_direction(
         formats[name] = seen.format(
             config.width(name), config.rule, signed=name not in UNSIGNED, zero_point=name in ZERO_FREE
         )
+    for name, target in _ADDED_TO.items():
+        finest = formats[target].exponent
+        if formats[name].exponent > finest:
+            formats[name] = ranges[name].format(config.width(name), config.rule, exponent=finest)
     parts: dict[str, Any] = {
         "formats": np.array([formats[name].row() for name in TENSORS], np.int32),
         "sizes": (weights.input_size, weights.hidden_size),

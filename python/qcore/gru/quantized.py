@@ -32,7 +32,7 @@ class QuantGRU:
 
     @classmethod
     def from_torch(
-        cls, gru: Any, data: Any, bits: int = 8, *, method: str = "minmax", config: Config | None = None
+        cls, gru: Any, data: Any, bits: int = 8, *, method: str = "mse", config: Config | None = None
     ) -> QuantGRU:
         """Calibrate and quantise a ``torch.nn.GRU``.
 

@@ -22,7 +22,8 @@ class Range:
 
     Methods: "minmax" is the range of everything; "ema" takes each step's range into
     ``min = 0.9 * min + 0.1 * current``, carried over steps and batches; "percentile" leaves out 0.01% of the values at
-    each end; "mse" takes everything, and the exponent with the smallest squared error on the values.
+    each end; "mse" takes everything, and for tensors of up to 8 bits the exponent with the smallest squared error on
+    the values: wider ones cover the range, since what another batch has clipped costs them more than an exponent gains.
     """
 
     def __init__(self, method: str) -> None:
@@ -65,13 +66,17 @@ class Range:
             return float(low), float(high)
         return self.low, self.high
 
-    def format(self, bits: int, rule: str, *, signed: bool = True, zero_point: bool = True) -> Format:
-        """The format for these values by a rule of :data:`qcore.gru.formats.RULES`."""
+    def format(
+        self, bits: int, rule: str, *, signed: bool = True, zero_point: bool = True, exponent: int | None = None
+    ) -> Format:
+        """The format for these values by a rule of :data:`qcore.gru.formats.RULES`, or with a given exponent."""
         low, high = self.bounds()
         if bits > 8:
             low, high = low * (1 + HEADROOM), high * (1 + HEADROOM)
+        if exponent is not None:
+            return choose_format(low, high, bits, signed=signed, zero_point=zero_point, exponent=exponent)
         cover = choose_format(low, high, bits, signed=signed, zero_point=zero_point)
-        if rule == "cover" and self.method != "mse":
+        if rule == "cover" and (self.method != "mse" or bits > 8):
             return cover
 
         def at(exponent: int) -> Format:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,9 +56,12 @@ def _vector(values: Any, rows: int, where: str) -> Doubles:
     return array
 
 
-def _swap_gates(array: Any) -> Doubles:
+def _swap_gates(array: Any, where: str) -> Doubles:
     """Rows in torch's order r, z, n as z, r, g."""
-    r, z, n = np.split(np.asarray(array, np.float64), 3)
+    rows = _finite(array, where)
+    if rows.ndim == 0 or len(rows) % 3:
+        raise _core.QcoreValueError(f"{where} has shape {list(rows.shape)}, expected 3H rows")
+    r, z, n = np.split(rows, 3)
     return np.concatenate([z, r, n])
 
 
@@ -117,24 +120,47 @@ class GruWeights:
                 f"gru weights: gru is a {type(gru).__name__}, expected a torch.nn.GRU or GRUCell"
             )
         tensors = {name: value.detach().cpu().double().numpy() for name, value in state().items()}
-        cell = not hasattr(gru, "num_layers")
+        first = tensors.get("weight_ih", tensors.get("weight_ih_l0"))
+        if first is None:
+            raise _core.QcoreTypeError("gru weights: gru has no weight_ih_l0, expected a torch.nn.GRU")
+        if first.shape[0] != 3 * gru.hidden_size:
+            raise _core.QcoreTypeError(f"gru weights: {type(gru).__name__} has no three gates, expected a torch.nn.GRU")
+        return cls.from_state_dict(tensors, batch_first=bool(getattr(gru, "batch_first", False)))
+
+    @classmethod
+    def from_state_dict(cls, tensors: Mapping[str, Any], *, batch_first: bool = False) -> GruWeights:
+        """Of arrays with the names and the gate order of a ``torch.nn.GRU``'s (or ``GRUCell``'s) state_dict.
+
+        Layers and directions follow from the names; biases may be missing.
+        """
+        count = 0
+        while f"weight_ih_l{count}" in tensors:
+            count += 1
+        ends = ["", "_reverse"] if "weight_ih_l0_reverse" in tensors else [""]
+        suffixes = [[f"_l{layer}{end}" for end in ends] for layer in range(count)]
+        if count == 0 and "weight_ih" in tensors:
+            suffixes = [[""]]
+        if not suffixes:
+            raise _core.QcoreValueError("gru weights: there is no weight_ih_l0, expected the names of a torch.nn.GRU")
+        parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        names = {f"{part}{suffix}" for layer in suffixes for suffix in layer for part in parts}
+        unknown = sorted(name for name in tensors if name not in names)
+        if unknown:
+            raise _core.QcoreValueError(
+                f"gru weights: there is {unknown[0]}, expected only the {', '.join(parts)} of {count or 1} layers"
+            )
 
         def direction(suffix: str) -> Direction:
-            names = [f"{part}{suffix}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-            if names[0] not in tensors:
-                raise _core.QcoreTypeError(f"gru weights: gru has no {names[0]}, expected a torch.nn.GRU")
-            if tensors[names[0]].shape[0] != 3 * gru.hidden_size:
-                raise _core.QcoreTypeError(
-                    f"gru weights: {type(gru).__name__} has no three gates, expected a torch.nn.GRU"
-                )
-            w, r, bx, br = (_swap_gates(tensors[name]) if name in tensors else None for name in names)
-            return Direction(w, r, bx, br)
+            given: list[Any] = []
+            for part in parts:
+                name = f"{part}{suffix}"
+                if part.startswith("weight") and name not in tensors:
+                    raise _core.QcoreValueError(f"gru weights: there is no {name}")
+                given.append(_swap_gates(tensors[name], f"gru weights: {name}") if name in tensors else None)
+            w, r, bx, br = given
+            return Direction(w, r, bx, br, f"gru weights: weight_ih{suffix}")
 
-        if cell:
-            return cls([[direction("")]])
-        ends = ["", "_reverse"] if gru.bidirectional else [""]
-        layers = [[direction(f"_l{layer}{end}") for end in ends] for layer in range(gru.num_layers)]
-        return cls(layers, batch_first=bool(gru.batch_first))
+        return cls([[direction(suffix) for suffix in layer] for layer in suffixes], batch_first=batch_first)
 
     @classmethod
     def from_onnx(cls, model: Any, node: str | None = None) -> GruWeights:
