@@ -81,7 +81,9 @@ void check_written(const char* argument, const TensorView& view, const GruArgume
   if (given.lengths) check_disjoint("gru", argument, view, "lengths", *given.lengths);
 }
 
-TensorView shaped(std::initializer_list<std::int64_t> shape) { return TensorView(static_cast<void*>(nullptr), DType::f32, shape); }
+TensorView shaped(std::initializer_list<std::int64_t> shape) {
+  return TensorView(static_cast<void*>(nullptr), DType::f32, shape);
+}
 
 }  // namespace
 

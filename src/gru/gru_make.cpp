@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gru/gru_storage.h"
+#include "gru/gru_packed.h"
 #include "gru/gru_tables.h"
 #include "runtime/check.h"
 
@@ -208,6 +208,7 @@ QuantizedGru QuantizedGru::make(const GruParameters& p) {
       made->biases[2].push_back(bias(2, f.g_pre));
       made->biases[3].push_back(recurrent_bias(2, f.rb));
     }
+  made->packed = pack_gru(*made);
   return QuantizedGru(std::move(made));
 }
 

@@ -1,7 +1,11 @@
+#include "gru/gru_kernels.h"
 #include "gru/kernels.h"
+#include "runtime/cpu_features.h"
 
 namespace qcore {
 namespace {
+
+constexpr auto kCpuRow = DeviceType::cpu;
 
 bool always() { return true; }
 
@@ -9,7 +13,28 @@ const char* on_cpu(const GruProblem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
 }
 
-KernelTable<GruProblem> table("gru", {{"reference", DeviceType::cpu, "nothing", always, on_cpu, run_gru_reference}});
+#if defined(QCORE_X86_KERNELS)
+bool has_avx2() { return cpu_features_in_use().avx2; }
+bool has_avxvnni() { return cpu_features_in_use().avxvnni; }
+bool has_avx512vnni() { return cpu_features_in_use().avx512vnni; }
+
+template <const GruKernels& kernels>
+void run_with(const GruProblem& problem) {
+  run_gru_vector(problem, kernels);
+}
+#endif
+
+// Best first.
+KernelTable<GruProblem> table("gru", {
+#if defined(QCORE_X86_KERNELS)
+                                         {"avx512vnni", kCpuRow, "AVX-512 F, BW, DQ, VL and VNNI", has_avx512vnni,
+                                          gru_vector_why_not, run_with<kGruAvx512Vnni>},
+                                         {"avxvnni", kCpuRow, "AVX-VNNI, AVX2, FMA and F16C", has_avxvnni,
+                                          gru_vector_why_not, run_with<kGruAvxVnni>},
+                                         {"avx2", kCpuRow, "AVX2, FMA and F16C", has_avx2, gru_vector_why_not,
+                                          run_with<kGruAvx2>},
+#endif
+                                         {"reference", kCpuRow, "nothing", always, on_cpu, run_gru_reference}});
 
 }  // namespace
 

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "numerics/gru_cell.h"
 #include "qcore/gru.h"
 
 namespace qcore {
+
+struct GruPacked;  // gru_packed.h
 
 // A layer as kernels want it. Arrays over channels are [3H], gate order z, r, g.
 struct GruStorage {
@@ -21,6 +24,8 @@ struct GruStorage {
   std::vector<std::int64_t> biases[4];  // [H] each, as GruBiases has them: z, r, g, rb; staged pipeline
 
   std::int64_t largest_wx = 0, largest_rh = 0;  // bounds of the sums of products with their offsets
+
+  std::shared_ptr<const GruPacked> packed;  // for the vector kernels; null if they can't have it
 };
 
 }  // namespace qcore

@@ -10,4 +10,9 @@ KernelTable<GruProblem>& gru_table();
 // The definition: plain loops over src/numerics.
 void run_gru_reference(const GruProblem& problem);
 
+struct GruKernels;  // gru_kernels.h
+
+const char* gru_vector_why_not(const GruProblem& problem);
+void run_gru_vector(const GruProblem& problem, const GruKernels& kernels);
+
 }  // namespace qcore

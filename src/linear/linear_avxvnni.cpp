@@ -3,14 +3,7 @@
 #include "linear/tile_rows.h"
 #include "linear/tile_tables.h"
 #include "linear/vector_avx2.h"
-
-// The build option QCORE_AVXVNNI_AS_EVEX encodes the same instructions as AVX-512 VL has them, so that these kernels
-// can be tested on a CPU that has AVX-512 VNNI but not AVX-VNNI.
-#if defined(QCORE_AVXVNNI_AS_EVEX)
-#define QCORE_VNNI_ENCODING "%{evex%} "
-#else
-#define QCORE_VNNI_ENCODING "%{vex%} "
-#endif
+#include "runtime/vnni_encoding.h"
 
 namespace qcore {
 namespace {

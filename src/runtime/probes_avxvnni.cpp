@@ -1,12 +1,6 @@
 #include "runtime/probe_kernels.h"
 #include "runtime/probe_vectors_avx2.h"
-
-// See linear_avxvnni.cpp.
-#if defined(QCORE_AVXVNNI_AS_EVEX)
-#define QCORE_VNNI_ENCODING "%{evex%} "
-#else
-#define QCORE_VNNI_ENCODING "%{vex%} "
-#endif
+#include "runtime/vnni_encoding.h"
 
 namespace qcore {
 namespace {
