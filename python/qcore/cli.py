@@ -18,6 +18,7 @@ import qcore
 
 from .bench.command import bench
 from .demo.command import demo
+from .gru.command import gru
 from .lut.command import lut
 from .runtime import package_dir
 
@@ -127,6 +128,7 @@ app.command("demo")(demo)
 app.command("info")(info)
 app.add_typer(bench)
 app.add_typer(lut)
+app.add_typer(gru)
 
 
 def _message(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,12 +41,13 @@ class Calibrator:
         self._ranges = [[{name: Range(method) for name in _SEEN} for _ in layer] for layer in weights.layers]
         self._observed = False
 
-    def observe(self, x: Any, h0: Any = None) -> Calibrator:
+    def observe(self, x: Any, h0: Any = None, *, progress: Callable[[float], None] | None = None) -> Calibrator:
         """Look at one batch.
 
         Args:
             x: [T, B, C] ([B, T, C] if the weights are batch_first), numbers.
             h0: [layers * directions, B, H], or None for zeros. It is part of h's range.
+            progress: called with the part done, 0 to 1, after every step.
         """
         inputs = _finite(x, "gru calibration: x")
         if inputs.ndim != 3 or inputs.shape[2] != self.weights.input_size or 0 in inputs.shape:
@@ -64,12 +66,18 @@ class Calibrator:
                     f"gru calibration: h0 has shape {list(states.shape)}, expected {list(expected)}"
                 )
         self._observed = True
+        done, steps = 0, len(inputs) * len(self.weights.layers) * self.weights.directions
         for number, (layer, ranges) in enumerate(zip(self.weights.layers, self._ranges, strict=True)):
             outputs = []
             for side, (direction, seen) in enumerate(zip(layer, ranges, strict=True)):
 
                 def watch(name: str, step: int, values: Doubles, seen: dict[str, Range] = seen) -> None:
+                    nonlocal done
                     seen[name].observe(values)
+                    if name == "x":  # once per step
+                        done += 1
+                        if progress is not None:
+                            progress(done / steps)
 
                 state = None if states is None else states[number * self.weights.directions + side]
                 outputs.append(float_cell.run(direction, inputs, state, reverse=side == 1, watch=watch)[0])

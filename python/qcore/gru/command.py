@@ -1,0 +1,196 @@
+"""`qcore gru` on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+    from qcore.gru import Config, QuantGRU
+
+gru = typer.Typer(
+    name="gru",
+    help="""Fixed-point GRUs: calibrate, run and examine them.
+
+    \b
+    Examples:
+      qcore gru calibrate weights.safetensors samples.npz --pipeline fused -o gru.safetensors
+      qcore gru run gru.safetensors inputs.npz -o outputs.npz
+    """,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+_Model = Annotated[Path, typer.Argument(metavar="GRU", help="What 'qcore gru calibrate' wrote.")]
+_Inputs = Annotated[
+    Path, typer.Argument(metavar="INPUTS", help=".safetensors, .npz or .npy: x, and h0 and lengths if wanted.")
+]
+
+
+def calibrate(
+    weights: Annotated[
+        Path, typer.Argument(metavar="WEIGHTS", help="An .onnx model, or .safetensors or .npz with torch's names.")
+    ],
+    samples: Annotated[
+        list[Path], typer.Argument(metavar="SAMPLES...", help="A batch each: .safetensors, .npz or .npy with x, h0.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The quantised GRU.")],
+    bits: Annotated[int | None, typer.Option(help="8 or 16: the preset of all widths; 8 by default.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; --bits and --pipeline win.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="mse, minmax, ema or percentile.")] = "mse",
+    pipeline: Annotated[str | None, typer.Option(help="staged or fused; staged by default.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Which GRU: an ONNX node's name, or what stands before weight_ih_l0.")
+    ] = None,
+    batch_first: Annotated[bool, typer.Option("--batch-first", help="x is [B, T, C], as torch's option.")] = False,
+) -> None:
+    """Quantise a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
+
+    The weights' names are those of a torch.nn.GRU's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ... An ONNX
+    node needs linear_before_reset = 1.
+
+    \b
+    Examples:
+      qcore gru calibrate weights.safetensors samples.npz -o gru.safetensors
+      qcore gru calibrate model.onnx day1.npy day2.npy --bits 16 --pipeline fused -o gru.safetensors
+      qcore gru calibrate model.safetensors x.npz --name encoder.rnn --config widths.json -o gru.safetensors
+    """
+    from qcore.gru import Calibrator
+    from qcore.gru.array_files import check_folder
+    from qcore.gru.weight_files import load_weights
+
+    chosen = _config(config, bits, pipeline)
+    check_folder(output)
+    calibrator = Calibrator(load_weights(weights, name=name, batch_first=batch_first), method)
+    with _progress(f"calibrating on {len(samples)} batch{'es' * (len(samples) > 1)}") as update:
+        for number, path in enumerate(samples):
+
+            def observed(part: float, number: int = number) -> None:
+                update((number + part) / len(samples))
+
+            x, h0, lengths = _inputs(path)
+            if lengths is not None:
+                raise typer.BadParameter(
+                    f"'{path}' has lengths, expected whole sequences for calibration: leave the padding out",
+                    param_hint="SAMPLES",
+                )
+            calibrator.observe(x, h0, progress=observed)
+    made = calibrator.finish(chosen)
+    made.save(output)
+    _print_formats(_console(), made)
+
+
+def run(
+    model: _Model,
+    inputs: _Inputs,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help=".safetensors or .npz: y and last, the states.")
+    ],
+    steps: Annotated[int, typer.Option(min=1, help="Of a call: long sequences are run in parts.")] = 256,
+) -> None:
+    """Run a quantised GRU on sequences: x [T, B, C], h0 [layers * directions, B, H], lengths [B].
+
+    Floats give float32, codes (int8 or int16) give codes. Without a batch_first of the weights, time comes first.
+
+    \b
+    Examples:
+      qcore gru run gru.safetensors inputs.npz -o outputs.npz
+      qcore gru run gru.safetensors speech.npy -o states.safetensors
+    """
+    from qcore.gru import QuantGRU
+    from qcore.gru.array_files import check_output, write_arrays
+    from qcore.gru.chunks import run_in_chunks
+
+    check_output(output)
+    loaded = QuantGRU.load(model)
+    x, h0, lengths = _inputs(inputs)
+    with _progress("running") as update:
+        y, last = run_in_chunks(loaded, x, h0, lengths, steps=steps, progress=update)
+    write_arrays(output, {"y": y, "last": last})
+    _console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
+
+
+gru.command("calibrate")(calibrate)
+gru.command("run")(run)
+
+
+def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
+    """Of a file, with what the command line says instead."""
+    import dataclasses
+
+    import qcore
+    from qcore.gru import Config
+
+    given: dict[str, Any] = {"bits": bits, "pipeline": pipeline}
+    try:
+        found = Config() if path is None else Config.from_json(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise qcore.QcoreValueError(f"gru config: {path} is not text: {error}") from error
+    return dataclasses.replace(found, **{key: value for key, value in given.items() if value is not None})
+
+
+def _inputs(path: Path) -> tuple[np.ndarray[Any, Any], Any, Any]:
+    """x, h0 and lengths of a file; a single array is x, whatever its name."""
+    import qcore
+    from qcore.gru.array_files import read_arrays
+
+    arrays = read_arrays(path)
+    if len(arrays) == 1:
+        return next(iter(arrays.values())), None, None
+    unknown = sorted(set(arrays) - {"x", "h0", "lengths"})
+    if unknown or "x" not in arrays:
+        names = ", ".join(sorted(arrays)) or "nothing"
+        raise qcore.QcoreValueError(f"gru: {path} has {names}, expected x and, if wanted, h0 and lengths")
+    return arrays["x"], arrays.get("h0"), arrays.get("lengths")
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=1.0)
+        yield lambda part: progress.update(task, completed=part)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def _print_formats(console: Console, made: QuantGRU) -> None:
+    import numpy as np
+    from rich import box
+    from rich.table import Table
+
+    from qcore.gru import TENSORS
+
+    console.print(repr(made), soft_wrap=True)
+    places = [(layer, side) for layer in range(made.num_layers) for side in range(made.directions)]
+    grid = Table(title="from lowest to highest, step", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("tensor", no_wrap=True)
+    grid.add_column("bits", justify="right", no_wrap=True)
+    for layer, side in places:
+        grid.add_column(f"layer {layer}" + (", backward" if side else ""), justify="right", overflow="fold")
+    for tensor in TENSORS:
+        cells = []
+        for layer, side in places:
+            form = made.format(tensor, layer, side)
+            low, high = form.decode(np.array([form.lowest, form.highest]))
+            cells.append(f"{low:.4g} to {high:.4g}, 2^{-form.exponent}")
+        grid.add_row(tensor, str(made.format(tensor).bits), *cells)
+    console.print(grid)
