@@ -11,7 +11,7 @@ from qcore.demo import report
 from qcore.demo.data import CHECKPOINT, load
 from qcore.demo.layers import GatedGru, PatchConv2d, patch_weight, relu, rows_as_steps, sigmoid
 from qcore.demo.model import Model
-from qcore.demo.operators import FloatOperators, QcoreOperators
+from qcore.demo.operators import FixedGruOperators, FloatOperators, QcoreOperators
 from qcore.demo.run import run
 
 
@@ -48,11 +48,17 @@ def test_float_model_is_as_accurate_as_when_it_was_trained(digits):
 @pytest.mark.parametrize(
     ("operators", "tolerance"),
     # The last bit of a float activation may flip an activation's int8 code, hence the wider bound.
-    [(FloatOperators(), 1e-4), (QcoreOperators(8, 32), 0.05), (QcoreOperators(4, 32), 0.05)],
-    ids=["float", "8-bit", "4-bit"],
+    [
+        (FloatOperators(), 1e-4),
+        (FixedGruOperators(8), 0.1),
+        (QcoreOperators(8, 32), 0.05),
+        (QcoreOperators(4, 32), 0.05),
+    ],
+    ids=["float", "GRU", "8-bit", "4-bit"],
 )
 def test_batch_size_does_not_matter(digits, operators, tolerance):
     model = Model(digits.weights, operators)
+    model.calibrate(digits.images[:64])
     whole = model(digits.images[:33])
     single = np.concatenate([model(image[None]) for image in digits.images[:33]])
     np.testing.assert_allclose(single, whole, rtol=0, atol=tolerance)
@@ -82,6 +88,23 @@ def test_tables_alone_change_next_to_nothing(result):
     assert tables.weight_bytes == row(result, "float").weight_bytes
 
 
+def test_the_gru_runs_in_integers(result):
+    float_correct = row(result, "float").correct
+    for name, bound in (("GRU int8", 0.02), ("GRU int16", 5e-4)):
+        found = row(result, name)
+        assert abs(found.correct - float_correct) <= 0.005 * result.images
+        assert 0 < found.logit_error < bound
+    assert row(result, "GRU int16").logit_error < row(result, "GRU int8").logit_error
+    assert result.gru_kernel in {kernel.name for kernel in qcore.kernels("gru")}
+    assert f"{row(result, 'GRU int8').logit_error:.1e}" in report.conclusion(result)
+
+
+def test_the_gru_needs_samples(digits):
+    model = Model(digits.weights, FixedGruOperators(8))
+    with pytest.raises(qcore.QcoreValueError, match=r"demo: the GRU was called before calibrate\(x\)"):
+        model(digits.images[:1])
+
+
 def test_sizes_are_those_of_the_tensors(digits, result):
     weights = [value for name, value in digits.weights.items() if "bias" not in name]
     count = sum(weight.size for weight in weights)
@@ -91,6 +114,11 @@ def test_sizes_are_those_of_the_tensors(digits, result):
         matrices = [patch_weight(w) if w.ndim == 4 else w for w in weights]
         quantized = [qcore.quantize(matrix, bits=bits, block_size=32) for matrix in matrices]
         assert row(result, f"{bits}-bit").weight_bytes == sum(q.nbytes for q in quantized)
+    rest = sum(w.nbytes for name, w in digits.weights.items() if "bias" not in name and not name.startswith("gru"))
+    gru = [digits.weights[name] for name in ("gru.weight_ih_l0", "gru.weight_hh_l0")]
+    for bits in (8, 16):
+        codes_and_exponents = sum(w.size * bits // 8 + len(w) for w in gru)
+        assert row(result, f"GRU int{bits}").weight_bytes == rest + codes_and_exponents
     assert row(result, "4-bit").weight_bytes < row(result, "8-bit").weight_bytes < row(result, "float").weight_bytes
 
 

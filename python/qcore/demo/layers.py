@@ -7,11 +7,17 @@ products from outside: in float, or from quantised weights. Data are fp32; image
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+import qcore
+
 from .data import Floats
+
+if TYPE_CHECKING:
+    from qcore.gru import QuantGRU
 
 Layer = Callable[[Floats], Floats]
 Product = Callable[[Floats], Floats]  # [..., K] -> [..., N], the weight and the bias inside
@@ -89,6 +95,33 @@ class GatedGru:
             n = self._tanh(from_x[:, 2 * size :] + r * from_h[:, 2 * size :])
             h = n + z * (h - n)
         return h
+
+
+class FixedGru:
+    """[B, T, C] -> [B, H], the state after the last step, by qcore.gru in integers. It needs samples first.
+
+    w [3H, C], r [3H, H] and biases [3H] in torch's gate order.
+    """
+
+    def __init__(self, w: Floats, r: Floats, bias_w: Floats, bias_r: Floats, bits: int) -> None:
+        from qcore.gru import GruWeights
+
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        parameters = dict(zip(names, (w, r, bias_w, bias_r), strict=True))
+        self._weights = GruWeights.from_state_dict(parameters, batch_first=True)
+        self._bits = bits
+        self._gru: QuantGRU | None = None
+
+    def calibrate(self, x: Floats) -> None:
+        from qcore.gru import Calibrator, Config
+
+        self._gru = Calibrator(self._weights).observe(x).finish(Config(bits=self._bits, pipeline="fused"))
+
+    def __call__(self, x: Floats) -> Floats:
+        if self._gru is None:
+            raise qcore.QcoreValueError("demo: the GRU was called before calibrate(x), expected samples first")
+        last: Floats = self._gru(x)[1][0]
+        return last
 
 
 def rows_as_steps(x: Floats) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .data import Floats
-from .layers import Layer, rows_as_steps
+from .layers import FixedGru, Layer, rows_as_steps
 from .operators import Operators
 
 
@@ -25,6 +25,14 @@ class Model:
             operators.linear(*parameters("hidden"), with_relu=True),  # [B, 64]
             operators.linear(*parameters("logits")),  # [B, 10]
         ]
+
+    def calibrate(self, images: Floats) -> None:
+        """Show layers that need samples what would reach them."""
+        x = images
+        for layer in self.layers:
+            if isinstance(layer, FixedGru):
+                layer.calibrate(x)
+            x = layer(x)
 
     def __call__(self, images: Floats) -> Floats:
         x = images

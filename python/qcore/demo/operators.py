@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from .data import Floats
-from .layers import Function, GatedGru, Layer, PatchConv2d, Product, patch_weight, relu, sigmoid
+from .layers import FixedGru, Function, GatedGru, Layer, PatchConv2d, Product, patch_weight, relu, sigmoid
 
 
 class Operators(ABC):
@@ -79,12 +79,25 @@ class FloatOperators(Operators):
         return apply
 
 
+class FixedGruOperators(FloatOperators):
+    """As float, but the GRU is qcore's, in integers: `Model.calibrate` chooses its formats."""
+
+    def __init__(self, bits: Literal[8, 16]) -> None:
+        super().__init__()
+        self._bits = bits
+
+    def gru(self, w: Floats, r: Floats, bias_w: Floats, bias_r: Floats) -> Layer:
+        self.weight_count += w.size + r.size
+        exponents = len(w) + len(r)  # one per row, a byte each
+        self.weight_bytes += (w.size + r.size) * self._bits // 8 + exponents
+        return FixedGru(w, r, bias_w, bias_r, self._bits)
+
+
 class QcoreOperators(Operators):
     """Weights quantised per block, activations quantised per row and block as they arrive (`compute="int8"`).
 
     All products are `qcore.linear`: a convolution's over its image patches, and the GRU's two with float gates between
-    them, whose sigmoid and tanh are look-up tables. A convolution or GRU operator of qcore's own replaces `conv2d` or
-    `gru` here.
+    them, whose sigmoid and tanh are look-up tables. A convolution operator of qcore's own replaces `conv2d` here.
     """
 
     def __init__(self, bits: Literal[4, 8], block_size: int, method: Literal["rtn", "mse"] = "rtn") -> None:

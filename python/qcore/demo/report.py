@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from .run import BLOCK_SIZE, Measurement, Result
+from .run import BLOCK_SIZE, CALIBRATION_IMAGES, Measurement, Result
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,14 +50,16 @@ def conditions(result: Result) -> str:
         "cuts the image patches and adds up the GRU's gates in every row. speed: against NumPy float.\n"
         "tables: float products, activations by qcore.lut's tables (kernel "
         f"{result.table_kernel}), as the quantised rows' sigmoid and tanh.\n"
+        f"GRU: float but for the GRU, which is qcore.gru's in integers (kernel {result.gru_kernel}), formats chosen "
+        f"on the first {CALIBRATION_IMAGES} images.\n"
         f"Quantised rows: qcore.linear, kernel {kernels}, {result.threads} thread(s), one scale for {BLOCK_SIZE} "
         'weights, activations in int8 (compute="int8").'
     )
 
 
 def quantised(result: Result) -> list[Measurement]:
-    """The rows with quantised weights."""
-    return [row for row in result.measurements if row.weight_bytes < result.measurements[0].weight_bytes]
+    """The rows in which all weights are quantised."""
+    return [row for row in result.measurements if row.quantised == "all"]
 
 
 def conclusion(result: Result) -> str:
@@ -70,8 +72,14 @@ def conclusion(result: Result) -> str:
         faster = reference.microseconds_per_image / row.microseconds_per_image
         return f"{row.name}: {smaller:.1f}x smaller, {faster:.2f}x speed, {row.correct - reference.correct:+d} right"
 
+    integers = ", ".join(
+        f"{row.name.removeprefix('GRU ')} by {row.logit_error:.1e}, {row.correct - reference.correct:+d} right"
+        for row in result.measurements
+        if row.quantised == "GRU"
+    )
     return (
-        f"Tables alone change the logits by {tables.logit_error:.1e}, {tables.correct - reference.correct:+d} right. "
+        f"Tables alone change the logits by {tables.logit_error:.1e}, {tables.correct - reference.correct:+d} right; "
+        f"the GRU in integers, {integers}. "
         "Against float, " + "; ".join(against_float(row) for row in quantised(result)) + "."
     )
 

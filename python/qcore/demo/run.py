@@ -10,11 +10,13 @@ import numpy as np
 
 from .data import Digits, Floats, load
 from .model import Model
-from .operators import FloatOperators, Operators, QcoreOperators
+from .operators import FixedGruOperators, FloatOperators, Operators, QcoreOperators
 
 BLOCK_SIZE = 32
 DEFAULT_BATCH = 64
 DEFAULT_REPEATS = 7
+CALIBRATION_IMAGES = 64
+"""How many of the test images choose the GRU's formats, without their labels."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Measurement:
     """One configuration over all test images."""
 
     name: str
+    quantised: str  # which layers' weights: "none", "GRU" or "all"
     kernel: str  # what computed the last product
     correct: int
     same_as_float: int  # predictions equal to the float model's, right or wrong
@@ -45,6 +48,7 @@ class Result:
     repeats: int
     threads: int
     table_kernel: str  # what looked activations up
+    gru_kernel: str  # what ran qcore.gru
 
 
 def configurations() -> list[tuple[str, Operators]]:
@@ -52,10 +56,18 @@ def configurations() -> list[tuple[str, Operators]]:
     return [
         ("float", FloatOperators()),
         ("tables", FloatOperators(tables=True)),
+        ("GRU int8", FixedGruOperators(8)),
+        ("GRU int16", FixedGruOperators(16)),
         ("8-bit", QcoreOperators(8, BLOCK_SIZE)),
         ("4-bit", QcoreOperators(4, BLOCK_SIZE)),
         ("4-bit, mse", QcoreOperators(4, BLOCK_SIZE, method="mse")),
     ]
+
+
+def _quantised(operators: Operators) -> str:
+    if isinstance(operators, FixedGruOperators):
+        return "GRU"
+    return "none" if isinstance(operators, FloatOperators) else "all"
 
 
 def logits(model: Model, images: Floats, batch: int) -> Floats:
@@ -74,6 +86,8 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
     digits = digits or load()
     named = configurations()
     models = [Model(digits.weights, operators) for _, operators in named]
+    for model in models:
+        model.calibrate(digits.images[:CALIBRATION_IMAGES])
 
     outputs: list[Floats] = []
     kernels: list[str] = []
@@ -81,7 +95,7 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
     for (_, operators), model in zip(named, models, strict=True):
         outputs.append(logits(model, digits.images, batch))
         kernels.append("NumPy" if isinstance(operators, FloatOperators) else qcore.last_kernel("linear"))
-    table_kernel = qcore.last_kernel("lut")
+    table_kernel, gru_kernel = qcore.last_kernel("lut"), qcore.last_kernel("gru")
 
     predictions = [output.argmax(axis=1) for output in outputs]  # [M] each
 
@@ -96,6 +110,7 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
     measurements = [
         Measurement(
             name=name,
+            quantised=_quantised(operators),
             kernel=kernels[i],
             correct=int((predictions[i] == digits.labels).sum()),
             same_as_float=int((predictions[i] == predictions[0]).sum()),
@@ -106,4 +121,4 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
         )
         for i, (name, operators) in enumerate(named)
     ]
-    return Result(measurements, len(digits.labels), batch, repeats, qcore.info()["threads"], table_kernel)
+    return Result(measurements, len(digits.labels), batch, repeats, qcore.info()["threads"], table_kernel, gru_kernel)
