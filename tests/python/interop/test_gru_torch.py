@@ -67,3 +67,37 @@ def test_other_modules_are_refused():
     for other in (torch.nn.LSTM(3, 4), torch.nn.Linear(3, 4)):
         with pytest.raises(TypeError, match=r"gru weights: .*torch\.nn\.GRU"):
             GruWeights.from_torch(other)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_layers_with_lengths(seed):
+    """Everything at once, at 16 bits: layers, directions, biases, batch_first, and lengths as torch packs them."""
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    c, h, steps, batch = (int(n) for n in rng.integers([1, 1, 2, 1], [20, 24, 30, 7]))
+    options = {
+        "num_layers": 1 + seed % 3,
+        "bidirectional": bool(rng.integers(2)),
+        "batch_first": bool(rng.integers(2)),
+        "bias": bool(rng.integers(4)),
+    }
+    gru = torch.nn.GRU(c, h, **options)
+    x = torch.randn((batch, steps, c) if options["batch_first"] else (steps, batch, c))
+    h0 = 0.9 * torch.rand(gru.num_layers * (1 + options["bidirectional"]), batch, h)
+    lengths = rng.integers(1, steps + 1, batch)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        x, torch.from_numpy(lengths), batch_first=options["batch_first"], enforce_sorted=False
+    )
+    outputs, state = gru(packed, h0)
+    exact, _ = torch.nn.utils.rnn.pad_packed_sequence(outputs, batch_first=options["batch_first"], total_length=steps)
+
+    calibrated = Calibrator(GruWeights.from_torch(gru))
+    for b, length in enumerate(lengths):  # each sequence without its padding, so that nothing is clipped
+        row = x[b : b + 1, :length] if options["batch_first"] else x[:length, b : b + 1]
+        calibrated.observe(row.numpy(), h0[:, b : b + 1].numpy())
+    for pipeline in ("staged", "fused"):
+        q = calibrated.finish(Config(bits=16, pipeline=pipeline))
+        y, last = q(x, h0, lengths=torch.from_numpy(lengths.astype(np.int32)))
+        assert y.shape == exact.shape and last.shape == state.shape
+        for got, wanted in ((y, exact), (last, state)):
+            assert float((got - wanted.detach()).abs().max()) < 1e-3, (pipeline, options)
