@@ -14,11 +14,6 @@ template <class V, ShiftRounding kRounding, bool kWide>
 struct GruLanes {
   using I = typename V::Int;
   using W = typename V::Wide;
-  struct Table {
-    const std::uint8_t* bytes;
-    int index_shift;
-    std::int32_t mask, sign;
-  };
 
   QCORE_NUMERIC I add(I a, I b) { return V::add(a, b); }
   QCORE_NUMERIC I sub(I a, I b) { return V::sub(a, b); }
@@ -61,12 +56,6 @@ struct GruLanes {
   QCORE_NUMERIC I shifted_mix(I a, I b, I c, I d, int n) {
     if constexpr (kWide) return V::narrow(shifted(V::add(V::multiply_wide(a, b), V::multiply_wide(c, d)), n));
     return shifted(V::add(V::mul(a, b), V::mul(c, d)), n);
-  }
-
-  QCORE_NUMERIC I look_up(const Table& table, I index) {
-    const I read = V::gather(table.bytes, V::shift_left(index, table.index_shift));
-    const I sign = V::all(table.sign);
-    return V::sub(V::exclusive(V::both(read, V::all(table.mask)), sign), sign);
   }
 
  private:

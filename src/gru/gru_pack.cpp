@@ -69,11 +69,11 @@ GruProduct pack_product(const GruParameters& p, const std::vector<std::int16_t>&
 GruPackedTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format) {
   GruPackedTable table;
   table.entry_bytes = format.bits <= 8 ? 1 : 2;
-  table.mask = table.entry_bytes == 1 ? 0xff : 0xffff;
-  table.sign = format.is_signed ? (table.mask >> 1) + 1 : 0;
-  table.bytes.assign(codes.size() * table.entry_bytes + 3, 0);
+  table.is_signed = format.is_signed;
+  table.memory.assign(ceil_div(codes.size() * table.entry_bytes, 2), 0);
+  auto* bytes = reinterpret_cast<std::uint8_t*>(table.memory.data());
   for (std::size_t i = 0; i < codes.size(); ++i)
-    std::memcpy(&table.bytes[i * table.entry_bytes], &codes[i], table.entry_bytes);  // little-endian
+    std::memcpy(bytes + i * table.entry_bytes, &codes[i], table.entry_bytes);  // little-endian
   return table;
 }
 

@@ -35,11 +35,11 @@ struct GruProduct {
   std::int64_t group_bytes() const { return quads * kGruGates * weight_planes * kGruGroup * 4; }
 };
 
-// A gate's codes in as few bytes as hold them; a look-up reads 4 bytes.
+// A gate's codes in as few bytes as hold them.
 struct GruPackedTable {
-  std::vector<std::uint8_t> bytes;
+  std::vector<std::uint16_t> memory;
   int entry_bytes = 1;
-  std::int32_t mask = 0, sign = 0;  // value = ((read & mask) ^ sign) - sign
+  bool is_signed = false;
 };
 
 // How wide the cell's numbers are.

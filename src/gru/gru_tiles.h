@@ -1,6 +1,10 @@
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include "gru/gru_lanes.h"
+#include "runtime/memory.h"
 
 // The work of GruKernels for vectors V and dot products Dot, generic over instruction sets. A part is the sum of
 // products of planes of weights and inputs whose place values are equal: total = sum of part[i] * 256^i.
@@ -14,7 +18,7 @@ struct GruTiles {
   static constexpr int kLanes = V::kLanes, kSlices = static_cast<int>(kGruGroup) / kLanes;
   static constexpr int kMostRows = 8, kMostParts = 3;
 
-  // Of one slice of a group (kLanes channels): [row][gate][part][lane].
+  // Of vectors (kLanes channels of a row each): [vector][gate][part][lane].
   struct Sums {
     alignas(64) std::int32_t parts[kMostRows][kGruGates][kMostParts][kLanes];
   };
@@ -29,7 +33,7 @@ struct GruTiles {
   // kSplit: interleaved partial sums where a few rows are too few chains of dependent instructions.
   template <int NW, int NX, int kRows, int kSplit>
   static void multiply_rows(const std::int8_t* w, std::int64_t quads, const GruPlanes& u, std::int64_t first_row,
-                            Sums& sums) {
+                            std::int64_t first_vector, Sums& sums) {
     constexpr int kParts = NW + NX - 1;
     constexpr std::int64_t kPlaneBytes = kGruGroup * 4, kQuadBytes = kPlaneBytes * kGruGates * NW;
     I acc[kSplit][kRows][kGruGates][kParts];
@@ -68,55 +72,59 @@ struct GruTiles {
           I sum = acc[0][r.value][g.value][p.value];
           unroll<kSplit - 1>([&](auto s)
                                  QCORE_UNROLLED { sum = V::add(sum, acc[s.value + 1][r.value][g.value][p.value]); });
-          V::store(sums.parts[first_row % kMostRows + r.value][g.value][p.value], sum);
+          V::store(sums.parts[first_vector + r.value][g.value][p.value], sum);
         });
       });
     });
   }
 
-  // Up to kMostRows rows, beginning at a multiple of it.
   template <int NW, int NX>
   static void multiply(const std::int8_t* w, std::int64_t quads, const GruPlanes& u, std::int64_t first_row,
-                       std::int64_t rows, Sums& sums) {
-    constexpr int kAtOnce = rows_at_once(NW, NX);
-    constexpr int kSplit1 = kGruGates * (NW + NX - 1) * 4 <= Dot::kMaxSums   ? 4
-                            : kGruGates * (NW + NX - 1) * 2 <= Dot::kMaxSums ? 2
-                                                                             : 1;
+                       std::int64_t rows, std::int64_t vector, Sums& sums) {
+    constexpr int kAtOnce = rows_at_once(NW, NX), kSums = kGruGates * (NW + NX - 1);
+    constexpr int kSplit1 = 4 * kSums <= Dot::kMaxSums ? 4 : 2 * kSums <= Dot::kMaxSums ? 2 : 1;
     constexpr int kSplit2 = kSplit1 >= 2 ? kSplit1 / 2 : 1;
-    std::int64_t row = 0;
+    const std::int64_t end = first_row + rows;
+    std::int64_t row = first_row;
     if constexpr (kAtOnce >= 8)
-      for (; row + 8 <= rows; row += 8) multiply_rows<NW, NX, 8, 1>(w, quads, u, first_row + row, sums);
+      for (; row + 8 <= end; row += 8, vector += 8) multiply_rows<NW, NX, 8, 1>(w, quads, u, row, vector, sums);
     if constexpr (kAtOnce >= 4)
-      for (; row + 4 <= rows; row += 4) multiply_rows<NW, NX, 4, 1>(w, quads, u, first_row + row, sums);
+      for (; row + 4 <= end; row += 4, vector += 4) multiply_rows<NW, NX, 4, 1>(w, quads, u, row, vector, sums);
     if constexpr (kAtOnce >= 2)
-      for (; row + 2 <= rows; row += 2) multiply_rows<NW, NX, 2, kSplit2>(w, quads, u, first_row + row, sums);
-    for (; row < rows; ++row) multiply_rows<NW, NX, 1, kSplit1>(w, quads, u, first_row + row, sums);
+      for (; row + 2 <= end; row += 2, vector += 2) multiply_rows<NW, NX, 2, kSplit2>(w, quads, u, row, vector, sums);
+    for (; row < end; ++row, ++vector) multiply_rows<NW, NX, 1, kSplit1>(w, quads, u, row, vector, sums);
   }
 
-  static void multiply(const GruProduct& product, std::int64_t group, int slice, const GruPlanes& u,
-                       std::int64_t first_row, std::int64_t rows, Sums& sums) {
-    const std::int8_t* w = product.group(group) + slice * kLanes * 4;
+  // Up to kMostRows rows of a slice (kLanes channels of a group), into as many vectors of `sums` from `vector` on.
+  static void multiply(const GruProduct& product, std::int64_t slice, const GruPlanes& u, std::int64_t first_row,
+                       std::int64_t rows, std::int64_t vector, Sums& sums) {
+    const std::int8_t* w = product.group(slice / kSlices) + slice % kSlices * kLanes * 4;
     if (product.weight_planes == 1 && product.input_planes == 1)
-      multiply<1, 1>(w, product.quads, u, first_row, rows, sums);
+      multiply<1, 1>(w, product.quads, u, first_row, rows, vector, sums);
     else if (product.weight_planes == 1)
-      multiply<1, 2>(w, product.quads, u, first_row, rows, sums);
+      multiply<1, 2>(w, product.quads, u, first_row, rows, vector, sums);
     else if (product.input_planes == 1)
-      multiply<2, 1>(w, product.quads, u, first_row, rows, sums);
+      multiply<2, 1>(w, product.quads, u, first_row, rows, vector, sums);
     else
-      multiply<2, 2>(w, product.quads, u, first_row, rows, sums);
+      multiply<2, 2>(w, product.quads, u, first_row, rows, vector, sums);
+  }
+
+  // Where arrays of [groups][3][16] have a slice's first gate.
+  QCORE_NUMERIC std::int64_t gate_offset(std::int64_t slice) {
+    return slice / kSlices * kGruGates * kGruGroup + slice % kSlices * kLanes;
   }
 
   // Codes less their zero point of one row's products. `input_sum` is that of its inputs, 0 where weights have one
   // plane.
   template <ShiftRounding kRounding>
-  QCORE_NUMERIC void rescale(const GruProduct& product, std::int64_t group, int slice,
+  QCORE_NUMERIC void rescale(const GruProduct& product, std::int64_t slice,
                              const std::int32_t (&parts)[kGruGates][kMostParts][kLanes], std::int64_t input_sum,
                              I (&codes)[kGruGates]) {
     using Lanes = GruLanes<V, kRounding, true>;
     const int count = product.weight_planes + product.input_planes - 1;
     const std::int64_t constant = input_sum * 128;  // of the offset of the lower plane of weights
     unroll<kGruGates>([&](auto gate) QCORE_UNROLLED {
-      const std::int64_t at = (group * kGruGates + gate.value) * kGruGroup + slice * kLanes;
+      const std::int64_t at = gate_offset(slice) + gate.value * kGruGroup;
       const std::int32_t (&part)[kMostParts][kLanes] = parts[gate.value];
       const I right = V::load(&product.right[at]);
       if (product.narrow) {
@@ -142,19 +150,17 @@ struct GruTiles {
   static void multiply_inputs(const GruPacked& gru, const GruInputTile& tile) {
     const I bias = V::all(gru_wx_bias(gru));
     Sums sums;
-    for (std::int64_t group = tile.first_group; group < tile.end_group; ++group)
-      for (int slice = 0; slice < kSlices; ++slice)
-        for (std::int64_t first = 0; first < tile.rows; first += kMostRows) {
-          const std::int64_t rows = std::min<std::int64_t>(kMostRows, tile.rows - first);
-          multiply(gru.input, group, slice, tile.x, first, rows, sums);
-          for (std::int64_t row = 0; row < rows; ++row) {
-            I codes[kGruGates];
-            rescale<kRounding>(gru.input, group, slice, sums.parts[row], tile.sums ? tile.sums[first + row] : 0, codes);
-            std::int16_t* wx = tile.wx + ((first + row) * gru.groups + group) * kGruGates * kGruGroup + slice * kLanes;
-            for (int gate = 0; gate < kGruGates; ++gate)
-              V::store_words(wx + gate * kGruGroup, V::sub(codes[gate], bias));
-          }
+    for (std::int64_t slice = tile.first_group * kSlices; slice < tile.end_group * kSlices; ++slice)
+      for (std::int64_t first = 0; first < tile.rows; first += kMostRows) {
+        const std::int64_t rows = std::min<std::int64_t>(kMostRows, tile.rows - first);
+        multiply(gru.input, slice, tile.x, first, rows, 0, sums);
+        for (std::int64_t row = 0; row < rows; ++row) {
+          I codes[kGruGates];
+          rescale<kRounding>(gru.input, slice, sums.parts[row], tile.sums ? tile.sums[first + row] : 0, codes);
+          std::int16_t* wx = tile.wx + (first + row) * gru.groups * kGruGates * kGruGroup + gate_offset(slice);
+          for (int gate = 0; gate < kGruGates; ++gate) V::store_words(wx + gate * kGruGroup, V::sub(codes[gate], bias));
         }
+      }
   }
 
   QCORE_NUMERIC I load_state(const GruPlanes& h, int planes, std::int64_t row, std::int64_t channel,
@@ -190,139 +196,203 @@ struct GruTiles {
     for (int lane = 0; lane < count; ++lane)
       store_centred(to.data, to.dtype, at + lane * to.stride, lanes[lane], format);
   }
-  QCORE_NUMERIC void store_integers(const GruElements& to, std::int64_t at, I values, int count) {
-    alignas(64) std::int32_t lanes[kLanes];
-    V::store(lanes, values);
-    for (int lane = 0; lane < count; ++lane) static_cast<std::int32_t*>(to.data)[at + lane * to.stride] = lanes[lane];
-  }
 
-  // What the cell gives, where its lanes are vectors.
-  struct CellResult {
-    I z, r, g, rh_with_bias, h;  // rh_with_bias: a code, not less its zero point
+  // What goes into and comes out of the cell: vectors of kLanes channels of a row each.
+  struct Batch {
+    int vectors = 0;
+    std::int64_t row[kMostRows], channel[kMostRows];
+    alignas(64) std::int32_t wx[kMostRows][kGruGates][kLanes], rh[kMostRows][kGruGates][kLanes], h[kMostRows][kLanes];
+    alignas(64) std::int32_t z[kMostRows][kLanes], r[kMostRows][kLanes], g[kMostRows][kLanes], rb[kMostRows][kLanes],
+        next_h[kMostRows][kLanes];
   };
 
-  template <ShiftRounding kRounding, bool kWide, bool kStaged>
+  // table[index] for each index, in place. Loads one by one: a gather takes Zen 4 three times as long.
+  template <class Entry>
+  static void look_up(const GruPackedTable& table, std::int32_t (*values)[kLanes], int vectors) {
+    const auto* entries = reinterpret_cast<const Entry*>(table.memory.data());
+    for (int v = 0; v < vectors; ++v)
+      unroll<kLanes>([&](auto lane) QCORE_UNROLLED {
+        auto index = static_cast<std::uint32_t>(values[v][lane.value]);
+        asm("" : "+r"(index));  // or g++ makes the gather
+        values[v][lane.value] = entries[index];
+      });
+  }
+  static void look_up(const GruPackedTable& table, std::int32_t (*values)[kLanes], int vectors) {
+    if (table.entry_bytes == 1)
+      table.is_signed ? look_up<std::int8_t>(table, values, vectors) : look_up<std::uint8_t>(table, values, vectors);
+    else
+      table.is_signed ? look_up<std::int16_t>(table, values, vectors) : look_up<std::uint16_t>(table, values, vectors);
+  }
+
+  // The cell's stages one after the other for all vectors: each is short enough that the processor has several vectors'
+  // instructions in flight.
+  template <class L, class Stages>
   struct VectorCell {
-    using L = GruLanes<V, kRounding, kWide>;
-    const GruStorage& gru;
-    const GruPacked& packed;
-    numerics::GruTables<L> tables;
+    static constexpr bool kStaged = std::is_same<Stages, numerics::GruStagedCell<L>>::value;
 
-    VectorCell(const GruStorage& storage, const GruPacked& pack)
-        : gru(storage), packed(pack), tables{table(pack.tables[0]), table(pack.tables[1]), table(pack.tables[2])} {}
-
-    QCORE_NUMERIC typename L::Table table(const GruPackedTable& from) {
-      return {from.bytes.data(), from.entry_bytes - 1, from.mask, from.sign};
+    QCORE_NUMERIC numerics::GruInputs<L> inputs(const Batch& b, int v) {
+      return {{V::load(b.wx[v][0]), V::load(b.wx[v][1]), V::load(b.wx[v][2])},
+              {V::load(b.rh[v][0]), V::load(b.rh[v][1]), V::load(b.rh[v][2])},
+              V::load(b.h[v])};
+    }
+    QCORE_NUMERIC numerics::GruBiases<L> biases(const GruPacked& packed, std::int64_t channel) {
+      const auto bias = [&](int i) { return kStaged ? V::load(&packed.biases[i][channel]) : V::all(0); };
+      return {bias(0), bias(1), bias(2), bias(3)};
     }
 
-    QCORE_INLINE CellResult operator()(std::int64_t channel, const I (&wx)[3], const I (&rh)[3], I h) const {
-      const numerics::GruInputs<L> in{{wx[0], wx[1], wx[2]}, {rh[0], rh[1], rh[2]}, h};
-      if constexpr (kStaged) {
-        const auto bias = [&](int i) { return V::load(&packed.biases[i][channel]); };
-        const auto out = numerics::gru_staged<L>(in, {bias(0), bias(1), bias(2), bias(3)}, packed.cell, tables);
-        return {out.z, out.r, out.g, V::add(out.rb, V::all(gru.parameters.formats.rb.zero_point)), out.h};
-      } else {
-        const auto out = numerics::gru_fused<L>(in, packed.cell, tables);
-        return {out.z, out.r, out.g, V::add(rh[2], V::all(gru.parameters.formats.rh.zero_point)), out.h};
+    static void run(const GruStorage&, const GruPacked& packed, Batch& b) {
+      const numerics::GruCell& c = packed.cell;
+      numerics::GruOutputs<L> out;
+      for (int v = 0; v < b.vectors; ++v) {
+        Stages::gates(inputs(b, v), biases(packed, b.channel[v]), c, out);
+        V::store(b.z[v], numerics::gru_table_index<L>(out.z_pre, c.z_pre));
+        V::store(b.r[v], numerics::gru_table_index<L>(out.r_pre, c.r_pre));
+      }
+      look_up(packed.tables[0], b.z, b.vectors);
+      look_up(packed.tables[1], b.r, b.vectors);
+      for (int v = 0; v < b.vectors; ++v) {
+        out.r = V::load(b.r[v]);
+        Stages::candidate(inputs(b, v), biases(packed, b.channel[v]), c, out);
+        V::store(b.g[v], numerics::gru_table_index<L>(out.g_pre, c.g_pre));
+        if constexpr (kStaged) V::store(b.rb[v], out.rb);
+      }
+      look_up(packed.tables[2], b.g, b.vectors);
+      for (int v = 0; v < b.vectors; ++v) {
+        out.z = V::load(b.z[v]);
+        out.g = V::load(b.g[v]);
+        Stages::state(inputs(b, v), c, out);
+        V::store(b.next_h[v], out.h);
       }
     }
   };
 
   // Where a number of the cell may need more than 32 bits: one lane after the other, by the definition.
-  template <ShiftRounding kRounding, bool kStaged>
+  template <class L, class Stages>
   struct ScalarCell {
-    using L = numerics::GruScalar<kRounding>;
-    const GruStorage& gru;
+    static constexpr bool kStaged = std::is_same<Stages, numerics::GruStagedCell<L>>::value;
 
-    ScalarCell(const GruStorage& storage, const GruPacked&) : gru(storage) {}
-
-    CellResult operator()(std::int64_t channel, const I (&wx)[3], const I (&rh)[3], I h) const {
-      alignas(64) std::int32_t in[7][kLanes], result[5][kLanes] = {};
-      for (int gate = 0; gate < 3; ++gate) {
-        V::store(in[gate], wx[gate]);
-        V::store(in[3 + gate], rh[gate]);
-      }
-      V::store(in[6], h);
-      const GruParameters& p = gru.parameters;
+    static void run(const GruStorage& gru, const GruPacked&, Batch& b) {
       const numerics::GruTables<L> tables{gru.tables[0].data(), gru.tables[1].data(), gru.tables[2].data()};
-      for (int lane = 0; lane < kLanes && channel + lane < p.hidden_size; ++lane) {
-        const numerics::GruInputs<L> one{
-            {in[0][lane], in[1][lane], in[2][lane]}, {in[3][lane], in[4][lane], in[5][lane]}, in[6][lane]};
-        numerics::GruOutputs<L> out;
-        if constexpr (kStaged) {
-          const auto bias = [&](int i) { return gru.biases[i][channel + lane]; };
-          out = numerics::gru_staged<L>(one, {bias(0), bias(1), bias(2), bias(3)}, gru.cell, tables);
-        } else {
-          out = numerics::gru_fused<L>(one, gru.cell, tables);
+      for (int v = 0; v < b.vectors; ++v)
+        for (int lane = 0; lane < kLanes && b.channel[v] + lane < gru.parameters.hidden_size; ++lane) {
+          const auto &wx = b.wx[v], &rh = b.rh[v];
+          numerics::GruBiases<L> biases{};
+          const auto bias = [&](int i) { return gru.biases[i][b.channel[v] + lane]; };
+          if constexpr (kStaged) biases = {bias(0), bias(1), bias(2), bias(3)};
+          const auto out = numerics::gru_cell<L, Stages>(
+              {{wx[0][lane], wx[1][lane], wx[2][lane]}, {rh[0][lane], rh[1][lane], rh[2][lane]}, b.h[v][lane]}, biases,
+              gru.cell, tables);
+          b.z[v][lane] = static_cast<std::int32_t>(out.z);
+          b.r[v][lane] = static_cast<std::int32_t>(out.r);
+          b.g[v][lane] = static_cast<std::int32_t>(out.g);
+          b.rb[v][lane] = static_cast<std::int32_t>(out.rb);
+          b.next_h[v][lane] = static_cast<std::int32_t>(out.h);
         }
-        result[0][lane] = static_cast<std::int32_t>(out.z);
-        result[1][lane] = static_cast<std::int32_t>(out.r);
-        result[2][lane] = static_cast<std::int32_t>(out.g);
-        result[3][lane] = kStaged ? static_cast<std::int32_t>(out.rb) + p.formats.rb.zero_point
-                                  : in[5][lane] + p.formats.rh.zero_point;
-        result[4][lane] = static_cast<std::int32_t>(out.h);
-      }
-      return {V::load(result[0]), V::load(result[1]), V::load(result[2]), V::load(result[3]), V::load(result[4])};
     }
   };
 
+  // One step of a problem's rows.
   template <ShiftRounding kRounding, class Cell>
-  static void step_with(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile) {
-    const Cell cell(gru, packed);
-    const CodeFormat h_format(gru.parameters.formats.h);
-    const int planes = packed.state.input_planes;
-    const std::int32_t h_bias = packed.state.input_bias + h_format.zero;
-    const std::int64_t size = gru.parameters.hidden_size;
-    const I wx_bias = V::all(gru_wx_bias(packed));
-    Sums sums;
-    for (std::int64_t group = tile.first_group; group < tile.end_group; ++group)
-      for (int slice = 0; slice < kSlices; ++slice) {
-        const std::int64_t channel = group * kGruGroup + slice * kLanes;
-        if (channel >= size) break;
-        const int count = static_cast<int>(std::min<std::int64_t>(kLanes, size - channel));
-        for (std::int64_t first = 0; first < tile.rows; first += kMostRows) {
-          const std::int64_t rows = std::min<std::int64_t>(kMostRows, tile.rows - first);
-          multiply(packed.state, group, slice, tile.h, first, rows, sums);
-          for (std::int64_t row = first; row < first + rows; ++row) {
-            const std::int16_t* stored =
-                tile.wx + (row * packed.groups + group) * kGruGates * kGruGroup + slice * kLanes;
-            I wx[kGruGates], rh[kGruGates];
-            for (int gate = 0; gate < kGruGates; ++gate)
-              wx[gate] = V::add(V::load_words(stored + gate * kGruGroup), wx_bias);
-            rescale<kRounding>(packed.state, group, slice, sums.parts[row - first], tile.sums ? tile.sums[row] : 0, rh);
-            const I h = load_state(tile.h, planes, row, channel, h_bias);
-            CellResult result = cell(channel, wx, rh, h);
-            const bool active = !tile.active || tile.active[row];
-            store_state(tile.next_h, planes, row, channel, active ? result.h : h, h_bias);
-            if (!active) result = {V::all(0), V::all(0), V::all(0), V::all(0), V::all(0)};
-            store_elements(tile.y, tile.y_offsets[row] + channel * tile.y.stride, result.h, count, h_format);
-            if (tile.gates.data) {
-              const I gates[] = {result.z, result.r, result.g, result.rh_with_bias};
-              for (int gate = 0; gate < 4; ++gate)
-                store_integers(tile.gates, tile.gates_offsets[row] + (gate * size + channel) * tile.gates.stride,
-                               gates[gate], count);
-            }
-          }
-        }
-      }
-  }
+  class Step {
+   public:
+    Step(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile)
+        : gru_(gru),
+          packed_(packed),
+          tile_(tile),
+          h_format_(gru.parameters.formats.h),
+          planes_(packed.state.input_planes),
+          h_bias_(packed.state.input_bias + h_format_.zero),
+          size_(gru.parameters.hidden_size) {}
 
-  template <ShiftRounding kRounding, bool kStaged>
+    // Batches of several rows of a slice, or of several slices of a few rows.
+    void run() {
+      const std::int64_t end = std::min(tile_.end_group * kSlices, ceil_div(size_, kLanes));
+      const std::int64_t rows_at_once = std::min<std::int64_t>(kMostRows, tile_.rows);
+      const std::int64_t slices = kMostRows / rows_at_once;
+      for (std::int64_t slice = tile_.first_group * kSlices; slice < end; slice += slices)
+        for (std::int64_t first = 0; first < tile_.rows; first += rows_at_once) {
+          const std::int64_t rows = std::min(rows_at_once, tile_.rows - first);
+          batch_.vectors = 0;
+          for (std::int64_t i = slice; i < std::min(end, slice + slices); ++i) add(i, first, rows);
+          Cell::run(gru_, packed_, batch_);
+          for (int v = 0; v < batch_.vectors; ++v) store(v);
+        }
+    }
+
+   private:
+    void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
+      multiply(packed_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
+      const I wx_bias = V::all(gru_wx_bias(packed_));
+      for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+        const int v = batch_.vectors++;
+        batch_.row[v] = row;
+        batch_.channel[v] = slice * kLanes;
+        I rh[kGruGates];
+        rescale<kRounding>(packed_.state, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
+        const std::int16_t* wx = tile_.wx + row * packed_.groups * kGruGates * kGruGroup + gate_offset(slice);
+        unroll<kGruGates>([&](auto gate) QCORE_UNROLLED {
+          V::store(batch_.rh[v][gate.value], rh[gate.value]);
+          V::store(batch_.wx[v][gate.value], V::add(V::load_words(wx + gate.value * kGruGroup), wx_bias));
+        });
+        V::store(batch_.h[v], load_state(tile_.h, planes_, row, slice * kLanes, h_bias_));
+      }
+    }
+
+    void store(int v) {
+      const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
+      const int count = static_cast<int>(std::min<std::int64_t>(kLanes, size_ - channel));
+      const bool active = !tile_.active || tile_.active[row];
+      const I h = V::load(active ? batch_.next_h[v] : batch_.h[v]);
+      store_state(tile_.next_h, planes_, row, channel, h, h_bias_);
+      store_elements(tile_.y, tile_.y_offsets[row] + channel * tile_.y.stride, active ? h : V::all(0), count,
+                     h_format_);
+      if (!tile_.gates.data) return;
+      const GruFormats& f = gru_.parameters.formats;
+      const bool staged = gru_.parameters.pipeline == GruPipeline::staged;
+      const std::int32_t zero = staged ? f.rb.zero_point : f.rh.zero_point;
+      const std::int32_t* rh = staged ? batch_.rb[v] : batch_.rh[v][2];
+      store_gates(v, 0, batch_.z[v], 0, count, active);
+      store_gates(v, 1, batch_.r[v], 0, count, active);
+      store_gates(v, 2, batch_.g[v], 0, count, active);
+      store_gates(v, 3, rh, zero, count, active);
+    }
+
+    void store_gates(int v, int gate, const std::int32_t* values, std::int32_t zero, int count, bool active) {
+      auto* to = static_cast<std::int32_t*>(tile_.gates.data) + tile_.gates_offsets[batch_.row[v]] +
+                 (gate * size_ + batch_.channel[v]) * tile_.gates.stride;
+      for (int lane = 0; lane < count; ++lane) to[lane * tile_.gates.stride] = active ? values[lane] + zero : 0;
+    }
+
+    const GruStorage& gru_;
+    const GruPacked& packed_;
+    const GruStepTile& tile_;
+    const CodeFormat h_format_;
+    const int planes_;
+    const std::int32_t h_bias_;
+    const std::int64_t size_;
+    Sums sums_;
+    Batch batch_;
+  };
+
+  template <ShiftRounding kRounding, template <class> class Stages>
   static void step_by_width(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile) {
+    using Narrow = GruLanes<V, kRounding, false>;
+    using Wide = GruLanes<V, kRounding, true>;
+    using Scalar = numerics::GruScalar<kRounding>;
     if (packed.width == GruWidth::narrow)
-      step_with<kRounding, VectorCell<kRounding, false, kStaged>>(gru, packed, tile);
+      Step<kRounding, VectorCell<Narrow, Stages<Narrow>>>(gru, packed, tile).run();
     else if (packed.width == GruWidth::wide_products)
-      step_with<kRounding, VectorCell<kRounding, true, kStaged>>(gru, packed, tile);
+      Step<kRounding, VectorCell<Wide, Stages<Wide>>>(gru, packed, tile).run();
     else
-      step_with<kRounding, ScalarCell<kRounding, kStaged>>(gru, packed, tile);
+      Step<kRounding, ScalarCell<Scalar, Stages<Scalar>>>(gru, packed, tile).run();
   }
 
   template <ShiftRounding kRounding>
   static void step_by_pipeline(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile) {
     if (gru.parameters.pipeline == GruPipeline::staged)
-      step_by_width<kRounding, true>(gru, packed, tile);
+      step_by_width<kRounding, numerics::GruStagedCell>(gru, packed, tile);
     else
-      step_by_width<kRounding, false>(gru, packed, tile);
+      step_by_width<kRounding, numerics::GruFusedCell>(gru, packed, tile);
   }
 
   static void step(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile) {

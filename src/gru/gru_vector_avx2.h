@@ -56,10 +56,6 @@ struct GruAvx2 : Avx2 {
     return {limited64(a.lo, lo, hi), limited64(a.hi, lo, hi)};
   }
 
-  QCORE_NUMERIC Int gather(const std::uint8_t* bytes, Int at) {
-    return _mm256_i32gather_epi32(reinterpret_cast<const int*>(bytes), at, 1);
-  }
-
   QCORE_NUMERIC Int load_words(const std::int16_t* p) {
     return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }

@@ -57,8 +57,6 @@ struct GruAvx512 : Avx512 {
     return {_mm512_min_epi64(_mm512_max_epi64(a.lo, low), high), _mm512_min_epi64(_mm512_max_epi64(a.hi, low), high)};
   }
 
-  QCORE_NUMERIC Int gather(const std::uint8_t* bytes, Int at) { return _mm512_i32gather_epi32(at, bytes, 1); }
-
   QCORE_NUMERIC Int load_words(const std::int16_t* p) {
     return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }

@@ -60,49 +60,73 @@ QCORE_NUMERIC typename L::I gru_sum(typename L::I wx, int wx_shift, typename L::
   return L::add(L::shifted(wx, wx_shift), L::shifted(rh, rh_shift));
 }
 
-template <class L>
-QCORE_NUMERIC typename L::I gru_look_up(const typename L::Table& table, typename L::I pre, const GruRange& range) {
-  return L::look_up(table, L::sub(pre, L::set(range.lo)));
-}
+// A cell in three stages with look-ups between: the arguments of z and r, of g, and h.
 
 // Every tensor of the definition is rounded to its codes.
 template <class L>
-QCORE_NUMERIC GruOutputs<L> gru_staged(const GruInputs<L>& in, const GruBiases<L>& bias, const GruCell& c,
-                                       const GruTables<L>& tables) {
-  GruOutputs<L> out;
-  out.z_pre = L::clamped(L::add(gru_sum<L>(in.wx[0], c.wx_to_z, in.rh[0], c.rh_to_z), bias.z), c.z_pre);
-  out.r_pre = L::clamped(L::add(gru_sum<L>(in.wx[1], c.wx_to_r, in.rh[1], c.rh_to_r), bias.r), c.r_pre);
-  out.z = gru_look_up<L>(tables.z, out.z_pre, c.z_pre);
-  out.r = gru_look_up<L>(tables.r, out.r_pre, c.r_pre);
-
-  out.rb = L::clamped(L::add(L::shifted(in.rh[2], c.rh_to_rb), bias.rb), c.rb);
-  out.rrh = L::clamped(L::shifted_product(out.r, out.rb, c.r_rb_to_rrh), c.rrh);
-  out.g_pre = L::clamped(L::add(gru_sum<L>(in.wx[2], c.wx_to_g, out.rrh, c.rrh_to_g), bias.g), c.g_pre);
-  out.g = gru_look_up<L>(tables.g, out.g_pre, c.g_pre);
-
-  out.old_part = L::clamped(L::shifted_product(out.z, in.h, c.z_h_to_old), c.old_part);
-  out.new_part = L::clamped(L::shifted_product(L::sub(L::set(c.one), out.z), out.g, c.z_g_to_new), c.new_part);
-  out.h = L::clamped(gru_sum<L>(out.old_part, c.old_to_h, out.new_part, c.new_to_h), c.h);
-  return out;
-}
+struct GruStagedCell {
+  QCORE_NUMERIC void gates(const GruInputs<L>& in, const GruBiases<L>& bias, const GruCell& c, GruOutputs<L>& out) {
+    out.z_pre = L::clamped(L::add(gru_sum<L>(in.wx[0], c.wx_to_z, in.rh[0], c.rh_to_z), bias.z), c.z_pre);
+    out.r_pre = L::clamped(L::add(gru_sum<L>(in.wx[1], c.wx_to_r, in.rh[1], c.rh_to_r), bias.r), c.r_pre);
+  }
+  QCORE_NUMERIC void candidate(const GruInputs<L>& in, const GruBiases<L>& bias, const GruCell& c, GruOutputs<L>& out) {
+    out.rb = L::clamped(L::add(L::shifted(in.rh[2], c.rh_to_rb), bias.rb), c.rb);
+    out.rrh = L::clamped(L::shifted_product(out.r, out.rb, c.r_rb_to_rrh), c.rrh);
+    out.g_pre = L::clamped(L::add(gru_sum<L>(in.wx[2], c.wx_to_g, out.rrh, c.rrh_to_g), bias.g), c.g_pre);
+  }
+  QCORE_NUMERIC void state(const GruInputs<L>& in, const GruCell& c, GruOutputs<L>& out) {
+    out.old_part = L::clamped(L::shifted_product(out.z, in.h, c.z_h_to_old), c.old_part);
+    out.new_part = L::clamped(L::shifted_product(L::sub(L::set(c.one), out.z), out.g, c.z_g_to_new), c.new_part);
+    out.h = L::clamped(gru_sum<L>(out.old_part, c.old_to_h, out.new_part, c.new_to_h), c.h);
+  }
+};
 
 // Fewer roundings: biases are in wx and rh, products go straight to the scale of what they are part of.
 template <class L>
-QCORE_NUMERIC GruOutputs<L> gru_fused(const GruInputs<L>& in, const GruCell& c, const GruTables<L>& tables) {
+struct GruFusedCell {
+  QCORE_NUMERIC void gates(const GruInputs<L>& in, const GruBiases<L>&, const GruCell& c, GruOutputs<L>& out) {
+    out.z_pre = L::clamped(gru_sum<L>(in.wx[0], c.wx_to_z, in.rh[0], c.rh_to_z), c.z_pre);
+    out.r_pre = L::clamped(gru_sum<L>(in.wx[1], c.wx_to_r, in.rh[1], c.rh_to_r), c.r_pre);
+  }
+  QCORE_NUMERIC void candidate(const GruInputs<L>& in, const GruBiases<L>&, const GruCell& c, GruOutputs<L>& out) {
+    const typename L::I reset = L::shifted_product(out.r, in.rh[2], c.r_rh_to_g);
+    out.g_pre = L::clamped(L::add(L::shifted(in.wx[2], c.wx_to_g), reset), c.g_pre);
+  }
+  QCORE_NUMERIC void state(const GruInputs<L>& in, const GruCell& c, GruOutputs<L>& out) {
+    const typename L::I candidate = L::shifted(out.g, c.g_to_h);
+    const typename L::I rest = L::sub(L::set(c.one), out.z);
+    out.h = L::clamped(L::shifted_mix(out.z, in.h, rest, candidate, c.z_bits), c.h);
+  }
+};
+
+// Where a table has the code of a function of `pre`.
+template <class L>
+QCORE_NUMERIC typename L::I gru_table_index(typename L::I pre, const GruRange& range) {
+  return L::sub(pre, L::set(range.lo));
+}
+
+template <class L, class Stages>
+QCORE_NUMERIC GruOutputs<L> gru_cell(const GruInputs<L>& in, const GruBiases<L>& bias, const GruCell& c,
+                                     const GruTables<L>& tables) {
   GruOutputs<L> out{};
-  out.z_pre = L::clamped(gru_sum<L>(in.wx[0], c.wx_to_z, in.rh[0], c.rh_to_z), c.z_pre);
-  out.r_pre = L::clamped(gru_sum<L>(in.wx[1], c.wx_to_r, in.rh[1], c.rh_to_r), c.r_pre);
-  out.z = gru_look_up<L>(tables.z, out.z_pre, c.z_pre);
-  out.r = gru_look_up<L>(tables.r, out.r_pre, c.r_pre);
-
-  const typename L::I reset = L::shifted_product(out.r, in.rh[2], c.r_rh_to_g);
-  out.g_pre = L::clamped(L::add(L::shifted(in.wx[2], c.wx_to_g), reset), c.g_pre);
-  out.g = gru_look_up<L>(tables.g, out.g_pre, c.g_pre);
-
-  const typename L::I candidate = L::shifted(out.g, c.g_to_h);
-  const typename L::I rest = L::sub(L::set(c.one), out.z);
-  out.h = L::clamped(L::shifted_mix(out.z, in.h, rest, candidate, c.z_bits), c.h);
+  Stages::gates(in, bias, c, out);
+  out.z = L::look_up(tables.z, gru_table_index<L>(out.z_pre, c.z_pre));
+  out.r = L::look_up(tables.r, gru_table_index<L>(out.r_pre, c.r_pre));
+  Stages::candidate(in, bias, c, out);
+  out.g = L::look_up(tables.g, gru_table_index<L>(out.g_pre, c.g_pre));
+  Stages::state(in, c, out);
   return out;
+}
+
+template <class L>
+QCORE_NUMERIC GruOutputs<L> gru_staged(const GruInputs<L>& in, const GruBiases<L>& bias, const GruCell& c,
+                                       const GruTables<L>& tables) {
+  return gru_cell<L, GruStagedCell<L>>(in, bias, c, tables);
+}
+
+template <class L>
+QCORE_NUMERIC GruOutputs<L> gru_fused(const GruInputs<L>& in, const GruCell& c, const GruTables<L>& tables) {
+  return gru_cell<L, GruFusedCell<L>>(in, {}, c, tables);
 }
 
 // The definition's lanes: one channel in 64 bits, which hold every number that QuantizedGru::make lets pass.
