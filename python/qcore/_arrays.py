@@ -27,8 +27,9 @@ class Family(Protocol):
     def readable(self, x: Any, where: str) -> Any:
         """``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        """An uninitialised, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
+        """An uninitialised array on ``like``'s device, aligned to 64 bytes unless it need not be; ``dtype`` None means
+        ``like``'s own."""
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         """As ``empty`` with ``like``'s shape, dtype and, where the library's own functions keep it, order of axes; and
@@ -56,8 +57,9 @@ class NumPyFamily:
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        return empty_numpy(shape, like.dtype if dtype is None else numpy_dtype(dtype))
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
+        kind = like.dtype if dtype is None else numpy_dtype(dtype)
+        return empty_numpy(shape, kind) if aligned else np.empty(shape, kind)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         made = empty_numpy(like.shape, like.dtype)
@@ -87,7 +89,7 @@ class TorchFamily:
             raise _core.QcoreValueError(f"{where} is a lazily negated or conjugated view, expected plain memory")
         return self.readable(array, where)
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
 
@@ -110,7 +112,7 @@ class CuPyFamily:
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
         return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
@@ -138,7 +140,7 @@ class DLPackFamily:
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
         device_type, _ = like.__dlpack_device__()
         if device_type not in (1, 3):
             raise _core.QcoreValueError(
@@ -195,10 +197,13 @@ def empty_numpy(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any,
     return np.ndarray(shape, dtype, buffer, _core.line_offset(buffer))
 
 
+_plain_dtype = functools.lru_cache(maxsize=64)(np.dtype)
+
+
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of that name; bfloat16 is ml_dtypes's."""
     if name != "bfloat16":
-        return np.dtype(name)
+        return _plain_dtype(name)
     try:
         import ml_dtypes
     except ImportError as error:
@@ -211,6 +216,18 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def dtype_name(dtype: Any) -> str:
     """'float16' for "float16", numpy.float16, torch.float16, jax.numpy.float16, ..."""
+    try:
+        return _known_name(dtype)
+    except TypeError:  # it can't be hashed
+        return _name_of(dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _known_name(dtype: Any) -> str:
+    return _name_of(dtype)
+
+
+def _name_of(dtype: Any) -> str:
     if isinstance(dtype, str):
         return dtype
     if isinstance(dtype, type):

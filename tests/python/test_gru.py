@@ -89,6 +89,59 @@ def test_integers_are_the_oracles(kernel, pipeline, rounding):
             np.testing.assert_array_equal(got, wanted, err_msg=f"{name} of {parts['formats'].tolist()}")
 
 
+# T, B, C, H: several vectors and slices of channels, batches of every size of a tile, threads by rows and by channels.
+LARGE = [(3, 1, 5, 1025), (2, 3, 1025, 40), (3, 19, 30, 130), (5, 2, 128, 256), (4, 37, 64, 192), (70, 1, 9, 300)]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name != "reference"])
+def test_kernels_equal_the_reference(kernel, threads):
+    rng = np.random.default_rng(threads)
+    before = qcore.get_num_threads()
+    qcore.set_num_threads(threads)
+    try:
+        for number, (steps, batch, c, h) in enumerate(LARGE):
+            parts = random_parts(rng, c, h, wide=number % 2 == 0)
+            core = make(parts, Config(pipeline=PIPELINES[number // 2 % 2], rounding=ROUNDINGS[number // 3 % 2]))
+            x_form, h_form = (Format(*(int(value) for value in row)) for row in parts["formats"][:2])
+            x = random_codes(rng, x_form, (steps, batch, 2 * c))[:, :, ::2]
+            h0 = random_codes(rng, h_form, (batch, h))
+            lengths = rng.integers(0, steps + 1, batch).astype(np.int32) if number % 3 == 1 else None
+            options = {"reverse": bool(number % 2), "lengths": lengths}
+            expected = run("reference", core, x, h0, h, h_form, **options)
+            for name, got, wanted in zip(
+                ("y", "last", "gates"), run(kernel, core, x, h0, h, h_form, **options), expected, strict=True
+            ):
+                np.testing.assert_array_equal(got, wanted, err_msg=f"{name} of {(steps, batch, c, h)}")
+    finally:
+        qcore.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_floats_are_rounded_to_codes_and_back(kernel, dtype):
+    """Floats in and out are quantize_fixed, codes, dequantize_fixed; strides and the memory around stay."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    for bits in (8, 16):
+        q = Calibrator(float_gru(c=21, h=35)).observe(inputs(c=21), np.full((1, 4, 35), 0.9)).finish(Config(bits=bits))
+        x = (3 * inputs(c=21, seed=6)).astype(kind)  # some beyond what was seen: clipped
+        h0 = np.random.default_rng(7).uniform(-1.5, 1.5, (1, 4, 35)).astype(kind)
+        codes = np.asarray(q.format("x").encode(x.astype(np.float64)), q.format("x").dtype)
+        start = np.asarray(q.format("h").encode(h0.astype(np.float64)), q.format("h").dtype)
+        with qcore.force_kernel("gru", kernel):
+            y, last = q(x, h0)
+            expected, end = q(codes, start)
+            spaced = np.full((12, 4, 42), 7, kind)[:, :, ::2]
+            spaced[...] = x
+            again, _ = q(spaced, h0)
+        assert y.dtype == kind and last.dtype == kind
+        decode = q.format("h").decode
+        np.testing.assert_array_equal(y.astype(np.float32), decode(expected).astype(kind).astype(np.float32))
+        np.testing.assert_array_equal(last.astype(np.float32), decode(end).astype(kind).astype(np.float32))
+        np.testing.assert_array_equal(again.astype(np.float32), y.astype(np.float32))
+
+
 @given(st.integers(-(2**60), 2**60), st.integers(1, 61))
 def test_shifts_of_the_oracle(value, bits):
     """The oracle's own shifts against exact fractions."""

@@ -129,7 +129,7 @@ class QuantGRU:
         _, size, directions, layers = self._sizes
         family, dtype = self._family_of(x)
         shapes = [(first, second, directions * size), (layers * directions, batch, size)]
-        outputs = [family.empty(x, shape, dtype) for shape in shapes]
+        outputs = [family.empty(x, shape, dtype, aligned=False) for shape in shapes]
         if gates:
             outputs.append(family.empty(x, (layers * directions, steps, batch, 4 * size), "int32"))
         if lengths is not None:
@@ -156,8 +156,8 @@ class QuantGRU:
             raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected [B, C] with C = {self._sizes[0]}")
         batch = x.shape[0]
         family, dtype = self._family_of(x)
-        y = family.empty(x, (batch, size), dtype)
-        last = family.empty(x, (layers, batch, size), self._state_dtype)
+        y = family.empty(x, (batch, size), dtype, aligned=False)
+        last = family.empty(x, (layers, batch, size), self._state_dtype, aligned=False)
         if state is not None:
             self._check_state(state, batch)
         if reset is not None:
