@@ -1,5 +1,7 @@
 #include "gru/gru_checks.h"
 
+#include <algorithm>
+
 #include "gru/code_access.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
@@ -22,17 +24,23 @@ TensorView swapped(const TensorView& view) {
   return other;
 }
 
-// x or y as the caller gave it.
-TensorView as_given(const TensorView& view, const GruAxes& axes) {
-  return axes.one_step ? without_axis(view, 0) : axes.batch_first ? swapped(view) : view;
+TensorView shaped(std::initializer_list<std::int64_t> shape) {
+  return TensorView(static_cast<void*>(nullptr), DType::f32, shape);
 }
 
-void check_like_x(const char* argument, const TensorView& view, const FixedFormat& format, const TensorView& expected,
-                  Device device) {
+// `as_given` makes of a view what the caller sees, for the error.
+template <class AsGiven>
+void check_axes(const char* argument, const TensorView& view, std::initializer_list<std::int64_t> shape,
+                const AsGiven& as_given) {
+  if (view.rank == static_cast<int>(shape.size()) && std::equal(shape.begin(), shape.end(), view.shape)) return;
+  const TensorView expected = as_given(shaped(shape));
+  check_shape("gru", argument, as_given(view), expected.rank, expected.shape);
+}
+
+void check_codes_or_numbers(const char* argument, const TensorView& view, const FixedFormat& format, Device device) {
   QCORE_CHECK_TYPE(is_floating(view.dtype) || view.dtype == code_dtype(format), "gru: ", argument, " has dtype ",
                    name(view.dtype), ", expected ", name(code_dtype(format)), " for its ", format.bits,
                    "-bit codes, or float32, float16 or bfloat16");
-  check_shape("gru", argument, view, expected.rank, expected.shape);
   check_device("gru", argument, view, device, "x");
 }
 
@@ -50,10 +58,11 @@ void check_range(const char* argument, const TensorView& view, const FixedFormat
       }
 }
 
-void check_values(const char* argument, const TensorView& view, const FixedFormat& format, const TensorView& given) {
+template <class AsGiven>
+void check_values(const char* argument, const TensorView& view, const FixedFormat& format, const AsGiven& as_given) {
   if (view.device != kCpu) return;
   if (is_floating(view.dtype))
-    check_finite("gru", argument, given);
+    check_finite("gru", argument, as_given(view));
   else if (format.bits != 8 && view.dtype == DType::i8)
     check_range<std::int8_t>(argument, view, format);
   else if (format.bits != 16 && view.dtype == DType::i16)
@@ -81,10 +90,6 @@ void check_written(const char* argument, const TensorView& view, const GruArgume
   if (given.lengths) check_disjoint("gru", argument, view, "lengths", *given.lengths);
 }
 
-TensorView shaped(std::initializer_list<std::int64_t> shape) {
-  return TensorView(static_cast<void*>(nullptr), DType::f32, shape);
-}
-
 }  // namespace
 
 void check_gru_arguments(const GruStack& stack, const GruArguments& given, const GruAxes& axes) {
@@ -94,26 +99,30 @@ void check_gru_arguments(const GruStack& stack, const GruArguments& given, const
   const std::int64_t steps = given.x.shape[0], batch = given.x.shape[1], size = first.hidden_size;
   const std::int64_t cells = std::int64_t{stack.layers()} * stack.directions();
   const Device device = given.x.device;
-  const TensorView y_expected = as_given(shaped({steps, batch, stack.directions() * size}), axes);
-  const TensorView states = shaped({cells, batch, size});
-  const auto shown = [&](const TensorView& view) { return axes.stacked ? view : without_axis(view, 0); };
+  const auto sequence = [&](const TensorView& view) {
+    return axes.one_step ? without_axis(view, 0) : axes.batch_first ? swapped(view) : view;
+  };
+  const auto states = [&](const TensorView& view) { return axes.stacked ? view : without_axis(view, 0); };
 
-  QCORE_CHECK_VALUE(given.x.shape[2] == first.input_size, "gru: x has shape ", shape_string(as_given(given.x, axes)),
+  QCORE_CHECK_VALUE(given.x.shape[2] == first.input_size, "gru: x has shape ", shape_string(sequence(given.x)),
                     ", expected ",
                     axes.one_step      ? "[B, C]"
                     : axes.batch_first ? "[B, T, C]"
                                        : "[T, B, C]",
                     " with C = ", first.input_size);
-  check_like_x("x", as_given(given.x, axes), x_format, as_given(given.x, axes), device);
-  check_like_x("out", as_given(given.y, axes), last_format, y_expected, device);
+  check_codes_or_numbers("x", given.x, x_format, device);
+  check_axes("out", given.y, {steps, batch, stack.directions() * size}, sequence);
+  check_codes_or_numbers("out", given.y, last_format, device);
   check_output("gru", "out", given.y);
   check_disjoint("gru", "out", given.y, "x", given.x);
   if (given.h0) {
-    check_like_x("h0", shown(*given.h0), first.formats.h, shown(states), device);
+    check_axes("h0", *given.h0, {cells, batch, size}, states);
+    check_codes_or_numbers("h0", *given.h0, first.formats.h, device);
     check_disjoint("gru", "out", given.y, "h0", *given.h0);
   }
   if (given.last) {
-    check_like_x("last", shown(*given.last), first.formats.h, shown(states), device);
+    check_axes("last", *given.last, {cells, batch, size}, states);
+    check_codes_or_numbers("last", *given.last, first.formats.h, device);
     check_written("last", *given.last, given);
   }
   if (given.lengths) {
@@ -121,16 +130,15 @@ void check_gru_arguments(const GruStack& stack, const GruArguments& given, const
     check_disjoint("gru", "out", given.y, "lengths", *given.lengths);
   }
   if (given.gates) {
-    const TensorView expected_gates = shown(shaped({cells, steps, batch, 4 * size}));
     check_dtype("gru", "gates", *given.gates, DType::i32);
-    check_shape("gru", "gates", shown(*given.gates), expected_gates.rank, expected_gates.shape);
+    check_axes("gates", *given.gates, {cells, steps, batch, 4 * size}, states);
     check_device("gru", "gates", *given.gates, device, "x");
     check_written("gates", *given.gates, given);
     if (given.h0) check_disjoint("gru", "gates", *given.gates, "h0", *given.h0);
     if (given.last) check_disjoint("gru", "gates", *given.gates, "last", *given.last);
   }
-  check_values("x", given.x, x_format, as_given(given.x, axes));
-  if (given.h0) check_values("h0", *given.h0, first.formats.h, shown(*given.h0));
+  check_values("x", given.x, x_format, sequence);
+  if (given.h0) check_values("h0", *given.h0, first.formats.h, states);
 }
 
 }  // namespace qcore

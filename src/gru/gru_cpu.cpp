@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kAheadBytes = 192 << 10;
 constexpr std::int64_t kMostStepsAhead = 64;
 // Multiply-adds that are worth waking another thread for, and those of a step that are worth a synchronisation.
-constexpr std::int64_t kParallelWork = 1 << 18, kParallelStep = 1 << 17;
+constexpr std::int64_t kParallelWork = 1 << 20, kParallelStep = 1 << 17;
 
 // A range of 0 .. count, one of `parts`.
 struct Share {
@@ -44,21 +44,18 @@ class Rows {
         packed_(*problem.gru->packed),
         first_(first),
         count_(count),
-        x_format_(gru_.parameters.formats.x),
-        h_format_(gru_.parameters.formats.h) {
+        x_format_(gru_.x_format),
+        h_format_(gru_.h_format) {
     const std::int64_t wx_row = packed_.groups * kGruGates * kGruGroup;
     const std::int64_t fitting = kAheadBytes / (count * wx_row * static_cast<std::int64_t>(sizeof(std::int16_t)));
     steps_ahead_ = std::max<std::int64_t>(1, std::min({fitting, kMostStepsAhead, problem.steps}));
     x_ = planes(packed_.input, steps_ahead_ * count, scratch);
-    for (GruPlanes& h : h_) {
-      h = planes(packed_.state, count, scratch);
-      std::memset(h.data, 0, count * h.row_stride * packed_.state.input_planes);
-    }
+    for (GruPlanes& h : h_) h = planes(packed_.state, count, scratch);
+    // Behind a row's features the planes of a state are zeros, as those of inputs are.
+    for (const GruPlanes& h : h_) std::memset(h.data, 0, count * h.row_stride * packed_.state.input_planes);
     wx_ = scratch.take<std::int16_t>(steps_ahead_ * count * wx_row);
-    sums_ = scratch.take<std::int64_t>(steps_ahead_ * count);
-    y_offsets_ = scratch.take<std::int64_t>(2 * count);
-    gates_offsets_ = scratch.take<std::int64_t>(2 * count);
-    active_ = scratch.take<bool>(2 * count);
+    if (packed_.input.weight_planes == 2) sums_ = scratch.take<std::int64_t>(steps_ahead_ * count);
+    places_ = scratch.take<GruPlace>(2 * count);
   }
 
   std::int64_t steps_ahead() const { return steps_ahead_; }
@@ -118,11 +115,9 @@ class Rows {
     tile.first_group = groups.first;
     tile.end_group = groups.end;
     tile.wx = wx_ + step % steps_ahead_ * count_ * packed_.groups * kGruGates * kGruGroup;
-    tile.active = problem_.lengths.data ? active_ + odd * count_ : nullptr;
+    tile.places = places_ + odd * count_;
     tile.y = elements(problem_.y);
-    tile.y_offsets = y_offsets_ + odd * count_;
     tile.gates = elements(problem_.gates);
-    tile.gates_offsets = gates_offsets_ + odd * count_;
     kernels_.step(gru_, packed_, tile);
     // One of those who share the step prepares the next; what it writes is not what this step reads.
     if (groups.first == 0 && step + 1 < problem_.steps)
@@ -169,10 +164,11 @@ class Rows {
   }
 
   void prepare_step(std::int64_t step, std::int64_t row) {
-    const std::int64_t at = step % 2 * count_ + row, t = time_of(step, row), b = first_ + row;
-    y_offsets_[at] = t * problem_.y.strides[0] + b * problem_.y.strides[1];
-    active_[at] = step < length(row);
-    if (problem_.gates.data) gates_offsets_[at] = t * problem_.gates.strides[0] + b * problem_.gates.strides[1];
+    const std::int64_t t = time_of(step, row), b = first_ + row;
+    GruPlace& place = places_[step % 2 * count_ + row];
+    place.y = t * problem_.y.strides[0] + b * problem_.y.strides[1];
+    place.gates = problem_.gates.data ? t * problem_.gates.strides[0] + b * problem_.gates.strides[1] : 0;
+    place.active = step < length(row);
   }
 
   const GruProblem& problem_;
@@ -180,14 +176,12 @@ class Rows {
   const GruStorage& gru_;
   const GruPacked& packed_;
   const std::int64_t first_, count_;
-  const CodeFormat x_format_, h_format_;
+  const CodeFormat &x_format_, &h_format_;
   std::int64_t steps_ahead_ = 1;
   GruPlanes x_{}, h_[2]{};  // the state before even and before odd steps
   std::int16_t* wx_ = nullptr;
   std::int64_t* sums_ = nullptr;
-  // For even and for odd steps.
-  std::int64_t *y_offsets_ = nullptr, *gates_offsets_ = nullptr;
-  bool* active_ = nullptr;
+  GruPlace* places_ = nullptr;  // of even, then of odd steps
 };
 
 // By one thread.

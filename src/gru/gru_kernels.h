@@ -31,17 +31,21 @@ struct GruInputTile {
   std::int16_t* wx;  // [rows][groups][3][16]
 };
 
+// Where a row's step is written, as offsets in elements, and whether the row has this step: if not its state stays, and
+// zeros are written.
+struct GruPlace {
+  std::int64_t y, gates;
+  bool active;
+};
+
 // One step of some rows for some groups.
 struct GruStepTile {
   GruPlanes h, next_h;
   const std::int64_t* sums;
   std::int64_t rows, first_group, end_group;
   const std::int16_t* wx;
-  const bool* active;             // per row: whether it has this step; null if all have
-  GruElements y;                  // `at` of row 0 is y_offsets[0]
-  const std::int64_t* y_offsets;  // per row
-  GruElements gates;              // int32; data null for none
-  const std::int64_t* gates_offsets;
+  const GruPlace* places;  // [rows]
+  GruElements y, gates;    // gates: int32; data null for none
 };
 
 inline std::int32_t gru_wx_bias(const GruPacked& packed) { return packed.input.range.lo + 32768; }

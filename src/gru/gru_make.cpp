@@ -185,6 +185,8 @@ QuantizedGru QuantizedGru::make(const GruParameters& p) {
   auto made = std::make_shared<GruStorage>();
   made->parameters = p;
   const GruFormats& f = p.formats;
+  made->x_format = CodeFormat(f.x);
+  made->h_format = CodeFormat(f.h);
   made->tables[0] = sigmoid_table(f.z_pre, f.z);
   made->tables[1] = sigmoid_table(f.r_pre, f.r);
   made->tables[2] = tanh_table(f.g_pre, f.g);

@@ -76,7 +76,7 @@ template <class L>
 void run(const GruProblem& problem) {
   const GruStorage& gru = *problem.gru;
   const std::int64_t c = gru.parameters.input_size, size = gru.parameters.hidden_size;
-  const CodeFormat x_format(gru.parameters.formats.x), h_format(gru.parameters.formats.h);
+  const CodeFormat &x_format = gru.x_format, &h_format = gru.h_format;
   Scratch scratch;
   const Row<L> row(gru, scratch);
   const auto at = [](const TensorView& view, std::int64_t i, std::int64_t j) {

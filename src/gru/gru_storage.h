@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "gru/code_access.h"
 #include "numerics/gru_cell.h"
 #include "qcore/gru.h"
 
@@ -14,6 +15,7 @@ struct GruPacked;  // gru_packed.h
 // A layer as kernels want it. Arrays over channels are [3H], gate order z, r, g.
 struct GruStorage {
   GruParameters parameters;
+  CodeFormat x_format, h_format;
   numerics::GruCell cell;
   std::vector<std::int32_t> tables[3];
 

@@ -299,7 +299,7 @@ struct GruTiles {
         : gru_(gru),
           packed_(packed),
           tile_(tile),
-          h_format_(gru.parameters.formats.h),
+          h_format_(gru.h_format),
           planes_(packed.state.input_planes),
           h_bias_(packed.state.input_bias + h_format_.zero),
           size_(gru.parameters.hidden_size) {}
@@ -341,11 +341,11 @@ struct GruTiles {
     void store(int v) {
       const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
       const int count = static_cast<int>(std::min<std::int64_t>(kLanes, size_ - channel));
-      const bool active = !tile_.active || tile_.active[row];
+      const GruPlace& place = tile_.places[row];
+      const bool active = place.active;
       const I h = V::load(active ? batch_.next_h[v] : batch_.h[v]);
       store_state(tile_.next_h, planes_, row, channel, h, h_bias_);
-      store_elements(tile_.y, tile_.y_offsets[row] + channel * tile_.y.stride, active ? h : V::all(0), count,
-                     h_format_);
+      store_elements(tile_.y, place.y + channel * tile_.y.stride, active ? h : V::all(0), count, h_format_);
       if (!tile_.gates.data) return;
       const GruFormats& f = gru_.parameters.formats;
       const bool staged = gru_.parameters.pipeline == GruPipeline::staged;
@@ -358,7 +358,7 @@ struct GruTiles {
     }
 
     void store_gates(int v, int gate, const std::int32_t* values, std::int32_t zero, int count, bool active) {
-      auto* to = static_cast<std::int32_t*>(tile_.gates.data) + tile_.gates_offsets[batch_.row[v]] +
+      auto* to = static_cast<std::int32_t*>(tile_.gates.data) + tile_.places[batch_.row[v]].gates +
                  (gate * size_ + batch_.channel[v]) * tile_.gates.stride;
       for (int lane = 0; lane < count; ++lane) to[lane * tile_.gates.stride] = active ? values[lane] + zero : 0;
     }
@@ -366,7 +366,7 @@ struct GruTiles {
     const GruStorage& gru_;
     const GruPacked& packed_;
     const GruStepTile& tile_;
-    const CodeFormat h_format_;
+    const CodeFormat& h_format_;
     const int planes_;
     const std::int32_t h_bias_;
     const std::int64_t size_;
