@@ -73,9 +73,9 @@ void bind_gru(nb::module_& m) {
   nb::class_<QuantizedGru>(m, "QuantizedGru")
       .def_static(
           "make",
-          [](std::int64_t input_size, std::int64_t hidden_size, bool fused, bool half_even, const Formats& formats,
-             int weight_bits, int bias_bits, const Integers<std::int16_t>& w, const Integers<std::int16_t>& r,
-             const Integers<std::int32_t>& bx, const Integers<std::int32_t>& br,
+          [](std::int64_t input_size, std::int64_t hidden_size, bool fused, bool half_even, bool interp,
+             const Formats& formats, int weight_bits, int bias_bits, const Integers<std::int16_t>& w,
+             const Integers<std::int16_t>& r, const Integers<std::int32_t>& bx, const Integers<std::int32_t>& br,
              const Integers<std::int32_t>& w_exponents, const Integers<std::int32_t>& r_exponents,
              const Integers<std::int32_t>& bx_exponents, const Integers<std::int32_t>& br_exponents) {
             GruParameters p;
@@ -83,6 +83,7 @@ void bind_gru(nb::module_& m) {
             p.hidden_size = hidden_size;
             p.pipeline = fused ? GruPipeline::fused : GruPipeline::staged;
             p.rounding = half_even ? ShiftRounding::half_even : ShiftRounding::half_away;
+            p.tables = interp ? GruTables::interp : GruTables::exact;
             p.formats = formats_of(formats);
             p.weight_bits = weight_bits;
             p.bias_bits = bias_bits;
@@ -97,6 +98,13 @@ void bind_gru(nb::module_& m) {
              nb::list codes;
              for (const std::int32_t code : gru.table(gate)) codes.append(code);
              return codes;
+           })
+      .def("knots",
+           [](const QuantizedGru& gru, int gate) {
+             nb::list starts, values;
+             for (const std::int32_t start : gru.knots(gate).starts) starts.append(start);
+             for (const std::int32_t value : gru.knots(gate).values) values.append(value);
+             return nb::make_tuple(starts, values);
            })
       .def(
           "run",

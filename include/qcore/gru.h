@@ -26,6 +26,10 @@ struct FixedFormat {
 enum class GruPipeline : std::uint8_t { staged, fused };
 enum class ShiftRounding : std::uint8_t { half_away, half_even };
 
+// Sigmoid and tanh of arguments of more than 8 bits: correctly rounded, or straight lines between 513 knots, at most 2
+// codes beside that.
+enum class GruTables : std::uint8_t { exact, interp };
+
 struct GruFormats {
   FixedFormat x, h, wx, rh, rb, rrh, z_pre, r_pre, g_pre, z, r, g, old_part, new_part;
 };
@@ -35,11 +39,17 @@ struct GruParameters {
   std::int64_t input_size = 0, hidden_size = 0;  // C, H
   GruPipeline pipeline = GruPipeline::staged;
   ShiftRounding rounding = ShiftRounding::half_away;
+  GruTables tables = GruTables::exact;
   GruFormats formats;
   int weight_bits = 8, bias_bits = 16;                                             // of w and r; of bx and br
   std::vector<std::int16_t> w, r;                                                  // [3H, C], [3H, H]
   std::vector<std::int32_t> bx, br;                                                // [3H]
   std::vector<std::int32_t> w_exponents, r_exponents, bx_exponents, br_exponents;  // [3H]
+};
+
+// Codes of an argument, counted from its lowest, and the table's values there. The last one is behind the last code.
+struct GruKnots {
+  std::vector<std::int32_t> starts, values;
 };
 
 struct GruStorage;  // src/gru/gru_storage.h
@@ -63,6 +73,9 @@ class QCORE_API QuantizedGru {
 
   // Codes of sigmoid or tanh for each code of their argument: gate 0, 1, 2 is z, r, g.
   const std::vector<std::int32_t>& table(int gate) const;
+
+  // What an interpolated table was made of; empty for an exact one.
+  const GruKnots& knots(int gate) const;
 
   // x [T, B, C], h0 [B, H] or null (zeros), y [T, B, H], last [B, H] (the state after each row's last step) or null.
   // Each is codes, int8 where the format has at most 8 bits, else int16, or fp32, fp16 or bf16: then it is rounded as

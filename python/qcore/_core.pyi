@@ -122,6 +122,7 @@ class QuantizedGru:
         hidden_size: int,
         fused: bool,
         half_even: bool,
+        interp: bool,
         formats: Any,
         weight_bits: int,
         bias_bits: int,
@@ -135,6 +136,7 @@ class QuantizedGru:
         br_exponents: Any,
     ) -> QuantizedGru: ...
     def table(self, gate: int) -> list[int]: ...
+    def knots(self, gate: int) -> tuple[list[int], list[int]]: ...
     def run(self, x: Any, h0: Any, y: Any, last: Any, reverse: bool, lengths: Any, gates: Any, stream: int) -> None: ...
 
 class GruStack:

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gru/gru_interp.h"
 #include "gru/gru_packed.h"
 #include "gru/gru_tables.h"
 #include "runtime/check.h"
@@ -176,6 +177,15 @@ void prepare_product(const GruParameters& p, const std::vector<std::int16_t>& we
   }
 }
 
+void interpolate_table(char gate, std::vector<std::int32_t>& table, GruKnots& knots) {
+  knots = interp_knots(table);
+  std::vector<std::int32_t> expanded = expand_knots(knots);
+  const std::int32_t error = largest_difference(expanded, table);
+  QCORE_CHECK_VALUE(error <= kMostInterpError, "gru: the interpolated table of ", gate, " is ", error,
+                    " codes beside the exact one, expected at most ", kMostInterpError, ": use exact tables");
+  table = std::move(expanded);
+}
+
 }  // namespace
 
 QuantizedGru::QuantizedGru(std::shared_ptr<const GruStorage> storage) : storage_(std::move(storage)) {}
@@ -190,6 +200,11 @@ QuantizedGru QuantizedGru::make(const GruParameters& p) {
   made->tables[0] = sigmoid_table(f.z_pre, f.z);
   made->tables[1] = sigmoid_table(f.r_pre, f.r);
   made->tables[2] = tanh_table(f.g_pre, f.g);
+  if (p.tables == GruTables::interp) {
+    const FixedFormat* const arguments[] = {&f.z_pre, &f.r_pre, &f.g_pre};
+    for (int gate = 0; gate < 3; ++gate)
+      if (arguments[gate]->bits > 8) interpolate_table("zrg"[gate], made->tables[gate], made->knots[gate]);
+  }
   made->cell = make_cell(p);
   prepare_product(p, p.w, p.input_size, f.x, p.w_exponents, f.wx, p.bx, p.bx_exponents, "W x", made->wx_offsets,
                   made->wx_shifts, made->largest_wx);
@@ -219,6 +234,11 @@ const GruParameters& QuantizedGru::parameters() const { return storage_->paramet
 const std::vector<std::int32_t>& QuantizedGru::table(int gate) const {
   QCORE_CHECK_VALUE(gate >= 0 && gate < 3, "gru: gate is ", gate, ", expected 0, 1 or 2 for z, r or g");
   return storage_->tables[gate];
+}
+
+const GruKnots& QuantizedGru::knots(int gate) const {
+  QCORE_CHECK_VALUE(gate >= 0 && gate < 3, "gru: gate is ", gate, ", expected 0, 1 or 2 for z, r or g");
+  return storage_->knots[gate];
 }
 
 }  // namespace qcore

@@ -18,6 +18,7 @@ struct GruStorage {
   CodeFormat x_format, h_format;
   numerics::GruCell cell;
   std::vector<std::int32_t> tables[3];
+  GruKnots knots[3];
 
   // What is added to a sum of products before it is shifted to wx's (rh's) scale: -zero_point * sum of the row's
   // weights, and in the fused pipeline the bias.

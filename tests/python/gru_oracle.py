@@ -130,3 +130,41 @@ class Oracle:
                 y[t, b] = h[0]
             last[b] = h[0]
         return y, last, gates
+
+
+def random_parts(rng, c, h, *, wide=False):
+    """Parameters of no float model at all: any widths, zero points and exponents that fit together."""
+    formats = []
+    for name in TENSORS:
+        bits = int(rng.integers(2, 17)) if wide else int(rng.choice([8, 16]))
+        signed = name not in ("z", "r")
+        form = Format(bits, signed, 0)
+        exponent = {
+            "z": int(rng.integers(0, bits + 1)),
+            "r": int(rng.integers(0, bits + 1)),
+            "g": int(rng.integers(0, bits)),
+        }.get(name, int(rng.integers(-2, 12)))
+        zero = 0 if name in ("z", "r", "g") else int(rng.integers(form.lowest, form.highest + 1))
+        formats.append((bits, signed, exponent, zero))
+    weight_bits, bias_bits = int(rng.integers(2, 17)), int(rng.integers(2, 25))
+
+    def codes(bits, shape, dtype):
+        return rng.integers(-(1 << (bits - 1)), 1 << (bits - 1), shape).astype(dtype)
+
+    parts = {
+        "formats": np.array(formats, np.int32),
+        "sizes": (c, h),
+        "weight_bits": weight_bits,
+        "bias_bits": bias_bits,
+        "w": codes(weight_bits, (3 * h, c), np.int16),
+        "r": codes(weight_bits, (3 * h, h), np.int16),
+        "bx": codes(bias_bits, 3 * h, np.int32),
+        "br": codes(bias_bits, 3 * h, np.int32),
+    }
+    for name in ("w", "r", "bx", "br"):
+        parts[f"{name}_exponents"] = rng.integers(-3, 14, 3 * h).astype(np.int32)
+    return parts
+
+
+def random_codes(rng, form, shape):
+    return rng.integers(form.lowest, form.highest + 1, shape).astype(form.dtype)

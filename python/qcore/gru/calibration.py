@@ -174,6 +174,7 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
         hidden_size,
         config.pipeline == "fused",
         config.rounding == "half_even",
+        config.tables == "interp",
         parts["formats"],
         parts["weight_bits"],
         parts["bias_bits"],

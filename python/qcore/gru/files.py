@@ -17,7 +17,9 @@ from qcore.gru.formats import TENSORS, Config
 if TYPE_CHECKING:
     from qcore.gru.quantized import QuantGRU
 
-FORMAT = "qcore.gru.1"
+FORMAT = "qcore.gru.2"
+READ = ("qcore.gru.1", FORMAT)
+"""Version 1 has no interpolated tables; files of exact tables are the same but for their version."""
 _ARRAYS = {
     "formats": np.int32,
     "w": np.int16,
@@ -31,12 +33,22 @@ _ARRAYS = {
 }
 
 
+def knots_of(core: _core.QuantizedGru, gate: int) -> Any:
+    """int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
+    return np.array(core.knots(gate), np.int32)
+
+
 def table_hash(core: _core.QuantizedGru) -> str:
-    """SHA-256 of the three tables' codes, int32 little-endian, gates z, r, g."""
+    """SHA-256 of the three tables' codes, int32 little-endian, gates z, r, g, each behind its knots if it has some."""
     digest = hashlib.sha256()
     for gate in range(3):
+        digest.update(knots_of(core, gate).astype("<i4").tobytes())
         digest.update(np.array(core.table(gate), "<i4").tobytes())
     return digest.hexdigest()
+
+
+def interpolated(core: _core.QuantizedGru) -> list[int]:
+    return [gate for gate in range(3) if core.knots(gate)[0]]
 
 
 def save_gru(gru: QuantGRU, path: str | os.PathLike[str]) -> None:
@@ -48,6 +60,7 @@ def save_gru(gru: QuantGRU, path: str | os.PathLike[str]) -> None:
     for number, layer in enumerate(gru._layers):
         for side, (core, parts) in enumerate(layer):
             tensors |= {f"{number}.{side}.{name}": np.ascontiguousarray(parts[name]) for name in _ARRAYS}
+            tensors |= {f"{number}.{side}.knots_{'zrg'[gate]}": knots_of(core, gate) for gate in interpolated(core)}
             hashes.append(table_hash(core))
             widths.append([parts["weight_bits"], parts["bias_bits"]])
     description = {
@@ -74,8 +87,10 @@ def load_gru(path: str | os.PathLike[str]) -> QuantGRU:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except SafetensorError as error:
         raise _core.QcoreValueError(f"{where} is not a GRU's safetensors file: {error}") from error
-    if metadata.get("format") != FORMAT:
-        raise _core.QcoreValueError(f"{where} has format {metadata.get('format')!r}, expected {FORMAT!r}")
+    if metadata.get("format") not in READ:
+        raise _core.QcoreValueError(
+            f"{where} has format {metadata.get('format')!r}, expected {' or '.join(repr(name) for name in READ)}"
+        )
     layers_count, directions, batch_first, config, widths, tables = _description(metadata.get("gru", ""), where)
     layers = []
     for number in range(layers_count):
@@ -85,6 +100,7 @@ def load_gru(path: str | os.PathLike[str]) -> QuantGRU:
             parts = _parts(tensors, f"{number}.{side}", where)
             parts["weight_bits"], parts["bias_bits"] = widths[row]
             core = make(parts, config)
+            _check_knots(tensors, core, f"{number}.{side}", where)
             if table_hash(core) != tables[row]:
                 raise _core.QcoreValueError(f"{where} was saved with other tables of layer {number}, direction {side}")
             layer.append((core, parts))
@@ -110,6 +126,16 @@ def _description(text: str, where: str) -> tuple[int, int, bool, Config, list[tu
             "table hashes, expected one of each per layer and direction"
         )
     return layers, directions, batch_first, Config.from_json(config_text), widths, tables
+
+
+def _check_knots(tensors: dict[str, Any], core: _core.QuantizedGru, prefix: str, where: str) -> None:
+    for gate in interpolated(core):
+        name = f"{prefix}.knots_{'zrg'[gate]}"
+        saved = tensors.get(name)
+        if saved is None:
+            raise _core.QcoreValueError(f"{where} has no tensor {name}")
+        if not np.array_equal(saved, knots_of(core, gate)):
+            raise _core.QcoreValueError(f"{where}: {name} has other knots than those of its table's formats")
 
 
 def _parts(tensors: dict[str, Any], prefix: str, where: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ ZERO_FREE = tuple(name for name in TENSORS if name not in ("z", "r", "g"))
 
 RULES = ("cover", "nearest", "mse")
 GRANULARITIES = ("channel", "gate", "tensor")
+TABLES = ("exact", "interp")
 _EIGHT = {"x": 8, "h": 8, "z": 8, "r": 8, "g": 8, "weights": 8, "biases": 16}
 _SIXTEEN = {"x": 16, "h": 16, "z": 16, "r": 16, "g": 16, "weights": 16, "biases": 32}
 
@@ -116,6 +117,8 @@ class Config:
         rounding: of shifts, "half_away" or "half_even".
         rule: how exponents follow from ranges: "cover", "nearest" or "mse".
         granularity: of the exponents of weights and biases: "channel", "gate" or "tensor".
+        tables: of sigmoid and tanh where their argument has more than 8 bits: "exact" (correctly rounded) or "interp"
+            (513 knots, at most 2 codes beside that; for small targets).
     """
 
     bits: int = 8
@@ -124,6 +127,7 @@ class Config:
     rounding: str = "half_away"
     rule: str = "cover"
     granularity: str = "channel"
+    tables: str = "exact"
 
     def __post_init__(self) -> None:
         def fail(key: str, value: Any, expected: str) -> None:
@@ -136,6 +140,7 @@ class Config:
             ("rounding", ("half_away", "half_even")),
             ("rule", RULES),
             ("granularity", GRANULARITIES),
+            ("tables", TABLES),
         ):
             if getattr(self, key) not in allowed:
                 fail(key, getattr(self, key), " or ".join(repr(name) for name in allowed))

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "qcore/gru.h"
+
+namespace qcore {
+
+constexpr int kInterpSegments = 512;
+constexpr std::int32_t kMostInterpError = 2;
+
+// Knots for a table that does not fall, of 2^9 to 2^16 codes. Segments are dyadic intervals of codes; of the segments
+// there are, the one with the largest error is halved until there are kInterpSegments.
+GruKnots interp_knots(const std::vector<std::int32_t>& exact);
+
+// The entry for each code that straight lines between the knots give.
+std::vector<std::int32_t> expand_knots(const GruKnots& knots);
+
+std::int32_t largest_difference(const std::vector<std::int32_t>& a, const std::vector<std::int32_t>& b);
+
+}  // namespace qcore
