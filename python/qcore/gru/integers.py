@@ -1,4 +1,4 @@
-"""The definition of docs/gru.md in NumPy integers, apart from the library's kernels: it checks them, and counts clipping.
+"""The definition of docs/gru.md in NumPy integers, apart from the kernels: it checks them, and counts clipping.
 
 Nothing here is fast; every tensor is computed from the tensors it is defined by, all rows and channels at once.
 """
@@ -63,7 +63,7 @@ class Cell:
     def step(self, x: Any, h: Any, given: Callable[[str, Integers], Any] | None = None) -> dict[str, Integers]:
         """Codes of all tensors of one step, from codes x [B, C] and h [B, H].
 
-        ``given(name, unclamped)`` is told each tensor before it is clamped; codes that it returns take the tensor's place.
+        ``given(name, unclamped)`` is told each tensor before it is clamped; codes it returns take its place.
         """
         codes: dict[str, Integers] = {}
         size = np.shape(h)[1]
@@ -133,7 +133,7 @@ class Cell:
 def replay(
     cell: Cell, x: NDArray[Any], h0: NDArray[Any], trace: Codes, *, reverse: bool = False
 ) -> Iterator[tuple[int, str, Integers, NDArray[Any]]]:
-    """Each tensor of each step computed from the trace's own tensors before it: (t, name, unclamped, the trace's codes).
+    """Each tensor of each step from the trace's own tensors before it: (t, name, unclamped, the trace's codes).
 
     Args:
         x: codes [T, B, C].
