@@ -83,7 +83,7 @@ void bind_gru(nb::module_& m) {
             p.hidden_size = hidden_size;
             p.pipeline = fused ? GruPipeline::fused : GruPipeline::staged;
             p.rounding = half_even ? ShiftRounding::half_even : ShiftRounding::half_away;
-            p.tables = interp ? GruTables::interp : GruTables::exact;
+            p.tables = interp ? GruTableKind::interp : GruTableKind::exact;
             p.formats = formats_of(formats);
             p.weight_bits = weight_bits;
             p.bias_bits = bias_bits;
@@ -116,7 +116,17 @@ void bind_gru(nb::module_& m) {
             nb::gil_scoped_release release;
             gru.run(arguments.x.view(), arguments.h0.get(), arguments.y.view(), arguments.last.get(), options);
           },
-          "x"_a, "h0"_a.none(), "y"_a, "last"_a.none(), "reverse"_a, "lengths"_a.none(), "gates"_a.none(), "stream"_a);
+          "x"_a, "h0"_a.none(), "y"_a, "last"_a.none(), "reverse"_a, "lengths"_a.none(), "gates"_a.none(), "stream"_a)
+      .def(
+          "trace",
+          [](const QuantizedGru& gru, nb::handle x, nb::handle h0, bool reverse, nb::handle trace) {
+            const char* codes = "int8 or int16";
+            const ArrayArgument x_array(x, "gru", "x", codes), trace_array(trace, "gru", "trace", "int32");
+            const OptionalArray h0_array(h0, "gru", "h0", codes);
+            nb::gil_scoped_release release;
+            gru.trace(x_array.view(), h0_array.get(), reverse, trace_array.view());
+          },
+          "x"_a, "h0"_a.none(), "reverse"_a, "trace"_a);
 
   nb::class_<GruStack>(m, "GruStack")
       .def_static("make", &GruStack::make)

@@ -28,7 +28,7 @@ enum class ShiftRounding : std::uint8_t { half_away, half_even };
 
 // Sigmoid and tanh of arguments of more than 8 bits: correctly rounded, or straight lines between 513 knots, at most 2
 // codes beside that.
-enum class GruTables : std::uint8_t { exact, interp };
+enum class GruTableKind : std::uint8_t { exact, interp };
 
 struct GruFormats {
   FixedFormat x, h, wx, rh, rb, rrh, z_pre, r_pre, g_pre, z, r, g, old_part, new_part;
@@ -39,7 +39,7 @@ struct GruParameters {
   std::int64_t input_size = 0, hidden_size = 0;  // C, H
   GruPipeline pipeline = GruPipeline::staged;
   ShiftRounding rounding = ShiftRounding::half_away;
-  GruTables tables = GruTables::exact;
+  GruTableKind tables = GruTableKind::exact;
   GruFormats formats;
   int weight_bits = 8, bias_bits = 16;                                             // of w and r; of bx and br
   std::vector<std::int16_t> w, r;                                                  // [3H, C], [3H, H]
@@ -84,6 +84,11 @@ class QCORE_API QuantizedGru {
   // CUDA device values are not looked at, and a NaN is 0.
   void run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
            const GruRun& options = {}) const;
+
+  // Codes of everything that each step computes, as the reference does it: int32 [T, B, 17H], wx and rh, 3H each, then
+  // z_pre, r_pre, rb, rrh, g_pre, z, r, g, old_part, new_part, h. In the fused pipeline rb is rh's last H, and what it
+  // does not have (rrh, old_part, new_part) is 0. x and h0 as for run(), on the CPU.
+  void trace(const TensorView& x, const TensorView* h0, bool reverse, const TensorView& trace) const;
 
   const GruStorage& storage() const { return *storage_; }
 

@@ -200,7 +200,7 @@ QuantizedGru QuantizedGru::make(const GruParameters& p) {
   made->tables[0] = sigmoid_table(f.z_pre, f.z);
   made->tables[1] = sigmoid_table(f.r_pre, f.r);
   made->tables[2] = tanh_table(f.g_pre, f.g);
-  if (p.tables == GruTables::interp) {
+  if (p.tables == GruTableKind::interp) {
     const FixedFormat* const arguments[] = {&f.z_pre, &f.r_pre, &f.g_pre};
     for (int gate = 0; gate < 3; ++gate)
       if (arguments[gate]->bits > 8) interpolate_table("zrg"[gate], made->tables[gate], made->knots[gate]);

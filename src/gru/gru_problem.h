@@ -7,6 +7,9 @@
 
 namespace qcore {
 
+// Of GruRun::trace, in units of H.
+constexpr int kTraceTensors = 17;
+
 // One run over all steps. x, y, h0 and last are each either codes (int8 where the format has at most 8 bits, else
 // int16) or numbers (fp32, fp16, bf16), which are rounded to codes first or made of codes last. Strides are in
 // elements.
@@ -16,6 +19,7 @@ struct GruProblem {
   TensorView x, y;                    // [T, B, C], [T, B, H]
   TensorView h0, last;                // [B, H]; data null for none
   TensorView lengths, gates;          // int32 [B], int32 [T, B, 4H]; data null for none
+  TensorView trace;                   // int32 [T, B, 17H]; data null for none. Only the reference has it
   bool reverse = false;
   Device device;
   void* stream = nullptr;

@@ -28,35 +28,52 @@ class Row {
       : gru_(gru), c_(gru.parameters.input_size), size_(gru.parameters.hidden_size) {
     x = scratch.take<std::int32_t>(c_);
     h = scratch.take<std::int32_t>(size_);
-    gates = scratch.take<std::int32_t>(4 * size_);
+    trace = scratch.take<std::int32_t>(kTraceTensors * size_);
     wx_ = scratch.take<std::int64_t>(3 * size_);
     rh_ = scratch.take<std::int64_t>(3 * size_);
   }
 
-  // From x and h to h and gates.
+  // From x and h to h and trace.
   void step() const {
     const GruParameters& p = gru_.parameters;
+    const GruFormats& f = p.formats;
     const bool staged = p.pipeline == GruPipeline::staged;
     const numerics::GruTables<L> tables{gru_.tables[0].data(), gru_.tables[1].data(), gru_.tables[2].data()};
-    multiply<L>(p.w, x, p.formats.x.zero_point, c_, gru_.wx_offsets, gru_.wx_shifts, gru_.cell.wx, wx_);
-    multiply<L>(p.r, h, p.formats.h.zero_point, size_, gru_.rh_offsets, gru_.rh_shifts, gru_.cell.rh, rh_);
+    multiply<L>(p.w, x, f.x.zero_point, c_, gru_.wx_offsets, gru_.wx_shifts, gru_.cell.wx, wx_);
+    multiply<L>(p.r, h, f.h.zero_point, size_, gru_.rh_offsets, gru_.rh_shifts, gru_.cell.rh, rh_);
+    for (std::int64_t n = 0; n < 3 * size_; ++n) {
+      trace[n] = code(wx_[n], f.wx);
+      trace[3 * size_ + n] = code(rh_[n], f.rh);
+    }
     for (std::int64_t j = 0; j < size_; ++j) {
       const numerics::GruInputs<L> in{
           {wx_[j], wx_[size_ + j], wx_[2 * size_ + j]}, {rh_[j], rh_[size_ + j], rh_[2 * size_ + j]}, h[j]};
       const auto out = staged ? numerics::gru_staged<L>(in, bias(j), gru_.cell, tables)
                               : numerics::gru_fused<L>(in, gru_.cell, tables);
       h[j] = static_cast<std::int32_t>(out.h);
-      gates[j] = static_cast<std::int32_t>(out.z);
-      gates[size_ + j] = static_cast<std::int32_t>(out.r);
-      gates[2 * size_ + j] = static_cast<std::int32_t>(out.g);
-      gates[3 * size_ + j] =
-          static_cast<std::int32_t>(staged ? out.rb + p.formats.rb.zero_point : in.rh[2] + p.formats.rh.zero_point);
+      const std::int32_t codes[] = {code(out.z_pre, f.z_pre),
+                                    code(out.r_pre, f.r_pre),
+                                    staged ? code(out.rb, f.rb) : code(in.rh[2], f.rh),
+                                    staged ? code(out.rrh, f.rrh) : 0,
+                                    code(out.g_pre, f.g_pre),
+                                    code(out.z, f.z),
+                                    code(out.r, f.r),
+                                    code(out.g, f.g),
+                                    staged ? code(out.old_part, f.old_part) : 0,
+                                    staged ? code(out.new_part, f.new_part) : 0,
+                                    code(out.h, f.h)};
+      for (int i = 0; i < kTraceTensors - 6; ++i) trace[(6 + i) * size_ + j] = codes[i];
     }
   }
 
-  std::int32_t *x, *h, *gates;  // x and h: codes less their zero point
+  std::int32_t *x, *h;  // codes less their zero point
+  std::int32_t* trace;  // codes, as GruRun::trace has them
 
  private:
+  static std::int32_t code(typename L::I centred, const FixedFormat& format) {
+    return static_cast<std::int32_t>(centred + format.zero_point);
+  }
+
   numerics::GruBiases<L> bias(std::int64_t j) const {
     return {gru_.biases[0][j], gru_.biases[1][j], gru_.biases[2][j], gru_.biases[3][j]};
   }
@@ -65,6 +82,9 @@ class Row {
   const std::int64_t c_, size_;
   std::int64_t *wx_, *rh_;
 };
+
+// What GruRun::gates holds of a trace: z, r, g, rb.
+constexpr int kGates[] = {11, 12, 13, 8};
 
 void store_row(const TensorView& to, std::int64_t at, std::int64_t stride, std::int64_t count,
                const std::int32_t* centred, const CodeFormat& format) {
@@ -98,10 +118,14 @@ void run(const GruProblem& problem) {
         row.step();
       }
       store_row(problem.y, y, problem.y.strides[2], size, i < length ? row.h : nullptr, h_format);
+      const auto store = [&](const TensorView& to, std::int64_t n, std::int32_t code) {
+        static_cast<std::int32_t*>(to.data)[at(to, t, b) + n * to.strides[2]] = i < length ? code : 0;
+      };
       if (problem.gates.data)
-        for (std::int64_t j = 0; j < 4 * size; ++j)
-          static_cast<std::int32_t*>(problem.gates.data)[at(problem.gates, t, b) + j * problem.gates.strides[2]] =
-              i < length ? row.gates[j] : 0;
+        for (std::int64_t n = 0; n < 4 * size; ++n)
+          store(problem.gates, n, row.trace[kGates[n / size] * size + n % size]);
+      if (problem.trace.data)
+        for (std::int64_t n = 0; n < kTraceTensors * size; ++n) store(problem.trace, n, row.trace[n]);
     }
     if (problem.last.data)
       store_row(problem.last, at(problem.last, b, 0), problem.last.strides[1], size, row.h, h_format);
