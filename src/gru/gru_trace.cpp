@@ -52,10 +52,9 @@ void QuantizedGru::trace(const TensorView& x, const TensorView* h0, bool reverse
   problem.device = kCpu;
   GruAxes axes;
   axes.stacked = false;
-  if (steps == 0 || batch == 0) return;
   check_gru_arguments(GruStack::make({*this}, 1), {x, problem.y, h0 ? &state : nullptr, nullptr, nullptr, nullptr},
                       axes);
-  run_gru_reference(problem);
+  if (steps != 0 && batch != 0) run_gru_reference(problem);
 }
 
 }  // namespace qcore

@@ -2,7 +2,18 @@
 
 from qcore.gru.calibration import Calibrator
 from qcore.gru.formats import TENSORS, Config, Format
+from qcore.gru.golden import GoldenCheck, verify_golden
 from qcore.gru.quantized import QuantGRU
 from qcore.gru.weights import Direction, GruWeights
 
-__all__ = ["TENSORS", "Calibrator", "Config", "Direction", "Format", "GruWeights", "QuantGRU"]
+__all__ = [
+    "TENSORS",
+    "Calibrator",
+    "Config",
+    "Direction",
+    "Format",
+    "GoldenCheck",
+    "GruWeights",
+    "QuantGRU",
+    "verify_golden",
+]

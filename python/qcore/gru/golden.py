@@ -6,7 +6,7 @@ and direction d (0 or 1, which runs from the last step to the first):
 - ``l.x`` [T, B, C], ``l.d.h0`` [B, H]: codes;
 - ``l.d.options`` [6]: fused, half to even, interpolated tables (0 or 1 each), bits of weights, of biases, reverse;
 - ``l.d.formats`` [14, 4]: bits, signed, exponent and zero point in the order of :data:`qcore.gru.TENSORS`;
-- ``l.d.w`` [3H, C], ``l.d.r`` [3H, H], ``l.d.bx``, ``l.d.br`` and the four ``_exponents`` [3H];
+- ``l.d.parameters.w`` [3H, C], ``.r`` [3H, H], ``.bx``, ``.br`` and the four ``_exponents`` [3H];
 - ``l.d.table_z``, ``_r``, ``_g``: a code for each code of the argument, lowest first;
 - ``l.d.wx``, ``l.d.rh`` [T, B, 3H] and, [T, B, H], ``z_pre``, ``r_pre``, ``rb``, ``rrh``, ``g_pre``, ``z``, ``r``,
   ``g``, ``old_part``, ``new_part``, ``h``; without rrh, old_part and new_part if fused;
@@ -77,7 +77,7 @@ def write_golden(gru: QuantGRU, path: str | os.PathLike[str], x: Any, h0: Any = 
                     side == 1,
                 ]
             )
-            made |= {name: parts[name] for name in _PARAMETERS}
+            made |= {f"parameters.{name}": parts[name] for name in _PARAMETERS}
             made |= {f"table_{gate}": table for (gate, _), table in zip(_GATES, cell.tables, strict=True)}
             made |= each.tensors
             tensors |= {f"{number}.{side}.{name}": array for name, array in made.items()}
@@ -208,19 +208,19 @@ def _cell(tensors: Tensors, prefix: str, x: NDArray[Any], where: str) -> Cell:
                 f"{where}: {prefix}.formats of {name} is {[bits, signed, exponent, zero]}, expected 2 to 16 bits, "
                 "signed or not as its tensor is, an exponent within 126 and a zero point that is a code"
             )
-    rows = _tensor(tensors, f"{prefix}.r", 2, where).shape
+    rows = _tensor(tensors, f"{prefix}.parameters.r", 2, where).shape
     if rows[0] != 3 * rows[1] or rows[1] == 0:
-        raise _core.QcoreValueError(f"{where}: {prefix}.r has shape {list(rows)}, expected [3H, H]")
+        raise _core.QcoreValueError(f"{where}: {prefix}.parameters.r has shape {list(rows)}, expected [3H, H]")
     shapes = {"w": (rows[0], x.shape[2]), "r": rows}
     parts: dict[str, Any] = {"formats": formats}
     for name in _PARAMETERS:
-        parts[name] = _shaped(tensors, f"{prefix}.{name}", shapes.get(name, (rows[0],)), where)
+        parts[name] = _shaped(tensors, f"{prefix}.parameters.{name}", shapes.get(name, (rows[0],)), where)
     for name, bits in (("w", options[3]), ("r", options[3]), ("bx", options[4]), ("br", options[4])):
         if not 2 <= bits <= 32:
             raise _core.QcoreValueError(f"{where}: {prefix}.options is {options.tolist()}, expected widths of 2 to 32")
-        _within(f"{prefix}.{name}", parts[name], Format(int(bits), True, 0), where)
+        _within(f"{prefix}.parameters.{name}", parts[name], Format(int(bits), True, 0), where)
         if parts[f"{name}_exponents"].size and abs(parts[f"{name}_exponents"]).max() > _MOST_EXPONENT:
-            raise _core.QcoreValueError(f"{where}: {prefix}.{name}_exponents go beyond 126")
+            raise _core.QcoreValueError(f"{where}: {prefix}.parameters.{name}_exponents go beyond 126")
     tables = []
     for gate, pre in _GATES:
         size = 1 << int(formats[TENSORS.index(pre)][0])

@@ -68,6 +68,20 @@ class QuantGRU:
 
         return load_gru(path)
 
+    def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
+        """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
+
+        :mod:`qcore.gru.golden` has the layout, :func:`qcore.gru.verify_golden` checks such a file in NumPy integers.
+
+        Args:
+            path: a safetensors file; it appears whole or not at all.
+            x: as for a call, on the CPU: numbers or codes, at least one step and one row.
+            h0: [layers * directions, B, H], numbers or codes, or None for zeros.
+        """
+        from qcore.gru.golden import write_golden
+
+        write_golden(self, path, x, h0)
+
     @property
     def input_size(self) -> int:
         """C."""
