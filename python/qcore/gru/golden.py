@@ -224,7 +224,8 @@ def _cell(tensors: Tensors, prefix: str, x: NDArray[Any], where: str) -> Cell:
     tables = []
     for gate, pre in _GATES:
         size = 1 << int(formats[TENSORS.index(pre)][0])
-        form = Format(*(int(value) for value in formats[TENSORS.index(gate)]))
+        bits, signed, exponent, zero = formats[TENSORS.index(gate)].tolist()
+        form = Format(bits, bool(signed), exponent, zero)
         tables.append(_coded(tensors, f"{prefix}.table_{gate}", (size,), form, where))
     return Cell(parts, tuple(tables), bool(options[0]), bool(options[1]))
 

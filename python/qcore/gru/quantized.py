@@ -82,6 +82,26 @@ class QuantGRU:
 
         write_golden(self, path, x, h0)
 
+    def export_c(self, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
+        """Write a C99 header that runs this GRU step by step, and beside it ``..._selftest.c``, which tests the header.
+
+        The header needs nothing but <stdint.h>: integers only, no allocation, the same numbers as a call. It gives no
+        warning under ``gcc -std=c99 -Wall -Wextra -pedantic``; its comment has the sizes. With
+        ``Config(tables="interp")`` it has 513 knots for each gate instead of a table of 65,536.
+
+        Args:
+            path: a name that ends in .h; both files appear whole or not at all.
+            name: what all names in the header begin with.
+            x: inputs of the self-test, as for a call; random codes by default.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: it is bidirectional, or the name is not a C identifier.
+            OSError: a file can't be written.
+        """
+        from qcore.gru.export import export_gru
+
+        export_gru(self, path, name, x)
+
     @property
     def input_size(self) -> int:
         """C."""

@@ -1,0 +1,136 @@
+"""Exported GRUs: the C header under strict flags and sanitizers, on vectors of the library and of the test's own."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import qcore
+from qcore.gru import Calibrator, Config, Direction, GruWeights
+
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+SANITIZED = ["-O1", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
+CONFIGS = {
+    "8 staged": Config(),
+    "8 fused": Config(pipeline="fused", rounding="half_even"),
+    "16 staged": Config(bits=16, rounding="half_even"),
+    "16 fused": Config(bits=16, pipeline="fused"),
+    "16 interp": Config(bits=16, tables="interp"),
+    "mixed": Config(widths={"h": 13, "weights": 5, "z_pre": 8, "g": 11, "biases": 20}, tables="interp"),
+    "mixed fused": Config(widths={"x": 9, "h": 7, "rh": 12, "z": 6, "weights": 12}, pipeline="fused"),
+}
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+
+
+def calibrated(config, layers=2, c=5, h=7, *, batch_first=False):
+    rng = np.random.default_rng(0)
+    parts = []
+    for inputs in [c] + [h] * (layers - 1):
+        shapes = (3 * h, inputs), (3 * h, h), 3 * h, 3 * h
+        sigmas = (0.5, 0.4, 0.3, 0.3)
+        parts.append([Direction(*(rng.normal(0, s, shape) for s, shape in zip(sigmas, shapes, strict=True)))])
+    x = rng.normal(0, 1, (20, 4, c))
+    weights = GruWeights(parts, batch_first=batch_first)
+    return Calibrator(weights).observe(x.transpose(1, 0, 2) if batch_first else x).finish(config)
+
+
+def build(program, flags=("-O2",)):
+    binary = program.with_suffix("")
+    done = subprocess.run(
+        [COMPILER, *STRICT, *flags, program, "-o", binary], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return binary
+
+
+def run(binary):
+    done = subprocess.run([binary], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_self_test_passes_under_sanitizers(name, tmp_path):
+    q = calibrated(CONFIGS[name])
+    q.export_c(tmp_path / "net.h", "net")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["net.h", "net_selftest.c"]
+    source = (tmp_path / "net.h").read_text()
+    assert not re.search(r"\b(float|double|malloc|memcpy)\b", source)
+    assert re.findall(r"#include (.*)", source) == ["<stdint.h>"]
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED)) == (0, "net: 2 rows of 24 steps, 336 outputs equal\n")
+
+
+@pytest.mark.parametrize(("c", "h", "layers"), [(1, 1, 1), (3, 33, 1), (2, 1, 3), (40, 9, 2)])
+def test_shapes(c, h, layers, tmp_path):
+    q = calibrated(Config(bits=16, tables="interp", pipeline="fused"), layers, c, h)
+    q.export_c(tmp_path / "net.h")
+    assert run(build(tmp_path / "net_selftest.c"))[0] == 0
+
+
+def test_own_inputs_and_a_wrong_output(tmp_path):
+    q = calibrated(Config(), batch_first=True)
+    x = np.random.default_rng(5).normal(0, 1, (3, 6, 5)).astype(np.float32)
+    q.export_c(tmp_path / "net.h", x=x)
+    program = tmp_path / "net_selftest.c"
+    assert run(build(program)) == (0, "gru: 3 rows of 6 steps, 126 outputs equal\n")
+    text = program.read_text()
+    before, _, outputs = text.partition("outputs[ROWS][STEPS][GRU_HIDDEN_SIZE] = {")
+    codes = q.format("h", 1).encode(q(x)[0][2, 4])
+    line = "{" + ", ".join(map(str, codes)) + "}"
+    assert outputs.count(line) == 1
+    codes[6] += 1
+    program.write_text(f"{before}outputs[ROWS][STEPS][GRU_HIDDEN_SIZE] = {{" + outputs.replace(
+        line, "{" + ", ".join(map(str, codes)) + "}"))  # fmt: skip
+    assert run(build(program)) == (
+        1,
+        f"gru: differs first at step 4, row 2, channel 6: got {codes[6] - 1}, expected {codes[6]}\n",
+    )
+
+
+def test_wide_sums_take_64_bits(tmp_path):
+    """16-bit weights and inputs overflow 32 bits: the header says int64_t, and int32_t where the proof allows it."""
+    calibrated(Config(bits=16), 1, 40, 9).export_c(tmp_path / "wide.h", "wide")
+    assert "typedef int64_t wide_sum_x;" in (tmp_path / "wide.h").read_text()
+    assert run(build(tmp_path / "wide_selftest.c", SANITIZED))[0] == 0
+    calibrated(Config(), 1, 40, 9).export_c(tmp_path / "narrow.h", "narrow")
+    assert "typedef int32_t narrow_sum_x;" in (tmp_path / "narrow.h").read_text()
+
+
+def test_sizes_are_said_and_knots_are_small(tmp_path):
+    def said(config):
+        calibrated(config, 1).export_c(tmp_path / "net.h")
+        return int(re.search(r"tables (\d+);", (tmp_path / "net.h").read_text()).group(1))
+
+    # 512 starts and 513 values of each gate, 2 bytes each; 65,536 codes of each gate.
+    assert said(Config(bits=16, tables="interp")) == 3 * 2 * (512 + 513)
+    assert said(Config(bits=16)) == 3 * 2 * 65536
+    text = (tmp_path / "net.h").read_text()
+    assert f"weights {2 * (21 * 5 + 21 * 7)}, " in text and "of gru_state: 14;" in text
+
+
+def test_two_headers_in_one_program(tmp_path):
+    calibrated(Config(), 1).export_c(tmp_path / "first.h", "first")
+    calibrated(Config(pipeline="fused"), 1).export_c(tmp_path / "second.h", "second")
+    program = tmp_path / "both.c"
+    program.write_text('#include "first.h"\n#include "second.h"\nint main(void) { return 0; }\n')
+    assert run(build(program))[0] == 0
+
+
+def test_bad_exports(tmp_path):
+    q = calibrated(Config(), 1)
+    direction = q._layers[0][0]
+    both = qcore.gru.QuantGRU([[direction, direction]], q.config)
+    for call, words in [
+        (lambda: q.export_c(tmp_path / "a.h", "2d"), "gru export: name is '2d', expected a C identifier"),
+        (lambda: q.export_c(tmp_path / "a.c"), "a.c', expected a name that ends in .h"),
+        (lambda: both.export_c(tmp_path / "a.h"), "a bidirectional GRU needs the whole sequence"),
+        (lambda: q.export_c(tmp_path / "a.h", x=np.zeros((2, 2, 4), np.float32)), "x has shape [2, 2, 4], expected"),
+        (lambda: q.export_c(tmp_path / "a.h", 3), "gru export: name"),
+    ]:
+        with pytest.raises(qcore.QcoreError) as caught:
+            call()
+        assert words in str(caught.value), str(caught.value)
+    assert not list(tmp_path.iterdir())
