@@ -4,6 +4,7 @@ from qcore.gru.calibration import Calibrator
 from qcore.gru.formats import TENSORS, Config, Format
 from qcore.gru.golden import GoldenCheck, verify_golden
 from qcore.gru.quantized import QuantGRU
+from qcore.gru.search import Search, Trial
 from qcore.gru.weights import Direction, GruWeights
 
 __all__ = [
@@ -15,5 +16,7 @@ __all__ = [
     "GoldenCheck",
     "GruWeights",
     "QuantGRU",
+    "Search",
+    "Trial",
     "verify_golden",
 ]

@@ -11,6 +11,7 @@ from qcore import _core
 from qcore.gru import float_cell
 from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE, Config, Format, choose_format
 from qcore.gru.ranges import Range
+from qcore.gru.search import LEAST_GAIN, Progress, Search, search
 from qcore.gru.weights import Direction, Doubles, GruWeights, _finite
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class Calibrator:
 
     Args:
         weights: :class:`GruWeights`.
-        method: "mse", "minmax", "ema" or "percentile": see :class:`qcore.gru.ranges.Range`.
+        method: "mse", "minmax", "ema" (of x and h; "minmax" of the rest) or "percentile": see
+            :class:`qcore.gru.ranges.Range`.
     """
 
     def __init__(self, weights: GruWeights, method: str = "mse") -> None:
@@ -38,8 +40,12 @@ class Calibrator:
             )
         self.weights = weights
         self.method = method
-        self._ranges = [[{name: Range(method) for name in _SEEN} for _ in layer] for layer in weights.layers]
-        self._observed = False
+        # The average over time steps is for what comes from outside the step.
+        methods = {name: method if method != "ema" or name in ("x", "h") else "minmax" for name in _SEEN}
+        self._ranges = [
+            [{name: Range(each) for name, each in methods.items()} for _ in layer] for layer in weights.layers
+        ]
+        self._last_batch: tuple[Doubles, Doubles | None] | None = None
 
     def observe(self, x: Any, h0: Any = None, *, progress: Callable[[float], None] | None = None) -> Calibrator:
         """Look at one batch.
@@ -49,23 +55,8 @@ class Calibrator:
             h0: [layers * directions, B, H], or None for zeros. It is part of h's range.
             progress: called with the part done, 0 to 1, after every step.
         """
-        inputs = _finite(x, "gru calibration: x")
-        if inputs.ndim != 3 or inputs.shape[2] != self.weights.input_size or 0 in inputs.shape:
-            raise _core.QcoreValueError(
-                f"gru calibration: x has shape {list(inputs.shape)}, expected [T, B, C] with "
-                f"C = {self.weights.input_size}"
-            )
-        if self.weights.batch_first:
-            inputs = inputs.transpose(1, 0, 2)
-        states = None
-        if h0 is not None:
-            states = _finite(h0, "gru calibration: h0")
-            expected = (len(self.weights.layers) * self.weights.directions, inputs.shape[1], self.weights.hidden_size)
-            if states.shape != expected:
-                raise _core.QcoreValueError(
-                    f"gru calibration: h0 has shape {list(states.shape)}, expected {list(expected)}"
-                )
-        self._observed = True
+        inputs, states = self._checked(x, h0)
+        self._last_batch = inputs, states
         done, steps = 0, len(inputs) * len(self.weights.layers) * self.weights.directions
         for number, (layer, ranges) in enumerate(zip(self.weights.layers, self._ranges, strict=True)):
             outputs = []
@@ -84,22 +75,40 @@ class Calibrator:
             inputs = np.concatenate(outputs, axis=2)
         return self
 
+    def _checked(self, x: Any, h0: Any) -> tuple[Doubles, Doubles | None]:
+        """x as [T, B, C] and h0, float64."""
+        inputs = _finite(x, "gru calibration: x")
+        if inputs.ndim != 3 or inputs.shape[2] != self.weights.input_size or 0 in inputs.shape:
+            raise _core.QcoreValueError(
+                f"gru calibration: x has shape {list(inputs.shape)}, expected [T, B, C] with "
+                f"C = {self.weights.input_size}"
+            )
+        if self.weights.batch_first:
+            inputs = inputs.transpose(1, 0, 2)
+        states = None
+        if h0 is not None:
+            states = _finite(h0, "gru calibration: h0")
+            expected = (len(self.weights.layers) * self.weights.directions, inputs.shape[1], self.weights.hidden_size)
+            if states.shape != expected:
+                raise _core.QcoreValueError(
+                    f"gru calibration: h0 has shape {list(states.shape)}, expected {list(expected)}"
+                )
+        return inputs, states
+
     def finish(self, config: Config | None = None) -> QuantGRU:
         """The quantised GRU. Parameters are static from here on."""
         from qcore.gru.quantized import QuantGRU
 
-        if not self._observed:
+        if self._last_batch is None:
             raise _core.QcoreValueError("gru calibration: finish() before any observe(x), expected at least one batch")
         config = config or Config()
         layers = []
         inputs: Format | None = None
         for layer, ranges in zip(self.weights.layers, self._ranges, strict=True):
             # Directions share the format of h, so that their outputs are one array for the next layer.
-            state = _merged([seen["h"] for seen in ranges], self.method)
+            state = Range.union([seen["h"] for seen in ranges])
             shared = state.format(config.width("h"), config.rule)
-            inputs = inputs or _merged([seen["x"] for seen in ranges], self.method).format(
-                config.width("x"), config.rule
-            )
+            inputs = inputs or Range.union([seen["x"] for seen in ranges]).format(config.width("x"), config.rule)
             layers.append(
                 [
                     quantize_direction(direction, seen, config, inputs, shared)
@@ -107,17 +116,51 @@ class Calibrator:
                 ]
             )
             inputs = shared
-        return QuantGRU(layers, config, batch_first=self.weights.batch_first)
+        made = QuantGRU(layers, config, batch_first=self.weights.batch_first)
+        made.float_weights = self.weights
+        return made
 
+    def search(
+        self,
+        budget: int,
+        x: Any = None,
+        h0: Any = None,
+        *,
+        config: Config | None = None,
+        state_rows: int = 0,
+        least_gain: float = LEAST_GAIN,
+        target: float = 0.0,
+        progress: Progress | None = None,
+    ) -> Search:
+        """Which tensors to widen within a size: one at a time, always the one that lowers the measured error most.
 
-def _merged(ranges: list[Range], method: str) -> Range:
-    if len(ranges) == 1:
-        return ranges[0]
-    merged = Range(method)
-    for each in ranges:
-        low, high = each.bounds()
-        merged.observe(np.concatenate([*each._samples, [low, high]]))
-    return merged
+        Starts from ``config`` and widens single tensors to 16 bits, biases to 32, as long as one lowers the error
+        enough; then takes back those that no longer do. What costs no bytes is widened only if it pays, too.
+
+        Args:
+            budget: bytes of weights and biases, 1 for up to 8 bits, 2 to 16 and 4 to 32.
+            x, h0: a batch to measure the outputs' error on, as for :meth:`observe`; by default the last one observed.
+            config: where to start; by default ``Config()``.
+            state_rows: rows whose states of all layers count, too.
+            least_gain: the part of the error that a widening must take away; 0.1 by default.
+            target: a mean squared error at which the search may stop.
+            progress: called with the number of configurations tried and the most there can be.
+
+        Returns:
+            The config found, and all that was tried.
+        """
+        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
+            raise _core.QcoreValueError(f"gru search: budget is {budget!r}, expected a number of bytes")
+        if isinstance(state_rows, bool) or not isinstance(state_rows, int) or state_rows < 0:
+            raise _core.QcoreValueError(f"gru search: state_rows is {state_rows!r}, expected a number of rows")
+        if not 0 < least_gain < 1:
+            raise _core.QcoreValueError(f"gru search: least_gain is {least_gain!r}, expected a fraction of 1")
+        if not target >= 0:
+            raise _core.QcoreValueError(f"gru search: target is {target!r}, expected a mean squared error")
+        if self._last_batch is None:
+            raise _core.QcoreValueError("gru search: search() before any observe(x), expected at least one batch")
+        batch = self._last_batch if x is None else self._checked(x, h0)
+        return search(self, budget, *batch, config or Config(), state_rows, least_gain, target, progress)
 
 
 def _rows(weights: Doubles, bits: int, granularity: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -32,6 +32,8 @@ class QuantGRU:
         self._state_kind = np.dtype(self._state_dtype)
         self.config = config
         self.batch_first = batch_first
+        self.float_weights: GruWeights | None = None
+        """What :meth:`Calibrator.finish` was given, for reports; not in files."""
 
     @classmethod
     def from_torch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from qcore import _core
@@ -57,6 +59,19 @@ class Range:
         part = flat[:: max(1, self._seen // _SAMPLES)]
         self._samples.append(part.copy())
         self._kept += part.size
+
+    @classmethod
+    def union(cls, ranges: Sequence[Range]) -> Range:
+        """What all of them saw, by the method of the first."""
+        if len(ranges) == 1:
+            return ranges[0]
+        made = cls(ranges[0].method)
+        made.low, made.high = min(each.low for each in ranges), max(each.high for each in ranges)
+        averaged = [each._averaged for each in ranges if each._averaged is not None]
+        if averaged:
+            made._averaged = min(low for low, _ in averaged), max(high for _, high in averaged)
+        made._samples = [part for each in ranges for part in each._samples]
+        return made
 
     def bounds(self) -> tuple[float, float]:
         if self.method == "ema" and self._averaged is not None:
