@@ -6,16 +6,24 @@
 namespace qcore {
 namespace {
 
-// In long double: 64 bits of mantissa on x86, so that no rounding of the function itself can move a code of 16 bits
-// over the middle between two others, whatever C library computes it.
+// A double decides which code is nearest unless it lies this close to the middle between two: far more than the error
+// of any C library's exp and tanh at the largest exponent, 2^30.
+constexpr double kUndecided = 1e-4;
+
+// Whatever C library computes the function, the code is the correctly rounded one: what a double leaves undecided,
+// long double's 64 bits of mantissa on x86 decide.
 template <class Function>
 std::vector<std::int32_t> table_of(const FixedFormat& from, const FixedFormat& to, const Function& function) {
   std::vector<std::int32_t> table;
+  table.reserve(std::size_t{1} << from.bits);
+  const double from_scale = std::ldexp(1.0, -from.exponent), to_scale = std::ldexp(1.0, to.exponent);
+  const double lowest = to.lowest() - to.zero_point, highest = to.highest() - to.zero_point;
   for (std::int32_t code = from.lowest(); code <= from.highest(); ++code) {
-    const long double x = std::ldexp(static_cast<long double>(code - from.zero_point), -from.exponent);
-    const long double scaled = std::nearbyint(std::ldexp(function(x), to.exponent)) + to.zero_point;
-    const long double lowest = to.lowest(), highest = to.highest();
-    table.push_back(static_cast<std::int32_t>(std::clamp(scaled, lowest, highest)));
+    const double x = (code - from.zero_point) * from_scale;
+    double scaled = std::clamp(function(x) * to_scale, lowest - 1, highest + 1);
+    if (std::abs(scaled - std::floor(scaled) - 0.5) < kUndecided)
+      scaled = static_cast<double>(std::nearbyint(std::ldexp(function(static_cast<long double>(x)), to.exponent)));
+    table.push_back(static_cast<std::int32_t>(std::clamp(std::nearbyint(scaled), lowest, highest)) + to.zero_point);
   }
   return table;
 }
@@ -23,11 +31,11 @@ std::vector<std::int32_t> table_of(const FixedFormat& from, const FixedFormat& t
 }  // namespace
 
 std::vector<std::int32_t> sigmoid_table(const FixedFormat& from, const FixedFormat& to) {
-  return table_of(from, to, [](long double x) { return 1.0L / (1.0L + std::exp(-x)); });
+  return table_of(from, to, [](auto x) { return 1 / (1 + std::exp(-x)); });
 }
 
 std::vector<std::int32_t> tanh_table(const FixedFormat& from, const FixedFormat& to) {
-  return table_of(from, to, [](long double x) { return std::tanh(x); });
+  return table_of(from, to, [](auto x) { return std::tanh(x); });
 }
 
 }  // namespace qcore
