@@ -80,6 +80,52 @@ TEST(Gru, UnsafeParametersAreRefused) {
   EXPECT_EQ(y[0], 7);
 }
 
+TEST(Gru, TraceHasEverythingThatAStepComputes) {
+  for (const GruPipeline pipeline : {GruPipeline::staged, GruPipeline::fused}) {
+    GruParameters p = small();
+    p.pipeline = pipeline;
+    const auto gru = QuantizedGru::make(p);
+    const std::int8_t x[] = {64, -32};  // as OneStepByHand
+    Guarded<std::int32_t> trace(17);
+    const TensorView view(trace.data(), DType::i32, {1, 1, 17});
+    gru.trace(TensorView(x, DType::i8, {1, 1, 2}), nullptr, false, view);
+    // W x is 1, -0.5 and 0.5 with an exponent of 12; r * (R h + b) is 0; the parts of h have an exponent of 14.
+    const std::vector<std::int32_t> expected = {4096, -2048, 2048, 0, 0, 0, 4096, -2048, 0, 0, 2048, 187, 97, 59};
+    EXPECT_EQ(std::vector<std::int32_t>(trace.data(), trace.data() + 14), expected);
+    EXPECT_EQ(trace[14], 0);
+    EXPECT_EQ(trace[15], pipeline == GruPipeline::staged ? (256 - 187) * 59 / 2 + 1 : 0);
+    EXPECT_EQ(trace[16], 16);
+    EXPECT_TRUE(trace.guards_intact());
+  }
+  const auto gru = QuantizedGru::make(small());
+  const std::int8_t x[2] = {};
+  std::int32_t trace[17];
+  EXPECT_EQ(error_of<ValueError>([&] {
+              gru.trace(TensorView(x, DType::i8, {1, 1, 2}), nullptr, false, TensorView(trace, DType::i32, {1, 1, 4}));
+            }),
+            "gru: trace has shape [1, 1, 4], expected [1, 1, 17]");
+}
+
+TEST(Gru, InterpolatedTables) {
+  GruParameters p = small();
+  p.formats.r_pre.bits = 8;
+  p.formats.r_pre.exponent = 4;
+  const auto exact = QuantizedGru::make(p);
+  p.tables = GruTableKind::interp;
+  const auto interp = QuantizedGru::make(p);
+  for (const int gate : {0, 2}) {
+    EXPECT_TRUE(exact.knots(gate).starts.empty());
+    EXPECT_EQ(interp.knots(gate).starts.size(), 513u);
+    EXPECT_EQ(interp.knots(gate).values.size(), 513u);
+    std::int32_t largest = 0;
+    for (std::size_t i = 0; i < exact.table(gate).size(); ++i)
+      largest = std::max(largest, std::abs(exact.table(gate)[i] - interp.table(gate)[i]));
+    EXPECT_LE(largest, 2);
+  }
+  EXPECT_TRUE(interp.knots(1).starts.empty());  // 8 bits
+  EXPECT_EQ(interp.table(1), exact.table(1));
+}
+
 TEST(Gru, FixedCodes) {
   const float x[] = {0.5f, -0.5f, 0.0078125f, 100.0f, -100.0f};
   std::int8_t codes[5];
