@@ -4,6 +4,7 @@ from qcore.gru.calibration import Calibrator
 from qcore.gru.formats import TENSORS, Config, Format
 from qcore.gru.golden import GoldenCheck, verify_golden
 from qcore.gru.quantized import QuantGRU
+from qcore.gru.report import Report, ReportRow
 from qcore.gru.search import Search, Trial
 from qcore.gru.weights import Direction, GruWeights
 
@@ -16,6 +17,8 @@ __all__ = [
     "GoldenCheck",
     "GruWeights",
     "QuantGRU",
+    "Report",
+    "ReportRow",
     "Search",
     "Trial",
     "verify_golden",

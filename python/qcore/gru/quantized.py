@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from qcore import _arrays, _core
 from qcore.gru.calibration import Calibrator
 from qcore.gru.formats import TENSORS, Config, Format
 from qcore.gru.weights import GruWeights
+
+if TYPE_CHECKING:
+    from qcore.gru.report import Report
 
 _PLAIN = {np.dtype(name) for name in ("float32", "float16", "int8", "int16")}
 
@@ -83,6 +86,20 @@ class QuantGRU:
         from qcore.gru.golden import write_golden
 
         write_golden(self, path, x, h0)
+
+    def report(self, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
+        """Clip rate, bits in use and SQNR against float64, of every tensor and step.
+
+        Args:
+            x, h0: a batch as for a call, on the CPU: numbers or codes.
+            weights: the float weights; may be left out where :meth:`Calibrator.finish` made this GRU.
+
+        Returns:
+            Rows, with ``table()`` for a rich console, ``to_json()`` and ``plot(path)``.
+        """
+        from qcore.gru.report import make_report
+
+        return make_report(self, x, h0, weights)
 
     def export_c(self, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
         """Write a C99 header that runs this GRU step by step, and beside it ``..._selftest.c``, which tests the header.

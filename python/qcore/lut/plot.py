@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import io
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qcore import _core, _files
+from qcore import _plots
 from qcore.lut.accuracy import Accuracy, Errors, accuracy, function_of
 from qcore.lut.functions import Function
 
@@ -21,18 +18,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_FORMATS = (".png", ".svg", ".pdf")
-_INCHES, _DPI = (10.0, 20.0 / 3.0), 120  # 1200 x 800
+_WHERE = "lut plot"
 _BINS = 500  # of errors along the axis
 _LEAST_ERROR = 1e-8  # of float32 results, about; smaller ones are drawn here
 _HALF_UNIT = 2.0**-11  # the largest relative error of rounding to fp16
-_STYLE = {
-    "font.size": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "qcore",
-}
 _FUNCTION, _TABLE, _CUT, _WORST, _MEAN = "#9ec5e8", "#123a5c", "#b9b9b9", "#c8553d", "#f0c9a0"
 
 # Where a reduced table is asked for x itself (of exp: for x / ln 2), so that its cuts can be drawn.
@@ -62,40 +51,28 @@ def plot_table(
         QcoreValueError, QcoreTypeError: no matplotlib, another ending, a function that is none or is NaN there.
         OSError: the file can't be written.
     """
-    suffix = ".png" if path is None else check(path)
+    if path is not None:
+        check(path)
     matplotlib = _module("matplotlib")
     compared = function_of(table, function)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_plots.STYLE):
         figure = _draw(table, compared, domain)
         if path is not None:
-            image = io.BytesIO()
-            metadata = {} if suffix == ".png" else {"Date" if suffix == ".svg" else "CreationDate": None}
-            figure.savefig(image, format=suffix[1:], dpi=_DPI, metadata=metadata)
-            _files.write_whole(Path(path), image.getvalue())
+            _plots.write(figure, path)
     return figure
 
 
 def check(path: str | os.PathLike[str]) -> str:
     """Before a fit of seconds: can a plot of this name be drawn? Returns its ending."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
-        raise _core.QcoreValueError(
-            f"lut plot: path is {os.fspath(path)!r}, expected a name that ends in {', '.join(_FORMATS)}"
-        )
-    _module("matplotlib")
-    return suffix
+    return _plots.ending(path, _WHERE)
 
 
 def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise _core.QcoreValueError(f"lut plot: plots need matplotlib: pip install 'qcore[plot]' ({error})") from error
+    return _plots.module(name, _WHERE)
 
 
 def _draw(table: Table, function: Function | None, domain: tuple[float, float] | None) -> Any:
-    figure = _module("matplotlib.figure").Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")
-    _module("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    figure = _plots.new_figure(_WHERE)
     if function is None:
         axis = figure.subplots()
         cuts = table.cuts.astype(np.float64)

@@ -1,0 +1,56 @@
+"""What plots share: matplotlib when it is needed, names of pictures, pictures that appear whole or not at all."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from qcore import _core, _files
+
+FORMATS = (".png", ".svg", ".pdf")
+INCHES, DPI = (10.0, 20.0 / 3.0), 120  # 1200 x 800
+STYLE = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "qcore",
+}
+
+
+def module(name: str, where: str) -> Any:
+    """matplotlib's, or an error that says how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise _core.QcoreValueError(f"{where}: plots need matplotlib: pip install 'qcore[plot]' ({error})") from error
+
+
+def ending(path: str | os.PathLike[str], where: str) -> str:
+    """Can a picture of this name be drawn? Returns its ending."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise _core.QcoreValueError(
+            f"{where}: path is {os.fspath(path)!r}, expected a name that ends in {', '.join(FORMATS)}"
+        )
+    module("matplotlib", where)
+    return suffix
+
+
+def new_figure(where: str) -> Any:
+    """For Agg, whatever the program has chosen."""
+    figure = module("matplotlib.figure", where).Figure(figsize=INCHES, dpi=DPI, layout="constrained")
+    module("matplotlib.backends.backend_agg", where).FigureCanvasAgg(figure)
+    return figure
+
+
+def write(figure: Any, path: str | os.PathLike[str]) -> None:
+    """The same bytes for the same picture: no date in it."""
+    suffix = Path(path).suffix.lower()
+    image = io.BytesIO()
+    metadata = {} if suffix == ".png" else {"Date" if suffix == ".svg" else "CreationDate": None}
+    figure.savefig(image, format=suffix[1:], dpi=DPI, metadata=metadata)
+    _files.write_whole(Path(path), image.getvalue())
