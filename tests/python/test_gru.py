@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 import qcore
-from qcore.gru import Calibrator, Config, Direction, GruWeights, QuantGRU, float_cell
+from qcore.gru import Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell
 from qcore.gru.calibration import make
+from qcore.gru.formats import choose_format
 from qcore.gru.ranges import Range
 
 KERNELS = [row.name for row in qcore.kernels("gru") if row.device == "cpu" and row.available]
@@ -227,17 +228,45 @@ def test_lengths_and_initial_states():
     np.testing.assert_array_equal(last[0, 1], form.decode(form.encode(h0[0, 1])).astype(np.float32))
 
 
-def test_a_gain_of_one_keeps_the_state():
-    """h = g = const: z * h + (1 - z) * g must stay, whatever z is."""
-    h = 4
-    weights = GruWeights.from_arrays(
-        np.zeros((3 * h, 1)), np.zeros((3 * h, h)), np.r_[np.zeros(8), np.full(4, np.arctanh(0.5))]
-    )
-    x = np.zeros((200, 1, 1), np.float32)
-    for pipeline in PIPELINES:
-        q = Calibrator(weights).observe(x, np.full((1, 1, h), 0.5)).finish(Config(bits=16, pipeline=pipeline))
-        y, _ = q(x, np.full((1, 1, h), 0.5, np.float32))
-        assert abs(y - 0.5).max() < 2e-3
+@pytest.mark.parametrize("directions", [1, 2])
+def test_ema_averages_x_and_h_over_steps_and_batches(directions):
+    """min = 0.9 * min + 0.1 * the step's, from the first step on and on through all batches; other tensors don't."""
+    weights = two_layers() if directions == 2 else float_gru()
+    batches = [inputs(7, 3, seed=1), 3 * inputs(4, 2, seed=2)]
+    calibrator = Calibrator(weights, "ema")
+    lows, highs, largest = {}, {}, 0.0
+
+    def step(name, values):
+        low, high = values.min(), values.max()
+        lows[name] = 0.9 * lows[name] + 0.1 * low if name in lows else low
+        highs[name] = 0.9 * highs[name] + 0.1 * high if name in highs else high
+
+    for x in batches:
+        calibrator.observe(x.transpose(1, 0, 2) if directions == 2 else x)
+        for side, direction in enumerate(weights.layers[0]):
+            y, _ = float_cell.run(direction, x.astype(float), reverse=side == 1)
+            for t in range(len(x) - 1, -1, -1) if side else range(len(x)):
+                step(("x", side), x[t])
+                step(("h", side), y[t])
+            if side == 0:
+                largest = max(largest, (x.astype(float) @ direction.w.T).max())
+    config = Config(bits=8, rule="cover")
+    formats = {}
+    for name in ("x", "h"):
+        low = min(lows[name, side] for side in range(directions))
+        high = max(highs[name, side] for side in range(directions))
+        formats[name] = choose_format(low, high, 8)
+    q = calibrator.finish(config)
+    assert {name: q.format(name) for name in formats} == formats
+    wx = q.format("wx")
+    assert wx.decode(np.array(wx.highest)) >= largest
+
+
+def test_ema_of_a_given_state_counts_it_as_a_step():
+    x, h0 = np.zeros((1, 1, 6), np.float32), np.full((1, 1, 10), 0.9)
+    zero = GruWeights.from_arrays(np.zeros((30, 6)), np.zeros((30, 10)), np.r_[np.full(10, -40.0), np.zeros(20)])
+    given, absent = (Calibrator(zero, "ema").observe(x, state)._ranges[0][0]["h"].bounds() for state in (h0, None))
+    assert given == pytest.approx((0.9 * 0.9, 0.9 * 0.9)) and absent == (0.0, 0.0)
 
 
 def test_config():
