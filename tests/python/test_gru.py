@@ -297,6 +297,23 @@ def test_bad_configs(text, words):
     assert words in str(caught.value)
 
 
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 40) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["h", "weights", "q"]), inner),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*json.loads(Config().to_json()), "bit"]), ANY_JSON))
+def test_any_json_is_a_config_or_an_error_that_names_a_key(values):
+    try:
+        config = Config.from_json(json.dumps(values))
+    except qcore.QcoreValueError as error:
+        assert str(error).startswith("gru config: ") and any(key in str(error) for key in values)
+    else:
+        assert Config.from_json(config.to_json()) == config
+
+
 def bad_parts(**changes):
     parts = random_parts(np.random.default_rng(7), 2, 3)
     for key, value in changes.items():

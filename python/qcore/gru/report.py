@@ -15,7 +15,7 @@ from qcore import _core
 from qcore.gru import float_cell
 from qcore.gru.formats import Format
 from qcore.gru.integers import replay
-from qcore.gru.trace import Trace, cell_of, trace
+from qcore.gru.trace import Trace, cell_of, is_codes, readable, trace
 from qcore.gru.weights import Direction, Doubles, GruWeights, _finite
 
 if TYPE_CHECKING:
@@ -123,10 +123,11 @@ def make_report(gru: QuantGRU, x: Any, h0: Any = None, weights: GruWeights | Non
     """As :meth:`QuantGRU.report`."""
     floats = _weights_of(gru, weights)
     layers = trace(gru, x, h0)
-    codes = np.asarray(x).dtype.kind == "i"
-    first = gru.format("x").decode(layers[0][0].x) if codes else _finite(x, "gru: x")
-    if gru.batch_first and not codes:
-        first = first.transpose(1, 0, 2)
+    if is_codes(x):
+        first = gru.format("x").decode(layers[0][0].x)
+    else:
+        first = _finite(readable(x), "gru: x")
+        first = first.transpose(1, 0, 2) if gru.batch_first else first
     rows: list[ReportRow] = []
     inputs = first
     for number, layer in enumerate(layers):
@@ -140,7 +141,7 @@ def make_report(gru: QuantGRU, x: Any, h0: Any = None, weights: GruWeights | Non
             start = None
             if h0 is not None:
                 row = number * gru.directions + side
-                start = cell.format("h").decode(each.h0) if codes else _finite(h0, "gru: h0")[row]
+                start = cell.format("h").decode(each.h0) if is_codes(h0) else _finite(readable(h0), "gru: h0")[row]
             exact = _float_tensors(direction, inputs, start, cell.fused, reverse=side == 1)
             clipped = _clipped(cell, each, reverse=side == 1)
             for name in cell.tensors:

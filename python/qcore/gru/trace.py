@@ -31,10 +31,22 @@ class Trace:
     tensors: dict[str, Codes]
 
 
+def readable(values: Any) -> Any:
+    """What NumPy can read of torch's tensors, too."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        return values.float() if str(values.dtype) == "torch.bfloat16" else values
+    return values
+
+
+def is_codes(values: Any) -> bool:
+    return bool(np.asarray(readable(values)).dtype.kind == "i")
+
+
 def input_codes(form: Format, values: Any, where: str) -> Codes:
     """Of numbers, rounded; or codes of the format's dtype as they are."""
-    array = np.asarray(values)
-    if array.dtype.kind == "i":
+    array = np.asarray(readable(values))
+    if is_codes(array):
         if array.dtype != form.dtype:
             raise _core.QcoreTypeError(f"{where} has dtype {array.dtype}, expected numbers or {form.dtype} codes")
         if array.size and (array.min() < form.lowest or array.max() > form.highest):
@@ -43,7 +55,7 @@ def input_codes(form: Format, values: Any, where: str) -> Codes:
             )
         return array.astype(np.int32)
     # As the operator does: through float32, whose rounding is part of what a caller gets.
-    return form.encode(_finite(values, where).astype(np.float32).astype(np.float64)).astype(np.int32)
+    return form.encode(_finite(array, where).astype(np.float32).astype(np.float64)).astype(np.int32)
 
 
 def cell_of(gru: QuantGRU, layer: int, direction: int) -> Cell:
