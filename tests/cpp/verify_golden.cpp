@@ -169,8 +169,9 @@ const Integers& find(const Tensors& tensors, const std::string& name, const std:
                 std::to_string(expected));
 }
 
-template <class Integer>
-std::vector<Integer> narrowed(const Integers& from) {
+std::vector<std::int16_t> weights(const Integers& from) {
+  for (const std::int32_t value : from.values)
+    if (value < -32768 || value > 32767) throw Unreadable("has the weight " + std::to_string(value));
   return {from.values.begin(), from.values.end()};
 }
 
@@ -190,8 +191,8 @@ qcore::GruParameters parameters(const Tensors& tensors, const std::string& prefi
                                      &f.r_pre, &f.g_pre, &f.z,  &f.r,  &f.g,  &f.old_part, &f.new_part};
   for (int i = 0; i < 14; ++i) *all[i] = {rows[4 * i], rows[4 * i + 1] != 0, rows[4 * i + 2], rows[4 * i + 3]};
   const std::int64_t n = 3 * p.hidden_size;
-  p.w = narrowed<std::int16_t>(find(tensors, prefix + "parameters.w", {n, features}));
-  p.r = narrowed<std::int16_t>(find(tensors, prefix + "parameters.r", {n, p.hidden_size}));
+  p.w = weights(find(tensors, prefix + "parameters.w", {n, features}));
+  p.r = weights(find(tensors, prefix + "parameters.r", {n, p.hidden_size}));
   p.bx = find(tensors, prefix + "parameters.bx", {n}).values;
   p.br = find(tensors, prefix + "parameters.br", {n}).values;
   p.w_exponents = find(tensors, prefix + "parameters.w_exponents", {n}).values;
