@@ -1,5 +1,7 @@
 """`qcore gru`: what it writes and prints, and one-line errors with exit status 2."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -7,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from qcore.cli import app, main
-from qcore.gru import Calibrator, Config, GruWeights, QuantGRU
+from qcore.gru import Calibrator, Config, GruWeights, QuantGRU, verify_golden
 from qcore.gru.chunks import run_in_chunks
 
 C, H = 5, 7
@@ -169,6 +171,54 @@ def test_progress_of_calibration():
     assert done == pytest.approx(np.arange(1, 21) / 20)
 
 
+def test_report(files, capsys):
+    model = quantised(files)
+    x, h0 = sequences(9, seed=5), np.full((2, 3, H), 0.5, np.float32)
+    np.savez(files / "in.npz", x=x, h0=h0)
+    arguments = [str(model), str(files / "weights.safetensors"), str(files / "in.npz")]
+    capsys.readouterr()
+    outputs = ["--json", str(files / "report.json")]
+    if importlib.util.find_spec("matplotlib"):
+        outputs += ["--plot", str(files / "report.svg")]
+    assert main(["gru", "report", *arguments, *outputs]) == 0
+    q = QuantGRU.load(model)
+    expected = q.report(x, h0, GruWeights.from_state_dict(state_dict(layers=2)))
+    assert (files / "report.json").read_text() == expected.to_json()
+    text = capsys.readouterr().out
+    assert repr(q) in text
+    row = expected.row("h", 1)
+    assert f"{row.sqnr:.1f}" in next(line for line in text.splitlines() if line.split()[:2] == ["1", "h"])
+    if len(outputs) > 2:
+        assert "<svg" in (files / "report.svg").read_text(encoding="utf-8")
+    else:
+        assert main(["gru", "report", *arguments, "--plot", str(files / "report.svg")]) == 2
+        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+
+
+def test_golden(files, capsys):
+    model, out = quantised(files), files / "golden.safetensors"
+    capsys.readouterr()
+    assert main(["gru", "golden", str(model), str(files / "one.npz"), "-o", str(out)]) == 0
+    check = verify_golden(out)
+    assert (check.layers, check.steps) == (2, 20)
+    assert f"golden.safetensors: {check}\n" in capsys.readouterr().out
+    q = QuantGRU.load(model)
+    codes = q.format("x").encode(sequences(seed=1)).astype(np.int8)
+    h0 = np.stack([q.format("h", layer).encode(np.full((3, H), 0.25)) for layer in range(2)]).astype(np.int8)
+    np.testing.assert_array_equal(load_file(out)["y"], q(codes, h0)[0])
+
+
+def test_export_c(files, capsys):
+    model, header = quantised(files), files / "wake.h"
+    capsys.readouterr()
+    options = ["--name", "wake", "--inputs", str(files / "two.npy")]
+    assert main(["gru", "export-c", str(model), "-o", str(header), *options]) == 0
+    assert f"{header} and {files / 'wake_selftest.c'}\n" == capsys.readouterr().out
+    made = [path.read_text() for path in (header, files / "wake_selftest.c")]
+    QuantGRU.load(model).export_c(header, "wake", sequences(seed=2))
+    assert [path.read_text() for path in (header, files / "wake_selftest.c")] == made
+
+
 @pytest.fixture
 def bad(files):
     (files / "broken.npz").write_bytes(b"PK nothing")
@@ -182,6 +232,7 @@ def bad(files):
     np.save(files / "narrow.npy", sequences()[:, :, :2])
     np.savez(files / "lstm.npz", **(state_dict() | {"weight_hr_l0": np.ones((3, 3))}))
     np.savez(files / "none.npz", weight=np.ones(3))
+    save_file(state_dict(), files / "other.safetensors")
     quantised(files)
     return files
 
@@ -212,6 +263,17 @@ def bad(files):
         ("run gru.safetensors two.npy -o absent/out.npz", "there is no folder"),
         ("run gru.safetensors narrow.npy -o out.npz", "expected [T, B, C] with C = 5"),
         ("run gru.safetensors two.npy -o out.npz --steps 0", "--steps"),
+        ("report gru.safetensors other.safetensors two.npy", "expected (5, 7, 2, 1)"),
+        ("report gru.safetensors weights.safetensors lengths.npz", "leave the padding out"),
+        ("report gru.safetensors weights.safetensors narrow.npy", "expected [T, B, C] with C = 5"),
+        ("report gru.safetensors weights.safetensors two.npy --json absent/out", "there is no folder"),
+        ("report gru.safetensors weights.safetensors two.npy --plot out.bmp", "out.bmp"),
+        ("golden gru.safetensors narrow.npy -o out", "expected [T, B, C] with C = 5"),
+        ("golden gru.safetensors two.npy -o absent/out", "there is no folder"),
+        ("golden weights.safetensors two.npy -o out", "weights.safetensors has format None"),
+        ("export-c gru.safetensors -o out.c", "expected a name that ends in .h"),
+        ("export-c gru.safetensors -o out.h --name 3x", "name is '3x', expected a C identifier"),
+        ("export-c gru.safetensors -o absent/out.h", "there is no folder"),
     ],
 )
 def test_errors_are_one_line(bad, arguments, words, capsys, monkeypatch):
@@ -226,7 +288,9 @@ def test_errors_are_one_line(bad, arguments, words, capsys, monkeypatch):
     assert sorted(path.name for path in bad.iterdir()) == before
 
 
-@pytest.mark.parametrize("arguments", [[], ["calibrate"], ["run"]], ids=lambda a: " ".join(a) or "gru")
+@pytest.mark.parametrize(
+    "arguments", [[], ["calibrate"], ["run"], ["report"], ["golden"], ["export-c"]], ids=lambda a: " ".join(a) or "gru"
+)
 def test_help_has_examples(arguments, capsys):
     assert main(["gru", *arguments, "--help"]) == 0
     assert "Examples:\n" in capsys.readouterr().out

@@ -23,6 +23,8 @@ gru = typer.Typer(
     Examples:
       qcore gru calibrate weights.safetensors samples.npz --pipeline fused -o gru.safetensors
       qcore gru run gru.safetensors inputs.npz -o outputs.npz
+      qcore gru report gru.safetensors weights.safetensors test.npz --plot gru.png
+      qcore gru export-c gru.safetensors -o gru.h
     """,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -77,12 +79,7 @@ def calibrate(
             def observed(part: float, number: int = number) -> None:
                 update((number + part) / len(samples))
 
-            x, h0, lengths = _inputs(path)
-            if lengths is not None:
-                raise typer.BadParameter(
-                    f"'{path}' has lengths, expected whole sequences for calibration: leave the padding out",
-                    param_hint="SAMPLES",
-                )
+            x, h0 = _whole_sequences(path)
             calibrator.observe(x, h0, progress=observed)
     made = calibrator.finish(chosen)
     made.save(output)
@@ -119,8 +116,99 @@ def run(
     _console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
 
 
+def report(
+    model: _Model,
+    weights: Annotated[
+        Path, typer.Argument(metavar="WEIGHTS", help="The float weights, as for 'qcore gru calibrate'.")
+    ],
+    inputs: _Inputs,
+    name: Annotated[str | None, typer.Option(help="Which GRU of WEIGHTS, as for calibrate.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all rows and steps here.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw states and SQNR: .png, .svg or .pdf.")] = None,
+) -> None:
+    """Compare every tensor with the float GRU's: clipping, bits in use, SQNR by tensor and by step.
+
+    SQNR is the signal to quantisation noise ratio in dB, with the noise of everything before a tensor in it.
+
+    \b
+    Examples:
+      qcore gru report gru.safetensors weights.safetensors test.npz
+      qcore gru report gru.safetensors model.onnx test.npz --plot gru.png --json gru.json
+    """
+    from qcore._files import write_whole
+    from qcore.gru import QuantGRU
+    from qcore.gru.array_files import check_folder
+    from qcore.gru.weight_files import load_weights
+
+    for path in (json, plot):
+        if path is not None:
+            check_folder(path)
+    loaded = QuantGRU.load(model)
+    floats = load_weights(weights, name=name, batch_first=loaded.batch_first)
+    x, h0 = _whole_sequences(inputs)
+    found = loaded.report(x, h0, floats)
+    if plot is not None:
+        found.plot(plot)
+    if json is not None:
+        write_whole(json, found.to_json().encode())
+    console = _console()
+    console.print(repr(loaded), soft_wrap=True)
+    console.print(found.table())
+
+
+def golden(
+    model: _Model,
+    inputs: _Inputs,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The golden file.")],
+) -> None:
+    """Write inputs, parameters, every intermediate of every step and outputs, for tests of other implementations.
+
+    The file is then computed anew from its inputs in NumPy integers, without qcore's kernels, and compared.
+
+    \b
+    Examples:
+      qcore gru golden gru.safetensors test.npz -o golden.safetensors
+    """
+    from qcore.gru import QuantGRU, verify_golden
+    from qcore.gru.array_files import check_folder
+
+    check_folder(output)
+    x, h0 = _whole_sequences(inputs)
+    QuantGRU.load(model).golden(output, x, h0)
+    _console().print(f"{output}: {verify_golden(output)}", soft_wrap=True)
+
+
+def export_c(
+    model: _Model,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.h", help="The C99 header.")],
+    name: Annotated[str, typer.Option(help="What all names in it begin with.")] = "gru",
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="x of the self-test; random codes by default.")
+    ] = None,
+) -> None:
+    """Write a C99 header that runs the GRU step by step in integers, and beside it FILE_selftest.c, which tests it.
+
+    \b
+    Examples:
+      qcore gru export-c gru.safetensors -o gru.h
+      qcore gru export-c gru.safetensors -o wake_word.h --name wake_word --inputs test.npz
+      gcc -std=c99 -Wall -o selftest gru_selftest.c && ./selftest
+    """
+    from qcore.gru import QuantGRU
+    from qcore.gru.array_files import check_folder
+
+    check_folder(output)
+    x = None if inputs is None else _whole_sequences(inputs)[0]
+    QuantGRU.load(model).export_c(output, name, x)
+    selftest = output.with_name(f"{output.stem}_selftest.c")
+    _console().print(f"{output} and {selftest}", soft_wrap=True)
+
+
 gru.command("calibrate")(calibrate)
 gru.command("run")(run)
+gru.command("report")(report)
+gru.command("golden")(golden)
+gru.command("export-c")(export_c)
 
 
 def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
@@ -151,6 +239,16 @@ def _inputs(path: Path) -> tuple[np.ndarray[Any, Any], Any, Any]:
         names = ", ".join(sorted(arrays)) or "nothing"
         raise qcore.QcoreValueError(f"gru: {path} has {names}, expected x and, if wanted, h0 and lengths")
     return arrays["x"], arrays.get("h0"), arrays.get("lengths")
+
+
+def _whole_sequences(path: Path) -> tuple[np.ndarray[Any, Any], Any]:
+    """x and h0 of a file without lengths."""
+    x, h0, lengths = _inputs(path)
+    if lengths is not None:
+        raise typer.BadParameter(
+            f"'{path}' has lengths, expected whole sequences: leave the padding out", param_hint="FILE"
+        )
+    return x, h0
 
 
 @contextmanager
