@@ -27,9 +27,8 @@ class Family(Protocol):
     def readable(self, x: Any, where: str) -> Any:
         """``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
-        """An uninitialised array on ``like``'s device, aligned to 64 bytes unless it need not be; ``dtype`` None means
-        ``like``'s own."""
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+        """An uninitialised, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         """As ``empty`` with ``like``'s shape, dtype and, where the library's own functions keep it, order of axes; and
@@ -57,9 +56,8 @@ class NumPyFamily:
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
-        kind = like.dtype if dtype is None else numpy_dtype(dtype)
-        return empty_numpy(shape, kind) if aligned else np.empty(shape, kind)
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+        return empty_numpy(shape, like.dtype if dtype is None else numpy_dtype(dtype))
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         made = empty_numpy(like.shape, like.dtype)
@@ -89,7 +87,7 @@ class TorchFamily:
             raise _core.QcoreValueError(f"{where} is a lazily negated or conjugated view, expected plain memory")
         return self.readable(array, where)
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
 
@@ -112,7 +110,7 @@ class CuPyFamily:
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
@@ -140,7 +138,7 @@ class DLPackFamily:
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, *, aligned: bool = True) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         device_type, _ = like.__dlpack_device__()
         if device_type not in (1, 3):
             raise _core.QcoreValueError(

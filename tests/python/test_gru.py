@@ -212,6 +212,32 @@ def test_codes_in_codes_out_and_streaming():
     assert (out[~reset] != floats[0][~reset]).any()
 
 
+def test_out_and_gates():
+    q = Calibrator(float_gru()).observe(inputs()).finish(Config(pipeline="fused"))
+    x = inputs(seed=3)
+    y, last, gates = q(x, gates=True)
+    assert gates.dtype == np.int32 and gates.shape == (1, 12, 4, 40)
+    assert y.ctypes.data % 64 == 0 and last.ctypes.data % 64 == 0
+    z = q.format("z").decode(gates[0, :, :, :10])
+    assert z.min() >= 0 and z.max() <= 1 and z.std() > 0.05
+    out = np.full((12, 8, 10), 7, np.float16)
+    returned, _ = q(x, out=out[:, ::2])
+    assert returned.base is out
+    np.testing.assert_array_equal(out[:, ::2], y.astype(np.float16))
+    assert (out[:, 1::2] == 7).all()
+    single = np.empty((4, 10), np.float32)
+    returned, state = q.step(x[0], out=single)
+    assert returned is single
+    np.testing.assert_array_equal(single, y[0])
+    again, _ = q.step(x[1], state)
+    np.testing.assert_array_equal(again, y[1])
+    with pytest.raises(qcore.QcoreValueError, match=r"gru: out has shape \[12, 4, 9\], expected \[12, 4, 10\]"):
+        q(x, out=np.empty((12, 4, 9), np.float32))
+    memory = np.zeros((12, 4, 14), np.float32)
+    with pytest.raises(qcore.QcoreValueError, match="gru: out overlaps x in memory"):
+        q(memory[:, :, :6], out=memory[:, :, 4:])
+
+
 def test_lengths_and_initial_states():
     q = Calibrator(float_gru()).observe(inputs(), np.full((1, 4, 10), 0.9)).finish()
     x = inputs(seed=4)

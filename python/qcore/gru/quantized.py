@@ -154,7 +154,14 @@ class QuantGRU:
         )
 
     def __call__(
-        self, x: Any, h0: Any = None, *, lengths: Any = None, gates: bool = False, stream: Any = None
+        self,
+        x: Any,
+        h0: Any = None,
+        *,
+        lengths: Any = None,
+        gates: bool = False,
+        out: Any = None,
+        stream: Any = None,
     ) -> tuple[Any, ...]:
         """Run all steps.
 
@@ -165,6 +172,7 @@ class QuantGRU:
             lengths: int32 [B] on x's device, each row's number of steps, or None. Beyond them y is 0 and the state
                 stays.
             gates: whether to return the gates too.
+            out: where to write y; any strides, floats or codes, no memory in common with x or h0. It is returned.
             stream: CUDA stream to run on; the caller's library's current one by default.
 
         Returns:
@@ -184,23 +192,25 @@ class QuantGRU:
         steps, batch = (second, first) if self.batch_first else (first, second)
         _, size, directions, layers = self._sizes
         family, dtype = self._family_of(x)
-        shapes = [(first, second, directions * size), (layers * directions, batch, size)]
-        outputs = [family.empty(x, shape, dtype, aligned=False) for shape in shapes]
-        if gates:
-            outputs.append(family.empty(x, (layers * directions, steps, batch, 4 * size), "int32"))
+        y = family.empty(x, (first, second, directions * size), dtype) if out is None else out
+        last = family.empty(x, (layers * directions, batch, size), dtype)
+        codes = family.empty(x, (layers * directions, steps, batch, 4 * size), "int32") if gates else None
         if lengths is not None:
             lengths = _lengths(lengths)
-        self._run(family, x, h0, outputs[0], outputs[1], lengths, outputs[2] if gates else None, stream)
-        return tuple(family.result(output, x) for output in outputs)
+        self._run(family, x, h0, y, last, lengths, codes, stream)
+        results = (family.result(y, x) if out is None else out, family.result(last, x))
+        return (*results, family.result(codes, x)) if gates else results
 
-    def step(self, x: Any, state: Any = None, *, reset: Any = None, stream: Any = None) -> tuple[Any, Any]:
+    def step(
+        self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None, stream: Any = None
+    ) -> tuple[Any, Any]:
         """One step of streaming; only without a backward direction.
 
         Args:
             x: [B, C] as for a call.
             state: what the last step returned; None at first.
             reset: bool [B], rows whose state starts anew, or None.
-            stream: as for a call.
+            out, stream: as for a call.
 
         Returns:
             y [B, H], and the state: codes of ``format("h", layer)``, [layers, B, H], to be passed to the next step.
@@ -211,26 +221,26 @@ class QuantGRU:
         if len(x.shape) != 2:
             raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected [B, C] with C = {self._sizes[0]}")
         batch = x.shape[0]
-        if type(x) is np.ndarray and x.dtype in _PLAIN and state is not None and reset is None and stream is None:
+        if type(x) is np.ndarray and x.dtype in _PLAIN and type(state) is np.ndarray and reset is out is stream is None:
             return self._plain_step(x, state, batch)
         family, dtype = self._family_of(x)
-        y = family.empty(x, (batch, size), dtype, aligned=False)
-        last = family.empty(x, (layers, batch, size), self._state_dtype, aligned=False)
+        y = family.empty(x, (batch, size), dtype) if out is None else out
+        last = family.empty(x, (layers, batch, size), self._state_dtype)
         if state is not None:
             self._check_state(state, batch)
         if reset is not None:
             mask = _mask(reset, batch)
             state = None if state is None else self._restarted(state, mask)
         self._run(family, x, state, y, last, None, None, stream)
-        return family.result(y, x), family.result(last, x)
+        return family.result(y, x) if out is None else out, family.result(last, x)
 
     def _plain_step(self, x: Any, state: Any, batch: int) -> tuple[Any, Any]:
         """NumPy in the middle of a stream, where the detour through the families is a third of the time."""
         _, size, _, layers = self._sizes
-        if type(state) is not np.ndarray or state.dtype != self._state_kind or state.shape != (layers, batch, size):
+        if state.dtype != self._state_kind or state.shape != (layers, batch, size):
             self._check_state(state, batch)
-        y = np.empty((batch, size), x.dtype if x.dtype.kind == "f" else self._state_kind)
-        last = np.empty((layers, batch, size), self._state_kind)
+        y = _arrays.empty_numpy((batch, size), x.dtype if x.dtype.kind == "f" else self._state_kind)
+        last = _arrays.empty_numpy((layers, batch, size), self._state_kind)
         self._stack.run(x, state, y, last, False, None, None, 0)
         return y, last
 
@@ -246,11 +256,11 @@ class QuantGRU:
         self._stack.run(
             family.readable(x, "gru: x"),
             None if h0 is None else _arrays.readable(h0, "gru: h0"),
-            family.writable(y, "gru: out"),
+            _arrays.family(y, "gru: out").writable(y, "gru: out"),
             family.writable(last, "gru: last"),
             self.batch_first,
             lengths,
-            gates,
+            None if gates is None else family.writable(gates, "gru: gates"),
             address,
         )
 
