@@ -1,6 +1,6 @@
 #include "gru/gru_tiles.h"
 #include "gru/gru_vector_avx2.h"
-#include "runtime/vnni_encoding.h"
+#include "simd/vnni_encoding.h"
 
 namespace qcore {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gru/gru_kernels.h"
+#include "gru/gru_packed.h"
 #include "gru/kernels.h"
 #include "qcore/kernels.h"
 #include "runtime/memory.h"
@@ -30,7 +30,7 @@ std::int64_t sum_of_bytes(const std::uint8_t* bytes, std::int64_t count) {
 }
 
 GruElements elements(const TensorView& view) {
-  return {view.data, view.dtype, 0, view.rank ? view.strides[view.rank - 1] : 0};
+  return {view.data, code_element(view.dtype), 0, view.rank ? view.strides[view.rank - 1] : 0};
 }
 
 // Rows [first, first + count) of a problem, through all steps. Its methods take shares of the work, so that several
@@ -38,38 +38,31 @@ GruElements elements(const TensorView& view) {
 class Rows {
  public:
   Rows(const GruProblem& problem, const GruKernels& kernels, std::int64_t first, std::int64_t count, Scratch& scratch)
-      : problem_(problem),
-        kernels_(kernels),
-        gru_(*problem.gru),
-        packed_(*problem.gru->packed),
-        first_(first),
-        count_(count),
-        x_format_(gru_.x_format),
-        h_format_(gru_.h_format) {
-    const std::int64_t wx_row = packed_.groups * kGruGates * kGruGroup;
+      : problem_(problem), kernels_(kernels), layer_(problem.gru->packed->layer), first_(first), count_(count) {
+    const std::int64_t wx_row = layer_.groups * kGruGates * kGruGroup;
     const std::int64_t fitting = kAheadBytes / (count * wx_row * static_cast<std::int64_t>(sizeof(std::int16_t)));
     steps_ahead_ = std::max<std::int64_t>(1, std::min({fitting, kMostStepsAhead, problem.steps}));
-    x_ = planes(packed_.input, steps_ahead_ * count, scratch);
-    for (GruPlanes& h : h_) h = planes(packed_.state, count, scratch);
+    x_ = planes(layer_.input, steps_ahead_ * count, scratch);
+    for (GruPlanes& h : h_) h = planes(layer_.state, count, scratch);
     // Behind a row's features the planes of a state are zeros, as those of inputs are.
-    for (const GruPlanes& h : h_) std::memset(h.data, 0, count * h.row_stride * packed_.state.input_planes);
+    for (const GruPlanes& h : h_) std::memset(h.data, 0, count * h.row_stride * layer_.state.input_planes);
     wx_ = scratch.take<std::int16_t>(steps_ahead_ * count * wx_row);
-    if (packed_.input.weight_planes == 2) sums_ = scratch.take<std::int64_t>(steps_ahead_ * count);
+    if (layer_.input.weight_planes == 2) sums_ = scratch.take<std::int64_t>(steps_ahead_ * count);
     places_ = scratch.take<GruPlace>(2 * count);
   }
 
   std::int64_t steps_ahead() const { return steps_ahead_; }
-  std::int64_t groups() const { return packed_.groups; }
+  std::int64_t groups() const { return layer_.groups; }
 
   // Row `row`'s initial state, and where its first step is written.
   void begin(std::int64_t row) {
     const GruPlanes to = plane_row(h_[0], row);
-    const int planes = packed_.state.input_planes;
-    const std::int64_t size = gru_.parameters.hidden_size;
+    const int planes = layer_.state.input_planes;
+    const std::int64_t size = layer_.size;
     if (problem_.h0.data) {
       GruElements from = elements(problem_.h0);
       from.at = (first_ + row) * problem_.h0.strides[0];
-      kernels_.pack(from, size, h_format_, h_bias(), planes, to);
+      kernels_.pack(from, size, layer_.h, h_bias(), planes, to);
     } else {
       const std::int32_t zero = h_bias();
       std::memset(to.data, planes == 2 ? zero >> 8 : zero, size);
@@ -87,25 +80,25 @@ class Rows {
       GruElements x = elements(problem_.x);
       x.at = time_of(step, row) * problem_.x.strides[0] + (first_ + row) * problem_.x.strides[1];
       const GruPlanes to = plane_row(x_, i);
-      kernels_.pack(x, packed_.input.features, x_format_, packed_.input.input_bias + x_format_.zero,
-                    packed_.input.input_planes, to);
-      if (packed_.input.weight_planes == 2) sums_[i] = input_sum(packed_.input, to);
+      kernels_.pack(x, layer_.input.features, layer_.x, layer_.input.input_bias + layer_.x.zero,
+                    layer_.input.input_planes, to);
+      if (layer_.input.weight_planes == 2) sums_[i] = input_sum(layer_.input, to);
     }
   }
 
   void multiply_inputs(std::int64_t from, Share groups) {
     GruInputTile tile{
-        x_, packed_.input.weight_planes == 2 ? sums_ : nullptr, steps_at(from) * count_, groups.first, groups.end, wx_};
-    kernels_.multiply_inputs(gru_, packed_, tile);
+        x_, layer_.input.weight_planes == 2 ? sums_ : nullptr, steps_at(from) * count_, groups.first, groups.end, wx_};
+    kernels_.multiply_inputs(layer_, tile);
   }
 
   void step(std::int64_t step, Share groups) {
     const std::int64_t odd = step % 2;
     Scratch scratch;
     std::int64_t* sums = nullptr;
-    if (packed_.state.weight_planes == 2) {
+    if (layer_.state.weight_planes == 2) {
       sums = scratch.take<std::int64_t>(count_);
-      for (std::int64_t row = 0; row < count_; ++row) sums[row] = input_sum(packed_.state, plane_row(h_[odd], row));
+      for (std::int64_t row = 0; row < count_; ++row) sums[row] = input_sum(layer_.state, plane_row(h_[odd], row));
     }
     GruStepTile tile{};
     tile.h = h_[odd];
@@ -114,11 +107,11 @@ class Rows {
     tile.rows = count_;
     tile.first_group = groups.first;
     tile.end_group = groups.end;
-    tile.wx = wx_ + step % steps_ahead_ * count_ * packed_.groups * kGruGates * kGruGroup;
+    tile.wx = wx_ + step % steps_ahead_ * count_ * layer_.groups * kGruGates * kGruGroup;
     tile.places = places_ + odd * count_;
     tile.y = elements(problem_.y);
     tile.gates = elements(problem_.gates);
-    kernels_.step(gru_, packed_, tile);
+    kernels_.step(layer_, tile);
     // One of those who share the step prepares the next; what it writes is not what this step reads.
     if (groups.first == 0 && step + 1 < problem_.steps)
       for (std::int64_t row = 0; row < count_; ++row) prepare_step(step + 1, row);
@@ -130,8 +123,7 @@ class Rows {
     for (std::int64_t row = 0; row < count_; ++row) {
       GruElements to = elements(problem_.last);
       to.at = (first_ + row) * problem_.last.strides[0];
-      kernels_.unpack(plane_row(h, row), gru_.parameters.hidden_size, h_format_, h_bias(), packed_.state.input_planes,
-                      to);
+      kernels_.unpack(plane_row(h, row), layer_.size, layer_.h, h_bias(), layer_.state.input_planes, to);
     }
   }
 
@@ -148,7 +140,7 @@ class Rows {
     return product.input_planes == 1 ? upper : 256 * upper + sum_of_bytes(row.data + row.plane_stride, row.row_stride);
   }
 
-  std::int32_t h_bias() const { return packed_.state.input_bias + h_format_.zero; }
+  std::int32_t h_bias() const { return layer_.state.input_bias + layer_.h.zero; }
   std::int64_t steps_at(std::int64_t from) const { return std::min(steps_ahead_, problem_.steps - from); }
 
   std::int64_t length(std::int64_t row) const {
@@ -173,10 +165,8 @@ class Rows {
 
   const GruProblem& problem_;
   const GruKernels& kernels_;
-  const GruStorage& gru_;
-  const GruPacked& packed_;
+  const GruLayer& layer_;
   const std::int64_t first_, count_;
-  const CodeFormat &x_format_, &h_format_;
   std::int64_t steps_ahead_ = 1;
   GruPlanes x_{}, h_[2]{};  // the state before even and before odd steps
   std::int16_t* wx_ = nullptr;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gru/gru_kernels.h"
-#include "linear/unroll.h"
+#include "simd/unroll.h"
 
 // The lanes of numerics/gru_cell.h as vectors V of int32, and what goes into and comes out of them.
 namespace qcore {

@@ -12,10 +12,11 @@ namespace {
 constexpr std::int64_t kLaneBound = std::int64_t{1} << 29;
 constexpr int kMostLaneShift = 30;
 
-void pack_weights(const std::vector<std::int16_t>& codes, std::int64_t size, GruProduct& product) {
-  const std::int64_t groups = ceil_div(size, kGruGroup), bytes = groups * product.group_bytes();
-  product.weights = allocate_aligned(bytes);
-  auto* to = static_cast<std::int8_t*>(product.weights.get());
+std::shared_ptr<void> pack_weights(const std::vector<std::int16_t>& codes, std::int64_t size,
+                                   const GruProduct& product) {
+  const std::int64_t groups = ceil_div(size, kGruGroup);
+  auto memory = allocate_aligned(groups * product.group_bytes);
+  auto* to = static_cast<std::int8_t*>(memory.get());
   for (std::int64_t group = 0; group < groups; ++group)
     for (std::int64_t quad = 0; quad < product.quads; ++quad)
       for (int gate = 0; gate < kGruGates; ++gate)
@@ -28,53 +29,69 @@ void pack_weights(const std::vector<std::int16_t>& codes, std::int64_t size, Gru
               const int high = code >> 8, low = (code & 255) - 128;
               *to++ = static_cast<std::int8_t>(product.weight_planes == 1 ? code : plane == 0 ? high : low);
             }
+  return memory;
 }
 
-GruProduct pack_product(const GruParameters& p, const std::vector<std::int16_t>& codes, std::int64_t features,
-                        const FixedFormat& input, const std::vector<std::int64_t>& offsets,
-                        const std::vector<int>& shifts, std::int64_t largest, const numerics::GruRange& range) {
-  GruProduct product;
-  product.features = features;
-  product.quads = round_up(features, 16) / 4;
-  product.weight_planes = p.weight_bits <= 8 ? 1 : 2;
-  product.input_planes = input.bits <= 8 ? 1 : 2;
-  product.input_bias = input.bits <= 8 ? 1 << 7 : 1 << 15;
-  product.range = range;
-  pack_weights(codes, p.hidden_size, product);
+// What one of the two products is made of.
+struct ProductParts {
+  const std::vector<std::int16_t>& codes;
+  std::int64_t features;
+  const FixedFormat& input;
+  const std::vector<std::int64_t>& offsets;
+  const std::vector<int>& shifts;
+  std::int64_t largest;
+  const numerics::GruRange& range;
+};
 
+GruProduct pack_product(const GruParameters& p, const ProductParts& parts, GruPacked::Product& memory) {
   const std::int64_t size = p.hidden_size, groups = ceil_div(size, kGruGroup), count = groups * kGruGates * kGruGroup;
-  product.offsets.assign(count, 0);
-  product.right.assign(count, 0);
-  product.left.assign(count, 0);
-  product.narrow = largest < kLaneBound;
+  GruProduct product{};
+  product.features = parts.features;
+  product.quads = round_up(parts.features, 16) / 4;
+  product.weight_planes = p.weight_bits <= 8 ? 1 : 2;
+  product.input_planes = parts.input.bits <= 8 ? 1 : 2;
+  product.input_bias = parts.input.bits <= 8 ? 1 << 7 : 1 << 15;
+  product.group_bytes = product.quads * kGruGates * product.weight_planes * kGruGroup * 4;
+  product.range = parts.range;
+  memory.weights = pack_weights(parts.codes, size, product);
+
+  memory.offsets.assign(count, 0);
+  memory.right.assign(count, 0);
+  memory.left.assign(count, 0);
+  product.narrow = parts.largest < kLaneBound;
   for (std::int64_t channel = 0; channel < size; ++channel)
     for (int gate = 0; gate < kGruGates; ++gate) {
       const std::int64_t row = gate * size + channel;
       const std::int64_t at = (channel / kGruGroup * kGruGates + gate) * kGruGroup + channel % kGruGroup;
       std::int64_t sum = 0;
-      for (std::int64_t k = 0; k < features; ++k) sum += codes[row * features + k];
-      product.offsets[at] = offsets[row] - sum * product.input_bias;
-      product.right[at] = std::max(0, shifts[row]);
-      product.left[at] = std::max(0, -shifts[row]);
-      product.shifts_left = product.shifts_left || shifts[row] < 0;
-      product.narrow = product.narrow && (largest << product.left[at]) < kLaneBound;
+      for (std::int64_t k = 0; k < parts.features; ++k) sum += parts.codes[row * parts.features + k];
+      const int shift = parts.shifts[row];
+      memory.offsets[at] = parts.offsets[row] - sum * product.input_bias;
+      memory.right[at] = std::max(0, shift);
+      memory.left[at] = std::max(0, -shift);
+      product.shifts_left = product.shifts_left || shift < 0;
+      product.narrow = product.narrow && (parts.largest << memory.left[at]) < kLaneBound;
     }
-  for (const std::int64_t offset : product.offsets)
-    product.narrow_offsets.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(offset)));
+  for (const std::int64_t offset : memory.offsets)
+    memory.narrow_offsets.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(offset)));
   if (product.narrow)
-    for (std::int32_t& shift : product.right) shift = std::min(shift, kMostLaneShift);
+    for (std::int32_t& shift : memory.right) shift = std::min(shift, kMostLaneShift);
+  product.weights = static_cast<const std::int8_t*>(memory.weights.get());
+  product.offsets = memory.offsets.data();
+  product.narrow_offsets = memory.narrow_offsets.data();
+  product.right = memory.right.data();
+  product.left = memory.left.data();
   return product;
 }
 
-GruPackedTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format) {
-  GruPackedTable table;
-  table.entry_bytes = format.bits <= 8 ? 1 : 2;
-  table.is_signed = format.is_signed;
-  table.memory.assign(ceil_div(codes.size() * table.entry_bytes, 2), 0);
-  auto* bytes = reinterpret_cast<std::uint8_t*>(table.memory.data());
+GruTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format,
+                    std::vector<std::uint16_t>& memory) {
+  const int entry_bytes = format.bits <= 8 ? 1 : 2;
+  memory.assign(ceil_div(codes.size() * entry_bytes, 2), 0);
+  auto* bytes = reinterpret_cast<std::uint8_t*>(memory.data());
   for (std::size_t i = 0; i < codes.size(); ++i)
-    std::memcpy(bytes + i * table.entry_bytes, &codes[i], table.entry_bytes);  // little-endian
-  return table;
+    std::memcpy(bytes + i * entry_bytes, &codes[i], entry_bytes);  // little-endian
+  return {memory.data(), entry_bytes == 1, format.is_signed};
 }
 
 std::int64_t reach(const numerics::GruRange& range) {
@@ -148,25 +165,36 @@ GruWidth prove_widths(const GruStorage& gru, numerics::GruCell& c) {
 
 std::shared_ptr<const GruPacked> pack_gru(const GruStorage& gru) {
   const GruParameters& p = gru.parameters;
-  if (std::max(p.input_size, p.hidden_size) > GruProduct::kMostFeatures) return nullptr;
+  const GruFormats& f = p.formats;
+  if (std::max(p.input_size, p.hidden_size) > kMostGruFeatures) return nullptr;
   auto packed = std::make_shared<GruPacked>();
-  packed->groups = ceil_div(p.hidden_size, kGruGroup);
-  packed->input =
-      pack_product(p, p.w, p.input_size, p.formats.x, gru.wx_offsets, gru.wx_shifts, gru.largest_wx, gru.cell.wx);
-  packed->state =
-      pack_product(p, p.r, p.hidden_size, p.formats.h, gru.rh_offsets, gru.rh_shifts, gru.largest_rh, gru.cell.rh);
-  const FixedFormat* gates[] = {&p.formats.z, &p.formats.r, &p.formats.g};
-  for (int gate = 0; gate < kGruGates; ++gate) packed->tables[gate] = pack_table(gru.tables[gate], *gates[gate]);
-  packed->cell = gru.cell;
-  packed->width = prove_widths(gru, packed->cell);
-  if (packed->width == GruWidth::scalar) {
-    packed->cell = gru.cell;
-  } else if (p.pipeline == GruPipeline::staged) {
-    for (int i = 0; i < 4; ++i) {
-      packed->biases[i].assign(packed->groups * kGruGroup, 0);
-      for (std::int64_t channel = 0; channel < p.hidden_size; ++channel)
-        packed->biases[i][channel] = static_cast<std::int32_t>(gru.biases[i][channel]);
-    }
+  GruLayer& layer = packed->layer;
+  layer = {};
+  layer.size = p.hidden_size;
+  layer.groups = ceil_div(p.hidden_size, kGruGroup);
+  layer.staged = p.pipeline == GruPipeline::staged;
+  layer.half_even = p.rounding == ShiftRounding::half_even;
+  layer.x = gru.x_format;
+  layer.h = gru.h_format;
+  layer.rb_zero = layer.staged ? f.rb.zero_point : f.rh.zero_point;
+  layer.input = pack_product(p, {p.w, p.input_size, f.x, gru.wx_offsets, gru.wx_shifts, gru.largest_wx, gru.cell.wx},
+                             packed->input);
+  layer.state = pack_product(p, {p.r, p.hidden_size, f.h, gru.rh_offsets, gru.rh_shifts, gru.largest_rh, gru.cell.rh},
+                             packed->state);
+  layer.cell = layer.scalar_cell = gru.cell;
+  layer.width = prove_widths(gru, layer.cell);
+  const FixedFormat* gates[] = {&f.z, &f.r, &f.g};
+  for (int gate = 0; gate < kGruGates; ++gate) {
+    layer.tables[gate] = pack_table(gru.tables[gate], *gates[gate], packed->tables[gate]);
+    layer.scalar_tables[gate] = gru.tables[gate].data();
+  }
+  for (int i = 0; i < 4; ++i) {
+    packed->biases[i].assign(layer.groups * kGruGroup, 0);
+    if (layer.width != GruWidth::scalar)
+      std::transform(gru.biases[i].begin(), gru.biases[i].end(), packed->biases[i].begin(),
+                     [](std::int64_t bias) { return static_cast<std::int32_t>(bias); });
+    layer.biases[i] = packed->biases[i].data();
+    layer.scalar_biases[i] = gru.biases[i].data();
   }
   return packed;
 }

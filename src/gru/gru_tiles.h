@@ -1,10 +1,6 @@
 #pragma once
 
-#include <algorithm>
-#include <type_traits>
-
 #include "gru/gru_lanes.h"
-#include "runtime/memory.h"
 
 // The work of GruKernels for vectors V and dot products Dot, generic over instruction sets. A part is the sum of
 // products of planes of weights and inputs whose place values are equal: total = sum of part[i] * 256^i.
@@ -17,6 +13,8 @@ struct GruTiles {
   using W = typename V::Wide;
   static constexpr int kLanes = V::kLanes, kSlices = static_cast<int>(kGruGroup) / kLanes;
   static constexpr int kMostRows = 8, kMostParts = 3;
+
+  QCORE_NUMERIC std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
   // Of vectors (kLanes channels of a row each): [vector][gate][part][lane].
   struct Sums {
@@ -98,7 +96,7 @@ struct GruTiles {
   // Up to kMostRows rows of a slice (kLanes channels of a group), into as many vectors of `sums` from `vector` on.
   static void multiply(const GruProduct& product, std::int64_t slice, const GruPlanes& u, std::int64_t first_row,
                        std::int64_t rows, std::int64_t vector, Sums& sums) {
-    const std::int8_t* w = product.group(slice / kSlices) + slice % kSlices * kLanes * 4;
+    const std::int8_t* w = product.weights + slice / kSlices * product.group_bytes + slice % kSlices * kLanes * 4;
     if (product.weight_planes == 1 && product.input_planes == 1)
       multiply<1, 1>(w, product.quads, u, first_row, rows, vector, sums);
     else if (product.weight_planes == 1)
@@ -147,17 +145,17 @@ struct GruTiles {
   }
 
   template <ShiftRounding kRounding>
-  static void multiply_inputs(const GruPacked& gru, const GruInputTile& tile) {
-    const I bias = V::all(gru_wx_bias(gru));
+  static void multiply_inputs(const GruLayer& layer, const GruInputTile& tile) {
+    const I bias = V::all(gru_wx_bias(layer));
     Sums sums;
     for (std::int64_t slice = tile.first_group * kSlices; slice < tile.end_group * kSlices; ++slice)
       for (std::int64_t first = 0; first < tile.rows; first += kMostRows) {
-        const std::int64_t rows = std::min<std::int64_t>(kMostRows, tile.rows - first);
-        multiply(gru.input, slice, tile.x, first, rows, 0, sums);
+        const std::int64_t rows = lesser(kMostRows, tile.rows - first);
+        multiply(layer.input, slice, tile.x, first, rows, 0, sums);
         for (std::int64_t row = 0; row < rows; ++row) {
           I codes[kGruGates];
-          rescale<kRounding>(gru.input, slice, sums.parts[row], tile.sums ? tile.sums[first + row] : 0, codes);
-          std::int16_t* wx = tile.wx + (first + row) * gru.groups * kGruGates * kGruGroup + gate_offset(slice);
+          rescale<kRounding>(layer.input, slice, sums.parts[row], tile.sums ? tile.sums[first + row] : 0, codes);
+          std::int16_t* wx = tile.wx + (first + row) * layer.groups * kGruGates * kGruGroup + gate_offset(slice);
           for (int gate = 0; gate < kGruGates; ++gate) V::store_words(wx + gate * kGruGroup, V::sub(codes[gate], bias));
         }
       }
@@ -184,17 +182,17 @@ struct GruTiles {
 
   // The first `count` lanes; more lanes' memory is not touched.
   QCORE_NUMERIC void store_elements(const GruElements& to, std::int64_t at, I centred, int count,
-                                    const CodeFormat& format) {
-    if (to.stride == 1 && count == kLanes && to.dtype == DType::f32)
+                                    const CodeNumbers& format) {
+    if (to.stride == 1 && count == kLanes && to.element == CodeElement::f32)
       return V::store(static_cast<float*>(to.data) + at, V::mul(V::to_float(centred), V::all(format.unit)));
-    if (to.stride == 1 && count == kLanes && to.dtype == DType::i8)
+    if (to.stride == 1 && count == kLanes && to.element == CodeElement::i8)
       return V::store_bytes(static_cast<std::uint8_t*>(to.data) + at, V::add(centred, V::all(format.zero)));
-    if (to.stride == 1 && count == kLanes && to.dtype == DType::i16)
+    if (to.stride == 1 && count == kLanes && to.element == CodeElement::i16)
       return V::store_words(static_cast<std::int16_t*>(to.data) + at, V::add(centred, V::all(format.zero)));
     alignas(64) std::int32_t lanes[kLanes];
     V::store(lanes, centred);
     for (int lane = 0; lane < count; ++lane)
-      store_centred(to.data, to.dtype, at + lane * to.stride, lanes[lane], format);
+      store_centred(to.data, to.element, at + lane * to.stride, lanes[lane], format);
   }
 
   // What goes into and comes out of the cell: vectors of kLanes channels of a row each.
@@ -208,8 +206,8 @@ struct GruTiles {
 
   // table[index] for each index, in place. Loads one by one: a gather takes Zen 4 three times as long.
   template <class Entry>
-  static void look_up(const GruPackedTable& table, std::int32_t (*values)[kLanes], int vectors) {
-    const auto* entries = reinterpret_cast<const Entry*>(table.memory.data());
+  static void look_up(const GruTable& table, std::int32_t (*values)[kLanes], int vectors) {
+    const auto* entries = static_cast<const Entry*>(table.entries);
     for (int v = 0; v < vectors; ++v)
       unroll<kLanes>([&](auto lane) QCORE_UNROLLED {
         auto index = static_cast<std::uint32_t>(values[v][lane.value]);
@@ -217,8 +215,8 @@ struct GruTiles {
         values[v][lane.value] = entries[index];
       });
   }
-  static void look_up(const GruPackedTable& table, std::int32_t (*values)[kLanes], int vectors) {
-    if (table.entry_bytes == 1)
+  static void look_up(const GruTable& table, std::int32_t (*values)[kLanes], int vectors) {
+    if (table.bytes)
       table.is_signed ? look_up<std::int8_t>(table, values, vectors) : look_up<std::uint8_t>(table, values, vectors);
     else
       table.is_signed ? look_up<std::int16_t>(table, values, vectors) : look_up<std::uint16_t>(table, values, vectors);
@@ -228,35 +226,33 @@ struct GruTiles {
   // instructions in flight.
   template <class L, class Stages>
   struct VectorCell {
-    static constexpr bool kStaged = std::is_same<Stages, numerics::GruStagedCell<L>>::value;
-
     QCORE_NUMERIC numerics::GruInputs<L> inputs(const Batch& b, int v) {
       return {{V::load(b.wx[v][0]), V::load(b.wx[v][1]), V::load(b.wx[v][2])},
               {V::load(b.rh[v][0]), V::load(b.rh[v][1]), V::load(b.rh[v][2])},
               V::load(b.h[v])};
     }
-    QCORE_NUMERIC numerics::GruBiases<L> biases(const GruPacked& packed, std::int64_t channel) {
-      const auto bias = [&](int i) { return kStaged ? V::load(&packed.biases[i][channel]) : V::all(0); };
+    QCORE_NUMERIC numerics::GruBiases<L> biases(const GruLayer& layer, std::int64_t channel) {
+      const auto bias = [&](int i) { return Stages::kStaged ? V::load(&layer.biases[i][channel]) : V::all(0); };
       return {bias(0), bias(1), bias(2), bias(3)};
     }
 
-    static void run(const GruStorage&, const GruPacked& packed, Batch& b) {
-      const numerics::GruCell& c = packed.cell;
+    static void run(const GruLayer& layer, Batch& b) {
+      const numerics::GruCell& c = layer.cell;
       numerics::GruOutputs<L> out;
       for (int v = 0; v < b.vectors; ++v) {
-        Stages::gates(inputs(b, v), biases(packed, b.channel[v]), c, out);
+        Stages::gates(inputs(b, v), biases(layer, b.channel[v]), c, out);
         V::store(b.z[v], numerics::gru_table_index<L>(out.z_pre, c.z_pre));
         V::store(b.r[v], numerics::gru_table_index<L>(out.r_pre, c.r_pre));
       }
-      look_up(packed.tables[0], b.z, b.vectors);
-      look_up(packed.tables[1], b.r, b.vectors);
+      look_up(layer.tables[0], b.z, b.vectors);
+      look_up(layer.tables[1], b.r, b.vectors);
       for (int v = 0; v < b.vectors; ++v) {
         out.r = V::load(b.r[v]);
-        Stages::candidate(inputs(b, v), biases(packed, b.channel[v]), c, out);
+        Stages::candidate(inputs(b, v), biases(layer, b.channel[v]), c, out);
         V::store(b.g[v], numerics::gru_table_index<L>(out.g_pre, c.g_pre));
-        if constexpr (kStaged) V::store(b.rb[v], out.rb);
+        if constexpr (Stages::kStaged) V::store(b.rb[v], out.rb);
       }
-      look_up(packed.tables[2], b.g, b.vectors);
+      look_up(layer.tables[2], b.g, b.vectors);
       for (int v = 0; v < b.vectors; ++v) {
         out.z = V::load(b.z[v]);
         out.g = V::load(b.g[v]);
@@ -269,19 +265,17 @@ struct GruTiles {
   // Where a number of the cell may need more than 32 bits: one lane after the other, by the definition.
   template <class L, class Stages>
   struct ScalarCell {
-    static constexpr bool kStaged = std::is_same<Stages, numerics::GruStagedCell<L>>::value;
-
-    static void run(const GruStorage& gru, const GruPacked&, Batch& b) {
-      const numerics::GruTables<L> tables{gru.tables[0].data(), gru.tables[1].data(), gru.tables[2].data()};
+    static void run(const GruLayer& layer, Batch& b) {
+      const numerics::GruTables<L> tables{layer.scalar_tables[0], layer.scalar_tables[1], layer.scalar_tables[2]};
       for (int v = 0; v < b.vectors; ++v)
-        for (int lane = 0; lane < kLanes && b.channel[v] + lane < gru.parameters.hidden_size; ++lane) {
+        for (int lane = 0; lane < kLanes && b.channel[v] + lane < layer.size; ++lane) {
           const auto &wx = b.wx[v], &rh = b.rh[v];
           numerics::GruBiases<L> biases{};
-          const auto bias = [&](int i) { return gru.biases[i][b.channel[v] + lane]; };
-          if constexpr (kStaged) biases = {bias(0), bias(1), bias(2), bias(3)};
+          const auto bias = [&](int i) { return layer.scalar_biases[i][b.channel[v] + lane]; };
+          if constexpr (Stages::kStaged) biases = {bias(0), bias(1), bias(2), bias(3)};
           const auto out = numerics::gru_cell<L, Stages>(
               {{wx[0][lane], wx[1][lane], wx[2][lane]}, {rh[0][lane], rh[1][lane], rh[2][lane]}, b.h[v][lane]}, biases,
-              gru.cell, tables);
+              layer.scalar_cell, tables);
           b.z[v][lane] = static_cast<std::int32_t>(out.z);
           b.r[v][lane] = static_cast<std::int32_t>(out.r);
           b.g[v][lane] = static_cast<std::int32_t>(out.g);
@@ -295,147 +289,130 @@ struct GruTiles {
   template <ShiftRounding kRounding, class Cell>
   class Step {
    public:
-    Step(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile)
-        : gru_(gru),
-          packed_(packed),
-          tile_(tile),
-          h_format_(gru.h_format),
-          planes_(packed.state.input_planes),
-          h_bias_(packed.state.input_bias + h_format_.zero),
-          size_(gru.parameters.hidden_size) {}
+    Step(const GruLayer& layer, const GruStepTile& tile)
+        : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
 
     // Batches of several rows of a slice, or of several slices of a few rows.
     void run() {
-      const std::int64_t end = std::min(tile_.end_group * kSlices, ceil_div(size_, kLanes));
-      const std::int64_t rows_at_once = std::min<std::int64_t>(kMostRows, tile_.rows);
+      const std::int64_t end = lesser(tile_.end_group * kSlices, (layer_.size + kLanes - 1) / kLanes);
+      const std::int64_t rows_at_once = lesser(kMostRows, tile_.rows);
       const std::int64_t slices = kMostRows / rows_at_once;
       for (std::int64_t slice = tile_.first_group * kSlices; slice < end; slice += slices)
         for (std::int64_t first = 0; first < tile_.rows; first += rows_at_once) {
-          const std::int64_t rows = std::min(rows_at_once, tile_.rows - first);
+          const std::int64_t rows = lesser(rows_at_once, tile_.rows - first);
           batch_.vectors = 0;
-          for (std::int64_t i = slice; i < std::min(end, slice + slices); ++i) add(i, first, rows);
-          Cell::run(gru_, packed_, batch_);
+          for (std::int64_t i = slice; i < lesser(end, slice + slices); ++i) add(i, first, rows);
+          Cell::run(layer_, batch_);
           for (int v = 0; v < batch_.vectors; ++v) store(v);
         }
     }
 
    private:
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
-      multiply(packed_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
-      const I wx_bias = V::all(gru_wx_bias(packed_));
+      multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
+      const I wx_bias = V::all(gru_wx_bias(layer_));
       for (std::int64_t row = first_row; row < first_row + rows; ++row) {
         const int v = batch_.vectors++;
         batch_.row[v] = row;
         batch_.channel[v] = slice * kLanes;
         I rh[kGruGates];
-        rescale<kRounding>(packed_.state, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
-        const std::int16_t* wx = tile_.wx + row * packed_.groups * kGruGates * kGruGroup + gate_offset(slice);
+        rescale<kRounding>(layer_.state, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
+        const std::int16_t* wx = tile_.wx + row * layer_.groups * kGruGates * kGruGroup + gate_offset(slice);
         unroll<kGruGates>([&](auto gate) QCORE_UNROLLED {
           V::store(batch_.rh[v][gate.value], rh[gate.value]);
           V::store(batch_.wx[v][gate.value], V::add(V::load_words(wx + gate.value * kGruGroup), wx_bias));
         });
-        V::store(batch_.h[v], load_state(tile_.h, planes_, row, slice * kLanes, h_bias_));
+        V::store(batch_.h[v], load_state(tile_.h, layer_.state.input_planes, row, slice * kLanes, h_bias_));
       }
     }
 
     void store(int v) {
       const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
-      const int count = static_cast<int>(std::min<std::int64_t>(kLanes, size_ - channel));
+      const int count = static_cast<int>(lesser(kLanes, layer_.size - channel));
       const GruPlace& place = tile_.places[row];
       const bool active = place.active;
       const I h = V::load(active ? batch_.next_h[v] : batch_.h[v]);
-      store_state(tile_.next_h, planes_, row, channel, h, h_bias_);
-      store_elements(tile_.y, place.y + channel * tile_.y.stride, active ? h : V::all(0), count, h_format_);
+      store_state(tile_.next_h, layer_.state.input_planes, row, channel, h, h_bias_);
+      store_elements(tile_.y, place.y + channel * tile_.y.stride, active ? h : V::all(0), count, layer_.h);
       if (!tile_.gates.data) return;
-      const GruFormats& f = gru_.parameters.formats;
-      const bool staged = gru_.parameters.pipeline == GruPipeline::staged;
-      const std::int32_t zero = staged ? f.rb.zero_point : f.rh.zero_point;
-      const std::int32_t* rh = staged ? batch_.rb[v] : batch_.rh[v][2];
+      const std::int32_t* rh = layer_.staged ? batch_.rb[v] : batch_.rh[v][2];
       store_gates(v, 0, batch_.z[v], 0, count, active);
       store_gates(v, 1, batch_.r[v], 0, count, active);
       store_gates(v, 2, batch_.g[v], 0, count, active);
-      store_gates(v, 3, rh, zero, count, active);
+      store_gates(v, 3, rh, layer_.rb_zero, count, active);
     }
 
     void store_gates(int v, int gate, const std::int32_t* values, std::int32_t zero, int count, bool active) {
       auto* to = static_cast<std::int32_t*>(tile_.gates.data) + tile_.places[batch_.row[v]].gates +
-                 (gate * size_ + batch_.channel[v]) * tile_.gates.stride;
+                 (gate * layer_.size + batch_.channel[v]) * tile_.gates.stride;
       for (int lane = 0; lane < count; ++lane) to[lane * tile_.gates.stride] = active ? values[lane] + zero : 0;
     }
 
-    const GruStorage& gru_;
-    const GruPacked& packed_;
+    const GruLayer& layer_;
     const GruStepTile& tile_;
-    const CodeFormat& h_format_;
-    const int planes_;
     const std::int32_t h_bias_;
-    const std::int64_t size_;
     Sums sums_;
     Batch batch_;
   };
 
   template <ShiftRounding kRounding, template <class> class Stages>
-  static void step_by_width(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile) {
+  static void step_by_width(const GruLayer& layer, const GruStepTile& tile) {
     using Narrow = GruLanes<V, kRounding, false>;
     using Wide = GruLanes<V, kRounding, true>;
     using Scalar = numerics::GruScalar<kRounding>;
-    if (packed.width == GruWidth::narrow)
-      Step<kRounding, VectorCell<Narrow, Stages<Narrow>>>(gru, packed, tile).run();
-    else if (packed.width == GruWidth::wide_products)
-      Step<kRounding, VectorCell<Wide, Stages<Wide>>>(gru, packed, tile).run();
+    if (layer.width == GruWidth::narrow)
+      Step<kRounding, VectorCell<Narrow, Stages<Narrow>>>(layer, tile).run();
+    else if (layer.width == GruWidth::wide_products)
+      Step<kRounding, VectorCell<Wide, Stages<Wide>>>(layer, tile).run();
     else
-      Step<kRounding, ScalarCell<Scalar, Stages<Scalar>>>(gru, packed, tile).run();
+      Step<kRounding, ScalarCell<Scalar, Stages<Scalar>>>(layer, tile).run();
   }
 
   template <ShiftRounding kRounding>
-  static void step_by_pipeline(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile) {
-    if (gru.parameters.pipeline == GruPipeline::staged)
-      step_by_width<kRounding, numerics::GruStagedCell>(gru, packed, tile);
+  static void step_by_pipeline(const GruLayer& layer, const GruStepTile& tile) {
+    if (layer.staged)
+      step_by_width<kRounding, numerics::GruStagedCell>(layer, tile);
     else
-      step_by_width<kRounding, numerics::GruFusedCell>(gru, packed, tile);
+      step_by_width<kRounding, numerics::GruFusedCell>(layer, tile);
   }
 
-  static void step(const GruStorage& gru, const GruPacked& packed, const GruStepTile& tile) {
-    if (gru.parameters.rounding == qcore::ShiftRounding::half_away)
-      step_by_pipeline<ShiftRounding::half_away>(gru, packed, tile);
-    else
-      step_by_pipeline<ShiftRounding::half_even>(gru, packed, tile);
+  static void step(const GruLayer& layer, const GruStepTile& tile) {
+    layer.half_even ? step_by_pipeline<ShiftRounding::half_even>(layer, tile)
+                    : step_by_pipeline<ShiftRounding::half_away>(layer, tile);
   }
 
-  static void inputs(const GruStorage& gru, const GruPacked& packed, const GruInputTile& tile) {
-    if (gru.parameters.rounding == qcore::ShiftRounding::half_away)
-      multiply_inputs<ShiftRounding::half_away>(packed, tile);
-    else
-      multiply_inputs<ShiftRounding::half_even>(packed, tile);
+  static void inputs(const GruLayer& layer, const GruInputTile& tile) {
+    layer.half_even ? multiply_inputs<ShiftRounding::half_even>(layer, tile)
+                    : multiply_inputs<ShiftRounding::half_away>(layer, tile);
   }
 
   QCORE_NUMERIC typename V::Float load_floats(const GruElements& from, std::int64_t at) {
-    if (from.dtype == DType::f32) return V::load(static_cast<const float*>(from.data) + at);
+    if (from.element == CodeElement::f32) return V::load(static_cast<const float*>(from.data) + at);
     const void* halves = static_cast<const std::uint16_t*>(from.data) + at;
-    return from.dtype == DType::f16 ? V::load_half(halves) : V::load_bfloat(halves);
+    return from.element == CodeElement::f16 ? V::load_half(halves) : V::load_bfloat(halves);
   }
 
   // kLanes elements at a stride of 1, less their zero point.
-  QCORE_NUMERIC I load_elements(const GruElements& from, std::int64_t at, const CodeFormat& format) {
-    if (from.dtype == DType::i8) {
+  QCORE_NUMERIC I load_elements(const GruElements& from, std::int64_t at, const CodeNumbers& format) {
+    if (from.element == CodeElement::i8) {
       const I u = V::load_bytes(static_cast<const std::uint8_t*>(from.data) + at);
       return V::sub(V::sub(V::exclusive(u, V::all(128)), V::all(128)), V::all(format.zero));
     }
-    if (from.dtype == DType::i16)
+    if (from.element == CodeElement::i16)
       return V::sub(V::load_words(static_cast<const std::int16_t*>(from.data) + at), V::all(format.zero));
     const auto scaled = V::mul(load_floats(from, at), V::all(format.per_unit));
     const float lo = static_cast<float>(format.range.lo), hi = static_cast<float>(format.range.hi);
     return V::to_int(V::at_most(V::at_least(scaled, V::all(lo)), V::all(hi)));
   }
 
-  static void pack(const GruElements& from, std::int64_t count, const CodeFormat& format, std::int32_t bias, int planes,
-                   const GruPlanes& to) {
+  static void pack(const GruElements& from, std::int64_t count, const CodeNumbers& format, std::int32_t bias,
+                   int planes, const GruPlanes& to) {
     std::int64_t k = 0;
     if (from.stride == 1)
       for (; k + kLanes <= count; k += kLanes)
         store_state(to, planes, 0, k, load_elements(from, from.at + k, format), bias);
     for (; k < count; ++k) {
-      const std::int32_t u = load_centred(from.data, from.dtype, from.at + k * from.stride, format) + bias;
+      const std::int32_t u = load_centred(from.data, from.element, from.at + k * from.stride, format) + bias;
       to.data[k] = static_cast<std::uint8_t>(planes == 2 ? u >> 8 : u);
       if (planes == 2) to.data[to.plane_stride + k] = static_cast<std::uint8_t>(u);
     }
@@ -443,11 +420,11 @@ struct GruTiles {
       memset(to.data + plane * to.plane_stride + count, 0, (64 - count % 64) % 64);
   }
 
-  static void unpack(const GruPlanes& from, std::int64_t count, const CodeFormat& format, std::int32_t bias, int planes,
-                     const GruElements& to) {
+  static void unpack(const GruPlanes& from, std::int64_t count, const CodeNumbers& format, std::int32_t bias,
+                     int planes, const GruElements& to) {
     for (std::int64_t k = 0; k < count; k += kLanes)
       store_elements(to, to.at + k * to.stride, load_state(from, planes, 0, k, bias),
-                     static_cast<int>(std::min<std::int64_t>(kLanes, count - k)), format);
+                     static_cast<int>(lesser(kLanes, count - k)), format);
   }
 };
 

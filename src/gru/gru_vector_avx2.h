@@ -1,6 +1,6 @@
 #pragma once
 
-#include "linear/vector_avx2.h"
+#include "simd/vector_avx2.h"
 
 namespace qcore {
 namespace {

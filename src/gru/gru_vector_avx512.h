@@ -1,6 +1,6 @@
 #pragma once
 
-#include "linear/vector_avx512.h"
+#include "simd/vector_avx512.h"
 
 namespace qcore {
 namespace {

@@ -3,7 +3,7 @@
 #include "linear/tile_integer.h"
 #include "linear/tile_rows.h"
 #include "linear/tile_tables.h"
-#include "linear/vector_avx512.h"
+#include "simd/vector_avx512.h"
 
 namespace qcore {
 namespace {

@@ -2,8 +2,8 @@
 #include "linear/tile_integer.h"
 #include "linear/tile_rows.h"
 #include "linear/tile_tables.h"
-#include "linear/vector_avx2.h"
-#include "runtime/vnni_encoding.h"
+#include "simd/vector_avx2.h"
+#include "simd/vnni_encoding.h"
 
 namespace qcore {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "linear/tile_kernels.h"
-#include "linear/unroll.h"
+#include "simd/unroll.h"
 #include "numerics/activation_block.h"
 
 // Quantisation of activation rows into the places that the tiles read, for the vector set V.

@@ -4,8 +4,8 @@
 
 #include "linear/tile_kernels.h"
 #include "linear/tile_parameters.h"
-#include "linear/unroll.h"
-#include "linear/vector_avx512.h"
+#include "simd/unroll.h"
+#include "simd/vector_avx512.h"
 
 // A tile of the product with bf16 activations: codes are exact in bf16, so that its dot products are of the codes
 // themselves, and a block's sum is scaled once. An offset multiplies the sum of the block's activations.

@@ -2,7 +2,7 @@
 
 #include "linear/tile_kernels.h"
 #include "linear/tile_parameters.h"
-#include "linear/unroll.h"
+#include "simd/unroll.h"
 
 // A tile of the product with float activations. A few rows decode the weights in registers, once for all of them; for
 // many the driver has them decoded to fp32 first, once for all tiles.

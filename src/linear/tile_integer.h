@@ -2,7 +2,7 @@
 
 #include "linear/tile_kernels.h"
 #include "linear/tile_parameters.h"
-#include "linear/unroll.h"
+#include "simd/unroll.h"
 
 // A tile of the integer product: Rows rows of activations by Panels panels of 16 columns, over all of K.
 //

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "linear/tile_kernels.h"
-#include "linear/unroll.h"
+#include "simd/unroll.h"
 #include "numerics/half_bits.h"
 
 // What happens to rows around the tiles, for the vector set V: widening of x, finishing of y.

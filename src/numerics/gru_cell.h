@@ -65,6 +65,8 @@ QCORE_NUMERIC typename L::I gru_sum(typename L::I wx, int wx_shift, typename L::
 // Every tensor of the definition is rounded to its codes.
 template <class L>
 struct GruStagedCell {
+  static constexpr bool kStaged = true;
+
   QCORE_NUMERIC void gates(const GruInputs<L>& in, const GruBiases<L>& bias, const GruCell& c, GruOutputs<L>& out) {
     out.z_pre = L::clamped(L::add(gru_sum<L>(in.wx[0], c.wx_to_z, in.rh[0], c.rh_to_z), bias.z), c.z_pre);
     out.r_pre = L::clamped(L::add(gru_sum<L>(in.wx[1], c.wx_to_r, in.rh[1], c.rh_to_r), bias.r), c.r_pre);
@@ -84,6 +86,8 @@ struct GruStagedCell {
 // Fewer roundings: biases are in wx and rh, products go straight to the scale of what they are part of.
 template <class L>
 struct GruFusedCell {
+  static constexpr bool kStaged = false;
+
   QCORE_NUMERIC void gates(const GruInputs<L>& in, const GruBiases<L>&, const GruCell& c, GruOutputs<L>& out) {
     out.z_pre = L::clamped(gru_sum<L>(in.wx[0], c.wx_to_z, in.rh[0], c.rh_to_z), c.z_pre);
     out.r_pre = L::clamped(gru_sum<L>(in.wx[1], c.wx_to_r, in.rh[1], c.rh_to_r), c.r_pre);

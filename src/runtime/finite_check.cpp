@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "formats/element.h"
 #include "runtime/check.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
@@ -24,8 +23,9 @@ bool all_finite(const Bits* values, std::int64_t count, std::int64_t stride, Bit
 }
 
 bool all_finite(const TensorView& view, std::int64_t at, std::int64_t count, std::int64_t stride) {
+  constexpr std::uint32_t kExponent = 0x7f800000;
   if (view.dtype == DType::f32)
-    return all_finite(static_cast<const std::uint32_t*>(view.data) + at, count, stride, numerics::kInfinityBits);
+    return all_finite(static_cast<const std::uint32_t*>(view.data) + at, count, stride, kExponent);
   const std::uint16_t exponent = view.dtype == DType::f16 ? 0x7c00 : 0x7f80;
   return all_finite(static_cast<const std::uint16_t*>(view.data) + at, count, stride, exponent);
 }
@@ -53,7 +53,7 @@ std::string index_text(const TensorView& view, std::int64_t flat) {
 
 [[noreturn]] void throw_first(const char* op, const char* argument, const TensorView& view) {
   std::int64_t first = 0;
-  while (numerics::is_finite(load_float(view.data, view.dtype, row_offset(view, view.rank, first)))) ++first;
+  while (all_finite(view, row_offset(view, view.rank, first), 1, 1)) ++first;
   throw ValueError(std::string(op) + ": " + argument + " holds a NaN or an infinity, the first at index " +
                    index_text(view, first) + ", expected finite values");
 }

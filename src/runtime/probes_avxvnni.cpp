@@ -1,6 +1,6 @@
 #include "runtime/probe_kernels.h"
 #include "runtime/probe_vectors_avx2.h"
-#include "runtime/vnni_encoding.h"
+#include "simd/vnni_encoding.h"
 
 namespace qcore {
 namespace {

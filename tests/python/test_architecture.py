@@ -1,13 +1,14 @@
 """The rules that keep the tree readable: who may include whom, file lengths, headers that stand alone, one version.
 
     python -> bindings -> include
-    rooms (src/linear, src/quantize, ...) -> runtime, formats, numerics, include
+    rooms (src/linear, src/quantize, ...) -> runtime, formats, simd, numerics, include
     formats -> numerics, include
     runtime -> include
+    simd -> numerics
     numerics -> nothing of ours
 
-A file for one instruction set, with everything that it includes, takes numerics, formats/packed_layout.h, its folder's
-headers and intrinsics only.
+A file for one instruction set, with everything that it includes, takes numerics, simd, formats/packed_layout.h, its
+folder's headers and intrinsics only.
 """
 
 import ast
@@ -26,10 +27,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "src" / "numerics").is_dir(), reason="needs a source tree")
 
-SHARED = ("numerics", "formats", "runtime")
+SHARED = ("numerics", "simd", "formats", "runtime")
 MAY_INCLUDE = {
     "include": {"include"},
     "numerics": {"numerics"},
+    "simd": {"simd", "numerics"},
     "formats": {"formats", "numerics", "include"},
     "runtime": {"runtime", "include"},
     "bindings": {"bindings", "include"},
@@ -73,7 +75,7 @@ def include_violations(root):
         here = area(root, path.resolve())
         allowed = MAY_INCLUDE.get(here, {here, *SHARED, "include"})
         if path.resolve() in of_one_isa:
-            allowed = allowed | {"numerics"}
+            allowed = allowed | {"numerics", "simd"}
         for text, _ in includes(path):
             target = resolve(root, path, text)
             if target is not None and area(root, target) not in allowed:
@@ -97,7 +99,7 @@ def isa_includes(root):
             for text, angled in includes(path):
                 target = resolve(root, path, text)
                 ours = target is not None and (
-                    area(root, target) in (room, "numerics") or target.name == "packed_layout.h"
+                    area(root, target) in (room, "numerics", "simd") or target.name == "packed_layout.h"
                 )
                 if ours:
                     pending.append(target)
@@ -111,7 +113,7 @@ def isa_violations(root):
             through = "" if path == start.resolve() else f", through {path.name},"
             found.append(
                 f"{start.relative_to(root)}{through} includes {text}: a file for one instruction set takes "
-                "numerics, formats/packed_layout.h, its folder's headers and intrinsics only"
+                "numerics, simd, formats/packed_layout.h, its folder's headers and intrinsics only"
             )
     return found
 
