@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "numerics/gru_cell.h"
+
+namespace qcore {
+
+// The lanes of numerics/gru_cell.h with numbers of 32 bits and products of 64: where gru_pack.cpp proves that they fit,
+// with the shifts of its cell.
+template <numerics::ShiftRounding kRounding>
+struct GruDeviceLanes {
+  using I = std::int32_t;
+  using Table = const std::int32_t*;
+
+  QCORE_NUMERIC I add(I a, I b) { return a + b; }
+  QCORE_NUMERIC I sub(I a, I b) { return a - b; }
+  QCORE_NUMERIC I set(std::int32_t c) { return c; }
+  QCORE_NUMERIC I clamped(I a, const numerics::GruRange& range) {
+    a = a < range.lo ? range.lo : a;
+    return a > range.hi ? range.hi : a;
+  }
+  QCORE_NUMERIC I shifted(I a, int n) { return shift(a, n); }
+  QCORE_NUMERIC I shifted_product(I a, I b, int n) {
+    return static_cast<I>(shift(static_cast<std::int64_t>(a) * b, n));
+  }
+  QCORE_NUMERIC I shifted_mix(I a, I b, I c, I d, int n) {
+    return static_cast<I>(shift(static_cast<std::int64_t>(a) * b + static_cast<std::int64_t>(c) * d, n));
+  }
+  QCORE_NUMERIC I look_up(Table table, I index) { return table[index]; }
+
+ private:
+  template <class Integer>
+  QCORE_NUMERIC Integer shift(Integer a, int n) {
+    if (n <= 0) return a * (Integer{1} << -n);
+    const Integer half = Integer{1} << (n - 1);
+    if (kRounding == numerics::ShiftRounding::half_away) return (a + half - (a < 0)) >> n;
+    return (a + half - 1 + (a >> n & 1)) >> n;
+  }
+};
+
+}  // namespace qcore

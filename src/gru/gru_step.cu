@@ -1,0 +1,76 @@
+#include "gru/device_cell.cuh"
+#include "gru/state_product.cuh"
+#include "gru/step_kernels.cuh"
+#include "runtime/cuda_launch.h"
+#include "runtime/memory.h"
+
+namespace qcore {
+namespace {
+
+constexpr int kGates = 3, kSlices = 4;  // a warp each
+constexpr int kThreads = kGates * kSlices * kWarpSize;
+
+// A block has 16 channels of 8 * kColumns rows.
+template <int kWeightPlanes, int kStatePlanes, int kColumns>
+__global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_constant__ GruSteps a, std::int64_t step) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * 8 * kColumns;
+  const std::int64_t plane_bytes = a.rows * a.state_bytes;
+  ByteOperands from;
+  from.steps = static_cast<int>(a.state_bytes / kGruStepK);
+  from.weights = static_cast<const uint4*>(a.arrays.r) +
+                 static_cast<std::int64_t>(blockIdx.x) * kGates * kWeightPlanes * from.steps * 64 + lane;
+  from.inputs = a.state + (first_row + lane / 4) * a.state_bytes + 16 * (lane % 4);
+  from.input_plane = plane_bytes;
+  from.input_tile = 8 * a.state_bytes;
+  const Partials<std::int64_t> partials{reinterpret_cast<std::int64_t*>(dynamic_shared()), kGates, kSlices,
+                                        8 * kColumns};
+
+  // One item for each thread of the first warps.
+  const int column = thread / kGruRows, within = thread % kGruRows;
+  const std::int64_t j = std::int64_t{blockIdx.x} * kGruRows + within, row = first_row + column;
+  const bool active = column < 8 * kColumns;
+  const bool valid = active && row < a.batch && j < a.size;
+  CellInputs in{};
+  if (valid) load_wx(a, step, row, j, in.wx);
+  multiply_state<kWeightPlanes, kStatePlanes, kColumns>(from, partials);
+  __syncthreads();
+  if (!active) return;
+  const std::int64_t at = row * a.state_bytes + j;
+  CellOutputs out{};
+  if (valid) {
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) in.sums[gate] = sum_partials(partials, gate, column, within);
+    in.h = load_planes<kStatePlanes>(a.state + at, plane_bytes) - a.h.zero;
+    const CellPlace place{row, step, row_length(a.lengths, a.length_stride, row, a.steps)};
+    out = evaluate_cell(a, place, j, in);
+    store_cell(a, place, j, out);
+  }
+#pragma unroll
+  for (int plane = 0; plane < kStatePlanes; ++plane) {
+    const std::uint32_t word = gather_plane<kStatePlanes>(out.h + a.h.zero, plane);
+    if (lane % 4 == 0) *reinterpret_cast<std::uint32_t*>(a.next_state + plane * plane_bytes + at) = word;
+  }
+}
+
+template <int kWeightPlanes, int kStatePlanes>
+void run(const GruSteps& a, std::int64_t step, cudaStream_t stream) {
+  const int columns = a.batch <= 8 ? 1 : 2;
+  const dim3 grid(static_cast<unsigned>(a.channels / kGruRows), static_cast<unsigned>(ceil_div(a.batch, 8 * columns)));
+  const auto shared = static_cast<std::size_t>(partial_count(kGates, kSlices, 8 * columns)) * sizeof(std::int64_t);
+  launch(
+      "gru_step",
+      columns == 1 ? gru_step_kernel<kWeightPlanes, kStatePlanes, 1> : gru_step_kernel<kWeightPlanes, kStatePlanes, 2>,
+      {grid, dim3(kThreads), shared}, stream, a, step);
+}
+
+}  // namespace
+
+void run_step(const GruSteps& a, std::int64_t step, int weight_planes, int state_planes, cudaStream_t stream) {
+  if (weight_planes == 1)
+    state_planes == 1 ? run<1, 1>(a, step, stream) : run<1, 2>(a, step, stream);
+  else
+    state_planes == 1 ? run<2, 1>(a, step, stream) : run<2, 2>(a, step, stream);
+}
+
+}  // namespace qcore

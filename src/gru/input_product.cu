@@ -1,0 +1,110 @@
+#include "gru/byte_product.cuh"
+#include "gru/input_product.cuh"
+#include "runtime/cuda_launch.h"
+#include "runtime/memory.h"
+
+namespace qcore {
+namespace {
+
+constexpr int kWarps = 4;
+
+struct Arguments {
+  GruDeviceArrays arrays;
+  numerics::GruRange range;
+  bool half_even;
+  std::int64_t channels;
+  InputRows inputs;
+  std::uint16_t* wx;
+};
+
+__device__ __forceinline__ void store(const Arguments& a, int tile, std::int64_t row, int within, std::int64_t total) {
+  if (row >= a.inputs.count) return;
+  const std::int64_t at = tile % 3 * a.channels + tile / 3 * kGruRows + within;
+  total += a.arrays.wx_offsets[at];
+  const int shift = a.arrays.wx_shifts[at];
+  const std::int64_t shifted = a.half_even ? numerics::rounding_shift<numerics::ShiftRounding::half_even>(total, shift)
+                                           : numerics::rounding_shift<numerics::ShiftRounding::half_away>(total, shift);
+  a.wx[row * 3 * a.channels + at] =
+      static_cast<std::uint16_t>(numerics::clamp_code(shifted, a.range.lo, a.range.hi) - a.range.lo);
+}
+
+__device__ __forceinline__ ByteOperands operands(const Arguments& a, int weight_planes, int tile, std::int64_t row) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  ByteOperands from;
+  from.steps = static_cast<int>(a.inputs.row_bytes / kGruStepK);
+  from.weights =
+      static_cast<const uint4*>(a.arrays.w) + static_cast<std::int64_t>(tile) * weight_planes * from.steps * 64 + lane;
+  from.inputs = a.inputs.data + (row + lane / 4) * a.inputs.row_bytes + 16 * (lane % 4);
+  from.input_plane = a.inputs.rows * a.inputs.row_bytes;
+  from.input_tile = 8 * a.inputs.row_bytes;
+  return from;
+}
+
+// A warp has the same 16 channels of all gates, of kColumns times 8 rows of inputs.
+template <int kWeightPlanes, int kInputPlanes, int kColumns>
+__global__ void __launch_bounds__(kWarps* kWarpSize) gru_input_kernel(const __grid_constant__ Arguments a) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int tile = 3 * static_cast<int>(blockIdx.y);
+  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) * 8 * kColumns;
+  if (row >= a.inputs.count) return;
+  ByteProduct<kWeightPlanes, kInputPlanes, 3, kColumns> product;
+  product.clear();
+  const ByteOperands from = operands(a, kWeightPlanes, tile, row);
+  product.add(from, 0, from.steps);
+#pragma unroll
+  for (int gate = 0; gate < 3; ++gate)
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        store(a, tile + gate, row + 8 * column + fragment_column(lane, i), fragment_row(lane, i),
+              product.total(gate, column, i));
+}
+
+// More k than a sum in int32 takes.
+template <int kWeightPlanes, int kInputPlanes>
+__global__ void __launch_bounds__(kWarps* kWarpSize) gru_long_input_kernel(const __grid_constant__ Arguments a) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int tile = static_cast<int>(blockIdx.y);
+  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) * 8;
+  if (row >= a.inputs.count) return;
+  const ByteOperands from = operands(a, kWeightPlanes, tile, row);
+  std::int64_t totals[4] = {};
+  for (int begin = 0; begin < from.steps; begin += kGruMostSteps) {
+    ByteProduct<kWeightPlanes, kInputPlanes, 1, 1> product;
+    product.clear();
+    product.add(from, begin, begin + kGruMostSteps < from.steps ? begin + kGruMostSteps : from.steps);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) totals[i] += product.total(0, 0, i);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) store(a, tile, row + fragment_column(lane, i), fragment_row(lane, i), totals[i]);
+}
+
+template <int kWeightPlanes, int kInputPlanes>
+void run(const Arguments& a, cudaStream_t stream) {
+  constexpr int kColumns = kWeightPlanes + kInputPlanes == 2 ? 4 : 2;
+  const auto tiles = static_cast<unsigned>(3 * a.channels / kGruRows);
+  const auto blocks = [&](int columns) {
+    return static_cast<unsigned>(ceil_div(a.inputs.count, std::int64_t{8} * columns * kWarps));
+  };
+  if (a.inputs.row_bytes / kGruStepK <= kGruMostSteps)
+    launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, kColumns>,
+           {dim3(blocks(kColumns), tiles / 3), dim3(kWarps * kWarpSize)}, stream, a);
+  else
+    launch("gru_long_input", gru_long_input_kernel<kWeightPlanes, kInputPlanes>,
+           {dim3(blocks(1), tiles), dim3(kWarps * kWarpSize)}, stream, a);
+}
+
+}  // namespace
+
+void multiply_inputs(const GruSteps& steps, const InputRows& inputs, int weight_planes, std::uint16_t* wx,
+                     cudaStream_t stream) {
+  const Arguments a{steps.arrays, steps.cell.wx, steps.half_even, steps.channels, inputs, wx};
+  if (weight_planes == 1)
+    inputs.planes == 1 ? run<1, 1>(a, stream) : run<1, 2>(a, stream);
+  else
+    inputs.planes == 1 ? run<2, 1>(a, stream) : run<2, 2>(a, stream);
+}
+
+}  // namespace qcore

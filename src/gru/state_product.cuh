@@ -1,0 +1,60 @@
+#pragma once
+
+#include "gru/byte_product.cuh"
+#include "runtime/cuda_warp.cuh"
+
+// R h of the channels of a thread block, by warps that share tiles and k among them: each leaves its sums in shared
+// memory.
+namespace qcore {
+
+constexpr int kPartialRows = 20;  // 16, so far apart that lanes meet in few banks
+
+// Sums of [slice, tile, column] for kPartialRows rows, of which 16 are used.
+template <class Sum>
+struct Partials {
+  Sum* sums;
+  int tiles, slices, columns;  // columns: 8 or 16
+};
+
+constexpr std::int64_t partial_count(int tiles, int slices, int columns) {
+  return std::int64_t{1} * tiles * slices * columns * kPartialRows;
+}
+
+template <int kWeightPlanes, int kInputPlanes, int kColumns, class Sum>
+__device__ __forceinline__ void multiply_state(const ByteOperands& all, const Partials<Sum>& to) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warps = static_cast<int>(blockDim.x) / kWarpSize;
+  for (int unit = static_cast<int>(threadIdx.x) / kWarpSize; unit < to.tiles * to.slices; unit += warps) {
+    const int tile = unit % to.tiles, slice = unit / to.tiles;
+    const auto bound = [&](int i) { return static_cast<int>(std::int64_t{i} * all.steps / to.slices); };
+    ByteOperands from = all;
+    from.weights += static_cast<std::int64_t>(tile) * kWeightPlanes * all.steps * 64;
+    std::int64_t totals[kColumns][4] = {};
+    for (int begin = bound(slice); begin < bound(slice + 1); begin += kGruMostSteps) {
+      const int end = begin + kGruMostSteps;
+      ByteProduct<kWeightPlanes, kInputPlanes, 1, kColumns> product;
+      product.clear();
+      product.add(from, begin, end < bound(slice + 1) ? end : bound(slice + 1));
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) totals[column][i] += product.total(0, column, i);
+    }
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = unit * to.columns + 8 * column + fragment_column(lane, i);
+        to.sums[at * kPartialRows + fragment_row(lane, i)] = static_cast<Sum>(totals[column][i]);
+      }
+  }
+}
+
+template <class Sum>
+__device__ __forceinline__ std::int64_t sum_partials(const Partials<Sum>& from, int tile, int column, int row) {
+  std::int64_t total = 0;
+  for (int slice = 0; slice < from.slices; ++slice)
+    total += from.sums[((slice * from.tiles + tile) * from.columns + column) * kPartialRows + row];
+  return total;
+}
+
+}  // namespace qcore
