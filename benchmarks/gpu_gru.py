@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 import platform
 import statistics
@@ -208,6 +209,7 @@ def main(arguments: list[str] | None = None) -> int:
                     print_case(case)
                     if options.json:
                         options.json.write_text(json.dumps(results, indent=1) + "\n")
+                    gc.collect()  # graphs that go while another is captured would spoil it
                     torch.cuda.empty_cache()
     return 1 if wrong else 0
 

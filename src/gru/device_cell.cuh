@@ -6,8 +6,9 @@
 // The cell of one channel and row, from sums of products to what the caller gets.
 namespace qcore {
 
+template <class Sum>
 struct CellInputs {
-  std::int64_t sums[3];  // R h
+  Sum sums[3];  // R h
   std::uint16_t wx[3];
   std::int32_t h;  // less its zero point, as everything but wx
 };
@@ -22,21 +23,21 @@ struct CellPlace {
   std::int64_t b, step, length;
 };
 
-template <class L, numerics::ShiftRounding kRounding>
-__device__ __forceinline__ CellOutputs cell_outputs(const GruSteps& a, std::int64_t j, const CellInputs& from) {
+// Sums are int32 or int64; less than 2^29 in lanes of 32 bits, if int32.
+template <class L, class Sum>
+__device__ __forceinline__ CellOutputs cell_outputs(const GruSteps& a, bool fused, std::int64_t j,
+                                                    const CellInputs<Sum>& from) {
   numerics::GruInputs<L> in;
 #pragma unroll
   for (int gate = 0; gate < 3; ++gate) {
     const std::int64_t at = gate * a.channels + j;
     in.wx[gate] = from.wx[gate] + a.cell.wx.lo;
-    const std::int64_t total = from.sums[gate] + a.arrays.rh_offsets[at];
-    in.rh[gate] = static_cast<typename L::I>(numerics::clamp_code(
-        numerics::rounding_shift<kRounding>(total, a.arrays.rh_shifts[at]), a.cell.rh.lo, a.cell.rh.hi));
+    in.rh[gate] = L::rescaled(from.sums[gate], a.arrays.rh_offsets[at], a.arrays.rh_shifts[at], a.cell.rh);
   }
   in.h = from.h;
   const numerics::GruTables<L> tables{a.arrays.tables[0], a.arrays.tables[1], a.arrays.tables[2]};
   numerics::GruOutputs<L> out;
-  if (a.fused) {
+  if (fused) {
     out = numerics::gru_fused<L>(in, a.cell, tables);
     out.rb = in.rh[2];
   } else {
@@ -47,12 +48,6 @@ __device__ __forceinline__ CellOutputs cell_outputs(const GruSteps& a, std::int6
   return {narrow(out.h), {narrow(out.z), narrow(out.r), narrow(out.g), narrow(out.rb) + a.rb_zero}};
 }
 
-template <numerics::ShiftRounding kRounding>
-__device__ __forceinline__ CellOutputs rounded_outputs(const GruSteps& a, std::int64_t j, const CellInputs& from) {
-  return a.narrow ? cell_outputs<GruDeviceLanes<kRounding>, kRounding>(a, j, from)
-                  : cell_outputs<numerics::GruScalar<kRounding>, kRounding>(a, j, from);
-}
-
 __device__ __forceinline__ void load_wx(const GruSteps& a, std::int64_t step, std::int64_t b, std::int64_t j,
                                         std::uint16_t (&wx)[3]) {
   const std::uint16_t* from = a.wx + ((step - a.first) * a.batch + b) * 3 * a.channels + j;
@@ -60,13 +55,18 @@ __device__ __forceinline__ void load_wx(const GruSteps& a, std::int64_t step, st
   for (int gate = 0; gate < 3; ++gate) wx[gate] = from[gate * a.channels];
 }
 
-// h after the step, and the gates; the row's steps are over at its length.
+// h after the step, and the gates; the row's steps are over at its length. A kernel holds the instructions of one kind
+// of cell.
+template <GruCellKind kKind, class Sum>
 __device__ __forceinline__ CellOutputs evaluate_cell(const GruSteps& a, const CellPlace& at, std::int64_t j,
-                                                     const CellInputs& from) {
+                                                     const CellInputs<Sum>& from) {
   using numerics::ShiftRounding;
   if (at.step >= at.length) return {from.h, {}};
-  return a.half_even ? rounded_outputs<ShiftRounding::half_even>(a, j, from)
-                     : rounded_outputs<ShiftRounding::half_away>(a, j, from);
+  if constexpr (kKind == GruCellKind::any)
+    return a.half_even ? cell_outputs<GruWideLanes<ShiftRounding::half_even>>(a, a.fused, j, from)
+                       : cell_outputs<GruWideLanes<ShiftRounding::half_away>>(a, a.fused, j, from);
+  else
+    return cell_outputs<GruDeviceLanes<ShiftRounding::half_away>>(a, kKind == GruCellKind::fused, j, from);
 }
 
 __device__ __forceinline__ void store_cell(const GruSteps& a, const CellPlace& at, std::int64_t j,

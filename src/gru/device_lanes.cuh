@@ -29,13 +29,33 @@ struct GruDeviceLanes {
   }
   QCORE_NUMERIC I look_up(Table table, I index) { return table[index]; }
 
- private:
+  // A row's total at its scale.
+  template <class Sum>
+  QCORE_NUMERIC I rescaled(Sum sum, std::int64_t offset, int n, const numerics::GruRange& range) {
+    if constexpr (sizeof(Sum) == sizeof(I)) {
+      constexpr int kMost = 30;  // drops every bit
+      return clamped(shift(sum + static_cast<I>(offset), n < kMost ? n : kMost), range);
+    }
+    const std::int64_t total = shift(sum + offset, n);
+    return static_cast<I>(numerics::clamp_code(total, range.lo, range.hi));
+  }
+
+  // Where the result is known to fit.
   template <class Integer>
   QCORE_NUMERIC Integer shift(Integer a, int n) {
     if (n <= 0) return a * (Integer{1} << -n);
     const Integer half = Integer{1} << (n - 1);
     if (kRounding == numerics::ShiftRounding::half_away) return (a + half - (a < 0)) >> n;
     return (a + half - 1 + (a >> n & 1)) >> n;
+  }
+};
+
+// Those of the definition.
+template <numerics::ShiftRounding kRounding>
+struct GruWideLanes : numerics::GruScalar<kRounding> {
+  using Base = numerics::GruScalar<kRounding>;
+  QCORE_NUMERIC std::int64_t rescaled(std::int64_t sum, std::int64_t offset, int n, const numerics::GruRange& range) {
+    return Base::clamped(Base::shifted(sum + offset, n), range);
   }
 };
 

@@ -23,6 +23,10 @@ inline DeviceView device_view(const TensorView& view) {
   return made;
 }
 
+// What the cell's numbers need: `any` is everything; the others round half away from zero in 32 bits, with products of
+// 64, where gru_pack.cpp proves that this holds.
+enum class GruCellKind : std::uint8_t { any, staged, fused };
+
 // Some of the steps of a run, between whose launches the states are kept as planes of bytes [plane, row, state_bytes].
 struct GruSteps {
   GruDeviceArrays arrays;
@@ -33,7 +37,7 @@ struct GruSteps {
   const std::int32_t* lengths;
   std::int64_t length_stride;
   bool reverse, fused, half_even;
-  bool narrow;                  // the cell's numbers fit in int32, its products in int64
+  GruCellKind kind;
   std::int64_t steps;           // of the whole run
   std::int64_t first, count;    // those of this part
   std::int64_t batch, rows;     // rows: with padding

@@ -15,7 +15,7 @@ namespace {
 PersistentPlan plan_of(const GruProblem& problem, const GruCudaOptions& options) {
   const GruParameters& p = problem.gru->parameters;
   const int device = problem.device.index;
-  return plan_persistent(p.hidden_size, problem.batch, gru_planes(p.weight_bits), gru_planes(p.formats.h.bits),
+  return plan_persistent(p.hidden_size, gru_planes(p.weight_bits), gru_planes(p.formats.h.bits),
                          most_shared_bytes(device), compute_capability(device) >= 90 ? options.largest_cluster : 1);
 }
 
@@ -35,13 +35,23 @@ struct Arrays {
   }
 };
 
+GruCellKind cell_kind(const GruStorage& gru) {
+  const GruParameters& p = gru.parameters;
+  if (p.rounding != ShiftRounding::half_away || !gru.packed || gru.packed->width == GruWidth::scalar)
+    return GruCellKind::any;
+  // Sums of products of single planes are int32.
+  if (gru_planes(p.weight_bits) + gru_planes(p.formats.h.bits) == 2 && !gru.packed->state.narrow)
+    return GruCellKind::any;
+  return p.pipeline == GruPipeline::fused ? GruCellKind::fused : GruCellKind::staged;
+}
+
 GruSteps steps_of(const GruProblem& problem) {
   const GruStorage& gru = *problem.gru;
   const GruParameters& p = gru.parameters;
   GruSteps a{};
   a.arrays = gru.on_device(problem.device.index);
-  a.narrow = gru.packed && gru.packed->width != GruWidth::scalar;
-  a.cell = a.narrow ? gru.packed->cell : gru.cell;
+  a.kind = cell_kind(gru);
+  a.cell = a.kind == GruCellKind::any ? gru.cell : gru.packed->cell;
   a.h = CodeFormat(p.formats.h);
   a.fused = p.pipeline == GruPipeline::fused;
   a.rb_zero = a.fused ? p.formats.rh.zero_point : p.formats.rb.zero_point;
@@ -146,6 +156,10 @@ void run_gru_cuda(const GruProblem& problem) { run_gru_cuda(problem, GruCudaOpti
 
 const char* gru_persistent_why_not(const GruProblem& problem) {
   if (const char* reason = gru_cuda_why_not(problem)) return reason;
+  // Clusters that wait for others are slower than all multiprocessors at one step after the other.
+  constexpr std::int64_t kMostRows = 128;
+  if (problem.steps < 2) return "it has less than two steps";
+  if (problem.batch > kMostRows) return "it has more than 128 rows";
   return plan_of(problem, GruCudaOptions{}).cluster > 0 ? nullptr : "R does not fit in the shared memory of a cluster";
 }
 

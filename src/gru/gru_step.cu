@@ -11,7 +11,7 @@ constexpr int kGates = 3, kSlices = 4;  // a warp each
 constexpr int kThreads = kGates * kSlices * kWarpSize;
 
 // A block has 16 channels of 8 * kColumns rows.
-template <int kWeightPlanes, int kStatePlanes, int kColumns>
+template <int kWeightPlanes, int kStatePlanes, int kColumns, GruCellKind kKind>
 __global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_constant__ GruSteps a, std::int64_t step) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * 8 * kColumns;
@@ -23,15 +23,15 @@ __global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_cons
   from.inputs = a.state + (first_row + lane / 4) * a.state_bytes + 16 * (lane % 4);
   from.input_plane = plane_bytes;
   from.input_tile = 8 * a.state_bytes;
-  const Partials<std::int64_t> partials{reinterpret_cast<std::int64_t*>(dynamic_shared()), kGates, kSlices,
-                                        8 * kColumns};
+  using Sum = StateSum<kWeightPlanes, kStatePlanes, kKind>;
+  const Partials<Sum> partials{reinterpret_cast<Sum*>(dynamic_shared()), kGates, kSlices, 8 * kColumns};
 
   // One item for each thread of the first warps.
   const int column = thread / kGruRows, within = thread % kGruRows;
   const std::int64_t j = std::int64_t{blockIdx.x} * kGruRows + within, row = first_row + column;
   const bool active = column < 8 * kColumns;
   const bool valid = active && row < a.batch && j < a.size;
-  CellInputs in{};
+  CellInputs<Sum> in{};
   if (valid) load_wx(a, step, row, j, in.wx);
   multiply_state<kWeightPlanes, kStatePlanes, kColumns>(from, partials);
   __syncthreads();
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_cons
     for (int gate = 0; gate < kGates; ++gate) in.sums[gate] = sum_partials(partials, gate, column, within);
     in.h = load_planes<kStatePlanes>(a.state + at, plane_bytes) - a.h.zero;
     const CellPlace place{row, step, row_length(a.lengths, a.length_stride, row, a.steps)};
-    out = evaluate_cell(a, place, j, in);
+    out = evaluate_cell<kKind>(a, place, j, in);
     store_cell(a, place, j, out);
   }
 #pragma unroll
@@ -53,15 +53,21 @@ __global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_cons
   }
 }
 
+template <int kWeightPlanes, int kStatePlanes, int kColumns>
+void run(const GruSteps& a, std::int64_t step, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(a.channels / kGruRows), static_cast<unsigned>(ceil_div(a.batch, 8 * kColumns)));
+  const auto shared = static_cast<std::size_t>(partial_count(kGates, kSlices, 8 * kColumns)) * sizeof(std::int64_t);
+  const auto kernel =
+      a.kind == GruCellKind::staged  ? gru_step_kernel<kWeightPlanes, kStatePlanes, kColumns, GruCellKind::staged>
+      : a.kind == GruCellKind::fused ? gru_step_kernel<kWeightPlanes, kStatePlanes, kColumns, GruCellKind::fused>
+                                     : gru_step_kernel<kWeightPlanes, kStatePlanes, kColumns, GruCellKind::any>;
+  launch("gru_step", kernel, {grid, dim3(kThreads), shared}, stream, a, step);
+}
+
 template <int kWeightPlanes, int kStatePlanes>
 void run(const GruSteps& a, std::int64_t step, cudaStream_t stream) {
-  const int columns = a.batch <= 8 ? 1 : 2;
-  const dim3 grid(static_cast<unsigned>(a.channels / kGruRows), static_cast<unsigned>(ceil_div(a.batch, 8 * columns)));
-  const auto shared = static_cast<std::size_t>(partial_count(kGates, kSlices, 8 * columns)) * sizeof(std::int64_t);
-  launch(
-      "gru_step",
-      columns == 1 ? gru_step_kernel<kWeightPlanes, kStatePlanes, 1> : gru_step_kernel<kWeightPlanes, kStatePlanes, 2>,
-      {grid, dim3(kThreads), shared}, stream, a, step);
+  a.batch <= 8 ? run<kWeightPlanes, kStatePlanes, 1>(a, step, stream)
+               : run<kWeightPlanes, kStatePlanes, 2>(a, step, stream);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "gru/byte_product.cuh"
+#include "gru/device_lanes.cuh"
 #include "gru/input_product.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
@@ -17,15 +18,25 @@ struct Arguments {
   std::uint16_t* wx;
 };
 
-__device__ __forceinline__ void store(const Arguments& a, int tile, std::int64_t row, int within, std::int64_t total) {
-  if (row >= a.inputs.count) return;
+// A row of weights' way from sums to codes.
+struct Rescale {
+  std::int64_t at, offset;  // in [3, channels]
+  int shift;
+};
+
+__device__ __forceinline__ Rescale rescale_of(const Arguments& a, int tile, int within) {
   const std::int64_t at = tile % 3 * a.channels + tile / 3 * kGruRows + within;
-  total += a.arrays.wx_offsets[at];
-  const int shift = a.arrays.wx_shifts[at];
-  const std::int64_t shifted = a.half_even ? numerics::rounding_shift<numerics::ShiftRounding::half_even>(total, shift)
-                                           : numerics::rounding_shift<numerics::ShiftRounding::half_away>(total, shift);
-  a.wx[row * 3 * a.channels + at] =
-      static_cast<std::uint16_t>(numerics::clamp_code(shifted, a.range.lo, a.range.hi) - a.range.lo);
+  return {at, a.arrays.wx_offsets[at], a.arrays.wx_shifts[at]};
+}
+
+__device__ __forceinline__ void store(const Arguments& a, const Rescale& by, std::int64_t row, std::int64_t total) {
+  if (row >= a.inputs.count) return;
+  // make() has proven that nothing leaves int64.
+  total += by.offset;
+  total = a.half_even ? GruDeviceLanes<numerics::ShiftRounding::half_even>::shift(total, by.shift)
+                      : GruDeviceLanes<numerics::ShiftRounding::half_away>::shift(total, by.shift);
+  a.wx[row * 3 * a.channels + by.at] =
+      static_cast<std::uint16_t>(numerics::clamp_code(total, a.range.lo, a.range.hi) - a.range.lo);
 }
 
 __device__ __forceinline__ ByteOperands operands(const Arguments& a, int weight_planes, int tile, std::int64_t row) {
@@ -54,11 +65,14 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) gru_input_kernel(const __gr
 #pragma unroll
   for (int gate = 0; gate < 3; ++gate)
 #pragma unroll
-    for (int column = 0; column < kColumns; ++column)
+    for (int half = 0; half < 2; ++half) {
+      const Rescale by = rescale_of(a, tile + gate, fragment_row(lane, 2 * half));
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        store(a, tile + gate, row + 8 * column + fragment_column(lane, i), fragment_row(lane, i),
-              product.total(gate, column, i));
+      for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i)
+          store(a, by, row + 8 * column + fragment_column(lane, i), product.total(gate, column, i));
+    }
 }
 
 // More k than a sum in int32 takes.
@@ -78,22 +92,28 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) gru_long_input_kernel(const
     for (int i = 0; i < 4; ++i) totals[i] += product.total(0, 0, i);
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) store(a, tile, row + fragment_column(lane, i), fragment_row(lane, i), totals[i]);
+  for (int i = 0; i < 4; ++i)
+    store(a, rescale_of(a, tile, fragment_row(lane, i)), row + fragment_column(lane, i), totals[i]);
 }
 
 template <int kWeightPlanes, int kInputPlanes>
 void run(const Arguments& a, cudaStream_t stream) {
   constexpr int kColumns = kWeightPlanes + kInputPlanes == 2 ? 4 : 2;
+  constexpr std::int64_t kFewRows = 1024;  // which leave multiprocessors without work
   const auto tiles = static_cast<unsigned>(3 * a.channels / kGruRows);
   const auto blocks = [&](int columns) {
     return static_cast<unsigned>(ceil_div(a.inputs.count, std::int64_t{8} * columns * kWarps));
   };
-  if (a.inputs.row_bytes / kGruStepK <= kGruMostSteps)
-    launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, kColumns>,
-           {dim3(blocks(kColumns), tiles / 3), dim3(kWarps * kWarpSize)}, stream, a);
+  const dim3 threads(kWarps * kWarpSize);
+  if (a.inputs.row_bytes / kGruStepK > kGruMostSteps)
+    launch("gru_long_input", gru_long_input_kernel<kWeightPlanes, kInputPlanes>, {dim3(blocks(1), tiles), threads},
+           stream, a);
+  else if (a.inputs.count <= kFewRows)
+    launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, 1>, {dim3(blocks(1), tiles / 3), threads}, stream,
+           a);
   else
-    launch("gru_long_input", gru_long_input_kernel<kWeightPlanes, kInputPlanes>,
-           {dim3(blocks(1), tiles), dim3(kWarps * kWarpSize)}, stream, a);
+    launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, kColumns>,
+           {dim3(blocks(kColumns), tiles / 3), threads}, stream, a);
 }
 
 }  // namespace

@@ -1,11 +1,19 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gru/byte_product.cuh"
+#include "gru/device_run.cuh"
 #include "runtime/cuda_warp.cuh"
 
 // R h of the channels of a thread block, by warps that share tiles and k among them: each leaves its sums in shared
 // memory.
 namespace qcore {
+
+// Sums of products of single planes stay below 2^29 where lanes of 32 bits are chosen for the cell.
+template <int kWeightPlanes, int kStatePlanes, GruCellKind kKind>
+using StateSum =
+    std::conditional_t<kWeightPlanes + kStatePlanes == 2 && kKind != GruCellKind::any, std::int32_t, std::int64_t>;
 
 constexpr int kPartialRows = 20;  // 16, so far apart that lanes meet in few banks
 
@@ -50,8 +58,8 @@ __device__ __forceinline__ void multiply_state(const ByteOperands& all, const Pa
 }
 
 template <class Sum>
-__device__ __forceinline__ std::int64_t sum_partials(const Partials<Sum>& from, int tile, int column, int row) {
-  std::int64_t total = 0;
+__device__ __forceinline__ Sum sum_partials(const Partials<Sum>& from, int tile, int column, int row) {
+  Sum total = 0;
   for (int slice = 0; slice < from.slices; ++slice)
     total += from.sums[((slice * from.tiles + tile) * from.columns + column) * kPartialRows + row];
   return total;

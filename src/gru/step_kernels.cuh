@@ -13,12 +13,12 @@ struct PersistentPlan {
   int cluster = 0;        // thread blocks; 0: R does not fit
   int channel_tiles = 0;  // of 16 channels, in a block
   int slices = 0;         // of k
-  int columns = 0;        // rows of a cluster: 8 or 16
   int column_bytes = 0;   // from row to row of the state in shared memory
   std::int64_t shared_bytes = 0;
 };
-PersistentPlan plan_persistent(std::int64_t size, std::int64_t batch, int weight_planes, int state_planes,
-                               std::int64_t most_shared_bytes, int largest_cluster);
+PersistentPlan plan_persistent(std::int64_t size, int weight_planes, int state_planes, std::int64_t most_shared_bytes,
+                               int largest_cluster);
+constexpr int kClusterRows = 8;
 
 // All of a.count steps; a.state gets the last states.
 void run_persistent(const GruSteps& a, const PersistentPlan& plan, int weight_planes, int state_planes,

@@ -4,38 +4,33 @@
 
 #include <cstdint>
 
-// What thread blocks of a cluster have in common, in files compiled for every target: before sm_90 there are no
-// clusters, and none of this is called.
+#include "runtime/ptx_wgmma.cuh"
+
+// What thread blocks of a cluster have in common, for files that are compiled for every target: before sm_90 there are
+// no clusters, and none of this (nor runtime/ptx_wgmma.cuh, whose barriers it goes with) may be called.
 namespace qcore::ptx {
 
-// A barrier of all threads of the cluster in two halves: what a thread wrote before it arrived, others see after they
-// have waited.
-__device__ __forceinline__ void cluster_arrive() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool kHasClusters = false;
+#else
+constexpr bool kHasClusters = true;
 #endif
-}
 
-__device__ __forceinline__ void cluster_wait() {
+// Stores 16 bytes to this place of the dynamic shared memory of thread block `rank` of the cluster, and counts them at
+// the barrier there: who has waited for its phase sees them.
+__device__ __forceinline__ void cluster_store(void* shared, int rank, const uint4& value, Barrier& barrier) {
 #if !defined(__CUDACC__)
-  cuda_host::cluster_sync();
-#elif __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
-// Stores to this place of the dynamic shared memory of thread block `rank` of the cluster.
-__device__ __forceinline__ void cluster_store(std::uint32_t* shared, int rank, std::uint32_t value) {
-#if !defined(__CUDACC__)
-  *static_cast<std::uint32_t*>(cuda_host::shared_of(rank, shared)) = value;
+  std::memcpy(cuda_host::shared_of(rank, shared), &value, sizeof value);
+  cuda_host::barrier_complete(static_cast<std::uint64_t*>(cuda_host::shared_of(rank, &barrier.state)), sizeof value);
 #elif __CUDA_ARCH__ >= 900
   asm volatile(
       "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "st.shared::cluster.u32 [remote], %2;\n"
-      "}" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
-      "r"(rank), "r"(value)
+      ".reg .b32 remote, counter;\n"
+      "mapa.shared::cluster.u32 remote, %0, %2;\n"
+      "mapa.shared::cluster.u32 counter, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [remote], {%3, %4, %5, %6}, [counter];\n"
+      "}" ::"r"(shared_address(shared)),
+      "r"(shared_address(&barrier)), "r"(rank), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
       : "memory");
 #endif
 }

@@ -50,7 +50,7 @@ struct Widths {
 
 // Numbers of about the size of a real layer's, in random formats, with shifts to both sides.
 QuantizedGru random_gru(Random& random, std::int64_t c, std::int64_t h, Widths widths, GruPipeline pipeline,
-                        ShiftRounding rounding) {
+                        ShiftRounding rounding, bool extreme = false) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     GruParameters p;
     p.input_size = c;
@@ -68,7 +68,7 @@ QuantizedGru random_gru(Random& random, std::int64_t c, std::int64_t h, Widths w
     f.wx = wide(2), f.rh = wide(2), f.rb = wide(2), f.rrh = wide(2);
     f.z_pre = wide(3), f.r_pre = wide(3), f.g_pre = wide(2);
     f.old_part = wide(0), f.new_part = wide(0);
-    if (random.below(4) == 0) f.z_pre.exponent += 20;  // numbers beyond int32
+    if (extreme) f.z_pre.exponent += 20;  // numbers beyond int32
     const int gate_bits = between(random, 2, 16);
     f.z = zero_format(random_format(random, gate_bits, false, 0, 0));
     f.r = zero_format(random_format(random, between(random, 2, 16), random.below(2) > 0, 0, 1));
@@ -257,9 +257,11 @@ TEST(GruCuda, PresetsInBothPipelines) {
     for (const ShiftRounding rounding : kRoundings)
       for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 16, 16}, Widths{8, 16, 16}, Widths{16, 8, 8}}) {
         const QuantizedGru gru = random_gru(random, 20, 33, widths, pipeline, rounding);
-        Case c{4, 3};
-        c.gates = true;
-        check(random, gru, c, both_ways(), name_of(20, 33, c, widths));
+        for (const std::int64_t batch : {3, 10}) {
+          Case c{4, batch};
+          c.gates = true;
+          check(random, gru, c, both_ways(), name_of(20, 33, c, widths));
+        }
       }
 }
 
@@ -271,7 +273,7 @@ TEST(GruCuda, RandomWidthsShapesAndOptions) {
     const Widths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
     const std::int64_t inputs = sizes[random.below(7)], h = sizes[random.below(7)];
     const QuantizedGru gru =
-        random_gru(random, inputs, h, widths, kPipelines[random.below(2)], kRoundings[random.below(2)]);
+        random_gru(random, inputs, h, widths, kPipelines[random.below(2)], kRoundings[random.below(2)], i % 4 == 0);
     Case c{between(random, 1, 5), random.below(4) ? between(random, 1, 5) : between(random, 9, 20)};
     const auto dtype = [&] { return random.below(2) ? DType::i8 : kFloats[random.below(3)]; };
     c.x = dtype(), c.y = dtype(), c.h0 = dtype(), c.last = dtype();
@@ -282,41 +284,43 @@ TEST(GruCuda, RandomWidthsShapesAndOptions) {
     c.reverse = random.below(2) > 0;
     c.layout = random.below(3);
     std::vector<GruCudaOptions> ways = both_ways();
-    ways[1].largest_cluster = 1 << random.below(4);
+    ways[1].largest_cluster = between(random, 1, 8);
     for (GruCudaOptions& way : ways)
       if (random.below(2)) way.scratch_bytes = 5000;  // many parts
     check(random, gru, c, ways, name_of(inputs, h, c, widths));
     narrow += gru.storage().packed->width != GruWidth::scalar;
   }
-  EXPECT_GE(narrow, 20);
+  EXPECT_GE(narrow, 30);
   EXPECT_LE(narrow, 55);
 }
 
-// More rows than clusters of 8 columns run at once, and more channels in a block than it has threads for.
+// Rows for all of which W x is one launch of larger tiles; rows of many clusters.
 TEST(GruCuda, ManyRows) {
   Random random(3);
-  for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 8, 8}, Widths{8, 16, 16}, Widths{16, 16, 16}}) {
-    const QuantizedGru gru = random_gru(random, 3, 17, widths, GruPipeline::fused, ShiftRounding::half_away);
-    Case c{2, 135};
+  for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 8, 8}, Widths{8, 16, 8}, Widths{16, 16, 8}}) {
+    const QuantizedGru gru = random_gru(random, 3, 1, widths, GruPipeline::fused, ShiftRounding::half_away);
+    Case c{1, 1100};
+    c.gates = true;
+    check(random, gru, c, {GruCudaOptions{}}, name_of(3, 1, c, widths));
+  }
+  for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 16, 16}}) {
+    const QuantizedGru gru = random_gru(random, 3, 17, widths, GruPipeline::staged, ShiftRounding::half_away);
+    Case c{3, 70};
     c.lengths = true;
     check(random, gru, c, both_ways(), name_of(3, 17, c, widths));
   }
-  const Widths widths{8, 8, 8};
-  const QuantizedGru gru = random_gru(random, 3, 300, widths, GruPipeline::staged, ShiftRounding::half_away);
-  Case c{2, 130};
-  c.gates = true;
-  check(random, gru, c, {both_ways()[1]}, name_of(3, 300, c, widths));
 }
 
+// Blocks of several tiles of channels, and of more channels than threads have; clusters of every size.
 TEST(GruCuda, ManyChannels) {
   Random random(4);
   const Widths widths{8, 8, 8};
-  for (const std::int64_t h : {600, 1025}) {
+  for (const std::int64_t h : {100, 600, 1025}) {
     const QuantizedGru gru = random_gru(random, 70, h, widths, GruPipeline::fused, ShiftRounding::half_away);
-    const Case c{2, 2};
+    const Case c{3, 2};
     GruCudaOptions gemm, persistent;
     persistent.persistent = true;
-    check(random, gru, c, h == 600 ? std::vector{persistent} : std::vector{gemm}, name_of(70, h, c, widths));
+    check(random, gru, c, {h < 1000 ? persistent : gemm}, name_of(70, h, c, widths));
   }
 }
 
@@ -406,7 +410,12 @@ TEST(GruCuda, Rows) {
   EXPECT_STREQ(gru_persistent_why_not(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   EXPECT_EQ(gru_cuda_why_not(problem), nullptr);
+  EXPECT_STREQ(gru_persistent_why_not(problem), "it has less than two steps");
+  problem.steps = 2;
   EXPECT_EQ(gru_persistent_why_not(problem), nullptr);
+  problem.batch = 129;
+  EXPECT_STREQ(gru_persistent_why_not(problem), "it has more than 128 rows");
+  problem.batch = 1;
   const QuantizedGru large = random_gru(random, 1, 1025, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
   problem.gru = &large.storage();
   EXPECT_STREQ(gru_persistent_why_not(problem), "R does not fit in the shared memory of a cluster");
