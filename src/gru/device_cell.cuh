@@ -35,7 +35,7 @@ __device__ __forceinline__ CellOutputs cell_outputs(const GruSteps& a, bool fuse
     in.rh[gate] = L::rescaled(from.sums[gate], a.arrays.rh_offsets[at], a.arrays.rh_shifts[at], a.cell.rh);
   }
   in.h = from.h;
-  const numerics::GruTables<L> tables{a.arrays.tables[0], a.arrays.tables[1], a.arrays.tables[2]};
+  const numerics::GruTables<L> tables{L::table(a.arrays, 0), L::table(a.arrays, 1), L::table(a.arrays, 2)};
   numerics::GruOutputs<L> out;
   if (fused) {
     out = numerics::gru_fused<L>(in, a.cell, tables);

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "gru/gru_device.h"
 #include "numerics/gru_cell.h"
 
 namespace qcore {
@@ -11,7 +12,7 @@ namespace qcore {
 template <numerics::ShiftRounding kRounding>
 struct GruDeviceLanes {
   using I = std::int32_t;
-  using Table = const std::int32_t*;
+  using Table = GruDeviceTable;
 
   QCORE_NUMERIC I add(I a, I b) { return a + b; }
   QCORE_NUMERIC I sub(I a, I b) { return a - b; }
@@ -27,7 +28,12 @@ struct GruDeviceLanes {
   QCORE_NUMERIC I shifted_mix(I a, I b, I c, I d, int n) {
     return static_cast<I>(shift(static_cast<std::int64_t>(a) * b + static_cast<std::int64_t>(c) * d, n));
   }
-  QCORE_NUMERIC I look_up(Table table, I index) { return table[index]; }
+  QCORE_NUMERIC I look_up(const Table& table, I index) {
+    const I entry = table.entry_bytes == 1 ? I{static_cast<const std::uint8_t*>(table.entries)[index]}
+                                           : I{static_cast<const std::uint16_t*>(table.entries)[index]};
+    return (entry ^ table.sign) - table.sign;
+  }
+  QCORE_NUMERIC const Table& table(const GruDeviceArrays& arrays, int gate) { return arrays.small_tables[gate]; }
 
   // A row's total at its scale.
   template <class Sum>
@@ -54,6 +60,7 @@ struct GruDeviceLanes {
 template <numerics::ShiftRounding kRounding>
 struct GruWideLanes : numerics::GruScalar<kRounding> {
   using Base = numerics::GruScalar<kRounding>;
+  QCORE_NUMERIC const std::int32_t* table(const GruDeviceArrays& arrays, int gate) { return arrays.tables[gate]; }
   QCORE_NUMERIC std::int64_t rescaled(std::int64_t sum, std::int64_t offset, int n, const numerics::GruRange& range) {
     return Base::clamped(Base::shifted(sum + offset, n), range);
   }

@@ -38,6 +38,7 @@ struct GruSteps {
   std::int64_t length_stride;
   bool reverse, fused, half_even;
   GruCellKind kind;
+  bool overlap;                 // kernels may start before the one in front of them has ended
   std::int64_t steps;           // of the whole run
   std::int64_t first, count;    // those of this part
   std::int64_t batch, rows;     // rows: with padding

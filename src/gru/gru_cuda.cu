@@ -51,6 +51,7 @@ GruSteps steps_of(const GruProblem& problem) {
   GruSteps a{};
   a.arrays = gru.on_device(problem.device.index);
   a.kind = cell_kind(gru);
+  a.overlap = compute_capability(problem.device.index) >= 90;
   a.cell = a.kind == GruCellKind::any ? gru.cell : gru.packed->cell;
   a.h = CodeFormat(p.formats.h);
   a.fused = p.pipeline == GruPipeline::fused;

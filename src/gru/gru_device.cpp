@@ -45,6 +45,13 @@ std::vector<char> fragments(const std::vector<std::int16_t>& weights, std::int64
   return bytes;
 }
 
+std::vector<std::uint8_t> small_entries(const std::vector<std::int32_t>& codes, int bytes) {
+  std::vector<std::uint8_t> entries(codes.size() * static_cast<std::size_t>(bytes));
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    std::memcpy(&entries[i * static_cast<std::size_t>(bytes)], &codes[i], static_cast<std::size_t>(bytes));
+  return entries;
+}
+
 template <class T>
 std::vector<T> padded(const std::vector<T>& values, std::int64_t size) {
   const std::int64_t channels = gru_channels(size);
@@ -72,6 +79,10 @@ const GruDeviceArrays& GruStorage::on_device(int index) const {
   std::size_t bias[4] = {};
   for (int i = 0; i < 4; ++i) bias[i] = image.add(padded(biases[i], size));
   const std::size_t table[] = {image.add(tables[0]), image.add(tables[1]), image.add(tables[2])};
+  const FixedFormat* gates[] = {&parameters.formats.z, &parameters.formats.r, &parameters.formats.g};
+  const int gate_bytes[] = {gru_planes(gates[0]->bits), gru_planes(gates[1]->bits), gru_planes(gates[2]->bits)};
+  std::size_t small[3] = {};
+  for (int gate = 0; gate < 3; ++gate) small[gate] = image.add(small_entries(tables[gate], gate_bytes[gate]));
   auto memory = cuda_upload(index, image.bytes().data(), static_cast<std::int64_t>(image.bytes().size()));
 
   const char* at = static_cast<const char*>(memory.get());
@@ -85,6 +96,10 @@ const GruDeviceArrays& GruStorage::on_device(int index) const {
   for (int i = 0; i < 4; ++i)
     arrays->biases[i] = biases[i].empty() ? nullptr : reinterpret_cast<const std::int64_t*>(at + bias[i]);
   for (int gate = 0; gate < 3; ++gate) arrays->tables[gate] = reinterpret_cast<const std::int32_t*>(at + table[gate]);
+  for (int gate = 0; gate < 3; ++gate) {
+    const std::int32_t sign = gates[gate]->is_signed ? 1 << (8 * gate_bytes[gate] - 1) : 0;
+    arrays->small_tables[gate] = {at + small[gate], gate_bytes[gate], sign};
+  }
   copies_.push_back({index, std::move(memory), arrays});
   return *copies_.back().arrays;
 }

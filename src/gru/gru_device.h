@@ -18,6 +18,13 @@ constexpr std::int64_t gru_row_bytes(std::int64_t features) {
 constexpr std::int64_t gru_channels(std::int64_t size) { return (size + kGruRows - 1) / kGruRows * kGruRows; }
 constexpr int gru_planes(int bits) { return bits <= 8 ? 1 : 2; }
 
+// Codes in one or two bytes each; value = (entry ^ sign) - sign.
+struct GruDeviceTable {
+  const void* entries;
+  int entry_bytes;
+  std::int32_t sign;
+};
+
 // Arrays over channels are [3, gru_channels(H)], gate order z, r, g; padding is 0.
 //
 // Weights are the first operand of m16n8k32 as it lies in registers: [tile, plane, step of 64 k, 2, lane] of 16 bytes,
@@ -33,6 +40,7 @@ struct GruDeviceArrays {
   const std::int32_t *wx_shifts, *rh_shifts;
   const std::int64_t* biases[4];  // [gru_channels(H)] each, z, r, g, rb; null in the fused pipeline
   const std::int32_t* tables[3];
+  GruDeviceTable small_tables[3];  // the same codes
 };
 
 }  // namespace qcore

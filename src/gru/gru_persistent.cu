@@ -6,6 +6,7 @@
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
 #include "runtime/ptx_cluster.cuh"
+#include "runtime/ptx_launch.cuh"
 
 namespace qcore {
 namespace {
@@ -110,6 +111,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   const uint4* all_weights = static_cast<const uint4*>(a.arrays.r) + std::int64_t{kGates} * first_tile * tile_words;
   for (int i = thread; i < kGates * channel_tiles * tile_words; i += kThreads) weights[i] = all_weights[i];
+  ptx::wait_for_earlier_kernels();
   for (int i = thread; i < kStatePlanes * kClusterRows * steps * 4; i += kThreads) {
     const int unit = i % (4 * steps), row = i / (4 * steps) % kClusterRows, plane = i / (4 * steps) / kClusterRows;
     *reinterpret_cast<uint4*>(states.at(0) + plane * plane_bytes + row * plan.column_bytes + 16 * unit) =
@@ -139,12 +141,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   from.steps = steps;
   from.input_plane = plane_bytes;
   from.input_tile = 0;
+  const int warp = thread / kWarpSize;
+  const StateUnit first_unit = unit_at(warp, steps, partials);
   for (std::int64_t step = 0; step < a.count; ++step) {
     const bool ends = step + 1 == a.count;
     states.wait(step, ends);
     const char* state = states.at(step);
     from.inputs = state + lane / 4 * plan.column_bytes + 16 * (lane % 4);
-    multiply_state<kWeightPlanes, kStatePlanes, 1>(from, partials);
+    StateUnit unit = first_unit;
+    for (int i = warp; i < partials.tiles * partials.slices; i += kWarps) {
+      if (i != warp) unit = unit_at(i, steps, partials);
+      multiply_state<kWeightPlanes, kStatePlanes, 1, false>(from, unit, partials);
+    }
     __syncthreads();
 
     Item item = first_item;
@@ -184,6 +192,7 @@ void run(const GruSteps& a, const PersistentPlan& plan, cudaStream_t stream) {
   LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.batch, kClusterRows) * plan.cluster)), dim3(kThreads),
                     static_cast<std::size_t>(plan.shared_bytes)};
   shape.cluster = dim3(static_cast<unsigned>(plan.cluster));
+  shape.overlap = a.overlap;
   const auto kernel =
       a.kind == GruCellKind::staged  ? gru_persistent_kernel<kWeightPlanes, kStatePlanes, GruCellKind::staged>
       : a.kind == GruCellKind::fused ? gru_persistent_kernel<kWeightPlanes, kStatePlanes, GruCellKind::fused>

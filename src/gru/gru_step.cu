@@ -3,6 +3,7 @@
 #include "gru/step_kernels.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
+#include "runtime/ptx_launch.cuh"
 
 namespace qcore {
 namespace {
@@ -13,6 +14,8 @@ constexpr int kThreads = kGates * kSlices * kWarpSize;
 // A block has 16 channels of 8 * kColumns rows.
 template <int kWeightPlanes, int kStatePlanes, int kColumns, GruCellKind kKind>
 __global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_constant__ GruSteps a, std::int64_t step) {
+  ptx::let_next_kernel_start();
+  ptx::wait_for_earlier_kernels();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * 8 * kColumns;
   const std::int64_t plane_bytes = a.rows * a.state_bytes;
@@ -33,7 +36,8 @@ __global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_cons
   const bool valid = active && row < a.batch && j < a.size;
   CellInputs<Sum> in{};
   if (valid) load_wx(a, step, row, j, in.wx);
-  multiply_state<kWeightPlanes, kStatePlanes, kColumns>(from, partials);
+  multiply_state<kWeightPlanes, kStatePlanes, kColumns, true>(from, unit_at(thread / kWarpSize, from.steps, partials),
+                                                              partials);
   __syncthreads();
   if (!active) return;
   const std::int64_t at = row * a.state_bytes + j;
@@ -61,7 +65,9 @@ void run(const GruSteps& a, std::int64_t step, cudaStream_t stream) {
       a.kind == GruCellKind::staged  ? gru_step_kernel<kWeightPlanes, kStatePlanes, kColumns, GruCellKind::staged>
       : a.kind == GruCellKind::fused ? gru_step_kernel<kWeightPlanes, kStatePlanes, kColumns, GruCellKind::fused>
                                      : gru_step_kernel<kWeightPlanes, kStatePlanes, kColumns, GruCellKind::any>;
-  launch("gru_step", kernel, {grid, dim3(kThreads), shared}, stream, a, step);
+  LaunchShape shape{grid, dim3(kThreads), shared};
+  shape.overlap = a.overlap;
+  launch("gru_step", kernel, shape, stream, a, step);
 }
 
 template <int kWeightPlanes, int kStatePlanes>

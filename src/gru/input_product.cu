@@ -3,6 +3,7 @@
 #include "gru/input_product.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
+#include "runtime/ptx_launch.cuh"
 
 namespace qcore {
 namespace {
@@ -12,7 +13,7 @@ constexpr int kWarps = 4;
 struct Arguments {
   GruDeviceArrays arrays;
   numerics::GruRange range;
-  bool half_even;
+  bool half_even, overlap;
   std::int64_t channels;
   InputRows inputs;
   std::uint16_t* wx;
@@ -58,6 +59,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) gru_input_kernel(const __gr
   const int tile = 3 * static_cast<int>(blockIdx.y);
   const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) * 8 * kColumns;
   if (row >= a.inputs.count) return;
+  ptx::let_next_kernel_start();
+  ptx::wait_for_earlier_kernels();
   ByteProduct<kWeightPlanes, kInputPlanes, 3, kColumns> product;
   product.clear();
   const ByteOperands from = operands(a, kWeightPlanes, tile, row);
@@ -104,23 +107,23 @@ void run(const Arguments& a, cudaStream_t stream) {
   const auto blocks = [&](int columns) {
     return static_cast<unsigned>(ceil_div(a.inputs.count, std::int64_t{8} * columns * kWarps));
   };
-  const dim3 threads(kWarps * kWarpSize);
-  if (a.inputs.row_bytes / kGruStepK > kGruMostSteps)
-    launch("gru_long_input", gru_long_input_kernel<kWeightPlanes, kInputPlanes>, {dim3(blocks(1), tiles), threads},
-           stream, a);
-  else if (a.inputs.count <= kFewRows)
-    launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, 1>, {dim3(blocks(1), tiles / 3), threads}, stream,
-           a);
-  else
-    launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, kColumns>,
-           {dim3(blocks(kColumns), tiles / 3), threads}, stream, a);
+  LaunchShape shape{dim3(blocks(1), tiles / 3), dim3(kWarps * kWarpSize)};
+  if (a.inputs.row_bytes / kGruStepK > kGruMostSteps) {
+    shape.grid.y = tiles;
+    return launch("gru_long_input", gru_long_input_kernel<kWeightPlanes, kInputPlanes>, shape, stream, a);
+  }
+  shape.overlap = a.overlap;
+  if (a.inputs.count <= kFewRows)
+    return launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, 1>, shape, stream, a);
+  shape.grid.x = blocks(kColumns);
+  launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, kColumns>, shape, stream, a);
 }
 
 }  // namespace
 
 void multiply_inputs(const GruSteps& steps, const InputRows& inputs, int weight_planes, std::uint16_t* wx,
                      cudaStream_t stream) {
-  const Arguments a{steps.arrays, steps.cell.wx, steps.half_even, steps.channels, inputs, wx};
+  const Arguments a{steps.arrays, steps.cell.wx, steps.half_even, steps.overlap, steps.channels, inputs, wx};
   if (weight_planes == 1)
     inputs.planes == 1 ? run<1, 1>(a, stream) : run<1, 2>(a, stream);
   else

@@ -3,6 +3,7 @@
 #include "gru/pack_steps.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
+#include "runtime/ptx_launch.cuh"
 
 namespace qcore {
 namespace {
@@ -12,6 +13,7 @@ constexpr std::int64_t kMostBlocks = 1 << 16;
 
 // A thread makes a word of four codes in each plane.
 __global__ void __launch_bounds__(kThreads) gru_pack_kernel(const __grid_constant__ PackPair pair) {
+  ptx::let_next_kernel_start();
   const PackRows& p = pair.rows[blockIdx.y];
   const std::int64_t words = p.row_bytes / 4, threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < p.rows * words;

@@ -28,33 +28,42 @@ constexpr std::int64_t partial_count(int tiles, int slices, int columns) {
   return std::int64_t{1} * tiles * slices * columns * kPartialRows;
 }
 
-template <int kWeightPlanes, int kInputPlanes, int kColumns, class Sum>
-__device__ __forceinline__ void multiply_state(const ByteOperands& all, const Partials<Sum>& to) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warps = static_cast<int>(blockDim.x) / kWarpSize;
-  for (int unit = static_cast<int>(threadIdx.x) / kWarpSize; unit < to.tiles * to.slices; unit += warps) {
-    const int tile = unit % to.tiles, slice = unit / to.tiles;
-    const auto bound = [&](int i) { return static_cast<int>(std::int64_t{i} * all.steps / to.slices); };
-    ByteOperands from = all;
-    from.weights += static_cast<std::int64_t>(tile) * kWeightPlanes * all.steps * 64;
-    std::int64_t totals[kColumns][4] = {};
-    for (int begin = bound(slice); begin < bound(slice + 1); begin += kGruMostSteps) {
-      const int end = begin + kGruMostSteps;
-      ByteProduct<kWeightPlanes, kInputPlanes, 1, kColumns> product;
-      product.clear();
-      product.add(from, begin, end < bound(slice + 1) ? end : bound(slice + 1));
-#pragma unroll
-      for (int column = 0; column < kColumns; ++column)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) totals[column][i] += product.total(0, column, i);
-    }
+// What a warp does at a time.
+struct StateUnit {
+  int tile, slice, begin, end;  // steps of 64 k
+};
+
+template <class Sum>
+__device__ __forceinline__ StateUnit unit_at(int unit, int steps, const Partials<Sum>& to) {
+  const int tile = unit % to.tiles, slice = unit / to.tiles;
+  return {tile, slice, slice * steps / to.slices, (slice + 1) * steps / to.slices};
+}
+
+// kLong: of more k than a sum in int32 takes.
+template <int kWeightPlanes, int kInputPlanes, int kColumns, bool kLong, class Sum>
+__device__ __forceinline__ void multiply_state(const ByteOperands& all, const StateUnit& unit,
+                                               const Partials<Sum>& to) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  ByteOperands from = all;
+  from.weights += unit.tile * kWeightPlanes * static_cast<std::int64_t>(all.steps) * 64;
+  Sum totals[kColumns][4] = {};
+  for (int begin = unit.begin; begin < unit.end; begin += kGruMostSteps) {
+    ByteProduct<kWeightPlanes, kInputPlanes, 1, kColumns> product;
+    product.clear();
+    product.add(from, begin, kLong && begin + kGruMostSteps < unit.end ? begin + kGruMostSteps : unit.end);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = unit * to.columns + 8 * column + fragment_column(lane, i);
-        to.sums[at * kPartialRows + fragment_row(lane, i)] = static_cast<Sum>(totals[column][i]);
-      }
+      for (int i = 0; i < 4; ++i) totals[column][i] += static_cast<Sum>(product.total(0, column, i));
+    if constexpr (!kLong) break;
   }
+  const int first = (unit.slice * to.tiles + unit.tile) * to.columns;
+#pragma unroll
+  for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      to.sums[(first + 8 * column + fragment_column(lane, i)) * kPartialRows + fragment_row(lane, i)] =
+          totals[column][i];
 }
 
 template <class Sum>
