@@ -23,16 +23,36 @@ struct CellPlace {
   std::int64_t b, step, length;
 };
 
+// What belongs to a channel.
+template <class Sum>
+struct CellConstants {
+  Sum offsets[3];
+  std::int32_t shifts[3];
+  std::int64_t biases[4];
+};
+
+template <class Sum>
+__device__ __forceinline__ void load_constants(const GruSteps& a, bool fused, std::int64_t j,
+                                               CellConstants<Sum>& constants) {
+#pragma unroll
+  for (int gate = 0; gate < 3; ++gate) {
+    constants.offsets[gate] = static_cast<Sum>(a.arrays.rh_offsets[gate * a.channels + j]);
+    constants.shifts[gate] = a.arrays.rh_shifts[gate * a.channels + j];
+  }
+  if (fused) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) constants.biases[i] = a.arrays.biases[i][j];
+}
+
 // Sums are int32 or int64; less than 2^29 in lanes of 32 bits, if int32.
 template <class L, class Sum>
-__device__ __forceinline__ CellOutputs cell_outputs(const GruSteps& a, bool fused, std::int64_t j,
+__device__ __forceinline__ CellOutputs cell_outputs(const GruSteps& a, bool fused, const CellConstants<Sum>& constants,
                                                     const CellInputs<Sum>& from) {
   numerics::GruInputs<L> in;
 #pragma unroll
   for (int gate = 0; gate < 3; ++gate) {
-    const std::int64_t at = gate * a.channels + j;
     in.wx[gate] = from.wx[gate] + a.cell.wx.lo;
-    in.rh[gate] = L::rescaled(from.sums[gate], a.arrays.rh_offsets[at], a.arrays.rh_shifts[at], a.cell.rh);
+    in.rh[gate] = L::rescaled(from.sums[gate], constants.offsets[gate], constants.shifts[gate], a.cell.rh);
   }
   in.h = from.h;
   const numerics::GruTables<L> tables{L::table(a.arrays, 0), L::table(a.arrays, 1), L::table(a.arrays, 2)};
@@ -41,7 +61,7 @@ __device__ __forceinline__ CellOutputs cell_outputs(const GruSteps& a, bool fuse
     out = numerics::gru_fused<L>(in, a.cell, tables);
     out.rb = in.rh[2];
   } else {
-    const auto bias = [&](int i) { return static_cast<typename L::I>(a.arrays.biases[i][j]); };
+    const auto bias = [&](int i) { return static_cast<typename L::I>(constants.biases[i]); };
     out = numerics::gru_staged<L>(in, {bias(0), bias(1), bias(2), bias(3)}, a.cell, tables);
   }
   const auto narrow = [](typename L::I value) { return static_cast<std::int32_t>(value); };
@@ -58,15 +78,15 @@ __device__ __forceinline__ void load_wx(const GruSteps& a, std::int64_t step, st
 // h after the step, and the gates; the row's steps are over at its length. A kernel holds the instructions of one kind
 // of cell.
 template <GruCellKind kKind, class Sum>
-__device__ __forceinline__ CellOutputs evaluate_cell(const GruSteps& a, const CellPlace& at, std::int64_t j,
-                                                     const CellInputs<Sum>& from) {
+__device__ __forceinline__ CellOutputs evaluate_cell(const GruSteps& a, const CellPlace& at,
+                                                     const CellConstants<Sum>& constants, const CellInputs<Sum>& from) {
   using numerics::ShiftRounding;
   if (at.step >= at.length) return {from.h, {}};
   if constexpr (kKind == GruCellKind::any)
-    return a.half_even ? cell_outputs<GruWideLanes<ShiftRounding::half_even>>(a, a.fused, j, from)
-                       : cell_outputs<GruWideLanes<ShiftRounding::half_away>>(a, a.fused, j, from);
+    return a.half_even ? cell_outputs<GruWideLanes<ShiftRounding::half_even>>(a, a.fused, constants, from)
+                       : cell_outputs<GruWideLanes<ShiftRounding::half_away>>(a, a.fused, constants, from);
   else
-    return cell_outputs<GruDeviceLanes<ShiftRounding::half_away>>(a, kKind == GruCellKind::fused, j, from);
+    return cell_outputs<GruDeviceLanes<ShiftRounding::half_away>>(a, kKind == GruCellKind::fused, constants, from);
 }
 
 __device__ __forceinline__ void store_cell(const GruSteps& a, const CellPlace& at, std::int64_t j,

@@ -37,13 +37,12 @@ struct GruDeviceLanes {
 
   // A row's total at its scale.
   template <class Sum>
-  QCORE_NUMERIC I rescaled(Sum sum, std::int64_t offset, int n, const numerics::GruRange& range) {
+  QCORE_NUMERIC I rescaled(Sum sum, Sum offset, int n, const numerics::GruRange& range) {
     if constexpr (sizeof(Sum) == sizeof(I)) {
       constexpr int kMost = 30;  // drops every bit
-      return clamped(shift(sum + static_cast<I>(offset), n < kMost ? n : kMost), range);
+      return clamped(shift(sum + offset, n < kMost ? n : kMost), range);
     }
-    const std::int64_t total = shift(sum + offset, n);
-    return static_cast<I>(numerics::clamp_code(total, range.lo, range.hi));
+    return static_cast<I>(numerics::clamp_code(shift(sum + offset, n), range.lo, range.hi));
   }
 
   // Where the result is known to fit.

@@ -161,7 +161,8 @@ const char* gru_persistent_why_not(const GruProblem& problem) {
   constexpr std::int64_t kMostRows = 128;
   if (problem.steps < 2) return "it has less than two steps";
   if (problem.batch > kMostRows) return "it has more than 128 rows";
-  return plan_of(problem, GruCudaOptions{}).cluster > 0 ? nullptr : "R does not fit in the shared memory of a cluster";
+  return plan_of(problem, GruCudaOptions{}).cluster > 0 ? nullptr
+                                                        : "R takes more than 128 KB of shared memory per thread block";
 }
 
 void run_gru_persistent(const GruProblem& problem) {

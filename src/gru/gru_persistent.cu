@@ -92,6 +92,8 @@ template <int kWeightPlanes, int kStatePlanes, GruCellKind kKind>
 __global__ void __launch_bounds__(kThreads, 1)
     gru_persistent_kernel(const __grid_constant__ GruSteps a, const __grid_constant__ PersistentPlan plan) {
   using Sum = StateSum<kWeightPlanes, kStatePlanes, kKind>;
+  constexpr bool kFused = kKind == GruCellKind::fused;
+  constexpr bool kLoads = kKind == GruCellKind::any;  // a channel's constants in each step: they fill many registers
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
   const int rank = static_cast<int>(blockIdx.x) % plan.cluster;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) / plan.cluster * kClusterRows;
@@ -133,7 +135,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   CellInputs<Sum> first{};
   Item first_item{};
   if (thread < items) first_item = item_at(thread);
-  if (first_item.valid) load_wx(a, a.first, first_item.b, first_item.j, first.wx);
+  CellConstants<Sum> first_constants{};
+  if (first_item.valid) {
+    load_wx(a, a.first, first_item.b, first_item.j, first.wx);
+    if (!kLoads) load_constants(a, kFused, first_item.j, first_constants);
+  }
   states.start();
 
   ByteOperands from;
@@ -157,21 +163,23 @@ __global__ void __launch_bounds__(kThreads, 1)
 
     Item item = first_item;
     CellInputs<Sum> in = first;
+    CellConstants<Sum> constants = first_constants;
     for (int i = thread; i < items; i += kThreads) {
       if (i != thread) {
         item = item_at(i);
-        if (item.valid) load_wx(a, a.first + step, item.b, item.j, in.wx);
+        if (item.valid) {
+          load_wx(a, a.first + step, item.b, item.j, in.wx);
+          if (!kLoads) load_constants(a, kFused, item.j, constants);
+        }
       }
       CellOutputs out{};
       const CellPlace place{item.b, a.first + step, item.length};
       const int at = item.column * plan.column_bytes + static_cast<int>(item.j);
       if (item.valid) {
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate)
-          in.sums[gate] =
-              sum_partials(partials, item.within / kGruRows * kGates + gate, item.column, item.within % kGruRows);
+        if (kLoads) load_constants(a, kKind == GruCellKind::any ? a.fused : kFused, item.j, constants);
+        sum_partials(partials, item.within / kGruRows * kGates, item.column, item.within % kGruRows, in.sums);
         in.h = load_planes<kStatePlanes>(state + at, plane_bytes) - a.h.zero;
-        out = evaluate_cell<kKind>(a, place, item.j, in);
+        out = evaluate_cell<kKind>(a, place, constants, in);
       }
 #pragma unroll
       for (int plane = 0; plane < kStatePlanes; ++plane) {
@@ -212,7 +220,11 @@ PersistentPlan plan_persistent(std::int64_t size, int weight_planes, int state_p
   // 64 bytes off a multiple of 128: two columns of a 16-byte load then lie in different banks.
   plan.column_bytes = static_cast<int>(row_bytes + (steps % 2 ? 0 : kGruStepK));
   const int block_tiles = kGates * plan.channel_tiles;
-  for (plan.slices = std::clamp(kWarps / block_tiles, 1, steps); plan.slices >= 1; --plan.slices) {
+  // More of R takes longer to read than a launch for each step takes, on an H200.
+  constexpr std::int64_t kMostWeightBytes = 128 << 10;
+  if (weight_bytes(plan.channel_tiles, weight_planes, row_bytes) > kMostWeightBytes) return {};
+  for (plan.slices = std::clamp(kWarps / block_tiles, 1, std::min(steps, kMostSlices)); plan.slices >= 1;
+       --plan.slices) {
     plan.shared_bytes = kBarrierBytes + weight_bytes(plan.channel_tiles, weight_planes, row_bytes) +
                         std::int64_t{2} * state_planes * kClusterRows * plan.column_bytes +
                         partial_count(block_tiles, plan.slices, kClusterRows) * std::int64_t{8};

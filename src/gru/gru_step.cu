@@ -35,7 +35,11 @@ __global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_cons
   const bool active = column < 8 * kColumns;
   const bool valid = active && row < a.batch && j < a.size;
   CellInputs<Sum> in{};
-  if (valid) load_wx(a, step, row, j, in.wx);
+  CellConstants<Sum> constants{};
+  if (valid) {
+    load_wx(a, step, row, j, in.wx);
+    load_constants(a, kKind == GruCellKind::any ? a.fused : kKind == GruCellKind::fused, j, constants);
+  }
   multiply_state<kWeightPlanes, kStatePlanes, kColumns, true>(from, unit_at(thread / kWarpSize, from.steps, partials),
                                                               partials);
   __syncthreads();
@@ -43,11 +47,10 @@ __global__ void __launch_bounds__(kThreads, 1) gru_step_kernel(const __grid_cons
   const std::int64_t at = row * a.state_bytes + j;
   CellOutputs out{};
   if (valid) {
-#pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) in.sums[gate] = sum_partials(partials, gate, column, within);
+    sum_partials(partials, 0, column, within, in.sums);
     in.h = load_planes<kStatePlanes>(a.state + at, plane_bytes) - a.h.zero;
     const CellPlace place{row, step, row_length(a.lengths, a.length_stride, row, a.steps)};
-    out = evaluate_cell<kKind>(a, place, j, in);
+    out = evaluate_cell<kKind>(a, place, constants, in);
     store_cell(a, place, j, out);
   }
 #pragma unroll

@@ -66,12 +66,23 @@ __device__ __forceinline__ void multiply_state(const ByteOperands& all, const St
           totals[column][i];
 }
 
+constexpr int kMostSlices = 4;
+
+// Of the three gates of a row, whose tiles follow each other. Loads for all slices at once.
 template <class Sum>
-__device__ __forceinline__ Sum sum_partials(const Partials<Sum>& from, int tile, int column, int row) {
-  Sum total = 0;
-  for (int slice = 0; slice < from.slices; ++slice)
-    total += from.sums[((slice * from.tiles + tile) * from.columns + column) * kPartialRows + row];
-  return total;
+__device__ __forceinline__ void sum_partials(const Partials<Sum>& from, int first_tile, int column, int row,
+                                             Sum (&sums)[3]) {
+  const Sum* at = from.sums + (first_tile * from.columns + column) * kPartialRows + row;
+  const int gate_apart = from.columns * kPartialRows, slice_apart = from.tiles * gate_apart;
+#pragma unroll
+  for (int gate = 0; gate < 3; ++gate) sums[gate] = at[gate * gate_apart];
+#pragma unroll
+  for (int slice = 1; slice < kMostSlices; ++slice) {
+    if (slice >= from.slices) continue;
+    at += slice_apart;
+#pragma unroll
+    for (int gate = 0; gate < 3; ++gate) sums[gate] += at[gate * gate_apart];
+  }
 }
 
 }  // namespace qcore

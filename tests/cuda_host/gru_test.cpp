@@ -315,11 +315,12 @@ TEST(GruCuda, ManyRows) {
 TEST(GruCuda, ManyChannels) {
   Random random(4);
   const Widths widths{8, 8, 8};
-  for (const std::int64_t h : {100, 600, 1025}) {
+  for (const std::int64_t h : {100, 300, 1025}) {
     const QuantizedGru gru = random_gru(random, 70, h, widths, GruPipeline::fused, ShiftRounding::half_away);
     const Case c{3, 2};
     GruCudaOptions gemm, persistent;
     persistent.persistent = true;
+    if (h == 300) persistent.largest_cluster = 4;  // 5 tiles in a block
     check(random, gru, c, {h < 1000 ? persistent : gemm}, name_of(70, h, c, widths));
   }
 }
@@ -418,7 +419,7 @@ TEST(GruCuda, Rows) {
   problem.batch = 1;
   const QuantizedGru large = random_gru(random, 1, 1025, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
   problem.gru = &large.storage();
-  EXPECT_STREQ(gru_persistent_why_not(problem), "R does not fit in the shared memory of a cluster");
+  EXPECT_STREQ(gru_persistent_why_not(problem), "R takes more than 128 KB of shared memory per thread block");
 }
 
 TEST(GruCuda, LayersAreUploadedOnce) {
