@@ -143,20 +143,26 @@ void bind_gru(nb::module_& m) {
           "x"_a, "h0"_a.none(), "y"_a, "last"_a.none(), "batch_first"_a, "lengths"_a.none(), "gates"_a.none(),
           "stream"_a);
 
-  m.def("quantize_fixed", [](nb::handle x, nb::handle format, nb::handle codes) {
-    const ArrayArgument x_array(x, "quantize_fixed", "x"),
-        codes_array(codes, "quantize_fixed", "codes", "int8 or int16");
-    const FixedFormat wanted = format_of(format);
-    nb::gil_scoped_release release;
-    quantize_fixed(x_array.view(), wanted, codes_array.view());
-  });
-  m.def("dequantize_fixed", [](nb::handle codes, nb::handle format, nb::handle x) {
-    const ArrayArgument codes_array(codes, "dequantize_fixed", "codes", "int8 or int16"),
-        x_array(x, "dequantize_fixed", "out");
-    const FixedFormat given = format_of(format);
-    nb::gil_scoped_release release;
-    dequantize_fixed(codes_array.view(), given, x_array.view());
-  });
+  m.def(
+      "quantize_fixed",
+      [](nb::handle x, nb::handle format, nb::handle codes, std::uintptr_t stream) {
+        const ArrayArgument x_array(x, "quantize_fixed", "x"),
+            codes_array(codes, "quantize_fixed", "codes", "int8 or int16");
+        const FixedFormat wanted = format_of(format);
+        nb::gil_scoped_release release;
+        quantize_fixed(x_array.view(), wanted, codes_array.view(), reinterpret_cast<void*>(stream));
+      },
+      "x"_a, "format"_a, "codes"_a, "stream"_a = 0);
+  m.def(
+      "dequantize_fixed",
+      [](nb::handle codes, nb::handle format, nb::handle x, std::uintptr_t stream) {
+        const ArrayArgument codes_array(codes, "dequantize_fixed", "codes", "int8 or int16"),
+            x_array(x, "dequantize_fixed", "out");
+        const FixedFormat given = format_of(format);
+        nb::gil_scoped_release release;
+        dequantize_fixed(codes_array.view(), given, x_array.view(), reinterpret_cast<void*>(stream));
+      },
+      "codes"_a, "format"_a, "x"_a, "stream"_a = 0);
 }
 
 }  // namespace qcore::bindings

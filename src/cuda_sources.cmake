@@ -6,7 +6,8 @@ list(REMOVE_DUPLICATES own_architectures)
 qcore_add_cuda(
   qcore_cuda
   ARCHITECTURES ${own_architectures}
-  SOURCES linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu
+  SOURCES gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
+          gru/pack_steps.cu linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu
           linear/gemv_integer.cu linear/linear_float_mma.cu linear/linear_fused.cu linear/linear_gemv.cu
           linear/linear_int8_mma.cu
           linear/linear_simt.cu linear/linear_sliced.cu linear/linear_wgmma.cu linear/quantize_activations.cu
@@ -21,5 +22,5 @@ qcore_add_cuda(qcore_cuda_wgmma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM90A} 
 qcore_add_cuda(qcore_cuda_sm75 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM75} SOURCES linear/gemm_int8_sm75.cu)
 qcore_add_cuda(qcore_cuda_sm80 ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80}
                SOURCES linear/gemm_int8_accumulate_sm80.cu linear/gemm_int8_sm80.cu)
-target_sources(qcore PRIVATE lut/lut_device.cpp runtime/cuda_device.cpp runtime/cuda_scratch.cpp)
+target_sources(qcore PRIVATE gru/gru_device.cpp lut/lut_device.cpp runtime/cuda_device.cpp runtime/cuda_scratch.cpp)
 target_link_libraries(qcore PRIVATE $<BUILD_INTERFACE:CUDA::cudart_static>)

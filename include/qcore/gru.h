@@ -122,8 +122,11 @@ class QCORE_API GruStack {
 };
 
 // codes = clamp(rint(x * 2^exponent) + zero_point): x fp32, fp16 or bf16, codes int8 or int16 of x's shape. Throws
-// ValueError naming the first NaN or infinity.
-QCORE_API void quantize_fixed(const TensorView& x, const FixedFormat& format, const TensorView& codes);
-QCORE_API void dequantize_fixed(const TensorView& codes, const FixedFormat& format, const TensorView& x);
+// ValueError naming the first NaN or infinity; on a CUDA device, where `stream` is used, values are not looked at, and
+// a NaN becomes the zero point.
+QCORE_API void quantize_fixed(const TensorView& x, const FixedFormat& format, const TensorView& codes,
+                              void* stream = nullptr);
+QCORE_API void dequantize_fixed(const TensorView& codes, const FixedFormat& format, const TensorView& x,
+                                void* stream = nullptr);
 
 }  // namespace qcore

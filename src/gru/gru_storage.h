@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "gru/code_access.h"
@@ -10,7 +11,8 @@
 
 namespace qcore {
 
-struct GruPacked;  // gru_packed.h
+struct GruPacked;        // gru_packed.h
+struct GruDeviceArrays;  // gru_device.h
 
 // A layer as kernels want it. Arrays over channels are [3H], gate order z, r, g.
 struct GruStorage {
@@ -29,6 +31,18 @@ struct GruStorage {
   std::int64_t largest_wx = 0, largest_rh = 0;  // bounds of the sums of products with their offsets
 
   std::shared_ptr<const GruPacked> packed;  // for the vector kernels; null if they can't have it
+
+  // All of it in one piece of the device's memory, made at its first use.
+  const GruDeviceArrays& on_device(int index) const;
+
+ private:
+  struct Copy {
+    int device;
+    std::shared_ptr<void> memory;
+    std::shared_ptr<const GruDeviceArrays> arrays;
+  };
+  mutable std::mutex mutex_;
+  mutable std::vector<Copy> copies_;
 };
 
 }  // namespace qcore

@@ -153,7 +153,7 @@ __device__ __forceinline__ void mma_m8n8k16(std::int32_t (&d)[2], std::uint32_t 
 #if !defined(__CUDACC__)
 // The meaning of m16n8k32, `words` being a and b. Not inlined: kernels hold hundreds of them.
 inline void cuda_host_mma_m16n8k32(std::int32_t (&d)[4], const std::uint32_t (&words)[6], const std::int32_t (&c)[4],
-                                   bool a_signed) {
+                                   bool a_signed, bool b_signed = true) {
   const cuda_host::WarpWords<6> warp(words, "mma.m16n8k32");
   std::uint32_t sums[4];
   for (int i = 0; i < 4; ++i) {
@@ -162,7 +162,9 @@ inline void cuda_host_mma_m16n8k32(std::int32_t (&d)[4], const std::uint32_t (&w
     for (int k = 0; k < 32; ++k) {
       const int quad = k % 16 / 4, half = k / 16, lane = 4 * (row % 8) + quad, word = row / 8 + 2 * half;
       const int a = a_signed ? warp.signed_byte(lane, word, k % 4) : warp.unsigned_byte(lane, word, k % 4);
-      sums[i] += static_cast<std::uint32_t>(a * warp.signed_byte(4 * column + quad, 4 + half, k % 4));
+      const int from = 4 * column + quad, at = 4 + half;
+      const int b = b_signed ? warp.signed_byte(from, at, k % 4) : warp.unsigned_byte(from, at, k % 4);
+      sums[i] += static_cast<std::uint32_t>(a * b);
     }
   }
   for (int i = 0; i < 4; ++i) d[i] = static_cast<std::int32_t>(sums[i]);

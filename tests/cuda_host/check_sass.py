@@ -30,6 +30,12 @@ OWN_KERNELS = {
     "gemv_float_kernel": 12,
     "gemv_int8_kernel": 6,
     "gemv_integer_kernel": 4,
+    "gru_codes_kernel": 1,
+    "gru_input_kernel": 8,
+    "gru_long_input_kernel": 4,
+    "gru_pack_kernel": 1,
+    "gru_persistent_kernel": 12,
+    "gru_step_kernel": 24,
     "int8_mma_kernel": 42,
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
@@ -56,6 +62,10 @@ MEANT = {
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
     "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
+    "gru_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
+    "gru_long_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
+    "gru_persistent_kernel": ("IMMA.16832.S8", "LDG*.128", "LDS*.128"),
+    "gru_step_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "int8_mma_kernel": ("IMMA.16832.S8.S8", "LDGSTS", "UBLKCP"),
     "lut_kernel": ("LDG*.128", "STG*.128", "LDS", "FFMA"),
     "simt_integer_kernel": ("IDP.2A",),
@@ -63,7 +73,7 @@ MEANT = {
     "weight_sums_kernel": ("IDP.4A",),
     "wgmma_integer_kernel": ("IGMMA.64x", "UBLKCP", "LDGSTS", "I2FP"),
 }
-ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "LDGSTS": ""}
+ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "IMMA.16832.S8": "IMMA.8816.S8", "LDGSTS": ""}
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 CUTLASS_KERNELS = {"sm_75": 2, "sm_80": 4, "sm_90": 4}
 TARGETS = ("sm_75", "sm_80", "sm_90")

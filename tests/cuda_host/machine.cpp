@@ -282,6 +282,8 @@ void barrier_init(std::uint64_t* barrier, int count) {
 
 void barrier_arrive(std::uint64_t* barrier, int bytes) { arrive(barrier, 1, bytes); }
 
+void barrier_complete(std::uint64_t* barrier, int bytes) { arrive(barrier, 0, -bytes); }
+
 void barrier_arrive_with_copies(std::uint64_t* barrier) {
   machine.bulk_copies.push_back({std::move(machine.running->open_copies), barrier, 0, 1});
   machine.running->open_copies.clear();

@@ -84,6 +84,7 @@ constexpr int kResidentClusters = 2;
 void barrier_init(std::uint64_t* barrier, int count);
 void barrier_arrive(std::uint64_t* barrier, int bytes);
 void barrier_arrive_with_copies(std::uint64_t* barrier);
+void barrier_complete(std::uint64_t* barrier, int bytes);  // that are there
 void barrier_wait(std::uint64_t* barrier, unsigned parity);
 void bulk_copy(void* to, const void* from, std::size_t bytes, std::uint64_t* barrier);
 

@@ -1,0 +1,468 @@
+// The CUDA rows of gru on the machine against the reference kernel: the same integers, and not a byte changed around
+// them.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "device_arrays.h"
+#include "gru/code_access.h"
+#include "gru/gru_device.h"
+#include "gru/gru_packed.h"
+#include "gru/kernels.h"
+#include "gru/kernels_cuda.h"
+
+namespace qcore {
+namespace {
+
+int between(Random& random, int low, int high) { return low + random.below(high - low + 1); }
+
+FixedFormat random_format(Random& random, int bits, bool is_signed, int range_bits, int jitter) {
+  FixedFormat format{bits, is_signed, bits - (is_signed ? 1 : 0) - range_bits + between(random, -jitter, jitter), 0};
+  const int middle = (format.lowest() + format.highest()) / 2, reach = (format.highest() - format.lowest()) / 4;
+  format.zero_point = middle + between(random, -reach, reach);
+  return format;
+}
+
+FixedFormat zero_format(FixedFormat format) {
+  format.zero_point = 0;
+  return format;
+}
+
+template <class Integer>
+std::vector<Integer> random_codes(Random& random, std::int64_t count, int bits) {
+  std::vector<Integer> codes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t any =
+        (std::int64_t{random.below(1 << 16)} << 16 | random.below(1 << 16)) - (std::int64_t{1} << 31);
+    codes.push_back(static_cast<Integer>(any >> (32 - bits)));
+  }
+  if (count > 1) codes[0] = static_cast<Integer>(-(std::int64_t{1} << (bits - 1)));
+  return codes;
+}
+
+struct Widths {
+  int weights, x, h;
+};
+
+// Numbers of about the size of a real layer's, in random formats, with shifts to both sides.
+QuantizedGru random_gru(Random& random, std::int64_t c, std::int64_t h, Widths widths, GruPipeline pipeline,
+                        ShiftRounding rounding, bool extreme = false) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    GruParameters p;
+    p.input_size = c;
+    p.hidden_size = h;
+    p.pipeline = pipeline;
+    p.rounding = rounding;
+    p.weight_bits = widths.weights;
+    p.bias_bits = between(random, 2, 32);
+    GruFormats& f = p.formats;
+    f.x = random_format(random, widths.x, true, 1, 1);
+    f.h = random_format(random, widths.h, true, 0, 1);
+    const auto wide = [&](int range_bits) {
+      return random_format(random, random.below(3) ? 16 : between(random, 2, 16), random.below(4) > 0, range_bits, 2);
+    };
+    f.wx = wide(2), f.rh = wide(2), f.rb = wide(2), f.rrh = wide(2);
+    f.z_pre = wide(3), f.r_pre = wide(3), f.g_pre = wide(2);
+    f.old_part = wide(0), f.new_part = wide(0);
+    if (extreme) f.z_pre.exponent += 20;  // numbers beyond int32
+    const int gate_bits = between(random, 2, 16);
+    f.z = zero_format(random_format(random, gate_bits, false, 0, 0));
+    f.r = zero_format(random_format(random, between(random, 2, 16), random.below(2) > 0, 0, 1));
+    f.g = zero_format(random_format(random, between(random, 2, 16), true, 0, 1));
+    p.w = random_codes<std::int16_t>(random, 3 * h * c, p.weight_bits);
+    p.r = random_codes<std::int16_t>(random, 3 * h * h, p.weight_bits);
+    p.bx = random_codes<std::int32_t>(random, 3 * h, p.bias_bits);
+    p.br = random_codes<std::int32_t>(random, 3 * h, p.bias_bits);
+    for (std::int64_t n = 0; n < 3 * h; ++n) {
+      const auto exponent = [&](std::int64_t features) {
+        return p.weight_bits - 1 + static_cast<int>(std::log2(static_cast<double>(features)) / 2) - random.below(2);
+      };
+      p.w_exponents.push_back(exponent(c));
+      p.r_exponents.push_back(exponent(h));
+      p.bx_exponents.push_back(p.bias_bits - 1 + random.below(3));
+      p.br_exponents.push_back(p.bias_bits - 1 + random.below(3));
+    }
+    try {
+      return QuantizedGru::make(p);
+    } catch (const ValueError&) {  // a sum or a shift too far
+    }
+  }
+  throw std::runtime_error("no format in a hundred was safe");
+}
+
+// Elements of a larger buffer, by their strides.
+struct Array {
+  std::vector<char> bytes;
+  TensorView view;  // without data
+
+  Array() = default;
+  // Layouts: contiguous; the first two axes exchanged and gaps between rows; every third element.
+  Array(DType dtype, const std::vector<std::int64_t>& shape, int layout) {
+    view.dtype = dtype;
+    view.rank = static_cast<int>(shape.size());
+    std::int64_t stride = layout == 2 ? 3 : 1;
+    for (int axis = view.rank - 1; axis >= 0; --axis) {
+      const int at = layout == 1 && view.rank == 3 && axis < 2 ? 1 - axis : axis;
+      view.shape[at] = shape[static_cast<std::size_t>(at)];
+      view.strides[at] = stride;
+      stride = stride * view.shape[at] + (layout == 1 ? 5 : 0);
+    }
+    bytes.assign(static_cast<std::size_t>((stride + 9) * item_size(dtype)), '\xcd');
+  }
+  bool empty() const { return bytes.empty(); }
+
+  template <class Function>
+  void fill(const Function& value) {
+    for (std::int64_t i = 0; i < view.size(); ++i) {
+      std::int64_t rest = i, at = 0;
+      for (int axis = view.rank - 1; axis >= 0; --axis) {
+        at += rest % view.shape[axis] * view.strides[axis];
+        rest /= view.shape[axis];
+      }
+      value(bytes.data(), at);
+    }
+  }
+};
+
+struct Case {
+  std::int64_t steps, batch;
+  DType x = DType::i8, y = DType::i8, h0 = DType::i8, last = DType::i8;  // codes take those of their format
+  bool has_h0 = true, has_last = true, lengths = false, gates = false, reverse = false;
+  int layout = 0;
+};
+
+void fill_random(Random& random, Array& array, const FixedFormat& format) {
+  const CodeFormat codes(format);
+  array.fill([&](char* data, std::int64_t at) {
+    if (is_floating(array.view.dtype)) {
+      float value = random.normal() * std::ldexp(1.0f, format.bits - 2 - format.exponent);
+      if (random.below(50) == 0) value *= 100;  // beyond the format
+      store_float(data, array.view.dtype, at, value);
+    } else {
+      store_centred(data, array.view.dtype, at, between(random, codes.range.lo, codes.range.hi), codes);
+    }
+  });
+}
+
+DType dtype_of(DType wanted, const FixedFormat& format) { return is_floating(wanted) ? wanted : code_dtype(format); }
+
+struct Arrays {
+  Array x, h0, y, last, gates, lengths;
+};
+
+Arrays arrays_of(Random& random, const QuantizedGru& gru, const Case& c) {
+  const GruParameters& p = gru.parameters();
+  Arrays made;
+  made.x = Array(dtype_of(c.x, p.formats.x), {c.steps, c.batch, p.input_size}, c.layout);
+  made.y = Array(dtype_of(c.y, p.formats.h), {c.steps, c.batch, p.hidden_size}, c.layout);
+  fill_random(random, made.x, p.formats.x);
+  if (c.has_h0) {
+    made.h0 = Array(dtype_of(c.h0, p.formats.h), {c.batch, p.hidden_size}, c.layout);
+    fill_random(random, made.h0, p.formats.h);
+  }
+  if (c.has_last) made.last = Array(dtype_of(c.last, p.formats.h), {c.batch, p.hidden_size}, c.layout);
+  if (c.gates) made.gates = Array(DType::i32, {c.steps, c.batch, 4 * p.hidden_size}, c.layout);
+  if (c.lengths) {
+    made.lengths = Array(DType::i32, {c.batch}, c.layout);
+    made.lengths.fill([&](char* data, std::int64_t at) {
+      reinterpret_cast<std::int32_t*>(data)[at] = between(random, 0, static_cast<int>(c.steps));
+    });
+  }
+  return made;
+}
+
+template <class Place>
+GruProblem problem_of(const QuantizedGru& gru, const Case& c, Device device, const Arrays& arrays, const Place& place) {
+  GruProblem problem;
+  problem.gru = &gru.storage();
+  problem.steps = c.steps;
+  problem.batch = c.batch;
+  problem.reverse = c.reverse;
+  problem.device = device;
+  const auto view = [&](const Array& array) {
+    TensorView made = array.view;
+    made.data = array.empty() ? nullptr : place(array);
+    made.device = device;
+    return made;
+  };
+  problem.x = view(arrays.x);
+  problem.y = view(arrays.y);
+  problem.h0 = view(arrays.h0);
+  problem.last = view(arrays.last);
+  problem.gates = view(arrays.gates);
+  problem.lengths = view(arrays.lengths);
+  return problem;
+}
+
+void expect_equal(const std::vector<char>& given, const std::vector<char>& expected, const std::string& what) {
+  if (given == expected) return;
+  for (std::size_t i = 0; i < given.size(); ++i)
+    ASSERT_EQ(static_cast<int>(given[i]), static_cast<int>(expected[i])) << what << ": byte " << i;
+}
+
+// Every way to run the case against the reference.
+void check(Random& random, const QuantizedGru& gru, const Case& c, const std::vector<GruCudaOptions>& ways,
+           const std::string& what) {
+  Arrays arrays = arrays_of(random, gru, c);
+  const Arrays untouched = arrays;
+  run_gru_reference(problem_of(gru, c, kCpu, arrays, [](const Array& array) {
+    return const_cast<char*>(array.bytes.data());  // the arrays are this function's own
+  }));
+  for (const GruCudaOptions& way : ways) {
+    std::vector<DeviceArray<char>> memory;
+    memory.reserve(6);
+    std::vector<const Array*> order;
+    const GruProblem problem = problem_of(gru, c, kCuda, untouched, [&](const Array& array) {
+      memory.emplace_back(array.bytes);
+      order.push_back(&array);
+      return memory.back().get();
+    });
+    run_gru_cuda(problem, way);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const Array* all[] = {&untouched.x,    &untouched.h0,    &untouched.y,
+                            &untouched.last, &untouched.gates, &untouched.lengths};
+      const Array* results[] = {&arrays.x, &arrays.h0, &arrays.y, &arrays.last, &arrays.gates, &arrays.lengths};
+      const char* names[] = {"x", "h0", "y", "last", "gates", "lengths"};
+      for (int k = 0; k < 6; ++k)
+        if (order[i] == all[k])
+          expect_equal(memory[i].host(), results[k]->bytes,
+                       what + (way.persistent ? ", persistent: " : ", gemm: ") + names[k]);
+    }
+  }
+}
+
+std::vector<GruCudaOptions> both_ways() {
+  GruCudaOptions gemm, persistent;
+  persistent.persistent = true;
+  return {gemm, persistent};
+}
+
+std::string name_of(std::int64_t c, std::int64_t h, const Case& at, Widths w) {
+  const auto text = [](std::int64_t n) { return std::to_string(n); };
+  return "T " + text(at.steps) + ", B " + text(at.batch) + ", C " + text(c) + ", H " + text(h) + ", weights " +
+         text(w.weights) + ", x " + text(w.x) + ", h " + text(w.h);
+}
+
+constexpr GruPipeline kPipelines[] = {GruPipeline::staged, GruPipeline::fused};
+constexpr ShiftRounding kRoundings[] = {ShiftRounding::half_away, ShiftRounding::half_even};
+constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
+
+TEST(GruCuda, PresetsInBothPipelines) {
+  Random random(1);
+  for (const GruPipeline pipeline : kPipelines)
+    for (const ShiftRounding rounding : kRoundings)
+      for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 16, 16}, Widths{8, 16, 16}, Widths{16, 8, 8}}) {
+        const QuantizedGru gru = random_gru(random, 20, 33, widths, pipeline, rounding);
+        for (const std::int64_t batch : {3, 10}) {
+          Case c{4, batch};
+          c.gates = true;
+          check(random, gru, c, both_ways(), name_of(20, 33, c, widths));
+        }
+      }
+}
+
+TEST(GruCuda, RandomWidthsShapesAndOptions) {
+  Random random(2);
+  const int sizes[] = {1, 2, 15, 16, 17, 40, 65};
+  int narrow = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Widths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
+    const std::int64_t inputs = sizes[random.below(7)], h = sizes[random.below(7)];
+    const QuantizedGru gru =
+        random_gru(random, inputs, h, widths, kPipelines[random.below(2)], kRoundings[random.below(2)], i % 4 == 0);
+    Case c{between(random, 1, 5), random.below(4) ? between(random, 1, 5) : between(random, 9, 20)};
+    const auto dtype = [&] { return random.below(2) ? DType::i8 : kFloats[random.below(3)]; };
+    c.x = dtype(), c.y = dtype(), c.h0 = dtype(), c.last = dtype();
+    c.has_h0 = random.below(3) > 0;
+    c.has_last = random.below(3) > 0;
+    c.lengths = random.below(2) > 0;
+    c.gates = random.below(2) > 0;
+    c.reverse = random.below(2) > 0;
+    c.layout = random.below(3);
+    std::vector<GruCudaOptions> ways = both_ways();
+    ways[1].largest_cluster = between(random, 1, 8);
+    for (GruCudaOptions& way : ways)
+      if (random.below(2)) way.scratch_bytes = 5000;  // many parts
+    check(random, gru, c, ways, name_of(inputs, h, c, widths));
+    narrow += gru.storage().packed->layer.width != GruWidth::scalar;
+  }
+  EXPECT_GE(narrow, 30);
+  EXPECT_LE(narrow, 55);
+}
+
+// Rows for all of which W x is one launch of larger tiles; rows of many clusters.
+TEST(GruCuda, ManyRows) {
+  Random random(3);
+  for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 8, 8}, Widths{8, 16, 8}, Widths{16, 16, 8}}) {
+    const QuantizedGru gru = random_gru(random, 3, 1, widths, GruPipeline::fused, ShiftRounding::half_away);
+    Case c{1, 1100};
+    c.gates = true;
+    check(random, gru, c, {GruCudaOptions{}}, name_of(3, 1, c, widths));
+  }
+  for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 16, 16}}) {
+    const QuantizedGru gru = random_gru(random, 3, 17, widths, GruPipeline::staged, ShiftRounding::half_away);
+    Case c{3, 70};
+    c.lengths = true;
+    check(random, gru, c, both_ways(), name_of(3, 17, c, widths));
+  }
+}
+
+// Blocks of several tiles of channels, and of more channels than threads have; clusters of every size.
+TEST(GruCuda, ManyChannels) {
+  Random random(4);
+  const Widths widths{8, 8, 8};
+  for (const std::int64_t h : {100, 300, 1025}) {
+    const QuantizedGru gru = random_gru(random, 70, h, widths, GruPipeline::fused, ShiftRounding::half_away);
+    const Case c{3, 2};
+    GruCudaOptions gemm, persistent;
+    persistent.persistent = true;
+    if (h == 300) persistent.largest_cluster = 4;  // 5 tiles in a block
+    check(random, gru, c, {h < 1000 ? persistent : gemm}, name_of(70, h, c, widths));
+  }
+}
+
+// More k than a sum of 32 bits takes; the largest products there are.
+TEST(GruCuda, ManyInputs) {
+  Random random(5);
+  const std::int64_t inputs = 33001;
+  for (const Widths widths : {Widths{8, 8, 8}, Widths{8, 16, 8}, Widths{16, 8, 8}, Widths{16, 16, 8}}) {
+    QuantizedGru gru = random_gru(random, inputs, 1, widths, GruPipeline::staged, ShiftRounding::half_away);
+    GruParameters p = gru.parameters();
+    for (std::size_t i = 0; i < p.w.size(); ++i)
+      p.w[i] = static_cast<std::int16_t>(i % 2 ? (1 << (p.weight_bits - 1)) - 1 : -(1 << (p.weight_bits - 1)));
+    gru = QuantizedGru::make(p);
+    check(random, gru, Case{1, 3}, {GruCudaOptions{}}, name_of(inputs, 1, Case{1, 3}, widths));
+  }
+  // The largest sums in int32: of high bytes, of low ones, and of both.
+  for (const std::int16_t code : {std::int16_t{-32768}, std::int16_t{-32768 + 255}}) {
+    const Widths widths{16, 16, 8};
+    GruParameters p = random_gru(random, 32768, 1, widths, GruPipeline::staged, ShiftRounding::half_away).parameters();
+    p.w.assign(p.w.size(), code);
+    const QuantizedGru gru = QuantizedGru::make(p);
+    const std::vector<std::int16_t> x(32768, code);
+    std::vector<std::int8_t> y(2, 77);
+    std::vector<std::int32_t> gates(4, 77);
+    GruProblem problem;
+    problem.gru = &gru.storage();
+    problem.steps = problem.batch = 1;
+    problem.x = TensorView(x.data(), DType::i16, {1, 1, 32768});
+    problem.y = TensorView(y.data(), DType::i8, {1, 1, 1});
+    problem.gates = TensorView(gates.data(), DType::i32, {1, 1, 4});
+    const DeviceArray<std::int16_t> device_x(x);
+    const DeviceArray<std::int8_t> device_y(y);
+    const DeviceArray<std::int32_t> device_gates(gates);
+    run_gru_reference(problem);
+    problem.x.data = device_x.get();
+    problem.y.data = device_y.get();
+    problem.gates.data = device_gates.get();
+    problem.device = problem.x.device = problem.y.device = problem.gates.device = kCuda;
+    run_gru_cuda(problem);
+    EXPECT_EQ(device_y.host(), y) << code << " squared";
+    EXPECT_EQ(device_gates.host(), gates) << code << " squared";
+  }
+}
+
+TEST(GruCuda, NoSteps) {
+  Random random(6);
+  for (const bool has_h0 : {false, true})
+    for (const DType dtype : {DType::i8, DType::f16}) {
+      const QuantizedGru gru = random_gru(random, 4, 9, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
+      Case c{0, 3};
+      c.has_h0 = has_h0;
+      c.h0 = c.last = dtype;
+      check(random, gru, c, both_ways(), "no steps");
+    }
+}
+
+// Lengths are not checked on a device: one outside of 0 to T is taken for the nearest.
+TEST(GruCuda, LengthsOutOfRange) {
+  Random random(7);
+  const QuantizedGru gru = random_gru(random, 4, 9, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
+  Case c{3, 2};
+  c.lengths = c.reverse = true;
+  const std::int32_t bad[2] = {-7, 1000}, good[2] = {0, 3};
+  Arrays arrays = arrays_of(random, gru, c);
+  std::vector<char> results[2];
+  for (int i = 0; i < 2; ++i) {
+    std::memcpy(arrays.lengths.bytes.data(), i ? good : bad, sizeof bad);
+    std::vector<DeviceArray<char>> memory;
+    memory.reserve(6);
+    const GruProblem problem = problem_of(gru, c, kCuda, arrays, [&](const Array& array) {
+      memory.emplace_back(array.bytes);
+      return memory.back().get();
+    });
+    run_gru_persistent(problem);
+    results[i] = memory[1].host();  // y
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST(GruCuda, Rows) {
+  Random random(8);
+  const QuantizedGru gru = random_gru(random, 4, 9, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
+  GruProblem problem;
+  problem.gru = &gru.storage();
+  problem.steps = problem.batch = 1;
+  EXPECT_STREQ(gru_cuda_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(gru_persistent_why_not(problem), "it runs on CUDA devices");
+  problem.device = kCuda;
+  EXPECT_EQ(gru_cuda_why_not(problem), nullptr);
+  EXPECT_STREQ(gru_persistent_why_not(problem), "it has less than two steps");
+  problem.steps = 2;
+  EXPECT_EQ(gru_persistent_why_not(problem), nullptr);
+  problem.batch = 129;
+  EXPECT_STREQ(gru_persistent_why_not(problem), "it has more than 128 rows");
+  problem.batch = 1;
+  const QuantizedGru large = random_gru(random, 1, 1025, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
+  problem.gru = &large.storage();
+  EXPECT_STREQ(gru_persistent_why_not(problem), "R takes more than 128 KB of shared memory per thread block");
+}
+
+TEST(GruCuda, LayersAreUploadedOnce) {
+  Random random(9);
+  const int before = cuda_host::live_allocations();
+  {
+    const QuantizedGru gru = random_gru(random, 4, 9, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
+    const void* first = gru.storage().on_device(0).w;
+    EXPECT_EQ(gru.storage().on_device(0).w, first);
+    EXPECT_EQ(cuda_host::live_allocations(), before + 1);
+  }
+  EXPECT_EQ(cuda_host::live_allocations(), before);
+}
+
+TEST(GruCuda, FixedCodes) {
+  Random random(10);
+  for (const int bits : {2, 7, 8, 11, 16})
+    for (const DType dtype : kFloats) {
+      const FixedFormat format = random_format(random, bits, true, 1, 3);
+      for (const bool quantize : {true, false})
+        for (int layout = 0; layout < 3; ++layout) {
+          const DType codes = code_dtype(format);
+          Array from(quantize ? dtype : codes, {3, 5, 7}, layout), to(quantize ? codes : dtype, {3, 5, 7}, 2 - layout);
+          fill_random(random, from, format);
+          const DeviceArray<char> device_from(from.bytes), device_to(to.bytes);
+          TensorView from_view = from.view, to_view = to.view;
+          from_view.data = from.bytes.data(), to_view.data = to.bytes.data();
+          quantize ? quantize_fixed(from_view, format, to_view) : dequantize_fixed(from_view, format, to_view);
+          from_view.data = device_from.get(), to_view.data = device_to.get();
+          from_view.device = to_view.device = kCuda;
+          convert_fixed_cuda(from_view, format, to_view, nullptr);
+          expect_equal(device_to.host(), to.bytes, quantize ? "quantised" : "dequantised");
+        }
+    }
+  // A NaN is the zero point, infinities are the ends.
+  const FixedFormat format{8, true, 4, 5};
+  const float infinity = std::numeric_limits<float>::infinity();
+  const DeviceArray<float> x(std::vector<float>{std::numeric_limits<float>::quiet_NaN(), infinity, -infinity});
+  const DeviceArray<std::int8_t> codes(std::vector<std::int8_t>(3));
+  convert_fixed_cuda(TensorView(x.get(), DType::f32, {3}, kCuda), format,
+                     TensorView(codes.get(), DType::i8, {3}, kCuda), nullptr);
+  EXPECT_EQ(codes.host(), (std::vector<std::int8_t>{5, 127, -128}));
+}
+
+}  // namespace
+}  // namespace qcore
