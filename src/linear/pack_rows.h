@@ -1,8 +1,8 @@
 #pragma once
 
 #include "linear/tile_kernels.h"
-#include "simd/unroll.h"
 #include "numerics/activation_block.h"
+#include "simd/unroll.h"
 
 // Quantisation of activation rows into the places that the tiles read, for the vector set V.
 namespace qcore {

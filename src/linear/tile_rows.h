@@ -1,8 +1,8 @@
 #pragma once
 
 #include "linear/tile_kernels.h"
-#include "simd/unroll.h"
 #include "numerics/half_bits.h"
+#include "simd/unroll.h"
 
 // What happens to rows around the tiles, for the vector set V: widening of x, finishing of y.
 namespace qcore {

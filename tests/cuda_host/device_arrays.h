@@ -3,13 +3,13 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <vector>
 
 #include "formats/element.h"
 #include "formats/packed_weight.h"
 #include "linear/problem.h"
 #include "qcore/qcore.h"
+#include "random_numbers.h"
 #include "runtime/cuda_device.h"
 
 namespace qcore {
@@ -55,16 +55,6 @@ inline std::shared_ptr<PackedWeight> on_device(const PackedWeight& weight) {
   if (weight.offsets) moved->offsets = copy_parameters(weight.offsets, moved->offset_storage);
   return moved;
 }
-
-class Random {
- public:
-  explicit Random(unsigned seed) : engine_(seed) {}
-  float normal() { return std::normal_distribution<float>()(engine_); }
-  int below(int bound) { return static_cast<int>(engine_() % static_cast<unsigned>(bound)); }
-
- private:
-  std::mt19937 engine_;
-};
 
 // Blocks of every kind: ordinary, with an outlier, zero, constant, tiny.
 inline std::vector<float> block_values(Random& random, std::int64_t rows, std::int64_t k, std::int64_t block_size) {

@@ -14,85 +14,10 @@
 #include "gru/gru_packed.h"
 #include "gru/kernels.h"
 #include "gru/kernels_cuda.h"
+#include "random_gru.h"
 
 namespace qcore {
 namespace {
-
-int between(Random& random, int low, int high) { return low + random.below(high - low + 1); }
-
-FixedFormat random_format(Random& random, int bits, bool is_signed, int range_bits, int jitter) {
-  FixedFormat format{bits, is_signed, bits - (is_signed ? 1 : 0) - range_bits + between(random, -jitter, jitter), 0};
-  const int middle = (format.lowest() + format.highest()) / 2, reach = (format.highest() - format.lowest()) / 4;
-  format.zero_point = middle + between(random, -reach, reach);
-  return format;
-}
-
-FixedFormat zero_format(FixedFormat format) {
-  format.zero_point = 0;
-  return format;
-}
-
-template <class Integer>
-std::vector<Integer> random_codes(Random& random, std::int64_t count, int bits) {
-  std::vector<Integer> codes;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t any =
-        (std::int64_t{random.below(1 << 16)} << 16 | random.below(1 << 16)) - (std::int64_t{1} << 31);
-    codes.push_back(static_cast<Integer>(any >> (32 - bits)));
-  }
-  if (count > 1) codes[0] = static_cast<Integer>(-(std::int64_t{1} << (bits - 1)));
-  return codes;
-}
-
-struct Widths {
-  int weights, x, h;
-};
-
-// Numbers of about the size of a real layer's, in random formats, with shifts to both sides.
-QuantizedGru random_gru(Random& random, std::int64_t c, std::int64_t h, Widths widths, GruPipeline pipeline,
-                        ShiftRounding rounding, bool extreme = false) {
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    GruParameters p;
-    p.input_size = c;
-    p.hidden_size = h;
-    p.pipeline = pipeline;
-    p.rounding = rounding;
-    p.weight_bits = widths.weights;
-    p.bias_bits = between(random, 2, 32);
-    GruFormats& f = p.formats;
-    f.x = random_format(random, widths.x, true, 1, 1);
-    f.h = random_format(random, widths.h, true, 0, 1);
-    const auto wide = [&](int range_bits) {
-      return random_format(random, random.below(3) ? 16 : between(random, 2, 16), random.below(4) > 0, range_bits, 2);
-    };
-    f.wx = wide(2), f.rh = wide(2), f.rb = wide(2), f.rrh = wide(2);
-    f.z_pre = wide(3), f.r_pre = wide(3), f.g_pre = wide(2);
-    f.old_part = wide(0), f.new_part = wide(0);
-    if (extreme) f.z_pre.exponent += 20;  // numbers beyond int32
-    const int gate_bits = between(random, 2, 16);
-    f.z = zero_format(random_format(random, gate_bits, false, 0, 0));
-    f.r = zero_format(random_format(random, between(random, 2, 16), random.below(2) > 0, 0, 1));
-    f.g = zero_format(random_format(random, between(random, 2, 16), true, 0, 1));
-    p.w = random_codes<std::int16_t>(random, 3 * h * c, p.weight_bits);
-    p.r = random_codes<std::int16_t>(random, 3 * h * h, p.weight_bits);
-    p.bx = random_codes<std::int32_t>(random, 3 * h, p.bias_bits);
-    p.br = random_codes<std::int32_t>(random, 3 * h, p.bias_bits);
-    for (std::int64_t n = 0; n < 3 * h; ++n) {
-      const auto exponent = [&](std::int64_t features) {
-        return p.weight_bits - 1 + static_cast<int>(std::log2(static_cast<double>(features)) / 2) - random.below(2);
-      };
-      p.w_exponents.push_back(exponent(c));
-      p.r_exponents.push_back(exponent(h));
-      p.bx_exponents.push_back(p.bias_bits - 1 + random.below(3));
-      p.br_exponents.push_back(p.bias_bits - 1 + random.below(3));
-    }
-    try {
-      return QuantizedGru::make(p);
-    } catch (const ValueError&) {  // a sum or a shift too far
-    }
-  }
-  throw std::runtime_error("no format in a hundred was safe");
-}
 
 // Elements of a larger buffer, by their strides.
 struct Array {
@@ -241,7 +166,7 @@ std::vector<GruCudaOptions> both_ways() {
   return {gemm, persistent};
 }
 
-std::string name_of(std::int64_t c, std::int64_t h, const Case& at, Widths w) {
+std::string name_of(std::int64_t c, std::int64_t h, const Case& at, GruWidths w) {
   const auto text = [](std::int64_t n) { return std::to_string(n); };
   return "T " + text(at.steps) + ", B " + text(at.batch) + ", C " + text(c) + ", H " + text(h) + ", weights " +
          text(w.weights) + ", x " + text(w.x) + ", h " + text(w.h);
@@ -255,7 +180,8 @@ TEST(GruCuda, PresetsInBothPipelines) {
   Random random(1);
   for (const GruPipeline pipeline : kPipelines)
     for (const ShiftRounding rounding : kRoundings)
-      for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 16, 16}, Widths{8, 16, 16}, Widths{16, 8, 8}}) {
+      for (const GruWidths widths :
+           {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}, GruWidths{8, 16, 16}, GruWidths{16, 8, 8}}) {
         const QuantizedGru gru = random_gru(random, 20, 33, widths, pipeline, rounding);
         for (const std::int64_t batch : {3, 10}) {
           Case c{4, batch};
@@ -270,7 +196,7 @@ TEST(GruCuda, RandomWidthsShapesAndOptions) {
   const int sizes[] = {1, 2, 15, 16, 17, 40, 65};
   int narrow = 0;
   for (int i = 0; i < 60; ++i) {
-    const Widths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
+    const GruWidths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
     const std::int64_t inputs = sizes[random.below(7)], h = sizes[random.below(7)];
     const QuantizedGru gru =
         random_gru(random, inputs, h, widths, kPipelines[random.below(2)], kRoundings[random.below(2)], i % 4 == 0);
@@ -297,13 +223,13 @@ TEST(GruCuda, RandomWidthsShapesAndOptions) {
 // Rows for all of which W x is one launch of larger tiles; rows of many clusters.
 TEST(GruCuda, ManyRows) {
   Random random(3);
-  for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 8, 8}, Widths{8, 16, 8}, Widths{16, 16, 8}}) {
+  for (const GruWidths widths : {GruWidths{8, 8, 8}, GruWidths{16, 8, 8}, GruWidths{8, 16, 8}, GruWidths{16, 16, 8}}) {
     const QuantizedGru gru = random_gru(random, 3, 1, widths, GruPipeline::fused, ShiftRounding::half_away);
     Case c{1, 1100};
     c.gates = true;
     check(random, gru, c, {GruCudaOptions{}}, name_of(3, 1, c, widths));
   }
-  for (const Widths widths : {Widths{8, 8, 8}, Widths{16, 16, 16}}) {
+  for (const GruWidths widths : {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}}) {
     const QuantizedGru gru = random_gru(random, 3, 17, widths, GruPipeline::staged, ShiftRounding::half_away);
     Case c{3, 70};
     c.lengths = true;
@@ -314,7 +240,7 @@ TEST(GruCuda, ManyRows) {
 // Blocks of several tiles of channels, and of more channels than threads have; clusters of every size.
 TEST(GruCuda, ManyChannels) {
   Random random(4);
-  const Widths widths{8, 8, 8};
+  const GruWidths widths{8, 8, 8};
   for (const std::int64_t h : {100, 300, 1025}) {
     const QuantizedGru gru = random_gru(random, 70, h, widths, GruPipeline::fused, ShiftRounding::half_away);
     const Case c{3, 2};
@@ -329,7 +255,7 @@ TEST(GruCuda, ManyChannels) {
 TEST(GruCuda, ManyInputs) {
   Random random(5);
   const std::int64_t inputs = 33001;
-  for (const Widths widths : {Widths{8, 8, 8}, Widths{8, 16, 8}, Widths{16, 8, 8}, Widths{16, 16, 8}}) {
+  for (const GruWidths widths : {GruWidths{8, 8, 8}, GruWidths{8, 16, 8}, GruWidths{16, 8, 8}, GruWidths{16, 16, 8}}) {
     QuantizedGru gru = random_gru(random, inputs, 1, widths, GruPipeline::staged, ShiftRounding::half_away);
     GruParameters p = gru.parameters();
     for (std::size_t i = 0; i < p.w.size(); ++i)
@@ -339,7 +265,7 @@ TEST(GruCuda, ManyInputs) {
   }
   // The largest sums in int32: of high bytes, of low ones, and of both.
   for (const std::int16_t code : {std::int16_t{-32768}, std::int16_t{-32768 + 255}}) {
-    const Widths widths{16, 16, 8};
+    const GruWidths widths{16, 16, 8};
     GruParameters p = random_gru(random, 32768, 1, widths, GruPipeline::staged, ShiftRounding::half_away).parameters();
     p.w.assign(p.w.size(), code);
     const QuantizedGru gru = QuantizedGru::make(p);
