@@ -4,10 +4,11 @@ Shape letters, the same everywhere: M rows of activations (batch x tokens), K in
 size along K, P = ceil(K / g) blocks.
 """
 
-from qcore import lut
+from qcore import formats, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.linear import linear, quantize_activations
 from qcore.quantized_tensor import QuantizedTensor, quantize
+from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
 __all__ = [
@@ -16,8 +17,10 @@ __all__ = [
     "QcoreTypeError",
     "QcoreValueError",
     "QuantizedTensor",
+    "ReorderedTensor",
     "__version__",
     "force_kernel",
+    "formats",
     "get_num_threads",
     "info",
     "kernels",

@@ -40,6 +40,9 @@ class Family(Protocol):
     def result(self, array: Any, like: Any) -> Any:
         """The filled array as the caller's library has it."""
 
+    def take(self, x: Any, columns: Any) -> Any:
+        """A copy of ``x`` with the last axis in the order of ``columns``, a NumPy array."""
+
     def stream(self, x: Any) -> int:
         """Address of the CUDA stream that the library's work on ``x`` runs on; 0 on the CPU."""
 
@@ -65,6 +68,9 @@ class NumPyFamily:
 
     def result(self, array: Any, like: Any) -> Any:
         return array
+
+    def take(self, x: Any, columns: Any) -> Any:
+        return np.take(x, columns, axis=-1)
 
     def stream(self, x: Any) -> int:
         return 0
@@ -98,6 +104,9 @@ class TorchFamily:
     def result(self, array: Any, like: Any) -> Any:
         return array
 
+    def take(self, x: Any, columns: Any) -> Any:
+        return x.index_select(-1, sys.modules["torch"].from_numpy(columns.copy()).to(x.device))
+
     def stream(self, x: Any) -> int:
         if not x.is_cuda:
             return 0
@@ -119,6 +128,10 @@ class CuPyFamily:
 
     def result(self, array: Any, like: Any) -> Any:
         return array
+
+    def take(self, x: Any, columns: Any) -> Any:
+        cupy = sys.modules["cupy"]
+        return cupy.take(x, cupy.asarray(columns), axis=-1)
 
     def stream(self, x: Any) -> int:
         return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
@@ -156,6 +169,12 @@ class DLPackFamily:
     def result(self, array: Any, like: Any) -> Any:
         namespace = getattr(like, "__array_namespace__", None)
         return namespace().from_dlpack(array) if namespace else np.from_dlpack(array)
+
+    def take(self, x: Any, columns: Any) -> Any:
+        namespace = getattr(x, "__array_namespace__", None)
+        if namespace is None:
+            return np.take(np.from_dlpack(x), columns, axis=-1)
+        return namespace().take(x, namespace().asarray(columns), axis=-1)
 
     def stream(self, x: Any) -> int:
         return 0

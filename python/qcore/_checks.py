@@ -41,7 +41,7 @@ def text(value: Any, where: str) -> str:
     return value
 
 
-def choice(value: Any, choices: Mapping[str, T], where: str) -> T:
+def choice(value: Any, choices: Mapping[Any, T], where: str) -> T:
     """The entry that ``value`` names."""
     try:
         return choices[value]

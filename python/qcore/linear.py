@@ -7,6 +7,7 @@ from typing import Any
 
 from qcore import _arrays, _checks, _core
 from qcore.quantized_tensor import QuantizedTensor
+from qcore.reordered_tensor import ReorderedTensor
 
 COMPUTE = {"float": 0, "int8": 1, "int8_asym": 2, "int16": 3}
 _ACTIVATION_MODES = {"int8": 0, "int8_asym": 1, "int16": 2}
@@ -39,7 +40,7 @@ def activation_code(activation: Any, where: str) -> tuple[int, float, float]:
 
 def linear(
     x: Any,
-    weight: QuantizedTensor,
+    weight: QuantizedTensor | ReorderedTensor,
     bias: Any = None,
     *,
     compute: str = "int8",
@@ -52,7 +53,7 @@ def linear(
 
     Args:
         x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
-        weight: [N, K].
+        weight: [N, K]. For a ReorderedTensor x is gathered first, on the library's current stream: no ``stream=`` then.
         bias: floating-point [N], or None.
         compute: what x becomes inside. "int8": symmetric codes per row and block (the default); "int8_asym": with an
             offset, for one-sided activations; "int16": symmetric 16-bit codes, exact integer products, for models
@@ -77,6 +78,8 @@ def linear(
         >>> qcore.linear(np.array([[1, 2, 3, 4]], np.float32), weight, compute="float", activation=(0, 3))
         array([[1., 2., 3., 3.]], dtype=float32)
     """
+    if isinstance(weight, ReorderedTensor):
+        x, weight = _gathered(x, weight, stream), weight.weight
     if not isinstance(weight, QuantizedTensor):
         raise _core.QcoreTypeError(
             f"linear: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
@@ -99,6 +102,20 @@ def linear(
     out = x_family.empty(x, (*x.shape[:-1], handle.rows), dtype)
     _core.linear(source, handle, bias, x_family.writable(out, "linear: out"), mode, kind, lo, hi, address)
     return x_family.result(out, x)
+
+
+def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
+    x_family = _arrays.family(x, "linear: x")
+    if stream is not None:
+        raise _core.QcoreValueError(
+            "linear: stream is given for a ReorderedTensor, expected None: x is gathered on the current one"
+        )
+    if len(x.shape) == 0 or x.shape[-1] != len(weight.order):
+        raise _core.QcoreValueError(
+            f"linear: x has shape {list(x.shape)}, expected [..., {len(weight.order)}] for a weight of shape "
+            f"{list(weight.shape)}"
+        )
+    return x_family.take(x, weight.order)
 
 
 def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[Any, Any, Any, Any]:

@@ -1,0 +1,111 @@
+"""Weights whose blocks are no neighbours along K."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qcore import _core
+from qcore.quantized_tensor import QuantizedTensor
+
+
+class ReorderedTensor:
+    """A QuantizedTensor [N, K] with its columns in another order, and that order: GPTQ's "act-order".
+
+    ``weight`` has column ``order[i]`` of the matrix at i, so that its blocks are neighbours; ``linear`` gathers x in
+    the same order. Immutable; compares by value; pickles.
+
+    Args:
+        weight: [N, K].
+        order: integers [K], a permutation of 0..K - 1.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: weight is no matrix, or order no permutation of its columns.
+    """
+
+    __slots__ = ("order", "weight")
+    __hash__ = None  # type: ignore[assignment]
+
+    order: npt.NDArray[np.int64]
+    weight: QuantizedTensor
+
+    def __init__(self, weight: QuantizedTensor, order: Any) -> None:
+        where = "ReorderedTensor"
+        if not isinstance(weight, QuantizedTensor):
+            raise _core.QcoreTypeError(f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor")
+        if len(weight.shape) != 2:
+            raise _core.QcoreValueError(f"{where}: weight has shape {list(weight.shape)}, expected [N, K]")
+        columns = np.array(order)
+        if columns.dtype.kind not in "iu":
+            raise _core.QcoreTypeError(f"{where}: order has dtype {columns.dtype}, expected integers")
+        columns = columns.astype(np.int64)
+        if not np.array_equal(np.sort(columns, axis=None), np.arange(weight.shape[1])) or columns.ndim != 1:
+            raise _core.QcoreValueError(
+                f"{where}: order has shape {list(columns.shape)}, expected a permutation of 0..{weight.shape[1] - 1}"
+            )
+        columns.flags.writeable = False
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "order", columns)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"ReorderedTensor is immutable: can't set {name!r}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[N, K]."""
+        return self.weight.shape
+
+    @property
+    def bits(self) -> int:
+        """4 or 8."""
+        return self.weight.bits
+
+    @property
+    def block_size(self) -> int:
+        """Elements along the reordered K that share a scale."""
+        return self.weight.block_size
+
+    @property
+    def scheme(self) -> str:
+        """'symmetric' or 'asymmetric'."""
+        return self.weight.scheme
+
+    @property
+    def device(self) -> str:
+        """'cpu' or 'cuda:<index>'; the order stays in host memory."""
+        return self.weight.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight and of the order."""
+        return self.weight.nbytes + self.order.nbytes
+
+    @property
+    def bits_per_weight(self) -> float:
+        """8 * nbytes / number of weights."""
+        return 8 * self.nbytes / (self.shape[0] * self.shape[1])
+
+    def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
+        """[N, K], columns in the matrix's own order."""
+        values = self.weight.dequantize(dtype)
+        out = np.empty_like(values)
+        out[:, self.order] = values
+        return out
+
+    def to(self, device: Any) -> ReorderedTensor:
+        """As :meth:`QuantizedTensor.to`."""
+        moved = self.weight.to(device)
+        return self if moved is self.weight else ReorderedTensor(moved, self.order)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ReorderedTensor):
+            return NotImplemented
+        return np.array_equal(self.order, other.order) and self.weight == other.weight
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReorderedTensor, (self.weight, self.order)
+
+    def __repr__(self) -> str:
+        return f"ReorderedTensor({self.weight!r})"
