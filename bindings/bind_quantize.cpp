@@ -56,14 +56,22 @@ void bind_quantize(nb::module_& m) {
         return a.equal(b);
       });
 
-  m.def("quantize",
-        [](nb::handle weight, int bits, std::int64_t block_size, bool symmetric, bool mse, bool half_scales) {
-          const ArrayArgument array(weight, "quantize", "weight");
-          const QuantizeOptions options{bits, block_size, symmetric ? Scheme::symmetric : Scheme::asymmetric,
-                                        mse ? Method::mse : Method::rtn, half_scales ? DType::f16 : DType::f32};
-          nb::gil_scoped_release release;
-          return QuantizedTensor::quantize(array.view(), options);
-        });
+  m.def(
+      "quantize",
+      [](nb::handle weight, int bits, std::int64_t block_size, bool symmetric, int method, bool half_scales,
+         nb::handle importance) {
+        const ArrayArgument array(weight, "quantize", "weight");
+        const OptionalArray importance_array(importance, "quantize", "importance", "float32");
+        const QuantizeOptions options{bits,
+                                      block_size,
+                                      symmetric ? Scheme::symmetric : Scheme::asymmetric,
+                                      static_cast<Method>(method),
+                                      half_scales ? DType::f16 : DType::f32,
+                                      importance_array.get()};
+        nb::gil_scoped_release release;
+        return QuantizedTensor::quantize(array.view(), options);
+      },
+      "weight"_a, "bits"_a, "block_size"_a, "symmetric"_a, "method"_a, "half_scales"_a, "importance"_a.none());
 
   m.def(
       "from_parts",

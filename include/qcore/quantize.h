@@ -9,7 +9,7 @@
 namespace qcore {
 
 enum class Scheme : std::uint8_t { symmetric, asymmetric };
-enum class Method : std::uint8_t { rtn, mse };
+enum class Method : std::uint8_t { rtn, mse, awq };
 
 struct QuantizeOptions {
   int bits = 4;                  // 4 or 8
@@ -18,6 +18,9 @@ struct QuantizeOptions {
   Method method = Method::rtn;
   // f32, or f16: scales and offsets are rounded to fp16 before the codes are chosen, and take half the bytes.
   DType scale_dtype = DType::f32;
+  // fp32 [K] on the CPU, finite and not negative; for Method::awq only: what an error of k counts, such as the mean of
+  // x_k^2 over samples.
+  const TensorView* importance = nullptr;
 };
 
 struct PackedWeight;  // src/formats/packed_weight.h

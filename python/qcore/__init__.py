@@ -6,12 +6,14 @@ size along K, P = ceil(K / g) blocks.
 
 from qcore import formats, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
+from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
 from qcore.linear import linear, quantize_activations
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
 __all__ = [
+    "AwqScales",
     "CudaError",
     "QcoreError",
     "QcoreTypeError",
@@ -19,6 +21,8 @@ __all__ = [
     "QuantizedTensor",
     "ReorderedTensor",
     "__version__",
+    "awq_scales",
+    "fold_scales",
     "force_kernel",
     "formats",
     "get_num_threads",

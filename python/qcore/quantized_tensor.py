@@ -11,7 +11,7 @@ import numpy.typing as npt
 from qcore import _arrays, _checks, _core
 
 _SCHEMES = {"symmetric": True, "asymmetric": False}
-_METHODS = {"rtn": False, "mse": True}
+_METHODS = {"rtn": 0, "mse": 1, "awq": 2}
 _SCALE_DTYPES = {"float32": False, "float16": True}
 
 
@@ -177,6 +177,7 @@ def quantize(
     block_size: int = 64,
     scheme: str = "symmetric",
     method: str = "rtn",
+    samples: Any = None,
     scale_dtype: Any = "float32",
 ) -> QuantizedTensor:
     """Quantises a weight per block.
@@ -189,7 +190,10 @@ def quantize(
             maximum are exact up to rounding, all 2^bits codes are used).
         method: "rtn" rounds to nearest; "mse" searches each block's clipping for the smallest squared error, never
             above rtn's. In a symmetric weight "mse" also uses the lowest code, -2^(bits-1), with a negative scale where
-            a block's largest value is positive.
+            a block's largest value is positive. "awq" searches as "mse" does, but counts an error of k by the mean of
+            x_k^2 over ``samples``: the clipping search of AWQ (Lin et al., 2023). Its scaling of input channels needs
+            the layer before: :func:`qcore.awq_scales`.
+        samples: inputs of the layer, numbers [M, K] ([M, Ci] for a convolution), for "awq" only.
         scale_dtype: "float32", or "float16" to round scales and offsets to fp16 before the codes are chosen: half the
             bytes for them (4.25 bits per weight at bits=4, block_size=64) for a slightly larger error. Blocks whose
             scale is below 6e-8, fp16's smallest number, become zeros.
@@ -205,13 +209,42 @@ def quantize(
         >>> qcore.quantize(weight, bits=4, block_size=64)
         QuantizedTensor(shape=[256, 512], bits=4, block_size=64, scheme='symmetric', device='cpu', 4.5 bits per weight)
     """
+    number = _checks.choice(method, _METHODS, "quantize: method")
+    if (method == "awq") != (samples is not None):
+        raise _core.QcoreValueError(
+            f"quantize: samples is {'missing' if samples is None else 'given'}, expected inputs [M, K] with "
+            "method='awq' and None with any other"
+        )
+    importance = None if samples is None else mean_squares(samples, weight, "quantize: samples")
     return QuantizedTensor._of(
         _core.quantize(
             _arrays.readable(weight, "quantize: weight"),
             _checks.integer(bits, "quantize: bits", bits=32),
             _checks.integer(block_size, "quantize: block_size"),
             _checks.choice(scheme, _SCHEMES, "quantize: scheme"),
-            _checks.choice(method, _METHODS, "quantize: method"),
+            number,
             _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, "quantize: scale_dtype"),
+            importance,
         )
     )
+
+
+def mean_squares(samples: Any, weight: Any, where: str) -> npt.NDArray[np.float32]:
+    """Of each input channel, at least a ten-thousandth of their mean: what no sample has seen is not free either."""
+    x = float_samples(samples, weight.shape[1] if len(getattr(weight, "shape", ())) > 1 else 0, where)
+    squares = np.square(x).mean(axis=0)
+    floor = 1e-4 * squares.mean()
+    result: npt.NDArray[np.float32] = np.maximum(squares, floor if floor > 0 else 1.0).astype(np.float32)
+    return result
+
+
+def float_samples(samples: Any, features: int, where: str) -> npt.NDArray[np.float64]:
+    """[M, K] in float64, checked."""
+    if hasattr(samples, "detach"):
+        samples = samples.detach().cpu().double().numpy()
+    x = np.asarray(samples, np.float64)
+    if x.ndim != 2 or x.shape[1] != features or x.shape[0] == 0:
+        raise _core.QcoreValueError(f"{where} has shape {list(x.shape)}, expected [M, K] with K = {features}")
+    if not np.isfinite(x).all():
+        raise _core.QcoreValueError(f"{where} holds a NaN or an infinity, expected finite values")
+    return x

@@ -15,9 +15,10 @@ struct Candidate {
 
 class BlockSearch {
  public:
-  BlockSearch(const float* values, std::int64_t count, const QuantizeOptions& options)
-      : values_(values),
-        count_(count),
+  BlockSearch(const BlockValues& block, const QuantizeOptions& options)
+      : values_(block.values),
+        importance_(block.importance),
+        count_(block.count),
         symmetric_(options.scheme == Scheme::symmetric),
         half_(options.scale_dtype == DType::f16),
         lowest_(lowest_code(options)),
@@ -53,12 +54,14 @@ class BlockSearch {
     return bound + (other - bound) * (0.3f * static_cast<float>(step) / static_cast<float>(steps));
   }
 
+  double counts(std::int64_t i) const { return importance_ ? importance_[i] : 1.0; }
+
   double error(const BlockScale& scale) const {
     double sum = 0.0;
     for (std::int64_t i = 0; i < count_; ++i) {
       const int code = numerics::encode(values_[i], scale, lowest_, highest_);
       const double difference = static_cast<double>(values_[i]) - numerics::decode(code, scale.scale, scale.offset);
-      sum += difference * difference;
+      sum += counts(i) * difference * difference;
     }
     return sum;
   }
@@ -81,22 +84,24 @@ class BlockSearch {
 
   // The least-squares scale (and offset) for the codes that the best candidate gives.
   bool polish() {
-    double q1 = 0, q2 = 0, x1 = 0, xq = 0;
+    double n = 0, q1 = 0, q2 = 0, x1 = 0, xq = 0;
     for (std::int64_t i = 0; i < count_; ++i) {
       const double q = numerics::encode(values_[i], best_.scale, lowest_, highest_), x = values_[i];
-      q1 += q;
-      q2 += q * q;
-      x1 += x;
-      xq += x * q;
+      const double weight = counts(i);
+      n += weight;
+      q1 += weight * q;
+      q2 += weight * q * q;
+      x1 += weight * x;
+      xq += weight * x * q;
     }
     if (symmetric_) return q2 > 0 && consider(static_cast<float>(xq / q2), 0.0f);
-    const double n = static_cast<double>(count_), determinant = n * q2 - q1 * q1;
+    const double determinant = n * q2 - q1 * q1;
     if (!(determinant > 0)) return false;
     const double scale = (n * xq - q1 * x1) / determinant;
     return scale > 0 && consider(static_cast<float>(scale), static_cast<float>((x1 - scale * q1) / n));
   }
 
-  const float* values_;
+  const float *values_, *importance_;
   std::int64_t count_;
   bool symmetric_, half_;
   int lowest_, highest_;
@@ -105,10 +110,11 @@ class BlockSearch {
 
 }  // namespace
 
-BlockScale choose_block_scale(const float* values, std::int64_t count, const QuantizeOptions& options) {
+BlockScale choose_block_scale(const BlockValues& block, const QuantizeOptions& options) {
+  const float* values = block.values;
   std::uint32_t magnitude = 0;
   float lo = values[0], hi = values[0];
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (std::int64_t i = 0; i < block.count; ++i) {
     magnitude = std::max(magnitude, numerics::magnitude_bits(values[i]));
     lo = std::min(lo, values[i]);
     hi = std::max(hi, values[i]);
@@ -118,7 +124,7 @@ BlockScale choose_block_scale(const float* values, std::int64_t count, const Qua
                                  : numerics::asymmetric_weight_scale(lo, hi, options.bits);
   if (options.scale_dtype == DType::f16) nearest = numerics::half_block(nearest);
   if (options.method == Method::rtn || nearest.inverse == 0.0f) return nearest;
-  return BlockSearch(values, count, options).run(nearest, lo, hi);
+  return BlockSearch(block, options).run(nearest, lo, hi);
 }
 
 }  // namespace qcore

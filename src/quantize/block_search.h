@@ -14,7 +14,14 @@ inline int lowest_code(const QuantizeOptions& options) {
   return options.scheme == Scheme::symmetric && options.method == Method::rtn ? -highest : -highest - 1;
 }
 
-// Parameters of one block of finite values [count], by Method::rtn or Method::mse.
-numerics::BlockScale choose_block_scale(const float* values, std::int64_t count, const QuantizeOptions& options);
+// One block of finite values [count]; importance [count] is what each one's error counts, null for all alike.
+struct BlockValues {
+  const float* values;
+  const float* importance;
+  std::int64_t count;
+};
+
+// The block's parameters by options.method.
+numerics::BlockScale choose_block_scale(const BlockValues& block, const QuantizeOptions& options);
 
 }  // namespace qcore

@@ -26,6 +26,22 @@ struct WeightRows {
   }
 };
 
+void check_importance(const QuantizeOptions& options, std::int64_t k) {
+  const bool asked = options.method == Method::awq;
+  QCORE_CHECK_VALUE(asked == (options.importance != nullptr), "quantize: importance is ",
+                    options.importance ? "given" : "missing", ", expected it with method awq and no other");
+  if (!asked) return;
+  const TensorView& importance = *options.importance;
+  check_dtype("quantize", "importance", importance, DType::f32);
+  check_shape("quantize", "importance", importance, 1, &k);
+  check_device("quantize", "importance", importance, kCpu, "every weight to quantize");
+  check_finite("quantize", "importance", importance);
+  for (std::int64_t i = 0; i < k; ++i) {
+    const float value = load_float(importance.data, DType::f32, i * importance.strides[0]);
+    QCORE_CHECK_VALUE(value >= 0, "quantize: importance[", i, "] is ", value, ", expected 0 or more");
+  }
+}
+
 }  // namespace
 
 QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const QuantizeOptions& options) {
@@ -37,6 +53,7 @@ QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const Quanti
   check_finite("quantize", "weight", weight);
 
   const PackedLayout& layout = packed->layout;
+  check_importance(options, layout.k);
   const WeightRows rows{weight, layout.taps};
   const int lowest = lowest_code(options), highest = numerics::code_max(options.bits);
   PackedWriter writer(*packed);
@@ -44,12 +61,16 @@ QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const Quanti
   parallel_for(layout.n, [&](std::int64_t row) {
     Scratch scratch;
     float* values = scratch.take<float>(longest);  // [taps][block]
+    float* importance = options.importance ? scratch.take<float>(longest) : nullptr;
     for (std::int64_t p = 0; p < layout.blocks(); ++p) {
       const std::int64_t begin = layout.block_begin(p), length = layout.block_length(p);
       for (std::int64_t tap = 0; tap < layout.taps; ++tap)
         for (std::int64_t i = 0; i < length; ++i)
           values[tap * length + i] = load_float(weight.data, weight.dtype, rows.offset(row, begin + i, tap));
-      const auto scale = choose_block_scale(values, length * layout.taps, options);
+      for (std::int64_t i = 0; importance && i < length * layout.taps; ++i)
+        importance[i] =
+            load_float(options.importance->data, DType::f32, (begin + i % length) * options.importance->strides[0]);
+      const auto scale = choose_block_scale({values, importance, length * layout.taps}, options);
       QCORE_CHECK_VALUE(numerics::is_finite(scale.scale) && numerics::is_finite(scale.offset),
                         "quantize: scale_dtype is float16, which cannot hold the scale or the offset of row ", row,
                         ", block ", p, " (largest 65504), expected float32 for such a weight");
