@@ -7,6 +7,7 @@ size along K, P = ceil(K / g) blocks.
 from qcore import formats, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
+from qcore.formats import load, save
 from qcore.linear import linear, quantize_activations
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.reordered_tensor import ReorderedTensor
@@ -30,8 +31,10 @@ __all__ = [
     "kernels",
     "last_kernel",
     "linear",
+    "load",
     "lut",
     "quantize",
     "quantize_activations",
+    "save",
     "set_num_threads",
 ]

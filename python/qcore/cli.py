@@ -18,6 +18,7 @@ import qcore
 
 from .bench.command import bench
 from .demo.command import demo
+from .formats.checkpoint.command import compare, inspect, quantize
 from .gru.command import gru
 from .lut.command import lut
 from .runtime import package_dir
@@ -126,6 +127,9 @@ def info() -> None:
 
 app.command("demo")(demo)
 app.command("info")(info)
+app.command("inspect")(inspect)
+app.command("compare")(compare)
+app.command("quantize")(quantize)
 app.add_typer(bench)
 app.add_typer(lut)
 app.add_typer(gru)

@@ -1,11 +1,24 @@
-"""Weights of other libraries' checkpoints as QuantizedTensor, and back where that is exact.
+"""Weights of other libraries' checkpoints as QuantizedTensor, and back where that is exact; and whole checkpoints.
 
 One module per format, which has its layout. ``from_*`` never changes a value: ``dequantize()`` of the result is the
-format's own float32 number. docs/formats.md has the table.
+format's own float32 number. docs/formats.md has the table. ``checkpoint`` opens, saves and quantises files of them.
 """
 
 from qcore.formats.awq import from_awq, to_awq
 from qcore.formats.awq_gemv import from_awq_gemv, to_awq_gemv
+from qcore.formats.checkpoint import Checkpoint, TensorInfo, load, open_checkpoint, save
 from qcore.formats.gptq import from_gptq, to_gptq
 
-__all__ = ["from_awq", "from_awq_gemv", "from_gptq", "to_awq", "to_awq_gemv", "to_gptq"]
+__all__ = [
+    "Checkpoint",
+    "TensorInfo",
+    "from_awq",
+    "from_awq_gemv",
+    "from_gptq",
+    "load",
+    "open_checkpoint",
+    "save",
+    "to_awq",
+    "to_awq_gemv",
+    "to_gptq",
+]

@@ -1,0 +1,61 @@
+"""Which tensors of a model are quantised.
+
+By default: float32, float16 and bfloat16 tensors of two or four axes, but for embeddings, norms and biases, which are
+told by their names. A name is split at dots and underscores; the words below keep it in float.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from qcore import _core
+from qcore.formats.checkpoint.sections import FLOATING, Section
+
+_EMBEDDING = re.compile(r"embed(ding|dings|der)?|embd|emb|wte|wpe|shared|[a-z]*embeddings?")
+_NORM = re.compile(r"(layer|rms|batch|group|instance)?norms?\d*|ln\d*|bn\d*|[a-z]*layernorm\d*")
+_BIAS = re.compile(r"bias(es)?")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Whether a tensor is quantised, and if not, why."""
+
+    quantize: bool
+    reason: str
+
+
+def choose(section: Section, name: str, include: Sequence[str], exclude: Sequence[str]) -> Choice:
+    """With ``include`` the tensors whose names match one of its patterns, else those of the default rule; never those
+    that match one of ``exclude``, nor tensors of another dtype or number of axes."""
+    if section.dtype not in FLOATING:
+        return Choice(False, f"{section.dtype}")
+    if len(section.shape) not in (2, 4):
+        return Choice(False, f"{len(section.shape)} ax{'is' if len(section.shape) == 1 else 'es'}")
+    if 0 in section.shape:
+        return Choice(False, "empty")
+    if matching(name, exclude):
+        return Choice(False, "--exclude")
+    if include:
+        return Choice(True, "") if matching(name, include) else Choice(False, "not in --include")
+    for word in re.split(r"[._]", name.lower()):
+        for kind, pattern in (("embedding", _EMBEDDING), ("norm", _NORM), ("bias", _BIAS)):
+            if pattern.fullmatch(word):
+                return Choice(False, kind)
+    return Choice(True, "")
+
+
+def matching(name: str, patterns: Iterable[str]) -> bool:
+    """Shell patterns; a * also stands for dots."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def check_patterns(names: Iterable[str], include: Sequence[str], exclude: Sequence[str]) -> None:
+    """A pattern that no name matches is a slip of the pen."""
+    names = list(names)
+    for option, patterns in (("include", include), ("exclude", exclude)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise _core.QcoreValueError(f"quantize: --{option} {pattern!r} matches none of {len(names)} tensors")

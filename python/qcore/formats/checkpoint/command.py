@@ -1,0 +1,219 @@
+"""`qcore inspect`, `qcore compare` and `qcore quantize` on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from qcore.formats.checkpoint.quantizing import Job, Result
+
+_KINDS = "A .safetensors or .gguf file, an index of shards, or a folder with one of them."
+_Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the rows here.")]
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=_KINDS)],
+    json: _Json = None,
+) -> None:
+    """List a checkpoint's tensors: format, shape, bits, block size and bytes on disk. Only headers are read.
+
+    \b
+    Examples:
+      qcore inspect model.safetensors
+      qcore inspect llama-awq/ --json tensors.json
+      qcore inspect model.gguf
+    """
+    from dataclasses import asdict
+
+    from qcore.formats import open_checkpoint
+
+    with open_checkpoint(file) as checkpoint:
+        rows = [checkpoint.info(name) for name in checkpoint]
+    if json is not None:
+        _write_json(json, {"tensors": [asdict(row) for row in rows]})
+    table = _table("name", "format", "shape", ">bits", ">block", ">bytes")
+    for row in rows:
+        block = "" if row.block_size is None else str(row.block_size)
+        table.add_row(_shown(row.name), row.format, _sizes(row.shape), str(row.bits), block, f"{row.nbytes:,}")
+    console = _console()
+    console.print(table)
+    quantised = [row for row in rows if row.quantized]
+    console.print(
+        f"{_count(len(rows), 'tensor')}, {len(quantised)} quantised; {sum(row.nbytes for row in rows):,} bytes, "
+        f"{sum(row.nbytes for row in quantised):,} of them quantised",
+        soft_wrap=True,
+    )
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="FLOAT", help=f"The reference. {_KINDS}")],
+    second: Annotated[Path, typer.Argument(metavar="QUANTISED", help="What is compared with it, likewise.")],
+    json: _Json = None,
+) -> None:
+    """Compare two checkpoints tensor by tensor: ||a - b|| / ||a|| and max |a - b|, in float64.
+
+    \b
+    Examples:
+      qcore compare model.safetensors model-4bit.safetensors
+      qcore compare model/ model-awq/ --json errors.json
+    """
+    from dataclasses import asdict
+
+    from qcore.formats import open_checkpoint
+    from qcore.formats.checkpoint.comparing import compare as compare_checkpoints
+
+    with open_checkpoint(first) as a, open_checkpoint(second) as b, _progress("comparing", len(a)) as update:
+        found = compare_checkpoints(a, b, update)
+    if json is not None:
+        _write_json(
+            json,
+            {
+                "tensors": [asdict(row) for row in found.differences],
+                "only_first": found.only_first,
+                "only_second": found.only_second,
+            },
+        )
+    table = _table("name", "format", ">relative L2", ">max error")
+    for row in found.differences:
+        table.add_row(_shown(row.name), row.format, f"{row.relative_l2:.3g}", f"{row.max_error:.3g}")
+    console = _console()
+    console.print(table)
+    for path, names in ((first, found.only_first), (second, found.only_second)):
+        if names:
+            console.print(f"only in {path}: {', '.join(map(_shown, names))}", soft_wrap=True)
+    console.print(
+        f"{_count(len(found.differences), 'tensor')}; largest relative L2 {found.relative_l2():.3g}", soft_wrap=True
+    )
+
+
+def quantize(
+    source: Annotated[Path, typer.Argument(metavar="IN", help=_KINDS)],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; a folder for --format awq.")],
+    bits: Annotated[int, typer.Option(help="4 or 8.")] = 4,
+    block_size: Annotated[int, typer.Option(help="Neighbours along K that share a scale.")] = 64,
+    scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
+    method: Annotated[str, typer.Option(help="rtn or mse.")] = "rtn",
+    scale_dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Quantise these and no others; may be given again.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Leave these as they are; may be given again.")
+    ] = None,
+    format: Annotated[str, typer.Option(help="qcore, awq, gguf or onnx.")] = "qcore",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of each tensor.")] = False,
+) -> None:
+    """Quantise a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
+
+    Float tensors of two or four axes are quantised, but for embeddings, norms and biases (told by their names);
+    everything else is copied. PATTERN is a shell pattern for names: 'model.layers.*.mlp.*'. A run that was interrupted
+    goes on where it stopped when it is started again with the same input and options.
+
+    \b
+    Examples:
+      qcore quantize model.safetensors model-4bit.safetensors
+      qcore quantize model/ out.safetensors --bits 8 --block-size 32 --exclude '*lm_head*'
+      qcore quantize model/ out.safetensors --method mse --dry-run
+    """
+    from qcore.formats import open_checkpoint
+    from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
+
+    options = Options(bits, block_size, scheme, method, scale_dtype, tuple(include or ()), tuple(exclude or ()), format)
+    with open_checkpoint(source) as checkpoint:
+        jobs = plan(checkpoint, options)
+        if dry_run:
+            _print_plan(jobs)
+            return
+        total = sum(job.section.nbytes for job in jobs)
+        with _progress("quantising", total) as update:
+            result = quantize_checkpoint(checkpoint, output, options, update)
+    _print_result(output, options.bits, result)
+
+
+def _print_plan(jobs: list[Job]) -> None:
+    table = _table("name", "shape", "dtype", "becomes", ">bytes", ">then")
+    for job in jobs:
+        about = job.description
+        becomes = (
+            f"as it is: {job.choice.reason}" if about is None else f"{about.bits} bits, blocks of {about.block_size}"
+        )
+        cells = (_shown(job.name), _sizes(job.section.shape), job.section.dtype, becomes)
+        table.add_row(*cells, f"{job.section.nbytes:,}", f"{job.nbytes:,}")
+    console = _console()
+    console.print(table)
+    chosen = sum(job.description is not None for job in jobs)
+    before, after = sum(job.section.nbytes for job in jobs), sum(job.nbytes for job in jobs)
+    console.print(f"{chosen} of {_count(len(jobs), 'tensor')} quantised; {before:,} bytes, then {after:,}")
+
+
+def _print_result(output: Path, bits: int, result: Result) -> None:
+    console = _console()
+    if result.discarded:
+        console.print("started anew: an unfinished run had another input or other options", soft_wrap=True)
+    if result.resumed:
+        console.print(f"{_count(result.resumed, 'tensor')} taken over from an unfinished run", soft_wrap=True)
+    console.print(
+        f"{output}: {_count(result.quantized, 'tensor')} in {bits} bits, {result.kept} as they were; "
+        f"{result.bytes_before:,} bytes, now {result.bytes_after:,}",
+        soft_wrap=True,
+    )
+
+
+def _write_json(path: Path, content: Any) -> None:
+    import json
+
+    from qcore._files import write_whole
+
+    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _table(*headings: str) -> Table:
+    """A heading that begins with > is that of a column of numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        number = heading.startswith(">")
+        table.add_column(heading.removeprefix(">"), justify="right" if number else "left", overflow="fold")
+    return table
+
+
+def _shown(name: str) -> str:
+    """A name without control characters, which would reach the terminal."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "scalar"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[str, int], None]]:
+    """A bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda name, done: progress.update(task, advance=done, description=f"{what} {_shown(name)}")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)

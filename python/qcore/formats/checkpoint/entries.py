@@ -1,0 +1,56 @@
+"""What a checkpoint knows of a tensor before it reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from qcore.formats.checkpoint.sections import DTYPES, ITEM_BYTES, Section
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Of one tensor of a checkpoint, from headers alone."""
+
+    name: str
+    format: str
+    """'float32' and other dtypes of plain arrays; 'qcore', 'awq gemm', 'gptq v1', 'gguf Q4_0' and so on."""
+    shape: tuple[int, ...]
+    """As the tensor is read: [N, K] of a weight, whatever the file's own order."""
+    bits: int
+    """Of a code, or of an item of a plain array."""
+    block_size: int | None
+    """Elements along K that share a scale; None for a plain array."""
+    scheme: str | None
+    """'symmetric', 'asymmetric', or None for a plain array."""
+    nbytes: int
+    """On disk: codes, scales and offsets together."""
+
+    @property
+    def quantized(self) -> bool:
+        return self.block_size is not None
+
+
+class Entry(Protocol):
+    """A tensor that can be described without being read."""
+
+    def info(self, name: str) -> TensorInfo: ...
+
+    def read(self, name: str) -> Any: ...
+
+
+@dataclass(frozen=True)
+class PlainEntry:
+    """An array as the file has it."""
+
+    section: Section
+
+    def info(self, name: str) -> TensorInfo:
+        section = self.section
+        bits = 8 * ITEM_BYTES[section.dtype]
+        return TensorInfo(name, DTYPES[section.dtype], section.shape, bits, None, None, section.nbytes)
+
+    def read(self, name: str) -> NDArray[Any]:
+        return self.section.array()

@@ -1,0 +1,198 @@
+"""The header of a GGUF file: names, types, shapes and places of its tensors.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian. The gguf package's
+reader trusts the counts in a file; here each is held against the bytes that are left.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from qcore import _core
+from qcore.formats.checkpoint.codecs import codec
+from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
+from qcore.formats.checkpoint.sections import Section
+
+MAGIC = b"GGUF"
+_DEFAULT_ALIGNMENT = 32
+_MOST_AXES = 4
+_UINT32, _STRING, _ARRAY = 4, 8, 9
+_VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
+
+
+class BlockType(NamedTuple):
+    """A quantised type: ``elements`` of a row in ``nbytes``; ``group`` of them share a scale."""
+
+    name: str
+    elements: int
+    nbytes: int
+    bits: int
+    group: int
+    scheme: str
+
+
+BLOCK_TYPES = {
+    2: BlockType("Q4_0", 32, 18, 4, 32, "symmetric"),
+    3: BlockType("Q4_1", 32, 20, 4, 32, "asymmetric"),
+    6: BlockType("Q5_0", 32, 22, 5, 32, "symmetric"),
+    7: BlockType("Q5_1", 32, 24, 5, 32, "asymmetric"),
+    8: BlockType("Q8_0", 32, 34, 8, 32, "symmetric"),
+    10: BlockType("Q2_K", 256, 84, 2, 16, "asymmetric"),
+    11: BlockType("Q3_K", 256, 110, 3, 16, "symmetric"),
+    12: BlockType("Q4_K", 256, 144, 4, 32, "asymmetric"),
+    13: BlockType("Q5_K", 256, 176, 5, 32, "asymmetric"),
+    14: BlockType("Q6_K", 256, 210, 6, 16, "symmetric"),
+    15: BlockType("Q8_K", 256, 292, 8, 256, "symmetric"),
+}
+READABLE = ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K")
+"""Types with a codec in qcore.formats.gguf."""
+
+
+@dataclass(frozen=True)
+class GgufEntry:
+    path: Path
+    kind: BlockType
+    shape: tuple[int, ...]
+
+    def info(self, name: str) -> TensorInfo:
+        kind = self.kind
+        nbytes = math.prod(self.shape) // kind.elements * kind.nbytes
+        return TensorInfo(name, f"gguf {kind.name}", self.shape, kind.bits, kind.group, kind.scheme, nbytes)
+
+    def read(self, name: str) -> Any:
+        if self.kind.name not in READABLE:
+            raise _core.QcoreValueError(
+                f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name}, expected {', '.join(READABLE)} "
+                "or a plain type"
+            )
+        return codec("gguf", "from_gguf", f"reading {name!r}, which is GGUF's {self.kind.name},")(self.path, name)
+
+
+class _Cursor:
+    """Reads forward through a header and never beyond the file's end."""
+
+    def __init__(self, data: mmap.mmap, where: str) -> None:
+        self.data, self.where, self.at = data, where, 0
+
+    def skip(self, count: int, what: str) -> int:
+        start = self.at
+        if count > len(self.data) - start:
+            raise _core.QcoreValueError(
+                f"{self.where} ends within {what}: {count} bytes at {start} of {len(self.data)}"
+            )
+        self.at += count
+        return start
+
+    def number(self, layout: str, what: str) -> int:
+        (value,) = struct.unpack_from("<" + layout, self.data, self.skip(struct.calcsize("<" + layout), what))
+        return int(value)
+
+    def text(self, what: str) -> str:
+        length = self.number("Q", what)
+        start = self.skip(length, what)
+        try:
+            return self.data[start : start + length].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _core.QcoreValueError(f"{self.where}: {what} is not UTF-8: {error}") from None
+
+    def value(self, kind: int, what: str) -> int | None:
+        """Skips a metadata value; returns it if it is a uint32."""
+        if kind == _STRING:
+            self.skip(self.number("Q", what), what)
+        elif kind == _ARRAY:
+            inner, count = self.number("I", what), self.number("Q", what)
+            if inner == _STRING:
+                if count > len(self.data) // 8:
+                    self.skip(8 * count, what)
+                for _ in range(count):
+                    self.skip(self.number("Q", what), what)
+            elif inner in _VALUE_BYTES:
+                self.skip(count * _VALUE_BYTES[inner], what)
+            else:  # arrays of arrays exist in the format's text and in no file
+                raise _core.QcoreValueError(f"{self.where}: {what} is an array of type {inner}, which is not known")
+        elif kind == _UINT32:
+            return self.number("I", what)
+        elif kind in _VALUE_BYTES:
+            self.skip(_VALUE_BYTES[kind], what)
+        else:
+            raise _core.QcoreValueError(f"{self.where}: {what} has type {kind}, expected 0 to 12")
+        return None
+
+
+def read_gguf(path: Path) -> dict[str, Entry]:
+    """The tensors of a file.
+
+    Raises:
+        QcoreValueError: a header that is truncated or inconsistent, tensors that overlap or reach beyond the end, a
+            type that GGUF doesn't have.
+    """
+    where = f"open_checkpoint: {path}"
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        cursor = _Cursor(data, where)
+        cursor.skip(4, "its magic")
+        version = cursor.number("I", "its version")
+        if version not in (2, 3):
+            raise _core.QcoreValueError(f"{where} is GGUF of version {version}, expected 2 or 3 in little-endian order")
+        tensors, values = cursor.number("Q", "its counts"), cursor.number("Q", "its counts")
+        alignment = _DEFAULT_ALIGNMENT
+        for _ in range(values):
+            key = cursor.text("the name of a metadata value")
+            found = cursor.value(cursor.number("I", f"metadata {key[:64]!r}"), f"metadata {key[:64]!r}")
+            if key == "general.alignment" and found is not None:
+                alignment = found
+        if alignment == 0 or alignment % 8:
+            raise _core.QcoreValueError(f"{where}: general.alignment is {alignment}, expected a multiple of 8")
+        described = [_tensor(cursor) for _ in range(tensors)]
+        begin = -(-cursor.at // alignment) * alignment
+        return _entries(path, described, begin, len(data), where)
+
+
+def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+    """Name, shape outermost first, type, offset."""
+    name = cursor.text("the name of a tensor")
+    what = f"tensor {name[:64]!r}"
+    axes = cursor.number("I", what)
+    if axes > _MOST_AXES:
+        raise _core.QcoreValueError(f"{cursor.where}: {what} has {axes} axes, expected at most {_MOST_AXES}")
+    sizes = [cursor.number("Q", what) for _ in range(axes)]
+    return name, tuple(reversed(sizes)), cursor.number("I", what), cursor.number("Q", what)
+
+
+def _entries(
+    path: Path, described: list[tuple[str, tuple[int, ...], int, int]], begin: int, size: int, where: str
+) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    places = []
+    for name, shape, number, offset in described:
+        at = f"{where}: tensor {name[:64]!r}"
+        if name in found:
+            raise _core.QcoreValueError(f"{at} comes twice")
+        entry: Entry
+        if number in _PLAIN:
+            entry = PlainEntry(Section(path, _PLAIN[number], shape, begin + offset))
+        elif number in BLOCK_TYPES:
+            kind = BLOCK_TYPES[number]
+            if not shape or shape[-1] % kind.elements:
+                raise _core.QcoreValueError(
+                    f"{at} has shape {list(shape)}, expected rows of a multiple of {kind.elements} for {kind.name}"
+                )
+            entry = GgufEntry(path, kind, shape)
+        else:
+            raise _core.QcoreValueError(f"{at} has type {number}, which qcore doesn't know")
+        found[name] = entry
+        places.append((begin + offset, entry.info(name).nbytes, name))
+    end, last = begin, "the header"
+    for start, nbytes, name in sorted(places):
+        at = f"{where}: tensor {name[:64]!r}"
+        if start < end:
+            raise _core.QcoreValueError(f"{at} overlaps {last}")
+        end, last = start + nbytes, repr(name[:64])
+        if end > size:
+            raise _core.QcoreValueError(f"{at} ends at byte {end} of {size}: the file is truncated")
+    return found

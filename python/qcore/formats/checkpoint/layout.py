@@ -1,0 +1,180 @@
+"""qcore's own layout: a quantised tensor as two or three tensors of a safetensors file.
+
+Of a weight NAME [N, K] (or [Co, Ci, Kh, Kw]) the file has
+
+    NAME.codes     int8, the weight's shape, for 8 bits; uint8 [N, ceil(K / 2)] for 4 bits (K = Ci * Kh * Kw for a
+                   convolution): element 2j of a row in the low half of byte j, 2j + 1 in the high one, each plus 8
+    NAME.scales    float32 or float16 [N, P]
+    NAME.offsets   as scales; only of an asymmetric weight
+
+and the header's metadata has format = "qcore.weights.1" and, in JSON, weights = {NAME: {bits, block_size, scheme, shape}}.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qcore import _core
+from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
+from qcore.formats.checkpoint.safetensors_file import SafetensorsFile, is_sizes, parse_json, short
+from qcore.formats.checkpoint.sections import Section
+from qcore.quantized_tensor import QuantizedTensor
+
+FORMAT = "qcore.weights.1"
+PREFIX = "qcore.weights."
+_KEYS = {"bits", "block_size", "scheme", "shape"}
+Parts = dict[str, tuple[str, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Description:
+    """All that fixes the sizes of a quantised tensor's parts."""
+
+    shape: tuple[int, ...]
+    bits: int
+    block_size: int
+    scheme: str
+
+    @classmethod
+    def of(cls, weight: QuantizedTensor) -> Description:
+        return cls(weight.shape, weight.bits, weight.block_size, weight.scheme)
+
+    @property
+    def columns(self) -> int:
+        """Codes of a row."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.shape[1] // self.block_size)
+
+    def parts(self, scale_dtype: str) -> Parts:
+        """(dtype, shape) of each part."""
+        rows = self.shape[0]
+        codes = ("I8", self.shape) if self.bits == 8 else ("U8", (rows, -(-self.columns // 2)))
+        found: Parts = {"codes": codes, "scales": (scale_dtype, (rows, self.blocks))}
+        if self.scheme == "asymmetric":
+            found["offsets"] = found["scales"]
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {"bits": self.bits, "block_size": self.block_size, "scheme": self.scheme, "shape": list(self.shape)}
+
+
+def scale_dtype_of(weight: QuantizedTensor) -> str:
+    return "F16" if weight.scale_dtype == "float16" else "F32"
+
+
+def encode(weight: QuantizedTensor, scale_dtype: str) -> dict[str, NDArray[Any]]:
+    """The parts' values."""
+    dtype = np.float16 if scale_dtype == "F16" else np.float32
+    codes: NDArray[Any] = weight.codes()
+    if weight.bits == 4:
+        codes = pack_nibbles(codes.reshape(codes.shape[0], -1))
+    found = {"codes": codes, "scales": weight.scales().astype(dtype, copy=False)}
+    if weight.scheme == "asymmetric":
+        found["offsets"] = weight.offsets().astype(dtype, copy=False)
+    return found
+
+
+def pack_nibbles(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """uint8 [N, ceil(K / 2)] of int8 [N, K] in [-8, 7]; an odd row ends with a zero nibble."""
+    rows, columns = codes.shape
+    unsigned = np.zeros((rows, columns + columns % 2), np.uint8)
+    np.add(codes.view(np.uint8), np.uint8(8), out=unsigned[:, :columns])  # modulo 256: -8..7 become 0..15
+    pairs = unsigned.view("<u2")
+    return (pairs | pairs >> 4).astype(np.uint8)
+
+
+def unpack_nibbles(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int8]:
+    """The inverse of :func:`pack_nibbles`."""
+    pairs = packed.astype("<u2")
+    pairs = (pairs | pairs << 4) & 0x0F0F
+    codes: NDArray[np.int8] = pairs.view(np.int8) - np.int8(8)
+    return codes[:, :columns]
+
+
+def metadata_of(weights: Mapping[str, Description]) -> dict[str, str]:
+    """What the header says of the weights."""
+    described = {name: weight.to_json() for name, weight in weights.items()}
+    return {"format": FORMAT, "weights": json.dumps(described, separators=(",", ":"), ensure_ascii=False)}
+
+
+@dataclass(frozen=True)
+class QcoreEntry:
+    description: Description
+    sections: dict[str, Section]
+
+    def info(self, name: str) -> TensorInfo:
+        about = self.description
+        nbytes = sum(section.nbytes for section in self.sections.values())
+        return TensorInfo(name, "qcore", about.shape, about.bits, about.block_size, about.scheme, nbytes)
+
+    def read(self, name: str) -> QuantizedTensor:
+        about = self.description
+        codes = self.sections["codes"].array()
+        if about.bits == 4:
+            codes = unpack_nibbles(codes, about.columns).reshape(about.shape)
+        scales = self.sections["scales"].array().astype(np.float32, copy=False)
+        offsets = (
+            self.sections["offsets"].array().astype(np.float32, copy=False) if "offsets" in self.sections else None
+        )
+        try:
+            return QuantizedTensor.from_parts(codes, scales, offsets, bits=about.bits, block_size=about.block_size)
+        except _core.QcoreError as error:
+            raise _core.QcoreValueError(f"{self.sections['codes'].path}: tensor {name!r}: {error}") from error
+
+
+def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
+    """The tensors of a file in this layout, quantised and plain."""
+    if file.metadata["format"] != FORMAT:
+        raise _core.QcoreValueError(f"{where} has format {file.metadata['format']!r}, expected {FORMAT!r}")
+    sections = dict(file.sections)
+    found: dict[str, Entry] = {}
+    for name, value in parse_json(file.metadata.get("weights", "").encode(), f"{where}: metadata weights").items():
+        found[name] = _entry(name, _description(value, f"{where}: weight {name!r}"), sections, where)
+    for name, section in sections.items():
+        if name in found:
+            raise _core.QcoreValueError(f"{where} has both a quantised weight and an array {name!r}")
+        found[name] = PlainEntry(section)
+    return found
+
+
+def _description(value: Any, where: str) -> Description:
+    if not isinstance(value, dict) or not set(value) >= _KEYS:
+        missing = ", ".join(sorted(_KEYS - set(value))) if isinstance(value, dict) else "everything"
+        raise _core.QcoreValueError(f"{where} lacks {missing} in its description")
+    bits, block_size, scheme, shape = (value[key] for key in ("bits", "block_size", "scheme", "shape"))
+    if type(bits) is not int or bits not in (4, 8):
+        raise _core.QcoreValueError(f"{where} has bits {short(bits)}, expected 4 or 8")
+    if not is_sizes([block_size]) or block_size < 1:
+        raise _core.QcoreValueError(f"{where} has block_size {short(block_size)}, expected a positive integer")
+    if scheme not in ("symmetric", "asymmetric"):
+        raise _core.QcoreValueError(f"{where} has scheme {short(scheme)}, expected 'symmetric' or 'asymmetric'")
+    if not is_sizes(shape) or len(shape) not in (2, 4):
+        raise _core.QcoreValueError(f"{where} has shape {short(shape)}, expected [N, K] or [Co, Ci, Kh, Kw]")
+    return Description(tuple(shape), bits, block_size, scheme)
+
+
+def _entry(name: str, about: Description, sections: dict[str, Section], where: str) -> QcoreEntry:
+    """Takes the weight's parts out of ``sections``."""
+    found = {}
+    scales = sections.get(f"{name}.scales")
+    scale_dtype = "F16" if scales is not None and scales.dtype == "F16" else "F32"
+    for part, (dtype, shape) in about.parts(scale_dtype).items():
+        section = sections.pop(f"{name}.{part}", None)
+        if section is None:
+            raise _core.QcoreValueError(f"{where}: weight {name!r} has no tensor {name}.{part}")
+        if (section.dtype, section.shape) != (dtype, shape):
+            raise _core.QcoreValueError(
+                f"{where}: {name}.{part} is {section.dtype} {list(section.shape)}, expected {dtype} {list(shape)}"
+            )
+        found[part] = section
+    return QcoreEntry(about, found)

@@ -1,0 +1,118 @@
+"""Checkpoints as read-only mappings from names to tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from qcore import _core
+from qcore.formats.checkpoint import gguf_file, layout, packed_layers
+from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
+from qcore.formats.checkpoint.folder import find_file, read_config, read_safetensors
+
+
+class Checkpoint(Mapping[str, Any]):
+    """The tensors of a checkpoint by name, each read when it is asked for. Made by :func:`open_checkpoint`.
+
+    ``checkpoint[name]`` is a new QuantizedTensor (what ``from_gptq`` returns, for a GPTQ layer in another order), or a
+    read-only array that is mapped from the file; both stay valid after :meth:`close`. Use it as a context manager or
+    not: no file is held open between two reads.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry], files: tuple[Path, ...]) -> None:
+        self._entries: Mapping[str, Entry] | None = entries
+        self._files = files
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that it was opened from."""
+        return self._files
+
+    def info(self, name: str) -> TensorInfo:
+        """Format, shape, bits, block size and bytes on disk of a tensor, from headers alone.
+
+        Raises:
+            KeyError: there is no such tensor.
+        """
+        return self._open()[name].info(name)
+
+    def entry(self, name: str) -> Entry:
+        """How ``name`` is stored."""
+        return self._open()[name]
+
+    def close(self) -> None:
+        """Ends its use: every later access is an error."""
+        self._entries = None
+
+    def _open(self) -> Mapping[str, Entry]:
+        if self._entries is None:
+            raise _core.QcoreValueError(f"open_checkpoint: {self._files[0]} is closed")
+        return self._entries
+
+    def __getitem__(self, name: str) -> Any:
+        return self._open()[name].read(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._open()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._open())
+
+    def __len__(self) -> int:
+        return len(self._open())
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._entries is None:
+            return f"Checkpoint({str(self._files[0])!r}, closed)"
+        return f"Checkpoint({str(self._files[0])!r}, {len(self)} tensors)"
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Opens a checkpoint; reads its headers and no tensor.
+
+    Args:
+        path: a .safetensors file, an index (model.safetensors.index.json), a .gguf file, or a folder with one of
+            them. Layers packed by AWQ or GPTQ (NAME.qweight and so on) need the config.json beside them and appear
+            as NAME.weight, [N, K].
+
+    Returns:
+        A mapping: quantised tensors are read as QuantizedTensor, all others as arrays.
+
+    Raises:
+        QcoreValueError: a file is truncated or inconsistent, the index names what isn't there, a needed field of
+            config.json is missing. The file and the tensor are named.
+        OSError: there is no such file.
+    """
+    file = find_file(Path(path))
+    where = f"open_checkpoint: {file}"
+    if _begins_with(file, gguf_file.MAGIC):
+        return Checkpoint(gguf_file.read_gguf(file), (file,))
+    sharded = read_safetensors(file)
+    contents, files = sharded.contents, sharded.files
+    entries: Mapping[str, Entry]
+    if contents.metadata.get("format", "").startswith(layout.PREFIX):
+        if len(files) > 1:
+            raise _core.QcoreValueError(f"{where} is an index of files in qcore's layout, which is one file")
+        entries = layout.entries_of(contents, where)
+    elif packed_layers.has_packed_layers(contents.sections):
+        config = packed_layers.read_packing(read_config(file.parent), where)
+        entries = packed_layers.entries_of(contents.sections, config, where)
+    else:
+        entries = {name: PlainEntry(section) for name, section in contents.sections.items()}
+    return Checkpoint(entries, files)
+
+
+def _begins_with(path: Path, magic: bytes) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(magic)) == magic

@@ -1,0 +1,219 @@
+"""Quantises a checkpoint tensor by tensor, in pieces of rows: memory does not grow with the file or with a tensor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qcore import _core
+from qcore.formats.checkpoint.choice import Choice, check_patterns, choose
+from qcore.formats.checkpoint.entries import PlainEntry
+from qcore.formats.checkpoint.layout import Description, Parts
+from qcore.formats.checkpoint.opened import Checkpoint
+from qcore.formats.checkpoint.partial_file import PartialFile, TensorWriter
+from qcore.formats.checkpoint.safetensors_file import header_bytes
+from qcore.formats.checkpoint.saving import add_parts
+from qcore.formats.checkpoint.sections import ITEM_BYTES, Section
+from qcore.formats.checkpoint.targets import Target, target
+from qcore.quantized_tensor import quantize
+
+_PIECE_ITEMS = 4 << 20
+"""Weights that are read, quantised and written at a time: 16 MB of float32."""
+_PIECE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """As the arguments of :func:`qcore.quantize`, and which tensors."""
+
+    bits: int = 4
+    block_size: int = 64
+    scheme: str = "symmetric"
+    method: str = "rtn"
+    scale_dtype: str = "float32"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    format: str = "qcore"
+    """Of the output."""
+
+    def check(self) -> None:
+        """Before a file is touched; the core's own words come from a weight of one element."""
+        import numpy as np
+
+        quantize(np.zeros((1, 1), np.float32), **self.of_tensor())
+        self.target()
+
+    def target(self) -> Target:
+        """The output's layout."""
+        return target(
+            format=self.format,
+            bits=self.bits,
+            block_size=self.block_size,
+            scheme=self.scheme,
+            scale_dtype=self.scale_dtype,
+        )
+
+    def of_tensor(self) -> dict[str, Any]:
+        """The arguments of :func:`qcore.quantize`."""
+        return {key: value for key, value in asdict(self).items() if key not in ("include", "exclude", "format")}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A tensor of the input and what becomes of it."""
+
+    name: str
+    section: Section
+    choice: Choice
+    description: Description | None
+    parts: Parts
+    """By name in the output."""
+
+    @property
+    def nbytes(self) -> int:
+        """In the output."""
+        return sum(Section(self.section.path, *part, 0).nbytes for part in self.parts.values())
+
+
+@dataclass
+class Result:
+    """What a run did."""
+
+    quantized: int = 0
+    kept: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    resumed: int = 0
+    """Tensors that an earlier, unfinished run had written."""
+    discarded: bool = False
+    """An unfinished run of another input or with other options was thrown away."""
+    names: list[str] = field(default_factory=list)
+    """Quantised tensors."""
+
+
+def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
+    """What becomes of every tensor.
+
+    Raises:
+        QcoreValueError: a tensor is quantised already, an option is impossible, or a pattern matches no name.
+    """
+    options.check()
+    check_patterns(checkpoint, options.include, options.exclude)
+    layout = options.target()
+    jobs = []
+    for name in checkpoint:
+        entry = checkpoint.entry(name)
+        if not isinstance(entry, PlainEntry):
+            raise _core.QcoreValueError(
+                f"quantize: {checkpoint.files[0]}: tensor {name!r} is {entry.info(name).format}, expected floats: "
+                "qcore.save(OUT, qcore.formats.open_checkpoint(IN)) converts what is quantised already"
+            )
+        choice = choose(entry.section, name, options.include, options.exclude)
+        jobs.append(_job(name, entry.section, choice, options, layout))
+    return jobs
+
+
+def _job(name: str, section: Section, choice: Choice, options: Options, layout: Target) -> Job:
+    if choice.quantize:
+        about = Description(section.shape, options.bits, options.block_size, options.scheme)
+        misfit = layout.misfit(name, about)
+        if not misfit:
+            return Job(name, section, choice, about, layout.parts(name, about))
+        choice = Choice(False, misfit)
+    return Job(name, section, choice, None, {name: (section.dtype, section.shape)})
+
+
+def quantize_checkpoint(
+    checkpoint: Checkpoint,
+    output: Path,
+    options: Options,
+    progress: Callable[[str, int], None] = lambda name, nbytes: None,
+) -> Result:
+    """Writes ``output``, whole or not at all; goes on where an interrupted run stopped.
+
+    ``progress(name, nbytes)`` is told of every tensor whose bytes of input are being or have been dealt with.
+
+    Raises:
+        QcoreValueError: as :func:`plan`; a weight with a NaN or an Inf; an output that is an input. Nothing is left
+            behind then.
+        OSError: a file can't be read or written; what has been written is kept for the next run.
+    """
+    jobs = plan(checkpoint, options)
+    layout = options.target()
+    shapes: Parts = {}
+    for job in jobs:
+        add_parts(shapes, job.parts, "quantize")
+    metadata = layout.metadata({job.name: job.description for job in jobs if job.description is not None})
+    header, places = header_bytes(shapes, metadata)
+    size = len(header) + sum(nbytes for _, nbytes in places.values())
+    by_job = {job.name: {part: places[part] for part in job.parts} for job in jobs}
+    result = Result()
+    file_name = layout.prepare(output)
+    if file_name.exists() and any(file_name.samefile(file) for file in checkpoint.files):
+        raise _core.QcoreValueError(f"quantize: {file_name} is the input, expected another file")
+    with PartialFile(file_name, header, size, _fingerprint(checkpoint, options, header), by_job) as file:
+        result.resumed, result.discarded = len(file.finished), file.discarded
+        for job in jobs:
+            if job.name in file.finished:
+                progress(job.name, job.section.nbytes)
+            else:
+                writer = file.tensor(job.name)
+                _convert(job, options, layout, writer, progress)
+                file.finish_tensor(job.name, writer)
+            result.bytes_before += job.section.nbytes
+            if job.description is None:
+                result.kept += 1
+            else:
+                result.quantized += 1
+                result.names.append(job.name)
+        file.finish()
+    result.bytes_after = size
+    return result
+
+
+def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str:
+    """Changes with the input's files, with the options and with qcore."""
+    files = []
+    for file in checkpoint.files:
+        status = file.stat()
+        files.append([os.fspath(file.resolve()), status.st_size, status.st_mtime_ns])
+    facts = [_core.__version__, files, asdict(options), hashlib.sha256(header).hexdigest()]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _convert(
+    job: Job, options: Options, layout: Target, writer: TensorWriter, progress: Callable[[str, int], None]
+) -> None:
+    if job.description is None:
+        for piece in _byte_pieces(job.section):
+            writer.write(job.name, piece.bytes())
+            progress(job.name, piece.nbytes)
+        return
+    for start, piece in _row_pieces(job.section) if layout.by_rows else [(0, job.section)]:
+        try:
+            weight = quantize(piece.operand("quantize: weight"), **options.of_tensor())
+        except _core.QcoreError as error:
+            rows = f", its rows from {start}" if start else ""
+            raise _core.QcoreValueError(f"quantize: {job.section.path}: tensor {job.name!r}{rows}: {error}") from error
+        for part, values in layout.encode(job.name, weight).items():
+            writer.write(part, values)
+        progress(job.name, piece.nbytes)
+
+
+def _row_pieces(section: Section) -> Iterator[tuple[int, Section]]:
+    """(first row, rows) of a tensor. A row's codes depend on no other row."""
+    rows = section.shape[0]
+    step = max(1, _PIECE_ITEMS * rows * ITEM_BYTES[section.dtype] // section.nbytes)
+    for start in range(0, rows, step):
+        yield start, section.rows(start, min(rows, start + step))
+
+
+def _byte_pieces(section: Section) -> Iterator[Section]:
+    for start in range(0, section.nbytes, _PIECE_BYTES):
+        count = min(_PIECE_BYTES, section.nbytes - start)
+        yield Section(section.path, "U8", (count,), section.offset + start)

@@ -1,0 +1,112 @@
+"""qcore.save and qcore.load."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qcore import _arrays, _core, _files
+from qcore.formats.checkpoint import layout
+from qcore.formats.checkpoint.opened import open_checkpoint
+from qcore.formats.checkpoint.safetensors_file import header_bytes
+from qcore.formats.checkpoint.sections import DTYPES
+from qcore.quantized_tensor import QuantizedTensor
+
+_NAMES = {name: dtype for dtype, name in DTYPES.items()}
+_NOT_NUMPY = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+"""What torch hands over as integers of the same size."""
+
+
+def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
+    """Writes weights and arrays to one safetensors file, whole or not at all, without loss.
+
+    Args:
+        path: the file; one that exists is replaced.
+        tensors: QuantizedTensors and arrays (numpy, torch, jax, ... on the CPU) by name. Codes of 4 bits take half a
+            byte; scales and offsets are saved in fp16 where the weight has them so.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: a tensor is of another kind, has a dtype that safetensors lacks, or its name
+            is that of another's part ("NAME.codes", "NAME.scales", "NAME.offsets"). Nothing is written then.
+        OSError: the file can't be written; nothing is left behind.
+    """
+    described: dict[str, layout.Description] = {}
+    shapes: layout.Parts = {}
+    for name, tensor in tensors.items():
+        if not isinstance(name, str):
+            raise _core.QcoreTypeError(f"save: tensors has the name {name!r}, expected strings")
+        if isinstance(tensor, QuantizedTensor):
+            about = described[name] = layout.Description.of(tensor)
+            parts = about.parts(layout.scale_dtype_of(tensor))
+            add_parts(shapes, {f"{name}.{part}": shape for part, shape in parts.items()}, "save")
+        else:
+            dtype, array = plain_array(tensor, f"save: tensors[{name!r}]")
+            add_parts(shapes, {name: (dtype, array.shape)}, "save")
+    header, places = header_bytes(shapes, layout.metadata_of(described))
+    with _files.whole_file(Path(path)) as file:
+        file.write(header)
+        for name, tensor in tensors.items():
+            for part, values in _values(name, tensor).items():
+                file.seek(places[part][0])
+                file.write(byte_view(values).data)
+
+
+def _values(name: str, tensor: Any) -> dict[str, NDArray[Any]]:
+    if not isinstance(tensor, QuantizedTensor):
+        return {name: plain_array(tensor, f"save: tensors[{name!r}]")[1]}
+    values = layout.encode(tensor.to("cpu"), layout.scale_dtype_of(tensor))
+    return {f"{name}.{part}": array for part, array in values.items()}
+
+
+def byte_view(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """uint8 [nbytes], row-major."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def add_parts(found: dict[str, Any], parts: Mapping[str, Any], where: str) -> None:
+    """Joins them where no name comes twice."""
+    for name, value in parts.items():
+        if name in found or name == "__metadata__":
+            raise _core.QcoreValueError(f"{where}: the name {name!r} is taken in the file, expected another")
+        found[name] = value
+
+
+def plain_array(value: Any, where: str) -> tuple[str, NDArray[Any]]:
+    """safetensors' name of an array's dtype, and its values in an array of NumPy with that item size."""
+    family = _arrays.family(value, where)
+    name = _arrays.dtype_name(value.dtype)
+    if name not in _NAMES:
+        raise _core.QcoreTypeError(f"{where} has dtype {value.dtype}, expected one of {', '.join(_NAMES)}")
+    if isinstance(family, _arrays.TorchFamily):
+        value = value.detach().cpu().resolve_neg()
+        if name in _NOT_NUMPY:
+            value = value.contiguous().view(getattr(sys.modules["torch"], _NOT_NUMPY[name]))
+        return _NAMES[name], value.numpy()
+    array = np.asarray(value)
+    return _NAMES[name], array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """All tensors of a file that :func:`save` wrote, or of any checkpoint that :func:`open_checkpoint` opens.
+
+    Returns:
+        QuantizedTensors and arrays by name, in memory of their own. A weight equals the one that was saved, bit for
+        bit in its codes, scales and offsets.
+
+    Raises:
+        As :func:`open_checkpoint`.
+    """
+    with open_checkpoint(path) as checkpoint:
+        return {name: _owned(value) if isinstance(value, np.ndarray) else value for name, value in checkpoint.items()}
+
+
+def _owned(array: NDArray[Any]) -> NDArray[Any]:
+    out = _arrays.empty_numpy(array.shape, array.dtype)
+    out[...] = array
+    return out

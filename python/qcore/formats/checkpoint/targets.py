@@ -1,0 +1,134 @@
+"""What `qcore quantize` writes: how a weight becomes parts of a safetensors file, and what stands beside that file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from qcore import _checks, _core, _files
+from qcore.formats.checkpoint import layout
+from qcore.formats.checkpoint.codecs import codec
+from qcore.formats.checkpoint.layout import Description, Parts
+from qcore.quantized_tensor import QuantizedTensor
+
+
+class Target(Protocol):
+    """A layout of quantised weights."""
+
+    by_rows: bool
+    """Rows [N] can be encoded in pieces, one after the other."""
+
+    def misfit(self, name: str, about: Description) -> str:
+        """Why the layout can't hold a weight; empty if it can."""
+
+    def parts(self, name: str, about: Description) -> Parts:
+        """Tensors of the file, by name."""
+
+    def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
+        """Their values, for all rows or for a piece of them."""
+
+    def metadata(self, weights: Mapping[str, Description]) -> dict[str, str]:
+        """Of the file's header."""
+
+    def prepare(self, output: Path) -> Path:
+        """Makes what stands beside the file, and returns the file's name."""
+
+
+class QcoreTarget:
+    by_rows = True
+
+    def __init__(self, scale_dtype: str) -> None:
+        self._scale_dtype = "F16" if scale_dtype == "float16" else "F32"
+
+    def misfit(self, name: str, about: Description) -> str:
+        return ""
+
+    def parts(self, name: str, about: Description) -> Parts:
+        return {f"{name}.{part}": value for part, value in about.parts(self._scale_dtype).items()}
+
+    def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
+        return {f"{name}.{part}": values for part, values in layout.encode(weight, self._scale_dtype).items()}
+
+    def metadata(self, weights: Mapping[str, Description]) -> dict[str, str]:
+        return layout.metadata_of(weights)
+
+    def prepare(self, output: Path) -> Path:
+        if not output.absolute().parent.is_dir():
+            raise _core.QcoreValueError(f"quantize: there is no folder {output.absolute().parent} for {output.name}")
+        if output.is_dir():
+            raise _core.QcoreValueError(f"quantize: {output} is a folder, expected the name of a file")
+        return output
+
+
+class AwqTarget:
+    """A folder with model.safetensors, its layers in AWQ's "gemm" order, and config.json."""
+
+    by_rows = False  # its words run along N
+
+    def __init__(self, bits: int, block_size: int, scheme: str, scale_dtype: str) -> None:
+        given = (bits, scheme, scale_dtype)
+        if given != (4, "symmetric", "float16"):
+            raise _core.QcoreValueError(
+                f"quantize: --format awq has {bits} bits, scheme {scheme}, scale dtype {scale_dtype}, expected "
+                "--bits 4 --scheme symmetric --scale-dtype float16: AWQ's zero points are integers"
+            )
+        self._block_size = block_size
+        self._to_awq = codec("awq", "to_awq", "--format awq")
+
+    def misfit(self, name: str, about: Description) -> str:
+        if not name.endswith(".weight") or len(about.shape) != 2:
+            return "awq: no NAME.weight of two axes"
+        if about.shape[0] % 8:
+            return f"awq: N = {about.shape[0]} is no multiple of 8"
+        if about.shape[1] % self._block_size:
+            return f"awq: K = {about.shape[1]} is no multiple of {self._block_size}"
+        return ""
+
+    def parts(self, name: str, about: Description) -> Parts:
+        layer, (n, k) = name.removesuffix(".weight"), about.shape
+        return {
+            f"{layer}.qweight": ("I32", (k, n // 8)),
+            f"{layer}.scales": ("F16", (about.blocks, n)),
+            f"{layer}.qzeros": ("I32", (about.blocks, n // 8)),
+        }
+
+    def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
+        layer = name.removesuffix(".weight")
+        parts = ("qweight", "scales", "qzeros")
+        return {f"{layer}.{part}": values for part, values in zip(parts, self._to_awq(weight), strict=True)}
+
+    def metadata(self, weights: Mapping[str, Description]) -> dict[str, str]:
+        return {"format": "pt"}
+
+    def prepare(self, output: Path) -> Path:
+        if output.exists() and not output.is_dir():
+            raise _core.QcoreValueError(f"quantize: {output} is a file, expected a folder for --format awq")
+        output.mkdir(exist_ok=True)
+        file, config = output / "model.safetensors", output / "config.json"
+        packing = {"quant_method": "awq", "bits": 4, "group_size": self._block_size, "version": "gemm"}
+        content = {"quantization_config": packing | {"zero_point": True}}
+        if config.exists() and json.loads(config.read_bytes()) != content:
+            raise _core.QcoreValueError(f"quantize: {config} exists and says something else, expected an empty folder")
+        _files.write_whole(config, (json.dumps(content, indent=2) + "\n").encode())
+        return file
+
+
+def target(*, format: str, bits: int, block_size: int, scheme: str, scale_dtype: str) -> Target:
+    """The layout of that name.
+
+    Raises:
+        QcoreValueError: there is none, it can't hold such weights, or its codec is missing.
+    """
+    _checks.choice(format, dict.fromkeys(("qcore", "awq", "gguf", "onnx")), "quantize: format")
+    if format == "qcore":
+        return QcoreTarget(scale_dtype)
+    if format == "awq":
+        return AwqTarget(bits, block_size, scheme, scale_dtype)
+    raise _core.QcoreValueError(
+        f"quantize: format is {format!r}, which this version writes weight by weight only (qcore.formats.to_{format}), "
+        "expected 'qcore' or 'awq'"
+    )
