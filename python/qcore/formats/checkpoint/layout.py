@@ -5,9 +5,10 @@ Of a weight NAME [N, K] (or [Co, Ci, Kh, Kw]) the file has
     NAME.codes     int8, the weight's shape, for 8 bits; uint8 [N, ceil(K / 2)] for 4 bits (K = Ci * Kh * Kw for a
                    convolution): element 2j of a row in the low half of byte j, 2j + 1 in the high one, each plus 8
     NAME.scales    float32 or float16 [N, P]
-    NAME.offsets   as scales; only of an asymmetric weight
+    NAME.offsets   float32 or float16 [N, P]; only of an asymmetric weight
 
-and the header's metadata has format = "qcore.weights.1" and, in JSON, weights = {NAME: {bits, block_size, scheme, shape}}.
+and the header's metadata has format = "qcore.weights.1" and weights, which is JSON: {NAME: {bits, block_size, scheme,
+shape}}.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from qcore.quantized_tensor import QuantizedTensor
 
 FORMAT = "qcore.weights.1"
 PREFIX = "qcore.weights."
+_PARAMETERS = {"F16": np.float16, "F32": np.float32}
 _KEYS = {"bits", "block_size", "scheme", "shape"}
 Parts = dict[str, tuple[str, tuple[int, ...]]]
 
@@ -55,32 +57,38 @@ class Description:
     def blocks(self) -> int:
         return -(-self.shape[1] // self.block_size)
 
-    def parts(self, scale_dtype: str) -> Parts:
-        """(dtype, shape) of each part."""
+    def parts(self, scales: str, offsets: str) -> Parts:
+        """(dtype, shape) of each part, with the dtypes of scales and offsets."""
         rows = self.shape[0]
         codes = ("I8", self.shape) if self.bits == 8 else ("U8", (rows, -(-self.columns // 2)))
-        found: Parts = {"codes": codes, "scales": (scale_dtype, (rows, self.blocks))}
+        found: Parts = {"codes": codes, "scales": (scales, (rows, self.blocks))}
         if self.scheme == "asymmetric":
-            found["offsets"] = found["scales"]
+            found["offsets"] = (offsets, (rows, self.blocks))
         return found
 
     def to_json(self) -> dict[str, Any]:
         return {"bits": self.bits, "block_size": self.block_size, "scheme": self.scheme, "shape": list(self.shape)}
 
 
-def scale_dtype_of(weight: QuantizedTensor) -> str:
-    return "F16" if weight.scale_dtype == "float16" else "F32"
+def parameter_dtypes(weight: QuantizedTensor) -> tuple[str, str]:
+    """The smallest that hold its scales and its offsets exactly."""
+    scales = "F16" if weight.scale_dtype == "float16" else "F32"
+    if weight.scheme == "symmetric":
+        return scales, scales
+    offsets = weight.offsets()
+    with np.errstate(over="ignore"):
+        halves = offsets.astype(np.float16)
+    return scales, "F16" if np.array_equal(halves.astype(np.float32), offsets) else "F32"
 
 
-def encode(weight: QuantizedTensor, scale_dtype: str) -> dict[str, NDArray[Any]]:
-    """The parts' values."""
-    dtype = np.float16 if scale_dtype == "F16" else np.float32
+def encode(weight: QuantizedTensor, scales: str, offsets: str) -> dict[str, NDArray[Any]]:
+    """The parts' values, in dtypes that hold them exactly."""
     codes: NDArray[Any] = weight.codes()
     if weight.bits == 4:
         codes = pack_nibbles(codes.reshape(codes.shape[0], -1))
-    found = {"codes": codes, "scales": weight.scales().astype(dtype, copy=False)}
+    found = {"codes": codes, "scales": weight.scales().astype(_PARAMETERS[scales], copy=False)}
     if weight.scheme == "asymmetric":
-        found["offsets"] = weight.offsets().astype(dtype, copy=False)
+        found["offsets"] = weight.offsets().astype(_PARAMETERS[offsets], copy=False)
     return found
 
 
@@ -90,7 +98,8 @@ def pack_nibbles(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
     unsigned = np.zeros((rows, columns + columns % 2), np.uint8)
     np.add(codes.view(np.uint8), np.uint8(8), out=unsigned[:, :columns])  # modulo 256: -8..7 become 0..15
     pairs = unsigned.view("<u2")
-    return (pairs | pairs >> 4).astype(np.uint8)
+    packed: NDArray[np.uint8] = (pairs | pairs >> 4).astype(np.uint8)
+    return packed
 
 
 def unpack_nibbles(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int8]:
@@ -166,9 +175,11 @@ def _description(value: Any, where: str) -> Description:
 def _entry(name: str, about: Description, sections: dict[str, Section], where: str) -> QcoreEntry:
     """Takes the weight's parts out of ``sections``."""
     found = {}
-    scales = sections.get(f"{name}.scales")
-    scale_dtype = "F16" if scales is not None and scales.dtype == "F16" else "F32"
-    for part, (dtype, shape) in about.parts(scale_dtype).items():
+    dtypes = []
+    for part in ("scales", "offsets"):
+        section = sections.get(f"{name}.{part}")
+        dtypes.append("F16" if section is not None and section.dtype == "F16" else "F32")
+    for part, (dtype, shape) in about.parts(*dtypes).items():
         section = sections.pop(f"{name}.{part}", None)
         if section is None:
             raise _core.QcoreValueError(f"{where}: weight {name!r} has no tensor {name}.{part}")

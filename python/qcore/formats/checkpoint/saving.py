@@ -29,7 +29,7 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
     Args:
         path: the file; one that exists is replaced.
         tensors: QuantizedTensors and arrays (numpy, torch, jax, ... on the CPU) by name. Codes of 4 bits take half a
-            byte; scales and offsets are saved in fp16 where the weight has them so.
+            byte; scales and offsets are saved in fp16 where that is exact.
 
     Raises:
         QcoreValueError, QcoreTypeError: a tensor is of another kind, has a dtype that safetensors lacks, or its name
@@ -43,7 +43,7 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
             raise _core.QcoreTypeError(f"save: tensors has the name {name!r}, expected strings")
         if isinstance(tensor, QuantizedTensor):
             about = described[name] = layout.Description.of(tensor)
-            parts = about.parts(layout.scale_dtype_of(tensor))
+            parts = about.parts(*layout.parameter_dtypes(tensor.to("cpu")))
             add_parts(shapes, {f"{name}.{part}": shape for part, shape in parts.items()}, "save")
         else:
             dtype, array = plain_array(tensor, f"save: tensors[{name!r}]")
@@ -60,7 +60,8 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
 def _values(name: str, tensor: Any) -> dict[str, NDArray[Any]]:
     if not isinstance(tensor, QuantizedTensor):
         return {name: plain_array(tensor, f"save: tensors[{name!r}]")[1]}
-    values = layout.encode(tensor.to("cpu"), layout.scale_dtype_of(tensor))
+    tensor = tensor.to("cpu")
+    values = layout.encode(tensor, *layout.parameter_dtypes(tensor))
     return {f"{name}.{part}": array for part, array in values.items()}
 
 

@@ -101,4 +101,5 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         raise _core.QcoreTypeError(
             f"{name} arrays of NumPy need the package ml_dtypes: pip install ml-dtypes"
         ) from error
-    return np.dtype(getattr(ml_dtypes, DTYPES[name]))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, DTYPES[name]))
+    return found

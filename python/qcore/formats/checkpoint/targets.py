@@ -42,16 +42,16 @@ class QcoreTarget:
     by_rows = True
 
     def __init__(self, scale_dtype: str) -> None:
-        self._scale_dtype = "F16" if scale_dtype == "float16" else "F32"
+        self._dtype = "F16" if scale_dtype == "float16" else "F32"
 
     def misfit(self, name: str, about: Description) -> str:
         return ""
 
     def parts(self, name: str, about: Description) -> Parts:
-        return {f"{name}.{part}": value for part, value in about.parts(self._scale_dtype).items()}
+        return {f"{name}.{part}": value for part, value in about.parts(self._dtype, self._dtype).items()}
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
-        return {f"{name}.{part}": values for part, values in layout.encode(weight, self._scale_dtype).items()}
+        return {f"{name}.{part}": values for part, values in layout.encode(weight, self._dtype, self._dtype).items()}
 
     def metadata(self, weights: Mapping[str, Description]) -> dict[str, str]:
         return layout.metadata_of(weights)

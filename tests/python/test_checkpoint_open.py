@@ -1,0 +1,193 @@
+"""formats.open_checkpoint: every kind of checkpoint, read lazily, with what info() says of it."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from checkpoint_files import AWQ, GGUF_F16, GGUF_F32, GGUF_Q8_0, GPTQ, gguf, gguf_string, model, packed_folder, sharded
+from safetensors.numpy import save_file
+
+import qcore
+from qcore.formats import TensorInfo, open_checkpoint
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "index", "sharded folder"])
+def test_safetensors(tmp_path, kind):
+    tensors = model()
+    if "file" in kind or kind == "folder":
+        save_file(tensors, tmp_path / "model.safetensors")
+        path = tmp_path / "model.safetensors" if kind == "file" else tmp_path
+    else:
+        path = sharded(tmp_path, tensors, 3)
+        path = path if kind == "index" else tmp_path
+    with open_checkpoint(path) as checkpoint:
+        assert set(checkpoint) == set(tensors)
+        assert len(checkpoint) == len(tensors)
+        assert "ids" in checkpoint and "absent" not in checkpoint
+        for name, array in tensors.items():
+            read = checkpoint[name]
+            assert read.dtype == array.dtype
+            assert np.array_equal(read, array)
+            assert not read.flags.writeable
+        info = checkpoint.info("layers.1.weight")
+        assert info == TensorInfo("layers.1.weight", "float16", (9, 70), 16, None, None, 9 * 70 * 2)
+        assert not info.quantized
+        with pytest.raises(KeyError):
+            checkpoint["absent"]
+        kept = checkpoint["ids"]
+    assert kept.tolist() == [0, 1, 2, 3]  # still mapped
+    assert "closed" in repr(checkpoint)
+    with pytest.raises(qcore.QcoreValueError, match="is closed"):
+        checkpoint["ids"]
+
+
+def test_own_layout(tmp_path):
+    weight = qcore.quantize(model()["layers.0.weight"], bits=8, block_size=16, scheme="asymmetric")
+    qcore.save(tmp_path / "w.safetensors", {"w": weight, "b": np.ones(3)})
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint["w"] == weight
+    nbytes = 24 * 64 + 2 * 24 * 4 * (2 if weight.scale_dtype == "float16" else 4)
+    assert checkpoint.info("w") == TensorInfo("w", "qcore", (24, 64), 8, 16, "asymmetric", nbytes)
+    assert checkpoint.info("b").format == "float64"
+
+
+def test_one_tensor_is_read_at_a_time(tmp_path):
+    """Pages of a tensor that is not asked for are not touched: the file may be far larger than memory."""
+    import resource
+
+    header = {"huge": {"dtype": "F32", "shape": [1 << 34], "data_offsets": [0, 1 << 36]}}
+    header["small"] = {"dtype": "F32", "shape": [2], "data_offsets": [1 << 36, (1 << 36) + 8]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(tmp_path / "sparse.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + (1 << 36) + 8)
+        file.seek(-8, 2)
+        file.write(np.array([1, 2], "<f4").tobytes())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint["small"].tolist() == [1, 2]
+    assert checkpoint["huge"][12345] == 0
+    assert checkpoint.info("huge").nbytes == 1 << 36
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
+
+
+def test_a_file_that_shrinks_while_it_is_open_is_an_error(tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_file({"x": np.zeros(1000, np.float32)}, path)
+    checkpoint = open_checkpoint(path)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(qcore.QcoreValueError, match="shorter since it was opened"):
+        checkpoint["x"]
+
+
+def test_gguf(tmp_path):
+    rng = np.random.default_rng(0)
+    f32 = rng.standard_normal((3, 5), dtype=np.float32)
+    f16 = rng.standard_normal((2, 4, 6)).astype(np.float16)
+    metadata = gguf_string("general.name") + (8).to_bytes(4, "little") + gguf_string("small")
+    metadata += gguf_string("tokens") + (9).to_bytes(4, "little") + (8).to_bytes(4, "little")
+    metadata += (2).to_bytes(8, "little") + gguf_string("a") + gguf_string("bc")
+    metadata += gguf_string("general.alignment") + (4).to_bytes(4, "little") + (64).to_bytes(4, "little")
+    tensors = {
+        "f32": (GGUF_F32, (3, 5), f32.tobytes()),
+        "q8": (GGUF_Q8_0, (2, 64), bytes(4 * 34)),
+        "f16": (GGUF_F16, (2, 4, 6), f16.tobytes()),
+    }
+    path = gguf(tmp_path / "m.gguf", tensors, metadata, values=3, alignment=64)
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.files == (path,)
+    assert list(checkpoint) == ["f32", "q8", "f16"]
+    assert np.array_equal(checkpoint["f32"], f32)
+    assert np.array_equal(checkpoint["f16"], f16)
+    assert checkpoint.info("q8") == TensorInfo("q8", "gguf Q8_0", (2, 64), 8, 32, "symmetric", 136)
+
+
+def test_gguf_types_without_a_codec_say_so(tmp_path):
+    path = gguf(tmp_path / "m.gguf", {"x": (14, (1, 256), bytes(210))})
+    checkpoint = open_checkpoint(path)
+    assert checkpoint.info("x").format == "gguf Q6_K"
+    with pytest.raises(qcore.QcoreValueError, match=r"'x' is Q6_K, expected Q4_0"):
+        checkpoint["x"]
+
+
+@pytest.mark.parametrize(
+    ("config", "form"),
+    [
+        (AWQ, "awq gemm"),
+        (AWQ | {"version": "GEMM"}, "awq gemm"),
+        (GPTQ, "gptq v2"),
+        (GPTQ | {"checkpoint_format": "gptq"}, "gptq v1"),
+        (GPTQ | {"group_size": -1}, "gptq v2"),
+    ],
+    ids=["awq", "upper case", "gptq", "gptq v1", "one group"],
+)
+def test_packed_layers_are_described(tmp_path, config, form):
+    g = 64 if config["group_size"] == -1 else 32
+    checkpoint = open_checkpoint(packed_folder(tmp_path, config, g=g))
+    assert set(checkpoint) == {"layer.weight", "bias"}
+    nbytes = 64 * 16 // 2 + (64 // g) * (16 // 2 + 16 * 2) + (64 * 4 if "gptq" in form else 0)
+    assert checkpoint.info("layer.weight") == TensorInfo("layer.weight", form, (16, 64), 4, g, "asymmetric", nbytes)
+    assert checkpoint["bias"].tolist() == [1] * 16
+
+
+@pytest.mark.parametrize("config", [AWQ, GPTQ], ids=["awq", "gptq"])
+def test_no_field_is_guessed(tmp_path, config):
+    for key in config:
+        folder = packed_folder(tmp_path / key, {k: v for k, v in config.items() if k != key})
+        with pytest.raises(qcore.QcoreValueError, match=rf"has no '{key}'"):
+            open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (None, "no config.json"),
+        (AWQ | {"bits": 3}, "bits is 3, expected 4"),
+        (AWQ | {"bits": True}, "bits is True"),
+        (AWQ | {"zero_point": False}, "zero_point is False"),
+        (AWQ | {"version": "marlin"}, "version is 'marlin'"),
+        (AWQ | {"group_size": 0}, "group_size is 0"),
+        (AWQ | {"group_size": "128"}, "group_size is '128'"),
+        (AWQ | {"group_size": 48}, "K = 64, expected a multiple"),
+        (AWQ | {"group_size": 64}, "qzeros has shape [2, 2], expected [1, 2]"),
+        (AWQ | {"quant_method": "other"}, "quant_method is 'other'"),
+        (GPTQ | {"desc_act": None}, "desc_act is None"),
+        (GPTQ | {"bits": 8}, "K = 32"),
+    ],
+    ids=str,
+)
+def test_packed_layers_that_do_not_fit_their_config(tmp_path, config, words):
+    if words == "K = 32":
+        words = "qzeros has shape"
+    with pytest.raises(qcore.QcoreValueError) as caught:
+        open_checkpoint(packed_folder(tmp_path, config))
+    assert words in str(caught.value)
+
+
+def test_folders(tmp_path):
+    with pytest.raises(qcore.QcoreValueError, match="has no"):
+        open_checkpoint(tmp_path)
+    for name in ("a", "b"):
+        save_file({"x": np.zeros(1)}, tmp_path / f"{name}.safetensors")
+    with pytest.raises(qcore.QcoreValueError, match="has 2 files"):
+        open_checkpoint(tmp_path)
+    save_file({"y": np.zeros(1)}, tmp_path / "model.safetensors")
+    assert list(open_checkpoint(tmp_path)) == ["y"]
+    with pytest.raises(FileNotFoundError):
+        open_checkpoint(tmp_path / "absent")
+
+
+def test_bfloat16_needs_ml_dtypes_only_where_an_array_is_asked_for(tmp_path, monkeypatch):
+    import ml_dtypes
+
+    values = np.arange(8).reshape(2, 4).astype(ml_dtypes.bfloat16)
+    qcore.save(tmp_path / "m.safetensors", {"w": values})
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.info("w").format == "bfloat16"
+    weight = qcore.quantize(checkpoint.entry("w").section.operand("quantize: weight"), bits=8, block_size=4)
+    assert weight.dequantize()[1, 3] == 7
+    with pytest.raises(qcore.QcoreTypeError, match="ml_dtypes"):
+        checkpoint["w"]
