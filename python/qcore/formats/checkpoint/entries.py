@@ -20,7 +20,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     """As the tensor is read: [N, K] of a weight, whatever the file's own order."""
     bits: int
-    """Of a code, or of an item of a plain array."""
+    """Of a code in the file, or of an item of a plain array. Codes of 5 bits are read as 8."""
     block_size: int | None
     """Elements along K that share a scale; None for a plain array."""
     scheme: str | None

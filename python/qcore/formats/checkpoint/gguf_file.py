@@ -51,7 +51,7 @@ BLOCK_TYPES = {
     15: BlockType("Q8_K", 256, 292, 8, 256, "symmetric"),
 }
 READABLE = ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K")
-"""Types with a codec in qcore.formats.gguf."""
+"""Types with a codec in qcore.formats.gguf_blocks."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class GgufEntry:
     path: Path
     kind: BlockType
     shape: tuple[int, ...]
+    offset: int
 
     def info(self, name: str) -> TensorInfo:
         kind = self.kind
@@ -71,7 +72,15 @@ class GgufEntry:
                 f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name}, expected {', '.join(READABLE)} "
                 "or a plain type"
             )
-        return codec("gguf", "from_gguf", f"reading {name!r}, which is GGUF's {self.kind.name},")(self.path, name)
+        if len(self.shape) != 2:
+            raise _core.QcoreValueError(
+                f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name} of shape {list(self.shape)}, "
+                "expected [N, K]"
+            )
+        rows = (math.prod(self.shape[:-1]), self.shape[-1] // self.kind.elements * self.kind.nbytes)
+        raw = Section(self.path, "U8", rows, self.offset).array()
+        read = codec("gguf_blocks", "tensor_of", f"reading {name!r}, which is GGUF's {self.kind.name},")
+        return read(self.kind.name, raw, f"open_checkpoint: {self.path}: tensor {name!r}")
 
 
 class _Cursor:
@@ -182,7 +191,7 @@ def _entries(
                 raise _core.QcoreValueError(
                     f"{at} has shape {list(shape)}, expected rows of a multiple of {kind.elements} for {kind.name}"
                 )
-            entry = GgufEntry(path, kind, shape)
+            entry = GgufEntry(path, kind, shape, begin + offset)
         else:
             raise _core.QcoreValueError(f"{at} has type {number}, which qcore doesn't know")
         found[name] = entry

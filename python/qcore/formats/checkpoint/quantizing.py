@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from numpy.typing import NDArray
 
 from qcore import _core
 from qcore.formats.checkpoint.choice import Choice, check_patterns, choose
@@ -21,10 +25,12 @@ from qcore.formats.checkpoint.saving import add_parts
 from qcore.formats.checkpoint.sections import ITEM_BYTES, Section
 from qcore.formats.checkpoint.targets import Target, target
 from qcore.quantized_tensor import quantize
+from qcore.runtime import get_num_threads
 
-_PIECE_ITEMS = 4 << 20
-"""Weights that are read, quantised and written at a time: 16 MB of float32."""
+_PIECE_ITEMS = 1 << 20
+"""Weights that a thread reads, quantises and encodes at a time: 4 MB of float32, and some 10 MB in all."""
 _PIECE_BYTES = 16 << 20
+_MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -194,15 +200,36 @@ def _convert(
             writer.write(job.name, piece.bytes())
             progress(job.name, piece.nbytes)
         return
-    for start, piece in _row_pieces(job.section) if layout.by_rows else [(0, job.section)]:
+
+    def encoded(start: int, piece: Section) -> tuple[int, dict[str, NDArray[Any]]]:
         try:
             weight = quantize(piece.operand("quantize: weight"), **options.of_tensor())
         except _core.QcoreError as error:
             rows = f", its rows from {start}" if start else ""
             raise _core.QcoreValueError(f"quantize: {job.section.path}: tensor {job.name!r}{rows}: {error}") from error
-        for part, values in layout.encode(job.name, weight).items():
+        return piece.nbytes, layout.encode(job.name, weight)
+
+    for nbytes, parts in _in_order(encoded, _row_pieces(job.section) if layout.by_rows else iter([(0, job.section)])):
+        for part, values in parts.items():
             writer.write(part, values)
-        progress(job.name, piece.nbytes)
+        progress(job.name, nbytes)
+
+
+def _in_order(work: Callable[..., Any], arguments: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+    """As itertools.starmap, on several threads; no more results wait than there are threads."""
+    threads = min(get_num_threads(), _MOST_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for each in arguments:
+                waiting.append(pool.submit(work, *each))
+                if len(waiting) == threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def _row_pieces(section: Section) -> Iterator[tuple[int, Section]]:
