@@ -281,6 +281,7 @@ def test_peak_memory(tmp_path):
         (["quantize", "m.safetensors", "o", "--method", "magic"], ["method", "'magic'"]),
         (["quantize", "m.safetensors", "o", "--format", "zip"], ["format", "'zip'"]),
         (["quantize", "m.safetensors", "o", "--format", "onnx"], ["onnx", "expected"]),
+        (["quantize", "m.safetensors", "o", "--format", "gguf"], ["gguf", "--block-size 32"]),
         (["quantize", "m.safetensors", "o", "--format", "awq"], ["awq", "--scale-dtype float16"]),
         (["quantize", "m.safetensors", "o", "--include", "no*such"], ["--include 'no*such'", "none of 7"]),
         (["quantize", "m.safetensors", "absent/o"], ["no folder", "absent"]),
@@ -320,3 +321,44 @@ def test_errors_are_one_line_and_leave_nothing(files, monkeypatch, capsys, argum
 def test_help_has_examples(command, capsys):
     assert main([command, "--help"]) == 0
     assert "Examples:\n" in capsys.readouterr().out
+
+
+def test_awq_output(files):
+    tensors = model() | {"layers.2.weight": np.random.default_rng(3).standard_normal((16, 96)).astype(np.float32)}
+    save_file(tensors, files / "m.safetensors")
+    flags = ["--format", "awq", "--block-size", "32", "--scale-dtype", "float16"]
+    done = run("quantize", files / "m.safetensors", files / "awq", *flags)
+    assert done.exit_code == 0
+    assert sorted(path.name for path in (files / "awq").iterdir()) == ["config.json", "model.safetensors"]
+    assert "qweight" in str(load_file(files / "awq" / "model.safetensors").keys())
+    with open_checkpoint(files / "awq") as checkpoint:
+        assert set(checkpoint) == set(tensors)
+        for name, array in tensors.items():
+            if name in ("layers.0.weight", "layers.2.weight"):
+                assert checkpoint.info(name).format == "awq gemm"
+                expected = qcore.quantize(array, bits=4, block_size=32, scale_dtype="float16")
+                assert np.array_equal(checkpoint[name].dequantize(), expected.dequantize())
+            else:  # of other shapes, or kept by the rule
+                assert np.array_equal(checkpoint[name], array)
+    assert run("quantize", files / "m.safetensors", files / "awq", *flags).exit_code == 0  # replaced
+    (files / "awq" / "config.json").write_text("{}")
+    arguments = ["quantize", str(files / "m.safetensors"), str(files / "awq"), *flags]
+    assert main(arguments) == 2
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gguf_output(files, monkeypatch, bits):
+    monkeypatch.setattr(quantizing, "_PIECE_ITEMS", 130)
+    flags = ["--format", "gguf", "--bits", str(bits), "--block-size", "32", "--scale-dtype", "float16"]
+    assert run("quantize", files / "m.safetensors", files / "m.gguf", *flags).exit_code == 0
+    with open_checkpoint(files / "m.gguf") as checkpoint:
+        assert set(checkpoint) == set(model())
+        for name, array in model().items():
+            if name == "layers.0.weight":
+                assert checkpoint.info(name).format == f"gguf Q{bits}_0"
+                expected = qcore.quantize(array, bits=bits, block_size=32, scale_dtype="float16")
+                assert np.array_equal(checkpoint[name].dequantize(), expected.dequantize())
+            else:  # of other shapes, or kept by the rule
+                assert np.array_equal(checkpoint[name], array)
+    save_file({"flags": np.zeros(3, bool)}, files / "m.safetensors")
+    assert main(["quantize", str(files / "m.safetensors"), str(files / "m.gguf"), *flags]) == 2

@@ -191,3 +191,48 @@ def test_bfloat16_needs_ml_dtypes_only_where_an_array_is_asked_for(tmp_path, mon
     assert weight.dequantize()[1, 3] == 7
     with pytest.raises(qcore.QcoreTypeError, match="ml_dtypes"):
         checkpoint["w"]
+
+
+def packed_values(qweight, qzeros, order):
+    """u - z of [K, N / 8] words: column n is nibble order[n % 8] of word n // 8. By arithmetic, without qcore."""
+    nibbles = lambda words: np.stack([words.astype(np.int64) >> 4 * order[n] & 15 for n in range(8)], -1)  # noqa: E731
+    u, z = (nibbles(words).reshape(words.shape[0], -1) for words in (qweight, qzeros))
+    return u - np.repeat(z, u.shape[0] // z.shape[0], axis=0)
+
+
+def test_awq_layers_are_read(tmp_path):
+    from safetensors.numpy import load_file
+
+    folder = packed_folder(tmp_path, AWQ)
+    raw = load_file(folder / "model.safetensors")
+    weight = open_checkpoint(folder)["layer.weight"]
+    scales = np.repeat(raw["layer.scales"].astype(np.float32), 32, axis=0)
+    codes = packed_values(raw["layer.qweight"], raw["layer.qzeros"], [0, 4, 1, 5, 2, 6, 3, 7])
+    assert (weight.bits, weight.block_size) == (4, 32)
+    assert np.array_equal(weight.dequantize(), (codes * scales).T.astype(np.float32))
+
+
+@pytest.mark.parametrize("act_order", [False, True])
+def test_gptq_layers_are_read(tmp_path, act_order):
+    from safetensors.numpy import load_file
+
+    folder = packed_folder(tmp_path, GPTQ | {"desc_act": act_order})
+    raw = load_file(folder / "model.safetensors")
+    if act_order:
+        raw["layer.g_idx"] = np.random.default_rng(0).permutation(raw["layer.g_idx"])
+        save_file(raw, folder / "model.safetensors")
+    weight = open_checkpoint(folder)["layer.weight"]
+    groups = raw["layer.g_idx"]
+    u = np.stack([raw["layer.qweight"].astype(np.int64) >> 4 * k & 15 for k in range(8)], 1).reshape(64, 16)
+    z = np.stack([raw["layer.qzeros"].astype(np.int64) >> 4 * n & 15 for n in range(8)], -1).reshape(2, 16)
+    expected = (u - z[groups]) * raw["layer.scales"].astype(np.float32)[groups]
+    assert np.array_equal(weight.dequantize(), expected.T.astype(np.float32))
+    assert isinstance(weight, qcore.ReorderedTensor) is act_order
+
+
+def test_packed_checkpoints_are_saved_in_our_layout(tmp_path):
+    folder = packed_folder(tmp_path / "awq", AWQ)
+    with open_checkpoint(folder) as checkpoint:
+        qcore.save(tmp_path / "ours.safetensors", checkpoint)
+        weight = checkpoint["layer.weight"]
+    assert qcore.load(tmp_path / "ours.safetensors")["layer.weight"] == weight

@@ -19,11 +19,11 @@ from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.sections import Section
 
 MAGIC = b"GGUF"
-_DEFAULT_ALIGNMENT = 32
-_MOST_AXES = 4
+DEFAULT_ALIGNMENT = 32
+MOST_AXES = 4
 _UINT32, _STRING, _ARRAY = 4, 8, 9
 _VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
+PLAIN_TYPES = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
 
 
 class BlockType(NamedTuple):
@@ -149,7 +149,7 @@ def read_gguf(path: Path) -> dict[str, Entry]:
         if version not in (2, 3):
             raise _core.QcoreValueError(f"{where} is GGUF of version {version}, expected 2 or 3 in little-endian order")
         tensors, values = cursor.number("Q", "its counts"), cursor.number("Q", "its counts")
-        alignment = _DEFAULT_ALIGNMENT
+        alignment = DEFAULT_ALIGNMENT
         for _ in range(values):
             key = cursor.text("the name of a metadata value")
             found = cursor.value(cursor.number("I", f"metadata {key[:64]!r}"), f"metadata {key[:64]!r}")
@@ -167,8 +167,8 @@ def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     name = cursor.text("the name of a tensor")
     what = f"tensor {name[:64]!r}"
     axes = cursor.number("I", what)
-    if axes > _MOST_AXES:
-        raise _core.QcoreValueError(f"{cursor.where}: {what} has {axes} axes, expected at most {_MOST_AXES}")
+    if axes > MOST_AXES:
+        raise _core.QcoreValueError(f"{cursor.where}: {what} has {axes} axes, expected at most {MOST_AXES}")
     sizes = [cursor.number("Q", what) for _ in range(axes)]
     return name, tuple(reversed(sizes)), cursor.number("I", what), cursor.number("Q", what)
 
@@ -183,8 +183,8 @@ def _entries(
         if name in found:
             raise _core.QcoreValueError(f"{at} comes twice")
         entry: Entry
-        if number in _PLAIN:
-            entry = PlainEntry(Section(path, _PLAIN[number], shape, begin + offset))
+        if number in PLAIN_TYPES:
+            entry = PlainEntry(Section(path, PLAIN_TYPES[number], shape, begin + offset))
         elif number in BLOCK_TYPES:
             kind = BLOCK_TYPES[number]
             if not shape or shape[-1] % kind.elements:

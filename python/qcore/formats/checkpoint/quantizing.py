@@ -20,7 +20,6 @@ from qcore.formats.checkpoint.entries import PlainEntry
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.opened import Checkpoint
 from qcore.formats.checkpoint.partial_file import PartialFile, TensorWriter
-from qcore.formats.checkpoint.safetensors_file import header_bytes
 from qcore.formats.checkpoint.saving import add_parts
 from qcore.formats.checkpoint.sections import ITEM_BYTES, Section
 from qcore.formats.checkpoint.targets import Target, target
@@ -154,9 +153,9 @@ def quantize_checkpoint(
     shapes: Parts = {}
     for job in jobs:
         add_parts(shapes, job.parts, "quantize")
-    metadata = layout.metadata({job.name: job.description for job in jobs if job.description is not None})
-    header, places = header_bytes(shapes, metadata)
-    size = len(header) + sum(nbytes for _, nbytes in places.values())
+    weights = {job.name: job.description for job in jobs if job.description is not None}
+    header, places = layout.container(shapes, weights)
+    size = max((offset + nbytes for offset, nbytes in places.values()), default=len(header))
     by_job = {job.name: {part: places[part] for part in job.parts} for job in jobs}
     result = Result()
     file_name = layout.prepare(output)

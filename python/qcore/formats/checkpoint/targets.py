@@ -1,4 +1,4 @@
-"""What `qcore quantize` writes: how a weight becomes parts of a safetensors file, and what stands beside that file."""
+"""What `qcore quantize` writes: how a weight becomes parts of a file, and what stands beside that file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from qcore import _checks, _core, _files
 from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.codecs import codec
+from qcore.formats.checkpoint.gguf_target import GgufTarget, check_output_file
 from qcore.formats.checkpoint.layout import Description, Parts
+from qcore.formats.checkpoint.safetensors_file import header_bytes
 from qcore.quantized_tensor import QuantizedTensor
+
+Container = tuple[bytes, dict[str, tuple[int, int]]]
 
 
 class Target(Protocol):
@@ -31,8 +35,8 @@ class Target(Protocol):
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
         """Their values, for all rows or for a piece of them."""
 
-    def metadata(self, weights: Mapping[str, Description]) -> dict[str, str]:
-        """Of the file's header."""
+    def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
+        """The file's beginning, and (offset, bytes) of every part."""
 
     def prepare(self, output: Path) -> Path:
         """Makes what stands beside the file, and returns the file's name."""
@@ -53,15 +57,11 @@ class QcoreTarget:
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
         return {f"{name}.{part}": values for part, values in layout.encode(weight, self._dtype, self._dtype).items()}
 
-    def metadata(self, weights: Mapping[str, Description]) -> dict[str, str]:
-        return layout.metadata_of(weights)
+    def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
+        return header_bytes(shapes, layout.metadata_of(weights))
 
     def prepare(self, output: Path) -> Path:
-        if not output.absolute().parent.is_dir():
-            raise _core.QcoreValueError(f"quantize: there is no folder {output.absolute().parent} for {output.name}")
-        if output.is_dir():
-            raise _core.QcoreValueError(f"quantize: {output} is a folder, expected the name of a file")
-        return output
+        return check_output_file(output)
 
 
 class AwqTarget:
@@ -101,8 +101,8 @@ class AwqTarget:
         parts = ("qweight", "scales", "qzeros")
         return {f"{layer}.{part}": values for part, values in zip(parts, self._to_awq(weight), strict=True)}
 
-    def metadata(self, weights: Mapping[str, Description]) -> dict[str, str]:
-        return {"format": "pt"}
+    def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
+        return header_bytes(shapes, {"format": "pt"})
 
     def prepare(self, output: Path) -> Path:
         if output.exists() and not output.is_dir():
@@ -128,7 +128,9 @@ def target(*, format: str, bits: int, block_size: int, scheme: str, scale_dtype:
         return QcoreTarget(scale_dtype)
     if format == "awq":
         return AwqTarget(bits, block_size, scheme, scale_dtype)
+    if format == "gguf":
+        return GgufTarget(bits, block_size, scheme, scale_dtype)
     raise _core.QcoreValueError(
-        f"quantize: format is {format!r}, which this version writes weight by weight only (qcore.formats.to_{format}), "
-        "expected 'qcore' or 'awq'"
+        f"quantize: format is {format!r}, which needs a whole model in memory: qcore.formats.to_onnx makes one, "
+        "expected 'qcore', 'awq' or 'gguf'"
     )
