@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from qcore import _core
 from qcore.formats.checkpoint.codecs import codec
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
-from qcore.formats.checkpoint.sections import Section
+from qcore.formats.checkpoint.sections import Section, addressable
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -182,6 +182,8 @@ def _entries(
         at = f"{where}: tensor {name[:64]!r}"
         if name in found:
             raise _core.QcoreValueError(f"{at} comes twice")
+        if not addressable(shape):
+            raise _core.QcoreValueError(f"{at} has shape {list(shape)}, expected one of less than 2^63 bytes")
         entry: Entry
         if number in PLAIN_TYPES:
             entry = PlainEntry(Section(path, PLAIN_TYPES[number], shape, begin + offset))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from qcore import _core
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.safetensors_file import SafetensorsFile, is_sizes, parse_json, short
-from qcore.formats.checkpoint.sections import Section
+from qcore.formats.checkpoint.sections import Section, addressable
 from qcore.quantized_tensor import QuantizedTensor
 
 FORMAT = "qcore.weights.1"
@@ -169,6 +169,8 @@ def _description(value: Any, where: str) -> Description:
         raise _core.QcoreValueError(f"{where} has scheme {short(scheme)}, expected 'symmetric' or 'asymmetric'")
     if not is_sizes(shape) or len(shape) not in (2, 4):
         raise _core.QcoreValueError(f"{where} has shape {short(shape)}, expected [N, K] or [Co, Ci, Kh, Kw]")
+    if not addressable(shape):
+        raise _core.QcoreValueError(f"{where} has shape {short(shape)}, expected one of less than 2^63 bytes")
     return Description(tuple(shape), bits, block_size, scheme)
 
 

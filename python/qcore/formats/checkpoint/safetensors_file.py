@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qcore import _core
-from qcore.formats.checkpoint.sections import ITEM_BYTES, Section
+from qcore.formats.checkpoint.sections import ITEM_BYTES, Section, addressable
 
 MOST_HEADER_BYTES = 100_000_000
 """safetensors' own limit."""
@@ -68,6 +68,8 @@ def _section(path: Path, name: str, entry: Any, begin: int, where: str) -> Secti
         raise _core.QcoreValueError(f"{at} has dtype {dtype!r}, expected one of {', '.join(sorted(ITEM_BYTES))}")
     if not is_sizes(shape) or len(shape) > _MOST_AXES:
         raise _core.QcoreValueError(f"{at} has shape {short(shape)}, expected at most {_MOST_AXES} sizes")
+    if not addressable(shape):
+        raise _core.QcoreValueError(f"{at} has shape {short(shape)}, expected one of less than 2^63 bytes")
     if not is_sizes(offsets) or len(offsets) != 2:
         raise _core.QcoreValueError(f"{at} has data_offsets {short(offsets)}, expected two numbers of bytes")
     needed = math.prod(shape) * ITEM_BYTES[dtype]

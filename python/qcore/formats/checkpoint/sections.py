@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ DTYPES = {
 
 ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
 ITEM_BYTES |= {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1}
+_WIDEST = 8
 FLOATING = ("F32", "F16", "BF16")
 
 
@@ -89,6 +91,11 @@ class Section:
         words = Section(self.path, "I16", self.shape, self.offset).array()
         op, _, argument = where.partition(": ")
         return _core.as_bfloat16(words, op, argument)
+
+
+def addressable(shape: Iterable[int]) -> bool:
+    """Whether NumPy can have such an array; it minds the other axes even if one is 0."""
+    return math.prod(size for size in shape if size) * _WIDEST < 2**63
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
