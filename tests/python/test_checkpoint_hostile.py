@@ -172,6 +172,8 @@ def own_file(tmp_path, change):
         ("shape", [2**40, 2**10], "w.codes"),
         ("shape", [0, 2**62], "less than 2^63"),
         ("shape", "6x10", "shape '6x10'"),
+        ("reordered", 1, "reordered 1"),
+        ("reordered", True, "no tensor w.order"),
     ],
     ids=str,
 )

@@ -230,9 +230,18 @@ def test_gptq_layers_are_read(tmp_path, act_order):
     assert isinstance(weight, qcore.ReorderedTensor) is act_order
 
 
-def test_packed_checkpoints_are_saved_in_our_layout(tmp_path):
-    folder = packed_folder(tmp_path / "awq", AWQ)
+@pytest.mark.parametrize("config", [AWQ, GPTQ], ids=["awq", "gptq in another order"])
+def test_packed_checkpoints_are_saved_in_our_layout(tmp_path, config):
+    from safetensors.numpy import load_file
+
+    folder = packed_folder(tmp_path / "packed", config)
+    if config is GPTQ:
+        raw = load_file(folder / "model.safetensors")
+        raw["layer.g_idx"] = np.random.default_rng(0).permutation(raw["layer.g_idx"])
+        save_file(raw, folder / "model.safetensors")
     with open_checkpoint(folder) as checkpoint:
         qcore.save(tmp_path / "ours.safetensors", checkpoint)
         weight = checkpoint["layer.weight"]
-    assert qcore.load(tmp_path / "ours.safetensors")["layer.weight"] == weight
+    loaded = qcore.load(tmp_path / "ours.safetensors")["layer.weight"]
+    assert type(loaded) is (qcore.ReorderedTensor if config is GPTQ else qcore.QuantizedTensor)
+    assert loaded == weight

@@ -7,8 +7,10 @@ Of a weight NAME [N, K] (or [Co, Ci, Kh, Kw]) the file has
     NAME.scales    float32 or float16 [N, P]
     NAME.offsets   float32 or float16 [N, P]; only of an asymmetric weight
 
+    NAME.order     int32 [K], of a ReorderedTensor only: column i of the codes is column order[i] of the matrix
+
 and the header's metadata has format = "qcore.weights.1" and weights, which is JSON: {NAME: {bits, block_size, scheme,
-shape}}.
+shape}}, with reordered = true for a ReorderedTensor.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.safetensors_file import SafetensorsFile, is_sizes, parse_json, short
 from qcore.formats.checkpoint.sections import Section, addressable
 from qcore.quantized_tensor import QuantizedTensor
+from qcore.reordered_tensor import ReorderedTensor
 
 FORMAT = "qcore.weights.1"
 PREFIX = "qcore.weights."
 _PARAMETERS = {"F16": np.float16, "F32": np.float32}
 _KEYS = {"bits", "block_size", "scheme", "shape"}
+Weight = QuantizedTensor | ReorderedTensor
 Parts = dict[str, tuple[str, tuple[int, ...]]]
 
 
@@ -43,10 +47,13 @@ class Description:
     bits: int
     block_size: int
     scheme: str
+    reordered: bool = False
 
     @classmethod
-    def of(cls, weight: QuantizedTensor) -> Description:
-        return cls(weight.shape, weight.bits, weight.block_size, weight.scheme)
+    def of(cls, tensor: Weight) -> Description:
+        weight = inner(tensor)
+        reordered = isinstance(tensor, ReorderedTensor)
+        return cls(weight.shape, weight.bits, weight.block_size, weight.scheme, reordered)
 
     @property
     def columns(self) -> int:
@@ -64,14 +71,23 @@ class Description:
         found: Parts = {"codes": codes, "scales": (scales, (rows, self.blocks))}
         if self.scheme == "asymmetric":
             found["offsets"] = (offsets, (rows, self.blocks))
+        if self.reordered:
+            found["order"] = ("I32", (self.columns,))
         return found
 
     def to_json(self) -> dict[str, Any]:
-        return {"bits": self.bits, "block_size": self.block_size, "scheme": self.scheme, "shape": list(self.shape)}
+        found = {"bits": self.bits, "block_size": self.block_size, "scheme": self.scheme, "shape": list(self.shape)}
+        return found | {"reordered": True} if self.reordered else found
 
 
-def parameter_dtypes(weight: QuantizedTensor) -> tuple[str, str]:
+def inner(tensor: Weight) -> QuantizedTensor:
+    """The blocks of a weight, whatever the order of its columns."""
+    return tensor.weight if isinstance(tensor, ReorderedTensor) else tensor
+
+
+def parameter_dtypes(tensor: Weight) -> tuple[str, str]:
     """The smallest that hold its scales and its offsets exactly."""
+    weight = inner(tensor)
     scales = "F16" if weight.scale_dtype == "float16" else "F32"
     if weight.scheme == "symmetric":
         return scales, scales
@@ -81,14 +97,17 @@ def parameter_dtypes(weight: QuantizedTensor) -> tuple[str, str]:
     return scales, "F16" if np.array_equal(halves.astype(np.float32), offsets) else "F32"
 
 
-def encode(weight: QuantizedTensor, scales: str, offsets: str) -> dict[str, NDArray[Any]]:
+def encode(tensor: Weight, scales: str, offsets: str) -> dict[str, NDArray[Any]]:
     """The parts' values, in dtypes that hold them exactly."""
+    weight = inner(tensor)
     codes: NDArray[Any] = weight.codes()
     if weight.bits == 4:
         codes = pack_nibbles(codes.reshape(codes.shape[0], -1))
     found = {"codes": codes, "scales": weight.scales().astype(_PARAMETERS[scales], copy=False)}
     if weight.scheme == "asymmetric":
         found["offsets"] = weight.offsets().astype(_PARAMETERS[offsets], copy=False)
+    if isinstance(tensor, ReorderedTensor):
+        found["order"] = tensor.order.astype(np.int32)
     return found
 
 
@@ -126,7 +145,7 @@ class QcoreEntry:
         nbytes = sum(section.nbytes for section in self.sections.values())
         return TensorInfo(name, "qcore", about.shape, about.bits, about.block_size, about.scheme, nbytes)
 
-    def read(self, name: str) -> QuantizedTensor:
+    def read(self, name: str) -> Weight:
         about = self.description
         codes = self.sections["codes"].array()
         if about.bits == 4:
@@ -136,7 +155,8 @@ class QcoreEntry:
             self.sections["offsets"].array().astype(np.float32, copy=False) if "offsets" in self.sections else None
         )
         try:
-            return QuantizedTensor.from_parts(codes, scales, offsets, bits=about.bits, block_size=about.block_size)
+            weight = QuantizedTensor.from_parts(codes, scales, offsets, bits=about.bits, block_size=about.block_size)
+            return ReorderedTensor(weight, self.sections["order"].array()) if about.reordered else weight
         except _core.QcoreError as error:
             raise _core.QcoreValueError(f"{self.sections['codes'].path}: tensor {name!r}: {error}") from error
 
@@ -171,7 +191,12 @@ def _description(value: Any, where: str) -> Description:
         raise _core.QcoreValueError(f"{where} has shape {short(shape)}, expected [N, K] or [Co, Ci, Kh, Kw]")
     if not addressable(shape):
         raise _core.QcoreValueError(f"{where} has shape {short(shape)}, expected one of less than 2^63 bytes")
-    return Description(tuple(shape), bits, block_size, scheme)
+    reordered = value.get("reordered", False)
+    if type(reordered) is not bool or (reordered and len(shape) != 2):
+        raise _core.QcoreValueError(
+            f"{where} has reordered {short(reordered)}, expected true for [N, K] only, or false"
+        )
+    return Description(tuple(shape), bits, block_size, scheme, reordered)
 
 
 def _entry(name: str, about: Description, sections: dict[str, Section], where: str) -> QcoreEntry:

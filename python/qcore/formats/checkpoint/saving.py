@@ -17,6 +17,7 @@ from qcore.formats.checkpoint.opened import open_checkpoint
 from qcore.formats.checkpoint.safetensors_file import header_bytes
 from qcore.formats.checkpoint.sections import DTYPES
 from qcore.quantized_tensor import QuantizedTensor
+from qcore.reordered_tensor import ReorderedTensor
 
 _NAMES = {name: dtype for dtype, name in DTYPES.items()}
 _NOT_NUMPY = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
@@ -28,12 +29,12 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
 
     Args:
         path: the file; one that exists is replaced.
-        tensors: QuantizedTensors and arrays (numpy, torch, jax, ... on the CPU) by name. Codes of 4 bits take half a
-            byte; scales and offsets are saved in fp16 where that is exact.
+        tensors: QuantizedTensors, ReorderedTensors and arrays (numpy, torch, jax, ... on the CPU) by name. Codes of
+            4 bits take half a byte; scales and offsets are saved in fp16 where that is exact.
 
     Raises:
         QcoreValueError, QcoreTypeError: a tensor is of another kind, has a dtype that safetensors lacks, or its name
-            is that of another's part ("NAME.codes", "NAME.scales", "NAME.offsets"). Nothing is written then.
+            is that of another's part ("NAME.codes" and so on). Nothing is written then.
         OSError: the file can't be written; nothing is left behind.
     """
     described: dict[str, layout.Description] = {}
@@ -41,7 +42,7 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
     for name, tensor in tensors.items():
         if not isinstance(name, str):
             raise _core.QcoreTypeError(f"save: tensors has the name {name!r}, expected strings")
-        if isinstance(tensor, QuantizedTensor):
+        if isinstance(tensor, (QuantizedTensor, ReorderedTensor)):
             about = described[name] = layout.Description.of(tensor)
             parts = about.parts(*layout.parameter_dtypes(tensor.to("cpu")))
             add_parts(shapes, {f"{name}.{part}": shape for part, shape in parts.items()}, "save")
@@ -58,7 +59,7 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
 
 
 def _values(name: str, tensor: Any) -> dict[str, NDArray[Any]]:
-    if not isinstance(tensor, QuantizedTensor):
+    if not isinstance(tensor, (QuantizedTensor, ReorderedTensor)):
         return {name: plain_array(tensor, f"save: tensors[{name!r}]")[1]}
     tensor = tensor.to("cpu")
     values = layout.encode(tensor, *layout.parameter_dtypes(tensor))
@@ -97,8 +98,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """All tensors of a file that :func:`save` wrote, or of any checkpoint that :func:`open_checkpoint` opens.
 
     Returns:
-        QuantizedTensors and arrays by name, in memory of their own. A weight equals the one that was saved, bit for
-        bit in its codes, scales and offsets.
+        QuantizedTensors, ReorderedTensors and arrays by name, in memory of their own. A weight equals the one that was
+        saved, bit for bit in its codes, scales and offsets.
 
     Raises:
         As :func:`open_checkpoint`.
