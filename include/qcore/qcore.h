@@ -7,6 +7,7 @@
 //   P = ceil(K/g) blocks (the last may be short), T time steps, B batch, C GRU input size, H hidden size,
 //   Ci/Co/Kh/Kw channels and kernel of a convolution.
 
+#include "qcore/awq.h"
 #include "qcore/error.h"
 #include "qcore/gru.h"
 #include "qcore/kernels.h"

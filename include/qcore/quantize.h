@@ -39,6 +39,9 @@ class QCORE_API QuantizedTensor {
   static QuantizedTensor from_parts(const TensorView& codes, const TensorView& scales, const TensorView* offsets,
                                     int bits, std::int64_t block_size);
 
+  // For operators of this library that fill the storage themselves, parameters in fp32.
+  static QuantizedTensor from_packed(std::shared_ptr<PackedWeight> packed);
+
   int rank() const;
   std::int64_t shape(int axis) const;
   std::int64_t rows() const;      // N

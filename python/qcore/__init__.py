@@ -4,7 +4,7 @@ Shape letters, the same everywhere: M rows of activations (batch x tokens), K in
 size along K, P = ceil(K / g) blocks.
 """
 
-from qcore import formats, lut
+from qcore import awq, formats, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
 from qcore.formats import load, save
@@ -22,6 +22,7 @@ __all__ = [
     "QuantizedTensor",
     "ReorderedTensor",
     "__version__",
+    "awq",
     "awq_scales",
     "fold_scales",
     "force_kernel",

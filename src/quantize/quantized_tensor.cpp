@@ -83,6 +83,11 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
   return QuantizedTensor(std::move(packed));
 }
 
+QuantizedTensor QuantizedTensor::from_packed(std::shared_ptr<PackedWeight> packed) {
+  if (packed->device == kCpu) narrow_parameters(*packed);
+  return QuantizedTensor(std::move(packed));
+}
+
 int QuantizedTensor::rank() const { return packed_->rank; }
 std::int64_t QuantizedTensor::shape(int axis) const { return packed_->shape[axis]; }
 std::int64_t QuantizedTensor::rows() const { return packed_->layout.n; }

@@ -1,0 +1,197 @@
+#pragma once
+
+#include <cstring>
+
+#include "awq/awq_kernels.h"
+#include "numerics/awq.h"
+#include "simd/unroll.h"
+#include "simd/vector_avx2.h"
+
+// The kernels on vectors V of one instruction set: simd's, and
+//   Int spread(const std::uint32_t* words)   kLanes columns of kLanes / 8 words, each with its nibble lowest in its
+//   lane Float nibbles(Int spread)                the lowest four bits of each lane, u Float code(Int spread) u - 8
+//   void store_pair<stream>(std::uint16_t*, Float, Float)   as fp16; 4 * kLanes bytes, aligned to them if `stream`
+namespace qcore {
+namespace {
+
+// One word. Also what is left of a row that is no multiple of longer vectors.
+struct AwqVector256 : Avx2 {
+  QCORE_NUMERIC Int spread(const std::uint32_t* words) {
+    const Int shifts = _mm256_setr_epi32(numerics::awq_shift(0), numerics::awq_shift(1), numerics::awq_shift(2),
+                                         numerics::awq_shift(3), numerics::awq_shift(4), numerics::awq_shift(5),
+                                         numerics::awq_shift(6), numerics::awq_shift(7));
+    return _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(*words)), shifts);
+  }
+  QCORE_NUMERIC Float nibbles(Int spread) { return to_float(both(spread, all(15))); }
+  QCORE_NUMERIC Float code(Int spread) { return sub(nibbles(spread), all(static_cast<float>(numerics::kAwqMiddle))); }
+  template <bool stream>
+  QCORE_NUMERIC void store_pair(std::uint16_t* to, Float a, Float b) {
+    const __m256i halves = _mm256_set_m128i(rounded(b), rounded(a));
+    if constexpr (stream)
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to), halves);
+    else
+      store(to, halves);
+  }
+
+ private:
+  QCORE_NUMERIC __m128i rounded(Float a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+};
+
+template <class V>
+QCORE_INLINE typename V::Float awq_products(const AwqRows& rows, const std::uint32_t* words, std::int64_t column) {
+  const typename V::Float u = V::nibbles(V::spread(words + column / numerics::kAwqColumns));
+  return V::mul(V::sub(u, V::load(rows.zeros + column)), V::load(rows.scales + column));
+}
+
+template <class V, bool stream>
+QCORE_INLINE void awq_store_rows(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row) {
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    const std::uint32_t* words = rows.words + row * rows.row_words;
+    std::uint16_t* to = out + row * out_row;
+    std::int64_t column = 0;
+    for (; column + 2 * V::kLanes <= rows.columns; column += 2 * V::kLanes)
+      V::template store_pair<stream>(to + column, awq_products<V>(rows, words, column),
+                                     awq_products<V>(rows, words, column + V::kLanes));
+    for (; column < rows.columns; column += AwqVector256::kLanes)
+      AwqVector256::store_half(to + column, awq_products<AwqVector256>(rows, words, column));
+  }
+}
+
+template <class V>
+void awq_store_rows_either(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row, bool stream) {
+  if (stream)
+    awq_store_rows<V, true>(rows, out, out_row);
+  else
+    awq_store_rows<V, false>(rows, out, out_row);
+}
+
+constexpr int kAwqTileRows = 32, kAwqTileColumns = 128;
+
+// 8 rows of 8 fp16 numbers, `stride` apart, as columns.
+QCORE_NUMERIC void awq_transpose8(const std::uint16_t* from, std::int64_t stride, std::uint16_t* to,
+                                  std::int64_t to_stride) {
+  __m128i a[8], b[8];
+  unroll<8>([&](auto i) QCORE_UNROLLED {
+    a[i.value] = _mm_load_si128(reinterpret_cast<const __m128i*>(from + i.value * stride));
+  });
+  unroll<4>([&](auto i) QCORE_UNROLLED {
+    b[2 * i.value] = _mm_unpacklo_epi16(a[2 * i.value], a[2 * i.value + 1]);
+    b[2 * i.value + 1] = _mm_unpackhi_epi16(a[2 * i.value], a[2 * i.value + 1]);
+  });
+  unroll<2>([&](auto i) QCORE_UNROLLED {
+    constexpr int at = 4 * i.value;
+    a[at] = _mm_unpacklo_epi32(b[at], b[at + 2]);
+    a[at + 1] = _mm_unpackhi_epi32(b[at], b[at + 2]);
+    a[at + 2] = _mm_unpacklo_epi32(b[at + 1], b[at + 3]);
+    a[at + 3] = _mm_unpackhi_epi32(b[at + 1], b[at + 3]);
+  });
+  unroll<4>([&](auto i) QCORE_UNROLLED {
+    _mm_store_si128(reinterpret_cast<__m128i*>(to + 2 * i.value * to_stride),
+                    _mm_unpacklo_epi64(a[i.value], a[i.value + 4]));
+    _mm_store_si128(reinterpret_cast<__m128i*>(to + (2 * i.value + 1) * to_stride),
+                    _mm_unpackhi_epi64(a[i.value], a[i.value + 4]));
+  });
+}
+
+template <class V>
+void awq_store_columns(const AwqRows& rows, std::uint16_t* out, std::int64_t out_column, bool stream) {
+  alignas(64) std::uint16_t tile[kAwqTileRows * kAwqTileColumns];
+  alignas(64) std::uint16_t lines[8 * kAwqTileRows];
+  awq_store_rows<V, false>(rows, tile, kAwqTileColumns);
+  for (std::int64_t column = 0; column < rows.columns; column += 8) {
+    for (std::int64_t row = 0; row < rows.rows; row += 8)  // beyond the last row are numbers that nobody takes
+      awq_transpose8(tile + row * kAwqTileColumns + column, kAwqTileColumns, lines + row, kAwqTileRows);
+    for (int i = 0; i < 8; ++i) {
+      std::uint16_t* to = out + (column + i) * out_column;
+      const std::uint16_t* from = lines + i * kAwqTileRows;
+      if (stream) {
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(to), Avx2::load(from));
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(to + 16), Avx2::load(from + 16));
+      } else if (rows.rows == kAwqTileRows) {
+        Avx2::store(to, Avx2::load(from));
+        Avx2::store(to + 16, Avx2::load(from + 16));
+      } else {
+        for (std::int64_t row = 0; row < rows.rows; ++row) to[row] = from[row];
+      }
+    }
+  }
+}
+
+QCORE_NUMERIC void awq_load_group(const std::uint32_t* qzeros, const std::uint16_t* scales, std::int64_t columns,
+                                  float* zeros, float* wide_scales) {
+  using V = AwqVector256;
+  for (std::int64_t column = 0; column < columns; column += V::kLanes) {
+    V::store(zeros + column, V::nibbles(V::spread(qzeros + column / numerics::kAwqColumns)));
+    V::store(wide_scales + column, V::load_half(scales + column));
+  }
+}
+
+// Rows taken together for one pass over the sums.
+constexpr int kAwqRowsTogether = 4;
+
+template <class V, int kRows, int kXRows>
+QCORE_INLINE void awq_add_vector(const AwqRows& rows, std::int64_t first, std::int64_t column, const float* x,
+                                 std::int64_t x_row, float* sums) {
+  typename V::Float total[kXRows];
+  unroll<kXRows>([&](auto m) QCORE_UNROLLED { total[m.value] = V::load(sums + m.value * rows.columns + column); });
+  unroll<kRows>([&](auto r) QCORE_UNROLLED {
+    const std::int64_t row = first + r.value;
+    const auto code = V::code(V::spread(rows.words + row * rows.row_words + column / numerics::kAwqColumns));
+    unroll<kXRows>([&](auto m) QCORE_UNROLLED {
+      total[m.value] = V::fma(V::all(x[m.value * x_row + row]), code, total[m.value]);
+    });
+  });
+  unroll<kXRows>([&](auto m) QCORE_UNROLLED { V::store(sums + m.value * rows.columns + column, total[m.value]); });
+}
+
+template <class V, int kRows, int kXRows>
+QCORE_INLINE void awq_add_rows(const AwqRows& rows, std::int64_t first, const float* x, std::int64_t x_row,
+                               float* sums) {
+  std::int64_t column = 0;
+  for (; column + V::kLanes <= rows.columns; column += V::kLanes)
+    awq_add_vector<V, kRows, kXRows>(rows, first, column, x, x_row, sums);
+  for (; column < rows.columns; column += AwqVector256::kLanes)
+    awq_add_vector<AwqVector256, kRows, kXRows>(rows, first, column, x, x_row, sums);
+}
+
+template <class V, int kXRows>
+QCORE_INLINE void awq_add_all(const AwqRows& rows, const float* x, std::int64_t x_row, float* sums) {
+  std::int64_t row = 0;
+  for (; row + kAwqRowsTogether <= rows.rows; row += kAwqRowsTogether)
+    awq_add_rows<V, kAwqRowsTogether, kXRows>(rows, row, x, x_row, sums);
+  for (; row < rows.rows; ++row) awq_add_rows<V, 1, kXRows>(rows, row, x, x_row, sums);
+}
+
+template <class V>
+void awq_add_products(const AwqRows& rows, const float* x, std::int64_t x_row, int x_rows, float* sums) {
+  switch (x_rows) {
+    case 1:
+      return awq_add_all<V, 1>(rows, x, x_row, sums);
+    case 2:
+      return awq_add_all<V, 2>(rows, x, x_row, sums);
+    case 3:
+      return awq_add_all<V, 3>(rows, x, x_row, sums);
+    default:
+      return awq_add_all<V, 4>(rows, x, x_row, sums);
+  }
+}
+
+// Byte k % 4 of a column's lane holds row k of a step low and row k + 4 high: see PackedLayout.
+QCORE_NUMERIC void awq_pack_panel(const AwqRows& rows, std::uint8_t* steps) {
+  using V = AwqVector256;
+  constexpr int kStepBytes = 64, kStepRows = 8;
+  for (std::int64_t first = 0; first < rows.rows; first += kStepRows, steps += kStepBytes)
+    for (std::int64_t column = 0; column < rows.columns; column += V::kLanes) {
+      V::Int lanes = V::all(0);
+      unroll<kStepRows>([&](auto k) QCORE_UNROLLED {
+        constexpr int shift = 8 * (k.value % 4) + k.value / 4 * 4;
+        const std::uint32_t* words = rows.words + (first + k.value) * rows.row_words + column / V::kLanes;
+        const V::Int nibble = V::both(V::spread(words), V::all(15));
+        lanes = _mm256_or_si256(lanes, _mm256_slli_epi32(nibble, shift));
+      });
+      V::store(steps + 4 * column, lanes);
+    }
+}
+
+}  // namespace
+}  // namespace qcore

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <cstring>
+
+#include "awq/awq_arrays.h"
+#include "awq/kernels.h"
+#include "awq/pack.h"
+#include "formats/packed_weight.h"
+#include "runtime/check.h"
+#include "runtime/device.h"
+#include "runtime/memory.h"
+#include "runtime/thread_pool.h"
+
+namespace qcore {
+namespace {
+
+constexpr std::int64_t kRows = PackedLayout::kPanelRows;
+constexpr std::int64_t kPanelsTogether = 8;  // 64 bytes of each row of words
+
+void pack_codes(const AwqWeight& weight, const PackedLayout& layout, std::int64_t panel, std::uint8_t* codes) {
+  const AwqKernels* kernels = awq_kernels_in_use();
+  const std::int64_t first = panel * kRows, columns = std::min(kRows, weight.n - first);
+  if (kernels && weight.has_whole_rows() && weight.group_size % layout.step_k() == 0) {
+    const AwqRows rows{weight.qweight + first / 8, weight.qweight_row, weight.k, columns, nullptr, nullptr};
+    return kernels->pack_panel(rows, codes + panel * layout.panel_bytes());
+  }
+  for (std::int64_t k = 0; k < weight.k; ++k)
+    for (std::int64_t n = first; n < first + columns; ++n) {
+      const auto place = layout.place(n, k);
+      std::uint8_t& byte = codes[place.byte];
+      byte = static_cast<std::uint8_t>((byte & ~(15 << place.shift)) | awq_code(weight, k, n) << place.shift);
+    }
+}
+
+void pack_parameters(const AwqWeight& weight, const PackedLayout& layout, std::int64_t panel, float* scales,
+                     float* offsets) {
+  for (std::int64_t p = 0; p < layout.blocks(); ++p)
+    for (std::int64_t n = panel * kRows; n < std::min(weight.n, (panel + 1) * kRows); ++n) {
+      const std::uint16_t scale = awq_scale(weight, p, n);
+      const std::int64_t at = layout.parameter_index(n, p);
+      scales[at] = numerics::half_to_float(scale);
+      offsets[at] = numerics::awq_offset(awq_zero(weight, p, n), scale);
+      QCORE_CHECK_VALUE(numerics::is_finite(scales[at]), "awq: scales holds ", scales[at], " at group ", p, ", column ",
+                        n, ", expected finite numbers");
+    }
+}
+
+}  // namespace
+
+std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight) {
+  auto packed = std::make_shared<PackedWeight>();
+  packed->layout = PackedLayout(weight.n, weight.k, 1, weight.group_size, 4);
+  packed->shape[0] = weight.n;
+  packed->shape[1] = weight.k;
+  packed->scheme = Scheme::asymmetric;
+  packed->device = weight.device;
+  const std::int64_t bytes = packed->layout.parameter_count() * static_cast<std::int64_t>(sizeof(float));
+  packed->code_storage = allocate_on(weight.device, packed->layout.code_bytes());
+  packed->scale_storage = allocate_on(weight.device, bytes);
+  packed->offset_storage = allocate_on(weight.device, bytes);
+  packed->codes = static_cast<const std::uint8_t*>(packed->code_storage.get());
+  packed->scales.data = packed->scale_storage.get();
+  packed->offsets.data = packed->offset_storage.get();
+  return packed;
+}
+
+std::shared_ptr<PackedWeight> pack_awq_on_cpu(const AwqWeight& weight) {
+  auto packed = allocate_awq_weight(weight);
+  const PackedLayout& layout = packed->layout;
+  auto* codes = const_cast<std::uint8_t*>(packed->codes);
+  auto* scales = static_cast<float*>(const_cast<void*>(packed->scales.data));
+  auto* offsets = static_cast<float*>(const_cast<void*>(packed->offsets.data));
+  parallel_for(ceil_div(layout.panels(), kPanelsTogether), [&](std::int64_t task) {
+    const std::int64_t end = std::min(layout.panels(), (task + 1) * kPanelsTogether);
+    for (std::int64_t panel = task * kPanelsTogether; panel < end; ++panel) {
+      const bool padded = layout.n % kRows != 0 || layout.block_size % layout.step_k() != 0;
+      if (padded)
+        std::memset(codes + panel * layout.panel_bytes(), 0x88, static_cast<std::size_t>(layout.panel_bytes()));
+      const std::int64_t count = layout.blocks() * kRows, first = panel * count;
+      if (padded) {
+        std::fill(scales + first, scales + first + count, 0.0f);
+        std::fill(offsets + first, offsets + first + count, 0.0f);
+      }
+      pack_codes(weight, layout, panel, codes);
+      pack_parameters(weight, layout, panel, scales, offsets);
+    }
+  });
+  return packed;
+}
+
+}  // namespace qcore

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+
+#include "awq/awq_problem.h"
+#include "formats/packed_weight.h"
+
+namespace qcore {
+
+// Storage for the weight in linear's layout on its device, with fp32 parameters; nothing written.
+std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight);
+
+// Throws ValueError for a scale that is not finite.
+std::shared_ptr<PackedWeight> pack_awq_on_cpu(const AwqWeight& weight);
+
+}  // namespace qcore
