@@ -16,7 +16,7 @@ namespace qcore {
 // Any strides, all on one device. W[k][n] = (u - z) * s.
 class QCORE_API AwqDescriptor {
  public:
-  // `op` begins the messages of errors. Throws ValueError and TypeError.
+  // `op`, a literal, begins the messages of errors. Throws ValueError and TypeError.
   static AwqDescriptor create(const TensorView& qweight, const TensorView& scales, const TensorView& qzeros,
                               const char* op = "awq");
 
@@ -41,6 +41,7 @@ class QCORE_API AwqDescriptor {
 
  private:
   AwqDescriptor() = default;
+  const char* op_ = nullptr;
   TensorView qweight_, scales_, qzeros_;
 };
 

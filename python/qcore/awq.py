@@ -105,8 +105,8 @@ def linear(
 class Weight:
     """An AWQ weight packed for :func:`qcore.linear`: call it with x.
 
-    ``scale * (u - 8) + offset`` with ``offset = scale * (8 - z)`` is exact in float32, so nothing is lost. Immutable; it
-    does not refer to the arrays that it was made of.
+    ``scale * (u - 8) + offset`` with ``offset = scale * (8 - z)`` is exact in float32, so nothing is lost. Immutable;
+    it does not refer to the arrays that it was made of.
 
     Args:
         qweight, scales, qzeros: as for :func:`dequantize`; finite scales. It stays on their device.

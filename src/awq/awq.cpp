@@ -60,6 +60,7 @@ AwqDescriptor AwqDescriptor::create(const TensorView& qweight, const TensorView&
   QCORE_CHECK_VALUE(k / groups <= kLargestGroup, op, ": g = K / ", groups, " is ", k / groups, ", expected at most ",
                     kLargestGroup);
   AwqDescriptor made;
+  made.op_ = op;
   made.qweight_ = qweight;
   made.scales_ = scales;
   made.qzeros_ = qzeros;
@@ -67,7 +68,7 @@ AwqDescriptor AwqDescriptor::create(const TensorView& qweight, const TensorView&
 }
 
 void AwqDescriptor::dequantize(const TensorView& out, bool transpose, void* stream) const {
-  constexpr const char* op = "awq.dequantize";
+  const char* op = op_;
   check_dtype(op, "out", out, DType::f16);
   check_device(op, "out", out, device(), "qweight");
   const std::int64_t straight[] = {features(), columns()}, turned[] = {columns(), features()};
@@ -94,11 +95,11 @@ QuantizedTensor AwqDescriptor::pack(void* stream) const {
     return QuantizedTensor::from_packed(std::move(packed));
   }
 #endif
-  return QuantizedTensor::from_packed(pack_awq_on_cpu(weight));
+  return QuantizedTensor::from_packed(pack_awq_on_cpu(weight, op_));
 }
 
 void AwqDescriptor::linear(const TensorView& x, const TensorView* bias, const TensorView& y, void* stream) const {
-  constexpr const char* op = "awq.linear";
+  const char* op = op_;
   check_floating(op, "x", x);
   QCORE_CHECK_VALUE(x.rank >= 1 && x.shape[x.rank - 1] == features(), op, ": x has shape ", shape_string(x),
                     ", expected [..., K] with K = ", features(), " of qweight ", shape_string(qweight_));

@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::int64_t kTaskElements = 1 << 17;
 constexpr std::int64_t kChunkColumns = 2048;  // whose zeros and scales stay in the first-level cache
-constexpr std::int64_t kTileRows = 32, kTileColumns = 128;
 // Beyond this out does not stay in the caches, and is written past them.
 constexpr std::int64_t kPastCacheBytes = 8 << 20;
 constexpr std::int64_t kLine = 64;
@@ -35,18 +34,21 @@ class Run {
     kernels_.load_group(weight_.qzeros + part.group * weight_.qzeros_row + part.column / 8,
                         weight_.scales + part.group * weight_.scales_row + part.column, part.columns, zeros, scales);
     std::uint16_t* out = problem_.out + part.row * problem_.out_k + part.column * problem_.out_n;
-    AwqRows rows{weight_.qweight + part.row * weight_.qweight_row + part.column / 8,
-                 weight_.qweight_row,
-                 part.rows,
-                 part.columns,
-                 zeros,
-                 scales};
+    const AwqRows rows{weight_.qweight + part.row * weight_.qweight_row + part.column / 8,
+                       weight_.qweight_row,
+                       part.rows,
+                       part.columns,
+                       zeros,
+                       scales};
     if (problem_.out_n == 1) return kernels_.store_rows(rows, out, problem_.out_k, past_cache_);
-    for (std::int64_t done = 0; done < part.rows; done += kTileRows) {
-      rows.rows = std::min(kTileRows, part.rows - done);
-      const bool stream = past_cache_ && rows.rows == kTileRows && is_line_aligned(out + done);
-      kernels_.store_columns(rows, out + done, problem_.out_n, stream);
-      rows.words += kTileRows * weight_.qweight_row;
+    for (std::int64_t row = 0; row < part.rows; row += kAwqTileRows) {
+      const AwqRows tile{rows.words + row * rows.row_words,
+                         rows.row_words,
+                         std::min<std::int64_t>(kAwqTileRows, part.rows - row),
+                         part.columns,
+                         zeros,
+                         scales};
+      kernels_.store_columns(tile, out + row, problem_.out_n, past_cache_ && is_line_aligned(out + row));
     }
   }
 
@@ -69,18 +71,19 @@ const char* awq_cpu_why_not(const AwqProblem& problem) {
 void run_awq_cpu(const AwqProblem& problem, const AwqKernels& kernels) {
   const AwqWeight& weight = problem.weight;
   const Run run(problem, kernels);
-  const std::int64_t chunk = problem.out_n == 1 ? kChunkColumns : kTileColumns;
+  const std::int64_t chunk = problem.out_n == 1 ? kChunkColumns : kAwqTileColumns;
   const std::int64_t chunks = ceil_div(weight.n, chunk);
   // Part of a long group, or several short ones.
   const std::int64_t wanted = std::max<std::int64_t>(1, kTaskElements / std::min(chunk, weight.n));
-  const std::int64_t part_rows = std::min(weight.group_size, round_up(wanted, kTileRows));
+  const std::int64_t part_rows = std::min(weight.group_size, round_up(wanted, kAwqTileRows));
   const std::int64_t parts = ceil_div(weight.group_size, part_rows);  // of a group
   const std::int64_t together = std::max<std::int64_t>(1, wanted / part_rows);
   const std::int64_t row_parts = weight.groups() * parts, row_tasks = ceil_div(row_parts, together);
   parallel_for(row_tasks * chunks, [&](std::int64_t task) {
     Scratch scratch;
     float *zeros = scratch.take<float>(chunk), *scales = scratch.take<float>(chunk);
-    // Neighbouring tasks write neighbouring memory.
+    // Tasks of columns go down them, so that their pages are written from end to end; the rest of each line of words
+    // that they read serves the next tasks.
     const std::int64_t row_task = problem.out_n == 1 ? task / chunks : task % row_tasks;
     const std::int64_t column = (problem.out_n == 1 ? task % chunks : task / row_tasks) * chunk;
     const std::int64_t end = std::min(row_parts, (row_task + 1) * together);

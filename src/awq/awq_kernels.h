@@ -13,15 +13,20 @@ struct AwqRows {
   const float *zeros, *scales;  // [columns], of the group
 };
 
+// What is transposed together: columns of 256 bytes.
+constexpr int kAwqTileRows = 128, kAwqTileColumns = 32;
+
+constexpr int kAwqXRows = 4;
+
 struct AwqKernels {
   // To fp32: a group's zeros and scales.
   void (*load_group)(const std::uint32_t* qzeros, const std::uint16_t* scales, std::int64_t columns, float* zeros,
                      float* wide_scales);
-  // out[row * out_row + column]; past the caches if `stream`, which needs out aligned to 2 bytes only.
+  // out[row * out_row + column]; past the caches if `stream`, which needs rows aligned to 64 bytes.
   void (*store_rows)(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row, bool stream);
-  // out[column * out_column + row], row by row of a tile of at most 32 rows and 128 columns.
+  // out[column * out_column + row], of a tile at most. `stream` needs each column aligned to 32 bytes.
   void (*store_columns)(const AwqRows& rows, std::uint16_t* out, std::int64_t out_column, bool stream);
-  // sums[m * columns + column] += x[m * x_row + row] * (u - 8), m < x_rows <= 4.
+  // sums[m * columns + column] += x[m * x_row + row] * (u - 8), m < x_rows <= kAwqXRows.
   void (*add_products)(const AwqRows& rows, const float* x, std::int64_t x_row, int x_rows, float* sums);
   // The steps of a panel of PackedLayout, 8 rows each: `rows` is a multiple of 8, `words` holds 16 columns, or 8.
   void (*pack_panel)(const AwqRows& rows, std::uint8_t* steps);

@@ -65,8 +65,6 @@ void awq_store_rows_either(const AwqRows& rows, std::uint16_t* out, std::int64_t
     awq_store_rows<V, false>(rows, out, out_row);
 }
 
-constexpr int kAwqTileRows = 32, kAwqTileColumns = 128;
-
 // 8 rows of 8 fp16 numbers, `stride` apart, as columns.
 QCORE_NUMERIC void awq_transpose8(const std::uint16_t* from, std::int64_t stride, std::uint16_t* to,
                                   std::int64_t to_stride) {
@@ -93,26 +91,34 @@ QCORE_NUMERIC void awq_transpose8(const std::uint16_t* from, std::int64_t stride
   });
 }
 
+// One column of `count` rows.
+template <bool stream>
+QCORE_INLINE void awq_store_column(const std::uint16_t* from, std::int64_t count, std::uint16_t* to) {
+  constexpr int kVector = 16;
+  std::int64_t row = 0;
+  for (; row + kVector <= count; row += kVector) {
+    if constexpr (stream)
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + row), Avx2::load(from + row));
+    else
+      Avx2::store(to + row, Avx2::load(from + row));
+  }
+  for (; row < count; ++row) to[row] = from[row];
+}
+
 template <class V>
 void awq_store_columns(const AwqRows& rows, std::uint16_t* out, std::int64_t out_column, bool stream) {
   alignas(64) std::uint16_t tile[kAwqTileRows * kAwqTileColumns];
-  alignas(64) std::uint16_t lines[8 * kAwqTileRows];
+  alignas(64) std::uint16_t columns[8 * kAwqTileRows];
   awq_store_rows<V, false>(rows, tile, kAwqTileColumns);
   for (std::int64_t column = 0; column < rows.columns; column += 8) {
     for (std::int64_t row = 0; row < rows.rows; row += 8)  // beyond the last row are numbers that nobody takes
-      awq_transpose8(tile + row * kAwqTileColumns + column, kAwqTileColumns, lines + row, kAwqTileRows);
+      awq_transpose8(tile + row * kAwqTileColumns + column, kAwqTileColumns, columns + row, kAwqTileRows);
     for (int i = 0; i < 8; ++i) {
       std::uint16_t* to = out + (column + i) * out_column;
-      const std::uint16_t* from = lines + i * kAwqTileRows;
-      if (stream) {
-        _mm256_stream_si256(reinterpret_cast<__m256i*>(to), Avx2::load(from));
-        _mm256_stream_si256(reinterpret_cast<__m256i*>(to + 16), Avx2::load(from + 16));
-      } else if (rows.rows == kAwqTileRows) {
-        Avx2::store(to, Avx2::load(from));
-        Avx2::store(to + 16, Avx2::load(from + 16));
-      } else {
-        for (std::int64_t row = 0; row < rows.rows; ++row) to[row] = from[row];
-      }
+      if (stream)
+        awq_store_column<true>(columns + i * kAwqTileRows, rows.rows, to);
+      else
+        awq_store_column<false>(columns + i * kAwqTileRows, rows.rows, to);
     }
   }
 }

@@ -16,7 +16,7 @@ constexpr std::int64_t kFewestColumns = 128, kMostColumns = 1024;
 const char* awq_linear_cpu_why_not(const AwqLinearProblem& problem) {
   if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
   if (!problem.weight.has_whole_rows()) return "it takes weights whose rows are contiguous";
-  return problem.m < kAwqFewRows ? nullptr : "it takes up to 4 rows";
+  return problem.m < kAwqFewRows ? nullptr : "it takes up to 12 rows";
 }
 
 void run_awq_linear_cpu(const AwqLinearProblem& problem, const AwqKernels& kernels) {
@@ -48,7 +48,9 @@ void run_awq_linear_cpu(const AwqLinearProblem& problem, const AwqKernels& kerne
                          columns,
                          zeros,
                          scales};
-      kernels.add_products(rows, x + p * weight.group_size, k, static_cast<int>(m), sums);
+      for (std::int64_t row = 0; row < m; row += kAwqXRows)
+        kernels.add_products(rows, x + row * k + p * weight.group_size, k,
+                             static_cast<int>(std::min<std::int64_t>(kAwqXRows, m - row)), sums + row * columns);
       for (std::int64_t row = 0; row < m; ++row) {
         const float value = x_sums[row * groups + p];
         float *total = totals + row * columns, *sum = sums + row * columns;

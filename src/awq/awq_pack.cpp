@@ -15,15 +15,19 @@ namespace {
 
 constexpr std::int64_t kRows = PackedLayout::kPanelRows;
 constexpr std::int64_t kPanelsTogether = 8;  // 64 bytes of each row of words
+constexpr std::int64_t kRowsTogether = 256;  // that stay in the second-level cache for all of them
 
-void pack_codes(const AwqWeight& weight, const PackedLayout& layout, std::int64_t panel, std::uint8_t* codes) {
-  const AwqKernels* kernels = awq_kernels_in_use();
+// A range of rows that begins with a step.
+void pack_codes(const AwqWeight& weight, const PackedLayout& layout, std::int64_t panel, std::int64_t begin,
+                std::int64_t end, std::uint8_t* codes) {
   const std::int64_t first = panel * kRows, columns = std::min(kRows, weight.n - first);
+  const AwqKernels* kernels = awq_kernels_in_use();
   if (kernels && weight.has_whole_rows() && weight.group_size % layout.step_k() == 0) {
-    const AwqRows rows{weight.qweight + first / 8, weight.qweight_row, weight.k, columns, nullptr, nullptr};
-    return kernels->pack_panel(rows, codes + panel * layout.panel_bytes());
+    const std::uint32_t* words = weight.qweight + begin * weight.qweight_row + first / 8;
+    const AwqRows rows{words, weight.qweight_row, end - begin, columns, nullptr, nullptr};
+    return kernels->pack_panel(rows, codes + layout.place(first, begin).byte);
   }
-  for (std::int64_t k = 0; k < weight.k; ++k)
+  for (std::int64_t k = begin; k < end; ++k)
     for (std::int64_t n = first; n < first + columns; ++n) {
       const auto place = layout.place(n, k);
       std::uint8_t& byte = codes[place.byte];
@@ -32,15 +36,15 @@ void pack_codes(const AwqWeight& weight, const PackedLayout& layout, std::int64_
 }
 
 void pack_parameters(const AwqWeight& weight, const PackedLayout& layout, std::int64_t panel, float* scales,
-                     float* offsets) {
+                     float* offsets, const char* op) {
   for (std::int64_t p = 0; p < layout.blocks(); ++p)
     for (std::int64_t n = panel * kRows; n < std::min(weight.n, (panel + 1) * kRows); ++n) {
       const std::uint16_t scale = awq_scale(weight, p, n);
       const std::int64_t at = layout.parameter_index(n, p);
       scales[at] = numerics::half_to_float(scale);
       offsets[at] = numerics::awq_offset(awq_zero(weight, p, n), scale);
-      QCORE_CHECK_VALUE(numerics::is_finite(scales[at]), "awq: scales holds ", scales[at], " at group ", p, ", column ",
-                        n, ", expected finite numbers");
+      QCORE_CHECK_VALUE(numerics::is_finite(scales[at]), op, ": scales holds ", scales[at], " at group ", p,
+                        ", column ", n, ", expected finite numbers");
     }
 }
 
@@ -63,7 +67,7 @@ std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight) {
   return packed;
 }
 
-std::shared_ptr<PackedWeight> pack_awq_on_cpu(const AwqWeight& weight) {
+std::shared_ptr<PackedWeight> pack_awq_on_cpu(const AwqWeight& weight, const char* op) {
   auto packed = allocate_awq_weight(weight);
   const PackedLayout& layout = packed->layout;
   auto* codes = const_cast<std::uint8_t*>(packed->codes);
@@ -71,18 +75,17 @@ std::shared_ptr<PackedWeight> pack_awq_on_cpu(const AwqWeight& weight) {
   auto* offsets = static_cast<float*>(const_cast<void*>(packed->offsets.data));
   parallel_for(ceil_div(layout.panels(), kPanelsTogether), [&](std::int64_t task) {
     const std::int64_t end = std::min(layout.panels(), (task + 1) * kPanelsTogether);
-    for (std::int64_t panel = task * kPanelsTogether; panel < end; ++panel) {
-      const bool padded = layout.n % kRows != 0 || layout.block_size % layout.step_k() != 0;
-      if (padded)
-        std::memset(codes + panel * layout.panel_bytes(), 0x88, static_cast<std::size_t>(layout.panel_bytes()));
-      const std::int64_t count = layout.blocks() * kRows, first = panel * count;
-      if (padded) {
-        std::fill(scales + first, scales + first + count, 0.0f);
-        std::fill(offsets + first, offsets + first + count, 0.0f);
-      }
-      pack_codes(weight, layout, panel, codes);
-      pack_parameters(weight, layout, panel, scales, offsets);
+    const std::int64_t begin = task * kPanelsTogether, parameters = layout.blocks() * kRows;
+    if (layout.n % kRows != 0 || layout.block_size % layout.step_k() != 0) {  // there is padding
+      const std::int64_t panels = end - begin;
+      std::memset(codes + begin * layout.panel_bytes(), 0x88, static_cast<std::size_t>(panels * layout.panel_bytes()));
+      std::fill_n(scales + begin * parameters, panels * parameters, 0.0f);
+      std::fill_n(offsets + begin * parameters, panels * parameters, 0.0f);
     }
+    for (std::int64_t k = 0; k < weight.k; k += kRowsTogether)
+      for (std::int64_t panel = begin; panel < end; ++panel)
+        pack_codes(weight, layout, panel, k, std::min(weight.k, k + kRowsTogether), codes);
+    for (std::int64_t panel = begin; panel < end; ++panel) pack_parameters(weight, layout, panel, scales, offsets, op);
   });
   return packed;
 }

@@ -41,6 +41,6 @@ struct AwqLinearProblem {
 };
 
 // From this number of rows on, linear packs the weight first.
-constexpr std::int64_t kAwqFewRows = 5;
+constexpr std::int64_t kAwqFewRows = 13;
 
 }  // namespace qcore

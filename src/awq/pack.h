@@ -10,7 +10,7 @@ namespace qcore {
 // Storage for the weight in linear's layout on its device, with fp32 parameters; nothing written.
 std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight);
 
-// Throws ValueError for a scale that is not finite.
-std::shared_ptr<PackedWeight> pack_awq_on_cpu(const AwqWeight& weight);
+// Throws ValueError, in the name of `op`, for a scale that is not finite.
+std::shared_ptr<PackedWeight> pack_awq_on_cpu(const AwqWeight& weight, const char* op);
 
 }  // namespace qcore

@@ -77,7 +77,8 @@ def test_force_kernel_nests_and_ends():
 
 def test_force_kernel_refuses():
     with pytest.raises(
-        qcore.QcoreValueError, match=r"^force_kernel: there is no operator 'sort', expected one of: awq, awq_linear, gru, linear"
+        qcore.QcoreValueError,
+        match=r"^force_kernel: there is no operator 'sort', expected one of: awq, awq_linear, gru, linear",
     ):
         qcore.force_kernel("sort", "reference").__enter__()
     with pytest.raises(qcore.QcoreValueError) as caught:
@@ -112,7 +113,8 @@ def test_forced_kernel_refuses_a_mode_and_leaves_out_alone(kernel, mode):
 def test_unknown_operators():
     for call, name in ((qcore.kernels, "kernels"), (qcore.last_kernel, "last_kernel")):
         with pytest.raises(
-            qcore.QcoreValueError, match=f"^{name}: there is no operator 'sort', expected one of: awq, awq_linear, gru, linear"
+            qcore.QcoreValueError,
+            match=f"^{name}: there is no operator 'sort', expected one of: awq, awq_linear, gru, linear",
         ):
             call("sort")
         with pytest.raises(qcore.QcoreTypeError, match=f"^{name}: op is 3, expected a string$"):
