@@ -7,18 +7,30 @@ format's own float32 number. docs/formats.md has the table. ``checkpoint`` opens
 from qcore.formats.awq import from_awq, to_awq
 from qcore.formats.awq_gemv import from_awq_gemv, to_awq_gemv
 from qcore.formats.checkpoint import Checkpoint, TensorInfo, load, open_checkpoint, save
+from qcore.formats.gguf import from_gguf, to_gguf
 from qcore.formats.gptq import from_gptq, to_gptq
+from qcore.formats.mlx import from_mlx, to_mlx
+from qcore.formats.mnn import from_mnn, to_mnn
+from qcore.formats.onnx import from_onnx, to_onnx
 
 __all__ = [
     "Checkpoint",
     "TensorInfo",
     "from_awq",
     "from_awq_gemv",
+    "from_gguf",
     "from_gptq",
+    "from_mlx",
+    "from_mnn",
+    "from_onnx",
     "load",
     "open_checkpoint",
     "save",
     "to_awq",
     "to_awq_gemv",
+    "to_gguf",
     "to_gptq",
+    "to_mlx",
+    "to_mnn",
+    "to_onnx",
 ]

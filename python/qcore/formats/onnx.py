@@ -1,0 +1,195 @@
+"""MatMulNBits nodes of ONNX models.
+
+| input | layout |
+|---|---|
+| B | uint8 [N, P, g * bits / 8], low nibble first along K; the last block is padded |
+| scales | float32, float16 or bfloat16 [N, P] or [N * P] |
+| zero_points | uint8 [N, ceil(P * bits / 8)], low nibble first, or floats [N, P]; flat or not; 2^(bits - 1) if absent |
+
+Value: ``(u - z) * s``. Source: the operator com.microsoft.MatMulNBits of ONNX Runtime's ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qcore import _checks, _core
+from qcore.formats import _bits, _inputs, _minima, _outputs, _zero_points
+from qcore.quantized_tensor import QuantizedTensor
+
+OPERATOR, DOMAIN = "MatMulNBits", "com.microsoft"
+IR_VERSION, OPSET = 10, 21
+"""As old as the operator's readers may be."""
+
+
+def _package() -> Any:
+    try:
+        import onnx
+        import onnx.numpy_helper
+    except ImportError as error:
+        raise _core.QcoreTypeError("onnx: ONNX models need the package onnx: pip install 'qcore[formats]'") from error
+    return onnx
+
+
+def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor]:
+    """The weights [N, K] of an ONNX model's MatMulNBits nodes, exactly.
+
+    Scales that are float16 or bfloat16 are always exact with the model's bits. With other ones and zero points that are
+    not in the middle, 4-bit codes become ``u - z`` in 8 bits where an offset would have to be rounded; 8-bit codes do
+    so where that fits. What is left needs ``exact=False``. Zero points that are floats and no integers give offsets
+    ``-s * z`` on the same conditions.
+
+    Args:
+        model: a path, or an ``onnx.ModelProto``.
+        exact: False rounds offsets once to float32 and keeps the model's bits.
+
+    Returns:
+        Node name (or its first output's name, if it has none) to weight. A node's bias is not part of it.
+
+    Raises:
+        QcoreValueError: no ONNX model, a weight that is no constant or has another shape, bits other than 4 and 8, a
+            node with g_idx, or no exact form.
+        QcoreTypeError: an input has another dtype, or the package onnx is not installed.
+    """
+    onnx = _package()
+    if isinstance(model, (str, os.PathLike)):
+        try:
+            model = onnx.load(os.fspath(model))
+        except OSError:
+            raise
+        except Exception as error:  # protobuf's own errors
+            raise _core.QcoreValueError(f"from_onnx: {os.fspath(model)} is not an ONNX model: {error}") from error
+    graph = getattr(model, "graph", None)
+    if graph is None:
+        raise _core.QcoreTypeError(f"from_onnx: model is a {type(model).__name__}, expected a path or a ModelProto")
+    constants = {each.name: each for each in graph.initializer}
+    found: dict[str, QuantizedTensor] = {}
+    for node in graph.node:
+        if node.op_type != OPERATOR or node.domain != DOMAIN:
+            continue
+        name = node.name or node.output[0]
+        where = f"from_onnx: node {name!r}"
+        if name in found:
+            raise _core.QcoreValueError(f"{where} is there twice, expected names that differ")
+        attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        inputs = dict(zip(("A", "B", "scales", "zero_points", "g_idx", "bias"), node.input, strict=False))
+        if inputs.get("g_idx"):
+            raise _core.QcoreValueError(f"{where} has g_idx, expected blocks in the order of K")
+        arrays = {
+            each: _constant(onnx, constants, inputs.get(each, ""), f"{where}: {each}")
+            for each in ("B", "scales", "zero_points")
+        }
+        found[name] = tensor_of(**arrays, attributes=attributes, where=where, exact=exact)
+    return found
+
+
+def _constant(onnx: Any, constants: Mapping[str, Any], name: str, where: str) -> NDArray[Any] | None:
+    if not name:
+        return None
+    if name not in constants:
+        raise _core.QcoreValueError(f"{where} is {name!r}, which is no initializer, expected a constant")
+    try:
+        array: NDArray[Any] = onnx.numpy_helper.to_array(constants[name])
+    except Exception as error:  # whatever broken raw data leads to
+        raise _core.QcoreValueError(f"{where} is {name!r}, which can't be read: {error}") from error
+    return array
+
+
+def tensor_of(
+    B: Any, scales: Any, zero_points: Any, *, attributes: Mapping[str, Any], where: str, exact: bool = True
+) -> QuantizedTensor:
+    """A weight from a node's arrays (zero_points may be None) and its attributes N, K, bits (4) and block_size."""
+    n, k, bits, size = (
+        _checks.integer(attributes.get(each, 4 if each == "bits" else 0), f"{where}: {each}")
+        for each in ("N", "K", "bits", "block_size")
+    )
+    _checks.choice(bits, {4: 4, 8: 8}, f"{where}: bits")
+    if n < 1 or k < 1 or size < 16 or size & (size - 1):
+        raise _core.QcoreValueError(
+            f"{where} has N = {n}, K = {k} and block_size = {size}, expected positive ones and a power of 2 from 16 on"
+        )
+    if B is None or scales is None:
+        raise _core.QcoreValueError(f"{where} has no {'B' if B is None else 'scales'}")
+    blocks = -(-k // size)
+    packed = _inputs.octets(B, f"{where}: B")
+    _inputs.check_shape(packed, (n, blocks, size * bits // 8), f"{where}: B", "[N, P, block_size * bits / 8]")
+    codes = _bits.nibbles(packed) if bits == 4 else packed
+    codes = codes.reshape(n, -1)[:, :k]
+    s = _table(_inputs.reals(scales, f"{where}: scales"), n, blocks, f"{where}: scales")
+    zeros = _zeros(zero_points, n, blocks, bits, f"{where}: zero_points")
+    if zeros.dtype == np.uint8 or ((zeros == np.rint(zeros)) & (zeros >= 0) & (zeros < 1 << bits)).all():
+        return _zero_points.tensor_of(codes, zeros, s, bits=bits, block_size=size, where=where, exact=exact)
+    wide = -(s.astype(np.float64) * zeros)
+    minima = wide.astype(np.float32)
+    if exact and not np.array_equal(minima, wide):
+        raise _core.QcoreValueError(f"{where}: {_zero_points.NEEDS_ROUNDING}")
+    return _minima.tensor_of(codes, s, minima, bits=bits, block_size=size, where=where, exact=exact)
+
+
+def _table(array: NDArray[Any], n: int, columns: int, where: str) -> NDArray[Any]:
+    if array.shape not in ((n, columns), (n * columns,)):
+        raise _core.QcoreValueError(
+            f"{where} has shape {list(array.shape)}, expected [{n}, {columns}] or [{n * columns}]"
+        )
+    return array.reshape(n, columns)
+
+
+def _zeros(zero_points: Any, n: int, blocks: int, bits: int, where: str) -> NDArray[Any]:
+    """uint8 or float32 [N, P]."""
+    if zero_points is None:
+        return np.full((n, blocks), 1 << (bits - 1), np.uint8)
+    array = _inputs.host(zero_points, where)
+    if array.dtype != np.uint8:
+        return _table(_inputs.reals(array, where), n, blocks, where)
+    packed = _table(array, n, -(-blocks * bits // 8), where)
+    return (_bits.nibbles(packed) if bits == 4 else packed)[:, :blocks]
+
+
+def to_onnx(weights: Mapping[str, QuantizedTensor]) -> Any:
+    """An ``onnx.ModelProto`` with one MatMulNBits node per weight [N, K], float32 scales and packed zero points.
+
+    Node ``name`` has the input ``name.x`` [M, K] and the output ``name.y`` [M, N].
+
+    Raises:
+        QcoreValueError, QcoreTypeError: a weight has no exact form: the block size is no power of 2 from 16 on, or an
+            offset isn't ``scale * (2^(bits - 1) - z)`` with z in 0..2^bits - 1.
+    """
+    onnx = _package()
+    helper, numpy_helper, real = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
+    nodes, constants, inputs, outputs = [], [], [], []
+    for name, weight in weights.items():
+        arrays = arrays_of(weight, f"to_onnx: {name}")
+        n, k = weight.shape
+        names = {each: f"{name}.{each}" for each in arrays}
+        attributes = {"N": n, "K": k, "bits": weight.bits, "block_size": weight.block_size}
+        nodes.append(
+            helper.make_node(
+                OPERATOR, [f"{name}.x", *names.values()], [f"{name}.y"], name=name, domain=DOMAIN, **attributes
+            )
+        )
+        constants += [numpy_helper.from_array(array, names[each]) for each, array in arrays.items()]
+        inputs.append(helper.make_tensor_value_info(f"{name}.x", real, ["M", k]))
+        outputs.append(helper.make_tensor_value_info(f"{name}.y", real, ["M", n]))
+    graph = helper.make_graph(nodes, "qcore", inputs, outputs, initializer=constants)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="qcore")
+
+
+def arrays_of(weight: QuantizedTensor, where: str) -> dict[str, NDArray[Any]]:
+    """B, scales and, unless all are in the middle, zero_points of a weight."""
+    n = _outputs.matrix(weight, where).shape[0]
+    bits, size = weight.bits, weight.block_size
+    if size < 16 or size & (size - 1):
+        raise _core.QcoreValueError(f"{where}: block_size is {size}, expected a power of 2 from 16 on")
+    codes, zeros, scales = _zero_points.parts_of(weight, where)
+    middle = 1 << (bits - 1)
+    filled = _bits.padded(codes, size, fill=middle).reshape(n, -1, size)
+    arrays = {"B": _bits.pack_nibbles(filled) if bits == 4 else filled, "scales": scales}
+    if (zeros != middle).any():
+        arrays["zero_points"] = _bits.pack_nibbles(_bits.padded(zeros, 2)) if bits == 4 else zeros
+    return arrays

@@ -1,0 +1,176 @@
+"""GGUF blocks and files, against the package gguf."""
+
+import os
+
+import gguf
+import numpy as np
+import pytest
+
+import qcore
+from qcore import formats
+from qcore.formats import gguf_blocks
+
+HALVES = {"Q4_0": 1, "Q4_1": 2, "Q5_0": 1, "Q8_0": 1, "Q4_K": 2}
+"""How many fp16 numbers a block begins with."""
+
+
+def raw_of(kind, n=6, k=512, seed=0, spread=0.02):
+    """Random bytes with fp16 numbers of both signs."""
+    rng = np.random.default_rng(seed)
+    block = gguf_blocks.TYPES[kind]
+    raw = rng.integers(0, 256, (n, k // block.elements, block.octets)).astype(np.uint8)
+    halves = (rng.standard_normal((*raw.shape[:2], HALVES[kind])) * spread).astype(np.float16)
+    raw[..., : 2 * HALVES[kind]] = halves.view(np.uint8)
+    return raw.reshape(n, -1)
+
+
+def dequantized(kind, raw):
+    return gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[kind])
+
+
+def wide_raw(kind):
+    """Numbers whose exponents lie so far apart that float32 has no sum of them."""
+    raw = raw_of(kind).reshape(6, -1, gguf_blocks.TYPES[kind].octets)
+    raw[0, 0, :4] = np.array([3.0e-5, 1000.0], np.float16).view(np.uint8)
+    return raw.reshape(6, -1)
+
+
+@pytest.mark.parametrize("kind", gguf_blocks.TYPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_value_is_ggufs_own(kind, seed):
+    raw = raw_of(kind, seed=seed)
+    weight = gguf_blocks.tensor_of(kind, raw, "test")
+    assert (weight.shape, weight.block_size) == ((6, 512), 32)
+    assert np.array_equal(weight.dequantize(), dequantized(kind, raw))
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q4_K"])
+def test_exact_where_float32_has_no_such_offset(kind):
+    raw = wide_raw(kind)
+    weight = gguf_blocks.tensor_of(kind, raw, "test")
+    assert weight.bits == 8
+    assert np.array_equal(weight.dequantize(), dequantized(kind, raw))
+    rounded = gguf_blocks.tensor_of(kind, raw, "test", exact=False)
+    assert rounded.bits == 4
+    difference = np.abs(rounded.dequantize() - weight.dequantize())
+    assert 0 < difference.max() <= 2.0**-23 * np.abs(weight.offsets()).max()
+
+
+def test_four_bits_where_that_is_exact():
+    assert gguf_blocks.tensor_of("Q4_0", raw_of("Q4_0"), "test").bits == 4
+    near = raw_of("Q4_1").reshape(6, -1, 20)
+    near[..., :4] = np.array([0.0123, -0.1], np.float16).view(np.uint8)
+    assert gguf_blocks.tensor_of("Q4_1", near.reshape(6, -1), "test").bits == 4
+
+
+@pytest.mark.parametrize("kind", gguf_blocks.WRITTEN)
+@pytest.mark.parametrize("exact", [True, False])
+def test_bytes_come_back(kind, exact):
+    raw = raw_of(kind)
+    if kind == "Q4_1":
+        raw = raw.reshape(6, -1, 20)
+        raw[..., :4] = np.array([0.5, -3.0], np.float16).view(np.uint8)
+        raw = raw.reshape(6, -1)
+    weight = gguf_blocks.tensor_of(kind, raw, "test", exact=exact)
+    assert np.array_equal(gguf_blocks.raw_of(kind, weight, "test"), raw)
+
+
+def test_unsigned_codes_go_back_to_q4_1():
+    raw = wide_raw("Q4_1")
+    assert np.array_equal(gguf_blocks.raw_of("Q4_1", gguf_blocks.tensor_of("Q4_1", raw, "test"), "test"), raw)
+
+
+@pytest.mark.parametrize("kind", gguf_blocks.TYPES)
+def test_files_of_the_package_are_read(kind, tmp_path):
+    raw = raw_of(kind)
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "test")
+    writer.add_tensor("other", np.ones((3, 4), np.float32))
+    writer.add_tensor("w", raw, raw_dtype=gguf.GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    weight = formats.from_gguf(tmp_path / "a.gguf", "w")
+    assert np.array_equal(weight.dequantize(), dequantized(kind, raw))
+    with pytest.raises(qcore.QcoreValueError, match=r"other has type F32, expected one of Q4_0, Q4_1"):
+        formats.from_gguf(tmp_path / "a.gguf", "other")
+    with pytest.raises(qcore.QcoreValueError, match=r"a.gguf has no tensor 'x': it has 2 others"):
+        formats.from_gguf(tmp_path / "a.gguf", "x")
+
+
+def native(bits, block_size=64, scale_dtype="float16", **options):
+    w = np.random.default_rng(4).standard_normal((16, 128), dtype=np.float32)
+    return qcore.quantize(w, bits=bits, block_size=block_size, scale_dtype=scale_dtype, **options)
+
+
+def test_files_are_written_for_the_package(tmp_path):
+    tensors = {"w4": native(4), "w8": native(8, 32), "norm": np.arange(5, dtype=np.float32)}
+    path = tmp_path / "a.gguf"
+    formats.to_gguf(path, tensors)
+    found = {each.name: each for each in gguf.GGUFReader(path).tensors}
+    assert {name: each.tensor_type.name for name, each in found.items()} == {"w4": "Q4_0", "w8": "Q8_0", "norm": "F32"}
+    for name in ("w4", "w8"):
+        got = gguf.quants.dequantize(found[name].data, found[name].tensor_type)
+        assert np.array_equal(got, tensors[name].dequantize())
+        assert np.array_equal(formats.from_gguf(path, name).dequantize(), tensors[name].dequantize())
+    assert np.array_equal(found["norm"].data, tensors["norm"])
+    os.chmod(path, 0o600)
+    formats.to_gguf(path, {"w": tensors["w4"]}, kind="Q8_0")
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert np.array_equal(formats.from_gguf(path, "w").dequantize(), tensors["w4"].dequantize())
+    assert os.listdir(tmp_path) == ["a.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (native(4, scale_dtype="float32"), "w has no exact form: .*weight's scales has .* float16 holds exactly"),
+        (native(4, block_size=48), "block_size is 48, expected a multiple of 32"),
+        (native(8, scheme="asymmetric"), "Q8_0: weight has offsets, expected none: Q8_0 has no place for them"),
+        (np.ones(3), "w has dtype float64, expected a QuantizedTensor, float32 or float16"),
+    ],
+)
+def test_what_cannot_be_written(tensor, message, tmp_path):
+    with pytest.raises(qcore.QcoreError, match=f"^to_gguf: {message}" if message[0] == "w" else message):
+        formats.to_gguf(tmp_path / "a.gguf", {"w": tensor})
+    assert os.listdir(tmp_path) == []
+
+
+def test_kinds_are_checked(tmp_path):
+    with pytest.raises(qcore.QcoreValueError, match="to_gguf: kind is 'Q4_K', expected one of 'Q4_0'"):
+        formats.to_gguf(tmp_path / "a.gguf", {}, kind="Q4_K")
+    with pytest.raises(qcore.QcoreValueError, match=r"weight has codes -\d+ to \d+, expected -8 to 7 for Q4_0"):
+        formats.to_gguf(tmp_path / "a.gguf", {"w": native(8, 32)}, kind="Q4_0")
+
+
+def test_broken_files(tmp_path):
+    path = tmp_path / "a.gguf"
+    formats.to_gguf(path, {"w": native(4)})
+    whole = path.read_bytes()
+    for content in (b"", b"no such thing" * 10, whole[: len(whole) // 2], whole[:40], b"GGUF" + b"\xff" * 64):
+        path.write_bytes(content)
+        with pytest.raises(qcore.QcoreValueError, match=r"from_gguf: .*a\.gguf is no GGUF file that can be read"):
+            formats.from_gguf(path, "w")
+    with pytest.raises(FileNotFoundError):
+        formats.from_gguf(tmp_path / "none.gguf", "w")
+
+
+def test_bad_raw_bytes():
+    raw = raw_of("Q4_0")
+    with pytest.raises(qcore.QcoreValueError, match="t has rows of 287 bytes, expected a multiple of 18 for Q4_0"):
+        gguf_blocks.tensor_of("Q4_0", raw[:, :-1], "t")
+    with pytest.raises(qcore.QcoreTypeError, match="t has dtype int8, expected uint8"):
+        gguf_blocks.tensor_of("Q4_0", raw.view(np.int8), "t")
+    raw[:, :2] = np.array([np.inf], np.float16).view(np.uint8)
+    with pytest.raises(qcore.QcoreValueError, match=r"t has inf at index \[0, 0\], expected finite numbers"):
+        gguf_blocks.tensor_of("Q4_0", raw, "t")
+
+
+@pytest.mark.parametrize("kind", gguf_blocks.TYPES)
+@pytest.mark.parametrize("compute", ["float", "int8", "int8_asym", "int16"])
+def test_linear(kind, compute):
+    weight = gguf_blocks.tensor_of(kind, raw_of(kind), "test")
+    x = np.random.default_rng(2).standard_normal((3, 512), dtype=np.float32)
+    exact = x.astype(np.float64) @ weight.dequantize().astype(np.float64).T
+    error = np.linalg.norm(qcore.linear(x, weight, compute=compute) - exact) / np.linalg.norm(exact)
+    assert error < (2e-2 if compute.startswith("int8") else 1e-4)
