@@ -122,17 +122,20 @@ def test_files_are_written_for_the_package(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tensor", "message"),
+    ("make", "message"),
     [
-        (native(4, scale_dtype="float32"), "w has no exact form: .*weight's scales has .* float16 holds exactly"),
-        (native(4, block_size=48), "block_size is 48, expected a multiple of 32"),
-        (native(8, scheme="asymmetric"), "Q8_0: weight has offsets, expected none: Q8_0 has no place for them"),
-        (np.ones(3), "w has dtype float64, expected a QuantizedTensor, float32 or float16"),
+        (
+            lambda: native(4, scale_dtype="float32"),
+            "w has no exact form: .*weight's scales has .* float16 holds exactly",
+        ),
+        (lambda: native(4, block_size=48), "block_size is 48, expected a multiple of 32"),
+        (lambda: native(8, scheme="asymmetric"), "Q8_0: weight has offsets, expected none: Q8_0 has no place for them"),
+        (lambda: np.ones(3), "w has dtype float64, expected a QuantizedTensor, float32 or float16"),
     ],
 )
-def test_what_cannot_be_written(tensor, message, tmp_path):
+def test_what_cannot_be_written(make, message, tmp_path):
     with pytest.raises(qcore.QcoreError, match=f"^to_gguf: {message}" if message[0] == "w" else message):
-        formats.to_gguf(tmp_path / "a.gguf", {"w": tensor})
+        formats.to_gguf(tmp_path / "a.gguf", {"w": make()})
     assert os.listdir(tmp_path) == []
 
 
