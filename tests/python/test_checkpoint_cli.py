@@ -344,3 +344,21 @@ def test_awq_output(files):
     (files / "awq" / "config.json").write_text("{}")
     arguments = ["quantize", str(files / "m.safetensors"), str(files / "awq"), *flags]
     assert main(arguments) == 2
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gguf_output(files, monkeypatch, bits):
+    monkeypatch.setattr(quantizing, "_PIECE_ITEMS", 130)
+    flags = ["--format", "gguf", "--bits", str(bits), "--block-size", "32", "--scale-dtype", "float16"]
+    assert run("quantize", files / "m.safetensors", files / "m.gguf", *flags).exit_code == 0
+    with open_checkpoint(files / "m.gguf") as checkpoint:
+        assert set(checkpoint) == set(model())
+        for name, array in model().items():
+            if name == "layers.0.weight":
+                assert checkpoint.info(name).format == f"gguf Q{bits}_0"
+                expected = qcore.quantize(array, bits=bits, block_size=32, scale_dtype="float16")
+                assert np.array_equal(checkpoint[name].dequantize(), expected.dequantize())
+            else:  # of other shapes, or kept by the rule
+                assert np.array_equal(checkpoint[name], array)
+    save_file({"flags": np.zeros(3, bool)}, files / "m.safetensors")
+    assert main(["quantize", str(files / "m.safetensors"), str(files / "m.gguf"), *flags]) == 2

@@ -86,13 +86,14 @@ def test_gguf(tmp_path):
     rng = np.random.default_rng(0)
     f32 = rng.standard_normal((3, 5), dtype=np.float32)
     f16 = rng.standard_normal((2, 4, 6)).astype(np.float16)
+    scales, codes = np.array([0.5, -1, 2, 0], np.float16), rng.integers(-128, 128, (4, 32), dtype=np.int8)
     metadata = gguf_string("general.name") + (8).to_bytes(4, "little") + gguf_string("small")
     metadata += gguf_string("tokens") + (9).to_bytes(4, "little") + (8).to_bytes(4, "little")
     metadata += (2).to_bytes(8, "little") + gguf_string("a") + gguf_string("bc")
     metadata += gguf_string("general.alignment") + (4).to_bytes(4, "little") + (64).to_bytes(4, "little")
     tensors = {
         "f32": (GGUF_F32, (3, 5), f32.tobytes()),
-        "q8": (GGUF_Q8_0, (2, 64), bytes(4 * 34)),
+        "q8": (GGUF_Q8_0, (2, 64), b"".join(d.tobytes() + q.tobytes() for d, q in zip(scales, codes, strict=True))),
         "f16": (GGUF_F16, (2, 4, 6), f16.tobytes()),
     }
     path = gguf(tmp_path / "m.gguf", tensors, metadata, values=3, alignment=64)
@@ -101,6 +102,7 @@ def test_gguf(tmp_path):
     assert list(checkpoint) == ["f32", "q8", "f16"]
     assert np.array_equal(checkpoint["f32"], f32)
     assert np.array_equal(checkpoint["f16"], f16)
+    assert np.array_equal(checkpoint["q8"].dequantize(), (scales[:, None] * codes).astype(np.float32).reshape(2, 64))
     assert checkpoint.info("q8") == TensorInfo("q8", "gguf Q8_0", (2, 64), 8, 32, "symmetric", 136)
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qcore import _core
-from qcore.formats.checkpoint.codecs import codec
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.sections import Section, addressable
+from qcore.formats.gguf_blocks import TYPES, tensor_of
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -50,8 +50,6 @@ BLOCK_TYPES = {
     14: BlockType("Q6_K", 256, 210, 6, 16, "symmetric"),
     15: BlockType("Q8_K", 256, 292, 8, 256, "symmetric"),
 }
-READABLE = ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K")
-"""Types with a codec in qcore.formats.gguf_blocks."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,9 @@ class GgufEntry:
         return TensorInfo(name, f"gguf {kind.name}", self.shape, kind.bits, kind.group, kind.scheme, nbytes)
 
     def read(self, name: str) -> Any:
-        if self.kind.name not in READABLE:
+        if self.kind.name not in TYPES:
             raise _core.QcoreValueError(
-                f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name}, expected {', '.join(READABLE)} "
+                f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name}, expected {', '.join(TYPES)} "
                 "or a plain type"
             )
         if len(self.shape) != 2:
@@ -79,8 +77,7 @@ class GgufEntry:
             )
         rows = (math.prod(self.shape[:-1]), self.shape[-1] // self.kind.elements * self.kind.nbytes)
         raw = Section(self.path, "U8", rows, self.offset).array()
-        read = codec("gguf_blocks", "tensor_of", f"reading {name!r}, which is GGUF's {self.kind.name},")
-        return read(self.kind.name, raw, f"open_checkpoint: {self.path}: tensor {name!r}")
+        return tensor_of(self.kind.name, raw, f"open_checkpoint: {self.path}: tensor {name!r}")
 
 
 class _Cursor:

@@ -11,10 +11,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.codecs import codec
 from qcore.formats.checkpoint.gguf_file import BLOCK_TYPES, DEFAULT_ALIGNMENT, MAGIC, MOST_AXES, PLAIN_TYPES
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.sections import ITEM_BYTES
+from qcore.formats.gguf_blocks import raw_of
 from qcore.quantized_tensor import QuantizedTensor
 
 _KINDS = {4: "Q4_0", 8: "Q8_0"}
@@ -38,7 +38,6 @@ class GgufTarget:
                 "those are Q4_0 and Q8_0"
             )
         self._kind = BLOCK_TYPES[_NUMBERS[_KINDS[bits]]]
-        self._raw_of = codec("gguf_blocks", "raw_of", "--format gguf")
 
     def misfit(self, name: str, about: Description) -> str:
         if len(about.shape) != 2:
@@ -52,7 +51,7 @@ class GgufTarget:
         return {name: ("U8", (rows, columns // self._kind.elements * self._kind.nbytes))}
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
-        return {name: self._raw_of(self._kind.name, weight, f"quantize: {name}")}
+        return {name: raw_of(self._kind.name, weight, f"quantize: {name}")}
 
     def container(self, shapes: Parts, weights: Mapping[str, Description]) -> tuple[bytes, dict[str, tuple[int, int]]]:
         values = _text("general.architecture") + struct.pack("<I", _STRING) + _text("qcore")

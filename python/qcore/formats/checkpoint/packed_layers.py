@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from qcore import _core
-from qcore.formats.checkpoint.codecs import codec
+from qcore.formats.awq import from_awq
+from qcore.formats.awq_gemv import from_awq_gemv
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.safetensors_file import short
 from qcore.formats.checkpoint.sections import Section
+from qcore.formats.gptq import from_gptq
 
 WORD_BITS = 32
 _PARTS = ("qweight", "qzeros", "scales", "g_idx")
@@ -85,13 +87,12 @@ class PackedEntry:
 
     def read(self, name: str) -> Any:
         arrays = {part: section.array() for part, section in self.sections.items()}
-        purpose = f"reading {name!r}, which is {self.config.format},"
         if self.config.method == "awq":
             words, scales, zeros = arrays["qweight"], arrays["scales"], arrays["qzeros"]
             if self.config.version == "gemm":
-                return codec("awq", "from_awq", purpose)(words, scales, zeros)
-            return codec("awq_gemv", "from_awq_gemv", purpose)(words, scales, zeros, block_size=self.block_size)
-        return codec("gptq", "from_gptq", purpose)(
+                return from_awq(words, scales, zeros)
+            return from_awq_gemv(words, scales, zeros, block_size=self.block_size)
+        return from_gptq(
             arrays["qweight"],
             arrays["scales"],
             arrays["qzeros"],

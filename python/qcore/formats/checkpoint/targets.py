@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from qcore import _checks, _core, _files
+from qcore.formats.awq import to_awq
 from qcore.formats.checkpoint import layout
-from qcore.formats.checkpoint.codecs import codec
 from qcore.formats.checkpoint.gguf_target import GgufTarget, check_output_file
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.safetensors_file import header_bytes
@@ -77,7 +77,6 @@ class AwqTarget:
                 "--bits 4 --scheme symmetric --scale-dtype float16: AWQ's zero points are integers"
             )
         self._block_size = block_size
-        self._to_awq = codec("awq", "to_awq", "--format awq")
 
     def misfit(self, name: str, about: Description) -> str:
         if not name.endswith(".weight") or len(about.shape) != 2:
@@ -98,8 +97,8 @@ class AwqTarget:
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
         layer = name.removesuffix(".weight")
-        parts = ("qweight", "scales", "qzeros")
-        return {f"{layer}.{part}": values for part, values in zip(parts, self._to_awq(weight), strict=True)}
+        qweight, scales, qzeros = to_awq(weight)
+        return {f"{layer}.qweight": qweight, f"{layer}.scales": scales, f"{layer}.qzeros": qzeros}
 
     def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
         return header_bytes(shapes, {"format": "pt"})
