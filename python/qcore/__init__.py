@@ -4,14 +4,22 @@ Shape letters, the same everywhere: M rows of activations (batch x tokens), K in
 size along K, P = ceil(K / g) blocks.
 """
 
-from qcore import awq, formats, lut
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from qcore import awq, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
-from qcore.formats import load, save
 from qcore.linear import linear, quantize_activations
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
+
+if TYPE_CHECKING:
+    from qcore import formats, gru
+    from qcore.formats import load, save
 
 __all__ = [
     "AwqScales",
@@ -28,6 +36,7 @@ __all__ = [
     "force_kernel",
     "formats",
     "get_num_threads",
+    "gru",
     "info",
     "kernels",
     "last_kernel",
@@ -39,3 +48,16 @@ __all__ = [
     "save",
     "set_num_threads",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What takes a while to import is imported when it is asked for."""
+    if name in ("formats", "gru"):
+        return importlib.import_module(f"qcore.{name}")
+    if name in ("load", "save"):
+        return getattr(importlib.import_module("qcore.formats"), name)
+    raise AttributeError(f"module 'qcore' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -54,6 +54,16 @@ def test_import_is_light():
     assert not modules & heavy
 
 
+def test_formats_and_gru_are_imported_when_asked_for():
+    code = """if True:
+        import sys, qcore
+        assert not {"qcore.formats", "qcore.gru"} & set(sys.modules)
+        print(qcore.formats.from_awq.__name__, qcore.save.__name__, qcore.gru.QuantGRU.__name__)
+        assert {"formats", "gru", "load", "save"} <= set(dir(qcore))
+    """
+    assert run_python(code).split() == ["from_awq", "save", "QuantGRU"]
+
+
 def test_operators_import_nothing_more():
     code = """if True:
         import sys, numpy as np, qcore
