@@ -6,7 +6,7 @@ list(REMOVE_DUPLICATES own_architectures)
 qcore_add_cuda(
   qcore_cuda
   ARCHITECTURES ${own_architectures}
-  SOURCES gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
+  SOURCES awq/awq_arithmetic.cu awq/awq_lop3.cu awq/awq_pack.cu gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
           gru/pack_steps.cu linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu
           linear/gemv_integer.cu linear/linear_float_mma.cu linear/linear_fused.cu linear/linear_gemv.cu
           linear/linear_int8_mma.cu

@@ -37,6 +37,17 @@ AwqWeight weight_of(const TensorView& qweight, const TensorView& scales, const T
   return weight;
 }
 
+QuantizedTensor packed_in(const AwqWeight& weight, [[maybe_unused]] AwqStorage storage, const char* op) {
+#if defined(QCORE_CUDA_BACKEND)
+  if (weight.device.type == DeviceType::cuda) {
+    auto packed = allocate_awq_weight(weight, storage);
+    pack_awq_on_cuda(weight, *packed);
+    return QuantizedTensor::from_packed(std::move(packed));
+  }
+#endif
+  return QuantizedTensor::from_packed(pack_awq_on_cpu(weight, op));
+}
+
 }  // namespace
 
 AwqDescriptor AwqDescriptor::create(const TensorView& qweight, const TensorView& scales, const TensorView& qzeros,
@@ -88,14 +99,11 @@ void AwqDescriptor::dequantize(const TensorView& out, bool transpose, void* stre
 
 QuantizedTensor AwqDescriptor::pack(void* stream) const {
   const AwqWeight weight = weight_of(qweight_, scales_, qzeros_, stream);
+  const QuantizedTensor packed = packed_in(weight, AwqStorage::kept, op_);
 #if defined(QCORE_CUDA_BACKEND)
-  if (weight.device.type == DeviceType::cuda) {
-    auto packed = allocate_awq_weight(weight);
-    pack_awq_on_cuda(weight, *packed);
-    return QuantizedTensor::from_packed(std::move(packed));
-  }
+  if (weight.device.type == DeviceType::cuda) wait_for_awq_pack(weight);
 #endif
-  return QuantizedTensor::from_packed(pack_awq_on_cpu(weight, op_));
+  return packed;
 }
 
 void AwqDescriptor::linear(const TensorView& x, const TensorView* bias, const TensorView& y, void* stream) const {
@@ -123,15 +131,17 @@ void AwqDescriptor::linear(const TensorView& x, const TensorView* bias, const Te
   }
   if (y.size() == 0) return;
 
-  AwqLinearProblem problem;
-  problem.m = y.size() / columns();
-  if (device() != kCpu || problem.m >= kAwqFewRows) {
+  const AwqWeight weight = weight_of(qweight_, scales_, qzeros_, stream);
+  const std::int64_t m = y.size() / columns();
+  if (device() != kCpu || m >= kAwqFewRows) {
     LinearOptions options;
     options.compute = Compute::floating;
     options.stream = stream;
-    return qcore::linear(x, pack(stream), bias, y, options);
+    return qcore::linear(x, packed_in(weight, AwqStorage::of_the_stream, op), bias, y, options);
   }
-  problem.weight = weight_of(qweight_, scales_, qzeros_, stream);
+  AwqLinearProblem problem;
+  problem.weight = weight;
+  problem.m = m;
   problem.device = device();
   problem.x = x;
   problem.y = y;

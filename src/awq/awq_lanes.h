@@ -59,10 +59,9 @@ QCORE_INLINE void awq_store_rows(const AwqRows& rows, std::uint16_t* out, std::i
 
 template <class V>
 void awq_store_rows_either(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row, bool stream) {
-  if (stream)
-    awq_store_rows<V, true>(rows, out, out_row);
-  else
-    awq_store_rows<V, false>(rows, out, out_row);
+  if (!stream) return awq_store_rows<V, false>(rows, out, out_row);
+  awq_store_rows<V, true>(rows, out, out_row);
+  _mm_sfence();
 }
 
 // 8 rows of 8 fp16 numbers, `stride` apart, as columns.
@@ -121,6 +120,7 @@ void awq_store_columns(const AwqRows& rows, std::uint16_t* out, std::int64_t out
         awq_store_column<false>(columns + i * kAwqTileRows, rows.rows, to);
     }
   }
+  if (stream) _mm_sfence();
 }
 
 QCORE_NUMERIC void awq_load_group(const std::uint32_t* qzeros, const std::uint16_t* scales, std::int64_t columns,

@@ -50,7 +50,11 @@ void pack_parameters(const AwqWeight& weight, const PackedLayout& layout, std::i
 
 }  // namespace
 
-std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight) {
+std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight, AwqStorage storage) {
+  const auto allocate = [&](std::int64_t bytes) {
+    return storage == AwqStorage::kept ? allocate_on(weight.device, bytes)
+                                       : scratch_on(weight.device, bytes, weight.stream);
+  };
   auto packed = std::make_shared<PackedWeight>();
   packed->layout = PackedLayout(weight.n, weight.k, 1, weight.group_size, 4);
   packed->shape[0] = weight.n;
@@ -58,9 +62,9 @@ std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight) {
   packed->scheme = Scheme::asymmetric;
   packed->device = weight.device;
   const std::int64_t bytes = packed->layout.parameter_count() * static_cast<std::int64_t>(sizeof(float));
-  packed->code_storage = allocate_on(weight.device, packed->layout.code_bytes());
-  packed->scale_storage = allocate_on(weight.device, bytes);
-  packed->offset_storage = allocate_on(weight.device, bytes);
+  packed->code_storage = allocate(packed->layout.code_bytes());
+  packed->scale_storage = allocate(bytes);
+  packed->offset_storage = allocate(bytes);
   packed->codes = static_cast<const std::uint8_t*>(packed->code_storage.get());
   packed->scales.data = packed->scale_storage.get();
   packed->offsets.data = packed->offset_storage.get();
@@ -68,7 +72,7 @@ std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight) {
 }
 
 std::shared_ptr<PackedWeight> pack_awq_on_cpu(const AwqWeight& weight, const char* op) {
-  auto packed = allocate_awq_weight(weight);
+  auto packed = allocate_awq_weight(weight, AwqStorage::kept);
   const PackedLayout& layout = packed->layout;
   auto* codes = const_cast<std::uint8_t*>(packed->codes);
   auto* scales = static_cast<float*>(const_cast<void*>(packed->scales.data));

@@ -13,6 +13,10 @@ constexpr auto kCpuRow = DeviceType::cpu;
 
 bool always() { return true; }
 
+#if defined(QCORE_CUDA_BACKEND)
+constexpr const char* kNeedsCuda = "a CUDA device of compute capability 7.5 or higher";
+#endif
+
 template <class Problem>
 const char* on_cpu(const Problem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
@@ -36,6 +40,8 @@ KernelTable<AwqProblem> awq_rows(
     "awq",
     {
 #if defined(QCORE_CUDA_BACKEND)
+        {"lop3", DeviceType::cuda, kNeedsCuda, cuda_available, awq_lop3_why_not, run_awq_lop3},
+        {"arithmetic", DeviceType::cuda, kNeedsCuda, cuda_available, awq_arithmetic_why_not, run_awq_arithmetic},
 #endif
 #if defined(QCORE_X86_KERNELS)
         {"avx512", kCpuRow, kNeedsAvx512, has_avx512, awq_cpu_why_not, run_with<AwqProblem, run_awq_cpu, kAwqAvx512>},

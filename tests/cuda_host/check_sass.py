@@ -22,6 +22,11 @@ from typing import Any
 
 # How often each kernel of ours is instantiated, per target.
 OWN_KERNELS = {
+    "awq_arithmetic_kernel": 1,
+    "awq_columns_kernel": 1,
+    "awq_pack_codes_kernel": 1,
+    "awq_pack_parameters_kernel": 1,
+    "awq_rows_kernel": 1,
     "dequantize_accumulate_kernel": 1,
     "direct_map_kernel": 1,
     "float_mma_kernel": 58,
@@ -56,6 +61,9 @@ NOT_FOR = {
 }
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
+    "awq_columns_kernel": ("LOP3", "HFMA2", "STG*.128"),
+    "awq_pack_codes_kernel": ("STG*.128",),
+    "awq_rows_kernel": ("LOP3", "HFMA2", "STG*.128"),
     "direct_map_kernel": ("LDG*.128", "STG*.128", "LDS*U16"),
     "float_mma_kernel": ("HMMA.16816.F32", "LDGSTS"),
     "fused_integer_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),

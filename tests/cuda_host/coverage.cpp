@@ -12,6 +12,11 @@ struct Listed {
   std::size_t instances;
 };
 constexpr Listed kKernels[] = {
+    {"awq_arithmetic", 1},
+    {"awq_columns", 1},
+    {"awq_pack_codes", 1},
+    {"awq_pack_parameters", 1},
+    {"awq_rows", 1},
     {"dequantize_accumulate", 1},
     {"float_mma", 58},
     {"fused_integer", 28},
