@@ -65,7 +65,7 @@ def _panel(axis: Any, name: str, cases: list[Case], handles: dict[str, Any]) -> 
     for kind, found in points.items():
         ours = kind.startswith("qcore")
         (line,) = axis.plot(
-            *zip(*found, strict=True), ms=6, ls="-" if ours else ":", lw=1.6 if ours else 0.9,
+            *zip(*found, strict=True), ms=9 if ours else 6, ls="none",
             zorder=3 if ours else 2, **_FORMS[kind],
         )  # fmt: skip
         handles.setdefault(kind, line)
