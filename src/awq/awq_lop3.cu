@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) awq_rows_kernel(const __grid_constan
     std::uint16_t* to = a.problem.out + row * a.problem.out_k + word * kColumns;
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
-      if (i < rows) *reinterpret_cast<uint4*>(to + i * a.problem.out_k) = columns.weights(words[i]);
+      if (i < rows) ptx::store_whole(reinterpret_cast<uint4*>(to + i * a.problem.out_k), columns.weights(words[i]));
   }
 }
 
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) awq_columns_kernel(const __grid_cons
       numbers.y = pick(pair(rows[2]), pair(rows[3]));
       numbers.z = pick(pair(rows[4]), pair(rows[5]));
       numbers.w = pick(pair(rows[6]), pair(rows[7]));
-      *reinterpret_cast<uint4*>(to + column * a.problem.out_n) = numbers;
+      ptx::store_whole(reinterpret_cast<uint4*>(to + column * a.problem.out_n), numbers);
     };
     const auto store_two = [&](int column, auto pair) {
       store(column, pair, [](std::uint32_t x, std::uint32_t y) { return one_column<false>(x, y); });

@@ -34,6 +34,9 @@ TEST(Ptx, EmulatesByteOperations) {
   EXPECT_EQ(ptx::insert_byte<3>(0x12345678u, 0x4b0000ffu), 0x4b000012u);
   const uint4 four{1, 2, 3, 4};
   EXPECT_EQ(ptx::load_once(&four).z, 3u);
+  uint4 stored{};
+  ptx::store_whole(&stored, four);
+  EXPECT_EQ(stored.w, four.w);
 }
 
 // Row-major matrices of bytes, b transposed, so that a fragment's register is a word of a row.

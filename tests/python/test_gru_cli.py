@@ -108,26 +108,6 @@ def test_which_gru_of_a_checkpoint(files, capsys):
     np.testing.assert_array_equal(QuantGRU.load(files / "gru.safetensors")(x)[0], expected(x)[0])
 
 
-def test_calibrate_of_an_onnx_model(files):
-    onnx = pytest.importorskip("onnx")
-    helper, numpy_helper = onnx.helper, onnx.numpy_helper
-    weights = GruWeights.from_state_dict(state_dict()).layers[0][0]
-    arrays = {"W": weights.w[None], "R": weights.r[None], "B": np.concatenate([weights.bx, weights.br])[None]}
-    graph = helper.make_graph(
-        [helper.make_node("GRU", ["X", *arrays], ["Y"], name="cell", hidden_size=H, linear_before_reset=1)],
-        "g",
-        [helper.make_tensor_value_info("X", 1, None)],
-        [helper.make_tensor_value_info("Y", 1, None)],
-        initializer=[numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()],
-    )
-    onnx.save(helper.make_model(graph), files / "model.onnx")
-    save_file(state_dict(), files / "same.safetensors")
-    for source, out in (("model.onnx", "a"), ("same.safetensors", "b")):
-        arguments = [str(files / source), str(files / "two.npy"), "-o", str(files / out)]
-        assert main(["gru", "calibrate", *arguments]) == 0
-    same_files(files / "a", files / "b")
-
-
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_run(files, suffix, capsys):
     model = quantised(files)

@@ -97,3 +97,21 @@ def test_what_is_no_model(tmp_path):
         GruWeights.from_onnx(tmp_path / "none.onnx")
     with pytest.raises(qcore.QcoreTypeError, match="model is a int, expected a path or a ModelProto"):
         GruWeights.from_onnx(3)
+
+
+def test_the_command_calibrates_an_onnx_model(tmp_path):
+    from safetensors.numpy import load_file
+
+    from qcore.cli import main
+
+    onnx.save(model_of(), tmp_path / "model.onnx")
+    samples = np.random.default_rng(1).normal(0, 1, (20, B, C)).astype(np.float32)
+    np.save(tmp_path / "samples.npy", samples)
+    arguments = [str(tmp_path / name) for name in ("model.onnx", "samples.npy")]
+    assert main(["gru", "calibrate", *arguments, "-o", str(tmp_path / "gru.safetensors")]) == 0
+    expected = Calibrator(GruWeights.from_onnx(model_of())).observe(samples).finish()
+    expected.save(tmp_path / "expected.safetensors")
+    found, wanted = load_file(tmp_path / "gru.safetensors"), load_file(tmp_path / "expected.safetensors")
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
