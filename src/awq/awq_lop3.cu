@@ -6,6 +6,7 @@
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_warp.cuh"
 #include "runtime/memory.h"
+#include "runtime/ptx_store.cuh"
 
 namespace qcore {
 namespace {

@@ -80,17 +80,6 @@ __device__ __forceinline__ uint4 load_once(const uint4* from) {
 #endif
 }
 
-// 16 bytes by one instruction. An assignment may be taken apart where its value is computed word by word.
-__device__ __forceinline__ void store_whole(uint4* to, const uint4& value) {
-#if defined(__CUDACC__)
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y), "r"(value.z),
-               "r"(value.w)
-               : "memory");
-#else
-  *to = value;
-#endif
-}
-
 // Copies to shared memory that overtake the thread: 16 bytes, both addresses multiples of 16; zeros unless `valid`, and
 // then nothing is read. The bytes are there for the calling thread after copy_wait(), for others after a barrier too.
 // Before sm_80 the copy is done on the spot.

@@ -13,6 +13,7 @@
 #include "runtime/cuda_warp.cuh"
 #include "runtime/ptx_convert.cuh"
 #include "runtime/ptx_half.cuh"
+#include "runtime/ptx_store.cuh"
 #include "runtime/ptx_wgmma.cuh"
 
 namespace qcore {
