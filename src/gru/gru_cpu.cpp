@@ -72,7 +72,7 @@ class Rows {
   }
 
   // Inputs of steps [from, from + steps_ahead) of a share of these (step, row) pairs.
-  void pack_inputs(std::int64_t from, const int part, const int parts) {
+  void pack_inputs(std::int64_t from, int part, int parts) {
     const Share share(steps_at(from) * count_, part, parts);
     for (std::int64_t i = share.first; i < share.end; ++i) {
       const std::int64_t row = i % count_,
@@ -87,8 +87,7 @@ class Rows {
   }
 
   void multiply_inputs(std::int64_t from, Share groups) {
-    GruInputTile tile{
-        x_, layer_.input.weight_planes == 2 ? sums_ : nullptr, steps_at(from) * count_, groups.first, groups.end, wx_};
+    const GruInputTile tile{x_, sums_, steps_at(from) * count_, groups.first, groups.end, wx_};
     kernels_.multiply_inputs(layer_, tile);
   }
 
