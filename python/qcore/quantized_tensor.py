@@ -209,29 +209,53 @@ def quantize(
         >>> qcore.quantize(weight, bits=4, block_size=64)
         QuantizedTensor(shape=[256, 512], bits=4, block_size=64, scheme='symmetric', device='cpu', 4.5 bits per weight)
     """
-    number = _checks.choice(method, _METHODS, "quantize: method")
+    _checks.choice(method, _METHODS, "quantize: method")
     if (method == "awq") != (samples is not None):
         raise _core.QcoreValueError(
             f"quantize: samples is {'missing' if samples is None else 'given'}, expected inputs [M, K] with "
             "method='awq' and None with any other"
         )
-    importance = None if samples is None else mean_squares(samples, weight, "quantize: samples")
+    features = weight.shape[1] if len(getattr(weight, "shape", ())) > 1 else 0
+    importance = None if samples is None else mean_squares(samples, features, "quantize: samples")
+    return quantize_weighted(
+        weight,
+        importance,
+        bits=bits,
+        block_size=block_size,
+        scheme=scheme,
+        method=method,
+        scale_dtype=scale_dtype,
+    )
+
+
+def quantize_weighted(
+    weight: Any,
+    importance: npt.NDArray[np.float32] | None,
+    *,
+    bits: int,
+    block_size: int,
+    scheme: str,
+    method: str,
+    scale_dtype: Any,
+) -> QuantizedTensor:
+    """As :func:`quantize`, with the importance [K] of input channels that :func:`mean_squares` made of the samples:
+    pieces of a weight's rows then share it."""
     return QuantizedTensor._of(
         _core.quantize(
             _arrays.readable(weight, "quantize: weight"),
             _checks.integer(bits, "quantize: bits", bits=32),
             _checks.integer(block_size, "quantize: block_size"),
             _checks.choice(scheme, _SCHEMES, "quantize: scheme"),
-            number,
+            _checks.choice(method, _METHODS, "quantize: method"),
             _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, "quantize: scale_dtype"),
             importance,
         )
     )
 
 
-def mean_squares(samples: Any, weight: Any, where: str) -> npt.NDArray[np.float32]:
+def mean_squares(samples: Any, features: int, where: str) -> npt.NDArray[np.float32]:
     """Of each input channel, at least a ten-thousandth of their mean: what no sample has seen is not free either."""
-    x = float_samples(samples, weight.shape[1] if len(getattr(weight, "shape", ())) > 1 else 0, where)
+    x = float_samples(samples, features, where)
     squares = np.square(x).mean(axis=0)
     floor = 1e-4 * squares.mean()
     result: npt.NDArray[np.float32] = np.maximum(squares, floor if floor > 0 else 1.0).astype(np.float32)

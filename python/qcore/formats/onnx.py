@@ -12,7 +12,8 @@ Value: ``(u - z) * s``. Source: the operator com.microsoft.MatMulNBits of ONNX R
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,12 @@ IR_VERSION, OPSET = 10, 21
 """As old as the operator's readers may be."""
 
 
-def _package() -> Any:
+def package() -> Any:
+    """The module onnx.
+
+    Raises:
+        QcoreTypeError: it is not installed.
+    """
     try:
         import onnx
         import onnx.numpy_helper
@@ -56,7 +62,7 @@ def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor]:
             node with g_idx, or no exact form.
         QcoreTypeError: an input has another dtype, or the package onnx is not installed.
     """
-    onnx = _package()
+    onnx = package()
     if isinstance(model, (str, os.PathLike)):
         try:
             model = onnx.load(os.fspath(model))
@@ -159,20 +165,37 @@ def to_onnx(weights: Mapping[str, QuantizedTensor]) -> Any:
         QcoreValueError, QcoreTypeError: a weight has no exact form: the block size is no power of 2 from 16 on, or an
             offset isn't ``scale * (2^(bits - 1) - z)`` with z in 0..2^bits - 1.
     """
-    onnx = _package()
-    helper, numpy_helper, real = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
-    nodes, constants, inputs, outputs = [], [], [], []
+    onnx = package()
+    layers, constants = [], []
     for name, weight in weights.items():
         arrays = arrays_of(weight, f"to_onnx: {name}")
-        n, k = weight.shape
-        names = {each: f"{name}.{each}" for each in arrays}
-        attributes = {"N": n, "K": k, "bits": weight.bits, "block_size": weight.block_size}
-        nodes.append(
-            helper.make_node(
-                OPERATOR, [f"{name}.x", *names.values()], [f"{name}.y"], name=name, domain=DOMAIN, **attributes
-            )
-        )
-        constants += [numpy_helper.from_array(array, names[each]) for each, array in arrays.items()]
+        layers.append(Layer(name, (weight.shape[0], weight.shape[1]), weight.bits, weight.block_size, tuple(arrays)))
+        constants += [onnx.numpy_helper.from_array(array, f"{name}.{each}") for each, array in arrays.items()]
+    return model_of(layers, constants)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A MatMulNBits node."""
+
+    name: str
+    shape: tuple[int, int]
+    bits: int
+    block_size: int
+    arrays: tuple[str, ...]
+    """Of "B", "scales" and "zero_points", which are the constants NAME.B and so on."""
+
+
+def model_of(layers: Sequence[Layer], constants: Sequence[Any]) -> Any:
+    """An ``onnx.ModelProto`` with these nodes side by side and these TensorProtos."""
+    onnx = package()
+    helper, real = onnx.helper, onnx.TensorProto.FLOAT
+    nodes, inputs, outputs = [], [], []
+    for layer in layers:
+        name, (n, k) = layer.name, layer.shape
+        operands = [f"{name}.x", *(f"{name}.{each}" for each in layer.arrays)]
+        attributes = {"N": n, "K": k, "bits": layer.bits, "block_size": layer.block_size}
+        nodes.append(helper.make_node(OPERATOR, operands, [f"{name}.y"], name=name, domain=DOMAIN, **attributes))
         inputs.append(helper.make_tensor_value_info(f"{name}.x", real, ["M", k]))
         outputs.append(helper.make_tensor_value_info(f"{name}.y", real, ["M", n]))
     graph = helper.make_graph(nodes, "qcore", inputs, outputs, initializer=constants)

@@ -100,7 +100,11 @@ def quantize(
     bits: Annotated[int, typer.Option(help="4 or 8.")] = 4,
     block_size: Annotated[int, typer.Option(help="Neighbours along K that share a scale.")] = 64,
     scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
-    method: Annotated[str, typer.Option(help="rtn or mse.")] = "rtn",
+    method: Annotated[str, typer.Option(help="rtn, mse or awq.")] = "rtn",
+    samples: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For awq: inputs [M, K] by the weights' names, .npz or .safetensors."),
+    ] = None,
     scale_dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
     include: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Quantise these and no others; may be given again.")
@@ -115,22 +119,35 @@ def quantize(
 
     Float tensors of two or four axes are quantised, but for embeddings, norms and biases (told by their names);
     everything else is copied. PATTERN is a shell pattern for names: 'model.layers.*.mlp.*'. A run that was interrupted
-    goes on where it stopped when it is started again with the same input and options.
+    goes on where it stopped when it is started again with the same input and options. A tensor without samples is
+    quantised by mse, which is awq with equal inputs.
 
     \b
     Examples:
       qcore quantize model.safetensors model-4bit.safetensors
       qcore quantize model/ out.safetensors --bits 8 --block-size 32 --exclude '*lm_head*'
       qcore quantize model/ out.safetensors --method mse --dry-run
+      qcore quantize model/ out.safetensors --method awq --samples inputs.npz
+      qcore quantize model/ weights.onnx --format onnx --block-size 32
     """
     from qcore.formats import open_checkpoint
     from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
 
-    options = Options(bits, block_size, scheme, method, scale_dtype, tuple(include or ()), tuple(exclude or ()), format)
+    options = Options(
+        bits=bits,
+        block_size=block_size,
+        scheme=scheme,
+        method=method,
+        scale_dtype=scale_dtype,
+        include=tuple(include or ()),
+        exclude=tuple(exclude or ()),
+        format=format,
+        samples="" if samples is None else str(samples),
+    )
     with open_checkpoint(source) as checkpoint:
         jobs = plan(checkpoint, options)
         if dry_run:
-            _print_plan(jobs)
+            _print_plan(jobs, options.method)
             return
         total = sum(job.section.nbytes for job in jobs)
         with _progress("quantising", total) as update:
@@ -138,13 +155,15 @@ def quantize(
     _print_result(output, options.bits, result)
 
 
-def _print_plan(jobs: list[Job]) -> None:
+def _print_plan(jobs: list[Job], method: str) -> None:
     table = _table("name", "shape", "dtype", "becomes", ">bytes", ">then")
     for job in jobs:
         about = job.description
-        becomes = (
-            f"as it is: {job.choice.reason}" if about is None else f"{about.bits} bits, blocks of {about.block_size}"
-        )
+        if about is None:
+            becomes = f"as it is: {job.choice.reason}"
+        else:
+            becomes = f"{about.bits} bits, blocks of {about.block_size}"
+            becomes += "" if job.method == method else f", {job.method}: no samples"
         cells = (_shown(job.name), _sizes(job.section.shape), job.section.dtype, becomes)
         table.add_row(*cells, f"{job.section.nbytes:,}", f"{job.nbytes:,}")
     console = _console()
@@ -165,6 +184,8 @@ def _print_result(output: Path, bits: int, result: Result) -> None:
         f"{result.bytes_before:,} bytes, now {result.bytes_after:,}",
         soft_wrap=True,
     )
+    if result.without_samples:
+        console.print(f"{_count(result.without_samples, 'tensor')} without samples: mse instead of awq", soft_wrap=True)
 
 
 def _write_json(path: Path, content: Any) -> None:

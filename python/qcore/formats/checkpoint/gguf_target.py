@@ -77,6 +77,11 @@ class GgufTarget:
     def prepare(self, output: Path) -> Path:
         return check_output_file(output)
 
+    def complete(
+        self, output: Path, shapes: Parts, weights: Mapping[str, Description], places: dict[str, tuple[int, int]]
+    ) -> None:
+        pass
+
 
 def check_output_file(output: Path) -> Path:
     """A file's name in a folder that is there."""

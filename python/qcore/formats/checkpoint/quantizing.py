@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
@@ -20,10 +21,11 @@ from qcore.formats.checkpoint.entries import PlainEntry
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.opened import Checkpoint
 from qcore.formats.checkpoint.partial_file import PartialFile, TensorWriter
+from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.saving import add_parts
 from qcore.formats.checkpoint.sections import ITEM_BYTES, Section
 from qcore.formats.checkpoint.targets import Target, target
-from qcore.quantized_tensor import quantize
+from qcore.quantized_tensor import quantize, quantize_weighted
 from qcore.runtime import get_num_threads
 
 _PIECE_ITEMS = 1 << 20
@@ -45,12 +47,19 @@ class Options:
     exclude: tuple[str, ...] = ()
     format: str = "qcore"
     """Of the output."""
+    samples: str = ""
+    """The file with the layers' inputs, for method "awq"."""
 
     def check(self) -> None:
         """Before a file is touched; the core's own words come from a weight of one element."""
-        import numpy as np
-
-        quantize(np.zeros((1, 1), np.float32), **self.of_tensor())
+        one = np.ones((1, 1), np.float32)
+        awq = self.method == "awq"
+        quantize(one, samples=one if awq else None, **self.of_tensor())
+        if awq != bool(self.samples):
+            raise _core.QcoreValueError(
+                f"quantize: --samples is {'given' if self.samples else 'missing'} and method is {self.method!r}, "
+                "expected a file with the layers' inputs for --method awq and for no other"
+            )
         self.target()
 
     def target(self) -> Target:
@@ -63,9 +72,14 @@ class Options:
             scale_dtype=self.scale_dtype,
         )
 
+    def open_samples(self) -> Samples | None:
+        """The layers' inputs, if there are any."""
+        return Samples(Path(self.samples)) if self.samples else None
+
     def of_tensor(self) -> dict[str, Any]:
         """The arguments of :func:`qcore.quantize`."""
-        return {key: value for key, value in asdict(self).items() if key not in ("include", "exclude", "format")}
+        keys = ("bits", "block_size", "scheme", "method", "scale_dtype")
+        return {key: getattr(self, key) for key in keys}
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,8 @@ class Job:
     description: Description | None
     parts: Parts
     """By name in the output."""
+    method: str = ""
+    """The one of the options; "mse" for a layer without samples."""
 
     @property
     def nbytes(self) -> int:
@@ -97,6 +113,8 @@ class Result:
     """Tensors that an earlier, unfinished run had written."""
     discarded: bool = False
     """An unfinished run of another input or with other options was thrown away."""
+    without_samples: int = 0
+    """Of the quantised ones; "mse" did them."""
     names: list[str] = field(default_factory=list)
     """Quantised tensors."""
 
@@ -105,11 +123,13 @@ def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
     """What becomes of every tensor.
 
     Raises:
-        QcoreValueError: a tensor is quantised already, an option is impossible, or a pattern matches no name.
+        QcoreValueError: a tensor is quantised already, an option is impossible, a pattern matches no name, or samples
+            have another name or shape.
     """
     options.check()
     check_patterns(checkpoint, options.include, options.exclude)
     layout = options.target()
+    samples = options.open_samples()
     jobs = []
     for name in checkpoint:
         entry = checkpoint.entry(name)
@@ -119,16 +139,37 @@ def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
                 "qcore.save(OUT, qcore.formats.open_checkpoint(IN)) converts what is quantised already"
             )
         choice = choose(entry.section, name, options.include, options.exclude)
-        jobs.append(_job(name, entry.section, choice, options, layout))
+        jobs.append(_job(name, entry.section, choice, options, layout, samples))
+    if samples is not None:
+        _check_names(samples, jobs)
     return jobs
 
 
-def _job(name: str, section: Section, choice: Choice, options: Options, layout: Target) -> Job:
+def _check_names(samples: Samples, jobs: list[Job]) -> None:
+    """Samples that belong to no tensor are a slip of the pen, as are those of tensors that stay float and no others."""
+    unknown = sorted(set(samples.shapes) - {job.name for job in jobs})
+    if unknown:
+        raise _core.QcoreValueError(
+            f"quantize: --samples {samples.path} has {unknown[0]!r}, expected names of the input's tensors only"
+        )
+    if not any(job.method == "awq" for job in jobs):
+        raise _core.QcoreValueError(
+            f"quantize: --samples {samples.path} has {len(samples.shapes)} arrays, expected one or more of tensors "
+            "that are quantised"
+        )
+
+
+def _job(name: str, section: Section, choice: Choice, options: Options, layout: Target, samples: Samples | None) -> Job:
     if choice.quantize:
         about = Description(section.shape, options.bits, options.block_size, options.scheme)
         misfit = layout.misfit(name, about)
         if not misfit:
-            return Job(name, section, choice, about, layout.parts(name, about))
+            method = options.method
+            if samples is not None and name not in samples.shapes:
+                method = "mse"
+            elif samples is not None:
+                samples.check(name, section.shape[1])
+            return Job(name, section, choice, about, layout.parts(name, about), method)
         choice = Choice(False, misfit)
     return Job(name, section, choice, None, {name: (section.dtype, section.shape)})
 
@@ -149,7 +190,7 @@ def quantize_checkpoint(
         OSError: a file can't be read or written; what has been written is kept for the next run.
     """
     jobs = plan(checkpoint, options)
-    layout = options.target()
+    layout, samples = options.target(), options.open_samples()
     shapes: Parts = {}
     for job in jobs:
         add_parts(shapes, job.parts, "quantize")
@@ -159,8 +200,10 @@ def quantize_checkpoint(
     by_job = {job.name: {part: places[part] for part in job.parts} for job in jobs}
     result = Result()
     file_name = layout.prepare(output)
-    if file_name.exists() and any(file_name.samefile(file) for file in checkpoint.files):
-        raise _core.QcoreValueError(f"quantize: {file_name} is the input, expected another file")
+    inputs = (*checkpoint.files, *([samples.path] if samples else []))
+    for made in {file_name, output}:
+        if made.exists() and any(made.samefile(file) for file in inputs):
+            raise _core.QcoreValueError(f"quantize: {made} is the input, expected another file")
     with PartialFile(file_name, header, size, _fingerprint(checkpoint, options, header), by_job) as file:
         result.resumed, result.discarded = len(file.finished), file.discarded
         for job in jobs:
@@ -168,23 +211,27 @@ def quantize_checkpoint(
                 progress(job.name, job.section.nbytes)
             else:
                 writer = file.tensor(job.name)
-                _convert(job, options, layout, writer, progress)
+                _convert(job, options, layout, samples, writer, progress)
                 file.finish_tensor(job.name, writer)
             result.bytes_before += job.section.nbytes
             if job.description is None:
                 result.kept += 1
             else:
                 result.quantized += 1
+                result.without_samples += job.method != options.method
                 result.names.append(job.name)
+        if output != file_name and output.is_file():
+            output.unlink()  # it describes the data of an earlier run
         file.finish()
+    layout.complete(output, shapes, weights, places)
     result.bytes_after = size
     return result
 
 
 def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str:
-    """Changes with the input's files, with the options and with qcore."""
+    """Changes with the input's files and that of the samples, with the options and with qcore."""
     files = []
-    for file in checkpoint.files:
+    for file in (*checkpoint.files, *([Path(options.samples)] if options.samples else [])):
         status = file.stat()
         files.append([os.fspath(file.resolve()), status.st_size, status.st_mtime_ns])
     facts = [_core.__version__, files, asdict(options), hashlib.sha256(header).hexdigest()]
@@ -192,7 +239,12 @@ def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str
 
 
 def _convert(
-    job: Job, options: Options, layout: Target, writer: TensorWriter, progress: Callable[[str, int], None]
+    job: Job,
+    options: Options,
+    layout: Target,
+    samples: Samples | None,
+    writer: TensorWriter,
+    progress: Callable[[str, int], None],
 ) -> None:
     if job.description is None:
         for piece in _byte_pieces(job.section):
@@ -200,9 +252,15 @@ def _convert(
             progress(job.name, piece.nbytes)
         return
 
+    arguments = options.of_tensor() | {"method": job.method}
+    importance = None
+    if job.method == "awq":
+        assert samples is not None
+        importance = samples.importance(job.name, job.section.shape[1])
+
     def encoded(start: int, piece: Section) -> tuple[int, dict[str, NDArray[Any]]]:
         try:
-            weight = quantize(piece.operand("quantize: weight"), **options.of_tensor())
+            weight = quantize_weighted(piece.operand("quantize: weight"), importance, **arguments)
         except _core.QcoreError as error:
             rows = f", its rows from {start}" if start else ""
             raise _core.QcoreValueError(f"quantize: {job.section.path}: tensor {job.name!r}{rows}: {error}") from error

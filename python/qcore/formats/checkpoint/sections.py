@@ -84,6 +84,13 @@ class Section:
             data.flags.writeable = False
         return data.view(dtype).reshape(self.shape)
 
+    def widened(self) -> NDArray[Any]:
+        """As ``array``, bfloat16 in float32, which holds it: no ml_dtypes is needed."""
+        if self.dtype != "BF16":
+            return self.array()
+        words = Section(self.path, "U16", self.shape, self.offset).array()
+        return (words.astype(np.uint32) << 16).view(np.float32)
+
     def operand(self, where: str) -> Any:
         """A floating-point array as ``_core`` takes it; bfloat16 needs no ml_dtypes here."""
         if self.dtype != "BF16":

@@ -14,10 +14,12 @@ from qcore.formats.awq import to_awq
 from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.gguf_target import GgufTarget, check_output_file
 from qcore.formats.checkpoint.layout import Description, Parts
+from qcore.formats.checkpoint.onnx_target import OnnxTarget
 from qcore.formats.checkpoint.safetensors_file import header_bytes
 from qcore.quantized_tensor import QuantizedTensor
 
-Container = tuple[bytes, dict[str, tuple[int, int]]]
+Places = dict[str, tuple[int, int]]
+Container = tuple[bytes, Places]
 
 
 class Target(Protocol):
@@ -41,6 +43,9 @@ class Target(Protocol):
     def prepare(self, output: Path) -> Path:
         """Makes what stands beside the file, and returns the file's name."""
 
+    def complete(self, output: Path, shapes: Parts, weights: Mapping[str, Description], places: Places) -> None:
+        """Makes what refers to the file, which is there now."""
+
 
 class QcoreTarget:
     by_rows = True
@@ -62,6 +67,9 @@ class QcoreTarget:
 
     def prepare(self, output: Path) -> Path:
         return check_output_file(output)
+
+    def complete(self, output: Path, shapes: Parts, weights: Mapping[str, Description], places: Places) -> None:
+        pass
 
 
 class AwqTarget:
@@ -115,6 +123,9 @@ class AwqTarget:
         _files.write_whole(config, (json.dumps(content, indent=2) + "\n").encode())
         return file
 
+    def complete(self, output: Path, shapes: Parts, weights: Mapping[str, Description], places: Places) -> None:
+        pass
+
 
 def target(*, format: str, bits: int, block_size: int, scheme: str, scale_dtype: str) -> Target:
     """The layout of that name.
@@ -129,7 +140,4 @@ def target(*, format: str, bits: int, block_size: int, scheme: str, scale_dtype:
         return AwqTarget(bits, block_size, scheme, scale_dtype)
     if format == "gguf":
         return GgufTarget(bits, block_size, scheme, scale_dtype)
-    raise _core.QcoreValueError(
-        f"quantize: format is {format!r}, which needs a whole model in memory: qcore.formats.to_onnx makes one, "
-        "expected 'qcore', 'awq' or 'gguf'"
-    )
+    return OnnxTarget(bits, block_size, scheme)
