@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from qcore import _core
-from qcore.formats.checkpoint import gguf_file, layout, packed_layers
+from qcore.formats.checkpoint import gguf_file, layout, mlx_layers, packed_layers
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.folder import find_file, read_config, read_safetensors
 
@@ -83,8 +83,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
     Args:
         path: a .safetensors file, an index (model.safetensors.index.json), a .gguf file, or a folder with one of
-            them. Layers packed by AWQ or GPTQ (NAME.qweight and so on) need the config.json beside them and appear
-            as NAME.weight, [N, K].
+            them. Layers of AWQ and GPTQ (NAME.qweight and so on) and of MLX (NAME.weight of uint32, NAME.scales,
+            NAME.biases) need the config.json beside them and appear as NAME.weight, [N, K].
 
     Returns:
         A mapping: quantised tensors are read as QuantizedTensor, all others as arrays.
@@ -106,8 +106,10 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             raise _core.QcoreValueError(f"{where} is an index of files in qcore's layout, which is one file")
         entries = layout.entries_of(contents, where)
     elif packed_layers.has_packed_layers(contents.sections):
-        config = packed_layers.read_packing(read_config(file.parent), where)
-        entries = packed_layers.entries_of(contents.sections, config, where)
+        packing = packed_layers.read_packing(read_config(file.parent), where)
+        entries = packed_layers.entries_of(contents.sections, packing, where)
+    elif mlx_layers.may_have_layers(contents.sections):
+        entries = mlx_layers.entries_of(contents.sections, read_config(file.parent), where)
     else:
         entries = {name: PlainEntry(section) for name, section in contents.sections.items()}
     return Checkpoint(entries, files)
