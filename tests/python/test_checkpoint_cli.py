@@ -149,6 +149,25 @@ def test_compare(files):
     assert "only in" in done.stdout and "new" in done.stdout and "norm.weight" in done.stdout
 
 
+def test_a_reordered_weight_is_listed_and_compared_in_the_matrixs_own_order(tmp_path):
+    rng = np.random.default_rng(0)
+    matrix, order = rng.standard_normal((6, 32), dtype=np.float32), rng.permutation(32)
+    weight = qcore.ReorderedTensor(qcore.quantize(matrix[:, order], bits=8, block_size=16), order)
+    save_file({"w": matrix}, tmp_path / "float.safetensors")
+    qcore.save(tmp_path / "w.safetensors", {"w": weight})
+    done = run("inspect", tmp_path / "w.safetensors")
+    nbytes = 6 * 32 + 6 * 2 * 4 + 32 * 4  # codes, scales, order
+    assert ["w", "qcore", "6", "x", "32", "8", "16", str(nbytes)] in [line.split() for line in done.stdout.splitlines()]
+    done = run("compare", tmp_path / "float.safetensors", tmp_path / "w.safetensors", "--json", tmp_path / "e.json")
+    assert done.exit_code == 0
+    (row,) = json.loads((tmp_path / "e.json").read_text())["tensors"]
+    gap = matrix.astype(np.float64) - weight.dequantize()
+    assert row["max_error"] == np.abs(gap).max()
+    assert (
+        row["relative_l2"] == pytest.approx(np.linalg.norm(gap) / np.linalg.norm(matrix)) and row["relative_l2"] < 0.01
+    )
+
+
 class Killed(BaseException):
     """As SIGINT would, at a given tensor."""
 

@@ -195,6 +195,33 @@ def test_bfloat16_needs_ml_dtypes_only_where_an_array_is_asked_for(tmp_path, mon
         checkpoint["w"]
 
 
+@pytest.mark.parametrize("k", [64, 320], ids=["padded", "two words of zeros"])
+def test_awq_gemv_layers_are_read(tmp_path, k):
+    n, g, groups = 6, 32, k // 32
+    words = -(-groups // 32) * 4  # of 8 zero points each, in fours at this group size
+    rng = np.random.default_rng(0)
+    random = lambda *shape: rng.integers(-(2**31), 2**31, shape, dtype=np.int64).astype(np.int32)  # noqa: E731
+    qweight, qzeros = random(n, k // 8), random(n, words)
+    scales = rng.uniform(0.01, 0.02, (n, 8 * words)).astype(np.float16)
+    parts = {"layer.qweight": qweight, "layer.qzeros": qzeros, "layer.scales": scales}
+    save_file(parts, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": AWQ | {"version": "gemv"}}))
+    checkpoint = open_checkpoint(tmp_path)
+    nbytes = sum(array.nbytes for array in parts.values())
+    assert checkpoint.info("layer.weight") == TensorInfo("layer.weight", "awq gemv", (n, k), 4, g, "asymmetric", nbytes)
+    u, z = (
+        np.stack([each.astype(np.int64) >> 4 * j & 15 for j in range(8)], -1).reshape(n, -1)
+        for each in (qweight, qzeros)
+    )
+    expected = (u - np.repeat(z[:, :groups], g, axis=1)) * np.repeat(scales[:, :groups].astype(np.float32), g, axis=1)
+    assert np.array_equal(checkpoint["layer.weight"].dequantize(), expected.astype(np.float32))
+    save_file(parts | {"layer.scales": scales[:, :-1].copy()}, tmp_path / "model.safetensors")
+    with pytest.raises(
+        qcore.QcoreValueError, match=rf"scales has shape \[6, {8 * words - 1}\], expected \[6, {8 * words}\]"
+    ):
+        open_checkpoint(tmp_path)
+
+
 def packed_values(qweight, qzeros, order):
     """u - z of [K, N / 8] words: column n is nibble order[n % 8] of word n // 8. By arithmetic, without qcore."""
     nibbles = lambda words: np.stack([words.astype(np.int64) >> 4 * order[n] & 15 for n in range(8)], -1)  # noqa: E731

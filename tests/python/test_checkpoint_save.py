@@ -53,6 +53,26 @@ def test_weights_come_back_bit_for_bit(tmp_path_factory, shape, bits, block_size
     same(qcore.load(path)["w"], weight)
 
 
+@given(
+    rows=st.integers(1, 5),
+    columns=st.integers(1, 40),
+    bits=st.sampled_from([4, 8]),
+    scheme=st.sampled_from(["symmetric", "asymmetric"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_reordered_weights_come_back_bit_for_bit(tmp_path_factory, rows, columns, bits, scheme, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((rows, columns), dtype=np.float32)
+    inner = qcore.quantize(values, bits=bits, block_size=16, scheme=scheme)
+    weight = qcore.ReorderedTensor(inner, rng.permutation(columns))
+    path = tmp_path_factory.mktemp("saved") / "w.safetensors"
+    qcore.save(path, {"w": weight})
+    loaded = qcore.load(path)["w"]
+    assert isinstance(loaded, qcore.ReorderedTensor)
+    assert np.array_equal(loaded.order, weight.order)
+    same(loaded.weight, inner)
+
+
 @pytest.mark.parametrize("columns", [1, 2, 7, 8])
 def test_nibbles(columns):
     codes = np.random.default_rng(0).integers(-8, 8, (3, columns)).astype(np.int8)

@@ -171,7 +171,7 @@ def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
         found[name] = _entry(name, _description(value, f"{where}: weight {name!r}"), sections, where)
     for name, section in sections.items():
         if name in found:
-            raise _core.QcoreValueError(f"{where} has both a quantised weight and an array {name!r}")
+            raise _core.QcoreValueError(f"{where} has both a quantised weight and an array {name!r}, expected one")
         found[name] = PlainEntry(section)
     return found
 

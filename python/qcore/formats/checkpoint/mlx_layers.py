@@ -108,7 +108,7 @@ def _widths(values: Mapping[str, Any], where: str) -> tuple[int, int]:
 def _entry(layer: str, parts: dict[str, Section], bits: int, group_size: int, at: str) -> MlxEntry:
     """Sizes are checked here, so that info() is right."""
     if "biases" not in parts:
-        raise _core.QcoreValueError(f"{at} has no tensor {layer}.biases")
+        raise _core.QcoreValueError(f"{at} has no tensor {layer}.biases, expected one")
     *rows, words = parts["weight"].shape or (0,)
     columns = words * _WORD_BITS // bits
     if not rows or columns == 0 or columns % group_size or words * _WORD_BITS % bits:

@@ -103,7 +103,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     entries: Mapping[str, Entry]
     if contents.metadata.get("format", "").startswith(layout.PREFIX):
         if len(files) > 1:
-            raise _core.QcoreValueError(f"{where} is an index of files in qcore's layout, which is one file")
+            raise _core.QcoreValueError(f"{where} is an index of files in qcore's layout, expected one file")
         entries = layout.entries_of(contents, where)
     elif packed_layers.has_packed_layers(contents.sections):
         packing = packed_layers.read_packing(read_config(file.parent), where)

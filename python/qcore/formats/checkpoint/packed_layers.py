@@ -86,6 +86,12 @@ class PackedEntry:
         return TensorInfo(name, self.config.format, self.shape, self.config.bits, self.block_size, "asymmetric", nbytes)
 
     def read(self, name: str) -> Any:
+        try:
+            return self._weight()
+        except _core.QcoreError as error:
+            raise _core.QcoreValueError(f"{self.sections['qweight'].path}: tensor {name!r}: {error}") from error
+
+    def _weight(self) -> Any:
         arrays = {part: section.array() for part, section in self.sections.items()}
         if self.config.method == "awq":
             words, scales, zeros = arrays["qweight"], arrays["scales"], arrays["qzeros"]
@@ -114,7 +120,7 @@ def entries_of(sections: dict[str, Section], config: PackingConfig, where: str) 
         found[f"{layer}.weight"] = _entry(layer, parts, config, where)
     for name, section in left.items():
         if name in found:
-            raise _core.QcoreValueError(f"{where} has both {name!r} and a packed layer of that name")
+            raise _core.QcoreValueError(f"{where} has both {name!r} and a packed layer of that name, expected one")
         found[name] = PlainEntry(section)
     return found
 
@@ -124,7 +130,7 @@ def _entry(layer: str, parts: dict[str, Section], config: PackingConfig, where: 
     at = f"{where}: layer {layer!r} ({config.format}, {config.bits} bits, group_size {config.group_size})"
     for part in _PARTS[:3]:
         if part not in parts:
-            raise _core.QcoreValueError(f"{at} has no tensor {layer}.{part}")
+            raise _core.QcoreValueError(f"{at} has no tensor {layer}.{part}, expected one")
         dtype = "F16" if part == "scales" else "I32"
         if parts[part].dtype != dtype or len(parts[part].shape) != 2:
             raise _core.QcoreValueError(
@@ -158,7 +164,7 @@ def _entry(layer: str, parts: dict[str, Section], config: PackingConfig, where: 
             f"{at}: g_idx is {parts['g_idx'].dtype} {list(parts['g_idx'].shape)}, expected I32 [{inputs}]"
         )
     if config.method == "gptq" and "g_idx" not in parts:
-        raise _core.QcoreValueError(f"{at} has no tensor {layer}.g_idx")
+        raise _core.QcoreValueError(f"{at} has no tensor {layer}.g_idx, expected one")
     return PackedEntry(config, (outputs, inputs), group, parts)
 
 
