@@ -122,7 +122,21 @@ def npz(**arrays):
     return content.getvalue()
 
 
+def compressed(array):
+    content = io.BytesIO()
+    np.savez_compressed(content, **{"layers.0.weight": array})
+    return content.getvalue()
+
+
+def huge():
+    """An array of 2^50 rows whose header is all there is."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": (2**50, 64)})
+    return archive({"layers.0.weight.npy": content.getvalue()})
+
+
 X = inputs()["layers.0.weight"]
+PACKED = compressed(X)
 NAN = np.where(np.arange(64) == 3, np.nan, X)
 NPY = archive({"layers.0.weight.npy": b"no array"})
 
@@ -137,11 +151,16 @@ NPY = archive({"layers.0.weight.npy": b"no array"})
         (npz(**{"layers.0.weight": X[0]}), ["shape [64]", "[M, K] with K = 64"]),
         (npz(**{"layers.0.weight": X[:0]}), ["shape [0, 64]", "[M, K] with K = 64"]),
         (npz(**{"layers.0.weight": NAN}), ["layers.0.weight", "NaN or an infinity", "expected finite values"]),
-        (npz(**{"layers.0.weight": X.astype(complex)}), ["dtype complex128", "expected floating-point"]),
-        (npz(**{"layers.0.weight": np.array([None])}), ["dtype object", "expected floating-point"]),
+        (npz(**{"layers.0.weight": X.astype(complex)}), ["dtype complex128", "expected floats or integers"]),
+        (npz(**{"layers.0.weight": np.array([None])}), ["dtype object", "expected floats or integers"]),
         (NPY, ["it can't be read", "expected arrays of numpy.savez"]),
         (npz(**{"layers.0.weight": X})[:-40], ["it can't be read", "expected arrays of numpy.savez"]),
         (npz(**{"layers.0.weight": X}).replace(X.tobytes()[:64], bytes(64)), ["array 'layers.0.weight' can't be read"]),
+        (
+            PACKED[:300] + bytes(100) + PACKED[400:],
+            ["'layers.0.weight' can't be read", "expected arrays of numpy.savez"],
+        ),
+        (huge(), ["'layers.0.weight' has 128 bytes", "for shape [1125899906842624, 64]"]),
         (b"hello, no samples", ["s.bin", "safetensors"]),
         (None, ["s.bin", "No such file"]),
     ],

@@ -96,7 +96,9 @@ def to_gptq(
     first = _checks.choice(version, {1: 1, 2: 0}, f"{where}: version")
     codes, zeros, scales = _zero_points.parts_of(inner, where)
     if zeros.min() < first:
-        raise _core.QcoreValueError(f"{where}: weight has a zero point 0, which version 1 can't hold: use version=2")
+        raise _core.QcoreValueError(
+            f"{where}: weight has a zero point 0, expected 1 or more, which version 1 can hold: use version=2"
+        )
     halves = _outputs.halves(scales, f"{where}: weight's scales")
     blocks = (np.arange(k) // inner.block_size).astype(np.int32)
     if isinstance(weight, ReorderedTensor):

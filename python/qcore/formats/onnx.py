@@ -120,7 +120,7 @@ def tensor_of(
             f"{where} has N = {n}, K = {k} and block_size = {size}, expected positive ones and a power of 2 from 16 on"
         )
     if B is None or scales is None:
-        raise _core.QcoreValueError(f"{where} has no {'B' if B is None else 'scales'}")
+        raise _core.QcoreValueError(f"{where} has no {'B' if B is None else 'scales'}, expected a constant")
     blocks = -(-k // size)
     packed = _inputs.octets(B, f"{where}: B")
     _inputs.check_shape(packed, (n, blocks, size * bits // 8), f"{where}: B", "[N, P, block_size * bits / 8]")

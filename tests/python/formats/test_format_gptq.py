@@ -161,5 +161,7 @@ def test_bad_options():
         formats.from_gptq(*arrays, bits=4, version=3)
     with pytest.raises(qcore.QcoreValueError, match=r"qzeros has shape \[4, 2\], expected \[4, 4\]"):
         formats.from_gptq(*arrays, bits=8, version=2)
-    with pytest.raises(qcore.QcoreValueError, match="weight has a zero point 0, which version 1 can't hold"):
+    with pytest.raises(
+        qcore.QcoreValueError, match="weight has a zero point 0, expected 1 or more, which version 1 can hold"
+    ):
         formats.to_gptq(formats.from_gptq(arrays[0], arrays[1], arrays[2] * 0, bits=4, version=2), version=1)

@@ -40,7 +40,9 @@ def find_file(path: Path) -> Path:
                 f"open_checkpoint: {path} has {len(found)} files {pattern} ({found[0].name}, {found[1].name}, ...), "
                 "expected one: name it"
             )
-    raise _core.QcoreValueError(f"open_checkpoint: {path} has no *{INDEX_SUFFIX}, *.safetensors or *.gguf file")
+    raise _core.QcoreValueError(
+        f"open_checkpoint: {path} has no *{INDEX_SUFFIX}, *.safetensors or *.gguf file, expected one"
+    )
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def read_safetensors(path: Path) -> Sharded:
     where = f"open_checkpoint: {path}"
     weight_map = _read_json(path).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise _core.QcoreValueError(f"{where} has no object 'weight_map'")
+        raise _core.QcoreValueError(f"{where} has no object 'weight_map', expected one")
     shards: dict[str, SafetensorsFile] = {}
     sections: dict[str, Section] = {}
     metadata: dict[str, str] = {}

@@ -86,7 +86,9 @@ class GgufTarget:
 def check_output_file(output: Path) -> Path:
     """A file's name in a folder that is there."""
     if not output.absolute().parent.is_dir():
-        raise _core.QcoreValueError(f"quantize: there is no folder {output.absolute().parent} for {output.name}")
+        raise _core.QcoreValueError(
+            f"quantize: there is no folder {output.absolute().parent} for {output.name}, expected one"
+        )
     if output.is_dir():
         raise _core.QcoreValueError(f"quantize: {output} is a folder, expected the name of a file")
     return output

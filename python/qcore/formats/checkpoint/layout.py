@@ -179,7 +179,7 @@ def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
 def _description(value: Any, where: str) -> Description:
     if not isinstance(value, dict) or not set(value) >= _KEYS:
         missing = ", ".join(sorted(_KEYS - set(value))) if isinstance(value, dict) else "everything"
-        raise _core.QcoreValueError(f"{where} lacks {missing} in its description")
+        raise _core.QcoreValueError(f"{where} lacks {missing} in its description, expected {', '.join(sorted(_KEYS))}")
     bits, block_size, scheme, shape = (value[key] for key in ("bits", "block_size", "scheme", "shape"))
     if type(bits) is not int or bits not in (4, 8):
         raise _core.QcoreValueError(f"{where} has bits {short(bits)}, expected 4 or 8")
@@ -209,7 +209,7 @@ def _entry(name: str, about: Description, sections: dict[str, Section], where: s
     for part, (dtype, shape) in about.parts(*dtypes).items():
         section = sections.pop(f"{name}.{part}", None)
         if section is None:
-            raise _core.QcoreValueError(f"{where}: weight {name!r} has no tensor {name}.{part}")
+            raise _core.QcoreValueError(f"{where}: weight {name!r} has no tensor {name}.{part}, expected one")
         if (section.dtype, section.shape) != (dtype, shape):
             raise _core.QcoreValueError(
                 f"{where}: {name}.{part} is {section.dtype} {list(section.shape)}, expected {dtype} {list(shape)}"

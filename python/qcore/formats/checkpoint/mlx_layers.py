@@ -96,7 +96,7 @@ def _widths(values: Mapping[str, Any], where: str) -> tuple[int, int]:
         raise _core.QcoreValueError(f"{where}: mode is {short(mode)}, expected 'affine'")
     for key in ("group_size", "bits"):
         if key not in values:
-            raise _core.QcoreValueError(f"{where} has no {key!r}")
+            raise _core.QcoreValueError(f"{where} has no {key!r}, expected one")
     bits, group_size = values["bits"], values["group_size"]
     if type(bits) is not int or bits not in _WIDTHS:
         raise _core.QcoreValueError(f"{where}: bits is {short(bits)}, expected one of {', '.join(map(str, _WIDTHS))}")

@@ -64,7 +64,7 @@ def read_packing(config: dict[str, Any] | None, where: str) -> PackingConfig:
 
 def _field(values: dict[str, Any], key: str, choices: tuple[Any, ...] | None, where: str) -> Any:
     if key not in values:
-        raise _core.QcoreValueError(f"{where} has no {key!r}")
+        raise _core.QcoreValueError(f"{where} has no {key!r}, expected one")
     value = values[key].lower() if isinstance(values[key], str) else values[key]
     if choices is not None and not any(type(value) is type(choice) and value == choice for choice in choices):
         names = " or ".join(repr(choice) for choice in choices)

@@ -52,7 +52,7 @@ def read_header(path: Path) -> SafetensorsFile:
         header = parse_json(file.read(length), f"{where}: its header")
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise _core.QcoreValueError(f"{where}: __metadata__ is not an object of strings")
+        raise _core.QcoreValueError(f"{where}: __metadata__ is {short(metadata)}, expected an object of strings")
     begin = 8 + length
     found = {name: _section(path, name, entry, begin, where) for name, entry in header.items()}
     _check_coverage(found, begin, size, where)
@@ -62,7 +62,7 @@ def read_header(path: Path) -> SafetensorsFile:
 def _section(path: Path, name: str, entry: Any, begin: int, where: str) -> Section:
     at = f"{where}: tensor {name!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise _core.QcoreValueError(f"{at} is not described by dtype, shape and data_offsets")
+        raise _core.QcoreValueError(f"{at} is described by {short(entry)}, expected dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise _core.QcoreValueError(f"{at} has dtype {dtype!r}, expected one of {', '.join(sorted(ITEM_BYTES))}")

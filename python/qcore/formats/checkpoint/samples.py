@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from qcore.formats.checkpoint.sections import Section
 from qcore.quantized_tensor import mean_squares
 
 _ZIP = b"PK"
+_BROKEN = (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What numpy and zipfile raise over damaged or encrypted archives."""
 _ARRAY_SUFFIX = ".npy"
 
 
@@ -59,7 +63,7 @@ class Samples:
         try:
             with np.load(self.path, allow_pickle=False) as arrays:
                 found: NDArray[Any] = arrays[name]
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        except _BROKEN as error:
             raise self._unreadable(f"array {name!r}", error) from error
         return found
 
@@ -67,23 +71,28 @@ class Samples:
         found = {}
         try:
             with zipfile.ZipFile(self.path) as archive:
-                for member in archive.namelist():
+                for member in archive.infolist():
+                    name = member.filename.removesuffix(_ARRAY_SUFFIX)
                     with archive.open(member) as file:
-                        found[member.removesuffix(_ARRAY_SUFFIX)] = self._shape(member, file)
-        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+                        found[name] = self._shape(name, file, member.file_size)
+        except _BROKEN as error:
             if isinstance(error, _core.QcoreError):
                 raise
             raise self._unreadable("it", error) from error
         return found
 
-    def _shape(self, member: str, file: Any) -> tuple[int, ...]:
+    def _shape(self, name: str, file: Any, size: int) -> tuple[int, ...]:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
         if dtype.kind not in "fiu":
             raise _core.QcoreValueError(
-                f"quantize: --samples {self.path}: {member.removesuffix(_ARRAY_SUFFIX)!r} has dtype {dtype}, expected "
-                "floating-point numbers or integers"
+                f"quantize: --samples {self.path}: {name!r} has dtype {dtype}, expected floats or integers"
+            )
+        needed = file.tell() + math.prod(shape) * dtype.itemsize
+        if size != needed:  # before memory is asked for
+            raise _core.QcoreValueError(
+                f"quantize: --samples {self.path}: {name!r} has {size} bytes, expected {needed} for shape {list(shape)}"
             )
         return tuple(shape)
 
