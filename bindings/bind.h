@@ -5,6 +5,7 @@
 namespace qcore::bindings {
 
 void bind_awq(nanobind::module_& m);
+void bind_conv2d(nanobind::module_& m);
 void bind_runtime(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
 void bind_gru(nanobind::module_& m);

@@ -8,6 +8,7 @@
 //   Ci/Co/Kh/Kw channels and kernel of a convolution.
 
 #include "qcore/awq.h"
+#include "qcore/conv2d.h"
 #include "qcore/error.h"
 #include "qcore/gru.h"
 #include "qcore/kernels.h"

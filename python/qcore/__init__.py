@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qcore import awq, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
+from qcore.conv import conv2d
 from qcore.linear import linear, quantize_activations
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.reordered_tensor import ReorderedTensor
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "awq",
     "awq_scales",
+    "conv2d",
     "fold_scales",
     "force_kernel",
     "formats",

@@ -30,6 +30,9 @@ class Family(Protocol):
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         """An uninitialised, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
 
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+        """As ``empty`` for [N, C, H, W]; channels_last if ``like``, an image too, is."""
+
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         """As ``empty`` with ``like``'s shape, dtype and, where the library's own functions keep it, order of axes; and
         what ``_core`` writes to in order to fill it."""
@@ -61,6 +64,12 @@ class NumPyFamily:
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         return empty_numpy(shape, like.dtype if dtype is None else numpy_dtype(dtype))
+
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+        n, c, h, w = shape
+        if not _is_channels_last(like):
+            return self.empty(like, shape, dtype)
+        return self.empty(like, (n, h, w, c), dtype).transpose(0, 3, 1, 2)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         made = empty_numpy(like.shape, like.dtype)
@@ -97,6 +106,13 @@ class TorchFamily:
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
 
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+        torch = sys.modules["torch"]
+        last = not like.is_contiguous() and like.is_contiguous(memory_format=torch.channels_last)
+        layout = torch.channels_last if last else torch.contiguous_format
+        kind = like.dtype if dtype is None else getattr(torch, dtype)
+        return torch.empty(shape, dtype=kind, device=like.device, memory_format=layout)
+
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         made = sys.modules["torch"].empty_like(like, requires_grad=False)
         return made, made
@@ -121,6 +137,12 @@ class CuPyFamily:
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
         return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
+
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+        n, c, h, w = shape
+        if not _is_channels_last(like):
+            return self.empty(like, shape, dtype)
+        return self.empty(like, (n, h, w, c), dtype).transpose(0, 3, 1, 2)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         made = sys.modules["cupy"].empty_like(like)
@@ -162,6 +184,9 @@ class DLPackFamily:
         # An unknown dtype is an argument error, and the operator words it better once it sees x itself.
         return _core.empty_array(list(shape), DTYPES.get(name, 0))
 
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+        return self.empty(like, shape, dtype)
+
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
         made = self.empty(like, tuple(like.shape), None)
         return made, made
@@ -178,6 +203,11 @@ class DLPackFamily:
 
     def stream(self, x: Any) -> int:
         return 0
+
+
+def _is_channels_last(x: Any) -> bool:
+    """Of an array [N, C, H, W] of NumPy's kind: whether [N, H, W, C] lies in order, and [N, C, H, W] does not."""
+    return not x.flags.c_contiguous and bool(x.transpose(0, 2, 3, 1).flags.c_contiguous)
 
 
 _NUMPY, _TORCH, _CUPY, _DLPACK = NumPyFamily(), TorchFamily(), CuPyFamily(), DLPackFamily()

@@ -67,6 +67,21 @@ def linear(
     stream: int,
 ) -> None: ...
 def awq_dequantize(qweight: Any, scales: Any, qzeros: Any, transpose: bool, out: Any, stream: int) -> None: ...
+def conv2d_shape(
+    x: Any, weight: QuantizedTensor, window: tuple[int, int, int, int, int, int, int, int, int]
+) -> tuple[int, int, int, int]: ...
+def conv2d(
+    x: Any,
+    weight: QuantizedTensor,
+    bias: Any,
+    out: Any,
+    window: tuple[int, int, int, int, int, int, int, int, int],
+    compute: int,
+    activation: int,
+    lo: float,
+    hi: float,
+    stream: int,
+) -> None: ...
 def awq_linear(x: Any, qweight: Any, scales: Any, qzeros: Any, bias: Any, out: Any, stream: int) -> None: ...
 def awq_pack(qweight: Any, scales: Any, qzeros: Any, stream: int) -> QuantizedTensor: ...
 

@@ -1,24 +1,10 @@
 #pragma once
 
+#include "formats/activate.h"
 #include "formats/element.h"
 #include "linear/problem.h"
-#include "numerics/activation.h"
 
 namespace qcore {
-
-QCORE_NUMERIC float activate(float y, const Activation& activation) {
-  switch (activation.kind) {
-    case ActivationKind::clamp:
-      return numerics::clamp_keep_nan(y, activation.lo, activation.hi);
-    case ActivationKind::silu:
-      return numerics::silu(y);
-    case ActivationKind::gelu:
-      return numerics::gelu(y);
-    case ActivationKind::none:
-      break;
-  }
-  return y;
-}
 
 // Bias, activation and rounding of one fp32 result, the same for every CPU kernel.
 inline void store_output(const LinearProblem& problem, std::int64_t m, std::int64_t n, float y) {

@@ -38,7 +38,9 @@ void check_activation(const Activation& activation) {
 
 void check_arguments(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y) {
   check_floating("linear", "x", x);
-  QCORE_CHECK_VALUE(w.rank() == 2, "linear: weight has rank ", w.rank(), " (a convolution weight), expected [N, K]");
+  QCORE_CHECK_VALUE(w.taps() == 1, "linear: weight has ", w.taps(),
+                    " taps (a convolution's), expected [N, K], or "
+                    "[N, K, 1, 1]");
   QCORE_CHECK_VALUE(x.rank >= 1, "linear: x has shape [], expected [..., K] with K = ", w.features());
   QCORE_CHECK_VALUE(x.shape[x.rank - 1] == w.features(), "linear: x has shape ", shape_string(x),
                     ", expected its last dimension to be K = ", w.features(), " of the weight [", w.rows(), ", ",

@@ -44,7 +44,7 @@ TEST_F(LinearErrors, InputDevice) {
 TEST_F(LinearErrors, ConvolutionWeight) {
   const std::vector<float> values(8 * 64 * 9);
   w = QuantizedTensor::quantize(TensorView(values.data(), DType::f32, {8, 64, 3, 3}), {});
-  EXPECT_EQ(text(), "linear: weight has rank 4 (a convolution weight), expected [N, K]");
+  EXPECT_EQ(text(), "linear: weight has 9 taps (a convolution's), expected [N, K], or [N, K, 1, 1]");
 }
 TEST_F(LinearErrors, OutputShape) {
   y.shape[1] = 9;

@@ -243,7 +243,7 @@ def test_weight_that_is_not_quantised(weight, name):
 
 
 def test_convolution_weight():
-    text = "weight has rank 4 (a convolution weight), expected [N, K]"
+    text = "weight has 9 taps (a convolution's), expected [N, K], or [N, K, 1, 1]"
     refuse_linear(ValueErr, text, weight=CONVOLUTION)
 
 

@@ -26,7 +26,16 @@ def test_table_lists_the_reference_last():
     assert repr(last) == text
     everything = qcore.kernels()
     assert [row.name for row in everything if row.op == "linear"] == [row.name for row in rows]
-    assert {row.op for row in everything} == {"awq", "awq_linear", "gru", "linear", "lut", "rms_norm", "softmax"}
+    assert {row.op for row in everything} == {
+        "awq",
+        "awq_linear",
+        "conv2d",
+        "gru",
+        "linear",
+        "lut",
+        "rms_norm",
+        "softmax",
+    }
     assert all(row.needs for row in everything)
 
 
@@ -78,7 +87,7 @@ def test_force_kernel_nests_and_ends():
 def test_force_kernel_refuses():
     with pytest.raises(
         qcore.QcoreValueError,
-        match=r"^force_kernel: there is no operator 'sort', expected one of: awq, awq_linear, gru, linear",
+        match=r"^force_kernel: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, gru, linear",
     ):
         qcore.force_kernel("sort", "reference").__enter__()
     with pytest.raises(qcore.QcoreValueError) as caught:
@@ -114,7 +123,7 @@ def test_unknown_operators():
     for call, name in ((qcore.kernels, "kernels"), (qcore.last_kernel, "last_kernel")):
         with pytest.raises(
             qcore.QcoreValueError,
-            match=f"^{name}: there is no operator 'sort', expected one of: awq, awq_linear, gru, linear",
+            match=f"^{name}: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, gru, linear",
         ):
             call("sort")
         with pytest.raises(qcore.QcoreTypeError, match=f"^{name}: op is 3, expected a string$"):
@@ -186,7 +195,7 @@ def test_environment_sets_the_threads():
         (
             "QCORE_FORCE_KERNEL",
             "sort=reference",
-            "QCORE_FORCE_KERNEL: there is no operator 'sort', expected one of: awq, awq_linear, gru, linear",
+            "QCORE_FORCE_KERNEL: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, gru, linear",
         ),
         ("QCORE_FORCE_KERNEL", "linear=fastest", "QCORE_FORCE_KERNEL: operator 'linear' has no kernel 'fastest'"),
     ],

@@ -1,0 +1,85 @@
+"""Convolutions over per-block quantised weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qcore import _arrays, _checks, _core, _windows
+from qcore.linear import COMPUTE, activation_code
+from qcore.quantized_tensor import QuantizedTensor
+
+
+def conv2d(
+    x: Any,
+    weight: QuantizedTensor,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    compute: str = "int8",
+    activation: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    stream: Any = None,
+) -> Any:
+    """A two-dimensional convolution with a per-block quantised weight.
+
+    Like every framework's: a cross-correlation, without turning the kernel around.
+
+    Args:
+        x: float32, float16 or bfloat16 [N, Ci, H, W], any strides (channels_last is taken as it is), on the weight's
+            device.
+        weight: [Co, Ci / groups, Kh, Kw], blocked along its channels.
+        bias: floating-point [Co], or None.
+        stride: an integer or (H, W).
+        padding: an integer, (H, W) or (top, left, bottom, right); padded elements are the real value 0.
+        dilation: an integer or (H, W).
+        groups: of channels; each group of Co / groups outputs sees its own Ci / groups inputs.
+        compute: what x becomes inside, per pixel and block of channels: "int8" (the default), "int8_asym", "int16" or
+            "float", as for :func:`linear`.
+        activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
+        out: where to write [N, Co, Ho, Wo]; any strides, no memory in common with x or bias. It is returned.
+        out_dtype: float32, float16 or bfloat16; x's dtype by default. Not together with ``out``.
+        stream: CUDA stream to run on; the caller's library's current one by default.
+
+    Returns:
+        [N, Co, Ho, Wo] in x's library and on its device, channels_last if x is. A pixel with a NaN or an infinity makes
+        every result that sees it NaN wherever the codes are integers.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; ``out`` is then
+            unchanged.
+        CudaError: a CUDA call failed.
+
+    Example:
+        >>> import numpy as np, qcore
+        >>> weight = qcore.quantize(np.ones((1, 1, 2, 2), np.float32), bits=8, block_size=1)
+        >>> qcore.conv2d(np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3), weight, compute="float")
+        array([[[[ 8., 12.],
+                 [20., 24.]]]], dtype=float32)
+    """
+    if not isinstance(weight, QuantizedTensor):
+        raise _core.QcoreTypeError(
+            f"conv2d: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
+        )
+    mode = _checks.choice(compute, COMPUTE, "conv2d: compute")
+    kind, lo, hi = activation_code(activation, "conv2d: activation")
+    window = _windows.window(stride, padding, dilation, groups, "conv2d")
+    dtype = _arrays.floating_dtype(out_dtype, "conv2d: out_dtype")
+    x_family = _arrays.family(x, "conv2d: x")
+    source = x_family.readable(x, "conv2d: x")
+    if bias is not None:
+        bias = _arrays.readable(bias, "conv2d: bias")
+    address = _arrays.stream_address(stream, x_family, x, "conv2d: stream")
+    handle = weight._handle
+    if out is not None:
+        if dtype is not None:
+            raise _core.QcoreValueError("conv2d: out and out_dtype are both given, expected at most one of them")
+        target = _arrays.family(out, "conv2d: out").writable(out, "conv2d: out")
+        _core.conv2d(source, handle, bias, target, window, mode, kind, lo, hi, address)
+        return out
+    out = x_family.empty_image(x, _core.conv2d_shape(source, handle, window), dtype)
+    _core.conv2d(source, handle, bias, x_family.writable(out, "conv2d: out"), window, mode, kind, lo, hi, address)
+    return x_family.result(out, x)

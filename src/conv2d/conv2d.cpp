@@ -1,0 +1,80 @@
+#include "qcore/conv2d.h"
+
+#include <algorithm>
+
+#include "conv2d/kernels.h"
+#include "runtime/check.h"
+#include "runtime/view_checks.h"
+#include "runtime/window_checks.h"
+
+namespace qcore {
+namespace {
+
+ImageView image_view(const TensorView& view) {
+  return {view.data, view.dtype, view.strides[0], view.strides[1], view.strides[2], view.strides[3]};
+}
+
+numerics::WindowAxis window_axis(const TensorView& x, const QuantizedTensor& w, const Conv2dWindow& window, int axis,
+                                 std::int64_t output) {
+  return {x.shape[2 + axis],     w.shape(2 + axis),    window.stride[axis],
+          window.dilation[axis], window.padding[axis], output};
+}
+
+void check_arguments(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
+                     const Conv2dOptions& options) {
+  check_floating("conv2d", "x", x);
+  std::int64_t expected[4];
+  conv2d_shape(x, w, options.window, expected);
+  QCORE_CHECK_VALUE(x.device == w.device(), "conv2d: x is on ", name(x.device), " and the weight on ", name(w.device()),
+                    ", expected the same device: weight.to(...) moves it");
+  check_floating("conv2d", "out", y);
+  check_device("conv2d", "out", y, x.device, "x");
+  check_shape("conv2d", "out", y, 4, expected);
+  check_output("conv2d", "out", y);
+  check_disjoint("conv2d", "out", y, "x", x);
+  if (bias) {
+    check_floating("conv2d", "bias", *bias);
+    check_device("conv2d", "bias", *bias, x.device, "x");
+    const std::int64_t channels[] = {w.rows()};
+    check_shape("conv2d", "bias", *bias, 1, channels);
+    check_disjoint("conv2d", "out", y, "bias", *bias);
+  }
+  const Activation& activation = options.activation;
+  QCORE_CHECK_VALUE(activation.kind != ActivationKind::clamp || activation.lo <= activation.hi,
+                    "conv2d: activation clamps to (", activation.lo, ", ", activation.hi, "), expected lo <= hi");
+}
+
+}  // namespace
+
+void conv2d_shape(const TensorView& x, const QuantizedTensor& w, const Conv2dWindow& window, std::int64_t (&shape)[4]) {
+  QCORE_CHECK_VALUE(w.rank() == 4, "conv2d: weight has shape [", w.rows(), ", ", w.features(),
+                    "] (a linear layer's), expected [Co, Ci / groups, Kh, Kw]");
+  window_shape("conv2d", x, {w.shape(0), w.shape(1), w.shape(2), w.shape(3)}, window, shape);
+}
+
+void conv2d(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
+            const Conv2dOptions& options) {
+  check_arguments(x, w, bias, y, options);
+  if (y.size() == 0) return;
+
+  Conv2dProblem problem;
+  problem.batch = x.shape[0];
+  problem.groups = options.window.groups;
+  problem.rows = window_axis(x, w, options.window, 0, y.shape[2]);
+  problem.columns = window_axis(x, w, options.window, 1, y.shape[3]);
+  problem.x = image_view(x);
+  problem.y = image_view(y);
+  problem.weight = &w.packed();
+  if (bias) problem.bias = *bias;
+  problem.compute = options.compute;
+  problem.activation = options.activation;
+  problem.device = x.device;
+  problem.stream = options.stream;
+  problem.x_view = &x;
+  problem.y_view = &y;
+  problem.bias_view = bias;
+  problem.quantized = &w;
+  conv2d_table().run(problem);
+}
+
+}  // namespace qcore

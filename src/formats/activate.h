@@ -1,0 +1,23 @@
+#pragma once
+
+#include "numerics/activation.h"
+#include "qcore/linear.h"
+
+namespace qcore {
+
+// What follows an operator's sum and bias, on the fp32 result.
+QCORE_NUMERIC float activate(float y, const Activation& activation) {
+  switch (activation.kind) {
+    case ActivationKind::clamp:
+      return numerics::clamp_keep_nan(y, activation.lo, activation.hi);
+    case ActivationKind::silu:
+      return numerics::silu(y);
+    case ActivationKind::gelu:
+      return numerics::gelu(y);
+    case ActivationKind::none:
+      break;
+  }
+  return y;
+}
+
+}  // namespace qcore

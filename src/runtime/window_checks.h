@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+
+#include "qcore/conv2d.h"
+
+namespace qcore {
+
+// The shape [N, Co, Ho, Wo] of a convolution of x [N, Ci, H, W] with a weight [Co, Ci / groups, Kh, Kw]; throws, in the
+// name of `op`, what is impossible.
+void window_shape(const char* op, const TensorView& x, const std::int64_t (&weight)[4], const Conv2dWindow& window,
+                  std::int64_t (&shape)[4]);
+
+}  // namespace qcore
