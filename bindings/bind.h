@@ -12,5 +12,6 @@ void bind_gru(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_lut(nanobind::module_& m);
 void bind_lut_fit(nanobind::module_& m);
+void bind_static(nanobind::module_& m);
 
 }  // namespace qcore::bindings

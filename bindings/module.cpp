@@ -70,4 +70,5 @@ NB_MODULE(_core, m) {
   qcore::bindings::bind_gru(m);
   qcore::bindings::bind_lut(m);
   qcore::bindings::bind_lut_fit(m);
+  qcore::bindings::bind_static(m);
 }

@@ -19,7 +19,7 @@ from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
 if TYPE_CHECKING:
-    from qcore import formats, gru
+    from qcore import formats, gru, static
     from qcore.formats import load, save
 
 __all__ = [
@@ -49,12 +49,13 @@ __all__ = [
     "quantize_activations",
     "save",
     "set_num_threads",
+    "static",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """What takes a while to import is imported when it is asked for."""
-    if name in ("formats", "gru"):
+    if name in ("formats", "gru", "static"):
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("qcore.formats"), name)

@@ -82,6 +82,42 @@ def conv2d(
     hi: float,
     stream: int,
 ) -> None: ...
+
+class StaticConv2d:
+    device: str
+    def __init__(
+        self,
+        weight: Any,
+        w_scale: Any,
+        bias: Any,
+        window: tuple[int, int, int, int, int, int, int, int, int],
+        x: tuple[int, float, int],
+        y: tuple[int, float, int],
+        w_zero_point: int,
+        lo: int,
+        hi: int,
+    ) -> None: ...
+    def shape(self, x: Any) -> tuple[int, int, int, int]: ...
+    def run(self, x: Any, out: Any, stream: int) -> None: ...
+    def to(self, cuda: bool, index: int) -> StaticConv2d: ...
+
+class StaticLinear:
+    device: str
+    rows: int
+    def __init__(
+        self,
+        weight: Any,
+        w_scale: Any,
+        bias: Any,
+        x: tuple[int, float, int],
+        y: tuple[int, float, int],
+        w_zero_point: int,
+        lo: int,
+        hi: int,
+    ) -> None: ...
+    def run(self, x: Any, out: Any, stream: int) -> None: ...
+    def to(self, cuda: bool, index: int) -> StaticLinear: ...
+
 def awq_linear(x: Any, qweight: Any, scales: Any, qzeros: Any, bias: Any, out: Any, stream: int) -> None: ...
 def awq_pack(qweight: Any, scales: Any, qzeros: Any, stream: int) -> QuantizedTensor: ...
 

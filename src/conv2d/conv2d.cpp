@@ -10,10 +10,6 @@
 namespace qcore {
 namespace {
 
-ImageView image_view(const TensorView& view) {
-  return {view.data, view.dtype, view.strides[0], view.strides[1], view.strides[2], view.strides[3]};
-}
-
 numerics::WindowAxis window_axis(const TensorView& x, const QuantizedTensor& w, const Conv2dWindow& window, int axis,
                                  std::int64_t output) {
   return {x.shape[2 + axis],     w.shape(2 + axis),    window.stride[axis],
@@ -62,8 +58,8 @@ void conv2d(const TensorView& x, const QuantizedTensor& w, const TensorView* bia
   problem.groups = options.window.groups;
   problem.rows = window_axis(x, w, options.window, 0, y.shape[2]);
   problem.columns = window_axis(x, w, options.window, 1, y.shape[3]);
-  problem.x = image_view(x);
-  problem.y = image_view(y);
+  problem.x = ImageView(x);
+  problem.y = ImageView(y);
   problem.weight = &w.packed();
   if (bias) problem.bias = *bias;
   problem.compute = options.compute;

@@ -2,23 +2,13 @@
 
 #include <cstdint>
 
+#include "formats/image_view.h"
 #include "formats/packed_weight.h"
 #include "numerics/window.h"
 #include "qcore/conv2d.h"
 
 // One validated call of conv2d, as every kernel sees it.
 namespace qcore {
-
-// [N, C, H, W], strides in elements.
-struct ImageView {
-  const void* data = nullptr;
-  DType dtype = DType::f32;
-  std::int64_t image = 0, channel = 0, row = 0, column = 0;
-
-  constexpr std::int64_t offset(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const {
-    return n * image + c * channel + h * row + w * column;
-  }
-};
 
 struct Conv2dProblem {
   std::int64_t batch = 0;

@@ -10,6 +10,8 @@ constexpr const char* kSides[] = {"top", "left", "bottom", "right"};
 // Products of an extent, a stride and a dilation up to here stay far inside int64.
 constexpr std::int64_t kLargestStep = std::int64_t{1} << 31;
 
+}  // namespace
+
 void check_window(const char* op, const Conv2dWindow& window) {
   for (int axis = 0; axis < 2; ++axis) {
     QCORE_CHECK_VALUE(window.stride[axis] >= 1 && window.stride[axis] <= kLargestStep, op, ": stride along ",
@@ -22,8 +24,6 @@ void check_window(const char* op, const Conv2dWindow& window) {
                       kSides[side], " is ", window.padding[side], ", expected 0 to ", kLargestStep);
   QCORE_CHECK_VALUE(window.groups >= 1, op, ": groups is ", window.groups, ", expected at least 1");
 }
-
-}  // namespace
 
 void window_shape(const char* op, const TensorView& x, const std::int64_t (&weight)[4], const Conv2dWindow& window,
                   std::int64_t (&shape)[4]) {

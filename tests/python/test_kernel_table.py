@@ -35,6 +35,7 @@ def test_table_lists_the_reference_last():
         "lut",
         "rms_norm",
         "softmax",
+        "static",
     }
     assert all(row.needs for row in everything)
 

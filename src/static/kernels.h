@@ -1,0 +1,14 @@
+#pragma once
+
+#include "runtime/kernel_table.h"
+#include "static/problem.h"
+
+namespace qcore {
+
+KernelTable<StaticProblem>& static_table();
+
+// The definition: plain loops over src/numerics.
+const char* static_reference_why_not(const StaticProblem& problem);
+void run_static_reference(const StaticProblem& problem);
+
+}  // namespace qcore
