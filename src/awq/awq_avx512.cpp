@@ -1,3 +1,4 @@
+#include "awq/awq_columns_avx512.h"
 #include "awq/awq_lanes.h"
 #include "simd/vector_avx512.h"
 
@@ -33,7 +34,7 @@ struct AwqVector512 : Avx512 {
 
 }  // namespace
 
-const AwqKernels kAwqAvx512{awq_load_group, awq_store_rows_either<AwqVector512>, awq_store_columns<AwqVector512>,
+const AwqKernels kAwqAvx512{awq_load_group, awq_store_rows_either<AwqVector512>, awq_store_columns<AwqColumns512>,
                             awq_add_products<AwqVector512>, awq_pack_panel};
 
 }  // namespace qcore

@@ -71,8 +71,7 @@ const char* awq_cpu_why_not(const AwqProblem& problem) {
 void run_awq_cpu(const AwqProblem& problem, const AwqKernels& kernels) {
   const AwqWeight& weight = problem.weight;
   const Run run(problem, kernels);
-  const std::int64_t chunk = problem.out_n == 1 ? kChunkColumns : kAwqTileColumns;
-  const std::int64_t chunks = ceil_div(weight.n, chunk);
+  const std::int64_t chunk = kChunkColumns, chunks = ceil_div(weight.n, chunk);
   // Part of a long group, or several short ones.
   const std::int64_t wanted = std::max<std::int64_t>(1, kTaskElements / std::min(chunk, weight.n));
   const std::int64_t part_rows = std::min(weight.group_size, round_up(wanted, kAwqTileRows));

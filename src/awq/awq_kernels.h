@@ -13,8 +13,8 @@ struct AwqRows {
   const float *zeros, *scales;  // [columns], of the group
 };
 
-// What is transposed together: columns of 256 bytes.
-constexpr int kAwqTileRows = 128, kAwqTileColumns = 32;
+// What store_columns takes together at most.
+constexpr int kAwqTileRows = 128;
 
 constexpr int kAwqXRows = 4;
 
@@ -24,7 +24,7 @@ struct AwqKernels {
                      float* wide_scales);
   // out[row * out_row + column]; past the caches if `stream`, which needs rows aligned to 64 bytes.
   void (*store_rows)(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row, bool stream);
-  // out[column * out_column + row], of a tile at most. `stream` needs each column aligned to 32 bytes.
+  // out[column * out_column + row], of kAwqTileRows rows at most. `stream` needs each column aligned to 64 bytes.
   void (*store_columns)(const AwqRows& rows, std::uint16_t* out, std::int64_t out_column, bool stream);
   // sums[m * columns + column] += x[m * x_row + row] * (u - 8), m < x_rows <= kAwqXRows.
   void (*add_products)(const AwqRows& rows, const float* x, std::int64_t x_row, int x_rows, float* sums);

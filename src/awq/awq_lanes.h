@@ -64,65 +64,6 @@ void awq_store_rows_either(const AwqRows& rows, std::uint16_t* out, std::int64_t
   _mm_sfence();
 }
 
-// 8 rows of 8 fp16 numbers, `stride` apart, as columns.
-QCORE_NUMERIC void awq_transpose8(const std::uint16_t* from, std::int64_t stride, std::uint16_t* to,
-                                  std::int64_t to_stride) {
-  __m128i a[8], b[8];
-  unroll<8>([&](auto i) QCORE_UNROLLED {
-    a[i.value] = _mm_load_si128(reinterpret_cast<const __m128i*>(from + i.value * stride));
-  });
-  unroll<4>([&](auto i) QCORE_UNROLLED {
-    b[2 * i.value] = _mm_unpacklo_epi16(a[2 * i.value], a[2 * i.value + 1]);
-    b[2 * i.value + 1] = _mm_unpackhi_epi16(a[2 * i.value], a[2 * i.value + 1]);
-  });
-  unroll<2>([&](auto i) QCORE_UNROLLED {
-    constexpr int at = 4 * i.value;
-    a[at] = _mm_unpacklo_epi32(b[at], b[at + 2]);
-    a[at + 1] = _mm_unpackhi_epi32(b[at], b[at + 2]);
-    a[at + 2] = _mm_unpacklo_epi32(b[at + 1], b[at + 3]);
-    a[at + 3] = _mm_unpackhi_epi32(b[at + 1], b[at + 3]);
-  });
-  unroll<4>([&](auto i) QCORE_UNROLLED {
-    _mm_store_si128(reinterpret_cast<__m128i*>(to + 2 * i.value * to_stride),
-                    _mm_unpacklo_epi64(a[i.value], a[i.value + 4]));
-    _mm_store_si128(reinterpret_cast<__m128i*>(to + (2 * i.value + 1) * to_stride),
-                    _mm_unpackhi_epi64(a[i.value], a[i.value + 4]));
-  });
-}
-
-// One column of `count` rows.
-template <bool stream>
-QCORE_INLINE void awq_store_column(const std::uint16_t* from, std::int64_t count, std::uint16_t* to) {
-  constexpr int kVector = 16;
-  std::int64_t row = 0;
-  for (; row + kVector <= count; row += kVector) {
-    if constexpr (stream)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + row), Avx2::load(from + row));
-    else
-      Avx2::store(to + row, Avx2::load(from + row));
-  }
-  for (; row < count; ++row) to[row] = from[row];
-}
-
-template <class V>
-void awq_store_columns(const AwqRows& rows, std::uint16_t* out, std::int64_t out_column, bool stream) {
-  alignas(64) std::uint16_t tile[kAwqTileRows * kAwqTileColumns];
-  alignas(64) std::uint16_t columns[8 * kAwqTileRows];
-  awq_store_rows<V, false>(rows, tile, kAwqTileColumns);
-  for (std::int64_t column = 0; column < rows.columns; column += 8) {
-    for (std::int64_t row = 0; row < rows.rows; row += 8)  // beyond the last row are numbers that nobody takes
-      awq_transpose8(tile + row * kAwqTileColumns + column, kAwqTileColumns, columns + row, kAwqTileRows);
-    for (int i = 0; i < 8; ++i) {
-      std::uint16_t* to = out + (column + i) * out_column;
-      if (stream)
-        awq_store_column<true>(columns + i * kAwqTileRows, rows.rows, to);
-      else
-        awq_store_column<false>(columns + i * kAwqTileRows, rows.rows, to);
-    }
-  }
-  if (stream) _mm_sfence();
-}
-
 QCORE_NUMERIC void awq_load_group(const std::uint32_t* qzeros, const std::uint16_t* scales, std::int64_t columns,
                                   float* zeros, float* wide_scales) {
   using V = AwqVector256;
