@@ -1,6 +1,7 @@
 #pragma once
 
 #include "awq/awq_kernels.h"
+#include "awq/awq_prefetch.h"
 #include "numerics/awq.h"
 #include "simd/unroll.h"
 #include "simd/vector_avx2.h"
@@ -17,17 +18,11 @@
 namespace qcore {
 namespace {
 
-constexpr int kAwqStepRows = 32, kAwqTileColumns = 128, kAwqTileWords = kAwqTileColumns / numerics::kAwqColumns;
+constexpr int kAwqStepRows = 32, kAwqTileColumns = kAwqLineColumns;
+constexpr int kAwqTileWords = kAwqTileColumns / numerics::kAwqColumns;
 constexpr int kAwqWordBytes = 4 * kAwqStepRows, kAwqStepBytes = kAwqTileWords * kAwqWordBytes;  // of codes
 
-// Of the line of words that is `distance` rows further down: those of the next tile of these columns are on their way
-// while the columns of a tile are written.
-QCORE_NUMERIC void awq_prefetch(const AwqRows& rows, std::int64_t distance) {
-  const auto line = reinterpret_cast<std::uintptr_t>(rows.words) +
-                    static_cast<std::uintptr_t>((rows.rows + distance) * rows.row_words * 4);
-  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);  // perhaps beyond the last row: nothing is read
-}
-
+// A column of a tile for each of its rows: while one is written, the words of a row of the next tile down are fetched.
 template <class T, bool stream>
 QCORE_INLINE void awq_look_up_columns(const AwqRows& rows, const std::uint8_t* codes, std::uint16_t* out,
                                       std::int64_t out_column) {
@@ -35,7 +30,7 @@ QCORE_INLINE void awq_look_up_columns(const AwqRows& rows, const std::uint8_t* c
     unroll<numerics::kAwqColumns>([&](auto i) QCORE_UNROLLED {
       constexpr int shift = numerics::awq_shift(i.value), piece = shift / T::kPieceBits * T::kPieceBits;
       const std::int64_t column = word * numerics::kAwqColumns + i.value;
-      if constexpr (stream) awq_prefetch(rows, column);
+      if constexpr (stream) awq_prefetch(rows.words, (rows.rows + column) * rows.row_words);
       const auto table = T::table(rows.zeros[column], rows.scales[column]);
       const std::uint8_t* from = codes + word * kAwqWordBytes + piece * kAwqStepRows / 8;
       std::uint16_t *to = out + column * out_column, *const end = to + rows.rows;

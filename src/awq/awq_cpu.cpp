@@ -81,8 +81,8 @@ void run_awq_cpu(const AwqProblem& problem, const AwqKernels& kernels) {
   parallel_for(row_tasks * chunks, [&](std::int64_t task) {
     Scratch scratch;
     float *zeros = scratch.take<float>(chunk), *scales = scratch.take<float>(chunk);
-    // Tasks of columns go down them, so that their pages are written from end to end; the rest of each line of words
-    // that they read serves the next tasks.
+    // Tasks of columns go down them, so that their pages are written from end to end, and what a tile fetches early is
+    // what is wanted next.
     const std::int64_t row_task = problem.out_n == 1 ? task / chunks : task % row_tasks;
     const std::int64_t column = (problem.out_n == 1 ? task % chunks : task / row_tasks) * chunk;
     const std::int64_t end = std::min(row_parts, (row_task + 1) * together);

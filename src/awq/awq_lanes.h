@@ -3,14 +3,16 @@
 #include <cstring>
 
 #include "awq/awq_kernels.h"
+#include "awq/awq_prefetch.h"
 #include "numerics/awq.h"
 #include "simd/unroll.h"
 #include "simd/vector_avx2.h"
 
 // The kernels on vectors V of one instruction set: simd's, and
-//   Int spread(const std::uint32_t* words)   kLanes columns of kLanes / 8 words, each with its nibble lowest in its
-//   lane Float nibbles(Int spread)                the lowest four bits of each lane, u Float code(Int spread) u - 8
-//   void store_pair<stream>(std::uint16_t*, Float, Float)   as fp16; 4 * kLanes bytes, aligned to them if `stream`
+//   Int spread(words)    kLanes columns of kLanes / 8 words, each with its nibble lowest in its lane
+//   Float nibbles(Int)   the lowest four bits of each lane, u
+//   Float code(Int)      u - 8
+//   void store_pair<stream>(to, Float, Float)   as fp16: 4 * kLanes bytes, aligned to as many if `stream`
 namespace qcore {
 namespace {
 
@@ -43,15 +45,20 @@ QCORE_INLINE typename V::Float awq_products(const AwqRows& rows, const std::uint
   return V::mul(V::sub(u, V::load(rows.zeros + column)), V::load(rows.scales + column));
 }
 
+constexpr int kAwqRowsAhead = 4;  // whose words are fetched early: hardware does not look beyond a part of a row
+
 template <class V, bool stream>
 QCORE_INLINE void awq_store_rows(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row) {
   for (std::int64_t row = 0; row < rows.rows; ++row) {
     const std::uint32_t* words = rows.words + row * rows.row_words;
     std::uint16_t* to = out + row * out_row;
     std::int64_t column = 0;
-    for (; column + 2 * V::kLanes <= rows.columns; column += 2 * V::kLanes)
+    for (; column + 2 * V::kLanes <= rows.columns; column += 2 * V::kLanes) {
+      if (stream && column % kAwqLineColumns == 0)
+        awq_prefetch(words, kAwqRowsAhead * rows.row_words + column / numerics::kAwqColumns);
       V::template store_pair<stream>(to + column, awq_products<V>(rows, words, column),
                                      awq_products<V>(rows, words, column + V::kLanes));
+    }
     for (; column < rows.columns; column += AwqVector256::kLanes)
       AwqVector256::store_half(to + column, awq_products<AwqVector256>(rows, words, column));
   }

@@ -14,7 +14,8 @@ KERNELS = [row.name for row in qcore.kernels("awq") if row.device == "cpu" and r
 FAST = [name for name in KERNELS if name != "reference"]
 POISON = np.float16(1234)
 
-# (K, N, g): a single word, odd groups, K = g, groups of one row, more than one chunk of columns, tiles with a rest.
+# (K, N, g): a single word, odd groups, K = g, groups of one row, more than one chunk of columns, tiles with a rest, of
+# one row and of all but one, beyond 32 rows, 128 rows and 128 columns.
 SHAPES = [
     (1, 8, 1),
     (8, 8, 8),
@@ -27,6 +28,10 @@ SHAPES = [
     (300, 2056, 300),
     (64, 4104, 16),
     (400, 48, 200),
+    (33, 120, 33),
+    (31, 128, 31),
+    (258, 264, 129),
+    (127, 184, 127),
 ]
 
 
@@ -89,8 +94,9 @@ def test_every_code_zero_and_scale(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_past_the_caches(kernel):
-    k, n, g = 2048, 2056 + 8, 64
+@pytest.mark.parametrize(("k", "n", "g"), [(2048, 2064, 64), (1600, 2640, 200), (2112, 2056, 1056)])
+def test_past_the_caches(kernel, k, n, g):
+    """Groups of whole lines, groups that end within one, and tiles that do."""
     weight = oracle.make(k, n, g)
     with qcore.force_kernel("awq", "reference"):
         expected = awq.dequantize(*weight)
@@ -102,6 +108,18 @@ def test_past_the_caches(kernel):
     assert_same(run(kernel, *weight, transpose=True), expected.T)
     shifted = np.full(k * n + 5, POISON)[5:].reshape(k, n)
     assert_same(run(kernel, *weight, out=shifted), expected)
+    for apart in (32, 5):  # whole lines, so that stores still go past the caches, and not
+        memory = lines(n * (k + apart)).reshape(n, k + apart)
+        run(kernel, *weight, out=memory[:, :k], transpose=True)
+        assert_same(memory[:, :k], expected.T)
+        assert (memory[:, k:] == POISON).all()
+
+
+def lines(count):
+    """Poison from the start of a line of the caches."""
+    memory = np.full(count + 32, POISON)
+    start = -memory.ctypes.data % 64 // 2
+    return memory[start : start + count]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
