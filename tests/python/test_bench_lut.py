@@ -11,7 +11,7 @@ from qcore.bench import libraries
 from qcore.bench.contender import OURS
 from qcore.bench.lut import problem as problems
 from qcore.bench.lut.problem import FUNCTION_NAMES, ITEM_BYTES, Data, Problem
-from qcore.bench.lut.workloads import Selection, copy_limits, workloads
+from qcore.bench.lut.workloads import Selection, workloads
 from qcore.bench.results import load
 from qcore.cli import main
 
@@ -152,7 +152,8 @@ def test_errors_are_relative():
 def test_without_torch_numpy_sets_the_limit(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     libraries.torch.cache_clear()
-    assert "numpy" in copy_limits(Problem("silu", "fp32", 64)).read.name
+    (workload,) = workloads(Selection(functions=["silu"], dtypes=["fp32"], sizes=[64]))
+    assert "numpy" in workload.limits(workload.case_names[0]).read.name
     libraries.torch.cache_clear()
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .awq.command import awq
 from .gru.command import gru
 from .linear.command import linear
 from .lut.command import lut
@@ -19,6 +20,7 @@ bench = typer.Typer(
     Examples:
       qcore bench linear --quick
       qcore bench lut --quick
+      qcore bench awq --quick
       qcore bench gru --quick
       qcore bench report linear.json
     """,
@@ -61,5 +63,6 @@ def report(
 
 bench.command("linear")(linear)
 bench.command("lut")(lut)
+bench.command("awq")(awq)
 bench.command("gru")(gru)
 bench.command("report")(report)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import plot, tables
+from .awq import summary as awq
 from .gru import plot as gru_plot
 from .gru import summary as gru
 from .linear import summary as linear
@@ -32,5 +33,6 @@ class Operator:
 OPERATORS = {
     "linear": Operator(linear.summarise, tables.case_table, tables.LEGEND, plot.roofline),
     "lut": Operator(lut.summarise, lut.case_table, lut.LEGEND),
+    "awq": Operator(awq.summarise, awq.case_table, awq.LEGEND),
     "gru": Operator(gru.summarise, gru.case_table, gru.LEGEND, gru_plot.times),
 }

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .. import libraries
-from ..contender import OURS, Contender, Inputs, Unavailable, Workload
+from ..contender import OURS, Contender, Inputs, Workload
+from ..copying import copy_limits
 from ..limits import Limits
 from . import ours, peers
-from .peers import numpy_expressions, torch_functions
+from .peers import torch_functions
 from .problem import FUNCTION_NAMES, ITEM_BYTES, Data, Problem
 
 SIZES = (1 << 24, 1 << 10)
@@ -46,15 +47,6 @@ def workloads(selection: Selection) -> list[FunctionWorkload]:
     return [FunctionWorkload.of(problem, selection) for problem in problems if selection.cases.search(problem.name)]
 
 
-def copy_limits(problem: Problem) -> Limits:
-    """torch's copy, on as many threads as everybody has, or else NumPy's."""
-    try:
-        copy = torch_functions.copy_limit(problem)
-    except Unavailable:
-        copy = numpy_expressions.copy_limit(problem)
-    return Limits(copy, {}, {}, {}, "copy")
-
-
 @dataclass(kw_only=True)
 class FunctionWorkload(Workload):
     """One function on one array."""
@@ -83,6 +75,10 @@ class FunctionWorkload(Workload):
         return Inputs(case_name, {"elements": self.problem.elements}, self.problem.elements, data, data.error)
 
     def limits(self, case_name: str) -> Limits:
-        if self.selection.peers is None:  # no other library is to be imported
-            return Limits(numpy_expressions.copy_limit(self.problem), {}, {}, {}, "copy")
-        return copy_limits(self.problem)
+        problem = self.problem
+        return copy_limits(
+            problem.elements,
+            torch_functions.DTYPES[problem.dtype],
+            ITEM_BYTES[problem.dtype],
+            others=self.selection.peers is not None,
+        )

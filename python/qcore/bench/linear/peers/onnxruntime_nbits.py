@@ -17,10 +17,10 @@ def contenders(weight: Weight, rotated_bytes: int) -> list[Contender]:
     libraries.onnxruntime()
     forms = [(bits, block_size, level, False) for bits, block_size, level in product((4, 8), (32, 64, 128), (4, 0))]
     forms += [(4, block_size, 4, True) for block_size in (32, 64, 128)]
-    return [_contender(weight, rotated_bytes, *form) for form in forms]
+    return [contender(weight, rotated_bytes, *form) for form in forms]
 
 
-def _contender(weight: Weight, rotated_bytes: int, bits: int, block_size: int, level: int, offsets: bool) -> Contender:
+def contender(weight: Weight, rotated_bytes: int, bits: int, block_size: int, level: int, offsets: bool) -> Contender:
     def build() -> Built:
         constants = _constants(weight, bits, block_size, offsets)
         _, onnx = libraries.onnxruntime()

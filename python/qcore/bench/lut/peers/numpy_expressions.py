@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ...contender import Array, Bound, Contender
-from ...timing import Timed
+from ...copying import NUMPY, numpy_copy
 from ..problem import EPSILON, Data, Problem, numpy_dtype
 
 _LIBRARY = "numpy"
-COPY = "numpy copyto (1 thread)"
 
 
 def contenders(problem: Problem) -> list[Contender]:
@@ -19,20 +18,12 @@ def contenders(problem: Problem) -> list[Contender]:
     made = []
     if problem.dtype != "bf16" and problem.function in _EXPRESSIONS:  # gelu has none: NumPy lacks erf
         made.append(problem.contender("numpy (1 thread)", _LIBRARY, _bound))
-    made.append(problem.contender(COPY, _LIBRARY, _copy))
+    made.append(problem.contender(NUMPY, _LIBRARY, _copy))
     return made
 
 
-def copy_limit(problem: Problem) -> Timed:
-    """A copy of the problem's size; of what numbers does not matter."""
-    source = np.zeros(problem.moved_bytes // 2, np.uint8)
-    target = np.empty_like(source)
-    return Timed(f"{COPY} limit", "limits", lambda _: np.copyto(target, source), bytes_per_call=problem.moved_bytes)
-
-
 def _copy(data: Data) -> Bound:
-    source, target = data.stored, np.empty_like(data.stored)
-    return Bound(lambda _: np.copyto(target, source), lambda: np.empty(0))
+    return Bound(numpy_copy(data.stored.nbytes), lambda: np.empty(0))
 
 
 def _silu(x: Array, _: Array, out: Array) -> Array:

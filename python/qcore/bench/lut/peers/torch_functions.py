@@ -1,4 +1,4 @@
-"""torch's own functions, with and without an output array, and its copy, which is the limit."""
+"""torch's own functions, with and without an output array."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from ... import libraries
 from ...contender import Array, Bound, Contender
-from ...timing import Timed
+from ...copying import TORCH, torch_copy
 from ..problem import EPSILON, Data, Problem
 
 _LIBRARY = "torch"
-COPY = "torch copy_"
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def contenders(problem: Problem) -> list[Contender]:
@@ -21,21 +21,12 @@ def contenders(problem: Problem) -> list[Contender]:
     made = [problem.contender("torch", _LIBRARY, lambda data: _bound(problem, data, with_out=False))]
     if problem.function != "rms_norm":  # has no such form
         made.append(problem.contender("torch out=", _LIBRARY, lambda data: _bound(problem, data, with_out=True)))
-    made.append(problem.contender(COPY, _LIBRARY, _copy))
+    made.append(problem.contender(TORCH, _LIBRARY, _copy))
     return made
 
 
-def copy_limit(problem: Problem) -> Timed:
-    """A copy of the problem's size and dtype."""
-    torch = libraries.torch()
-    source = torch.zeros(problem.shape, dtype=_dtype(problem))
-    target = torch.empty_like(source)
-    return Timed(f"{COPY} limit", "limits", lambda _: target.copy_(source), bytes_per_call=problem.moved_bytes)
-
-
 def _dtype(problem: Problem) -> Any:
-    torch = libraries.torch()
-    return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[problem.dtype]
+    return getattr(libraries.torch(), DTYPES[problem.dtype])
 
 
 def _tensor(problem: Problem, values: Array) -> Any:
@@ -43,9 +34,7 @@ def _tensor(problem: Problem, values: Array) -> Any:
 
 
 def _copy(data: Data) -> Bound:
-    source = _tensor(data.problem, data.x)
-    target = libraries.torch().empty_like(source)
-    return Bound(lambda _: target.copy_(source), lambda: np.empty(0))
+    return Bound(torch_copy(data.problem.elements, DTYPES[data.problem.dtype]), lambda: np.empty(0))
 
 
 def _bound(problem: Problem, data: Data, *, with_out: bool) -> Bound:

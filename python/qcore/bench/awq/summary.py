@@ -1,0 +1,79 @@
+"""Tables of AWQ weights, and the figures that their goals are about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..copying import NUMPY, TORCH
+from ..goals import Goal, goals_table
+from ..results import Case, Document, Row
+from ..tables import percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+LEGEND = (
+    "ms: median. ns: per weight. GB/s: read and written by a dequantisation; of the weight in a product. copy: of the "
+    "speed of a copy of as many bytes beside the same samples, torch's on as many threads or else NumPy's. error: "
+    "relative, L2, against float64. n: samples. ~ most of its samples were disturbed by other work on the machine. != "
+    "its results differ from the reference kernel's."
+)
+
+_BEYOND_CACHES = 1 << 23  # weights
+
+
+def summarise(document: Document) -> list[RenderableType]:
+    """The goals."""
+    return [goals_table(_goals([case for case in document.cases if case.rows]))]
+
+
+def case_table(case: Case, most: int | None = None) -> Table:
+    """All rows of a case, fastest first, or the first `most` and ours."""
+    from rich import box
+    from rich.table import Table
+
+    copy = case.limits.get("copy")
+    title = f"{case.name} (limit here: copy {copy:.0f} GB/s)" if copy else case.name
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("implementation", no_wrap=True)
+    for heading in ("ms", "ns", "GB/s", "copy", "error", "spread", "n"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    weights = case.parameters["K"] * case.parameters["N"]
+    for number, row in enumerate(case.rows):
+        if most is None or number < most or row.ours:
+            table.add_row(*_cells(row, weights), style="bold" if row.ours else None)
+    return table
+
+
+def _cells(row: Row, weights: int) -> list[str]:
+    noisy = "~" if row.disturbed > row.samples / 2 else ""
+    wrong = " !=" if row.same_as_reference is False else ""
+    return [
+        row.name + wrong,
+        noisy + f"{row.milliseconds:.4g}",
+        f"{row.milliseconds * 1e6 / weights:.3f}",
+        f"{row.weight_gbs:.1f}",
+        percent(row.read_fraction),
+        "-" if row.error is None else f"{row.error:.2e}",
+        percent(row.spread),
+        str(row.samples),
+    ]
+
+
+def _goals(cases: list[Case]) -> list[Goal]:
+    rows = Goal("dequantised beyond the caches: of the fastest copy's speed", 0.8)
+    columns = Goal("dequantised and transposed beyond the caches: of the fastest copy's speed", 0.8)
+    products = Goal("products: fastest peer / qcore", 1.0)
+    for case in cases:
+        mine = [row for row in case.rows if row.ours]
+        if case.parameters["M"]:
+            peers = [row.milliseconds for row in case.rows if not row.ours]
+            if mine and peers:
+                products.add(case.name, min(peers) / min(row.milliseconds for row in mine))
+        elif case.parameters["K"] * case.parameters["N"] >= _BEYOND_CACHES:
+            fastest_copy = min((row.milliseconds for row in case.rows if row.name in (TORCH, NUMPY)), default=None)
+            for row in mine:
+                goal = columns if "transposed" in row.name else rows
+                goal.add(case.name, fastest_copy / row.milliseconds if fastest_copy else row.read_fraction)
+    return [rows, columns, products]
