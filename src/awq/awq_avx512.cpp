@@ -16,7 +16,8 @@ struct AwqVector512 : Avx512 {
     return _mm512_srlv_epi32(_mm512_permutexvar_epi32(word, both), shifts);
   }
   QCORE_NUMERIC Float nibbles(Int spread) {
-    return _mm512_permutexvar_ps(spread, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(all(numerics::kAwqBiasBits), spread, all(15), kOrOfAnd));
   }
   QCORE_NUMERIC Float code(Int spread) { return code_at<4, 0>(spread); }
   template <bool stream>

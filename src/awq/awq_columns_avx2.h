@@ -41,7 +41,8 @@ struct AwqColumns256 {
 
   QCORE_NUMERIC Table table(float zero, float scale) {
     const auto products = [&](__m256 codes) QCORE_UNROLLED {
-      const __m256 exact = _mm256_mul_ps(_mm256_sub_ps(codes, _mm256_set1_ps(zero)), _mm256_set1_ps(scale));
+      const __m256 exact =
+          _mm256_mul_ps(_mm256_sub_ps(codes, _mm256_set1_ps(zero - numerics::kAwqBias)), _mm256_set1_ps(scale));
       return _mm256_cvtps_ph(exact, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     };
     const __m128i low_first = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);

@@ -44,7 +44,8 @@ struct AwqColumns512 {
 
   QCORE_NUMERIC Table table(float zero, float scale) {
     const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512 products = _mm512_mul_ps(_mm512_sub_ps(codes, _mm512_set1_ps(zero)), _mm512_set1_ps(scale));
+    const __m512 products =
+        _mm512_mul_ps(_mm512_sub_ps(codes, _mm512_set1_ps(zero - numerics::kAwqBias)), _mm512_set1_ps(scale));
     return _mm512_broadcast_i64x4(_mm512_cvtps_ph(products, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
 

@@ -10,7 +10,7 @@ struct AwqRows {
   const std::uint32_t* words;
   std::int64_t row_words;  // from row to row of `words`
   std::int64_t rows, columns;
-  const float *zeros, *scales;  // [columns], of the group
+  const float *zeros, *scales;  // [columns], of the group; kAwqBias + z
 };
 
 // What store_columns takes together at most.
@@ -19,7 +19,7 @@ constexpr int kAwqTileRows = 128;
 constexpr int kAwqXRows = 4;
 
 struct AwqKernels {
-  // To fp32: a group's zeros and scales.
+  // To fp32: a group's zeros, kAwqBias + z, and scales.
   void (*load_group)(const std::uint32_t* qzeros, const std::uint16_t* scales, std::int64_t columns, float* zeros,
                      float* wide_scales);
   // out[row * out_row + column]; past the caches if `stream`, which needs rows aligned to 64 bytes.

@@ -10,7 +10,7 @@
 
 // The kernels on vectors V of one instruction set: simd's, and
 //   Int spread(words)    kLanes columns of kLanes / 8 words, each with its nibble lowest in its lane
-//   Float nibbles(Int)   the lowest four bits of each lane, u
+//   Float nibbles(Int)   the lowest four bits of each lane, kAwqBias + u
 //   Float code(Int)      u - 8
 //   void store_pair<stream>(to, Float, Float)   as fp16: 4 * kLanes bytes, aligned to as many if `stream`
 namespace qcore {
@@ -24,8 +24,12 @@ struct AwqVector256 : Avx2 {
                                          numerics::awq_shift(6), numerics::awq_shift(7));
     return _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(*words)), shifts);
   }
-  QCORE_NUMERIC Float nibbles(Int spread) { return to_float(both(spread, all(15))); }
-  QCORE_NUMERIC Float code(Int spread) { return sub(nibbles(spread), all(static_cast<float>(numerics::kAwqMiddle))); }
+  QCORE_NUMERIC Float nibbles(Int spread) {
+    return _mm256_castsi256_ps(_mm256_or_si256(both(spread, all(15)), all(numerics::kAwqBiasBits)));
+  }
+  QCORE_NUMERIC Float code(Int spread) {
+    return sub(nibbles(spread), all(numerics::kAwqBias + static_cast<float>(numerics::kAwqMiddle)));
+  }
   template <bool stream>
   QCORE_NUMERIC void store_pair(std::uint16_t* to, Float a, Float b) {
     const __m256i halves = _mm256_set_m128i(rounded(b), rounded(a));

@@ -56,7 +56,8 @@ void run_awq_linear_cpu(const AwqLinearProblem& problem, const AwqKernels& kerne
         float *total = totals + row * columns, *sum = sums + row * columns;
         // scale * code + offset, offset = scale * (8 - zero).
         for (std::int64_t n = 0; n < columns; ++n)
-          total[n] += scales[n] * sum[n] + (scales[n] * (static_cast<float>(numerics::kAwqMiddle) - zeros[n])) * value;
+          total[n] += scales[n] * sum[n] +
+                      (scales[n] * (numerics::kAwqBias + static_cast<float>(numerics::kAwqMiddle) - zeros[n])) * value;
       }
     }
     for (std::int64_t row = 0; row < m; ++row)

@@ -20,6 +20,10 @@ QCORE_NUMERIC std::uint16_t awq_weight(int u, int z, std::uint16_t scale) {
   return float_to_half(static_cast<float>(u - z) * half_to_float(scale));
 }
 
+// A nibble becomes fp32 as the lowest bits of 2^23, without a conversion. Zeros do too: the difference is exact.
+constexpr float kAwqBias = 8388608.0f;
+constexpr int kAwqBiasBits = 0x4b000000;
+
 // The same weight as scale * (u - 8) + offset, with an offset that is exact in fp32.
 constexpr int kAwqMiddle = 8;
 QCORE_NUMERIC float awq_offset(int z, std::uint16_t scale) {
