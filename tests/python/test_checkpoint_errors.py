@@ -126,6 +126,52 @@ def test_outputs_of_the_wrong_kind(tmp_path, monkeypatch, capsys, output, flags,
     assert (tmp_path / "file").read_text() == "kept"
 
 
+@pytest.mark.parametrize(
+    ("path", "content", "words"),
+    [
+        ("m.safetensors", b"1234567", "has 7 bytes, expected a header of 8 or more"),
+        ("m.safetensors.index.json", b'{"weight_map": 3}', "has no object 'weight_map', expected one"),
+    ],
+)
+def test_files_that_are_no_checkpoints(tmp_path, path, content, words):
+    (tmp_path / path).write_bytes(content)
+    with pytest.raises(qcore.QcoreValueError) as caught:
+        open_checkpoint(tmp_path)
+    assert f"{tmp_path / path} {words}" in str(caught.value)
+
+
+def test_gguf_output_of_what_gguf_cannot_hold(tmp_path, capsys):
+    long = "n" * 64
+    for tensors, words in [
+        ({"flags": np.zeros(3, bool)}, "tensor 'flags' is BOOL [3], expected for GGUF one of F32"),
+        ({"x": np.zeros((1, 1, 1, 1, 1))}, "tensor 'x' is F64 [1, 1, 1, 1, 1], expected"),
+        ({long: np.zeros(3)}, f"tensor '{long}' is F64 [3], expected"),
+    ]:
+        save_file(tensors, tmp_path / "m.safetensors")
+        assert main(["quantize", str(tmp_path / "m.safetensors"), str(tmp_path / "o.gguf"), *GGUF]) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert "at most 4 axes and a name of 63 bytes" in error
+        assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def test_awq_output_in_a_folder_of_something_else(tmp_path, capsys):
+    save_file(model(), tmp_path / "m.safetensors")
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "config.json").write_text("{}")
+    assert main(["quantize", str(tmp_path / "m.safetensors"), str(tmp_path / "o"), *PACKED]) == 2
+    assert "config.json exists and says something else, expected an empty folder" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "o").iterdir()] == ["config.json"]
+
+
+def test_an_output_that_another_process_writes(tmp_path):
+    with (
+        PartialFile(tmp_path / "o", b"", 1, "run", {}),
+        pytest.raises(qcore.QcoreValueError, match=r"^quantize: .*o\.partial is being written by another process"),
+    ):
+        PartialFile(tmp_path / "o", b"", 1, "run", {})
+
+
 def test_onnx_output_needs_the_package(tmp_path, monkeypatch, capsys):
     save_file(model(), tmp_path / "m.safetensors")
     monkeypatch.setitem(sys.modules, "onnx", None)
