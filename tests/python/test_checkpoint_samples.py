@@ -55,6 +55,13 @@ def test_the_bits_of_whole_tensors(files, monkeypatch, kind, piece):
     assert loaded["layers.1.weight"] == qcore.quantize(model()["layers.1.weight"], block_size=16, method="mse")
 
 
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+def test_mse_is_awq_with_equal_inputs(scheme):
+    weight = model()["layers.0.weight"]
+    awq = qcore.quantize(weight, scheme=scheme, method="awq", samples=np.ones((3, 64), np.float32))
+    assert awq == qcore.quantize(weight, scheme=scheme, method="mse")
+
+
 def test_a_dry_run_says_which_layers_have_no_samples(files):
     done = run(
         "quantize", files / "m.safetensors", files / "o", "--method", "awq", "--samples", files / "s.npz", "--dry-run"
