@@ -140,11 +140,11 @@ def test_goals_are_about_large_weights_and_the_fastest_copy():
 
     from qcore.bench.awq.summary import summarise
 
-    def row(name, library, milliseconds):
+    def row(name, library, milliseconds, error=1e-7):
         return Row(
             name=name, library=library, weight_bits=4, block_size=128, offsets=True, activations="fp32",
             arithmetic="fp32", weight_bytes=1, bits_per_weight=4, milliseconds=milliseconds, minimum=1, spread=0,
-            samples=3, disturbed=0, gops=1, weight_gbs=1, read_fraction=0.5, dot_fraction=None, error=0.0,
+            samples=3, disturbed=0, gops=1, weight_gbs=1, read_fraction=0.5, dot_fraction=None, error=error,
             error_outliers=None, kernel="", same_as_reference=None,
         )  # fmt: skip
 
@@ -154,7 +154,8 @@ def test_goals_are_about_large_weights_and_the_fastest_copy():
     cases = [
         case(4096, 0, row("qcore out=", "qcore", 4.0), row("torch copy_", "torch", 8.0),
              row("numpy copyto (1 thread)", "numpy", 2.0), row("qcore out=, transposed", "qcore", 2.0)),
-        case(4096, 1, row("qcore Weight", "qcore", 1.0), row("ort", "onnxruntime", 3.0)),
+        case(4096, 1, row("qcore Weight", "qcore", 1.0), row("acc0", "onnxruntime", 3.0),
+             row("acc4", "onnxruntime", 0.5, 1e-2)),
         case(512, 0, row("qcore out=", "qcore", 1.0)),
     ]  # fmt: skip
     document = Document("awq", {}, {})
