@@ -40,6 +40,8 @@ void bind_quantize(nb::module_& m) {
       .def_prop_ro("bits_per_weight", &QuantizedTensor::bits_per_weight)
       .def("codes",
            [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::codes>(w, out, "codes"); })
+      .def("nibbles",
+           [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::nibbles>(w, out, "nibbles"); })
       .def("scales",
            [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::scales>(w, out, "scales"); })
       .def("offsets",

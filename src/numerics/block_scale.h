@@ -68,6 +68,14 @@ QCORE_NUMERIC BlockScale half_block(const BlockScale& block) {
   return {scale, block.inverse == 0.0f || scale == 0.0f ? 0.0f : 1.0f / scale, offset};
 }
 
+// A weight's block rounded to nearest: of its largest magnitude, or of its bounds.
+QCORE_NUMERIC BlockScale nearest_scale(std::uint32_t max_magnitude_bits, float lo, float hi, int bits, bool symmetric,
+                                       bool half) {
+  const BlockScale block =
+      symmetric ? symmetric_scale(max_magnitude_bits, bits) : asymmetric_weight_scale(lo, hi, bits);
+  return half ? half_block(block) : block;
+}
+
 // Clamping first keeps the rounding trick in its range and changes nothing: the bounds are integers. There is no NaN to
 // clamp: a block that holds one has no inverse.
 QCORE_NUMERIC int encode(float value, const BlockScale& block, int lowest, int highest) {

@@ -119,10 +119,8 @@ BlockScale choose_block_scale(const BlockValues& block, const QuantizeOptions& o
     lo = std::min(lo, values[i]);
     hi = std::max(hi, values[i]);
   }
-  const bool symmetric = options.scheme == Scheme::symmetric;
-  BlockScale nearest = symmetric ? numerics::symmetric_scale(magnitude, options.bits)
-                                 : numerics::asymmetric_weight_scale(lo, hi, options.bits);
-  if (options.scale_dtype == DType::f16) nearest = numerics::half_block(nearest);
+  const BlockScale nearest = numerics::nearest_scale(
+      magnitude, lo, hi, options.bits, options.scheme == Scheme::symmetric, options.scale_dtype == DType::f16);
   if (options.method == Method::rtn || nearest.inverse == 0.0f) return nearest;
   return BlockSearch(block, options).run(nearest, lo, hi);
 }

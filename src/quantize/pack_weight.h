@@ -22,6 +22,8 @@ class PackedWriter {
         scales_(static_cast<float*>(const_cast<void*>(weight.scales.data))),
         offsets_(static_cast<float*>(const_cast<void*>(weight.offsets.data))) {}
 
+  std::uint8_t* codes() const { return codes_; }
+
   void set_code(std::int64_t row, std::int64_t k, std::int64_t tap, int code) {
     const auto place = layout_.place(row, k, tap);
     const unsigned stored = static_cast<unsigned>(code + layout_.zero_code());

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstring>
 
 #include "formats/element.h"
+#include "formats/packed_block.h"
 #include "formats/packed_weight.h"
 #include "numerics/block_scale.h"
 #include "qcore/quantize.h"
@@ -21,12 +23,27 @@ std::int64_t element_offset(const TensorView& view, std::int64_t row, std::int64
   return at;
 }
 
+// Calls visit(row, p, tap) for every block, in tasks of the rows of a panel, which share cache lines.
 template <class Visit>
-void for_each_element(const PackedLayout& layout, Visit&& visit) {
-  parallel_for(layout.n, [&](std::int64_t row) {
-    for (std::int64_t k = 0; k < layout.k; ++k)
-      for (std::int64_t tap = 0; tap < layout.taps; ++tap) visit(row, k, tap);
+void for_each_block(const PackedLayout& layout, const Visit& visit) {
+  constexpr std::int64_t kTaskElements = 4096;
+  if (layout.k == 0 || layout.taps == 0) return;
+  const std::int64_t longest = layout.block_length(0) * layout.taps;
+  const std::int64_t together = std::max<std::int64_t>(1, kTaskElements / longest);
+  const std::int64_t parts = ceil_div(layout.blocks(), together);
+  parallel_for(layout.panels() * parts, [&](std::int64_t task) {
+    const std::int64_t first = task / parts * PackedLayout::kPanelRows, begin = task % parts * together;
+    const std::int64_t rows = std::min(layout.n, first + PackedLayout::kPanelRows);
+    const std::int64_t end = std::min(layout.blocks(), begin + together);
+    for (std::int64_t row = first; row < rows; ++row)
+      for (std::int64_t p = begin; p < end; ++p)
+        for (std::int64_t tap = 0; tap < layout.taps; ++tap) visit(row, p, tap);
   });
+}
+
+void unpack(const PackedWeight& weight, std::int64_t row, std::int64_t p, std::int64_t tap, std::int8_t* codes) {
+  unpack_block(weight.codes + first_word(weight.layout, row, p, tap), weight.layout.block_length(p), weight.layout.bits,
+               codes);
 }
 
 template <class Visit>
@@ -70,8 +87,17 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
   if (offsets) check_parameters("offsets", *offsets, layout);
 
   PackedWriter writer(*packed);
-  for_each_element(layout, [&](std::int64_t row, std::int64_t k, std::int64_t tap) {
-    writer.set_code(row, k, tap, static_cast<const std::int8_t*>(codes.data)[element_offset(codes, row, k, tap)]);
+  for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
+    const std::int64_t length = layout.block_length(p), stride = codes.strides[1];
+    const auto* from =
+        static_cast<const std::int8_t*>(codes.data) + element_offset(codes, row, layout.block_begin(p), tap);
+    Scratch scratch;
+    if (stride != 1) {
+      std::int8_t* together = scratch.take<std::int8_t>(length);
+      for (std::int64_t i = 0; i < length; ++i) together[i] = from[i * stride];
+      from = together;
+    }
+    pack_block(from, length, bits, writer.codes() + first_word(layout, row, p, tap));
   });
   const auto parameter = [](const TensorView& view, std::int64_t row, std::int64_t p) {
     return static_cast<const float*>(view.data)[row * view.strides[0] + p * view.strides[1]];
@@ -117,9 +143,46 @@ void QuantizedTensor::codes(const TensorView& out) const {
   check_dtype("codes", "out", out, DType::i8);
   check_shape("codes", "out", out, rank(), packed_->shape);
   check_output("codes", "out", out);
-  for_each_element(packed_->layout, [&](std::int64_t row, std::int64_t k, std::int64_t tap) {
-    static_cast<std::int8_t*>(out.data)[element_offset(out, row, k, tap)] =
-        static_cast<std::int8_t>(packed_->code(row, k, tap));
+  const PackedLayout& layout = packed_->layout;
+  for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
+    const std::int64_t length = layout.block_length(p), stride = out.strides[1];
+    auto* to = static_cast<std::int8_t*>(out.data) + element_offset(out, row, layout.block_begin(p), tap);
+    if (stride == 1) return unpack(*packed_, row, p, tap, to);
+    Scratch scratch;
+    std::int8_t* codes = scratch.take<std::int8_t>(length);
+    unpack(*packed_, row, p, tap, codes);
+    for (std::int64_t i = 0; i < length; ++i) to[i * stride] = codes[i];
+  });
+}
+
+void QuantizedTensor::nibbles(const TensorView& out) const {
+  QCORE_CHECK_VALUE(device() == kCpu, "nibbles: the weight is on ", name(device()), ", expected cpu: call to() first");
+  QCORE_CHECK_VALUE(bits() == 4, "nibbles: the weight has ", bits(), " bits, expected 4");
+  const PackedLayout& layout = packed_->layout;
+  const std::int64_t columns = layout.k * layout.taps, bytes = ceil_div(columns, 2);
+  const std::int64_t expected[] = {layout.n, bytes};
+  check_dtype("nibbles", "out", out, DType::u8);
+  check_shape("nibbles", "out", out, 2, expected);
+  check_output("nibbles", "out", out);
+  parallel_for(layout.n, [&](std::int64_t row) {
+    Scratch scratch;
+    std::int8_t* codes = scratch.take<std::int8_t>(columns);  // [K, taps]
+    std::int8_t* block = scratch.take<std::int8_t>(layout.blocks() ? layout.block_length(0) : 0);
+    for (std::int64_t p = 0; p < layout.blocks(); ++p)
+      for (std::int64_t tap = 0; tap < layout.taps; ++tap) {
+        std::int8_t* to = codes + layout.block_begin(p) * layout.taps + tap;
+        if (layout.taps == 1) {
+          unpack(*packed_, row, p, tap, to);
+          continue;
+        }
+        unpack(*packed_, row, p, tap, block);
+        for (std::int64_t i = 0; i < layout.block_length(p); ++i) to[i * layout.taps] = block[i];
+      }
+    auto* to = static_cast<std::uint8_t*>(out.data) + row * out.strides[0];
+    if (out.strides[1] == 1) return pair_nibbles(codes, columns, to);
+    std::uint8_t* pairs = scratch.take<std::uint8_t>(bytes);
+    pair_nibbles(codes, columns, pairs);
+    for (std::int64_t i = 0; i < bytes; ++i) to[i * out.strides[1]] = pairs[i];
   });
 }
 
@@ -154,10 +217,15 @@ void QuantizedTensor::dequantize(const TensorView& out) const {
   check_floating("dequantize", "out", out);
   check_shape("dequantize", "out", out, rank(), packed_->shape);
   check_output("dequantize", "out", out);
-  for_each_element(packed_->layout, [&](std::int64_t row, std::int64_t k, std::int64_t tap) {
-    const std::int64_t p = k / packed_->layout.block_size;
-    store_float(out.data, out.dtype, element_offset(out, row, k, tap),
-                numerics::decode(packed_->code(row, k, tap), packed_->scale(row, p), packed_->offset(row, p)));
+  const PackedLayout& layout = packed_->layout;
+  for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
+    const std::int64_t length = layout.block_length(p), at = element_offset(out, row, layout.block_begin(p), tap);
+    const float scale = packed_->scale(row, p), offset = packed_->offset(row, p);
+    Scratch scratch;
+    std::int8_t* codes = scratch.take<std::int8_t>(length);
+    unpack(*packed_, row, p, tap, codes);
+    for (std::int64_t i = 0; i < length; ++i)
+      store_float(out.data, out.dtype, at + i * out.strides[1], numerics::decode(codes[i], scale, offset));
   });
 }
 

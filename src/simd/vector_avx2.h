@@ -60,6 +60,23 @@ struct Avx2 {
     return _mm256_castsi256_ps(fold_high<level>(as_int(a), as_int(b)));
   }
 
+  // Over all lanes.
+  QCORE_NUMERIC std::int32_t largest(Int a) {
+    __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(b, _mm_shuffle_epi32(b, 0xb1)));
+  }
+  QCORE_NUMERIC float largest(Float a) {
+    __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ps(b, _mm_movehdup_ps(b)));
+  }
+  QCORE_NUMERIC float smallest(Float a) {
+    __m128 b = _mm_min_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_min_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_min_ps(b, _mm_movehdup_ps(b)));
+  }
+
   QCORE_NUMERIC Float to_float(Int a) { return _mm256_cvtepi32_ps(a); }
   // Bits [shift, shift + Bits) of each lane, less the code of zero.
   template <int Bits, int shift>

@@ -1,0 +1,79 @@
+#include <algorithm>
+
+#include "formats/element.h"
+#include "formats/packed_block.h"
+#include "quantize/block_search.h"
+#include "quantize/kernels.h"
+#include "quantize/pack_weight.h"
+#include "runtime/memory.h"
+#include "runtime/thread_pool.h"
+
+namespace qcore {
+namespace {
+
+// Of a row that are dealt with together: all rows of a panel write to the same cache lines.
+constexpr std::int64_t kTaskElements = 2048;
+
+// fp32 values [taps][length] of a block, or those of one tap where the weight has them in one piece.
+class BlockReader {
+ public:
+  BlockReader(const QuantizeProblem& problem, const QuantizeKernels& kernels, float* buffer)
+      : view_(problem.weight), taps_(problem.packed.layout.taps), kernels_(kernels), buffer_(buffer) {}
+
+  const float* read(std::int64_t row, std::int64_t begin, std::int64_t length) const {
+    const WeightRows rows{view_};
+    if (taps_ == 1 && view_.strides[1] == 1) {
+      const std::int64_t at = rows.offset(row, begin, 0);
+      if (view_.dtype == DType::f32) return static_cast<const float*>(view_.data) + at;
+      kernels_.load(static_cast<const std::uint16_t*>(view_.data) + at, view_.dtype == DType::bf16, length, buffer_);
+      return buffer_;
+    }
+    for (std::int64_t tap = 0; tap < taps_; ++tap) gather(rows.offset(row, begin, tap), length, buffer_ + tap * length);
+    return buffer_;
+  }
+
+ private:
+  void gather(std::int64_t at, std::int64_t length, float* to) const {
+    const std::int64_t stride = view_.strides[1];
+    for (std::int64_t i = 0; i < length; ++i) to[i] = load_float(view_.data, view_.dtype, at + i * stride);
+  }
+
+  const TensorView& view_;
+  std::int64_t taps_;
+  const QuantizeKernels& kernels_;
+  float* buffer_;
+};
+
+}  // namespace
+
+void run_quantize_cpu(const QuantizeProblem& problem, const QuantizeKernels& kernels) {
+  const QuantizeOptions& options = problem.options;
+  const PackedLayout& layout = problem.packed.layout;
+  if (layout.n == 0 || layout.k == 0 || layout.taps == 0) return;
+  const NearestForm form{options.bits, options.scheme == Scheme::symmetric, options.scale_dtype == DType::f16,
+                         lowest_code(options)};
+  PackedWriter writer(problem.packed);
+  const std::int64_t longest = layout.block_length(0) * layout.taps;
+  const std::int64_t together = std::max<std::int64_t>(1, kTaskElements / longest);
+  const std::int64_t parts = ceil_div(layout.blocks(), together);
+  parallel_for(layout.panels() * parts, [&](std::int64_t task) {
+    Scratch scratch;
+    const BlockReader reader(problem, kernels, scratch.take<float>(longest));
+    std::int8_t* codes = scratch.take<std::int8_t>(longest);
+    const std::int64_t first_row = task / parts * PackedLayout::kPanelRows, first = task % parts * together;
+    const std::int64_t rows = std::min(layout.n, first_row + PackedLayout::kPanelRows);
+    const std::int64_t end = std::min(layout.blocks(), first + together);
+    for (std::int64_t row = first_row; row < rows; ++row)
+      for (std::int64_t p = first; p < end; ++p) {
+        const std::int64_t length = layout.block_length(p);
+        const float* values = reader.read(row, layout.block_begin(p), length);
+        const auto scale = kernels.quantize_block(values, length * layout.taps, form, codes);
+        check_parameters(scale, row, p);
+        writer.set_parameters(row, p, scale.scale, scale.offset);
+        for (std::int64_t tap = 0; tap < layout.taps; ++tap)
+          pack_block(codes + tap * length, length, layout.bits, writer.codes() + first_word(layout, row, p, tap));
+      }
+  });
+}
+
+}  // namespace qcore
