@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -110,6 +111,19 @@ class QuantizedTensor:
         """int8, shape of the weight."""
         out = _arrays.empty_numpy(self.shape, np.dtype(np.int8))
         self._handle.codes(out)
+        return out
+
+    def nibbles(self) -> npt.NDArray[np.uint8]:
+        """The codes of 4 bits in half a byte each: uint8 [N, ceil(K / 2)], K = Ci * Kh * Kw of a convolution.
+
+        Element 2j of a row is the low half of byte j, 2j + 1 the high half, each plus 8; an odd row ends with a zero
+        half.
+
+        Raises:
+            QcoreValueError: the weight has 8 bits, or is on another device than the CPU.
+        """
+        out = _arrays.empty_numpy((self.shape[0], -(-math.prod(self.shape[1:]) // 2)), np.dtype(np.uint8))
+        self._handle.nibbles(out)
         return out
 
     def scales(self) -> npt.NDArray[np.float32]:

@@ -99,6 +99,135 @@ TEST_P(Forms, MseIsNeverWorse) {
   EXPECT_LE(squared_error(values, dequantized(QuantizedTensor::quantize(view, options))), nearest);
 }
 
+std::vector<std::string> available() {
+  std::vector<std::string> names;
+  for (const KernelInfo& row : kernels("quantize"))
+    if (row.available) names.push_back(row.name);
+  return names;
+}
+
+QuantizedTensor quantized_by(const std::string& kernel, const TensorView& weight, const QuantizeOptions& options) {
+  const ForceKernel force("quantize", kernel);
+  auto w = QuantizedTensor::quantize(weight, options);
+  EXPECT_EQ(last_kernel("quantize"), kernel);
+  return w;
+}
+
+// Blocks that are ordinary, constant, zero, subnormal, huge, one-sided, or around the smallest scale with an inverse.
+std::vector<float> mixed_values(std::int64_t count) {
+  auto values = normal_values(count, 21);
+  for (std::int64_t i = 0; i < count; ++i) {
+    switch (i / 70 % 7) {
+      case 1:
+        values[i] = -0.75f;
+        break;
+      case 2:
+        values[i] = std::copysign(0.0f, values[i]);
+        break;
+      case 3:
+        values[i] *= 1e-41f;
+        break;
+      case 4:
+        values[i] = std::copysign(3.4e38f, values[i]);
+        break;
+      case 5:
+        values[i] = std::abs(values[i]);
+        break;
+      case 6:
+        values[i] *= 3e-38f;
+        break;
+      default:
+        break;
+    }
+  }
+  return values;
+}
+
+TEST(Quantize, EveryKernelGivesTheReferencesBits) {
+  const std::int64_t n = 21, k = 331;
+  const auto values = mixed_values(n * k);
+  std::vector<std::uint16_t> half, bfloat;
+  for (float value : values) {
+    half.push_back(numerics::float_to_half(std::abs(value) < 6e4f ? value : 6e4f));
+    bfloat.push_back(numerics::float_to_bfloat(std::abs(value) < 1e38f ? value : 1e38f));
+  }
+  const TensorView views[] = {TensorView(values.data(), DType::f32, {n, k}),
+                              TensorView(half.data(), DType::f16, {n, k}),
+                              TensorView(bfloat.data(), DType::bf16, {n, k})};
+  for (const std::string& kernel : available())
+    for (const TensorView& view : views)
+      for (const int bits : {4, 8})
+        for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+          for (const std::int64_t g : {1, 5, 8, 16, 31, 32, 33, 64, 70, 128, 331, 1000})
+            for (const DType scale_dtype : {DType::f32, DType::f16}) {
+              if (scale_dtype == DType::f16 && view.dtype != DType::f16) continue;
+              const QuantizeOptions options{bits, g, scheme, Method::rtn, scale_dtype};
+              const auto expected = quantized_by("reference", view, options);
+              const auto w = quantized_by(kernel, view, options);
+              EXPECT_TRUE(w.equal(expected)) << kernel << " " << bits << " bits, blocks of " << g;
+              EXPECT_EQ(parts_of(w).codes, parts_of(expected).codes) << kernel;
+            }
+}
+
+TEST(Quantize, EveryKernelRefusesWhatHalfScalesCannotHold) {
+  std::vector<float> values(3 * 64, 1.0f);
+  values[2 * 64 + 40] = 1e7f;
+  QuantizeOptions options{4, 32, Scheme::symmetric, Method::rtn, DType::f16};
+  const TensorView view(values.data(), DType::f32, {3, 64});
+  for (const std::string& kernel : available())
+    EXPECT_EQ(error_of<ValueError>([&] { quantized_by(kernel, view, options); }),
+              "quantize: scale_dtype is float16, which cannot hold the scale or the offset of row 2, block 1 (largest "
+              "65504), expected float32 for such a weight");
+}
+
+TEST(Quantize, OnlyTheReferenceSearches) {
+  const auto values = normal_values(3 * 64, 1);
+  QuantizeOptions options;
+  options.method = Method::mse;
+  const TensorView view(values.data(), DType::f32, {3, 64});
+  EXPECT_TRUE(QuantizedTensor::quantize(view, options).equal(quantized_by("reference", view, options)));
+  for (const std::string& kernel : available()) {
+    if (kernel == "reference") continue;
+    EXPECT_EQ(error_of<ValueError>([&] { quantized_by(kernel, view, options); }),
+              "quantize: the forced kernel '" + kernel + "' does not take this call: it rounds to nearest: method rtn");
+  }
+}
+
+TEST(Quantize, CodesAndNibblesFollowStrides) {
+  const std::int64_t n = 18, k = 77, bytes = (k + 1) / 2;
+  for (const std::int64_t g : {1, 7, 8, 20, 64}) {
+    const auto w = random_weight(n, k, {4, g, Scheme::asymmetric});
+    const Parts parts = parts_of(w);
+    Guarded<std::int8_t> codes(2 * n * k);
+    TensorView turned(codes.data(), DType::i8, {n, k});
+    turned.strides[0] = 2;
+    turned.strides[1] = 2 * n;
+    w.codes(turned);
+    Guarded<std::uint8_t> nibbles(2 * n * bytes), spread(2 * n * bytes);
+    w.nibbles(TensorView(nibbles.data(), DType::u8, {n, bytes}));
+    TensorView every_second(spread.data(), DType::u8, {n, bytes});
+    every_second.strides[0] = 2 * bytes;
+    every_second.strides[1] = 2;
+    w.nibbles(every_second);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < k; ++j) {
+        const int code = parts.codes[i * k + j];
+        EXPECT_EQ(codes[2 * (i + j * n)], code);
+        EXPECT_TRUE(codes.poisoned(2 * (i + j * n) + 1));
+        EXPECT_EQ((nibbles[i * bytes + j / 2] >> 4 * (j % 2) & 15) - 8, code);
+        EXPECT_EQ(spread[2 * (i * bytes + j / 2)], nibbles[i * bytes + j / 2]);
+        EXPECT_TRUE(spread.poisoned(2 * (i * bytes + j / 2) + 1));
+      }
+    for (std::int64_t i = 0; i < n; ++i) EXPECT_EQ(nibbles[i * bytes + bytes - 1] >> 4, 0);
+    EXPECT_TRUE(codes.guards_intact() && nibbles.guards_intact() && spread.guards_intact());
+  }
+  std::uint8_t out[8] = {};
+  EXPECT_EQ(error_of<ValueError>([&] { random_weight(2, 8, {8}).nibbles(TensorView(out, DType::u8, {2, 4})); }),
+            "nibbles: the weight has 8 bits, expected 4");
+  EXPECT_EQ(error_of<ValueError>([&] { random_weight(2, 8, {4}).nibbles(TensorView(out, DType::u8, {2, 3})); }),
+            "nibbles: out has shape [2, 3], expected [2, 4]");
+}
+
 TEST(Quantize, ConstantAndZeroBlocksAreExact) {
   std::vector<float> values(2 * 32);
   for (int i = 0; i < 16; ++i)

@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 import qcore
-from qcore.formats.checkpoint.layout import pack_nibbles, unpack_nibbles
+from qcore.formats.checkpoint.layout import unpack_nibbles
 
 
 def same(a, b):
@@ -76,11 +76,8 @@ def test_reordered_weights_come_back_bit_for_bit(tmp_path_factory, rows, columns
 @pytest.mark.parametrize("columns", [1, 2, 7, 8])
 def test_nibbles(columns):
     codes = np.random.default_rng(0).integers(-8, 8, (3, columns)).astype(np.int8)
-    packed = pack_nibbles(codes)
-    for row in range(3):
-        for k in range(columns):
-            assert (int(packed[row, k // 2]) >> 4 * (k % 2) & 15) - 8 == codes[row, k]
-    assert np.array_equal(unpack_nibbles(packed, columns), codes)
+    weight = qcore.QuantizedTensor.from_parts(codes, np.ones((3, 1), np.float32), bits=4, block_size=8)
+    assert np.array_equal(unpack_nibbles(weight.nibbles(), columns), codes)
 
 
 DTYPES = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"]

@@ -33,6 +33,7 @@ def test_table_lists_the_reference_last():
         "gru",
         "linear",
         "lut",
+        "quantize",
         "rms_norm",
         "softmax",
         "static",

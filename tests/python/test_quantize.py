@@ -315,6 +315,116 @@ def test_any_shape_and_block_size(rows, columns, g, bits, scheme, data, seed):
     assert pickle.loads(pickle.dumps(weight)) == weight
 
 
+# Kernels
+
+KERNELS = [row.name for row in qcore.kernels("quantize") if row.available]
+
+
+def quantized_by(kernel, w, **options):
+    with qcore.force_kernel("quantize", kernel):
+        weight = qcore.quantize(w, **options)
+    assert qcore.last_kernel("quantize") == kernel
+    return weight
+
+
+def assert_same_bits(weight, expected):
+    assert weight == expected
+    np.testing.assert_array_equal(weight.codes(), expected.codes())
+    for part, other in ((weight.scales(), expected.scales()), (weight.offsets(), expected.offsets())):
+        np.testing.assert_array_equal(part.view(np.int32), other.view(np.int32))
+
+
+@pytest.mark.parametrize("data", DATA, **by_name)
+@pytest.mark.parametrize("scale_dtype", ["float32", "float16"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_gives_the_references_bits(kernel, bits, scheme, scale_dtype, data):
+    rng = np.random.default_rng(11)
+    for rows, columns, g in (
+        *((17, 133, g) for g in (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200)),
+        (1, 1, 1),
+        (33, 5000, 48),
+        (2, 5000, 4096),
+    ):
+        w = data(rng, rows, columns)
+        options = {"bits": bits, "block_size": g, "scheme": scheme, "scale_dtype": scale_dtype}
+        try:
+            expected = quantized_by("reference", w, **options)
+        except qcore.QcoreValueError as error:
+            with pytest.raises(qcore.QcoreValueError) as caught:
+                quantized_by(kernel, w, **options)
+            # The first block to be found out depends on the threads.
+            assert str(caught.value)[:70] == str(error)[:70]
+        else:
+            assert_same_bits(quantized_by(kernel, w, **options), expected)
+
+
+@pytest.mark.parametrize("layout", [None, *LAYOUTS])
+@pytest.mark.parametrize("dtype", DTYPES, **by_name)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_takes_every_dtype_and_layout(kernel, dtype, layout):
+    rng = np.random.default_rng(12)
+    for data in (gaussian, subnormal, with_outliers, huge):
+        with np.errstate(over="ignore"):
+            w = data(rng, 19, 83).astype(dtype)
+        w = np.where(np.isfinite(w), w, np.array(1, dtype))
+        given_as = w if layout is None else LAYOUTS[layout](w)
+        for g, scheme in ((5, "symmetric"), (32, "asymmetric"), (83, "symmetric")):
+            expected = quantized_by("reference", w.astype(np.float32), block_size=g, scheme=scheme)
+            assert_same_bits(quantized_by(kernel, given_as, block_size=g, scheme=scheme), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, **by_name)
+@pytest.mark.parametrize("shape", [(5, 20, 3, 3), (4, 7, 1, 1), (3, 33, 2, 5), (17, 1, 3, 3)], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_takes_convolution_weights(kernel, shape, dtype):
+    w = np.random.default_rng(13).standard_normal(shape).astype(dtype)
+    last = np.moveaxis(np.ascontiguousarray(np.moveaxis(w, 1, -1)), -1, 1)  # channels last
+    for bits, scheme, g in ((4, "symmetric", 16), (8, "asymmetric", 3), (4, "asymmetric", 64)):
+        options = {"bits": bits, "scheme": scheme, "block_size": g}
+        expected = quantized_by("reference", w, **options)
+        assert_same_bits(quantized_by(kernel, w, **options), expected)
+        assert_same_bits(quantized_by(kernel, last, **options), expected)
+
+
+@pytest.mark.parametrize("method", ["mse", "awq"])
+def test_only_the_reference_searches(method):
+    w = gaussian(np.random.default_rng(14), 3, 40)
+    options = {"method": method, "samples": w if method == "awq" else None}
+    qcore.quantize(w, **options)
+    assert qcore.last_kernel("quantize") == "reference"
+    for kernel in KERNELS[:-1]:
+        text = f"quantize: the forced kernel '{kernel}' does not take this call: it rounds to nearest: method rtn"
+        with pytest.raises(qcore.QcoreValueError, match=text):
+            quantized_by(kernel, w, **options)
+
+
+@given(
+    shape=st.one_of(
+        st.tuples(st.integers(0, 40), st.integers(0, 150)),
+        st.tuples(st.integers(1, 5), st.integers(1, 20), st.integers(1, 3), st.integers(1, 3)),
+    ),
+    g=st.integers(1, 160),
+    seed=st.integers(0, 99),
+)
+def test_nibbles_are_the_codes_in_pairs(shape, g, seed):
+    w = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    weight = qcore.quantize(w, bits=4, block_size=g, scheme="asymmetric")
+    columns = int(np.prod(shape[1:]))
+    stored = np.zeros((shape[0], columns + columns % 2), np.uint8)
+    stored[:, :columns] = weight.codes().reshape(shape[0], columns) + 8
+    nibbles = weight.nibbles()
+    assert nibbles.dtype == np.uint8
+    np.testing.assert_array_equal(nibbles, stored[:, ::2] | stored[:, 1::2] << 4)
+
+
+def test_nibbles_need_four_bits():
+    weight = qcore.quantize(np.ones((2, 8), np.float32), bits=8)
+    with pytest.raises(qcore.QcoreValueError, match="nibbles: the weight has 8 bits, expected 4"):
+        weight.nibbles()
+
+
 # The object
 
 

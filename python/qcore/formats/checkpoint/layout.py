@@ -100,9 +100,7 @@ def parameter_dtypes(tensor: Weight) -> tuple[str, str]:
 def encode(tensor: Weight, scales: str, offsets: str) -> dict[str, NDArray[Any]]:
     """The parts' values, in dtypes that hold them exactly."""
     weight = inner(tensor)
-    codes: NDArray[Any] = weight.codes()
-    if weight.bits == 4:
-        codes = pack_nibbles(codes.reshape(codes.shape[0], -1))
+    codes: NDArray[Any] = weight.nibbles() if weight.bits == 4 else weight.codes()
     found = {"codes": codes, "scales": weight.scales().astype(_PARAMETERS[scales], copy=False)}
     if weight.scheme == "asymmetric":
         found["offsets"] = weight.offsets().astype(_PARAMETERS[offsets], copy=False)
@@ -111,18 +109,8 @@ def encode(tensor: Weight, scales: str, offsets: str) -> dict[str, NDArray[Any]]
     return found
 
 
-def pack_nibbles(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """uint8 [N, ceil(K / 2)] of int8 [N, K] in [-8, 7]; an odd row ends with a zero nibble."""
-    rows, columns = codes.shape
-    unsigned = np.zeros((rows, columns + columns % 2), np.uint8)
-    np.add(codes.view(np.uint8), np.uint8(8), out=unsigned[:, :columns])  # modulo 256: -8..7 become 0..15
-    pairs = unsigned.view("<u2")
-    packed: NDArray[np.uint8] = (pairs | pairs >> 4).astype(np.uint8)
-    return packed
-
-
 def unpack_nibbles(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int8]:
-    """The inverse of :func:`pack_nibbles`."""
+    """int8 [N, columns] of :meth:`QuantizedTensor.nibbles`."""
     pairs = packed.astype("<u2")
     pairs = (pairs | pairs << 4) & 0x0F0F
     codes: NDArray[np.int8] = pairs.view(np.int8) - np.int8(8)

@@ -273,14 +273,15 @@ def _convert(
 
 
 def _in_order(work: Callable[..., Any], arguments: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-    """As itertools.starmap, on several threads; no more results wait than there are threads."""
+    """As itertools.starmap, on several threads; one result more than there are threads waits, so that none of them
+    does while the caller takes one."""
     threads = min(get_num_threads(), _MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Any]] = deque()
         try:
             for each in arguments:
                 waiting.append(pool.submit(work, *each))
-                if len(waiting) == threads:
+                if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
