@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from qcore.formats.checkpoint.choice import Choice, check_patterns, choose
 from qcore.formats.checkpoint.entries import PlainEntry
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.opened import Checkpoint
-from qcore.formats.checkpoint.partial_file import PartialFile, TensorWriter
+from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.saving import add_parts
 from qcore.formats.checkpoint.sections import ITEM_BYTES, Section
@@ -198,7 +199,14 @@ def quantize_checkpoint(
     header, places = layout.container(shapes, weights)
     size = max((offset + nbytes for offset, nbytes in places.values()), default=len(header))
     by_job = {job.name: {part: places[part] for part in job.parts} for job in jobs}
-    result = Result()
+    result = Result(
+        quantized=len(weights),
+        kept=len(jobs) - len(weights),
+        bytes_before=sum(job.section.nbytes for job in jobs),
+        bytes_after=size,
+        names=list(weights),
+        without_samples=sum(job.description is not None and job.method != options.method for job in jobs),
+    )
     file_name = layout.prepare(output)
     inputs = (*checkpoint.files, *([samples.path] if samples else []))
     for made in {file_name, output}:
@@ -209,22 +217,18 @@ def quantize_checkpoint(
         for job in jobs:
             if job.name in file.finished:
                 progress(job.name, job.section.nbytes)
-            else:
-                writer = file.tensor(job.name)
-                _convert(job, options, layout, samples, writer, progress)
-                file.finish_tensor(job.name, writer)
-            result.bytes_before += job.section.nbytes
-            if job.description is None:
-                result.kept += 1
-            else:
-                result.quantized += 1
-                result.without_samples += job.method != options.method
-                result.names.append(job.name)
+        rest = [job for job in jobs if job.name not in file.finished]
+        for name, pieces in groupby(_converted(rest, options, layout, samples), lambda piece: piece.name):
+            writer = file.tensor(name)
+            for piece in pieces:
+                for part, values in piece.parts.items():
+                    writer.write(part, values)
+                progress(name, piece.nbytes)
+            file.finish_tensor(name, writer)
         if output != file_name and output.is_file():
             output.unlink()  # it describes the data of an earlier run
         file.finish()
     layout.complete(output, shapes, weights, places)
-    result.bytes_after = size
     return result
 
 
@@ -238,56 +242,65 @@ def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def _convert(
-    job: Job,
-    options: Options,
-    layout: Target,
-    samples: Samples | None,
-    writer: TensorWriter,
-    progress: Callable[[str, int], None],
-) -> None:
-    if job.description is None:
-        for piece in _byte_pieces(job.section):
-            writer.write(job.name, piece.bytes())
-            progress(job.name, piece.nbytes)
-        return
+@dataclass(frozen=True)
+class _Converted:
+    """A piece of a tensor as it is to be written."""
 
-    arguments = options.of_tensor() | {"method": job.method}
-    importance = None
-    if job.method == "awq":
-        assert samples is not None
-        importance = samples.importance(job.name, job.section.shape[1])
+    name: str
+    nbytes: int
+    """Of the input."""
+    parts: dict[str, NDArray[Any]]
 
-    def encoded(start: int, piece: Section) -> tuple[int, dict[str, NDArray[Any]]]:
+
+def _converted(jobs: list[Job], options: Options, layout: Target, samples: Samples | None) -> Iterator[_Converted]:
+    """All pieces in order; each tensor has one or more.
+
+    They are made on several threads, one piece more than there are threads, so that none of them waits while the
+    caller writes. A layout that takes a tensor in one piece has one at a time.
+    """
+
+    def converted(job: Job, importance: NDArray[Any] | None, start: int, piece: Section) -> _Converted:
+        if job.description is None:
+            return _Converted(job.name, piece.nbytes, {job.name: piece.bytes()})
+        arguments = options.of_tensor() | {"method": job.method}
         try:
             weight = quantize_weighted(piece.operand("quantize: weight"), importance, **arguments)
         except _core.QcoreError as error:
             rows = f", its rows from {start}" if start else ""
             raise _core.QcoreValueError(f"quantize: {job.section.path}: tensor {job.name!r}{rows}: {error}") from error
-        return piece.nbytes, layout.encode(job.name, weight)
+        return _Converted(job.name, piece.nbytes, layout.encode(job.name, weight))
 
-    for nbytes, parts in _in_order(encoded, _row_pieces(job.section) if layout.by_rows else iter([(0, job.section)])):
-        for part, values in parts.items():
-            writer.write(part, values)
-        progress(job.name, nbytes)
-
-
-def _in_order(work: Callable[..., Any], arguments: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-    """As itertools.starmap, on several threads; one result more than there are threads waits, so that none of them
-    does while the caller takes one."""
     threads = min(get_num_threads(), _MOST_THREADS)
+    most = threads + 1 if layout.by_rows else 1
     with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Any]] = deque()
+        waiting: deque[Future[_Converted]] = deque()
         try:
-            for each in arguments:
-                waiting.append(pool.submit(work, *each))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
+            for job in jobs:
+                importance = _importance(job, samples)
+                for start, piece in _pieces(job, layout):
+                    waiting.append(pool.submit(converted, job, importance, start, piece))
+                    if len(waiting) == most:
+                        yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _importance(job: Job, samples: Samples | None) -> NDArray[Any] | None:
+    """Of the input channels of a weight, for method "awq" only."""
+    if job.description is None or job.method != "awq":
+        return None
+    assert samples is not None
+    return samples.importance(job.name, job.section.shape[1])
+
+
+def _pieces(job: Job, layout: Target) -> Iterator[tuple[int, Section]]:
+    """(first row or byte, piece)."""
+    if job.description is None:
+        return _byte_pieces(job.section)
+    return _row_pieces(job.section) if layout.by_rows else iter([(0, job.section)])
 
 
 def _row_pieces(section: Section) -> Iterator[tuple[int, Section]]:
@@ -298,7 +311,7 @@ def _row_pieces(section: Section) -> Iterator[tuple[int, Section]]:
         yield start, section.rows(start, min(rows, start + step))
 
 
-def _byte_pieces(section: Section) -> Iterator[Section]:
-    for start in range(0, section.nbytes, _PIECE_BYTES):
+def _byte_pieces(section: Section) -> Iterator[tuple[int, Section]]:
+    for start in range(0, max(1, section.nbytes), _PIECE_BYTES):
         count = min(_PIECE_BYTES, section.nbytes - start)
-        yield Section(section.path, "U8", (count,), section.offset + start)
+        yield start, Section(section.path, "U8", (count,), section.offset + start)
