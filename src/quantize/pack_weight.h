@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "formats/packed_block.h"
 #include "formats/packed_weight.h"
 
 namespace qcore {
@@ -18,11 +19,10 @@ class PackedWriter {
  public:
   explicit PackedWriter(const PackedWeight& weight)
       : layout_(weight.layout),
+        places_(weight.layout),
         codes_(const_cast<std::uint8_t*>(weight.codes)),
         scales_(static_cast<float*>(const_cast<void*>(weight.scales.data))),
         offsets_(static_cast<float*>(const_cast<void*>(weight.offsets.data))) {}
-
-  std::uint8_t* codes() const { return codes_; }
 
   void set_code(std::int64_t row, std::int64_t k, std::int64_t tap, int code) {
     const auto place = layout_.place(row, k, tap);
@@ -34,14 +34,20 @@ class PackedWriter {
           static_cast<std::uint8_t>((codes_[place.byte] & ~(15u << place.shift)) | stored << place.shift);
   }
 
+  // int8 [block_length(p)]
+  void set_block(std::int64_t row, std::int64_t p, std::int64_t tap, const std::int8_t* codes, std::int64_t length) {
+    pack_block(codes, length, layout_.bits, codes_ + places_.first(row, p, tap));
+  }
+
   void set_parameters(std::int64_t row, std::int64_t p, float scale, float offset) {
-    const std::int64_t at = layout_.parameter_index(row, p);
+    const std::int64_t at = places_.parameter(row, p);
     scales_[at] = scale;
     if (offsets_) offsets_[at] = offset;
   }
 
  private:
   PackedLayout layout_;
+  BlockPlaces places_;
   std::uint8_t* codes_;
   float* scales_;
   float* offsets_;

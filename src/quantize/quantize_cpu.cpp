@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "formats/element.h"
-#include "formats/packed_block.h"
 #include "quantize/block_search.h"
 #include "quantize/kernels.h"
 #include "quantize/pack_weight.h"
@@ -15,9 +14,9 @@ namespace {
 constexpr std::int64_t kTaskElements = 2048;
 
 // fp32 values [taps][length] of a block, or those of one tap where the weight has them in one piece.
-class BlockReader {
+class WeightReader {
  public:
-  BlockReader(const QuantizeProblem& problem, const QuantizeKernels& kernels, float* buffer)
+  WeightReader(const QuantizeProblem& problem, const QuantizeKernels& kernels, float* buffer)
       : view_(problem.weight), taps_(problem.packed.layout.taps), kernels_(kernels), buffer_(buffer) {}
 
   const float* read(std::int64_t row, std::int64_t begin, std::int64_t length) const {
@@ -58,7 +57,7 @@ void run_quantize_cpu(const QuantizeProblem& problem, const QuantizeKernels& ker
   const std::int64_t parts = ceil_div(layout.blocks(), together);
   parallel_for(layout.panels() * parts, [&](std::int64_t task) {
     Scratch scratch;
-    const BlockReader reader(problem, kernels, scratch.take<float>(longest));
+    const WeightReader reader(problem, kernels, scratch.take<float>(longest));
     std::int8_t* codes = scratch.take<std::int8_t>(longest);
     const std::int64_t first_row = task / parts * PackedLayout::kPanelRows, first = task % parts * together;
     const std::int64_t rows = std::min(layout.n, first_row + PackedLayout::kPanelRows);
@@ -71,7 +70,7 @@ void run_quantize_cpu(const QuantizeProblem& problem, const QuantizeKernels& ker
         check_parameters(scale, row, p);
         writer.set_parameters(row, p, scale.scale, scale.offset);
         for (std::int64_t tap = 0; tap < layout.taps; ++tap)
-          pack_block(codes + tap * length, length, layout.bits, writer.codes() + first_word(layout, row, p, tap));
+          writer.set_block(row, p, tap, codes + tap * length, length);
       }
   });
 }

@@ -20,6 +20,5 @@ struct QuantizeKernels {
 };
 
 extern const QuantizeKernels kQuantizeAvx2;
-extern const QuantizeKernels kQuantizeAvx512;
 
 }  // namespace qcore

@@ -4,7 +4,7 @@
 
 #include "quantize/quantize_kernels.h"
 
-// A block's range and codes for any vectors (simd/vector_avx2.h, simd/vector_avx512.h), with the bits of
+// A block's range and codes for the vectors of simd/vector_avx2.h, with the bits of
 // numerics::encode. In an unnamed namespace, since it is compiled for one instruction set.
 namespace qcore {
 namespace {

@@ -41,10 +41,20 @@ void for_each_block(const PackedLayout& layout, const Visit& visit) {
   });
 }
 
-void unpack(const PackedWeight& weight, std::int64_t row, std::int64_t p, std::int64_t tap, std::int8_t* codes) {
-  unpack_block(weight.codes + first_word(weight.layout, row, p, tap), weight.layout.block_length(p), weight.layout.bits,
-               codes);
-}
+// int8 codes of a block.
+class BlockReader {
+ public:
+  explicit BlockReader(const PackedWeight& weight) : weight_(weight), places_(weight.layout) {}
+
+  void read(std::int64_t row, std::int64_t p, std::int64_t tap, std::int8_t* codes) const {
+    unpack_block(weight_.codes + places_.first(row, p, tap), weight_.layout.block_length(p), weight_.layout.bits,
+                 codes);
+  }
+
+ private:
+  const PackedWeight& weight_;
+  BlockPlaces places_;
+};
 
 template <class Visit>
 void for_each_parameter(const PackedLayout& layout, Visit&& visit) {
@@ -97,7 +107,7 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
       for (std::int64_t i = 0; i < length; ++i) together[i] = from[i * stride];
       from = together;
     }
-    pack_block(from, length, bits, writer.codes() + first_word(layout, row, p, tap));
+    writer.set_block(row, p, tap, from, length);
   });
   const auto parameter = [](const TensorView& view, std::int64_t row, std::int64_t p) {
     return static_cast<const float*>(view.data)[row * view.strides[0] + p * view.strides[1]];
@@ -144,13 +154,14 @@ void QuantizedTensor::codes(const TensorView& out) const {
   check_shape("codes", "out", out, rank(), packed_->shape);
   check_output("codes", "out", out);
   const PackedLayout& layout = packed_->layout;
+  const BlockReader reader(*packed_);
   for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
     const std::int64_t length = layout.block_length(p), stride = out.strides[1];
     auto* to = static_cast<std::int8_t*>(out.data) + element_offset(out, row, layout.block_begin(p), tap);
-    if (stride == 1) return unpack(*packed_, row, p, tap, to);
+    if (stride == 1) return reader.read(row, p, tap, to);
     Scratch scratch;
     std::int8_t* codes = scratch.take<std::int8_t>(length);
-    unpack(*packed_, row, p, tap, codes);
+    reader.read(row, p, tap, codes);
     for (std::int64_t i = 0; i < length; ++i) to[i * stride] = codes[i];
   });
 }
@@ -164,6 +175,7 @@ void QuantizedTensor::nibbles(const TensorView& out) const {
   check_dtype("nibbles", "out", out, DType::u8);
   check_shape("nibbles", "out", out, 2, expected);
   check_output("nibbles", "out", out);
+  const BlockReader reader(*packed_);
   parallel_for(layout.n, [&](std::int64_t row) {
     Scratch scratch;
     std::int8_t* codes = scratch.take<std::int8_t>(columns);  // [K, taps]
@@ -172,10 +184,10 @@ void QuantizedTensor::nibbles(const TensorView& out) const {
       for (std::int64_t tap = 0; tap < layout.taps; ++tap) {
         std::int8_t* to = codes + layout.block_begin(p) * layout.taps + tap;
         if (layout.taps == 1) {
-          unpack(*packed_, row, p, tap, to);
+          reader.read(row, p, tap, to);
           continue;
         }
-        unpack(*packed_, row, p, tap, block);
+        reader.read(row, p, tap, block);
         for (std::int64_t i = 0; i < layout.block_length(p); ++i) to[i * layout.taps] = block[i];
       }
     auto* to = static_cast<std::uint8_t*>(out.data) + row * out.strides[0];
@@ -218,12 +230,13 @@ void QuantizedTensor::dequantize(const TensorView& out) const {
   check_shape("dequantize", "out", out, rank(), packed_->shape);
   check_output("dequantize", "out", out);
   const PackedLayout& layout = packed_->layout;
+  const BlockReader reader(*packed_);
   for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
     const std::int64_t length = layout.block_length(p), at = element_offset(out, row, layout.block_begin(p), tap);
     const float scale = packed_->scale(row, p), offset = packed_->offset(row, p);
     Scratch scratch;
     std::int8_t* codes = scratch.take<std::int8_t>(length);
-    unpack(*packed_, row, p, tap, codes);
+    reader.read(row, p, tap, codes);
     for (std::int64_t i = 0; i < length; ++i)
       store_float(out.data, out.dtype, at + i * out.strides[1], numerics::decode(codes[i], scale, offset));
   });

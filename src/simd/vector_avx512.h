@@ -56,11 +56,6 @@ struct Avx512 {
     return _mm512_castsi512_ps(fold_high<level>(as_int(a), as_int(b)));
   }
 
-  // Over all lanes.
-  QCORE_NUMERIC std::int32_t largest(Int a) { return _mm512_reduce_max_epi32(a); }
-  QCORE_NUMERIC float largest(Float a) { return _mm512_reduce_max_ps(a); }
-  QCORE_NUMERIC float smallest(Float a) { return _mm512_reduce_min_ps(a); }
-
   QCORE_NUMERIC Float to_float(Int a) { return _mm512_cvtepi32_ps(a); }
   // Bits [shift, shift + Bits) of each lane, less the code of zero. Nibbles are looked up: a permutation's index has
   // four bits. Bytes become floats as the lowest bits of 2^23.
