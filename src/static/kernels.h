@@ -11,4 +11,9 @@ KernelTable<StaticProblem>& static_table();
 const char* static_reference_why_not(const StaticProblem& problem);
 void run_static_reference(const StaticProblem& problem);
 
+// With what one instruction set contributes: every layer on the CPU.
+struct TileKernels;
+const char* static_tiled_why_not(const StaticProblem& problem);
+void run_static_tiled(const StaticProblem& problem, const TileKernels& kernels);
+
 }  // namespace qcore

@@ -116,13 +116,18 @@ class Builder {
     const std::int64_t channels = layer_.shape[0];
     const std::int64_t code_bytes = round_up(layer_.window.groups * layer_.layout.code_bytes(), kAlignment);
     const std::int64_t array_bytes = round_up(4 * channels, kAlignment);
-    const std::shared_ptr<void> storage = allocate_aligned(code_bytes + 3 * array_bytes);
+    const bool depthwise = layer_.layout.n == 1 && layer_.layout.k == 1 && layer_.parts == 1;
+    const std::int64_t depthwise_bytes = depthwise ? ceil_div(layer_.shape[2], 4) * layer_.shape[3] * channels * 4 : 0;
+    const std::int64_t bytes_in_all = code_bytes + 3 * array_bytes + depthwise_bytes;
+    const std::shared_ptr<void> storage = allocate_aligned(bytes_in_all);
     auto* bytes = static_cast<char*>(storage.get());
-    std::fill(bytes, bytes + code_bytes + 3 * array_bytes, char{0});
+    std::fill(bytes, bytes + bytes_in_all, char{0});
     codes_ = reinterpret_cast<std::int8_t*>(bytes);
     starts_ = reinterpret_cast<std::int32_t*>(bytes + code_bytes);
     sums_ = reinterpret_cast<std::int32_t*>(bytes + code_bytes + array_bytes);
     multipliers_ = reinterpret_cast<float*>(bytes + code_bytes + 2 * array_bytes);
+    if (depthwise) depthwise_ = reinterpret_cast<std::int8_t*>(bytes + code_bytes + 3 * array_bytes);
+    layer_.depthwise = depthwise_;
     layer_.codes = codes_;
     layer_.starts = starts_;
     layer_.sums = sums_;
@@ -142,6 +147,11 @@ class Builder {
       for (std::int64_t part = 0; part < layer_.parts; ++part) {
         const int byte = std::clamp(w, -128, 127);
         codes_[layer_.place(channel, k, part * layer_.kernel_taps() + tap)] = static_cast<std::int8_t>(byte);
+        if (depthwise_) {
+          const std::int64_t row = tap / layer_.shape[3], column = tap % layer_.shape[3];
+          depthwise_[((row / 4 * layer_.shape[3] + column) * channels + channel) * 4 + row % 4] =
+              static_cast<std::int8_t>(byte);
+        }
         w -= byte;
       }
     });
@@ -160,7 +170,7 @@ class Builder {
   StaticLayer& layer_;
   const TensorView &weight_, &w_scale_;
   const TensorView* bias_;
-  std::int8_t* codes_ = nullptr;
+  std::int8_t *codes_ = nullptr, *depthwise_ = nullptr;
   std::int32_t *starts_ = nullptr, *sums_ = nullptr;
   float* multipliers_ = nullptr;
 };

@@ -29,6 +29,10 @@ struct StaticLayer {
   const float* multipliers = nullptr;    // [Co]
   std::shared_ptr<const void> storage;   // of all of them
 
+  // The same weights for kernels that take channels side by side, if each has its own window and parts is 1, else null:
+  // [ceil(Kh / 4)][Kw][Co][4 rows of the kernel]; missing rows are 0.
+  const std::int8_t* depthwise = nullptr;
+
   std::int64_t kernel_taps() const { return shape[2] * shape[3]; }
   std::int64_t place(std::int64_t channel, std::int64_t k, std::int64_t tap) const {
     return channel / layout.n * layout.code_bytes() + layout.place(channel % layout.n, k, tap).byte;

@@ -1,15 +1,36 @@
+#include "runtime/cpu_features.h"
 #include "static/kernels.h"
+#include "static/tile_kernels.h"
 
 namespace qcore {
 namespace {
 
 bool always() { return true; }
 
+#if defined(QCORE_X86_KERNELS)
+bool has_avx2() { return cpu_features_in_use().avx2; }
+bool has_avxvnni() { return cpu_features_in_use().avxvnni; }
+bool has_avx512vnni() { return cpu_features_in_use().avx512vnni; }
+
+template <const TileKernels& kernels>
+void run_with(const StaticProblem& problem) {
+  run_static_tiled(problem, kernels);
+}
+#endif
+
+constexpr auto kCpuRow = DeviceType::cpu;
+
 // Best first.
-KernelTable<StaticProblem> table("static", {
-                                               {"reference", DeviceType::cpu, "nothing", always,
-                                                static_reference_why_not, run_static_reference},
-                                           });
+KernelTable<StaticProblem> table(
+    "static", {
+#if defined(QCORE_X86_KERNELS)
+                  {"avx512vnni", kCpuRow, "AVX-512 F, BW, DQ, VL and VNNI", has_avx512vnni, static_tiled_why_not,
+                   run_with<kStaticAvx512Vnni>},
+                  {"avxvnni", kCpuRow, "AVX-VNNI", has_avxvnni, static_tiled_why_not, run_with<kStaticAvxVnni>},
+                  {"avx2", kCpuRow, "AVX2, FMA and F16C", has_avx2, static_tiled_why_not, run_with<kStaticAvx2>},
+#endif
+                  {"reference", kCpuRow, "nothing", always, static_reference_why_not, run_static_reference},
+              });
 
 }  // namespace
 

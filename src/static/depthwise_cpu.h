@@ -1,0 +1,11 @@
+#pragma once
+
+#include "static/problem.h"
+#include "static/tile_kernels.h"
+
+namespace qcore {
+
+// A layer each of whose channels has its own window: one with StaticLayer::depthwise.
+void run_depthwise(const StaticProblem& problem, const TileKernels& kernels);
+
+}  // namespace qcore

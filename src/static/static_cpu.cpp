@@ -1,0 +1,201 @@
+#include <algorithm>
+
+#include "qcore/kernels.h"
+#include "static/channels_last.h"
+#include "static/depthwise_cpu.h"
+#include "static/kernels.h"
+
+// Drives the tile kernels of one instruction set. A tile's pixels are found through pointers, one for each pixel and
+// tap, so that x is read where it lies, whatever the window.
+namespace qcore {
+namespace {
+
+constexpr std::int64_t kPixels = TileArguments::kMaxPixels;
+
+class TiledConvolution {
+ public:
+  TiledConvolution(const StaticProblem& problem, const TileKernels& kernels)
+      : problem_(problem),
+        kernels_(kernels),
+        layer_(*problem.layer),
+        layout_(problem.layer->layout),
+        pixel_tiles_(ceil_div(problem.results(), kPixels)),
+        group_blocks_(ceil_div(layout_.panels(), kernels.max_panels)) {}
+
+  void run() {
+    Scratch scratch;
+    x_ = channels_last(problem_, kernels_, true, scratch);
+    prepare(scratch);
+    const std::int64_t products = problem_.results() * layer_.shape[0] * layout_.taps * layout_.k;
+    const bool parallel = products > kSerialProducts;
+    const std::int64_t blocks = layer_.window.groups * group_blocks_;
+    // Enough tasks to even out threads of unequal speed; a task's pixels are many, because they share its weights.
+    const std::int64_t wanted = parallel ? 6 * get_num_threads() : 1;
+    const std::int64_t blocks_in_cache =
+        std::max<std::int64_t>(1, kCachedWeights / (kernels_.max_panels * layout_.panel_bytes() + 1));
+    const std::int64_t column_tasks =
+        std::min(blocks, std::max(ceil_div(blocks, blocks_in_cache), ceil_div(wanted, pixel_tiles_)));
+    const std::int64_t pixel_tasks = std::min(pixel_tiles_, ceil_div(wanted, column_tasks));
+    for_each_task(column_tasks * pixel_tasks, parallel, [&](std::int64_t task) {
+      const std::int64_t column = task / pixel_tasks, pixel = task % pixel_tasks;
+      run_task(column * blocks / column_tasks, (column + 1) * blocks / column_tasks, pixel * pixel_tiles_ / pixel_tasks,
+               (pixel + 1) * pixel_tiles_ / pixel_tasks);
+    });
+  }
+
+ private:
+  static constexpr std::int64_t kCachedWeights = 256 << 10;  // of the second-level cache
+
+  // Where a tile's pixels are read, and written.
+  struct Pixels {
+    const std::uint8_t* x[kPixels];
+    std::int64_t row[kPixels], column[kPixels];  // of the window's first tap, in x
+    std::uint8_t* y[kPixels];
+    int count = 0;
+  };
+
+  // Pixels are spread evenly: 7 become tiles of 4 and 3, not of 6 and 1.
+  std::int64_t first_pixel(std::int64_t tile) const { return tile * problem_.results() / pixel_tiles_; }
+
+  void prepare(Scratch& scratch) {
+    const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows, groups = layer_.window.groups;
+    auto* starts = scratch.take<std::int32_t>(groups * padded);
+    auto* multipliers = scratch.take<float>(groups * padded);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      for (std::int64_t n = 0; n < padded; ++n) {
+        const bool valid = n < layout_.n;
+        const std::int64_t channel = group * layout_.n + n;
+        starts[group * padded + n] = valid ? unsigned_start(layer_, channel) : 0;
+        multipliers[group * padded + n] = valid ? layer_.multipliers[channel] : 0.0f;
+      }
+    }
+    starts_ = starts, multipliers_ = multipliers;
+    run_columns_ = x_.joined ? 1 : problem_.columns.kernel;
+    taps_ = problem_.rows.kernel * run_columns_;
+    auto* offsets = scratch.take<std::int64_t>(taps_);
+    for (std::int64_t tap = 0; tap < taps_; ++tap)
+      offsets[tap] = tap / run_columns_ * problem_.rows.dilation * x_.row +
+                     tap % run_columns_ * problem_.columns.dilation * x_.column;
+    tap_offsets_ = offsets;
+    steps_ = layout_.steps() * (x_.joined ? problem_.columns.kernel : 1);
+  }
+
+  void run_task(std::int64_t first_block, std::int64_t end_block, std::int64_t first_tile,
+                std::int64_t end_tile) const {
+    Scratch scratch;
+    const bool direct = problem_.y.channel == 1;
+    const std::int64_t first = first_pixel(first_tile), count = first_pixel(end_tile) - first;
+    const std::int64_t block_channels = kernels_.max_panels * PackedLayout::kPanelRows;
+    auto* pointers = scratch.take<const std::uint8_t*>(layer_.parts * taps_ * kPixels);
+    auto* codes = direct ? nullptr : scratch.take<std::uint8_t>(count * block_channels);
+    for (std::int64_t block = first_block; block < end_block; ++block) {
+      const std::int64_t group = block / group_blocks_, panel = block % group_blocks_ * kernels_.max_panels;
+      const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows;
+      const std::int64_t parameters = group * padded + panel * PackedLayout::kPanelRows;
+      const std::int64_t channel = group * layout_.n + panel * PackedLayout::kPanelRows;
+      TileArguments t;
+      t.panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
+      t.x = pointers;
+      t.taps = layer_.parts * taps_;
+      t.steps = steps_;
+      t.flip = x_flip(layer_) * 0x01010101u;
+      t.weights = layer_.codes + group * layout_.code_bytes() + panel * layout_.panel_bytes();
+      t.panel_bytes = layout_.panel_bytes();
+      t.starts = starts_ + parameters;
+      t.multipliers = multipliers_ + parameters;
+      t.format = code_format(layer_);
+      t.channels = static_cast<int>(
+          std::min<std::int64_t>(t.panels * PackedLayout::kPanelRows, layout_.n - panel * PackedLayout::kPanelRows));
+      for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
+        Pixels pixels;
+        locate(tile, group, channel, pixels);
+        if (!direct)
+          for (int p = 0; p < pixels.count; ++p) pixels.y[p] = codes + (first_pixel(tile) - first + p) * block_channels;
+        point(pixels, pointers);
+        t.pixels = pixels.count;
+        t.y = pixels.y;
+        kernels_.tile(t);
+      }
+      if (!direct) scatter(problem_, kernels_, codes, block_channels, first, count, channel, t.channels);
+    }
+  }
+
+  void locate(std::int64_t tile, std::int64_t group, std::int64_t channel, Pixels& pixels) const {
+    const numerics::WindowAxis &rows = problem_.rows, &columns = problem_.columns;
+    const std::int64_t first = first_pixel(tile);
+    pixels.count = static_cast<int>(first_pixel(tile + 1) - first);
+    std::int64_t j = first % columns.output, i = first / columns.output % rows.output,
+                 n = first / columns.output / rows.output;
+    for (int p = 0; p < pixels.count; ++p) {
+      pixels.row[p] = i * rows.stride - rows.before;
+      pixels.column[p] = j * columns.stride - (x_.joined ? 0 : columns.before);
+      pixels.x[p] = x_.data + n * x_.image + pixels.row[p] * x_.row + pixels.column[p] * x_.column + group * x_.group;
+      pixels.y[p] =
+          static_cast<std::uint8_t*>(const_cast<void*>(problem_.y.data)) + problem_.y.offset(n, channel, i, j);
+      if (++j < columns.output) continue;
+      j = 0;
+      if (++i < rows.output) continue;
+      i = 0;
+      ++n;
+    }
+  }
+
+  void point(const Pixels& pixels, const std::uint8_t** pointers) const {
+    const numerics::WindowAxis &rows = problem_.rows, &columns = problem_.columns;
+    const std::int64_t last_row = (rows.kernel - 1) * rows.dilation,
+                       last_column = (run_columns_ - 1) * columns.dilation;
+    bool inside = true;
+    for (int p = 0; p < pixels.count; ++p)
+      inside &= pixels.row[p] >= 0 && pixels.row[p] + last_row < rows.input &&
+                (x_.joined || (pixels.column[p] >= 0 && pixels.column[p] + last_column < columns.input));
+    const std::uint8_t** to = pointers;
+    if (inside) {
+      for (std::int64_t tap = 0; tap < taps_; ++tap, to += kPixels)
+        for (int p = 0; p < pixels.count; ++p) to[p] = pixels.x[p] + tap_offsets_[tap];
+    } else {
+      for (std::int64_t tap = 0; tap < taps_; ++tap, to += kPixels) {
+        const std::int64_t row = tap / run_columns_ * rows.dilation, column = tap % run_columns_ * columns.dilation;
+        for (int p = 0; p < pixels.count; ++p) {
+          const bool valid = within(pixels.row[p] + row, rows.input) &&
+                             (x_.joined || within(pixels.column[p] + column, columns.input));
+          to[p] = valid ? pixels.x[p] + tap_offsets_[tap] : x_.padding;
+        }
+      }
+    }
+    for (std::int64_t part = 1; part < layer_.parts; ++part, to += taps_ * kPixels)
+      std::copy(pointers, pointers + taps_ * kPixels, to);
+  }
+
+  static bool within(std::int64_t place, std::int64_t extent) {
+    return static_cast<std::uint64_t>(place) < static_cast<std::uint64_t>(extent);
+  }
+
+  const StaticProblem& problem_;
+  const TileKernels& kernels_;
+  const StaticLayer& layer_;
+  const PackedLayout& layout_;
+  const std::int64_t pixel_tiles_;
+  const std::int64_t group_blocks_;  // blocks of panels in a group
+  ChannelsLast x_;
+  std::int64_t run_columns_ = 1;  // runs of a row of the kernel: its taps, or one
+  std::int64_t taps_ = 0;         // runs of the kernel
+  std::int64_t steps_ = 0;        // of a run
+  const std::int32_t* starts_ = nullptr;
+  const float* multipliers_ = nullptr;
+  const std::int64_t* tap_offsets_ = nullptr;
+};
+
+}  // namespace
+
+const char* static_tiled_why_not(const StaticProblem& problem) {
+  return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
+}
+
+void run_static_tiled(const StaticProblem& problem, const TileKernels& kernels) {
+  if (problem.layer->depthwise)
+    run_depthwise(problem, kernels);
+  else
+    TiledConvolution(problem, kernels).run();
+}
+
+}  // namespace qcore
