@@ -1,19 +1,63 @@
 #include "conv2d/kernels.h"
+#include "conv2d/tile_tables.h"
+#include "runtime/cpu_features.h"
 
 namespace qcore {
 namespace {
 
 bool always() { return true; }
 
+#if defined(QCORE_X86_KERNELS)
+bool has_avx2() { return cpu_features_in_use().avx2; }
+bool has_avxvnni() { return cpu_features_in_use().avxvnni; }
+bool has_avx512vnni() { return cpu_features_in_use().avx512vnni; }
+
+const char* int8_why_not(const Conv2dProblem& problem) {
+  if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
+    return "it computes in int8 and int8_asym";
+  return tiled_conv_why_not(problem);
+}
+const char* int16_why_not(const Conv2dProblem& problem) {
+  return problem.compute == Compute::int16 ? tiled_conv_why_not(problem) : "it computes in int16";
+}
+const char* float_why_not(const Conv2dProblem& problem) {
+  return problem.compute == Compute::floating ? tiled_conv_why_not(problem) : "it computes in float";
+}
+
+template <const ConvKernels& kernels>
+void run_with(const Conv2dProblem& problem) {
+  run_tiled_conv(problem, kernels);
+}
+
+// Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.
+void run_int8_avx2(const Conv2dProblem& problem) {
+  run_tiled_conv(problem, problem.weight->layout.bits == 4 ? kConvInt8W4Avx2 : kConvInt8Avx2);
+}
+
+constexpr const char* kNeedsAvx2 = "AVX2, FMA and F16C";
+constexpr const char* kNeedsAvxVnni = "AVX-VNNI";
+constexpr const char* kNeedsAvx512Vnni = "AVX-512 F, BW, DQ, VL and VNNI";
+#endif
+
 constexpr auto kCpuRow = DeviceType::cpu;
 
 // Best first.
-KernelTable<Conv2dProblem> table("conv2d",
-                                 {
-                                     {"linear", kCpuRow, "nothing", always, conv2d_linear_why_not, run_conv2d_linear},
-                                     {"reference", kCpuRow, "nothing", always, conv2d_reference_why_not,
-                                      run_conv2d_reference},
-                                 });
+KernelTable<Conv2dProblem> table(
+    "conv2d",
+    {
+        {"linear", kCpuRow, "nothing", always, conv2d_linear_why_not, run_conv2d_linear},
+#if defined(QCORE_X86_KERNELS)
+        {"int8_avx512vnni", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, int8_why_not, run_with<kConvInt8Avx512Vnni>},
+        {"int8_avxvnni", kCpuRow, kNeedsAvxVnni, has_avxvnni, int8_why_not, run_with<kConvInt8AvxVnni>},
+        {"int8_avx2", kCpuRow, kNeedsAvx2, has_avx2, int8_why_not, run_int8_avx2},
+        {"int16_avx512vnni", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, int16_why_not, run_with<kConvInt16Avx512Vnni>},
+        {"int16_avxvnni", kCpuRow, kNeedsAvxVnni, has_avxvnni, int16_why_not, run_with<kConvInt16AvxVnni>},
+        {"int16_avx2", kCpuRow, kNeedsAvx2, has_avx2, int16_why_not, run_with<kConvInt16Avx2>},
+        {"float_avx512", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, float_why_not, run_with<kConvFloatAvx512>},
+        {"float_avx2", kCpuRow, kNeedsAvx2, has_avx2, float_why_not, run_with<kConvFloatAvx2>},
+#endif
+        {"reference", kCpuRow, "nothing", always, conv2d_reference_why_not, run_conv2d_reference},
+    });
 
 }  // namespace
 

@@ -49,7 +49,10 @@ class Reference {
           add_values(values, tap, p, group * outputs, totals);
       }
     }
-    for (std::int64_t o = 0; o < outputs; ++o) store_result(problem_, n, group * outputs + o, i, j, totals[o]);
+    for (std::int64_t o = 0; o < outputs; ++o) {
+      const std::int64_t channel = group * outputs + o;
+      store_result(problem_, problem_.y.offset(n, channel, i, j), channel, totals[o]);
+    }
   }
 
   // Each block's products are summed first, then added to the total, as linear does.

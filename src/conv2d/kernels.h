@@ -15,4 +15,10 @@ void run_conv2d_reference(const Conv2dProblem& problem);
 const char* conv2d_linear_why_not(const Conv2dProblem& problem);
 void run_conv2d_linear(const Conv2dProblem& problem);
 
+struct ConvKernels;
+
+// The tiled CPU driver, with one instruction set's tile kernels.
+const char* tiled_conv_why_not(const Conv2dProblem& problem);
+void run_tiled_conv(const Conv2dProblem& problem, const ConvKernels& kernels);
+
 }  // namespace qcore

@@ -27,9 +27,22 @@ struct Conv2dProblem {
   const QuantizedTensor* quantized = nullptr;
 
   std::int64_t outputs_per_group() const { return weight->layout.n / groups; }
+  // Along an axis with one tap and without padding, leaves out the elements between results.
+  void skip_unseen_pixels() {
+    skip_unseen(rows, x.row);
+    skip_unseen(columns, x.column);
+  }
   bool is_product() const {  // of each pixel with a matrix: 1x1, stride 1, no padding
     return groups == 1 && rows.kernel == 1 && columns.kernel == 1 && rows.stride == 1 && columns.stride == 1 &&
            rows.before == 0 && columns.before == 0 && rows.output == rows.input && columns.output == columns.input;
+  }
+
+ private:
+  static void skip_unseen(numerics::WindowAxis& axis, std::int64_t& spacing) {
+    if (axis.kernel != 1 || axis.before != 0 || (axis.output - 1) * axis.stride >= axis.input) return;
+    spacing *= axis.stride;
+    axis.stride = 1;
+    axis.input = axis.output;
   }
 };
 

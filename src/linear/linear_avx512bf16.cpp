@@ -1,6 +1,7 @@
 #include "linear/tile_bfloat.h"
-#include "linear/tile_rows.h"
+#include "linear/tile_size.h"
 #include "linear/tile_tables.h"
+#include "simd/tile_rows.h"
 
 namespace qcore {
 namespace {

@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 #include "linear/tile_kernels.h"
-#include "linear/tile_parameters.h"
+#include "simd/tile_parameters.h"
 #include "simd/unroll.h"
 #include "simd/vector_avx512.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "linear/tile_kernels.h"
-#include "linear/tile_parameters.h"
+#include "simd/float_weights.h"
 #include "simd/unroll.h"
 
 // A tile of the product with float activations. A few rows decode the weights in registers, once for all of them; for
@@ -9,27 +9,17 @@
 namespace qcore {
 namespace {
 
+// Decoding for the arguments of linear's tiles.
 template <class V, int Bits>
-struct FloatWeights {
-  using Int = typename V::Int;
-  using Float = typename V::Float;
-  static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
-  static constexpr int kStepK = Bits == 8 ? 4 : 8;
+struct TileWeights : FloatWeights<V, Bits> {
+  using Weights = FloatWeights<V, Bits>;
+  using typename Weights::Block;
+  using typename Weights::Int;
+  using Weights::kStepK;
+  using Weights::kVectorsPerPanel;
 
-  // Of one vector of columns.
-  struct Block {
-    Float scale, offset;
-  };
   QCORE_NUMERIC Block block_of(const TileArguments& t, int vector, std::int64_t p) {
-    const std::int64_t at = (vector / kVectorsPerPanel * t.layout->blocks() + p) * PackedLayout::kPanelRows +
-                            vector % kVectorsPerPanel * V::kLanes;
-    return {load_parameters<V>(t.scales, at), t.offsets.data ? load_parameters<V>(t.offsets, at) : V::all(0.0f)};
-  }
-
-  // numerics::decode() of the k-th code in each lane of a step.
-  template <int k>
-  QCORE_NUMERIC Float decode(Int stored, const Block& block) {
-    return V::fma(block.scale, V::template code_at<Bits, k % 4 * 8 + k / 4 * 4>(stored), block.offset);
+    return Weights::block_of(t.scales, t.offsets, t.layout->blocks(), vector, p);
   }
 
   // The weights of the tile's blocks: fp32 [panels][k, padding included][16].
@@ -47,7 +37,7 @@ struct FloatWeights {
             const Int stored = V::load(w + v.value * (4 * V::kLanes));
             unroll<kStepK>([&](auto k) QCORE_UNROLLED {
               V::store(out + k.value * PackedLayout::kPanelRows + v.value * V::kLanes,
-                       decode<k.value>(stored, block[v.value]));
+                       Weights::template decode<k.value>(stored, block[v.value]));
             });
           });
           out += kStepK * PackedLayout::kPanelRows;
@@ -65,7 +55,7 @@ template <class V, int Rows, int Panels, int Bits>
 struct FloatTile {
   using Int = typename V::Int;
   using Float = typename V::Float;
-  using Weights = FloatWeights<V, Bits>;
+  using Weights = TileWeights<V, Bits>;
   static constexpr int kVectorsPerPanel = Weights::kVectorsPerPanel, kVectors = Panels * kVectorsPerPanel;
   static constexpr int kStepK = Weights::kStepK;
 
@@ -145,9 +135,9 @@ struct FloatTile {
 template <class V>
 [[maybe_unused]] static void decode_weights(const TileArguments& t, float* out) {
   if (t.layout->bits == 8)
-    FloatWeights<V, 8>::decode_all(t, out);
+    TileWeights<V, 8>::decode_all(t, out);
   else
-    FloatWeights<V, 4>::decode_all(t, out);
+    TileWeights<V, 4>::decode_all(t, out);
 }
 
 }  // namespace

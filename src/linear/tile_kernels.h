@@ -3,31 +3,11 @@
 #include <cstdint>
 
 #include "formats/packed_layout.h"
+#include "simd/tile_data.h"
 
 // What one instruction set contributes to linear on the CPU: packing of activations and a tile of the product. Included
 // by files compiled for that set, so it holds plain data and no inline functions but those of PackedLayout.
 namespace qcore {
-
-// Up to kMaxRows rows of activations in the k order of the packed weight, each block padded like the weight's.
-struct PackedRows {
-  static constexpr int kMaxRows = 8;
-  static constexpr std::int64_t kSlackBytes = 64;  // after each row, for stores of whole vectors
-
-  int rows;
-  void* codes;              // [rows][row_stride], or fp32 values in the same places
-  std::int64_t row_stride;  // in codes
-  float* scales;            // [P][rows]
-  float* scaled_sums;       // [P][rows], scale * sum of codes
-  float* offsets;           // [P][rows]; null unless the activations have offsets
-  std::int32_t* sums;       // [P][rows], of codes
-  std::int32_t* starts;     // [P][rows], -zero_code * sums, modulo 2^32: what storing the weights unsigned costs
-};
-
-// Scales or offsets of a weight, as formats/block_parameters.h.
-struct TileParameters {
-  const void* data;
-  bool half;
-};
 
 struct TileArguments {
   static constexpr int kMaxPanels = 6;
@@ -49,14 +29,6 @@ struct TileArguments {
   const float* decoded;           // fp32 weights of these blocks, by TileKernels::decode; null: decode on the way
   std::int64_t decoded_steps;     // of one panel
   float* out;                     // [rows][panels * 16]
-};
-
-struct OutputRow {
-  void* data;
-  int dtype;          // DType
-  const float* bias;  // [columns] or null
-  bool clamp;
-  float lo, hi;
 };
 
 struct TileKernels {

@@ -4,7 +4,7 @@
     rooms (src/linear, src/quantize, ...) -> runtime, formats, simd, numerics, include
     formats -> numerics, include
     runtime -> include
-    simd -> numerics
+    simd -> formats, numerics
     numerics -> nothing of ours
 
 A file for one instruction set, with everything that it includes, takes numerics, simd, formats/packed_layout.h, its
@@ -31,7 +31,7 @@ SHARED = ("numerics", "simd", "formats", "runtime")
 MAY_INCLUDE = {
     "include": {"include"},
     "numerics": {"numerics"},
-    "simd": {"simd", "numerics"},
+    "simd": {"simd", "formats", "numerics"},
     "formats": {"formats", "numerics", "include"},
     "runtime": {"runtime", "include"},
     "bindings": {"bindings", "include"},

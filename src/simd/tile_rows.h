@@ -1,14 +1,11 @@
 #pragma once
 
-#include "linear/tile_kernels.h"
 #include "numerics/half_bits.h"
-#include "simd/unroll.h"
+#include "simd/tile_data.h"
 
 // What happens to rows around the tiles, for the vector set V: widening of x, finishing of y.
 namespace qcore {
 namespace {
-
-constexpr int kF32 = 0, kF16 = 1;  // DType::f32, DType::f16; what is left is bf16
 
 template <class V>
 struct Rows {
@@ -53,23 +50,6 @@ struct Rows {
     }
   }
 };
-
-// Picks the instance for the tile's bits, rows and panels.
-template <template <int, int> class Tile8, template <int, int> class Tile4, int MaxRows, int MaxPanels, int MaxProducts>
-void run_tile_of_size(const TileArguments& arguments) {
-  unroll<MaxRows>([&](auto r) QCORE_UNROLLED {
-    if (arguments.rows.rows != r.value + 1) return;
-    unroll<MaxPanels>([&](auto panels) QCORE_UNROLLED {
-      if constexpr ((r.value + 1) * (panels.value + 1) <= MaxProducts) {
-        if (arguments.panels != panels.value + 1) return;
-        if (arguments.layout->bits == 8)
-          Tile8<r.value + 1, panels.value + 1>::run(arguments);
-        else
-          Tile4<r.value + 1, panels.value + 1>::run(arguments);
-      }
-    });
-  });
-}
 
 }  // namespace
 }  // namespace qcore

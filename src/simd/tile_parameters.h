@@ -1,7 +1,7 @@
 #pragma once
 
-#include "linear/tile_kernels.h"
 #include "numerics/portable.h"
+#include "simd/tile_data.h"
 
 namespace qcore {
 namespace {

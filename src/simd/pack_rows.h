@@ -1,7 +1,8 @@
 #pragma once
 
-#include "linear/tile_kernels.h"
+#include "formats/packed_layout.h"
 #include "numerics/activation_block.h"
+#include "simd/tile_data.h"
 #include "simd/unroll.h"
 
 // Quantisation of activation rows into the places that the tiles read, for the vector set V.
@@ -92,18 +93,23 @@ struct PackRows {
     return sums;
   }
 
-  // Blocks [first, first + count), count up to kLanes. Scales of all of them come before their codes: divisions take
-  // longer than codes, and one after the other the processor overlaps them. Lanes of all of them are combined at once.
-  template <bool Offsets>
-  QCORE_NUMERIC void pack_blocks(const float* values, const PackedLayout& layout, int mode, int slot,
-                                 const PackedRows& rows, std::int64_t first, int count, Code* out,
-                                 std::int64_t block_k) {
-    const std::int64_t blocks = layout.blocks();
+  // One block: what to pack, and where.
+  struct Place {
+    const float* values;
+    std::int64_t length, padded;
+    Code* codes;
+    std::int64_t at;  // of its parameters
+  };
+
+  // Up to kLanes blocks, place(i) the i-th. Scales of all of them come before their codes: divisions take longer than
+  // codes, and one after the other the processor overlaps them. Lanes of all of them are combined at once.
+  template <bool Offsets, class PlaceOf>
+  QCORE_NUMERIC void pack_blocks(int count, int mode, int zero_code, const PackedRows& rows, const PlaceOf& place_of) {
     Int lanes[V::kLanes];
     Float lowest[V::kLanes], highest[V::kLanes];
     for (int i = 0; i < V::kLanes; ++i) {
-      const std::int64_t length = i < count ? layout.block_length(first + i) : 0;
-      const Range range = range_of<Offsets>(values + (first + i) * layout.block_size, length);
+      const Place place = i < count ? place_of(i) : Place{};
+      const Range range = range_of<Offsets>(place.values, place.length);
       lanes[i] = range.magnitude;
       if constexpr (Offsets) lowest[i] = range.lo, highest[i] = range.hi;
     }
@@ -121,20 +127,18 @@ struct PackRows {
     for (int i = 0; i < V::kLanes; ++i) {
       lanes[i] = V::all(0);
       if (i >= count) continue;
-      const std::int64_t p = first + i, length = layout.block_length(p);
-      const std::int64_t padded = p + 1 < blocks ? block_k : layout.block_steps(p) * layout.step_k();
-      lanes[i] =
-          pack_block<Offsets>(values + p * layout.block_size, length, padded, scales[i], mode, out + p * block_k);
+      const Place place = place_of(i);
+      lanes[i] = pack_block<Offsets>(place.values, place.length, place.padded, scales[i], mode, place.codes);
     }
     std::int32_t sums[V::kLanes];
     V::store(sums, combine_lanes(lanes, [](Int a, Int b) QCORE_UNROLLED { return V::add(a, b); }));
     for (int i = 0; i < count; ++i) {
-      const std::int64_t at = (first + i) * rows.rows + slot;
+      const std::int64_t at = place_of(i).at;
       rows.scales[at] = scales[i].scale;
       rows.scaled_sums[at] = scales[i].scale * static_cast<float>(sums[i]);
       rows.sums[at] = sums[i];
-      rows.starts[at] = static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(layout.zero_code()) *
-                                                           static_cast<std::uint32_t>(sums[i]));
+      rows.starts[at] =
+          static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * static_cast<std::uint32_t>(sums[i]));
       if constexpr (Offsets) rows.offsets[at] = scales[i].offset;
     }
   }
@@ -150,15 +154,25 @@ struct PackRows {
     return v[0];
   }
 
+  template <class PlaceOf>
+  QCORE_NUMERIC void pack(int count, int mode, int zero_code, const PackedRows& rows, const PlaceOf& place_of) {
+    if (mode == numerics::kActivationInt8Asym)
+      pack_blocks<true>(count, mode, zero_code, rows, place_of);
+    else
+      pack_blocks<false>(count, mode, zero_code, rows, place_of);
+  }
+
   static void pack_row(const float* values, const PackedLayout& layout, int mode, int slot, const PackedRows& rows) {
     const std::int64_t blocks = layout.blocks(), block_k = layout.block_first_step(1) * layout.step_k();
     Code* out = static_cast<Code*>(rows.codes) + slot * rows.row_stride;
     for (std::int64_t first = 0; first < blocks; first += V::kLanes) {
       const int count = static_cast<int>(blocks - first < V::kLanes ? blocks - first : V::kLanes);
-      if (mode == numerics::kActivationInt8Asym)
-        pack_blocks<true>(values, layout, mode, slot, rows, first, count, out, block_k);
-      else
-        pack_blocks<false>(values, layout, mode, slot, rows, first, count, out, block_k);
+      pack(count, mode, layout.zero_code(), rows, [&](int i) QCORE_UNROLLED {
+        const std::int64_t p = first + i;
+        return Place{values + p * layout.block_size, layout.block_length(p),
+                     p + 1 < blocks ? block_k : layout.block_steps(p) * layout.step_k(), out + p * block_k,
+                     p * rows.rows + slot};
+      });
     }
   }
 };

@@ -1,0 +1,67 @@
+#include "conv2d/pack_pixels.h"
+#include "conv2d/tile_float.h"
+#include "conv2d/tile_integer.h"
+#include "conv2d/tile_size.h"
+#include "conv2d/tile_tables.h"
+#include "simd/dot_avx2.h"
+#include "simd/tile_rows.h"
+#include "simd/transpose.h"
+#include "simd/vector_avx2.h"
+
+namespace qcore {
+namespace {
+
+constexpr int kMaxResults = 4, kMaxPanels = 1;
+
+template <int R, int P>
+using Int8W8 = ConvIntegerTile<Avx2, DotWords<65536>, R, P, 8>;
+template <int R, int P>
+using Int8W4 = ConvIntegerTile<Avx2, DotNibbles, R, P, 4>;
+template <int R, int P>
+using Int16W8 = ConvIntegerTile<Avx2, DotWords<256>, R, P, 8>;
+template <int R, int P>
+using Int16W4 = ConvIntegerTile<Avx2, DotWords<256>, R, P, 4>;
+template <int R, int P>
+using FloatW8 = ConvFloatTile<Avx2, R, P, 8>;
+template <int R, int P>
+using FloatW4 = ConvFloatTile<Avx2, R, P, 4>;
+
+}  // namespace
+
+extern const ConvKernels kConvInt8Avx2 = {kMaxResults,
+                                          kMaxPanels,
+                                          2,
+                                          Rows<Avx2>::widen,
+                                          Transpose<Avx2>::run,
+                                          PackPixels<Avx2, std::int16_t>::run,
+                                          run_conv_tile<Int8W8, Int8W8, kMaxResults, kMaxPanels>,
+                                          Rows<Avx2>::store_row};
+
+extern const ConvKernels kConvInt8W4Avx2 = {kMaxResults,
+                                            kMaxPanels,
+                                            1,
+                                            Rows<Avx2>::widen,
+                                            Transpose<Avx2>::run,
+                                            PackPixels<Avx2, std::int8_t>::run,
+                                            run_conv_tile<Int8W4, Int8W4, kMaxResults, kMaxPanels>,
+                                            Rows<Avx2>::store_row};
+
+extern const ConvKernels kConvInt16Avx2 = {kMaxResults,
+                                           kMaxPanels,
+                                           2,
+                                           Rows<Avx2>::widen,
+                                           Transpose<Avx2>::run,
+                                           PackPixels<Avx2, std::int16_t>::run,
+                                           run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
+                                           Rows<Avx2>::store_row};
+
+extern const ConvKernels kConvFloatAvx2 = {kMaxResults,
+                                           kMaxPanels,
+                                           4,
+                                           Rows<Avx2>::widen,
+                                           Transpose<Avx2>::run,
+                                           pack_float_pixels,
+                                           run_conv_tile<FloatW8, FloatW4, kMaxResults, kMaxPanels>,
+                                           Rows<Avx2>::store_row};
+
+}  // namespace qcore

@@ -1,0 +1,58 @@
+#include "conv2d/pack_pixels.h"
+#include "conv2d/tile_float.h"
+#include "conv2d/tile_integer.h"
+#include "conv2d/tile_size.h"
+#include "conv2d/tile_tables.h"
+#include "simd/dot_avx512vnni.h"
+#include "simd/tile_rows.h"
+#include "simd/transpose.h"
+#include "simd/vector_avx512.h"
+
+namespace qcore {
+namespace {
+
+constexpr int kMaxResults = 6, kMaxPanels = 2;
+
+template <int R, int P>
+using Int8W8 = ConvIntegerTile<Avx512, DotBytes, R, P, 8>;
+template <int R, int P>
+using Int8W4 = ConvIntegerTile<Avx512, DotBytes, R, P, 4>;
+template <int R, int P>
+using Int16W8 = ConvIntegerTile<Avx512, DotWords, R, P, 8>;
+template <int R, int P>
+using Int16W4 = ConvIntegerTile<Avx512, DotWords, R, P, 4>;
+template <int R, int P>
+using FloatW8 = ConvFloatTile<Avx512, R, P, 8>;
+template <int R, int P>
+using FloatW4 = ConvFloatTile<Avx512, R, P, 4>;
+
+}  // namespace
+
+extern const ConvKernels kConvInt8Avx512Vnni = {kMaxResults,
+                                                kMaxPanels,
+                                                1,
+                                                Rows<Avx512>::widen,
+                                                Transpose<Avx512>::run,
+                                                PackPixels<Avx512, std::int8_t>::run,
+                                                run_conv_tile<Int8W8, Int8W4, kMaxResults, kMaxPanels>,
+                                                Rows<Avx512>::store_row};
+
+extern const ConvKernels kConvInt16Avx512Vnni = {kMaxResults,
+                                                 kMaxPanels,
+                                                 2,
+                                                 Rows<Avx512>::widen,
+                                                 Transpose<Avx512>::run,
+                                                 PackPixels<Avx512, std::int16_t>::run,
+                                                 run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
+                                                 Rows<Avx512>::store_row};
+
+extern const ConvKernels kConvFloatAvx512 = {kMaxResults,
+                                             kMaxPanels,
+                                             4,
+                                             Rows<Avx512>::widen,
+                                             Transpose<Avx512>::run,
+                                             pack_float_pixels,
+                                             run_conv_tile<FloatW8, FloatW4, kMaxResults, kMaxPanels>,
+                                             Rows<Avx512>::store_row};
+
+}  // namespace qcore
