@@ -10,6 +10,14 @@ constexpr std::int64_t kFewChannels = 16;  // so few that joined runs are worth 
 
 const std::uint8_t* codes_of(const ImageView& view) { return static_cast<const std::uint8_t*>(view.data); }
 
+// A tile's pixels whose addresses agree in the bits that choose a set of the first-level cache push each other out of
+// it: a copy with longer steps costs less, if many channels are computed from it.
+bool pixels_collide(const StaticProblem& problem) {
+  constexpr std::int64_t kSetBytes = 2048, kManyChannels = 256;
+  const std::int64_t step = problem.x.column * problem.columns.stride;
+  return problem.results() > 2 && step % kSetBytes == 0 && problem.layer->layout.n >= kManyChannels;
+}
+
 std::int64_t columns_with_padding(const numerics::WindowAxis& axis) {
   return (axis.output - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1;
 }
@@ -85,7 +93,7 @@ ChannelsLast channels_last(const StaticProblem& problem, const TileKernels& kern
   const std::int64_t k = layer.layout.k, groups = layer.window.groups;
   const bool joinable = quads && groups == 1 && columns.dilation == 1 && columns.kernel > 1;
   ChannelsLast result;
-  if (x.channel == 1 && (!quads || k % 4 == 0)) {
+  if (x.channel == 1 && (!quads || (k % 4 == 0 && !pixels_collide(problem)))) {
     result.data = codes_of(x);
     result.image = x.image, result.row = x.row, result.column = x.column;
     result.group = result.group_codes = k;
@@ -94,6 +102,7 @@ ChannelsLast channels_last(const StaticProblem& problem, const TileKernels& kern
     result.group = result.group_codes = quads ? round_up(k, 4) : k;
     result.joined = joinable && k <= kFewChannels;
     result.column = groups * result.group;
+    if (quads && result.column % kAlignment == 0 && k > kFewChannels) result.column += kAlignment;
     result.row = (result.joined ? columns_with_padding(columns) : columns.input) * result.column;
     result.image = problem.rows.input * result.row;
     auto* data = scratch.take<std::uint8_t>(problem.batch * result.image);
