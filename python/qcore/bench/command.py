@@ -11,6 +11,7 @@ from .awq.command import awq
 from .gru.command import gru
 from .linear.command import linear
 from .lut.command import lut
+from .static.command import static
 
 bench = typer.Typer(
     name="bench",
@@ -22,6 +23,7 @@ bench = typer.Typer(
       qcore bench lut --quick
       qcore bench awq --quick
       qcore bench gru --quick
+      qcore bench static --quick
       qcore bench report linear.json
     """,
     rich_markup_mode=None,
@@ -35,7 +37,7 @@ def report(
     ],
     top: Annotated[int | None, typer.Option(min=0, help="Rows per case besides qcore's; all by default.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it (linear, gru): .png, .svg or .pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Draw it (linear, gru, static): .png, .svg or .pdf.")
     ] = None,
 ) -> None:
     """Show the tables and the summary of earlier runs again, and draw them.
@@ -65,4 +67,5 @@ bench.command("linear")(linear)
 bench.command("lut")(lut)
 bench.command("awq")(awq)
 bench.command("gru")(gru)
+bench.command("static")(static)
 bench.command("report")(report)

@@ -14,6 +14,8 @@ from .gru import summary as gru
 from .linear import summary as linear
 from .lut import summary as lut
 from .results import Case, Document
+from .static import plot as static_plot
+from .static import summary as static
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,4 +37,5 @@ OPERATORS = {
     "lut": Operator(lut.summarise, lut.case_table, lut.LEGEND),
     "awq": Operator(awq.summarise, awq.case_table, awq.LEGEND),
     "gru": Operator(gru.summarise, gru.case_table, gru.LEGEND, gru_plot.times),
+    "static": Operator(static.summarise, static.case_table, static.LEGEND, static_plot.rates),
 }

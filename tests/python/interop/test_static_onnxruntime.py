@@ -4,7 +4,6 @@ ONNX Runtime multiplies in the same order and rounds halves to even: no code of 
 """
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper

@@ -10,7 +10,8 @@ import torch
 
 from qcore.static import qconv2d, qlinear
 
-# One code in 10,000, and one at least: what is next to a half by 2^-23 of it. With torch 2.13 one of all codes here differs.
+# One code in 10,000, and one at least: what is next to a half by 2^-23 of it. With torch 2.13 a single code of all
+# these tests differs.
 ALLOWED = 1e-4
 
 CASES = {

@@ -1,0 +1,160 @@
+"""`qcore bench static`: what it writes, draws and refuses, and that each peer computes what it is measured for."""
+
+import importlib.util
+import json
+import os
+
+import numpy as np
+import pytest
+import static_calls
+
+import qcore
+from qcore.bench import libraries
+from qcore.bench.contender import OURS
+from qcore.bench.results import load
+from qcore.bench.static import workloads as static_workloads
+from qcore.bench.static.problem import Codes, Layer
+from qcore.bench.static.workloads import LAYERS, QUICK, Selection, workloads
+from qcore.cli import main
+
+SMALL = (
+    Layer((1, 16, 8, 8), (24, 16, 3, 3), padding=1),
+    Layer((2, 20, 9, 9), (20, 1, 3, 3), stride=2, padding=1, groups=20),
+    Layer((1, 12, 5, 5), (18, 4, 1, 1), groups=3),
+)
+NAMES = ["1x16x8x8 w24x16x3x3 s1", "2x20x9x9 w20x1x3x3 s2 g20", "1x12x5x5 w18x4x1x1 s1 g3"]
+OPTIONS = ["--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
+FORMS = {f"qcore {memory}{out}" for memory in ("channels_last", "nchw") for out in ("", " out=")}
+
+
+@pytest.fixture(autouse=True)
+def undo(monkeypatch):
+    """A command may change its process; the tests share one."""
+    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
+        monkeypatch.setenv(variable, os.environ.get(variable, ""))
+        if not os.environ[variable]:
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(static_workloads, "LAYERS", SMALL)
+    threads = qcore.get_num_threads()
+    yield
+    qcore.set_num_threads(threads)
+
+
+@pytest.fixture
+def measured(tmp_path):
+    file = tmp_path / "static.json"
+    assert main(["bench", "static", *OPTIONS, "--json", str(file)]) == 0
+    return file
+
+
+def test_everything_is_in_the_file(measured):
+    document = json.loads(measured.read_text(encoding="utf-8"))
+    assert document["operator"] == "static"
+    assert document["machine"]["threads"] == 2
+    assert document["unfinished"] == []
+    assert [case["name"] for case in document["cases"]] == NAMES
+    assert [case["operations"] for case in document["cases"]] == [2 * 24 * 64 * 144, 2 * 2 * 20 * 25 * 9, 2 * 18 * 100]
+    for case in load(measured).cases:
+        assert {row.name for row in case.rows} == FORMS
+        for row in case.rows:
+            assert row.same_as_reference is True
+            assert row.error == 0
+            assert row.gops == pytest.approx(case.operations / row.milliseconds * 1e-6)
+            assert row.kernel in {kernel.name for kernel in qcore.kernels("static")}
+
+
+def test_report_and_plot_from_the_file(measured, tmp_path, capsys):
+    assert main(["bench", "report", str(measured)]) == 0
+    text = capsys.readouterr().out
+    for case in load(measured).cases:
+        assert case.name in text
+        assert all(f"{row.milliseconds:.4g}" in text for row in case.rows)
+    picture = tmp_path / "static.svg"
+    if importlib.util.find_spec("matplotlib") is None:
+        assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 2
+        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+        return
+    assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 0
+    assert "<svg" in picture.read_text(encoding="utf-8")
+
+
+def test_patterns_select(tmp_path):
+    file = tmp_path / "some.json"
+    assert main(["bench", "static", *OPTIONS, "--cases", "g20", "--ours", "nchw$", "--json", str(file)]) == 0
+    (case,) = load(file).cases
+    assert (case.name, [row.name for row in case.rows]) == (NAMES[1], ["qcore nchw"])
+
+
+def test_quick_is_a_part_of_all():
+    assert set(QUICK) < set(LAYERS)
+
+
+def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
+    from qcore.bench.static import ours
+
+    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
+    assert main(["bench", "static", *OPTIONS, "--cases", "g3"]) == 1
+    assert "reference kernel" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantisation
+@pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
+def test_everybody_computes_the_same(layer):
+    """Of the libraries that are installed."""
+    (workload,) = workloads(Selection(layers=(layer,)))
+    inputs = workload.inputs(workload.case_names[0])
+    seen = set()
+    for contender in workload.contenders():
+        bound = contender.build().bind(inputs.data)
+        bound.run(0)
+        assert inputs.error(bound.result()) <= 1e-3, contender.name
+        if bound.same_as_reference:
+            assert bound.same_as_reference()
+        seen.add(contender.library)
+    assert OURS in seen
+
+
+@pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
+def test_the_truth_is_the_oracle(layer):
+    codes = Codes(layer)
+    window = {"stride": layer.stride, "padding": layer.padding, "groups": layer.groups}
+    wanted = static_calls.conv2d(codes.x, *codes.parts, **window)
+    np.testing.assert_array_equal(codes.truth, wanted)
+    assert len(np.unique(wanted)) > 50
+
+
+def test_wrong_results_are_not_timed():
+    codes = Codes(SMALL[0])
+    assert codes.error(codes.truth.astype(np.uint8)) == 0
+    with pytest.raises(qcore.QcoreValueError, match="bench: a result's codes are 1 from the exact ones on average"):
+        codes.error(codes.truth + 1)
+    with pytest.raises(qcore.QcoreValueError, match=r"bench: a result has shape \[24\]"):
+        codes.error(np.zeros(24))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cases", "("], "--cases"),
+        (["--cases", "nothing"], "--cases"),
+        (["--ours", "["], "--ours"),
+        (["--peers", "*"], "--peers"),
+        (["--isa", "mmx"], "--isa"),
+        (["--json", "absent/static.json"], "absent"),
+        (["--plot", "static.bmp"], "static.bmp"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_usage_errors_are_one_line(arguments, words, capsys):
+    assert main(["bench", "static", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("qcore: error: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+def test_help_has_examples(capsys):
+    assert main(["bench", "static", "--help"]) == 0
+    assert "Examples:\n" in capsys.readouterr().out
