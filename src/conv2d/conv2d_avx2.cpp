@@ -1,4 +1,5 @@
 #include "conv2d/pack_pixels.h"
+#include "conv2d/tile_depthwise.h"
 #include "conv2d/tile_float.h"
 #include "conv2d/tile_integer.h"
 #include "conv2d/tile_size.h"
@@ -26,6 +27,11 @@ using FloatW8 = ConvFloatTile<Avx2, R, P, 8>;
 template <int R, int P>
 using FloatW4 = ConvFloatTile<Avx2, R, P, 4>;
 
+template <int R, int P>
+using DepthwiseCodes = DepthwiseTile<Avx2, R, P, false>;
+template <int R, int P>
+using DepthwiseFloats = DepthwiseTile<Avx2, R, P, true>;
+
 }  // namespace
 
 extern const ConvKernels kConvInt8Avx2 = {kMaxResults,
@@ -35,6 +41,7 @@ extern const ConvKernels kConvInt8Avx2 = {kMaxResults,
                                           Transpose<Avx2>::run,
                                           PackPixels<Avx2, std::int16_t>::run,
                                           run_conv_tile<Int8W8, Int8W8, kMaxResults, kMaxPanels>,
+                                          nullptr,
                                           Rows<Avx2>::store_row};
 
 extern const ConvKernels kConvInt8W4Avx2 = {kMaxResults,
@@ -44,6 +51,7 @@ extern const ConvKernels kConvInt8W4Avx2 = {kMaxResults,
                                             Transpose<Avx2>::run,
                                             PackPixels<Avx2, std::int8_t>::run,
                                             run_conv_tile<Int8W4, Int8W4, kMaxResults, kMaxPanels>,
+                                            nullptr,
                                             Rows<Avx2>::store_row};
 
 extern const ConvKernels kConvInt16Avx2 = {kMaxResults,
@@ -53,6 +61,7 @@ extern const ConvKernels kConvInt16Avx2 = {kMaxResults,
                                            Transpose<Avx2>::run,
                                            PackPixels<Avx2, std::int16_t>::run,
                                            run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
+                                           nullptr,
                                            Rows<Avx2>::store_row};
 
 extern const ConvKernels kConvFloatAvx2 = {kMaxResults,
@@ -62,6 +71,27 @@ extern const ConvKernels kConvFloatAvx2 = {kMaxResults,
                                            Transpose<Avx2>::run,
                                            pack_float_pixels,
                                            run_conv_tile<FloatW8, FloatW4, kMaxResults, kMaxPanels>,
+                                           nullptr,
                                            Rows<Avx2>::store_row};
+
+extern const ConvKernels kConvDepthwiseAvx2 = {kMaxResults,
+                                               kMaxPanels,
+                                               4,
+                                               Rows<Avx2>::widen,
+                                               Transpose<Avx2>::run,
+                                               Depthwise<Avx2>::pack,
+                                               run_conv_tile<DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>,
+                                               Depthwise<Avx2>::weights<false>,
+                                               Rows<Avx2>::store_row};
+extern const ConvKernels kConvDepthwiseFloatAvx2 = {
+    kMaxResults,
+    kMaxPanels,
+    4,
+    Rows<Avx2>::widen,
+    Transpose<Avx2>::run,
+    Depthwise<Avx2>::pack_floats,
+    run_conv_tile<DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>,
+    Depthwise<Avx2>::weights<true>,
+    Rows<Avx2>::store_row};
 
 }  // namespace qcore

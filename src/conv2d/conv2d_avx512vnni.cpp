@@ -1,4 +1,5 @@
 #include "conv2d/pack_pixels.h"
+#include "conv2d/tile_depthwise.h"
 #include "conv2d/tile_float.h"
 #include "conv2d/tile_integer.h"
 #include "conv2d/tile_size.h"
@@ -26,6 +27,11 @@ using FloatW8 = ConvFloatTile<Avx512, R, P, 8>;
 template <int R, int P>
 using FloatW4 = ConvFloatTile<Avx512, R, P, 4>;
 
+template <int R, int P>
+using DepthwiseCodes = DepthwiseTile<Avx512, R, P, false>;
+template <int R, int P>
+using DepthwiseFloats = DepthwiseTile<Avx512, R, P, true>;
+
 }  // namespace
 
 extern const ConvKernels kConvInt8Avx512Vnni = {kMaxResults,
@@ -35,6 +41,7 @@ extern const ConvKernels kConvInt8Avx512Vnni = {kMaxResults,
                                                 Transpose<Avx512>::run,
                                                 PackPixels<Avx512, std::int8_t>::run,
                                                 run_conv_tile<Int8W8, Int8W4, kMaxResults, kMaxPanels>,
+                                                nullptr,
                                                 Rows<Avx512>::store_row};
 
 extern const ConvKernels kConvInt16Avx512Vnni = {kMaxResults,
@@ -44,6 +51,7 @@ extern const ConvKernels kConvInt16Avx512Vnni = {kMaxResults,
                                                  Transpose<Avx512>::run,
                                                  PackPixels<Avx512, std::int16_t>::run,
                                                  run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
+                                                 nullptr,
                                                  Rows<Avx512>::store_row};
 
 extern const ConvKernels kConvFloatAvx512 = {kMaxResults,
@@ -53,6 +61,27 @@ extern const ConvKernels kConvFloatAvx512 = {kMaxResults,
                                              Transpose<Avx512>::run,
                                              pack_float_pixels,
                                              run_conv_tile<FloatW8, FloatW4, kMaxResults, kMaxPanels>,
+                                             nullptr,
                                              Rows<Avx512>::store_row};
+
+extern const ConvKernels kConvDepthwiseAvx512 = {kMaxResults,
+                                                 kMaxPanels,
+                                                 4,
+                                                 Rows<Avx512>::widen,
+                                                 Transpose<Avx512>::run,
+                                                 Depthwise<Avx512>::pack,
+                                                 run_conv_tile<DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>,
+                                                 Depthwise<Avx512>::weights<false>,
+                                                 Rows<Avx512>::store_row};
+extern const ConvKernels kConvDepthwiseFloatAvx512 = {
+    kMaxResults,
+    kMaxPanels,
+    4,
+    Rows<Avx512>::widen,
+    Transpose<Avx512>::run,
+    Depthwise<Avx512>::pack_floats,
+    run_conv_tile<DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>,
+    Depthwise<Avx512>::weights<true>,
+    Rows<Avx512>::store_row};
 
 }  // namespace qcore

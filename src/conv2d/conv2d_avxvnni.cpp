@@ -30,6 +30,7 @@ extern const ConvKernels kConvInt8AvxVnni = {kMaxResults,
                                              Transpose<Avx2>::run,
                                              PackPixels<Avx2, std::int8_t>::run,
                                              run_conv_tile<Int8W8, Int8W4, kMaxResults, kMaxPanels>,
+                                             nullptr,
                                              Rows<Avx2>::store_row};
 
 extern const ConvKernels kConvInt16AvxVnni = {kMaxResults,
@@ -39,6 +40,7 @@ extern const ConvKernels kConvInt16AvxVnni = {kMaxResults,
                                               Transpose<Avx2>::run,
                                               PackPixels<Avx2, std::int16_t>::run,
                                               run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
+                                              nullptr,
                                               Rows<Avx2>::store_row};
 
 }  // namespace qcore

@@ -23,6 +23,8 @@ class TiledConv {
       : problem_(problem),
         kernels_(kernels),
         layout_(problem.weight->layout),
+        depthwise_(kernels.weights != nullptr),
+        groups_(depthwise_ ? 1 : problem.groups),
         input_(input_pixels(problem)),
         output_(output_pixels(problem)),
         results_(output_.count()),
@@ -37,7 +39,7 @@ class TiledConv {
     constexpr std::int64_t kTasksPerThread = 8;   // enough to even out threads of unequal speed
     const std::int64_t tiles = ceil_div(results_, kernels_.max_results);
     const std::int64_t row_tasks = ceil_div(results_, kResultsPerTask);
-    const std::int64_t columns = problem_.groups * columns_per_group();
+    const std::int64_t columns = groups_ * columns_per_group();
     const std::int64_t wanted = parallel_ ? get_num_threads() * kTasksPerThread : 1;
     const std::int64_t column_tasks = std::min(columns, ceil_div(wanted, row_tasks));
     for_each(row_tasks * column_tasks, parallel_, [&](std::int64_t task) {
@@ -58,23 +60,51 @@ class TiledConv {
   }
 
   void allocate(Scratch& scratch) {
-    const std::int64_t blocks = layout_.blocks(), item = kernels_.bytes_per_code;
     const bool integer = problem_.compute != Compute::floating;
-    rows_.codes = integer ? PixelRows::kParameters * blocks * static_cast<std::int64_t>(sizeof(float)) : 0;
-    // Whole vectors of codes are stored from each block's start.
-    const std::int64_t last = layout_.block_first_step(blocks - 1) * layout_.step_k() * item;
-    const std::int64_t last_bytes = layout_.block_steps(blocks - 1) * layout_.step_k() * item;
-    rows_.row_bytes = rows_.codes + last + round_up(last_bytes, PackedRows::kSlackBytes);
-    pixel_bytes_ = rows_.row_bytes * problem_.groups;
+    if (problem_.compute == Compute::int8_asym) weight_sums_ = problem_.weight->weight_sums();
+    if (depthwise_) {
+      const std::int64_t bytes = layout_.panels() * PackedLayout::kPanelRows * static_cast<std::int64_t>(sizeof(float));
+      const bool scaled_sums = integer && problem_.weight->offsets && !weight_sums_;
+      rows_.codes = scaled_sums ? bytes : 0;
+      rows_.row_bytes = scaled_sums ? 2 * bytes : bytes;
+      rows_.weight_scales = parameters_from(problem_.weight->scales, 0);
+      make_depthwise_weights(scratch);
+    } else {
+      const std::int64_t blocks = layout_.blocks(), item = kernels_.bytes_per_code;
+      rows_.codes = integer ? PixelRows::kParameters * blocks * static_cast<std::int64_t>(sizeof(float)) : 0;
+      // Whole vectors of codes are stored from each block's start.
+      const std::int64_t last = layout_.block_first_step(blocks - 1) * layout_.step_k() * item;
+      const std::int64_t last_bytes = layout_.block_steps(blocks - 1) * layout_.step_k() * item;
+      rows_.row_bytes = rows_.codes + last + round_up(last_bytes, PackedRows::kSlackBytes);
+    }
+    pixel_bytes_ = rows_.row_bytes * groups_;
     rows_.data = scratch.take<char>((input_.count() + 1) * pixel_bytes_);
     std::fill_n(rows_.data + input_.count() * pixel_bytes_, pixel_bytes_, char{0});
-    if (problem_.compute == Compute::int8_asym) weight_sums_ = problem_.weight->weight_sums();
     if (problem_.bias.rank) {
       bias_ = scratch.take<float>(layout_.n);
       for (std::int64_t n = 0; n < layout_.n; ++n)
         bias_[n] = load_float(problem_.bias.data, problem_.bias.dtype, n * problem_.bias.strides[0]);
     }
   }
+
+  // Activations with offsets multiply the weights' sums, which are there already.
+  void make_depthwise_weights(Scratch& scratch) {
+    if (weight_sums_) {
+      weights_ = weight_sums_;
+      weights_tap_ = layout_.parameter_count();
+      weights_panel_ = PackedLayout::kPanelRows;
+      return;
+    }
+    float* weights = scratch.take<float>(layout_.panels() * layout_.taps * PackedLayout::kPanelRows);
+    kernels_.weights(column_arguments(0, 0, layout_.panels()), mode(), weights);
+    weights_ = weights;
+    weights_tap_ = PackedLayout::kPanelRows;
+    weights_panel_ = layout_.taps * PackedLayout::kPanelRows;
+  }
+
+  int mode() const { return static_cast<int>(problem_.compute) - static_cast<int>(Compute::int8); }
+
+  std::int64_t outputs_per_group() const { return layout_.n / groups_; }
 
   // ---- quantisation of x
 
@@ -122,24 +152,23 @@ class TiledConv {
   }
 
   void pack(const float* values, std::int64_t stride, std::int64_t first, std::int64_t count) const {
-    const int mode = static_cast<int>(problem_.compute) - static_cast<int>(Compute::int8);
+    const std::int64_t row_values = channels() / groups_;
     PixelRows rows = rows_;
     rows.data += first * pixel_bytes_;
-    if (problem_.groups == 1 || stride == channels()) {
-      kernels_.pack(values, layout_.k * problem_.groups == stride ? layout_.k : stride, count * problem_.groups,
-                    layout_, mode, rows);
+    if (groups_ == 1 || stride == channels()) {
+      kernels_.pack(values, groups_ == 1 ? stride : row_values, count * groups_, layout_, mode(), rows);
       return;
     }
     for (; count > 0; --count, values += stride, rows.data += pixel_bytes_)
-      kernels_.pack(values, layout_.k, problem_.groups, layout_, mode, rows);
+      kernels_.pack(values, row_values, groups_, layout_, mode(), rows);
   }
 
   // ---- products
 
   std::int64_t columns_per_group() const {
     // Groups of outputs need not start with a panel: their first and last one may hold others', which are not stored.
-    const std::int64_t outputs = problem_.outputs_per_group();
-    const std::int64_t panels = problem_.groups == 1                      ? layout_.panels()
+    const std::int64_t outputs = outputs_per_group();
+    const std::int64_t panels = groups_ == 1                              ? layout_.panels()
                                 : outputs % PackedLayout::kPanelRows == 0 ? outputs / PackedLayout::kPanelRows
                                                                           : outputs / PackedLayout::kPanelRows + 2;
     return ceil_div(panels, kernels_.max_panels);
@@ -154,7 +183,7 @@ class TiledConv {
     float* results = scratch.take<float>(stride * kernels_.max_panels * PackedLayout::kPanelRows);
     float* turned = scratch.take<float>(kernels_.max_panels * PackedLayout::kPanelRows * round_up(stride, kLine));
     for (std::int64_t column = first; column < last; ++column) {
-      const std::int64_t group = column / columns_per_group(), outputs = problem_.outputs_per_group();
+      const std::int64_t group = column / columns_per_group(), outputs = outputs_per_group();
       const std::int64_t first_panel =
           group * outputs / PackedLayout::kPanelRows + column % columns_per_group() * kernels_.max_panels;
       const std::int64_t end_panel = std::min<std::int64_t>(ceil_div((group + 1) * outputs, PackedLayout::kPanelRows),
@@ -187,6 +216,12 @@ class TiledConv {
     arguments.offsets = parameters_from(w.offsets, parameters);
     arguments.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
     arguments.rows = rows_.data + group * rows_.row_bytes;
+    if (depthwise_) {
+      arguments.rows += panel * PackedLayout::kPanelRows * static_cast<std::int64_t>(sizeof(float));
+      arguments.weights = weights_ + panel * weights_panel_;
+      arguments.weights_tap = weights_tap_;
+      arguments.weights_panel = weights_panel_;
+    }
     arguments.codes_at = rows_.codes;
     arguments.pixel_bytes = pixel_bytes_;
     arguments.panels = static_cast<int>(end_panel - panel);
@@ -280,12 +315,16 @@ class TiledConv {
   const Conv2dProblem& problem_;
   const ConvKernels& kernels_;
   const PackedLayout& layout_;
+  const bool depthwise_;
+  const std::int64_t groups_;  // depthwise tiles take channels together whose groups differ
   const ImagePixels input_, output_;
   const std::int64_t results_;
   const bool parallel_;
   PixelRows rows_{};
   std::int64_t pixel_bytes_ = 0;
   const float* weight_sums_ = nullptr;
+  const float* weights_ = nullptr;  // of depthwise tiles
+  std::int64_t weights_tap_ = 0, weights_panel_ = 0;
   float* bias_ = nullptr;
 };
 

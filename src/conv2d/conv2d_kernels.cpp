@@ -24,6 +24,17 @@ const char* float_why_not(const Conv2dProblem& problem) {
   return problem.compute == Compute::floating ? tiled_conv_why_not(problem) : "it computes in float";
 }
 
+const char* depthwise_why_not(const Conv2dProblem& problem) {
+  if (problem.weight->layout.k != 1 || problem.outputs_per_group() != 1)
+    return "it takes one input and one output channel per group";
+  return tiled_conv_why_not(problem);
+}
+
+template <const ConvKernels& codes, const ConvKernels& floats>
+void run_depthwise(const Conv2dProblem& problem) {
+  run_tiled_conv(problem, problem.compute == Compute::floating ? floats : codes);
+}
+
 template <const ConvKernels& kernels>
 void run_with(const Conv2dProblem& problem) {
   run_tiled_conv(problem, kernels);
@@ -47,6 +58,10 @@ KernelTable<Conv2dProblem> table(
     {
         {"linear", kCpuRow, "nothing", always, conv2d_linear_why_not, run_conv2d_linear},
 #if defined(QCORE_X86_KERNELS)
+        {"depthwise_avx512", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, depthwise_why_not,
+         run_depthwise<kConvDepthwiseAvx512, kConvDepthwiseFloatAvx512>},
+        {"depthwise_avx2", kCpuRow, kNeedsAvx2, has_avx2, depthwise_why_not,
+         run_depthwise<kConvDepthwiseAvx2, kConvDepthwiseFloatAvx2>},
         {"int8_avx512vnni", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, int8_why_not, run_with<kConvInt8Avx512Vnni>},
         {"int8_avxvnni", kCpuRow, kNeedsAvxVnni, has_avxvnni, int8_why_not, run_with<kConvInt8AvxVnni>},
         {"int8_avx2", kCpuRow, kNeedsAvx2, has_avx2, int8_why_not, run_int8_avx2},

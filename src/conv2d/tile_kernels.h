@@ -17,6 +17,7 @@ struct PixelRows {
   char* data;
   std::int64_t row_bytes;  // from group to group
   std::int64_t codes;  // from a row's start to its codes, in bytes; 0 for float activations, which have nothing else
+  TileParameters weight_scales;  // of depthwise rows, which differ: see tile_depthwise.h
 };
 
 struct ConvTileArguments {
@@ -30,6 +31,8 @@ struct ConvTileArguments {
   std::int64_t pixel_bytes;    // from pixel to pixel
   const std::int32_t* pixels;  // [taps][tap_stride]: the pixels under each tap; one of zeros is what padding sees
   std::int64_t tap_stride;
+  const float* weights;  // of depthwise tiles: one per channel and tap
+  std::int64_t weights_tap, weights_panel;
   int results;  // pixels of the tile, up to ConvKernels::max_results; an even number
   int panels;   // up to ConvKernels::max_panels
   float* out;   // [results][panels * 16]
@@ -48,6 +51,8 @@ struct ConvKernels {
   void (*pack)(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
                const PixelRows& rows);
   void (*tile)(const ConvTileArguments& arguments);
+  // Depthwise: the factors that `tile` multiplies with, [panels][taps][16]. Null: not depthwise.
+  void (*weights)(const ConvTileArguments& arguments, int mode, float* out);
   // Finishes `columns` contiguous results: bias, clamp, rounding to the output's dtype.
   void (*store_row)(const float* values, std::int64_t columns, const OutputRow& row);
 };

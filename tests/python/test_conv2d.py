@@ -230,3 +230,84 @@ def test_out_and_x_may_not_overlap():
         qcore.conv2d(memory, weight, out=memory)
     with pytest.raises(ValueError, match=r"^conv2d: out and out_dtype are both given, expected at most one of them$"):
         qcore.conv2d(memory, weight, out=memory.copy(), out_dtype="float32")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("groups", [1, 2, "channels"])
+def test_edges_of_tiles(groups, mode):
+    """Numbers of channels, of pixels and block sizes around those that kernels are made of."""
+    rng = np.random.default_rng(7)
+    for channels, pixels, block in zip(
+        [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 70],
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 1, 6, 7, 12, 13, 2],
+        [1, 5, 300, 1, 5, 4, 8, 5, 1, 16, 16, 5, 32, 32, 300, 5, 64, 64, 1],
+        strict=True,
+    ):
+        g = channels if groups == "channels" else groups
+        inputs, per_group = (channels, 1) if groups == "channels" else (g * channels, channels)
+        outputs = channels if groups == "channels" else g * ((channels * 5) % 37 + 1)
+        weight = qcore.quantize(
+            rng.standard_normal((outputs, per_group, 2, 3), dtype=np.float32),
+            bits=4 + 4 * (channels % 2),
+            block_size=block,
+            scheme="asymmetric" if pixels % 2 else "symmetric",
+        )
+        memory = np.empty(2 * inputs * 3 * pixels * 4 + 4, np.uint8)
+        odd = memory[4:].view(np.float32).reshape(2, 3, pixels, inputs)  # starts a float behind a vector's place
+        odd[...] = rng.standard_normal(odd.shape, dtype=np.float32)
+        nhwc = odd.transpose(0, 3, 1, 2)
+        options = {"compute": mode, "padding": 1, "groups": g, "activation": (-2, 9)}
+        bias = rng.standard_normal(outputs, dtype=np.float32)
+        wanted = run("reference", nhwc, weight, bias, **options)
+        for x in (nhwc.copy(order="C"), channels_last(nhwc)):
+            for kernel in CPU_KERNELS:
+                if refusal(kernel, x, weight, **options) is None:
+                    for y in (run(kernel, x, weight, bias, **options), np.zeros(wanted.shape, np.float16)):
+                        if y.dtype == np.float16:
+                            run(kernel, x, weight, bias, out=y, **options)
+                        assert_same(y, wanted.astype(y.dtype), f"{kernel} {channels} {pixels} {block}")
+
+
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("mode", MODES)
+def test_depthwise_extremes(mode, scheme):
+    """Blocks of one element, whose scale may have no inverse."""
+    powers = np.float32(2.0) ** np.arange(-149, 128, dtype=np.float32)
+    values = np.concatenate([powers, -powers, np.nextafter(powers, np.float32(np.inf)) * np.float32(1.3), [0, -0.0]])
+    channels = 31
+    x = np.resize(values, (channels, -(-values.size // channels))).astype(np.float32)[None, :, None]
+    rng = np.random.default_rng(3)
+    weight = qcore.quantize(
+        rng.standard_normal((channels, 1, 1, 1), dtype=np.float32) * 1e-3, block_size=1, bits=8, scheme=scheme
+    )
+    wanted = run("reference", x, weight, compute=mode, groups=channels)
+    for kernel in CPU_KERNELS:
+        if refusal(kernel, x, weight, compute=mode, groups=channels) is None:
+            assert_same(run(kernel, x, weight, compute=mode, groups=channels), wanted, kernel)
+
+
+def test_long_blocks():
+    """A sum that int32 does not hold in one run: 16-bit codes are exact beyond 256."""
+    rng = np.random.default_rng(5)
+    x = rng.uniform(0.9, 1, (1, 1100, 2, 3)).astype(np.float32)
+    weight = qcore.quantize(rng.uniform(0.9, 1, (20, 1100, 1, 2)).astype(np.float32), block_size=1100)
+    for mode in MODES:
+        wanted = run("reference", x, weight, compute=mode)
+        for kernel in CPU_KERNELS:
+            if refusal(kernel, x, weight, compute=mode) is None:
+                assert_same(run(kernel, x, weight, compute=mode), wanted, kernel)
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    x = channels_last(np.random.default_rng(2).standard_normal((2, 64, 20, 21), dtype=np.float32))
+    weight = qcore.quantize(np.random.default_rng(1).standard_normal((70, 64, 3, 3), dtype=np.float32), block_size=32)
+    threads = qcore.get_num_threads()
+    try:
+        results = []
+        for count in (1, 2, 5):
+            qcore.set_num_threads(count)
+            results.append(qcore.conv2d(x, weight, padding=1))
+    finally:
+        qcore.set_num_threads(threads)
+    assert_same(results[1], results[0])
+    assert_same(results[2], results[0])

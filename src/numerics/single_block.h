@@ -1,0 +1,24 @@
+#pragma once
+
+#include "numerics/activation_block.h"
+
+// Blocks of one activation, as a depthwise convolution has them: the code of a symmetric one is the largest, with x's
+// sign, unless it is 0 with the scale. So the scale may have the sign, and the code be the same for all: products of
+// two factors with their signs exchanged, or both turned, have the same bits.
+namespace qcore::numerics {
+
+// What 1 / scale must be finite for; symmetric_scale() asks the same.
+constexpr std::uint32_t kSmallestScaleBits = 0x00200001u;  // the float after 2^-128
+
+QCORE_NUMERIC float signed_scale(float x, int mode) {
+  const float scale = x / static_cast<float>(activation_highest(mode));
+  const float used = magnitude_bits(scale) >= kSmallestScaleBits ? scale : 0.0f;
+  return magnitude_bits(x) >= kInfinityBits ? bits_float(kNaNBits) : used;
+}
+
+// With int8_asym such a block is a constant: scale 1, code 0, and this offset.
+QCORE_NUMERIC float constant_offset(float x) {
+  return magnitude_bits(x) >= kInfinityBits ? bits_float(kNaNBits) : x + 0.0f;
+}
+
+}  // namespace qcore::numerics
