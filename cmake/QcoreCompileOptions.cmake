@@ -24,5 +24,13 @@ function(qcore_add_isa name)
   add_library(${name} OBJECT ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE qcore_options)
   target_compile_options(${name} PRIVATE ${ARG_FLAGS})
+  # Checks of every single access, written out, take g++ minutes for an unrolled kernel: as calls of the address
+  # sanitizer they don't, and what is left of the other one is its arithmetic.
+  if(QCORE_SANITIZE MATCHES "address")
+    target_compile_options(${name} PRIVATE --param=asan-instrumentation-with-call-threshold=0)
+  endif()
+  if(QCORE_SANITIZE MATCHES "undefined")
+    target_compile_options(${name} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow)
+  endif()
   target_sources(qcore PRIVATE $<TARGET_OBJECTS:${name}>)
 endfunction()
