@@ -22,6 +22,8 @@ from qcore import _arrays, _checks, _core, _windows
 
 _CODES = {"int8": 3, "uint8": 4}
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
+_Format = tuple[int, float, int]
+"""The core's number of a dtype, scale, zero point."""
 
 
 class _Layer(ABC):
@@ -30,8 +32,29 @@ class _Layer(ABC):
     _op: str
     _handle: Any
 
-    def __init__(self, handle: Any, x_dtype: str, y_dtype: str) -> None:
+    def __init__(self, handle: Any, x_dtype: str, y_dtype: str, x: _Format, y: _Format) -> None:
         self._handle, self.x_dtype, self.y_dtype = handle, x_dtype, y_dtype
+        self._x, self._y = x, y
+
+    @property
+    def x_scale(self) -> float:
+        """Of the input's codes, as float32 holds it."""
+        return float(np.float32(self._x[1]))
+
+    @property
+    def x_zero_point(self) -> int:
+        """Of the input's codes."""
+        return self._x[2]
+
+    @property
+    def y_scale(self) -> float:
+        """Of the output's codes, as float32 holds it."""
+        return float(np.float32(self._y[1]))
+
+    @property
+    def y_zero_point(self) -> int:
+        """Of the output's codes."""
+        return self._y[2]
 
     @property
     def device(self) -> str:
@@ -44,7 +67,8 @@ class _Layer(ABC):
         if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
             raise _core.QcoreValueError(f"{self._op}: device is {device!r}, expected 'cpu', 'cuda' or 'cuda:<index>'")
         moved = object.__new__(type(self))
-        _Layer.__init__(moved, self._handle.to(match[1] == "cuda", int(match[2] or 0)), self.x_dtype, self.y_dtype)
+        handle = self._handle.to(match[1] == "cuda", int(match[2] or 0))
+        _Layer.__init__(moved, handle, self.x_dtype, self.y_dtype, self._x, self._y)
         return moved
 
     @abstractmethod
@@ -109,7 +133,7 @@ class QLinear(_Layer):
             _clamp(self._op, clamp, y_name),
         )
         parts = _parts(self._op, weight, w_scale, bias)
-        super().__init__(_core.StaticLinear(*parts, x, y, zero, lo, hi), x_name, y_name)
+        super().__init__(_core.StaticLinear(*parts, x, y, zero, lo, hi), x_name, y_name, x, y)
 
     def _empty(self, x_family: _arrays.Family, x: Any, source: Any) -> Any:
         return x_family.empty(x, (*x.shape[:-1], self._handle.rows), self.y_dtype)
@@ -189,7 +213,7 @@ class QConv2d(_Layer):
         )
         window = _windows.window(stride, padding, dilation, groups, self._op)
         parts = _parts(self._op, weight, w_scale, bias)
-        super().__init__(_core.StaticConv2d(*parts, window, x, y, zero, lo, hi), x_name, y_name)
+        super().__init__(_core.StaticConv2d(*parts, window, x, y, zero, lo, hi), x_name, y_name, x, y)
 
     def _empty(self, x_family: _arrays.Family, x: Any, source: Any) -> Any:
         return x_family.empty_image(x, self._handle.shape(source), self.y_dtype)
@@ -285,7 +309,7 @@ def qconv2d(
     return layer.to(_device_of(x))(x, out=out, stream=stream)
 
 
-def _format(op: str, argument: str, dtype: Any, scale: Any, zero_point: Any) -> tuple[str, tuple[int, float, int]]:
+def _format(op: str, argument: str, dtype: Any, scale: Any, zero_point: Any) -> tuple[str, _Format]:
     name = _arrays.dtype_name(dtype)
     if name not in _CODES:
         raise _core.QcoreTypeError(f"{op}: {argument}_dtype is {dtype!r}, expected int8 or uint8")

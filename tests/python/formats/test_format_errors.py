@@ -8,7 +8,7 @@ import pytest
 import qcore
 from qcore import formats
 from qcore.formats import gguf_blocks
-from qcore.formats import onnx as nbits
+from qcore.formats.onnx import matmul_nbits as nbits
 
 CONVOLUTION = qcore.quantize(np.ones((8, 32, 3, 3), np.float32), block_size=32, scale_dtype="float16")
 MATRIX = qcore.quantize(np.ones((8, 32), np.float32), block_size=32, scale_dtype="float16")

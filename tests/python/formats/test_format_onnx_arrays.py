@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import qcore
-from qcore.formats import onnx as nbits
+from qcore.formats.onnx import matmul_nbits as nbits
 
 ATTRIBUTES = {"N": 5, "K": 70, "bits": 4, "block_size": 16}
 P = 5

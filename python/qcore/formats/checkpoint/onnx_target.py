@@ -15,10 +15,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from qcore import _core, _files
-from qcore.formats import onnx as nbits
 from qcore.formats.checkpoint.gguf_target import check_output_file
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.sections import ITEM_BYTES
+from qcore.formats.onnx import matmul_nbits as nbits
+from qcore.formats.onnx.graph import package
 from qcore.quantized_tensor import QuantizedTensor
 
 _ALIGNMENT = 4096
@@ -52,7 +53,7 @@ class OnnxTarget:
                 f"quantize: --format onnx has blocks of {block_size} and scheme {scheme}, expected a power of 2 from "
                 "16 on and --scheme symmetric: MatMulNBits has integer zero points"
             )
-        nbits.package()
+        package()
 
     def misfit(self, name: str, about: Description) -> str:
         return "" if len(about.shape) == 2 else "onnx: not of two axes"
@@ -97,7 +98,7 @@ class OnnxTarget:
 
 
 def _constant(name: str, dtype: str, shape: tuple[int, ...], data: str, offset: int, nbytes: int) -> Any:
-    onnx = nbits.package()
+    onnx = package()
     found = onnx.TensorProto(name=name, data_type=getattr(onnx.TensorProto, _TYPES[dtype]), dims=shape)
     if nbytes == 0:
         found.raw_data = b""  # no stretch of a file

@@ -11,7 +11,6 @@ Value: ``(u - z) * s``. Source: the operator com.microsoft.MatMulNBits of ONNX R
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from qcore import _checks, _core
 from qcore.formats import _bits, _inputs, _minima, _outputs, _zero_points
+from qcore.formats.onnx.graph import Graph, Node, package
 from qcore.quantized_tensor import QuantizedTensor
 
 OPERATOR, DOMAIN = "MatMulNBits", "com.microsoft"
@@ -28,82 +28,13 @@ IR_VERSION, OPSET = 10, 21
 """As old as the operator's readers may be."""
 
 
-def package() -> Any:
-    """The module onnx.
-
-    Raises:
-        QcoreTypeError: it is not installed.
-    """
-    try:
-        import onnx
-        import onnx.numpy_helper
-    except ImportError as error:
-        raise _core.QcoreTypeError("onnx: ONNX models need the package onnx: pip install 'qcore[formats]'") from error
-    return onnx
-
-
-def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor]:
-    """The weights [N, K] of an ONNX model's MatMulNBits nodes, exactly.
-
-    Scales that are float16 or bfloat16 are always exact with the model's bits. With other ones and zero points that are
-    not in the middle, 4-bit codes become ``u - z`` in 8 bits where an offset would have to be rounded; 8-bit codes do
-    so where that fits. What is left needs ``exact=False``. Zero points that are floats and no integers give offsets
-    ``-s * z`` on the same conditions.
-
-    Args:
-        model: a path, or an ``onnx.ModelProto``.
-        exact: False rounds offsets once to float32 and keeps the model's bits.
-
-    Returns:
-        Node name (or its first output's name, if it has none) to weight. A node's bias is not part of it.
-
-    Raises:
-        QcoreValueError: no ONNX model, a weight that is no constant or has another shape, bits other than 4 and 8, a
-            node with g_idx, or no exact form.
-        QcoreTypeError: an input has another dtype, or the package onnx is not installed.
-    """
-    onnx = package()
-    if isinstance(model, (str, os.PathLike)):
-        try:
-            model = onnx.load(os.fspath(model))
-        except OSError:
-            raise
-        except Exception as error:  # protobuf's own errors
-            raise _core.QcoreValueError(f"from_onnx: {os.fspath(model)} is not an ONNX model: {error}") from error
-    graph = getattr(model, "graph", None)
-    if graph is None:
-        raise _core.QcoreTypeError(f"from_onnx: model is a {type(model).__name__}, expected a path or a ModelProto")
-    constants = {each.name: each for each in graph.initializer}
-    found: dict[str, QuantizedTensor] = {}
-    for node in graph.node:
-        if node.op_type != OPERATOR or node.domain != DOMAIN:
-            continue
-        name = node.name or node.output[0]
-        where = f"from_onnx: node {name!r}"
-        if name in found:
-            raise _core.QcoreValueError(f"{where} is there twice, expected names that differ")
-        attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-        inputs = dict(zip(("A", "B", "scales", "zero_points", "g_idx", "bias"), node.input, strict=False))
-        if inputs.get("g_idx"):
-            raise _core.QcoreValueError(f"{where} has g_idx, expected blocks in the order of K")
-        arrays = {
-            each: _constant(onnx, constants, inputs.get(each, ""), f"{where}: {each}")
-            for each in ("B", "scales", "zero_points")
-        }
-        found[name] = tensor_of(**arrays, attributes=attributes, where=where, exact=exact)
-    return found
-
-
-def _constant(onnx: Any, constants: Mapping[str, Any], name: str, where: str) -> NDArray[Any] | None:
-    if not name:
-        return None
-    if name not in constants:
-        raise _core.QcoreValueError(f"{where} is {name!r}, which is no initializer, expected a constant")
-    try:
-        array: NDArray[Any] = onnx.numpy_helper.to_array(constants[name])
-    except Exception as error:  # whatever broken raw data leads to
-        raise _core.QcoreValueError(f"{where} is {name!r}, which can't be read: {error}") from error
-    return array
+def weight_of(graph: Graph, node: Node, *, exact: bool) -> QuantizedTensor:
+    """The weight [N, K] of a node; its bias is not part of it."""
+    inputs = {each: node.input(i) for i, each in enumerate(("A", "B", "scales", "zero_points", "g_idx", "bias"))}
+    if inputs["g_idx"]:
+        raise _core.QcoreValueError(f"{node.where} has g_idx, expected blocks in the order of K")
+    arrays = {each: graph.constant(inputs[each], f"{node.where}: {each}") for each in ("B", "scales", "zero_points")}
+    return tensor_of(**arrays, attributes=node.attributes, where=node.where, exact=exact)
 
 
 def tensor_of(

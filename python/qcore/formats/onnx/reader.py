@@ -1,0 +1,76 @@
+"""Goes through a model's nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qcore import _core
+from qcore.formats.onnx import matmul_nbits, qdq, qlinear_nodes
+from qcore.formats.onnx.graph import Graph, Node, graph_of
+from qcore.quantized_tensor import QuantizedTensor
+
+if TYPE_CHECKING:
+    from qcore.static import QConv2d, QLinear
+
+
+def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor | QConv2d | QLinear]:
+    """What an ONNX model's quantised nodes hold, as weights and operators of qcore.
+
+    | node | becomes |
+    |---|---|
+    | MatMulNBits | the weight [N, K], a :class:`qcore.QuantizedTensor` for :func:`qcore.linear` |
+    | QLinearConv | :class:`qcore.static.QConv2d` |
+    | QLinearMatMul with a constant B [K, N] | :class:`qcore.static.QLinear` |
+    | DequantizeLinear, Conv, any Relu and Clip, QuantizeLinear | :class:`qcore.static.QConv2d` |
+    | DequantizeLinear, MatMul or Gemm, any Relu and Clip, QuantizeLinear | :class:`qcore.static.QLinear` |
+
+    Static operators take the codes that go into the node or its DequantizeLinear, and give those that come out of it or
+    of its QuantizeLinear. int8 and uint8 are taken, weights per tensor or per output channel; a zero point that is not
+    there is 0. Relu and Clip become ``clamp``. Bias that is float becomes int32 in units of x_scale * w_scale, rounded
+    to nearest, and so does int32 with other scales.
+
+    Left out: nodes of other kinds, products of two computed values (attention), and a Conv, MatMul or Gemm that is not
+    quantised on all sides, or whose result anything else takes too.
+
+    MatMulNBits: scales that are float16 or bfloat16 are always exact with the model's bits. With other ones and zero
+    points that are not in the middle, 4-bit codes become ``u - z`` in 8 bits where an offset would have to be rounded;
+    8-bit codes do so where that fits. What is left needs ``exact=False``. Zero points that are floats and no integers
+    give offsets ``-s * z`` on the same conditions. A node's bias is not part of the weight.
+
+    Args:
+        model: a path, or an ``onnx.ModelProto``.
+        exact: False rounds offsets of MatMulNBits once to float32 and keeps the model's bits.
+
+    Returns:
+        Name of the node (of the Conv, MatMul or Gemm; its first output's name, if it has none) to object.
+
+    Raises:
+        QcoreValueError: no ONNX model, or, naming the node: weights, scales or zero points that are no constants or
+            have other shapes, activations with more than one scale, SAME padding of images whose size the graph doesn't
+            tell, bits other than 4 and 8, g_idx, or no exact form.
+        QcoreTypeError: naming the node, another dtype (int16, float8); or the package onnx is not installed.
+    """
+    graph = graph_of(model)
+    found: dict[str, QuantizedTensor | QConv2d | QLinear] = {}
+    for node in graph.nodes:
+        layer = _layer_of(graph, node, exact)
+        if layer is None:
+            continue
+        if node.name in found:
+            raise _core.QcoreValueError(f"{node.where} is there twice, expected names that differ")
+        found[node.name] = layer
+    return found
+
+
+def _layer_of(graph: Graph, node: Node, exact: bool) -> QuantizedTensor | QConv2d | QLinear | None:
+    if node.op_type == matmul_nbits.OPERATOR and node.domain == matmul_nbits.DOMAIN:
+        return matmul_nbits.weight_of(graph, node, exact=exact)
+    if not node.is_standard:
+        return None
+    if node.op_type == "QLinearConv":
+        return qlinear_nodes.convolution_of(graph, node)
+    if node.op_type == "QLinearMatMul":
+        return qlinear_nodes.product_of(graph, node)
+    if node.op_type in qdq.OPERATORS:
+        return qdq.layer_of(graph, node)
+    return None
