@@ -11,8 +11,9 @@ from qcore.demo import report
 from qcore.demo.data import CHECKPOINT, load
 from qcore.demo.layers import GatedGru, PatchConv2d, patch_weight, relu, rows_as_steps, sigmoid
 from qcore.demo.model import Model
-from qcore.demo.operators import FixedGruOperators, FloatOperators, QcoreOperators
+from qcore.demo.operators import FixedGruOperators, FloatOperators, QcoreOperators, StaticOperators
 from qcore.demo.run import run
+from qcore.demo.static_layers import format_of
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +52,11 @@ def test_float_model_is_as_accurate_as_when_it_was_trained(digits):
     [
         (FloatOperators(), 1e-4),
         (FixedGruOperators(8), 0.1),
+        (StaticOperators(), 0.2),
         (QcoreOperators(8, 32), 0.05),
         (QcoreOperators(4, 32), 0.05),
     ],
-    ids=["float", "GRU", "8-bit", "4-bit"],
+    ids=["float", "GRU", "static", "8-bit", "4-bit"],
 )
 def test_batch_size_does_not_matter(digits, operators, tolerance):
     model = Model(digits.weights, operators)
@@ -71,13 +73,19 @@ def test_quantised_models_stay_close_to_float(result):
     assert row(result, "8-bit").logit_error < 0.015
     assert row(result, "4-bit").logit_error < 0.15
     assert row(result, "4-bit, mse").logit_error < row(result, "4-bit").logit_error
+    assert abs(row(result, "static").correct - float_correct) <= 0.005 * result.images
+    assert 0 < row(result, "static").logit_error < 0.05
 
 
 def test_quantised_rows_ran_a_qcore_kernel(result):
     names = {kernel.name for kernel in qcore.kernels("linear")}
     assert row(result, "float").kernel == "NumPy"
-    assert all(entry.kernel in names for entry in report.quantised(result))
-    assert [entry.name for entry in report.quantised(result)] == ["8-bit", "4-bit", "4-bit, mse"]
+    static, *per_block = report.quantised(result)
+    assert [entry.name for entry in per_block] == ["8-bit", "4-bit", "4-bit, mse"]
+    assert all(entry.kernel in names for entry in per_block)
+    assert static.name == "static"
+    assert static.kernel in {kernel.name for kernel in qcore.kernels("static")}
+    assert result.conv_kernel in {kernel.name for kernel in qcore.kernels("conv2d")}
     assert result.table_kernel in {kernel.name for kernel in qcore.kernels("lut")}
 
 
@@ -99,6 +107,35 @@ def test_the_gru_runs_in_integers(result):
     assert f"{row(result, 'GRU int8').logit_error:.1e}" in report.conclusion(result)
 
 
+def test_static_layers_need_samples(digits):
+    model = Model(digits.weights, StaticOperators())
+    with pytest.raises(qcore.QcoreValueError, match=r"demo: a static layer was called before calibrate\(x\)"):
+        model(digits.images[:1])
+
+
+def test_static_layers_compute_what_the_float_ones_do():
+    """Within the steps of both formats, and of the weights."""
+    rng = np.random.default_rng(0)
+    weight, bias = rng.standard_normal((4, 3, 3, 3), np.float32), rng.standard_normal(4, np.float32)
+    x = rng.standard_normal((2, 3, 6, 6), np.float32)
+    for with_relu in (False, True):
+        options = {"padding": 1, "with_relu": with_relu}
+        layer = StaticOperators().conv2d(weight, bias, **options)
+        layer.calibrate(x)
+        expected = FloatOperators().conv2d(weight, bias, **options)(x)
+        assert np.abs(layer(x) - expected).max() < 0.02 * np.abs(expected).max()
+        assert (layer(x).min() < 0) != with_relu
+
+
+def test_formats_hold_the_samples():
+    for values, zero in (([0.0, 5.1], 0), ([-5.1, 0.0], 255), ([-1.0, 1.04], 125), ([1.0, 2.55], 0), ([0.0], 0)):
+        scale, found = format_of(np.float32(values))
+        assert found == zero
+        assert scale > 0
+        assert scale * (255 - found) >= max(values) - scale
+        assert scale * -found <= min(*values, 0.0) + scale
+
+
 def test_the_gru_needs_samples(digits):
     model = Model(digits.weights, FixedGruOperators(8))
     with pytest.raises(qcore.QcoreValueError, match=r"demo: the GRU was called before calibrate\(x\)"):
@@ -111,14 +148,16 @@ def test_sizes_are_those_of_the_tensors(digits, result):
     assert {entry.weight_count for entry in result.measurements} == {count}
     assert row(result, "float").weight_bytes == 4 * count
     for bits in (8, 4):
-        matrices = [patch_weight(w) if w.ndim == 4 else w for w in weights]
-        quantized = [qcore.quantize(matrix, bits=bits, block_size=32) for matrix in matrices]
+        quantized = [qcore.quantize(w, bits=bits, block_size=16 if w.ndim == 4 else 32) for w in weights]
         assert row(result, f"{bits}-bit").weight_bytes == sum(q.nbytes for q in quantized)
     rest = sum(w.nbytes for name, w in digits.weights.items() if "bias" not in name and not name.startswith("gru"))
     gru = [digits.weights[name] for name in ("gru.weight_ih_l0", "gru.weight_hh_l0")]
     for bits in (8, 16):
         codes_and_exponents = sum(w.size * bits // 8 + len(w) for w in gru)
         assert row(result, f"GRU int{bits}").weight_bytes == rest + codes_and_exponents
+    per_channel = [w for name, w in digits.weights.items() if "bias" not in name and not name.startswith("gru")]
+    codes_and_scales = sum(w.size + 4 * len(w) for w in per_channel)
+    assert row(result, "static").weight_bytes == codes_and_scales + sum(w.size + len(w) for w in gru)
     assert row(result, "4-bit").weight_bytes < row(result, "8-bit").weight_bytes < row(result, "float").weight_bytes
 
 

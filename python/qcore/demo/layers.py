@@ -6,6 +6,7 @@ products from outside: in float, or from quantised weights. Data are fp32; image
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -97,8 +98,19 @@ class GatedGru:
         return h
 
 
-class FixedGru:
-    """[B, T, C] -> [B, H], the state after the last step, by qcore.gru in integers. It needs samples first.
+class Calibrated(ABC):
+    """A layer that needs samples before it is called."""
+
+    @abstractmethod
+    def calibrate(self, x: Floats) -> None:
+        """Choose formats for what samples ``x`` of the layer's input make necessary."""
+
+    @abstractmethod
+    def __call__(self, x: Floats) -> Floats: ...
+
+
+class FixedGru(Calibrated):
+    """[B, T, C] -> [B, H], the state after the last step, by qcore.gru in integers.
 
     w [3H, C], r [3H, H] and biases [3H] in torch's gate order.
     """

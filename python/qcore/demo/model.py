@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .data import Floats
-from .layers import FixedGru, Layer, rows_as_steps
+from .layers import Calibrated, Layer, rows_as_steps
 from .operators import Operators
 
 
@@ -30,7 +30,7 @@ class Model:
         """Show layers that need samples what would reach them."""
         x = images
         for layer in self.layers:
-            if isinstance(layer, FixedGru):
+            if isinstance(layer, Calibrated):
                 layer.calibrate(x)
             x = layer(x)
 

@@ -6,12 +6,19 @@ The model asks for its layers by kind and knows nothing else, so a layer changes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from .data import Floats
 from .layers import FixedGru, Function, GatedGru, Layer, PatchConv2d, Product, patch_weight, relu, sigmoid
+from .static_layers import StaticLayer
+
+if TYPE_CHECKING:
+    from qcore import QuantizedTensor
+
+CONV_BLOCK_SIZE = 16
+"""At most so many channels share a scale in a convolution, where all taps share it too."""
 
 
 class Operators(ABC):
@@ -93,11 +100,40 @@ class FixedGruOperators(FloatOperators):
         return FixedGru(w, r, bias_w, bias_r, self._bits)
 
 
-class QcoreOperators(Operators):
-    """Weights quantised per block, activations quantised per row and block as they arrive (`compute="int8"`).
+class StaticOperators(FixedGruOperators):
+    """All in int8: convolutions and linear layers by qcore.static, the GRU by qcore.gru. `Model.calibrate` first."""
 
-    All products are `qcore.linear`: a convolution's over its image patches, and the GRU's two with float gates between
-    them, whose sigmoid and tanh are look-up tables. A convolution operator of qcore's own replaces `conv2d` here.
+    def __init__(self) -> None:
+        super().__init__(8)
+
+    def linear(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Layer:
+        from qcore.static import QLinear
+
+        reference = FloatOperators().linear(weight, bias, with_relu=with_relu)
+        return self._layer(QLinear.from_float, weight, bias, reference)
+
+    def conv2d(self, weight: Floats, bias: Floats, *, padding: int, with_relu: bool = False) -> Layer:
+        from qcore.static import QConv2d
+
+        reference = FloatOperators().conv2d(weight, bias, padding=padding, with_relu=with_relu)
+        return self._layer(QConv2d.from_float, weight, bias, reference, padding=padding)
+
+    def _layer(self, make: Any, weight: Floats, bias: Floats, reference: Layer, **options: Any) -> Layer:
+        """Behind a relu y's least value is 0, so that y's format is the relu: codes end there."""
+        self.weight_count += weight.size
+        self.weight_bytes += weight.size + 4 * len(weight)  # a scale for each output channel
+
+        def from_formats(x_scale: float, x_zero: int, y_scale: float, y_zero: int) -> Any:
+            return make(x_scale, x_zero, weight, y_scale, y_zero, bias, **options)
+
+        return StaticLayer(from_formats, reference)
+
+
+class QcoreOperators(Operators):
+    """Weights quantised per block, activations quantised per row or pixel and block as they arrive (`compute="int8"`).
+
+    Convolutions are `qcore.conv2d`, products `qcore.linear`; the GRU has two, with float gates between them, whose
+    sigmoid and tanh are look-up tables.
     """
 
     def __init__(self, bits: Literal[4, 8], block_size: int, method: Literal["rtn", "mse"] = "rtn") -> None:
@@ -106,12 +142,30 @@ class QcoreOperators(Operators):
         self._block_size = block_size
         self._method = method
 
+    def _quantized(self, weight: Floats, block_size: int) -> QuantizedTensor:
+        import qcore
+
+        quantized = qcore.quantize(weight, bits=self._bits, block_size=block_size, method=self._method)
+        self.weight_count += weight.size
+        self.weight_bytes += quantized.nbytes
+        return quantized
+
+    def conv2d(self, weight: Floats, bias: Floats, *, padding: int, with_relu: bool = False) -> Layer:
+        import qcore
+
+        quantized = self._quantized(weight, min(self._block_size, CONV_BLOCK_SIZE))
+        activation = "relu" if with_relu else None
+
+        def apply(x: Floats) -> Floats:
+            y: Floats = qcore.conv2d(x, quantized, bias, padding=padding, compute="int8", activation=activation)
+            return y
+
+        return apply
+
     def product(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Product:
         import qcore
 
-        quantized = qcore.quantize(weight, bits=self._bits, block_size=self._block_size, method=self._method)
-        self.weight_count += weight.size
-        self.weight_bytes += quantized.nbytes
+        quantized = self._quantized(weight, self._block_size)
         activation = "relu" if with_relu else None
 
         def apply(x: Floats) -> Floats:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from .operators import CONV_BLOCK_SIZE
 from .run import BLOCK_SIZE, CALIBRATION_IMAGES, Measurement, Result
 
 if TYPE_CHECKING:
@@ -43,23 +44,29 @@ def table(result: Result) -> Table:
 
 def conditions(result: Result) -> str:
     """How to read the table."""
-    kernels = ", ".join(dict.fromkeys(row.kernel for row in quantised(result)))
+    per_block, static = (
+        ", ".join(dict.fromkeys(row.kernel for row in result.measurements if row.quantised == kind))
+        for kind in ("all", "all, static")
+    )
     return (
         "as float: same class as the float model. error: of the logits, rms, relative to the float model's. "
         f"bits: per weight, with scales. us/img: median of {result.repeats} passes in batches of {result.batch}; NumPy "
-        "cuts the image patches and adds up the GRU's gates in every row. speed: against NumPy float.\n"
+        "cuts the image patches of float convolutions and adds up the gates of float GRUs. speed: against NumPy float.\n"
         "tables: float products, activations by qcore.lut's tables (kernel "
-        f"{result.table_kernel}), as the quantised rows' sigmoid and tanh.\n"
+        f"{result.table_kernel}), as sigmoid and tanh of the rows in bits.\n"
         f"GRU: float but for the GRU, which is qcore.gru's in integers (kernel {result.gru_kernel}), formats chosen "
         f"on the first {CALIBRATION_IMAGES} images.\n"
-        f"Quantised rows: qcore.linear, kernel {kernels}, {result.threads} thread(s), one scale for {BLOCK_SIZE} "
-        'weights, activations in int8 (compute="int8").'
+        f"static: qcore.static's int8 convolutions and linear layers (kernel {static}) and the int8 GRU; a scale for each "
+        "output channel, formats of activations chosen on the same images.\n"
+        f"Rows in bits: qcore.conv2d (kernel {result.conv_kernel}), one scale for up to {CONV_BLOCK_SIZE} channels, and "
+        f'qcore.linear (kernel {per_block}), one scale for {BLOCK_SIZE} weights; activations in int8 (compute="int8"), '
+        f"{result.threads} thread(s)."
     )
 
 
 def quantised(result: Result) -> list[Measurement]:
     """The rows in which all weights are quantised."""
-    return [row for row in result.measurements if row.quantised == "all"]
+    return [row for row in result.measurements if row.quantised.startswith("all")]
 
 
 def conclusion(result: Result) -> str:
@@ -94,6 +101,7 @@ def to_json(result: Result) -> str:
     report = asdict(result) | {
         "qcore": qcore.__version__,
         "block_size": BLOCK_SIZE,
+        "conv_block_size": CONV_BLOCK_SIZE,
         "measurements": [entry(row) for row in result.measurements],
     }
     return json.dumps(report, indent=2) + "\n"

@@ -10,13 +10,13 @@ import numpy as np
 
 from .data import Digits, Floats, load
 from .model import Model
-from .operators import FixedGruOperators, FloatOperators, Operators, QcoreOperators
+from .operators import FixedGruOperators, FloatOperators, Operators, QcoreOperators, StaticOperators
 
 BLOCK_SIZE = 32
 DEFAULT_BATCH = 64
 DEFAULT_REPEATS = 7
 CALIBRATION_IMAGES = 64
-"""How many of the test images choose the GRU's formats, without their labels."""
+"""How many of the test images choose the formats of integers, without their labels."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Measurement:
     """One configuration over all test images."""
 
     name: str
-    quantised: str  # which layers' weights: "none", "GRU" or "all"
+    quantised: str  # which layers' weights: "none", "GRU", "all" (per block) or "all, static"
     kernel: str  # what computed the last product
     correct: int
     same_as_float: int  # predictions equal to the float model's, right or wrong
@@ -49,6 +49,7 @@ class Result:
     threads: int
     table_kernel: str  # what looked activations up
     gru_kernel: str  # what ran qcore.gru
+    conv_kernel: str  # what ran qcore.conv2d
 
 
 def configurations() -> list[tuple[str, Operators]]:
@@ -58,6 +59,7 @@ def configurations() -> list[tuple[str, Operators]]:
         ("tables", FloatOperators(tables=True)),
         ("GRU int8", FixedGruOperators(8)),
         ("GRU int16", FixedGruOperators(16)),
+        ("static", StaticOperators()),
         ("8-bit", QcoreOperators(8, BLOCK_SIZE)),
         ("4-bit", QcoreOperators(4, BLOCK_SIZE)),
         ("4-bit, mse", QcoreOperators(4, BLOCK_SIZE, method="mse")),
@@ -65,9 +67,20 @@ def configurations() -> list[tuple[str, Operators]]:
 
 
 def _quantised(operators: Operators) -> str:
+    if isinstance(operators, StaticOperators):
+        return "all, static"
     if isinstance(operators, FixedGruOperators):
         return "GRU"
     return "none" if isinstance(operators, FloatOperators) else "all"
+
+
+def _product_kernel(operators: Operators) -> str:
+    """What computed the last product."""
+    import qcore
+
+    if isinstance(operators, StaticOperators):
+        return qcore.last_kernel("static")
+    return "NumPy" if isinstance(operators, FloatOperators) else qcore.last_kernel("linear")
 
 
 def logits(model: Model, images: Floats, batch: int) -> Floats:
@@ -94,8 +107,8 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
     # This first pass also warms every path up for the timing below.
     for (_, operators), model in zip(named, models, strict=True):
         outputs.append(logits(model, digits.images, batch))
-        kernels.append("NumPy" if isinstance(operators, FloatOperators) else qcore.last_kernel("linear"))
-    table_kernel, gru_kernel = qcore.last_kernel("lut"), qcore.last_kernel("gru")
+        kernels.append(_product_kernel(operators))
+    table_kernel, gru_kernel, conv_kernel = (qcore.last_kernel(operator) for operator in ("lut", "gru", "conv2d"))
 
     predictions = [output.argmax(axis=1) for output in outputs]  # [M] each
 
@@ -121,4 +134,5 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
         )
         for i, (name, operators) in enumerate(named)
     ]
-    return Result(measurements, len(digits.labels), batch, repeats, qcore.info()["threads"], table_kernel, gru_kernel)
+    threads = qcore.info()["threads"]
+    return Result(measurements, len(digits.labels), batch, repeats, threads, table_kernel, gru_kernel, conv_kernel)

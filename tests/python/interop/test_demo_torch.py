@@ -5,7 +5,7 @@ import torch
 
 from qcore.demo.data import load
 from qcore.demo.model import Model
-from qcore.demo.operators import FloatOperators
+from qcore.demo.operators import FloatOperators, QcoreOperators, StaticOperators
 
 
 def array(tensor):
@@ -18,6 +18,18 @@ def test_convolution():
     x = torch.randn(3, 5, 9, 8)
     layer = FloatOperators().conv2d(array(conv.weight), array(conv.bias), padding=1, with_relu=True)
     np.testing.assert_allclose(layer(array(x)), array(torch.relu(conv(x))), atol=1e-5)
+
+
+def test_quantised_convolutions():
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(32, 7, (3, 2), padding=1)
+    x = torch.randn(3, 32, 9, 8)
+    expected = array(torch.relu(conv(x)))
+    for operators, bound in ((QcoreOperators(8, 32), 0.02), (StaticOperators(), 0.02), (QcoreOperators(4, 32), 0.2)):
+        layer = operators.conv2d(array(conv.weight), array(conv.bias), padding=1, with_relu=True)
+        if isinstance(operators, StaticOperators):
+            layer.calibrate(array(x))
+        assert np.linalg.norm(layer(array(x)) - expected) < bound * np.linalg.norm(expected)
 
 
 def test_linear():
