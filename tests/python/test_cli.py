@@ -68,7 +68,7 @@ def test_demo_prints_and_writes_what_it_measured(tmp_path, monkeypatch, capsys):
     measured = json.loads(file.read_text(encoding="utf-8"))
     assert measured["batch"] == 256
     assert measured["repeats"] == 1
-    names = ["float", "tables", "GRU int8", "GRU int16", "8-bit", "4-bit", "4-bit, mse"]
+    names = ["float", "tables", "GRU int8", "GRU int16", "static", "8-bit", "4-bit", "4-bit, mse"]
     assert [entry["name"] for entry in measured["measurements"]] == names
     for entry in measured["measurements"]:
         assert f"{entry['correct']}/{measured['images']}" in text

@@ -51,16 +51,17 @@ def conditions(result: Result) -> str:
     return (
         "as float: same class as the float model. error: of the logits, rms, relative to the float model's. "
         f"bits: per weight, with scales. us/img: median of {result.repeats} passes in batches of {result.batch}; NumPy "
-        "cuts the image patches of float convolutions and adds up the gates of float GRUs. speed: against NumPy float.\n"
+        "cuts the image patches of float convolutions and adds up the gates of float GRUs. speed: against NumPy "
+        "float.\n"
         "tables: float products, activations by qcore.lut's tables (kernel "
         f"{result.table_kernel}), as sigmoid and tanh of the rows in bits.\n"
         f"GRU: float but for the GRU, which is qcore.gru's in integers (kernel {result.gru_kernel}), formats chosen "
         f"on the first {CALIBRATION_IMAGES} images.\n"
-        f"static: qcore.static's int8 convolutions and linear layers (kernel {static}) and the int8 GRU; a scale for each "
-        "output channel, formats of activations chosen on the same images.\n"
-        f"Rows in bits: qcore.conv2d (kernel {result.conv_kernel}), one scale for up to {CONV_BLOCK_SIZE} channels, and "
-        f'qcore.linear (kernel {per_block}), one scale for {BLOCK_SIZE} weights; activations in int8 (compute="int8"), '
-        f"{result.threads} thread(s)."
+        f"static: qcore.static's int8 convolutions and linear layers (kernel {static}) and the int8 GRU; a scale for "
+        "each output channel, formats of activations chosen on the same images.\n"
+        f"Rows in bits: qcore.conv2d (kernel {result.conv_kernel}), a scale for up to {CONV_BLOCK_SIZE} channels, and "
+        f"qcore.linear (kernel {per_block}), a scale for {BLOCK_SIZE} weights; activations in int8 "
+        f'(compute="int8"), {result.threads} thread(s).'
     )
 
 

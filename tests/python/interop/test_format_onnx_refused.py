@@ -276,3 +276,27 @@ def test_clips_that_are_computed():
     layer = replace(CONV, between=(("Clip", (-1.0, 1.0), {}),))
     refused(with_constant(layer.model(), "between0_0", None), "min is 'between0_0', which is no initializer")
     refused(with_constant(layer.model(), "between0_1", np.float32([1, 2])), "max is [1. 2.], expected one number")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_models_are_refused_or_read(seed):
+    """Whatever bytes are changed: no other error than qcore's own."""
+    rng = np.random.default_rng(seed)
+    relu = replace(CONV, between=(("Relu", (), {}),), bias=(np.zeros(6, np.int32), np.float32(1), None))
+    whole = [each.SerializeToString() for each in (relu.model(), GEMM.model(), conv(), matmul())]
+    outcomes = set()
+    for _ in range(200):
+        damaged = bytearray(whole[rng.integers(len(whole))])
+        for place in rng.integers(len(damaged), size=rng.integers(1, 5)):
+            damaged[place] = rng.integers(256)
+        model = onnx.ModelProto()
+        try:
+            model.ParseFromString(bytes(damaged))
+        except Exception:  # protobuf's own, before qcore sees anything
+            continue
+        try:
+            formats.from_onnx(model)
+            outcomes.add("read")
+        except qcore.QcoreError:
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
