@@ -20,6 +20,8 @@ class TiledConvolution {
         layer_(*problem.layer),
         layout_(problem.layer->layout),
         pixel_tiles_(ceil_div(problem.results(), kPixels)),
+        least_(problem.results() / pixel_tiles_),
+        larger_(problem.results() % pixel_tiles_),
         group_blocks_(ceil_div(layout_.panels(), kernels.max_panels)) {}
 
   void run() {
@@ -54,8 +56,13 @@ class TiledConvolution {
     int count = 0;
   };
 
+  // The next result, found without divisions.
+  struct Cursor {
+    std::int64_t n, i, j;
+  };
+
   // Pixels are spread evenly: 7 become tiles of 4 and 3, not of 6 and 1.
-  std::int64_t first_pixel(std::int64_t tile) const { return tile * problem_.results() / pixel_tiles_; }
+  std::int64_t first_pixel(std::int64_t tile) const { return tile * least_ + std::min(tile, larger_); }
 
   void prepare(Scratch& scratch) {
     const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows, groups = layer_.window.groups;
@@ -106,9 +113,12 @@ class TiledConvolution {
       t.format = code_format(layer_);
       t.channels = static_cast<int>(
           std::min<std::int64_t>(t.panels * PackedLayout::kPanelRows, layout_.n - panel * PackedLayout::kPanelRows));
+      const std::int64_t width = problem_.columns.output, height = problem_.rows.output;
+      Cursor cursor{first / width / height, first / width % height, first % width};
       for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
         Pixels pixels;
-        locate(tile, group, channel, pixels);
+        pixels.count = static_cast<int>(least_ + (tile < larger_));
+        locate(cursor, group, channel, pixels);
         if (!direct)
           for (int p = 0; p < pixels.count; ++p) pixels.y[p] = codes + (first_pixel(tile) - first + p) * block_channels;
         point(pixels, pointers);
@@ -120,23 +130,21 @@ class TiledConvolution {
     }
   }
 
-  void locate(std::int64_t tile, std::int64_t group, std::int64_t channel, Pixels& pixels) const {
+  void locate(Cursor& cursor, std::int64_t group, std::int64_t channel, Pixels& pixels) const {
     const numerics::WindowAxis &rows = problem_.rows, &columns = problem_.columns;
-    const std::int64_t first = first_pixel(tile);
-    pixels.count = static_cast<int>(first_pixel(tile + 1) - first);
-    std::int64_t j = first % columns.output, i = first / columns.output % rows.output,
-                 n = first / columns.output / rows.output;
+    const std::int64_t before = x_.joined ? 0 : columns.before;
+    auto* y = static_cast<std::uint8_t*>(const_cast<void*>(problem_.y.data)) + channel * problem_.y.channel;
     for (int p = 0; p < pixels.count; ++p) {
-      pixels.row[p] = i * rows.stride - rows.before;
-      pixels.column[p] = j * columns.stride - (x_.joined ? 0 : columns.before);
-      pixels.x[p] = x_.data + n * x_.image + pixels.row[p] * x_.row + pixels.column[p] * x_.column + group * x_.group;
-      pixels.y[p] =
-          static_cast<std::uint8_t*>(const_cast<void*>(problem_.y.data)) + problem_.y.offset(n, channel, i, j);
-      if (++j < columns.output) continue;
-      j = 0;
-      if (++i < rows.output) continue;
-      i = 0;
-      ++n;
+      pixels.row[p] = cursor.i * rows.stride - rows.before;
+      pixels.column[p] = cursor.j * columns.stride - before;
+      pixels.x[p] =
+          x_.data + cursor.n * x_.image + pixels.row[p] * x_.row + pixels.column[p] * x_.column + group * x_.group;
+      pixels.y[p] = y + cursor.n * problem_.y.image + cursor.i * problem_.y.row + cursor.j * problem_.y.column;
+      if (++cursor.j < columns.output) continue;
+      cursor.j = 0;
+      if (++cursor.i < rows.output) continue;
+      cursor.i = 0;
+      ++cursor.n;
     }
   }
 
@@ -174,8 +182,8 @@ class TiledConvolution {
   const TileKernels& kernels_;
   const StaticLayer& layer_;
   const PackedLayout& layout_;
-  const std::int64_t pixel_tiles_;
-  const std::int64_t group_blocks_;  // blocks of panels in a group
+  const std::int64_t pixel_tiles_, least_, larger_;  // so many tiles have a pixel more than the least
+  const std::int64_t group_blocks_;                  // blocks of panels in a group
   ChannelsLast x_;
   std::int64_t run_columns_ = 1;  // runs of a row of the kernel: its taps, or one
   std::int64_t taps_ = 0;         // runs of the kernel

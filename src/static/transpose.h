@@ -8,22 +8,18 @@
 namespace qcore {
 namespace {
 
-template <int Level>
-QCORE_NUMERIC void exchange(const __m128i (&in)[16], __m128i (&out)[16]) {
-  unroll<8>([&](auto i) QCORE_UNROLLED {
-    const __m128i a = in[i.value], b = in[i.value + 8];
-    out[2 * i.value] = _mm_unpacklo_epi8(a, b);
-    out[2 * i.value + 1] = _mm_unpackhi_epi8(a, b);
+// Four times a perfect shuffle of the 256 bytes of a square, in each half of the vectors: the four upper bits of an
+// index change places with the lower ones.
+QCORE_NUMERIC void transpose_squares(__m256i (&squares)[16]) {
+  unroll<4>([&](auto) QCORE_UNROLLED {
+    __m256i shuffled[16];
+    unroll<8>([&](auto i) QCORE_UNROLLED {
+      const __m256i a = squares[i.value], b = squares[i.value + 8];
+      shuffled[2 * i.value] = _mm256_unpacklo_epi8(a, b);
+      shuffled[2 * i.value + 1] = _mm256_unpackhi_epi8(a, b);
+    });
+    unroll<16>([&](auto i) QCORE_UNROLLED { squares[i.value] = shuffled[i.value]; });
   });
-}
-
-// Four times a perfect shuffle of 256 bytes: the four upper bits of an index change places with the lower ones.
-QCORE_NUMERIC void transpose_square(__m128i (&square)[16]) {
-  __m128i other[16];
-  exchange<0>(square, other);
-  exchange<1>(other, square);
-  exchange<2>(square, other);
-  exchange<3>(other, square);
 }
 
 // Up to four rows to fours of bytes, 16 columns at a time.
@@ -56,20 +52,27 @@ void transpose_bytes(const std::uint8_t* from, std::int64_t from_step, std::uint
       for (std::int64_t row = 0; row < rows; ++row) to[column * to_step + row] = from[row * from_step + column];
     return;
   }
-  // Columns outside: what is written together lies together.
-  for (std::int64_t next_column = 0; next_column < columns; next_column += 16) {
-    const std::int64_t column = next_column + 16 <= columns ? next_column : columns - 16;
+  // Two squares at once, the second one this many columns behind. Columns outside: what is written together lies
+  // together.
+  const std::int64_t second = columns < 32 ? columns - 16 : 16;
+  for (std::int64_t next_column = 0; next_column < columns; next_column += 32) {
+    const std::int64_t column = next_column + 32 <= columns ? next_column : columns < 32 ? 0 : columns - 32;
     for (std::int64_t next_row = 0; next_row < rows; next_row += 16) {
       const std::int64_t row = next_row + 16 <= rows ? next_row : rows - 16;
-      __m128i square[16];
+      __m256i squares[16];
       const std::uint8_t* in = from + row * from_step + column;
       unroll<16>([&](auto i) QCORE_UNROLLED {
-        square[i.value] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i.value * from_step));
+        const auto* at = in + i.value * from_step;
+        squares[i.value] =
+            _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(at + second), reinterpret_cast<const __m128i*>(at));
       });
-      transpose_square(square);
+      transpose_squares(squares);
       std::uint8_t* out = to + column * to_step + row;
       unroll<16>([&](auto i) QCORE_UNROLLED {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i.value * to_step), square[i.value]);
+        auto* at = out + i.value * to_step;
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(squares[i.value]));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(at + second * to_step),
+                         _mm256_extracti128_si256(squares[i.value], 1));
       });
     }
   }
