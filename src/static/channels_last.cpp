@@ -140,8 +140,14 @@ void scatter(const StaticProblem& problem, const TileKernels& kernels, const std
 CodeFormat code_format(const StaticLayer& layer) {
   const StaticOptions& options = layer.options;
   const int flip = options.y.dtype == DType::i8 ? 0x80 : 0;
-  return {static_cast<float>(options.hi - options.y.zero_point), options.y.zero_point + flip, options.lo + flip,
-          options.hi + flip, flip};
+  const float* end = layer.multipliers + layer.shape[0];
+  const bool cut = std::any_of(layer.multipliers, end, [](float multiplier) { return multiplier >= 1; });
+  return {cut,
+          static_cast<float>(options.hi - options.y.zero_point),
+          options.y.zero_point + flip,
+          options.lo + flip,
+          options.hi + flip,
+          flip};
 }
 
 }  // namespace qcore

@@ -27,7 +27,7 @@ struct CodesAvx512 : Avx512 {
     out[3] = _mm512_unpackhi_epi16(high01, high23);
   }
 
-  // Saturating all the way, so that only what leaves int32 upwards must have been cut before.
+  // Saturating all the way, as sums beyond int32 have done downwards already.
   QCORE_NUMERIC Int narrow(const Int (&sums)[4], const CodeFormat& format) {
     const Int zero = _mm512_set1_epi16(static_cast<short>(format.zero_point));
     const Int low = _mm512_adds_epi16(_mm512_packs_epi32(sums[0], sums[1]), zero);

@@ -65,10 +65,18 @@ struct DepthwiseTile {
         });
       }
     }
+    if (__builtin_expect(d.format.cut, 0))
+      store<Results, true>(acc, d, first);
+    else
+      store<Results, false>(acc, d, first);
+  }
+
+  template <int Results, bool Cut>
+  QCORE_NUMERIC void store(const Int (&acc)[Results][4], const DepthwiseArguments& d, std::int64_t first) {
     unroll<Results>([&](auto r) QCORE_UNROLLED {
       Int sums[4];
       unroll<4>([&](auto v) QCORE_UNROLLED {
-        sums[v.value] = requantize_sums<V>(acc[r.value][v.value], d.multipliers + v.value * V::kLanes, d.format);
+        sums[v.value] = requantize_sums<V, Cut>(acc[r.value][v.value], d.multipliers + v.value * V::kLanes, d.format);
       });
       V::store_first_bytes(d.y + (first + r.value) * d.y_step, V::narrow(sums, d.format), d.channels);
     });

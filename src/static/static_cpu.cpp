@@ -22,7 +22,8 @@ class TiledConvolution {
         pixel_tiles_(ceil_div(problem.results(), kPixels)),
         least_(problem.results() / pixel_tiles_),
         larger_(problem.results() % pixel_tiles_),
-        group_blocks_(ceil_div(layout_.panels(), kernels.max_panels)) {}
+        group_blocks_(ceil_div(layout_.panels(), kernels.max_panels)),
+        format_(code_format(*problem.layer)) {}
 
   void run() {
     Scratch scratch;
@@ -48,12 +49,14 @@ class TiledConvolution {
  private:
   static constexpr std::int64_t kCachedWeights = 256 << 10;  // of the second-level cache
 
+  static constexpr std::int64_t kKeptPointers = 2 << 10;
+
   // Where a tile's pixels are read, and written.
   struct Pixels {
     const std::uint8_t* x[kPixels];
     std::int64_t row[kPixels], column[kPixels];  // of the window's first tap, in x
-    std::uint8_t* y[kPixels];
-    int count = 0;
+    std::uint8_t* y[kPixels];                    // the first channel
+    int count;
   };
 
   // The next result, found without divisions.
@@ -93,47 +96,61 @@ class TiledConvolution {
     const bool direct = problem_.y.channel == 1;
     const std::int64_t first = first_pixel(first_tile), count = first_pixel(end_tile) - first;
     const std::int64_t block_channels = kernels_.max_panels * PackedLayout::kPanelRows;
-    auto* pointers = scratch.take<const std::uint8_t*>(layer_.parts * taps_ * kPixels);
+    const std::int64_t width = problem_.columns.output, height = problem_.rows.output;
+    // Pointers of all tiles serve all blocks, if they are few.
+    const std::int64_t tile_pointers = layer_.parts * taps_ * kPixels, tiles = end_tile - first_tile;
+    const bool kept = end_block - first_block > 1 && tile_pointers * tiles <= kKeptPointers;
+    auto* pointers = scratch.take<const std::uint8_t*>(tile_pointers * (kept ? tiles : 1));
+    auto* pixels = scratch.take<Pixels>(kept ? tiles : 1);
     auto* codes = direct ? nullptr : scratch.take<std::uint8_t>(count * block_channels);
     for (std::int64_t block = first_block; block < end_block; ++block) {
       const std::int64_t group = block / group_blocks_, panel = block % group_blocks_ * kernels_.max_panels;
-      const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows;
-      const std::int64_t parameters = group * padded + panel * PackedLayout::kPanelRows;
       const std::int64_t channel = group * layout_.n + panel * PackedLayout::kPanelRows;
-      TileArguments t;
-      t.panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
-      t.x = pointers;
-      t.taps = layer_.parts * taps_;
-      t.steps = steps_;
-      t.flip = x_flip(layer_) * 0x01010101u;
-      t.weights = layer_.codes + group * layout_.code_bytes() + panel * layout_.panel_bytes();
-      t.panel_bytes = layout_.panel_bytes();
-      t.starts = starts_ + parameters;
-      t.multipliers = multipliers_ + parameters;
-      t.format = code_format(layer_);
-      t.channels = static_cast<int>(
-          std::min<std::int64_t>(t.panels * PackedLayout::kPanelRows, layout_.n - panel * PackedLayout::kPanelRows));
-      const std::int64_t width = problem_.columns.output, height = problem_.rows.output;
+      TileArguments t = block_arguments(group, panel);
+      t.y_offset = direct ? channel * problem_.y.channel : 0;
+      const bool found = kept && block > first_block && group == (block - 1) / group_blocks_;
       Cursor cursor{first / width / height, first / width % height, first % width};
+      std::uint8_t* buffered = codes;
       for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
-        Pixels pixels;
-        pixels.count = static_cast<int>(least_ + (tile < larger_));
-        locate(cursor, group, channel, pixels);
-        if (!direct)
-          for (int p = 0; p < pixels.count; ++p) pixels.y[p] = codes + (first_pixel(tile) - first + p) * block_channels;
-        point(pixels, pointers);
-        t.pixels = pixels.count;
-        t.y = pixels.y;
+        const std::int64_t place = kept ? tile - first_tile : 0;
+        Pixels& here = pixels[place];
+        const std::uint8_t** to = pointers + place * tile_pointers;
+        if (!found) {
+          here.count = static_cast<int>(least_ + (tile < larger_));
+          locate(cursor, group, here);
+          for (int p = 0; p < here.count && !direct; ++p, buffered += block_channels) here.y[p] = buffered;
+          point(here, to);
+        }
+        t.pixels = here.count;
+        t.x = to;
+        t.y = here.y;
         kernels_.tile(t);
       }
       if (!direct) scatter(problem_, kernels_, codes, block_channels, first, count, channel, t.channels);
     }
   }
 
-  void locate(Cursor& cursor, std::int64_t group, std::int64_t channel, Pixels& pixels) const {
+  TileArguments block_arguments(std::int64_t group, std::int64_t panel) const {
+    const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows;
+    const std::int64_t channel = panel * PackedLayout::kPanelRows;
+    TileArguments t;
+    t.panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
+    t.taps = layer_.parts * taps_;
+    t.steps = steps_;
+    t.flip = x_flip(layer_) * 0x01010101u;
+    t.weights = layer_.codes + group * layout_.code_bytes() + panel * layout_.panel_bytes();
+    t.panel_bytes = layout_.panel_bytes();
+    t.starts = starts_ + group * padded + channel;
+    t.multipliers = multipliers_ + group * padded + channel;
+    t.format = format_;
+    t.channels = static_cast<int>(std::min<std::int64_t>(t.panels * PackedLayout::kPanelRows, layout_.n - channel));
+    return t;
+  }
+
+  void locate(Cursor& cursor, std::int64_t group, Pixels& pixels) const {
     const numerics::WindowAxis &rows = problem_.rows, &columns = problem_.columns;
     const std::int64_t before = x_.joined ? 0 : columns.before;
-    auto* y = static_cast<std::uint8_t*>(const_cast<void*>(problem_.y.data)) + channel * problem_.y.channel;
+    auto* y = static_cast<std::uint8_t*>(const_cast<void*>(problem_.y.data));
     for (int p = 0; p < pixels.count; ++p) {
       pixels.row[p] = cursor.i * rows.stride - rows.before;
       pixels.column[p] = cursor.j * columns.stride - before;
@@ -184,6 +201,7 @@ class TiledConvolution {
   const PackedLayout& layout_;
   const std::int64_t pixel_tiles_, least_, larger_;  // so many tiles have a pixel more than the least
   const std::int64_t group_blocks_;                  // blocks of panels in a group
+  const CodeFormat format_;
   ChannelsLast x_;
   std::int64_t run_columns_ = 1;  // runs of a row of the kernel: its taps, or one
   std::int64_t taps_ = 0;         // runs of the kernel

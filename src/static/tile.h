@@ -12,11 +12,13 @@
 namespace qcore {
 namespace {
 
-// numerics/requantize.h's steps, in its order, but for the lower bound: narrowing saturates.
-template <class V>
+// numerics/requantize.h's steps, in its order, but for the bounds: narrowing saturates. Only what leaves int32 upwards
+// must be cut before it becomes an integer.
+template <class V, bool Cut>
 QCORE_NUMERIC typename V::Int requantize_sums(typename V::Int sums, const float* multipliers,
                                               const CodeFormat& format) {
   const auto y = V::mul(V::to_float(sums), V::load(multipliers));
+  if constexpr (!Cut) return V::to_int(y);
   return V::to_int(V::at_most(y, V::all(format.largest)));
 }
 
@@ -59,12 +61,20 @@ struct ProductTile {
       unroll<Pixels>([&](auto p) QCORE_UNROLLED { acc[p.value][v.value] = start; });
     });
     add(acc, t);
+    if (__builtin_expect(t.format.cut, 0))
+      store<true>(acc, t);
+    else
+      store<false>(acc, t);
+  }
+
+  template <bool Cut>
+  QCORE_NUMERIC void store(const Int (&acc)[Pixels][kVectors], const TileArguments& t) {
     unroll<Pixels>([&](auto p) QCORE_UNROLLED {
       Int sums[V::kStored] = {};
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        sums[v.value] = requantize_sums<V>(acc[p.value][v.value], t.multipliers + v.value * V::kLanes, t.format);
+        sums[v.value] = requantize_sums<V, Cut>(acc[p.value][v.value], t.multipliers + v.value * V::kLanes, t.format);
       });
-      V::store_first_bytes(t.y[p.value], V::in_order(V::narrow(sums, t.format)), t.channels);
+      V::store_first_bytes(t.y[p.value] + t.y_offset, V::in_order(V::narrow(sums, t.format)), t.channels);
     });
   }
 };

@@ -8,7 +8,8 @@ namespace qcore {
 
 // Sums to codes. `lo`, `hi` and `zero_point` are those of unsigned codes: of int8 y, 128 more, and `flip` is 0x80.
 struct CodeFormat {
-  float largest;  // hi - zero_point
+  bool cut;       // whether products with multipliers could leave int32
+  float largest;  // hi - zero_point, what they are cut to then
   int zero_point;
   int lo, hi;
   int flip;
@@ -27,8 +28,9 @@ struct TileArguments {
   const std::int32_t* starts;  // what each channel's sum begins with; whole panels
   const float* multipliers;    // likewise
   CodeFormat format;
-  std::uint8_t* const* y;  // [pixels], the first channel's code
-  int channels;            // to be stored, at most 16 * panels
+  std::uint8_t* const* y;  // [pixels], y_offset before the first channel's code
+  std::int64_t y_offset;
+  int channels;  // to be stored, at most 16 * panels
 };
 
 // One row of results of one block of channels, each of which has its own window. Arrays of a value per channel, and the
