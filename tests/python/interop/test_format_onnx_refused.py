@@ -194,6 +194,44 @@ def test_qlinear_nodes(name):
     refused(make(**changes), f"from_onnx: node 'layer': {message}", qcore.QcoreError)
 
 
+def gemm(attributes=None, **changes):
+    constants = {
+        "as": np.float32(0.02), "az": np.int8(7), "b": B, "bs": np.float32(0.01), "bz": np.int8(0),
+        "c": np.arange(7, dtype=np.int32) * 300, "ys": np.float32(0.05), "yz": np.int8(-13),
+    } | changes  # fmt: skip
+    node = helper.make_node("QGemm", ["x", *constants], ["y"], name="layer", domain="com.microsoft", **attributes or {})
+    return model_of([node], constants, ("x", "int8", (9, 12)), ("y", "int8", (9, 7)))
+
+
+def test_qgemm():
+    x = np.random.default_rng(0).integers(-128, 128, (9, 12)).astype(np.int8)
+    got = formats.from_onnx(gemm())["layer"](x)
+    steps = ((x.astype(int) - 7).sum(axis=1, keepdims=True) + np.arange(7) * 300) * (0.02 * 0.01 / 0.05)
+    assert np.array_equal(got, np.clip(np.rint(steps) - 13, -128, 127))
+    same = gemm({"transB": 1}, b=B.T, c=(np.arange(7, dtype=np.int32) * 300)[None])
+    assert np.array_equal(formats.from_onnx(same)["layer"](x), got)
+    single = formats.from_onnx(gemm(c=np.int32([600])))["layer"](x)
+    assert np.array_equal(single, formats.from_onnx(gemm(c=np.full(7, 600, np.int32)))["layer"](x))
+    real = gemm()
+    del real.graph.node[0].input[7:]
+    assert formats.from_onnx(real) == {}  # its result is float
+    refused(gemm({"transA": 1}), "from_onnx: node 'layer': transA is 1, expected 0")
+    refused(gemm({"alpha": 2.0}), "from_onnx: node 'layer': alpha is 2.0, expected 1")
+    refused(gemm(c=np.zeros((9, 1), np.int32)), "from_onnx: node 'layer': C has shape [9, 1], expected [7]")
+    refused(gemm(c=np.zeros(7, np.float32)), "from_onnx: node 'layer': C has dtype float32, expected int32", TYPE)
+
+
+def test_broadcast_bias_of_gemm():
+    x = np.random.default_rng(0).integers(0, 256, (3, 12)).astype(np.uint8)
+    results = [
+        formats.from_onnx(replace(GEMM, bias=(np.full(shape, 0.25, np.float32),)).model())["layer"](x)
+        for shape in ((7,), (1, 7), (1,), ())
+    ]
+    assert all(np.array_equal(each, results[0]) for each in results)
+    rows = replace(GEMM, bias=(np.zeros((3, 1), np.float32),))
+    refused(rows.model(), "from_onnx: node 'layer': bias has shape [3, 1], expected [7]")
+
+
 def test_convolutions_with_computed_weights_are_refused():
     model = with_constant(conv(), "w", None)
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.INT8, W.shape))

@@ -3,7 +3,7 @@
 | file | nodes |
 |---|---|
 | matmul_nbits.py | MatMulNBits, both ways |
-| qlinear_nodes.py | QLinearConv and QLinearMatMul |
+| qlinear_nodes.py | QLinearConv, QLinearMatMul and QGemm |
 | qdq.py | Conv, MatMul and Gemm between DequantizeLinear and QuantizeLinear |
 
 reader.py goes through a model; graph.py knows what is connected with what and which values are constants; codes.py

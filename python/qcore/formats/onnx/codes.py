@@ -81,6 +81,13 @@ def weight_of(codes: NDArray[Any], scale: NDArray[Any], zero_point: NDArray[Any]
     return Weight(steps.astype(np.int8), scales, 0)
 
 
+def row_of(array: NDArray[Any], channels: int, where: str, *, broadcast: bool) -> NDArray[Any]:
+    """[N], from [1, N] or a single element too if these may be broadcast."""
+    if array.shape == (channels,) or (broadcast and (array.size == 1 or array.shape == (1, channels))):
+        return np.broadcast_to(array.reshape(-1), (channels,))
+    raise _core.QcoreValueError(f"{where} has shape {list(array.shape)}, expected [{channels}]")
+
+
 def _channels(array: NDArray[Any], channels: int, where: str) -> NDArray[Any]:
     if array.size == 1 or array.shape in ((channels,), (1, channels)):
         flat: NDArray[Any] = array.reshape(-1)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from qcore import _checks, _core, static
 from qcore.formats import _inputs
 from qcore.formats.onnx import layers
-from qcore.formats.onnx.codes import RANGES, Format, Weight, format_of, weight_of
+from qcore.formats.onnx.codes import RANGES, Format, Weight, format_of, row_of, weight_of
 from qcore.formats.onnx.graph import STANDARD_DOMAINS, Graph, Node, package
 
 OPERATORS = ("Conv", "MatMul", "Gemm")
@@ -179,7 +179,8 @@ def _bias(graph: Graph, node: Node, x: Format, weight: Weight) -> NDArray[np.int
     channels = len(weight.codes)
     source = _dequantizer(graph, name)
     if source is None:
-        steps = _row(_inputs.reals(graph.required(name, where), where), node, channels, where) / unit
+        reals = _inputs.reals(graph.required(name, where), where)
+        steps = row_of(reals, channels, where, broadcast=node.op_type == "Gemm") / unit
     else:
         steps = _integer_steps(graph, node, source, unit, channels, where)
     rounded = np.rint(np.broadcast_to(steps, (channels,)))
@@ -194,18 +195,9 @@ def _integer_steps(graph: Graph, node: Node, source: Node, unit: Any, channels: 
     if codes.dtype != np.int32:
         raise _core.QcoreTypeError(f"{where} has dtype {codes.dtype}, expected int32")
     scale = _inputs.reals(graph.required(source.input(1), f"{where}_scale"), f"{where}_scale").astype(np.float64)
-    scale = _row(scale, node, channels, f"{where}_scale")
+    scale = row_of(scale, channels, f"{where}_scale", broadcast=True)
     zeros = graph.constant(source.input(2), f"{where}_zero_point")
     if zeros is not None and zeros.any():
         raise _core.QcoreValueError(f"{where}_zero_point is {zeros.reshape(-1)[0]}, expected 0: it is int32")
-    steps = _row(codes, node, channels, where).astype(np.float64)
+    steps = row_of(codes, channels, where, broadcast=node.op_type == "Gemm").astype(np.float64)
     return np.where(np.abs(scale / unit - 1) <= _SAME_UNIT, steps, steps * scale / unit)
-
-
-def _row(array: NDArray[Any], node: Node, channels: int, where: str) -> NDArray[Any]:
-    """[N]; a Gemm's may be broadcast."""
-    broadcast = node.op_type == "Gemm" or where.endswith("_scale")
-    if array.shape == (channels,) or (broadcast and (array.size == 1 or array.shape == (1, channels))):
-        flat: NDArray[Any] = array.reshape(-1)
-        return flat
-    raise _core.QcoreValueError(f"{where} has shape {list(array.shape)}, expected [{channels}]")

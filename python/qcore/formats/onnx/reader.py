@@ -20,7 +20,7 @@ def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor | 
     |---|---|
     | MatMulNBits | the weight [N, K], a :class:`qcore.QuantizedTensor` for :func:`qcore.linear` |
     | QLinearConv | :class:`qcore.static.QConv2d` |
-    | QLinearMatMul with a constant B [K, N] | :class:`qcore.static.QLinear` |
+    | QLinearMatMul with a constant B [K, N]; QGemm | :class:`qcore.static.QLinear` |
     | DequantizeLinear, Conv, any Relu and Clip, QuantizeLinear | :class:`qcore.static.QConv2d` |
     | DequantizeLinear, MatMul or Gemm, any Relu and Clip, QuantizeLinear | :class:`qcore.static.QLinear` |
 
@@ -65,6 +65,8 @@ def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor | 
 def _layer_of(graph: Graph, node: Node, exact: bool) -> QuantizedTensor | QConv2d | QLinear | None:
     if node.op_type == matmul_nbits.OPERATOR and node.domain == matmul_nbits.DOMAIN:
         return matmul_nbits.weight_of(graph, node, exact=exact)
+    if node.op_type == "QGemm" and node.domain == "com.microsoft":
+        return qlinear_nodes.gemm_of(graph, node)
     if not node.is_standard:
         return None
     if node.op_type == "QLinearConv":
