@@ -108,7 +108,8 @@ def test_everybody_computes_the_same(layer):
     for contender in workload.contenders():
         bound = contender.build().bind(inputs.data)
         bound.run(0)
-        assert inputs.error(bound.result()) <= 1e-3, contender.name
+        error = inputs.error(bound.result())
+        assert error == 0 if contender.library == OURS else error <= 5, contender.name
         if bound.same_as_reference:
             assert bound.same_as_reference()
         seen.add(contender.library)
@@ -127,8 +128,8 @@ def test_the_truth_is_the_oracle(layer):
 def test_wrong_results_are_not_timed():
     codes = Codes(SMALL[0])
     assert codes.error(codes.truth.astype(np.uint8)) == 0
-    with pytest.raises(qcore.QcoreValueError, match="bench: a result's codes are 1 from the exact ones on average"):
-        codes.error(codes.truth + 1)
+    with pytest.raises(qcore.QcoreValueError, match="bench: a result's codes are 6 from the exact ones on average"):
+        codes.error(codes.truth + 6)
     with pytest.raises(qcore.QcoreValueError, match=r"bench: a result has shape \[24\]"):
         codes.error(np.zeros(24))
 

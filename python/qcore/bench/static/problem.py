@@ -12,7 +12,9 @@ import qcore
 
 from ..contender import Array
 
-_MOST_WRONG = 0.01  # mean distance of codes: what rounds otherwise stays far below
+# Mean distance of codes, beyond which a result is another one. torch's fbgemm, which x86 takes for depthwise layers, is
+# some 2 off where weights use all of 8 bits: its sums of two products saturate.
+_MOST_WRONG = 5.0
 
 
 @dataclass(frozen=True)
