@@ -40,7 +40,8 @@ def layer_of(graph: Graph, node: Node) -> static.QConv2d | static.QLinear | None
     if end is None:
         return None
     last, lo, hi = end
-    x = _format(graph, source, f"{node.where}: x", graph.dtype(source.input(0)))
+    # Types are inferred for the whole model, which takes time: only where they are needed.
+    x = _format(graph, source, f"{node.where}: x", None if source.input(2) else graph.dtype(source.input(0)))
     y = _format(graph, last, f"{node.where}: y", _quantized_dtype(last))
     weight = _weight(graph, node, weights)
     clamp = (y.code(lo), y.code(hi))
