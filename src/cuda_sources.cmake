@@ -6,14 +6,15 @@ list(REMOVE_DUPLICATES own_architectures)
 qcore_add_cuda(
   qcore_cuda
   ARCHITECTURES ${own_architectures}
-  SOURCES awq/awq_arithmetic.cu awq/awq_lop3.cu awq/awq_pack.cu gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
+  SOURCES awq/awq_arithmetic.cu awq/awq_lop3.cu awq/awq_pack.cu conv2d/conv2d_direct.cu conv2d/conv2d_implicit_gemm.cu
+          conv2d/quantize_pixels.cu gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
           gru/pack_steps.cu linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu
           linear/gemv_integer.cu linear/linear_float_mma.cu linear/linear_fused.cu linear/linear_gemv.cu
           linear/linear_int8_mma.cu
-          linear/linear_simt.cu linear/linear_sliced.cu linear/linear_wgmma.cu linear/quantize_activations.cu
+          linear/linear_simt.cu linear/linear_sliced.cu linear/linear_wgmma.cu cuda/quantize_activations.cu
           linear/simt_float.cu linear/simt_integer.cu linear/split_rows.cu linear/unpack_weight.cu
-          linear/weight_sums.cu lut/direct_map.cu lut/lut.cu lut/rms_norm.cu lut/softmax.cu)
-qcore_add_cuda(qcore_cuda_fused ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} SOURCES linear/fused_integer.cu)
+          cuda/weight_sums.cu lut/direct_map.cu lut/lut.cu lut/rms_norm.cu lut/softmax.cu)
+qcore_add_cuda(qcore_cuda_fused ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} SOURCES conv2d/implicit_gemm.cu linear/fused_integer.cu)
 qcore_add_cuda(qcore_cuda_float_mma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80}
                SOURCES linear/float_mma_bf16.cu linear/float_mma_f16.cu linear/float_mma_f32.cu)
 qcore_add_cuda(qcore_cuda_int8_mma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM90A}

@@ -2,6 +2,11 @@
 #include "conv2d/tile_tables.h"
 #include "runtime/cpu_features.h"
 
+#if defined(QCORE_CUDA_BACKEND)
+#include "conv2d/kernels_cuda.h"
+#include "runtime/cuda_device.h"
+#endif
+
 namespace qcore {
 namespace {
 
@@ -50,12 +55,27 @@ constexpr const char* kNeedsAvxVnni = "AVX-VNNI";
 constexpr const char* kNeedsAvx512Vnni = "AVX-512 F, BW, DQ, VL and VNNI";
 #endif
 
+#if defined(QCORE_CUDA_BACKEND)
+const char* linear_cuda_why_not(const Conv2dProblem& problem) {
+  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
+  return conv2d_linear_why_not(problem);
+}
+#endif
+
 constexpr auto kCpuRow = DeviceType::cpu;
 
 // Best first.
 KernelTable<Conv2dProblem> table(
     "conv2d",
     {
+#if defined(QCORE_CUDA_BACKEND)
+        {"linear_cuda", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
+         linear_cuda_why_not, run_conv2d_linear},
+        {"implicit_gemm", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_available,
+         conv2d_implicit_gemm_why_not, run_conv2d_implicit_gemm},
+        {"direct", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
+         conv2d_direct_why_not, run_conv2d_direct},
+#endif
         {"linear", kCpuRow, "nothing", always, conv2d_linear_why_not, run_conv2d_linear},
 #if defined(QCORE_X86_KERNELS)
         {"depthwise_avx512", kCpuRow, kNeedsAvx512Vnni, has_avx512vnni, depthwise_why_not,

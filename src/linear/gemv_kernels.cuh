@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "linear/device_operands.cuh"
+#include "cuda/device_operands.cuh"
+#include "cuda/quantize_activations.cuh"
 #include "linear/gather_rows.cuh"
-#include "linear/quantize_activations.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_warp.cuh"
 #include "runtime/memory.h"

@@ -1,7 +1,8 @@
 #pragma once
 
-#include "linear/device_operands.cuh"
-#include "linear/quantize_activations.cuh"
+#include "cuda/device_operands.cuh"
+#include "cuda/quantize_activations.cuh"
+#include "linear/problem.h"
 
 // Integer activations, few rows to about a hundred, on sm_90: tiles of y so small that every multiprocessor has one,
 // and a ring in shared memory so deep that memory is not waited for in between, which one warp fills. A block's

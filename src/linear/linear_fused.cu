@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "cuda/weight_sums.cuh"
 #include "linear/fused_kernels.cuh"
 #include "linear/kernels_cuda.h"
 #include "linear/scratch_bounds.h"
-#include "linear/weight_sums.cuh"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_scratch.h"
 #include "runtime/memory.h"

@@ -1,12 +1,12 @@
 #include <algorithm>
 
+#include "cuda/quantize_activations.cuh"
+#include "cuda/weight_sums.cuh"
 #include "linear/dequantize_accumulate.cuh"
 #include "linear/gemm_int8.cuh"
 #include "linear/kernels_cuda.h"
-#include "linear/quantize_activations.cuh"
 #include "linear/scratch_bounds.h"
 #include "linear/unpack_weight.cuh"
-#include "linear/weight_sums.cuh"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_scratch.h"
 #include "runtime/memory.h"

@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "cuda/weight_sums.cuh"
 #include "linear/kernels_cuda.h"
 #include "linear/scratch_bounds.h"
-#include "linear/weight_sums.cuh"
 #include "linear/wgmma_kernels.cuh"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_scratch.h"

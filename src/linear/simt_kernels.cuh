@@ -1,7 +1,7 @@
 #pragma once
 
-#include "linear/device_operands.cuh"
-#include "linear/quantize_activations.cuh"
+#include "cuda/device_operands.cuh"
+#include "cuda/quantize_activations.cuh"
 
 // A block of 256 threads computes a tile of y: thread (tx, ty) of 16 x 16 the rows ty + 16*i and the columns tx + 16*j,
 // so that tx is also the row within each of the tile's panels. Blocks of k go through shared memory, 32 k at a time.

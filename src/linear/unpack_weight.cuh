@@ -1,6 +1,6 @@
 #pragma once
 
-#include "linear/device_operands.cuh"
+#include "cuda/device_operands.cuh"
 
 namespace qcore {
 

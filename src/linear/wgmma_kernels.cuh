@@ -1,7 +1,8 @@
 #pragma once
 
-#include "linear/device_operands.cuh"
-#include "linear/quantize_activations.cuh"
+#include "cuda/device_operands.cuh"
+#include "cuda/quantize_activations.cuh"
+#include "linear/problem.h"
 
 // Integer activations and many rows on sm_90a: as `fused`, but with the products of whole warpgroups, y^T = W x^T. One
 // operand is the weight, from registers, as it is packed; the other are codes in shared memory, quantised into the

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "cuda/device_operands.cuh"
+#include "cuda/quantize_activations.cuh"
+#include "cuda/weight_sums.cuh"
 #include "device_arrays.h"
-#include "linear/device_operands.cuh"
-#include "linear/quantize_activations.cuh"
 #include "linear/unpack_weight.cuh"
-#include "linear/weight_sums.cuh"
 #include "numerics/block_product.h"
 #include "runtime/memory.h"
 

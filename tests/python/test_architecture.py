@@ -1,7 +1,8 @@
 """The rules that keep the tree readable: who may include whom, file lengths, headers that stand alone, one version.
 
     python -> bindings -> include
-    rooms (src/linear, src/quantize, ...) -> runtime, formats, simd, numerics, include
+    rooms (src/linear, src/quantize, ...) -> cuda, runtime, formats, simd, numerics, include
+    cuda -> runtime, formats, numerics, include
     formats -> numerics, include
     runtime -> include
     simd -> formats, numerics
@@ -27,13 +28,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "src" / "numerics").is_dir(), reason="needs a source tree")
 
-SHARED = ("numerics", "simd", "formats", "runtime")
+SHARED = ("numerics", "simd", "formats", "runtime", "cuda")
 MAY_INCLUDE = {
     "include": {"include"},
     "numerics": {"numerics"},
     "simd": {"simd", "formats", "numerics"},
     "formats": {"formats", "numerics", "include"},
     "runtime": {"runtime", "include"},
+    "cuda": {"cuda", "runtime", "formats", "numerics", "include"},
     "bindings": {"bindings", "include"},
 }
 CXX_SUFFIXES = {".cpp", ".h", ".cu", ".cuh"}

@@ -1,5 +1,5 @@
+#include "cuda/quantize_activations.cuh"
 #include "formats/element.h"
-#include "linear/quantize_activations.cuh"
 #include "numerics/activation_block.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_warp.cuh"

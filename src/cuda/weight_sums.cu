@@ -1,4 +1,4 @@
-#include "linear/weight_sums.cuh"
+#include "cuda/weight_sums.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
@@ -12,10 +12,12 @@ constexpr int kThreads = 256;
 // One thread per row and block; the 16 rows of a panel read 64 consecutive bytes.
 __global__ void __launch_bounds__(kThreads) weight_sums_kernel(const DeviceWeight w, float* sums) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= w.panels * w.blocks * PackedLayout::kPanelRows) return;
+  const std::int64_t parameters = w.panels * w.blocks * PackedLayout::kPanelRows;
+  if (at >= w.taps * parameters) return;
   const int row = static_cast<int>(at % PackedLayout::kPanelRows);
-  const std::int64_t p = at / PackedLayout::kPanelRows % w.blocks, panel = at / PackedLayout::kPanelRows / w.blocks;
-  const std::int64_t first = panel * w.steps + p * w.steps_per_block, steps = w.block_steps(p);
+  const std::int64_t tap = at / parameters, parameter = at % parameters, block = parameter / PackedLayout::kPanelRows;
+  const std::int64_t p = block % w.blocks, panel = block / w.blocks;
+  const std::int64_t first = (panel * w.taps + tap) * w.steps + p * w.steps_per_block, steps = w.block_steps(p);
   std::int64_t stored = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     const std::uint32_t word = w.words[(first + step) * PackedLayout::kPanelRows + row];
@@ -26,13 +28,14 @@ __global__ void __launch_bounds__(kThreads) weight_sums_kernel(const DeviceWeigh
   }
   // Padding holds code 0, stored like every code with its shift.
   const std::int64_t sum = w.bits == 8 ? stored - 128 * 4 * steps : stored - 8 * 8 * steps;
-  sums[at] = numerics::block_weight_sum(sum, w.block_length(p), w.scales[at], w.offsets ? w.offsets[at] : 0.0f);
+  sums[at] =
+      numerics::block_weight_sum(sum, w.block_length(p), w.scales[parameter], w.offsets ? w.offsets[parameter] : 0.0f);
 }
 
 }  // namespace
 
 void compute_weight_sums(const DeviceWeight& w, float* sums, cudaStream_t stream) {
-  const std::int64_t count = w.panels * w.blocks * PackedLayout::kPanelRows;
+  const std::int64_t count = w.taps * w.panels * w.blocks * PackedLayout::kPanelRows;
   if (count == 0) return;
   launch("weight_sums", weight_sums_kernel, {dim3(static_cast<unsigned>(ceil_div(count, kThreads))), dim3(kThreads)},
          stream, w, sums);

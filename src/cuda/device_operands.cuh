@@ -4,22 +4,25 @@
 
 #include <cstdint>
 
-#include "linear/epilogue.h"
-#include "linear/problem.h"
+#include "formats/activate.h"
+#include "formats/element.h"
+#include "formats/packed_weight.h"
+#include "formats/row_view.h"
 
 // A weight and an output as kernels take them: plain values, passed by copy.
 namespace qcore {
 
 // See formats/packed_layout.h. What the layout would compute by division is here as numbers.
 struct DeviceWeight {
-  const std::uint32_t* words;  // [panels, steps, 16]: 4 codes of one row, or 8 of 4 bits
+  const std::uint32_t* words;  // [panels, taps, steps, 16]: 4 codes of one row, or 8 of 4 bits
   const float* scales;         // [panels, P, 16]
   const float* offsets;        // [panels, P, 16]; null for a symmetric weight
-  const float* sums;           // [panels, P, 16]; null unless the activations have offsets
+  const float* sums;           // [taps, panels, P, 16]; null unless the activations have offsets
   std::int64_t n, k;
   std::int64_t panels, blocks, block_size;
   std::int64_t steps, steps_per_block;
   int bits;
+  std::int64_t taps;  // of a convolution's window; otherwise 1
 
   __host__ __device__ std::int64_t block_length(std::int64_t p) const {
     return k - p * block_size < block_size ? k - p * block_size : block_size;
@@ -46,15 +49,17 @@ inline DeviceWeight device_weight(const PackedWeight& weight) {
   w.steps = layout.steps();
   w.steps_per_block = (layout.block_size + layout.step_k() - 1) / layout.step_k();
   w.bits = layout.bits;
+  w.taps = layout.taps;
   return w;
 }
 
-// Codes 4*quad .. 4*quad + 3 of block p as signed bytes, lowest first; zeros behind the block's end.
-__device__ __forceinline__ std::uint32_t load_codes(const DeviceWeight& w, std::int64_t panel, std::int64_t p,
+// Codes 4*quad .. 4*quad + 3 of block p as signed bytes, lowest first; zeros behind the block's end. `matrix` is the
+// panel; of a convolution's weight panel * taps + tap.
+__device__ __forceinline__ std::uint32_t load_codes(const DeviceWeight& w, std::int64_t matrix, std::int64_t p,
                                                     std::int64_t quad, int row) {
   const std::int64_t step = w.bits == 8 ? quad : quad / 2;
   if (step >= w.block_steps(p)) return 0;
-  const std::int64_t first = panel * w.steps + p * w.steps_per_block;
+  const std::int64_t first = matrix * w.steps + p * w.steps_per_block;
   const std::uint32_t word = w.words[(first + step) * PackedLayout::kPanelRows + row];
   // Flipping a byte's top bit subtracts 128. A nibble gets that bit first, so that subtracting 8 borrows from no
   // neighbour.
@@ -72,12 +77,17 @@ struct DeviceOutput {
   Activation activation;
 };
 
-inline DeviceOutput device_output(const LinearProblem& problem) {
-  const TensorView& bias = problem.bias;
-  return {problem.y, bias.rank ? bias.data : nullptr, bias.dtype, bias.rank ? bias.strides[0] : 0, problem.activation};
+inline DeviceOutput device_output(const RowView& y, const TensorView& bias, const Activation& activation) {
+  return {y, bias.rank ? bias.data : nullptr, bias.dtype, bias.rank ? bias.strides[0] : 0, activation};
 }
 
-// Bias, activation and rounding, as store_output() in linear/epilogue.h; `row_offset` is y.row_offset(m).
+// Of linear's problem.
+template <class Problem>
+DeviceOutput device_output(const Problem& problem) {
+  return device_output(problem.y, problem.bias, problem.activation);
+}
+
+// Bias, activation and rounding, as the epilogue.h of the rooms; `row_offset` is y.row_offset(m).
 __device__ __forceinline__ void finish(const DeviceOutput& out, std::int64_t row_offset, std::int64_t n, float y) {
   if (out.bias) y += load_float(out.bias, out.bias_dtype, n * out.bias_stride);
   store_float(const_cast<void*>(out.y.data), out.y.dtype, row_offset + n * out.y.column_stride,

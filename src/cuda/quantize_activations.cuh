@@ -4,8 +4,9 @@
 
 #include <cstdint>
 
-#include "linear/problem.h"
-#include "linear/tiled_rows.cuh"
+#include "cuda/tiled_rows.cuh"
+#include "formats/row_view.h"
+#include "qcore/linear.h"
 
 namespace qcore {
 

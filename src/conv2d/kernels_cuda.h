@@ -1,0 +1,27 @@
+#pragma once
+
+#include "conv2d/problem.h"
+
+// Rows of conv2d's kernel table for CUDA devices. Every pointer of their problems lies on problem.device, and
+// problem.stream is a cudaStream_t.
+namespace qcore {
+
+// int8 and int8_asym: pixels quantised once, then tensor cores over taps and blocks in one launch.
+const char* conv2d_implicit_gemm_why_not(const Conv2dProblem& problem);
+void run_conv2d_implicit_gemm(const Conv2dProblem& problem);
+
+// Every compute mode and shape: a thread per result.
+const char* conv2d_direct_why_not(const Conv2dProblem& problem);
+void run_conv2d_direct(const Conv2dProblem& problem);
+
+// What bounds the scratch memory of one call and the size of its launches; each yields to one image.
+struct Conv2dBounds {
+  std::int64_t codes = 128 << 20;  // of quantised pixels
+  std::int64_t results = 1 << 19;  // pixels of y in one launch
+  std::int64_t enough_tiles = 96;  // with fewer large ones, small tiles
+};
+
+void run_conv2d_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_conv2d_direct(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+
+}  // namespace qcore

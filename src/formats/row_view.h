@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "qcore/tensor_view.h"
+
+namespace qcore {
+
+// A [rows, columns] view of an array of any rank: the leading axes are flattened, each with its own stride.
+struct RowView {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  int leading = 0;
+  std::int64_t shape[TensorView::kMaxRank] = {};    // of the leading axes
+  std::int64_t strides[TensorView::kMaxRank] = {};  // likewise, in elements
+  std::int64_t column_stride = 1;
+
+  constexpr std::int64_t row_offset(std::int64_t row) const {  // in elements
+    std::int64_t offset = 0;
+    for (int axis = leading - 1; axis > 0; --axis) {
+      offset += row % shape[axis] * strides[axis];
+      row /= shape[axis];
+    }
+    return leading > 0 ? offset + row * strides[0] : offset;
+  }
+};
+
+}  // namespace qcore

@@ -1,0 +1,289 @@
+// The CUDA rows of conv2d's table on the machine against the reference kernel of libqcore: the same bits in y, and not
+// a byte changed around it.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "conv2d/kernels_cuda.h"
+#include "device_arrays.h"
+#include "image_arrays.h"
+#include "runtime/cuda_check.h"
+
+namespace qcore {
+namespace {
+
+struct Case {
+  std::int64_t batch, channels, height, width;  // of x
+  std::int64_t outputs, kernel[2];
+  std::int64_t block_size;
+  Conv2dWindow window{};
+  int bits = 8;
+  Scheme scheme = Scheme::symmetric;
+  Compute compute = Compute::int8;
+  DType x_dtype = DType::f32, y_dtype = DType::f32;
+  bool bias = true;
+  Activation activation{};
+  ImageOrder x_order = ImageOrder::channels_last, y_order = ImageOrder::channels_last;
+  bool special = false;  // x holds a NaN and an Inf
+  bool implicit_gemm = true;
+  bool large_tiles = false;  // too
+  Conv2dBounds bounds{};
+  unsigned seed = 0;
+};
+
+std::string describe(const Case& c) {
+  std::ostringstream text;
+  text << "x " << c.batch << "x" << c.channels << "x" << c.height << "x" << c.width << " w " << c.outputs << "x"
+       << c.kernel[0] << "x" << c.kernel[1] << " g " << c.block_size << " groups " << c.window.groups << " bits "
+       << c.bits << " scheme " << static_cast<int>(c.scheme) << " compute " << static_cast<int>(c.compute) << " orders "
+       << static_cast<int>(c.x_order) << " " << static_cast<int>(c.y_order) << " seed " << c.seed;
+  return text.str();
+}
+
+void expect_same(const std::vector<char>& expected, const std::vector<char>& given, DType dtype, const Case& c) {
+  if (expected == given) return;
+  const std::int64_t count = static_cast<std::int64_t>(expected.size()) / item_size(dtype);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float a = load_float(expected.data(), dtype, i), b = load_float(given.data(), dtype, i);
+    if (std::isnan(a) && std::isnan(b)) continue;
+    ASSERT_EQ(numerics::float_bits(a), numerics::float_bits(b))
+        << describe(c) << ": element " << i << " of the buffer is " << b << ", expected " << a;
+  }
+}
+
+QuantizedTensor weight_of(const Case& c, Random& random) {
+  const std::int64_t k = c.channels / c.window.groups, count = c.outputs * k * c.kernel[0] * c.kernel[1];
+  const std::vector<float> values = block_values(random, 1, count, std::max<std::int64_t>(c.block_size, 1));
+  QuantizeOptions options;
+  options.bits = c.bits;
+  options.block_size = c.block_size;
+  options.scheme = c.scheme;
+  return QuantizedTensor::quantize(TensorView(values.data(), DType::f32, {c.outputs, k, c.kernel[0], c.kernel[1]}),
+                                   options);
+}
+
+void check(const Case& c) {
+  Random random(c.seed);
+  const QuantizedTensor weight = weight_of(c, random);
+  std::vector<float> x_values =
+      block_values(random, c.batch * c.channels, c.height * c.width, std::max<std::int64_t>(c.width, 1));
+  if (c.special) {
+    x_values[random.below(static_cast<int>(x_values.size()))] = std::numeric_limits<float>::quiet_NaN();
+    x_values[random.below(static_cast<int>(x_values.size()))] = std::numeric_limits<float>::infinity();
+  }
+  ImageArray x(c.x_order, c.x_dtype, {c.batch, c.channels, c.height, c.width});
+  for (std::size_t i = 0; i < x_values.size(); ++i)
+    store_float(x.bytes.data(), c.x_dtype, x.at(static_cast<std::int64_t>(i)), x_values[i]);
+
+  std::int64_t y_shape[4];
+  conv2d_shape(x.view(), weight, c.window, y_shape);
+  const ImageArray poison(c.y_order, c.y_dtype, {y_shape[0], y_shape[1], y_shape[2], y_shape[3]});
+  std::vector<float> bias_values(static_cast<std::size_t>(c.outputs));
+  for (float& value : bias_values) value = random.normal();
+  TensorView bias(bias_values.data(), DType::f32, {c.outputs});
+  ImageArray expected = poison;
+  {
+    ForceKernel reference("conv2d", "reference");
+    Conv2dOptions options;
+    options.window = c.window;
+    options.compute = c.compute;
+    options.activation = c.activation;
+    conv2d(x.view(), weight, c.bias ? &bias : nullptr, expected.view(), options);
+  }
+
+  const DeviceArray<char> device_x(x.bytes);
+  const DeviceArray<float> device_bias(bias_values);
+  const auto moved = on_device(weight.packed());
+  Conv2dProblem problem;
+  const auto axis = [&](int i) {
+    return numerics::WindowAxis{x.view().shape[2 + i], c.kernel[i],         c.window.stride[i],
+                                c.window.dilation[i],  c.window.padding[i], y_shape[2 + i]};
+  };
+  problem.batch = c.batch;
+  problem.groups = c.window.groups;
+  problem.rows = axis(0);
+  problem.columns = axis(1);
+  problem.x = ImageView(x.view(device_x.get()));
+  problem.weight = moved.get();
+  if (c.bias) {
+    problem.bias = bias;
+    problem.bias.data = device_bias.get();
+  }
+  problem.compute = c.compute;
+  problem.activation = c.activation;
+  problem.device = kCuda;
+
+  const int allocated = cuda_host::live_allocations();
+  const auto run = [&](void (*kernel)(const Conv2dProblem&, const Conv2dBounds&), const Conv2dBounds& bounds) {
+    const DeviceArray<char> device_y(poison.bytes);
+    problem.y = ImageView(poison.view(device_y.get()));
+    kernel(problem, bounds);
+    expect_same(expected.bytes, device_y.host(), c.y_dtype, c);
+  };
+  const bool integer8 = c.compute == Compute::int8 || c.compute == Compute::int8_asym;
+  ASSERT_EQ(conv2d_implicit_gemm_why_not(problem) == nullptr, integer8 && c.implicit_gemm) << describe(c);
+  if (integer8 && c.implicit_gemm)
+    for (const std::int64_t enough_tiles : {1, 1000}) {
+      if (enough_tiles == 1 && !c.large_tiles) continue;
+      Conv2dBounds bounds = c.bounds;
+      bounds.enough_tiles = enough_tiles;
+      run(run_conv2d_implicit_gemm, bounds);
+    }
+  ASSERT_EQ(conv2d_direct_why_not(problem), nullptr);
+  run(run_conv2d_direct, c.bounds);
+  EXPECT_EQ(cuda_host::live_allocations(), allocated);
+}
+
+Conv2dWindow window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
+  return {{stride, stride}, {padding, padding, padding, padding}, {dilation, dilation}, groups};
+}
+
+constexpr ImageOrder kOrders[] = {ImageOrder::channels_last, ImageOrder::channels_first, ImageOrder::scattered};
+constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+
+// Every instance: blocks that a stage holds and others, both widths of codes and kinds of offsets, tails everywhere.
+TEST(Conv2dOnTheMachine, EveryInstance) {
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 128, 96})
+    for (const int bits : {4, 8})
+      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+        for (const Compute compute : {Compute::int8, Compute::int8_asym}) {
+          Case c{1, block_size + 13, 3, 4, 21, {2, 2}, block_size};
+          c.window = window(1, 1, 1);
+          c.large_tiles = scheme == Scheme::symmetric && compute == Compute::int8;
+          c.bits = bits;
+          c.scheme = scheme;
+          c.compute = compute;
+          c.x_order = kOrders[cases % 3];
+          c.y_order = kOrders[cases / 3 % 3];
+          c.x_dtype = kDTypes[cases % 3];
+          c.y_dtype = kDTypes[cases / 2 % 3];
+          c.bias = cases % 4 != 1;
+          if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+          if (cases % 5 == 1) c.activation = {ActivationKind::silu, 0, 0};
+          c.special = cases % 6 == 5;
+          c.seed = ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+}
+
+// Several tiles along both axes, and rings of stages that turn under several taps.
+TEST(Conv2dOnTheMachine, SeveralTiles) {
+  unsigned cases = 0;
+  for (const ImageOrder order : kOrders) {
+    Case c{2, 40, 9, 8, 140, {2, 2}, 40};
+    c.window = window(1, 1, 1);
+    c.large_tiles = order == ImageOrder::channels_last;
+    c.x_order = order;
+    c.y_order = kOrders[++cases % 3];
+    c.compute = cases % 2 ? Compute::int8 : Compute::int8_asym;
+    c.seed = 100 + cases;
+    ASSERT_NO_FATAL_FAILURE(check(c));
+  }
+}
+
+TEST(Conv2dOnTheMachine, Windows) {
+  std::vector<Case> all;
+  const auto add = [&](Case c, const Conv2dWindow& w, bool implicit_gemm = true) {
+    c.window = w;
+    c.implicit_gemm = implicit_gemm;
+    all.push_back(c);
+  };
+  add({1, 24, 17, 9, 5, {3, 3}, 24}, {{4, 2}, {1, 0, 1, 0}, {1, 1}, 1});
+  add({1, 20, 12, 11, 5, {3, 2}, 20}, {{1, 1}, {2, 1, 2, 1}, {3, 2}, 1});
+  add({1, 16, 3, 4, 8, {2, 2}, 16}, {{1, 1}, {5, 4, 3, 6}, {1, 1}, 1});  // whole windows in the padding
+  add({2, 40, 5, 4, 19, {1, 1}, 40}, window(2, 0, 1));
+  add({1, 12, 4, 12, 6, {1, 7}, 12}, {{1, 1}, {0, 3, 0, 3}, {1, 1}, 1});
+  add({1, 3, 9, 8, 16, {7, 7}, 3}, window(2, 3, 1));
+  add({1, 15, 4, 3, 9, {2, 2}, 5}, window(1, 1, 1), false);  // several blocks of 5
+  add({1, 96, 4, 3, 64, {3, 3}, 32}, window(1, 1, 1, 2));    // groups of whole panels
+  add({1, 24, 4, 4, 36, {3, 3}, 8}, window(1, 1, 1, 3), false);
+  add({2, 37, 5, 4, 37, {3, 3}, 1}, window(1, 1, 1, 37), false);  // depthwise
+  add({1, 10, 5, 5, 30, {3, 3}, 4}, window(2, 1, 1, 10), false);
+  add({1, 16, 0, 4, 8, {2, 2}, 16}, window(1, 2, 1));  // no pixels but padding
+  unsigned cases = 0;
+  for (Case c : all)
+    for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16, Compute::floating}) {
+      c.compute = compute;
+      c.bits = cases % 2 ? 4 : 8;
+      c.scheme = cases / 4 % 2 ? Scheme::asymmetric : Scheme::symmetric;
+      c.x_order = kOrders[cases % 3];
+      c.y_order = kOrders[(cases + cases / 4) % 3];
+      c.seed = 200 + ++cases;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+}
+
+// Images through scratch memory one at a time, results in many launches.
+TEST(Conv2dOnTheMachine, ManyPasses) {
+  for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16, Compute::floating})
+    for (const std::int64_t codes : {1, 2 * 20 * 32}) {
+      Case c{5, 17, 5, 4, 18, {3, 3}, 32};
+      c.window = window(1, 1, 1);
+      c.compute = compute;
+      c.scheme = Scheme::asymmetric;
+      c.bounds.codes = codes;
+      c.bounds.results = 7;
+      c.x_order = ImageOrder::scattered;
+      c.seed = 300;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+}
+
+TEST(Conv2dOnTheMachine, WhyNot) {
+  Random random(1);
+  const auto weight = [&](std::int64_t outputs, std::int64_t channels, std::int64_t block_size) {
+    Case c{1, channels, 4, 4, outputs, {3, 3}, block_size};
+    return weight_of(c, random);
+  };
+  const QuantizedTensor usual = weight(32, 64, 32), odd = weight(32, 64, 20);
+  Conv2dProblem problem;
+  problem.weight = &usual.packed();
+  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_direct_why_not(problem), "it runs on CUDA devices");
+  problem.device = kCuda;
+  EXPECT_EQ(conv2d_implicit_gemm_why_not(problem), nullptr);
+  EXPECT_EQ(conv2d_direct_why_not(problem), nullptr);
+  problem.groups = 4;
+  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes groups of a multiple of 16 output channels");
+  problem.groups = 2;
+  EXPECT_EQ(conv2d_implicit_gemm_why_not(problem), nullptr);
+  problem.groups = 1;
+  problem.compute = Compute::int16;
+  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it computes int8 and int8_asym only");
+  problem.compute = Compute::int8;
+  problem.weight = &odd.packed();
+  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes block sizes that are multiples of 32");
+  problem.rows.input = std::int64_t{1} << 29;
+  EXPECT_STREQ(conv2d_direct_why_not(problem),
+               "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
+}
+
+TEST(Conv2dOnTheMachine, ErrorsLeaveNothingBehind) {
+  Random random(2);
+  const Case c{1, 32, 4, 4, 8, {1, 1}, 32};
+  const auto moved = on_device(weight_of(c, random).packed());
+  const DeviceArray<float> x(std::vector<float>(32 * 16)), y(std::vector<float>(8 * 16));
+  Conv2dProblem problem;
+  problem.batch = 1;
+  problem.rows = problem.columns = {4, 1, 1, 1, 0, 4};
+  problem.x.data = x.get();
+  problem.y.data = y.get();
+  problem.weight = moved.get();
+  problem.device = kCuda;
+  const int before = cuda_host::live_allocations();
+  using Run = void (*)(const Conv2dProblem&);
+  for (const Run kernel : {Run{run_conv2d_implicit_gemm}, Run{run_conv2d_direct}}) {
+    cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+    EXPECT_THROW(kernel(problem), CudaError);
+    EXPECT_EQ(cuda_host::live_allocations(), before);
+  }
+}
+
+}  // namespace
+}  // namespace qcore
