@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "numerics/requantize.h"
 #include "runtime/check.h"
+#include "runtime/device.h"
 #include "runtime/memory.h"
 #include "runtime/view_checks.h"
 
@@ -133,6 +135,7 @@ class Builder {
     layer_.sums = sums_;
     layer_.multipliers = multipliers_;
     layer_.storage = storage;
+    layer_.storage_bytes = bytes_in_all;
   }
 
   void fill() {
@@ -194,7 +197,22 @@ std::shared_ptr<const StaticLayer> make_static_layer(const char* op, const Tenso
 
 std::shared_ptr<const StaticLayer> move_static_layer(std::shared_ptr<const StaticLayer> layer, Device device) {
   if (layer->device == device) return layer;
-  throw CudaError(message(layer->op, ": there are no kernels for ", name(device), " yet"));
+  auto moved = std::make_shared<StaticLayer>(*layer);
+  const std::shared_ptr<void> storage = allocate_on(device, layer->storage_bytes);
+  copy_between(storage.get(), device, layer->storage.get(), layer->device, layer->storage_bytes);
+  const auto move = [&](auto*& array) {
+    if (!array) return;
+    const auto offset = reinterpret_cast<const char*>(array) - static_cast<const char*>(layer->storage.get());
+    array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(static_cast<char*>(storage.get()) + offset);
+  };
+  move(moved->codes);
+  move(moved->starts);
+  move(moved->sums);
+  move(moved->multipliers);
+  move(moved->depthwise);
+  moved->storage = storage;
+  moved->device = device;
+  return moved;
 }
 
 }  // namespace qcore

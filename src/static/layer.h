@@ -27,7 +27,8 @@ struct StaticLayer {
   const std::int32_t* starts = nullptr;  // [Co] bias - Zx * sum of w, modulo 2^32: what the sum of x * w starts from
   const std::int32_t* sums = nullptr;    // [Co] sum of w, modulo 2^32
   const float* multipliers = nullptr;    // [Co]
-  std::shared_ptr<const void> storage;   // of all of them
+  std::shared_ptr<const void> storage;   // of all of them, and of what follows
+  std::int64_t storage_bytes = 0;
 
   // The same weights for kernels that take channels side by side, if each has its own window and parts is 1, else null:
   // [ceil(Kh / 4)][Kw][Co][4 rows of the kernel]; missing rows are 0.

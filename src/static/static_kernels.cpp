@@ -2,6 +2,11 @@
 #include "static/kernels.h"
 #include "static/tile_kernels.h"
 
+#if defined(QCORE_CUDA_BACKEND)
+#include "runtime/cuda_device.h"
+#include "static/kernels_cuda.h"
+#endif
+
 namespace qcore {
 namespace {
 
@@ -23,6 +28,12 @@ constexpr auto kCpuRow = DeviceType::cpu;
 // Best first.
 KernelTable<StaticProblem> table(
     "static", {
+#if defined(QCORE_CUDA_BACKEND)
+                  {"implicit_gemm", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher",
+                   cuda_available, static_implicit_gemm_why_not, run_static_implicit_gemm},
+                  {"direct", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
+                   static_direct_why_not, run_static_direct},
+#endif
 #if defined(QCORE_X86_KERNELS)
                   {"avx512vnni", kCpuRow, "AVX-512 F, BW, DQ, VL and VNNI", has_avx512vnni, static_tiled_why_not,
                    run_with<kStaticAvx512Vnni>},

@@ -1,0 +1,171 @@
+"""conv2d on a CUDA device: the same bits as the reference kernel on the CPU, by every row that takes a call.
+
+Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qcore
+
+torch = pytest.importorskip("torch", reason="the CUDA suite makes its arrays with torch")
+if qcore.info()["cuda"]["device_count"] == 0:
+    pytest.skip(f"no CUDA device: {qcore.info()['cuda']['reason']}", allow_module_level=True)
+if not torch.cuda.is_available():
+    pytest.skip("this torch has no CUDA", allow_module_level=True)
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import conv_calls  # noqa: E402
+from conv_calls import MODES, SHAPES  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+KERNELS = [row.name for row in qcore.kernels("conv2d") if row.device == "cuda"]
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+ORDERS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
+CAN_MULTIPLY = torch.cuda.get_device_capability() >= (8, 0)
+
+
+def reference(x, weight, bias, **options):
+    with qcore.force_kernel("conv2d", "reference"):
+        return qcore.conv2d(x.cpu(), weight, None if bias is None else bias.cpu(), **options)
+
+
+def assert_same_bits(given, expected):
+    given, expected = given.cpu().contiguous(), expected.contiguous()
+    assert given.dtype == expected.dtype
+    assert given.shape == expected.shape
+    integer = torch.int32 if given.dtype == torch.float32 else torch.int16
+    same = given.view(integer) == expected.view(integer)
+    same |= given.isnan() & expected.isnan()
+    assert bool(same.all()), f"{int((~same).sum())} of {same.numel()} elements differ"
+
+
+def takes(kernel, case, mode, order):
+    """Whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
+    x_shape, w_shape, block_size, stride, padding, _, groups = SHAPES[case]
+    if kernel == "direct":
+        return True
+    if kernel == "linear_cuda":
+        product = w_shape[2:] == (1, 1) and stride == 1 and padding == 0 and groups == 1
+        return product and order == "channels_last"
+    assert kernel == "implicit_gemm"
+    blocks = -(-w_shape[1] // block_size)
+    whole_panels = groups == 1 or w_shape[0] // groups % 16 == 0
+    return CAN_MULTIPLY and mode in ("int8", "int8_asym") and whole_panels and (blocks == 1 or block_size % 32 == 0)
+
+
+def other_order(kernel, mode):
+    """linear's float rows add in other orders than the definition."""
+    return kernel == "linear_cuda" and mode == "float"
+
+
+def test_rows():
+    assert KERNELS == ["linear_cuda", "implicit_gemm", "direct"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", SHAPES)
+def test_every_row_gives_the_references_bits(case, mode, order):
+    block_size = SHAPES[case][2]
+    ran = []
+    for seed, (bits, scheme) in enumerate([(8, "symmetric"), (4, "asymmetric")]):
+        x, w = conv_calls.arrays(case, seed)
+        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme)
+        x = torch.from_numpy(x).to(DTYPES[seed]).contiguous(memory_format=ORDERS[order])
+        bias = torch.from_numpy(np.random.default_rng(seed).standard_normal(len(w), dtype=np.float32))
+        options = {"compute": mode, "activation": ("silu", (-0.5, 6.0))[seed], **conv_calls.window(case)}
+        expected = reference(x, weight, bias, **options)
+        for kernel in KERNELS:
+            if not takes(kernel, case, mode, order):
+                with pytest.raises(qcore.QcoreValueError, match="does not take this call"):
+                    conv_calls.run(kernel, x.cuda(), weight.to("cuda"), bias.cuda(), **options)
+                continue
+            y = conv_calls.run(kernel, x.cuda(), weight.to("cuda"), bias.cuda(), **options)
+            assert y.is_cuda
+            if other_order(kernel, mode):
+                scale = expected.float().abs().max()
+                assert float((y.cpu().float() - expected.float()).abs().max()) <= 2e-2 * float(scale)
+            elif options["activation"] == "silu":
+                # expf of the device may differ from the CPU's in the last place.
+                assert torch.allclose(y.cpu().float(), expected.float(), rtol=1e-5, atol=1e-6, equal_nan=True)
+            else:
+                assert_same_bits(y, expected)
+            ran.append(kernel)
+        first = next(kernel for kernel in KERNELS if takes(kernel, case, mode, order))
+        qcore.conv2d(x.cuda(), weight.to("cuda"), bias.cuda(), **options)
+        assert qcore.last_kernel("conv2d") == first
+    assert ran
+
+
+@pytest.mark.parametrize("kernel", ["implicit_gemm", "direct"])
+@pytest.mark.parametrize("block_size", [32, 64, 128, 96, 200])
+@pytest.mark.parametrize("mode", ["int8", "int8_asym"])
+def test_many_tiles(kernel, block_size, mode):
+    """More tiles than multiprocessors, strips of every width of blocks, more channels than a tile."""
+    if kernel == "implicit_gemm" and not CAN_MULTIPLY:
+        pytest.skip("needs compute capability 8.0")
+    rng = np.random.default_rng(block_size)
+    w = rng.standard_normal((150, 200, 3, 3), dtype=np.float32)
+    x = torch.from_numpy(rng.standard_normal((3, 200, 30, 31), dtype=np.float32)).contiguous(
+        memory_format=torch.channels_last
+    )
+    for bits, scheme in ((8, "asymmetric"), (4, "symmetric")):
+        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme)
+        options = {"compute": mode, "padding": 1}
+        expected = qcore.conv2d(x, weight, **options)
+        assert_same_bits(conv_calls.run(kernel, x.cuda(), weight.to("cuda"), **options), expected)
+
+
+def test_into_a_piece_of_a_larger_array():
+    x, w = conv_calls.arrays("3x3")
+    weight = qcore.quantize(w, bits=8, block_size=16)
+    expected = reference(torch.from_numpy(x), weight, None, padding=1)
+    memory = torch.full((2, 40, 11, 9), 7.0, device="cuda")
+    out = memory[:, 3:36, 1:10, 1:8]
+    for kernel in ("implicit_gemm", "direct"):
+        if takes(kernel, "3x3", "int8", "channels_first"):
+            assert conv_calls.run(kernel, torch.from_numpy(x).cuda(), weight.to("cuda"), padding=1, out=out) is out
+            assert_same_bits(out, expected)
+            out.fill_(7)
+            assert bool((memory == 7).all())
+
+
+def test_runs_on_the_callers_stream_and_in_graphs():
+    x, w = conv_calls.arrays("3x3-short-block")
+    weight = qcore.quantize(w, bits=8, block_size=32)
+    moved = weight.to("cuda")
+    late = torch.zeros(x.shape, device="cuda")
+    source = torch.from_numpy(x).cuda()
+    expected = reference(torch.from_numpy(x), weight, None, padding=1)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        late.copy_(source)
+        y = qcore.conv2d(late, moved, padding=1)
+    stream.synchronize()
+    assert_same_bits(y, expected)
+
+    graph, given = torch.cuda.CUDAGraph(), torch.zeros_like(source)
+    out = torch.empty_like(y)
+    with torch.cuda.graph(graph):
+        qcore.conv2d(given, moved, padding=1, compute="int8_asym", out=out)
+    given.copy_(source)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_same_bits(out, reference(torch.from_numpy(x), weight, None, padding=1, compute="int8_asym"))
+
+
+def test_devices_must_match():
+    x, w = conv_calls.arrays("1x1")
+    weight = qcore.quantize(w, bits=8, block_size=32)
+    with pytest.raises(qcore.QcoreValueError, match=r"^conv2d: x is on cuda:0 and the weight on cpu"):
+        qcore.conv2d(torch.from_numpy(x).cuda(), weight)
+    with pytest.raises(qcore.QcoreValueError, match=r"^conv2d: bias is on cpu, expected cuda:0 like x"):
+        qcore.conv2d(torch.from_numpy(x).cuda(), weight.to("cuda"), torch.zeros(len(w)))
