@@ -47,7 +47,7 @@ def assert_same_bits(given, expected):
 
 def takes(kernel, case, mode, order):
     """Whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
-    x_shape, w_shape, block_size, stride, padding, _, groups = SHAPES[case]
+    _, w_shape, block_size, stride, padding, _, groups = SHAPES[case]
     if kernel == "direct":
         return True
     if kernel == "linear_cuda":
