@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .awq.command import awq
+from .conv.command import conv
 from .gru.command import gru
 from .linear.command import linear
 from .lut.command import lut
@@ -23,6 +24,7 @@ bench = typer.Typer(
       qcore bench lut --quick
       qcore bench awq --quick
       qcore bench gru --quick
+      qcore bench conv --quick
       qcore bench static --quick
       qcore bench report linear.json
     """,
@@ -37,7 +39,7 @@ def report(
     ],
     top: Annotated[int | None, typer.Option(min=0, help="Rows per case besides qcore's; all by default.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it (linear, gru, static): .png, .svg or .pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Draw it (linear, gru, conv, static): .png, .svg or .pdf.")
     ] = None,
 ) -> None:
     """Show the tables and the summary of earlier runs again, and draw them.
@@ -67,5 +69,6 @@ bench.command("linear")(linear)
 bench.command("lut")(lut)
 bench.command("awq")(awq)
 bench.command("gru")(gru)
+bench.command("conv")(conv)
 bench.command("static")(static)
 bench.command("report")(report)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import plot, tables
 from .awq import summary as awq
+from .conv import summary as conv
 from .gru import plot as gru_plot
 from .gru import summary as gru
 from .linear import summary as linear
@@ -37,5 +38,6 @@ OPERATORS = {
     "lut": Operator(lut.summarise, lut.case_table, lut.LEGEND),
     "awq": Operator(awq.summarise, awq.case_table, awq.LEGEND),
     "gru": Operator(gru.summarise, gru.case_table, gru.LEGEND, gru_plot.times),
+    "conv": Operator(conv.summarise, conv.case_table, conv.LEGEND, static_plot.rates),
     "static": Operator(static.summarise, static.case_table, static.LEGEND, static_plot.rates),
 }

@@ -83,19 +83,8 @@ class Codes:
     @cached_property
     def truth(self) -> Array:
         """The codes, from exact sums."""
-        layer, padding, stride = self.layer, self.layer.padding, self.layer.stride
-        n, channels, rows, columns = layer.y
-        x = np.pad(self.x.astype(np.float64) - self.x_zero_point, [(0, 0), (0, 0), (padding,) * 2, (padding,) * 2])
-        x = x.transpose(0, 2, 3, 1)
-        groups, per_group = layer.groups, layer.weight[1]
-        acc = np.zeros((n, rows, columns, groups, channels // groups))
-        weight = self.weight.astype(np.float64).reshape(groups, channels // groups, per_group, *layer.weight[2:])
-        for i in range(layer.weight[2]):
-            for j in range(layer.weight[3]):
-                tap = x[:, i : i + stride * rows : stride, j : j + stride * columns : stride][:, :rows, :columns]
-                split = tap.reshape(n, rows, columns, groups, 1, per_group)
-                acc += (split @ weight[..., i, j].transpose(0, 2, 1))[..., 0, :]
-        sums = (acc.reshape(n, rows, columns, channels) + self.bias).astype(np.float32)
+        sums = convolved(self.layer, self.x.astype(np.float64) - self.x_zero_point, self.weight)
+        sums = (sums.transpose(0, 2, 3, 1) + self.bias).astype(np.float32)
         multiplier = np.float32(self.x_scale) * self.w_scale / np.float32(self.y_scale)
         codes = np.clip(np.rint(sums * multiplier) + self.y_zero_point, 0, 255)
         return np.asarray(codes.transpose(0, 3, 1, 2))
@@ -108,6 +97,21 @@ class Codes:
         if not error <= _MOST_WRONG:
             raise qcore.QcoreValueError(f"bench: a result's codes are {error:.3g} from the exact ones on average")
         return error
+
+
+def convolved(layer: Layer, x: Array, weight: Array) -> Array:
+    """The convolution of x with the layer's window, in float64."""
+    padding, stride, groups, per_group = layer.padding, layer.stride, layer.groups, layer.weight[1]
+    n, channels, rows, columns = layer.y
+    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (padding,) * 2, (padding,) * 2]).transpose(0, 2, 3, 1)
+    acc = np.zeros((n, rows, columns, groups, channels // groups))
+    weight = weight.astype(np.float64).reshape(groups, channels // groups, per_group, *layer.weight[2:])
+    for i in range(layer.weight[2]):
+        for j in range(layer.weight[3]):
+            tap = x[:, i : i + stride * rows : stride, j : j + stride * columns : stride][:, :rows, :columns]
+            split = tap.reshape(n, rows, columns, groups, 1, per_group)
+            acc += (split @ weight[..., i, j].transpose(0, 2, 1))[..., 0, :]
+    return acc.reshape(n, rows, columns, channels).transpose(0, 3, 1, 2)
 
 
 def channels_last(x: Array) -> Array:

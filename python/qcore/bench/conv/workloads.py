@@ -1,0 +1,45 @@
+"""The layers that are measured: those of `qcore bench static` with stride 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import libraries
+from ..contender import OURS, Contender, Inputs
+from ..static import workloads as static
+from ..static.workloads import LAYERS as STATIC_LAYERS
+from ..static.workloads import ConvolutionWorkload, Selection
+from . import ours, peers
+from .problem import Floats
+
+LAYERS = tuple(layer for layer in STATIC_LAYERS if layer.stride == 1)
+QUICK = static.QUICK
+
+
+def workloads(selection: Selection) -> list[BlockWorkload]:
+    return [
+        BlockWorkload(layer.name, layer.weights, [layer.name], layer=layer, selection=selection)
+        for layer in selection.layers
+        if selection.cases.search(layer.name)
+    ]
+
+
+@dataclass(kw_only=True)
+class BlockWorkload(ConvolutionWorkload):
+    """One layer on one input, with per-block weights."""
+
+    def contenders(self) -> list[Contender]:
+        sources: list[tuple[str, Callable[[], list[Contender]]]] = [(OURS, lambda: ours.contenders(self.layer))]
+        if self.selection.peers is not None:
+            sources += [
+                (name, lambda source=source: source(self.layer))  # type: ignore[misc]
+                for name, source in peers.SOURCES.items()
+            ]
+        found: list[Contender] = libraries.gather(sources, self.unavailable)
+        return [contender for contender in found if self.selection.takes(contender)]
+
+    def inputs(self, case_name: str) -> Inputs:
+        floats = Floats(self.layer)
+        parameters = {"N": self.layer.x[0], "Ci": self.layer.x[1], "Co": self.layer.y[1], "groups": self.layer.groups}
+        return Inputs(case_name, parameters, self.layer.operations, floats, floats.error)
