@@ -2,7 +2,7 @@
 
 #include <cutlass/gemm/device/gemm.h>
 
-#include "linear/gemm_int8.cuh"
+#include "cuda/gemm_int8.cuh"
 #include "runtime/check.h"
 
 namespace qcore {

@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "cuda/gemm_int8.cuh"
 #include "cuda/quantize_activations.cuh"
 #include "cuda/weight_sums.cuh"
 #include "linear/dequantize_accumulate.cuh"
-#include "linear/gemm_int8.cuh"
 #include "linear/kernels_cuda.h"
 #include "linear/scratch_bounds.h"
 #include "linear/unpack_weight.cuh"

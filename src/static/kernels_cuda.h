@@ -10,6 +10,10 @@ namespace qcore {
 const char* static_implicit_gemm_why_not(const StaticProblem& problem);
 void run_static_implicit_gemm(const StaticProblem& problem);
 
+// Linear layers and 1x1 windows: a GEMM by CUTLASS, then a pass over its products.
+const char* static_cutlass_why_not(const StaticProblem& problem);
+void run_static_cutlass(const StaticProblem& problem);
+
 // Every layer: a thread per result.
 const char* static_direct_why_not(const StaticProblem& problem);
 void run_static_direct(const StaticProblem& problem);
@@ -22,6 +26,7 @@ struct StaticBounds {
 };
 
 void run_static_implicit_gemm(const StaticProblem& problem, const StaticBounds& bounds);
+void run_static_cutlass(const StaticProblem& problem, const StaticBounds& bounds);
 void run_static_direct(const StaticProblem& problem, const StaticBounds& bounds);
 
 }  // namespace qcore

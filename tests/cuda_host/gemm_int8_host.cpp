@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "linear/gemm_int8.cuh"
+#include "cuda/gemm_int8.cuh"
 #include "numerics/block_product.h"
 
 // In the place of CUTLASS: the same function and contract, as a loop.

@@ -112,6 +112,9 @@ void check(const Case& c) {
     bounds.enough_tiles = 1;
     if (c.large_tiles) run("large tiles", run_static_implicit_gemm, bounds);
   }
+  const bool product = taps == 1 && c.window.stride[0] == 1 && c.window.padding[0] == 0 && c.window.groups == 1;
+  ASSERT_EQ(static_cutlass_why_not(problem) == nullptr, product && layer->parts == 1) << describe(c);
+  if (product && layer->parts == 1) run("cutlass", run_static_cutlass, c.bounds);
   ASSERT_EQ(static_direct_why_not(problem), nullptr);
   run("direct", run_static_direct, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
@@ -154,6 +157,12 @@ TEST(StaticOnTheMachine, SeveralTiles) {
   ASSERT_NO_FATAL_FAILURE(check(c));
   c.y_order = ImageOrder::channels_first;
   c.x_dtype = DType::i8;
+  ASSERT_NO_FATAL_FAILURE(check(c));
+  c.channels = 45;
+  c.outputs = 27;
+  c.x_order = c.y_order = ImageOrder::scattered;
+  c.w_dtype = DType::u8;
+  c.w_zero = 128;
   ASSERT_NO_FATAL_FAILURE(check(c));
 }
 
@@ -237,6 +246,7 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   StaticProblem problem;
   problem.layer = layer.get();
   EXPECT_STREQ(static_implicit_gemm_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(static_cutlass_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(static_direct_why_not(problem), "it runs on CUDA devices");
   const auto moved = move_static_layer(layer, kCuda);
   const DeviceArray<char> x(std::vector<char>(17 * 4)), y(std::vector<char>(8 * 4));
@@ -247,9 +257,12 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.x.data = x.get();
   problem.y.data = y.get();
   const int before = cuda_host::live_allocations();
-  cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-  EXPECT_THROW(run_static_implicit_gemm(problem), CudaError);
-  EXPECT_EQ(cuda_host::live_allocations(), before);
+  using Run = void (*)(const StaticProblem&);
+  for (const Run kernel : {Run{run_static_implicit_gemm}, Run{run_static_cutlass}}) {
+    cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+    EXPECT_THROW(kernel(problem), CudaError);
+    EXPECT_EQ(cuda_host::live_allocations(), before);
+  }
   problem.rows.input = std::int64_t{1} << 29;
   EXPECT_STREQ(static_direct_why_not(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");

@@ -1,0 +1,86 @@
+#include "numerics/requantize.h"
+#include "runtime/cuda_launch.h"
+#include "runtime/memory.h"
+#include "static/requantise.cuh"
+
+namespace qcore::static_gemm {
+namespace {
+
+constexpr int kThreads = 256, kWords = 4;
+
+// A thread makes 16 bytes of a row; 16 rows of a panel are read together.
+__global__ void __launch_bounds__(kThreads) static_unpack_kernel(const Unpacking a) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int units = a.depth / 16, row = static_cast<int>(at % 16), unit = static_cast<int>(at / 16 % units);
+  const std::int64_t panel = at / 16 / units;
+  if (panel * 16 >= a.rows) return;
+  std::uint32_t words[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const int step = kWords * unit + i;
+    words[i] = step < a.steps ? a.words[(panel * a.steps + step) * 16 + row] : 0;
+  }
+  *reinterpret_cast<uint4*>(a.to + (panel * 16 + row) * a.depth + 16 * unit) = {words[0], words[1], words[2], words[3]};
+}
+
+// A thread takes 16 channels of a pixel.
+__global__ void __launch_bounds__(kThreads) static_rows_kernel(const RowPacking a) {
+  // Fewer than 2^32 threads: rows and units are bounded by scratch memory.
+  const std::uint32_t at = blockIdx.x * kThreads + threadIdx.x, units = static_cast<std::uint32_t>(a.depth / 16);
+  const int row = static_cast<int>(at / units);
+  if (row >= a.results) return;
+  const std::int64_t first = at % units * 16;
+  const ResultPlace place(a.window, a.first, row);
+  const auto* from =
+      static_cast<const std::uint8_t*>(a.x.data) + a.x.offset(place.image, first, place.row, place.column);
+  std::uint32_t words[kWords] = {};
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    if (first + i < a.k) words[i / 4] |= static_cast<std::uint32_t>(from[i * a.x.channel]) << (8 * (i % 4));
+  *reinterpret_cast<uint4*>(a.to + static_cast<std::int64_t>(row) * a.depth + first) = {
+      words[0] ^ a.flip, words[1] ^ a.flip, words[2] ^ a.flip, words[3] ^ a.flip};
+}
+
+// Four neighbouring channels of one result per thread.
+__global__ void __launch_bounds__(kThreads) static_requantise_kernel(const Requantising a) {
+  const int result = static_cast<int>(blockIdx.x);
+  const std::int64_t n = 4 * (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x);
+  if (n >= a.n) return;
+  const ResultPlace place(a.window, a.first, result);
+  const int4 four = *reinterpret_cast<const int4*>(a.sums + result * a.columns + n);
+  const std::int32_t sums[4] = {four.x, four.y, four.z, four.w};
+  auto* y =
+      static_cast<std::uint8_t*>(const_cast<void*>(a.y.data)) + a.y.offset(place.image, n, place.row, place.column);
+  const Requantisation& to = a.requantisation;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (n + i >= a.n) break;
+    const std::uint32_t sum = static_cast<std::uint32_t>(sums[i]) + static_cast<std::uint32_t>(to.starts[n + i]) +
+                              static_cast<std::uint32_t>(a.shift) * static_cast<std::uint32_t>(a.weight_sums[n + i]);
+    y[i * a.y.channel] = static_cast<std::uint8_t>(
+        numerics::requantize(static_cast<std::int32_t>(sum), to.multipliers[n + i], to.lo, to.hi, to.zero_point));
+  }
+}
+
+}  // namespace
+
+void unpack(const Unpacking& a, cudaStream_t stream) {
+  const std::int64_t units = a.rows * (a.depth / 16);
+  if (units == 0) return;
+  launch("static_unpack", static_unpack_kernel,
+         {dim3(static_cast<unsigned>(ceil_div(units, kThreads))), dim3(kThreads)}, stream, a);
+}
+
+void pack_rows(const RowPacking& a, cudaStream_t stream) {
+  launch("static_rows", static_rows_kernel,
+         {dim3(static_cast<unsigned>(ceil_div(std::int64_t{a.results} * (a.depth / 16), kThreads))), dim3(kThreads)},
+         stream, a);
+}
+
+void requantise(const Requantising& a, cudaStream_t stream) {
+  launch("static_requantise", static_requantise_kernel,
+         {dim3(static_cast<unsigned>(a.results), static_cast<unsigned>(ceil_div(a.n, 4 * kThreads))), dim3(kThreads)},
+         stream, a);
+}
+
+}  // namespace qcore::static_gemm
