@@ -13,7 +13,9 @@ constexpr std::int64_t kChunkColumns = 2048;  // whose zeros and scales stay in 
 constexpr std::int64_t kPastCacheBytes = 8 << 20;
 constexpr std::int64_t kLine = 64;
 
-bool is_line_aligned(const std::uint16_t* at) { return reinterpret_cast<std::uintptr_t>(at) % kLine == 0; }
+bool is_aligned(const std::uint16_t* at, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(at) % bytes == 0;
+}
 bool is_line_stride(std::int64_t stride) { return stride * 2 % kLine == 0; }
 
 // A rectangle of one group.
@@ -27,7 +29,7 @@ class Run {
       : problem_(problem),
         weight_(problem.weight),
         kernels_(kernels),
-        past_cache_(weight_.k * weight_.n * 2 >= kPastCacheBytes && is_line_aligned(problem.out) &&
+        past_cache_(weight_.k * weight_.n * 2 >= kPastCacheBytes && is_aligned(problem.out, kAwqWordBytes) &&
                     is_line_stride(std::max(problem.out_k, problem.out_n))) {}
 
   void store(const Part& part, float* zeros, float* scales) const {
@@ -48,7 +50,7 @@ class Run {
                          part.columns,
                          zeros,
                          scales};
-      kernels_.store_columns(tile, out + row, problem_.out_n, past_cache_ && is_line_aligned(out + row));
+      kernels_.store_columns(tile, out + row, problem_.out_n, past_cache_ && is_aligned(out + row, kLine));
     }
   }
 

@@ -16,13 +16,16 @@ struct AwqRows {
 // What store_columns takes together at most.
 constexpr int kAwqTileRows = 128;
 
+constexpr int kAwqWordBytes = 16;  // of the fp16 weights of one word
+
 constexpr int kAwqXRows = 4;
 
 struct AwqKernels {
   // To fp32: a group's zeros, kAwqBias + z, and scales.
   void (*load_group)(const std::uint32_t* qzeros, const std::uint16_t* scales, std::int64_t columns, float* zeros,
                      float* wide_scales);
-  // out[row * out_row + column]; past the caches if `stream`, which needs rows aligned to 64 bytes.
+  // out[row * out_row + column]; past the caches if `stream`, which needs `out` aligned to kAwqWordBytes and rows that
+  // are whole lines apart.
   void (*store_rows)(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row, bool stream);
   // out[column * out_column + row], of kAwqTileRows rows at most. `stream` needs each column aligned to 64 bytes.
   void (*store_columns)(const AwqRows& rows, std::uint16_t* out, std::int64_t out_column, bool stream);

@@ -51,14 +51,24 @@ QCORE_INLINE typename V::Float awq_products(const AwqRows& rows, const std::uint
 
 constexpr int kAwqRowsAhead = 4;  // whose words are fetched early: hardware does not look beyond a part of a row
 
+// Columns in front of the first whole line of a row.
+QCORE_NUMERIC std::int64_t awq_head(const std::uint16_t* out, std::int64_t columns) {
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out) % 64 / sizeof *out);
+  const std::int64_t head = past ? 32 - past : 0;
+  return head < columns ? head : columns;
+}
+
 template <class V, bool stream>
 QCORE_INLINE void awq_store_rows(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row) {
+  const std::int64_t head = stream ? awq_head(out, rows.columns) : 0;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
     const std::uint32_t* words = rows.words + row * rows.row_words;
     std::uint16_t* to = out + row * out_row;
     std::int64_t column = 0;
+    for (; column < head; column += AwqVector256::kLanes)
+      AwqVector256::store_half(to + column, awq_products<AwqVector256>(rows, words, column));
     for (; column + 2 * V::kLanes <= rows.columns; column += 2 * V::kLanes) {
-      if (stream && column % kAwqLineColumns == 0)
+      if (stream && (column - head) % kAwqLineColumns == 0)
         awq_prefetch(words, kAwqRowsAhead * rows.row_words + column / numerics::kAwqColumns);
       V::template store_pair<stream>(to + column, awq_products<V>(rows, words, column),
                                      awq_products<V>(rows, words, column + V::kLanes));

@@ -108,6 +108,13 @@ def test_past_the_caches(kernel, k, n, g):
     assert_same(run(kernel, *weight, transpose=True), expected.T)
     shifted = np.full(k * n + 5, POISON)[5:].reshape(k, n)
     assert_same(run(kernel, *weight, out=shifted), expected)
+    wide = n + -n % 32  # rows are whole lines apart, and begin within one as NumPy's own arrays do
+    for shift in (8, 16, 24):
+        memory = lines(k * wide + 32)
+        out = memory[shift : shift + k * wide].reshape(k, wide)[:, :n]
+        assert_same(run(kernel, *weight, out=out), expected)
+        out[...] = POISON
+        assert (memory == POISON).all()
     for apart in (32, 5):  # whole lines, so that stores still go past the caches, and not
         memory = lines(n * (k + apart)).reshape(n, k + apart)
         run(kernel, *weight, out=memory[:, :k], transpose=True)

@@ -25,8 +25,9 @@ def scheme(problem: Problem) -> Scheme:
 
 def _dequantize(problem: Problem, transpose: bool) -> Contender:
     def bind(data: Data) -> Bound:
-        arrays, shape = data.layer.arrays, (problem.shape.k, problem.shape.n)
-        out = np.empty(shape[::-1] if transpose else shape, np.float16)
+        arrays = data.layer.arrays
+        # Aligned to 64 bytes, where np.empty is to 16.
+        out: Array = qcore.awq.dequantize(*arrays, transpose=transpose)
 
         def run(_: int) -> object:
             return qcore.awq.dequantize(*arrays, transpose=transpose, out=out)
