@@ -1,3 +1,4 @@
+#include "conv2d/depthwise_avx2.h"
 #include "conv2d/pack_pixels.h"
 #include "conv2d/tile_depthwise.h"
 #include "conv2d/tile_float.h"
@@ -28,9 +29,9 @@ template <int R, int P>
 using FloatW4 = ConvFloatTile<Avx2, R, P, 4>;
 
 template <int R, int P>
-using DepthwiseCodes = DepthwiseTile<Avx2, R, P, false>;
+using DepthwiseCodes = DepthwiseTile<DepthwiseAvx2, R, P, false>;
 template <int R, int P>
-using DepthwiseFloats = DepthwiseTile<Avx2, R, P, true>;
+using DepthwiseFloats = DepthwiseTile<DepthwiseAvx2, R, P, true>;
 
 }  // namespace
 
@@ -79,9 +80,9 @@ extern const ConvKernels kConvDepthwiseAvx2 = {kMaxResults,
                                                4,
                                                Rows<Avx2>::widen,
                                                Transpose<Avx2>::run,
-                                               Depthwise<Avx2>::pack,
+                                               Depthwise<DepthwiseAvx2>::pack,
                                                run_conv_tile<DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>,
-                                               Depthwise<Avx2>::weights<false>,
+                                               Depthwise<DepthwiseAvx2>::weights<false>,
                                                Rows<Avx2>::store_row};
 extern const ConvKernels kConvDepthwiseFloatAvx2 = {
     kMaxResults,
@@ -89,9 +90,9 @@ extern const ConvKernels kConvDepthwiseFloatAvx2 = {
     4,
     Rows<Avx2>::widen,
     Transpose<Avx2>::run,
-    Depthwise<Avx2>::pack_floats,
+    Depthwise<DepthwiseAvx2>::pack_floats,
     run_conv_tile<DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>,
-    Depthwise<Avx2>::weights<true>,
+    Depthwise<DepthwiseAvx2>::weights<true>,
     Rows<Avx2>::store_row};
 
 }  // namespace qcore

@@ -1,3 +1,4 @@
+#include "conv2d/depthwise_avx512.h"
 #include "conv2d/pack_pixels.h"
 #include "conv2d/tile_depthwise.h"
 #include "conv2d/tile_float.h"
@@ -28,9 +29,9 @@ template <int R, int P>
 using FloatW4 = ConvFloatTile<Avx512, R, P, 4>;
 
 template <int R, int P>
-using DepthwiseCodes = DepthwiseTile<Avx512, R, P, false>;
+using DepthwiseCodes = DepthwiseTile<DepthwiseAvx512, R, P, false>;
 template <int R, int P>
-using DepthwiseFloats = DepthwiseTile<Avx512, R, P, true>;
+using DepthwiseFloats = DepthwiseTile<DepthwiseAvx512, R, P, true>;
 
 }  // namespace
 
@@ -69,9 +70,9 @@ extern const ConvKernels kConvDepthwiseAvx512 = {kMaxResults,
                                                  4,
                                                  Rows<Avx512>::widen,
                                                  Transpose<Avx512>::run,
-                                                 Depthwise<Avx512>::pack,
+                                                 Depthwise<DepthwiseAvx512>::pack,
                                                  run_conv_tile<DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>,
-                                                 Depthwise<Avx512>::weights<false>,
+                                                 Depthwise<DepthwiseAvx512>::weights<false>,
                                                  Rows<Avx512>::store_row};
 extern const ConvKernels kConvDepthwiseFloatAvx512 = {
     kMaxResults,
@@ -79,9 +80,9 @@ extern const ConvKernels kConvDepthwiseFloatAvx512 = {
     4,
     Rows<Avx512>::widen,
     Transpose<Avx512>::run,
-    Depthwise<Avx512>::pack_floats,
+    Depthwise<DepthwiseAvx512>::pack_floats,
     run_conv_tile<DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>,
-    Depthwise<Avx512>::weights<true>,
+    Depthwise<DepthwiseAvx512>::weights<true>,
     Rows<Avx512>::store_row};
 
 }  // namespace qcore

@@ -28,7 +28,9 @@ class TiledConv {
         input_(input_pixels(problem)),
         output_(output_pixels(problem)),
         results_(output_.count()),
-        parallel_(results_ * layout_.n * layout_.k * layout_.taps > kSerialWork) {}
+        parallel_(results_ * layout_.n * layout_.k * layout_.taps > kSerialWork),
+        simple_(problem.activation.kind == ActivationKind::none || problem.activation.kind == ActivationKind::clamp),
+        direct_(simple_ && output_.view.dtype == DType::f32 && output_.view.channel == 1 && output_.evenly_spaced()) {}
 
   void run() {
     Scratch scratch;
@@ -63,7 +65,8 @@ class TiledConv {
     const bool integer = problem_.compute != Compute::floating;
     if (problem_.compute == Compute::int8_asym) weight_sums_ = problem_.weight->weight_sums();
     if (depthwise_) {
-      const std::int64_t bytes = layout_.panels() * PackedLayout::kPanelRows * static_cast<std::int64_t>(sizeof(float));
+      rows_.plane_channels = kernels_.max_panels * PackedLayout::kPanelRows;
+      const std::int64_t bytes = rows_.plane_channels * static_cast<std::int64_t>(sizeof(float));
       const bool scaled_sums = integer && problem_.weight->offsets && !weight_sums_;
       rows_.codes = scaled_sums ? bytes : 0;
       rows_.row_bytes = scaled_sums ? 2 * bytes : bytes;
@@ -78,10 +81,14 @@ class TiledConv {
       rows_.row_bytes = rows_.codes + last + round_up(last_bytes, PackedRows::kSlackBytes);
     }
     pixel_bytes_ = rows_.row_bytes * groups_;
-    rows_.data = scratch.take<char>((input_.count() + 1) * pixel_bytes_);
-    std::fill_n(rows_.data + input_.count() * pixel_bytes_, pixel_bytes_, char{0});
+    rows_.plane_bytes = (input_.count() + 1) * pixel_bytes_;
+    const std::int64_t planes = depthwise_ ? columns_per_group() : 1;
+    rows_.data = scratch.take<char>(planes * rows_.plane_bytes);
+    for (std::int64_t plane = 1; plane <= planes; ++plane)
+      std::fill_n(rows_.data + plane * rows_.plane_bytes - pixel_bytes_, pixel_bytes_, char{0});
     if (problem_.bias.rank) {
-      bias_ = scratch.take<float>(layout_.n);
+      bias_ = scratch.take<float>(layout_.panels() * PackedLayout::kPanelRows);
+      std::fill(bias_ + layout_.n, bias_ + layout_.panels() * PackedLayout::kPanelRows, 0.0f);
       for (std::int64_t n = 0; n < layout_.n; ++n)
         bias_[n] = load_float(problem_.bias.data, problem_.bias.dtype, n * problem_.bias.strides[0]);
     }
@@ -178,7 +185,7 @@ class TiledConv {
   void multiply(std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t last) const {
     Scratch scratch;
     const std::int64_t stride = end - begin + kernels_.max_results;
-    auto* table = scratch.take<std::int32_t>(layout_.taps * stride);
+    auto* table = scratch.take<std::int64_t>(layout_.taps * stride);
     for (std::int64_t tap = 0; tap < layout_.taps; ++tap) find_pixels(begin, end, tap, table + tap * stride, stride);
     float* results = scratch.take<float>(stride * kernels_.max_panels * PackedLayout::kPanelRows);
     float* turned = scratch.take<float>(kernels_.max_panels * PackedLayout::kPanelRows * round_up(stride, kLine));
@@ -192,17 +199,28 @@ class TiledConv {
       ConvTileArguments arguments = column_arguments(group, first_panel, end_panel);
       arguments.tap_stride = stride;
       const std::int64_t row_length = arguments.panels * PackedLayout::kPanelRows;
+      const std::int64_t first_channel = first_panel * PackedLayout::kPanelRows;
+      const std::int64_t begin_channel = std::max(group * outputs, first_channel);
+      const std::int64_t end_channel = std::min((group + 1) * outputs, end_panel * PackedLayout::kPanelRows);
+      const bool direct = direct_ && end_channel - begin_channel == row_length;
+      std::int64_t stored = begin;
       for (std::int64_t at = 0; at < end - begin; at += kernels_.max_results) {
         arguments.pixels = table + at;
         const std::int64_t count = std::min<std::int64_t>(kernels_.max_results, end - begin - at);
         arguments.results = static_cast<int>(round_up(count, 2));
-        arguments.out = results + at * row_length;
+        if (direct && count % 2 == 0) {
+          arguments.out = y_ + (begin + at) * output_.view.column + begin_channel;
+          arguments.out_stride = output_.view.column;
+          stored = begin + at + count;
+        } else {
+          arguments.out = results + at * row_length;
+          arguments.out_stride = row_length;
+        }
         kernels_.tile(arguments);
       }
-      const std::int64_t begin_channel = std::max(group * outputs, first_panel * PackedLayout::kPanelRows);
-      const std::int64_t end_channel = std::min((group + 1) * outputs, end_panel * PackedLayout::kPanelRows);
-      store(begin, end, first_panel * PackedLayout::kPanelRows, begin_channel, end_channel, results, row_length,
-            turned);
+      if (stored < end)
+        store(stored, end, first_channel, begin_channel, end_channel, results + (stored - begin) * row_length,
+              row_length, turned);
     }
   }
 
@@ -217,14 +235,19 @@ class TiledConv {
     arguments.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
     arguments.rows = rows_.data + group * rows_.row_bytes;
     if (depthwise_) {
-      arguments.rows += panel * PackedLayout::kPanelRows * static_cast<std::int64_t>(sizeof(float));
+      arguments.rows += panel / kernels_.max_panels * rows_.plane_bytes;
       arguments.weights = weights_ + panel * weights_panel_;
       arguments.weights_tap = weights_tap_;
       arguments.weights_panel = weights_panel_;
     }
     arguments.codes_at = rows_.codes;
-    arguments.pixel_bytes = pixel_bytes_;
     arguments.panels = static_cast<int>(end_panel - panel);
+    if (simple_) {
+      const Activation& act = problem_.activation;
+      arguments.bias = bias_ ? bias_ + panel * PackedLayout::kPanelRows : nullptr;
+      arguments.clamp = act.kind == ActivationKind::clamp;
+      arguments.lo = act.lo, arguments.hi = act.hi;
+    }
     return arguments;
   }
 
@@ -232,18 +255,19 @@ class TiledConv {
     return {all ? static_cast<const char*>(all.data) + first * all.item_size() : nullptr, all.half};
   }
 
-  // The pixel under one tap for each of the results [begin, end), and that of zeros up to `length` of them.
-  void find_pixels(std::int64_t begin, std::int64_t end, std::int64_t tap, std::int32_t* pixels,
+  // The pixel under one tap, in bytes from the first, for each of the results [begin, end), and that of zeros up to
+  // `length` of them.
+  void find_pixels(std::int64_t begin, std::int64_t end, std::int64_t tap, std::int64_t* pixels,
                    std::int64_t length) const {
     const numerics::WindowAxis &rows = problem_.rows, &columns = problem_.columns;
     const std::int64_t tap_row = tap / columns.kernel, tap_column = tap % columns.kernel;
-    const auto zeros = static_cast<std::int32_t>(input_.count());
+    const std::int64_t zeros = input_.count() * pixel_bytes_, step = columns.stride * pixel_bytes_;
     // Input columns are inside the image for results [inside, outside).
     const std::int64_t shift = columns.before - tap_column * columns.dilation;
     const std::int64_t inside = shift > 0 ? ceil_div(shift, columns.stride) : 0;
     const std::int64_t outside =
         columns.input + shift > 0 ? ceil_div(columns.input + shift, columns.stride) : std::int64_t{0};
-    std::int32_t* const all = pixels + length;
+    std::int64_t* const all = pixels + length;
     for (std::int64_t at = begin; at < end;) {
       const std::int64_t row = at / columns.output, first = at % columns.output;
       const std::int64_t last = std::min(columns.output, first + end - at);
@@ -252,8 +276,7 @@ class TiledConv {
       const std::int64_t to = h < 0 ? last : std::clamp(outside, from, last);
       const std::int64_t start = (row / rows.output * rows.input + h) * columns.input - shift;
       pixels = std::fill_n(pixels, from - first, zeros);
-      auto pixel = static_cast<std::int32_t>(start + from * columns.stride);
-      const auto step = static_cast<std::int32_t>(columns.stride);
+      std::int64_t pixel = (start + from * columns.stride) * pixel_bytes_;
       for (std::int64_t j = from; j < to; ++j, pixel += step) *pixels++ = pixel;
       pixels = std::fill_n(pixels, last - to, zeros);
       at += last - first;
@@ -266,29 +289,20 @@ class TiledConv {
   // Channels [begin_channel, end_channel) of the results [begin, end), whose rows start with first_channel.
   void store(std::int64_t begin, std::int64_t end, std::int64_t first_channel, std::int64_t begin_channel,
              std::int64_t end_channel, float* results, std::int64_t row_length, float* turned) const {
-    const Activation& act = problem_.activation;
     const ImageView& y = output_.view;
     const std::int64_t count = end_channel - begin_channel;
-    const bool simple = act.kind == ActivationKind::none || act.kind == ActivationKind::clamp;
-    const float* bias = bias_ ? bias_ + begin_channel : nullptr;
     results += begin_channel - first_channel;
-    if (simple && y.channel == 1) {
+    if (simple_ && y.channel == 1) {
       output_.for_runs(begin, end, [&](const PixelRun& run) {
         for (std::int64_t pixel = 0; pixel < run.count; ++pixel, results += row_length)
-          store_row(results, count, run.offset + pixel * y.column + begin_channel, bias, act);
+          store_row(results, count, run.offset + pixel * y.column + begin_channel);
       });
-    } else if (simple && y.column == 1) {
-      const bool finished = !bias && act.kind == ActivationKind::none;
-      for (std::int64_t i = 0; !finished && i < end - begin; ++i) {
-        float* row = results + i * row_length;
-        kernels_.store_row(row, count, {row, static_cast<int>(DType::f32), bias, clamps(act), act.lo, act.hi});
-      }
+    } else if (simple_ && y.column == 1) {
       const std::int64_t stride = round_up(end - begin, kLine);
       kernels_.transpose(results, static_cast<int>(DType::f32), row_length, end - begin, count, turned, stride);
       output_.for_runs(begin, end, [&](const PixelRun& run) {
         for (std::int64_t c = 0; c < count; ++c)
-          store_row(turned + c * stride, run.count, run.offset + (begin_channel + c) * y.channel, nullptr,
-                    Activation{});
+          store_row(turned + c * stride, run.count, run.offset + (begin_channel + c) * y.channel);
         turned += run.count;
       });
     } else {
@@ -301,13 +315,10 @@ class TiledConv {
     }
   }
 
-  static bool clamps(const Activation& act) { return act.kind == ActivationKind::clamp; }
-
-  void store_row(const float* values, std::int64_t count, std::int64_t offset, const float* bias,
-                 const Activation& act) const {
-    const ImageView& y = output_.view;
-    char* data = static_cast<char*>(const_cast<void*>(y.data)) + offset * item_size(y.dtype);
-    kernels_.store_row(values, count, {data, static_cast<int>(y.dtype), bias, clamps(act), act.lo, act.hi});
+  // The tile has finished these, but for their dtype.
+  void store_row(const float* values, std::int64_t count, std::int64_t offset) const {
+    char* data = reinterpret_cast<char*>(y_) + offset * y_item_;
+    kernels_.store_row(values, count, {data, static_cast<int>(output_.view.dtype), nullptr, false, 0.0f, 0.0f});
   }
 
   static constexpr std::int64_t kLine = 16;  // floats that the widest vector holds
@@ -320,6 +331,10 @@ class TiledConv {
   const ImagePixels input_, output_;
   const std::int64_t results_;
   const bool parallel_;
+  const bool simple_;  // bias and activation are done in the tile
+  const bool direct_;  // so that tiles may store to y
+  float* const y_ = static_cast<float*>(const_cast<void*>(output_.view.data));  // of whatever dtype
+  const std::int64_t y_item_ = static_cast<std::int64_t>(item_size(output_.view.dtype));
   PixelRows rows_{};
   std::int64_t pixel_bytes_ = 0;
   const float* weight_sums_ = nullptr;

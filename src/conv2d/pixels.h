@@ -19,6 +19,12 @@ struct ImagePixels {
 
   std::int64_t count() const { return images * rows * columns; }
 
+  // One distance from pixel to pixel, and that is view.column.
+  bool evenly_spaced() const {
+    return (rows == 1 || view.row == columns * view.column) &&
+           (images == 1 || view.image == rows * columns * view.column);
+  }
+
   // run(PixelRun) for the pixels [begin, end), in order.
   template <class Run>
   void for_runs(std::int64_t begin, std::int64_t end, const Run& run) const {

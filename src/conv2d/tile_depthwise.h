@@ -1,6 +1,7 @@
 #pragma once
 
 #include "conv2d/tile_kernels.h"
+#include "conv2d/tile_store.h"
 #include "numerics/single_block.h"
 #include "simd/float_weights.h"
 
@@ -16,38 +17,26 @@ struct Depthwise {
   using Float = typename V::Float;
   static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
 
-  // Rows of [channels] factors, then, for weights with offsets, [channels] of sA * sumA.
+  // Rows of [plane_channels] factors, then, for weights with offsets, as many of sA * sumA.
   static void pack(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
                    const PixelRows& rows) {
-    const std::int64_t channels = layout.n;
-    const float largest = static_cast<float>(numerics::activation_highest(mode));
-    for (std::int64_t row = 0; row < count; ++row) {
-      const float* x = values + row * stride;
-      char* data = rows.data + row * rows.row_bytes;
-      float* factors = reinterpret_cast<float*>(data);
-      float* scaled_sums = reinterpret_cast<float*>(data + rows.codes);
-      if (mode == numerics::kActivationInt8Asym) {
-        for (std::int64_t c = 0; c < channels; ++c) factors[c] = numerics::constant_offset(x[c]);
-        continue;
-      }
-      for (std::int64_t c = 0; c < channels; ++c) factors[c] = numerics::signed_scale(x[c], mode);
-      if (rows.codes)
-        for (std::int64_t c = 0; c < channels; ++c) scaled_sums[c] = factors[c] * largest;
-      std::int64_t c = 0;
-      for (; c + V::kLanes <= channels; c += V::kLanes)
-        V::store(factors + c, V::mul(V::load(factors + c), load_parameters<V>(rows.weight_scales, c)));
-      if (c < channels) {  // both have room for a whole panel
-        V::store(factors + c, V::mul(V::load_first(factors + c, static_cast<int>(channels - c)),
-                                     load_parameters<V>(rows.weight_scales, c)));
-      }
-    }
+    if (mode == numerics::kActivationInt8Asym)
+      pack_factors<true, false>(values, stride, count, layout.n, mode, rows);
+    else if (rows.codes)
+      pack_factors<false, true>(values, stride, count, layout.n, mode, rows);
+    else
+      pack_factors<false, false>(values, stride, count, layout.n, mode, rows);
   }
 
   static void pack_floats(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int,
                           const PixelRows& rows) {
-    for (std::int64_t row = 0; row < count; ++row)
-      memcpy(rows.data + row * rows.row_bytes, values + row * stride,
-             static_cast<std::size_t>(layout.n) * sizeof(float));
+    char* plane = rows.data;
+    for (std::int64_t first = 0; first < layout.n; first += rows.plane_channels, plane += rows.plane_bytes) {
+      const std::int64_t channels = channels_of_plane(rows, first, layout.n);
+      for (std::int64_t row = 0; row < count; ++row)
+        memcpy(plane + row * rows.row_bytes, values + row * stride + first,
+               static_cast<std::size_t>(channels) * sizeof(float));
+    }
   }
 
   // [panels][taps][16]: the largest activation code times the weight's, or the weight itself.
@@ -78,6 +67,58 @@ struct Depthwise {
     else
       weights_of<4, Decode>(t, mode, out);
   }
+
+ private:
+  QCORE_NUMERIC std::int64_t channels_of_plane(const PixelRows& rows, std::int64_t first, std::int64_t all) {
+    return all - first < rows.plane_channels ? all - first : rows.plane_channels;
+  }
+
+  template <bool Offsets, bool ScaledSums>
+  static void pack_factors(const float* values, std::int64_t stride, std::int64_t count, std::int64_t all_channels,
+                           int mode, const PixelRows& rows) {
+    const Float largest = V::all(static_cast<float>(numerics::activation_highest(mode)));
+    for (std::int64_t row = 0; row < count; ++row) {
+      char* data = rows.data + row * rows.row_bytes;
+      for (std::int64_t first = 0; first < all_channels; first += rows.plane_channels, data += rows.plane_bytes) {
+        const float* x = values + row * stride + first;
+        const std::int64_t channels = channels_of_plane(rows, first, all_channels);
+        // Both x's plane and the scales have room for a whole panel.
+        for (std::int64_t c = 0; c < channels; c += V::kLanes) {
+          const Float value =
+              c + V::kLanes <= channels ? V::load(x + c) : V::load_first(x + c, static_cast<int>(channels - c));
+          float* factors = reinterpret_cast<float*>(data) + c;
+          if constexpr (Offsets) {
+            V::store(factors, constant_offsets(value));
+            continue;
+          }
+          const Float scale = signed_scales(value, mode);
+          V::store(factors, V::mul(scale, load_parameters<V>(rows.weight_scales, first + c)));
+          if constexpr (ScaledSums) V::store(reinterpret_cast<float*>(data + rows.codes) + c, V::mul(scale, largest));
+        }
+      }
+    }
+  }
+
+  // numerics::signed_scale(), numerics::constant_offset() in each lane.
+  QCORE_NUMERIC Float signed_scales(Float x, int mode) {
+    if (__builtin_expect(!V::zero_or_within(x, numerics::kSmallestExactBits, numerics::kInfinityBits), 0))
+      return one_by_one(x, mode);
+    const float largest = static_cast<float>(numerics::activation_highest(mode));
+    return numerics::quotient<V>(x, V::all(-largest), V::all(1.0f / largest));
+  }
+  QCORE_NUMERIC Float constant_offsets(Float x) {
+    if (__builtin_expect(!V::zero_or_within(x, 0, numerics::kInfinityBits), 0))
+      return one_by_one(x, numerics::kActivationInt8Asym);
+    return V::add(x, V::all(0.0f));
+  }
+  __attribute__((noinline, cold)) static Float one_by_one(Float x, int mode) {
+    float values[V::kLanes];
+    V::store(values, x);
+    for (float& value : values)
+      value = mode == numerics::kActivationInt8Asym ? numerics::constant_offset(value)
+                                                    : numerics::signed_scale(value, mode);
+    return V::load(values);
+  }
 };
 
 template <class V, int Results, int Panels, bool Decoded>
@@ -101,7 +142,7 @@ struct DepthwiseTile {
       if constexpr (Offsets) offsets[v.value] = load_parameters<V>(t.offsets, v.value * V::kLanes);
       unroll<Results>([&](auto r) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
     });
-    const std::int32_t* pixels = t.pixels;
+    const std::int64_t* pixels = t.pixels;
     const float* w = t.weights;
     for (std::int64_t tap = 0; tap < taps; ++tap, pixels += t.tap_stride, w += t.weights_tap) {
       Float weight[kVectors];
@@ -110,7 +151,7 @@ struct DepthwiseTile {
             V::load(w + v.value / kVectorsPerPanel * t.weights_panel + v.value % kVectorsPerPanel * V::kLanes);
       });
       unroll<Results>([&](auto r) QCORE_UNROLLED {
-        const char* row = t.rows + pixels[r.value] * t.pixel_bytes;
+        const char* row = t.rows + pixels[r.value];
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
           Float& total = y[r.value][v.value];
           const Float x = V::load(reinterpret_cast<const float*>(row) + v.value * V::kLanes);
@@ -124,11 +165,7 @@ struct DepthwiseTile {
         });
       });
     }
-    unroll<Results>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        V::store(t.out + r.value * Panels * PackedLayout::kPanelRows + v.value * V::kLanes, y[r.value][v.value]);
-      });
-    });
+    store_totals<V, Panels>(t, y);
   }
 };
 

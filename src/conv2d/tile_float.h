@@ -1,6 +1,7 @@
 #pragma once
 
 #include "conv2d/tile_kernels.h"
+#include "conv2d/tile_store.h"
 #include "simd/float_weights.h"
 
 // As tile_integer.h, with float activations: weights are decoded in registers, once for all pixels of the tile.
@@ -24,12 +25,11 @@ struct ConvFloatTile {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
     });
 
-    const std::int32_t* pixels = t.pixels;
+    const std::int64_t* pixels = t.pixels;
     for (std::int64_t tap = 0; tap < layout.taps; ++tap, pixels += t.tap_stride) {
       const float* a[Results];
-      unroll<Results>([&](auto r) QCORE_UNROLLED {
-        a[r.value] = reinterpret_cast<const float*>(t.rows + pixels[r.value] * t.pixel_bytes);
-      });
+      unroll<Results>([&](auto r)
+                          QCORE_UNROLLED { a[r.value] = reinterpret_cast<const float*>(t.rows + pixels[r.value]); });
       std::int64_t at = 0;
       for (std::int64_t p = 0; p < blocks; ++p) {
         typename Weights::Block block[kVectors];
@@ -62,11 +62,7 @@ struct ConvFloatTile {
         });
       }
     }
-    unroll<Results>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        V::store(t.out + r.value * Panels * PackedLayout::kPanelRows + v.value * V::kLanes, y[r.value][v.value]);
-      });
-    });
+    store_totals<V, Panels>(t, y);
   }
 };
 

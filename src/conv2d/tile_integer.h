@@ -1,6 +1,7 @@
 #pragma once
 
 #include "conv2d/tile_kernels.h"
+#include "conv2d/tile_store.h"
 #include "simd/integer_block.h"
 
 // A tile of the integer convolution: Results pixels by Panels panels of 16 channels, over all taps and blocks, the
@@ -55,10 +56,10 @@ struct ConvIntegerTile {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
     });
 
-    const std::int32_t* pixels = t.pixels;
+    const std::int64_t* pixels = t.pixels;
     for (std::int64_t tap = 0; tap < layout.taps; ++tap, pixels += t.tap_stride) {
       Rows rows;
-      unroll<Results>([&](auto r) QCORE_UNROLLED { rows[r.value] = t.rows + pixels[r.value] * t.pixel_bytes; });
+      unroll<Results>([&](auto r) QCORE_UNROLLED { rows[r.value] = t.rows + pixels[r.value]; });
       Codes a{rows, t.codes_at};
       for (std::int64_t p = 0; p < blocks; ++p) {
         const std::int64_t steps = p + 1 < blocks ? block_steps : last_steps;
@@ -71,11 +72,7 @@ struct ConvIntegerTile {
       }
       if (parameters.weight_sums) parameters.weight_sums += layout.parameter_count();
     }
-    unroll<Results>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        V::store(t.out + r.value * Panels * PackedLayout::kPanelRows + v.value * V::kLanes, y[r.value][v.value]);
-      });
-    });
+    store_totals<V, Panels>(t, y);
   }
 };
 

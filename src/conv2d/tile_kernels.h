@@ -17,7 +17,11 @@ struct PixelRows {
   char* data;
   std::int64_t row_bytes;  // from group to group
   std::int64_t codes;  // from a row's start to its codes, in bytes; 0 for float activations, which have nothing else
-  TileParameters weight_scales;  // of depthwise rows, which differ: see tile_depthwise.h
+
+  // Depthwise rows differ, see tile_depthwise.h, and hold a tile's channels only: the neighbours that a tile reads then
+  // lie together, and don't compete for the same lines of the first-level cache.
+  std::int64_t plane_bytes, plane_channels;  // from one tile's channels to the next one's
+  TileParameters weight_scales;
 };
 
 struct ConvTileArguments {
@@ -28,14 +32,18 @@ struct ConvTileArguments {
   const float* weight_sums;    // likewise, of the first tap; null unless the activations have offsets
   const char* rows;            // the group's row of pixel 0
   std::int64_t codes_at;       // PixelRows::codes
-  std::int64_t pixel_bytes;    // from pixel to pixel
-  const std::int32_t* pixels;  // [taps][tap_stride]: the pixels under each tap; one of zeros is what padding sees
+  const std::int64_t* pixels;  // [taps][tap_stride]: of the pixels under each tap, bytes from `rows`; one of zeros is
+                               // what padding sees
   std::int64_t tap_stride;
   const float* weights;  // of depthwise tiles: one per channel and tap
   std::int64_t weights_tap, weights_panel;
-  int results;  // pixels of the tile, up to ConvKernels::max_results; an even number
-  int panels;   // up to ConvKernels::max_panels
-  float* out;   // [results][panels * 16]
+  int results;        // pixels of the tile, up to ConvKernels::max_results; an even number
+  int panels;         // up to ConvKernels::max_panels
+  const float* bias;  // of the tile's channels, or null
+  bool clamp;         // to [lo, hi]
+  float lo, hi;
+  float* out;  // [results][out_stride]
+  std::int64_t out_stride;
 };
 
 struct ConvKernels {
