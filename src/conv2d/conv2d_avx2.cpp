@@ -1,5 +1,6 @@
-#include "conv2d/depthwise_avx2.h"
+#include "conv2d/conv_avx2.h"
 #include "conv2d/pack_pixels.h"
+#include "conv2d/store_row.h"
 #include "conv2d/tile_depthwise.h"
 #include "conv2d/tile_float.h"
 #include "conv2d/tile_integer.h"
@@ -29,9 +30,9 @@ template <int R, int P>
 using FloatW4 = ConvFloatTile<Avx2, R, P, 4>;
 
 template <int R, int P>
-using DepthwiseCodes = DepthwiseTile<DepthwiseAvx2, R, P, false>;
+using DepthwiseCodes = DepthwiseTile<ConvAvx2, R, P, false>;
 template <int R, int P>
-using DepthwiseFloats = DepthwiseTile<DepthwiseAvx2, R, P, true>;
+using DepthwiseFloats = DepthwiseTile<ConvAvx2, R, P, true>;
 
 }  // namespace
 
@@ -43,7 +44,7 @@ extern const ConvKernels kConvInt8Avx2 = {kMaxResults,
                                           PackPixels<Avx2, std::int16_t>::run,
                                           run_conv_tile<Int8W8, Int8W8, kMaxResults, kMaxPanels>,
                                           nullptr,
-                                          Rows<Avx2>::store_row};
+                                          store_finished_row<ConvAvx2>};
 
 extern const ConvKernels kConvInt8W4Avx2 = {kMaxResults,
                                             kMaxPanels,
@@ -53,7 +54,7 @@ extern const ConvKernels kConvInt8W4Avx2 = {kMaxResults,
                                             PackPixels<Avx2, std::int8_t>::run,
                                             run_conv_tile<Int8W4, Int8W4, kMaxResults, kMaxPanels>,
                                             nullptr,
-                                            Rows<Avx2>::store_row};
+                                            store_finished_row<ConvAvx2>};
 
 extern const ConvKernels kConvInt16Avx2 = {kMaxResults,
                                            kMaxPanels,
@@ -63,7 +64,7 @@ extern const ConvKernels kConvInt16Avx2 = {kMaxResults,
                                            PackPixels<Avx2, std::int16_t>::run,
                                            run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
                                            nullptr,
-                                           Rows<Avx2>::store_row};
+                                           store_finished_row<ConvAvx2>};
 
 extern const ConvKernels kConvFloatAvx2 = {kMaxResults,
                                            kMaxPanels,
@@ -73,26 +74,26 @@ extern const ConvKernels kConvFloatAvx2 = {kMaxResults,
                                            pack_float_pixels,
                                            run_conv_tile<FloatW8, FloatW4, kMaxResults, kMaxPanels>,
                                            nullptr,
-                                           Rows<Avx2>::store_row};
+                                           store_finished_row<ConvAvx2>};
 
 extern const ConvKernels kConvDepthwiseAvx2 = {kMaxResults,
                                                kMaxPanels,
                                                4,
                                                Rows<Avx2>::widen,
                                                Transpose<Avx2>::run,
-                                               Depthwise<DepthwiseAvx2>::pack,
+                                               Depthwise<ConvAvx2>::pack,
                                                run_conv_tile<DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>,
-                                               Depthwise<DepthwiseAvx2>::weights<false>,
-                                               Rows<Avx2>::store_row};
+                                               Depthwise<ConvAvx2>::weights<false>,
+                                               store_finished_row<ConvAvx2>};
 extern const ConvKernels kConvDepthwiseFloatAvx2 = {
     kMaxResults,
     kMaxPanels,
     4,
     Rows<Avx2>::widen,
     Transpose<Avx2>::run,
-    Depthwise<DepthwiseAvx2>::pack_floats,
+    Depthwise<ConvAvx2>::pack_floats,
     run_conv_tile<DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>,
-    Depthwise<DepthwiseAvx2>::weights<true>,
-    Rows<Avx2>::store_row};
+    Depthwise<ConvAvx2>::weights<true>,
+    store_finished_row<ConvAvx2>};
 
 }  // namespace qcore

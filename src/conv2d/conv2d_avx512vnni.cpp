@@ -1,5 +1,6 @@
-#include "conv2d/depthwise_avx512.h"
+#include "conv2d/conv_avx512.h"
 #include "conv2d/pack_pixels.h"
+#include "conv2d/store_row.h"
 #include "conv2d/tile_depthwise.h"
 #include "conv2d/tile_float.h"
 #include "conv2d/tile_integer.h"
@@ -29,9 +30,9 @@ template <int R, int P>
 using FloatW4 = ConvFloatTile<Avx512, R, P, 4>;
 
 template <int R, int P>
-using DepthwiseCodes = DepthwiseTile<DepthwiseAvx512, R, P, false>;
+using DepthwiseCodes = DepthwiseTile<ConvAvx512, R, P, false>;
 template <int R, int P>
-using DepthwiseFloats = DepthwiseTile<DepthwiseAvx512, R, P, true>;
+using DepthwiseFloats = DepthwiseTile<ConvAvx512, R, P, true>;
 
 }  // namespace
 
@@ -43,7 +44,7 @@ extern const ConvKernels kConvInt8Avx512Vnni = {kMaxResults,
                                                 PackPixels<Avx512, std::int8_t>::run,
                                                 run_conv_tile<Int8W8, Int8W4, kMaxResults, kMaxPanels>,
                                                 nullptr,
-                                                Rows<Avx512>::store_row};
+                                                store_finished_row<ConvAvx512>};
 
 extern const ConvKernels kConvInt16Avx512Vnni = {kMaxResults,
                                                  kMaxPanels,
@@ -53,7 +54,7 @@ extern const ConvKernels kConvInt16Avx512Vnni = {kMaxResults,
                                                  PackPixels<Avx512, std::int16_t>::run,
                                                  run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
                                                  nullptr,
-                                                 Rows<Avx512>::store_row};
+                                                 store_finished_row<ConvAvx512>};
 
 extern const ConvKernels kConvFloatAvx512 = {kMaxResults,
                                              kMaxPanels,
@@ -63,26 +64,26 @@ extern const ConvKernels kConvFloatAvx512 = {kMaxResults,
                                              pack_float_pixels,
                                              run_conv_tile<FloatW8, FloatW4, kMaxResults, kMaxPanels>,
                                              nullptr,
-                                             Rows<Avx512>::store_row};
+                                             store_finished_row<ConvAvx512>};
 
 extern const ConvKernels kConvDepthwiseAvx512 = {kMaxResults,
                                                  kMaxPanels,
                                                  4,
                                                  Rows<Avx512>::widen,
                                                  Transpose<Avx512>::run,
-                                                 Depthwise<DepthwiseAvx512>::pack,
+                                                 Depthwise<ConvAvx512>::pack,
                                                  run_conv_tile<DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>,
-                                                 Depthwise<DepthwiseAvx512>::weights<false>,
-                                                 Rows<Avx512>::store_row};
+                                                 Depthwise<ConvAvx512>::weights<false>,
+                                                 store_finished_row<ConvAvx512>};
 extern const ConvKernels kConvDepthwiseFloatAvx512 = {
     kMaxResults,
     kMaxPanels,
     4,
     Rows<Avx512>::widen,
     Transpose<Avx512>::run,
-    Depthwise<DepthwiseAvx512>::pack_floats,
+    Depthwise<ConvAvx512>::pack_floats,
     run_conv_tile<DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>,
-    Depthwise<DepthwiseAvx512>::weights<true>,
-    Rows<Avx512>::store_row};
+    Depthwise<ConvAvx512>::weights<true>,
+    store_finished_row<ConvAvx512>};
 
 }  // namespace qcore

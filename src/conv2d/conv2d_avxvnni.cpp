@@ -1,4 +1,6 @@
+#include "conv2d/conv_avx2.h"
 #include "conv2d/pack_pixels.h"
+#include "conv2d/store_row.h"
 #include "conv2d/tile_integer.h"
 #include "conv2d/tile_size.h"
 #include "conv2d/tile_tables.h"
@@ -31,7 +33,7 @@ extern const ConvKernels kConvInt8AvxVnni = {kMaxResults,
                                              PackPixels<Avx2, std::int8_t>::run,
                                              run_conv_tile<Int8W8, Int8W4, kMaxResults, kMaxPanels>,
                                              nullptr,
-                                             Rows<Avx2>::store_row};
+                                             store_finished_row<ConvAvx2>};
 
 extern const ConvKernels kConvInt16AvxVnni = {kMaxResults,
                                               kMaxPanels,
@@ -41,6 +43,6 @@ extern const ConvKernels kConvInt16AvxVnni = {kMaxResults,
                                               PackPixels<Avx2, std::int16_t>::run,
                                               run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
                                               nullptr,
-                                              Rows<Avx2>::store_row};
+                                              store_finished_row<ConvAvx2>};
 
 }  // namespace qcore

@@ -30,6 +30,8 @@ class TiledConv {
         results_(output_.count()),
         parallel_(results_ * layout_.n * layout_.k * layout_.taps > kSerialWork),
         simple_(problem.activation.kind == ActivationKind::none || problem.activation.kind == ActivationKind::clamp),
+        slides_(depthwise_ && problem.columns.kernel == 3 && problem.columns.stride == 1 &&
+                problem.columns.dilation == 1),
         direct_(simple_ && output_.view.dtype == DType::f32 && output_.view.channel == 1 && output_.evenly_spaced()) {}
 
   void run() {
@@ -203,24 +205,22 @@ class TiledConv {
       const std::int64_t begin_channel = std::max(group * outputs, first_channel);
       const std::int64_t end_channel = std::min((group + 1) * outputs, end_panel * PackedLayout::kPanelRows);
       const bool direct = direct_ && end_channel - begin_channel == row_length;
-      std::int64_t stored = begin;
-      for (std::int64_t at = 0; at < end - begin; at += kernels_.max_results) {
-        arguments.pixels = table + at;
-        const std::int64_t count = std::min<std::int64_t>(kernels_.max_results, end - begin - at);
-        arguments.results = static_cast<int>(round_up(count, 2));
-        if (direct && count % 2 == 0) {
-          arguments.out = y_ + (begin + at) * output_.view.column + begin_channel;
-          arguments.out_stride = output_.view.column;
-          stored = begin + at + count;
-        } else {
-          arguments.out = results + at * row_length;
-          arguments.out_stride = row_length;
-        }
-        kernels_.tile(arguments);
-      }
-      if (stored < end)
-        store(stored, end, first_channel, begin_channel, end_channel, results + (stored - begin) * row_length,
+      const auto store_tiles = [&](std::int64_t from, std::int64_t to) {
+        store(begin + from, begin + to, first_channel, begin_channel, end_channel, results + from * row_length,
               row_length, turned);
+      };
+      for (std::int64_t at = 0, count; at < end - begin; at += count) {
+        arguments.pixels = table + at;
+        count = std::min<std::int64_t>(kernels_.max_results, end - begin - at);
+        if (slides_) count = std::min(count, output_.columns - (begin + at) % output_.columns);
+        arguments.results = static_cast<int>(round_up(count, 2));
+        const bool whole = direct && count % 2 == 0;
+        arguments.out = whole ? y_ + (begin + at) * output_.view.column + begin_channel : results + at * row_length;
+        arguments.out_stride = whole ? output_.view.column : row_length;
+        kernels_.tile(arguments);
+        if (direct && !whole) store_tiles(at, at + count);
+      }
+      if (!direct) store_tiles(0, end - begin);
     }
   }
 
@@ -239,6 +239,7 @@ class TiledConv {
       arguments.weights = weights_ + panel * weights_panel_;
       arguments.weights_tap = weights_tap_;
       arguments.weights_panel = weights_panel_;
+      arguments.slides = slides_;
     }
     arguments.codes_at = rows_.codes;
     arguments.panels = static_cast<int>(end_panel - panel);
@@ -332,6 +333,7 @@ class TiledConv {
   const std::int64_t results_;
   const bool parallel_;
   const bool simple_;  // bias and activation are done in the tile
+  const bool slides_;  // of depthwise tiles, which then end with a row of results
   const bool direct_;  // so that tiles may store to y
   float* const y_ = static_cast<float*>(const_cast<void*>(output_.view.data));  // of whatever dtype
   const std::int64_t y_item_ = static_cast<std::int64_t>(item_size(output_.view.dtype));

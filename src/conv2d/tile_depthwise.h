@@ -129,11 +129,55 @@ struct DepthwiseTile {
   static void run(const ConvTileArguments& t) {
     if (t.codes_at)
       add_taps<true>(t);
+    else if (t.slides)
+      slide(t);
     else
       add_taps<false>(t);
   }
 
  private:
+  // Results along a row, with windows of three columns that overlap: each pixel is loaded once per row of the kernel
+  // and meets the weights of the results that see it. A result's taps come in their order all the same.
+  QCORE_NUMERIC void slide(const ConvTileArguments& t) {
+    constexpr int kTaps = 3;
+    Float y[Results][kVectors];
+    unroll<Results>([&](auto r) QCORE_UNROLLED {
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
+    });
+    const std::int64_t* pixels = t.pixels;
+    const float* w = t.weights;
+    for (std::int64_t tap = 0; tap < t.layout->taps; tap += kTaps, pixels += kTaps * t.tap_stride) {
+      Float weight[kTaps][kVectors];
+      unroll<kTaps>([&](auto column) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED { weight[column.value][v.value] = weight_of(t, w, v.value); });
+        w += t.weights_tap;
+      });
+      // Later results may lie beyond the row's end, where pixels don't follow each other; the first one sees three.
+      unroll<Results + kTaps - 1>([&](auto at) QCORE_UNROLLED {
+        constexpr int kTap = at.value < kTaps ? at.value : kTaps - 1;
+        const char* row = t.rows + pixels[kTap * t.tap_stride + at.value - kTap];
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          const Float x = V::load(reinterpret_cast<const float*>(row) + v.value * V::kLanes);
+          unroll<kTaps>([&](auto column) QCORE_UNROLLED {
+            constexpr int kResult = at.value - column.value;
+            if constexpr (kResult >= 0 && kResult < Results) {
+              Float& total = y[kResult][v.value];
+              if constexpr (Decoded)
+                total = V::add(total, V::mul(x, weight[column.value][v.value]));
+              else
+                total = V::fma(weight[column.value][v.value], x, total);
+            }
+          });
+        });
+      });
+    }
+    store_totals<V, Panels>(t, y);
+  }
+
+  QCORE_NUMERIC Float weight_of(const ConvTileArguments& t, const float* w, int vector) {
+    return V::load(w + vector / kVectorsPerPanel * t.weights_panel + vector % kVectorsPerPanel * V::kLanes);
+  }
+
   template <bool Offsets>
   QCORE_NUMERIC void add_taps(const ConvTileArguments& t) {
     const std::int64_t taps = t.layout->taps;
@@ -146,10 +190,7 @@ struct DepthwiseTile {
     const float* w = t.weights;
     for (std::int64_t tap = 0; tap < taps; ++tap, pixels += t.tap_stride, w += t.weights_tap) {
       Float weight[kVectors];
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        weight[v.value] =
-            V::load(w + v.value / kVectorsPerPanel * t.weights_panel + v.value % kVectorsPerPanel * V::kLanes);
-      });
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { weight[v.value] = weight_of(t, w, v.value); });
       unroll<Results>([&](auto r) QCORE_UNROLLED {
         const char* row = t.rows + pixels[r.value];
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {

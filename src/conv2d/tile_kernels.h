@@ -37,6 +37,8 @@ struct ConvTileArguments {
   std::int64_t tap_stride;
   const float* weights;  // of depthwise tiles: one per channel and tap
   std::int64_t weights_tap, weights_panel;
+  bool
+      slides;  // of depthwise tiles: three taps in each row of the kernel, and the next result's pixels are a tap ahead
   int results;        // pixels of the tile, up to ConvKernels::max_results; an even number
   int panels;         // up to ConvKernels::max_panels
   const float* bias;  // of the tile's channels, or null
@@ -61,7 +63,7 @@ struct ConvKernels {
   void (*tile)(const ConvTileArguments& arguments);
   // Depthwise: the factors that `tile` multiplies with, [panels][taps][16]. Null: not depthwise.
   void (*weights)(const ConvTileArguments& arguments, int mode, float* out);
-  // Finishes `columns` contiguous results: bias, clamp, rounding to the output's dtype.
+  // Rounds `columns` contiguous results to the output's dtype.
   void (*store_row)(const float* values, std::int64_t columns, const OutputRow& row);
 };
 

@@ -7,8 +7,8 @@
 namespace qcore {
 namespace {
 
-// What depthwise rows need beside the tiles' operations.
-struct DepthwiseAvx2 : Avx2 {
+// What conv2d needs beside the tiles' operations.
+struct ConvAvx2 : Avx2 {
   // Whether in every lane x is 0, or the bits of |x| are from low up to below high.
   QCORE_NUMERIC bool zero_or_within(Float x, std::uint32_t low, std::uint32_t high) {
     const Int magnitude = both(as_int(x), all(0x7fffffff));
@@ -17,6 +17,17 @@ struct DepthwiseAvx2 : Avx2 {
     const Int zero = _mm256_cmpeq_epi32(magnitude, all(0));
     const Int good = _mm256_or_si256(_mm256_andnot_si256(too_small, below), zero);
     return _mm256_movemask_ps(_mm256_castsi256_ps(good)) == 0xff;
+  }
+
+  // numerics::float_to_bfloat() in each lane.
+  QCORE_NUMERIC void store_bfloat(void* p, Float a) {
+    const Int bits = as_int(a), high = shift_right_32(bits, 16);
+    const Int rounded = shift_right_32(add(add(bits, all(0x7fff)), both(high, all(1))), 16);
+    const Int quiet = _mm256_or_si256(high, all(0x40));
+    const Int is_nan = as_int(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    const Int result = _mm256_blendv_epi8(rounded, quiet, is_nan);
+    const Int words = _mm256_permute4x64_epi64(_mm256_packus_epi32(result, result), 0xd8);
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_castsi256_si128(words));
   }
 };
 
