@@ -39,17 +39,16 @@ class TiledConv {
     allocate(scratch);
     pack_all();
 
-    constexpr std::int64_t kResultsPerTask = 96;  // whose weights stay in the second-level cache, column after column
-    constexpr std::int64_t kTasksPerThread = 8;   // enough to even out threads of unequal speed
-    const std::int64_t tiles = ceil_div(results_, kernels_.max_results);
+    constexpr std::int64_t kResultsPerTask =
+        96;  // whole tiles and vectors; whose weights stay in the second-level cache, column after column
+    constexpr std::int64_t kTasksPerThread = 8;  // enough to even out threads of unequal speed
     const std::int64_t row_tasks = ceil_div(results_, kResultsPerTask);
     const std::int64_t columns = groups_ * columns_per_group();
     const std::int64_t wanted = parallel_ ? get_num_threads() * kTasksPerThread : 1;
     const std::int64_t column_tasks = std::min(columns, ceil_div(wanted, row_tasks));
     for_each(row_tasks * column_tasks, parallel_, [&](std::int64_t task) {
       const std::int64_t row = task / column_tasks, column = task % column_tasks;
-      const std::int64_t begin = row * tiles / row_tasks * kernels_.max_results,
-                         end = std::min(results_, (row + 1) * tiles / row_tasks * kernels_.max_results);
+      const std::int64_t begin = row * kResultsPerTask, end = std::min(results_, begin + kResultsPerTask);
       multiply(begin, end, column * columns / column_tasks, (column + 1) * columns / column_tasks);
     });
   }
@@ -299,12 +298,19 @@ class TiledConv {
           store_row(results, count, run.offset + pixel * y.column + begin_channel);
       });
     } else if (simple_ && y.column == 1) {
-      const std::int64_t stride = round_up(end - begin, kLine);
-      kernels_.transpose(results, static_cast<int>(DType::f32), row_length, end - begin, count, turned, stride);
+      const bool floats = y.dtype == DType::f32;
       output_.for_runs(begin, end, [&](const PixelRun& run) {
-        for (std::int64_t c = 0; c < count; ++c)
-          store_row(turned + c * stride, run.count, run.offset + (begin_channel + c) * y.channel);
-        turned += run.count;
+        const std::int64_t offset = run.offset + begin_channel * y.channel;
+        // Whole vectors of pixels go to their places, the rest by way of `turned`.
+        const std::int64_t placed = floats ? run.count / kLine * kLine : 0, rest = run.count - placed;
+        if (placed) turn(results, row_length, placed, count, y_ + offset, y.channel);
+        if (rest) {
+          const std::int64_t stride = round_up(rest, kLine);
+          turn(results + placed * row_length, row_length, rest, count, turned, stride);
+          for (std::int64_t c = 0; c < count; ++c)
+            store_row(turned + c * stride, rest, offset + placed + c * y.channel);
+        }
+        results += run.count * row_length;
       });
     } else {
       output_.for_runs(begin, end, [&](const PixelRun& run) {
@@ -314,6 +320,11 @@ class TiledConv {
                          results[c]);
       });
     }
+  }
+
+  void turn(const float* from, std::int64_t row_length, std::int64_t rows, std::int64_t columns, float* to,
+            std::int64_t stride) const {
+    kernels_.transpose(from, static_cast<int>(DType::f32), row_length, rows, columns, to, stride);
   }
 
   // The tile has finished these, but for their dtype.
