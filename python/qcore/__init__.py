@@ -19,7 +19,7 @@ from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
 if TYPE_CHECKING:
-    from qcore import formats, gru, static
+    from qcore import formats, gru, static, torch
     from qcore.formats import load, save
 
 __all__ = [
@@ -50,12 +50,13 @@ __all__ = [
     "save",
     "set_num_threads",
     "static",
+    "torch",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """What takes a while to import is imported when it is asked for."""
-    if name in ("formats", "gru", "static"):
+    if name in ("formats", "gru", "static", "torch"):
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("qcore.formats"), name)

@@ -1,0 +1,131 @@
+"""What the quantised modules have in common: state that loads, moves and keeps its dtypes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from qcore import _core
+
+CONFIG = "qcore_config"
+"""The state_dict's entry beside the tensors: what the module is, as JSON in a uint8 tensor, so that any file format for
+tensors takes it."""
+
+
+class QuantizedModule(torch.nn.Module):
+    """A frozen module. Its tensors are buffers, in dtypes that ``.half()`` and ``.to(dtype)`` leave alone."""
+
+    kind = ""
+    _kept: tuple[str, ...] = ()
+    """Buffers whose dtype is part of their meaning."""
+
+    def config(self) -> dict[str, Any]:
+        """All but the tensors: what ``load_state_dict`` compares."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "") -> Any:
+        """The module whose state is in a state_dict under ``prefix`` ("encoder.0."), in any process.
+
+        Raises:
+            QcoreValueError: there is none, or it is of another kind.
+        """
+        config = read_config(state_dict, prefix)
+        if config.get("kind") != cls.kind:
+            raise _core.QcoreValueError(
+                f"{cls.__name__}.from_state_dict: {prefix + CONFIG} is of kind {config.get('kind')!r}, expected "
+                f"{cls.kind!r}"
+            )
+        module = cls._empty(config, state_dict, prefix)
+        module.load_state_dict({key[len(prefix) :]: state_dict[key] for key in state_dict if key.startswith(prefix)})
+        return module
+
+    @classmethod
+    def _empty(cls, config: dict[str, Any], state_dict: Mapping[str, torch.Tensor], prefix: str) -> Any:
+        """A module of that configuration, with buffers like those of the state_dict."""
+        module = cls.__new__(cls)
+        torch.nn.Module.__init__(module)
+        module._configure(config)
+        for name in module._tensors():
+            value = state_dict.get(prefix + name)
+            buffer = None if value is None else torch.empty_like(value)
+            if name == "bias" and buffer is not None:
+                module.bias = torch.nn.Parameter(buffer, requires_grad=False)
+            else:
+                module.register_buffer(name, buffer)
+        return module
+
+    def _configure(self, config: dict[str, Any]) -> None:
+        """Set the attributes that :meth:`config` tells of."""
+        raise NotImplementedError
+
+    def _tensors(self) -> tuple[str, ...]:
+        """Names of buffers (and of the bias), None included."""
+        return self._kept
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        text = json.dumps(self.config(), sort_keys=True).encode()
+        destination[prefix + CONFIG] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        mine = json.loads(json.dumps(self.config()))
+        if prefix + CONFIG not in state_dict:
+            missing_keys.append(prefix + CONFIG)
+        elif (theirs := read_config(state_dict, prefix)) != mine:
+            differ = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+            was = ", ".join(f"{name} = {theirs.get(name)!r}" for name in differ)
+            error_msgs.append(
+                f"{prefix}{CONFIG}: the state has {was}, expected {', '.join(f'{mine.get(name)!r}' for name in differ)}"
+            )
+            return
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if prefix + CONFIG in unexpected_keys:
+            unexpected_keys.remove(prefix + CONFIG)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        before = {name: self._buffers.get(name) for name in self._kept}
+        # Not as inference tensors, which count no versions and so can't be packed once.
+        with torch.inference_mode(False):
+            super()._apply(fn, recurse)
+            for name, old in before.items():
+                new = self._buffers.get(name)
+                if old is not None and new is not None and new.dtype != old.dtype:
+                    self._buffers[name] = old.to(new.device)
+        return self
+
+
+def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any]:
+    """The entry :data:`CONFIG` under a prefix, checked."""
+    where = prefix + CONFIG
+    if where not in state_dict:
+        raise _core.QcoreValueError(f"state_dict has no {where}, expected the state of a quantised module")
+    try:
+        config = json.loads(state_dict[where].cpu().numpy().tobytes())
+        if not isinstance(config, dict):
+            raise ValueError("no dictionary")
+    except (ValueError, AttributeError) as error:
+        raise _core.QcoreValueError(f"state_dict: {where} can't be read: {error}") from None
+    return config
+
+
+def autocast(x: torch.Tensor) -> torch.Tensor:
+    """x in the dtype that an autocast region asks of layers."""
+    kind = x.device.type
+    if x.is_floating_point() and torch.is_autocast_enabled(kind):
+        return x.to(torch.get_autocast_dtype(kind))
+    return x

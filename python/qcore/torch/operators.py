@@ -1,0 +1,263 @@
+"""Operators registered with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``lut`` and ``gru``.
+
+They take plain tensors (:mod:`qcore.torch.packing` says why), have fake kernels, and stay single nodes in graphs of
+``torch.compile`` and ``torch.export``. The modules call them; a program that reads an exported model needs
+``import qcore.torch`` first.
+
+``linear`` is differentiable with respect to x and bias: as if the weight were its dequantised value and x not rounded
+(a straight-through estimate), so that adapters can be trained on a frozen quantised base. Codes, scales and offsets get
+no gradient. The other operators have none: a backward pass through them is an error of torch that names the operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import qcore
+from qcore import _core
+from qcore.torch import parts
+
+_WEIGHT = "Tensor codes, Tensor scales, Tensor? offsets, Tensor? bias, int[] shape, int bits, int block_size"
+
+
+@torch.library.custom_op(
+    "qcore::linear",
+    mutates_args=(),
+    schema=f"(Tensor x, {_WEIGHT}, str compute='int8', str? activation=None) -> Tensor",
+)
+def linear(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    offsets: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    shape: Sequence[int],
+    bits: int,
+    block_size: int,
+    compute: str = "int8",
+    activation: str | None = None,
+) -> torch.Tensor:
+    """:func:`qcore.linear`, see there.
+
+    Args:
+        x: float32, float16 or bfloat16 [..., K].
+        codes: int8 [N, K], or for 4 bits uint8 [N, ceil(K / 2)] as of ``QuantizedTensor.nibbles``.
+        scales: float32 [N, P].
+        offsets: float32 [N, P], or None for a symmetric weight.
+        bias: floating-point [N], or None.
+        shape: [N, K].
+        bits: 4 or 8.
+        block_size: g.
+        compute, activation: names, as for :func:`qcore.linear`.
+
+    Returns:
+        [..., N] of x's dtype.
+    """
+    weight = parts.weight_of(codes, scales, offsets, shape, bits, block_size)
+    result: torch.Tensor = qcore.linear(x.detach(), weight, _plain(bias), compute=compute, activation=activation)
+    return result
+
+
+@linear.register_fake
+def _(x: Any, codes: Any, scales: Any, offsets: Any, bias: Any, shape: Any, *rest: Any) -> Any:
+    if x.dim() == 0 or x.shape[-1] != shape[1]:
+        raise _core.QcoreValueError(
+            f"linear: x has shape {list(x.shape)}, expected its last dimension to be K = {shape[1]} of the weight "
+            f"{list(shape)}"
+        )
+    return x.new_empty((*x.shape[:-1], shape[0]))
+
+
+def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, codes, scales, offsets, bias, shape, bits, block_size, compute, activation = inputs
+    ctx.save_for_backward(x if activation is not None else None, codes, scales, offsets, bias)
+    ctx.weight_options = (shape, bits, block_size)
+    ctx.options = (compute, activation)
+    ctx.x_dtype = x.dtype
+
+
+def _linear_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    x, codes, scales, offsets, bias = ctx.saved_tensors
+    compute, activation = ctx.options
+    grad = grad.float()
+    if activation is not None:
+        before = torch.ops.qcore.linear(x, codes, scales, offsets, bias, *ctx.weight_options, compute, None)
+        grad = grad * _slope(before.float(), activation)
+    grad_x = grad_bias = None
+    if ctx.needs_input_grad[0]:
+        grad_x = (grad @ parts.dequantized(codes, scales, offsets, *ctx.weight_options)).to(ctx.x_dtype)
+    if bias is not None and ctx.needs_input_grad[4]:
+        grad_bias = grad.flatten(0, -2).sum(0).to(bias.dtype) if grad.dim() > 1 else grad.to(bias.dtype)
+    return grad_x, None, None, None, grad_bias, None, None, None, None, None
+
+
+def _slope(z: torch.Tensor, activation: str) -> torch.Tensor:
+    """The derivative of a fused activation at z."""
+    if activation == "relu":
+        return (z > 0).float()
+    if activation == "relu6":
+        return ((z > 0) & (z < 6)).float()
+    if activation == "silu":
+        gate = torch.sigmoid(z)
+        return gate * (1 + z * (1 - gate))
+    gate = 0.5 * (1 + torch.erf(z * math.sqrt(0.5)))
+    return gate + z * torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+
+
+linear.register_autograd(_linear_backward, setup_context=_linear_setup)
+
+
+@torch.library.custom_op(
+    "qcore::conv2d",
+    mutates_args=(),
+    schema=(
+        f"(Tensor x, {_WEIGHT}, int[] stride, int[] padding, int[] dilation, int groups, str compute='int8', "
+        "str? activation=None) -> Tensor"
+    ),
+)
+def conv2d(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    offsets: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    shape: Sequence[int],
+    bits: int,
+    block_size: int,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    compute: str = "int8",
+    activation: str | None = None,
+) -> torch.Tensor:
+    """:func:`qcore.conv2d`, see there.
+
+    Args:
+        x: float32, float16 or bfloat16 [N, Ci, H, W].
+        codes: int8 [Co, Ci / groups, Kh, Kw], or for 4 bits uint8 [Co, ceil(Ci / groups * Kh * Kw / 2)].
+        scales, offsets, bias, bits, block_size, compute, activation: as for :func:`linear`.
+        shape: [Co, Ci / groups, Kh, Kw].
+        stride, dilation: (H, W).
+        padding: (top, left, bottom, right).
+        groups: of channels.
+
+    Returns:
+        [N, Co, Ho, Wo] of x's dtype, channels_last if x is.
+    """
+    weight = parts.weight_of(codes, scales, offsets, shape, bits, block_size)
+    result: torch.Tensor = qcore.conv2d(
+        x.detach(),
+        weight,
+        _plain(bias),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        compute=compute,
+        activation=activation,
+    )
+    return result
+
+
+@conv2d.register_fake
+def _(
+    x: Any,
+    codes: Any,
+    scales: Any,
+    offsets: Any,
+    bias: Any,
+    shape: Any,
+    bits: int,
+    block_size: int,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    *rest: Any,
+) -> Any:
+    if x.dim() != 4 or x.shape[1] != shape[1] * groups:
+        raise _core.QcoreValueError(
+            f"conv2d: x has shape {list(x.shape)}, expected [N, {shape[1] * groups}, H, W] for a weight of shape "
+            f"{list(shape)} in {groups} groups"
+        )
+    high = (x.shape[2] + padding[0] + padding[2] - dilation[0] * (shape[2] - 1) - 1) // stride[0] + 1
+    wide = (x.shape[3] + padding[1] + padding[3] - dilation[1] * (shape[3] - 1) - 1) // stride[1] + 1
+    last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if last else torch.contiguous_format
+    return torch.empty((x.shape[0], shape[0], high, wide), dtype=x.dtype, device=x.device, memory_format=layout)
+
+
+@torch.library.custom_op(
+    "qcore::lut",
+    mutates_args=(),
+    schema="(Tensor x, Tensor cuts, Tensor values, str range_reduction='none') -> Tensor",
+)
+def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reduction: str = "none") -> torch.Tensor:
+    """A look-up table, see :class:`qcore.lut.Table`.
+
+    Args:
+        x: float32, float16 or bfloat16, any shape.
+        cuts: float32 [n + 1].
+        values: float16 or float32.
+        range_reduction: as for :meth:`qcore.lut.Table.from_parts`.
+
+    Returns:
+        As x.
+    """
+    result: torch.Tensor = parts.table_of(cuts, values, range_reduction)(x.detach())
+    return result
+
+
+@lut.register_fake
+def _(x: Any, *rest: Any) -> Any:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op(
+    "qcore::gru",
+    mutates_args=(),
+    schema=(
+        "(Tensor x, Tensor? h0, Tensor state, int hidden_size, int layers, int directions, bool batch_first) "
+        "-> (Tensor, Tensor)"
+    ),
+)
+def gru(
+    x: torch.Tensor,
+    h0: torch.Tensor | None,
+    state: torch.Tensor,
+    hidden_size: int,
+    layers: int,
+    directions: int,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A call of :class:`qcore.gru.QuantGRU`, see there.
+
+    Args:
+        x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first).
+        h0: [layers * directions, B, H], or None.
+        state: uint8, the bytes of the file that ``QuantGRU.save`` writes.
+        hidden_size, layers, directions, batch_first: those of the GRU.
+
+    Returns:
+        y [T, B, directions * H] ([B, T, directions * H]) and the last states [layers * directions, B, H].
+    """
+    y, last = parts.gru_of(state)(x.detach(), _plain(h0))
+    return y, last
+
+
+@gru.register_fake
+def _(x: Any, h0: Any, state: Any, hidden_size: int, layers: int, directions: int, batch_first: bool) -> Any:
+    if x.dim() != 3:
+        raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected three dimensions")
+    batch = x.shape[0] if batch_first else x.shape[1]
+    y = x.new_empty((x.shape[0], x.shape[1], directions * hidden_size))
+    return y, x.new_empty((layers * directions, batch, hidden_size))
+
+
+def _plain(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.detach()

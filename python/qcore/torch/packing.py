@@ -1,0 +1,78 @@
+"""Packed objects of the core for plain tensors of torch.
+
+An operator of a graph can take tensors only, if the graph is to be compiled, exported, saved and read in another
+process. So a module's state is plain tensors, and what the core computes with is made of them at the first call and
+kept for the next ones, under the identity of their memory. An object of the core as an operand (a script object, or an
+opaque one of ``torch._library``) would save that copy, but not survive ``torch.export.save``, and its interface is
+private to torch.
+
+An entry belongs to a storage, not to a tensor: compiled graphs pass aliases of a module's buffers. It holds weak
+references to the storages, so that their addresses aren't taken again while it lives, and the tensors' version
+counters: a tensor that was written to (``load_state_dict``, ``copy_``) is packed anew. Writing through ``tensor.data``
+doesn't count versions and goes unnoticed, as it does in autograd.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+
+@dataclass
+class _Entry:
+    storages: list[StorageWeakRef]
+    versions: tuple[int, ...]
+    packed: Any
+
+    def is_alive(self) -> bool:
+        return not any(storage.expired() for storage in self.storages)
+
+
+_entries: dict[Any, _Entry] = {}
+# Entries die in finalizers, which may run inside any allocation, this thread's own included.
+_lock = threading.RLock()
+
+
+def packed(tensors: Sequence[torch.Tensor | None], options: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """What ``make()`` returned for these tensors and options, as long as they live and nobody writes to them."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    if any(tensor.is_inference() for tensor in given):
+        return make()  # they count no versions
+    key = (options, *(_place(tensor) for tensor in tensors))
+    versions = tuple(tensor._version for tensor in given)
+    found = _entries.get(key)
+    if found is not None and found.versions == versions and found.is_alive():
+        return found.packed
+    made = make()
+    storages = [StorageWeakRef(tensor.untyped_storage()) for tensor in given]
+    with _lock:
+        _prune()
+        _entries[key] = _Entry(storages, versions, made)
+    for tensor in given:
+        weakref.finalize(tensor, _prune).atexit = False
+    return made
+
+
+def size() -> int:
+    """The number of packed objects that are kept."""
+    with _lock:
+        _prune()
+        return len(_entries)
+
+
+def _place(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
+    if tensor is None:
+        return None
+    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
+def _prune() -> None:
+    with _lock:
+        for key in [key for key, entry in _entries.items() if not entry.is_alive()]:
+            _entries.pop(key, None)

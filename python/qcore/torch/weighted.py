@@ -1,0 +1,294 @@
+"""Linear layers and convolutions: modules over a QuantizedTensor."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from qcore import _checks, _core, _windows
+from qcore.linear import COMPUTE
+from qcore.quantized_tensor import QuantizedTensor, quantize
+from qcore.torch import parts
+from qcore.torch.module import QuantizedModule, autocast
+
+_ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "gelu": "gelu"}
+
+
+class WeightedModule(QuantizedModule):
+    """Codes, scales, offsets and bias, and what they mean."""
+
+    _kept = ("codes", "scales", "offsets")
+    _dimensions = 2
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+    offsets: torch.Tensor | None
+    bias: torch.nn.Parameter | None
+    shape: tuple[int, ...]
+
+    def __init__(
+        self, weight: QuantizedTensor, bias: Any = None, *, compute: str = "int8", activation: str | None = None
+    ) -> None:
+        super().__init__()
+        where = f"qcore.torch.{type(self).__name__}"
+        if not isinstance(weight, QuantizedTensor):
+            raise _core.QcoreTypeError(
+                f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) "
+                "makes one, from_float(module) does it all"
+            )
+        if len(weight.shape) != self._dimensions:
+            raise _core.QcoreValueError(
+                f"{where}: weight has shape {list(weight.shape)}, expected {self._dimensions} dimensions"
+            )
+        self.shape, self.bits, self.block_size = tuple(weight.shape), weight.bits, weight.block_size
+        self.compute = _named(compute, COMPUTE, f"{where}: compute")
+        self.activation = _checks.choice(activation, _ACTIVATIONS, f"{where}: activation")
+        with torch.inference_mode(False):
+            codes, scales, offsets = parts.parts_of(weight)
+            self.register_buffer("codes", codes)
+            self.register_buffer("scales", scales)
+            self.register_buffer("offsets", offsets)
+            self.bias = self._bias_of(bias, where)
+
+    def _bias_of(self, bias: Any, where: str) -> torch.nn.Parameter | None:
+        if bias is None:
+            return None
+        if not isinstance(bias, torch.Tensor) or not bias.is_floating_point() or tuple(bias.shape) != self.shape[:1]:
+            given = f"{bias.dtype} {list(bias.shape)}" if isinstance(bias, torch.Tensor) else type(bias).__name__
+            raise _core.QcoreValueError(f"{where}: bias is {given}, expected a floating-point tensor [{self.shape[0]}]")
+        return torch.nn.Parameter(bias.detach().clone(), requires_grad=False)
+
+    @property
+    def weight(self) -> QuantizedTensor:
+        """The packed weight."""
+        return parts.weight_of(self.codes, self.scales, self.offsets, self.shape, self.bits, self.block_size)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "shape": list(self.shape),
+            "bits": self.bits,
+            "block_size": self.block_size,
+            "compute": self.compute,
+            "activation": self.activation,
+        }
+
+    def _configure(self, config: dict[str, Any]) -> None:
+        self.shape = tuple(config["shape"])
+        self.bits, self.block_size = config["bits"], config["block_size"]
+        self.compute, self.activation = config["compute"], config["activation"]
+
+    def _tensors(self) -> tuple[str, ...]:
+        return (*self._kept, "bias")
+
+    def _operands(self) -> tuple[Any, ...]:
+        return self.codes, self.scales, self.offsets, self.bias, self.shape, self.bits, self.block_size
+
+    def _details(self) -> str:
+        scheme = "symmetric" if self.offsets is None else "asymmetric"
+        fused = "" if self.activation is None else f", activation={self.activation!r}"
+        return (
+            f"bias={self.bias is not None}, bits={self.bits}, block_size={self.block_size}, {scheme}, "
+            f"compute={self.compute!r}{fused}"
+        )
+
+
+def _named(value: Any, choices: Any, where: str) -> str:
+    _checks.choice(value, choices, where)
+    return str(value)
+
+
+def _quantized(
+    module: Any, bits: int, block_size: int, scheme: str, method: str, samples: Any, scale_dtype: Any
+) -> QuantizedTensor:
+    """A float module's weight, on its device."""
+    weight = module.weight.detach()
+    made = quantize(
+        weight.cpu(),
+        bits=bits,
+        block_size=block_size,
+        scheme=scheme,
+        method=method,
+        samples=samples,
+        scale_dtype=scale_dtype,
+    )
+    return made.to(str(weight.device))
+
+
+class Linear(WeightedModule):
+    """A linear layer over a per-block quantised weight, in the place of ``torch.nn.Linear``.
+
+    Differentiable with respect to x and bias (:mod:`qcore.torch.operators`); the weight is frozen.
+
+    Args:
+        weight: a QuantizedTensor [N, K].
+        bias: floating-point tensor [N], or None. It becomes a parameter that requires no grad.
+        compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`.
+        activation: None, "relu", "relu6", "silu" or "gelu".
+
+    A call takes float32, float16 or bfloat16 [..., K] and returns [..., N] of that dtype, or of autocast's.
+    """
+
+    kind = "linear"
+
+    @classmethod
+    def from_float(
+        cls,
+        module: torch.nn.Linear,
+        *,
+        bits: int = 8,
+        block_size: int = 64,
+        scheme: str = "symmetric",
+        compute: str = "int8",
+        method: str = "rtn",
+        samples: Any = None,
+        scale_dtype: Any = "float32",
+    ) -> Linear:
+        """Quantise a ``torch.nn.Linear``; options as for :func:`qcore.quantize` and the constructor.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: it is none, or an option is impossible.
+        """
+        if not isinstance(module, torch.nn.Linear):
+            raise _core.QcoreTypeError(
+                f"Linear.from_float: module is a {type(module).__name__}, expected a torch.nn.Linear"
+            )
+        weight = _quantized(module, bits, block_size, scheme, method, samples, scale_dtype)
+        made = cls(weight, module.bias, compute=compute)
+        made.train(module.training)
+        return made
+
+    @property
+    def in_features(self) -> int:
+        """K."""
+        return self.shape[1]
+
+    @property
+    def out_features(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.qcore.linear(autocast(x), *self._operands(), self.compute, self.activation)
+        return result
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, {self._details()}"
+
+
+class Conv2d(WeightedModule):
+    """A convolution over a per-block quantised weight, in the place of ``torch.nn.Conv2d``; without gradients.
+
+    Args:
+        weight: a QuantizedTensor [Co, Ci / groups, Kh, Kw].
+        bias: floating-point tensor [Co], or None.
+        stride, padding, dilation, groups: as for :func:`qcore.conv2d`.
+        compute, activation: as for :class:`Linear`.
+
+    A call takes float32, float16 or bfloat16 [N, Ci, H, W] or [Ci, H, W] and returns an image of that dtype,
+    channels_last if x is.
+    """
+
+    kind = "conv2d"
+    _dimensions = 4
+
+    def __init__(
+        self,
+        weight: QuantizedTensor,
+        bias: Any = None,
+        *,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        compute: str = "int8",
+        activation: str | None = None,
+    ) -> None:
+        super().__init__(weight, bias, compute=compute, activation=activation)
+        window = _windows.window(stride, padding, dilation, groups, "qcore.torch.Conv2d")
+        least = (1, 1, 1, 1, 0, 0, 0, 0, 1)
+        if any(number < low for number, low in zip(window, least, strict=True)) or self.shape[0] % window[8]:
+            raise _core.QcoreValueError(
+                f"qcore.torch.Conv2d: stride is {stride!r}, padding {padding!r}, dilation {dilation!r} and groups "
+                f"{groups!r}, expected positive numbers, padding from 0, and groups that divide Co = {self.shape[0]}"
+            )
+        self.stride, self.dilation, self.padding, self.groups = window[:2], window[2:4], window[4:8], window[8]
+
+    @classmethod
+    def from_float(
+        cls,
+        module: torch.nn.Conv2d,
+        *,
+        bits: int = 8,
+        block_size: int = 64,
+        scheme: str = "symmetric",
+        compute: str = "int8",
+        method: str = "rtn",
+        samples: Any = None,
+        scale_dtype: Any = "float32",
+    ) -> Conv2d:
+        """Quantise a ``torch.nn.Conv2d``; options as for :func:`qcore.quantize` and the constructor.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: it is none, pads with other values than zeros, or an option is impossible.
+        """
+        if not isinstance(module, torch.nn.Conv2d):
+            raise _core.QcoreTypeError(
+                f"Conv2d.from_float: module is a {type(module).__name__}, expected a torch.nn.Conv2d"
+            )
+        if module.padding_mode != "zeros":
+            raise _core.QcoreValueError(f"Conv2d.from_float: padding_mode is {module.padding_mode!r}, expected 'zeros'")
+        weight = _quantized(module, bits, block_size, scheme, method, samples, scale_dtype)
+        made = cls(
+            weight,
+            module.bias,
+            stride=module.stride,
+            padding=_padding(module),
+            dilation=module.dilation,
+            groups=module.groups,
+            compute=compute,
+        )
+        made.train(module.training)
+        return made
+
+    def config(self) -> dict[str, Any]:
+        window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+        return super().config() | {name: list(sizes) for name, sizes in window.items()} | {"groups": self.groups}
+
+    def _configure(self, config: dict[str, Any]) -> None:
+        super()._configure(config)
+        self.stride, self.padding = tuple(config["stride"]), tuple(config["padding"])
+        self.dilation, self.groups = tuple(config["dilation"]), config["groups"]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        window = (self.stride, self.padding, self.dilation, self.groups)
+        single = x.dim() == 3
+        y: torch.Tensor = torch.ops.qcore.conv2d(
+            autocast(x.unsqueeze(0) if single else x), *self._operands(), *window, self.compute, self.activation
+        )
+        return y.squeeze(0) if single else y
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.shape[1] * self.groups}, {self.shape[0]}, kernel_size={self.shape[2:]}, stride={self.stride}, "
+            f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, {self._details()}"
+        )
+
+
+def _padding(module: torch.nn.Conv2d) -> tuple[int, ...]:
+    """Top, left, bottom, right; of an odd number that 'same' adds, torch puts the larger half behind."""
+    if isinstance(module.padding, str):
+        if module.padding == "valid":
+            return 0, 0, 0, 0
+        totals = [reach * (size - 1) for reach, size in zip(module.dilation, module.kernel_size, strict=True)]
+        before = [total // 2 for total in totals]
+        return before[0], before[1], totals[0] - before[0], totals[1] - before[1]
+    high, wide = module.padding
+    return int(high), int(wide), int(high), int(wide)
+
+
+def float_bytes(module: torch.nn.Module) -> int:
+    """Bytes of a float module's parameters."""
+    return sum(math.prod(parameter.shape) * parameter.element_size() for parameter in module.parameters())

@@ -1,0 +1,298 @@
+"""Modules of qcore.torch: the operators' results, state, graphs, gradients, errors."""
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import qcore
+import qcore.torch as qt
+from qcore.torch import packing
+
+BACKENDS = ("eager", "aot_eager", "inductor")
+
+
+# Compiled graphs that are kept on disk know nothing of changes to this package.
+torch.compiler.config.force_disable_caches = True
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+def linear(bits=4, scheme="asymmetric", **options):
+    return qt.Linear.from_float(torch.nn.Linear(71, 20), bits=bits, block_size=32, scheme=scheme, **options)
+
+
+def convolution(**options):
+    return qt.Conv2d.from_float(torch.nn.Conv2d(6, 8, 3, groups=2, **options), bits=4, block_size=2)
+
+
+def gru(**options):
+    module = torch.nn.GRU(5, 7, **options)
+    return qt.GRU.from_float(module, samples=torch.randn(20, 4, 5))
+
+
+CASES = {
+    "linear": (linear, (3, 71)),
+    "linear 8 bits": (lambda: linear(8, "symmetric"), (2, 3, 71)),
+    "conv2d": (lambda: convolution(stride=2, padding=(1, 2)), (2, 6, 9, 11)),
+    "gru": (gru, (6, 3, 5)),
+    "gru bidirectional": (lambda: gru(num_layers=2, bidirectional=True, batch_first=True), (3, 6, 5)),
+    "lut": (lambda: qt.LutActivation("silu"), (4, 9)),
+}
+cases = pytest.mark.parametrize("make, shape", CASES.values(), ids=CASES.keys())
+
+
+def same(left, right):
+    if isinstance(left, torch.Tensor):
+        return left.dtype == right.dtype and torch.equal(left, right)
+    return len(left) == len(right) and all(map(same, left, right))
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16), ids=str)
+def test_results_are_those_of_the_operators(dtype):
+    x = torch.randn(3, 71).to(dtype)
+    for bits in (4, 8):
+        for scheme in ("symmetric", "asymmetric"):
+            float_module = torch.nn.Linear(71, 20)
+            weight = qcore.quantize(float_module.weight.detach(), bits=bits, block_size=32, scheme=scheme)
+            module = qt.Linear.from_float(float_module, bits=bits, block_size=32, scheme=scheme, compute="int16")
+            assert module.weight == weight
+            assert same(module(x), qcore.linear(x, weight, float_module.bias.detach(), compute="int16"))
+    image = torch.randn(2, 6, 9, 9).to(dtype).to(memory_format=torch.channels_last)
+    module = convolution(padding=1)
+    y = module(image)
+    assert same(y, qcore.conv2d(image, module.weight, module.bias, padding=1, groups=2))
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert same(module(image[0]), y[0])
+    assert same(qt.LutActivation("gelu")(x), qcore.lut.gelu(x))
+    module = gru()
+    steps = torch.randn(6, 3, 5).to(dtype)
+    assert same(module(steps), module.quantized(steps))
+    assert same(module(steps[:, 1])[0], module(steps)[0][:, 1])
+
+
+@pytest.mark.parametrize("size, dilation", [(2, 1), (3, 1), (4, 3), ((1, 2), (2, 1))])
+def test_same_padding_is_that_of_torch(size, dilation):
+    module = torch.nn.Conv2d(3, 4, size, padding="same", dilation=dilation)
+    x = torch.randn(1, 3, 8, 9)
+    made = qt.Conv2d.from_float(module, block_size=3, compute="float")
+    torch.testing.assert_close(made(x), module(x), atol=0.05, rtol=0)
+
+
+@cases
+@torch.no_grad()
+def test_copies_give_the_same(make, shape):
+    module, x = make(), torch.randn(shape)
+    y = module(x)
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    rebuilt = type(module).from_state_dict({f"a.{key}": value for key, value in module.state_dict().items()}, "a.")
+    for other in (
+        copy.deepcopy(module),
+        pickle.loads(pickle.dumps(module)),
+        torch.load(file, weights_only=False),
+        rebuilt,
+    ):
+        assert same(other(x), y)
+        assert repr(other) == repr(module)
+        assert other.config() == module.config()
+    low = copy.deepcopy(module).half()
+    assert {name: each.dtype for name, each in low.named_buffers()} == {
+        name: each.dtype for name, each in module.named_buffers()
+    }
+
+
+@cases
+@torch.no_grad()
+def test_state_dicts_load(make, shape):
+    module, other, x = make(), make(), torch.randn(shape)
+    y = module(x)
+    other(x)  # packed before it is written to
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    assert str(other.load_state_dict(torch.load(file, weights_only=True))) == "<All keys matched successfully>"
+    assert same(other(x), y)
+
+
+def test_a_state_of_another_configuration_is_refused():
+    state = linear().state_dict()
+    with pytest.raises(RuntimeError, match="qcore_config: the state has compute = 'int8', expected 'float'"):
+        linear(compute="float").load_state_dict(state)
+    with pytest.raises(RuntimeError, match=r"Missing key.*qcore_config"):
+        linear().load_state_dict({name: state[name] for name in ("codes", "scales", "offsets", "bias")})
+    with pytest.raises(ValueError, match="expected 'conv2d'"):
+        qt.Conv2d.from_state_dict(state)
+    with pytest.raises(ValueError, match=r"state_dict has no a\.qcore_config"):
+        qt.Linear.from_state_dict(state, "a.")
+
+
+@cases
+@pytest.mark.parametrize("backend", BACKENDS)
+@torch.no_grad()
+def test_compiled_without_breaks(make, shape, backend):
+    module, x = make(), torch.randn(shape)
+    assert same(torch.compile(module, fullgraph=True, backend=backend)(x), module(x))
+
+
+@cases
+@torch.no_grad()
+def test_exported_and_run_in_a_new_process(make, shape, tmp_path):
+    module, x = make(), torch.randn(shape)
+    program = torch.export.export(module, (x,))
+    calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert getattr(torch.ops.qcore, module.kind).default in calls
+    torch.export.save(program, tmp_path / "program.pt2")
+    torch.save((x, module(x)), tmp_path / "values.pt")
+    code = (
+        "import sys, torch, qcore.torch\n"
+        "x, y = torch.load(sys.argv[2])\n"
+        "got = torch.export.load(sys.argv[1]).module()(x)\n"
+        "pairs = zip(got, y) if isinstance(y, tuple) else [(got, y)]\n"
+        "assert all(torch.equal(a, b) for a, b in pairs)\n"
+    )
+    files = [str(tmp_path / name) for name in ("program.pt2", "values.pt")]
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@cases
+@torch.no_grad()
+def test_fake_kernels_are_right(make, shape):
+    module = make()
+    seen = []
+    with _Recorder(seen):
+        module(torch.randn(shape))
+    ((operator, arguments),) = [call for call in seen if call[0].namespace == "qcore"]
+    torch.library.opcheck(operator, arguments)
+
+
+class _Recorder(torch.utils._python_dispatch.TorchDispatchMode):
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen.append((function, args))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("backend", (None, *BACKENDS))
+@pytest.mark.parametrize("bits, scheme", [(4, "asymmetric"), (8, "symmetric")])
+def test_the_gradient_of_x_is_that_of_the_dequantised_weight(bits, scheme, backend):
+    module = linear(bits, scheme)
+    weight = torch.from_numpy(module.weight.dequantize())
+    call = module if backend is None else torch.compile(module, fullgraph=True, backend=backend)
+    x, grad = torch.randn(2, 3, 71, requires_grad=True), torch.randn(2, 3, 20)
+    module.bias.requires_grad_()
+    call(x).backward(grad)
+    torch.testing.assert_close(x.grad, grad @ weight)
+    torch.testing.assert_close(module.bias.grad, grad.sum((0, 1)))
+    assert module.codes.grad is None
+
+
+@pytest.mark.parametrize("activation", ("relu", "relu6", "silu", "gelu"))
+def test_the_gradient_goes_through_fused_activations(activation):
+    weight = qcore.quantize(torch.randn(20, 64) * 0.3, bits=8, block_size=32)
+    module = qt.Linear(weight, torch.randn(20), compute="float", activation=activation)
+    x = torch.randn(5, 64, requires_grad=True)
+    module(x).square().sum().backward()
+    z = x.detach().clone().requires_grad_()
+    before = torch.nn.functional.linear(z, torch.from_numpy(weight.dequantize()), module.bias)
+    getattr(torch.nn.functional, activation)(before).square().sum().backward()
+    torch.testing.assert_close(x.grad, z.grad, atol=2e-2, rtol=1e-2)  # silu and gelu are tables
+
+
+def test_other_operators_say_that_they_have_no_gradient():
+    with pytest.raises(RuntimeError, match=r"qcore.*conv2d.*autograd|autograd.*qcore.*conv2d"):
+        convolution()(torch.randn(1, 6, 5, 5, requires_grad=True)).sum().backward()
+
+
+def test_adapters_train_on_a_frozen_base():
+    base = qt.Linear.from_float(torch.nn.Linear(32, 16), block_size=16)
+    before = {name: value.clone() for name, value in base.state_dict().items()}
+    down, up = torch.nn.Linear(32, 4, bias=False), torch.nn.Linear(4, 16, bias=False)
+    first = torch.nn.Linear(32, 32)
+    torch.nn.init.zeros_(up.weight)
+    x, target = torch.randn(64, 32), torch.randn(64, 16)
+    optimizer = torch.optim.Adam([*down.parameters(), *up.parameters(), *first.parameters()], 1e-2)
+    losses = []
+    for _ in range(60):
+        z = first(x)
+        loss = torch.nn.functional.mse_loss(base(z) + up(down(z)), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0]
+    assert all(torch.equal(value, before[name]) for name, value in base.state_dict().items())
+
+
+def test_autocast_and_inference_mode():
+    module, x = linear(), torch.randn(3, 71)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = module(x)
+    assert same(y, module(x.bfloat16()))
+    with torch.inference_mode():
+        made = linear()
+        made.to(torch.float64).float()
+        assert not any(buffer.is_inference() for buffer in made.buffers())
+        assert same(made(x), qcore.linear(x, made.weight, made.bias))
+
+
+def test_packed_once_and_let_go():
+    before = packing.size()
+    module, x = linear(), torch.randn(3, 71)
+    module(x)
+    first = module.weight
+    assert module.weight is first
+    assert packing.size() == before + 1
+    with torch.no_grad():
+        module.scales.mul_(2)
+    assert module.weight is not first
+    assert (module.weight.scales() == 2 * first.scales()).all()
+    del module
+    assert packing.size() == before
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: qt.Linear(torch.ones(2, 2)), TypeError, "weight is a Tensor, expected a QuantizedTensor"),
+        (lambda: qt.Linear(convolution().weight), ValueError, r"shape \[8, 3, 3, 3\], expected 2 dimensions"),
+        (lambda: qt.Linear(linear().weight, compute="int7"), ValueError, "compute is 'int7'"),
+        (lambda: qt.Linear(linear().weight, activation="tanh"), ValueError, "activation is 'tanh'"),
+        (lambda: qt.Linear(linear().weight, torch.ones(3)), ValueError, r"bias is .* \[3\], expected .*\[20\]"),
+        (lambda: qt.Conv2d(convolution().weight, stride=0), ValueError, "stride is 0"),
+        (lambda: qt.Conv2d(convolution().weight, groups=3), ValueError, "groups 3"),
+        (lambda: qt.Linear.from_float(torch.nn.ReLU()), TypeError, r"expected a torch\.nn\.Linear"),
+        (lambda: qt.Conv2d.from_float(torch.nn.ReLU()), TypeError, r"expected a torch\.nn\.Conv2d"),
+        (
+            lambda: qt.Conv2d.from_float(torch.nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")),
+            ValueError,
+            "padding_mode is 'reflect'",
+        ),
+        (lambda: qt.GRU(3), TypeError, "expected a QuantGRU"),
+        (lambda: qt.GRU.from_float(torch.nn.GRU(2, 2), samples=None), ValueError, "samples is None"),
+        (lambda: qt.LutActivation("nothing"), ValueError, "nothing"),
+        (lambda: qt.LutActivation.from_float(torch.nn.ELU(2.0)), TypeError, "default parameters"),
+        (lambda: linear()(torch.randn(2, 70)), ValueError, r"x has shape \[2, 70\]"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_torch_is_imported_only_when_asked_for():
+    code = "import sys, qcore; assert 'torch' not in sys.modules; import qcore.torch as t; assert t.Linear"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
