@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -287,8 +286,3 @@ def _padding(module: torch.nn.Conv2d) -> tuple[int, ...]:
         return before[0], before[1], totals[0] - before[0], totals[1] - before[1]
     high, wide = module.padding
     return int(high), int(wide), int(high), int(wide)
-
-
-def float_bytes(module: torch.nn.Module) -> int:
-    """Bytes of a float module's parameters."""
-    return sum(math.prod(parameter.shape) * parameter.element_size() for parameter in module.parameters())

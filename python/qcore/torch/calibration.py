@@ -1,0 +1,107 @@
+"""Inputs of layers and outputs of a model, seen while it runs on samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from qcore import _core
+
+_ROWS = 2048
+"""Of activations kept for each linear layer, a quarter of them per batch at most."""
+_BATCHES = 8
+"""Kept for each layer that takes whole images or sequences."""
+
+
+def batches_of(calibration: Any) -> list[Any]:
+    """A list of batches; a single tensor is one."""
+    if isinstance(calibration, torch.Tensor):
+        return [calibration]
+    if not isinstance(calibration, Iterable) or isinstance(calibration, (str, bytes, Mapping)):
+        raise _core.QcoreTypeError(
+            f"quantize_: calibration is a {type(calibration).__name__}, expected a tensor, or an iterable of batches: "
+            "tensors, tuples of positional or dictionaries of keyword arguments"
+        )
+    batches = list(calibration)
+    if not batches:
+        raise _core.QcoreValueError("quantize_: calibration has no batches, expected at least one")
+    return batches
+
+
+def outputs_of(model: torch.nn.Module, batches: list[Any]) -> list[torch.Tensor]:
+    """All floating-point results of all batches, in evaluation mode and without gradients, float32."""
+    results = []
+    with _evaluating(model), torch.no_grad():
+        for batch in batches:
+            results += list(_tensors(_call(model, batch)))
+    return results
+
+
+def inputs_of(
+    model: torch.nn.Module, batches: list[Any], modules: Iterable[torch.nn.Module]
+) -> tuple[dict[int, list[torch.Tensor]], list[torch.Tensor]]:
+    """For the id of each module, its first arguments, and :func:`outputs_of`."""
+    seen: dict[int, list[torch.Tensor]] = {}
+
+    def watch(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+        if arguments and isinstance(arguments[0], torch.Tensor) and arguments[0].numel() > 0:
+            _keep(seen.setdefault(id(module), []), module, arguments[0].detach())
+
+    hooks = [module.register_forward_pre_hook(watch) for module in modules]
+    try:
+        outputs = outputs_of(model, batches)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen, outputs
+
+
+def relative_error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
+    """L2, over all of them; infinite where one is NaN."""
+    difference = sum(float((a - b).double().square().sum()) for a, b in zip(got, expected, strict=True))
+    size = sum(float(b.double().square().sum()) for b in expected)
+    ratio = (difference / size) ** 0.5 if size > 0 else float(difference > 0)
+    return ratio if ratio == ratio else float("inf")
+
+
+def _keep(kept: list[torch.Tensor], module: torch.nn.Module, x: torch.Tensor) -> None:
+    if not isinstance(module, torch.nn.Linear):
+        if len(kept) < _BATCHES:
+            kept.append(x.clone())
+        return
+    rows = x.reshape(-1, x.shape[-1])
+    room = min(_ROWS // 4, _ROWS - sum(len(each) for each in kept))
+    if room > 0:
+        kept.append(rows[:: -(-len(rows) // room)].clone())
+
+
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _call(model: torch.nn.Module, batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+def _tensors(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        if result.is_floating_point():
+            yield result.detach().float()
+    elif isinstance(result, Mapping):
+        for value in result.values():
+            yield from _tensors(value)
+    elif isinstance(result, (tuple, list)):
+        for value in result:
+            yield from _tensors(value)
