@@ -50,7 +50,8 @@ def layers_of(model: torch.nn.Module, skip: Sequence[str], activations: bool) ->
             elif isinstance(child, QUANTIZABLE) or (activations and table_name(child) is not None):
                 found[id(child)] = Layer(name, child, [(parent, attribute)])
                 found[id(child)].reason = _reason(name, parent, child, skip)
-    return list(found.values())
+    order = {id(module): number for number, module in enumerate(model.modules())}
+    return sorted(found.values(), key=lambda layer: order[id(layer.module)])
 
 
 def _reason(name: str, parent: torch.nn.Module, child: torch.nn.Module, skip: Sequence[str]) -> str:
