@@ -126,6 +126,6 @@ def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str
 def autocast(x: torch.Tensor) -> torch.Tensor:
     """x in the dtype that an autocast region asks of layers."""
     kind = x.device.type
-    if x.is_floating_point() and torch.is_autocast_enabled(kind):
+    if x.is_floating_point() and not x.is_meta and torch.is_autocast_enabled(kind):
         return x.to(torch.get_autocast_dtype(kind))
     return x

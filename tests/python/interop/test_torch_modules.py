@@ -146,6 +146,33 @@ def test_compiled_without_breaks(make, shape, backend):
 
 @cases
 @torch.no_grad()
+def test_exported_with_dynamic_shapes(make, shape):
+    module = make()
+    automatic = torch.export.Dim.AUTO
+    variable = (0, 2, 3) if len(shape) == 4 else range(len(shape) - 1)
+    axes = {axis: automatic for axis in variable}
+    program = torch.export.export(module, (torch.randn(shape),), dynamic_shapes=(axes,)).module()
+    x = torch.randn([size + 2 if axis in axes else size for axis, size in enumerate(shape)])
+    assert same(program(x), module(x))
+
+
+@torch.no_grad()
+def test_compiled_for_many_shapes_and_under_autocast():
+    module = linear()
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def call(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return module(x)
+
+    for rows in (1, 2, 5, 9):
+        x = torch.randn(rows, 71)
+        assert same(call(x), module(x.bfloat16()))
+    assert module.to("meta")(torch.empty(3, 71, device="meta")).shape == (3, 20)
+
+
+@cases
+@torch.no_grad()
 def test_exported_and_run_in_a_new_process(make, shape, tmp_path):
     module, x = make(), torch.randn(shape)
     program = torch.export.export(module, (x,))
