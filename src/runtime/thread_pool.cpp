@@ -26,18 +26,29 @@ namespace qcore {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// Long enough that the next operator of a model finds the workers awake, short enough not to burn a core that
-// somebody else wants.
-constexpr auto kSpin = std::chrono::microseconds(50);
+// Workers look for the next call for as long as this before they sleep. On a virtual machine a thread that wakes up may
+// share its core with the caller, for many calls: work of 0.3 ms took 0.55 where workers looked for 50 us only.
+constexpr int kSpinMicroseconds = 2000, kMaxSpinMicroseconds = 1000000;
+
+int integer_variable(const char* name, int otherwise, int lowest, int highest) {
+  const char* value = std::getenv(name);
+  if (!value || !*value) return otherwise;
+  char* end = nullptr;
+  const long n = std::strtol(value, &end, 10);
+  QCORE_CHECK_VALUE(*end == 0 && n >= lowest && n <= highest, "environment variable ", name, " is '", value,
+                    "', expected an integer from ", lowest, " to ", highest);
+  return static_cast<int>(n);
+}
+
+std::chrono::microseconds spin_time() {
+  static const std::chrono::microseconds time{
+      integer_variable("QCORE_SPIN_US", kSpinMicroseconds, 0, kMaxSpinMicroseconds)};
+  return time;
+}
 
 int default_threads() {
-  if (const char* value = std::getenv("QCORE_NUM_THREADS"); value && *value) {
-    char* end = nullptr;
-    const long n = std::strtol(value, &end, 10);
-    QCORE_CHECK_VALUE(*end == 0 && n >= 1 && n <= kMaxThreads, "environment variable QCORE_NUM_THREADS is '", value,
-                      "', expected an integer from 1 to ", kMaxThreads);
-    return static_cast<int>(n);
-  }
+  spin_time();  // a bad value is reported together with a bad number of threads
+  if (const int threads = integer_variable("QCORE_NUM_THREADS", 0, 1, kMaxThreads)) return threads;
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
   const unsigned n = std::thread::hardware_concurrency();
@@ -121,7 +132,7 @@ class Pool {
   }
 
   void wait_for_job(std::uint64_t done) {
-    const auto until = std::chrono::steady_clock::now() + kSpin;
+    const auto until = std::chrono::steady_clock::now() + spin_;
     for (int i = 0;; ++i) {
       if (ready(done)) return;
       pause();
@@ -138,6 +149,7 @@ class Pool {
     return stop_.load() || (now % 2 == 1 && now != done);
   }
 
+  const std::chrono::microseconds spin_ = spin_time();
   void (*task_)(void*, std::int64_t) = nullptr;
   void* context_ = nullptr;
   std::int64_t tasks_ = 0;
@@ -183,8 +195,7 @@ std::atomic<Shared*> shared{nullptr};
 void abandon_in_child() { shared.store(nullptr); }
 
 // While libqcore is loaded, not at the first use: a fork() in the middle of a first use would leave the child waiting
-// for an initialisation that nobody finishes. A bad QCORE_NUM_THREADS is reported by the first call that asks for
-// threads.
+// for an initialisation that nobody finishes. A bad variable is reported by the first call that asks for threads.
 const bool prepared = [] {
   pthread_atfork(nullptr, nullptr, abandon_in_child);
   try {

@@ -185,6 +185,10 @@ def test_environment_sets_the_threads():
     assert in_process(QCORE_NUM_THREADS="3")[1][1] == "3"
 
 
+def test_environment_sets_how_long_workers_look_for_work():
+    assert in_process(QCORE_SPIN_US="0", QCORE_NUM_THREADS="2")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
@@ -192,6 +196,7 @@ def test_environment_sets_the_threads():
         ("QCORE_NUM_THREADS", "many", "QCORE_NUM_THREADS is 'many', expected an integer from 1 to 1024"),
         ("QCORE_NUM_THREADS", "1025", "QCORE_NUM_THREADS is '1025', expected an integer from 1 to 1024"),
         ("QCORE_NUM_THREADS", "2x", "QCORE_NUM_THREADS is '2x', expected an integer from 1 to 1024"),
+        ("QCORE_SPIN_US", "-1", "QCORE_SPIN_US is '-1', expected an integer from 0 to 1000000"),
         ("QCORE_ISA", "avx10", "QCORE_ISA is 'avx10', expected baseline, avx2, avxvnni or avx512vnni"),
         ("QCORE_FORCE_KERNEL", "reference", "QCORE_FORCE_KERNEL has the item 'reference', expected OPERATOR=KERNEL"),
         (
