@@ -35,7 +35,7 @@ def rates(document: Document, path: Path) -> None:
     axis.set_xticks(range(len(cases)), [case.name.replace(" ", "\n") for case in cases], fontsize=7)
     axis.set_ylabel("GOP/s")
     axis.grid(True, axis="y", lw=0.3)
-    axis.legend(fontsize=8, frameon=False)
+    axis.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     machine = document.machine
     axis.set_title(
         f"{document.operator}: {machine['cpu']}, {machine['threads']} threads, {machine['date'][:10]}", fontsize=10
