@@ -19,7 +19,8 @@ from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
 if TYPE_CHECKING:
-    from qcore import formats, gru, static, torch
+    from qcore import formats, gru, static
+    from qcore import torch as torch
     from qcore.formats import load, save
 
 __all__ = [
@@ -50,8 +51,8 @@ __all__ = [
     "save",
     "set_num_threads",
     "static",
-    "torch",
 ]
+# Not qcore.torch: it needs torch, and `from qcore import *` would hide torch's own name.
 
 
 def __getattr__(name: str) -> Any:
@@ -64,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "torch"})

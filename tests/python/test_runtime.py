@@ -79,6 +79,8 @@ def test_operators_import_nothing_more():
 def test_public_names():
     assert all(hasattr(qcore, name) for name in qcore.__all__)
     assert sorted(qcore.__all__) == qcore.__all__
+    assert "torch" in dir(qcore)
+    assert "torch" not in qcore.__all__
 
 
 def test_info():
