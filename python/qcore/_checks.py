@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -48,3 +49,11 @@ def choice(value: Any, choices: Mapping[Any, T], where: str) -> T:
     except (KeyError, TypeError):
         names = ", ".join(repr(name) for name in choices)
         raise _core.QcoreValueError(f"{where} is {value!r}, expected one of {names}") from None
+
+
+def device(value: Any, where: str) -> tuple[bool, int]:
+    """(whether it is a CUDA device, its index) of "cpu", "cuda", "cuda:1" or an object that prints so."""
+    match = re.fullmatch(r"(cpu|cuda)(?::(\d{1,4}))?", str(value))
+    if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
+        raise _core.QcoreValueError(f"{where} is {value!r}, expected 'cpu', 'cuda' or 'cuda:<index>'")
+    return match[1] == "cuda", int(match[2] or 0)

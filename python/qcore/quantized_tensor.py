@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -154,13 +153,10 @@ class QuantizedTensor:
         Raises:
             CudaError: there is no such CUDA device, or this build has no CUDA backend.
         """
-        match = re.fullmatch(r"(cpu|cuda)(?::(\d{1,4}))?", str(device))
-        if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
-            raise _core.QcoreValueError(f"to: device is {device!r}, expected 'cpu', 'cuda' or 'cuda:<index>'")
-        index = int(match[2] or 0)
-        if self.device == ("cpu" if match[1] == "cpu" else f"cuda:{index}"):
+        cuda, index = _checks.device(device, "to: device")
+        if self.device == (f"cuda:{index}" if cuda else "cpu"):
             return self
-        return QuantizedTensor._of(self._handle.to(match[1] == "cuda", index))
+        return QuantizedTensor._of(self._handle.to(cuda, index))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, QuantizedTensor):

@@ -11,7 +11,6 @@ in float32, halves rounded to even. What does not depend on x is computed once, 
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -63,11 +62,11 @@ class _Layer(ABC):
 
     def to(self, device: Any) -> Any:
         """The layer on ``device`` ("cpu", "cuda", "cuda:1"); itself if it is there already."""
-        match = re.fullmatch(r"(cpu|cuda)(?::(\d{1,4}))?", str(device))
-        if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
-            raise _core.QcoreValueError(f"{self._op}: device is {device!r}, expected 'cpu', 'cuda' or 'cuda:<index>'")
+        cuda, index = _checks.device(device, f"{self._op}: device")
+        if self.device == (f"cuda:{index}" if cuda else "cpu"):
+            return self
         moved = object.__new__(type(self))
-        handle = self._handle.to(match[1] == "cuda", int(match[2] or 0))
+        handle = self._handle.to(cuda, index)
         _Layer.__init__(moved, handle, self.x_dtype, self.y_dtype, self._x, self._y)
         return moved
 
