@@ -27,7 +27,7 @@ _WEIGHT = "Tensor codes, Tensor scales, Tensor? offsets, Tensor? bias, int[] sha
 @torch.library.custom_op(
     "qcore::linear",
     mutates_args=(),
-    schema=f"(Tensor x, {_WEIGHT}, str compute='int8', str? activation=None) -> Tensor",
+    schema=f"(Tensor x, {_WEIGHT}, str compute='int8', str? activation=None, ScalarType? out_dtype=None) -> Tensor",
 )
 def linear(
     x: torch.Tensor,
@@ -40,6 +40,7 @@ def linear(
     block_size: int,
     compute: str = "int8",
     activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """:func:`qcore.linear`, see there.
 
@@ -53,27 +54,42 @@ def linear(
         bits: 4 or 8.
         block_size: g.
         compute, activation: names, as for :func:`qcore.linear`.
+        out_dtype: of the result; x's if None.
 
     Returns:
-        [..., N] of x's dtype.
+        [..., N].
     """
     weight = parts.weight_of(codes, scales, offsets, shape, bits, block_size)
-    result: torch.Tensor = qcore.linear(x.detach(), weight, _plain(bias), compute=compute, activation=activation)
+    result: torch.Tensor = qcore.linear(
+        x.detach(), weight, _plain(bias), compute=compute, activation=activation, out_dtype=out_dtype
+    )
     return result
 
 
 @linear.register_fake
-def _(x: Any, codes: Any, scales: Any, offsets: Any, bias: Any, shape: Any, *rest: Any) -> Any:
+def _(
+    x: Any,
+    codes: Any,
+    scales: Any,
+    offsets: Any,
+    bias: Any,
+    shape: Any,
+    bits: int,
+    block_size: int,
+    compute: str = "int8",
+    activation: str | None = None,
+    out_dtype: Any = None,
+) -> Any:
     if x.dim() == 0 or x.shape[-1] != shape[1]:
         raise _core.QcoreValueError(
             f"linear: x has shape {list(x.shape)}, expected its last dimension to be K = {shape[1]} of the weight "
             f"{list(shape)}"
         )
-    return x.new_empty((*x.shape[:-1], shape[0]))
+    return x.new_empty((*x.shape[:-1], shape[0]), dtype=out_dtype or x.dtype)
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, codes, scales, offsets, bias, shape, bits, block_size, compute, activation = inputs
+    x, codes, scales, offsets, bias, shape, bits, block_size, compute, activation, _ = inputs
     ctx.save_for_backward(x if activation is not None else None, codes, scales, offsets, bias)
     ctx.weight_options = (shape, bits, block_size)
     ctx.options = (compute, activation)
@@ -92,7 +108,7 @@ def _linear_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         grad_x = (grad @ parts.dequantized(codes, scales, offsets, *ctx.weight_options)).to(ctx.x_dtype)
     if bias is not None and ctx.needs_input_grad[4]:
         grad_bias = grad.flatten(0, -2).sum(0).to(bias.dtype) if grad.dim() > 1 else grad.to(bias.dtype)
-    return grad_x, None, None, None, grad_bias, None, None, None, None, None
+    return grad_x, None, None, None, grad_bias, None, None, None, None, None, None
 
 
 def _slope(z: torch.Tensor, activation: str) -> torch.Tensor:

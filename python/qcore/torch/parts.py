@@ -57,7 +57,7 @@ def weight_of(
 
 def _codes_of(nibbles: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
     columns = math.prod(shape[1:])
-    both = np.stack([nibbles & 15, nibbles >> 4], axis=-1).reshape(len(nibbles), -1)[:, :columns]
+    both = np.stack([nibbles & 15, nibbles >> 4], axis=-1).reshape(len(nibbles), 2 * nibbles.shape[1])[:, :columns]
     return np.ascontiguousarray(both.astype(np.int8) - np.int8(8)).reshape(tuple(shape))
 
 

@@ -1,0 +1,75 @@
+"""Which part of a weight a rank has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from qcore import _checks, _core
+from qcore.quantized_tensor import QuantizedTensor
+
+
+def shard_sizes(total: int, parts: int, multiple_of: int = 1) -> list[int]:
+    """The sizes of contiguous shards: multiples of ``multiple_of``, but for the last that is not empty.
+
+    Whole multiples are spread evenly, the first shards having one more; where there are fewer multiples than shards,
+    the last shards are empty.
+
+    Args:
+        total: what is split, 0 or more.
+        parts: number of shards.
+        multiple_of: a block that is not divided.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: a number is too small, or is none.
+    """
+    for name, value, least in (("total", total, 0), ("parts", parts, 1), ("multiple_of", multiple_of, 1)):
+        if _checks.integer(value, f"shard_sizes: {name}") < least:
+            raise _core.QcoreValueError(f"shard_sizes: {name} is {value}, expected {least} or more")
+    each, more = divmod(-(-total // multiple_of), parts)
+    ends = [min(total, multiple_of * (each * part + min(part, more))) for part in range(parts + 1)]
+    return [stop - start for start, stop in pairwise(ends)]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one rank has of an axis."""
+
+    sizes: tuple[int, ...]
+    """Of all ranks."""
+    rank: int
+
+    @property
+    def start(self) -> int:
+        return sum(self.sizes[: self.rank])
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.sizes[self.rank]
+
+
+def rows_of(weight: QuantizedTensor, shard: Shard) -> QuantizedTensor:
+    """[stop - start, K]: outputs start to stop of a weight [N, K]."""
+    rows = slice(shard.start, shard.stop)
+    return _part(weight, rows, slice(None), slice(None))
+
+
+def columns_of(weight: QuantizedTensor, shard: Shard) -> QuantizedTensor:
+    """[N, stop - start]: whole blocks of a weight [N, K]."""
+    first, last = (-(-end // weight.block_size) for end in (shard.start, shard.stop))
+    return _part(weight, slice(None), slice(shard.start, shard.stop), slice(first, last))
+
+
+def _part(weight: QuantizedTensor, rows: slice, columns: slice, blocks: slice) -> QuantizedTensor:
+    here = weight.to("cpu")
+    offsets = None if weight.scheme == "symmetric" else np.ascontiguousarray(here.offsets()[rows, blocks])
+    part = QuantizedTensor.from_parts(
+        np.ascontiguousarray(here.codes()[rows, columns]),
+        np.ascontiguousarray(here.scales()[rows, blocks]),
+        offsets,
+        bits=weight.bits,
+        block_size=weight.block_size,
+    )
+    return part.to(weight.device)
