@@ -20,6 +20,7 @@ from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_ker
 
 if TYPE_CHECKING:
     from qcore import formats, gru, static
+    from qcore import jax as jax
     from qcore import torch as torch
     from qcore.formats import load, save
 
@@ -52,12 +53,12 @@ __all__ = [
     "set_num_threads",
     "static",
 ]
-# Not qcore.torch: it needs torch, and `from qcore import *` would hide torch's own name.
+# Not qcore.torch and qcore.jax: they need torch and jax, and `from qcore import *` would hide these names.
 
 
 def __getattr__(name: str) -> Any:
     """What takes a while to import is imported when it is asked for."""
-    if name in ("formats", "gru", "static", "torch"):
+    if name in ("formats", "gru", "jax", "static", "torch"):
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("qcore.formats"), name)
@@ -65,4 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "torch"})
+    return sorted({*globals(), *__all__, "jax", "torch"})

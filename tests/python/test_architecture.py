@@ -217,9 +217,9 @@ def test_dependencies_are_what_is_imported():
     imported = set()
     for path in sorted((ROOT / "python").rglob("*.py")):
         # The adapters for a framework serve whoever imports that framework.
-        adapter = "torch" in path.relative_to(ROOT).parts
+        adapted = {"torch", "jax"}.intersection(path.relative_to(ROOT).parts)
         for name, optional in imported_modules(path):
-            if name in sys.stdlib_module_names or name == "qcore" or (adapter and name == "torch"):
+            if name in sys.stdlib_module_names or name == "qcore" or name in adapted:
                 continue
             assert optional or name in declared, f"{path.relative_to(ROOT)} imports {name}, which nothing declares"
             imported.add(name)
