@@ -12,7 +12,7 @@ qcore_add_cuda(
           linear/gemv_integer.cu linear/linear_float_mma.cu linear/linear_fused.cu linear/linear_gemv.cu
           linear/linear_int8_mma.cu
           linear/linear_simt.cu linear/linear_sliced.cu linear/linear_wgmma.cu cuda/quantize_activations.cu
-          linear/simt_float.cu linear/simt_integer.cu linear/split_rows.cu linear/unpack_weight.cu
+          linear/simt_float.cu linear/simt_integer.cu cuda/split_rows.cu linear/unpack_weight.cu
           cuda/weight_sums.cu lut/direct_map.cu lut/lut.cu lut/rms_norm.cu lut/softmax.cu static/requantise.cu static/static_cutlass.cu static/static_direct.cu static/static_gemm.cu
           static/static_implicit_gemm.cu)
 qcore_add_cuda(qcore_cuda_fused ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} SOURCES conv2d/implicit_gemm.cu linear/fused_integer.cu)

@@ -1,4 +1,4 @@
-#include "linear/float_mma_gemm.cuh"
+#include "linear/float_mma_launch.cuh"
 
 namespace qcore::float_mma {
 

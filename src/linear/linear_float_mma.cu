@@ -1,10 +1,10 @@
 #include <algorithm>
 
+#include "cuda/split_rows.cuh"
+#include "formats/row_stride.h"
 #include "linear/float_mma_kernels.cuh"
 #include "linear/kernels_cuda.h"
-#include "linear/row_stride.h"
 #include "linear/scratch_bounds.h"
-#include "linear/split_rows.cuh"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_scratch.h"
 #include "runtime/memory.h"

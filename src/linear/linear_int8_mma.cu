@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "formats/row_stride.h"
 #include "linear/int8_mma_kernels.cuh"
 #include "linear/kernels_cuda.h"
-#include "linear/row_stride.h"
 #include "linear/scratch_bounds.h"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_scratch.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "linear/problem.h"
+#include "formats/row_view.h"
 
 namespace qcore {
 

@@ -1,46 +1,45 @@
 #pragma once
 
-#include <algorithm>
-
-#include "linear/float_mma_decode.cuh"
-#include "linear/float_mma_stage.cuh"
-#include "linear/float_mma_store.cuh"
+#include "cuda/float_mma_decode.cuh"
+#include "cuda/float_mma_stage.cuh"
+#include "cuda/float_mma_store.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_warp.cuh"
-#include "runtime/memory.h"
 
-// The kernel and the choice among its instances; each type of activations has its own file.
+// A tile of y = act(x W^T + bias) with float activations; see float_mma.cuh. Needs sm_80.
 namespace qcore::float_mma {
 
-// When a block's sums become part of the totals: after the last of its stages, if it is whole ones, else after every
-// chunk. A warp does that with the part of a block that it has.
-enum class Promote { chunk, stage };
-
-template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote, Size kSize>
+// `Rows` is the tile's shape and how its results find their rows of activations, their weights and their places: a
+// class like linear's OwnRows.
+template <class Rows, ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote>
 class Gemm {
  public:
-  static constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
+  static constexpr Shape kShape = Rows::kShape;
   static constexpr int kPairs = kShape.pairs, kTiles = kShape.tiles, kChunks = kShape.chunks;
   static constexpr int kSets = kPromote == Promote::chunk ? kChunks : kShape.warps_k, kArrays = kOffsets ? 2 : 1;
-  using TileStage = Stage<kSize, kBits, kPlanes, kSets, kArrays>;
-  static constexpr int kFit = static_cast<int>(Tuning::kSharedBytes / sizeof(TileStage));
-  static constexpr int kStages = kFit < Tuning::kMostStages ? kFit : Tuning::kMostStages;
+  using TileStage = Stage<Rows, kBits, kPlanes, kSets, kArrays>;
+  static constexpr int kFit = static_cast<int>(float_mma::kSharedBytes / sizeof(TileStage));
+  static constexpr int kStages = kFit < kMostStages ? kFit : kMostStages;
   static constexpr int kPitch = kShape.columns() + 4;  // of totals in shared memory: rows 2*quad take every bank once
   static constexpr std::size_t kStageBytes = kStages * sizeof(TileStage);
   static constexpr std::size_t kTotalBytes = sizeof(float) * kShape.warps_k * kShape.rows() * kPitch;
   static constexpr std::size_t kSharedBytes = kStageBytes > kTotalBytes ? kStageBytes : kTotalBytes;
   static constexpr int kParts = kChunks / kShape.warps_k;  // chunks of a stage that a warp multiplies
   // Whether there are registers for the operands of the next stage, and of the stage's next chunk, during products.
-  static constexpr bool kStageAhead = kSize != Size::large,
+  static constexpr bool kStageAhead = kPairs == 1,
                         kChunkAhead = kStageAhead || (kPromote == Promote::stage && kBits == 4);
   static_assert(kStages >= 2, "a stage is copied while another one is multiplied");
   static_assert(kShape.warps_n * kShape.warps_m * kShape.warps_k * kWarpSize == kThreads, "all warps work");
 
-  __device__ explicit Gemm(const Arguments& a)
+  // `a` is what `rows` was made of.
+  template <class Given>
+  __device__ Gemm(const Given& a, const Rows& rows)
       : a_(a),
-        ranges_(static_cast<int>((a.w.steps + TileStage::kSteps - 1) / TileStage::kSteps), kShape.warps_k, kParts),
+        rows_(rows),
+        tap_chunks_(static_cast<int>((a.w.steps + TileStage::kSteps - 1) / TileStage::kSteps)),
+        ranges_(Rows::kWindow ? tap_chunks_ * static_cast<int>(a.w.taps) : tap_chunks_, kShape.warps_k, kParts),
         block_chunks_(static_cast<int>((a.w.steps_per_block + TileStage::kSteps - 1) / TileStage::kSteps)),
-        copier_(a, ranges_, block_chunks_),
+        copier_(a, rows, ranges_, block_chunks_),
         stages_(reinterpret_cast<TileStage*>(dynamic_shared())),
         group_(static_cast<int>(threadIdx.x) % kWarpSize / 4),
         quad_(static_cast<int>(threadIdx.x) % 4) {
@@ -54,13 +53,13 @@ class Gemm {
     const int count = ranges_.stages();
     for (int i = 0; i + 1 < kStages; ++i) copy(i);
     int stage = kStages - 1;
-    int left = count > 0 ? block_chunks_ - ranges_.begin(warp_k_) % block_chunks_ : 0;  // chunks of the block
-    Operands operands[2];                                                               // those of neighbouring chunks
+    BlockWalk<Rows::kWindow> block(count > 0 ? ranges_.begin(warp_k_) : 0, block_chunks_, tap_chunks_);
+    Operands operands[2];  // those of neighbouring chunks
     if (count > 0) load(operands[0], advance(stage), warp_k_);
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
-      left -= kParts;
-      const bool last = left <= 0 || i + 1 == count;
+      block.advance(kParts);
+      const bool last = block.ended() || i + 1 == count;
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         Operands &now = operands[part % 2], &next = operands[(part + 1) % 2];
@@ -76,7 +75,7 @@ class Gemm {
         }
       }
       if (kParts % 2) operands[0] = operands[1];
-      if (left <= 0) left = block_chunks_;
+      if (block.ended()) block.next();
     }
     ptx::copy_wait<0>();
     store();
@@ -259,82 +258,41 @@ class Gemm {
         }
     __syncthreads();
     constexpr int kFours = kShape.columns() / 4;
+    if constexpr (Rows::kWindow)
+      if (a_.out.y.column_stride != 1) {
+      // Neighbouring lanes are pixels, which lie closer than channels.
 #pragma unroll 1
-    for (int at = static_cast<int>(threadIdx.x); at < kShape.rows() * kFours; at += kThreads) {
-      float y[4] = {};
-#pragma unroll
-      for (int part = 0; part < kShape.warps_k; ++part) {
-        const float4 four =
-            *reinterpret_cast<const float4*>(&totals[(part * kShape.rows() + at / kFours) * kPitch + at % kFours * 4]);
-        y[0] += four.x, y[1] += four.y, y[2] += four.z, y[3] += four.w;
+        for (int at = static_cast<int>(threadIdx.x); at < kShape.rows() * kFours; at += kThreads)
+          store_four(totals, at % kShape.rows(), at / kShape.rows() * 4);
+        return;
       }
-      const FourColumns four(a_, blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + at % kFours * 4);
-      const std::int64_t row = blockIdx.y * static_cast<std::int64_t>(kShape.rows()) + at / kFours;
-      if (four.store(a_, row, y) && kOffsets) four.template store_exactly<kPlanes>(a_, row);
+#pragma unroll 1
+    for (int at = static_cast<int>(threadIdx.x); at < kShape.rows() * kFours; at += kThreads)
+      store_four(totals, at / kFours, at % kFours * 4);
+  }
+
+  __device__ __forceinline__ void store_four(const float* totals, int row, int column) const {
+    float y[4] = {};
+#pragma unroll
+    for (int part = 0; part < kShape.warps_k; ++part) {
+      const float4 four = *reinterpret_cast<const float4*>(&totals[(part * kShape.rows() + row) * kPitch + column]);
+      y[0] += four.x, y[1] += four.y, y[2] += four.z, y[3] += four.w;
     }
+    const FourColumns four(a_, rows_, rows_.first_column() + column);
+    if (four.store(a_, rows_, row, y) && kOffsets) four.template store_exactly<kPlanes>(a_, rows_, row);
   }
 
   const Arguments& a_;
+  Rows rows_;
+  int tap_chunks_;
   Ranges ranges_;
   int block_chunks_;
-  Copier<TileStage, kPlanes, kSets, kArrays> copier_;
+  typename Rows::template CopierOf<TileStage, kSets, kArrays> copier_;
   TileStage* stages_;
   int group_, quad_;
   int first_column_, first_row_, warp_k_;
   float y_[kPairs][kTiles][2][4] = {};  // [.., row 2*quad + j, column 4*group + i]
   Sums block_ = {};                     // of the block that is not complete
 };
-
-template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote, Size kSize>
-__global__ void __launch_bounds__(kThreads, Tuning::blocks_per_sm(kSize, kPlanes)) float_mma_kernel(const Arguments a) {
-  Gemm<kHalf, kPlanes, kBits, kOffsets, kPromote, kSize>(a).run();
-}
-
-template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote, Size kSize>
-void launch_kernel(const Arguments& a, cudaStream_t stream) {
-  constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
-  launch("float_mma", float_mma_kernel<kHalf, kPlanes, kBits, kOffsets, kPromote, kSize>,
-         {dim3(static_cast<unsigned>(ceil_div(a.w.n, kShape.columns())),
-               static_cast<unsigned>(ceil_div(a.x.rows, kShape.rows()))),
-          dim3(kThreads), Gemm<kHalf, kPlanes, kBits, kOffsets, kPromote, kSize>::kSharedBytes},
-         stream, a);
-}
-
-template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Size kSize>
-void launch_tiles(const Arguments& a, std::int64_t block_chunks, cudaStream_t stream) {
-  constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
-  constexpr int kParts = kShape.chunks / kShape.warps_k;
-  // Sums that live from stage to stage are too many registers for large tiles of 8 bits with offsets.
-  constexpr bool kByChunk = kParts > 1, kByStage = kSize != Size::large || kBits == 4 || !kOffsets;
-  if constexpr (kByStage)
-    if (block_chunks % kParts == 0)
-      return launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::stage, kSize>(a, stream);
-  if constexpr (kByChunk) launch_kernel<kHalf, kPlanes, kBits, kOffsets, Promote::chunk, kSize>(a, stream);
-}
-
-template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets>
-void launch_size(const Arguments& a, cudaStream_t stream) {
-  constexpr Shape kLarge = Tuning::shape(Size::large, kPlanes);
-  // Three planes take more registers than there are for large tiles.
-  const bool large =
-      kPlanes == 1 && ceil_div(a.w.n, kLarge.columns()) * ceil_div(a.x.rows, kLarge.rows()) >= a.enough_tiles;
-  const std::int64_t block_chunks = ceil_div(std::min(a.w.block_size, a.w.k), kChunk);
-  if (a.x.rows <= 8)
-    launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::rows8>(a, block_chunks, stream);
-  else if (a.x.rows <= Tuning::kMostFewRows)
-    launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::rows16>(a, block_chunks, stream);
-  else if (!large)
-    launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::medium>(a, block_chunks, stream);
-  else if constexpr (kPlanes == 1)
-    launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::large>(a, block_chunks, stream);
-}
-
-template <ptx::Half kHalf, int kPlanes>
-void launch_weight(const Arguments& a, cudaStream_t stream) {
-  if (a.w.bits == 8)
-    a.w.offsets ? launch_size<kHalf, kPlanes, 8, true>(a, stream) : launch_size<kHalf, kPlanes, 8, false>(a, stream);
-  else
-    a.w.offsets ? launch_size<kHalf, kPlanes, 4, true>(a, stream) : launch_size<kHalf, kPlanes, 4, false>(a, stream);
-}
 
 }  // namespace qcore::float_mma

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "linear/float_mma_kernels.cuh"
+#include "cuda/float_mma.cuh"
 #include "numerics/block_scale.h"
 #include "runtime/ptx_half.cuh"
 
@@ -10,16 +10,20 @@ namespace qcore::float_mma {
 // Four neighbouring columns of y.
 class FourColumns {
  public:
-  __device__ FourColumns(const Arguments& a, std::int64_t n) : n_(n) {
+  template <class Rows>
+  __device__ FourColumns(const Arguments& a, const Rows& rows, std::int64_t n) : n_(n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      bias_[i] =
-          a.out.bias && n + i < a.w.n ? load_float(a.out.bias, a.out.bias_dtype, (n + i) * a.out.bias_stride) : 0.0f;
+      bias_[i] = a.out.bias && n + i < rows.last_column()
+                     ? load_float(a.out.bias, a.out.bias_dtype, (n + i) * a.out.bias_stride)
+                     : 0.0f;
   }
 
-  // Bias, activation, rounding. True if one of them is not finite.
-  __device__ __forceinline__ bool store(const Arguments& a, std::int64_t row, const float (&totals)[4]) const {
-    if (row >= a.x.rows || n_ >= a.w.n) return false;
+  // Bias, activation, rounding of the tile's row `i`. True if one of them is not finite.
+  template <class Rows>
+  __device__ __forceinline__ bool store(const Arguments& a, const Rows& rows, int i, const float (&totals)[4]) const {
+    const std::int64_t row = rows.first_row() + i;
+    if (row >= rows.count() || n_ >= rows.last_column()) return false;
     bool finite = true;
     float y[4];
 #pragma unroll
@@ -28,20 +32,20 @@ class FourColumns {
       y[i] = activate(a.out.bias ? totals[i] + bias_[i] : totals[i], a.out.activation);
     }
     const std::int64_t at = offset(a, row);
-    if (a.store_fours && n_ + 4 <= a.w.n)
+    if (a.store_fours && n_ + 4 <= rows.last_column())
       store_four(a.out.y, at + n_, y);
     else
       for (int i = 0; i < 4; ++i)
-        if (n_ + i < a.w.n) store_one(a.out.y, at + (n_ + i) * a.out.y.column_stride, y[i]);
+        if (n_ + i < rows.last_column()) store_one(a.out.y, at + (n_ + i) * a.out.y.column_stride, y[i]);
     return !finite;
   }
 
   // The same from the definition: infinities whose parts cancelled, and sums that were too large before they were
   // scaled.
-  template <int kPlanes>
-  __device__ void store_exactly(const Arguments& a, std::int64_t row) const {
-    for (std::int64_t n = n_; n < n_ + 4 && n < a.w.n; ++n)
-      finish(a.out, offset(a, row), n, exact_total<kPlanes>(a, row, n));
+  template <int kPlanes, class Rows>
+  __device__ void store_exactly(const Arguments& a, const Rows& rows, int i) const {
+    for (std::int64_t n = n_; n < n_ + 4 && n < rows.last_column(); ++n)
+      finish(a.out, offset(a, rows.first_row() + i), n, exact_total<kPlanes>(a, rows, i, n));
   }
 
  private:
@@ -69,27 +73,41 @@ class FourColumns {
     store_float(const_cast<void*>(to.data), to.dtype, at, y);
   }
 
+  template <int kPlanes, class Rows>
+  __device__ static float exact_total(const Arguments& a, const Rows& rows, int row, std::int64_t n) {
+    const std::int64_t panel = n / PackedLayout::kPanelRows, taps = Rows::kWindow ? a.w.taps : 1;
+    float total = 0.0f;
+    for (std::int64_t tap = 0; tap < taps; ++tap) {
+      std::int64_t unit;
+      if (!rows.find(row, tap, unit)) continue;
+      total = add_tap<kPlanes>(a, a.x.values + unit, panel * taps + tap, n, total);
+      if (total != total) break;  // a NaN stays one
+    }
+    return total;
+  }
+
+  // `x` is the row under the tap, `matrix` the panel's weights for it.
   template <int kPlanes>
-  __device__ static float exact_total(const Arguments& a, std::int64_t row, std::int64_t n) {
+  __device__ static float add_tap(const Arguments& a, const uint4* x, std::int64_t matrix, std::int64_t n,
+                                  float total) {
     const std::int64_t panel = n / PackedLayout::kPanelRows, step_k = a.w.bits == 8 ? 4 : 8;
     const int column = static_cast<int>(n % PackedLayout::kPanelRows);
     const DType dtype = kPlanes > 1 ? DType::bf16 : a.x.dtype;
-    float total = 0.0f;
     for (std::int64_t p = 0; p < a.w.blocks; ++p) {
       const std::int64_t at = a.w.parameter_index(panel, p, column), length = a.w.block_length(p);
       float sum = 0.0f;
       for (std::int64_t i = 0; i < length; ++i) {
-        float x = 0.0f;
+        float value = 0.0f;
         for (int plane = 0; plane < kPlanes; ++plane)
-          x += load_float(a.x.values + plane * a.x.plane_units + row * a.x.row_units, dtype, p * a.w.block_size + i);
-        const std::int64_t step = panel * a.w.steps + p * a.w.steps_per_block + i / step_k;
+          value += load_float(x + plane * a.x.plane_units, dtype, p * a.w.block_size + i);
+        const std::int64_t step = matrix * a.w.steps + p * a.w.steps_per_block + i / step_k;
         const int bits = a.w.bits, shift = static_cast<int>(8 * (i % 4) + i % step_k / 4 * 4);
         const std::uint32_t word = a.w.words[step * PackedLayout::kPanelRows + column];
         const int code = static_cast<int>(word >> shift & ((1u << bits) - 1)) - (1 << (bits - 1));
-        sum = numerics::fma_once(x, numerics::decode(code, a.w.scales[at], a.w.offsets ? a.w.offsets[at] : 0.0f), sum);
+        sum = numerics::fma_once(value, numerics::decode(code, a.w.scales[at], a.w.offsets ? a.w.offsets[at] : 0.0f),
+                                 sum);
       }
       total += sum;
-      if (total != total) break;  // a NaN stays one
     }
     return total;
   }

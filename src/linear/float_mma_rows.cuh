@@ -1,67 +1,18 @@
 #pragma once
 
-#include <cstddef>
-
+#include "cuda/float_mma_stage.cuh"
 #include "linear/float_mma_kernels.cuh"
-#include "runtime/ptx.cuh"
 
-// What some chunks of a tile need, in shared memory, and how it gets there. Weights stay packed.
+// The rows of a matrix as tiles of float_mma take them.
 namespace qcore::float_mma {
-
-// kSets: of parameters, one per chunk or one for the stage; kArrays: scales, and offsets.
-template <Size kSize, int kBits, int kPlanes, int kSets, int kArrays>
-struct Stage {
-  static constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
-  static constexpr int kChunks = kShape.chunks, kColumns = kShape.columns(), kRows = kShape.rows();
-  static constexpr int kSteps = kBits == 8 ? 8 : 4;  // packed steps in a chunk
-  static constexpr int kPanels = kColumns / static_cast<int>(PackedLayout::kPanelRows);
-
-  uint4 weights[kPanels * kChunks * kSteps * 4];
-  uint4 x[kPlanes * kChunks * kRows * 4];
-  float parameters[kArrays][kSets][kColumns];
-
-  __device__ float4 scales(int set, int column) const {
-    return *reinterpret_cast<const float4*>(&parameters[0][set][column]);
-  }
-  __device__ float4 offsets(int set, int column) const {
-    return *reinterpret_cast<const float4*>(&parameters[kArrays - 1][set][column]);
-  }
-
-  // Lines of 128 bytes are two steps. Lanes that differ in the step and in the lowest bit of the unit, 4 columns n,
-  // read at once: the exclusive or spreads them over the banks.
-  __device__ static int weight_unit(int panel, int chunk, int step, int unit) {
-    const int line = step / 2;
-    return (panel * kChunks + chunk) * kSteps * 4 + line * 8 + ((step % 2 * 4 + unit) ^ (2 * (line % (kSteps / 2))));
-  }
-  // Lanes read 8 k each, eight lanes two neighbouring rows: 128 bytes. A row's chunks are written at once; those of odd
-  // numbers have neighbouring rows exchanged, which puts two chunks on all banks.
-  // `row` is below 8.
-  __device__ static int x_unit(int plane, int chunk, int eight, int row, int quad) {
-    return ((plane * kChunks + chunk) * kRows + 8 * eight) * 4 + (row ^ (chunk & 1)) * 4 + quad;
-  }
-};
-
-// Which chunks of k a stage holds. Each of the warps that share K takes a range of it, and a stage holds `parts`
-// successive chunks of every range; chunk i of a stage is part i / warps_k of range i % warps_k.
-struct Ranges {
-  int chunks;  // of K
-  int length;  // of a range, in chunks
-  int parts;
-
-  __device__ Ranges(int chunks_, int warps_k, int parts_) : chunks(chunks_), parts(parts_) {
-    length = ((chunks + warps_k - 1) / warps_k + parts - 1) / parts * parts;
-  }
-  __device__ int stages() const { return length / parts; }
-  __device__ int begin(int range) const { return range * length; }
-  __device__ int end(int range) const { return chunks - begin(range) < length ? chunks : begin(range) + length; }
-};
 
 // Copies a tile's stages, one after the other. As every block is whole chunks but the last one, chunk i starts at step
 // i*kSteps of each panel and at unit 4*i of each row. What a thread copies lies at the same place of every stage.
 template <class To, int kPlanes, int kSets, int kArrays>
 class Copier {
  public:
-  __device__ Copier(const Arguments& a, const Ranges& ranges, int block_chunks)
+  template <class Rows>
+  __device__ Copier(const Arguments& a, const Rows&, const Ranges& ranges, int block_chunks)
       : a_(a), thread_(static_cast<int>(threadIdx.x)), block_chunks_(block_chunks) {
     const DeviceWeight& w = a.w;
     const std::int64_t first_panel = static_cast<std::int64_t>(blockIdx.x) * To::kPanels;
@@ -162,6 +113,30 @@ class Copier {
   const uint4* words_;
   const uint4* x_;
   const float* parameters_ = nullptr;  // null: nothing to copy
+};
+
+// A product of matrices: result m takes row m, all columns.
+template <Size kSize, int kPlanes>
+class OwnRows {
+ public:
+  static constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
+  static constexpr bool kWindow = false;
+  template <class To, int kSets, int kArrays>
+  using CopierOf = Copier<To, kPlanes, kSets, kArrays>;
+
+  __device__ explicit OwnRows(const Arguments& a) : a_(a) {}
+  __device__ std::int64_t first_column() const { return blockIdx.x * static_cast<std::int64_t>(kShape.columns()); }
+  __device__ std::int64_t last_column() const { return a_.w.n; }  // not any more
+  __device__ std::int64_t first_row() const { return blockIdx.y * static_cast<std::int64_t>(kShape.rows()); }
+  __device__ std::int64_t count() const { return a_.x.rows; }
+  // Where the row of the tile's result `i` lies, in units.
+  __device__ bool find(int i, std::int64_t, std::int64_t& unit) const {
+    unit = (first_row() + i) * a_.x.row_units;
+    return true;
+  }
+
+ private:
+  const Arguments& a_;
 };
 
 }  // namespace qcore::float_mma

@@ -1,5 +1,5 @@
+#include "cuda/split_rows.cuh"
 #include "formats/element.h"
-#include "linear/split_rows.cuh"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
 
@@ -36,7 +36,10 @@ __global__ void __launch_bounds__(kThreads) split_rows_kernel(const Arguments a)
   const std::int64_t row_units = a.out.row_length / kUnit;
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= a.out.rows * row_units) return;
-  const std::int64_t row = at / row_units, k = at % row_units * kUnit;
+  // Neighbouring threads have neighbouring values: of a row, or where those lie apart of a column.
+  const bool along_rows = a.x.column_stride == 1;
+  const std::int64_t row = along_rows ? at / row_units : at % a.out.rows;
+  const std::int64_t k = (along_rows ? at % row_units : at / a.out.rows) * kUnit;
   const std::int64_t from = a.x.row_offset(a.first_row + row) + k * a.x.column_stride;
   const std::int64_t plane = a.out.rows * a.out.row_length;
   std::uint16_t* to = a.out.values + row * a.out.row_length + k;

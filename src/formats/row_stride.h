@@ -1,6 +1,6 @@
 #pragma once
 
-#include "linear/problem.h"
+#include "formats/row_view.h"
 
 namespace qcore {
 
