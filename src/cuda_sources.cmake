@@ -7,7 +7,7 @@ qcore_add_cuda(
   qcore_cuda
   ARCHITECTURES ${own_architectures}
   SOURCES awq/awq_arithmetic.cu awq/awq_lop3.cu awq/awq_pack.cu conv2d/conv2d_direct.cu conv2d/conv2d_implicit_gemm.cu
-          conv2d/quantize_pixels.cu gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
+          conv2d/conv2d_implicit_gemm_float.cu conv2d/quantize_pixels.cu gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
           gru/pack_steps.cu linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu
           linear/gemv_integer.cu linear/linear_float_mma.cu linear/linear_fused.cu linear/linear_gemv.cu
           linear/linear_int8_mma.cu
@@ -17,7 +17,8 @@ qcore_add_cuda(
           static/static_implicit_gemm.cu)
 qcore_add_cuda(qcore_cuda_fused ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80} SOURCES conv2d/implicit_gemm.cu linear/fused_integer.cu)
 qcore_add_cuda(qcore_cuda_float_mma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM80}
-               SOURCES linear/float_mma_bf16.cu linear/float_mma_f16.cu linear/float_mma_f32.cu)
+               SOURCES conv2d/implicit_gemm_float_bf16.cu conv2d/implicit_gemm_float_f16.cu conv2d/implicit_gemm_float_f32.cu
+                       linear/float_mma_bf16.cu linear/float_mma_f16.cu linear/float_mma_f32.cu)
 qcore_add_cuda(qcore_cuda_int8_mma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM90A}
                SOURCES linear/int8_mma_w4.cu linear/int8_mma_w8.cu)
 qcore_add_cuda(qcore_cuda_wgmma ARCHITECTURES ${QCORE_CUDA_ARCHITECTURES_SM90A} SOURCES linear/wgmma_integer.cu)

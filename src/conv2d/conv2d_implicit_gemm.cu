@@ -17,22 +17,27 @@ constexpr std::int64_t kMostGroups = 65535;                // a grid's third axi
 
 }  // namespace
 
-const char* conv2d_implicit_gemm_why_not(const Conv2dProblem& problem) {
-  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
-  if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
-    return "it computes int8 and int8_asym only";
+const char* implicit_gemm_why_not(const Conv2dProblem& problem) {
   const PackedLayout& layout = problem.weight->layout;
   if (layout.blocks() > 1 && layout.block_size % fused::kChunk) return "it takes block sizes that are multiples of 32";
   if (problem.groups > 1 && problem.outputs_per_group() % PackedLayout::kPanelRows)
     return "it takes groups of a multiple of 16 output channels";
   if (problem.groups > kMostGroups) return "it takes up to 65535 groups";
-  if (std::min(layout.block_size, layout.k) > kLargestExactBlock) return "its int32 sums take blocks up to 131071";
   if (layout.k * layout.taps > kLargestDepth) return "it takes Ci / groups * Kh * Kw up to 2^26";
   if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
       rows_per_image(problem) > kMostRows || problem.rows.output * problem.columns.output > kMostRows)
     return "it takes images of up to 2^30 pixels";
   if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
   return nullptr;
+}
+
+const char* conv2d_implicit_gemm_why_not(const Conv2dProblem& problem) {
+  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
+  if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
+    return "it computes int8 and int8_asym only";
+  const PackedLayout& layout = problem.weight->layout;
+  if (std::min(layout.block_size, layout.k) > kLargestExactBlock) return "its int32 sums take blocks up to 131071";
+  return implicit_gemm_why_not(problem);
 }
 
 void run_conv2d_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds) {

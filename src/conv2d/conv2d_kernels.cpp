@@ -73,6 +73,8 @@ KernelTable<Conv2dProblem> table(
          linear_cuda_why_not, run_conv2d_linear},
         {"implicit_gemm", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_available,
          conv2d_implicit_gemm_why_not, run_conv2d_implicit_gemm},
+        {"implicit_gemm_float", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_available,
+         conv2d_implicit_gemm_float_why_not, run_conv2d_implicit_gemm_float},
         {"direct", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
          conv2d_direct_why_not, run_conv2d_direct},
 #endif

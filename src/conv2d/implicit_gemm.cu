@@ -1,4 +1,5 @@
 #include "conv2d/implicit_gemm.cuh"
+#include "conv2d/window_tile.cuh"
 #include "cuda/fused_gemm.cuh"
 #include "runtime/memory.h"
 
@@ -10,43 +11,26 @@ using fused::Shape;
 using fused::Size;
 using fused::Tuning;
 
-// A tile's results under a window. The third axis of the grid is groups, each of which has panels of its own.
+// A tile whose rows of codes change from tap to tap.
 template <int kColumns, int kRows>
-class WindowRows {
+class WindowRows : public WindowTile<Arguments, kColumns, kRows> {
+  using Tile = WindowTile<Arguments, kColumns, kRows>;
+
  public:
-  static constexpr bool kWindow = true;
-
-  __device__ explicit WindowRows(const Arguments& a) : a_(a), origins_(block_shared<WindowOrigins<kRows>>()) {}
-  __device__ void set_origins() const {
-    origins_.set(a_.window, a_.first, static_cast<int>(first_row()), a_.results, a_.first_image);
-  }
-
-  __device__ std::int64_t first_panel() const {
-    return blockIdx.z * group_panels() + static_cast<std::int64_t>(blockIdx.x) * (kColumns / PackedLayout::kPanelRows);
-  }
-  __device__ std::int64_t last_panel() const { return (blockIdx.z + 1) * group_panels(); }  // not any more
-  __device__ std::int64_t last_column() const {
-    const std::int64_t column = last_panel() * PackedLayout::kPanelRows;
-    return column < a_.w.n ? column : a_.w.n;
-  }
-  __device__ std::int64_t first_row() const { return static_cast<std::int64_t>(blockIdx.y) * kRows; }
-  __device__ std::int64_t count() const { return a_.results; }
+  using Tile::Tile;
+  // -1: there is none.
   __device__ std::int64_t row(int i) const {
     std::int64_t row;
-    return origins_.of[i].find(a_.window, tap_row_, tap_column_, row) ? row + blockIdx.z : -1;
+    return Tile::find(i, tap_row_, tap_column_, row) ? row + blockIdx.z : -1;
   }
   __device__ void next_tap() {
-    if (++tap_column_ == a_.window.kernel[1]) {
+    if (++tap_column_ == Tile::a_.window.kernel[1]) {
       tap_column_ = 0;
       ++tap_row_;
     }
   }
 
  private:
-  __device__ std::int64_t group_panels() const { return a_.w.panels / a_.groups; }
-
-  const Arguments& a_;
-  WindowOrigins<kRows>& origins_;
   int tap_row_ = 0, tap_column_ = 0;
 };
 
@@ -66,7 +50,7 @@ template <int kBits, int kChunks, Blocks kBlocks, Size kSize>
 __global__ void __launch_bounds__(Tuning::shape(kSize).threads(), blocks_per_sm(kSize, kChunks))
     implicit_gemm_kernel(const Arguments a) {
   using Types = Kernel<kBits, kChunks, kBlocks, kSize>;
-  const typename Types::Rows rows(a);
+  const typename Types::Rows rows(a, block_shared<WindowOrigins<Types::kShape.rows()>>());
   rows.set_origins();
   __syncthreads();
   typename Types::Gemm(a, rows).run();

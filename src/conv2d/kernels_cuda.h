@@ -10,18 +10,26 @@ namespace qcore {
 const char* conv2d_implicit_gemm_why_not(const Conv2dProblem& problem);
 void run_conv2d_implicit_gemm(const Conv2dProblem& problem);
 
+// float: tensor cores over taps and blocks in one launch, x in 16 bits.
+const char* conv2d_implicit_gemm_float_why_not(const Conv2dProblem& problem);
+void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem);
+
 // Every compute mode and shape: a thread per result.
 const char* conv2d_direct_why_not(const Conv2dProblem& problem);
 void run_conv2d_direct(const Conv2dProblem& problem);
 
 // What bounds the scratch memory of one call and the size of its launches; each yields to one image.
 struct Conv2dBounds {
-  std::int64_t codes = 128 << 20;  // of quantised pixels
+  std::int64_t codes = 128 << 20;  // of quantised pixels, or bytes of float ones
   std::int64_t results = 1 << 19;  // pixels of y in one launch
-  std::int64_t enough_tiles = 96;  // with fewer large ones, small tiles
+  std::int64_t enough_tiles = 96;  // with fewer, smaller ones
 };
 
 void run_conv2d_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 void run_conv2d_direct(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+
+// What every implicit GEMM asks of a window, null if that is there.
+const char* implicit_gemm_why_not(const Conv2dProblem& problem);
 
 }  // namespace qcore

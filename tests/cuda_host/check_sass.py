@@ -43,6 +43,7 @@ OWN_KERNELS = {
     "gru_pack_kernel": 1,
     "gru_persistent_kernel": 12,
     "gru_step_kernel": 24,
+    "implicit_gemm_float_kernel": 32,
     "implicit_gemm_kernel": 16,
     "int8_mma_kernel": 42,
     "lut_kernel": 21,
@@ -69,6 +70,7 @@ NOT_FOR = {
     "sm_75": {
         "float_mma_kernel",
         "fused_integer_kernel",
+        "implicit_gemm_float_kernel",
         "implicit_gemm_kernel",
         "int8_mma_kernel",
         "wgmma_integer_kernel",
@@ -91,6 +93,7 @@ MEANT = {
     "gru_long_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "gru_persistent_kernel": ("IMMA.16832.S8", "LDG*.128", "LDS*.128"),
     "gru_step_kernel": ("IMMA.16832.S8", "LDG*.128"),
+    "implicit_gemm_float_kernel": ("HMMA.16816.F32", "LDGSTS"),
     "implicit_gemm_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "int8_mma_kernel": ("IMMA.16832.S8.S8", "LDGSTS", "UBLKCP"),
     "lut_kernel": ("LDG*.128", "STG*.128", "LDS", "FFMA"),

@@ -1,8 +1,10 @@
-// The CUDA rows of conv2d's table on the machine against the reference kernel of libqcore: the same bits in y, and not
-// a byte changed around it.
+// The CUDA rows of conv2d's table on the machine against the reference kernel of libqcore: the same bits in y (of
+// implicit_gemm_float: within the bound of a float sum), and not a byte changed around it.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <sstream>
@@ -12,6 +14,7 @@
 #include "conv2d/kernels_cuda.h"
 #include "device_arrays.h"
 #include "image_arrays.h"
+#include "numerics/block_scale.h"
 #include "runtime/cuda_check.h"
 
 namespace qcore {
@@ -67,6 +70,50 @@ QuantizedTensor weight_of(const Case& c, Random& random) {
                                    options);
 }
 
+// How far each y [N, Co, Ho, Wo] of the float mode may be from the reference's: both within the bound of the exact
+// result, and a rounding to y's dtype.
+std::vector<float> tolerances(const Case& c, const ImageArray& x, const ImageArray& y, const PackedWeight& w) {
+  const std::int64_t k = w.layout.k, outputs_per_group = c.outputs / c.window.groups;
+  const double roundings = static_cast<double>(w.layout.blocks() * w.layout.taps + std::min(c.block_size, k));
+  std::vector<float> bounds;
+  for (std::int64_t n = 0; n < c.batch; ++n)
+    for (std::int64_t o = 0; o < c.outputs; ++o)
+      for (std::int64_t i = 0; i < y.shape[2]; ++i)
+        for (std::int64_t j = 0; j < y.shape[3]; ++j) {
+          double magnitude = 0;
+          for (std::int64_t tap = 0; tap < w.layout.taps; ++tap) {
+            const std::int64_t row =
+                i * c.window.stride[0] + tap / c.kernel[1] * c.window.dilation[0] - c.window.padding[0];
+            const std::int64_t column =
+                j * c.window.stride[1] + tap % c.kernel[1] * c.window.dilation[1] - c.window.padding[1];
+            if (row < 0 || row >= c.height || column < 0 || column >= c.width) continue;
+            for (std::int64_t at = 0; at < k; ++at) {
+              const std::int64_t channel = o / outputs_per_group * k + at, p = at / c.block_size;
+              const float value = load_float(x.bytes.data(), c.x_dtype,
+                                             x.at(((n * c.channels + channel) * c.height + row) * c.width + column));
+              const float weight = numerics::decode(w.code(o, at, tap), w.scale(o, p), w.offset(o, p));
+              magnitude += std::fabs(double{value} * double{weight});
+            }
+          }
+          bounds.push_back(static_cast<float>(2 * 4 * roundings * 0x1p-24 * magnitude * 1.2));
+        }
+  return bounds;
+}
+
+// Moves every y that is close enough to where it is expected.
+void settle(const ImageArray& y, const std::vector<float>& tolerance, const std::vector<char>& expected,
+            std::vector<char>& given) {
+  const float rounding = y.dtype == DType::f32 ? 0x1p-22f : y.dtype == DType::f16 ? 0x1p-10f : 0x1p-7f;
+  for (std::size_t i = 0; i < tolerance.size(); ++i) {
+    const std::int64_t element = y.at(static_cast<std::int64_t>(i));
+    const float a = load_float(expected.data(), y.dtype, element), b = load_float(given.data(), y.dtype, element);
+    const bool finite = std::isfinite(a) && std::isfinite(b);
+    if (finite ? std::fabs(a - b) <= tolerance[i] + rounding * std::fabs(a) + 1e-7f
+               : !std::isfinite(a) && !std::isfinite(b))
+      store_float(given.data(), y.dtype, element, a);
+  }
+}
+
 void check(const Case& c) {
   Random random(c.seed);
   const QuantizedTensor weight = weight_of(c, random);
@@ -119,11 +166,15 @@ void check(const Case& c) {
   problem.device = kCuda;
 
   const int allocated = cuda_host::live_allocations();
-  const auto run = [&](void (*kernel)(const Conv2dProblem&, const Conv2dBounds&), const Conv2dBounds& bounds) {
+  using Kernel = void (*)(const Conv2dProblem&, const Conv2dBounds&);
+  const auto result = [&](Kernel kernel, const Conv2dBounds& bounds) {
     const DeviceArray<char> device_y(poison.bytes);
     problem.y = ImageView(poison.view(device_y.get()));
     kernel(problem, bounds);
-    expect_same(expected.bytes, device_y.host(), c.y_dtype, c);
+    return device_y.host();
+  };
+  const auto run = [&](Kernel kernel, const Conv2dBounds& bounds) {
+    expect_same(expected.bytes, result(kernel, bounds), c.y_dtype, c);
   };
   const bool integer8 = c.compute == Compute::int8 || c.compute == Compute::int8_asym;
   ASSERT_EQ(conv2d_implicit_gemm_why_not(problem) == nullptr, integer8 && c.implicit_gemm) << describe(c);
@@ -134,6 +185,19 @@ void check(const Case& c) {
       bounds.enough_tiles = enough_tiles;
       run(run_conv2d_implicit_gemm, bounds);
     }
+  const bool floating = c.compute == Compute::floating;
+  ASSERT_EQ(conv2d_implicit_gemm_float_why_not(problem) == nullptr, floating && c.implicit_gemm) << describe(c);
+  if (floating && c.implicit_gemm) {
+    const std::vector<float> tolerance = tolerances(c, x, expected, weight.packed());
+    for (const std::int64_t enough_tiles : {1, 2, 1000}) {
+      if (enough_tiles < 1000 && !c.large_tiles) continue;
+      Conv2dBounds bounds = c.bounds;
+      bounds.enough_tiles = enough_tiles;
+      std::vector<char> given = result(run_conv2d_implicit_gemm_float, bounds);
+      settle(expected, tolerance, expected.bytes, given);
+      expect_same(expected.bytes, given, c.y_dtype, c);
+    }
+  }
   ASSERT_EQ(conv2d_direct_why_not(problem), nullptr);
   run(run_conv2d_direct, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
@@ -172,6 +236,53 @@ TEST(Conv2dOnTheMachine, EveryInstance) {
         }
 }
 
+// Every instance for float activations: one medium tile has 64 channels, a large one 128.
+TEST(Conv2dOnTheMachine, EveryFloatInstance) {
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 96, 200})
+    for (const int bits : {4, 8})
+      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+        for (const DType dtype : kDTypes) {
+          // Whole units of 8 channels, which are read in place where the layout allows it, and others.
+          const std::int64_t channels = block_size == 200 ? 45 : block_size + (cases % 2 ? 13 : 16);
+          Case c{1, channels, 3, 4, 70, {2, 2}, block_size};
+          c.window = window(1, 1, 1);
+          c.compute = Compute::floating;
+          c.large_tiles = true;
+          c.bits = bits;
+          c.scheme = scheme;
+          c.x_dtype = dtype;
+          c.x_order = kOrders[cases / 2 % 3];
+          c.y_order = kOrders[cases / 3 % 3];
+          c.y_dtype = kDTypes[cases / 2 % 3];
+          c.bias = cases % 4 != 1;
+          if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+          if (cases % 5 == 1) c.activation = {ActivationKind::silu, 0, 0};
+          c.special = cases % 6 == 5;
+          c.seed = 1000 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+}
+
+// Float activations in place: 16-bit channels_last of whole units, with strides, groups and blocks that end with taps.
+TEST(Conv2dOnTheMachine, FloatInPlace) {
+  unsigned cases = 0;
+  for (const DType dtype : {DType::f16, DType::bf16})
+    for (const std::int64_t groups : {1, 2})
+      for (const std::int64_t channels : {8, 40, 96, 160}) {
+        Case c{2, groups * channels, 6, 5, groups * 80, {3, 2}, channels == 40 ? 40 : 64};
+        c.window = {{2, 1}, {1, 0, 2, 1}, {1, 2}, groups};
+        c.compute = Compute::floating;
+        c.large_tiles = true;
+        c.bits = cases % 2 ? 4 : 8;
+        c.scheme = cases / 2 % 2 ? Scheme::symmetric : Scheme::asymmetric;
+        c.x_dtype = c.y_dtype = dtype;
+        c.y_order = kOrders[cases % 2];
+        c.seed = 2000 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
+}
+
 // Several tiles along both axes, and rings of stages that turn under several taps.
 TEST(Conv2dOnTheMachine, SeveralTiles) {
   unsigned cases = 0;
@@ -181,9 +292,11 @@ TEST(Conv2dOnTheMachine, SeveralTiles) {
     c.large_tiles = order == ImageOrder::channels_last;
     c.x_order = order;
     c.y_order = kOrders[++cases % 3];
-    c.compute = cases % 2 ? Compute::int8 : Compute::int8_asym;
-    c.seed = 100 + cases;
-    ASSERT_NO_FATAL_FAILURE(check(c));
+    for (const Compute compute : {cases % 2 ? Compute::int8 : Compute::int8_asym, Compute::floating}) {
+      c.compute = compute;
+      c.seed = 100 + cases;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
   }
 }
 
@@ -245,6 +358,7 @@ TEST(Conv2dOnTheMachine, WhyNot) {
   Conv2dProblem problem;
   problem.weight = &usual.packed();
   EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(conv2d_direct_why_not(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   EXPECT_EQ(conv2d_implicit_gemm_why_not(problem), nullptr);
@@ -256,8 +370,12 @@ TEST(Conv2dOnTheMachine, WhyNot) {
   problem.groups = 1;
   problem.compute = Compute::int16;
   EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it computes int8 and int8_asym only");
-  problem.compute = Compute::int8;
+  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it computes float only");
+  problem.compute = Compute::floating;
+  EXPECT_EQ(conv2d_implicit_gemm_float_why_not(problem), nullptr);
   problem.weight = &odd.packed();
+  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it takes block sizes that are multiples of 32");
+  problem.compute = Compute::int8;
   EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes block sizes that are multiples of 32");
   problem.rows.input = std::int64_t{1} << 29;
   EXPECT_STREQ(conv2d_direct_why_not(problem),
@@ -278,7 +396,8 @@ TEST(Conv2dOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
   using Run = void (*)(const Conv2dProblem&);
-  for (const Run kernel : {Run{run_conv2d_implicit_gemm}, Run{run_conv2d_direct}}) {
+  for (const Run kernel :
+       {Run{run_conv2d_implicit_gemm}, Run{run_conv2d_implicit_gemm_float}, Run{run_conv2d_direct}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
     EXPECT_THROW(kernel(problem), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);

@@ -34,6 +34,7 @@ constexpr Listed kKernels[] = {
     {"gru_persistent", 12},
     {"gru_step", 24},
     {"implicit_gemm", 16},
+    {"implicit_gemm_float", 32},
     {"quantize_activations", 2},
     {"quantize_aligned", 2},
     {"quantize_pixels", 1},
