@@ -1,4 +1,5 @@
-"""conv2d on a CUDA device: the same bits as the reference kernel on the CPU, by every row that takes a call.
+"""conv2d on a CUDA device: the same bits as the reference kernel on the CPU, by every row that takes a call
+(implicit_gemm_float: within the bound of a float sum).
 
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU.
 """
@@ -53,19 +54,19 @@ def takes(kernel, case, mode, order):
     if kernel == "linear_cuda":
         product = w_shape[2:] == (1, 1) and stride == 1 and padding == 0 and groups == 1
         return product and order == "channels_last"
-    assert kernel == "implicit_gemm"
+    modes = {"implicit_gemm": ("int8", "int8_asym"), "implicit_gemm_float": ("float",)}[kernel]
     blocks = -(-w_shape[1] // block_size)
     whole_panels = groups == 1 or w_shape[0] // groups % 16 == 0
-    return CAN_MULTIPLY and mode in ("int8", "int8_asym") and whole_panels and (blocks == 1 or block_size % 32 == 0)
+    return CAN_MULTIPLY and mode in modes and whole_panels and (blocks == 1 or block_size % 32 == 0)
 
 
 def other_order(kernel, mode):
-    """linear's float rows add in other orders than the definition."""
-    return kernel == "linear_cuda" and mode == "float"
+    """Rows that add in other orders than the definition; linear's float rows do, too."""
+    return kernel == "implicit_gemm_float" or (kernel == "linear_cuda" and mode == "float")
 
 
 def test_rows():
-    assert KERNELS == ["linear_cuda", "implicit_gemm", "direct"]
+    assert KERNELS == ["linear_cuda", "implicit_gemm", "implicit_gemm_float", "direct"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -120,6 +121,30 @@ def test_many_tiles(kernel, block_size, mode):
         options = {"compute": mode, "padding": 1}
         expected = qcore.conv2d(x, weight, **options)
         assert_same_bits(conv_calls.run(kernel, x.cuda(), weight.to("cuda"), **options), expected)
+
+
+@pytest.mark.skipif(not CAN_MULTIPLY, reason="needs compute capability 8.0")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("batch", [1, 5, 13])  # small, medium and large tiles
+@pytest.mark.parametrize("block_size", [32, 64, 96])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_float_is_within_the_bound(dtype, block_size, batch, order):
+    """4 * (P + g) * 2^-24 * sum |x w| from the exact result, P being blocks of all taps, and one rounding."""
+    rng = np.random.default_rng(block_size)
+    w = rng.standard_normal((150, 200, 3, 3), dtype=np.float32)
+    x = torch.from_numpy(rng.standard_normal((batch, 200, 30, 31), dtype=np.float32))
+    x = x.to("cuda", dtype).contiguous(memory_format=ORDERS[order])
+    for bits, scheme in ((8, "asymmetric"), (4, "symmetric"), (4, "asymmetric"), (8, "symmetric")):
+        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme)
+        wide = torch.from_numpy(weight.dequantize()).double().cuda()
+        exact = torch.nn.functional.conv2d(x.double(), wide, padding=1, stride=(1, 2))
+        terms = torch.nn.functional.conv2d(x.double().abs(), wide.abs(), padding=1, stride=(1, 2))
+        options = {"compute": "float", "padding": 1, "stride": (1, 2)}
+        y = conv_calls.run("implicit_gemm_float", x, weight.to("cuda"), **options)
+        additions = 9 * -(-200 // block_size) + block_size
+        bound = 4 * additions * 2.0**-24 * terms + torch.finfo(dtype).eps * exact.abs() + torch.finfo(dtype).tiny
+        assert y.dtype == dtype
+        assert bool(((y.double() - exact).abs() <= bound).all())
 
 
 def test_into_a_piece_of_a_larger_array():
