@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from qcore import _core
-from qcore.torch import parts
+from qcore.torch import operators, parts
 from qcore.torch.module import QuantizedModule
 
 
@@ -102,7 +102,7 @@ class GRU(QuantizedModule):
         if single:
             x, h0 = x.unsqueeze(batch_axis), None if h0 is None else h0.unsqueeze(1)
         sizes = (self.hidden_size, self.num_layers, self.directions, self.batch_first)
-        y, last = torch.ops.qcore.gru(x, h0, self.state, *sizes)
+        y, last = operators.gru(x, h0, self.state, *sizes)
         return (y.squeeze(batch_axis), last.squeeze(1)) if single else (y, last)
 
     def extra_repr(self) -> str:

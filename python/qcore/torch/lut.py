@@ -8,7 +8,7 @@ import torch
 
 from qcore import _core, lut
 from qcore.lut.table import Table
-from qcore.torch import parts
+from qcore.torch import operators, parts
 from qcore.torch.module import QuantizedModule
 
 
@@ -65,7 +65,7 @@ class LutActivation(QuantizedModule):
         self.name, self.range_reduction = config["name"], config["range_reduction"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.ops.qcore.lut(x, self.cuts, self.values, self.range_reduction)
+        result: torch.Tensor = operators.lut(x, self.cuts, self.values, self.range_reduction)
         return result
 
     def extra_repr(self) -> str:

@@ -20,15 +20,12 @@ import torch
 import qcore
 from qcore import _core
 from qcore.torch import parts
+from qcore.torch.dispatch import operator
 
 _WEIGHT = "Tensor codes, Tensor scales, Tensor? offsets, Tensor? bias, int[] shape, int bits, int block_size"
 
 
-@torch.library.custom_op(
-    "qcore::linear",
-    mutates_args=(),
-    schema=f"(Tensor x, {_WEIGHT}, str compute='int8', str? activation=None, ScalarType? out_dtype=None) -> Tensor",
-)
+@operator(f"(Tensor x, {_WEIGHT}, str compute='int8', str? activation=None, ScalarType? out_dtype=None) -> Tensor")
 def linear(
     x: torch.Tensor,
     codes: torch.Tensor,
@@ -66,7 +63,7 @@ def linear(
     return result
 
 
-@linear.register_fake
+@linear.definition.register_fake
 def _(
     x: Any,
     codes: Any,
@@ -124,16 +121,12 @@ def _slope(z: torch.Tensor, activation: str) -> torch.Tensor:
     return gate + z * torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
 
 
-linear.register_autograd(_linear_backward, setup_context=_linear_setup)
+linear.definition.register_autograd(_linear_backward, setup_context=_linear_setup)
 
 
-@torch.library.custom_op(
-    "qcore::conv2d",
-    mutates_args=(),
-    schema=(
-        f"(Tensor x, {_WEIGHT}, int[] stride, int[] padding, int[] dilation, int groups, str compute='int8', "
-        "str? activation=None) -> Tensor"
-    ),
+@operator(
+    f"(Tensor x, {_WEIGHT}, int[] stride, int[] padding, int[] dilation, int groups, str compute='int8', "
+    "str? activation=None) -> Tensor"
 )
 def conv2d(
     x: torch.Tensor,
@@ -180,7 +173,7 @@ def conv2d(
     return result
 
 
-@conv2d.register_fake
+@conv2d.definition.register_fake
 def _(
     x: Any,
     codes: Any,
@@ -208,11 +201,7 @@ def _(
     return torch.empty((x.shape[0], shape[0], high, wide), dtype=x.dtype, device=x.device, memory_format=layout)
 
 
-@torch.library.custom_op(
-    "qcore::lut",
-    mutates_args=(),
-    schema="(Tensor x, Tensor cuts, Tensor values, str range_reduction='none') -> Tensor",
-)
+@operator("(Tensor x, Tensor cuts, Tensor values, str range_reduction='none') -> Tensor")
 def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reduction: str = "none") -> torch.Tensor:
     """A look-up table, see :class:`qcore.lut.Table`.
 
@@ -229,18 +218,14 @@ def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reducti
     return result
 
 
-@lut.register_fake
+@lut.definition.register_fake
 def _(x: Any, *rest: Any) -> Any:
     return torch.empty_like(x)
 
 
-@torch.library.custom_op(
-    "qcore::gru",
-    mutates_args=(),
-    schema=(
-        "(Tensor x, Tensor? h0, Tensor state, int hidden_size, int layers, int directions, bool batch_first) "
-        "-> (Tensor, Tensor)"
-    ),
+@operator(
+    "(Tensor x, Tensor? h0, Tensor state, int hidden_size, int layers, int directions, bool batch_first) "
+    "-> (Tensor, Tensor)"
 )
 def gru(
     x: torch.Tensor,
@@ -266,7 +251,7 @@ def gru(
     return y, last
 
 
-@gru.register_fake
+@gru.definition.register_fake
 def _(x: Any, h0: Any, state: Any, hidden_size: int, layers: int, directions: int, batch_first: bool) -> Any:
     if x.dim() != 3:
         raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected three dimensions")

@@ -9,7 +9,7 @@ import torch
 from qcore import _checks, _core, _windows
 from qcore.linear import COMPUTE
 from qcore.quantized_tensor import QuantizedTensor, quantize
-from qcore.torch import parts
+from qcore.torch import operators, parts
 from qcore.torch.module import QuantizedModule, autocast
 
 _ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "gelu": "gelu"}
@@ -170,7 +170,7 @@ class Linear(WeightedModule):
         return self.shape[0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.ops.qcore.linear(autocast(x), *self._operands(), self.compute, self.activation)
+        result: torch.Tensor = operators.linear(autocast(x), *self._operands(), self.compute, self.activation)
         return result
 
     def extra_repr(self) -> str:
@@ -264,7 +264,7 @@ class Conv2d(WeightedModule):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         window = (self.stride, self.padding, self.dilation, self.groups)
         single = x.dim() == 3
-        y: torch.Tensor = torch.ops.qcore.conv2d(
+        y: torch.Tensor = operators.conv2d(
             autocast(x.unsqueeze(0) if single else x), *self._operands(), *window, self.compute, self.activation
         )
         return y.squeeze(0) if single else y
