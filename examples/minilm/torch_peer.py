@@ -1,4 +1,4 @@
-"""The same encoder in torch, for comparison: fp32, and torch's dynamic int8."""
+"""The same encoder in torch: fp32, torch's dynamic int8, and qcore's modules put into it by quantize_."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ import torch
 from minilm import Array, MiniLM
 from torch import nn
 
+import qcore.torch
+
 
 class TorchMiniLM(MiniLM):
-    """MiniLM whose products, softmax and gelu are torch's."""
+    """MiniLM whose softmax, gelu and norms are torch's, and its products too unless they are quantised.
 
-    def __init__(self, *arguments: Any, dynamic_int8: bool = False, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    Args:
+        quantized: None, "torch" for quantize_dynamic, or options of ``qcore.torch.quantize_``.
+    """
+
+    def __init__(self, *arguments: Any, quantized: str | dict[str, Any] | None = None) -> None:
+        super().__init__(*arguments)
         layers = {}
         for name, weight in self.weights.items():
             if name.startswith("encoder.") and weight.ndim == 2:
@@ -23,7 +29,9 @@ class TorchMiniLM(MiniLM):
                 layer.bias.data = torch.from_numpy(self.weights[name.removesuffix("weight") + "bias"])
                 layers[name.removesuffix(".weight").replace(".", "/")] = layer
         self.linears = nn.ModuleDict(layers)
-        if dynamic_int8:
+        if isinstance(quantized, dict):
+            qcore.torch.quantize_(self.linears, **quantized)
+        elif quantized == "torch":
             self.linears = torch.ao.quantization.quantize_dynamic(self.linears, {nn.Linear}, dtype=torch.qint8)
         self.norms = {name: torch.from_numpy(weight) for name, weight in self.weights.items() if weight.ndim < 3}
 
