@@ -9,6 +9,7 @@ import torch
 
 from qcore import _checks, _core
 from qcore.quantized_tensor import QuantizedTensor
+from qcore.torch import operators
 from qcore.torch.module import autocast
 from qcore.torch.parallel.group import Group
 from qcore.torch.parallel.shards import Shard, columns_of, rows_of, shard_sizes
@@ -237,7 +238,7 @@ class RowParallelLinear(_ParallelLinear):
         if not self.input_is_parallel:
             x = self._group.scatter(x, self._shard)
         weight = (self.codes, self.scales, self.offsets, None, self.shape, self.bits, self.block_size)
-        partial = torch.ops.qcore.linear(x, *weight, self.compute, None, torch.float32)
+        partial = operators.linear(x, *weight, self.compute, None, torch.float32)
         total = self._group.reduce(partial)
         if self.bias is not None:
             total = total + self.bias.float()
