@@ -15,13 +15,13 @@ import qcore
 settings.register_profile("qcore", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("qcore")
 
-FRAMEWORKS = ("torch", "jax", "onnx", "onnxruntime", "mlx")
+FRAMEWORKS = ("torch", "jax", "array_api_strict", "onnx", "onnxruntime", "mlx")
 REQUIRED = os.environ.get("QCORE_REQUIRE_INTEROP") == "1"
 
 
 def _needed(module):
     """The frameworks that a module of interop/ names in its own name."""
-    return [name for name in FRAMEWORKS if name in module.stem.split("_")]
+    return [name for name in FRAMEWORKS if f"_{name}_" in f"_{module.stem}_"]
 
 
 _missing = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
