@@ -264,14 +264,14 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def dtype_name(dtype: Any) -> str:
     """'float16' for "float16", numpy.float16, torch.float16, jax.numpy.float16, ..."""
     try:
-        return _known_name(type(dtype), dtype)
+        return _known_name(type(dtype).__module__, dtype)
     except TypeError:  # it can't be hashed
         return _name_of(dtype)
 
 
 @functools.lru_cache(maxsize=256)
-def _known_name(kind: type, dtype: Any) -> str:
-    """``kind`` keeps the cache from comparing dtypes of two libraries, of which some warn."""
+def _known_name(library: str, dtype: Any) -> str:
+    """``library`` keeps the cache from comparing dtypes of two of them: some warn."""
     return _name_of(dtype)
 
 
