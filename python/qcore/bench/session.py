@@ -15,6 +15,7 @@ from . import libraries, machine, plot
 from .contender import Workload
 from .limits import find_limits
 from .operators import OPERATORS
+from .options import Run
 from .quiet import Patience
 from .report import print_summary
 from .results import Document
@@ -23,6 +24,7 @@ from .tables import make_console, show_progress
 from .timing import Plan
 
 MISMATCH_STATUS = 1
+_QUICK_SAMPLES = 5
 
 # How other libraries are kept to an instruction set; those without a way run with all that the processor has.
 _CAPS = {
@@ -33,19 +35,17 @@ _CAPS = {
 
 
 class Session:
-    def __init__(
-        self, operator: str, settings: dict[str, Any], *, threads: int, isa: str | None, samples: int, seconds: float,
-        wait: float, json: Path | None, plot: Path | None,
-    ) -> None:  # fmt: skip
-        self._json, self._plot, self._seconds = json, plot, seconds
-        self._plan, self._patience = Plan(samples), Patience(wait)
-        _check_files(json, plot)
-        libraries.set_threads(threads)
-        if isa is not None:
-            _cap(isa)
-        qcore.set_num_threads(threads)
-        settings = settings | {"samples": samples, "seconds": seconds, "wait": wait, "isa": isa}
-        self._document = Document(operator, settings, machine.describe())
+    def __init__(self, run: Run, settings: dict[str, Any]) -> None:
+        self._json, self._plot, self._seconds = run.json, run.plot, run.seconds
+        samples = min(run.samples, _QUICK_SAMPLES) if run.quick else run.samples
+        self._plan, self._patience = Plan(samples), Patience(run.wait)
+        _check_files(run.json, run.plot)
+        libraries.set_threads(run.threads)
+        if run.isa is not None:
+            _cap(run.isa)
+        qcore.set_num_threads(run.threads)
+        settings = settings | {"samples": samples, "seconds": run.seconds, "wait": run.wait, "isa": run.isa}
+        self._document = Document(run.operator, settings, machine.describe())
 
     def run(self, workloads: Sequence[Workload]) -> None:
         """Prints as it goes. Ends the command with MISMATCH_STATUS if a result of qcore is wrong."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .. import libraries
-from ..contender import OURS, Contender, Inputs, Workload
+from ..contender import Contender, Inputs, Workload
 from ..copying import copy_limits
 from ..limits import Limits
+from ..selection import Selection as BaseSelection
 from . import ours, peers
 from .problem import Data, Layer, Problem, Shape
 
@@ -18,20 +17,11 @@ SHAPES = ((4096, 4096, 128), (4096, 11008, 128), (512, 512, 128))  # K, N, g
 ROWS = (1, 16, 128)  # M
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What of all this is wanted; patterns are searched for in names."""
-
+@dataclass(frozen=True, kw_only=True)
+class Selection(BaseSelection):
     shapes: Sequence[tuple[int, int, int]] = SHAPES
     rows: Sequence[int] = ROWS
-    cases: re.Pattern[str] = re.compile("")
-    ours: re.Pattern[str] = re.compile("")
-    peers: re.Pattern[str] | None = re.compile("")
     rotated_bytes: int = 80_000_000
-
-    def takes(self, contender: Contender) -> bool:
-        pattern = self.ours if contender.library == OURS else self.peers
-        return pattern is not None and pattern.search(contender.name) is not None
 
 
 QUICK = Selection(shapes=((1024, 2048, 128), (512, 512, 128)), rows=(1, 16))
@@ -61,15 +51,14 @@ class AwqWorkload(Workload):
         return cls(problem.name, weights, [problem.name], has_limits=True, problem=problem, selection=selection)
 
     def contenders(self) -> list[Contender]:
-        arguments = _layer(self.problem.shape), self.problem, self.selection.rotated_bytes
-        sources: list[tuple[str, Callable[[], list[Contender]]]] = [(OURS, lambda: ours.contenders(*arguments))]
-        if self.selection.peers is not None:
-            sources += [
-                (name, lambda source=source: source(*arguments))  # type: ignore[misc]
-                for name, source in peers.SOURCES.items()
-            ]
-        found: list[Contender] = libraries.gather(sources, self.unavailable)
-        return [contender for contender in found if self.selection.takes(contender)]
+        return self.selection.contenders(
+            ours.contenders,
+            peers.SOURCES,
+            _layer(self.problem.shape),
+            self.problem,
+            self.selection.rotated_bytes,
+            unavailable=self.unavailable,
+        )
 
     def inputs(self, case_name: str) -> Inputs:
         problem = self.problem

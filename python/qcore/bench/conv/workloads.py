@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from .. import libraries
-from ..contender import OURS, Contender, Inputs
+from ..contender import Contender, Inputs
 from ..static import workloads as static
 from ..static.workloads import LAYERS as STATIC_LAYERS
 from ..static.workloads import ConvolutionWorkload, Selection
@@ -30,14 +28,7 @@ class BlockWorkload(ConvolutionWorkload):
     """One layer on one input, with per-block weights."""
 
     def contenders(self) -> list[Contender]:
-        sources: list[tuple[str, Callable[[], list[Contender]]]] = [(OURS, lambda: ours.contenders(self.layer))]
-        if self.selection.peers is not None:
-            sources += [
-                (name, lambda source=source: source(self.layer))  # type: ignore[misc]
-                for name, source in peers.SOURCES.items()
-            ]
-        found: list[Contender] = libraries.gather(sources, self.unavailable)
-        return [contender for contender in found if self.selection.takes(contender)]
+        return self.selection.contenders(ours.contenders, peers.SOURCES, self.layer, unavailable=self.unavailable)
 
     def inputs(self, case_name: str) -> Inputs:
         floats = Floats(self.layer)

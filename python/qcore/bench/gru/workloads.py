@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .. import libraries
-from ..contender import OURS, Contender, Inputs, Workload
+from ..contender import Contender, Inputs, Workload
+from ..selection import Selection as BaseSelection
 from . import ours, peers
 from .problem import Layer, Sequences
 
@@ -18,10 +17,8 @@ BITS = (8, 16)
 PIPELINES = ("fused", "staged")
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What of all this is wanted; patterns are searched for in names."""
-
+@dataclass(frozen=True, kw_only=True)
+class Selection(BaseSelection):
     steps: Sequence[int] = STEPS
     batches: Sequence[int] = BATCHES
     hidden: Sequence[int] = HIDDEN
@@ -29,13 +26,6 @@ class Selection:
     streaming: bool = True
     bits: Sequence[int] = BITS
     pipelines: Sequence[str] = PIPELINES[:1]
-    cases: re.Pattern[str] = re.compile("")
-    ours: re.Pattern[str] = re.compile("")
-    peers: re.Pattern[str] | None = re.compile("")
-
-    def takes(self, contender: Contender) -> bool:
-        pattern = self.ours if contender.library == OURS else self.peers
-        return pattern is not None and pattern.search(contender.name) is not None
 
     def widths(self) -> list[tuple[int, str]]:
         return [(bits, pipeline) for bits in self.bits for pipeline in self.pipelines]
@@ -70,16 +60,12 @@ class GruWorkload(Workload):
         return cls(layer.name, layer.weights, list(named), layer=layer, selection=selection, _sequences=named)
 
     def contenders(self) -> list[Contender]:
-        sources: list[tuple[str, Callable[[], list[Contender]]]] = [
-            (OURS, lambda: ours.contenders(self.layer, self.selection.widths()))
-        ]
-        if self.selection.peers is not None:
-            sources += [
-                (name, lambda source=source: source(self.layer))  # type: ignore[misc]
-                for name, source in peers.SOURCES.items()
-            ]
-        found: list[Contender] = libraries.gather(sources, self.unavailable)
-        return [contender for contender in found if self.selection.takes(contender)]
+        return self.selection.contenders(
+            lambda layer: ours.contenders(layer, self.selection.widths()),
+            peers.SOURCES,
+            self.layer,
+            unavailable=self.unavailable,
+        )
 
     def inputs(self, case_name: str) -> Inputs:
         steps, batch, streamed = self._sequences[case_name]

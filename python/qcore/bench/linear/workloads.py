@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from .. import libraries
-from ..contender import OURS, Array, Contender, Inputs, Workload, relative_error
+from ..contender import Array, Contender, Inputs, Workload, relative_error
+from ..selection import Selection as BaseSelection
 from . import ours, peers
 from .weight import Weight
 
@@ -23,17 +22,12 @@ _OUTLIER_FACTOR = 30
 _REFERENCE_ROWS_AT_ONCE = 1024
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What of all this is wanted; patterns are searched for in names."""
-
+@dataclass(frozen=True, kw_only=True)
+class Selection(BaseSelection):
     shapes: Sequence[tuple[int, int]] = SHAPES
     rows: Sequence[int] = ROWS
     bits: Sequence[int] = BITS
     block_sizes: Sequence[int] = BLOCK_SIZES
-    cases: re.Pattern[str] = re.compile("")
-    ours: re.Pattern[str] = re.compile("")
-    peers: re.Pattern[str] | None = re.compile("")
     rotated_bytes: int = 80_000_000
 
     def takes(self, contender: Contender) -> bool:
@@ -42,8 +36,7 @@ class Selection:
             return False
         if scheme.block_size is not None and scheme.block_size not in self.block_sizes:
             return False
-        pattern = self.ours if contender.library == OURS else self.peers
-        return pattern is not None and pattern.search(contender.name) is not None
+        return super().takes(contender)
 
 
 QUICK = Selection(shapes=((384, 1536), (1024, 2048)), rows=(1, 16))
@@ -80,16 +73,9 @@ class LinearWorkload(Workload):
         return self._weight
 
     def contenders(self) -> list[Contender]:
-        sources: list[tuple[str, Callable[[], list[Contender]]]] = [
-            (OURS, lambda: ours.contenders(self.weight, self.selection.rotated_bytes))
-        ]
-        if self.selection.peers is not None:
-            sources += [
-                (name, lambda source=source: source(self.weight, self.selection.rotated_bytes))  # type: ignore[misc]
-                for name, source in peers.SOURCES.items()
-            ]
-        found: list[Contender] = libraries.gather(sources, self.unavailable)
-        return [contender for contender in found if self.selection.takes(contender)]
+        return self.selection.contenders(
+            ours.contenders, peers.SOURCES, self.weight, self.selection.rotated_bytes, unavailable=self.unavailable
+        )
 
     def inputs(self, case_name: str) -> Inputs:
         m = self._rows[case_name]

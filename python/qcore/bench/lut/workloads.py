@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import libraries
-from ..contender import OURS, Contender, Inputs, Workload
+from ..contender import Contender, Inputs, Workload
 from ..copying import copy_limits
 from ..limits import Limits
+from ..selection import Selection as BaseSelection
 from . import ours, peers
 from .peers import torch_functions
 from .problem import FUNCTION_NAMES, ITEM_BYTES, Data, Problem
@@ -18,20 +17,11 @@ SIZES = (1 << 24, 1 << 10)
 DTYPES = tuple(ITEM_BYTES)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What of all this is wanted; patterns are searched for in names."""
-
+@dataclass(frozen=True, kw_only=True)
+class Selection(BaseSelection):
     functions: Sequence[str] = FUNCTION_NAMES
     dtypes: Sequence[str] = DTYPES
     sizes: Sequence[int] = SIZES
-    cases: re.Pattern[str] = re.compile("")
-    ours: re.Pattern[str] = re.compile("")
-    peers: re.Pattern[str] | None = re.compile("")
-
-    def takes(self, contender: Contender) -> bool:
-        pattern = self.ours if contender.library == OURS else self.peers
-        return pattern is not None and pattern.search(contender.name) is not None
 
 
 QUICK = Selection(functions=("silu", "exp", "softmax"), dtypes=("fp32", "fp16"), sizes=(1 << 20, 1 << 10))
@@ -61,14 +51,7 @@ class FunctionWorkload(Workload):
         )
 
     def contenders(self) -> list[Contender]:
-        sources: list[tuple[str, Callable[[], list[Contender]]]] = [(OURS, lambda: ours.contenders(self.problem))]
-        if self.selection.peers is not None:
-            sources += [
-                (name, lambda source=source: source(self.problem))  # type: ignore[misc]
-                for name, source in peers.SOURCES.items()
-            ]
-        found: list[Contender] = libraries.gather(sources, self.unavailable)
-        return [contender for contender in found if self.selection.takes(contender)]
+        return self.selection.contenders(ours.contenders, peers.SOURCES, self.problem, unavailable=self.unavailable)
 
     def inputs(self, case_name: str) -> Inputs:
         data = Data(self.problem)

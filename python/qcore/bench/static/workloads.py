@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from .. import libraries
-from ..contender import OURS, Contender, Inputs, Workload
+from ..contender import Contender, Inputs, Workload
+from ..selection import Selection as BaseSelection
 from . import ours, peers
 from .problem import Codes, Layer
 
@@ -23,18 +21,9 @@ LAYERS = (
 QUICK = (LAYERS[1], LAYERS[4])
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What of all this is wanted; patterns are searched for in names."""
-
+@dataclass(frozen=True, kw_only=True)
+class Selection(BaseSelection):
     layers: tuple[Layer, ...] = LAYERS
-    cases: re.Pattern[str] = re.compile("")
-    ours: re.Pattern[str] = re.compile("")
-    peers: re.Pattern[str] | None = re.compile("")
-
-    def takes(self, contender: Contender) -> bool:
-        pattern = self.ours if contender.library == OURS else self.peers
-        return pattern is not None and pattern.search(contender.name) is not None
 
 
 def workloads(selection: Selection) -> list[ConvolutionWorkload]:
@@ -53,14 +42,7 @@ class ConvolutionWorkload(Workload):
     selection: Selection
 
     def contenders(self) -> list[Contender]:
-        sources: list[tuple[str, Callable[[], list[Contender]]]] = [(OURS, lambda: ours.contenders(self.layer))]
-        if self.selection.peers is not None:
-            sources += [
-                (name, lambda source=source: source(self.layer))  # type: ignore[misc]
-                for name, source in peers.SOURCES.items()
-            ]
-        found: list[Contender] = libraries.gather(sources, self.unavailable)
-        return [contender for contender in found if self.selection.takes(contender)]
+        return self.selection.contenders(ours.contenders, peers.SOURCES, self.layer, unavailable=self.unavailable)
 
     def inputs(self, case_name: str) -> Inputs:
         codes = Codes(self.layer)
