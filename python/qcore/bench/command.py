@@ -9,9 +9,11 @@ import typer
 
 from .awq.command import awq
 from .conv.command import conv
+from .everything import everything
 from .gru.command import gru
 from .linear.command import linear
 from .lut.command import lut
+from .quantize.command import quantize
 from .static.command import static
 
 bench = typer.Typer(
@@ -21,11 +23,8 @@ bench = typer.Typer(
     \b
     Examples:
       qcore bench linear --quick
-      qcore bench lut --quick
-      qcore bench awq --quick
-      qcore bench gru --quick
-      qcore bench conv --quick
-      qcore bench static --quick
+      qcore bench gru --json gru.json --plot gru.svg
+      qcore bench all --folder results
       qcore bench report linear.json
     """,
     rich_markup_mode=None,
@@ -38,9 +37,7 @@ def report(
         list[Path], typer.Argument(metavar="FILE...", help="What --json wrote. A later file's cases win.")
     ],
     top: Annotated[int | None, typer.Option(min=0, help="Rows per case besides qcore's; all by default.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it (linear, gru, conv, static): .png, .svg or .pdf.")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Show the tables and the summary of earlier runs again, and draw them.
 
@@ -56,19 +53,13 @@ def report(
 
     document = merge([load(file) for file in files])
     if plot is not None:
-        draw = OPERATORS[document.operator].draw
-        if draw is None:
-            raise typer.BadParameter(f"there is no plot of {document.operator!r}", param_hint="--plot")
-        draw(document, plot)
+        OPERATORS[document.operator].draw(document, plot)
     console = make_console()
     print_cases(document, console, top)
     print_summary(document, console)
 
 
-bench.command("linear")(linear)
-bench.command("lut")(lut)
-bench.command("awq")(awq)
-bench.command("gru")(gru)
-bench.command("conv")(conv)
-bench.command("static")(static)
+for command in (quantize, linear, conv, static, gru, lut, awq):
+    bench.command(command.__name__)(command)
+bench.command("all")(everything)
 bench.command("report")(report)

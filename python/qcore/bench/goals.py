@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .tables import plain_table
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -29,10 +31,7 @@ class Goal:
 
 def goals_table(goals: list[Goal]) -> Table:
     """Goals without a single measurement are left out."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title="goals", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = plain_table("goals")
     table.add_column("goal", overflow="fold")
     for heading in ("wanted", "met", "worst"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,30 @@ def load_pyplot() -> Any:
         return importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
         raise qcore.QcoreValueError(f"bench: plots need matplotlib: pip install 'qcore[plot]' ({error})") from error
+
+
+@contextmanager
+def drawing(document: Document, path: Path) -> Iterator[tuple[Any, list[Case]]]:
+    """(pyplot, the cases that have results); the figure made inside gets a title and is written."""
+    check(path)
+    plt = load_pyplot()
+    cases = [case for case in document.cases if case.rows]
+    if not cases:
+        raise qcore.QcoreValueError("bench: there are no results to plot")
+    yield plt, cases
+    figure, machine = plt.gcf(), document.machine
+    title = f"{document.operator}: {machine['cpu']}, {machine['threads']} threads, {machine['date'][:10]}"
+    figure.suptitle(title, fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path, dpi=140, bbox_inches="tight")
+    plt.close(figure)
+
+
+def legend_below(figure: Any, handles: dict[str, Any], columns: int) -> None:
+    figure.legend(
+        handles.values(), handles.keys(), loc="upper center", bbox_to_anchor=(0.5, 0), ncols=columns, fontsize=8,
+        frameon=False,
+    )  # fmt: skip
 
 
 def _family(row: Row) -> str:
@@ -63,32 +88,20 @@ def _families(cases: Iterable[Case]) -> list[str]:
 
 def roofline(document: Document, path: Path) -> None:
     """One panel per workload; each family of contenders is a line of markers, left to right as M grows."""
-    check(path)
-    plt = load_pyplot()
-    panels: dict[str, list[Case]] = {}
-    for case in document.cases:
-        panels.setdefault(case.workload, []).append(case)
-    if not panels:
-        raise qcore.QcoreValueError("bench: there are no results to plot")
-    families = _families(document.cases)
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(6.4 * columns, 4.6 * rows), squeeze=False)
-    handles: dict[str, Any] = {}
-    for axis, (name, cases) in zip(axes.flat, panels.items(), strict=False):
-        _panel(axis, name, cases, families, handles)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    machine = document.machine
-    title = f"{document.operator}: {machine['cpu']}, {machine['threads']} threads, {machine['date'][:10]}"
-    figure.suptitle(title, fontsize=10)
-    figure.tight_layout()
-    figure.legend(
-        handles.values(), handles.keys(), loc="upper center", bbox_to_anchor=(0.5, 0), ncols=columns + 1, fontsize=8,
-        frameon=False,
-    )  # fmt: skip
-    figure.savefig(path, dpi=140, bbox_inches="tight")
-    plt.close(figure)
+    with drawing(document, path) as (plt, measured):
+        panels: dict[str, list[Case]] = {}
+        for case in measured:
+            panels.setdefault(case.workload, []).append(case)
+        families = _families(measured)
+        columns = min(2, len(panels))
+        rows = -(-len(panels) // columns)
+        figure, axes = plt.subplots(rows, columns, figsize=(6.4 * columns, 4.6 * rows), squeeze=False)
+        handles: dict[str, Any] = {}
+        for axis, (name, cases) in zip(axes.flat, panels.items(), strict=False):
+            _panel(axis, name, cases, families, handles)
+        for axis in axes.flat[len(panels) :]:
+            axis.set_visible(False)
+        legend_below(figure, handles, columns + 1)
 
 
 def _panel(axis: Any, name: str, cases: list[Case], families: list[str], handles: dict[str, Any]) -> None:

@@ -66,9 +66,8 @@ class Session:
         if self._json is not None:
             document.save(self._json)
         print_summary(document, console)
-        draw = OPERATORS[document.operator].draw
-        if self._plot is not None and draw is not None:
-            draw(document, self._plot)
+        if self._plot is not None:
+            OPERATORS[document.operator].draw(document, self._plot)
         if document.mismatches():
             raise typer.Exit(MISMATCH_STATUS)
 

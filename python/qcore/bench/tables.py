@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .results import Case, Document, Row
@@ -43,44 +44,55 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def case_table(case: Case, most: int | None = None) -> Table:
-    """All rows of a case, fastest first, or the first `most` and ours."""
+def plain_table(title: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    limits = ", ".join(
-        f"{name} {rate:.0f} {'GB/s' if name == 'read' else 'GOP/s'}" for name, rate in case.limits.items() if rate
-    )
-    title = f"{case.name} (limits here: {limits})"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+Columns = dict[str, Callable[[Row], str]]
+
+_COMMON: Columns = {
+    "ms": lambda row: ("~" if row.disturbed > row.samples / 2 else "") + f"{row.milliseconds:.4g}",
+    "error": lambda row: _number(row.error, ".2e"),
+    "spread": lambda row: percent(row.spread),
+    "n": lambda row: str(row.samples),
+}
+
+
+def rows_table(case: Case, title: str, columns: Columns, most: int | None) -> Table:
+    """All rows of a case, fastest first, or the first `most` and ours: name, ms, `columns`, error, spread, samples."""
+    columns = {"ms": _COMMON["ms"]} | columns
+    columns |= {heading: cell for heading, cell in _COMMON.items() if heading not in columns}
+    table = plain_table(title)
     table.add_column("implementation", no_wrap=True)
-    table.add_column("activations", no_wrap=True)
-    for heading in ("ms", "GOP/s", "GB/s", "read", "dot", "bound", "error", "outliers", "bits", "spread", "n"):
+    for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for number, row in enumerate(case.rows):
         if most is None or number < most or row.ours:
-            table.add_row(*_cells(row), style="bold" if row.ours else None)
+            name = row.name + (" !=" if row.same_as_reference is False else "")
+            table.add_row(name, *(cell(row) for cell in columns.values()), style="bold" if row.ours else None)
     return table
 
 
-def _cells(row: Row) -> list[str]:
-    noisy = "~" if row.disturbed > row.samples / 2 else ""
-    wrong = " !=" if row.same_as_reference is False else ""
-    return [
-        row.name + wrong,
-        row.activations,
-        noisy + f"{row.milliseconds:.4g}",
-        f"{row.gops:.0f}",
-        f"{row.weight_gbs:.1f}",
-        percent(row.read_fraction),
-        percent(row.dot_fraction),
-        percent(row.bound_fraction),
-        _number(row.error, ".2e"),
-        _number(row.error_outliers, ".2e"),
-        f"{row.bits_per_weight:.2f}",
-        percent(row.spread),
-        str(row.samples),
-    ]
+def case_table(case: Case, most: int | None = None) -> Table:
+    """Of linear layers."""
+    limits = ", ".join(
+        f"{name} {rate:.0f} {'GB/s' if name == 'read' else 'GOP/s'}" for name, rate in case.limits.items() if rate
+    )
+    columns: Columns = {
+        "activations": lambda row: row.activations,
+        "GOP/s": lambda row: f"{row.gops:.0f}",
+        "GB/s": lambda row: f"{row.weight_gbs:.1f}",
+        "read": lambda row: percent(row.read_fraction),
+        "dot": lambda row: percent(row.dot_fraction),
+        "bound": lambda row: percent(row.bound_fraction),
+        "error": _COMMON["error"],
+        "outliers": lambda row: _number(row.error_outliers, ".2e"),
+        "bits": lambda row: f"{row.bits_per_weight:.2f}",
+    }
+    return rows_table(case, f"{case.name} (limits here: {limits})", columns, most)
 
 
 def conditions(document: Document) -> str:

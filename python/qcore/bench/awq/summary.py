@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..copying import NUMPY, TORCH
 from ..goals import Goal, goals_table
 from ..results import Case, Document, Row
-from ..tables import percent
+from ..tables import Columns, percent, rows_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,35 +31,13 @@ def summarise(document: Document) -> list[RenderableType]:
 
 def case_table(case: Case, most: int | None = None) -> Table:
     """All rows of a case, fastest first, or the first `most` and ours."""
-    from rich import box
-    from rich.table import Table
-
-    copy = case.limits.get("copy")
-    title = f"{case.name} (limit here: copy {copy:.0f} GB/s)" if copy else case.name
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("implementation", no_wrap=True)
-    for heading in ("ms", "ns", "GB/s", "copy", "error", "spread", "n"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    weights = case.parameters["K"] * case.parameters["N"]
-    for number, row in enumerate(case.rows):
-        if most is None or number < most or row.ours:
-            table.add_row(*_cells(row, weights), style="bold" if row.ours else None)
-    return table
-
-
-def _cells(row: Row, weights: int) -> list[str]:
-    noisy = "~" if row.disturbed > row.samples / 2 else ""
-    wrong = " !=" if row.same_as_reference is False else ""
-    return [
-        row.name + wrong,
-        noisy + f"{row.milliseconds:.4g}",
-        f"{row.milliseconds * 1e6 / weights:.3f}",
-        f"{row.weight_gbs:.1f}",
-        percent(row.read_fraction),
-        "-" if row.error is None else f"{row.error:.2e}",
-        percent(row.spread),
-        str(row.samples),
-    ]
+    copy, weights = case.limits.get("copy"), case.parameters["K"] * case.parameters["N"]
+    columns: Columns = {
+        "ns": lambda row: f"{row.milliseconds * 1e6 / weights:.3f}",
+        "GB/s": lambda row: f"{row.weight_gbs:.1f}",
+        "copy": lambda row: percent(row.read_fraction),
+    }
+    return rows_table(case, f"{case.name} (limit here: copy {copy:.0f} GB/s)" if copy else case.name, columns, most)
 
 
 def _as_exact(row: Row, than: Row | None) -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import qcore
-
-from ..plot import check, load_pyplot
+from ..plot import drawing, legend_below
 from ..results import Case, Document, Row
 
 _FORMS = {
@@ -28,30 +26,16 @@ def _kind(row: Row) -> str:
 
 def times(document: Document, path: Path) -> None:
     """Draw a document's medians."""
-    check(path)
-    plt = load_pyplot()
-    panels: dict[str, list[Case]] = {}
-    for case in document.cases:
-        if case.rows:
+    with drawing(document, path) as (plt, measured):
+        panels: dict[str, list[Case]] = {}
+        for case in measured:
             panels.setdefault(case.workload, []).append(case)
-    if not panels:
-        raise qcore.QcoreValueError("bench: there are no results to plot")
-    figure, axes = plt.subplots(1, len(panels), figsize=(2 + 4.2 * len(panels), 4.8), squeeze=False, sharey=True)
-    handles: dict[str, Any] = {}
-    for axis, (name, cases) in zip(axes.flat, panels.items(), strict=True):
-        _panel(axis, name, cases, handles)
-    axes[0, 0].set_ylabel("us per time step of the whole batch")
-    machine = document.machine
-    title = f"{document.operator}: {machine['cpu']}, {machine['threads']} threads, {machine['date'][:10]}"
-    figure.suptitle(title, fontsize=10)
-    figure.tight_layout()
-    known = [kind for kind in _FORMS if kind in handles]
-    figure.legend(
-        [handles[kind] for kind in known], known, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=len(known),
-        fontsize=8, frameon=False,
-    )  # fmt: skip
-    figure.savefig(path, dpi=140, bbox_inches="tight")
-    plt.close(figure)
+        figure, axes = plt.subplots(1, len(panels), figsize=(2 + 4.2 * len(panels), 4.8), squeeze=False, sharey=True)
+        handles: dict[str, Any] = {}
+        for axis, (name, cases) in zip(axes.flat, panels.items(), strict=True):
+            _panel(axis, name, cases, handles)
+        axes[0, 0].set_ylabel("us per time step of the whole batch")
+        legend_below(figure, {kind: handles[kind] for kind in _FORMS if kind in handles}, len(handles))
 
 
 def _panel(axis: Any, name: str, cases: list[Case], handles: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..goals import Goal, goals_table
 from ..results import Case, Document, Row
-from ..tables import percent
+from ..tables import Columns, percent, plain_table, rows_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,36 +30,12 @@ def summarise(document: Document) -> list[RenderableType]:
 def case_table(case: Case, most: int | None = None) -> Table:
     """All rows of a case, fastest first, or the first `most` and ours."""
     peaks = ", ".join(f"{name} {rate:.0f} GOP/s" for name, rate in case.limits.items() if rate and name != "read")
-    table = _table(f"{case.name} (peaks here: {peaks})" if peaks else case.name)
-    table.add_column("implementation", no_wrap=True)
-    for heading in ("ms", "us/step", "GOP/s", "dot", "error", "spread", "n"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for number, row in enumerate(case.rows):
-        if most is None or number < most or row.ours:
-            table.add_row(*_cells(case, row), style="bold" if row.ours else None)
-    return table
-
-
-def _table(title: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def _cells(case: Case, row: Row) -> list[str]:
-    noisy = "~" if row.disturbed > row.samples / 2 else ""
-    wrong = " !=" if row.same_as_reference is False else ""
-    return [
-        row.name + wrong,
-        noisy + f"{row.milliseconds:.4g}",
-        f"{1e3 * row.milliseconds / case.parameters['T']:.4g}",
-        f"{row.gops:.3g}",
-        percent(row.dot_fraction),
-        "-" if row.error is None else f"{row.error:.2e}",
-        percent(row.spread),
-        str(row.samples),
-    ]
+    columns: Columns = {
+        "us/step": lambda row: f"{1e3 * row.milliseconds / case.parameters['T']:.4g}",
+        "GOP/s": lambda row: f"{row.gops:.3g}",
+        "dot": lambda row: percent(row.dot_fraction),
+    }
+    return rows_table(case, f"{case.name} (peaks here: {peaks})" if peaks else case.name, columns, most)
 
 
 def _fastest(case: Case, wanted: Callable[[Row], bool]) -> Row | None:
@@ -89,7 +65,7 @@ def _ratio(other: Row | None, ours: Row | None) -> float | None:
 
 
 def _fastest_table(cases: list[Case]) -> Table:
-    table = _table("fastest, ms")
+    table = plain_table("fastest, ms")
     table.add_column("case", no_wrap=True)
     for heading in ("qcore int8", "qcore int16", "fp32 peer", "fastest peer", "peer / int8", "fp32 peer / int16"):
         table.add_column(heading, justify="right")

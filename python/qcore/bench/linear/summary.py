@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..goals import Goal, goals_table
 from ..results import Case, Document, Row
+from ..tables import plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,10 +51,7 @@ def _ratio(peer: Row | None, ours: Row | None) -> float | None:
 
 
 def _table(title: str, headings: list[str]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = plain_table(title)
     table.add_column("case", no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right")

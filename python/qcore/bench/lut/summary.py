@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..goals import Goal, goals_table
 from ..results import Case, Document, Row
-from ..tables import percent
+from ..tables import Columns, percent, plain_table, rows_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,51 +31,27 @@ def summarise(document: Document) -> list[RenderableType]:
 def case_table(case: Case, most: int | None = None) -> Table:
     """All rows of a case, fastest first, or the first `most` and ours."""
     copy = case.limits.get("copy")
-    table = _table(f"{case.name} (limit here: copy {copy:.0f} GB/s)" if copy else case.name)
-    table.add_column("implementation", no_wrap=True)
-    for heading in ("ms", "Gelem/s", "GB/s", "copy", "error", "spread", "n"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for number, row in enumerate(case.rows):
-        if most is None or number < most or row.ours:
-            table.add_row(*_cells(row), style="bold" if row.ours else None)
-    return table
+    columns: Columns = {
+        "Gelem/s": lambda row: f"{row.gops:.3g}",
+        "GB/s": lambda row: f"{row.weight_gbs:.1f}",
+        "copy": lambda row: percent(row.read_fraction),
+    }
+    return rows_table(case, f"{case.name} (limit here: copy {copy:.0f} GB/s)" if copy else case.name, columns, most)
 
 
-def _table(title: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def _cells(row: Row) -> list[str]:
-    noisy = "~" if row.disturbed > row.samples / 2 else ""
-    wrong = " !=" if row.same_as_reference is False else ""
-    return [
-        row.name + wrong,
-        noisy + f"{row.milliseconds:.4g}",
-        f"{row.gops:.3g}",
-        f"{row.weight_gbs:.1f}",
-        percent(row.read_fraction),
-        "-" if row.error is None else f"{row.error:.2e}",
-        percent(row.spread),
-        str(row.samples),
-    ]
-
-
-def _fastest(case: Case, ours: bool) -> Row | None:
+def fastest(case: Case, ours: bool) -> Row | None:
     """Of those that compute something."""
     rows = [row for row in case.rows if row.ours == ours and row.error is not None]
     return min(rows, key=lambda row: row.milliseconds, default=None)
 
 
 def _fastest_table(cases: list[Case]) -> Table:
-    table = _table("fastest, ms")
+    table = plain_table("fastest, ms")
     table.add_column("case", no_wrap=True)
     for heading in ("qcore", "copy", "error", "peer", "error", "peer / qcore"):
         table.add_column(heading, justify="right")
     for case in cases:
-        row, peer = _fastest(case, True), _fastest(case, False)
+        row, peer = fastest(case, True), fastest(case, False)
         cells = ["-"] * 6
         if row is not None:
             cells[:3] = [f"{row.milliseconds:.4g}", percent(row.read_fraction), f"{row.error:.1e}"]
@@ -91,7 +67,7 @@ def _goals(cases: list[Case]) -> list[Goal]:
     large = Goal("2^20 elements and more: fastest peer / qcore", 1.0)
     small = Goal("fewer elements: fastest peer / qcore", 1.0)
     for case in cases:
-        row, peer = _fastest(case, True), _fastest(case, False)
+        row, peer = fastest(case, True), fastest(case, False)
         if row is not None and peer is not None:
             goal = large if case.parameters["elements"] >= _LARGE else small
             goal.add(case.name, peer.milliseconds / row.milliseconds)

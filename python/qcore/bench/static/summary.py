@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..goals import Goal, goals_table
 from ..results import Case, Document, Row
-from ..tables import percent
+from ..tables import Columns, percent, plain_table, rows_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,35 +28,9 @@ def summarise(document: Document) -> list[RenderableType]:
 def case_table(case: Case, most: int | None = None) -> Table:
     """All rows of a case, fastest first, or the first `most` and ours."""
     peak = case.limits.get("int8")
-    table = _table(f"{case.name} (peak here: int8 {peak:.0f} GOP/s)" if peak else case.name)
-    table.add_column("implementation", no_wrap=True)
-    for heading in ("ms", "GOP/s", "dot", "error", "spread", "n"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for number, row in enumerate(case.rows):
-        if most is None or number < most or row.ours:
-            table.add_row(*_cells(row), style="bold" if row.ours else None)
-    return table
-
-
-def _table(title: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def _cells(row: Row) -> list[str]:
-    noisy = "~" if row.disturbed > row.samples / 2 else ""
-    wrong = " !=" if row.same_as_reference is False else ""
-    return [
-        row.name + wrong,
-        noisy + f"{row.milliseconds:.4g}",
-        f"{row.gops:.3g}",
-        percent(row.dot_fraction),
-        "-" if row.error is None else f"{row.error:.1e}",
-        percent(row.spread),
-        str(row.samples),
-    ]
+    title = f"{case.name} (peak here: int8 {peak:.0f} GOP/s)" if peak else case.name
+    columns: Columns = {"GOP/s": lambda row: f"{row.gops:.3g}", "dot": lambda row: percent(row.dot_fraction)}
+    return rows_table(case, title, columns, most)
 
 
 def last(case: Case) -> Row | None:
@@ -86,7 +60,7 @@ def _ratio(other: Row | None, ours: Row | None) -> float | None:
 
 
 def _fastest_table(cases: list[Case]) -> Table:
-    table = _table("fastest, ms")
+    table = plain_table("fastest, ms")
     table.add_column("case", no_wrap=True)
     for heading in ("qcore channels_last", "qcore nchw", "fastest peer", "peer / channels_last", "nchw peer / nchw"):
         table.add_column(heading, justify="right")

@@ -1,0 +1,1 @@
+"""What `qcore bench quantize` measures: floats into blocks of codes, and back."""

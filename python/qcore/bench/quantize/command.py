@@ -1,0 +1,41 @@
+"""`qcore bench quantize`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from ..options import Run, benchmark
+
+_SHAPE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
+
+
+def _shape(text: str) -> tuple[int, int]:
+    match = _SHAPE.fullmatch(text)
+    if match is None or int(match[2]) % 64:
+        raise typer.BadParameter(f"{text!r} is not NxK with K a multiple of 64, e.g. 4096x4096", param_hint="--shape")
+    return int(match[1]), int(match[2])
+
+
+@benchmark(cases="quantize 4096x4096 4b", ours="qcore", peers="copy", quick="One small array")
+def quantize(
+    run: Run,
+    shape: Annotated[list[str] | None, typer.Option(metavar="NxK", help="Arrays; repeatable.")] = None,
+) -> None:
+    """Weights quantised and dequantised, rows of activations quantised, beside torch's and NumPy's and a copy.
+
+    In blocks of 64, from and to float32. All are sampled in turn in one run, on the same number of threads. The status
+    is 1 if a weight that qcore quantised has other bits than the reference kernel's.
+
+    \b
+    Examples:
+      qcore bench quantize --quick
+      qcore bench quantize --json quantize.json --plot quantize.svg
+      qcore bench quantize --shape 11008x4096 --cases '4b'
+    """
+    from .workloads import QUICK, Selection, workloads
+
+    selection = run.choose(Selection(), QUICK, shapes=[_shape(text) for text in shape or []])
+    run.measure(selection, workloads(selection))
