@@ -1,20 +1,17 @@
 """`qcore bench static`: what it writes, draws and refuses, and that each peer computes what it is measured for."""
 
-import importlib.util
 import json
-import os
 
 import numpy as np
 import pytest
 import static_calls
 
 import qcore
-from qcore.bench import libraries
 from qcore.bench.contender import OURS
 from qcore.bench.results import load
 from qcore.bench.static import workloads as static_workloads
 from qcore.bench.static.problem import Codes, Layer
-from qcore.bench.static.workloads import LAYERS, QUICK, Selection, workloads
+from qcore.bench.static.workloads import Selection, workloads
 from qcore.cli import main
 
 SMALL = (
@@ -28,17 +25,8 @@ FORMS = {f"qcore {memory}{out}" for memory in ("channels_last", "nchw") for out 
 
 
 @pytest.fixture(autouse=True)
-def undo(monkeypatch):
-    """A command may change its process; the tests share one."""
-    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
-        monkeypatch.setenv(variable, os.environ.get(variable, ""))
-        if not os.environ[variable]:
-            monkeypatch.delenv(variable)
-    monkeypatch.setenv("COLUMNS", "200")
+def small_layers(monkeypatch):
     monkeypatch.setattr(static_workloads, "LAYERS", SMALL)
-    threads = qcore.get_num_threads()
-    yield
-    qcore.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -64,30 +52,11 @@ def test_everything_is_in_the_file(measured):
             assert row.kernel in {kernel.name for kernel in qcore.kernels("static")}
 
 
-def test_report_and_plot_from_the_file(measured, tmp_path, capsys):
-    assert main(["bench", "report", str(measured)]) == 0
-    text = capsys.readouterr().out
-    for case in load(measured).cases:
-        assert case.name in text
-        assert all(f"{row.milliseconds:.4g}" in text for row in case.rows)
-    picture = tmp_path / "static.svg"
-    if importlib.util.find_spec("matplotlib") is None:
-        assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 2
-        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
-        return
-    assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 0
-    assert "<svg" in picture.read_text(encoding="utf-8")
-
-
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
     assert main(["bench", "static", *OPTIONS, "--cases", "g20", "--ours", "nchw$", "--json", str(file)]) == 0
     (case,) = load(file).cases
     assert (case.name, [row.name for row in case.rows]) == (NAMES[1], ["qcore nchw"])
-
-
-def test_quick_is_a_part_of_all():
-    assert set(QUICK) < set(LAYERS)
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
@@ -132,30 +101,3 @@ def test_wrong_results_are_not_timed():
         codes.error(codes.truth + 6)
     with pytest.raises(qcore.QcoreValueError, match=r"bench: a result has shape \[24\]"):
         codes.error(np.zeros(24))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--cases", "("], "--cases"),
-        (["--cases", "nothing"], "--cases"),
-        (["--ours", "["], "--ours"),
-        (["--peers", "*"], "--peers"),
-        (["--isa", "mmx"], "--isa"),
-        (["--json", "absent/static.json"], "absent"),
-        (["--plot", "static.bmp"], "static.bmp"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_usage_errors_are_one_line(arguments, words, capsys):
-    assert main(["bench", "static", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("qcore: error: ")
-    assert captured.err.count("\n") == 1
-    assert words in captured.err
-
-
-def test_help_has_examples(capsys):
-    assert main(["bench", "static", "--help"]) == 0
-    assert "Examples:\n" in capsys.readouterr().out

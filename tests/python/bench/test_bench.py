@@ -1,9 +1,7 @@
 """`qcore bench`: what it writes, prints and refuses. No test looks at how long anything took."""
 
-import importlib.util
 import json
 import math
-import os
 
 import numpy as np
 import pytest
@@ -18,19 +16,6 @@ from qcore.bench.results import load, merge
 from qcore.cli import main
 
 SMALL = ["--shape", "96x256", "--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
-
-
-@pytest.fixture(autouse=True)
-def undo(monkeypatch):
-    """A command may change its process; the tests share one."""
-    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
-        monkeypatch.setenv(variable, os.environ.get(variable, ""))
-        if not os.environ[variable]:
-            monkeypatch.delenv(variable)
-    monkeypatch.setenv("COLUMNS", "200")
-    threads = qcore.get_num_threads()
-    yield
-    qcore.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -114,63 +99,10 @@ def test_another_result_than_the_reference_kernel_is_a_failure(measured, monkeyp
     assert "reference kernel" in capsys.readouterr().out
 
 
-def test_plot(measured, tmp_path):
-    picture = tmp_path / "roofline.svg"
-    if importlib.util.find_spec("matplotlib") is None:
-        assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 2
-        return
-    assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 0
-    assert "<svg" in picture.read_text(encoding="utf-8")
-
-
 def test_plots_say_what_they_need(measured, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     assert main(["bench", "report", str(measured), "--plot", str(tmp_path / "roofline.png")]) == 2
     assert "pip install 'qcore[plot]'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["linear", "--cases", "("], "--cases"),
-        (["linear", "--cases", "nothing"], "--cases"),
-        (["linear", "--ours", "["], "--ours"),
-        (["linear", "--peers", "*"], "--peers"),
-        (["linear", "--shape", "12"], "--shape"),
-        (["linear", "--shape", "128x100"], "--shape"),
-        (["linear", "--bits", "5"], "--bits"),
-        (["linear", "--block-size", "48"], "--block-size"),
-        (["linear", "--m", "0"], "--m"),
-        (["linear", "--isa", "mmx"], "--isa"),
-        (["linear", "--json", "absent/linear.json"], "absent"),
-        (["linear", "--plot", "roofline.bmp"], "roofline.bmp"),
-        (["report", "absent.json"], "absent.json"),
-        (["report"], "FILE"),
-        (["nonsense"], "nonsense"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_usage_errors_are_one_line(arguments, words, capsys):
-    assert main(["bench", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("qcore: error: ")
-    assert captured.err.count("\n") == 1
-    assert words in captured.err
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 1}', '{"schema": 0}'])
-def test_other_files_are_refused(text, tmp_path, capsys):
-    file = tmp_path / "other.json"
-    file.write_text(text, encoding="utf-8")
-    assert main(["bench", "report", str(file)]) == 2
-    assert "holds no results" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [[], ["linear"], ["report"]], ids=lambda a: " ".join(a) or "bench")
-def test_help_has_examples(arguments, capsys):
-    assert main(["bench", *arguments, "--help"]) == 0
-    assert "Examples:\n" in capsys.readouterr().out
 
 
 def test_missing_library_is_a_reason_not_an_error(monkeypatch):

@@ -1,19 +1,16 @@
 """`qcore bench conv`: what it writes and draws, and that each peer computes what it is measured for."""
 
-import importlib.util
 import json
-import os
 from dataclasses import replace
 
 import pytest
 
 import qcore
-from qcore.bench import libraries
 from qcore.bench.contender import OURS
 from qcore.bench.conv import ours, summary
 from qcore.bench.conv import workloads as conv_workloads
 from qcore.bench.conv.problem import Floats
-from qcore.bench.conv.workloads import LAYERS, QUICK, workloads
+from qcore.bench.conv.workloads import workloads
 from qcore.bench.results import load
 from qcore.bench.static.problem import Layer
 from qcore.bench.static.workloads import Selection
@@ -24,17 +21,8 @@ OPTIONS = ["--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
 
 
 @pytest.fixture(autouse=True)
-def undo(monkeypatch):
-    """A command may change its process; the tests share one."""
-    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
-        monkeypatch.setenv(variable, os.environ.get(variable, ""))
-        if not os.environ[variable]:
-            monkeypatch.delenv(variable)
-    monkeypatch.setenv("COLUMNS", "200")
+def small_layers(monkeypatch):
     monkeypatch.setattr(conv_workloads, "LAYERS", SMALL)
-    threads = qcore.get_num_threads()
-    yield
-    qcore.set_num_threads(threads)
 
 
 def test_what_is_written_and_shown(tmp_path, capsys):
@@ -73,12 +61,6 @@ def test_goals_compare_with_the_fastest_peer(tmp_path):
     assert goal.values == [(case.name, pytest.approx(2))]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
-def test_plot(tmp_path):
-    assert main(["bench", "conv", *OPTIONS, "--ours", "w8 g32", "--plot", str(tmp_path / "conv.svg")]) == 0
-    assert "<svg" in (tmp_path / "conv.svg").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
 def test_everybody_convolves(layer):
     """Of the libraries that are installed."""
@@ -106,12 +88,3 @@ def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, caps
     monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
     assert main(["bench", "conv", *OPTIONS, "--ours", "w8 g32"]) == 1
     assert "reference kernel" in capsys.readouterr().out
-
-
-def test_quick_is_a_part_of_all():
-    assert set(QUICK) < set(LAYERS)
-
-
-def test_usage_errors_are_one_line(capsys):
-    assert main(["bench", "conv", "--cases", "nothing"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

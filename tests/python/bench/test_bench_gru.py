@@ -1,15 +1,12 @@
 """`qcore bench gru`: what it writes, draws and refuses, and that each peer computes the GRU it is measured for."""
 
-import importlib.util
 import json
-import os
 import re
 
 import numpy as np
 import pytest
 
 import qcore
-from qcore.bench import libraries
 from qcore.bench.contender import OURS
 from qcore.bench.gru.problem import Layer, Sequences
 from qcore.bench.gru.workloads import Selection, workloads
@@ -17,19 +14,6 @@ from qcore.bench.results import load
 from qcore.cli import main
 
 SMALL = ["--hidden", "24", "--inputs", "16", "--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
-
-
-@pytest.fixture(autouse=True)
-def undo(monkeypatch):
-    """A command may change its process; the tests share one."""
-    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
-        monkeypatch.setenv(variable, os.environ.get(variable, ""))
-        if not os.environ[variable]:
-            monkeypatch.delenv(variable)
-    monkeypatch.setenv("COLUMNS", "200")
-    threads = qcore.get_num_threads()
-    yield
-    qcore.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +46,6 @@ def test_results_are_right_beside_their_times(measured):
             assert row.weight_bytes == 3 * 24 * (16 + 24) * row.weight_bits // 8
             assert row.gops == pytest.approx(case.operations / row.milliseconds * 1e-6)
             assert row.kernel in {kernel.name for kernel in qcore.kernels("gru")}
-
-
-def test_report_from_the_file(measured, capsys):
-    assert main(["bench", "report", str(measured)]) == 0
-    text = capsys.readouterr().out
-    for case in load(measured).cases:
-        assert case.name in text
-        assert all(f"{row.milliseconds:.4g}" in text for row in case.rows)
-    assert "us/step" in text
-
-
-def test_plot(measured, tmp_path, capsys):
-    picture = tmp_path / "gru.svg"
-    if importlib.util.find_spec("matplotlib") is None:
-        assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 2
-        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
-        return
-    assert main(["bench", "report", str(measured), "--plot", str(picture)]) == 0
-    assert "<svg" in picture.read_text(encoding="utf-8")
 
 
 def test_patterns_select(tmp_path):
@@ -138,33 +103,3 @@ def test_wrong_results_are_not_timed():
         data.error(np.full_like(truth, np.nan))
     with pytest.raises(qcore.QcoreValueError, match=r"has shape \[3, 4, 7\]"):
         data.error(truth.transpose(1, 0, 2))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--bits", "4"], "'4' is not one of 8, 16"),
-        (["--pipeline", "fast"], "'fast' is not one of fused, staged"),
-        (["--steps", "0"], "--steps"),
-        (["--hidden", "0"], "--hidden"),
-        (["--cases", "("], "--cases"),
-        (["--cases", "nothing"], "--cases"),
-        (["--peers", "*"], "--peers"),
-        (["--isa", "mmx"], "--isa"),
-        (["--json", "absent/gru.json"], "absent"),
-        (["--plot", "gru.bmp"], "gru.bmp"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_usage_errors_are_one_line(arguments, words, capsys):
-    assert main(["bench", "gru", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("qcore: error: ")
-    assert captured.err.count("\n") == 1
-    assert words in captured.err
-
-
-def test_help_has_examples(capsys):
-    assert main(["bench", "gru", "--help"]) == 0
-    assert "Examples:\n" in capsys.readouterr().out

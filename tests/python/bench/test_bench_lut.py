@@ -1,7 +1,6 @@
 """`qcore bench lut`: what it writes, prints and refuses, and that each peer computes what it is measured for."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -16,19 +15,6 @@ from qcore.bench.results import load
 from qcore.cli import main
 
 SMALL = ["--size", "640", "--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
-
-
-@pytest.fixture(autouse=True)
-def undo(monkeypatch):
-    """A command may change its process; the tests share one."""
-    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
-        monkeypatch.setenv(variable, os.environ.get(variable, ""))
-        if not os.environ[variable]:
-            monkeypatch.delenv(variable)
-    monkeypatch.setenv("COLUMNS", "200")
-    threads = qcore.get_num_threads()
-    yield
-    qcore.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -67,40 +53,12 @@ def test_results_are_right_beside_their_times(measured):
             assert row.kernel in {kernel.name for kernel in qcore.kernels()}
 
 
-def test_report_from_the_file(measured, capsys):
-    assert main(["bench", "report", str(measured)]) == 0
-    text = capsys.readouterr().out
-    for case in load(measured).cases:
-        assert case.name in text
-        assert all(f"{row.milliseconds:.4g}" in text for row in case.rows)
-    assert "Gelem/s" in text
-
-
-def test_operators_are_not_merged(measured, tmp_path, capsys):
-    document = json.loads(measured.read_text(encoding="utf-8"))
-    (tmp_path / "linear.json").write_text(json.dumps(document | {"operator": "linear"}))
-    assert main(["bench", "report", str(measured), str(tmp_path / "linear.json")]) == 2
-    assert "different operators" in capsys.readouterr().err
-
-
-def test_there_is_no_plot(measured, tmp_path, capsys):
-    assert main(["bench", "report", str(measured), "--plot", str(tmp_path / "lut.svg")]) == 2
-    assert "no plot of 'lut'" in capsys.readouterr().err
-
-
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
     arguments = ["--function", "exp", "--dtype", "fp16", "--ours", "range", "--size", "8", "--cases", "640$"]
     assert main(["bench", "lut", *SMALL, *arguments, "--json", str(file)]) == 0
     (case,) = load(file).cases
     assert (case.name, [row.name for row in case.rows]) == ("exp fp16 640", ["qcore out=, no range reduction"])
-
-
-def test_quick_is_a_part_of_all():
-    from qcore.bench.lut.workloads import DTYPES, QUICK
-
-    assert set(QUICK.functions) < set(FUNCTION_NAMES)
-    assert set(QUICK.dtypes) < set(DTYPES)
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
@@ -162,32 +120,3 @@ def test_without_ml_dtypes_bf16_is_left_out(monkeypatch):
     (workload,) = workloads(Selection(functions=["silu"], dtypes=["bf16"], sizes=[64], peers=None))
     assert workload.contenders() == []
     assert "ml_dtypes" in workload.unavailable[OURS]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--function", "sine"], "'sine' is not one of silu, "),
-        (["--dtype", "int8"], "'int8' is not one of fp32, "),
-        (["--size", "0"], "--size"),
-        (["--cases", "("], "--cases"),
-        (["--cases", "nothing"], "--cases"),
-        (["--ours", "["], "--ours"),
-        (["--peers", "*"], "--peers"),
-        (["--isa", "mmx"], "--isa"),
-        (["--json", "absent/lut.json"], "absent"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_usage_errors_are_one_line(arguments, words, capsys):
-    assert main(["bench", "lut", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("qcore: error: ")
-    assert captured.err.count("\n") == 1
-    assert words in captured.err
-
-
-def test_help_has_examples(capsys):
-    assert main(["bench", "lut", "--help"]) == 0
-    assert "Examples:\n" in capsys.readouterr().out

@@ -8,26 +8,12 @@ import numpy as np
 import pytest
 
 import qcore
-from qcore.bench import libraries
 from qcore.bench.awq.problem import Layer, Problem, Shape
 from qcore.bench.awq.workloads import QUICK, SHAPES, Selection, workloads
 from qcore.bench.results import Case, Document, Row, load
 from qcore.cli import main
 
 SMALL = ["--shape", "64x40x32", "--m", "1", "--m", "13", "--no-peers", "--samples", "2", "--wait", "0"]
-
-
-@pytest.fixture(autouse=True)
-def undo(monkeypatch):
-    """A command may change its process; the tests share one."""
-    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
-        monkeypatch.setenv(variable, os.environ.get(variable, ""))
-        if not os.environ[variable]:
-            monkeypatch.delenv(variable)
-    monkeypatch.setenv("COLUMNS", "200")
-    threads = qcore.get_num_threads()
-    yield
-    qcore.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +50,6 @@ def test_results_are_right_beside_their_times(measured):
             assert row.weight_bytes == 32 * 40 + 2 * 20 + 2 * 40 * 2 + (2 * 64 * 40 if dequantized else 0)
             assert row.read_fraction > 0
             assert row.kernel in {kernel.name for kernel in qcore.kernels()}
-
-
-def test_report_from_the_file(measured, capsys):
-    assert main(["bench", "report", str(measured)]) == 0
-    text = capsys.readouterr().out
-    for case in load(measured).cases:
-        assert case.name in text
-        assert all(f"{row.milliseconds:.4g}" in text for row in case.rows)
-
-
-def test_there_is_no_plot(measured, tmp_path, capsys):
-    assert main(["bench", "report", str(measured), "--plot", str(tmp_path / "awq.svg")]) == 2
-    assert "no plot of 'awq'" in capsys.readouterr().err
 
 
 def test_patterns_select(tmp_path):
@@ -165,33 +138,3 @@ def test_goals_are_about_large_weights_and_the_fastest_copy():
         console.print(part)
     lines = [line for line in console.export_text().splitlines() if "4096" in line]
     assert [line.split()[-3] for line in lines] == ["0.500", "1.000", "3.000"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--shape", "64"], "'64' is not KxN"),
-        (["--shape", "128x12"], "N a multiple of 8"),
-        (["--shape", "100x16x32"], "K of g"),
-        (["--shape", "96x16x24"], "power of two"),
-        (["--m", "0"], "--m"),
-        (["--cases", "nothing"], "--cases"),
-        (["--ours", "["], "--ours"),
-        (["--peers", "*"], "--peers"),
-        (["--isa", "mmx"], "--isa"),
-        (["--json", "absent/awq.json"], "absent"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_usage_errors_are_one_line(arguments, words, capsys):
-    assert main(["bench", "awq", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("qcore: error: ")
-    assert captured.err.count("\n") == 1
-    assert words in captured.err
-
-
-def test_help_has_examples(capsys):
-    assert main(["bench", "awq", "--help"]) == 0
-    assert "Examples:\n" in capsys.readouterr().out

@@ -1,0 +1,20 @@
+"""A benchmark's command may change its process; the tests share one."""
+
+import os
+
+import pytest
+
+import qcore
+from qcore.bench import libraries
+
+
+@pytest.fixture(autouse=True)
+def undo(monkeypatch):
+    for variable in (*libraries._THREAD_VARIABLES, "QCORE_ISA"):
+        monkeypatch.setenv(variable, os.environ.get(variable, ""))
+        if not os.environ[variable]:
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("COLUMNS", "200")
+    threads = qcore.get_num_threads()
+    yield
+    qcore.set_num_threads(threads)

@@ -1,0 +1,46 @@
+"""`qcore bench quantize`: that everybody does what is measured, and that a wrong result is found."""
+
+import numpy as np
+import pytest
+
+from qcore.bench.contender import OURS
+from qcore.bench.quantize import ours
+from qcore.bench.quantize.problem import Data, Problem
+from qcore.bench.quantize.workloads import Selection, workloads
+from qcore.cli import main
+
+
+@pytest.mark.parametrize("workload", workloads(Selection(shapes=((40, 192),))), ids=lambda workload: workload.name)
+def test_everybody_computes_the_same(workload):
+    """Of the libraries that are installed."""
+    inputs = workload.inputs(workload.case_names[0])
+    bound = {contender.name: contender.build().bind(inputs.data) for contender in workload.contenders()}
+    for one in bound.values():
+        one.run(0)
+    errors = {name: inputs.error(one.result()) for name, one in bound.items()}
+    assert errors[OURS] == inputs.error(bound["numpy expression (1 thread)"].result())
+    expected = 1e-6 if workload.problem.way == "dequantize" else {4: 0.12, 8: 0.007}[workload.problem.bits]
+    for name, error in errors.items():
+        assert error is None if "copy" in name else 0 < error < expected, name
+    quantizes = workload.problem.way == "quantize"
+    assert (bound[OURS].same_as_reference is not None) is quantizes
+    assert not quantizes or (bound[OURS].same_as_reference() and bound[OURS].kernel)
+
+
+def test_moved_bytes():
+    assert Problem("quantize", 2, 128, 4).moved_bytes == 256 * 4 + 128 + 4 * 4
+    assert Problem("activations", 2, 128, 8).moved_bytes == 256 * 5 + 4 * 12
+
+
+def test_errors_are_of_the_floats():
+    data = Data(Problem("quantize", 20, 128, 8))
+    assert data.error(data.x) == 0
+    assert data.error(data.x * 1.01) == pytest.approx(0.01, rel=1e-3)
+    assert data.error(np.empty(0)) is None
+
+
+def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
+    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
+    options = ["--shape", "40x128", "--cases", "^quantize", "--no-peers", "--samples", "2", "--wait", "0"]
+    assert main(["bench", "quantize", *options]) == 1
+    assert "reference kernel" in capsys.readouterr().out
