@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from qcore.formats.checkpoint.quantizing import Job, Result
+    from qcore.formats.checkpoint.workers import Workers
 
 _KINDS = "A .safetensors or .gguf file, an index of shards, or a folder with one of them."
 _Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the rows here.")]
@@ -113,6 +114,10 @@ def quantize(
         list[str] | None, typer.Option(metavar="PATTERN", help="Leave these as they are; may be given again.")
     ] = None,
     format: Annotated[str, typer.Option(help="qcore, awq, gguf or onnx.")] = "qcore",
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Let a Dask cluster work: its scheduler's address, its file, or local."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of each tensor.")] = False,
 ) -> None:
     """Quantise a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
@@ -129,6 +134,7 @@ def quantize(
       qcore quantize model/ out.safetensors --method mse --dry-run
       qcore quantize model/ out.safetensors --method awq --samples inputs.npz
       qcore quantize model/ weights.onnx --format onnx --block-size 32
+      qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
     from qcore.formats import open_checkpoint
     from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
@@ -150,9 +156,17 @@ def quantize(
             _print_plan(jobs, options.method)
             return
         total = sum(job.section.nbytes for job in jobs)
-        with _progress("quantising", total) as update:
-            result = quantize_checkpoint(checkpoint, output, options, update)
+        with _workers(dask) as workers, _progress("quantising", total) as update:
+            result = quantize_checkpoint(checkpoint, output, options, update, workers)
     _print_result(output, options.bits, result)
+
+
+def _workers(dask: str | None) -> AbstractContextManager[Workers | None]:
+    if dask is None:
+        return nullcontext()
+    from qcore.formats.checkpoint.dask_workers import connected
+
+    return connected(dask)
 
 
 def _print_plan(jobs: list[Job], method: str) -> None:

@@ -7,13 +7,12 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
@@ -21,66 +20,16 @@ from qcore.formats.checkpoint.choice import Choice, check_patterns, choose
 from qcore.formats.checkpoint.entries import PlainEntry
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.opened import Checkpoint
+from qcore.formats.checkpoint.options import Options
 from qcore.formats.checkpoint.partial_file import PartialFile
+from qcore.formats.checkpoint.pieces import Converted, Piece, byte_pieces, row_pieces
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.saving import add_parts
-from qcore.formats.checkpoint.sections import ITEM_BYTES, Section
-from qcore.formats.checkpoint.targets import Target, target
-from qcore.quantized_tensor import quantize, quantize_weighted
-from qcore.runtime import get_num_threads
+from qcore.formats.checkpoint.sections import Section
+from qcore.formats.checkpoint.targets import Target
+from qcore.formats.checkpoint.workers import Pending, Threads, Workers
 
-_PIECE_ITEMS = 1 << 20
-"""Weights that a thread reads, quantises and encodes at a time: 4 MB of float32, and some 10 MB in all."""
-_PIECE_BYTES = 16 << 20
-_MOST_THREADS = 4
-
-
-@dataclass(frozen=True)
-class Options:
-    """As the arguments of :func:`qcore.quantize`, and which tensors."""
-
-    bits: int = 4
-    block_size: int = 64
-    scheme: str = "symmetric"
-    method: str = "rtn"
-    scale_dtype: str = "float32"
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    format: str = "qcore"
-    """Of the output."""
-    samples: str = ""
-    """The file with the layers' inputs, for method "awq"."""
-
-    def check(self) -> None:
-        """Before a file is touched; the core's own words come from a weight of one element."""
-        one = np.ones((1, 1), np.float32)
-        awq = self.method == "awq"
-        quantize(one, samples=one if awq else None, **self.of_tensor())
-        if awq != bool(self.samples):
-            raise _core.QcoreValueError(
-                f"quantize: --samples is {'given' if self.samples else 'missing'} and method is {self.method!r}, "
-                "expected a file with the layers' inputs for --method awq and for no other"
-            )
-        self.target()
-
-    def target(self) -> Target:
-        """The output's layout."""
-        return target(
-            format=self.format,
-            bits=self.bits,
-            block_size=self.block_size,
-            scheme=self.scheme,
-            scale_dtype=self.scale_dtype,
-        )
-
-    def open_samples(self) -> Samples | None:
-        """The layers' inputs, if there are any."""
-        return Samples(Path(self.samples)) if self.samples else None
-
-    def of_tensor(self) -> dict[str, Any]:
-        """The arguments of :func:`qcore.quantize`."""
-        keys = ("bits", "block_size", "scheme", "method", "scale_dtype")
-        return {key: getattr(self, key) for key in keys}
+__all__ = ["Job", "Options", "Result", "plan", "quantize_checkpoint"]
 
 
 @dataclass(frozen=True)
@@ -180,10 +129,12 @@ def quantize_checkpoint(
     output: Path,
     options: Options,
     progress: Callable[[str, int], None] = lambda name, nbytes: None,
+    workers: Workers | None = None,
 ) -> Result:
     """Writes ``output``, whole or not at all; goes on where an interrupted run stopped.
 
-    ``progress(name, nbytes)`` is told of every tensor whose bytes of input are being or have been dealt with.
+    ``progress(name, nbytes)`` is told of every tensor whose bytes of input are being or have been dealt with. Pieces
+    are quantised by ``workers``, or by threads of this process. The file is the same, and a run may go on with others.
 
     Raises:
         QcoreValueError: as :func:`plan`; a weight with a NaN or an Inf; an output that is an input. Nothing is left
@@ -212,13 +163,16 @@ def quantize_checkpoint(
     for made in {file_name, output}:
         if made.exists() and any(made.samefile(file) for file in inputs):
             raise _core.QcoreValueError(f"quantize: {made} is the input, expected another file")
-    with PartialFile(file_name, header, size, _fingerprint(checkpoint, options, header), by_job) as file:
+    with (
+        PartialFile(file_name, header, size, _fingerprint(checkpoint, options, header), by_job) as file,
+        nullcontext(workers) if workers is not None else Threads() as made_by,
+    ):
         result.resumed, result.discarded = len(file.finished), file.discarded
         for job in jobs:
             if job.name in file.finished:
                 progress(job.name, job.section.nbytes)
         rest = [job for job in jobs if job.name not in file.finished]
-        for name, pieces in groupby(_converted(rest, options, layout, samples), lambda piece: piece.name):
+        for name, pieces in groupby(_converted(rest, options, layout, samples, made_by), lambda piece: piece.name):
             writer = file.tensor(name)
             for piece in pieces:
                 for part, values in piece.parts.items():
@@ -242,76 +196,33 @@ def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class _Converted:
-    """A piece of a tensor as it is to be written."""
+def _converted(
+    jobs: list[Job], options: Options, layout: Target, samples: Samples | None, workers: Workers
+) -> Iterator[Converted]:
+    """All pieces in order; each tensor has one or more. As many are under way as the workers take at a time."""
+    waiting: deque[Pending] = deque()
+    try:
+        for job in jobs:
+            for piece in _pieces(job, layout, samples):
+                waiting.append(workers.submit(piece, options, layout))
+                if len(waiting) >= workers.most(layout):
+                    yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for pending in waiting:
+            pending.cancel()
 
-    name: str
-    nbytes: int
-    """Of the input."""
-    parts: dict[str, NDArray[Any]]
 
-
-def _converted(jobs: list[Job], options: Options, layout: Target, samples: Samples | None) -> Iterator[_Converted]:
-    """All pieces in order; each tensor has one or more.
-
-    They are made on several threads, one piece more than there are threads, so that none of them waits while the
-    caller writes. A layout that takes a tensor in one piece has one at a time.
-    """
-
-    def converted(job: Job, importance: NDArray[Any] | None, start: int, piece: Section) -> _Converted:
-        if job.description is None:
-            return _Converted(job.name, piece.nbytes, {job.name: piece.bytes()})
-        arguments = options.of_tensor() | {"method": job.method}
-        try:
-            weight = quantize_weighted(piece.operand("quantize: weight"), importance, **arguments)
-        except _core.QcoreError as error:
-            rows = f", its rows from {start}" if start else ""
-            raise _core.QcoreValueError(f"quantize: {job.section.path}: tensor {job.name!r}{rows}: {error}") from error
-        return _Converted(job.name, piece.nbytes, layout.encode(job.name, weight))
-
-    threads = min(get_num_threads(), _MOST_THREADS)
-    most = threads + 1 if layout.by_rows else 1
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[_Converted]] = deque()
-        try:
-            for job in jobs:
-                importance = _importance(job, samples)
-                for start, piece in _pieces(job, layout):
-                    waiting.append(pool.submit(converted, job, importance, start, piece))
-                    if len(waiting) == most:
-                        yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+def _pieces(job: Job, layout: Target, samples: Samples | None) -> Iterator[Piece]:
+    if job.description is None:
+        return byte_pieces(job.name, job.section)
+    return row_pieces(job.name, job.section, job.method, _importance(job, samples), layout.by_rows)
 
 
 def _importance(job: Job, samples: Samples | None) -> NDArray[Any] | None:
     """Of the input channels of a weight, for method "awq" only."""
-    if job.description is None or job.method != "awq":
+    if job.method != "awq":
         return None
     assert samples is not None
     return samples.importance(job.name, job.section.shape[1])
-
-
-def _pieces(job: Job, layout: Target) -> Iterator[tuple[int, Section]]:
-    """(first row or byte, piece)."""
-    if job.description is None:
-        return _byte_pieces(job.section)
-    return _row_pieces(job.section) if layout.by_rows else iter([(0, job.section)])
-
-
-def _row_pieces(section: Section) -> Iterator[tuple[int, Section]]:
-    """(first row, rows) of a tensor. A row's codes depend on no other row."""
-    rows = section.shape[0]
-    step = max(1, _PIECE_ITEMS * rows * ITEM_BYTES[section.dtype] // section.nbytes)
-    for start in range(0, rows, step):
-        yield start, section.rows(start, min(rows, start + step))
-
-
-def _byte_pieces(section: Section) -> Iterator[tuple[int, Section]]:
-    for start in range(0, max(1, section.nbytes), _PIECE_BYTES):
-        count = min(_PIECE_BYTES, section.nbytes - start)
-        yield start, Section(section.path, "U8", (count,), section.offset + start)

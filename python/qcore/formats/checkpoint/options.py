@@ -1,0 +1,62 @@
+"""What `qcore quantize` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qcore import _core
+from qcore.formats.checkpoint.samples import Samples
+from qcore.formats.checkpoint.targets import Target, target
+from qcore.quantized_tensor import quantize
+
+
+@dataclass(frozen=True)
+class Options:
+    """As the arguments of :func:`qcore.quantize`, and which tensors."""
+
+    bits: int = 4
+    block_size: int = 64
+    scheme: str = "symmetric"
+    method: str = "rtn"
+    scale_dtype: str = "float32"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    format: str = "qcore"
+    """Of the output."""
+    samples: str = ""
+    """The file with the layers' inputs, for method "awq"."""
+
+    def check(self) -> None:
+        """Before a file is touched; the core's own words come from a weight of one element."""
+        one = np.ones((1, 1), np.float32)
+        awq = self.method == "awq"
+        quantize(one, samples=one if awq else None, **self.of_tensor())
+        if awq != bool(self.samples):
+            raise _core.QcoreValueError(
+                f"quantize: --samples is {'given' if self.samples else 'missing'} and method is {self.method!r}, "
+                "expected a file with the layers' inputs for --method awq and for no other"
+            )
+        self.target()
+
+    def target(self) -> Target:
+        """The output's layout."""
+        return target(
+            format=self.format,
+            bits=self.bits,
+            block_size=self.block_size,
+            scheme=self.scheme,
+            scale_dtype=self.scale_dtype,
+        )
+
+    def open_samples(self) -> Samples | None:
+        """The layers' inputs, if there are any."""
+        return Samples(Path(self.samples)) if self.samples else None
+
+    def of_tensor(self) -> dict[str, Any]:
+        """The arguments of :func:`qcore.quantize`."""
+        keys = ("bits", "block_size", "scheme", "method", "scale_dtype")
+        return {key: getattr(self, key) for key in keys}
