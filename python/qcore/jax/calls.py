@@ -58,7 +58,7 @@ class Call(ABC):
 def apply(call: Call, *arrays: Any) -> Any:
     """The call on arrays of jax: at once where they have values here, else as a node of the program."""
     given = tuple(jnp.asarray(array) for array in arrays)
-    if all(_is_here(array) for array in given):
+    if all(is_here(array) for array in given):
         return call.run(*given)
     return _without_derivative(call, given)
 
@@ -81,7 +81,8 @@ def _(call: Call, primals: Any, tangents: Any) -> Any:
     )
 
 
-def _is_here(array: Any) -> bool:
+def is_here(array: Any) -> bool:
+    """Whether the array has values, on one device, a CPU."""
     if isinstance(array, jax.core.Tracer):
         return False
     devices = array.devices()

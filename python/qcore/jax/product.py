@@ -130,7 +130,9 @@ def _backward(call: _Linear, arrays: tuple[Any, ...], grad: Any) -> tuple[Any]:
     if call.activation is not None:
         before = replace(call, activation=None, out_dtype="float32")
         grad = grad * _slope(calls.apply(before, *arrays), call.activation)
-    weight = calls.node(_Dequantize(call.weight), ())
+    dequantize = _Dequantize(call.weight)
+    # Outside of programs not a node: jax would keep one compiled for every weight it has met.
+    weight = dequantize() if calls.is_here(grad) else calls.node(dequantize, ())
     grads = [(grad @ weight).astype(arrays[0].dtype)]
     if len(arrays) > 1:
         grads.append(grad.reshape(-1, grad.shape[-1]).sum(0).astype(arrays[1].dtype))

@@ -81,6 +81,13 @@ def test_rounding_is_passed_straight_through():
         np.testing.assert_array_equal(grad, grads[0])
 
 
+def test_outside_of_programs_no_program_is_made(monkeypatch):
+    monkeypatch.setattr(jax, "pure_callback", None)
+    x = normal(5, 70)
+    grad = jax.grad(lambda x: qcore.jax.linear(x, WEIGHT, activation="gelu").sum())(x)
+    assert grad.shape == x.shape
+
+
 def test_under_remat_and_scan():
     x = normal(5, 70)
     square = qcore.quantize(np.eye(70, dtype=np.float32) + normal(70, 70) / 50, bits=8, block_size=32)
