@@ -13,6 +13,8 @@ from qcore import _arrays, _core
 from qcore.linear import linear as _linear
 from qcore.quantized_tensor import QuantizedTensor
 
+__all__ = ["Weight", "dequantize", "linear"]
+
 
 def _readable(op: str, qweight: Any, scales: Any, qzeros: Any) -> tuple[Any, Any, Any]:
     return (
@@ -112,6 +114,9 @@ class Weight:
         qweight, scales, qzeros: as for :func:`dequantize`; finite scales. It stays on their device.
         stream: CUDA stream to pack on; the caller's library's current one by default.
 
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+
     Example:
         >>> import numpy as np, qcore
         >>> qweight, qzeros = np.full((2, 1), 0x11111111, np.int32), np.zeros((1, 1), np.int32)
@@ -136,7 +141,17 @@ class Weight:
         raise AttributeError(f"Weight is immutable: can't set {name!r}")
 
     def __call__(self, x: Any, bias: Any = None, *, out: Any = None, stream: Any = None) -> Any:
-        """``x @ W + bias``: :func:`qcore.linear` with ``compute="float"``; x [..., K] -> [..., N]."""
+        """``x @ W + bias``: :func:`qcore.linear` with ``compute="float"``.
+
+        Args:
+            x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
+            bias: floating-point [N], or None.
+            out: where to write [..., N].
+            stream: CUDA stream to run on; the caller's library's current one by default.
+
+        Returns:
+            [..., N] in x's library and on its device.
+        """
         return _linear(x, self.packed, bias, compute="float", out=out, stream=stream)
 
     def __repr__(self) -> str:

@@ -90,8 +90,18 @@ def awq_scales(
 
 
 def fold_scales(scales: Any, *parameters: Any) -> list[npt.NDArray[np.float32]]:
-    """Parameters of what makes a scaled input, divided: a norm's weight [K] and bias [K], or weight [K, J] and bias [K]
-    of the linear layer before."""
+    """Parameters of what makes a scaled input, divided by the scales of its channels.
+
+    Args:
+        scales: [K], of :func:`awq_scales`.
+        parameters: a norm's weight [K] and bias [K], or weight [K, J] and bias [K] of the linear layer before.
+
+    Returns:
+        float32 arrays in the order and of the shapes of ``parameters``.
+
+    Raises:
+        QcoreValueError: a parameter of another shape.
+    """
     divisor = np.asarray(scales, np.float32)
     folded = []
     for i, parameter in enumerate(parameters):

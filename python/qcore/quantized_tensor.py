@@ -141,14 +141,27 @@ class QuantizedTensor:
         return _arrays.empty_numpy((self.shape[0], self._handle.blocks), np.dtype(np.float32))
 
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
-        """``scale * code + offset``, rounded once to float32, then to ``dtype`` (float32, float16 or bfloat16)."""
+        """``scale * code + offset``, rounded once to float32, then to ``dtype``.
+
+        Args:
+            dtype: float32, float16 or bfloat16, which needs ml-dtypes: a name or any library's dtype.
+
+        Returns:
+            An array of NumPy of the weight's shape, in host memory.
+
+        Raises:
+            QcoreValueError: another dtype.
+        """
         name = _arrays.floating_dtype(dtype, "dequantize: dtype") or "float32"
         out = _arrays.empty_numpy(self.shape, _arrays.numpy_dtype(name))
         self._handle.dequantize(_arrays.readable(out, "dequantize: out"))
         return out
 
     def to(self, device: Any) -> QuantizedTensor:
-        """The weight on ``device`` ("cpu", "cuda", "cuda:1"); itself if it is there already.
+        """The weight on ``device``; itself if it is there already.
+
+        Args:
+            device: "cpu", "cuda" (the current one) or "cuda:1", or torch's device.
 
         Raises:
             CudaError: there is no such CUDA device, or this build has no CUDA backend.

@@ -88,14 +88,28 @@ class ReorderedTensor:
         return 8 * self.nbytes / (self.shape[0] * self.shape[1])
 
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
-        """[N, K], columns in the matrix's own order."""
+        """The matrix, columns in its own order.
+
+        Args:
+            dtype: float32, float16 or bfloat16, as for :meth:`QuantizedTensor.dequantize`.
+
+        Returns:
+            An array of NumPy [N, K].
+        """
         values = self.weight.dequantize(dtype)
         out = np.empty_like(values)
         out[:, self.order] = values
         return out
 
     def to(self, device: Any) -> ReorderedTensor:
-        """As :meth:`QuantizedTensor.to`."""
+        """The tensor on another device, as :meth:`QuantizedTensor.to`.
+
+        Args:
+            device: "cpu", "cuda" or "cuda:1".
+
+        Raises:
+            CudaError: there is no such CUDA device, or this build has no CUDA backend.
+        """
         moved = self.weight.to(device)
         return self if moved is self.weight else ReorderedTensor(moved, self.order)
 

@@ -12,6 +12,13 @@ from qcore import _checks, _core
 def kernels(op: str | None = None) -> list[_core.KernelInfo]:
     """Rows of the kernel table, best first, of one operator or of all.
 
+    Args:
+        op: "linear", "conv2d", "gru" and so on; None for all.
+
+    Returns:
+        Objects with ``op``, ``name``, ``device`` ("cpu" or "cuda"), ``available`` on this machine, ``needs`` (what the
+        kernel requires, in words) and ``runs``, how often it has run in this process.
+
     Raises:
         QcoreValueError: there is no such operator.
     """
@@ -19,7 +26,14 @@ def kernels(op: str | None = None) -> list[_core.KernelInfo]:
 
 
 def last_kernel(op: str) -> str:
-    """Name of the kernel that the calling thread ran last for ``op``; '' if it has run none."""
+    """Name of the kernel that the calling thread ran last; '' if it has run none.
+
+    Args:
+        op: an operator, as for :func:`kernels`.
+
+    Raises:
+        QcoreValueError: there is no such operator.
+    """
     return _core.last_kernel(_checks.text(op, "last_kernel: op"))
 
 
@@ -28,6 +42,10 @@ class force_kernel:  # noqa: N801 - used like a function, as a context manager
 
     A call that the kernel can't take raises QcoreValueError with the reason. QCORE_FORCE_KERNEL="linear=reference" in
     the environment does the same for a whole process.
+
+    Args:
+        op: an operator, as for :func:`kernels`.
+        name: of one of its kernels.
 
     Raises:
         QcoreValueError: there is no such kernel, or this machine can't run it.
@@ -58,7 +76,14 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(n: int) -> None:
-    """Sets the number of threads, 1 to 1024. Results do not depend on it."""
+    """Sets the number of threads of CPU kernels. Results do not depend on it.
+
+    Args:
+        n: 1 to 1024.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: another number.
+    """
     _core.set_num_threads(_checks.integer(n, "set_num_threads: n", bits=32))
 
 
@@ -68,7 +93,12 @@ def package_dir() -> Path:
 
 
 def info() -> dict[str, Any]:
-    """What this build and machine have: version, isa, threads, cuda, library."""
+    """What this build and machine have.
+
+    Returns:
+        ``version``; ``isa``, the instruction sets that kernels may use, best last; ``threads``; ``cuda``, whether the
+        backend is built and which devices there are; ``library``, the path of libqcore.
+    """
     library = next(iter(sorted((package_dir() / "lib").glob("libqcore.*"))), None)
     return {
         "version": _core.__version__,

@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from qcore import _arrays, _checks, _core, _windows
 
+__all__ = ["QConv2d", "QLinear", "qconv2d", "qlinear"]
+
 _CODES = {"int8": 3, "uint8": 4}
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 _Format = tuple[int, float, int]
@@ -61,7 +63,14 @@ class _Layer(ABC):
         return str(self._handle.device)
 
     def to(self, device: Any) -> Any:
-        """The layer on ``device`` ("cpu", "cuda", "cuda:1"); itself if it is there already."""
+        """The layer on ``device``; itself if it is there already.
+
+        Args:
+            device: "cpu", "cuda" or "cuda:1".
+
+        Raises:
+            CudaError: there is no such CUDA device, or this build has no CUDA backend.
+        """
         cuda, index = _checks.device(device, f"{self._op}: device")
         if self.device == (f"cuda:{index}" if cuda else "cpu"):
             return self
@@ -151,16 +160,30 @@ class QLinear(_Layer):
         """A layer from a float weight [N, K] and bias [N].
 
         The weight becomes int8, symmetric, with the scale max|w| / 127 of each output channel; the bias int32 in units
-        of x_scale times that scale, rounded to nearest. ``options`` are those of QLinear.
+        of x_scale times that scale, rounded to nearest.
+
+        Args:
+            x_scale, x_zero_point, y_scale, y_zero_point: as for :class:`QLinear`.
+            weight: floating-point [N, K], finite.
+            bias: floating-point [N], or None.
+            options: ``clamp``, ``x_dtype`` and ``y_dtype`` of QLinear.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: as :class:`QLinear`; a weight that isn't finite; a bias beyond int32.
         """
         codes, scale, added = _from_float(cls._op, weight, bias, x_scale, 2)
         return cls(x_scale, x_zero_point, codes, scale, y_scale, y_zero_point, added, **options)
 
     def __call__(self, x: Any, *, out: Any = None, stream: Any = None) -> Any:
-        """x [..., K] of ``x_dtype`` on the layer's device, any strides -> codes [..., N] of ``y_dtype``.
+        """The layer's codes of x's.
 
-        The result is in x's library. ``out``: where to write it; any strides, no memory in common with x. It is
-        returned.
+        Args:
+            x: codes of ``x_dtype`` [..., K] on the layer's device, any strides.
+            out: where to write codes of ``y_dtype`` [..., N]; any strides, no memory in common with x. It is returned.
+            stream: CUDA stream to run on; the caller's library's current one by default.
+
+        Returns:
+            Codes of ``y_dtype`` [..., N] in x's library.
         """
         return self._run(x, out, stream)
 
@@ -228,15 +251,32 @@ class QConv2d(_Layer):
         bias: Any = None,
         **options: Any,
     ) -> QConv2d:
-        """A layer from a float weight [Co, Ci / groups, Kh, Kw] and bias [Co], as :meth:`QLinear.from_float`."""
+        """A layer from a float weight and bias, as :meth:`QLinear.from_float`.
+
+        Args:
+            x_scale, x_zero_point, y_scale, y_zero_point: as for :class:`QLinear`.
+            weight: floating-point [Co, Ci / groups, Kh, Kw], finite.
+            bias: floating-point [Co], or None.
+            options: ``stride``, ``padding``, ``dilation``, ``groups``, ``clamp``, ``x_dtype`` and ``y_dtype`` of
+                QConv2d.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: as :class:`QConv2d`; a weight that isn't finite; a bias beyond int32.
+        """
         codes, scale, added = _from_float(cls._op, weight, bias, x_scale, 4)
         return cls(x_scale, x_zero_point, codes, scale, y_scale, y_zero_point, added, **options)
 
     def __call__(self, x: Any, *, out: Any = None, stream: Any = None) -> Any:
-        """x [N, Ci, H, W] of ``x_dtype`` on the layer's device, any strides -> [N, Co, Ho, Wo] of ``y_dtype``.
+        """The layer's codes of x's.
 
-        The result is in x's library, channels_last if x is. ``out``: where to write it; any strides, no memory in
-        common with x. It is returned.
+        Args:
+            x: codes of ``x_dtype`` [N, Ci, H, W] on the layer's device, any strides.
+            out: where to write codes of ``y_dtype`` [N, Co, Ho, Wo]; any strides, no memory in common with x. It is
+                returned.
+            stream: CUDA stream to run on; the caller's library's current one by default.
+
+        Returns:
+            Codes of ``y_dtype`` [N, Co, Ho, Wo] in x's library, channels_last if x is.
         """
         return self._run(x, out, stream)
 
@@ -257,9 +297,20 @@ def qlinear(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """One call of a :class:`QLinear`: x [..., K] int8 or uint8, weight [N, K] -> codes [..., N].
+    """One call of a :class:`QLinear`. To call a layer more than once make one: here the weight is packed every time.
 
-    ``y_dtype`` is x's by default. To call a layer more than once make a QLinear: here the weight is packed every time.
+    Args:
+        x: int8 or uint8 [..., K], any strides.
+        weight: int8 or uint8 [N, K] on the CPU.
+        x_scale, x_zero_point, w_scale, y_scale, y_zero_point, bias, clamp, w_zero_point: as for :class:`QLinear`.
+        y_dtype: "int8" or "uint8"; x's by default.
+        out, stream: as for a call of a QLinear.
+
+    Returns:
+        Codes of ``y_dtype`` [..., N] in x's library and on its device.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
 
     Example:
         >>> import numpy as np, qcore
@@ -295,9 +346,21 @@ def qconv2d(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """One call of a :class:`QConv2d`: x [N, Ci, H, W] int8 or uint8 -> codes [N, Co, Ho, Wo].
+    """One call of a :class:`QConv2d`. To call a layer more than once make one: here the weight is packed every time.
 
-    ``y_dtype`` is x's by default. To call a layer more than once make a QConv2d: here the weight is packed every time.
+    Args:
+        x: int8 or uint8 [N, Ci, H, W], any strides.
+        weight: int8 or uint8 [Co, Ci / groups, Kh, Kw] on the CPU.
+        x_scale, x_zero_point, w_scale, y_scale, y_zero_point, bias: as for :class:`QConv2d`.
+        stride, padding, dilation, groups, clamp, w_zero_point: as for :class:`QConv2d`.
+        y_dtype: "int8" or "uint8"; x's by default.
+        out, stream: as for a call of a QConv2d.
+
+    Returns:
+        Codes of ``y_dtype`` [N, Co, Ho, Wo] in x's library and on its device, channels_last if x is.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
     x_dtype = _dtype_of(QConv2d._op, x)
     layer = QConv2d(

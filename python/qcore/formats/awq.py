@@ -57,6 +57,12 @@ def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
 def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32]]:
     """qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq` takes them.
 
+    Args:
+        weight: a QuantizedTensor [N, K] of 4 bits.
+
+    Returns:
+        int32 [K, N / 8], float16 [P, N] and int32 [P, N / 8].
+
     Raises:
         QcoreValueError: the format can't hold the weight exactly: N is no multiple of 8, K none of the block size, a
             scale isn't a float16, or an offset isn't ``scale * (8 - z)`` with z in 0..15.

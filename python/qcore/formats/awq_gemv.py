@@ -59,6 +59,12 @@ def from_awq_gemv(qweight: Any, scales: Any, qzeros: Any, *, block_size: int) ->
 def to_awq_gemv(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32]]:
     """qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq_gemv` takes them; padding is zero.
 
+    Args:
+        weight: a QuantizedTensor [N, K] of 4 bits.
+
+    Returns:
+        int32 [N, K / 8], float16 [N, 8 Zw] and int32 [N, Zw].
+
     Raises:
         QcoreValueError: the format can't hold the weight exactly: K is no multiple of 8 and of the block size, the
             block size is below 32, a scale isn't a float16, or an offset isn't ``scale * (8 - z)`` with z in 0..15.

@@ -82,6 +82,13 @@ def to_gptq(
 ) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32], NDArray[np.int32]]:
     """qweight, scales, qzeros and g_idx of a weight, as :func:`from_gptq` takes them.
 
+    Args:
+        weight: a QuantizedTensor or ReorderedTensor [N, K].
+        version: 1 or 2, as for :func:`from_gptq`.
+
+    Returns:
+        int32 [K * bits / 32, N], float16 [P, N], int32 [P, N * bits / 32] and int32 [K].
+
     Raises:
         QcoreValueError: the format can't hold the weight exactly: N or K is no multiple of 32 / bits, a scale isn't a
             float16, an offset isn't ``scale * (2^(bits - 1) - z)`` with z in 0..2^bits - 1, or z = 0 and version is 1,

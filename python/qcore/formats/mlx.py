@@ -64,6 +64,12 @@ def from_mlx(
 def to_mlx(weight: QuantizedTensor) -> tuple[NDArray[np.uint32], Reals, Reals]:
     """weight, scales and biases of a 4- or 8-bit weight, as :func:`from_mlx` takes them; parameters are float32.
 
+    Args:
+        weight: a QuantizedTensor [N, K] of 4 or 8 bits.
+
+    Returns:
+        uint32 [N, K * bits / 32] and float32 [N, P] twice.
+
     Raises:
         QcoreValueError: the format can't hold the weight exactly: K is no multiple of 32 / bits and of the block size,
             or a bias, ``offset - 2^(bits - 1) * scale``, is no float32 number.

@@ -66,6 +66,12 @@ def to_mnn(weight: QuantizedTensor) -> tuple[NDArray[np.uint8], Reals, Reals | N
 
     Padding is code 0. Always exact.
 
+    Args:
+        weight: a QuantizedTensor [N, K] or [Co, Ci, Kh, Kw] of 4 bits.
+
+    Returns:
+        uint8 [Co, ceil8(Ci) / 2] or [Co, Kh, Kw, ceil8(Ci) / 2], and float32 [Co, P] twice.
+
     Raises:
         QcoreValueError, QcoreTypeError: not a QuantizedTensor, or one of 8 bits.
     """

@@ -29,8 +29,12 @@ class Calibrator:
 
     Args:
         weights: :class:`GruWeights`.
-        method: "mse", "minmax", "ema" (of x and h; "minmax" of the rest) or "percentile": see
-            :class:`qcore.gru.ranges.Range`.
+        method: how ranges follow from values. "mse": the exponent with the smallest squared error, for up to 8 bits;
+            "minmax": everything seen; "ema": a moving average over steps of x and h, "minmax" of the rest;
+            "percentile": without 0.01% of the values at each end.
+
+    Raises:
+        QcoreTypeError: other weights.
     """
 
     def __init__(self, weights: GruWeights, method: str = "mse") -> None:
@@ -96,7 +100,14 @@ class Calibrator:
         return inputs, states
 
     def finish(self, config: Config | None = None) -> QuantGRU:
-        """The quantised GRU. Parameters are static from here on."""
+        """The quantised GRU. Parameters are static from here on.
+
+        Args:
+            config: widths, pipeline and rules; ``Config()`` by default.
+
+        Raises:
+            QcoreValueError: nothing was observed, or the formats would need sums of more than 64 bits.
+        """
         from qcore.gru.quantized import QuantGRU
 
         if self._last_batch is None:

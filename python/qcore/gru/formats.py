@@ -30,7 +30,14 @@ _SIXTEEN = {"x": 16, "h": 16, "z": 16, "r": 16, "g": 16, "weights": 16, "biases"
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """Codes of a tensor: real value = (code - zero_point) * 2**-exponent."""
+    """Codes of a tensor: real value = (code - zero_point) * 2**-exponent.
+
+    Args:
+        bits: 2 to 16.
+        signed: whether codes begin at -2**(bits-1), or at 0.
+        exponent: the scale is 2**-exponent.
+        zero_point: the code of 0.
+    """
 
     bits: int
     signed: bool
@@ -39,10 +46,12 @@ class Format:
 
     @property
     def lowest(self) -> int:
+        """The lowest code."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def highest(self) -> int:
+        """The highest code."""
         return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
 
     @property
@@ -55,12 +64,21 @@ class Format:
         return self.bits, self.signed, self.exponent, self.zero_point
 
     def encode(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Codes of float64 values, clamped."""
+        """Codes of numbers, rounded half to even and clamped.
+
+        Args:
+            values: numbers, any shape.
+        """
         codes = np.rint(np.ldexp(np.asarray(values, np.float64), self.exponent)) + self.zero_point
         clamped: NDArray[np.int64] = np.clip(codes, self.lowest, self.highest).astype(np.int64)
         return clamped
 
     def decode(self, codes: NDArray[Any]) -> NDArray[np.float64]:
+        """The real values of codes, exactly.
+
+        Args:
+            codes: integers, any shape.
+        """
         return np.ldexp(np.asarray(codes, np.float64) - self.zero_point, -self.exponent)
 
 
@@ -154,15 +172,28 @@ class Config:
                 fail(f"widths[{name!r}]", bits, f"an integer from 2 to {most}")
 
     def width(self, name: str) -> int:
+        """Bits of a tensor.
+
+        Args:
+            name: of :data:`TENSORS`, "weights" or "biases".
+        """
         preset = _EIGHT if self.bits == 8 else _SIXTEEN
         return self.widths.get(name, preset.get(name, 16))
 
     def to_json(self) -> str:
+        """All of it as JSON, which :meth:`from_json` reads."""
         return json.dumps(dataclasses.asdict(self) | {"widths": dict(self.widths)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """Raises QcoreValueError naming the key that is unknown, missing its type or out of range."""
+        """The config that :meth:`to_json` wrote.
+
+        Args:
+            text: a JSON object; keys that are missing have their defaults.
+
+        Raises:
+            QcoreValueError: naming the key that is unknown, missing its type or out of range.
+        """
         try:
             values = json.loads(text)
         except json.JSONDecodeError as error:

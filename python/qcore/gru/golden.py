@@ -42,7 +42,14 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class GoldenCheck:
-    """What was checked, and equal."""
+    """What was checked, and equal.
+
+    Args:
+        layers: of the GRU.
+        directions: of each layer.
+        steps: of the inputs.
+        integers: that were compared.
+    """
 
     layers: int
     directions: int
@@ -96,6 +103,9 @@ def verify_golden(path: str | os.PathLike[str]) -> GoldenCheck:
     """Compute everything in a golden file again, in NumPy integers, without the library's kernels.
 
     Each tensor is computed from the file's tensors before it, so that one wrong number is one difference.
+
+    Args:
+        path: a file of :meth:`QuantGRU.golden`, or one in its layout: ``help(qcore.gru.golden)``.
 
     Raises:
         QcoreValueError, QcoreTypeError: naming the first tensor, step, row and channel that differ, or what the file

@@ -23,8 +23,8 @@ Layer = list[tuple[_core.QuantizedGru, dict[str, Any]]]
 class QuantGRU:
     """Layers of fixed-point GRUs; immutable.
 
-    Made by :meth:`from_torch` or :meth:`Calibrator.finish`. Everything between the rounding of a float input and of a
-    float result is integer arithmetic, the same on every processor: docs/gru.md.
+    Made by :meth:`from_torch`, :meth:`load` or :meth:`Calibrator.finish`. Everything between the rounding of a float
+    input and of a float result is integer arithmetic, the same on every processor: docs/gru.md.
     """
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
@@ -49,6 +49,10 @@ class QuantGRU:
             data: one batch of inputs as the module takes them, or a list of batches.
             bits: 8 or 16; ignored if ``config`` is given.
             method: of calibration, see :class:`Calibrator`.
+            config: widths, pipeline and rules, instead of ``bits``.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: no GRU, samples of another shape, or an option is impossible.
         """
         calibrator = Calibrator(GruWeights.from_torch(gru), method)
         for batch in data if isinstance(data, (list, tuple)) else [data]:
@@ -56,7 +60,14 @@ class QuantGRU:
         return calibrator.finish(config or Config(bits=bits))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters, config and the tables' hashes as safetensors. The file appears whole or not at all."""
+        """Write parameters, config and the tables' hashes as safetensors.
+
+        Args:
+            path: the file, which appears whole or not at all.
+
+        Raises:
+            OSError: it can't be written.
+        """
         from qcore.gru.files import save_gru
 
         save_gru(self, path)
@@ -64,6 +75,9 @@ class QuantGRU:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QuantGRU:
         """A GRU that :meth:`save` wrote: the same integers.
+
+        Args:
+            path: the file.
 
         Raises:
             QcoreValueError, QcoreTypeError: the file is not one, or was damaged: naming what is missing or wrong.
@@ -76,7 +90,7 @@ class QuantGRU:
     def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
         """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
 
-        :mod:`qcore.gru.golden` has the layout, :func:`qcore.gru.verify_golden` checks such a file in NumPy integers.
+        ``help(qcore.gru.golden)`` has the layout, :func:`qcore.gru.verify_golden` checks such a file in NumPy integers.
 
         Args:
             path: a safetensors file; it appears whole or not at all.
@@ -133,6 +147,7 @@ class QuantGRU:
 
     @property
     def num_layers(self) -> int:
+        """Layers, each of 1 or 2 directions."""
         return len(self._layers)
 
     @property
@@ -141,7 +156,13 @@ class QuantGRU:
         return len(self._layers[0])
 
     def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
-        """The format of a tensor of :data:`qcore.gru.formats.TENSORS`."""
+        """The format of a tensor.
+
+        Args:
+            name: of :data:`qcore.gru.TENSORS`.
+            layer: 0 is the first.
+            direction: 0 is forward, 1 backward.
+        """
         bits, signed, exponent, zero = self._layers[layer][direction][1]["formats"][TENSORS.index(name)]
         return Format(int(bits), bool(signed), int(exponent), int(zero))
 

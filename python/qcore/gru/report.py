@@ -31,6 +31,9 @@ class ReportRow:
     """One tensor of one layer and direction.
 
     Args:
+        layer: 0 is the first.
+        direction: 0 is forward, 1 backward.
+        tensor: a name of :data:`qcore.gru.TENSORS`, "weights W", "weights R", "bx" or "br".
         bits: of its format.
         used_bits: log2 of the number of codes from the lowest to the highest that occurred.
         clip_rate: the part of the values that lay outside the format and were clamped.
@@ -62,6 +65,16 @@ class Report:
     states: tuple[Doubles, Doubles] = dataclasses.field(repr=False, compare=False)
 
     def row(self, tensor: str, layer: int = 0, direction: int = 0) -> ReportRow:
+        """The row of one tensor.
+
+        Args:
+            tensor: its name, as in :class:`ReportRow`.
+            layer: 0 is the first.
+            direction: 0 is forward, 1 backward.
+
+        Raises:
+            QcoreValueError: there is none.
+        """
         for row in self.rows:
             if (row.tensor, row.layer, row.direction) == (tensor, layer, direction):
                 return row
@@ -71,6 +84,7 @@ class Report:
         )
 
     def to_json(self) -> str:
+        """The rows as JSON."""
         return json.dumps({"rows": [dataclasses.asdict(row) for row in self.rows]}, indent=2) + "\n"
 
     def table(self) -> Table:

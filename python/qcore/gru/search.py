@@ -49,7 +49,15 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What :meth:`Calibrator.search` found: the config, and all that was tried."""
+    """What :meth:`Calibrator.search` found, and all that was tried.
+
+    Args:
+        config: the one that was chosen.
+        size: its bytes, as the budget counts them.
+        error: its mean squared error of the outputs against float64.
+        budget: what was given.
+        tried: every configuration that was measured, in order.
+    """
 
     config: Config
     size: int
@@ -58,6 +66,7 @@ class Search:
     tried: tuple[Trial, ...]
 
     def to_json(self) -> str:
+        """All of it as JSON."""
         values = {
             "budget": self.budget,
             "size": self.size,

@@ -14,7 +14,17 @@ Doubles = NDArray[np.float64]
 
 
 class Direction:
-    """One layer in one direction, gate order z, r, g along 3H: w [3H, C], r [3H, H], bx [3H], br [3H], float64."""
+    """One layer in one direction, kept in float64; gate order z, r, g along 3H.
+
+    Args:
+        w: numbers [3H, C], of the inputs.
+        r: numbers [3H, H], of the state.
+        bx, br: numbers [3H], or None for zeros.
+        where: what errors begin with.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: shapes that do not fit, a NaN or an infinity, or no numbers.
+    """
 
     def __init__(self, w: Any, r: Any, bx: Any, br: Any, where: str = "gru weights") -> None:
         self.w, self.r = _matrix(w, f"{where}: w"), _matrix(r, f"{where}: r")
@@ -101,11 +111,22 @@ class GruWeights:
 
     @property
     def directions(self) -> int:
+        """1, or 2 if it is bidirectional."""
         return len(self.layers[0])
 
     @classmethod
     def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> GruWeights:
-        """One layer in one direction: w [3H, C], r [3H, H], bx and br [3H] or None, gate order z, r, g."""
+        """One layer in one direction, gate order z, r, g.
+
+        Args:
+            w: numbers [3H, C], of the inputs.
+            r: numbers [3H, H], of the state.
+            bx, br: numbers [3H], or None for zeros.
+            batch_first: whether inputs and outputs are [B, T, ...].
+
+        Raises:
+            QcoreValueError, QcoreTypeError: as :class:`Direction`.
+        """
         return cls([[Direction(w, r, bx, br)]], batch_first=batch_first)
 
     @classmethod
@@ -113,6 +134,12 @@ class GruWeights:
         """Of a ``torch.nn.GRU`` (or ``GRUCell``), layers, directions and ``batch_first`` included.
 
         torch keeps gates in the order r, z, n: the first two blocks of rows change places.
+
+        Args:
+            gru: the module, on any device.
+
+        Raises:
+            QcoreTypeError: it is none.
         """
         state = getattr(gru, "state_dict", None)
         if state is None or not hasattr(gru, "hidden_size"):
@@ -132,6 +159,13 @@ class GruWeights:
         """Of arrays with the names and the gate order of a ``torch.nn.GRU``'s (or ``GRUCell``'s) state_dict.
 
         Layers and directions follow from the names; biases may be missing.
+
+        Args:
+            tensors: arrays by name: weight_ih_l0 [3H, C], weight_hh_l0 [3H, H] and so on.
+            batch_first: whether inputs and outputs are [B, T, ...].
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming what is missing, unknown or has another shape.
         """
         count = 0
         while f"weight_ih_l{count}" in tensors:

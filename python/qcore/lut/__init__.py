@@ -77,11 +77,22 @@ def _function(name: str, formula: str) -> Callable[..., Any]:
         return evaluate(handle(), x, out, stream)
 
     apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = (
-        f"``{formula}`` by its table. x: float32, float16 or bfloat16, any shape and strides, CPU or CUDA; ``out``: "
-        "where to write, x itself included; returns an array like x. Results lie within +-65504; NaN gives NaN. See "
-        ":class:`Table`."
-    )
+    apply.__doc__ = f"""``{formula}`` by its table, element by element.
+
+        Args:
+            x: float32, float16 or bfloat16, any shape and strides, CPU or CUDA.
+            out: where to write: x's shape and device, float32, float16 or bfloat16; x itself, or without memory in
+                common with it. By default a new array of x's dtype.
+            stream: CUDA stream; the caller's library's current one by default.
+
+        Returns:
+            ``out``, or an array of x's library. Results lie within +-65504; NaN gives NaN.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+
+        Source: docs/luts.md has the definition and this table's error.
+        """
     return apply
 
 

@@ -41,24 +41,33 @@ _BETWEEN, _NEIGHBOURHOODS = 1 << 14, 128  # of a reduced table: points that no f
 
 @dataclass(frozen=True)
 class FitReport:
-    """What a fit found. Errors are of the table's own evaluation in float32 on the fp16 numbers of the domain."""
+    """What a fit found. Errors are of the table's own evaluation in float32 on the fp16 numbers of the domain.
+
+    Attributes:
+        metric: what was minimised.
+        error: by ``metric``, with the weights of ``samples`` if there were some.
+        mean_relative: mean of |table(x) - f(x)| / max(|f(x)|, 2^-14).
+        max_relative: the largest of these.
+        mean_absolute: mean of |table(x) - f(x)|.
+        max_absolute: the largest of these.
+        global_over_candidates: no table whose cuts are among the candidates of the global search and whose entries are
+            f(knot), rounded, has an error below ``coarse_error``, and ``error`` is not above it.
+        coarse_error: the smallest error of such a table.
+        candidates: how many candidates the global search had.
+        points: fp16 numbers in the domain with an f(x) that fp16 can hold.
+        seconds: that the fit took.
+    """
 
     metric: str
     error: float
-    """By ``metric``, with the weights of ``samples`` if there were some."""
     mean_relative: float
-    """Mean of |table(x) - f(x)| / max(|f(x)|, 2^-14)."""
     max_relative: float
     mean_absolute: float
     max_absolute: float
     global_over_candidates: bool
-    """No table whose cuts are among the candidates of the global search and whose entries are f(knot), rounded, has an
-    error below ``coarse_error``, and ``error`` is not above it."""
     coarse_error: float
     candidates: int
-    """How many candidates the global search had."""
     points: int
-    """fp16 numbers in the domain with an f(x) that fp16 can hold."""
     seconds: float
 
 

@@ -18,6 +18,10 @@ class Table:
     """A piecewise-linear function on cut points; immutable, callable on arrays of any library.
 
     :func:`qcore.lut.table` and :func:`qcore.lut.fit` make tables; :meth:`from_parts` takes one from elsewhere.
+
+    Attributes:
+        name: of the function; "custom" if it has none.
+        report: the :class:`FitReport` of a fitted table, else None.
     """
 
     __slots__ = ("_handle", "name", "report")
@@ -26,7 +30,6 @@ class Table:
         self._handle = handle
         self.name = name
         self.report = report
-        """The :class:`qcore.lut.FitReport` of a fitted table, else None."""
 
     @classmethod
     def from_parts(cls, cuts: Any, values: Any, *, range_reduction: str = "none", name: str = "custom") -> Table:
@@ -85,7 +88,7 @@ class Table:
 
     @property
     def range_reduction(self) -> str:
-        """A key of :data:`REDUCTIONS`."""
+        """ "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic"."""
         return _REDUCTION_NAMES[self._handle.reduction]
 
     @property
@@ -111,7 +114,14 @@ class Table:
         return _restore, (self.cuts, self.values, self.range_reduction, self.name)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as safetensors: float32 ``cuts``, ``values``, and metadata. The file appears whole or not."""
+        """Write the table as safetensors: float32 ``cuts``, ``values``, and metadata.
+
+        Args:
+            path: the file, which appears whole or not at all.
+
+        Raises:
+            OSError: it can't be written.
+        """
         from qcore.lut.files import save_table
 
         save_table(self, path)
@@ -119,6 +129,9 @@ class Table:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Table:
         """A table that :meth:`save` wrote.
+
+        Args:
+            path: the file.
 
         Raises:
             QcoreValueError: the file is not one, naming what is missing or wrong.
@@ -129,13 +142,29 @@ class Table:
         return load_table(path)
 
     def export_c(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
-        """Write a C99 header with the table and its evaluation in float, of the same bits as here."""
+        """Write a C99 header with the table and its evaluation in float, of the same bits as here.
+
+        Args:
+            path: the file, which appears whole or not at all.
+            name: of the function in C; the table's name by default.
+
+        Raises:
+            QcoreValueError: the name is no C identifier.
+            OSError: the file can't be written.
+        """
         from qcore.lut.export import export_c
 
         export_c(self, path, name=name)
 
     def export_hex(self, path: str | os.PathLike[str]) -> None:
-        """Write the values' bit patterns for Verilog's ``$readmemh``, one per line; cuts and scales as comments."""
+        """Write the values' bit patterns for Verilog's ``$readmemh``, one per line; cuts and scales as comments.
+
+        Args:
+            path: the file, which appears whole or not at all.
+
+        Raises:
+            OSError: it can't be written.
+        """
         from qcore.lut.export import export_hex
 
         export_hex(self, path)

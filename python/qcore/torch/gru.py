@@ -76,6 +76,7 @@ class GRU(QuantizedModule):
         return parts.gru_of(self.state)
 
     def config(self) -> dict[str, Any]:
+        """Sizes and order of axes: what ``load_state_dict`` compares."""
         names = ("kind", "input_size", "hidden_size", "num_layers", "directions", "batch_first")
         return {name: getattr(self, name) for name in names}
 
@@ -92,6 +93,15 @@ class GRU(QuantizedModule):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: torch.Tensor, h0: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run all steps.
+
+        Args:
+            x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first), or [T, C].
+            h0: [layers * directions, B, H] or [layers * directions, H], or None for zeros.
+
+        Returns:
+            The outputs and the last states, as of ``torch.nn.GRU``.
+        """
         if not isinstance(x, torch.Tensor):
             raise _core.QcoreTypeError(
                 f"qcore.torch.GRU: x is a {type(x).__name__}, expected a tensor; for sequences of several lengths call "
@@ -106,6 +116,7 @@ class GRU(QuantizedModule):
         return (y.squeeze(batch_axis), last.squeeze(1)) if single else (y, last)
 
     def extra_repr(self) -> str:
+        """For repr."""
         return (
             f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, "
             f"bidirectional={self.directions == 2}, batch_first={self.batch_first}"

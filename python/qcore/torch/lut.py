@@ -40,6 +40,9 @@ class LutActivation(QuantizedModule):
     def from_float(cls, module: torch.nn.Module) -> LutActivation:
         """Of an activation of ``torch.nn`` with the parameters that a table of :func:`qcore.lut.names` has.
 
+        Args:
+            module: the activation.
+
         Raises:
             QcoreTypeError: there is no such table.
         """
@@ -59,16 +62,23 @@ class LutActivation(QuantizedModule):
         return parts.table_of(self.cuts, self.values, self.range_reduction)
 
     def config(self) -> dict[str, Any]:
+        """Name and range reduction: what ``load_state_dict`` compares."""
         return {"kind": self.kind, "name": self.name, "range_reduction": self.range_reduction}
 
     def _configure(self, config: dict[str, Any]) -> None:
         self.name, self.range_reduction = config["name"], config["range_reduction"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The table's function of every element.
+
+        Args:
+            x: float32, float16 or bfloat16, any shape.
+        """
         result: torch.Tensor = operators.lut(x, self.cuts, self.values, self.range_reduction)
         return result
 
     def extra_repr(self) -> str:
+        """For repr."""
         return repr(self.name)
 
 

@@ -28,7 +28,11 @@ class QuantizedModule(torch.nn.Module):
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "") -> Any:
-        """The module whose state is in a state_dict under ``prefix`` ("encoder.0."), in any process.
+        """The module whose state is in a state_dict, in any process.
+
+        Args:
+            state_dict: tensors by name.
+            prefix: what the names of this module begin with: "encoder.0.".
 
         Raises:
             QcoreValueError: there is none, or it is of another kind.

@@ -1,6 +1,6 @@
 """Operators registered with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``lut`` and ``gru``.
 
-They take plain tensors (:mod:`qcore.torch.packing` says why), have fake kernels, and stay single nodes in graphs of
+They take plain tensors (qcore/torch/packing.py says why), have fake kernels, and stay single nodes in graphs of
 ``torch.compile`` and ``torch.export``. The modules call them; a program that reads an exported model needs
 ``import qcore.torch`` first.
 

@@ -10,41 +10,54 @@ from typing import Any
 
 @dataclass
 class LayerReport:
-    """One layer; a module that several parents share, or that several names have, is there once."""
+    """One layer; a module that several parents share, or that several names have, is there once.
+
+    Attributes:
+        name: in the model.
+        kind: the class it had.
+        bytes_before, bytes_after: of the tensors in its state_dict; the same where it was left.
+        error: relative L2 error: of its output on the calibration's inputs, or without those of its weight; None where
+            it was left or has neither.
+        bits: of its weight; None where it was left.
+        compute: as for :func:`qcore.linear`; None where it was left.
+        note: why it was left as it is, or what else is to be known.
+    """
 
     name: str
     kind: str
-    """The class it had."""
     bytes_before: int
     bytes_after: int
-    """Of the tensors in its state_dict; the same as before where it was left."""
     error: float | None = None
-    """Relative L2 error: of its output on the calibration's inputs, or without those of its weight; None where it was
-    left or has neither."""
     bits: int | None = None
     compute: str | None = None
     note: str = ""
-    """Why it was left as it is, or what else is to be known."""
 
     @property
     def quantized(self) -> bool:
+        """Whether it was replaced."""
         return self.bits is not None or self.compute is not None
 
 
 @dataclass
 class Report:
-    """Layers in the model's order."""
+    """What became of a model.
+
+    Attributes:
+        layers: in the model's order.
+        model_error: relative L2 error of the model's outputs on the calibration; None without one.
+    """
 
     layers: list[LayerReport] = field(default_factory=list)
     model_error: float | None = None
-    """Relative L2 error of the model's outputs on the calibration; None without one."""
 
     @property
     def bytes_before(self) -> int:
+        """Of all layers."""
         return sum(layer.bytes_before for layer in self.layers)
 
     @property
     def bytes_after(self) -> int:
+        """Of all layers."""
         return sum(layer.bytes_after for layer in self.layers)
 
     def table(self) -> Any:

@@ -65,6 +65,7 @@ class WeightedModule(QuantizedModule):
         return parts.weight_of(self.codes, self.scales, self.offsets, self.shape, self.bits, self.block_size)
 
     def config(self) -> dict[str, Any]:
+        """Shape and options: what ``load_state_dict`` compares."""
         return {
             "kind": self.kind,
             "shape": list(self.shape),
@@ -145,7 +146,12 @@ class Linear(WeightedModule):
         samples: Any = None,
         scale_dtype: Any = "float32",
     ) -> Linear:
-        """Quantise a ``torch.nn.Linear``; options as for :func:`qcore.quantize` and the constructor.
+        """Quantise a ``torch.nn.Linear``.
+
+        Args:
+            module: float32, float16 or bfloat16, on any device, where the result will be too.
+            bits, block_size, scheme, method, samples, scale_dtype: as for :func:`qcore.quantize`.
+            compute: as for the constructor.
 
         Raises:
             QcoreValueError, QcoreTypeError: it is none, or an option is impossible.
@@ -170,10 +176,19 @@ class Linear(WeightedModule):
         return self.shape[0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``activation(x @ weight.T + bias)``.
+
+        Args:
+            x: float32, float16 or bfloat16 [..., K].
+
+        Returns:
+            [..., N] of x's dtype, or of autocast's.
+        """
         result: torch.Tensor = operators.linear(autocast(x), *self._operands(), self.compute, self.activation)
         return result
 
     def extra_repr(self) -> str:
+        """For repr."""
         return f"in_features={self.in_features}, out_features={self.out_features}, {self._details()}"
 
 
@@ -228,7 +243,12 @@ class Conv2d(WeightedModule):
         samples: Any = None,
         scale_dtype: Any = "float32",
     ) -> Conv2d:
-        """Quantise a ``torch.nn.Conv2d``; options as for :func:`qcore.quantize` and the constructor.
+        """Quantise a ``torch.nn.Conv2d``.
+
+        Args:
+            module: float32, float16 or bfloat16, on any device, where the result will be too.
+            bits, block_size, scheme, method, samples, scale_dtype: as for :func:`qcore.quantize`.
+            compute: as for the constructor.
 
         Raises:
             QcoreValueError, QcoreTypeError: it is none, pads with other values than zeros, or an option is impossible.
@@ -253,6 +273,7 @@ class Conv2d(WeightedModule):
         return made
 
     def config(self) -> dict[str, Any]:
+        """Shape, window and options: what ``load_state_dict`` compares."""
         window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         return super().config() | {name: list(sizes) for name, sizes in window.items()} | {"groups": self.groups}
 
@@ -262,6 +283,14 @@ class Conv2d(WeightedModule):
         self.dilation, self.groups = tuple(config["dilation"]), config["groups"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The convolution.
+
+        Args:
+            x: float32, float16 or bfloat16 [N, Ci, H, W] or [Ci, H, W].
+
+        Returns:
+            [N, Co, Ho, Wo] or [Co, Ho, Wo] of x's dtype, or of autocast's.
+        """
         window = (self.stride, self.padding, self.dilation, self.groups)
         single = x.dim() == 3
         y: torch.Tensor = operators.conv2d(
@@ -270,6 +299,7 @@ class Conv2d(WeightedModule):
         return y.squeeze(0) if single else y
 
     def extra_repr(self) -> str:
+        """For repr."""
         return (
             f"{self.shape[1] * self.groups}, {self.shape[0]}, kernel_size={self.shape[2:]}, stride={self.stride}, "
             f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, {self._details()}"

@@ -12,24 +12,29 @@ from qcore.formats.checkpoint.sections import DTYPES, ITEM_BYTES, Section
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Of one tensor of a checkpoint, from headers alone."""
+    """Of one tensor of a checkpoint, from headers alone.
+
+    Attributes:
+        name: of the tensor.
+        format: 'float32' and other dtypes of plain arrays; 'qcore', 'awq gemm', 'gptq v1', 'gguf Q4_0' and so on.
+        shape: as the tensor is read: [N, K] of a weight, whatever the file's own order.
+        bits: of a code in the file, or of an item of a plain array. Codes of 5 bits are read as 8.
+        block_size: elements along K that share a scale; None for a plain array.
+        scheme: 'symmetric', 'asymmetric', or None for a plain array.
+        nbytes: on disk: codes, scales and offsets together.
+    """
 
     name: str
     format: str
-    """'float32' and other dtypes of plain arrays; 'qcore', 'awq gemm', 'gptq v1', 'gguf Q4_0' and so on."""
     shape: tuple[int, ...]
-    """As the tensor is read: [N, K] of a weight, whatever the file's own order."""
     bits: int
-    """Of a code in the file, or of an item of a plain array. Codes of 5 bits are read as 8."""
     block_size: int | None
-    """Elements along K that share a scale; None for a plain array."""
     scheme: str | None
-    """'symmetric', 'asymmetric', or None for a plain array."""
     nbytes: int
-    """On disk: codes, scales and offsets together."""
 
     @property
     def quantized(self) -> bool:
+        """Whether it is a weight and no plain array."""
         return self.block_size is not None
 
 

@@ -34,13 +34,23 @@ class Checkpoint(Mapping[str, Any]):
     def info(self, name: str) -> TensorInfo:
         """Format, shape, bits, block size and bytes on disk of a tensor, from headers alone.
 
+        Args:
+            name: of the tensor.
+
         Raises:
             KeyError: there is no such tensor.
         """
         return self._open()[name].info(name)
 
     def entry(self, name: str) -> Entry:
-        """How ``name`` is stored."""
+        """How a tensor is stored, for tools that read pieces of it.
+
+        Args:
+            name: of the tensor.
+
+        Raises:
+            KeyError: there is no such tensor.
+        """
         return self._open()[name]
 
     def close(self) -> None:

@@ -97,12 +97,15 @@ def plain_array(value: Any, where: str) -> tuple[str, NDArray[Any]]:
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """All tensors of a file that :func:`save` wrote, or of any checkpoint that :func:`open_checkpoint` opens.
 
+    Args:
+        path: a file or folder, as for :func:`open_checkpoint`.
+
     Returns:
         QuantizedTensors, ReorderedTensors and arrays by name, in memory of their own. A weight equals the one that was
         saved, bit for bit in its codes, scales and offsets.
 
     Raises:
-        As :func:`open_checkpoint`.
+        QcoreValueError, OSError: as :func:`open_checkpoint`.
     """
     with open_checkpoint(path) as checkpoint:
         return {name: _owned(value) if isinstance(value, np.ndarray) else value for name, value in checkpoint.items()}

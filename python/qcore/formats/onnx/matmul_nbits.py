@@ -92,6 +92,9 @@ def to_onnx(weights: Mapping[str, QuantizedTensor]) -> Any:
 
     Node ``name`` has the input ``name.x`` [M, K] and the output ``name.y`` [M, N].
 
+    Args:
+        weights: QuantizedTensors [N, K] by node name.
+
     Raises:
         QcoreValueError, QcoreTypeError: a weight has no exact form: the block size is no power of 2 from 16 on, or an
             offset isn't ``scale * (2^(bits - 1) - z)`` with z in 0..2^bits - 1.
