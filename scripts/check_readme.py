@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Runs the Python examples of README.md (or of the files named), each block on its own, as a reader would paste it.
 
-A block that imports a package which is not installed, other than qcore, is reported as skipped.
+- A `python` block is run; a `py` block is shown only.
+- A `text` block right after one says what comes of it: "SomeError: message" is how it must end, anything else is what
+  it must print. A final "..." stands for the rest.
+- A block that imports a package which is not installed, other than qcore, is reported as skipped, and with --all it is
+  a failure.
 """
 
 import ast
@@ -13,10 +17,12 @@ import tempfile
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+_BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```\n(?:\n*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 
 
-def python_blocks(text: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+def python_blocks(text: str) -> list[tuple[str, str]]:
+    """(code, what comes of it or "") of each block."""
+    return _BLOCK.findall(text + "\n")
 
 
 def missing_packages(block: str) -> list[str]:
@@ -29,32 +35,48 @@ def missing_packages(block: str) -> list[str]:
     return sorted(name for name in names - {"qcore"} if importlib.util.find_spec(name) is None)
 
 
-def check(path: Path) -> tuple[int, int]:
+def complaint(block: str, expected: str) -> str:
+    """What is wrong with a block, or ""."""
+    with tempfile.TemporaryDirectory() as folder:
+        # From a file in an empty folder, so that nothing of this tree is importable by accident.
+        script = Path(folder) / "example.py"
+        script.write_text(block)
+        done = subprocess.run([sys.executable, str(script)], cwd=folder, capture_output=True, text=True, check=False)
+    expected = expected.strip()
+    fails = re.match(r"\w+Error: ", expected) is not None
+    if fails != (done.returncode != 0):
+        return f"{done.stdout}{done.stderr}" if done.returncode else f"it ran, and should have ended with\n{expected}\n"
+    got = (done.stderr if fails else done.stdout).strip()
+    if expected.endswith("..."):
+        right = expected[:-3].rstrip() in got if fails else got.startswith(expected[:-3].rstrip())
+    else:
+        right = not expected or (got.endswith(expected) if fails else got == expected)
+    return "" if right else f"expected\n{expected}\nand got\n{got}\n"
+
+
+def check(path: Path, skipping: bool) -> tuple[int, int]:
     """Numbers of blocks that failed and of blocks in the file."""
     failed = 0
-    blocks = python_blocks(path.read_text())
-    for number, block in enumerate(blocks, 1):
+    blocks = python_blocks(path.read_text(encoding="utf-8"))
+    for number, (block, expected) in enumerate(blocks, 1):
         where = f"{path.name}, Python block {number} of {len(blocks)}"
         missing = missing_packages(block)
         if missing:
-            print(f"{where}: SKIPPED, {', '.join(missing)} is not installed")
+            print(f"{where}: {'SKIPPED' if skipping else 'FAILED'}, {', '.join(missing)} is not installed")
+            failed += not skipping
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            # From a file in an empty folder, so that nothing of this tree is importable by accident.
-            script = Path(folder) / "example.py"
-            script.write_text(block)
-            done = subprocess.run(
-                [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, check=False
-            )
-        print(f"{where}: {'ok' if done.returncode == 0 else 'FAILED'}")
-        if done.returncode != 0:
-            print(done.stdout + done.stderr)
+        wrong = complaint(block, expected)
+        print(f"{where}: {'FAILED' if wrong else 'ok'}")
+        if wrong:
+            print(wrong)
             failed += 1
     return failed, len(blocks)
 
 
 def main(arguments: list[str]) -> int:
-    results = [check(Path(argument)) for argument in arguments] or [check(README)]
+    skipping = "--all" not in arguments
+    files = [Path(argument) for argument in arguments if argument != "--all"] or [README]
+    results = [check(file, skipping) for file in files]
     if not any(count for _, count in results):
         print("there are no Python blocks to run")
         return 1
