@@ -6,6 +6,9 @@ import re
 _SECTION = re.compile(r"^(?:Args|Attributes):\n((?: +.*\n)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^    (?:\*\*)?(\w+(?:, \w+)*): \S", re.MULTILINE)
 
+OF_TORCH = ("extra_repr",)
+"""What torch calls, and no user."""
+
 
 def documented(text):
     """Names that the sections Args and Attributes have an entry for."""
@@ -47,7 +50,7 @@ def _members(kind):
         if not base.__module__.startswith("qcore"):
             continue
         for member, value in vars(base).items():
-            if member in seen or (member.startswith("_") and member != "__call__"):
+            if member in seen or member in OF_TORCH or (member.startswith("_") and member != "__call__"):
                 continue
             seen.add(member)
             if isinstance(value, (classmethod, staticmethod)):

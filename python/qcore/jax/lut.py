@@ -86,7 +86,14 @@ def apply(x: Any, table: tables.Table) -> jax.Array:
 
 
 def softmax(x: Any, axis: int = -1) -> jax.Array:
-    """:func:`qcore.lut.softmax` of float32, float16 or bfloat16 x along an axis, see there.
+    """:func:`qcore.lut.softmax` along an axis, see there.
+
+    Args:
+        x: float32, float16 or bfloat16, at least one axis.
+        axis: which axis, negative ones count from the last.
+
+    Returns:
+        As x.
 
     Raises:
         QcoreValueError, QcoreTypeError: when the program is traced, naming the argument.
@@ -96,7 +103,15 @@ def softmax(x: Any, axis: int = -1) -> jax.Array:
 
 
 def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6) -> jax.Array:
-    """:func:`qcore.lut.rms_norm` of float32, float16 or bfloat16 x [..., K] and weight [K] or None, see there.
+    """:func:`qcore.lut.rms_norm` along the last axis, see there.
+
+    Args:
+        x: float32, float16 or bfloat16 [..., K].
+        weight: float32, float16 or bfloat16 [K], or None for ones.
+        eps: 0 to 1e30.
+
+    Returns:
+        As x.
 
     Raises:
         QcoreValueError, QcoreTypeError: when the program is traced, naming the argument.

@@ -1,7 +1,7 @@
 """Activations and other functions by piecewise-linear look-up tables: the same bits on every CPU and GPU.
 
-One function per name (``silu(x)``, ``exp(x)``, ...), :func:`table` for the tables behind them and for any Python
-callable, :func:`fit` for all the options, :func:`softmax` and :func:`rms_norm` built on tables.
+One function per name (``silu(x)``, ``exp(x)``, ...), :func:`qcore.lut.table` for the tables behind them and for any
+Python callable, :func:`fit` for all the options, :func:`softmax` and :func:`rms_norm` built on tables.
 
 Source of the scheme: NLI (ICLR 2026, arXiv 2602.02988); what differs is in docs/luts.md.
 """
@@ -12,7 +12,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from qcore import _checks, _core
+from qcore import _core
+from qcore.lut.builtin import names, table
 from qcore.lut.rows import rms_norm, softmax
 from qcore.lut.table import Table, evaluate
 
@@ -28,44 +29,6 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(f"qcore.lut.{_LAZY[name]}"), name)
-
-
-def names() -> list[str]:
-    """The functions that ship with qcore."""
-    return sorted({name for name, _ in _core.builtin_luts()})
-
-
-@functools.cache
-def _reduced() -> frozenset[str]:
-    return frozenset(name for name, reduced in _core.builtin_luts() if reduced)
-
-
-@functools.cache
-def _builtin(name: str, range_reduction: bool) -> Table:
-    return Table(_core.LutTable.builtin(name, range_reduction), name)
-
-
-def table(name_or_callable: Any, *, range_reduction: bool | None = None, **fit_options: Any) -> Table:
-    """The table of a function.
-
-    Args:
-        name_or_callable: a name of :func:`names`, or any callable of arrays or of numbers.
-        range_reduction: whether exp, log, reciprocal, sqrt, rsqrt, sin and cos split off the exponent (or whole
-            periods) so that the table covers one binade (one period): their default. Other functions have none.
-        **fit_options: as for :func:`fit`. Without any, a name gives the table that ships with qcore; with some, or for
-            a callable, the table is fitted now, which takes seconds.
-
-    Raises:
-        QcoreValueError, QcoreTypeError: an unknown name, range reduction for a function that has none, or bad options.
-    """
-    if callable(name_or_callable) or fit_options:
-        from qcore.lut.fitting import fit
-
-        return fit(name_or_callable, range_reduction=range_reduction, **fit_options)
-    name = _checks.text(name_or_callable, "lut table: name_or_callable")
-    if range_reduction is not None and not isinstance(range_reduction, bool):
-        raise _core.QcoreTypeError(f"lut table: range_reduction is {range_reduction!r}, expected True, False or None")
-    return _builtin(name, name in _reduced() if range_reduction is None else range_reduction)
 
 
 def _function(name: str, formula: str) -> Callable[..., Any]:

@@ -116,7 +116,6 @@ class GRU(QuantizedModule):
         return (y.squeeze(batch_axis), last.squeeze(1)) if single else (y, last)
 
     def extra_repr(self) -> str:
-        """For repr."""
         return (
             f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, "
             f"bidirectional={self.directions == 2}, batch_first={self.batch_first}"

@@ -78,7 +78,6 @@ class LutActivation(QuantizedModule):
         return result
 
     def extra_repr(self) -> str:
-        """For repr."""
         return repr(self.name)
 
 

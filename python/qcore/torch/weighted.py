@@ -188,7 +188,6 @@ class Linear(WeightedModule):
         return result
 
     def extra_repr(self) -> str:
-        """For repr."""
         return f"in_features={self.in_features}, out_features={self.out_features}, {self._details()}"
 
 
@@ -299,7 +298,6 @@ class Conv2d(WeightedModule):
         return y.squeeze(0) if single else y
 
     def extra_repr(self) -> str:
-        """For repr."""
         return (
             f"{self.shape[1] * self.groups}, {self.shape[0]}, kernel_size={self.shape[2:]}, stride={self.stride}, "
             f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, {self._details()}"

@@ -1,15 +1,21 @@
 """The public names of qcore.torch say what they are and what their parameters are."""
 
 import docstrings
+import pytest
 
 import qcore.torch
+import qcore.torch.parallel
 from qcore.torch import operators
 
 
-def test_public_names_are_documented():
-    things = {f"qcore.torch.{name}": getattr(qcore.torch, name) for name in qcore.torch.__all__}
-    things = {name: thing for name, thing in things.items() if callable(thing)}
-    for name in ("linear", "conv2d", "lut", "gru"):
-        things[f"qcore.torch.operators.{name}"] = getattr(operators, name)._init_fn
-    complaints = [each for name, thing in things.items() for each in docstrings.missing(name, thing)]
+@pytest.mark.parametrize("module", [qcore.torch, qcore.torch.parallel])
+def test_public_names_are_documented(module):
+    things = {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
+    complaints = [each for name, thing in things.items() if callable(thing) for each in docstrings.missing(name, thing)]
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.mark.parametrize("name", ["linear", "conv2d", "lut", "gru"])
+def test_operators_are_documented(name):
+    complaints = list(docstrings.missing(f"qcore.torch.operators.{name}", getattr(operators, name)._init_fn))
     assert not complaints, "\n".join(complaints)

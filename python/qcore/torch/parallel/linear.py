@@ -40,8 +40,7 @@ class _ParallelLinear(Linear):
             group, options: as for the constructor; compute and activation are the layer's.
 
         Raises:
-            QcoreTypeError: layer is none.
-            As the constructor.
+            QcoreValueError, QcoreTypeError: layer is none; or as the constructor.
         """
         if type(layer) is not Linear:
             raise _core.QcoreTypeError(
@@ -55,7 +54,12 @@ class _ParallelLinear(Linear):
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "", *, group: Any = None) -> Any:
-        """The shard whose state is in a state_dict under ``prefix``, on the rank and in a group of the size it is of.
+        """The shard whose state is in a state_dict, on the rank and in a group of the size it is of.
+
+        Args:
+            state_dict: tensors by name.
+            prefix: what the names of this module begin with.
+            group: a torch.distributed process group; the default group if None.
 
         Raises:
             QcoreValueError: there is none, it is of another kind, or of another rank or number of ranks.
@@ -73,6 +77,7 @@ class _ParallelLinear(Linear):
         self._group = group
 
     def config(self) -> dict[str, Any]:
+        """Shape, options and shard: what ``load_state_dict`` compares."""
         shard = {"rank": self._shard.rank, "sizes": list(self._shard.sizes)}
         return super().config() | {"whole": list(self.whole)} | shard
 
@@ -162,6 +167,7 @@ class ColumnParallelLinear(_ParallelLinear):
         self.gather_output = bool(gather_output)
 
     def config(self) -> dict[str, Any]:
+        """Shape, options and shard: what ``load_state_dict`` compares."""
         return super().config() | {"gather_output": self.gather_output}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -169,6 +175,14 @@ class ColumnParallelLinear(_ParallelLinear):
         self.gather_output = config["gather_output"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The outputs of the whole layer, or this rank's.
+
+        Args:
+            x: float32, float16 or bfloat16 [..., K], the same on every rank.
+
+        Returns:
+            [..., N] of x's dtype, or of autocast's; [..., N_r] unless ``gather_output``.
+        """
         y = super().forward(self._group.copy(x))
         return self._group.gather(y, self._shard) if self.gather_output else y
 
@@ -224,6 +238,7 @@ class RowParallelLinear(_ParallelLinear):
         self.input_is_parallel = bool(input_is_parallel)
 
     def config(self) -> dict[str, Any]:
+        """Shape, options and shard: what ``load_state_dict`` compares."""
         return super().config() | {"input_is_parallel": self.input_is_parallel}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -231,6 +246,15 @@ class RowParallelLinear(_ParallelLinear):
         self.input_is_parallel = config["input_is_parallel"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The outputs of the whole layer, on every rank.
+
+        Args:
+            x: float32, float16 or bfloat16 [..., K], the same on every rank; this rank's [..., K_r] if
+                ``input_is_parallel``.
+
+        Returns:
+            [..., N] of x's dtype, or of autocast's.
+        """
         x = autocast(x)
         self._check(x)
         if self._group.size == 1:
