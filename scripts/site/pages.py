@@ -1,0 +1,79 @@
+"""Hooks of MkDocs: which pages there are, and links that leave docs/.
+
+Documents are written to be read in the repository. Here examples/NAME/README.md becomes the page examples/NAME.md, and
+plots of benchmarks/results are taken along. Links to other files of the repository become their paths in code type, or
+links if mkdocs.yml has a repo_url.
+"""
+
+import logging
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = "benchmarks/results"
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\(([^()\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_log = logging.getLogger("mkdocs.hooks.pages")
+
+
+def examples() -> list[Path]:
+    return sorted((ROOT / "examples").glob("*/README.md"))
+
+
+def on_config(config: Any) -> Any:
+    """Pages that nav doesn't name are listed under Guides, examples under Examples."""
+    named = set(_named(config.nav))
+    for entry in config.nav:
+        if "Guides" in entry:
+            entry["Guides"] += [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named]
+        if "Examples" in entry:
+            entry["Examples"] += [f"examples/{path.parent.name}.md" for path in examples()]
+    return config
+
+
+def _named(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    return [name for entry in (nav.values() if isinstance(nav, dict) else nav) for name in _named(entry)]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for path in examples():
+        page = f"examples/{path.parent.name}.md"
+        files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
+    for path in sorted((ROOT / RESULTS).glob("*.svg")):
+        files.append(File.generated(config, f"images/results/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    here = page.file.src_uri
+    written = f"examples/{Path(here).stem}/README.md" if here.startswith("examples/") else f"docs/{here}"
+
+    def turned(match: re.Match[str]) -> str:
+        mark, text, target = match.groups()
+        if re.match(r"[a-z]+:|#", target):
+            return match[0]
+        path, hash_, anchor = target.partition("#")
+        found = posixpath.normpath(posixpath.join(posixpath.dirname(written), path))
+        if not (ROOT / found).exists():
+            _log.warning("%s links to %s, which is not there", written, target)
+            return match[0]
+        example = re.fullmatch(r"examples/(\w+)(?:/README\.md)?", found)
+        if example and (ROOT / "examples" / example[1] / "README.md").is_file():
+            found = f"docs/examples/{example[1]}.md"
+        if found.startswith(f"{RESULTS}/") and found.endswith(".svg"):
+            found = f"docs/images/results/{posixpath.basename(found)}"
+        if found.startswith("docs/"):
+            return f"{mark}[{text}]({posixpath.relpath(found, posixpath.dirname(f'docs/{here}'))}{hash_}{anchor})"
+        if config.repo_url:
+            return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{found}{hash_}{anchor})"
+        return f"`{found}`" if text.strip("`") in (found, posixpath.basename(found)) else f"{text} (`{found}`)"
+
+    # Not in code.
+    pieces = re.split(f"({_FENCE.pattern})", markdown, flags=_FENCE.flags)
+    return "".join(piece if piece.startswith("```") else _LINK.sub(turned, piece) for piece in pieces)
