@@ -1,4 +1,4 @@
-"""qcore.static.QConv2d, through its public interface."""
+"""qcore.static.QConv2d, and QLinear where a layer is one, through their public interfaces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import qcore
-from qcore.static import QConv2d
+from qcore.static import QConv2d, QLinear
 
 from ..contender import OURS, Array, Bound, Built, Contender, Scheme
 from .problem import Codes, Layer, channels_last
@@ -18,8 +18,28 @@ _CHECKED_ROWS = 2
 
 
 def contenders(layer: Layer) -> list[Contender]:
-    """In both memory orders, with and without `out`."""
-    return [_contender(layer, last, with_out) for last in (True, False) for with_out in (True, False)]
+    """In both memory orders, with and without `out`; a layer of single pixels as rows of a QLinear too."""
+    made = [_contender(layer, last, with_out) for last in (True, False) for with_out in (True, False)]
+    if layer.weight[2:] == (1, 1) and (layer.stride, layer.padding, layer.groups) == (1, 0, 1):
+        made.append(Contender(f"{OURS} QLinear", OURS, SCHEME, lambda: Built(layer.weights, 1, _linear)))
+    return made
+
+
+def _linear(codes: Codes) -> Bound:
+    scale, zero_point, weight, *rest = codes.parts
+    made = QLinear(scale, zero_point, weight[:, :, 0, 0], *rest)
+    pixels = channels_last(codes.x).transpose(0, 2, 3, 1)
+
+    def run(_: int) -> Any:
+        return made(pixels)
+
+    def same_as_reference() -> bool:
+        with qcore.force_kernel("static", "reference"):
+            expected = made(pixels[:1, :1])
+        return bool(np.array_equal(made(pixels)[:1, :1], expected))
+
+    run(0)
+    return Bound(run, lambda: run(0).transpose(0, 3, 1, 2), same_as_reference, qcore.last_kernel("static"))
 
 
 def _contender(layer: Layer, last: bool, with_out: bool) -> Contender:
