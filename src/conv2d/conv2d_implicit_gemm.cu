@@ -63,6 +63,7 @@ void run_conv2d_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& 
   a.out = device_output(result_rows(problem), problem.bias, problem.activation);
   a.window =
       device_window(problem.rows, problem.columns, image_rows, problem.columns.input * problem.groups, problem.groups);
+  a.y = problem.y;
   a.groups = problem.groups;
   a.enough_tiles = bounds.enough_tiles;
   const std::int64_t image_results = problem.rows.output * problem.columns.output;

@@ -3,7 +3,6 @@
 #include "conv2d/implicit_gemm_float.cuh"
 #include "conv2d/pixel_rows.cuh"
 #include "cuda/split_rows.cuh"
-#include "formats/row_stride.h"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -22,6 +21,14 @@ bool in_place(const Conv2dProblem& problem) {
   return x.dtype != DType::f32 && x.channel == 1 && problem.weight->layout.k % kUnit == 0 && multiple_of(x.data, 16) &&
          whole_units(x.column, problem.columns.input) && whole_units(x.row, problem.rows.input) &&
          whole_units(x.image, problem.batch);
+}
+
+// Whether four neighbouring channels of y lie side by side and aligned.
+bool stores_fours(const Conv2dProblem& problem) {
+  const ImageView& y = problem.y;
+  const auto whole = [](std::int64_t stride, std::int64_t extent) { return extent == 1 || stride % 4 == 0; };
+  return y.channel == 1 && multiple_of(y.data, 4 * item_size(y.dtype)) && whole(y.column, problem.columns.output) &&
+         whole(y.row, problem.rows.output) && whole(y.image, problem.batch);
 }
 
 void run_results(const implicit_gemm_float::Arguments& a, cudaStream_t stream) {
@@ -83,11 +90,9 @@ void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem, const Conv2dBo
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   implicit_gemm_float::Arguments a{};
   a.w = device_weight(*problem.weight);
-  const RowView y = result_rows(problem);
-  a.out = device_output(y, problem.bias, problem.activation);
-  a.y_row_stride = row_stride(y);
-  a.store_fours = y.column_stride == 1 && multiple_of(y.data, y.dtype == DType::f32 ? 16 : 8) && a.y_row_stride != 0 &&
-                  a.y_row_stride % 4 == 0;
+  a.out = device_output(result_rows(problem), problem.bias, problem.activation);
+  a.y = problem.y;
+  a.store_fours = stores_fours(problem);
   a.enough_tiles = bounds.enough_tiles;
   a.groups = problem.groups;
   a.x.units = ceil_div(a.w.k, kUnit);

@@ -50,8 +50,8 @@ template <int kBits, int kChunks, Blocks kBlocks, Size kSize>
 __global__ void __launch_bounds__(Tuning::shape(kSize).threads(), blocks_per_sm(kSize, kChunks))
     implicit_gemm_kernel(const Arguments a) {
   using Types = Kernel<kBits, kChunks, kBlocks, kSize>;
-  const typename Types::Rows rows(a, block_shared<WindowOrigins<Types::kShape.rows()>>());
-  rows.set_origins();
+  const typename Types::Rows rows(a, block_shared<WindowPlaces<Types::kShape.rows()>>());
+  rows.set_places();
   __syncthreads();
   typename Types::Gemm(a, rows).run();
 }

@@ -2,6 +2,7 @@
 
 #include "cuda/fused_stage.cuh"
 #include "cuda/window.cuh"
+#include "formats/image_view.h"
 
 // Integer activations under a window: the tiles of linear's fused kernel, whose rows of codes are pixels that change
 // from tap to tap. The operations and their order are the reference's; where a tap lies in the padding, zeros are
@@ -10,6 +11,7 @@ namespace qcore::implicit_gemm {
 
 struct Arguments : fused::Arguments {  // x: pixels of whole images; first_row: of the results in out.y
   DeviceWindow window;                 // steps in rows of x
+  ImageView y;                         // out.y again
   std::int64_t first_image;            // of x, counted in out.y
   FirstResult first;                   // first_row again
   int results;                         // of this launch

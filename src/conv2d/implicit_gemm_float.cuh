@@ -2,6 +2,7 @@
 
 #include "cuda/float_mma.cuh"
 #include "cuda/window.cuh"
+#include "formats/image_view.h"
 
 // Float activations under a window: the tiles of float_mma, whose rows of activations are pixels that change from tap
 // to tap. Where a tap lies in the padding, zeros are multiplied.
@@ -9,6 +10,7 @@ namespace qcore::implicit_gemm_float {
 
 struct Arguments : float_mma::Arguments {  // x: pixels; first_row: of the results in out.y
   DeviceWindow window;                     // steps in units of x
+  ImageView y;                             // out.y again
   std::int64_t group_units;                // from group to group of a pixel
   std::int64_t first_image;                // of x, counted in out.y
   FirstResult first;                       // first_row again

@@ -25,8 +25,8 @@ template <Half kHalf, int kPlanes, int kBits, bool kOffsets, Size kSize>
 __global__ void __launch_bounds__(float_mma::kThreads, Tuning::blocks_per_sm(kSize, kPlanes))
     implicit_gemm_float_kernel(const Arguments a) {
   using Types = Kernel<kHalf, kPlanes, kBits, kOffsets, kSize>;
-  const typename Types::Rows rows(a, block_shared<typename Types::Rows::Origins>());
-  rows.set_origins();
+  const typename Types::Rows rows(a, block_shared<typename Types::Rows::Places>());
+  rows.set_places();
   __syncthreads();
   typename Types::Gemm(a, rows).run();
 }
@@ -35,7 +35,7 @@ template <Half kHalf, int kPlanes, int kBits, bool kOffsets, Size kSize>
 void launch_kernel(const Arguments& a, cudaStream_t stream) {
   using Types = Kernel<kHalf, kPlanes, kBits, kOffsets, kSize>;
   constexpr Shape kShape = Types::kShape;
-  static_assert(Types::Gemm::kSharedBytes + sizeof(typename Types::Rows::Origins) <= 99 << 10,
+  static_assert(Types::Gemm::kSharedBytes + sizeof(typename Types::Rows::Places) <= 99 << 10,
                 "what every device since sm_80 grants");
   launch("implicit_gemm_float", implicit_gemm_float_kernel<kHalf, kPlanes, kBits, kOffsets, kSize>,
          {dim3(static_cast<unsigned>(ceil_div(ceil_div(a.w.n, a.groups), kShape.columns())),

@@ -147,7 +147,7 @@ class WindowRows : public WindowTile<Arguments, Tuning::shape(kSize).columns(), 
 
  public:
   static constexpr float_mma::Shape kShape = Tuning::shape(kSize);
-  using Origins = WindowOrigins<kShape.rows()>;
+  using Places = WindowPlaces<kShape.rows()>;
   template <class To, int kSets, int kArrays>
   using CopierOf = Copier<WindowRows, To, kPlanes, kSets, kArrays>;
 

@@ -16,15 +16,11 @@ inline RowView pixel_rows(const Conv2dProblem& problem) {
   RowView rows;
   rows.data = x.data;
   rows.dtype = x.dtype;
-  rows.leading = 4;
-  const std::int64_t k = problem.weight->layout.k;
-  const std::int64_t shape[] = {problem.batch, problem.rows.input, problem.columns.input, problem.groups};
-  const std::int64_t strides[] = {x.image, x.row, x.column, k * x.channel};
-  std::copy(shape, shape + 4, rows.shape);
-  std::copy(strides, strides + 4, rows.strides);
+  rows.append(problem.batch, x.image);
+  rows.append(problem.rows.input, x.row);
+  rows.append(problem.columns.input, x.column);
+  rows.append(problem.groups, problem.weight->layout.k * x.channel);
   rows.column_stride = x.channel;
-  // An axis of one group is left out: what is left may be rows that lie evenly.
-  if (problem.groups == 1) rows.leading = 3;
   return rows;
 }
 
@@ -34,11 +30,9 @@ inline RowView result_rows(const Conv2dProblem& problem) {
   RowView rows;
   rows.data = y.data;
   rows.dtype = y.dtype;
-  rows.leading = 3;
-  const std::int64_t shape[] = {problem.batch, problem.rows.output, problem.columns.output};
-  const std::int64_t strides[] = {y.image, y.row, y.column};
-  std::copy(shape, shape + 3, rows.shape);
-  std::copy(strides, strides + 3, rows.strides);
+  rows.append(problem.batch, y.image);
+  rows.append(problem.rows.output, y.row);
+  rows.append(problem.columns.output, y.column);
   rows.column_stride = y.channel;
   return rows;
 }

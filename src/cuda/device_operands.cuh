@@ -87,11 +87,27 @@ DeviceOutput device_output(const Problem& problem) {
   return device_output(problem.y, problem.bias, problem.activation);
 }
 
-// Bias, activation and rounding, as the epilogue.h of the rooms; `row_offset` is y.row_offset(m).
+// Bias, activation and rounding of a column of y, as the epilogue.h of the rooms.
+class Finish {
+ public:
+  __device__ __forceinline__ Finish(const DeviceOutput& out, std::int64_t n) : out_(out) {
+    column_ = n * out.y.column_stride;
+    if (out.bias) bias_ = load_float(out.bias, out.bias_dtype, n * out.bias_stride);
+  }
+  // `row_offset` is y.row_offset(m).
+  __device__ __forceinline__ void store(std::int64_t row_offset, float y) const {
+    if (out_.bias) y += bias_;
+    store_float(const_cast<void*>(out_.y.data), out_.y.dtype, row_offset + column_, activate(y, out_.activation));
+  }
+
+ private:
+  const DeviceOutput& out_;
+  std::int64_t column_;
+  float bias_ = 0.0f;
+};
+
 __device__ __forceinline__ void finish(const DeviceOutput& out, std::int64_t row_offset, std::int64_t n, float y) {
-  if (out.bias) y += load_float(out.bias, out.bias_dtype, n * out.bias_stride);
-  store_float(const_cast<void*>(out.y.data), out.y.dtype, row_offset + n * out.y.column_stride,
-              activate(y, out.activation));
+  Finish(out, n).store(row_offset, y);
 }
 
 }  // namespace qcore

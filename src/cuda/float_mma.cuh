@@ -46,7 +46,7 @@ struct Arguments {
   std::int64_t first_row;  // of the launch's results in out.y
   DeviceWeight w;
   DeviceOutput out;
-  std::int64_t y_row_stride;  // 0: ask out.y
+  std::int64_t y_row_stride;  // linear's; 0: ask out.y
   bool store_fours;           // four neighbours of y lie side by side and aligned
   std::int64_t enough_tiles;
 };

@@ -22,21 +22,20 @@ class FourColumns {
   // Bias, activation, rounding of the tile's row `i`. True if one of them is not finite.
   template <class Rows>
   __device__ __forceinline__ bool store(const Arguments& a, const Rows& rows, int i, const float (&totals)[4]) const {
-    const std::int64_t row = rows.first_row() + i;
-    if (row >= rows.count() || n_ >= rows.last_column()) return false;
+    if (rows.first_row() + i >= rows.count() || n_ >= rows.last_column()) return false;
     bool finite = true;
     float y[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      finite = finite && numerics::is_finite(totals[i]);
-      y[i] = activate(a.out.bias ? totals[i] + bias_[i] : totals[i], a.out.activation);
+    for (int j = 0; j < 4; ++j) {
+      finite = finite && numerics::is_finite(totals[j]);
+      y[j] = activate(a.out.bias ? totals[j] + bias_[j] : totals[j], a.out.activation);
     }
-    const std::int64_t at = offset(a, row);
+    const std::int64_t at = rows.y_offset(i);
     if (a.store_fours && n_ + 4 <= rows.last_column())
       store_four(a.out.y, at + n_, y);
     else
-      for (int i = 0; i < 4; ++i)
-        if (n_ + i < rows.last_column()) store_one(a.out.y, at + (n_ + i) * a.out.y.column_stride, y[i]);
+      for (int j = 0; j < 4; ++j)
+        if (n_ + j < rows.last_column()) store_one(a.out.y, at + (n_ + j) * a.out.y.column_stride, y[j]);
     return !finite;
   }
 
@@ -45,15 +44,10 @@ class FourColumns {
   template <int kPlanes, class Rows>
   __device__ void store_exactly(const Arguments& a, const Rows& rows, int i) const {
     for (std::int64_t n = n_; n < n_ + 4 && n < rows.last_column(); ++n)
-      finish(a.out, offset(a, rows.first_row() + i), n, exact_total<kPlanes>(a, rows, i, n));
+      finish(a.out, rows.y_offset(i), n, exact_total<kPlanes>(a, rows, i, n));
   }
 
  private:
-  __device__ static std::int64_t offset(const Arguments& a, std::int64_t row) {
-    const std::int64_t m = a.first_row + row;
-    return a.y_row_stride ? m * a.y_row_stride : a.out.y.row_offset(m);
-  }
-
   __device__ static void store_four(const RowView& to, std::int64_t at, const float (&y)[4]) {
     void* data = const_cast<void*>(to.data);
     if (to.dtype == DType::f32)

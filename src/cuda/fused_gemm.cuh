@@ -33,6 +33,8 @@ class OwnRows {
   __device__ std::int64_t last_column() const { return a_.w.n; }
   __device__ std::int64_t first_row() const { return static_cast<std::int64_t>(blockIdx.y) * kRows; }
   __device__ std::int64_t count() const { return a_.x.rows; }
+  // Where the tile's result `i` lies in y, in elements.
+  __device__ std::int64_t y_offset(int i) const { return a_.out.y.row_offset(a_.first_row + first_row() + i); }
   // Of the tile's result `i`; -1: there is none.
   __device__ std::int64_t row(int i) const { return first_row() + i < a_.x.rows ? first_row() + i : -1; }
 
@@ -204,12 +206,23 @@ class Gemm {
 
   __device__ __forceinline__ void store_rows(const float* totals, std::int64_t first_column) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    const std::int64_t first = rows_.first_row() + first_row_, n = first_column + lane;
+    const std::int64_t left = rows_.count() - rows_.first_row() - first_row_, n = first_column + lane;
+    if (n >= rows_.last_column()) return;
+    const Finish finish_column(a_.out, n);
+    // A window's loads wait together. Rows of a matrix may have to compute where they lie, which is long.
+    constexpr int kAtOnce = Rows::kWindow ? 4 : 1;
 #pragma unroll 1
-    for (int row = 0; row < 8 * kTiles; ++row) {
-      if (first + row >= rows_.count()) break;
-      if (n < rows_.last_column())
-        finish(a_.out, a_.out.y.row_offset(a_.first_row + first + row), n, totals[place(row, lane)]);
+    for (int row = 0; row < 8 * kTiles && row < left; row += kAtOnce) {
+      float y[kAtOnce];
+      std::int64_t at[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        y[i] = totals[place(row + i, lane)];
+        at[i] = row + i < left ? rows_.y_offset(first_row_ + row + i) : 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (row + i < left) finish_column.store(at[i], y[i]);
     }
   }
 
@@ -219,7 +232,7 @@ class Gemm {
     for (int row = lane; row < 8 * kTiles; row += kWarpSize) {
       const std::int64_t at = rows_.first_row() + first_row_ + row;
       if (at >= rows_.count()) break;
-      const std::int64_t row_offset = a_.out.y.row_offset(a_.first_row + at);
+      const std::int64_t row_offset = rows_.y_offset(first_row_ + row);
 #pragma unroll 1
       for (int column = 0; column < 32; ++column)
         if (first_column + column < rows_.last_column())

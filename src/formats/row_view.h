@@ -15,6 +15,19 @@ struct RowView {
   std::int64_t strides[TensorView::kMaxRank] = {};  // likewise, in elements
   std::int64_t column_stride = 1;
 
+  // Another leading axis, the innermost so far; merged with the one before if they lie evenly in memory.
+  constexpr void append(std::int64_t extent, std::int64_t stride) {
+    if (extent == 1) return;
+    const int last = leading - 1;
+    if (leading && strides[last] == stride * extent) {
+      shape[last] *= extent;
+      strides[last] = stride;
+    } else {
+      shape[leading] = extent;
+      strides[leading++] = stride;
+    }
+  }
+
   constexpr std::int64_t row_offset(std::int64_t row) const {  // in elements
     std::int64_t offset = 0;
     for (int axis = leading - 1; axis > 0; --axis) {

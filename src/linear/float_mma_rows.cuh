@@ -129,6 +129,10 @@ class OwnRows {
   __device__ std::int64_t last_column() const { return a_.w.n; }  // not any more
   __device__ std::int64_t first_row() const { return blockIdx.y * static_cast<std::int64_t>(kShape.rows()); }
   __device__ std::int64_t count() const { return a_.x.rows; }
+  __device__ std::int64_t y_offset(int i) const {
+    const std::int64_t m = a_.first_row + first_row() + i;
+    return a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m);
+  }
   // Where the row of the tile's result `i` lies, in units.
   __device__ bool find(int i, std::int64_t, std::int64_t& unit) const {
     unit = (first_row() + i) * a_.x.row_units;

@@ -10,23 +10,13 @@
 namespace qcore {
 namespace {
 
-// Flattens the leading axes, merging neighbours that lie evenly in memory.
+// Flattens the leading axes.
 RowView row_view(const TensorView& view) {
   RowView rows;
   rows.data = view.data;
   rows.dtype = view.dtype;
   rows.column_stride = view.strides[view.rank - 1];
-  for (int axis = 0; axis < view.rank - 1; ++axis) {
-    if (view.shape[axis] == 1) continue;
-    const int last = rows.leading - 1;
-    if (rows.leading && rows.strides[last] == view.strides[axis] * view.shape[axis]) {
-      rows.shape[last] *= view.shape[axis];
-      rows.strides[last] = view.strides[axis];
-    } else {
-      rows.shape[rows.leading] = view.shape[axis];
-      rows.strides[rows.leading++] = view.strides[axis];
-    }
-  }
+  for (int axis = 0; axis < view.rank - 1; ++axis) rows.append(view.shape[axis], view.strides[axis]);
   return rows;
 }
 
