@@ -71,6 +71,8 @@ KernelTable<Conv2dProblem> table(
 #if defined(QCORE_CUDA_BACKEND)
         {"linear_cuda", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
          linear_cuda_why_not, run_conv2d_linear},
+        {"depthwise", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
+         conv2d_depthwise_why_not, run_conv2d_depthwise},
         {"implicit_gemm", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_available,
          conv2d_implicit_gemm_why_not, run_conv2d_implicit_gemm},
         {"implicit_gemm_float", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_available,

@@ -14,6 +14,10 @@ void run_conv2d_implicit_gemm(const Conv2dProblem& problem);
 const char* conv2d_implicit_gemm_float_why_not(const Conv2dProblem& problem);
 void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem);
 
+// Every compute mode, one channel in and out per group: a thread makes neighbouring pixels of four channels.
+const char* conv2d_depthwise_why_not(const Conv2dProblem& problem);
+void run_conv2d_depthwise(const Conv2dProblem& problem);
+
 // Every compute mode and shape: a thread per result.
 const char* conv2d_direct_why_not(const Conv2dProblem& problem);
 void run_conv2d_direct(const Conv2dProblem& problem);
@@ -27,6 +31,7 @@ struct Conv2dBounds {
 
 void run_conv2d_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 void run_conv2d_direct(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 
 // What every implicit GEMM asks of a window, null if that is there.

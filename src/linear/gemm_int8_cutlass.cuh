@@ -2,8 +2,8 @@
 
 #include <cutlass/gemm/device/gemm.h>
 
+#include "cuda/check_cutlass.cuh"
 #include "cuda/gemm_int8.cuh"
-#include "runtime/check.h"
 
 namespace qcore {
 
@@ -15,13 +15,6 @@ using CutlassInt8Gemm = cutlass::gemm::device::Gemm<
     cutlass::epilogue::thread::LinearCombination<std::int32_t, 4, std::int32_t, std::int32_t,
                                                  cutlass::epilogue::thread::ScaleType::Nothing>,
     cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<>, kStages, 16, 16>;
-
-inline void check_cutlass(const char* name, int m, int n, int k, cutlass::Status status) {
-  if (status == cutlass::Status::kSuccess) return;
-  cudaGetLastError();
-  throw CudaError(
-      message(name, " failed: ", cutlass::cutlassGetStatusString(status), " (M = ", m, ", N = ", n, ", K = ", k, ")"));
-}
 
 template <class Gemm>
 void run_cutlass(const char* name, const Int8Gemm& gemm, cudaStream_t stream) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "runtime/ptx.cuh"
+#include "runtime/ptx_half.cuh"
 
 namespace qcore::ptx {
 
@@ -51,6 +52,37 @@ __device__ __forceinline__ void mma_bytes(std::int32_t (&d)[4], const std::uint3
         QCORE_MMA_M8N8K16("u8.u8");
     }
 #endif
+}
+
+// c + sum of a[i] * b[i], the bytes of a signed or unsigned, those of b signed; modulo 2^32.
+template <bool kSignedA>
+__device__ __forceinline__ std::int32_t dot4(std::uint32_t a, std::uint32_t b, std::int32_t c) {
+#if defined(__CUDACC__)
+  std::int32_t d;
+  if constexpr (kSignedA)
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  else
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+#else
+  auto sum = static_cast<std::uint32_t>(c);
+  for (int i = 0; i < 4; ++i) {
+    const auto byte = static_cast<std::uint8_t>(a >> (8 * i));
+    const int value = kSignedA ? int{static_cast<std::int8_t>(byte)} : int{byte};
+    sum += static_cast<std::uint32_t>(value * static_cast<std::int8_t>(b >> (8 * i)));
+  }
+  return static_cast<std::int32_t>(sum);
+#endif
+}
+
+// Four words of four bytes, turned: word i becomes the bytes i of all of them.
+__device__ __forceinline__ void transpose_bytes(std::uint32_t (&words)[4]) {
+  const std::uint32_t low[2] = {pick_bytes<0x5140>(words[0], words[1]), pick_bytes<0x5140>(words[2], words[3])},
+                      high[2] = {pick_bytes<0x7362>(words[0], words[1]), pick_bytes<0x7362>(words[2], words[3])};
+  words[0] = pick_bytes<0x5410>(low[0], low[1]);
+  words[1] = pick_bytes<0x7632>(low[0], low[1]);
+  words[2] = pick_bytes<0x5410>(high[0], high[1]);
+  words[3] = pick_bytes<0x7632>(high[0], high[1]);
 }
 
 #if defined(__CUDACC__)

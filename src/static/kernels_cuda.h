@@ -6,11 +6,15 @@
 // problem.stream is a cudaStream_t.
 namespace qcore {
 
+// One channel in and out per group: a thread makes neighbouring pixels of four channels.
+const char* static_depthwise_why_not(const StaticProblem& problem);
+void run_static_depthwise(const StaticProblem& problem);
+
 // Tensor cores over taps and channels, codes requantised where their sums are made.
 const char* static_implicit_gemm_why_not(const StaticProblem& problem);
 void run_static_implicit_gemm(const StaticProblem& problem);
 
-// Linear layers and 1x1 windows: a GEMM by CUTLASS, then a pass over its products.
+// Linear layers and 1x1 windows: a GEMM by CUTLASS that requantises its sums.
 const char* static_cutlass_why_not(const StaticProblem& problem);
 void run_static_cutlass(const StaticProblem& problem);
 
@@ -25,6 +29,7 @@ struct StaticBounds {
   std::int64_t enough_tiles = 96;  // with fewer large ones, small tiles
 };
 
+void run_static_depthwise(const StaticProblem& problem, const StaticBounds& bounds);
 void run_static_implicit_gemm(const StaticProblem& problem, const StaticBounds& bounds);
 void run_static_cutlass(const StaticProblem& problem, const StaticBounds& bounds);
 void run_static_direct(const StaticProblem& problem, const StaticBounds& bounds);

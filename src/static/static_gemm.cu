@@ -1,5 +1,4 @@
 #include "cuda/operand_stage.cuh"
-#include "numerics/requantize.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_warp.cuh"
 #include "runtime/memory.h"
@@ -125,38 +124,18 @@ class Gemm {
   __device__ void store() const {
     const std::int64_t n = first_panel_ * 16 + first_column_ + 4 * group_;
     if (n >= a_.n) return;
-    const int columns = a_.n - n < 4 ? static_cast<int>(a_.n - n) : 4;
-    const Requantisation& to = a_.requantisation;
-    const std::int64_t channel = blockIdx.z * a_.n + n;
-    std::int32_t start[4] = {};
-    float multiplier[4] = {};
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (i < columns) start[i] = to.starts[channel + i], multiplier[i] = to.multipliers[channel + i];
-    auto* y = static_cast<std::uint8_t*>(const_cast<void*>(a_.y.data)) + channel * a_.y.channel;
+    const std::int64_t first = blockIdx.z * a_.n;
+    const RequantisedChannels channels(a_.requantisation, first + n, first + a_.n);
+    auto* y = static_cast<std::uint8_t*>(const_cast<void*>(a_.y.data)) + (first + n) * a_.y.channel;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int row = first_row_ + 8 * tile + 2 * quad_ + j;
         if (static_cast<int>(blockIdx.y) * kRows + row >= a_.results) continue;
-        std::uint32_t codes = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const auto sum =
-              static_cast<std::uint32_t>(start[i]) + static_cast<std::uint32_t>(sums_[tile][i / 2][2 * (i % 2) + j]);
-          const std::int32_t code =
-              numerics::requantize(static_cast<std::int32_t>(sum), multiplier[i], to.lo, to.hi, to.zero_point);
-          codes |= (static_cast<std::uint32_t>(code) & 0xffu) << (8 * i);
-        }
-        std::uint8_t* at = y + places_.y[row];
-        if (columns == 4 && a_.y.channel == 1 && reinterpret_cast<std::uintptr_t>(at) % 4 == 0) {
-          *reinterpret_cast<std::uint32_t*>(at) = codes;
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (i < columns) at[i * a_.y.channel] = static_cast<std::uint8_t>(codes >> (8 * i));
-        }
+        const std::int32_t sums[4] = {sums_[tile][0][j], sums_[tile][0][2 + j], sums_[tile][1][j],
+                                      sums_[tile][1][2 + j]};
+        channels.store(y + places_.y[row], a_.y.channel, channels.codes(sums));
       }
   }
 

@@ -6,18 +6,11 @@
 
 #include "cuda/window.cuh"
 #include "formats/image_view.h"
+#include "static/requantised_channels.cuh"
 
 namespace qcore::static_gemm {
 
 constexpr int kChunk = 32;  // bytes of a pixel that a product takes
-
-// What becomes of sums; arrays are those of StaticLayer.
-struct Requantisation {
-  const std::int32_t* starts;
-  const float* multipliers;
-  float lo, hi;  // less the zero point
-  std::int32_t zero_point;
-};
 
 struct Arguments {
   const std::int8_t* words;  // of StaticLayer: [groups, panels, taps, steps, 16, 4]

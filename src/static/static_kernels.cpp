@@ -29,6 +29,8 @@ constexpr auto kCpuRow = DeviceType::cpu;
 KernelTable<StaticProblem> table(
     "static", {
 #if defined(QCORE_CUDA_BACKEND)
+                  {"depthwise", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
+                   static_depthwise_why_not, run_static_depthwise},
                   {"implicit_gemm", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher",
                    cuda_available, static_implicit_gemm_why_not, run_static_implicit_gemm},
                   {"cutlass", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,

@@ -27,6 +27,7 @@ OWN_KERNELS = {
     "awq_pack_codes_kernel": 1,
     "awq_pack_parameters_kernel": 1,
     "awq_rows_kernel": 1,
+    "conv2d_depthwise_kernel": 12,
     "conv2d_direct_float_kernel": 1,
     "conv2d_direct_integer_kernel": 1,
     "dequantize_accumulate_kernel": 1,
@@ -55,10 +56,10 @@ OWN_KERNELS = {
     "simt_integer_kernel": 2,
     "softmax_kernel": 8,
     "split_rows_kernel": 1,
+    "static_depthwise_kernel": 4,
     "static_direct_kernel": 1,
     "static_gemm_kernel": 8,
     "static_pack_kernel": 1,
-    "static_requantise_kernel": 1,
     "static_rows_kernel": 1,
     "static_unpack_kernel": 1,
     "unpack_weight_kernel": 1,
@@ -79,6 +80,7 @@ NOT_FOR = {
 }
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
+    "conv2d_depthwise_kernel": ("FFMA",),
     "conv2d_direct_integer_kernel": ("IDP.2A",),
     "awq_columns_kernel": ("LOP3", "HFMA2", "STG*.128"),
     "awq_pack_codes_kernel": ("STG*.128",),
@@ -99,6 +101,7 @@ MEANT = {
     "lut_kernel": ("LDG*.128", "STG*.128", "LDS", "FFMA"),
     "simt_integer_kernel": ("IDP.2A",),
     "quantize_aligned_kernel": ("LDG*.128", "IDP.4A"),
+    "static_depthwise_kernel": ("IDP.4A",),
     "static_gemm_kernel": ("IMMA.16832.S8", "LDGSTS"),
     "static_pack_kernel": ("STG*.128",),
     "weight_sums_kernel": ("IDP.4A",),
@@ -106,9 +109,9 @@ MEANT = {
 }
 ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "IMMA.16832.S8": "IMMA.8816.S8", "LDGSTS": ""}
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
-CUTLASS_KERNELS = {"sm_75": 2, "sm_80": 4, "sm_90": 4}
+CUTLASS_KERNELS = {"sm_75": 6, "sm_80": 8, "sm_90": 8}
 TARGETS = ("sm_75", "sm_80", "sm_90")
-TENSOR_CORE = {"sm_75": "IMMA.8816.S8.S8", "sm_80": "IMMA.16832.S8.S8", "sm_90": "IMMA.16832.S8.S8"}
+TENSOR_CORE = {"sm_75": "IMMA.8816.*.S8", "sm_80": "IMMA.16832.*.S8", "sm_90": "IMMA.16832.*.S8"}
 
 
 def find_cuobjdump() -> str:

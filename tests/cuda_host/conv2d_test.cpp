@@ -198,6 +198,9 @@ void check(const Case& c) {
       expect_same(expected.bytes, given, c.y_dtype, c);
     }
   }
+  const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs;
+  ASSERT_EQ(conv2d_depthwise_why_not(problem) == nullptr, depthwise) << describe(c);
+  if (depthwise) run(run_conv2d_depthwise, c.bounds);
   ASSERT_EQ(conv2d_direct_why_not(problem), nullptr);
   run(run_conv2d_direct, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
@@ -332,6 +335,45 @@ TEST(Conv2dOnTheMachine, Windows) {
     }
 }
 
+// Every instance of the depthwise kernel: four channels at once and tails, windows that slide and others, results in
+// one launch and in many.
+TEST(Conv2dOnTheMachine, Depthwise) {
+  unsigned cases = 0;
+  for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16, Compute::floating})
+    for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+      for (const DType dtype : kDTypes)
+        for (const std::int64_t stride : {1, 2}) {
+          const std::int64_t channels = cases % 2 ? 40 : cases % 4 ? 2 : 37;
+          Case c{2, channels, 6, 9, channels, {3, 3}, 1 + cases % 3};
+          c.window = window(stride, 1, 1, channels);
+          c.implicit_gemm = false;
+          c.compute = compute;
+          c.scheme = scheme;
+          c.bits = cases / 2 % 2 ? 4 : 8;
+          c.x_dtype = dtype;
+          c.y_dtype = kDTypes[cases % 3];
+          c.x_order = kOrders[cases / 4 % 3];
+          c.y_order = kOrders[cases / 5 % 3];
+          c.bias = cases % 5 != 1;
+          if (cases % 7 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+          c.special = cases % 6 == 5;
+          if (cases % 8 == 3) c.bounds.results = 5;
+          c.seed = 400 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+  for (const Conv2dWindow& w :
+       {Conv2dWindow{{3, 1}, {2, 2, 1, 0}, {1, 1}, 24}, Conv2dWindow{{1, 2}, {4, 4, 4, 4}, {2, 3}, 24},
+        Conv2dWindow{{1, 1}, {3, 0, 3, 0}, {2, 1}, 24}})
+    for (const std::int64_t width : {3, 4}) {
+      Case c{2, 24, 9, 8, 24, {5, width}, 64};
+      c.window = w;
+      c.implicit_gemm = false;
+      c.scheme = Scheme::asymmetric;
+      c.seed = 500 + ++cases;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+}
+
 // Images through scratch memory one at a time, results in many launches.
 TEST(Conv2dOnTheMachine, ManyPasses) {
   for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16, Compute::floating})
@@ -359,10 +401,12 @@ TEST(Conv2dOnTheMachine, WhyNot) {
   problem.weight = &usual.packed();
   EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_depthwise_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(conv2d_direct_why_not(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   EXPECT_EQ(conv2d_implicit_gemm_why_not(problem), nullptr);
   EXPECT_EQ(conv2d_direct_why_not(problem), nullptr);
+  EXPECT_STREQ(conv2d_depthwise_why_not(problem), "it takes one input and one output channel per group");
   problem.groups = 4;
   EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes groups of a multiple of 16 output channels");
   problem.groups = 2;
@@ -378,6 +422,11 @@ TEST(Conv2dOnTheMachine, WhyNot) {
   problem.compute = Compute::int8;
   EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes block sizes that are multiples of 32");
   problem.rows.input = std::int64_t{1} << 29;
+  const QuantizedTensor single = weight(8, 1, 1);
+  problem.weight = &single.packed();
+  problem.groups = 8;
+  EXPECT_STREQ(conv2d_depthwise_why_not(problem),
+               "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
   EXPECT_STREQ(conv2d_direct_why_not(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
 }

@@ -11,6 +11,7 @@
 #include "numerics/half_bits.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_warp.cuh"
+#include "runtime/ptx_bytes.cuh"
 #include "runtime/ptx_convert.cuh"
 #include "runtime/ptx_half.cuh"
 #include "runtime/ptx_store.cuh"
@@ -25,6 +26,8 @@ TEST(Ptx, EmulatesDotProducts) {
   const std::uint32_t bytes = 0x807f02ffu;  // -1, 2, 127, -128
   EXPECT_EQ(ptx::dot2_low(pair, bytes, 10), 10 + 2 - 2 * 32767);
   EXPECT_EQ(ptx::dot2_high(pair, bytes, 10), 10 - 2 * 127 + 128 * 32767);
+  EXPECT_EQ(ptx::dot4<true>(0x01ff7f80u, bytes, 10), 10 + 128 + 2 * 127 - 127 - 128);
+  EXPECT_EQ(ptx::dot4<false>(0x01ff7f80u, bytes, 10), 10 - 128 + 2 * 127 + 127 * 255 - 128);
 }
 
 TEST(Ptx, EmulatesByteOperations) {
@@ -33,6 +36,12 @@ TEST(Ptx, EmulatesByteOperations) {
   EXPECT_EQ(ptx::and_xor(0x12345678u, 0xf0f0f0f0u, 0x80808080u), 0x90b0d0f0u);
   EXPECT_EQ(ptx::insert_byte<0>(0x12345678u, 0x4b000000u), 0x4b000078u);
   EXPECT_EQ(ptx::insert_byte<3>(0x12345678u, 0x4b0000ffu), 0x4b000012u);
+  std::uint32_t words[4] = {0x03020100u, 0x13121110u, 0x23222120u, 0x33323130u};
+  ptx::transpose_bytes(words);
+  EXPECT_EQ(words[0], 0x30201000u);
+  EXPECT_EQ(words[1], 0x31211101u);
+  EXPECT_EQ(words[2], 0x32221202u);
+  EXPECT_EQ(words[3], 0x33231303u);
   const uint4 four{1, 2, 3, 4};
   EXPECT_EQ(ptx::load_once(&four).z, 3u);
   uint4 stored{};

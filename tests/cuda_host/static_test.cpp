@@ -115,6 +115,9 @@ void check(const Case& c) {
   const bool product = taps == 1 && c.window.stride[0] == 1 && c.window.padding[0] == 0 && c.window.groups == 1;
   ASSERT_EQ(static_cutlass_why_not(problem) == nullptr, product && layer->parts == 1) << describe(c);
   if (product && layer->parts == 1) run("cutlass", run_static_cutlass, c.bounds);
+  const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs && layer->parts == 1;
+  ASSERT_EQ(static_depthwise_why_not(problem) == nullptr, depthwise) << describe(c);
+  if (depthwise) run("depthwise", run_static_depthwise, c.bounds);
   ASSERT_EQ(static_direct_why_not(problem), nullptr);
   run("direct", run_static_direct, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
@@ -195,6 +198,52 @@ TEST(StaticOnTheMachine, Windows) {
     }
 }
 
+// CUTLASS's epilogue: x and y in place and not, channels out that are no whole words, one pixel and many.
+TEST(StaticOnTheMachine, Products) {
+  unsigned cases = 0;
+  for (const std::int64_t channels : {16, 48, 20})
+    for (const ImageOrder x_order : kOrders)
+      for (const ImageOrder y_order : kOrders) {
+        Case c{cases % 3 ? 2 : 1, channels, cases % 2 ? 5 : 1, cases % 5 ? 7 : 1, 16 + cases % 6, {1, 1}};
+        c.x_dtype = cases % 2 ? DType::i8 : DType::u8;
+        c.x_zero = cases % 2 ? -128 : 255;
+        c.y_dtype = cases / 2 % 2 ? DType::i8 : DType::u8;
+        c.y_zero = cases / 2 % 2 ? 127 : 0;
+        c.x_order = x_order;
+        c.y_order = y_order;
+        if (cases % 4 == 1) c.lo = -3, c.hi = 40;
+        if (cases % 3 == 2) c.bounds.results = 6;
+        c.seed = 600 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
+}
+
+TEST(StaticOnTheMachine, Depthwise) {
+  unsigned cases = 0;
+  for (const DType x_dtype : {DType::u8, DType::i8})
+    for (const Conv2dWindow& w :
+         {window(1, 1, 1), window(2, 1, 1), Conv2dWindow{{1, 1}, {5, 3, 0, 4}, {2, 1}, 1}, window(1, 3, 2)})
+      for (const std::int64_t height : {1, 3, 5})
+        for (const std::int64_t channels : {40, 5}) {
+          Case c{2, channels, 9, 11, channels, {height, cases % 5 == 4 ? 4 : 3}};
+          c.window = w;
+          c.window.groups = channels;
+          c.implicit_gemm = false;
+          c.x_dtype = x_dtype;
+          c.x_zero = x_dtype == DType::u8 ? (cases % 2 ? 255 : 7) : (cases % 2 ? -128 : 127);
+          c.w_dtype = cases % 3 == 2 ? DType::u8 : DType::i8;
+          c.w_zero = c.w_dtype == DType::u8 ? (cases % 4 ? 128 : 3) : 0;  // 3: weights that no byte holds
+          c.y_dtype = cases / 3 % 2 ? DType::i8 : DType::u8;
+          c.y_zero = c.y_dtype == DType::u8 ? 100 : -20;
+          c.bias = cases % 5 != 1;
+          c.x_order = kOrders[cases / 2 % 3];
+          c.y_order = kOrders[cases / 5 % 3];
+          if (cases % 8 == 3) c.bounds.results = 5;
+          c.seed = 700 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+}
+
 // Pixels through scratch memory an image, a row or a few pixels at a time, results in many launches.
 TEST(StaticOnTheMachine, ManyPasses) {
   for (const std::int64_t codes : {1, 3 * 32, 2 * 20 * 32})
@@ -247,6 +296,7 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.layer = layer.get();
   EXPECT_STREQ(static_implicit_gemm_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(static_cutlass_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(static_depthwise_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(static_direct_why_not(problem), "it runs on CUDA devices");
   const auto moved = move_static_layer(layer, kCuda);
   const DeviceArray<char> x(std::vector<char>(17 * 4)), y(std::vector<char>(8 * 4));

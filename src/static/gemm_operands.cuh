@@ -1,6 +1,7 @@
 #pragma once
 
-#include "static/static_gemm.cuh"
+#include "cuda/window.cuh"
+#include "formats/image_view.h"
 
 namespace qcore::static_gemm {
 
@@ -21,24 +22,9 @@ struct RowPacking {
   FirstResult first;
   int results;
   std::int64_t k;
-  std::uint32_t flip;  // what four codes are xored with: 0x80808080 makes x - 128 of unsigned ones
-  int depth;           // a multiple of 16; bytes behind k count nothing
-  std::int8_t* to;     // [results, depth]
+  int depth;        // a multiple of 16; bytes behind k count nothing
+  std::int8_t* to;  // [results, depth]
 };
 void pack_rows(const RowPacking& packing, cudaStream_t stream);
-
-struct Requantising {
-  const std::int32_t* sums;  // [results, columns] of x - shift, or of x itself
-  std::int64_t columns;      // n rounded up to whole panels
-  const std::int32_t* weight_sums;
-  std::int32_t shift;
-  std::int64_t n;
-  DeviceWindow window;
-  FirstResult first;
-  int results;
-  ImageView y;
-  Requantisation requantisation;
-};
-void requantise(const Requantising& requantising, cudaStream_t stream);
 
 }  // namespace qcore::static_gemm

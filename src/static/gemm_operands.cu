@@ -1,7 +1,6 @@
-#include "numerics/requantize.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/memory.h"
-#include "static/requantise.cuh"
+#include "static/gemm_operands.cuh"
 
 namespace qcore::static_gemm {
 namespace {
@@ -37,29 +36,8 @@ __global__ void __launch_bounds__(kThreads) static_rows_kernel(const RowPacking 
 #pragma unroll
   for (int i = 0; i < 16; ++i)
     if (first + i < a.k) words[i / 4] |= static_cast<std::uint32_t>(from[i * a.x.channel]) << (8 * (i % 4));
-  *reinterpret_cast<uint4*>(a.to + static_cast<std::int64_t>(row) * a.depth + first) = {
-      words[0] ^ a.flip, words[1] ^ a.flip, words[2] ^ a.flip, words[3] ^ a.flip};
-}
-
-// Four neighbouring channels of one result per thread.
-__global__ void __launch_bounds__(kThreads) static_requantise_kernel(const Requantising a) {
-  const int result = static_cast<int>(blockIdx.x);
-  const std::int64_t n = 4 * (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x);
-  if (n >= a.n) return;
-  const ResultPlace place(a.window, a.first, result);
-  const int4 four = *reinterpret_cast<const int4*>(a.sums + result * a.columns + n);
-  const std::int32_t sums[4] = {four.x, four.y, four.z, four.w};
-  auto* y =
-      static_cast<std::uint8_t*>(const_cast<void*>(a.y.data)) + a.y.offset(place.image, n, place.row, place.column);
-  const Requantisation& to = a.requantisation;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (n + i >= a.n) break;
-    const std::uint32_t sum = static_cast<std::uint32_t>(sums[i]) + static_cast<std::uint32_t>(to.starts[n + i]) +
-                              static_cast<std::uint32_t>(a.shift) * static_cast<std::uint32_t>(a.weight_sums[n + i]);
-    y[i * a.y.channel] = static_cast<std::uint8_t>(
-        numerics::requantize(static_cast<std::int32_t>(sum), to.multipliers[n + i], to.lo, to.hi, to.zero_point));
-  }
+  *reinterpret_cast<uint4*>(a.to + static_cast<std::int64_t>(row) * a.depth + first) = {words[0], words[1], words[2],
+                                                                                        words[3]};
 }
 
 }  // namespace
@@ -74,12 +52,6 @@ void unpack(const Unpacking& a, cudaStream_t stream) {
 void pack_rows(const RowPacking& a, cudaStream_t stream) {
   launch("static_rows", static_rows_kernel,
          {dim3(static_cast<unsigned>(ceil_div(std::int64_t{a.results} * (a.depth / 16), kThreads))), dim3(kThreads)},
-         stream, a);
-}
-
-void requantise(const Requantising& a, cudaStream_t stream) {
-  launch("static_requantise", static_requantise_kernel,
-         {dim3(static_cast<unsigned>(a.results), static_cast<unsigned>(ceil_div(a.n, 4 * kThreads))), dim3(kThreads)},
          stream, a);
 }
 
