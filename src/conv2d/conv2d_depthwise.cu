@@ -23,9 +23,8 @@ struct Arguments {
   ImageView x, y;
   bool reads_together;
   Compute compute;
-  int mode;          // of numerics/activation_block.h
-  float largest;     // activation code
-  float reciprocal;  // of it
+  int mode;                        // of numerics/activation_block.h
+  float largest_code, reciprocal;  // numerics::activation_highest() and 1 / it
   depthwise::Strips strips;
 };
 
@@ -145,7 +144,7 @@ class Depthwise {
         weights[i] = numerics::decode(code, scales_[i], offsets_[i]);
       else
         weights[i] = a_.compute == Compute::int8_asym ? numerics::block_weight_sum(code, 1, scales_[i], offsets_[i])
-                                                      : a_.largest * static_cast<float>(code);
+                                                      : a_.largest_code * static_cast<float>(code);
     }
   }
 
@@ -160,7 +159,7 @@ class Depthwise {
       } else {
         const float scale = signed_scale(x[i]);
         factors.product[i] = scale * scales_[i];
-        factors.offset[i] = scale * a_.largest;
+        factors.offset[i] = scale * a_.largest_code;
       }
     }
     return factors;
@@ -170,7 +169,7 @@ class Depthwise {
     const std::uint32_t bits = numerics::magnitude_bits(x);
     if (bits != 0 && (bits < numerics::kSmallestExactBits || bits >= numerics::kInfinityBits))
       return numerics::signed_scale(x, a_.mode);
-    return numerics::quotient<numerics::ScalarLanes>(x, -a_.largest, a_.reciprocal);
+    return numerics::quotient<numerics::ScalarLanes>(x, -a_.largest_code, a_.reciprocal);
   }
 
   __device__ void add(const Factors& factors, const Values& weights, Values& totals) const {
@@ -243,8 +242,8 @@ void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& boun
   a.reads_together = depthwise::reads_together(problem.x, bytes);
   a.compute = problem.compute;
   a.mode = static_cast<int>(problem.compute) - static_cast<int>(Compute::int8);
-  a.largest = static_cast<float>(numerics::activation_highest(a.mode));
-  a.reciprocal = 1.0f / a.largest;
+  a.largest_code = static_cast<float>(numerics::activation_highest(a.mode));
+  a.reciprocal = 1.0f / a.largest_code;
   const DeviceWindow window =
       device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
   depthwise::for_each_launch(window, problem.batch, problem.groups, problem.y, bounds.results,

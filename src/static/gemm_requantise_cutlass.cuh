@@ -4,6 +4,7 @@
 #include <cutlass/gemm/kernel/default_gemm_universal_with_visitor.h>
 
 #include <cutlass/epilogue/threadblock/fusion/visitors.hpp>
+#include <type_traits>
 
 #include "cuda/check_cutlass.cuh"
 #include "runtime/memory.h"
@@ -69,14 +70,17 @@ struct StoreCodes {
 
 template <class Element, class Architecture, class Tile, class WarpTile, class Instruction, int kStages>
 void run_requantising(const char* name, const RequantisingGemm& gemm, cudaStream_t stream) {
-  using Store = StoreCodes<cutlass::epilogue::threadblock::OutputTileThreadLayout<Tile, WarpTile, std::int8_t,
-                                                                                  RequantisedChannels::kMost, 1>>;
-  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
+  using ThreadMap = cutlass::epilogue::threadblock::OutputTileThreadLayout<Tile, WarpTile, std::int8_t,
+                                                                           RequantisedChannels::kMost, 1>;
+  using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
       Element, cutlass::layout::RowMajor, cutlass::ComplexTransform::kNone, 16, std::int8_t,
       cutlass::layout::ColumnMajor, cutlass::ComplexTransform::kNone, 16, std::int8_t, cutlass::layout::RowMajor,
       RequantisedChannels::kMost, std::int32_t, std::int32_t, cutlass::arch::OpClassTensorOp, Architecture, Tile,
-      WarpTile, Instruction, Store, cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<>, kStages,
-      cutlass::arch::OpMultiplyAddSaturate, 1>::GemmKernel>;
+      WarpTile, Instruction, StoreCodes<ThreadMap>, cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<>,
+      kStages, cutlass::arch::OpMultiplyAddSaturate, 1>::GemmKernel;
+  static_assert(std::is_same_v<typename ThreadMap::Base, typename Kernel::Epilogue::OutputTileIterator::ThreadMap>,
+                "sums reach the threads that know their places");
+  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
   const typename Gemm::Arguments arguments(cutlass::gemm::GemmUniversalMode::kGemm, {gemm.m, gemm.columns, gemm.k}, 1,
                                            {gemm.m, gemm.n, gemm.requantisation, gemm.results}, gemm.a, gemm.b, nullptr,
                                            nullptr, 0, 0, 0, 0, gemm.lda, gemm.ldb, 0, 0);

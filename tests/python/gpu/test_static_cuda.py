@@ -46,6 +46,8 @@ def reference(layer, x):
 def takes(kernel, case, formats):
     """Whether a row takes one of the cases of conv_calls.SHAPES."""
     _, (outputs, channels, *kernel_shape), _, stride, padding, _, groups = SHAPES[case]
+    if kernel == "depthwise":
+        return channels == 1 and outputs == groups and one_part(formats)
     if kernel == "cutlass":
         product = kernel_shape == [1, 1] and stride == 1 and padding == 0 and groups == 1
         return product and one_part(formats)
@@ -69,7 +71,7 @@ def conv_layer(rng, w_shape, formats, **window):
 
 
 def test_rows():
-    assert KERNELS == ["implicit_gemm", "cutlass", "direct"]
+    assert KERNELS == ["depthwise", "implicit_gemm", "cutlass", "direct"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -106,7 +108,26 @@ def test_many_tiles(channels):
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
 
 
-@pytest.mark.parametrize("shape", [(1, 17, 5), (16, 384, 96), (3, 70, 4096, 33), (513, 64, 200)], ids=str)
+@pytest.mark.parametrize("channels", [256, 130])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("formats", FORMATS[::2], ids=str)
+def test_many_strips(formats, stride, channels):
+    """Depthwise windows of several widths, more thread blocks than multiprocessors."""
+    rng = np.random.default_rng(channels)
+    for kernel_shape in ((3, 3), (5, 5), (7, 3)):
+        padding = (kernel_shape[0] // 2, kernel_shape[1] // 2)
+        layer = conv_layer(rng, (channels, 1, *kernel_shape), formats, stride=stride, padding=padding, groups=channels)
+        x = torch.from_numpy(static_calls.codes(rng, (3, channels, 40, 41), formats[0]))
+        for order in ORDERS.values():
+            x = x.contiguous(memory_format=order)
+            expected = layer(x)
+            for kernel in ("depthwise", "direct"):
+                assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 17, 5), (16, 384, 96), (3, 70, 4096, 33), (513, 64, 200), (1600, 80, 1100)], ids=str
+)
 @pytest.mark.parametrize("formats", FORMATS, ids=str)
 def test_linear(shape, formats):
     *rows, k, n = shape
@@ -119,7 +140,7 @@ def test_linear(shape, formats):
     x = torch.from_numpy(static_calls.codes(rng, (*rows, k), x_dtype))
     expected = reference(layer, x)
     for kernel in KERNELS:
-        if kernel == "cutlass" and not one_part(formats):
+        if kernel == "depthwise" or (kernel == "cutlass" and not one_part(formats)):
             continue
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
         turned = x.transpose(0, -1).contiguous().transpose(0, -1)
