@@ -124,7 +124,6 @@ def test_many_tiles(kernel, block_size, mode):
         expected = qcore.conv2d(x, weight, **options)
         assert_same_bits(conv_calls.run(kernel, x.cuda(), weight.to("cuda"), **options), expected)
 
-
     assert KERNELS == ["linear_cuda", "depthwise", "implicit_gemm", "implicit_gemm_float", "direct"]
 
 
