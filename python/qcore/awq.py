@@ -151,6 +151,9 @@ class Weight:
 
         Returns:
             [..., N] in x's library and on its device.
+
+        Raises:
+            QcoreValueError, QcoreTypeError, CudaError: as :func:`qcore.linear`.
         """
         return _linear(x, self.packed, bias, compute="float", out=out, stream=stream)
 

@@ -129,6 +129,9 @@ def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[A
     Returns:
         codes (int8, or int16, [M, K]), scales and offsets (float32 [M, P]), sums of each block's codes (int32 [M, P]),
         in x's library. ``x ~ scales * codes + offsets``; a block with a NaN or an infinity has scale NaN and codes 0.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
     where = "quantize_activations"
     size = _checks.integer(block_size, f"{where}: block_size")

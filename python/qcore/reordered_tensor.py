@@ -95,6 +95,9 @@ class ReorderedTensor:
 
         Returns:
             An array of NumPy [N, K].
+
+        Raises:
+            QcoreValueError: another dtype, or the weight is on another device than the CPU.
         """
         values = self.weight.dequantize(dtype)
         out = np.empty_like(values)

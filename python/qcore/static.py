@@ -184,6 +184,10 @@ class QLinear(_Layer):
 
         Returns:
             Codes of ``y_dtype`` [..., N] in x's library.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+            CudaError: a CUDA call failed.
         """
         return self._run(x, out, stream)
 
@@ -277,6 +281,10 @@ class QConv2d(_Layer):
 
         Returns:
             Codes of ``y_dtype`` [N, Co, Ho, Wo] in x's library, channels_last if x is.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+            CudaError: a CUDA call failed.
         """
         return self._run(x, out, stream)
 

@@ -1,4 +1,4 @@
-"""What a public name's docstring must say: something, and every parameter by name."""
+"""What a public name's docstring must say: something, every parameter by name, and which errors there are."""
 
 import inspect
 import re
@@ -8,6 +8,8 @@ _ENTRY = re.compile(r"^    (?:\*\*)?(\w+(?:, \w+)*): \S", re.MULTILINE)
 
 OF_TORCH = ("extra_repr",)
 """What torch calls, and no user."""
+WITHOUT_ERRORS = ("Format.encode", "Format.decode", "Config.width")
+"""Arithmetic on what was checked when it was made."""
 
 
 def documented(text):
@@ -34,6 +36,9 @@ def missing(name, thing, *, made_elsewhere=()):
             yield from missing(f"{name}.{member}", value)
     elif callable(thing):
         yield from _parameters(name, thing, text)
+        takes = [parameter for parameter in inspect.signature(thing).parameters if parameter not in ("self", "cls")]
+        if takes and "Raises:" not in text and not name.endswith(WITHOUT_ERRORS):
+            yield f"{name} says nothing about errors"
 
 
 def _parameters(name, thing, text):

@@ -46,7 +46,10 @@ def test_what_is_missing_is_seen():
         "Silent has no docstring",
         "Silent says nothing about its parameter a",
     ]
-    assert list(docstrings.missing("half", half)) == ["half says nothing about its parameter z"]
+    assert list(docstrings.missing("half", half)) == [
+        "half says nothing about its parameter z",
+        "half says nothing about errors",
+    ]
     Silent.__module__ = "qcore.somewhere"
     Silent.size = property(lambda self: 1)
     assert "Silent.size has no docstring" in list(docstrings.missing("Silent", Silent))

@@ -330,6 +330,22 @@ ANY_JSON = st.recursive(
 )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("c",), "gru format: name is 'c', expected one of x, h, wx,"),
+        (("h", 1), "gru format: layer is 1 and direction 0, expected a layer below 1 and a direction below 1"),
+        (("h", 0, -1), "gru format: layer is 0 and direction -1, expected a layer below 1 and a direction below 1"),
+    ],
+)
+def test_formats_that_are_not_there(arguments, text):
+    weights = GruWeights.from_arrays(np.ones((24, 4)), np.ones((24, 8)))
+    gru = Calibrator(weights).observe(np.ones((5, 1, 4))).finish()
+    with pytest.raises(qcore.QcoreValueError) as caught:
+        gru.format(*arguments)
+    assert str(caught.value).startswith(text)
+
+
 @given(st.dictionaries(st.sampled_from([*json.loads(Config().to_json()), "bit"]), ANY_JSON))
 def test_any_json_is_a_config_or_an_error_that_names_a_key(values):
     try:

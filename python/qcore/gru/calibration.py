@@ -58,6 +58,12 @@ class Calibrator:
             x: [T, B, C] ([B, T, C] if the weights are batch_first), numbers.
             h0: [layers * directions, B, H], or None for zeros. It is part of h's range.
             progress: called with the part done, 0 to 1, after every step.
+
+        Returns:
+            The calibrator itself.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: another shape, a NaN or an infinity, or no numbers.
         """
         inputs, states = self._checked(x, h0)
         self._last_batch = inputs, states
@@ -159,6 +165,9 @@ class Calibrator:
 
         Returns:
             The config found, and all that was tried.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: nothing was observed, or an option is impossible.
         """
         if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
             raise _core.QcoreValueError(f"gru search: budget is {budget!r}, expected a number of bytes")

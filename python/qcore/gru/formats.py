@@ -137,6 +137,9 @@ class Config:
         granularity: of the exponents of weights and biases: "channel", "gate" or "tensor".
         tables: of sigmoid and tanh where their argument has more than 8 bits: "exact" (correctly rounded) or "interp"
             (513 knots, at most 2 codes beside that; for small targets).
+
+    Raises:
+        QcoreValueError: naming the option, what was given and what was expected.
     """
 
     bits: int = 8

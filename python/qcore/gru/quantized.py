@@ -96,6 +96,10 @@ class QuantGRU:
             path: a safetensors file; it appears whole or not at all.
             x: as for a call, on the CPU: numbers or codes, at least one step and one row.
             h0: [layers * directions, B, H], numbers or codes, or None for zeros.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: another shape, codes beyond their format, or no numbers.
+            OSError: the file can't be written.
         """
         from qcore.gru.golden import write_golden
 
@@ -110,6 +114,9 @@ class QuantGRU:
 
         Returns:
             Rows, with ``table()`` for a rich console, ``to_json()`` and ``plot(path)``.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: there are no weights, or of other sizes; x or h0 has another shape.
         """
         from qcore.gru.report import make_report
 
@@ -162,7 +169,17 @@ class QuantGRU:
             name: of :data:`qcore.gru.TENSORS`.
             layer: 0 is the first.
             direction: 0 is forward, 1 backward.
+
+        Raises:
+            QcoreValueError: there is no such tensor, layer or direction.
         """
+        if name not in TENSORS:
+            raise _core.QcoreValueError(f"gru format: name is {name!r}, expected one of {', '.join(TENSORS)}")
+        if not (0 <= layer < self.num_layers and 0 <= direction < self.directions):
+            raise _core.QcoreValueError(
+                f"gru format: layer is {layer!r} and direction {direction!r}, expected a layer below "
+                f"{self.num_layers} and a direction below {self.directions}"
+            )
         bits, signed, exponent, zero = self._layers[layer][direction][1]["formats"][TENSORS.index(name)]
         return Format(int(bits), bool(signed), int(exponent), int(zero))
 
@@ -237,6 +254,11 @@ class QuantGRU:
 
         Returns:
             y [B, H], and the state: codes of ``format("h", layer)``, [layers, B, H], to be passed to the next step.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; or the GRU is
+                bidirectional.
+            CudaError: a CUDA call failed.
         """
         _, size, directions, layers = self._sizes
         if directions == 2:

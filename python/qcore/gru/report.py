@@ -114,6 +114,10 @@ class Report:
 
         Returns:
             matplotlib's Figure, for Agg.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: another ending, or matplotlib is not installed.
+            OSError: the file can't be written.
         """
         from qcore.gru.plot import plot_report
 

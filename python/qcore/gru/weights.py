@@ -82,6 +82,9 @@ class GruWeights:
         layers: for each layer its directions, one or (forward, backward), as :class:`Direction`. A layer's inputs are
             the outputs of all directions of the layer before it.
         batch_first: whether inputs and outputs are [B, T, ...] instead of [T, B, ...].
+
+    Raises:
+        QcoreValueError: layers whose sizes don't fit together, or with more than two directions.
     """
 
     def __init__(self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False) -> None:

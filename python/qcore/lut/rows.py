@@ -33,6 +33,10 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None, stream: Any = None) -> A
     Returns:
         ``out``, or an array of x's dtype and library. A row with a NaN, or with +inf, or of nothing but -inf, is NaN.
         Exponentials and sums are float32; sums have 32 partial sums and are the same on every device.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+        CudaError: a CUDA call failed.
     """
     number = _checks.integer(axis, "softmax: axis", bits=32)
     return _call("softmax", x, out, stream, lambda source, target, at: _core.softmax(source, number, target, at))
@@ -50,6 +54,10 @@ def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, 
 
     Returns:
         ``out``, or an array of x's dtype and library. Squares and sums are float32, as in :func:`softmax`.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+        CudaError: a CUDA call failed.
 
     Source: Zhang and Sennrich, Root Mean Square Layer Normalization, arXiv 1910.07467.
     """

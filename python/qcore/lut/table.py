@@ -64,6 +64,10 @@ class Table:
 
         Returns:
             ``out``, or an array of x's library. Results lie within +-65504; NaN gives NaN.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+            CudaError: a CUDA call failed.
         """
         return evaluate(self._handle, x, out, stream)
 
@@ -179,6 +183,10 @@ class Table:
 
         Returns:
             matplotlib's Figure.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: another ending, another function, or matplotlib is not installed.
+            OSError: the file can't be written.
         """
         from qcore.lut.plot import plot_table
 

@@ -101,6 +101,9 @@ class GRU(QuantizedModule):
 
         Returns:
             The outputs and the last states, as of ``torch.nn.GRU``.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: x or h0 has another shape or dtype, or x is a packed sequence.
         """
         if not isinstance(x, torch.Tensor):
             raise _core.QcoreTypeError(

@@ -73,6 +73,9 @@ class LutActivation(QuantizedModule):
 
         Args:
             x: float32, float16 or bfloat16, any shape.
+
+        Raises:
+            QcoreTypeError: x has another dtype.
         """
         result: torch.Tensor = operators.lut(x, self.cuts, self.values, self.range_reduction)
         return result

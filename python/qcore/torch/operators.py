@@ -55,6 +55,9 @@ def linear(
 
     Returns:
         [..., N].
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
     weight = parts.weight_of(codes, scales, offsets, shape, bits, block_size)
     result: torch.Tensor = qcore.linear(
@@ -157,6 +160,9 @@ def conv2d(
 
     Returns:
         [N, Co, Ho, Wo] of x's dtype, channels_last if x is.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
     weight = parts.weight_of(codes, scales, offsets, shape, bits, block_size)
     result: torch.Tensor = qcore.conv2d(
@@ -213,6 +219,9 @@ def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reducti
 
     Returns:
         As x.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
     result: torch.Tensor = parts.table_of(cuts, values, range_reduction)(x.detach())
     return result
@@ -246,6 +255,9 @@ def gru(
 
     Returns:
         y [T, B, directions * H] ([B, T, directions * H]) and the last states [layers * directions, B, H].
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
     y, last = parts.gru_of(state)(x.detach(), _plain(h0))
     return y, last

@@ -183,6 +183,9 @@ class Linear(WeightedModule):
 
         Returns:
             [..., N] of x's dtype, or of autocast's.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: x has another shape, dtype or device.
         """
         result: torch.Tensor = operators.linear(autocast(x), *self._operands(), self.compute, self.activation)
         return result
@@ -289,6 +292,9 @@ class Conv2d(WeightedModule):
 
         Returns:
             [N, Co, Ho, Wo] or [Co, Ho, Wo] of x's dtype, or of autocast's.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: x has another shape, dtype or device.
         """
         window = (self.stride, self.padding, self.dilation, self.groups)
         single = x.dim() == 3

@@ -182,6 +182,9 @@ class ColumnParallelLinear(_ParallelLinear):
 
         Returns:
             [..., N] of x's dtype, or of autocast's; [..., N_r] unless ``gather_output``.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: x has another shape, dtype or device.
         """
         y = super().forward(self._group.copy(x))
         return self._group.gather(y, self._shard) if self.gather_output else y
@@ -254,6 +257,9 @@ class RowParallelLinear(_ParallelLinear):
 
         Returns:
             [..., N] of x's dtype, or of autocast's.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: x has another shape, dtype or device.
         """
         x = autocast(x)
         self._check(x)
