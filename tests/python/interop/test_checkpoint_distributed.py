@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
@@ -304,6 +305,29 @@ def test_a_worker_with_another_view(files, cluster, monkeypatch, change, error, 
         pytest.raises(error, match=words),
     ):
         quantize_checkpoint(checkpoint, files / "o", Options(), workers=DaskWorkers(client))
+
+
+@pytest.mark.parametrize(
+    "worker, scheduler, words",
+    [
+        (PackageNotFoundError("qcore"), qcore.__version__, "the worker tcp://a:1 has no qcore"),
+        ("0.0.1", qcore.__version__, r"the worker tcp://a:1 has qcore 0\.0\.1"),
+        (qcore.__version__, PackageNotFoundError("qcore"), "the scheduler has no qcore"),
+    ],
+    ids=["no worker's", "another worker's", "no scheduler's"],
+)
+def test_a_cluster_without_our_qcore(monkeypatch, cluster, worker, scheduler, words):
+    def found(self, function, *arguments):
+        if isinstance(scheduler, Exception):
+            raise scheduler
+        return scheduler
+
+    with Client(cluster, set_as_default=False) as client:
+        DaskWorkers(client)
+        monkeypatch.setattr(Client, "run", lambda *_, **__: {"tcp://a:1": worker})
+        monkeypatch.setattr(Client, "run_on_scheduler", found)
+        with pytest.raises(qcore.QcoreValueError, match=f"{words}, expected qcore {qcore.__version__}, as here"):
+            DaskWorkers(client)
 
 
 def test_import_qcore_leaves_dask_alone():

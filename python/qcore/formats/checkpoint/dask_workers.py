@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,13 +93,15 @@ def connected(address: str) -> Iterator[DaskWorkers]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the package's own log of connections that are lost: what matters becomes an error."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    levels = {name: logging.getLogger(name).level for name in names}  # Dask gives some of them their own
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @dataclass(frozen=True)
@@ -120,9 +123,13 @@ class DaskWorkers:
 
     Args:
         client: a ``distributed.Client``.
+
+    Raises:
+        QcoreValueError: the scheduler or a worker has no qcore, or another version of it.
     """
 
     def __init__(self, client: Any) -> None:
+        _check_versions(client)
         self._client = client
         self._files: dict[Path, tuple[Path, int, int]] = {}
         self._most = 0
@@ -152,6 +159,22 @@ class DaskWorkers:
             status = path.stat()
             self._files[path] = path.resolve(), status.st_size, status.st_mtime_ns
         return self._files[path]
+
+
+def _check_versions(client: Any) -> None:
+    """Before anything of qcore is sent: a worker that can't read its tasks may die of them, one after the other."""
+    with _lost():
+        found = {f"worker {place}": each for place, each in client.run(version, "qcore", on_error="return").items()}
+        try:
+            found["scheduler"] = client.run_on_scheduler(version, "qcore")
+        except PackageNotFoundError as error:
+            found["scheduler"] = error
+    for place, there in found.items():
+        if there != _core.__version__:
+            given = "no qcore" if isinstance(there, PackageNotFoundError) else f"qcore {there}"
+            raise _core.QcoreValueError(
+                f"quantize: --dask: the {place} has {given}, expected qcore {_core.__version__}, as here"
+            )
 
 
 class _Sent:
