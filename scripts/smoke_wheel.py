@@ -1,4 +1,7 @@
-"""What an installed CUDA wheel must do on a machine without an NVIDIA driver: everything but CUDA."""
+"""What an installed wheel must do on any machine: everything but CUDA, which needs a wheel with it and a driver.
+
+python -I scripts/smoke_wheel.py cpu        # or cuda
+"""
 
 import sys
 
@@ -7,7 +10,8 @@ import numpy as np
 import qcore
 
 info = qcore.info()
-assert info["cuda"]["built"], "this wheel has no CUDA backend"
+expected = {"cpu": False, "cuda": True}[sys.argv[1]]
+assert info["cuda"]["built"] == expected, f"CUDA backend: {info['cuda']['built']}, expected {expected}"
 
 rng = np.random.default_rng(0)
 weight = rng.standard_normal((65, 200), dtype=np.float32)

@@ -1,0 +1,139 @@
+"""Export a quantised GRU and a look-up table as C99, build them for this machine and for a Cortex-M4, run both.
+
+    pip install qcore; apt install gcc gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
+    python examples/mcu/export.py
+
+The GRU is that of the digits model which `qcore demo` ships: 64 inputs, 96 states, one step for each row of an image.
+The self-tests hold the C against the library's results, number by number. Without the Arm compiler or qemu that part
+is left out, and said so; --arm makes it an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from qcore import lut
+from qcore.demo.data import load
+from qcore.gru import Calibrator, Config, GruWeights
+
+HERE = Path(__file__).resolve().parent
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Os"]
+CORTEX_M4 = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-fno-math-errno"]
+BARE_METAL = ["--specs=nano.specs", "--specs=rdimon.specs", f"-T{HERE / 'cortex_m4.ld'}"]
+QEMU = ["qemu-system-arm", "-M", "mps2-an386", "-display", "none", "-monitor", "none", "-serial", "none"]
+
+
+def run(command: list[str | Path], folder: Path) -> str:
+    words = [str(part) for part in command]
+    # A program that faults on the board would wait for ever.
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr, file=sys.stderr)
+        raise SystemExit(f"mcu: {command[0]} ended with status {done.returncode}")
+    return done.stdout
+
+
+def row_features(weights: dict[str, np.ndarray], images: np.ndarray) -> np.ndarray:
+    """What the digits model's GRU sees: [8 rows, M, 64]. A window's nine products, summed, are a convolution."""
+    x = images
+    for name in ("conv1", "conv2"):
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+        y = np.einsum("mcijhw,ochw->moij", windows, weights[f"{name}.weight"], optimize=True)
+        x = np.maximum(y + weights[f"{name}.bias"][:, None, None], 0)
+    rows = x.transpose(2, 0, 3, 1).reshape(8, len(x), -1)
+    return np.maximum(rows @ weights["row.weight"].T + weights["row.bias"], 0).astype(np.float32)
+
+
+def write_expected(path: Path) -> None:
+    """Inputs and results of the table, as bits."""
+    x = np.concatenate([np.linspace(-30, 30, 1999), [0.0, -0.0, 1e-30, 1e30, -1e30]]).astype(np.float32)
+    lines = ["#include <stdint.h>\n"]
+    for name, values in (("inputs", x), ("outputs", lut.silu(x))):
+        bits = ", ".join(f"0x{word:08x}" for word in values.view(np.uint32))
+        lines.append(f"static const uint32_t silu_{name}[] = {{{bits}}};\n")
+    path.write_text("".join(lines))
+
+
+def sizes(size: str, file: Path) -> dict[str, int]:
+    """Bytes of code, constants and variables of an object file."""
+    found = {"code": 0, "constants": 0, "variables": 0}
+    for line in run([size, "-A", file], file.parent).splitlines():
+        section, *numbers = line.split() or [""]
+        for prefix, kind in (
+            (".text", "code"),
+            (".rodata", "constants"),
+            (".data.rel.ro", "constants"),
+            (".data", "variables"),
+            (".bss", "variables"),
+        ):
+            if section.startswith(prefix):
+                found[kind] += int(numbers[0])
+                break
+    return found
+
+
+def show_sizes(target: str, size: str, file: Path) -> None:
+    found = sizes(size, file)
+    print(f"{target:<12}" + "".join(f"{found[kind]:>11,} {kind}" for kind in found))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, help="folder for the C files; by default they are not kept")
+    parser.add_argument("--arm", action="store_true", help="fail if the Arm compiler or qemu is missing")
+    options = parser.parse_args()
+
+    digits = load()
+    features = row_features(digits.weights, digits.images)
+    weights = GruWeights.from_state_dict(
+        {name.removeprefix("gru."): value for name, value in digits.weights.items() if name.startswith("gru.")}
+    )
+    gru = Calibrator(weights).observe(features[:, :270]).finish(Config(bits=8, pipeline="fused", tables="interp"))
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.out or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        gru.export_c(folder / "gru.h", x=features[:, 270:286])
+        lut.table("silu").export_c(folder / "silu.h", name="silu")
+        write_expected(folder / "silu_expected.h")
+        print(f"exported {gru} and silu:")
+        for file in ("gru.h", "silu.h"):
+            print(f"  {file}: {(folder / file).stat().st_size:,} bytes of C")
+
+        tests = {"gru_selftest": folder / "gru_selftest.c", "silu_selftest": HERE / "silu_selftest.c"}
+        print("\nthis machine, gcc -Os")
+        for name, source in tests.items():
+            run(["gcc", *STRICT, f"-I{folder}", source, "-lm", "-o", name], folder)
+            print(f"  {run([folder / name], folder).strip()}")
+
+        missing = [tool for tool in ("arm-none-eabi-gcc", "qemu-system-arm") if shutil.which(tool) is None]
+        if missing:
+            print(f"\nCortex-M4: LEFT OUT, {' and '.join(missing)} not installed")
+        else:
+            print("\nCortex-M4 in qemu (MPS2 board), arm-none-eabi-gcc -Os")
+            for name, source in tests.items():
+                files = [HERE / "cortex_m4.c", source, "-lm", "-o", f"{name}.elf"]
+                run(["arm-none-eabi-gcc", *STRICT, *CORTEX_M4, *BARE_METAL, f"-I{folder}", *files], folder)
+                semihosting = ["-semihosting-config", "enable=on,target=native", "-kernel", f"{name}.elf"]
+                print(f"  {run([*QEMU, *semihosting], folder).strip()}")
+
+        print("\nbytes of both headers, compiled")
+        run(["gcc", *STRICT, f"-I{folder}", "-c", HERE / "model.c", "-o", "model.o"], folder)
+        show_sizes("x86-64", "size", folder / "model.o")
+        if not missing:
+            run(
+                ["arm-none-eabi-gcc", *STRICT, *CORTEX_M4, f"-I{folder}", "-c", HERE / "model.c", "-o", "arm.o"], folder
+            )
+            show_sizes("Cortex-M4", "arm-none-eabi-size", folder / "arm.o")
+    return 1 if missing and options.arm else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Builds the source distribution and, from it, the CPU wheel and the CUDA wheel, and checks all three.
+
+    pip install -r scripts/wheel-requirements.txt
+    pip install --no-deps nvidia-cutlass==4.2.0.0       # for the CUDA wheel
+    python scripts/build_wheels.py --out dist --python python3.11 --python python3.12
+
+Makes DIST/qcore-*.tar.gz, DIST/cpu/qcore-*.whl and, with nvcc, DIST/cuda/qcore-*.whl. The wheels have the same name:
+publish one of them, or serve them from two indexes. Builds see neither git nor a network. Each wheel gets the manylinux
+tag that auditwheel finds it to meet, and runs in a fresh environment of each Python that is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent
+ROOT = SCRIPTS.parent
+MODULES = ("build", "wheel", "auditwheel", "elftools", "abi3audit", "scikit_build_core", "nanobind")
+NOWHERE = "http://127.0.0.1:9"  # nothing listens on the discard port
+OFFLINE = {
+    **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), NOWHERE),
+    "PIP_NO_INDEX": "1",
+    "GIT_DIR": "/nonexistent",
+}
+
+
+class BuildError(Exception):
+    """Shown as one line."""
+
+
+def nvcc() -> str | None:
+    return os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def run(what: str, command: list[str | Path], log: Path, **environment: str) -> None:
+    """The command's output goes to the log, and its end into the error if it fails."""
+    with log.open("w") as file:
+        done = subprocess.run(
+            [str(part) for part in command],
+            cwd=log.parent,
+            env=os.environ | environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode != 0:
+        sys.stderr.write("".join(log.read_text(errors="replace").splitlines(keepends=True)[-40:]))
+        raise BuildError(f"{what} failed with status {done.returncode}; its last lines are above")
+
+
+def build(source: Path, out: Path, what: str, log: Path, *options: str, **environment: str) -> Path:
+    """The file that `python -m build` makes without isolation: what it needs must be installed here."""
+    made = log.parent / f"made-{log.stem}"
+    shutil.rmtree(made, ignore_errors=True)
+    run(
+        f"building the {what}",
+        [sys.executable, "-m", "build", "--no-isolation", *options, "-o", made, source],
+        log,
+        **environment,
+    )
+    (file,) = made.iterdir()
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.move(file, out / file.name))
+
+
+def build_sdist(out: Path, work: Path) -> Path:
+    """Of this tree, checked, and unpacked into work, where it must make itself again."""
+    from check_sdist import members, problems
+
+    sdist = build(ROOT, out, "source distribution", work / "sdist.log", "--sdist")
+    if found := problems(sdist):
+        raise BuildError("; ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else ""))
+    with tarfile.open(sdist) as archive:
+        archive.extractall(work, filter="data")
+    source = work / sdist.name.removesuffix(".tar.gz")
+    again = build(source, work / "again", "source distribution of itself", work / "again.log", "--sdist", **OFFLINE)
+    if members(again) != members(sdist):
+        raise BuildError(f"{sdist.name} and the one that it makes of itself differ")
+    return sdist
+
+
+def build_wheel(source: Path, out: Path, kind: str, work: Path) -> Path:
+    """Built, checked and tagged."""
+    from check_wheel import check, tool
+
+    for old in out.glob("qcore-*.whl"):
+        old.unlink()
+    options = ["-C", f"cmake.define.QCORE_CUDA={'on' if kind == 'cuda' else 'off'}", "-C", f"build-dir=build/{kind}"]
+    # Relative names, so that ccache knows the same sources in another folder.
+    environment = OFFLINE | {"CCACHE_BASEDIR": str(source)}
+    wheel = build(source, out, f"{kind} wheel", work / f"{kind}.log", "--wheel", *options, **environment)
+    found, policy = check(wheel)
+    if found:
+        raise BuildError("; ".join(found))
+    name = tool("wheel", "tags", "--remove", "--platform-tag", policy, wheel).strip()
+    return wheel.with_name(name)
+
+
+def try_wheel(wheel: Path, kind: str, python: str, work: Path) -> str:
+    """Installed into a fresh environment and used there; returns the Python's version."""
+    venv = work / "venv"
+    shutil.rmtree(venv, ignore_errors=True)
+    run(f"{python} -m venv", [python, "-m", "venv", venv], work / "venv.log")
+    version = subprocess.run([venv / "bin/python", "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
+    what = f"the {kind} wheel under Python {version}"
+    pip = [venv / "bin/pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:", wheel]
+    run(f"installing {what}", pip, work / "install.log")
+    run(f"using {what}", [venv / "bin/python", "-I", SCRIPTS / "smoke_wheel.py", kind], work / "smoke.log")
+    print((work / "smoke.log").read_text(), end="", flush=True)
+    shutil.rmtree(venv)
+    return version
+
+
+def missing(cuda: str) -> str | None:
+    """What this environment lacks, or None."""
+    lacking = [name for name in MODULES if importlib.util.find_spec(name) is None]
+    if lacking:
+        return f"not installed: {', '.join(lacking)}; pip install -r scripts/wheel-requirements.txt"
+    if shutil.which("nm") is None:
+        return "nm is not on PATH; install binutils"
+    if cuda == "on" and nvcc() is None:
+        return "--cuda on needs nvcc, and none was found; put it on PATH or set CUDACXX to it"
+    if cuda != "off" and nvcc() and importlib.util.find_spec("cutlass_library") is None:
+        return "the CUDA wheel needs CUTLASS; pip install --no-deps nvidia-cutlass==4.2.0.0, or give --cuda off"
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the results (default: dist)")
+    parser.add_argument("--work", type=Path, help="folder for builds and logs, kept; by default a temporary one")
+    parser.add_argument("--cuda", choices=("auto", "on", "off"), default="auto", help="auto: if nvcc is there")
+    parser.add_argument("--python", action="append", help="to try the wheels with; may be repeated (default: this one)")
+    options = parser.parse_args()
+    pythons = options.python or [sys.executable]
+    for python in pythons:
+        if shutil.which(python) is None:
+            parser.error(f"--python {python}: no such program")
+    if lacking := missing(options.cuda):
+        print(f"build_wheels: {lacking}", file=sys.stderr)
+        return 2
+
+    kinds = ["cpu"] + (["cuda"] if options.cuda != "off" and nvcc() else [])
+    with tempfile.TemporaryDirectory() as scratch:
+        work = (options.work or Path(scratch)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        out = options.out.resolve()
+        try:
+            for old in out.glob("qcore-*.tar.gz"):
+                old.unlink()
+            sdist = build_sdist(out, work)
+            lines = [f"{sdist.relative_to(out)}: {sdist.stat().st_size:,} bytes"]
+            for kind in kinds:
+                wheel = build_wheel(work / sdist.name.removesuffix(".tar.gz"), out / kind, kind, work)
+                tried = [try_wheel(wheel, kind, python, work) for python in pythons]
+                lines.append(
+                    f"{wheel.relative_to(out)}: {wheel.stat().st_size:,} bytes, ran under Python {', '.join(tried)}"
+                )
+        except (BuildError, RuntimeError, OSError, ValueError) as error:
+            print(f"build_wheels: {error}", file=sys.stderr)
+            return 1
+    print("\n".join(lines))
+    if options.cuda == "auto" and "cuda" not in kinds:
+        print("the CUDA wheel: not built, there is no nvcc")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
