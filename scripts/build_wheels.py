@@ -79,9 +79,10 @@ def build_sdist(out: Path, work: Path) -> Path:
     sdist = build(ROOT, out, "source distribution", work / "sdist.log", "--sdist")
     if found := problems(sdist):
         raise BuildError("; ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else ""))
+    source = work / sdist.name.removesuffix(".tar.gz")
+    shutil.rmtree(source, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(work, filter="data")
-    source = work / sdist.name.removesuffix(".tar.gz")
     again = build(source, work / "again", "source distribution of itself", work / "again.log", "--sdist", **OFFLINE)
     if members(again) != members(sdist):
         raise BuildError(f"{sdist.name} and the one that it makes of itself differ")
