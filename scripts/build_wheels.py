@@ -69,7 +69,9 @@ def build(source: Path, out: Path, what: str, log: Path, *options: str, **enviro
     )
     (file,) = made.iterdir()
     out.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.move(file, out / file.name))
+    shutil.move(file, out / file.name)
+    made.rmdir()
+    return out / file.name
 
 
 def build_sdist(out: Path, work: Path) -> Path:
