@@ -16,7 +16,7 @@ from qcore.quantized_tensor import quantize
 
 @dataclass(frozen=True)
 class Options:
-    """As the arguments of :func:`qcore.quantize`, and which tensors."""
+    """As the arguments of :func:`qcore.quantize`, and which tensors: shell patterns in ``include`` and ``exclude``."""
 
     bits: int = 4
     block_size: int = 64

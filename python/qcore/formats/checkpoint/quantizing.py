@@ -133,8 +133,13 @@ def quantize_checkpoint(
 ) -> Result:
     """Writes ``output``, whole or not at all; goes on where an interrupted run stopped.
 
-    ``progress(name, nbytes)`` is told of every tensor whose bytes of input are being or have been dealt with. Pieces
-    are quantised by ``workers``, or by threads of this process. The file is the same, and a run may go on with others.
+    Args:
+        checkpoint: what :func:`qcore.formats.open_checkpoint` returned, of float tensors.
+        output: the file to write; a folder for format "awq".
+        options: what becomes of its tensors.
+        progress: called with (name, bytes) for each piece of the input that is dealt with, or was by an earlier run.
+        workers: who quantises the pieces, as ``DaskWorkers(client)``; threads of this process if None. The file is the
+            same, and a run may go on with others.
 
     Raises:
         QcoreValueError: as :func:`plan`; a weight with a NaN or an Inf; an output that is an input. Nothing is left
