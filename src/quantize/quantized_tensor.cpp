@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "formats/element.h"
-#include "formats/packed_block.h"
 #include "formats/packed_weight.h"
-#include "numerics/block_scale.h"
 #include "qcore/quantize.h"
+#include "quantize/block_reader.h"
+#include "quantize/dequantize.h"
 #include "quantize/pack_weight.h"
 #include "runtime/check.h"
 #include "runtime/device.h"
@@ -15,46 +14,6 @@
 
 namespace qcore {
 namespace {
-
-// Element offset of (row, k, tap) in an array that has the weight's shape.
-std::int64_t element_offset(const TensorView& view, std::int64_t row, std::int64_t k, std::int64_t tap) {
-  std::int64_t at = row * view.strides[0] + k * view.strides[1];
-  if (view.rank == 4) at += tap / view.shape[3] * view.strides[2] + tap % view.shape[3] * view.strides[3];
-  return at;
-}
-
-// Calls visit(row, p, tap) for every block, in tasks of the rows of a panel, which share cache lines.
-template <class Visit>
-void for_each_block(const PackedLayout& layout, const Visit& visit) {
-  constexpr std::int64_t kTaskElements = 4096;
-  if (layout.k == 0 || layout.taps == 0) return;
-  const std::int64_t longest = layout.block_length(0) * layout.taps;
-  const std::int64_t together = std::max<std::int64_t>(1, kTaskElements / longest);
-  const std::int64_t parts = ceil_div(layout.blocks(), together);
-  parallel_for(layout.panels() * parts, [&](std::int64_t task) {
-    const std::int64_t first = task / parts * PackedLayout::kPanelRows, begin = task % parts * together;
-    const std::int64_t rows = std::min(layout.n, first + PackedLayout::kPanelRows);
-    const std::int64_t end = std::min(layout.blocks(), begin + together);
-    for (std::int64_t row = first; row < rows; ++row)
-      for (std::int64_t p = begin; p < end; ++p)
-        for (std::int64_t tap = 0; tap < layout.taps; ++tap) visit(row, p, tap);
-  });
-}
-
-// int8 codes of a block.
-class BlockReader {
- public:
-  explicit BlockReader(const PackedWeight& weight) : weight_(weight), places_(weight.layout) {}
-
-  void read(std::int64_t row, std::int64_t p, std::int64_t tap, std::int8_t* codes) const {
-    unpack_block(weight_.codes + places_.first(row, p, tap), weight_.layout.block_length(p), weight_.layout.bits,
-                 codes);
-  }
-
- private:
-  const PackedWeight& weight_;
-  BlockPlaces places_;
-};
 
 template <class Visit>
 void for_each_parameter(const PackedLayout& layout, Visit&& visit) {
@@ -67,7 +26,7 @@ void check_codes(const TensorView& codes, const PackedLayout& layout, int bits) 
   for (std::int64_t row = 0; row < layout.n; ++row)
     for (std::int64_t k = 0; k < layout.k; ++k)
       for (std::int64_t tap = 0; tap < layout.taps; ++tap) {
-        const int code = static_cast<const std::int8_t*>(codes.data)[element_offset(codes, row, k, tap)];
+        const int code = static_cast<const std::int8_t*>(codes.data)[WeightRows{codes}.offset(row, k, tap)];
         QCORE_CHECK_VALUE(code >= lowest && code <= highest, "from_parts: codes holds ", code, " at row ", row, ", k ",
                           k, ", expected ", lowest, " to ", highest, " for bits=", bits);
       }
@@ -100,7 +59,7 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
   for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
     const std::int64_t length = layout.block_length(p), stride = codes.strides[1];
     const auto* from =
-        static_cast<const std::int8_t*>(codes.data) + element_offset(codes, row, layout.block_begin(p), tap);
+        static_cast<const std::int8_t*>(codes.data) + WeightRows{codes}.offset(row, layout.block_begin(p), tap);
     Scratch scratch;
     if (stride != 1) {
       std::int8_t* together = scratch.take<std::int8_t>(length);
@@ -157,7 +116,7 @@ void QuantizedTensor::codes(const TensorView& out) const {
   const BlockReader reader(*packed_);
   for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
     const std::int64_t length = layout.block_length(p), stride = out.strides[1];
-    auto* to = static_cast<std::int8_t*>(out.data) + element_offset(out, row, layout.block_begin(p), tap);
+    auto* to = static_cast<std::int8_t*>(out.data) + WeightRows{out}.offset(row, layout.block_begin(p), tap);
     if (stride == 1) return reader.read(row, p, tap, to);
     Scratch scratch;
     std::int8_t* codes = scratch.take<std::int8_t>(length);
@@ -229,17 +188,7 @@ void QuantizedTensor::dequantize(const TensorView& out) const {
   check_floating("dequantize", "out", out);
   check_shape("dequantize", "out", out, rank(), packed_->shape);
   check_output("dequantize", "out", out);
-  const PackedLayout& layout = packed_->layout;
-  const BlockReader reader(*packed_);
-  for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
-    const std::int64_t length = layout.block_length(p), at = element_offset(out, row, layout.block_begin(p), tap);
-    const float scale = packed_->scale(row, p), offset = packed_->offset(row, p);
-    Scratch scratch;
-    std::int8_t* codes = scratch.take<std::int8_t>(length);
-    reader.read(row, p, tap, codes);
-    for (std::int64_t i = 0; i < length; ++i)
-      store_float(out.data, out.dtype, at + i * out.strides[1], numerics::decode(codes[i], scale, offset));
-  });
+  dequantize_table().run({*packed_, out});
 }
 
 QuantizedTensor QuantizedTensor::to(Device target) const {

@@ -30,6 +30,7 @@ def test_table_lists_the_reference_last():
         "awq",
         "awq_linear",
         "conv2d",
+        "dequantize",
         "gru",
         "linear",
         "lut",
