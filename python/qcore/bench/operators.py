@@ -36,7 +36,11 @@ class Operator:
 
 OPERATORS = {
     "quantize": Operator(
-        ("quantize",), quantize.summarise, lut.case_table, quantize.LEGEND, bars.bytes_moved(bars.by_library)
+        ("quantize", "dequantize"),
+        quantize.summarise,
+        lut.case_table,
+        quantize.LEGEND,
+        bars.bytes_moved(bars.by_library),
     ),
     "linear": Operator(("linear",), linear.summarise, tables.case_table, tables.LEGEND, plot.roofline),
     "conv": Operator(("conv2d",), conv.summarise, conv.case_table, conv.LEGEND, bars.operations(bars.by_memory)),
