@@ -84,14 +84,14 @@ __global__ void __launch_bounds__(kThreads) simt_float_kernel(const FloatArgumen
   }
 
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const std::int64_t row = first_row + i * kEdge + ty;
-    if (row >= a.rows) continue;
-    const std::int64_t row_offset = a.out.y.row_offset(a.first_row + row);
+  for (int j = 0; j < kPanels; ++j) {
+    const std::int64_t n = (first_panel + j) * kEdge + tx;
+    if (n >= a.w.n) continue;
+    const Finish column(a.out, n);
 #pragma unroll
-    for (int j = 0; j < kPanels; ++j) {
-      const std::int64_t n = (first_panel + j) * kEdge + tx;
-      if (n < a.w.n) finish(a.out, row_offset, n, y[i][j]);
+    for (int i = 0; i < kRows; ++i) {
+      const std::int64_t row = first_row + i * kEdge + ty;
+      if (row < a.rows) column.store(a.out.y.row_offset(a.first_row + row), y[i][j]);
     }
   }
 }
