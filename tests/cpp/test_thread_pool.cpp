@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,6 +125,28 @@ TEST_F(ThreadPool, CountIsChecked) {
 }
 
 // The child's exit status says whether its own pool worked; a hang is the test's time limit.
+int allowed_cpus() {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+}
+
+TEST_F(ThreadPool, WorkersLeaveTheCallersCpuWhereTheyTakeAllOthers) {
+  const int cpus = allowed_cpus();
+  if (cpus < 2 || cpus > 16) GTEST_SKIP() << "workers go anywhere on " << cpus << " CPUs";
+  set_num_threads(cpus);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> by_workers{0}, elsewhere{0};
+  for (int job = 0; job < 1000 && by_workers < 10; ++job)
+    parallel_for(64, [&](std::int64_t) {
+      if (std::this_thread::get_id() == caller) return std::this_thread::sleep_for(std::chrono::microseconds(50));
+      ++by_workers;
+      if (allowed_cpus() == cpus - 1) ++elsewhere;
+    });
+  EXPECT_GT(by_workers, 0);
+  EXPECT_EQ(by_workers, elsewhere);
+  EXPECT_EQ(allowed_cpus(), cpus) << "the caller's own";
+}
+
 bool works_in_a_child() {
   const pid_t child = fork();
   if (child == 0) {
