@@ -50,17 +50,21 @@ __device__ __forceinline__ void multiply(const FloatTiles<kRows>& tiles, int tx,
 #pragma unroll 4
   for (int k = 0; k < kDepth; ++k) {
     float w[kPanels];
+#pragma unroll
     for (int j = 0; j < kPanels; ++j) w[j] = tiles.w[j * kEdge + tx][k];
+#pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const float x = tiles.x[i * kEdge + ty][k];
+#pragma unroll
       for (int j = 0; j < kPanels; ++j) sums[i][j] = numerics::fma_once(x, w[j], sums[i][j]);
     }
   }
 }
 
 // Each block's products are summed in the order of k, then added to the total, as the reference does.
+// Two thread blocks per multiprocessor: without the number ptxas aims at more, and spills.
 template <int kRows>
-__global__ void __launch_bounds__(kThreads) simt_float_kernel(const FloatArguments a) {
+__global__ void __launch_bounds__(kThreads, 2) simt_float_kernel(const FloatArguments a) {
   FloatTiles<kRows>& tiles = block_shared<FloatTiles<kRows>>();
   const int thread = static_cast<int>(threadIdx.x), tx = thread % kEdge, ty = thread / kEdge;
   const std::int64_t first_panel = static_cast<std::int64_t>(blockIdx.x) * kPanels;
@@ -79,7 +83,9 @@ __global__ void __launch_bounds__(kThreads) simt_float_kernel(const FloatArgumen
       __syncthreads();
       multiply(tiles, tx, ty, sums);
     }
+#pragma unroll
     for (int i = 0; i < kRows; ++i)
+#pragma unroll
       for (int j = 0; j < kPanels; ++j) y[i][j] += sums[i][j];
   }
 
