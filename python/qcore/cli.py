@@ -151,6 +151,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = app(args=arguments, prog_name="qcore", standalone_mode=False)
     except (_ClickException, qcore.QcoreError, OSError) as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands alone, as `qcore lut`
+            print(error.format_message())  # type: ignore[attr-defined]
+            return 0
         print(f"qcore: error: {_message(error)}", file=sys.stderr)
         return ERROR_STATUS
     except (typer.Abort, KeyboardInterrupt):

@@ -83,9 +83,12 @@ def test_help_has_examples(arguments, capsys):
     assert "Examples:\n" in capsys.readouterr().out
 
 
-def test_no_arguments_shows_help(capsys):
-    assert main([]) == 0
-    assert "demo" in capsys.readouterr().out
+@pytest.mark.parametrize(("group", "command"), [([], "demo"), (["lut"], "fit"), (["gru"], "run"), (["bench"], "all")])
+def test_no_arguments_show_help(group, command, capsys):
+    assert main(group) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: {' '.join(['qcore', *group])} ")
+    assert f"\n  {command} " in text
 
 
 @pytest.mark.parametrize(
