@@ -126,7 +126,17 @@ def _function(name: str) -> Callable[[Any], jax.Array]:
         return apply(x, tables.table(name))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f":func:`qcore.lut.{name}` of float32, float16 or bfloat16 x of any shape, see there."
+    function.__doc__ = f""":func:`qcore.lut.{name}`, see there.
+
+        Args:
+            x: float32, float16 or bfloat16, any shape.
+
+        Returns:
+            As x.
+
+        Raises:
+            QcoreTypeError: when the program is traced: another dtype.
+        """
     return function
 
 
