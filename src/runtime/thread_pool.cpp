@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -80,9 +81,8 @@ class Pool {
     leave_cpu_to_caller();
     task_ = task;
     context_ = context;
-    tasks_ = tasks;
-    next_.store(0, std::memory_order_relaxed);
-    places_.store(threads - 1, std::memory_order_relaxed);
+    threads_ = threads;
+    share_out(tasks);
     const std::uint64_t posted = generation_.fetch_add(1) + 1;
     if (sleepers_.load() > 0) {
       {
@@ -90,7 +90,7 @@ class Pool {
       }
       wake_.notify_all();
     }
-    drain();
+    drain(0);
     generation_.store(posted + 1);
     while (inside_.load() != 0) pause();
     if (failed_.load()) {
@@ -109,18 +109,39 @@ class Pool {
   }
 
  private:
-  void drain() {
+  // Neighbouring tasks that one thread does before it helps others. Call after call it does the same ones, so that what
+  // it wrote in one call lies in its own cache in the next.
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+
+  void share_out(std::int64_t tasks) {
+    while (static_cast<int>(shares_.size()) < threads_) shares_.emplace_back();
+    for (int i = 0; i < threads_; ++i) {
+      shares_[i].next.store(tasks * i / threads_, std::memory_order_relaxed);
+      shares_[i].end = tasks * (i + 1) / threads_;
+    }
+  }
+
+  void drain(int own) {
     try {
-      for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) task_(context_, i);
+      for (int i = 0; i < threads_; ++i) {
+        Share& share = shares_[(own + i) % threads_];
+        if (share.next.load(std::memory_order_relaxed) >= share.end) continue;
+        for (std::int64_t task; (task = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;)
+          task_(context_, task);
+      }
     } catch (...) {
-      next_.store(tasks_, std::memory_order_relaxed);
+      for (int i = 0; i < threads_; ++i) shares_[i].next.store(shares_[i].end, std::memory_order_relaxed);
       if (!failed_.exchange(true)) error_ = std::current_exception();
     }
   }
 
   void ensure_workers(int wanted) {
     try {
-      while (static_cast<int>(workers_.size()) < wanted) workers_.emplace_back([this] { work(); });
+      for (int own; (own = static_cast<int>(workers_.size()) + 1) <= wanted;)
+        workers_.emplace_back([this, own] { work(own); });
     } catch (const std::system_error&) {
       // The system gives no more threads: the ones there are, at least the caller's, do the tasks.
     }
@@ -142,11 +163,11 @@ class Pool {
     for (auto& worker : workers_) pthread_setaffinity_np(worker.native_handle(), sizeof allowed, &allowed);
   }
 
-  void work();
+  void work(int own);
 
-  void join_job(std::uint64_t seen) {
+  void join_job(std::uint64_t seen, int own) {
     inside_.fetch_add(1);
-    if (generation_.load() == seen && places_.fetch_sub(1) > 0) drain();
+    if (generation_.load() == seen && own < threads_) drain(own);
     inside_.fetch_sub(1);
   }
 
@@ -171,10 +192,9 @@ class Pool {
   const std::chrono::microseconds spin_ = spin_time();
   void (*task_)(void*, std::int64_t) = nullptr;
   void* context_ = nullptr;
-  std::int64_t tasks_ = 0;
-  alignas(64) std::atomic<std::int64_t> next_{0};
+  int threads_ = 0;
+  std::deque<Share> shares_;  // stays in place as it grows
   alignas(64) std::atomic<std::uint64_t> generation_{0};
-  std::atomic<int> places_{0};
   alignas(64) std::atomic<int> inside_{0};
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
@@ -194,13 +214,13 @@ struct InsideTask {
   ~InsideTask() { inside_task = false; }
 };
 
-void Pool::work() {
+void Pool::work(int own) {
   inside_task = true;
   for (std::uint64_t done = 0;;) {
     wait_for_job(done);
     if (stop_.load()) return;
     const std::uint64_t seen = generation_.load();
-    if (seen % 2 == 1) join_job(seen);
+    if (seen % 2 == 1) join_job(seen, own);
     done = seen;
   }
 }
