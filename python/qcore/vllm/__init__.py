@@ -1,7 +1,7 @@
 """The quantization method "qcore" for vLLM, an out-of-tree plugin.
 
-vLLM finds :func:`register` by the entry point ``qcore`` of the group ``vllm.general_plugins`` and calls it in each of its
-processes. Importing this package imports neither vLLM nor torch.
+vLLM finds :func:`register` by the entry point ``qcore`` of the group ``vllm.general_plugins`` and calls it in each of
+its processes. Importing this package imports neither vLLM nor torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def register() -> None:
         from qcore.vllm.config import VllmConfig
     except ImportError as error:
         raise _core.QcoreValueError(
-            f"qcore.vllm.register: vLLM's interfaces cannot be imported ({error}), expected vLLM 0.33 or a version with "
-            "the same ones"
+            f"qcore.vllm.register: vLLM's interfaces cannot be imported ({error}), expected vLLM 0.33 or a version "
+            "with the same ones"
         ) from error
     register_quantization_config(METHOD)(VllmConfig)

@@ -116,7 +116,7 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def get_checkpoint_weight_mapper() -> WeightsMapper:
-        """Returns the renaming of a checkpoint's tensors: "X.weight.codes" is "X.codes", "X.qcore_config" is left out."""
+        """Returns the renaming of tensors: "X.weight.codes" becomes "X.codes", "X.qcore_config" is left out."""
         renamed: dict[str, str | None] = {f".weight.{part}": f".{part}" for part in weights.PARTS}
         return WeightsMapper(orig_to_new_suffix=renamed | {".qcore_config": None})
 
@@ -208,8 +208,8 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
         for name, options in found.items():
             if options != first:
                 raise _core.QcoreValueError(
-                    f"qcore.vllm: {name} has {_described(options)}, expected {_described(first)} as {next(iter(found))}: "
-                    f"vLLM merges them into {prefix}"
+                    f"qcore.vllm: {name} has {_described(options)}, expected {_described(first)} as "
+                    f"{next(iter(found))}: vLLM merges them into {prefix}"
                 )
         return first
 

@@ -168,7 +168,9 @@ class _EmbeddingMethod(LinearMethod):
         """
         super().process_weights_after_loading(layer)
         if hasattr(layer, PACKED) and not hasattr(layer, "qcore_embedding") and not is_head(layer):
-            layer.qcore_embedding = qt.Embedding(getattr(layer, PACKED).weight)
+            make = getattr(qt, "Embedding", None)
+            assert make is not None  # check_embedding()
+            layer.qcore_embedding = make(getattr(layer, PACKED).weight)
 
     def embedding(self, layer: Any, input_: torch.Tensor) -> torch.Tensor:
         """Returns rows of the weight in the layer's dtype.

@@ -185,7 +185,7 @@ class QcoreMoeMethod(MoeMethod):
             for part in projection.layout.parts:
                 data = projection.layout.empty(part, num_experts, projection.pieces * projection.rows)
                 parameter = torch.nn.Parameter(data, requires_grad=False)
-                parameter.weight_loader = self._loader(layer, part)  # type: ignore[attr-defined]
+                parameter.weight_loader = self._loader(layer, part)
                 layer.register_parameter(f"{name}_{part}", parameter)
 
     def _loader(self, layer: Any, part: str) -> Callable[..., bool | None]:

@@ -1,4 +1,4 @@
-"""Parameters of packed weights: their shapes, what may be loaded into them, and the QuantizedTensor that they become."""
+"""Parameters of packed weights: their shapes, checks of what is loaded, and the QuantizedTensor that they become."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ class Layout:
             return
         if self.columns % g and g < self.all_columns:
             raise _core.QcoreValueError(
-                f"qcore.vllm: {self.name} has {self.columns} of {self.all_columns} input columns on each tensor-parallel "
-                f"rank, expected a multiple of block_size = {g}: use fewer ranks or a smaller block size"
+                f"qcore.vllm: {self.name} has {self.columns} of {self.all_columns} input columns on each "
+                f"tensor-parallel rank, expected a multiple of block_size = {g}: use fewer ranks or "
+                "a smaller block size"
             )
         if self.options.bits == 4 and self.columns % 2:
             raise _core.QcoreValueError(
-                f"qcore.vllm: {self.name} has {self.columns} of {self.all_columns} input columns on each tensor-parallel "
-                "rank, expected an even number for codes of 4 bits"
+                f"qcore.vllm: {self.name} has {self.columns} of {self.all_columns} input columns on each "
+                "tensor-parallel rank, expected an even number for codes of 4 bits"
             )
 
     @property
@@ -114,7 +115,8 @@ class Layout:
         if loaded.dim() != 2 or loaded.shape[1] != width:
             raise _core.QcoreValueError(
                 f"qcore.vllm: {name} in the checkpoint has shape {list(loaded.shape)}, expected [N, {width}] for K = "
-                f"{self.all_columns}, {self.options.bits} bits and block_size = {self.options.block_size} of config.json"
+                f"{self.all_columns}, {self.options.bits} bits and block_size = {self.options.block_size} of "
+                "config.json"
             )
         if loaded.dtype == dtype:
             return loaded
@@ -123,8 +125,8 @@ class Layout:
         cast = loaded.to(dtype)
         if not torch.equal(cast.to(loaded.dtype), loaded):
             raise _core.QcoreValueError(
-                f"qcore.vllm: {name} in the checkpoint is {loaded.dtype} with values that float16 cannot hold, expected "
-                'scale_dtype = "float32" in config.json'
+                f"qcore.vllm: {name} in the checkpoint is {loaded.dtype} with values that float16 cannot hold, "
+                'expected scale_dtype = "float32" in config.json'
             )
         return cast
 
@@ -186,14 +188,15 @@ def quantize_rows(weight: torch.Tensor, options: LayerOptions) -> QuantizedTenso
     return made.to(str(weight.device))
 
 
-def linear_module(weight: QuantizedTensor, compute: str) -> qt.Linear:
+def linear_module(weight: QuantizedTensor, compute: str) -> torch.nn.Module:
     """Returns a frozen module over a weight.
 
     Args:
         weight: [N, K].
         compute: as for :func:`qcore.linear`.
     """
-    return qt.Linear(weight, compute=compute).eval()
+    module: torch.nn.Module = qt.Linear(weight, compute=compute)
+    return module.eval()
 
 
 def checked_loader(loader: Callable[..., Any], layout: Layout, part: str) -> Callable[..., Any]:

@@ -160,7 +160,7 @@ def test_ranks_of_a_row_parallel_layer_sum_to_the_whole(block_size):
 
 
 def test_a_rank_needs_whole_blocks_of_columns():
-    with setup.on_rank(0, 4), pytest.raises(qcore.QcoreValueError, match="a.down_proj has 48 of 192 .*block_size = 32"):
+    with setup.on_rank(0, 4), pytest.raises(qcore.QcoreValueError, match=r"down_proj has 48 of 192 .*block_size = 32"):
         setup.linear_layers.RowParallelLinear(192, 24, bias=False, quant_config=config_of(), prefix="a.down_proj")
 
 
@@ -290,3 +290,10 @@ def test_options_for_float_checkpoints_are_checked():
     with pytest.raises(qcore.QcoreValueError, match="expected an object"):
         cls.from_config_dict_json("[4]")
     assert QcoreConfig().to_dict() == cls().options.to_dict()
+
+
+def test_vllm_finds_the_plugin_by_its_entry_point():
+    from importlib.metadata import entry_points
+
+    (found,) = entry_points(group="vllm.general_plugins", name="qcore")
+    assert found.load() is qcore.vllm.register
