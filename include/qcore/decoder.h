@@ -78,6 +78,17 @@ struct GatedOptions {
 //   y  [..., I] fp32, fp16 or bf16, without memory in common with x
 QCORE_API void gated_activation(const TensorView& x, const TensorView& y, const GatedOptions& options);
 
+struct SoftCapOptions {
+  float multiplier = 1.0f;
+  float cap = 0.0f;  // 0 for none
+  void* stream = nullptr;
+};
+
+// y = cap * tanh(x * multiplier / cap), or x * multiplier without a cap.
+//   x  [..., N] fp32, fp16 or bf16, any strides
+//   y  like x; x itself, or no memory in common with it
+QCORE_API void soft_cap(const TensorView& x, const TensorView& y, const SoftCapOptions& options);
+
 // Writes the keys and values of T tokens to the positions past[b], ..., past[b] + T - 1 of a cache. For an int8 cache
 // the scale of a head is its largest magnitude / 127, and codes are rounded half to even; a head with a NaN or an
 // infinity gets the scale NaN and codes 0.
