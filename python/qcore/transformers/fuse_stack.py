@@ -36,9 +36,10 @@ class Stack:
         self.ends = ends
         self._decoder: Any = None
         self._made_for: Any = None
+        self._caches: tuple[list[Any], Any] = [], None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_decoder": None, "_made_for": None}
+        return self.__dict__ | {"_decoder": None, "_made_for": None, "_caches": ([], None)}
 
     @property
     def has_native_head(self) -> bool:
@@ -69,29 +70,34 @@ class Stack:
         Returns:
             [B, rows, V] or [B, rows, H] in hidden's dtype.
         """
-        batch, tokens, width = hidden.shape
+        batch, tokens, _ = hidden.shape
         positions = positions.to(torch.int32).expand(batch, tokens).contiguous()
         self._prepare(hidden.dtype, int(positions.max()) + 1)
         past = caches[0].length
         for cache in caches:
             cache.reserve(batch, self.parts.kv_heads, self.parts.head_size, past + tokens, hidden.device)
-        wanted = self.parts.head.out_features if logits and self.has_native_head else width
-        out = torch.empty(batch, rows, wanted, dtype=hidden.dtype, device=hidden.device)
         in_head = logits and self.has_native_head
-        self._decoder.forward(
-            hidden.detach().contiguous(),
+        out: torch.Tensor = self._decoder.forward(
+            hidden.detach(),
             positions,
             torch.full((batch,), past, dtype=torch.int32),
-            [cache.arrays for cache in caches],
+            self._prepared(caches),
             first=first,
-            normed=None if in_head else out,
-            logits=out if in_head else None,
+            last=rows,
+            result="logits" if in_head else "hidden",
         )
         for cache in caches:
             cache.length = past + tokens
-        if logits and not in_head:
-            return finish_logits(self.parts, self.parts.head(out))
-        return out
+        return finish_logits(self.parts, self.parts.head(out)) if logits and not in_head else out
+
+    def _prepared(self, caches: Sequence[KvLayer]) -> Any:
+        """Returns the caches as the native call takes them, made anew when one of them has other arrays."""
+        held, made = self._caches
+        if len(held) != len(caches) or any(old is not new.arrays for old, new in zip(held, caches, strict=True)):
+            held = [cache.arrays for cache in caches]
+            made = native.Caches([native.KeyValueCache(*arrays) for arrays in held])
+            self._caches = held, made
+        return made
 
     def _prepare(self, dtype: torch.dtype, length: int) -> None:
         """Makes the native decoder unless there is one for this dtype whose tables have ``length`` positions."""
@@ -135,11 +141,11 @@ class Stack:
         head = parts.head if self.has_native_head else None
         return native.Decoder(
             [self._layer(each) for each in self.layers],
-            hidden=parts.layers[0].linears()[0].in_features,
+            hidden_size=parts.layers[0].linears()[0].in_features,
             heads=parts.heads,
             kv_heads=parts.kv_heads,
             head_size=parts.head_size,
-            intermediate=parts.layers[0].linears()[-1].in_features,
+            intermediate_size=parts.layers[0].linears()[-1].in_features,
             dtype="float32" if parts.dtype == torch.float32 else "bfloat16",
             compute=parts.compute,
             head_compute=parts.compute if head is None else head.compute,
@@ -168,7 +174,7 @@ class Stack:
         def bias(linear: Linear) -> torch.Tensor | None:
             return None if linear.bias is None else linear.bias.detach().float()
 
-        return native.DecoderLayer(
+        return native.Layer(
             name=layer.name,
             input_norm=weight(layer.input_norm),
             qkv=qkv.weight,

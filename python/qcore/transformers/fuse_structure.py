@@ -20,6 +20,7 @@ _LAYER_NORMS = (
     ("input_layernorm", None, "post_attention_layernorm", None),
     ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"),
     ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),
+    (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
 )
 
 
@@ -30,9 +31,9 @@ class LayerParts:
     name: str
     module: torch.nn.Module
     attention: torch.nn.Module
-    input_norm: torch.nn.Module
+    input_norm: torch.nn.Module | None
     post_attention_norm: torch.nn.Module | None
-    mlp_norm: torch.nn.Module
+    mlp_norm: torch.nn.Module | None
     post_mlp_norm: torch.nn.Module | None
     q_norm: torch.nn.Module | None
     k_norm: torch.nn.Module | None
@@ -135,7 +136,6 @@ def _layer(name: str, module: torch.nn.Module) -> LayerParts:
     if activation is None:
         raise error(f"{name}.mlp has no act_fn or activation_fn, expected the activation of the gate")
     first, after_attention, before_mlp, after_mlp = (None if each is None else module._modules[each] for each in norms)
-    assert first is not None and before_mlp is not None
     return LayerParts(
         name, module, attention, first, after_attention, before_mlp, after_mlp, q_norm, k_norm, qkv, out, gate_up, down,
         activation,

@@ -11,6 +11,12 @@ import torch
 
 import qcore
 
+def KeyValueCache(*arrays):
+    """Returns keys, values and their scales as they are."""
+    return arrays
+
+
+Caches = list
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _GATES = {
     "silu": torch.nn.functional.silu,
@@ -21,8 +27,7 @@ _GATES = {
 
 
 @dataclass
-class DecoderLayer:
-    name: str
+class Layer:
     qkv: Any
     out: Any
     gate_up: Any
@@ -39,6 +44,7 @@ class DecoderLayer:
     post_mlp_norm: Any = None
     window: int = 0
     rotary: int = 0
+    name: str = ""
 
 
 class Decoder:
@@ -50,25 +56,24 @@ class Decoder:
     def __getattr__(self, name):
         return self.options[name]
 
-    def forward(self, hidden, positions, past, caches, *, first=None, normed=None, logits=None):
+    def forward(self, hidden, positions, past, caches, *, first=None, last=1, result="logits"):
         x = hidden.to(self.dtype)
         if (scale := self.options.get("input_multiplier", 1.0)) != 1.0:
             x = (x.double() * scale).to(self.dtype)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = self._layer(layer, x, positions, past, cache, first)
-        rows = (normed if logits is None else logits).shape[1]
-        x = x[:, x.shape[1] - rows :]
-        if self.final_norm is not None:
-            x = self._norm(x, self.final_norm)
-        if normed is not None:
-            normed.copy_(x)
-        if logits is not None:
-            y = qcore.linear(x, self.head, self.head_bias, compute=self.head_compute).double() * self.logit_multiplier
-            if self.logit_soft_cap:
-                y = torch.tanh(y / self.logit_soft_cap) * self.logit_soft_cap
-            logits.copy_(y)
+        x = x if last is None else x[:, x.shape[1] - last :]
+        x = self._norm(x, self.final_norm)
+        if result == "hidden":
+            return x
+        y = qcore.linear(x, self.head, self.head_bias, compute=self.head_compute).double() * self.logit_multiplier
+        if self.logit_soft_cap:
+            y = torch.tanh(y / self.logit_soft_cap) * self.logit_soft_cap
+        return y.to(hidden.dtype)
 
     def _norm(self, x, weight):
+        if weight is None:
+            return x
         wide = x.double()
         normalized = wide / torch.sqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         if self.round_normalized:
@@ -126,26 +131,27 @@ class Decoder:
                     cache[number][place] = heads.to(cache[number].dtype)
 
     def _attention(self, q, cache, past, first, window):
-        keys, values = (self._read(cache, number) for number in (0, 1))
+        tokens = q.shape[1]
+        end = int(past.max()) + tokens
+        keys, values = (self._read(cache, number, end) for number in (0, 1))
         group = self.heads // self.kv_heads
         keys, values = (each.repeat_interleave(group, dim=1) for each in (keys, values))
-        result = torch.zeros(q.shape, dtype=torch.float64)
-        for row in range(q.shape[0]):
-            for token in range(q.shape[1]):
-                end = int(past[row]) + token + 1
-                begin = 0 if first is None else int(first[row])
-                if window:
-                    begin = max(begin, end - window)
-                if begin >= end:
-                    continue
-                scores = torch.einsum("hd,hkd->hk", q[row, token].double(), keys[row, :, begin:end])
-                scores = scores * (self.attention_scale or self.head_size**-0.5)
-                if self.attention_soft_cap:
-                    scores = torch.tanh(scores / self.attention_soft_cap) * self.attention_soft_cap
-                result[row, token] = torch.einsum("hk,hkd->hd", scores.softmax(-1), values[row, :, begin:end])
-        return result.to(self.dtype)
+        scores = torch.einsum("bthd,bhkd->bhtk", q.double(), keys) * (self.attention_scale or self.head_size**-0.5)
+        if self.attention_soft_cap:
+            scores = torch.tanh(scores / self.attention_soft_cap) * self.attention_soft_cap
+        own = (past[:, None] + torch.arange(tokens))[:, None, :, None]
+        at = torch.arange(end)
+        visible = at <= own
+        if first is not None:
+            visible = visible & (at >= first[:, None, None, None])
+        if window:
+            visible = visible & (at > own - window)
+        weights = torch.nan_to_num(scores.masked_fill(~visible, -torch.inf).softmax(-1))
+        return torch.einsum("bhtk,bhkd->bthd", weights, values).to(self.dtype)
 
     @staticmethod
-    def _read(cache, number):
-        stored = cache[number].double()
-        return stored * cache[number + 2].double()[..., None] if cache[number].dtype == torch.int8 else stored
+    def _read(cache, number, end):
+        stored = cache[number][:, :, :end].double()
+        if cache[number].dtype == torch.int8:
+            return stored * cache[number + 2][:, :, :end, None].double()
+        return stored
