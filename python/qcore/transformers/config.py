@@ -44,7 +44,8 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         scheme: "symmetric" or "asymmetric".
         method: "rtn" or "mse", as for :func:`qcore.quantize`. "awq" needs samples: ``qcore quantize --method awq``.
         scale_dtype: "float16" or "float32", the type of scales and offsets.
-        compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`.
+        compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`. None is "int8", or for files
+            that say how activations are quantized, what they say.
         modules_to_not_convert: names or shell patterns of modules that stay in floating point. A pattern stands for a
             module's full name or the end of it, and for everything inside: "lm_head", "mlp.gate", "model.layers.0".
         layers: other options for the modules that match a pattern: ``{"*.down_proj": {"bits": 8}}``. Of several patterns
@@ -65,7 +66,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         scheme: str = "asymmetric",
         method: str = "rtn",
         scale_dtype: str = "float16",
-        compute: str = "int8",
+        compute: str | None = None,
         modules_to_not_convert: Sequence[str] | None = None,
         layers: Mapping[str, Mapping[str, Any]] | None = None,
         embeddings: bool = True,
@@ -74,7 +75,9 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         self.quant_method = METHOD
         _check_saved(unknown)
         self.bits, self.block_size, self.scheme = bits, block_size, scheme
-        self.method, self.scale_dtype, self.compute = method, scale_dtype, compute
+        self.method, self.scale_dtype = method, scale_dtype
+        self.compute = "int8" if compute is None else compute
+        self._compute_given = compute is not None
         _check_options(self._options(), "QcoreConfig")
         self.modules_to_not_convert = _patterns(modules_to_not_convert)
         self.layers = _layers(layers)
@@ -131,6 +134,33 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         found["modules_to_not_convert"] = self.modules_to_not_convert
         found["layers"] = {pattern: dict(options) for pattern, options in self.layers.items()}
         found["embeddings"] = self.embeddings
+        return found
+
+    @property
+    def compute_given(self) -> bool:
+        """Whether ``compute`` was given."""
+        return self._compute_given
+
+    @classmethod
+    def of_files(cls, values: Mapping[str, Any], given: QcoreConfig | None) -> QcoreConfig:
+        """Returns the options of a model that is quantized already.
+
+        Args:
+            values: ``quantization_config`` of its files, of qcore or of another method.
+            given: what from_pretrained was called with, of which the loading attributes count.
+        """
+        if values.get("quant_method") == METHOD:
+            found = cls(**values)
+        else:
+            size = values.get("group_size")
+            found = cls(bits=values.get("bits", 4), block_size=size if isinstance(size, int) and size > 0 else 32)
+            found._files = dict(values)
+        if given is not None:
+            if given.compute_given or found._files is not None:
+                found.compute, found._compute_given = given.compute, given.compute_given
+            found.layers = {
+                pattern: {"compute": options["compute"]} for pattern, options in given.layers.items() if "compute" in options
+            } | found.layers
         return found
 
     def files(self) -> dict[str, Any]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+from transformers.core_model_loading import WeightConverter, WeightRenaming, apply_renamings, rename_source_key
 
 from qcore import _core
-from qcore.formats.checkpoint import layout
+from qcore.formats.checkpoint import compressed_layers, layout
 from qcore.formats.checkpoint.entries import Entry, PlainEntry
 from qcore.formats.checkpoint.frameworks import as_torch
 from qcore.formats.checkpoint.opened import Checkpoint, open_files
@@ -19,10 +20,28 @@ from qcore.transformers.modules import matrix_shape, unfit_reason
 _WHERE = "qcore.transformers"
 Patterns = tuple[list[str], str]
 """Regular expressions of the parts of a weight in the files, and what takes their place in the name."""
-_PATTERNS: Mapping[str, Patterns] = {
-    "qcore": ([r"\.codes$", r"\.scales$", r"\.offsets$", r"\.order$"], ""),
-    "packed": ([r"\.qweight$", r"\.qzeros$", r"\.scales$", r"\.g_idx$"], ".weight"),
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "qcore": ("codes", "scales", "offsets", "order"),
+    "packed": ("qweight", "qzeros", "scales", "g_idx"),
+    "compressed": (*(part for part in compressed_layers.PARTS if part != "weight"), *compressed_layers.UNUSED),
 }
+"""Ends of the names of a weight's parts, by kind of folder."""
+
+
+class Weights(Protocol):
+    """The packed weights of the files that a model is loaded from.
+
+    Attributes:
+        targets: names in the files by the names in the model.
+    """
+
+    targets: dict[str, str]
+
+    def read(self, target: str) -> Any:
+        """Returns a packed weight by its name in the model."""
+
+    def activations(self, target: str) -> str | None:
+        """Returns the compute mode that the files ask for, or None."""
 
 
 class PackedFolder:
@@ -44,9 +63,21 @@ class PackedFolder:
         plain = self._kind == "float"
         return {name: entry for name, entry in found.items() if isinstance(entry, PlainEntry) == plain}
 
-    def patterns(self) -> Iterable[Patterns]:
-        """Returns the patterns of parts, for the loader."""
-        return [_PATTERNS[self._kind]] if self._kind in _PATTERNS else []
+    def patterns(self, conversions: list[Any]) -> Patterns:
+        """Returns the patterns of parts, for the loader, after whose renamings they apply.
+
+        Args:
+            conversions: transformers' for this model.
+        """
+        target = r"\1" if self._kind == "qcore" else r"\1.weight"
+        found = [rf"^(.+)\.{part}$" for part in _PARTS[self._kind]]
+        if self._kind == "compressed":
+            # Codes of int-quantized layers have the names of float weights: only these names.
+            renamings = [each for each in deepcopy(conversions) if isinstance(each, WeightRenaming)]
+            names = [apply_renamings(name, renamings).removesuffix(".weight") for name in self.entries()]
+            if names:
+                found.append(rf"^({'|'.join(map(re.escape, names))})\.weight$")
+        return found, target
 
     def find_targets(self, conversions: list[Any], model: Any) -> None:
         """Finds the names in the model.
@@ -120,6 +151,14 @@ class PackedFolder:
         """
         return self._checkpoint[self.targets[target]]
 
+    def activations(self, target: str) -> str | None:
+        """Returns the compute mode that the files ask for, or None.
+
+        Args:
+            target: the weight's name in the model.
+        """
+        return getattr(self._checkpoint.entry(self.targets[target]), "activations", None)
+
     def float_operand(self, target: str) -> Callable[[], Any] | None:
         """Returns a function that reads a float weight as its file has it, or None if the loader makes it of others.
 
@@ -149,8 +188,9 @@ def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
             raise _core.QcoreValueError(f"{_WHERE}: {file} is no safetensors file, expected packed weights in one")
     where = f"{_WHERE}: {files[0] if len(files) == 1 else files[0].parent}"
     checkpoint = open_files(files, {"quantization_config": dict(config)}, where)
-    if config.get("quant_method") != "qcore":
-        return PackedFolder(checkpoint, "packed")
+    method = config.get("quant_method")
+    if method != "qcore":
+        return PackedFolder(checkpoint, "compressed" if method == compressed_layers.METHOD else "packed")
     for name in checkpoint:
         if name.endswith(".codes"):
             raise _core.QcoreValueError(

@@ -32,7 +32,7 @@ def plan_of(model: Any, config: QcoreConfig) -> dict[str, torch.nn.Module]:
         for name, module in model.named_modules()
         if isinstance(getattr(module, "weight", None), torch.nn.Parameter)
     }
-    for group in _tied(model):
+    for group in tied_groups(model):
         reason = next((reasons[name] for name in group if reasons.get(name)), "")
         if not all(name in reasons for name in group):
             reason = reason or "it shares its weight with no module"
@@ -58,8 +58,12 @@ def _reason(name: str, module: torch.nn.Module, config: QcoreConfig) -> str:
     return "its weight is empty" if weight.numel() == 0 else ""
 
 
-def _tied(model: Any) -> list[set[str]]:
-    """Groups of names of one parameter: tied by transformers, which does so after loading, or shared already."""
+def tied_groups(model: Any) -> list[set[str]]:
+    """Returns groups of names of one parameter: tied by transformers, after loading, or shared already.
+
+    Args:
+        model: a model of transformers.
+    """
     groups: dict[str, set[str]] = defaultdict(set)
     for target, source in getattr(model, "all_tied_weights_keys", {}).items():
         groups[source] |= {source, target}

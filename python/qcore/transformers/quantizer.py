@@ -37,7 +37,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         self._reset()
 
     def _reset(self) -> None:
-        self._folder: packed_folders.PackedFolder | None = None
+        self._folder: Any = None
         self._planned: set[str] = set()
         """Names of the weights that become packed ones."""
         self._transposed: set[str] = set()
@@ -104,14 +104,12 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         if not self.pre_quantized:
             self._folder.find_targets(weight_conversions, model)
             return weight_conversions
-        ours = [
-            WeightConverter(sources, target, [ReadPacked(self)], force_cpu=True)
-            for sources, target in self._folder.patterns()
-        ]
+        sources, target = self._folder.patterns(weight_conversions)
+        ours = WeightConverter(sources, target, [ReadPacked(self)], force_cpu=True)
         self._folder.find_targets(weight_conversions, model)
         self._folder.check_modules(model)
         self._planned = set(self._folder.targets)
-        return ours + weight_conversions
+        return [ours, *weight_conversions]
 
     # While tensors arrive
 
@@ -139,7 +137,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             Its placeholder.
         """
         assert self._folder is not None
-        return self._keep(name, "cpu", lambda: self._folder.read(name))  # type: ignore[union-attr]
+        return self._keep(name, "cpu", partial(self._folder.read, name))
 
     def quantize_float(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Quantizes a float weight and keeps it, if it is to be; from its file where the loader changes nothing but its
@@ -193,7 +191,8 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         try:
             if self._error is not None:
                 raise self._error
-            self._quantize_rest(model)
+            if not self.pre_quantized:
+                self._quantize_rest(model)
             self._replace(model)
             # Ours have no reverse; save_pretrained writes packed weights by itself.
             kept = [each for each in model._weight_conversions or () if not _is_ours(each)]
@@ -229,7 +228,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
                 continue
             weight = self._made[source].to(str(parameter.device))
             self._made[source] = weight
-            compute = self.quantization_config.of_layer(layer).compute
+            compute = self._compute(layer, source)
             made = modules.packed_module(module, weight, module.bias if "bias" in module._parameters else None, compute, layer)
             made._is_hf_initialized = True
             modules.put(model, module, made)
@@ -237,6 +236,13 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             if list(by_placeholder.values()).count(source) and source != name:
                 modules.share(made, model.get_submodule(source.removesuffix(".weight")), source)
         modules.forget_ties(model, gone)
+
+    def _compute(self, layer: str, weight: str) -> str:
+        """The compute mode of a layer: what was asked for, else what the files ask for."""
+        asked = self.quantization_config.of_layer(layer).compute
+        if self.quantization_config.compute_given or self._folder is None or weight not in self._folder.targets:
+            return asked
+        return self._folder.activations(weight) or asked
 
     # Saving, and what transformers asks about
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from qcore import _checks, _core
-from qcore.formats.checkpoint import gguf_file, layout, mlx_layers, packed_layers
+from qcore.formats.checkpoint import compressed_layers, gguf_file, layout, mlx_layers, packed_layers
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.folder import find_file, join_files, read_config, read_safetensors
 from qcore.formats.checkpoint.frameworks import as_torch
@@ -133,7 +133,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     if _begins_with(file, gguf_file.MAGIC):
         return Checkpoint(gguf_file.read_gguf(file), (file,))
     sharded = read_safetensors(file)
-    return Checkpoint(_entries(sharded.contents, sharded.files, read_config(file.parent), where), sharded.files)
+    config = read_config(file.parent)
+    return Checkpoint(_entries(sharded.contents, sharded.files, config, where), sharded.files)
 
 
 def open_files(files: Sequence[Path], config: Mapping[str, Any], where: str) -> Checkpoint:
@@ -158,6 +159,8 @@ def _entries(
         if len(files) > 1 and layout.KEY not in contents.metadata:
             raise _core.QcoreValueError(f"{where} is an index of files in qcore's layout, expected one file")
         return layout.entries_of(contents, where)
+    if config is not None and compressed_layers.is_compressed(config):
+        return compressed_layers.entries_of(contents.sections, config["quantization_config"], where)
     if packed_layers.has_packed_layers(contents.sections):
         packing = packed_layers.read_packing(config, where)
         return packed_layers.entries_of(contents.sections, packing, where)
