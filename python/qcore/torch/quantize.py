@@ -275,7 +275,7 @@ def _quantized(
     )
     key = id(module.weight), bits
     first = options.shared.setdefault(key, made)
-    made.codes, made.scales, made.offsets = first.codes, first.scales, first.offsets
+    made._set_packed(first.packed, first.format)
     return made
 
 
