@@ -293,7 +293,8 @@ MEASURE = """
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key + ":"))
 
     def load(folder, config):
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, quantization_config=config)
+        options = {} if config is None else {"quantization_config": config}
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
 
     small, large, packed = sys.argv[1:]
     torch.set_num_threads(1)
