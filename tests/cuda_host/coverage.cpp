@@ -27,6 +27,7 @@ constexpr Listed kKernels[] = {
     {"decoder_heads", 1},
     {"decoder_norm", 3},
     {"dequantize_accumulate", 1},
+    {"embedding", 1},
     {"float_mma", 58},
     {"fused_integer", 28},
     {"gather_rows", 1},

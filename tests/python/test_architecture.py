@@ -220,6 +220,8 @@ def test_dependencies_are_what_is_imported():
         adapted = {"torch", "jax"}.intersection(path.relative_to(ROOT).parts)
         if "vllm" in path.relative_to(ROOT).parts:
             adapted |= {"vllm", "torch"}
+        if {"language_model", "transformers"}.intersection(path.relative_to(ROOT).parts):
+            adapted = {"torch", "transformers"}
         for name, optional in imported_modules(path):
             if name in sys.stdlib_module_names or name == "qcore" or name in adapted:
                 continue
