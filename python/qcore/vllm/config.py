@@ -27,7 +27,6 @@ from qcore.vllm.linear import (
     QcoreLinearMethod,
     QcoreOnlineEmbeddingMethod,
     QcoreOnlineLinearMethod,
-    check_embedding,
 )
 from qcore.vllm.moe import QcoreMoeMethod, QcoreOnlineMoeMethod
 
@@ -189,8 +188,6 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
             options = None
         if options is None:
             return UnquantizedEmbeddingMethod()
-        if not head:
-            check_embedding(prefix)
         return (QcoreOnlineEmbeddingMethod if self.online else QcoreEmbeddingMethod)(options, prefix)
 
     def _embedding_name(self, rows: int) -> str:

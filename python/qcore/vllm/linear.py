@@ -10,7 +10,6 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.parameter import ChannelQuantScaleParameter, ModelWeightParameter
 
 import qcore.torch as qt
-from qcore import _core
 from qcore.transformers.config import LayerOptions
 from qcore.vllm import weights
 
@@ -168,9 +167,7 @@ class _EmbeddingMethod(LinearMethod):
         """
         super().process_weights_after_loading(layer)
         if hasattr(layer, PACKED) and not hasattr(layer, "qcore_embedding") and not is_head(layer):
-            make = getattr(qt, "Embedding", None)
-            assert make is not None  # check_embedding()
-            layer.qcore_embedding = make(getattr(layer, PACKED).weight)
+            layer.qcore_embedding = qt.Embedding(getattr(layer, PACKED).weight, dtype=layer.params_dtype)
 
     def embedding(self, layer: Any, input_: torch.Tensor) -> torch.Tensor:
         """Returns rows of the weight in the layer's dtype.
@@ -180,7 +177,7 @@ class _EmbeddingMethod(LinearMethod):
             input_: int64 indices.
         """
         rows: torch.Tensor = layer.qcore_embedding(input_)
-        return rows.to(layer.params_dtype)
+        return rows
 
     def tie_weights(self, layer: Any, embed_tokens: Any) -> Any:
         """Returns the head, which from now on uses the weight of an embedding.
@@ -223,19 +220,3 @@ def is_head(layer: torch.nn.Module) -> bool:
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
     return isinstance(layer, ParallelLMHead)
-
-
-def check_embedding(prefix: str) -> None:
-    """Checks that this version of qcore has an embedding over packed weights.
-
-    Args:
-        prefix: name of the layer, for the error.
-
-    Raises:
-        QcoreValueError: it has none.
-    """
-    if not hasattr(qt, "Embedding"):
-        raise _core.QcoreValueError(
-            f"qcore.vllm: {prefix} is a quantized embedding, expected one in floating point: qcore.torch has no "
-            "Embedding in this version"
-        )

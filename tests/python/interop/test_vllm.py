@@ -228,7 +228,6 @@ def test_a_head_has_padded_rows_of_zeros(rank):
     assert not y[0, len(whole) :].any()
 
 
-@pytest.mark.skipif(not hasattr(qcore.torch, "Embedding"), reason="qcore.torch has no Embedding in this version")
 def test_a_tied_head_uses_the_rows_of_the_embedding():
     weight, config = packed(100, 64, 6), config_of()
     config.tied = True
@@ -241,6 +240,9 @@ def test_a_tied_head_uses_the_rows_of_the_embedding():
     assert not list(head.parameters()) and not list(head.buffers())
     dense = torch.from_numpy(weight.dequantize())
     assert torch.equal(embedding(torch.tensor([3, 99])), dense[[3, 99]])
+    # One copy for both.
+    (table,), (rows,) = embedding.qcore_linear.buffers(), embedding.qcore_embedding.buffers()
+    assert table.data_ptr() == rows.data_ptr()
     x = torch.randn(2, 64)
     torch.testing.assert_close(head.quant_method.apply(head, x)[:, :100], x @ dense.T, rtol=1e-4, atol=1e-4)
 

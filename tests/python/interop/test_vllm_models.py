@@ -11,7 +11,7 @@ from torch.nn import functional
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 import vllm_setup as setup
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import qcore
 import qcore.torch
@@ -124,6 +124,31 @@ def test_a_float_checkpoint_is_quantized_with_the_options_of_hf_overrides(tmp_pa
     expected = qcore.quantize(whole, bits=8, block_size=64, scheme="symmetric", scale_dtype="float16")
     assert mlp.gate_up_proj.qcore_linear.weight == expected
     assert mlp.down_proj.qcore_linear.weight.bits == 4
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_folder_that_transformers_saved(tmp_path, tied):
+    import transformers
+
+    from qcore.transformers import QcoreConfig
+
+    config = transformers.LlamaConfig(**SIZES, tie_word_embeddings=tied, architectures=["LlamaForCausalLM"])
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "float")
+    options = QcoreConfig(bits=4, block_size=32, compute="float")
+    saved = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "float", quantization_config=options)
+    saved.save_pretrained(tmp_path / "packed")
+    tensors = load_file(str(tmp_path / "packed" / "model.safetensors"))
+    assert "model.embed_tokens.weight" not in tensors
+    model, _ = setup.load_model(tmp_path / "packed", tensors.items())
+    ours, theirs = model.model.layers[0].mlp, saved.model.layers[0].mlp
+    assert ours.down_proj.qcore_linear.weight == theirs.down_proj.weight
+    whole = np.concatenate([theirs.gate_proj.weight.codes(), theirs.up_proj.weight.codes()])
+    assert np.array_equal(ours.gate_up_proj.qcore_linear.weight.codes(), whole)
+    tokens = torch.tensor([0, 7, 99])
+    assert torch.equal(model.model.embed_tokens(tokens), saved.model.embed_tokens(tokens))
+    x = random(3, 64, seed=5)
+    torch.testing.assert_close(model.compute_logits(x), saved.lm_head(x), rtol=1e-4, atol=1e-4)
 
 
 def mixtral(folder, **options):
