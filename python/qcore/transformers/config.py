@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from transformers.utils.quantization_config import QuantizationConfigMixin
@@ -14,6 +15,14 @@ from qcore.linear import COMPUTE
 
 METHOD = "qcore"
 """``quant_method`` in config.json."""
+
+
+class QuantMethod(str, Enum):
+    """The method as an enumeration, which diffusers asks for its value."""
+
+    QCORE = METHOD
+
+
 _CHOICES: dict[str, Mapping[Any, Any]] = {
     "bits": {4: 4, 8: 8},
     "scheme": {"symmetric": 0, "asymmetric": 0},
@@ -73,7 +82,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         embeddings: bool = True,
         **unknown: Any,
     ) -> None:
-        self.quant_method = METHOD
+        self.quant_method = QuantMethod.QCORE
         _check_saved(unknown)
         self.bits, self.block_size, self.scheme = bits, block_size, scheme
         self.method, self.scale_dtype = method, scale_dtype

@@ -196,9 +196,11 @@ def _float_values(name: str, entry: Any, path: Path) -> Any:
         return entry.section.widened()
     if entry.kind.name in TYPES and len(entry.shape) == 2:
         return entry.read(name).dequantize()
-    from gguf import GGMLQuantizationType
-    from gguf.quants import dequantize
-
+    try:
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+    except ImportError as error:
+        raise _core.QcoreTypeError("gguf: GGUF files need the package gguf: pip install 'qcore[transformers]'") from error
     raw = entry.raw()
     return dequantize(raw, GGMLQuantizationType[entry.kind.name]).reshape(entry.shape)
 
