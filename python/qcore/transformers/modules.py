@@ -14,8 +14,6 @@ from qcore.reordered_tensor import ReorderedTensor
 from qcore.torch.weighted import WeightedModule
 
 Weight = QuantizedTensor | ReorderedTensor
-EMBEDDING = getattr(qt, "Embedding", None)
-"""qcore.torch's module for ``torch.nn.Embedding``; None in a version without it."""
 
 
 class ReorderedLinear(torch.nn.Module):
@@ -64,8 +62,6 @@ def unfit_reason(module: torch.nn.Module) -> str:
     if type(module) is torch.nn.Linear or is_conv1d(module):
         return ""
     if type(module) is torch.nn.Embedding:
-        if EMBEDDING is None:
-            return "qcore.torch has no Embedding in this version"
         return "max_norm is given" if module.max_norm is not None else ""
     if type(module) is torch.nn.Conv2d:
         return "" if module.padding_mode == "zeros" else f"padding_mode is {module.padding_mode!r}"
@@ -97,7 +93,7 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: s
     inner = weight.weight if isinstance(weight, ReorderedTensor) else weight
     made: torch.nn.Module
     if isinstance(module, torch.nn.Embedding):
-        made = EMBEDDING(inner)
+        made = qt.Embedding(inner, module.padding_idx, dtype=module.weight.dtype)
     elif isinstance(module, torch.nn.Conv2d):
         padding = module.padding
         if padding == "same":

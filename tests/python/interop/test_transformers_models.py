@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 import qcore  # noqa: E402
 import qcore.transformers as qt  # noqa: E402
 from qcore.formats import open_checkpoint  # noqa: E402
-from qcore.transformers.modules import EMBEDDING, is_conv1d, packed_modules  # noqa: E402
+from qcore.transformers.modules import is_conv1d, packed_modules  # noqa: E402
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -168,7 +168,6 @@ def test_the_library_reads_the_folder(tmp_path):
             checkpoint.tensor("model.norm.weight", framework="jax")
 
 
-@pytest.mark.skipif(EMBEDDING is None, reason="qcore.torch has no Embedding")
 def test_tied_heads_share_one_copy(tmp_path):
     float_folder(tmp_path / "float", llama(tie=True))
     made = quantized(tmp_path / "float")
