@@ -169,7 +169,9 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
             if given.compute_given or found._files is not None:
                 found.compute, found._compute_given = given.compute, given.compute_given
             found.layers = {
-                pattern: {"compute": options["compute"]} for pattern, options in given.layers.items() if "compute" in options
+                pattern: {"compute": options["compute"]}
+                for pattern, options in given.layers.items()
+                if "compute" in options
             } | found.layers
         return found
 

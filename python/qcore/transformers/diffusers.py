@@ -166,7 +166,9 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
             QcoreValueError: other files are to be written.
         """
         if not safe_serialization:
-            raise _core.QcoreValueError("save_pretrained: safe_serialization is False, expected True: metadata is needed")
+            raise _core.QcoreValueError(
+                "save_pretrained: safe_serialization is False, expected True: metadata is needed"
+            )
         return saving.state_of(self._model())
 
     @property

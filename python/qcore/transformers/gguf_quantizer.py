@@ -17,6 +17,7 @@ from transformers.utils import logging
 from qcore import _core
 from qcore.formats.checkpoint.gguf_file import GgufEntry, read_gguf
 from qcore.formats.gguf_blocks import TYPES
+from qcore.transformers import serving
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.modules import is_conv1d, matrix_shape, unfit_reason
 from qcore.transformers.operations import ReadPacked
@@ -82,7 +83,7 @@ class GgufQuantizer(QcoreQuantizer):
 
     def __init__(self, quantization_config: Any, **options: Any) -> None:
         super().__init__(quantization_config, pre_quantized=True)
-        self._given = getattr(quantization_config, "options", None)
+        self._given = getattr(quantization_config, "options", None) or serving.current_options()
 
     def read_header(self, gguf_file: str) -> None:
         """Takes the file, which transformers has found.
@@ -112,7 +113,7 @@ class GgufQuantizer(QcoreQuantizer):
         super().preprocess_model(model, dtype=dtype, **options)
 
     def _process_model_before_weight_loading(self, model: Any, **options: Any) -> Any:
-        self._dtype = options.get("dtype") or torch.float32
+        self._dtype = torch.get_default_dtype()  # transformers has set it to that of the model
         return model
 
     def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
@@ -200,7 +201,9 @@ def _float_values(name: str, entry: Any, path: Path) -> Any:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
     except ImportError as error:
-        raise _core.QcoreTypeError("gguf: GGUF files need the package gguf: pip install 'qcore[transformers]'") from error
+        raise _core.QcoreTypeError(
+            "gguf: GGUF files need the package gguf: pip install 'qcore[transformers]'"
+        ) from error
     raw = entry.raw()
     return dequantize(raw, GGMLQuantizationType[entry.kind.name]).reshape(entry.shape)
 

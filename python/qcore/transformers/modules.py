@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -125,18 +125,6 @@ def put(model: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> N
                 parent._modules[attribute] = new
 
 
-def share(module: Any, source: torch.nn.Module, name: str) -> None:
-    """Notes that two modules have one weight, for saving.
-
-    Args:
-        module: the one whose weight is not saved.
-        source: the one whose weight is.
-        name: of the weight, for both.
-    """
-    for each in (module, source):
-        each._qcore_shared = name
-
-
 def dequantize_(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """Replaces linear layers with packed weights by float ones, in place.
 
@@ -149,9 +137,7 @@ def dequantize_(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """
     for name, module in list(packed_modules(model)):
         if not isinstance(module, (qt.Linear, ReorderedLinear)):
-            raise _core.QcoreValueError(
-                f"dequantize: {name} is a {type(module).__name__}, expected linear layers only"
-            )
+            raise _core.QcoreValueError(f"dequantize: {name} is a {type(module).__name__}, expected linear layers only")
     for _, module in list(packed_modules(model)):
         weight = torch.from_numpy(module.weight.to("cpu").dequantize()).to(module.weight.device, dtype)
         float_module = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=module.bias is not None, device="meta")
@@ -173,29 +159,37 @@ def packed_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Modul
             yield name, module
 
 
-def forget_ties(model: torch.nn.Module, gone: Mapping[str, Any] | set[str]) -> None:
-    """Takes weights that are packed out of transformers' lists of tied parameters: they have no such parameter.
+Ties = list[tuple[Any, str, dict[str, str]]]
+
+
+def ties_of(model: torch.nn.Module) -> Ties:
+    """Returns the tied parameters of a model and of the models within: the model, the prefix of its names, its ties.
 
     Args:
         model: a model of transformers.
-        gone: full names of the weights.
     """
     from transformers import PreTrainedModel
 
-    tied = getattr(model, "all_tied_weights_keys", None)
-    if tied is not None:
-        kept = {a: b for a, b in tied.items() if a not in gone and b not in gone}
-        model.all_tied_weights_keys = kept
-    for path, module in model.named_modules():
-        if not isinstance(module, PreTrainedModel):
-            continue
-        prefix = f"{path}." if path else ""
-        expanded = module.get_expanded_tied_weights_keys(all_submodels=False)
-        kept = {a: b for a, b in expanded.items() if prefix + a not in gone and prefix + b not in gone}
-        if len(kept) != len(expanded):
-            module._tied_weights_keys = kept
+    return [
+        (module, f"{path}." if path else "", module.get_expanded_tied_weights_keys(all_submodels=False))
+        for path, module in model.named_modules()
+        if isinstance(module, PreTrainedModel)
+    ]
+
+
+def forget_ties(ties: Ties, gone: set[str]) -> None:
+    """Takes weights that are packed out of transformers' lists of tied parameters: they have no such parameter.
+
+    Args:
+        ties: what :func:`ties_of` returned while the parameters were there.
+        gone: full names of the weights.
+    """
+    for module, prefix, expanded in ties:
+        left = {target: source for target, source in expanded.items() if not {prefix + target, prefix + source} & gone}
+        if len(left) != len(expanded):
+            module._tied_weights_keys = left
+        known = getattr(module, "all_tied_weights_keys", None)
+        if known:
             module.all_tied_weights_keys = {
-                a: b
-                for a, b in getattr(module, "all_tied_weights_keys", {}).items()
-                if prefix + a not in gone and prefix + b not in gone
+                target: source for target, source in known.items() if not {prefix + target, prefix + source} & gone
             }

@@ -105,7 +105,13 @@ def test_gptq_folders(source, tmp_path, bits):
     quantize(source, out, "--format", "gptq", "--bits", bits, *HALF)
     values = config_of(out)["quantization_config"]
     parsed = transformers.GPTQConfig.from_dict(dict(values))
-    assert (parsed.bits, parsed.group_size, parsed.format, parsed.desc_act, parsed.sym) == (bits, 32, "gptq", False, True)
+    assert (parsed.bits, parsed.group_size, parsed.format, parsed.desc_act, parsed.sym) == (
+        bits,
+        32,
+        "gptq",
+        False,
+        True,
+    )
     assert values["lm_head"] is False
     per_word = 32 // bits
     check_parts(
