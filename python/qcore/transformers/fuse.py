@@ -313,9 +313,7 @@ def unfuse_(model: Any) -> None:
         QcoreValueError: it is not fused, or a layer was exchanged since.
     """
     if not isinstance(model, FusedMixin):
-        raise _core.QcoreValueError(
-            f"unfuse_: model is a {type(model).__name__} that is not fused, expected a fused one"
-        )
+        raise _core.QcoreValueError(f"unfuse_: model is a {type(model).__name__} that is not fused, expected a fused one")
     stack: FusedStack = getattr(model, _STACK)
     if not stack.is_intact():
         raise _core.QcoreValueError("unfuse_: a layer was exchanged after fuse_, expected the fused layers")

@@ -146,9 +146,7 @@ def _read_shapes(parts: StackParts, seen: dict[int, dict[str, Any]]) -> None:
     for layer in parts.layers:
         note = seen[id(layer.attention)]
         if "query" not in note:
-            raise error(
-                f"{layer.name}.self_attn does not call transformers' attention function, expected one that does"
-            )
+            raise error(f"{layer.name}.self_attn does not call transformers' attention function, expected one that does")
         query, key, value = note["query"], note["key"], note["value"]
         if value.shape != key.shape or query.shape[-1] != key.shape[-1]:
             raise error(
@@ -338,9 +336,7 @@ def _read_ends(model: Any, parts: StackParts, tensors: dict[str, torch.Tensor], 
     embedded, hidden = tensors["embedded"], tensors["hidden"]
     if not torch.equal(embedded if parts.input_multiplier == 1 else embedded * parts.input_multiplier, hidden):
         raise error("the first layer gets something else than the embedding, expected it times embedding_multiplier")
-    parts.logit_multiplier = (
-        1 / float(getattr(config, "logits_scaling", 1.0)) * float(getattr(config, "logit_scale", 1))
-    )
+    parts.logit_multiplier = 1 / float(getattr(config, "logits_scaling", 1.0)) * float(getattr(config, "logit_scale", 1))
     parts.logit_soft_cap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
     grid = _grid(logits)
     expected = finish_logits(parts, grid)

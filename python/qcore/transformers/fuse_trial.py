@@ -57,12 +57,10 @@ def record(model: Any, parts: StackParts) -> Trial:
         handles.append(
             layer.module.register_forward_hook(
                 lambda _, args, kwargs, output: (
-                    (
-                        trial.inputs[-1].append(args[0] if args else kwargs["hidden_states"]),
-                        trial.outputs[-1].append(output[0] if isinstance(output, tuple) else output),
-                    )
-                    and None
-                ),
+                    trial.inputs[-1].append(args[0] if args else kwargs["hidden_states"]),
+                    trial.outputs[-1].append(output[0] if isinstance(output, tuple) else output),
+                )
+                and None,
                 with_kwargs=True,
             )
         )

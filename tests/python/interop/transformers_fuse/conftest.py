@@ -9,10 +9,8 @@ collect_ignore_glob = ["test_*.py"] if _missing and os.environ.get("QCORE_REQUIR
 
 if not _missing:
     import decoder_oracle
-
     if importlib.util.find_spec("qcore.decoder") is None:
         import qcore
-
         sys.modules["qcore.decoder"] = qcore.decoder = decoder_oracle
     import pytest
     import torch
