@@ -1,7 +1,7 @@
 """qcore in diffusers: importing this module registers the quantization method "qcore" there.
 
-diffusers has its own quantizers, chosen by two dictionaries and without a function to register one; an entry is added to
-each. The options are those of :class:`qcore.transformers.QcoreConfig`, the files those of transformers.
+diffusers has its own quantizers, chosen by two dictionaries and without a function to register one; an entry is added
+to each. The options are those of :class:`qcore.transformers.QcoreConfig`, the files those of transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GGUF files in transformers: packed weights under the model's names, all others as transformers' own loader has them."""
+"""GGUF files in transformers: packed weights by the model's names, all others as transformers' own loader has them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ class GgufQuantizer(QcoreQuantizer):
         candidates = {
             names[name]: (name, order)
             for name, entry in entries.items()
-            if name in names and (order := _row_order(model, names[name], name, entry, processor, parsed)) is not False
+            if name in names
+            and not isinstance(order := _row_order(model, names[name], name, entry, processor, parsed), bool)
         }
         unpacked = {name for group in tied_groups(model) for name in group if not _fits_all(model, group)}
         for target, (name, order) in candidates.items():
@@ -185,8 +186,8 @@ def _processor(path: str, config: dict[str, Any]) -> Any:
     architecture = metadata["general.architecture"]
     if is_gguf_arch_supported(architecture):
         raise _core.QcoreValueError(
-            f"qcore.transformers: {path} has the architecture {architecture!r}, expected one that transformers loads by "
-            "its tables of names: without qcore it loads with transformers' own quantizer"
+            f"qcore.transformers: {path} has the architecture {architecture!r}, expected one that transformers loads "
+            "by its tables of names: without qcore it loads with transformers' own quantizer"
         )
     return gguf_utils.TENSOR_PROCESSORS.get(architecture, gguf_utils.TensorProcessor)(config=config)
 
@@ -210,7 +211,7 @@ def _float_values(name: str, entry: Any, path: Path) -> Any:
 
 def _row_order(
     model: Any, target: str, name: str, entry: Any, processor: Any, parsed: Any
-) -> NDArray[np.intp] | None | bool:
+) -> NDArray[np.intp] | bool | None:
     """The order of the file's rows in the model, None for the same, False if the weight can't stay packed.
 
     transformers' processor of the tensor is applied to the numbers of the rows, in two columns: what comes back says

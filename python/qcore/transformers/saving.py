@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers.core_model_loading import WeightConverter, WeightRenaming, apply_renamings
-from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightRenaming, apply_renamings
 
 from qcore import _core
 from qcore.formats.checkpoint import layout
@@ -24,7 +23,7 @@ def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str,
         model: a model of transformers, with packed modules or without.
 
     Raises:
-        QcoreValueError: a quantized module is of another kind, or a packed module applies an activation, which the files have no place for.
+        QcoreValueError: a quantized module is of another kind, or applies an activation: the files have no place for that.
     """
     _check_kinds(model)
     state: dict[str, torch.Tensor] = {}

@@ -198,7 +198,7 @@ def test_samples_by_names_of_the_files(source, tmp_path):
 def test_a_file_as_output_is_as_before(source, tmp_path):
     quantize(source, tmp_path / "out.safetensors")
     assert (tmp_path / "out.safetensors").is_file()
-    with pytest.raises(qcore.QcoreValueError, match="--lm-head or --embeddings is given and .* is no folder"):
+    with pytest.raises(qcore.QcoreValueError, match=r"--lm-head or --embeddings is given and .* is no folder"):
         run("quantize", source, tmp_path / "out.safetensors", "--no-lm-head")
 
 

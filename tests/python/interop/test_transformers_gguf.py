@@ -36,7 +36,7 @@ END = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)}
 def random_raw(kind, n, k, seed):
     """Random bytes of a type whose fp16 numbers are small."""
     rng = np.random.default_rng(seed)
-    block = gguf_blocks.TYPES[kind] if kind in gguf_blocks.TYPES else None
+    block = gguf_blocks.TYPES.get(kind)
     octets, elements = (block.octets, block.elements) if block else SIZES[kind]
     raw = rng.integers(0, 256, (n, k // elements, octets)).astype(np.uint8)
     places = END.get(kind, (0, 2) if kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else (0,))

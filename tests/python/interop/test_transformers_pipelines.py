@@ -9,7 +9,6 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-import qcore  # noqa: E402
 import qcore.transformers as qt  # noqa: E402
 from qcore.formats import open_checkpoint  # noqa: E402
 from qcore.transformers.modules import packed_modules  # noqa: E402
@@ -101,7 +100,7 @@ def noise_of(model):
 
 
 def test_diffusers(image_model, tmp_path):
-    import qcore.transformers.diffusers  # noqa: F401
+    import qcore.transformers.diffusers
 
     kind = type(image_model)
     made = kind.from_pretrained(tmp_path / "float", quantization_config=FLOAT)
@@ -122,7 +121,7 @@ def test_diffusers(image_model, tmp_path):
 
 
 def test_diffusers_leaves_what_it_is_told_to(image_model, tmp_path):
-    import qcore.transformers.diffusers  # noqa: F401
+    import qcore.transformers.diffusers
 
     config = qt.QcoreConfig(bits=8, modules_to_not_convert=["conv_in", "conv_out", "time_embedding"])
     made = type(image_model).from_pretrained(tmp_path / "float", quantization_config=config)
