@@ -23,7 +23,8 @@ def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str,
         model: a model of transformers, with packed modules or without.
 
     Raises:
-        QcoreValueError: a quantized module is of another kind, or applies an activation: the files have no place for that.
+        QcoreValueError: a quantized module is of another kind, or applies an activation, which the files have no
+            place for.
     """
     _check_kinds(model)
     state: dict[str, torch.Tensor] = {}

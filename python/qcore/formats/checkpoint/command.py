@@ -132,9 +132,9 @@ def quantize(
 
     From a folder of transformers to a folder, the weights of the model's layers are quantized, and OUT has its config
     and tokenizer too: from_pretrained opens it. Else float tensors of two or four axes are quantized, but for
-    embeddings, norms and biases (told by their names); everything else is copied. PATTERN is a shell pattern for names: 'model.layers.*.mlp.*'. A run that was interrupted
-    goes on where it stopped when it is started again with the same input and options. A tensor without samples is
-    quantised by mse, which is awq with equal inputs.
+    embeddings, norms and biases (told by their names); everything else is copied. PATTERN is a shell pattern for names:
+    'model.layers.*.mlp.*'. A run that was interrupted goes on where it stopped when it is started again with the same
+    input and options. A tensor without samples is quantized by mse, which is awq with equal inputs.
 
     \b
     Examples:

@@ -162,7 +162,7 @@ class GptqTarget:
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
         layer = name.removesuffix(".weight")
         qweight, scales, qzeros, g_idx = to_gptq(weight, version=1)
-        values = {"qweight": qweight, "scales": scales, "qzeros": qzeros, "g_idx": g_idx}
+        values: dict[str, NDArray[Any]] = {"qweight": qweight, "scales": scales, "qzeros": qzeros, "g_idx": g_idx}
         return {f"{layer}.{part}": array for part, array in values.items()}
 
     def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
