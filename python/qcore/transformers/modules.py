@@ -117,6 +117,20 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: s
     return made
 
 
+def places_of(model: torch.nn.Module) -> dict[int, list[tuple[torch.nn.Module, str]]]:
+    """Returns all places of the modules of a model, parent and attribute, by the modules' ids.
+
+    Args:
+        model: the model.
+    """
+    found: dict[int, list[tuple[torch.nn.Module, str]]] = {}
+    for parent in model.modules():
+        for attribute, child in parent._modules.items():
+            if child is not None:
+                found.setdefault(id(child), []).append((parent, attribute))
+    return found
+
+
 def put(model: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> None:
     """Replaces a module in all places of a model."""
     for parent in model.modules():

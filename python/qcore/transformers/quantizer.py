@@ -221,6 +221,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             if parameter is not None:
                 by_placeholder[id(parameter)] = name
         gone: set[str] = set()
+        places = modules.places_of(model)
         modules_by_name, ties = dict(model.named_modules()), modules.ties_of(model)
         for layer, module in modules_by_name.items():
             parameter = module._parameters.get("weight")
@@ -233,7 +234,8 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             compute = self._compute(layer, source)
             made = modules.packed_module(module, weight, module._parameters.get("bias"), compute, layer)
             made._is_hf_initialized = True
-            modules.put(model, module, made)
+            for parent, attribute in places[id(module)]:
+                parent._modules[attribute] = made
             gone.add(name)
         modules.forget_ties(ties, gone)
 
