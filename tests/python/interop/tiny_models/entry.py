@@ -1,0 +1,81 @@
+"""What a tiny model is built from, and its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+TOKENS, BATCH = 16, 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of transformers by its classes."""
+
+    name: str
+    model: str
+    config: str
+    options: dict[str, Any] = field(repr=False)
+    inputs: str | Callable[[], dict[str, torch.Tensor]]
+    bound: float = 0.05
+    """Largest relative L2 error of the outputs with 8 bits."""
+
+    def make(self) -> torch.nn.Module:
+        """Returns the model in evaluation mode, with seeded weights."""
+        import transformers
+
+        torch.manual_seed(0)
+        config = getattr(transformers, self.config)(**self.options)
+        return getattr(transformers, self.model)(config).eval()
+
+    def sample(self) -> dict[str, Any]:
+        """Returns seeded arguments of a call."""
+        generator = torch.Generator().manual_seed(1)
+        if callable(self.inputs):
+            return self.inputs(generator)
+        return _INPUTS[self.inputs](generator)
+
+
+def tokens(generator: torch.Generator, count: int = TOKENS, vocabulary: int = 96) -> torch.Tensor:
+    """Returns identifiers [BATCH, count] from 3 on: the smaller ones have a special meaning."""
+    return torch.randint(3, vocabulary, (BATCH, count), generator=generator)
+
+
+def text(generator: torch.Generator) -> dict[str, Any]:
+    """Returns two sequences, the second of them padded on the right."""
+    mask = torch.ones(BATCH, TOKENS, dtype=torch.int64)
+    mask[1, -3:] = 0
+    return {"input_ids": tokens(generator), "attention_mask": mask}
+
+
+def sequences(generator: torch.Generator) -> dict[str, Any]:
+    """Returns inputs of an encoder and of a decoder."""
+    return text(generator) | {"decoder_input_ids": tokens(generator, 5)}
+
+
+def pixels(size: int, channels: int = 3) -> Callable[[torch.Generator], dict[str, Any]]:
+    """Returns a maker of square images."""
+    return lambda generator: {"pixel_values": torch.randn(BATCH, channels, size, size, generator=generator)}
+
+
+def features(name: str, *shape: int) -> Callable[[torch.Generator], dict[str, Any]]:
+    """Returns a maker of a float argument of that name."""
+    return lambda generator: {name: torch.randn(BATCH, *shape, generator=generator)}
+
+
+def both(*makers: Callable[[torch.Generator], dict[str, Any]]) -> Callable[[torch.Generator], dict[str, Any]]:
+    """Returns a maker of the arguments of several."""
+
+    def make(generator: torch.Generator) -> dict[str, Any]:
+        arguments: dict[str, Any] = {}
+        for maker in makers:
+            arguments |= maker(generator)
+        return arguments
+
+    return make
+
+
+_INPUTS = {"text": text, "sequences": sequences}
