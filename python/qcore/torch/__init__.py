@@ -6,18 +6,23 @@ Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`Conv2d`,
 """
 
 from qcore.torch import operators
+from qcore.torch.attention import MultiheadAttention
+from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation
-from qcore.torch.quantize import quantize_, restore_
+from qcore.torch.quantize import quantize_
 from qcore.torch.report import LayerReport, Report
+from qcore.torch.restore import restore_
 from qcore.torch.weighted import Conv2d, Linear
 
 __all__ = [
     "GRU",
     "Conv2d",
+    "Experts",
     "LayerReport",
     "Linear",
     "LutActivation",
+    "MultiheadAttention",
     "Report",
     "operators",
     "quantize_",
