@@ -14,7 +14,7 @@ from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, 
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
 from qcore.conv import conv2d
 from qcore.linear import linear, quantize_activations
-from qcore.quantized_tensor import QuantizedTensor, quantize
+from qcore.quantized_tensor import QuantizedTensor, concatenate, quantize
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
@@ -35,6 +35,7 @@ __all__ = [
     "__version__",
     "awq",
     "awq_scales",
+    "concatenate",
     "conv2d",
     "fold_scales",
     "force_kernel",

@@ -11,6 +11,13 @@ namespace qcore {
 std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,
                                               int bits, std::int64_t block_size, Scheme scheme);
 
+// Throws in the name of `op` unless scales, and offsets, are finite floating-point arrays [N, P] on the CPU.
+void check_parameter_arrays(const char* op, const PackedWeight& weight, const TensorView& scales,
+                            const TensorView* offsets);
+
+// Writes them into a freshly allocated weight.
+void set_parameters(const PackedWeight& weight, const TensorView& scales, const TensorView* offsets);
+
 // Stores scales, and offsets, in half the bytes if every one of them is exact in fp16.
 void narrow_parameters(PackedWeight& weight);
 

@@ -47,8 +47,11 @@ def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:
     return register
 
 
-def _is_plain(arguments: tuple[Any, ...]) -> bool:
-    """Whether nobody records this call, transforms it or asks for gradients of it."""
+def is_plain_call(*tensors: torch.Tensor | None) -> bool:
+    """Returns whether torch need not see a call on these tensors.
+
+    Nothing records or transforms it then, and no gradient is asked for.
+    """
     if torch.compiler.is_compiling() or not _can_tell:
         return False
     if _len_torch_dispatch_stack() or _len_torch_function_stack() or torch.jit.is_tracing():
@@ -56,11 +59,22 @@ def _is_plain(arguments: tuple[Any, ...]) -> bool:
     if forward_ad._current_level >= 0 or peek_interpreter_stack() is not None:
         return False
     grads = torch.is_grad_enabled()
-    for each in arguments:
+    for each in tensors:
+        if each is None:
+            continue
         kind = type(each)
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
-            if each.is_meta or (grads and each.requires_grad):
-                return False
-        elif kind not in _NO_TENSORS:
+        if (kind is not torch.Tensor and kind is not torch.nn.Parameter) or each.is_meta:
+            return False
+        if grads and each.requires_grad:
             return False
     return True
+
+
+def _is_plain(arguments: tuple[Any, ...]) -> bool:
+    tensors = []
+    for each in arguments:
+        if isinstance(each, torch.Tensor):
+            tensors.append(each)
+        elif type(each) not in _NO_TENSORS:
+            return False
+    return is_plain_call(*tensors)

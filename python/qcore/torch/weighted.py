@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from qcore import _checks, _core, _windows
+from qcore.conv import conv2d as _conv2d
 from qcore.linear import COMPUTE
+from qcore.linear import linear as _linear
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.torch import operators, parts
+from qcore.torch.dispatch import is_plain_call
 from qcore.torch.module import QuantizedModule, autocast
 
+_PARTS = ("codes", "scales", "offsets")
 _ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "gelu": "gelu"}
 
 
-class WeightedModule(QuantizedModule):
-    """Codes, scales, offsets and bias, and what they mean."""
+class _View:
+    """What a call hands to the core, made once for each memory of the weight."""
 
-    _kept = ("codes", "scales", "offsets")
+    __slots__ = ("address", "bias", "plain_bias", "storage", "weight")
+
+    def __init__(self, storage: torch.Tensor, weight: QuantizedTensor, bias: torch.nn.Parameter | None) -> None:
+        self.storage, self.weight, self.address, self.bias = storage, weight, storage.data_ptr(), bias
+        self.plain_bias = None if bias is None else bias.detach()
+
+    def is_of(self, storage: torch.Tensor, bias: torch.nn.Parameter | None) -> bool:
+        """Returns whether these are still the tensors, and the memory where it was."""
+        return self.storage is storage and self.address == storage.data_ptr() and self.bias is bias
+
+
+class WeightedModule(QuantizedModule):
+    """A module over one packed weight and a bias.
+
+    Its one copy of the weight is the buffer ``packed``, the bytes that kernels read. The state_dict has ``codes``,
+    ``scales`` and ``offsets`` instead, made when it is asked for.
+    """
+
     _dimensions = 2
 
-    codes: torch.Tensor
-    scales: torch.Tensor
-    offsets: torch.Tensor | None
+    packed: torch.Tensor
     bias: torch.nn.Parameter | None
     shape: tuple[int, ...]
+    format: parts.WeightFormat | None
 
     def __init__(
         self, weight: QuantizedTensor, bias: Any = None, *, compute: str = "int8", activation: str | None = None
@@ -44,12 +65,18 @@ class WeightedModule(QuantizedModule):
         self.shape, self.bits, self.block_size = tuple(weight.shape), weight.bits, weight.block_size
         self.compute = _named(compute, COMPUTE, f"{where}: compute")
         self.activation = _checks.choice(activation, _ACTIVATIONS, f"{where}: activation")
+        self._set_packed(parts.storage_of(weight), parts.WeightFormat.of(weight))
         with torch.inference_mode(False):
-            codes, scales, offsets = parts.parts_of(weight)
-            self.register_buffer("codes", codes)
-            self.register_buffer("scales", scales)
-            self.register_buffer("offsets", offsets)
             self.bias = self._bias_of(bias, where)
+
+    def _set_packed(self, packed: torch.Tensor, form: parts.WeightFormat) -> None:
+        # Not in the state_dict by itself: codes, scales and offsets are.
+        self.register_buffer("packed", packed, persistent=False)
+        self.format = form
+        self._view: _View | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_view": None}
 
     def _bias_of(self, bias: Any, where: str) -> torch.nn.Parameter | None:
         if bias is None:
@@ -61,8 +88,26 @@ class WeightedModule(QuantizedModule):
 
     @property
     def weight(self) -> QuantizedTensor:
-        """The packed weight."""
-        return parts.weight_of(self.codes, self.scales, self.offsets, self.shape, self.bits, self.block_size)
+        """Returns the packed weight, which shares the memory of this module's buffer."""
+        return self._current_view().weight
+
+    def _current_view(self) -> _View:
+        packed = self.packed
+        view = self._view
+        if (
+            view is None
+            or view.storage is not packed
+            or view.address != packed.data_ptr()
+            or view.bias is not self.bias
+        ):
+            if self.format is None or packed.is_meta:
+                raise _core.QcoreValueError(
+                    f"qcore.torch.{type(self).__name__}: the weight is on the meta device, expected one with values: "
+                    "load a state_dict first"
+                )
+            view = _View(packed, parts.weight_of(packed, self.format), self.bias)
+            self._view = view
+        return view
 
     def config(self) -> dict[str, Any]:
         """Shape and options: what ``load_state_dict`` compares."""
@@ -80,14 +125,85 @@ class WeightedModule(QuantizedModule):
         self.bits, self.block_size = config["bits"], config["block_size"]
         self.compute, self.activation = config["compute"], config["activation"]
 
-    def _tensors(self) -> tuple[str, ...]:
-        return (*self._kept, "bias")
-
     def _operands(self) -> tuple[Any, ...]:
-        return self.codes, self.scales, self.offsets, self.bias, self.shape, self.bits, self.block_size
+        """Returns the arguments of an operator between x and its options."""
+        if self.format is None:
+            self._current_view()
+        return self.packed, self.bias, *self.format.arguments()  # type: ignore[union-attr]
+
+    @classmethod
+    def _empty(cls, config: dict[str, Any], state_dict: Mapping[str, torch.Tensor], prefix: str) -> Any:
+        module = cls.__new__(cls)
+        torch.nn.Module.__init__(module)
+        module._configure(config)
+        bias = state_dict.get(prefix + "bias")
+        module.register_buffer("packed", torch.empty(0, dtype=torch.uint8, device="meta"), persistent=False)
+        module.format, module._view = None, None
+        module.bias = None if bias is None else torch.nn.Parameter(torch.empty_like(bias), requires_grad=False)
+        return module
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        if self.format is not None:
+            tensors = parts.unpack(self.packed, self.format)
+            for name, tensor in zip(_PARTS, tensors, strict=True):
+                if tensor is not None:
+                    destination[prefix + name] = tensor
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        errors = len(error_msgs)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        given = {name: state_dict.get(prefix + name) for name in _PARTS}
+        asymmetric = given["offsets"] is not None
+        if self.format is None or asymmetric == (self.format.offset_dtype is not None):
+            for name in _PARTS:
+                if prefix + name in unexpected_keys:
+                    unexpected_keys.remove(prefix + name)
+        wanted = _PARTS if self.format is not None and self.format.offset_dtype is not None else _PARTS[:2]
+        missing = [prefix + name for name in wanted if given[name] is None]
+        missing_keys.extend(missing)
+        if missing or len(error_msgs) > errors or prefix + "offsets" in unexpected_keys:
+            return
+        device = self.packed.device if self.format is not None and not self.packed.is_meta else given["codes"].device
+        if device.type == "meta":
+            return
+        try:
+            codes, scales, offsets = (given[name] for name in _PARTS)
+            packed, form = parts.pack(codes, scales, offsets, self.shape, self.bits, self.block_size, device)
+        except _core.QcoreError as error:
+            error_msgs.append(f"{prefix[:-1]}: {error}")
+            return
+        self._set_packed(packed, form)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        packed = self._buffers.pop("packed")
+        try:
+            super()._apply(fn, recurse)
+            with torch.inference_mode(False):
+                # Where fn puts a tensor that it may not turn into another dtype.
+                device = fn(torch.empty(0, dtype=torch.uint8, device=packed.device)).device
+                if device == packed.device:
+                    packed = fn(packed)
+                elif self.format is not None:
+                    packed, self.format = parts.moved(packed, self.format, device)
+        finally:
+            self._buffers["packed"] = packed
+        self._view = None
+        return self
 
     def _details(self) -> str:
-        scheme = "symmetric" if self.offsets is None else "asymmetric"
+        scheme = "asymmetric" if self.format is not None and self.format.offset_dtype is not None else "symmetric"
         fused = "" if self.activation is None else f", activation={self.activation!r}"
         return (
             f"bias={self.bias is not None}, bits={self.bits}, block_size={self.block_size}, {scheme}, "
@@ -187,6 +303,13 @@ class Linear(WeightedModule):
         Raises:
             QcoreValueError, QcoreTypeError: x has another shape, dtype or device.
         """
+        bias = self.bias
+        if is_plain_call(x, bias):
+            view = self._current_view()
+            plain: torch.Tensor = _linear(
+                autocast(x), view.weight, view.plain_bias, compute=self.compute, activation=self.activation
+            )
+            return plain
         result: torch.Tensor = operators.linear(autocast(x), *self._operands(), self.compute, self.activation)
         return result
 
@@ -298,10 +421,24 @@ class Conv2d(WeightedModule):
         """
         window = (self.stride, self.padding, self.dilation, self.groups)
         single = x.dim() == 3
-        y: torch.Tensor = operators.conv2d(
-            autocast(x.unsqueeze(0) if single else x), *self._operands(), *window, self.compute, self.activation
-        )
-        return y.squeeze(0) if single else y
+        images = autocast(x.unsqueeze(0) if single else x)
+        if is_plain_call(x, self.bias):
+            view = self._current_view()
+            y = _conv2d(
+                images,
+                view.weight,
+                view.plain_bias,
+                stride=self.stride,
+                padding=self.padding,
+                dilation=self.dilation,
+                groups=self.groups,
+                compute=self.compute,
+                activation=self.activation,
+            )
+        else:
+            y = operators.conv2d(images, *self._operands(), *window, self.compute, self.activation)
+        result: torch.Tensor = y.squeeze(0) if single else y
+        return result
 
     def extra_repr(self) -> str:
         return (

@@ -224,7 +224,7 @@ def test_the_gradient_of_x_is_that_of_the_dequantised_weight(bits, scheme, backe
     call(x).backward(grad)
     torch.testing.assert_close(x.grad, grad @ weight)
     torch.testing.assert_close(module.bias.grad, grad.sum((0, 1)))
-    assert module.codes.grad is None
+    assert module.packed.grad is None
 
 
 @pytest.mark.parametrize("activation", ("relu", "relu6", "silu", "gelu"))
@@ -276,19 +276,97 @@ def test_autocast_and_inference_mode():
         assert same(made(x), qcore.linear(x, made.weight, made.bias))
 
 
-def test_packed_once_and_let_go():
+@pytest.mark.parametrize("make", [linear, convolution])
+def test_a_module_has_one_copy_of_its_weight(make):
+    weight = make().weight
+    module = type(make())(weight)
+    assert module.packed.data_ptr() == weight.storage().ctypes.data
+    assert [name for name, _ in module.named_buffers()] == ["packed"]
+    assert module.packed.nbytes - weight.nbytes < 3 * 64
+    assert module.weight is module.weight and module.weight == weight
+    assert type(module)(weight).packed is module.packed
+
+
+def test_tied_modules_stay_tied():
+    weight = linear().weight
+    model = torch.nn.ModuleList([qt.Linear(weight), qt.Linear(weight, compute="float")])
+    state = model.state_dict()
+    assert state["0.codes"] is state["1.codes"] and state["0.scales"] is state["1.scales"]
+    other = copy.deepcopy(model)
+    assert other[0].packed is other[1].packed is not model[0].packed
+    other.load_state_dict(state)
+    assert other[0].packed is other[1].packed
+    other.to("meta")
+    assert other[0].packed is other[1].packed and other[0].packed.is_meta
+    other.load_state_dict(state)
+    assert other[0].packed is other[1].packed and other[1].weight == weight
+
+
+def test_a_state_that_was_written_to_is_not_taken_for_the_module_s():
+    module, x = linear(), torch.randn(3, 71)
+    y = module(x)
+    state = module.state_dict()
+    state["scales"].mul_(2)
+    assert torch.equal(module(x), y)
+    assert torch.equal(module.state_dict()["scales"] * 2, state["scales"])
+    module.load_state_dict(state)
+    assert torch.equal(module.state_dict()["scales"], state["scales"])
+    state["scales"].mul_(2)
+    module.load_state_dict(state)
+    assert torch.equal(module.state_dict()["scales"], state["scales"])
+
+
+def test_views_of_graphs_are_let_go():
     before = packing.size()
     module, x = linear(), torch.randn(3, 71)
     module(x)
-    first = module.weight
-    assert module.weight is first
+    assert packing.size() == before
+    torch.ops.qcore.linear(x, *module._operands(), module.compute)
     assert packing.size() == before + 1
-    with torch.no_grad():
-        module.scales.mul_(2)
-    assert module.weight is not first
-    assert (module.weight.scales() == 2 * first.scales()).all()
     del module
     assert packing.size() == before
+
+
+def test_memory_that_moves_is_followed():
+    module, x = linear(), torch.randn(3, 71)
+    y = module(x)
+    module.share_memory()
+    assert module.packed.is_shared() and torch.equal(module(x), y)
+    module.packed = module.packed.clone()
+    assert torch.equal(module(x), y)
+    shifted = torch.empty(module.packed.numel() + 1, dtype=torch.uint8)[1:]
+    module.packed = shifted.copy_(module.packed)
+    assert torch.equal(module(x), y)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda state: state.pop("scales"), r"Missing key.*scales"),
+        (lambda state: state.pop("offsets"), r"Missing key.*offsets"),
+        (lambda state: state.update(more=state["codes"]), r"Unexpected key.*more"),
+        (lambda state: state.update(scales=state["scales"][1:]), r"scales has shape \[19, 3\], expected \[20, 3\]"),
+        (lambda state: state.update(codes=state["codes"].float()), r"codes has dtype float32, expected uint8"),
+        (
+            lambda state: state["scales"].fill_(float("nan")),
+            r"scales holds a NaN or an infinity, the first at index \[0, 0\]",
+        ),
+    ],
+)
+def test_a_damaged_state_is_refused_and_nothing_changes(change, message):
+    module, x = linear(4, "asymmetric"), torch.randn(3, 71)
+    y = module(x)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    change(state)
+    with pytest.raises(RuntimeError, match=message):
+        module.load_state_dict(state)
+    assert torch.equal(module(x), y)
+
+
+def test_a_symmetric_module_refuses_offsets():
+    state = linear(4, "asymmetric").state_dict()
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*offsets"):
+        linear(4, "symmetric").load_state_dict(state)
 
 
 @pytest.mark.parametrize(
