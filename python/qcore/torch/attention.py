@@ -108,9 +108,7 @@ class MultiheadAttention(QuantizedModule):
         return made
 
     @classmethod
-    def _around(
-        cls, module: torch.nn.MultiheadAttention, layers: Mapping[str, torch.nn.Module]
-    ) -> MultiheadAttention:
+    def _around(cls, module: torch.nn.MultiheadAttention, layers: Mapping[str, torch.nn.Module]) -> MultiheadAttention:
         return cls(
             layers,
             module.num_heads,
@@ -194,7 +192,9 @@ class MultiheadAttention(QuantizedModule):
         """Returns keys and values with those that the options append, and their number."""
         before = k.shape[1]
         if self.bias_k is not None and self.bias_v is not None:
-            k, v = (torch.cat([x, b.to(x.dtype).expand(len(x), 1, -1)], 1) for x, b in ((k, self.bias_k), (v, self.bias_v)))
+            k, v = (
+                torch.cat([x, b.to(x.dtype).expand(len(x), 1, -1)], 1) for x, b in ((k, self.bias_k), (v, self.bias_v))
+            )
         if self.add_zero_attn:
             k, v = (torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in (k, v))
         return k, v, k.shape[1] - before

@@ -76,13 +76,13 @@ def weight_error(got: QuantizedTensor, expected: torch.Tensor) -> float:
         got: of the shape of ``expected``.
         expected: the float weight.
     """
-    dense = torch.from_numpy(got.to("cpu").dequantize())
     difference = size = 0.0
     rows = max(1, _PIECE // max(1, expected[0].numel()))
     for start in range(0, len(expected), rows):
         exact = expected[start : start + rows].cpu().float()
+        dense = torch.from_numpy(got.slice_rows(start, start + len(exact)).to("cpu").dequantize())
         size += float(exact.double().square().sum())
-        difference += float((dense[start : start + rows] - exact).double().square().sum())
+        difference += float((dense - exact).double().square().sum())
     return _ratio(difference, size)
 
 

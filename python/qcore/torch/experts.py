@@ -174,8 +174,11 @@ def _indexed(self: Experts, hidden_states: torch.Tensor, *rest: Any, **keywords:
     order = torch.argsort(index.reshape(-1), stable=True)
     rows = torch.bincount(index.reshape(-1), minlength=self.num_experts)[: self.num_experts].tolist()
     chosen = x[order // count]
-    results = [self._one(expert, part) for expert, part in enumerate(chosen.split([*rows, len(chosen) - sum(rows)])[:-1])
-               if len(part)]
+    results = [
+        self._one(expert, part)
+        for expert, part in enumerate(chosen.split([*rows, len(chosen) - sum(rows)])[:-1])
+        if len(part)
+    ]
     flat = x.new_zeros((len(chosen), x.shape[-1]), dtype=torch.promote_types(x.dtype, weights.dtype))
     if results:
         flat[order[: sum(rows)]] = torch.cat(results).to(flat.dtype)
@@ -220,8 +223,10 @@ def layout_of(module: torch.nn.Module) -> str | None:
 
 def has_experts(module: torch.nn.Module) -> bool:
     """Returns whether a module has parameters of experts, of a layout that is known or not."""
-    return any(name in ("gate_up_proj", "up_proj", "down_proj", "weight") and parameter is not None
-               and parameter.dim() == 3 for name, parameter in module._parameters.items()) or _is_dbrx(module)
+    return any(
+        name in ("gate_up_proj", "up_proj", "down_proj", "weight") and parameter is not None and parameter.dim() == 3
+        for name, parameter in module._parameters.items()
+    ) or _is_dbrx(module)
 
 
 def _is_dbrx(module: torch.nn.Module) -> bool:
@@ -296,9 +301,7 @@ def _bare(module: torch.nn.Module) -> torch.nn.Module:
 
 def _assembled(cls: type[Experts], module: torch.nn.Module, layout: str, make: Make) -> Experts:
     projections = {
-        name: [
-            make(weights[expert], None if biases is None else biases[expert]) for expert in range(weights.shape[0])
-        ]
+        name: [make(weights[expert], None if biases is None else biases[expert]) for expert in range(weights.shape[0])]
         for name, (weights, biases) in projections_of(module, layout).items()
     }
     return cls(shell_of(module), layout, projections)

@@ -27,8 +27,8 @@ from qcore.torch.layers import (
 from qcore.torch.memory import trim
 from qcore.torch.report import LayerReport, Report
 from qcore.torch.restore import restore_
-from qcore.torch.rules import Settings, rule_of, takes_awq
-from qcore.torch.weighted import WeightedModule
+from qcore.torch.rules import Settings, embedding_class, rule_of, takes_awq
+from qcore.torch.weighted import Linear, WeightedModule
 
 __all__ = ["quantize_", "restore_"]
 
@@ -120,7 +120,9 @@ def quantize_(
         QcoreValueError, QcoreTypeError: a bad option, a pattern that matches no module, the model itself is a layer, or
             a weight that can't be quantized (a NaN).
     """
-    default = _check(model, skip, calibration, target_error, Settings(bits, block_size, compute, method, scheme, scale_dtype))
+    default = _check(
+        model, skip, calibration, target_error, Settings(bits, block_size, compute, method, scheme, scale_dtype)
+    )
     options = _layer_options(layers, default, calibration)
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     patterns.check(skip, names, "quantize_: skip")
@@ -186,7 +188,11 @@ def _check(model: Any, skip: Any, calibration: Any, target_error: Any, default: 
     rule = rule_of(model, False)
     if rule is not None:
         name = type(model).__name__
-        made = f": qcore.torch.{name}.from_float(model) makes another one" if rule.kind in ("Linear", "Conv2d", "GRU") else ""
+        made = (
+            f": qcore.torch.{name}.from_float(model) makes another one"
+            if rule.kind in ("Linear", "Conv2d", "GRU")
+            else ""
+        )
         raise _core.QcoreValueError(
             f"quantize_: model is itself a {name}, which can't be replaced in place, expected a module that holds "
             f"layers{made}"
@@ -248,7 +254,9 @@ def _choose_settings(layers: list[Layer], options: dict[str, Settings | None], d
         layer.settings = (options[layer.pattern] if layer.pattern is not None else None) or of_kind
     for number in {layer.shared for layer in layers if layer.shared is not None}:
         group = [layer for layer in layers if layer.shared == number]
-        first = min(group, key=lambda layer: (layer.pattern is None, layer.rule is not None and layer.rule.kind == "Embedding"))
+        first = min(
+            group, key=lambda layer: (layer.pattern is None, layer.rule is not None and layer.rule.kind == "Embedding")
+        )
         for layer in group:
             assert first.settings is not None and layer.settings is not None
             layer.settings = replace(first.settings, compute=layer.settings.compute)
@@ -273,7 +281,7 @@ def _plans(
         plan = _Plan(layer, _levels(layer, samples is not None), samples)
         if layer.shared in outside:
             plan.notes.append(f"its weight is also that of {outside[layer.shared]}, which stays in floating point")
-        if _settings(layer).method == "awq" and not _is_plain(layer) or (
+        if (_settings(layer).method == "awq" and not _is_plain(layer)) or (
             _settings(layer).method == "awq" and not takes_awq(layer.module, samples)
         ):
             plan.notes.append("method 'mse'")
@@ -382,22 +390,16 @@ def _sharing(layer: Layer, settings: Settings, samples: list[torch.Tensor] | Non
         if layer.shared is not None:
             shared[key] = made
         return made
-    first = shared[key]
-    if layer.rule.kind == "Embedding":
-        made = type(layer.rule.make(_small_embedding(layer.module), settings, None))(
-            first.weight, padding_idx=layer.module.padding_idx
-        )
-        made.train(layer.module.training)
+    first, module = shared[key], layer.module
+    if layer.rule.kind == "Linear":
+        made = Linear(first.weight, module.bias, compute=settings.compute)
+    elif layer.rule.kind == "Embedding":
+        made = embedding_class()(first.weight, padding_idx=module.padding_idx)
     else:
-        made = layer.rule.make(layer.module, settings, samples)
-    for name in first._kept:
-        if name in made._buffers:
-            made._buffers[name] = first._buffers[name]
+        made = layer.rule.make(module, settings, samples)
+    made.train(module.training)
+    made._set_packed(first.packed, first.format)
     return made
-
-
-def _small_embedding(module: torch.nn.Embedding) -> torch.nn.Embedding:
-    return torch.nn.Embedding(1, module.embedding_dim, device="cpu")
 
 
 def _first(result: Any) -> torch.Tensor:
@@ -425,7 +427,9 @@ def _empty_report(model: torch.nn.Module, layers: list[Layer]) -> Report:
         if any(parameter.dim() > 1 for parameter in own):
             nbytes = sum(parameter.nbytes for parameter in own)
             note = f"there is no rule for {kind}"
-            report.layers.append(LayerReport(name or "the model itself", kind, nbytes, nbytes, note=note, parameters=number))
+            report.layers.append(
+                LayerReport(name or "the model itself", kind, nbytes, nbytes, note=note, parameters=number)
+            )
         else:
             report.other_parameters[kind] = report.other_parameters.get(kind, 0) + number
     return report
@@ -467,4 +471,3 @@ def _quantized_parameters(report: Report, layers: list[Layer]) -> int:
             total += layer.parameters
             counted.add(layer.shared)
     return min(total, report.parameters)
-

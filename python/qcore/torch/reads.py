@@ -44,7 +44,21 @@ _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
 }
 _HARMLESS_CALLS = ("isinstance", "hasattr", "print", "repr", "str", "id", "type", "callable")
 _CONTAINER_CALLS = ("items", "values", "children", "modules", "copy")
-_NOT_CALLED = ("train", "eval", "extra", "reset", "init", "tie", "load", "save", "from", "set", "resize", "prune", "post")
+_NOT_CALLED = (
+    "train",
+    "eval",
+    "extra",
+    "reset",
+    "init",
+    "tie",
+    "load",
+    "save",
+    "from",
+    "set",
+    "resize",
+    "prune",
+    "post",
+)
 """Beginnings of the names of public methods that make or change a model and have no part in a call."""
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -194,7 +208,10 @@ class _Reader:
             if node.value is not None:
                 frame.returned |= self._value(node.value, frame)
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
-            for child in (*node.generators, *(getattr(node, name) for name in ("elt", "key", "value") if hasattr(node, name))):
+            for child in (
+                *node.generators,
+                *(getattr(node, name) for name in ("elt", "key", "value") if hasattr(node, name)),
+            ):
                 self._statement(child, frame)
         elif isinstance(node, (ast.FunctionDef, ast.Lambda)):
             for child in node.body if isinstance(node.body, list) else [node.body]:
@@ -346,7 +363,11 @@ class _Reader:
         for each in node.keywords:
             if each.arg is None:
                 self._use(each.value, frame)
-        if inspect.isfunction(target) and not _is_of_torch(target) and (positional or any(given) or any(named.values())):
+        if (
+            inspect.isfunction(target)
+            and not _is_of_torch(target)
+            and (positional or any(given) or any(named.values()))
+        ):
             return self.follow(target, owner, positional + given, named)
         for paths in (*given, *named.values()):
             self._read(paths)

@@ -48,7 +48,9 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
         if isinstance(made[id(module)], (Experts, MultiheadAttention)):
             whole.append(prefix)
         places.append((parent, attribute, id(module)))
-    replaced = {f"{path}." if path else "" for path, module in model.named_modules(remove_duplicate=False) if id(module) in made}
+    replaced = {
+        f"{path}." if path else "" for path, module in model.named_modules(remove_duplicate=False) if id(module) in made
+    }
     _check_meta(model, state_dict, tuple(replaced))
     for parent, attribute, key in places:
         made[key].train(parent._modules[attribute].training if parent._modules[attribute] else False)  # type: ignore[union-attr]

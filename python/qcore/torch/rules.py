@@ -118,6 +118,8 @@ def unanswered(rule: Rule, read: Read) -> bool:
     probes = _probes(rule.kind)
     if probes is None:
         return read.attribute == "weight" or not hasattr(torch.nn.Module, read.attribute)
+    if not hasattr(probes[1], read.attribute):
+        return True
     mine, theirs = (_value(probe, read) for probe in probes)
     if theirs is None:
         return False
@@ -158,10 +160,35 @@ def _probes(kind: str) -> tuple[torch.nn.Module, torch.nn.Module] | None:
 
 
 def _exactly(kind: type) -> Callable[[torch.nn.Module], str]:
+    """Returns a refusal of subclasses."""
+
     def refuse(module: torch.nn.Module) -> str:
         return "" if type(module) is kind else f"it is a subclass of {kind.__name__}"
 
     return refuse
+
+
+def _is_same(module: torch.nn.Module, kind: type, plain: torch.nn.Module, x: torch.Tensor) -> bool:
+    """Returns whether a module of a subclass has no more than one of ``kind`` and computes the same of x."""
+    known = set(vars(plain)) | {"_is_hf_initialized"}
+    if set(vars(module)) - known or module._buffers or module._modules:
+        return False
+    try:
+        with torch.no_grad():
+            got, expected = module(x), kind.forward(module, x)  # type: ignore[attr-defined]
+            return got.shape == expected.shape and torch.allclose(got, expected, atol=1e-3, rtol=1e-2)
+    except Exception:  # code of others, which may want other arguments
+        return False
+
+
+def _refuse_linear(module: torch.nn.Linear) -> str:
+    kind = torch.nn.Linear
+    if type(module) is kind or module.weight.is_meta or module.weight.dtype not in _FLOATS:
+        return ""
+    x = torch.linspace(-1, 1, 2 * module.in_features).view(2, -1).to(module.weight.device, module.weight.dtype)
+    if _is_same(module, kind, kind(1, 1, device="meta"), x):
+        return ""
+    return "it is a subclass of Linear that has or computes more"
 
 
 def _refuse_conv2d(module: torch.nn.Conv2d) -> str:
@@ -173,7 +200,13 @@ def _refuse_conv2d(module: torch.nn.Conv2d) -> str:
 def _refuse_embedding(module: torch.nn.Embedding) -> str:
     if module.max_norm is not None:
         return "it has a max_norm, which changes the weight in every call"
-    return _exactly(torch.nn.Embedding)(module)
+    kind = torch.nn.Embedding
+    if type(module) is kind or module.weight.is_meta:
+        return ""
+    x = torch.arange(min(4, module.num_embeddings), device=module.weight.device)
+    if _is_same(module, kind, kind(1, 1, device="meta"), x):
+        return ""
+    return "it is a subclass of Embedding that has or computes more"
 
 
 def _refuse_gru(module: torch.nn.GRU) -> str:
@@ -269,7 +302,7 @@ def _refuse_transposed(module: Any) -> str:
 
 
 RULES = (
-    Rule("Linear", lambda module: isinstance(module, torch.nn.Linear), _exactly(torch.nn.Linear), _make_linear, True),
+    Rule("Linear", lambda module: isinstance(module, torch.nn.Linear), _refuse_linear, _make_linear, True),
     Rule("Conv2d", lambda module: isinstance(module, torch.nn.Conv2d), _refuse_conv2d, _make_conv2d, True),
     Rule("GRU", lambda module: isinstance(module, torch.nn.GRU), _refuse_gru, _make_gru),
     Rule(

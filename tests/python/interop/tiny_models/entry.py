@@ -29,6 +29,7 @@ class Entry:
 
         torch.manual_seed(0)
         config = getattr(transformers, self.config)(**self.options)
+        config.use_cache = False  # a cache in the outputs is no tensor
         return getattr(transformers, self.model)(config).eval()
 
     def sample(self) -> dict[str, Any]:
