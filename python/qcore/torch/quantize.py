@@ -14,6 +14,7 @@ from qcore.linear import COMPUTE
 from qcore.quantized_tensor import quantize as quantize_weight
 from qcore.torch import patterns
 from qcore.torch.calibration import batches_of, inputs_of, outputs_of, relative_error, weight_error
+from qcore.torch.embedding import Embedding
 from qcore.torch.layers import (
     Layer,
     disable_fast_paths,
@@ -27,7 +28,7 @@ from qcore.torch.layers import (
 from qcore.torch.memory import trim
 from qcore.torch.report import LayerReport, Report
 from qcore.torch.restore import restore_
-from qcore.torch.rules import Settings, embedding_class, rule_of, takes_awq
+from qcore.torch.rules import Settings, embedding_like, rule_of, takes_awq
 from qcore.torch.weighted import Linear, WeightedModule
 
 __all__ = ["quantize_", "restore_"]
@@ -394,7 +395,7 @@ def _sharing(layer: Layer, settings: Settings, samples: list[torch.Tensor] | Non
     if layer.rule.kind == "Linear":
         made = Linear(first.weight, module.bias, compute=settings.compute)
     elif layer.rule.kind == "Embedding":
-        made = embedding_class()(first.weight, padding_idx=module.padding_idx)
+        made = embedding_like(module, Embedding(first.weight, module.padding_idx, dtype=module.weight.dtype))
     else:
         made = layer.rule.make(module, settings, samples)
     made.train(module.training)

@@ -9,12 +9,13 @@ import torch
 
 from qcore import _checks, _core
 from qcore.torch.attention import MultiheadAttention
+from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.layers import disable_fast_paths, forget_ties
 from qcore.torch.lut import LutActivation
 from qcore.torch.module import CONFIG, QuantizedModule, read_config
-from qcore.torch.rules import embedding_class
+from qcore.torch.scaled_embedding import ScaledEmbedding
 from qcore.torch.weighted import Conv2d, Linear
 
 
@@ -63,8 +64,8 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
 
 
 def _kinds() -> dict[str, Any]:
-    kinds: tuple[Any, ...] = (Linear, Conv2d, GRU, LutActivation, Experts, MultiheadAttention, embedding_class())
-    return {kind.kind: kind for kind in kinds if kind is not None}
+    kinds = (Linear, Conv2d, Embedding, ScaledEmbedding, GRU, LutActivation, Experts, MultiheadAttention)
+    return {kind.kind: kind for kind in kinds}
 
 
 def _prefixes(state_dict: Mapping[str, torch.Tensor]) -> list[str]:

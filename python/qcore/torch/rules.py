@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-import qcore.torch
 from qcore.torch import attention, experts
 from qcore.torch.attention import MultiheadAttention
+from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation, table_name
 from qcore.torch.reads import Read
+from qcore.torch.scaled_embedding import ScaledEmbedding, scale_of
 from qcore.torch.weighted import Conv2d, Linear
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -106,11 +107,6 @@ def as_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linea
     made.weight = torch.nn.Parameter(weight.detach(), requires_grad=False)
     made.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
     return made
-
-
-def embedding_class() -> Any:
-    """Returns the class of quantized embeddings, or None if this version has none."""
-    return getattr(qcore.torch, "Embedding", None)
 
 
 def unanswered(rule: Rule, read: Read) -> bool:
@@ -204,7 +200,7 @@ def _refuse_embedding(module: torch.nn.Embedding) -> str:
     if type(module) is kind or module.weight.is_meta:
         return ""
     x = torch.arange(min(4, module.num_embeddings), device=module.weight.device)
-    if _is_same(module, kind, kind(1, 1, device="meta"), x):
+    if _is_same(module, kind, kind(1, 1, device="meta"), x) or scale_of(module) is not None:
         return ""
     return "it is a subclass of Embedding that has or computes more"
 
@@ -238,9 +234,18 @@ def _make_transposed(module: Any, settings: Settings, samples: list[torch.Tensor
 
 
 def _make_embedding(module: torch.nn.Embedding, settings: Settings, samples: Any) -> Any:
-    kind = embedding_class()
     options = settings.of_weight() | {"method": "mse" if settings.method == "awq" else settings.method}
-    return kind.from_float(module, **options)
+    return embedding_like(module, Embedding.from_float(module, **options))
+
+
+def embedding_like(module: torch.nn.Embedding, plain: Embedding) -> Embedding:
+    """Returns an embedding with the scale of the float module, if it has one."""
+    scale = scale_of(module)
+    if scale is None:
+        return plain
+    made = ScaledEmbedding(plain.weight, scale, plain.padding_idx, dtype=plain.dtype)
+    made.train(plain.training)
+    return made
 
 
 def _make_gru(module: torch.nn.GRU, settings: Settings, samples: list[torch.Tensor] | None) -> GRU:
@@ -307,7 +312,7 @@ RULES = (
     Rule("GRU", lambda module: isinstance(module, torch.nn.GRU), _refuse_gru, _make_gru),
     Rule(
         "Embedding",
-        lambda module: isinstance(module, torch.nn.Embedding) and embedding_class() is not None,
+        lambda module: isinstance(module, torch.nn.Embedding),
         _refuse_embedding,
         _make_embedding,
         True,

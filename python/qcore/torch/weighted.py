@@ -203,12 +203,12 @@ class WeightedModule(QuantizedModule):
         return self
 
     def _details(self) -> str:
-        scheme = "asymmetric" if self.format is not None and self.format.offset_dtype is not None else "symmetric"
         fused = "" if self.activation is None else f", activation={self.activation!r}"
-        return (
-            f"bias={self.bias is not None}, bits={self.bits}, block_size={self.block_size}, {scheme}, "
-            f"compute={self.compute!r}{fused}"
-        )
+        return f"bias={self.bias is not None}, {self._weight_details()}, compute={self.compute!r}{fused}"
+
+    def _weight_details(self) -> str:
+        scheme = "asymmetric" if self.format is not None and self.format.offset_dtype is not None else "symmetric"
+        return f"bits={self.bits}, block_size={self.block_size}, {scheme}"
 
 
 def _named(value: Any, choices: Any, where: str) -> str:
@@ -216,10 +216,10 @@ def _named(value: Any, choices: Any, where: str) -> str:
     return str(value)
 
 
-def _quantized(
+def quantize_weight(
     module: Any, bits: int, block_size: int, scheme: str, method: str, samples: Any, scale_dtype: Any
 ) -> QuantizedTensor:
-    """A float module's weight, on its device."""
+    """Quantizes the weight of a float module; the result is on its device."""
     weight = module.weight.detach()
     made = quantize(
         weight.cpu(),
@@ -276,7 +276,7 @@ class Linear(WeightedModule):
             raise _core.QcoreTypeError(
                 f"Linear.from_float: module is a {type(module).__name__}, expected a torch.nn.Linear"
             )
-        weight = _quantized(module, bits, block_size, scheme, method, samples, scale_dtype)
+        weight = quantize_weight(module, bits, block_size, scheme, method, samples, scale_dtype)
         made = cls(weight, module.bias, compute=compute)
         made.train(module.training)
         return made
@@ -384,7 +384,7 @@ class Conv2d(WeightedModule):
             )
         if module.padding_mode != "zeros":
             raise _core.QcoreValueError(f"Conv2d.from_float: padding_mode is {module.padding_mode!r}, expected 'zeros'")
-        weight = _quantized(module, bits, block_size, scheme, method, samples, scale_dtype)
+        weight = quantize_weight(module, bits, block_size, scheme, method, samples, scale_dtype)
         made = cls(
             weight,
             module.bias,
