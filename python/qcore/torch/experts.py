@@ -136,7 +136,7 @@ class Experts(QuantizedModule):
             inner = _activation(self.shell)(layers["up_proj"](x))
         result: torch.Tensor = layers["down_proj"](inner)
         if getattr(self.shell, "has_post_expert_norm", False):
-            result = self.shell.post_expert_norm(result)  # type: ignore[operator]
+            result = self.shell.post_expert_norm(result)
         return result
 
 
@@ -197,7 +197,7 @@ def _split(self: Experts, inputs: torch.Tensor, expert_size: Any) -> torch.Tenso
     sizes = expert_size.tolist() if isinstance(expert_size, torch.Tensor) else list(expert_size)
     layers = next(iter(self.projections.values()))
     parts = inputs.split(sizes)
-    return torch.cat([layer(part) for layer, part in zip(layers, parts, strict=True)])  # type: ignore[arg-type]
+    return torch.cat([layer(part) for layer, part in zip(layers, parts, strict=True)])
 
 
 _FORWARDS: dict[str, Callable[..., torch.Tensor]] = {
@@ -236,7 +236,7 @@ def _is_dbrx(module: torch.nn.Module) -> bool:
 
 def _candidates(module: torch.nn.Module) -> list[str]:
     names = {name for name, parameter in module._parameters.items() if parameter is not None}
-    threes = {name for name in names if module._parameters[name].dim() == 3}  # type: ignore[union-attr]
+    threes = {name for name in names if module._parameters[name].dim() == 3}
     if _is_dbrx(module):
         return ["dbrx"]
     if names == threes == {"weight"} and hasattr(module, "num_experts"):

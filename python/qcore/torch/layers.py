@@ -174,7 +174,7 @@ def forget_ties(model: torch.nn.Module) -> None:
     ``tie_weights`` follows names of parameters; those of a quantized layer are gone, and layers that shared a weight
     share its packed one.
     """
-    for name, module in model.named_modules():
+    for module in model.modules():
         for attribute in ("_tied_weights_keys", "all_tied_weights_keys"):
             ties = getattr(module, attribute, None)
             if not isinstance(ties, dict) or not ties:

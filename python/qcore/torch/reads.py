@@ -97,7 +97,7 @@ def _resolved(module: torch.nn.Module, path: Path) -> Iterator[tuple[torch.nn.Mo
             if name == ANY:
                 below += [child for child in each._modules.values() if child is not None]
             elif each._modules.get(name) is not None:
-                below.append(each._modules[name])  # type: ignore[arg-type]
+                below.append(each._modules[name])
             elif position > 0:
                 yield each, name, path[position + 1 :]
         modules = below
@@ -227,7 +227,7 @@ class _Reader:
             for child in ast.iter_child_nodes(node):
                 self._statement(child, frame)
 
-    def _truth(self, node: ast.AST, frame: _Frame) -> bool | None:
+    def _truth(self, node: ast.expr, frame: _Frame) -> bool | None:
         """Returns whether a test of attributes of the module itself holds, None where only a call can tell."""
         if isinstance(node, ast.BoolOp):
             truths = [self._truth(each, frame) for each in node.values]
@@ -244,17 +244,25 @@ class _Reader:
                 return bool(_COMPARISONS[type(node.ops[0])](left[0], right[0])) if left and right else None
             except TypeError:
                 return None
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance" and len(node.args) == 2:
+            # The weight of a quantized module is no tensor, and of others nothing has to be known.
+            kind = node.args[1]
+            name = kind.attr if isinstance(kind, ast.Attribute) else getattr(kind, "id", "")
+            paths = self._value(node.args[0], frame)
+            is_weight = bool(paths) and all(len(path) > 1 and path[-1] == "weight" for path in paths)
+            return False if is_weight and name in ("Tensor", "Parameter") else None
         value = self._plain(node, frame)
         return bool(value[0]) if value else None
 
-    def _plain(self, node: ast.AST, frame: _Frame) -> tuple[Any, ...]:
+    def _plain(self, node: ast.expr, frame: _Frame) -> tuple[Any, ...]:
         if isinstance(node, ast.Constant):
             return (node.value,)
         names: list[str] = []
-        while isinstance(node, ast.Attribute):
-            names.insert(0, node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name) or frame.values.get(node.id) != frozenset({()}) or names[-1:] == ["training"]:
+        root: Any = node
+        while isinstance(root, ast.Attribute):
+            names.insert(0, root.attr)
+            root = root.value
+        if not isinstance(root, ast.Name) or frame.values.get(root.id) != frozenset({()}) or names[-1:] == ["training"]:
             return ()
         value = _attribute(self._module, tuple(names))
         if value:
@@ -312,7 +320,12 @@ class _Reader:
             body = self._value(node.body, frame) if truth is not False else _NOTHING
             return body | (self._value(node.orelse, frame) if truth is not True else _NOTHING)
         if isinstance(node, ast.BoolOp):
-            return frozenset().union(*(self._value(each, frame) for each in node.values))
+            paths = _NOTHING
+            for each in node.values:
+                paths |= self._value(each, frame)
+                if self._truth(each, frame) is isinstance(node.op, ast.Or):
+                    break
+            return paths
         if isinstance(node, ast.NamedExpr):
             self._statement(node, frame)
             return self._value(node.target, frame)

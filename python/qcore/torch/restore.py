@@ -54,7 +54,7 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
     }
     _check_meta(model, state_dict, tuple(replaced))
     for parent, attribute, key in places:
-        made[key].train(parent._modules[attribute].training if parent._modules[attribute] else False)  # type: ignore[union-attr]
+        made[key].train(parent._modules[attribute].training if parent._modules[attribute] else False)
     for parent, attribute, key in places:
         parent._modules[attribute] = made[key]
     _materialize(model, state_dict)
@@ -132,4 +132,4 @@ def _materialize(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor])
                         memory = torch.nn.Parameter(memory, requires_grad=tensor.requires_grad)
                     memory.__dict__.update(tensor.__dict__)
                     made[id(tensor)] = memory
-                tensors[name] = made[id(tensor)]  # type: ignore[assignment]
+                tensors[name] = made[id(tensor)]

@@ -79,7 +79,7 @@ def rule_of(module: torch.nn.Module, activations: bool) -> Rule | None:
 def refusal(module: torch.nn.Module, rule: Rule) -> str:
     """Returns why a module must be left, as far as it tells itself; an empty string if nothing speaks against it."""
     if torch.nn.utils.parametrize.is_parametrized(module):
-        names = ", ".join(module.parametrizations)  # type: ignore[arg-type, union-attr]
+        names = ", ".join(module.parametrizations)
         return f"its {names} is computed by a parametrization"
     for name in _HOOKS:
         hooks = getattr(module, name)
@@ -172,7 +172,7 @@ def _is_same(module: torch.nn.Module, kind: type, plain: torch.nn.Module, x: tor
     try:
         with torch.no_grad():
             got, expected = module(x), kind.forward(module, x)  # type: ignore[attr-defined]
-            return got.shape == expected.shape and torch.allclose(got, expected, atol=1e-3, rtol=1e-2)
+            return bool(got.shape == expected.shape and torch.allclose(got, expected, atol=1e-3, rtol=1e-2))
     except Exception:  # code of others, which may want other arguments
         return False
 
@@ -255,7 +255,9 @@ def _make_gru(module: torch.nn.GRU, settings: Settings, samples: list[torch.Tens
 
 
 def _make_activation(module: torch.nn.Module, settings: Settings, samples: list[torch.Tensor] | None) -> LutActivation:
-    return LutActivation.from_float(module).to(samples[0].device if samples else "cpu")
+    made = LutActivation.from_float(module)
+    made.to(samples[0].device if samples else "cpu")
+    return made
 
 
 def _make_experts(module: torch.nn.Module, settings: Settings, samples: Any) -> Experts:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-TOKENS, BATCH = 16, 2
+TOKENS, BATCH = 8, 2
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,9 @@ class Entry:
         torch.manual_seed(0)
         config = getattr(transformers, self.config)(**self.options)
         config.use_cache = False  # a cache in the outputs is no tensor
-        return getattr(transformers, self.model)(config).eval()
+        model = getattr(transformers, self.model)(config).eval()
+        spread(model)
+        return model
 
     def sample(self) -> dict[str, Any]:
         """Returns seeded arguments of a call."""
@@ -38,6 +40,19 @@ class Entry:
         if callable(self.inputs):
             return self.inputs(generator)
         return _INPUTS[self.inputs](generator)
+
+
+def spread(model: torch.nn.Module) -> None:
+    """Gives the layers weights that keep the size of what they pass on: with those that the libraries set, the outputs
+    of some models are zero."""
+    for module in model.modules():
+        kind = type(module).__name__
+        if kind in ("Linear", "Conv1d", "Conv2d", "Conv3d", "Conv1D") or "Experts" in kind:
+            for parameter in module.parameters(recurse=False):
+                if parameter.dim() > 1 and parameter.requires_grad:
+                    fan_in = parameter.shape[0] if kind == "Conv1D" else parameter[0].numel()
+                    fan_in = parameter.shape[2] if parameter.dim() == 3 and "Experts" in kind else fan_in
+                    torch.nn.init.normal_(parameter, std=fan_in**-0.5)
 
 
 def tokens(generator: torch.Generator, count: int = TOKENS, vocabulary: int = 96) -> torch.Tensor:

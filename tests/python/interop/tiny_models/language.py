@@ -81,7 +81,7 @@ ENTRIES = (
     _encoder("xlm-roberta", "XLMRoberta"),
     _encoder("electra", "Electra", embedding_size=16),
     _encoder("albert", "Albert", embedding_size=16),
-    _encoder("mpnet", "MPNet", relative_attention_num_buckets=8, pad_token_id=1),
+    _encoder("mpnet", "MPNet", relative_attention_num_buckets=8, pad_token_id=1, max_position_embeddings=64),
     _encoder("deberta", "Deberta", relative_attention=True, pos_att_type=["c2p", "p2c"], type_vocab_size=0),
     _encoder("deberta-v2", "DebertaV2", relative_attention=True, pos_att_type=["c2p", "p2c"], type_vocab_size=0),
     _encoder(
