@@ -27,6 +27,8 @@ class Layer:
     places: list[tuple[torch.nn.Module, str]] = field(default_factory=list)
     reason: str = ""
     """Why it is to be left; empty if it is not."""
+    asked: bool = False
+    """Whether the caller asked for that."""
     kind: str = ""
     parameters: int = 0
     nbytes: int = 0
@@ -92,11 +94,11 @@ def explain(model: torch.nn.Module, layers: list[Layer], skip: tuple[str, ...], 
     for layer in layers:
         pattern = first_match(layer.names, skip)
         if pattern is not None:
-            layer.reason = f"skip has {pattern!r}"
+            layer.reason, layer.asked = f"skip has {pattern!r}", True
         elif layer.rule is None:
             layer.reason = "it is a scripted module"
         elif layer.rule.kind == "Embedding" and not embeddings:
-            layer.reason = "embeddings is False"
+            layer.reason, layer.asked = "embeddings is False", True
         else:
             layer.reason = refusal(layer.module, layer.rule)
         if layer.reason or layer.rule is None:

@@ -247,8 +247,7 @@ def _choose_settings(layers: list[Layer], options: dict[str, Settings | None], d
     for layer in layers:
         layer.pattern = patterns.first_match(layer.names, options)
         if layer.pattern is not None and options[layer.pattern] is None and not layer.reason:
-            layer.reason = f"layers has {layer.pattern!r}: None"
-            layer.shared = None
+            layer.reason, layer.asked, layer.shared = f"layers has {layer.pattern!r}: None", True, None
         of_kind = default
         if layer.rule is not None and layer.rule.kind == "Embedding":
             of_kind = replace(default, bits=_EMBEDDING_BITS)
@@ -439,8 +438,10 @@ def _empty_report(model: torch.nn.Module, layers: list[Layer]) -> Report:
 def _row(layer: Layer, plan: _Plan | None) -> LayerReport:
     level = None if plan is None else plan.chosen
     if plan is None or level is None:
-        note = layer.reason or "target_error asks for floating point"
-        return LayerReport(layer.name, layer.kind, layer.nbytes, layer.nbytes, note=note, parameters=layer.parameters)
+        row = LayerReport(layer.name, layer.kind, layer.nbytes, layer.nbytes, parameters=layer.parameters)
+        row.note = layer.reason or "target_error asks for floating point"
+        row.asked = layer.asked or not layer.reason
+        return row
     return LayerReport(
         layer.name,
         layer.kind,

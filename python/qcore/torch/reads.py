@@ -94,10 +94,11 @@ def _resolved(module: torch.nn.Module, path: Path) -> Iterator[tuple[torch.nn.Mo
     for position, name in enumerate(path):
         below: list[torch.nn.Module] = []
         for each in modules:
+            children = dict(each._modules.items())  # those of a scripted module are no dictionary
             if name == ANY:
-                below += [child for child in each._modules.values() if child is not None]
-            elif each._modules.get(name) is not None:
-                below.append(each._modules[name])
+                below += [child for child in children.values() if child is not None]
+            elif (child := children.get(name)) is not None:
+                below.append(child)
             elif position > 0:
                 yield each, name, path[position + 1 :]
         modules = below
@@ -219,13 +220,14 @@ class _Reader:
         elif isinstance(node, ast.If):
             truth = self._truth(node.test, frame)
             self._use(node.test, frame)
-            for child in (*(node.body if truth is not False else ()), *(node.orelse if truth is not True else ())):
-                self._statement(child, frame)
+            for branch, runs in ((node.body, truth is not False), (node.orelse, truth is not True)):
+                for statement in branch if runs else ():
+                    self._statement(statement, frame)
         elif isinstance(node, ast.expr):
             self._use(node, frame)
         else:
-            for child in ast.iter_child_nodes(node):
-                self._statement(child, frame)
+            for below in ast.iter_child_nodes(node):
+                self._statement(below, frame)
 
     def _truth(self, node: ast.expr, frame: _Frame) -> bool | None:
         """Returns whether a test of attributes of the module itself holds, None where only a call can tell."""

@@ -25,6 +25,7 @@ class LayerReport:
         compute: as for :func:`qcore.linear`; None where it was left.
         note: why it was left as it is, or what else is to be known.
         parameters: number of its parameters before.
+        asked: whether the caller asked for it to be left.
     """
 
     name: str
@@ -36,6 +37,7 @@ class LayerReport:
     compute: str | None = None
     note: str = ""
     parameters: int = 0
+    asked: bool = False
 
     @property
     def quantized(self) -> bool:
@@ -72,12 +74,14 @@ class Report:
 
     @property
     def warning(self) -> str:
-        """Names what was left where less than 90% of the parameters were quantized; empty otherwise."""
-        if self.share >= LOW_SHARE:
+        """Names what was left where less than 90% of the parameters were quantized, not counting those that the caller
+        asked to leave; empty otherwise."""
+        asked = sum(layer.parameters for layer in self.layers if layer.asked)
+        if self.quantized_parameters >= LOW_SHARE * (self.parameters - asked):
             return ""
         left: dict[str, int] = {}
         for layer in self.layers:
-            if not layer.quantized:
+            if not layer.quantized and not layer.asked:
                 reason = f"{layer.kind}: {layer.note}"
                 left[reason] = left.get(reason, 0) + layer.parameters
         reasons = sorted(left.items(), key=lambda item: -item[1])

@@ -70,6 +70,8 @@ class Rule:
 
 def rule_of(module: torch.nn.Module, activations: bool) -> Rule | None:
     """Returns the rule for a module, or None if there is none."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return None
     for rule in RULES:
         if rule.applies(module) and (activations or rule.kind != "activation"):
             return rule

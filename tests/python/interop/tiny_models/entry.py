@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +20,27 @@ class Entry:
     model: str
     config: str
     options: dict[str, Any] = field(repr=False)
-    inputs: str | Callable[[], dict[str, torch.Tensor]]
-    bound: float = 0.05
+    inputs: str | Callable[[torch.Generator], dict[str, Any]]
+    bound: float = 0.1
     """Largest relative L2 error of the outputs with 8 bits."""
+    least_share: float = 0.9
+    """Of the parameters that are quantized."""
+    exports: bool = True
+    """Whether the float model does."""
+
+    package = "transformers"
+
+    def is_available(self) -> bool:
+        """Returns whether the package is installed and has the model."""
+        return importlib.util.find_spec(self.package) is not None
+
+    def missing(self) -> str:
+        """Returns why the model can't be made."""
+        return f"{self.package} is not installed"
+
+    def call(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns positional and keyword arguments."""
+        return (), arguments
 
     def make(self) -> torch.nn.Module:
         """Returns the model in evaluation mode, with seeded weights."""
@@ -92,6 +111,33 @@ def both(*makers: Callable[[torch.Generator], dict[str, Any]]) -> Callable[[torc
         return arguments
 
     return make
+
+
+def results(model: Any, arguments: dict[str, Any]) -> list[torch.Tensor]:
+    """Returns all floating-point results of a call, with the same random numbers in each."""
+    torch.manual_seed(2)
+    return list(_tensors(model(**arguments)))
+
+
+def _tensors(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        if result.is_floating_point():
+            yield result.float()
+    elif result is not None and not isinstance(result, (bool, int, float, str)):
+        for value in result.values() if isinstance(result, Mapping) else result:
+            yield from _tensors(value)
+
+
+def relative_error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
+    """Returns the largest relative L2 error of several tensors."""
+    assert len(got) == len(expected) > 0
+    errors = []
+    for mine, theirs in zip(got, expected, strict=True):
+        assert mine.shape == theirs.shape
+        assert torch.equal(mine.isfinite(), theirs.isfinite())
+        finite = theirs.isfinite()
+        errors.append(float((mine - theirs)[finite].norm() / (theirs[finite].norm() + 1e-20)))
+    return max(errors)
 
 
 _INPUTS = {"text": text, "sequences": sequences}

@@ -8,7 +8,7 @@ from tiny_models.entry import BATCH, Entry, both, features, pixels, text, tokens
 
 VISION = {
     "hidden_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
     "intermediate_size": 64,
     "image_size": 32,
@@ -17,7 +17,7 @@ VISION = {
 WORDS = {
     "vocab_size": 96,
     "hidden_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
     "intermediate_size": 64,
     "max_position_embeddings": 48,
@@ -28,7 +28,7 @@ WORDS = {
 SPEECH = {
     "vocab_size": 32,
     "hidden_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
     "intermediate_size": 64,
     "conv_dim": (16, 16),
@@ -43,7 +43,7 @@ LLAMA = {
     "model_type": "llama",
     "vocab_size": 96,
     "hidden_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "intermediate_size": 64,
@@ -59,7 +59,7 @@ RESNET = {
 }
 
 
-def _image(name, model, size=32, *, config=None, suffix="Model", bound=0.05, **options):
+def _image(name, model, size=32, *, config=None, suffix="Model", bound=0.1, **options):
     return Entry(name, f"{model}{suffix}", f"{config or model}Config", options, pixels(size), bound)
 
 
@@ -154,7 +154,7 @@ ENTRIES = (
         num_attention_heads=[1, 2, 2, 4],
         mlp_ratios=[2] * 4,
     ),
-    _image("cvt", "Cvt", 64, embed_dim=[16, 16, 32], depth=[1, 1, 2], num_heads=[1, 2, 4]),
+    _image("cvt", "Cvt", 64, embed_dim=[16, 16, 32], depth=[1, 2, 3], num_heads=[1, 2, 4]),
     _image(
         "levit",
         "Levit",
@@ -310,8 +310,8 @@ ENTRIES = (
             "vocab_size": 96,
             "d_model": 32,
             "num_mel_bins": 16,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
             "encoder_attention_heads": 4,
             "decoder_attention_heads": 4,
             "encoder_ffn_dim": 64,
