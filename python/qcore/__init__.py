@@ -19,7 +19,7 @@ from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
 if TYPE_CHECKING:
-    from qcore import formats, gru, static
+    from qcore import decoder, formats, gru, static
     from qcore import jax as jax
     from qcore import torch as torch
     from qcore.formats import load, save
@@ -37,6 +37,7 @@ __all__ = [
     "awq_scales",
     "concatenate",
     "conv2d",
+    "decoder",
     "embedding",
     "fold_scales",
     "force_kernel",
@@ -60,7 +61,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """What takes a while to import is imported when it is asked for."""
-    if name in ("formats", "gru", "jax", "static", "torch"):
+    if name in ("decoder", "formats", "gru", "jax", "static", "torch"):
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("qcore.formats"), name)
