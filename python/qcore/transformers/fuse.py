@@ -85,6 +85,7 @@ class FusedMixin:
         if hidden is None:
             hidden = stack.parts.embedding(arguments["input_ids"])
         if hidden.dtype not in _HOST_DTYPES or hidden.device.type != "cpu":
+            stack.release()
             return f"hidden states are {hidden.dtype} on {hidden.device}, expected float32 or bfloat16 on the CPU"
         if torch.is_grad_enabled() and hidden.requires_grad and arguments.get("inputs_embeds") is not None:
             return "inputs_embeds requires gradients"

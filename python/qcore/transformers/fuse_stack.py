@@ -41,6 +41,10 @@ class Stack:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_decoder": None, "_made_for": None, "_caches": ([], None)}
 
+    def release(self) -> None:
+        """Drops the native decoder and what it shares with the modules; the next call makes another."""
+        self._decoder, self._made_for, self._caches = None, None, ([], None)
+
     @property
     def has_native_head(self) -> bool:
         """Whether the head is quantized, so that the native call computes logits."""
