@@ -75,8 +75,8 @@ class Stack:
             [B, rows, V] or [B, rows, H] in hidden's dtype.
         """
         batch, tokens, _ = hidden.shape
-        positions = positions.to(torch.int32).expand(batch, tokens).contiguous()
-        self._prepare(hidden.dtype, int(positions.max()) + 1)
+        positions = positions.to(torch.int32).expand(batch, tokens)
+        self._prepare(hidden.dtype, int(positions.numpy().max()) + 1)
         past = caches[0].length
         for cache in caches:
             cache.reserve(batch, self.parts.kv_heads, self.parts.head_size, past + tokens, hidden.device)
