@@ -60,7 +60,9 @@ struct RotaryOptions {
 };
 
 // Rotates the first R elements of each head by its token's angles and copies the others:
-//   y[a] = x[a] * cos[a] - x[b] * sin[a],   y[b] = x[b] * cos[b] + x[a] * sin[b]   for each pair (a, b) of the layout.
+//   y[a] = x[a] * cos[a] - x[b] * sin[a],   y[b] = x[b] * cos[b] + x[a] * sin[b]   for each pair (a, b) of the layout,
+//   the
+// first product by fma.
 //   x          [B, T, heads, D] fp32, fp16 or bf16, any strides
 //   positions  int32 [B, T], rows of the tables. On the CPU they are checked; on CUDA one outside is clamped.
 //   cos, sin   fp32 [P, R], R even, R <= D

@@ -4,6 +4,7 @@
 #include "decoder/row_access.h"
 #include "numerics/attention.h"
 #include "numerics/rms_norm.h"
+#include "numerics/rotary.h"
 #include "runtime/memory.h"
 
 // The decoder's operators but attention, element by element.
@@ -91,8 +92,10 @@ void run_rotary_reference(const RotaryProblem& p) {
         for (std::int64_t i = 0; i < rotary / 2; ++i) {
           const bool halves = p.layout == RotaryLayout::halves;
           const std::int64_t first = halves ? i : 2 * i, second = halves ? i + rotary / 2 : 2 * i + 1;
-          store_element(y, first, row[first] * angle(p.cos, first) - row[second] * angle(p.sin, first));
-          store_element(y, second, row[second] * angle(p.cos, second) + row[first] * angle(p.sin, second));
+          const float x1 = row[first], x2 = row[second];
+          store_element(y, first, numerics::rotated_first<ScalarLanes>(x1, x2, angle(p.cos, first), angle(p.sin, first)));
+          store_element(y, second,
+                        numerics::rotated_second<ScalarLanes>(x1, x2, angle(p.cos, second), angle(p.sin, second)));
         }
         for (std::int64_t i = rotary; i < size; ++i) store_element(y, i, row[i]);
       }

@@ -4,6 +4,7 @@
 #include "numerics/attention.h"
 #include "numerics/half_bits.h"
 #include "numerics/rms_norm.h"
+#include "numerics/rotary.h"
 #include "simd/tile_data.h"
 
 // Operators on one fp32 row, for any lanes (lanes_avx2.h, lanes_avx512.h). In an unnamed namespace, since they are
@@ -99,8 +100,8 @@ struct RowLanes {
     std::int64_t i = 0;
     for (; i + kLanes <= half; i += kLanes) {
       const F a = L::load(row + i), b = L::load(row + half + i);
-      L::store(row + i, L::sub(L::mul(a, L::load(cos + i)), L::mul(b, L::load(sin + i))));
-      L::store(row + half + i, L::add(L::mul(b, L::load(cos + half + i)), L::mul(a, L::load(sin + half + i))));
+      L::store(row + i, numerics::rotated_first<L>(a, b, L::load(cos + i), L::load(sin + i)));
+      L::store(row + half + i, numerics::rotated_second<L>(a, b, L::load(cos + half + i), L::load(sin + half + i)));
     }
     for (; i < half; ++i) rotate_pair(row, cos, sin, i, half + i);
   }
@@ -180,8 +181,8 @@ struct RowLanes {
 
   QCORE_NUMERIC void rotate_pair(float* row, const float* cos, const float* sin, std::int64_t a, std::int64_t b) {
     const float x = row[a], y = row[b];
-    row[a] = x * cos[a] - y * sin[a];
-    row[b] = y * cos[b] + x * sin[b];
+    row[a] = numerics::rotated_first<numerics::ScalarLanes>(x, y, cos[a], sin[a]);
+    row[b] = numerics::rotated_second<numerics::ScalarLanes>(x, y, cos[b], sin[b]);
   }
 };
 

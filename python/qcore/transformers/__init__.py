@@ -1,9 +1,24 @@
-"""Quantized models of transformers.
+"""qcore in transformers: models are quantized while they are loaded, saved, and opened with qcore's kernels.
 
-:func:`fuse_` makes a quantized decoder compute a token by one native call, :func:`unfuse_` undoes it. Importing this
-package imports torch and transformers.
+Importing this package imports torch and transformers, registers the quantization method "qcore" with transformers and
+wraps its ``get_hf_quantizer`` (:mod:`qcore.transformers.serving`). :func:`fuse_` makes a quantized decoder compute a
+token by one native call, :func:`unfuse_` undoes it.
 """
 
-from qcore.transformers.fuse import LayerByLayerWarning, fuse_, unfuse_
+from transformers.quantizers.auto import (
+    AUTO_QUANTIZATION_CONFIG_MAPPING,
+    register_quantization_config,
+    register_quantizer,
+)
 
-__all__ = ["LayerByLayerWarning", "fuse_", "unfuse_"]
+from qcore.transformers.config import QcoreConfig
+from qcore.transformers.fuse import LayerByLayerWarning, fuse_, unfuse_
+from qcore.transformers.quantizer import QcoreQuantizer
+from qcore.transformers.serving import disable, enable, install
+
+if "qcore" not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+    register_quantization_config("qcore")(QcoreConfig)
+    register_quantizer("qcore")(QcoreQuantizer)
+install()
+
+__all__ = ["LayerByLayerWarning", "QcoreConfig", "QcoreQuantizer", "disable", "enable", "fuse_", "unfuse_"]

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from qcore import _core
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.sections import Section, addressable
@@ -64,7 +67,13 @@ class GgufEntry:
         nbytes = math.prod(self.shape) // kind.elements * kind.nbytes
         return TensorInfo(name, f"gguf {kind.name}", self.shape, kind.bits, kind.group, kind.scheme, nbytes)
 
-    def read(self, name: str) -> Any:
+    def raw(self) -> NDArray[np.uint8]:
+        """The bytes of its rows, uint8 [rows, bytes of a row]."""
+        rows = (math.prod(self.shape[:-1]), self.shape[-1] // self.kind.elements * self.kind.nbytes)
+        return Section(self.path, "U8", rows, self.offset).array()
+
+    def read(self, name: str, order: NDArray[np.intp] | None = None) -> Any:
+        """The weight, its rows in another order if one is given."""
         if self.kind.name not in TYPES:
             raise _core.QcoreValueError(
                 f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name}, expected {', '.join(TYPES)} "
@@ -75,9 +84,8 @@ class GgufEntry:
                 f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name} of shape {list(self.shape)}, "
                 "expected [N, K]"
             )
-        rows = (math.prod(self.shape[:-1]), self.shape[-1] // self.kind.elements * self.kind.nbytes)
-        raw = Section(self.path, "U8", rows, self.offset).array()
-        return tensor_of(self.kind.name, raw, f"open_checkpoint: {self.path}: tensor {name!r}")
+        raw = self.raw()
+        return tensor_of(self.kind.name, raw if order is None else raw[order], f"open_checkpoint: {self.path}: tensor {name!r}")
 
 
 class _Cursor:

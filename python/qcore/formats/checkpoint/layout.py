@@ -33,6 +33,8 @@ from qcore.reordered_tensor import ReorderedTensor
 
 FORMAT = "qcore.weights.1"
 PREFIX = "qcore.weights."
+KEY = "qcore"
+"""The metadata's entry for the layout in files that transformers writes: their ``format`` is "pt"."""
 _PARAMETERS = {"F16": np.float16, "F32": np.float32}
 _KEYS = {"bits", "block_size", "scheme", "shape"}
 Weight = QuantizedTensor | ReorderedTensor
@@ -151,8 +153,9 @@ class QcoreEntry:
 
 def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
     """The tensors of a file in this layout, quantised and plain."""
-    if file.metadata["format"] != FORMAT:
-        raise _core.QcoreValueError(f"{where} has format {file.metadata['format']!r}, expected {FORMAT!r}")
+    given = file.metadata.get(KEY, file.metadata.get("format"))
+    if given != FORMAT:
+        raise _core.QcoreValueError(f"{where} has format {given!r}, expected {FORMAT!r}")
     sections = dict(file.sections)
     found: dict[str, Entry] = {}
     for name, value in parse_json(file.metadata.get("weights", "").encode(), f"{where}: metadata weights").items():
