@@ -47,7 +47,7 @@ class Trial:
 def record(model: Any, parts: StackParts) -> Trial:
     """Runs the unfused model and keeps what went into its layers and came out."""
     generator = torch.Generator().manual_seed(16)
-    vocabulary = int(parts.embedding.num_embeddings)
+    vocabulary = int(model.config.get_text_config().vocab_size)
     batch, length = len(_PADDING), _TOKENS + 1
     tokens = torch.randint(0, vocabulary, (batch, length), generator=generator)
     mask = (torch.arange(length) >= torch.tensor(_PADDING)[:, None]).long()
