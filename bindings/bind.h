@@ -8,6 +8,7 @@ void bind_awq(nanobind::module_& m);
 void bind_conv2d(nanobind::module_& m);
 void bind_runtime(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
+void bind_decoder(nanobind::module_& m);
 void bind_gru(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_lut(nanobind::module_& m);

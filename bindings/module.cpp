@@ -67,6 +67,7 @@ NB_MODULE(_core, m) {
   qcore::bindings::bind_linear(m);
   qcore::bindings::bind_awq(m);
   qcore::bindings::bind_conv2d(m);
+  qcore::bindings::bind_decoder(m);
   qcore::bindings::bind_gru(m);
   qcore::bindings::bind_lut(m);
   qcore::bindings::bind_lut_fit(m);

@@ -13,13 +13,13 @@ from qcore import awq, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
 from qcore.conv import conv2d
-from qcore.linear import linear, quantize_activations
+from qcore.linear import embedding, linear, quantize_activations
 from qcore.quantized_tensor import QuantizedTensor, concatenate, quantize
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
 if TYPE_CHECKING:
-    from qcore import formats, gru, static
+    from qcore import decoder, formats, gru, static
     from qcore import jax as jax
     from qcore import torch as torch
     from qcore.formats import load, save
@@ -37,6 +37,8 @@ __all__ = [
     "awq_scales",
     "concatenate",
     "conv2d",
+    "decoder",
+    "embedding",
     "fold_scales",
     "force_kernel",
     "formats",
@@ -59,7 +61,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """What takes a while to import is imported when it is asked for."""
-    if name in ("formats", "gru", "jax", "static", "torch"):
+    if name in ("decoder", "formats", "gru", "jax", "static", "torch"):
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("qcore.formats"), name)

@@ -82,6 +82,7 @@ def linear(
     hi: float,
     stream: int,
 ) -> None: ...
+def embedding(indices: Any, weight: QuantizedTensor, out: Any, stream: int) -> None: ...
 def awq_dequantize(qweight: Any, scales: Any, qzeros: Any, transpose: bool, out: Any, stream: int) -> None: ...
 def conv2d_shape(
     x: Any, weight: QuantizedTensor, window: tuple[int, int, int, int, int, int, int, int, int]
@@ -184,6 +185,61 @@ def fit_lut_values(
     values: Any,
     progress: Any,
 ) -> float: ...
+
+def decoder_rms_norm(
+    x: Any, weight: Any, out: Any, residual: Any, eps: float, offset: float, round_normalized: bool, stream: int
+) -> None: ...
+def decoder_rotary_embedding(
+    x: Any, positions: Any, cos: Any, sin: Any, out: Any, layout: int, stream: int
+) -> None: ...
+def decoder_gated_activation(x: Any, out: Any, activation: int, stream: int) -> None: ...
+def decoder_soft_cap(x: Any, out: Any, multiplier: float, cap: float, stream: int) -> None: ...
+def decoder_write_cache(
+    keys: Any, values: Any, past: Any, cache: tuple[Any, Any, Any, Any], stream: int
+) -> None: ...
+def decoder_attention(
+    q: Any,
+    cache: tuple[Any, Any, Any, Any],
+    past: Any,
+    first: Any,
+    out: Any,
+    scale: float,
+    window: int,
+    soft_cap: float,
+    max_length: int,
+    stream: int,
+) -> None: ...
+
+class DecoderCaches:
+    def __init__(self, caches: list[tuple[Any, Any, Any, Any]]) -> None: ...
+
+class Decoder:
+    layers: int
+    vocabulary: int
+    max_positions: int
+    device: str
+    nbytes: int
+    @staticmethod
+    def make(
+        options: dict[str, Any],
+        layers: list[dict[str, Any]],
+        rotary: list[tuple[Any, Any]],
+        final_norm: Any,
+        head: QuantizedTensor | None,
+        head_bias: Any,
+    ) -> Decoder: ...
+    def forward(
+        self,
+        hidden: Any,
+        positions: Any,
+        past: Any,
+        first: Any,
+        caches: DecoderCaches,
+        normed: Any,
+        logits: Any,
+        max_length: int,
+        stream: int,
+    ) -> None: ...
 
 class QuantizedGru:
     @staticmethod

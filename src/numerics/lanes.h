@@ -19,6 +19,7 @@ struct ScalarLanes {
   QCORE_NUMERIC F add(F a, F b) { return a + b; }
   QCORE_NUMERIC F sub(F a, F b) { return a - b; }
   QCORE_NUMERIC F mul(F a, F b) { return a * b; }
+  QCORE_NUMERIC F div(F a, F b) { return a / b; }
   QCORE_NUMERIC F fma(F a, F b, F c) { return fma_once(a, b, c); }
   QCORE_NUMERIC F floor(F x) { return floorf(x); }
   QCORE_NUMERIC F round_even(F x) { return rintf(x); }

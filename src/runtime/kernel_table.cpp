@@ -7,7 +7,7 @@
 namespace qcore {
 namespace {
 
-constexpr int kMaxOperators = 16;
+constexpr int kMaxOperators = 32;
 constexpr int kMaxRows = 32;
 
 // Filled by the constructors of the rooms' tables while libqcore is loaded, read-only afterwards.

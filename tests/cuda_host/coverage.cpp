@@ -21,6 +21,7 @@ constexpr Listed kKernels[] = {
     {"conv2d_direct_float", 1},
     {"conv2d_direct_integer", 1},
     {"dequantize_accumulate", 1},
+    {"embedding", 1},
     {"float_mma", 58},
     {"fused_integer", 28},
     {"gather_rows", 1},

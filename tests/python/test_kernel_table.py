@@ -31,6 +31,7 @@ def test_table_lists_the_reference_last():
         "awq_linear",
         "conv2d",
         "dequantize",
+        "embedding",
         "gru",
         "linear",
         "lut",
@@ -90,7 +91,7 @@ def test_force_kernel_nests_and_ends():
 def test_force_kernel_refuses():
     with pytest.raises(
         qcore.QcoreValueError,
-        match=r"^force_kernel: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, gru, linear",
+        match=r"^force_kernel: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, embedding",
     ):
         qcore.force_kernel("sort", "reference").__enter__()
     with pytest.raises(qcore.QcoreValueError) as caught:
@@ -126,7 +127,7 @@ def test_unknown_operators():
     for call, name in ((qcore.kernels, "kernels"), (qcore.last_kernel, "last_kernel")):
         with pytest.raises(
             qcore.QcoreValueError,
-            match=f"^{name}: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, gru, linear",
+            match=f"^{name}: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, embedding",
         ):
             call("sort")
         with pytest.raises(qcore.QcoreTypeError, match=f"^{name}: op is 3, expected a string$"):
@@ -203,7 +204,7 @@ def test_environment_sets_how_long_workers_look_for_work():
         (
             "QCORE_FORCE_KERNEL",
             "sort=reference",
-            "QCORE_FORCE_KERNEL: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, gru, linear",
+            "QCORE_FORCE_KERNEL: there is no operator 'sort', expected one of: awq, awq_linear, conv2d, embedding",
         ),
         ("QCORE_FORCE_KERNEL", "linear=fastest", "QCORE_FORCE_KERNEL: operator 'linear' has no kernel 'fastest'"),
     ],

@@ -1,4 +1,4 @@
-"""Operators registered with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``lut`` and ``gru``.
+"""Operators registered with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``embedding``, ``lut`` and ``gru``.
 
 They take plain tensors (qcore/torch/packing.py says why), have fake kernels, and stay single nodes in graphs of
 ``torch.compile`` and ``torch.export``. The modules call them; a program that reads an exported model needs
@@ -207,6 +207,52 @@ def _(
     last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if last else torch.contiguous_format
     return torch.empty((x.shape[0], shape[0], high, wide), dtype=x.dtype, device=x.device, memory_format=layout)
+
+
+@operator(
+    "(Tensor indices, Tensor packed, int[] shape, int bits, int block_size, ScalarType scale_dtype, "
+    "ScalarType? offset_dtype, ScalarType out_dtype) -> Tensor"
+)
+def embedding(
+    indices: torch.Tensor,
+    packed: torch.Tensor,
+    shape: Sequence[int],
+    bits: int,
+    block_size: int,
+    scale_dtype: torch.dtype,
+    offset_dtype: torch.dtype | None,
+    out_dtype: torch.dtype,
+) -> torch.Tensor:
+    """:func:`qcore.embedding`, see there.
+
+    Args:
+        indices: int32 or int64 [...].
+        packed, shape, bits, block_size, scale_dtype, offset_dtype: as for :func:`linear`.
+        out_dtype: of the result.
+
+    Returns:
+        [..., K].
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+    """
+    weight = parts.viewed(packed, parts.WeightFormat(tuple(shape), bits, block_size, scale_dtype, offset_dtype))
+    result: torch.Tensor = qcore.embedding(indices, weight, out_dtype=out_dtype)
+    return result
+
+
+@embedding.definition.register_fake
+def _(
+    indices: Any,
+    packed: Any,
+    shape: Any,
+    bits: int,
+    block_size: int,
+    scale_dtype: Any,
+    offset_dtype: Any,
+    out_dtype: Any,
+) -> Any:
+    return indices.new_empty((*indices.shape, shape[1]), dtype=out_dtype)
 
 
 @operator("(Tensor x, Tensor cuts, Tensor values, str range_reduction='none') -> Tensor")

@@ -11,6 +11,7 @@ import torch
 from qcore import _checks, _core
 from qcore.linear import COMPUTE
 from qcore.torch.calibration import batches_of, inputs_of, outputs_of, relative_error
+from qcore.torch.embedding import Embedding
 from qcore.torch.gru import GRU
 from qcore.torch.layers import Layer, layers_of, ties_of
 from qcore.torch.lut import LutActivation, table_name
@@ -21,7 +22,7 @@ from qcore.torch.weighted import Conv2d, Linear, WeightedModule
 _BITS = {4: 4, 8: 8}
 _SCHEMES = {"symmetric": 0, "asymmetric": 0}
 _METHODS = {"rtn": 0, "mse": 0, "awq": 0}
-_KINDS: dict[str, type[QuantizedModule]] = {kind.kind: kind for kind in (Linear, Conv2d, GRU, LutActivation)}
+_KINDS: dict[str, type[QuantizedModule]] = {kind.kind: kind for kind in (Linear, Conv2d, Embedding, GRU, LutActivation)}
 
 Rung = tuple[int, str] | None
 """Bits and compute mode; None leaves the layer in floating point."""

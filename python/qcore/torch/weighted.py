@@ -9,13 +9,13 @@ import torch
 
 from qcore import _checks, _core, _windows
 from qcore.conv import conv2d as _conv2d
-from qcore.linear import COMPUTE
-from qcore.linear import linear as _linear
+from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.torch import operators, parts
 from qcore.torch.dispatch import is_plain_call
 from qcore.torch.module import QuantizedModule, autocast
 
+_is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 _PARTS = ("codes", "scales", "offsets")
 _ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "gelu": "gelu"}
 
@@ -23,15 +23,13 @@ _ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "g
 class _View:
     """What a call hands to the core, made once for each memory of the weight."""
 
-    __slots__ = ("address", "bias", "plain_bias", "storage", "weight")
+    __slots__ = ("activation", "address", "handle", "mode", "options", "rows", "storage", "weight")
 
-    def __init__(self, storage: torch.Tensor, weight: QuantizedTensor, bias: torch.nn.Parameter | None) -> None:
-        self.storage, self.weight, self.address, self.bias = storage, weight, storage.data_ptr(), bias
-        self.plain_bias = None if bias is None else bias.detach()
-
-    def is_of(self, storage: torch.Tensor, bias: torch.nn.Parameter | None) -> bool:
-        """Returns whether these are still the tensors, and the memory where it was."""
-        return self.storage is storage and self.address == storage.data_ptr() and self.bias is bias
+    def __init__(self, storage: torch.Tensor, weight: QuantizedTensor, compute: str, activation: Any) -> None:
+        self.storage, self.weight, self.address = storage, weight, storage.data_ptr()
+        self.handle, self.rows = weight._handle, weight.shape[0]
+        self.options = compute, activation
+        self.mode, self.activation = COMPUTE[compute], activation_code(activation, "activation")
 
 
 class WeightedModule(QuantizedModule):
@@ -92,22 +90,22 @@ class WeightedModule(QuantizedModule):
         return self._current_view().weight
 
     def _current_view(self) -> _View:
-        packed = self.packed
+        packed: Any = self._buffers["packed"]
         view = self._view
         if (
-            view is None
-            or view.storage is not packed
-            or view.address != packed.data_ptr()
-            or view.bias is not self.bias
+            view is not None
+            and view.storage is packed
+            and view.address == packed.data_ptr()
+            and view.options == (self.compute, self.activation)
         ):
-            if self.format is None or packed.is_meta:
-                raise _core.QcoreValueError(
-                    f"qcore.torch.{type(self).__name__}: the weight is on the meta device, expected one with values: "
-                    "load a state_dict first"
-                )
-            view = _View(packed, parts.weight_of(packed, self.format), self.bias)
-            self._view = view
-        return view
+            return view
+        if self.format is None or packed.is_meta:
+            raise _core.QcoreValueError(
+                f"qcore.torch.{type(self).__name__}: the weight is on the meta device, expected one with values: "
+                "load a state_dict first"
+            )
+        self._view = _View(packed, parts.weight_of(packed, self.format), self.compute, self.activation)
+        return self._view
 
     def config(self) -> dict[str, Any]:
         """Shape and options: what ``load_state_dict`` compares."""
@@ -203,12 +201,12 @@ class WeightedModule(QuantizedModule):
         return self
 
     def _details(self) -> str:
-        scheme = "asymmetric" if self.format is not None and self.format.offset_dtype is not None else "symmetric"
         fused = "" if self.activation is None else f", activation={self.activation!r}"
-        return (
-            f"bias={self.bias is not None}, bits={self.bits}, block_size={self.block_size}, {scheme}, "
-            f"compute={self.compute!r}{fused}"
-        )
+        return f"bias={self.bias is not None}, {self._weight_details()}, compute={self.compute!r}{fused}"
+
+    def _weight_details(self) -> str:
+        scheme = "asymmetric" if self.format is not None and self.format.offset_dtype is not None else "symmetric"
+        return f"bits={self.bits}, block_size={self.block_size}, {scheme}"
 
 
 def _named(value: Any, choices: Any, where: str) -> str:
@@ -216,10 +214,10 @@ def _named(value: Any, choices: Any, where: str) -> str:
     return str(value)
 
 
-def _quantized(
+def quantize_weight(
     module: Any, bits: int, block_size: int, scheme: str, method: str, samples: Any, scale_dtype: Any
 ) -> QuantizedTensor:
-    """A float module's weight, on its device."""
+    """Quantizes the weight of a float module; the result is on its device."""
     weight = module.weight.detach()
     made = quantize(
         weight.cpu(),
@@ -276,7 +274,7 @@ class Linear(WeightedModule):
             raise _core.QcoreTypeError(
                 f"Linear.from_float: module is a {type(module).__name__}, expected a torch.nn.Linear"
             )
-        weight = _quantized(module, bits, block_size, scheme, method, samples, scale_dtype)
+        weight = quantize_weight(module, bits, block_size, scheme, method, samples, scale_dtype)
         made = cls(weight, module.bias, compute=compute)
         made.train(module.training)
         return made
@@ -303,13 +301,19 @@ class Linear(WeightedModule):
         Raises:
             QcoreValueError, QcoreTypeError: x has another shape, dtype or device.
         """
-        bias = self.bias
+        bias = self._parameters.get("bias")
         if is_plain_call(x, bias):
+            if _is_any_autocast_enabled():
+                x = autocast(x)
+            if x.requires_grad or x.is_neg():
+                x = x.detach().resolve_neg()
+            if bias is not None and bias.requires_grad:
+                bias = bias.detach()
             view = self._current_view()
-            plain: torch.Tensor = _linear(
-                autocast(x), view.weight, view.plain_bias, compute=self.compute, activation=self.activation
-            )
-            return plain
+            y: torch.Tensor = x.new_empty((*x.shape[:-1], view.rows))
+            stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
+            _core.linear(x, view.handle, bias, y, view.mode, *view.activation, stream)
+            return y
         result: torch.Tensor = operators.linear(autocast(x), *self._operands(), self.compute, self.activation)
         return result
 
@@ -384,7 +388,7 @@ class Conv2d(WeightedModule):
             )
         if module.padding_mode != "zeros":
             raise _core.QcoreValueError(f"Conv2d.from_float: padding_mode is {module.padding_mode!r}, expected 'zeros'")
-        weight = _quantized(module, bits, block_size, scheme, method, samples, scale_dtype)
+        weight = quantize_weight(module, bits, block_size, scheme, method, samples, scale_dtype)
         made = cls(
             weight,
             module.bias,
@@ -423,11 +427,10 @@ class Conv2d(WeightedModule):
         single = x.dim() == 3
         images = autocast(x.unsqueeze(0) if single else x)
         if is_plain_call(x, self.bias):
-            view = self._current_view()
             y = _conv2d(
                 images,
-                view.weight,
-                view.plain_bias,
+                self.weight,
+                None if self.bias is None else self.bias.detach(),
                 stride=self.stride,
                 padding=self.padding,
                 dilation=self.dilation,

@@ -17,7 +17,7 @@ METHOD = "qcore"
 _CHOICES: dict[str, Mapping[Any, Any]] = {
     "bits": {4: 4, 8: 8},
     "scheme": {"symmetric": 0, "asymmetric": 0},
-    "method": {"rtn": 0, "mse": 0},
+    "method": {"rtn": 0, "mse": 0, "awq": 0},
     "scale_dtype": {"float16": 0, "float32": 0},
     "compute": COMPUTE,
 }
@@ -42,7 +42,8 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         bits: 4 or 8.
         block_size: elements along K that share a scale.
         scheme: "symmetric" or "asymmetric".
-        method: "rtn" or "mse", as for :func:`qcore.quantize`. "awq" needs samples: ``qcore quantize --method awq``.
+        method: "rtn" or "mse", as for :func:`qcore.quantize`. "awq" is for models that are quantized already: it needs
+            samples, ``qcore quantize --method awq --samples FILE``.
         scale_dtype: "float16" or "float32", the type of scales and offsets.
         compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`. None is "int8", or for files
             that say how activations are quantized, what they say.
@@ -197,11 +198,6 @@ def _check_options(options: Mapping[str, Any], where: str) -> None:
     for name, value in options.items():
         at = f"{where}: {name}"
         if name in _CHOICES:
-            if name == "method" and value == "awq":
-                raise _core.QcoreValueError(
-                    f"{at} is 'awq', expected 'rtn' or 'mse': awq needs samples of each layer's inputs, which "
-                    "`qcore quantize --method awq --samples FILE` takes"
-                )
             _checks.choice(value, _CHOICES[name], at)
         elif name != "block_size":
             names = ", ".join(LayerOptions.__dataclass_fields__)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from qcore import _core
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.modules import unfit_reason
 
@@ -25,32 +26,46 @@ def plan_of(model: Any, config: QcoreConfig) -> dict[str, torch.nn.Module]:
     Raises:
         QcoreValueError: a pattern of the options matches no module.
     """
-    names = [name for name, _ in model.named_modules() if name]
-    config.check_patterns(names)
+    if "awq" in (config.method, *(options.get("method") for options in config.layers.values())):
+        raise _core.QcoreValueError(
+            "QcoreConfig: method is 'awq', expected 'rtn' or 'mse' while a model is loaded: awq needs samples of each "
+            "layer's inputs, which `qcore quantize --method awq --samples FILE` takes"
+        )
+    config.check_patterns([name for name, _ in model.named_modules() if name])
+    return {
+        name: model.get_submodule(name.removesuffix(".weight"))
+        for name, reason in reasons_of(model, config).items()
+        if not reason
+    }
+
+
+def reasons_of(model: Any, config: QcoreConfig | None) -> dict[str, str]:
+    """Returns why the weight of each module can't be quantized, by full name; empty if it can.
+
+    Args:
+        model: a model of transformers, on meta or not.
+        config: the options, or None for what is possible.
+    """
     reasons = {
         f"{name}.weight": _reason(name, module, config)
         for name, module in model.named_modules()
         if isinstance(getattr(module, "weight", None), torch.nn.Parameter)
     }
     for group in tied_groups(model):
-        reason = next((reasons[name] for name in group if reasons.get(name)), "")
+        reason = next((reasons[name] for name in sorted(group) if reasons.get(name)), "")
         if not all(name in reasons for name in group):
             reason = reason or "it shares its weight with no module"
         for name in group:
             reasons[name] = reason
-    return {
-        name: model.get_submodule(name.removesuffix(".weight"))
-        for name, reason in reasons.items()
-        if not reason
-    }
+    return reasons
 
 
-def _reason(name: str, module: torch.nn.Module, config: QcoreConfig) -> str:
-    if pattern := config.leaves(name):
+def _reason(name: str, module: torch.nn.Module, config: QcoreConfig | None) -> str:
+    if config is not None and (pattern := config.leaves(name)):
         return f"modules_to_not_convert has {pattern!r}"
     if reason := unfit_reason(module):
         return reason
-    if isinstance(module, torch.nn.Embedding) and not config.embeddings:
+    if isinstance(module, torch.nn.Embedding) and config is not None and not config.embeddings:
         return "embeddings is False"
     weight = module.weight
     if not isinstance(weight, torch.Tensor) or weight.dtype not in _FLOATS:

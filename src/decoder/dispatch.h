@@ -1,0 +1,33 @@
+#pragma once
+
+#include "decoder/problem.h"
+#include "runtime/kernel_table.h"
+
+namespace qcore {
+
+struct DecoderKernels;  // decoder/cpu_vtable.h
+
+KernelTable<NormProblem>& decoder_norm_table();
+KernelTable<RotaryProblem>& decoder_rotary_table();
+KernelTable<GateProblem>& decoder_gate_table();
+KernelTable<CapProblem>& decoder_cap_table();
+KernelTable<CacheProblem>& decoder_cache_table();
+KernelTable<AttentionProblem>& decoder_attention_table();
+
+// The definitions: plain loops over src/numerics.
+void run_norm_reference(const NormProblem& problem);
+void run_rotary_reference(const RotaryProblem& problem);
+void run_gate_reference(const GateProblem& problem);
+void run_cap_reference(const CapProblem& problem);
+void run_cache_reference(const CacheProblem& problem);
+void run_attention_reference(const AttentionProblem& problem);
+
+// Threads, strides and dtypes around the kernels of one instruction set.
+void run_norm_cpu(const NormProblem& problem, const DecoderKernels& kernels);
+void run_rotary_cpu(const RotaryProblem& problem, const DecoderKernels& kernels);
+void run_gate_cpu(const GateProblem& problem, const DecoderKernels& kernels);
+void run_cap_cpu(const CapProblem& problem, const DecoderKernels& kernels);
+void run_cache_cpu(const CacheProblem& problem, const DecoderKernels& kernels);
+void run_attention_cpu(const AttentionProblem& problem, const DecoderKernels& kernels);
+
+}  // namespace qcore
