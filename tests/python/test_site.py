@@ -16,6 +16,7 @@ MODULES = (
     "qcore.formats",
     "qcore.gru",
     "qcore.jax",
+    "qcore.language_model",
     "qcore.lut",
     "qcore.static",
     "qcore.torch",
