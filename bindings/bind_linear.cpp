@@ -2,6 +2,7 @@
 
 #include "bind.h"
 #include "dlpack_views.h"
+#include "qcore/embedding.h"
 #include "qcore/linear.h"
 
 namespace nb = nanobind;
@@ -24,6 +25,16 @@ void bind_linear(nb::module_& m) {
         linear(x_array.view(), weight, bias_array.get(), out_array.view(), options);
       },
       "x"_a, "weight"_a, "bias"_a.none(), "out"_a, "compute"_a, "activation"_a, "lo"_a, "hi"_a, "stream"_a);
+
+  m.def(
+      "embedding",
+      [](nb::handle indices, const QuantizedTensor& weight, nb::handle out, std::uintptr_t stream) {
+        const ArrayArgument index_array(indices, "embedding", "indices", "int32 or int64"),
+            out_array(out, "embedding", "out");
+        nb::gil_scoped_release release;
+        embedding(index_array.view(), weight, out_array.view(), reinterpret_cast<void*>(stream));
+      },
+      "indices"_a, "weight"_a, "out"_a, "stream"_a);
 }
 
 }  // namespace qcore::bindings

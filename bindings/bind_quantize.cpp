@@ -1,8 +1,15 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "bind.h"
 #include "dlpack_views.h"
+#include "qcore/error.h"
 #include "qcore/quantize.h"
 
 namespace nb = nanobind;
@@ -24,6 +31,48 @@ void write_to(const QuantizedTensor& weight, nb::handle out, const char* op) {
   (weight.*write)(array.view());
 }
 
+// A shape of 2 or 4 extents.
+int read_shape(const std::vector<std::int64_t>& given, const char* op, std::int64_t (&shape)[4]) {
+  if (given.size() != 2 && given.size() != 4)
+    throw ValueError(std::string(op) + ": shape has " + std::to_string(given.size()) +
+                     " dimensions, expected [N, K] or [Co, Ci, Kh, Kw]");
+  std::copy(given.begin(), given.end(), shape);
+  return static_cast<int>(given.size());
+}
+
+// All of the weight's memory, kept alive by the weight.
+nb::object storage_of(nb::handle weight) {
+  const TensorView view = nb::cast<const QuantizedTensor&>(weight).storage();
+  const std::size_t extent = static_cast<std::size_t>(view.shape[0]);
+  const bool cuda = view.device.type == DeviceType::cuda;
+  return nb::cast(nb::ndarray<nb::array_api, std::uint8_t>(
+      view.data, 1, &extent, weight, nullptr, nb::dtype<std::uint8_t>(),
+      cuda ? nb::device::cuda::value : nb::device::cpu::value, view.device.index));
+}
+
+// Keeps a Python object alive from C++ threads that don't hold the GIL.
+std::shared_ptr<const void> owner_of(nb::handle object) {
+  object.inc_ref();
+  return std::shared_ptr<const void>(object.ptr(), [](const void* pointer) {
+    if (!nb::is_alive()) return;  // the interpreter has gone
+    nb::gil_scoped_acquire acquire;
+    nb::handle(static_cast<PyObject*>(const_cast<void*>(pointer))).dec_ref();
+  });
+}
+
+QuantizedTensor from_storage(nb::handle storage, const std::vector<std::int64_t>& shape, int bits,
+                             std::int64_t block_size, bool symmetric, bool half_scales, bool half_offsets, bool keep) {
+  const ArrayArgument array(storage, "from_storage", "storage", "uint8");
+  StorageFormat format;
+  format.rank = read_shape(shape, "from_storage", format.shape);
+  format.bits = bits;
+  format.block_size = block_size;
+  format.scheme = symmetric ? Scheme::symmetric : Scheme::asymmetric;
+  format.scale_dtype = half_scales ? DType::f16 : DType::f32;
+  format.offset_dtype = half_offsets ? DType::f16 : DType::f32;
+  return QuantizedTensor::from_storage(array.view(), keep ? owner_of(storage) : nullptr, format);
+}
+
 }  // namespace
 
 void bind_quantize(nb::module_& m) {
@@ -36,6 +85,7 @@ void bind_quantize(nb::module_& m) {
       .def_prop_ro("symmetric", [](const QuantizedTensor& w) { return w.scheme() == Scheme::symmetric; })
       .def_prop_ro("device", [](const QuantizedTensor& w) { return name(w.device()); })
       .def_prop_ro("scale_dtype", [](const QuantizedTensor& w) { return name(w.scale_dtype()); })
+      .def_prop_ro("offset_dtype", [](const QuantizedTensor& w) { return name(w.offset_dtype()); })
       .def_prop_ro("nbytes", &QuantizedTensor::nbytes)
       .def_prop_ro("bits_per_weight", &QuantizedTensor::bits_per_weight)
       .def("codes",
@@ -48,6 +98,12 @@ void bind_quantize(nb::module_& m) {
            [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::offsets>(w, out, "offsets"); })
       .def("dequantize", [](const QuantizedTensor& w,
                             nb::handle out) { write_to<&QuantizedTensor::dequantize>(w, out, "dequantize"); })
+      .def("storage", [](nb::handle self) { return storage_of(self); })
+      .def("slice_rows",
+           [](const QuantizedTensor& w, std::int64_t begin, std::int64_t end) {
+             nb::gil_scoped_release release;
+             return w.slice_rows(begin, end);
+           })
       .def("to",
            [](const QuantizedTensor& w, bool cuda, int index) {
              nb::gil_scoped_release release;
@@ -79,13 +135,36 @@ void bind_quantize(nb::module_& m) {
       "from_parts",
       [](nb::handle codes, nb::handle scales, nb::handle offsets, int bits, std::int64_t block_size) {
         const ArrayArgument codes_array(codes, "from_parts", "codes", "int8");
-        const ArrayArgument scales_array(scales, "from_parts", "scales", "float32");
-        const OptionalArray offsets_array(offsets, "from_parts", "offsets", "float32");
+        const ArrayArgument scales_array(scales, "from_parts", "scales");
+        const OptionalArray offsets_array(offsets, "from_parts", "offsets");
         nb::gil_scoped_release release;
         return QuantizedTensor::from_parts(codes_array.view(), scales_array.view(), offsets_array.get(), bits,
                                            block_size);
       },
       "codes"_a, "scales"_a, "offsets"_a.none(), "bits"_a, "block_size"_a);
+
+  m.def(
+      "from_nibbles",
+      [](nb::handle nibbles, const std::vector<std::int64_t>& shape, nb::handle scales, nb::handle offsets,
+         std::int64_t block_size) {
+        const ArrayArgument nibbles_array(nibbles, "from_parts", "codes", "uint8");
+        const ArrayArgument scales_array(scales, "from_parts", "scales");
+        const OptionalArray offsets_array(offsets, "from_parts", "offsets");
+        std::int64_t extents[4];
+        const int rank = read_shape(shape, "from_parts", extents);
+        nb::gil_scoped_release release;
+        return QuantizedTensor::from_nibbles(nibbles_array.view(), rank, extents, scales_array.view(),
+                                             offsets_array.get(), block_size);
+      },
+      "nibbles"_a, "shape"_a, "scales"_a, "offsets"_a.none(), "block_size"_a);
+
+  m.def("from_storage", &from_storage, "storage"_a, "shape"_a, "bits"_a, "block_size"_a, "symmetric"_a, "half_scales"_a,
+        "half_offsets"_a, "keep"_a);
+
+  m.def("concatenate", [](const std::vector<QuantizedTensor>& weights) {
+    nb::gil_scoped_release release;
+    return QuantizedTensor::concatenate(weights.data(), static_cast<std::int64_t>(weights.size()));
+  });
 
   m.def("quantize_activations", [](nb::handle x, std::int64_t block_size, int mode, nb::handle codes, nb::handle scales,
                                    nb::handle offsets, nb::handle sums) {

@@ -87,6 +87,7 @@ DType dtype_of(nb::dlpack::dtype dtype, nb::handle object, const char* op, const
   if (is(Code::UInt, 8)) return DType::u8;
   if (is(Code::Int, 16)) return DType::i16;
   if (is(Code::Int, 32)) return DType::i32;
+  if (is(Code::Int, 64)) return DType::i64;
   throw_dtype(object, "of DLPack code " + std::to_string(dtype.code) + " with " + std::to_string(dtype.bits) + " bits",
               op, argument, expected);
 }
@@ -109,6 +110,8 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
       return make(Code::UInt, 8);
     case DType::i16:
       return make(Code::Int, 16);
+    case DType::i64:
+      return make(Code::Int, 64);
     case DType::i32:
       break;
   }
@@ -186,8 +189,8 @@ bool ArrayArgument::from_buffer(nb::handle object, const Asked& asked) {
     static constexpr struct {
       char format;
       DType dtype;
-    } kFormats[] = {{'f', DType::f32}, {'e', DType::f16}, {'b', DType::i8},
-                    {'B', DType::u8},  {'h', DType::i16}, {'i', DType::i32}};
+    } kFormats[] = {{'f', DType::f32}, {'e', DType::f16}, {'b', DType::i8},  {'B', DType::u8},
+                    {'h', DType::i16}, {'i', DType::i32}, {'l', DType::i64}, {'q', DType::i64}};
     const auto* match = kFormats;
     while (match != std::end(kFormats) && !(format[0] == match->format && format[1] == 0)) ++match;
     if (match == std::end(kFormats))

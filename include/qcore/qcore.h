@@ -10,6 +10,7 @@
 #include "qcore/awq.h"
 #include "qcore/conv2d.h"
 #include "qcore/decoder.h"
+#include "qcore/embedding.h"
 #include "qcore/error.h"
 #include "qcore/gru.h"
 #include "qcore/kernels.h"

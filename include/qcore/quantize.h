@@ -23,6 +23,17 @@ struct QuantizeOptions {
   const TensorView* importance = nullptr;
 };
 
+// What the bytes of QuantizedTensor::storage() mean.
+struct StorageFormat {
+  int rank = 2;  // 2 or 4
+  std::int64_t shape[4] = {};
+  int bits = 4;
+  std::int64_t block_size = 64;
+  Scheme scheme = Scheme::symmetric;
+  DType scale_dtype = DType::f32;   // f32 or f16; f32 on a CUDA device
+  DType offset_dtype = DType::f32;  // likewise; without meaning in a symmetric weight
+};
+
 struct PackedWeight;  // src/formats/packed_weight.h
 
 // An immutable per-block quantised weight: w[n,k] ~ scale[n,p] * q[n,k] + offset[n,p], p = k / g.
@@ -35,9 +46,23 @@ class QCORE_API QuantizedTensor {
   static QuantizedTensor quantize(const TensorView& weight, const QuantizeOptions& options);
 
   // Takes codes (int8, [N, K] or [Co, Ci, Kh, Kw]), scales and offsets (fp32 [N, P]) as they are. Pass a
-  // null `offsets` for a symmetric weight. Codes must lie in [-8, 7] or [-128, 127].
+  // null `offsets` for a symmetric weight. Codes must lie in [-8, 7] or [-128, 127]. Scales and offsets may also be
+  // fp16 or bf16.
   static QuantizedTensor from_parts(const TensorView& codes, const TensorView& scales, const TensorView* offsets,
                                     int bits, std::int64_t block_size);
+
+  // Takes the codes of 4 bits as nibbles() writes them (uint8 [N, ceil(K * taps / 2)]) for a weight of `rank` 2 or 4
+  // and this shape; the rest as above.
+  static QuantizedTensor from_nibbles(const TensorView& nibbles, int rank, const std::int64_t* shape,
+                                      const TensorView& scales, const TensorView* offsets, std::int64_t block_size);
+
+  // Views memory that has the bytes of storage() of such a weight, without a copy. `owner` is kept as long as the
+  // result and all copies of it live. The memory must begin at a multiple of 64 bytes and must not be written to.
+  static QuantizedTensor from_storage(const TensorView& storage, std::shared_ptr<const void> owner,
+                                      const StorageFormat& format);
+
+  // Stacks the rows of weights [N_i, K] that agree in everything else, on the device of the first.
+  static QuantizedTensor concatenate(const QuantizedTensor* weights, std::int64_t count);
 
   // For operators of this library that fill the storage themselves, parameters in fp32.
   static QuantizedTensor from_packed(std::shared_ptr<PackedWeight> packed);
@@ -52,6 +77,7 @@ class QCORE_API QuantizedTensor {
   std::int64_t block_size() const;
   Scheme scheme() const;
   DType scale_dtype() const;  // of the scales as stored: f16 wherever all of them are exact in it, else f32
+  DType offset_dtype() const;
   Device device() const;
   std::int64_t nbytes() const;     // bytes of codes, scales and offsets as stored, padding included
   double bits_per_weight() const;  // 8 * nbytes / number of weights
@@ -64,6 +90,13 @@ class QCORE_API QuantizedTensor {
   void scales(const TensorView& out) const;      // fp32 [N, P]
   void offsets(const TensorView& out) const;     // fp32 [N, P], zeros for a symmetric weight
   void dequantize(const TensorView& out) const;  // fp32, fp16 or bf16, shape of the weight
+
+  // Rows [begin, end) as a weight of their own.
+  QuantizedTensor slice_rows(std::int64_t begin, std::int64_t end) const;
+
+  // All that the weight has in memory, uint8 [bytes] on its device: codes, scales and offsets in the layout of
+  // src/formats/packed_weight.h, each part at a multiple of 64 bytes. Valid while the weight lives; read-only.
+  TensorView storage() const;
 
   QuantizedTensor to(Device device) const;         // itself if it is there already
   bool equal(const QuantizedTensor& other) const;  // same shape, format, codes, scales and offsets

@@ -8,7 +8,7 @@
 
 namespace qcore {
 
-enum class DType : std::uint8_t { f32, f16, bf16, i8, u8, i32, i16 };
+enum class DType : std::uint8_t { f32, f16, bf16, i8, u8, i32, i16, i64 };
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 

@@ -13,8 +13,8 @@ from qcore import awq, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
 from qcore.conv import conv2d
-from qcore.linear import linear, quantize_activations
-from qcore.quantized_tensor import QuantizedTensor, quantize
+from qcore.linear import embedding, linear, quantize_activations
+from qcore.quantized_tensor import QuantizedTensor, concatenate, quantize
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
@@ -35,8 +35,10 @@ __all__ = [
     "__version__",
     "awq",
     "awq_scales",
+    "concatenate",
     "conv2d",
     "decoder",
+    "embedding",
     "fold_scales",
     "force_kernel",
     "formats",

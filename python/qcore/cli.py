@@ -20,6 +20,7 @@ from .bench.command import bench
 from .demo.command import demo
 from .formats.checkpoint.command import compare, inspect, quantize
 from .gru.command import gru
+from .language_model.command import evaluate, generate
 from .lut.command import lut
 from .runtime import package_dir
 
@@ -130,6 +131,8 @@ app.command("info")(info)
 app.command("inspect")(inspect)
 app.command("compare")(compare)
 app.command("quantize")(quantize)
+app.command("generate")(generate)
+app.command("evaluate")(evaluate)
 app.add_typer(bench)
 app.add_typer(lut)
 app.add_typer(gru)
@@ -157,5 +160,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"qcore: error: {_message(error)}", file=sys.stderr)
         return ERROR_STATUS
     except (typer.Abort, KeyboardInterrupt):
+        print("qcore: interrupted", file=sys.stderr)
         return INTERRUPTED_STATUS
     return status if isinstance(status, int) else 0

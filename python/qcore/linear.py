@@ -104,6 +104,56 @@ def linear(
     return x_family.result(out, x)
 
 
+def embedding(
+    indices: Any, weight: QuantizedTensor, *, out: Any = None, out_dtype: Any = None, stream: Any = None
+) -> Any:
+    """Looks up rows of a quantized weight: ``weight[indices]``, dequantized.
+
+    Args:
+        indices: int32 or int64 [...], any strides, on the weight's device; 0 to N - 1. On CUDA an index outside gives
+            a row of NaN instead of an error.
+        weight: [N, K].
+        out: where to write [..., K], float32, float16 or bfloat16, any strides. It is returned.
+        out_dtype: float32 (the default), float16 or bfloat16. Not together with ``out``.
+        stream: CUDA stream to run on; the caller's library's current one by default.
+
+    Returns:
+        [..., K] in the library of ``indices``: each value is ``scale * code + offset``, rounded to float32 and then to
+        the dtype.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; ``out`` is then
+            unchanged.
+        CudaError: a CUDA call failed.
+
+    Example:
+        >>> import numpy as np, qcore
+        >>> weight = qcore.quantize(np.eye(4, dtype=np.float32), bits=8, block_size=4)
+        >>> qcore.embedding(np.array([2, 0]), weight)
+        array([[0., 0., 1., 0.],
+               [1., 0., 0., 0.]], dtype=float32)
+    """
+    if not isinstance(weight, QuantizedTensor):
+        raise _core.QcoreTypeError(
+            f"embedding: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes "
+            "one"
+        )
+    dtype = _arrays.floating_dtype(out_dtype, "embedding: out_dtype")
+    backend = _arrays.family(indices, "embedding: indices")
+    source = backend.readable(indices, "embedding: indices")
+    address = _arrays.stream_address(stream, backend, indices, "embedding: stream")
+    if out is not None:
+        if dtype is not None:
+            raise _core.QcoreValueError("embedding: out and out_dtype are both given, expected at most one of them")
+        target = _arrays.family(out, "embedding: out").writable(out, "embedding: out")
+        _core.embedding(source, weight._handle, target, address)
+        return out
+    shape = (*indices.shape, weight.shape[1])
+    made = backend.empty(indices, shape, dtype or "float32")
+    _core.embedding(source, weight._handle, backend.writable(made, "embedding: out"), address)
+    return backend.result(made, indices)
+
+
 def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
     x_family = _arrays.family(x, "linear: x")
     if stream is not None:

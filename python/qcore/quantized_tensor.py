@@ -40,26 +40,74 @@ class QuantizedTensor:
         return self
 
     @classmethod
-    def from_parts(cls, codes: Any, scales: Any, offsets: Any = None, *, bits: int, block_size: int) -> QuantizedTensor:
-        """A weight from its parts, without loss.
+    def from_parts(
+        cls, codes: Any, scales: Any, offsets: Any = None, *, bits: int, block_size: int, shape: Any = None
+    ) -> QuantizedTensor:
+        """Makes a weight from its parts, without loss.
 
         Args:
-            codes: int8 [N, K] or [Co, Ci, Kh, Kw], within the range of ``bits``.
-            scales: float32 [N, P], P = ceil(K / block_size); finite.
-            offsets: float32 [N, P], finite; None for a symmetric weight.
+            codes: int8 [N, K] or [Co, Ci, Kh, Kw], within the range of ``bits``; or for 4 bits uint8
+                [N, ceil(K / 2)], two codes in a byte as :meth:`nibbles` gives them, together with ``shape``.
+            scales: float32, float16 or bfloat16 [N, P], P = ceil(K / block_size); finite.
+            offsets: likewise [N, P], finite; None for a symmetric weight.
             bits: 4 or 8.
             block_size: elements along K (Ci) that share a scale.
+            shape: of the weight, with uint8 codes only.
 
         Raises:
             QcoreValueError, QcoreTypeError: a part has another shape, dtype or range.
         """
+        codes = _arrays.readable(codes, "from_parts: codes")
+        scales = _arrays.readable(scales, "from_parts: scales")
+        offsets = None if offsets is None else _arrays.readable(offsets, "from_parts: offsets")
+        size = _checks.integer(block_size, "from_parts: block_size")
+        width = _checks.integer(bits, "from_parts: bits", bits=32)
+        if shape is None:
+            return cls._of(_core.from_parts(codes, scales, offsets, width, size))
+        if width != 4:
+            raise _core.QcoreValueError(
+                f"from_parts: shape is given and bits is {bits}, expected shape with codes of 4 bits in pairs only"
+            )
+        extents = [_checks.integer(extent, "from_parts: shape") for extent in shape]
+        return cls._of(_core.from_nibbles(codes, extents, scales, offsets, size))
+
+    @classmethod
+    def from_storage(
+        cls,
+        storage: Any,
+        shape: Any,
+        *,
+        bits: int,
+        block_size: int,
+        scale_dtype: Any = "float32",
+        offset_dtype: Any = None,
+    ) -> QuantizedTensor:
+        """Views memory that has the bytes of :meth:`storage`, without a copy.
+
+        Args:
+            storage: uint8 [bytes], contiguous, at an address that is a multiple of 64. The weight keeps it alive; it
+                must not be written to any more.
+            shape: [N, K] or [Co, Ci, Kh, Kw].
+            bits: 4 or 8.
+            block_size: elements along K (Ci) that share a scale.
+            scale_dtype: "float32" or "float16"; on a CUDA device "float32".
+            offset_dtype: likewise; None for a symmetric weight.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: an argument is impossible, or ``storage`` has another size.
+        """
+        where = "from_storage"
         return cls._of(
-            _core.from_parts(
-                _arrays.readable(codes, "from_parts: codes"),
-                _arrays.readable(scales, "from_parts: scales"),
-                None if offsets is None else _arrays.readable(offsets, "from_parts: offsets"),
-                _checks.integer(bits, "from_parts: bits", bits=32),
-                _checks.integer(block_size, "from_parts: block_size"),
+            _core.from_storage(
+                _arrays.readable(storage, f"{where}: storage"),
+                [_checks.integer(extent, f"{where}: shape") for extent in shape],
+                _checks.integer(bits, f"{where}: bits", bits=32),
+                _checks.integer(block_size, f"{where}: block_size"),
+                offset_dtype is None,
+                _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, f"{where}: scale_dtype"),
+                offset_dtype is not None
+                and _checks.choice(_arrays.dtype_name(offset_dtype), _SCALE_DTYPES, f"{where}: offset_dtype"),
+                True,
             )
         )
 
@@ -95,6 +143,11 @@ class QuantizedTensor:
     def scale_dtype(self) -> str:
         """Of the scales as stored: 'float16' wherever every one of them is exact in it, else 'float32'."""
         return self._handle.scale_dtype
+
+    @property
+    def offset_dtype(self) -> str | None:
+        """The dtype of the offsets as stored, likewise; None for a symmetric weight."""
+        return None if self._handle.symmetric else self._handle.offset_dtype
 
     @property
     def nbytes(self) -> int:
@@ -157,6 +210,34 @@ class QuantizedTensor:
         self._handle.dequantize(_arrays.readable(out, "dequantize: out"))
         return out
 
+    def storage(self) -> Any:
+        """Returns all that the weight has in memory, without a copy.
+
+        Returns:
+            uint8 [bytes]: codes, scales and offsets in the layout that kernels read, each part at a multiple of 64
+            bytes. On the CPU a read-only array of NumPy, on a CUDA device an object with ``__dlpack__``. It is what
+            :meth:`from_storage` takes; files have codes, scales and offsets instead (docs/checkpoints.md).
+        """
+        memory = self._handle.storage()
+        if self.device != "cpu":
+            return memory
+        array = np.from_dlpack(memory)
+        array.flags.writeable = False
+        return array
+
+    def slice_rows(self, start: int, stop: int) -> QuantizedTensor:
+        """Returns some rows as a weight of their own, on the same device.
+
+        Args:
+            start: the first row of N.
+            stop: the exclusive end.
+
+        Raises:
+            QcoreValueError: not 0 <= start <= stop <= N.
+        """
+        begin, end = _checks.integer(start, "slice_rows: start"), _checks.integer(stop, "slice_rows: stop")
+        return QuantizedTensor._of(self._handle.slice_rows(begin, end))
+
     def to(self, device: Any) -> QuantizedTensor:
         """The weight on ``device``; itself if it is there already.
 
@@ -191,6 +272,28 @@ class QuantizedTensor:
 
 def _unpickle(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int, device: str) -> QuantizedTensor:
     return QuantizedTensor.from_parts(codes, scales, offsets, bits=bits, block_size=block_size).to(device)
+
+
+def concatenate(weights: Any) -> QuantizedTensor:
+    """Stacks the rows of several weights: one product then gives the outputs of all of them.
+
+    Args:
+        weights: QuantizedTensors [N_i, K] (or [Co_i, Ci, Kh, Kw]) of the same bits, block_size and scheme.
+
+    Returns:
+        The QuantizedTensor [sum of N_i, K] on the device of the first.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: there is none, one is no QuantizedTensor, or they differ in more than N.
+    """
+    handles = []
+    for number, weight in enumerate(weights):
+        if not isinstance(weight, QuantizedTensor):
+            raise _core.QcoreTypeError(
+                f"concatenate: weights[{number}] is a {type(weight).__name__}, expected a QuantizedTensor"
+            )
+        handles.append(weight._handle)
+    return QuantizedTensor._of(_core.concatenate(handles))
 
 
 def quantize(

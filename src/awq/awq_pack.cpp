@@ -61,13 +61,7 @@ std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight, AwqSt
   packed->shape[1] = weight.k;
   packed->scheme = Scheme::asymmetric;
   packed->device = weight.device;
-  const std::int64_t bytes = packed->layout.parameter_count() * static_cast<std::int64_t>(sizeof(float));
-  packed->code_storage = allocate(packed->layout.code_bytes());
-  packed->scale_storage = allocate(bytes);
-  packed->offset_storage = allocate(bytes);
-  packed->codes = static_cast<const std::uint8_t*>(packed->code_storage.get());
-  packed->scales.data = packed->scale_storage.get();
-  packed->offsets.data = packed->offset_storage.get();
+  packed->set_memory(allocate(StorageLayout(packed->layout, sizeof(float), sizeof(float)).bytes), false, false);
   return packed;
 }
 

@@ -38,4 +38,14 @@ struct RowView {
   }
 };
 
+// Flattens the leading axes of a view with at least one axis.
+inline RowView row_view(const TensorView& view) {
+  RowView rows;
+  rows.data = view.data;
+  rows.dtype = view.dtype;
+  rows.column_stride = view.strides[view.rank - 1];
+  for (int axis = 0; axis < view.rank - 1; ++axis) rows.append(view.shape[axis], view.strides[axis]);
+  return rows;
+}
+
 }  // namespace qcore

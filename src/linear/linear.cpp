@@ -10,16 +10,6 @@
 namespace qcore {
 namespace {
 
-// Flattens the leading axes.
-RowView row_view(const TensorView& view) {
-  RowView rows;
-  rows.data = view.data;
-  rows.dtype = view.dtype;
-  rows.column_stride = view.strides[view.rank - 1];
-  for (int axis = 0; axis < view.rank - 1; ++axis) rows.append(view.shape[axis], view.strides[axis]);
-  return rows;
-}
-
 void check_activation(const Activation& activation) {
   if (activation.kind != ActivationKind::clamp) return;
   QCORE_CHECK_VALUE(activation.lo <= activation.hi, "linear: activation clamps to (", activation.lo, ", ",

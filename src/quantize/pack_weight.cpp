@@ -3,11 +3,24 @@
 #include <algorithm>
 #include <cstring>
 
+#include "formats/element.h"
 #include "numerics/half_bits.h"
 #include "runtime/check.h"
 #include "runtime/memory.h"
+#include "runtime/thread_pool.h"
+#include "runtime/view_checks.h"
 
 namespace qcore {
+namespace {
+
+// Memory for a weight whose parameters are zeros; its codes are not written.
+std::shared_ptr<void> allocate_parts(const StorageLayout& parts, bool stays) {
+  auto memory = stays ? allocate_long_lived(parts.bytes) : allocate_aligned(parts.bytes);
+  std::memset(static_cast<char*>(memory.get()) + parts.scales, 0, static_cast<std::size_t>(parts.bytes - parts.scales));
+  return memory;
+}
+
+}  // namespace
 
 std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,
                                               int bits, std::int64_t block_size, Scheme scheme) {
@@ -24,47 +37,77 @@ std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argume
   std::copy(shaped_like.shape, shaped_like.shape + shaped_like.rank, weight->shape);
   weight->scheme = scheme;
 
-  const PackedLayout& layout = weight->layout;
-  const std::int64_t parameter_bytes = layout.parameter_count() * static_cast<std::int64_t>(sizeof(float));
-  auto codes = allocate_aligned(layout.code_bytes());
-  std::memset(codes.get(), bits == 8 ? 0x80 : 0x88, layout.code_bytes());
-  auto scales = allocate_aligned(parameter_bytes);
-  std::memset(scales.get(), 0, parameter_bytes);
-  weight->codes = static_cast<const std::uint8_t*>(codes.get());
-  weight->scales.data = scales.get();
-  weight->code_storage = std::move(codes);
-  weight->scale_storage = std::move(scales);
-  if (scheme == Scheme::asymmetric) {
-    auto offsets = allocate_aligned(parameter_bytes);
-    std::memset(offsets.get(), 0, parameter_bytes);
-    weight->offsets.data = offsets.get();
-    weight->offset_storage = std::move(offsets);
-  }
+  const std::int64_t offset_size = scheme == Scheme::asymmetric ? sizeof(float) : 0;
+  const StorageLayout parts(weight->layout, sizeof(float), offset_size);
+  auto memory = allocate_parts(parts, false);
+  std::memset(memory.get(), bits == 8 ? 0x80 : 0x88, static_cast<std::size_t>(weight->layout.code_bytes()));
+  weight->set_memory(std::move(memory), false, false);
   return weight;
+}
+
+void check_parameter_arrays(const char* op, const PackedWeight& weight, const TensorView& scales,
+                            const TensorView* offsets) {
+  const std::int64_t expected[] = {weight.layout.n, weight.layout.blocks()};
+  const auto check = [&](const char* argument, const TensorView& view) {
+    check_device(op, argument, view, kCpu, "every part");
+    check_floating(op, argument, view);
+    check_shape(op, argument, view, 2, expected);
+    check_finite(op, argument, view);
+  };
+  check("scales", scales);
+  if (offsets) check("offsets", *offsets);
+}
+
+void set_parameters(const PackedWeight& weight, const TensorView& scales, const TensorView* offsets) {
+  const PackedLayout& layout = weight.layout;
+  PackedWriter writer(weight);
+  const auto value = [](const TensorView& view, std::int64_t row, std::int64_t p) {
+    return load_float(view.data, view.dtype, row * view.strides[0] + p * view.strides[1]);
+  };
+  parallel_for(layout.panels(), [&](std::int64_t panel) {
+    constexpr std::int64_t kRows = PackedLayout::kPanelRows;
+    for (std::int64_t row = panel * kRows; row < std::min(layout.n, (panel + 1) * kRows); ++row)
+      for (std::int64_t p = 0; p < layout.blocks(); ++p)
+        writer.set_parameters(row, p, value(scales, row, p), offsets ? value(*offsets, row, p) : 0.0f);
+  });
 }
 
 namespace {
 
-void narrow(BlockParameters& parameters, std::shared_ptr<const void>& storage, std::int64_t count) {
-  if (!parameters || parameters.half) return;
+bool is_exact_in_half(const BlockParameters& parameters, std::int64_t count) {
+  if (!parameters) return false;
   const auto* values = static_cast<const float*>(parameters.data);
-  const auto exact = [](float value) {
+  return std::all_of(values, values + count, [](float value) {
     const float back = numerics::half_to_float(numerics::float_to_half(value));
     return numerics::float_bits(back) == numerics::float_bits(value);
-  };
-  if (!std::all_of(values, values + count, exact)) return;
-  auto memory = allocate_aligned(count * static_cast<std::int64_t>(sizeof(std::uint16_t)));
-  for (std::int64_t i = 0; i < count; ++i)
-    static_cast<std::uint16_t*>(memory.get())[i] = numerics::float_to_half(values[i]);
-  parameters = {memory.get(), true};
-  storage = std::move(memory);
+  });
+}
+
+void copy_parameters(const BlockParameters& from, std::int64_t count, const BlockParameters& to) {
+  if (!from) return;
+  void* data = const_cast<void*>(to.data);
+  if (!to.half) {
+    std::memcpy(data, from.data, count * sizeof(float));
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) static_cast<std::uint16_t*>(data)[i] = numerics::float_to_half(from[i]);
 }
 
 }  // namespace
 
-void narrow_parameters(PackedWeight& weight) {
-  narrow(weight.scales, weight.scale_storage, weight.layout.parameter_count());
-  narrow(weight.offsets, weight.offset_storage, weight.layout.parameter_count());
+void finish_weight(PackedWeight& weight) {
+  const std::int64_t count = weight.layout.parameter_count();
+  const bool half_scales = is_exact_in_half(weight.scales, count),
+             half_offsets = is_exact_in_half(weight.offsets, count);
+  const BlockParameters scales = weight.scales, offsets = weight.offsets;
+  const StorageLayout parts(weight.layout, half_scales ? 2 : 4, !offsets ? 0 : half_offsets ? 2 : 4);
+  if (!half_scales && !half_offsets && !shares_huge_pages(parts.bytes)) return;
+  const std::shared_ptr<const void> first = weight.memory;
+  auto memory = allocate_parts(parts, true);
+  std::memcpy(memory.get(), weight.codes, static_cast<std::size_t>(weight.layout.code_bytes()));
+  weight.set_memory(std::move(memory), half_scales, half_offsets);
+  copy_parameters(scales, count, weight.scales);
+  copy_parameters(offsets, count, weight.offsets);
 }
 
 }  // namespace qcore

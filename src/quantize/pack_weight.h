@@ -11,8 +11,16 @@ namespace qcore {
 std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,
                                               int bits, std::int64_t block_size, Scheme scheme);
 
-// Stores scales, and offsets, in half the bytes if every one of them is exact in fp16.
-void narrow_parameters(PackedWeight& weight);
+// Throws in the name of `op` unless scales, and offsets, are finite floating-point arrays [N, P] on the CPU.
+void check_parameter_arrays(const char* op, const PackedWeight& weight, const TensorView& scales,
+                            const TensorView* offsets);
+
+// Writes them into a freshly allocated weight.
+void set_parameters(const PackedWeight& weight, const TensorView& scales, const TensorView* offsets);
+
+// Moves a filled weight on the CPU to memory where it stays. Scales, and offsets, take half the bytes there if every
+// one of them is exact in fp16.
+void finish_weight(PackedWeight& weight);
 
 // Fills a freshly allocated weight, whose parameters are fp32; different rows may be written by different threads.
 class PackedWriter {

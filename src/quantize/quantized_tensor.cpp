@@ -32,14 +32,6 @@ void check_codes(const TensorView& codes, const PackedLayout& layout, int bits) 
       }
 }
 
-void check_parameters(const char* argument, const TensorView& view, const PackedLayout& layout) {
-  check_device("from_parts", argument, view, kCpu, "every part");
-  check_dtype("from_parts", argument, view, DType::f32);
-  const std::int64_t expected[] = {layout.n, layout.blocks()};
-  check_shape("from_parts", argument, view, 2, expected);
-  check_finite("from_parts", argument, view);
-}
-
 }  // namespace
 
 QuantizedTensor::QuantizedTensor(std::shared_ptr<const PackedWeight> packed) : packed_(std::move(packed)) {}
@@ -52,8 +44,7 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
       allocate_weight("from_parts", "codes", codes, bits, block_size, offsets ? Scheme::asymmetric : Scheme::symmetric);
   const PackedLayout& layout = packed->layout;
   if (bits == 4) check_codes(codes, layout, bits);
-  check_parameters("scales", scales, layout);
-  if (offsets) check_parameters("offsets", *offsets, layout);
+  check_parameter_arrays("from_parts", *packed, scales, offsets);
 
   PackedWriter writer(*packed);
   for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
@@ -68,18 +59,13 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
     }
     writer.set_block(row, p, tap, from, length);
   });
-  const auto parameter = [](const TensorView& view, std::int64_t row, std::int64_t p) {
-    return static_cast<const float*>(view.data)[row * view.strides[0] + p * view.strides[1]];
-  };
-  for_each_parameter(layout, [&](std::int64_t row, std::int64_t p) {
-    writer.set_parameters(row, p, parameter(scales, row, p), offsets ? parameter(*offsets, row, p) : 0.0f);
-  });
-  narrow_parameters(*packed);
+  set_parameters(*packed, scales, offsets);
+  finish_weight(*packed);
   return QuantizedTensor(std::move(packed));
 }
 
 QuantizedTensor QuantizedTensor::from_packed(std::shared_ptr<PackedWeight> packed) {
-  if (packed->device == kCpu) narrow_parameters(*packed);
+  if (packed->device == kCpu) finish_weight(*packed);
   return QuantizedTensor(std::move(packed));
 }
 
@@ -94,6 +80,8 @@ std::int64_t QuantizedTensor::block_size() const { return packed_->layout.block_
 Scheme QuantizedTensor::scheme() const { return packed_->scheme; }
 Device QuantizedTensor::device() const { return packed_->device; }
 DType QuantizedTensor::scale_dtype() const { return packed_->scales.half ? DType::f16 : DType::f32; }
+
+DType QuantizedTensor::offset_dtype() const { return packed_->offsets.half ? DType::f16 : DType::f32; }
 
 std::int64_t QuantizedTensor::nbytes() const {
   const PackedLayout& layout = packed_->layout;
@@ -199,26 +187,27 @@ QuantizedTensor QuantizedTensor::to(Device target) const {
   std::copy(packed_->shape, packed_->shape + packed_->rank, moved->shape);
   moved->scheme = packed_->scheme;
   moved->device = target;
-  const auto copy = [&](std::shared_ptr<const void>& storage, const void* from, std::int64_t bytes) {
-    auto memory = allocate_on(target, bytes);
-    copy_between(memory.get(), target, from, device(), bytes);
-    storage = std::move(memory);
-    return storage.get();
+  // Kernels of a device read fp32 parameters.
+  const bool widens = target.type != DeviceType::cpu;
+  const bool half_scales = packed_->scales.half && !widens, half_offsets = packed_->offsets.half && !widens;
+  const bool has_offsets = static_cast<bool>(packed_->offsets);
+  const StorageLayout parts(packed_->layout, half_scales ? 2 : 4, !has_offsets ? 0 : half_offsets ? 2 : 4);
+  auto memory = allocate_on(target, parts.bytes);
+  moved->set_memory(memory, half_scales, half_offsets);
+  const auto copy = [&](const void* to, const void* from, std::int64_t bytes) {
+    copy_between(const_cast<void*>(to), target, from, device(), bytes);
   };
-  const auto copy_parameters = [&](std::shared_ptr<const void>& storage, const BlockParameters& from) {
-    const std::int64_t count = packed_->layout.parameter_count(),
-                       bytes = count * static_cast<std::int64_t>(sizeof(float));
-    if (!from.half) return BlockParameters{copy(storage, from.data, bytes)};
-    // Kernels of a device read fp32.
-    auto wide = allocate_aligned(bytes);
+  const auto copy_parameters = [&](const BlockParameters& to, const BlockParameters& from) {
+    const std::int64_t count = packed_->layout.parameter_count();
+    if (to.half == from.half) return copy(to.data, from.data, count * to.item_size());
+    auto wide = allocate_aligned(count * static_cast<std::int64_t>(sizeof(float)));
     for (std::int64_t i = 0; i < count; ++i) static_cast<float*>(wide.get())[i] = from[i];
-    return BlockParameters{copy(storage, wide.get(), bytes)};
+    copy(to.data, wide.get(), count * static_cast<std::int64_t>(sizeof(float)));
   };
-  moved->codes =
-      static_cast<const std::uint8_t*>(copy(moved->code_storage, packed_->codes, packed_->layout.code_bytes()));
-  moved->scales = copy_parameters(moved->scale_storage, packed_->scales);
-  if (packed_->offsets) moved->offsets = copy_parameters(moved->offset_storage, packed_->offsets);
-  if (target == kCpu) narrow_parameters(*moved);
+  copy(moved->codes, packed_->codes, packed_->layout.code_bytes());
+  copy_parameters(moved->scales, packed_->scales);
+  if (has_offsets) copy_parameters(moved->offsets, packed_->offsets);
+  if (target == kCpu) finish_weight(*moved);
   return QuantizedTensor(std::move(moved));
 }
 

@@ -51,6 +51,8 @@ bool TensorView::is_contiguous() const {
 
 std::int64_t item_size(DType dtype) {
   switch (dtype) {
+    case DType::i64:
+      return 8;
     case DType::f32:
     case DType::i32:
       return 4;
@@ -81,6 +83,8 @@ const char* name(DType dtype) {
       return "int16";
     case DType::i32:
       return "int32";
+    case DType::i64:
+      return "int64";
   }
   return "?";
 }

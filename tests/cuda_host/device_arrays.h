@@ -38,21 +38,18 @@ inline std::shared_ptr<PackedWeight> on_device(const PackedWeight& weight) {
   moved->layout = weight.layout;
   moved->scheme = weight.scheme;
   moved->device = kCuda;
-  const auto copy = [](const auto* host, std::int64_t count, std::shared_ptr<const void>& storage) {
-    const auto bytes = count * static_cast<std::int64_t>(sizeof(*host));
-    auto memory = cuda_allocate(0, bytes);
-    cuda_copy(memory.get(), kCuda, host, kCpu, bytes);
-    storage = memory;
-    return static_cast<decltype(host)>(memory.get());
+  const std::int64_t count = weight.layout.parameter_count();
+  const StorageLayout parts(weight.layout, sizeof(float), weight.offsets ? sizeof(float) : 0);
+  auto memory = cuda_allocate(0, parts.bytes);
+  const auto copy_parameters = [&](const BlockParameters& from, std::int64_t at) {
+    std::vector<float> wide(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) wide[static_cast<std::size_t>(i)] = from[i];
+    cuda_copy(static_cast<char*>(memory.get()) + at, kCuda, wide.data(), kCpu, count * sizeof(float));
   };
-  moved->codes = copy(weight.codes, weight.layout.code_bytes(), moved->code_storage);
-  const auto copy_parameters = [&](const BlockParameters& from, std::shared_ptr<const void>& storage) {
-    std::vector<float> wide(weight.layout.parameter_count());
-    for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = from[static_cast<std::int64_t>(i)];
-    return BlockParameters{copy(wide.data(), static_cast<std::int64_t>(wide.size()), storage)};
-  };
-  moved->scales = copy_parameters(weight.scales, moved->scale_storage);
-  if (weight.offsets) moved->offsets = copy_parameters(weight.offsets, moved->offset_storage);
+  cuda_copy(memory.get(), kCuda, weight.codes, kCpu, weight.layout.code_bytes());
+  copy_parameters(weight.scales, parts.scales);
+  if (weight.offsets) copy_parameters(weight.offsets, parts.offsets);
+  moved->set_memory(memory, false, false);
   return moved;
 }
 

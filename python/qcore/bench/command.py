@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from qcore.language_model.bench_command import model
+
 from .awq.command import awq
 from .conv.command import conv
 from .everything import everything
@@ -18,12 +20,13 @@ from .static.command import static
 
 bench = typer.Typer(
     name="bench",
-    help="""Measure operators beside the libraries that are installed, in one interleaved run.
+    help="""Measure operators and models beside the libraries that are installed, in one interleaved run.
 
     \b
     Examples:
       qcore bench linear --quick
       qcore bench gru --json gru.json --plot gru.svg
+      qcore bench model llama-4bit/ --float llama/
       qcore bench all --folder results
       qcore bench report linear.json
     """,
@@ -61,5 +64,6 @@ def report(
 
 for command in (quantize, linear, conv, static, gru, lut, awq):
     bench.command(command.__name__)(command)
+bench.command("model")(model)
 bench.command("all")(everything)
 bench.command("report")(report)

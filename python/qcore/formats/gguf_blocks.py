@@ -8,10 +8,10 @@ high one:
 | Q4_0 | 18 | d, 16 bytes | d * (u - 8) |
 | Q4_1 | 20 | d, m, 16 bytes | d * u + m |
 | Q5_0 | 22 | d, 32 high bits, 16 bytes | d * (u - 16) |
+| Q5_1 | 24 | d, m, 32 high bits, 16 bytes | d * u + m |
 | Q8_0 | 34 | d, 32 int8 | d * q |
-| Q4_K | 144 | d, dmin, 12 bytes, 128 bytes: 8 blocks with 6-bit scales sc and mins m | d * sc * u - dmin * m |
 
-Source: ggml-quants.c of ggml. d may be negative.
+:mod:`qcore.formats.gguf_k_blocks` has those of 256. Source: ggml-quants.c of ggml. d may be negative.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats import _inputs, _minima, _outputs
+from qcore.formats import _inputs, _minima, _outputs, gguf_k_blocks
 from qcore.formats._inputs import Reals
 from qcore.formats._zero_points import spread
 from qcore.quantized_tensor import QuantizedTensor
@@ -74,20 +74,15 @@ def _from_q5_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
     return _symmetric(codes, _halves(raw[..., :2], where), 8)
 
 
+def _from_q5_1(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
+    high = np.unpackbits(raw[..., 4:8], axis=-1, bitorder="little") << np.uint8(4)
+    codes = (_split_nibbles(raw[..., 8:]) | high).reshape(len(raw), -1)
+    d, m = _halves(raw[..., :2], where), _halves(raw[..., 2:4], where)
+    return _minima.tensor_of(codes, d, m, bits=5, block_size=BLOCK, where=where, exact=exact)
+
+
 def _from_q8_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
     return _symmetric(np.ascontiguousarray(raw[..., 2:]).view(np.int8), _halves(raw[..., :2], where), 8)
-
-
-def _from_q4_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
-    d, dmin = _halves(raw[..., :2], where), _halves(raw[..., 2:4], where)
-    # Blocks 0..3 have 6 bits in the first eight bytes; 4..7 have four in the last ones and two above those six.
-    low_s, low_m, high = raw[..., 4:8], raw[..., 8:12], raw[..., 12:16]
-    s = np.concatenate([low_s & 63, high & 15 | low_s >> 2 & 48], axis=-1).astype(np.float32)
-    m = np.concatenate([low_m & 63, high >> 4 | low_m >> 2 & 48], axis=-1).astype(np.float32)
-    # 32 bytes hold two blocks: low nibbles, high nibbles.
-    codes = _split_nibbles(raw[..., 16:].reshape(*raw.shape[:2], 4, 32)).reshape(len(raw), -1)
-    scales, minima = (d[..., None] * s).reshape(len(raw), -1), -(dmin[..., None] * m).reshape(len(raw), -1)
-    return _minima.tensor_of(codes, scales, minima, bits=4, block_size=BLOCK, where=where, exact=exact)
 
 
 def _blocks_of(weight: QuantizedTensor, lowest: int, highest: int, kind: str, where: str) -> tuple[Bytes, Reals]:
@@ -153,8 +148,13 @@ TYPES = {
     "Q4_0": BlockType(32, 18, _from_q4_0, _to_q4_0),
     "Q4_1": BlockType(32, 20, _from_q4_1, _to_q4_1),
     "Q5_0": BlockType(32, 22, _from_q5_0, _to_q5_0),
+    "Q5_1": BlockType(32, 24, _from_q5_1, None),
     "Q8_0": BlockType(32, 34, _from_q8_0, _to_q8_0),
-    "Q4_K": BlockType(256, 144, _from_q4_k, None),
+    "Q2_K": BlockType(256, 84, gguf_k_blocks.from_q2_k, None),
+    "Q3_K": BlockType(256, 110, gguf_k_blocks.from_q3_k, None),
+    "Q4_K": BlockType(256, 144, gguf_k_blocks.from_q4_k, None),
+    "Q5_K": BlockType(256, 176, gguf_k_blocks.from_q5_k, None),
+    "Q6_K": BlockType(256, 210, gguf_k_blocks.from_q6_k, None),
 }
 WRITTEN = [name for name, kind in TYPES.items() if kind.write is not None]
 

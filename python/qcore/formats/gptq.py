@@ -69,7 +69,7 @@ def from_gptq(
     stored = _inputs.words(qzeros, f"{where}: qzeros", "[P, N * bits / 32]")
     _inputs.check_shape(stored, (blocks, -(-n // per_word)), f"{where}: qzeros", "[P, N * bits / 32]")
     zeros = _zeros(_bits.codes_of_words(stored, width)[:, :n], width, version, wrapped_zeros, where)
-    order, size = _order(g_idx, k, blocks, block_size, where)
+    order, size = order_of(g_idx, k, blocks, block_size, where)
     codes = _bits.codes_of_words(np.ascontiguousarray(packed.T), width)
     if order is not None:
         codes = codes[:, order]
@@ -137,7 +137,7 @@ def _zeros(stored: NDArray[np.uint8], bits: int, version: Any, wrapped: Any, whe
     return np.where(over, 0, zeros).astype(np.int16) if wraps else zeros
 
 
-def _order(g_idx: Any, k: int, blocks: int, block_size: Any, where: str) -> tuple[NDArray[np.intp] | None, int]:
+def order_of(g_idx: Any, k: int, blocks: int, block_size: Any, where: str) -> tuple[NDArray[np.intp] | None, int]:
     """The permutation that sorts K by block, None for none, and the block size."""
     size = None if block_size is None else _checks.integer(block_size, f"{where}: block_size")
     if g_idx is None:

@@ -22,6 +22,12 @@ else:
     _can_tell = True
 
 
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+_is_compiling, _is_grad_enabled, _get_tracing_state = (
+    torch.compiler.is_compiling,
+    torch.is_grad_enabled,
+    torch._C._get_tracing_state,
+)
 _NO_TENSORS = (str, int, tuple, bool, type(None), torch.dtype)
 
 
@@ -47,20 +53,34 @@ def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:
     return register
 
 
+def is_plain_call(x: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
+    """Returns whether torch need not see a call on these tensors.
+
+    Nothing records or transforms it then, and no gradient is asked for. A module asks this at every call, so that it is
+    written for speed: a microsecond.
+    """
+    if (
+        _is_compiling()
+        or not _can_tell
+        or _len_torch_dispatch_stack()
+        or _len_torch_function_stack()
+        or _get_tracing_state() is not None
+        or forward_ad._current_level >= 0
+        or peek_interpreter_stack() is not None
+    ):
+        return False
+    if type(x) is not _Tensor and type(x) is not _Parameter:
+        return False
+    if x.is_meta or (x.requires_grad and _is_grad_enabled()):
+        return False
+    return bias is None or not (bias.is_meta or (bias.requires_grad and _is_grad_enabled()))
+
+
 def _is_plain(arguments: tuple[Any, ...]) -> bool:
-    """Whether nobody records this call, transforms it or asks for gradients of it."""
-    if torch.compiler.is_compiling() or not _can_tell:
-        return False
-    if _len_torch_dispatch_stack() or _len_torch_function_stack() or torch.jit.is_tracing():
-        return False
-    if forward_ad._current_level >= 0 or peek_interpreter_stack() is not None:
-        return False
-    grads = torch.is_grad_enabled()
     for each in arguments:
-        kind = type(each)
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
-            if each.is_meta or (grads and each.requires_grad):
+        if isinstance(each, torch.Tensor):
+            if not is_plain_call(each):
                 return False
-        elif kind not in _NO_TENSORS:
+        elif type(each) not in _NO_TENSORS:
             return False
     return True

@@ -85,10 +85,11 @@ class QuantizedModule(torch.nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        mine = json.loads(json.dumps(self.config()))
+        # The dtype of an embedding's results is no part of its state.
+        mine = _without_dtype(json.loads(json.dumps(self.config())))
         if prefix + CONFIG not in state_dict:
             missing_keys.append(prefix + CONFIG)
-        elif (theirs := read_config(state_dict, prefix)) != mine:
+        elif (theirs := _without_dtype(read_config(state_dict, prefix))) != mine:
             differ = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
             was = ", ".join(f"{name} = {theirs.get(name)!r}" for name in differ)
             error_msgs.append(
@@ -111,6 +112,10 @@ class QuantizedModule(torch.nn.Module):
                 if old is not None and new is not None and new.dtype != old.dtype:
                     self._buffers[name] = old.to(new.device)
         return self
+
+
+def _without_dtype(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "dtype"}
 
 
 def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Operators registered with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``lut`` and ``gru``.
+"""Operators registered with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``embedding``, ``lut`` and ``gru``.
 
 They take plain tensors (qcore/torch/packing.py says why), have fake kernels, and stay single nodes in graphs of
 ``torch.compile`` and ``torch.export``. The modules call them; a program that reads an exported model needs
@@ -22,19 +22,22 @@ from qcore import _core
 from qcore.torch import parts
 from qcore.torch.dispatch import operator
 
-_WEIGHT = "Tensor codes, Tensor scales, Tensor? offsets, Tensor? bias, int[] shape, int bits, int block_size"
+_WEIGHT = (
+    "Tensor packed, Tensor? bias, int[] shape, int bits, int block_size, ScalarType scale_dtype, "
+    "ScalarType? offset_dtype"
+)
 
 
 @operator(f"(Tensor x, {_WEIGHT}, str compute='int8', str? activation=None, ScalarType? out_dtype=None) -> Tensor")
 def linear(
     x: torch.Tensor,
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    offsets: torch.Tensor | None,
+    packed: torch.Tensor,
     bias: torch.Tensor | None,
     shape: Sequence[int],
     bits: int,
     block_size: int,
+    scale_dtype: torch.dtype,
+    offset_dtype: torch.dtype | None,
     compute: str = "int8",
     activation: str | None = None,
     out_dtype: torch.dtype | None = None,
@@ -43,13 +46,13 @@ def linear(
 
     Args:
         x: float32, float16 or bfloat16 [..., K].
-        codes: int8 [N, K], or for 4 bits uint8 [N, ceil(K / 2)] as of ``QuantizedTensor.nibbles``.
-        scales: float32 [N, P].
-        offsets: float32 [N, P], or None for a symmetric weight.
+        packed: uint8 [bytes], the memory of the weight as of ``QuantizedTensor.storage``.
         bias: floating-point [N], or None.
         shape: [N, K].
         bits: 4 or 8.
         block_size: g.
+        scale_dtype: float32 or float16; float32 on a CUDA device.
+        offset_dtype: likewise, or None for a symmetric weight.
         compute, activation: names, as for :func:`qcore.linear`.
         out_dtype: of the result; x's if None.
 
@@ -59,7 +62,7 @@ def linear(
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
-    weight = parts.weight_of(codes, scales, offsets, shape, bits, block_size)
+    weight = parts.viewed(packed, parts.WeightFormat(tuple(shape), bits, block_size, scale_dtype, offset_dtype))
     result: torch.Tensor = qcore.linear(
         x.detach(), weight, _plain(bias), compute=compute, activation=activation, out_dtype=out_dtype
     )
@@ -69,13 +72,13 @@ def linear(
 @linear.definition.register_fake
 def _(
     x: Any,
-    codes: Any,
-    scales: Any,
-    offsets: Any,
+    packed: Any,
     bias: Any,
     shape: Any,
     bits: int,
     block_size: int,
+    scale_dtype: Any,
+    offset_dtype: Any,
     compute: str = "int8",
     activation: str | None = None,
     out_dtype: Any = None,
@@ -89,26 +92,26 @@ def _(
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, codes, scales, offsets, bias, shape, bits, block_size, compute, activation, _ = inputs
-    ctx.save_for_backward(x if activation is not None else None, codes, scales, offsets, bias)
-    ctx.weight_options = (shape, bits, block_size)
-    ctx.options = (compute, activation)
+    x, packed, bias, *options = inputs
+    ctx.weight_options, (ctx.compute, ctx.activation, _) = options[:5], options[5:]
+    ctx.save_for_backward(x if ctx.activation is not None else None, packed, bias)
     ctx.x_dtype = x.dtype
 
 
 def _linear_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    x, codes, scales, offsets, bias = ctx.saved_tensors
-    compute, activation = ctx.options
+    x, packed, bias = ctx.saved_tensors
+    shape, *options = ctx.weight_options
     grad = grad.float()
-    if activation is not None:
-        before = torch.ops.qcore.linear(x, codes, scales, offsets, bias, *ctx.weight_options, compute, None)
-        grad = grad * _slope(before.float(), activation)
+    if ctx.activation is not None:
+        before = torch.ops.qcore.linear(x, packed, bias, shape, *options, ctx.compute, None)
+        grad = grad * _slope(before.float(), ctx.activation)
     grad_x = grad_bias = None
     if ctx.needs_input_grad[0]:
-        grad_x = (grad @ parts.dequantized(codes, scales, offsets, *ctx.weight_options)).to(ctx.x_dtype)
-    if bias is not None and ctx.needs_input_grad[4]:
+        weight = parts.dequantized(packed, parts.WeightFormat(tuple(shape), *options))
+        grad_x = (grad @ weight).to(ctx.x_dtype)
+    if bias is not None and ctx.needs_input_grad[2]:
         grad_bias = grad.flatten(0, -2).sum(0).to(bias.dtype) if grad.dim() > 1 else grad.to(bias.dtype)
-    return grad_x, None, None, None, grad_bias, None, None, None, None, None, None
+    return grad_x, None, grad_bias, *(None,) * 8
 
 
 def _slope(z: torch.Tensor, activation: str) -> torch.Tensor:
@@ -133,13 +136,13 @@ linear.definition.register_autograd(_linear_backward, setup_context=_linear_setu
 )
 def conv2d(
     x: torch.Tensor,
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    offsets: torch.Tensor | None,
+    packed: torch.Tensor,
     bias: torch.Tensor | None,
     shape: Sequence[int],
     bits: int,
     block_size: int,
+    scale_dtype: torch.dtype,
+    offset_dtype: torch.dtype | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -151,8 +154,7 @@ def conv2d(
 
     Args:
         x: float32, float16 or bfloat16 [N, Ci, H, W].
-        codes: int8 [Co, Ci / groups, Kh, Kw], or for 4 bits uint8 [Co, ceil(Ci / groups * Kh * Kw / 2)].
-        scales, offsets, bias, bits, block_size, compute, activation: as for :func:`linear`.
+        packed, bias, bits, block_size, scale_dtype, offset_dtype, compute, activation: as for :func:`linear`.
         shape: [Co, Ci / groups, Kh, Kw].
         stride, dilation: (H, W).
         padding: (top, left, bottom, right).
@@ -164,7 +166,7 @@ def conv2d(
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
-    weight = parts.weight_of(codes, scales, offsets, shape, bits, block_size)
+    weight = parts.viewed(packed, parts.WeightFormat(tuple(shape), bits, block_size, scale_dtype, offset_dtype))
     result: torch.Tensor = qcore.conv2d(
         x.detach(),
         weight,
@@ -182,13 +184,13 @@ def conv2d(
 @conv2d.definition.register_fake
 def _(
     x: Any,
-    codes: Any,
-    scales: Any,
-    offsets: Any,
+    packed: Any,
     bias: Any,
     shape: Any,
     bits: int,
     block_size: int,
+    scale_dtype: Any,
+    offset_dtype: Any,
     stride: Any,
     padding: Any,
     dilation: Any,
@@ -205,6 +207,52 @@ def _(
     last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if last else torch.contiguous_format
     return torch.empty((x.shape[0], shape[0], high, wide), dtype=x.dtype, device=x.device, memory_format=layout)
+
+
+@operator(
+    "(Tensor indices, Tensor packed, int[] shape, int bits, int block_size, ScalarType scale_dtype, "
+    "ScalarType? offset_dtype, ScalarType out_dtype) -> Tensor"
+)
+def embedding(
+    indices: torch.Tensor,
+    packed: torch.Tensor,
+    shape: Sequence[int],
+    bits: int,
+    block_size: int,
+    scale_dtype: torch.dtype,
+    offset_dtype: torch.dtype | None,
+    out_dtype: torch.dtype,
+) -> torch.Tensor:
+    """:func:`qcore.embedding`, see there.
+
+    Args:
+        indices: int32 or int64 [...].
+        packed, shape, bits, block_size, scale_dtype, offset_dtype: as for :func:`linear`.
+        out_dtype: of the result.
+
+    Returns:
+        [..., K].
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+    """
+    weight = parts.viewed(packed, parts.WeightFormat(tuple(shape), bits, block_size, scale_dtype, offset_dtype))
+    result: torch.Tensor = qcore.embedding(indices, weight, out_dtype=out_dtype)
+    return result
+
+
+@embedding.definition.register_fake
+def _(
+    indices: Any,
+    packed: Any,
+    shape: Any,
+    bits: int,
+    block_size: int,
+    scale_dtype: Any,
+    offset_dtype: Any,
+    out_dtype: Any,
+) -> Any:
+    return indices.new_empty((*indices.shape, shape[1]), dtype=out_dtype)
 
 
 @operator("(Tensor x, Tensor cuts, Tensor values, str range_reduction='none') -> Tensor")

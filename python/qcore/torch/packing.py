@@ -1,15 +1,14 @@
-"""Packed objects of the core for plain tensors of torch.
+"""Objects of the core for plain tensors of torch.
 
 An operator of a graph can take tensors only, if the graph is to be compiled, exported, saved and read in another
-process. So a module's state is plain tensors, and what the core computes with is made of them at the first call and
-kept for the next ones, under the identity of their memory. An object of the core as an operand (a script object, or an
-opaque one of ``torch._library``) would save that copy, but not survive ``torch.export.save``, and its interface is
-private to torch.
+process. So a module's state is plain tensors, and the object of the core that reads them is made at the first call and
+kept for the next ones, under the identity of their memory: for a weight it is a view without a copy. A script object,
+or an opaque one of ``torch._library``, would not survive ``torch.export.save``.
 
 An entry belongs to a storage, not to a tensor: compiled graphs pass aliases of a module's buffers. It holds weak
-references to the storages, so that their addresses aren't taken again while it lives, and the tensors' version
-counters: a tensor that was written to (``load_state_dict``, ``copy_``) is packed anew. Writing through ``tensor.data``
-doesn't count versions and goes unnoticed, as it does in autograd.
+references to the storages, so that their addresses are not taken again while it lives, and the tensors' version
+counters: for a tensor that was written to (``copy_``) the object is made anew. Writing through ``tensor.data`` does not
+count versions and goes unnoticed, as it does in autograd.
 """
 
 from __future__ import annotations
@@ -69,7 +68,8 @@ def size() -> int:
 def _place(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
     if tensor is None:
         return None
-    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()
+    # share_memory_() moves a storage without another identity: its address counts too.
+    return tensor.untyped_storage()._cdata, tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _prune() -> None:

@@ -2,82 +2,274 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakIdKeyDictionary
 
+from qcore import _core
 from qcore.lut.table import Table
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.torch.packing import packed
 
-Parts = tuple[torch.Tensor, torch.Tensor, "torch.Tensor | None"]
+Parts = tuple["torch.Tensor | None", ...]
+
+_ALIGNMENT = 64
+_STEP_BYTES, _PANEL_ROWS, _WORD = 64, 16, 4  # as PackedLayout has them
 
 
-def parts_of(weight: QuantizedTensor) -> Parts:
-    """Codes, scales and offsets, on the weight's device.
+@dataclass(frozen=True)
+class WeightFormat:
+    """What the bytes of a packed weight mean: the operators' arguments behind the tensor, in their order."""
 
-    Codes are int8 of the weight's shape, or for 4 bits uint8 [N, ceil(K / 2)] as of ``nibbles()``; the others
-    float32 [N, P], or None for the offsets of a symmetric weight.
+    shape: tuple[int, ...]
+    bits: int
+    block_size: int
+    scale_dtype: torch.dtype
+    offset_dtype: torch.dtype | None
+
+    @classmethod
+    def of(cls, weight: QuantizedTensor) -> WeightFormat:
+        """Reads the format of a weight."""
+        offset_dtype = None if weight.offset_dtype is None else getattr(torch, weight.offset_dtype)
+        return cls(weight.shape, weight.bits, weight.block_size, getattr(torch, weight.scale_dtype), offset_dtype)
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Returns (shape, bits, block_size, scale_dtype, offset_dtype)."""
+        return self.shape, self.bits, self.block_size, self.scale_dtype, self.offset_dtype
+
+    @property
+    def blocks(self) -> int:
+        """Returns P, the number of blocks of a row."""
+        return -(-self.shape[1] // self.block_size)
+
+    @property
+    def taps(self) -> int:
+        """Returns Kh * Kw, 1 for a linear weight."""
+        return self.shape[2] * self.shape[3] if len(self.shape) == 4 else 1
+
+    @property
+    def steps(self) -> int:
+        """Returns the number of 64-byte steps of a panel and tap."""
+        codes = 4 if self.bits == 8 else 8
+        if self.blocks == 0:
+            return 0
+        last = self.shape[1] - (self.blocks - 1) * self.block_size
+        return (self.blocks - 1) * -(-self.block_size // codes) + -(-last // codes)
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Returns the bytes of codes, scales and offsets, each rounded up to a multiple of 64."""
+        panels = -(-self.shape[0] // _PANEL_ROWS)
+        count = panels * self.blocks * _PANEL_ROWS
+
+        def bytes_of(dtype: torch.dtype | None) -> int:
+            return 0 if dtype is None else -(-count * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+
+        codes = panels * self.taps * self.steps * _STEP_BYTES
+        return codes, bytes_of(self.scale_dtype), bytes_of(self.offset_dtype)
+
+
+class _Shared:
+    """Keeps results for tensors that several modules have, as long as both live: tied layers then stay tied."""
+
+    def __init__(self) -> None:
+        self._known: Any = WeakIdKeyDictionary()
+
+    def get(self, given: Parts, options: Any, make: Callable[[], tuple[Parts, WeightFormat]]) -> Any:
+        """Returns what ``make()``, tensors and a format, gave for these tensors and options, if all still live."""
+        known = self._known.get(given[0])
+        if known is not None and known[0] == options and known[1].are(given):
+            tensors = known[2].living()
+            if tensors is not None:
+                return tensors, known[3]
+        tensors, form = make()
+        self._known[given[0]] = options, _Remembered(given), _Remembered(tensors), form
+        return tensors, form
+
+
+class _Remembered:
+    """Remembers tensors without keeping them alive. One that was written to since no longer counts."""
+
+    def __init__(self, tensors: Parts) -> None:
+        self._entries = [None if each is None else (weakref.ref(each), _version(each)) for each in tensors]
+
+    def living(self) -> Parts | None:
+        """Returns the tensors if all of them still live, unchanged."""
+        found: list[torch.Tensor | None] = []
+        for entry in self._entries:
+            tensor = None if entry is None else entry[0]()
+            if entry is not None and (tensor is None or _version(tensor) != entry[1]):
+                return None
+            found.append(tensor)
+        return tuple(found)
+
+    def are(self, tensors: Parts) -> bool:
+        """Returns whether these are the tensors, unchanged."""
+        living = self.living()
+        return living is not None and all(old is new for old, new in zip(living, tensors, strict=True))
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+_by_address: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+_moved, _unpacked, _loaded = _Shared(), _Shared(), _Shared()
+
+
+def storage_of(weight: QuantizedTensor) -> torch.Tensor:
+    """Returns the memory of a weight as a tensor, uint8 [bytes]: no copy, and the same tensor for the same memory."""
+    with torch.inference_mode(False):
+        made: torch.Tensor = torch.from_dlpack(weight._handle.storage())
+    known = _by_address.get(made.data_ptr())
+    if known is not None and known.shape == made.shape and known.device == made.device:
+        return known
+    _by_address[made.data_ptr()] = made
+    return made
+
+
+def weight_of(storage: torch.Tensor, form: WeightFormat, keep: bool = True) -> QuantizedTensor:
+    """Returns the weight that lies in a tensor; without ``keep`` it does not keep the tensor alive.
+
+    A tensor at an address that is no multiple of 64 is copied.
     """
-    here = weight.to("cpu")
-    codes = here.nibbles() if weight.bits == 4 else here.codes()
-    offsets = None if weight.scheme == "symmetric" else _tensor(here.offsets(), weight.device)
-    return _tensor(codes, weight.device), _tensor(here.scales(), weight.device), offsets
+    if storage.data_ptr() % _ALIGNMENT:
+        storage, keep = storage.clone(), True
+    half = torch.float16
+    return QuantizedTensor._of(
+        _core.from_storage(
+            storage.detach(),
+            list(form.shape),
+            form.bits,
+            form.block_size,
+            form.offset_dtype is None,
+            form.scale_dtype == half,
+            form.offset_dtype == half,
+            keep,
+        )
+    )
 
 
-def weight_of(
+def viewed(storage: torch.Tensor, form: WeightFormat) -> QuantizedTensor:
+    """Returns the weight that lies in a tensor of a graph, made once for each memory."""
+    weight: QuantizedTensor = packed((storage,), (form,), lambda: weight_of(storage, form, keep=False))
+    return weight
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    return not tensor.is_meta and not isinstance(tensor, FakeTensor)
+
+
+def unpack(storage: torch.Tensor, form: WeightFormat) -> Parts:
+    """Returns codes, scales and offsets of a packed weight, on its device.
+
+    Codes are int8 of the weight's shape, or for 4 bits uint8 [N, ceil(K / 2)] as of ``nibbles()``; the others float16
+    where that is exact, else float32, [N, P]; None for the offsets of a symmetric weight. The result is the same for
+    modules that share a weight, as long as it lives.
+    """
+
+    def make() -> tuple[Parts, WeightFormat]:
+        if not _has_values(storage):
+            return _empty_parts(storage.device, form), form
+        here = weight_of(storage, form).to("cpu")
+        codes = here.nibbles() if form.bits == 4 else here.codes()
+        scales = here.scales().astype(here.scale_dtype)
+        offsets = None if here.offset_dtype is None else here.offsets().astype(here.offset_dtype)
+        with torch.inference_mode(False):
+            arrays = (codes, scales, offsets)
+            return tuple(None if each is None else torch.from_numpy(each).to(storage.device) for each in arrays), form
+
+    parts: Parts = _unpacked.get((storage,), form, make)[0]
+    return parts
+
+
+def _empty_parts(device: torch.device, form: WeightFormat) -> Parts:
+    rows, columns = form.shape[0], form.shape[1] * form.taps
+    codes = (rows, -(-columns // 2)) if form.bits == 4 else form.shape
+    return (
+        torch.empty(codes, dtype=torch.uint8 if form.bits == 4 else torch.int8, device=device),
+        torch.empty((rows, form.blocks), dtype=form.scale_dtype, device=device),
+        None if form.offset_dtype is None else torch.empty((rows, form.blocks), dtype=form.offset_dtype, device=device),
+    )
+
+
+def pack(
     codes: torch.Tensor,
     scales: torch.Tensor,
     offsets: torch.Tensor | None,
     shape: Sequence[int],
     bits: int,
     block_size: int,
-) -> QuantizedTensor:
-    """The weight of these parts, packed once."""
+    device: torch.device,
+) -> tuple[torch.Tensor, WeightFormat]:
+    """Returns the packed weight of such parts on a device, and its format; shared as the codes are."""
 
-    def make() -> QuantizedTensor:
-        values = codes.detach().cpu().numpy()
-        whole = QuantizedTensor.from_parts(
-            _codes_of(values, shape) if bits == 4 else values,
+    def make() -> tuple[Parts, WeightFormat]:
+        weight = QuantizedTensor.from_parts(
+            codes.detach().cpu(),
             scales.detach().cpu(),
             None if offsets is None else offsets.detach().cpu(),
             bits=bits,
             block_size=block_size,
-        )
-        return whole.to(str(codes.device))
+            shape=shape if bits == 4 else None,
+        ).to(str(device))
+        return (storage_of(weight),), WeightFormat.of(weight)
 
-    weight: QuantizedTensor = packed((codes, scales, offsets), (tuple(shape), bits, block_size), make)
-    return weight
-
-
-def _codes_of(nibbles: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    columns = math.prod(shape[1:])
-    both = np.stack([nibbles & 15, nibbles >> 4], axis=-1).reshape(len(nibbles), 2 * nibbles.shape[1])[:, :columns]
-    return np.ascontiguousarray(both.astype(np.int8) - np.int8(8)).reshape(tuple(shape))
+    (storage,), form = _loaded.get((codes, scales, offsets), (tuple(shape), bits, block_size, device), make)
+    return storage, form
 
 
-def dequantized(
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    offsets: torch.Tensor | None,
-    shape: Sequence[int],
-    bits: int,
-    block_size: int,
-) -> torch.Tensor:
-    """float32 [N, K] of a linear layer's weight, in operations that torch traces."""
+def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tuple[torch.Tensor, WeightFormat]:
+    """Returns a packed weight on another device, and its format there; shared as the tensor is."""
+
+    def make() -> tuple[Parts, WeightFormat]:
+        if device.type != "meta" and _has_values(storage):
+            weight = weight_of(storage, form).to(str(device))
+            return (storage_of(weight),), WeightFormat.of(weight)
+        there = form
+        if device.type == "cuda":  # whose kernels read float32 parameters
+            there = replace(form, scale_dtype=torch.float32, offset_dtype=form.offset_dtype and torch.float32)
+        return (torch.empty(sum(there.sizes()), dtype=torch.uint8, device=device),), there
+
+    (made,), there = _moved.get((storage,), (form, device), make)
+    return made, there
+
+
+def dequantized(storage: torch.Tensor, form: WeightFormat) -> torch.Tensor:
+    """Returns float32 [N, K] of a linear layer's weight, in operations that torch traces."""
+    code_bytes, scale_bytes, _ = form.sizes()
+    n, k = form.shape[0], form.shape[1]
+    panels = -(-n // _PANEL_ROWS)
+    words = storage[:code_bytes].view(panels, form.steps, _PANEL_ROWS, _WORD)
+    if form.bits == 4:
+        words = torch.stack([words & 15, words >> 4], dim=2)  # [panels, steps, 2, 16, 4]
+        rows = words.permute(0, 3, 1, 2, 4).reshape(panels * _PANEL_ROWS, form.steps * 2 * _WORD)
+    else:
+        rows = words.permute(0, 2, 1, 3).reshape(panels * _PANEL_ROWS, form.steps * _WORD)
+
+    def parameters(begin: int, dtype: torch.dtype) -> torch.Tensor:
+        count = panels * form.blocks * _PANEL_ROWS
+        values = storage[begin : begin + count * dtype.itemsize].view(dtype).view(panels, form.blocks, _PANEL_ROWS)
+        return values.permute(0, 2, 1).reshape(panels * _PANEL_ROWS, form.blocks)[:n].float()
+
     # By index, not by repeat_interleave and a slice: inductor of torch 2.13 leaves the columns of a short last block
     # unwritten there.
-    k = torch.arange(shape[1], device=codes.device)
-    if bits == 4:
-        codes = ((codes.index_select(1, k // 2).int() >> (4 * (k % 2)).int()) & 15) - 8
-    block = k // block_size
-    wide = scales.index_select(1, block) * codes.float()
-    return wide if offsets is None else wide + offsets.index_select(1, block)
+    columns = torch.arange(k, device=storage.device)
+    block = columns // form.block_size
+    step = 8 if form.bits == 4 else 4
+    place = block * (-(-form.block_size // step) * step) + columns % form.block_size
+    codes = rows[:n].index_select(1, place).float() - (8 if form.bits == 4 else 128)
+    wide = parameters(code_bytes, form.scale_dtype).index_select(1, block) * codes
+    if form.offset_dtype is None:
+        return wide
+    return wide + parameters(code_bytes + scale_bytes, form.offset_dtype).index_select(1, block)
 
 
 def table_parts(table: Table) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from qcore import _checks, _core, _windows
-from qcore.linear import COMPUTE
+from qcore.conv import conv2d as _conv2d
+from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.torch import operators, parts
+from qcore.torch.dispatch import is_plain_call
 from qcore.torch.module import QuantizedModule, autocast
 
+_is_any_autocast_enabled = torch._C._is_any_autocast_enabled
+_PARTS = ("codes", "scales", "offsets")
 _ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "gelu": "gelu"}
 
 
-class WeightedModule(QuantizedModule):
-    """Codes, scales, offsets and bias, and what they mean."""
+class _View:
+    """What a call hands to the core, made once for each memory of the weight."""
 
-    _kept = ("codes", "scales", "offsets")
+    __slots__ = ("activation", "address", "handle", "mode", "options", "rows", "storage", "weight")
+
+    def __init__(self, storage: torch.Tensor, weight: QuantizedTensor, compute: str, activation: Any) -> None:
+        self.storage, self.weight, self.address = storage, weight, storage.data_ptr()
+        self.handle, self.rows = weight._handle, weight.shape[0]
+        self.options = compute, activation
+        self.mode, self.activation = COMPUTE[compute], activation_code(activation, "activation")
+
+
+class WeightedModule(QuantizedModule):
+    """A module over one packed weight and a bias.
+
+    Its one copy of the weight is the buffer ``packed``, the bytes that kernels read. The state_dict has ``codes``,
+    ``scales`` and ``offsets`` instead, made when it is asked for.
+    """
+
     _dimensions = 2
 
-    codes: torch.Tensor
-    scales: torch.Tensor
-    offsets: torch.Tensor | None
+    packed: torch.Tensor
     bias: torch.nn.Parameter | None
     shape: tuple[int, ...]
+    format: parts.WeightFormat | None
 
     def __init__(
         self, weight: QuantizedTensor, bias: Any = None, *, compute: str = "int8", activation: str | None = None
@@ -44,12 +63,18 @@ class WeightedModule(QuantizedModule):
         self.shape, self.bits, self.block_size = tuple(weight.shape), weight.bits, weight.block_size
         self.compute = _named(compute, COMPUTE, f"{where}: compute")
         self.activation = _checks.choice(activation, _ACTIVATIONS, f"{where}: activation")
+        self._set_packed(parts.storage_of(weight), parts.WeightFormat.of(weight))
         with torch.inference_mode(False):
-            codes, scales, offsets = parts.parts_of(weight)
-            self.register_buffer("codes", codes)
-            self.register_buffer("scales", scales)
-            self.register_buffer("offsets", offsets)
             self.bias = self._bias_of(bias, where)
+
+    def _set_packed(self, packed: torch.Tensor, form: parts.WeightFormat) -> None:
+        # Not in the state_dict by itself: codes, scales and offsets are.
+        self.register_buffer("packed", packed, persistent=False)
+        self.format = form
+        self._view: _View | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_view": None}
 
     def _bias_of(self, bias: Any, where: str) -> torch.nn.Parameter | None:
         if bias is None:
@@ -61,8 +86,26 @@ class WeightedModule(QuantizedModule):
 
     @property
     def weight(self) -> QuantizedTensor:
-        """The packed weight."""
-        return parts.weight_of(self.codes, self.scales, self.offsets, self.shape, self.bits, self.block_size)
+        """Returns the packed weight, which shares the memory of this module's buffer."""
+        return self._current_view().weight
+
+    def _current_view(self) -> _View:
+        packed: Any = self._buffers["packed"]
+        view = self._view
+        if (
+            view is not None
+            and view.storage is packed
+            and view.address == packed.data_ptr()
+            and view.options == (self.compute, self.activation)
+        ):
+            return view
+        if self.format is None or packed.is_meta:
+            raise _core.QcoreValueError(
+                f"qcore.torch.{type(self).__name__}: the weight is on the meta device, expected one with values: "
+                "load a state_dict first"
+            )
+        self._view = _View(packed, parts.weight_of(packed, self.format), self.compute, self.activation)
+        return self._view
 
     def config(self) -> dict[str, Any]:
         """Shape and options: what ``load_state_dict`` compares."""
@@ -80,19 +123,90 @@ class WeightedModule(QuantizedModule):
         self.bits, self.block_size = config["bits"], config["block_size"]
         self.compute, self.activation = config["compute"], config["activation"]
 
-    def _tensors(self) -> tuple[str, ...]:
-        return (*self._kept, "bias")
-
     def _operands(self) -> tuple[Any, ...]:
-        return self.codes, self.scales, self.offsets, self.bias, self.shape, self.bits, self.block_size
+        """Returns the arguments of an operator between x and its options."""
+        if self.format is None:
+            self._current_view()
+        return self.packed, self.bias, *self.format.arguments()  # type: ignore[union-attr]
+
+    @classmethod
+    def _empty(cls, config: dict[str, Any], state_dict: Mapping[str, torch.Tensor], prefix: str) -> Any:
+        module = cls.__new__(cls)
+        torch.nn.Module.__init__(module)
+        module._configure(config)
+        bias = state_dict.get(prefix + "bias")
+        module.register_buffer("packed", torch.empty(0, dtype=torch.uint8, device="meta"), persistent=False)
+        module.format, module._view = None, None
+        module.bias = None if bias is None else torch.nn.Parameter(torch.empty_like(bias), requires_grad=False)
+        return module
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        if self.format is not None:
+            tensors = parts.unpack(self.packed, self.format)
+            for name, tensor in zip(_PARTS, tensors, strict=True):
+                if tensor is not None:
+                    destination[prefix + name] = tensor
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        errors = len(error_msgs)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        given = {name: state_dict.get(prefix + name) for name in _PARTS}
+        asymmetric = given["offsets"] is not None
+        if self.format is None or asymmetric == (self.format.offset_dtype is not None):
+            for name in _PARTS:
+                if prefix + name in unexpected_keys:
+                    unexpected_keys.remove(prefix + name)
+        wanted = _PARTS if self.format is not None and self.format.offset_dtype is not None else _PARTS[:2]
+        missing = [prefix + name for name in wanted if given[name] is None]
+        missing_keys.extend(missing)
+        if missing or len(error_msgs) > errors or prefix + "offsets" in unexpected_keys:
+            return
+        device = self.packed.device if self.format is not None and not self.packed.is_meta else given["codes"].device
+        if device.type == "meta":
+            return
+        try:
+            codes, scales, offsets = (given[name] for name in _PARTS)
+            packed, form = parts.pack(codes, scales, offsets, self.shape, self.bits, self.block_size, device)
+        except _core.QcoreError as error:
+            error_msgs.append(f"{prefix[:-1]}: {error}")
+            return
+        self._set_packed(packed, form)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        packed = self._buffers.pop("packed")
+        try:
+            super()._apply(fn, recurse)
+            with torch.inference_mode(False):
+                # Where fn puts a tensor that it may not turn into another dtype.
+                device = fn(torch.empty(0, dtype=torch.uint8, device=packed.device)).device
+                if device == packed.device:
+                    packed = fn(packed)
+                elif self.format is not None:
+                    packed, self.format = parts.moved(packed, self.format, device)
+        finally:
+            self._buffers["packed"] = packed
+        self._view = None
+        return self
 
     def _details(self) -> str:
-        scheme = "symmetric" if self.offsets is None else "asymmetric"
         fused = "" if self.activation is None else f", activation={self.activation!r}"
-        return (
-            f"bias={self.bias is not None}, bits={self.bits}, block_size={self.block_size}, {scheme}, "
-            f"compute={self.compute!r}{fused}"
-        )
+        return f"bias={self.bias is not None}, {self._weight_details()}, compute={self.compute!r}{fused}"
+
+    def _weight_details(self) -> str:
+        scheme = "asymmetric" if self.format is not None and self.format.offset_dtype is not None else "symmetric"
+        return f"bits={self.bits}, block_size={self.block_size}, {scheme}"
 
 
 def _named(value: Any, choices: Any, where: str) -> str:
@@ -100,10 +214,10 @@ def _named(value: Any, choices: Any, where: str) -> str:
     return str(value)
 
 
-def _quantized(
+def quantize_weight(
     module: Any, bits: int, block_size: int, scheme: str, method: str, samples: Any, scale_dtype: Any
 ) -> QuantizedTensor:
-    """A float module's weight, on its device."""
+    """Quantizes the weight of a float module; the result is on its device."""
     weight = module.weight.detach()
     made = quantize(
         weight.cpu(),
@@ -160,7 +274,7 @@ class Linear(WeightedModule):
             raise _core.QcoreTypeError(
                 f"Linear.from_float: module is a {type(module).__name__}, expected a torch.nn.Linear"
             )
-        weight = _quantized(module, bits, block_size, scheme, method, samples, scale_dtype)
+        weight = quantize_weight(module, bits, block_size, scheme, method, samples, scale_dtype)
         made = cls(weight, module.bias, compute=compute)
         made.train(module.training)
         return made
@@ -187,6 +301,19 @@ class Linear(WeightedModule):
         Raises:
             QcoreValueError, QcoreTypeError: x has another shape, dtype or device.
         """
+        bias = self._parameters.get("bias")
+        if is_plain_call(x, bias):
+            if _is_any_autocast_enabled():
+                x = autocast(x)
+            if x.requires_grad or x.is_neg():
+                x = x.detach().resolve_neg()
+            if bias is not None and bias.requires_grad:
+                bias = bias.detach()
+            view = self._current_view()
+            y: torch.Tensor = x.new_empty((*x.shape[:-1], view.rows))
+            stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
+            _core.linear(x, view.handle, bias, y, view.mode, *view.activation, stream)
+            return y
         result: torch.Tensor = operators.linear(autocast(x), *self._operands(), self.compute, self.activation)
         return result
 
@@ -261,7 +388,7 @@ class Conv2d(WeightedModule):
             )
         if module.padding_mode != "zeros":
             raise _core.QcoreValueError(f"Conv2d.from_float: padding_mode is {module.padding_mode!r}, expected 'zeros'")
-        weight = _quantized(module, bits, block_size, scheme, method, samples, scale_dtype)
+        weight = quantize_weight(module, bits, block_size, scheme, method, samples, scale_dtype)
         made = cls(
             weight,
             module.bias,
@@ -298,10 +425,23 @@ class Conv2d(WeightedModule):
         """
         window = (self.stride, self.padding, self.dilation, self.groups)
         single = x.dim() == 3
-        y: torch.Tensor = operators.conv2d(
-            autocast(x.unsqueeze(0) if single else x), *self._operands(), *window, self.compute, self.activation
-        )
-        return y.squeeze(0) if single else y
+        images = autocast(x.unsqueeze(0) if single else x)
+        if is_plain_call(x, self.bias):
+            y = _conv2d(
+                images,
+                self.weight,
+                None if self.bias is None else self.bias.detach(),
+                stride=self.stride,
+                padding=self.padding,
+                dilation=self.dilation,
+                groups=self.groups,
+                compute=self.compute,
+                activation=self.activation,
+            )
+        else:
+            y = operators.conv2d(images, *self._operands(), *window, self.compute, self.activation)
+        result: torch.Tensor = y.squeeze(0) if single else y
+        return result
 
     def extra_repr(self) -> str:
         return (

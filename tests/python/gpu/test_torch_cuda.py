@@ -78,8 +78,8 @@ def test_a_weight_elsewhere_is_refused():
 def test_made_from_modules_on_the_device():
     layer = torch.nn.Linear(160, 48)
     there = qt.Linear.from_float(copy.deepcopy(layer).cuda(), bits=4, block_size=32)
-    assert there.codes.is_cuda
-    assert same(there.codes, qt.Linear.from_float(layer, bits=4, block_size=32).codes)
+    assert there.packed.is_cuda
+    assert there.weight == qt.Linear.from_float(layer, bits=4, block_size=32).weight
 
 
 @cases

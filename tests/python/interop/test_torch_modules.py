@@ -39,7 +39,17 @@ def gru(**options):
     return qt.GRU.from_float(module, samples=torch.randn(20, 4, 5))
 
 
+def embedding(**options):
+    return qt.Embedding.from_float(torch.nn.Embedding(30, 71), bits=4, block_size=32, **options)
+
+
+def sample(shape):
+    """x of a case: floats, or indices where the shape begins with None."""
+    return torch.randint(0, 30, shape[1:]) if shape[0] is None else torch.randn(shape)
+
+
 CASES = {
+    "embedding": (embedding, (None, 2, 5)),
     "linear": (linear, (3, 71)),
     "linear 8 bits": (lambda: linear(8, "symmetric"), (2, 3, 71)),
     "conv2d": (lambda: convolution(stride=2, padding=(1, 2)), (2, 6, 9, 11)),
@@ -90,7 +100,7 @@ def test_same_padding_is_that_of_torch(size, dilation):
 @cases
 @torch.no_grad()
 def test_copies_give_the_same(make, shape):
-    module, x = make(), torch.randn(shape)
+    module, x = make(), sample(shape)
     y = module(x)
     file = io.BytesIO()
     torch.save(module, file)
@@ -114,7 +124,7 @@ def test_copies_give_the_same(make, shape):
 @cases
 @torch.no_grad()
 def test_state_dicts_load(make, shape):
-    module, other, x = make(), make(), torch.randn(shape)
+    module, other, x = make(), make(), sample(shape)
     y = module(x)
     other(x)  # packed before it is written to
     file = io.BytesIO()
@@ -140,7 +150,7 @@ def test_a_state_of_another_configuration_is_refused():
 @pytest.mark.parametrize("backend", BACKENDS)
 @torch.no_grad()
 def test_compiled_without_breaks(make, shape, backend):
-    module, x = make(), torch.randn(shape)
+    module, x = make(), sample(shape)
     assert same(torch.compile(module, fullgraph=True, backend=backend)(x), module(x))
 
 
@@ -149,10 +159,13 @@ def test_compiled_without_breaks(make, shape, backend):
 def test_exported_with_dynamic_shapes(make, shape):
     module = make()
     automatic = torch.export.Dim.AUTO
-    variable = (0, 2, 3) if len(shape) == 4 else range(len(shape) - 1)
+    first = sample(shape)
+    images = len(shape) == 4
+    variable = (0, 2, 3) if images else range(first.dim() if shape[0] is None else first.dim() - 1)
     axes = {axis: automatic for axis in variable}
-    program = torch.export.export(module, (torch.randn(shape),), dynamic_shapes=(axes,)).module()
-    x = torch.randn([size + 2 if axis in axes else size for axis, size in enumerate(shape)])
+    program = torch.export.export(module, (first,), dynamic_shapes=(axes,)).module()
+    larger = [size + 2 if axis in axes else size for axis, size in enumerate(first.shape)]
+    x = sample([None, *larger] if shape[0] is None else larger)
     assert same(program(x), module(x))
 
 
@@ -174,7 +187,7 @@ def test_compiled_for_many_shapes_and_under_autocast():
 @cases
 @torch.no_grad()
 def test_exported_and_run_in_a_new_process(make, shape, tmp_path):
-    module, x = make(), torch.randn(shape)
+    module, x = make(), sample(shape)
     program = torch.export.export(module, (x,))
     calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
     assert getattr(torch.ops.qcore, module.kind).default in calls
@@ -198,7 +211,7 @@ def test_fake_kernels_are_right(make, shape):
     module = make()
     seen = []
     with _Recorder(seen):
-        module(torch.randn(shape))
+        module(sample(shape))
     ((operator, arguments),) = [call for call in seen if call[0].namespace == "qcore"]
     torch.library.opcheck(operator, arguments)
 
@@ -224,7 +237,7 @@ def test_the_gradient_of_x_is_that_of_the_dequantised_weight(bits, scheme, backe
     call(x).backward(grad)
     torch.testing.assert_close(x.grad, grad @ weight)
     torch.testing.assert_close(module.bias.grad, grad.sum((0, 1)))
-    assert module.codes.grad is None
+    assert module.packed.grad is None
 
 
 @pytest.mark.parametrize("activation", ("relu", "relu6", "silu", "gelu"))
@@ -276,19 +289,113 @@ def test_autocast_and_inference_mode():
         assert same(made(x), qcore.linear(x, made.weight, made.bias))
 
 
-def test_packed_once_and_let_go():
+@torch.no_grad()
+def test_embedding_is_the_lookup_of_the_dequantized_weight():
+    module, indices = embedding(), torch.tensor([[3, 0], [29, 3]])
+    dense = torch.from_numpy(module.weight.dequantize())
+    assert same(module(indices), torch.nn.functional.embedding(indices, dense))
+    low = copy.deepcopy(module).to(torch.bfloat16)
+    assert same(low(indices.int()), torch.nn.functional.embedding(indices, dense).bfloat16())
+    assert low.half().dtype is torch.float16 and low.weight == module.weight
+    head = qt.Linear(module.weight, compute="float")
+    assert head.packed is module.packed
+    assert same(qt.Embedding.from_state_dict(low.state_dict())(indices), low(indices))
+    other = embedding()
+    other.load_state_dict(low.state_dict())
+    assert other.dtype is torch.float32 and same(other(indices), module(indices))
+
+
+@pytest.mark.parametrize("make", [linear, convolution])
+def test_a_module_has_one_copy_of_its_weight(make):
+    weight = make().weight
+    module = type(make())(weight)
+    assert module.packed.data_ptr() == weight.storage().ctypes.data
+    assert [name for name, _ in module.named_buffers()] == ["packed"]
+    assert module.packed.nbytes - weight.nbytes < 3 * 64
+    assert module.weight is module.weight and module.weight == weight
+    assert type(module)(weight).packed is module.packed
+
+
+def test_tied_modules_stay_tied():
+    weight = linear().weight
+    model = torch.nn.ModuleList([qt.Linear(weight), qt.Linear(weight, compute="float")])
+    state = model.state_dict()
+    assert state["0.codes"] is state["1.codes"] and state["0.scales"] is state["1.scales"]
+    other = copy.deepcopy(model)
+    assert other[0].packed is other[1].packed is not model[0].packed
+    other.load_state_dict(state)
+    assert other[0].packed is other[1].packed
+    other.to("meta")
+    assert other[0].packed is other[1].packed and other[0].packed.is_meta
+    other.load_state_dict(state)
+    assert other[0].packed is other[1].packed and other[1].weight == weight
+
+
+def test_a_state_that_was_written_to_is_not_taken_for_the_module_s():
+    module, x = linear(), torch.randn(3, 71)
+    y = module(x)
+    state = module.state_dict()
+    state["scales"].mul_(2)
+    assert torch.equal(module(x), y)
+    assert torch.equal(module.state_dict()["scales"] * 2, state["scales"])
+    module.load_state_dict(state)
+    assert torch.equal(module.state_dict()["scales"], state["scales"])
+    state["scales"].mul_(2)
+    module.load_state_dict(state)
+    assert torch.equal(module.state_dict()["scales"], state["scales"])
+
+
+def test_views_of_graphs_are_let_go():
     before = packing.size()
     module, x = linear(), torch.randn(3, 71)
     module(x)
-    first = module.weight
-    assert module.weight is first
+    assert packing.size() == before
+    torch.ops.qcore.linear(x, *module._operands(), module.compute)
     assert packing.size() == before + 1
-    with torch.no_grad():
-        module.scales.mul_(2)
-    assert module.weight is not first
-    assert (module.weight.scales() == 2 * first.scales()).all()
     del module
     assert packing.size() == before
+
+
+def test_memory_that_moves_is_followed():
+    module, x = linear(), torch.randn(3, 71)
+    y = module(x)
+    module.share_memory()
+    assert module.packed.is_shared() and torch.equal(module(x), y)
+    module.packed = module.packed.clone()
+    assert torch.equal(module(x), y)
+    shifted = torch.empty(module.packed.numel() + 1, dtype=torch.uint8)[1:]
+    module.packed = shifted.copy_(module.packed)
+    assert torch.equal(module(x), y)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda state: state.pop("scales"), r"Missing key.*scales"),
+        (lambda state: state.pop("offsets"), r"Missing key.*offsets"),
+        (lambda state: state.update(more=state["codes"]), r"Unexpected key.*more"),
+        (lambda state: state.update(scales=state["scales"][1:]), r"scales has shape \[19, 3\], expected \[20, 3\]"),
+        (lambda state: state.update(codes=state["codes"].float()), r"codes has dtype float32, expected uint8"),
+        (
+            lambda state: state["scales"].fill_(float("nan")),
+            r"scales holds a NaN or an infinity, the first at index \[0, 0\]",
+        ),
+    ],
+)
+def test_a_damaged_state_is_refused_and_nothing_changes(change, message):
+    module, x = linear(4, "asymmetric"), torch.randn(3, 71)
+    y = module(x)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    change(state)
+    with pytest.raises(RuntimeError, match=message):
+        module.load_state_dict(state)
+    assert torch.equal(module(x), y)
+
+
+def test_a_symmetric_module_refuses_offsets():
+    state = linear(4, "asymmetric").state_dict()
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*offsets"):
+        linear(4, "symmetric").load_state_dict(state)
 
 
 @pytest.mark.parametrize(
@@ -309,6 +416,15 @@ def test_packed_once_and_let_go():
             "padding_mode is 'reflect'",
         ),
         (lambda: qt.GRU(3), TypeError, "expected a QuantGRU"),
+        (lambda: qt.Embedding.from_float(torch.nn.Linear(2, 2)), TypeError, r"expected a torch\.nn\.Embedding"),
+        (lambda: qt.Embedding.from_float(torch.nn.Embedding(2, 2, max_norm=1)), ValueError, r"max_norm is 1.*expected"),
+        (lambda: qt.Embedding(linear().weight, dtype=torch.float64), TypeError, r"dtype is torch\.float64, expected"),
+        (
+            lambda: embedding()(torch.tensor([30])),
+            ValueError,
+            "indices holds 30 at element 0, expected 0 to N - 1 = 29",
+        ),
+        (lambda: embedding()(torch.randn(3)), TypeError, "indices has dtype float32, expected int32 or int64"),
         (lambda: qt.GRU.from_float(torch.nn.GRU(2, 2), samples=None), ValueError, "samples is None"),
         (lambda: qt.LutActivation("nothing"), ValueError, "nothing"),
         (lambda: qt.LutActivation.from_float(torch.nn.ELU(2.0)), TypeError, "default parameters"),

@@ -243,7 +243,11 @@ def partial_sums(layer, x, ranges):
     g, found = layer.block_size, []
     for start, stop in ranges:
         some = slice(-(-start // g), -(-stop // g))
-        parts = [codes[:, start:stop], scales[:, some], None if layer.offsets is None else offsets[:, some]]
+        parts = [
+            codes[:, start:stop],
+            scales[:, some],
+            None if layer.weight.scheme == "symmetric" else offsets[:, some],
+        ]
         parts = [None if part is None else np.ascontiguousarray(part) for part in parts]
         shard = qcore.QuantizedTensor.from_parts(*parts, bits=layer.bits, block_size=g)
         found.append(qcore.linear(x[..., start:stop], shard, compute=layer.compute, out_dtype="float32"))

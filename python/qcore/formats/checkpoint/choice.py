@@ -7,7 +7,7 @@ told by their names. A name is split at dots and underscores; the words below ke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -27,9 +27,15 @@ class Choice:
     reason: str
 
 
-def choose(section: Section, name: str, include: Sequence[str], exclude: Sequence[str]) -> Choice:
-    """With ``include`` the tensors whose names match one of its patterns, else those of the default rule; never those
-    that match one of ``exclude``, nor tensors of another dtype or number of axes."""
+def choose(
+    section: Section,
+    name: str,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    layers: Collection[str] | None = None,
+) -> Choice:
+    """Chooses the names of ``layers`` if they are given, else those that match a pattern of ``include``, else those of
+    the default rule; never those that match one of ``exclude``, nor tensors of another dtype or number of axes."""
     if section.dtype not in FLOATING:
         return Choice(False, f"{section.dtype}")
     if len(section.shape) not in (2, 4):
@@ -38,8 +44,12 @@ def choose(section: Section, name: str, include: Sequence[str], exclude: Sequenc
         return Choice(False, "empty")
     if matching(name, exclude):
         return Choice(False, "--exclude")
+    if layers is not None and name not in layers:
+        return Choice(False, "no layer of the model that is quantized")
     if include:
         return Choice(True, "") if matching(name, include) else Choice(False, "not in --include")
+    if layers is not None:
+        return Choice(True, "")
     for word in re.split(r"[._]", name.lower()):
         for kind, pattern in (("embedding", _EMBEDDING), ("norm", _NORM), ("bias", _BIAS)):
             if pattern.fullmatch(word):

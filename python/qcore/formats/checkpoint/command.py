@@ -97,7 +97,7 @@ def compare(
 
 def quantize(
     source: Annotated[Path, typer.Argument(metavar="IN", help=_KINDS)],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; a folder for --format awq.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; a folder for a model's folder.")],
     bits: Annotated[int, typer.Option(help="4 or 8.")] = 4,
     block_size: Annotated[int, typer.Option(help="Neighbours along K that share a scale.")] = 64,
     scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
@@ -113,7 +113,15 @@ def quantize(
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Leave these as they are; may be given again.")
     ] = None,
-    format: Annotated[str, typer.Option(help="qcore, awq, gguf or onnx.")] = "qcore",
+    format: Annotated[str, typer.Option(help="qcore, awq, gptq, gguf or onnx.")] = "qcore",
+    lm_head: Annotated[
+        bool | None,
+        typer.Option("--lm-head/--no-lm-head", help="Of a model's folder: quantize its head. Not for awq and gptq."),
+    ] = None,
+    embeddings: Annotated[
+        bool | None,
+        typer.Option("--embeddings/--no-embeddings", help="Of a model's folder: quantize its embeddings, likewise."),
+    ] = None,
     dask: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Let a Dask cluster work: its scheduler's address, its file, or local."),
@@ -122,21 +130,27 @@ def quantize(
 ) -> None:
     """Quantise a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
 
-    Float tensors of two or four axes are quantised, but for embeddings, norms and biases (told by their names);
-    everything else is copied. PATTERN is a shell pattern for names: 'model.layers.*.mlp.*'. A run that was interrupted
-    goes on where it stopped when it is started again with the same input and options. A tensor without samples is
-    quantised by mse, which is awq with equal inputs.
+    From a folder of transformers to a folder, the weights of the model's layers are quantized, and OUT has its config
+    and tokenizer too: from_pretrained opens it. Else float tensors of two or four axes are quantized, but for
+    embeddings, norms and biases (told by their names); everything else is copied. PATTERN is a shell pattern for names:
+    'model.layers.*.mlp.*'. A run that was interrupted goes on where it stopped when it is started again with the same
+    input and options. A tensor without samples is quantized by mse, which is awq with equal inputs.
 
     \b
     Examples:
       qcore quantize model.safetensors model-4bit.safetensors
+      qcore quantize model/ model-4bit/ --block-size 32 --scheme asymmetric --scale-dtype float16
+      qcore quantize model/ model-gptq/ --format gptq --block-size 128 --scale-dtype float16
       qcore quantize model/ out.safetensors --bits 8 --block-size 32 --exclude '*lm_head*'
       qcore quantize model/ out.safetensors --method mse --dry-run
       qcore quantize model/ out.safetensors --method awq --samples inputs.npz
       qcore quantize model/ weights.onnx --format onnx --block-size 32
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
+    from qcore import _core
     from qcore.formats import open_checkpoint
+    from qcore.formats.checkpoint.folder_options import of_folder
+    from qcore.formats.checkpoint.model_folder import becomes_folder
     from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
 
     options = Options(
@@ -151,6 +165,13 @@ def quantize(
         samples="" if samples is None else str(samples),
     )
     with open_checkpoint(source) as checkpoint:
+        if becomes_folder(source, output, format):
+            options = of_folder(options, source, checkpoint, lm_head, embeddings)
+        elif lm_head is not None or embeddings is not None:
+            raise _core.QcoreValueError(
+                f"quantize: --lm-head or --embeddings is given and {output} is no folder of transformers, expected "
+                "--include and --exclude, or a folder with config.json as IN and a folder as OUT"
+            )
         jobs = plan(checkpoint, options)
         if dry_run:
             _print_plan(jobs, options.method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,24 @@ def read_safetensors(path: Path) -> Sharded:
             raise _core.QcoreValueError(f"{where} says that {name!r} is in {shard}, which has no such tensor")
         sections[name] = section
     return Sharded(SafetensorsFile(sections, metadata), (path, *(path.parent / shard for shard in shards)))
+
+
+def join_files(files: Sequence[Path], where: str) -> Sharded:
+    """The tensors of several files together.
+
+    Raises:
+        QcoreValueError: two files have a tensor of one name.
+    """
+    sections: dict[str, Section] = {}
+    metadata: dict[str, str] = {}
+    for file in files:
+        contents = read_header(file)
+        for name, section in contents.sections.items():
+            if name in sections:
+                raise _core.QcoreValueError(f"{where}: {name!r} is in {sections[name].path} and {file}, expected once")
+            sections[name] = section
+        metadata |= contents.metadata
+    return Sharded(SafetensorsFile(sections, metadata), tuple(files))
 
 
 def _read_shard(index: Path, name: str, shard: Any, where: str) -> SafetensorsFile:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from qcore import _core
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.sections import Section, addressable
@@ -49,7 +52,20 @@ BLOCK_TYPES = {
     13: BlockType("Q5_K", 256, 176, 5, 32, "asymmetric"),
     14: BlockType("Q6_K", 256, 210, 6, 16, "symmetric"),
     15: BlockType("Q8_K", 256, 292, 8, 256, "symmetric"),
+    16: BlockType("IQ2_XXS", 256, 66, 2, 32, "symmetric"),
+    17: BlockType("IQ2_XS", 256, 74, 2, 16, "symmetric"),
+    18: BlockType("IQ3_XXS", 256, 98, 3, 32, "symmetric"),
+    19: BlockType("IQ1_S", 256, 50, 1, 32, "asymmetric"),
+    20: BlockType("IQ4_NL", 32, 18, 4, 32, "symmetric"),
+    21: BlockType("IQ3_S", 256, 110, 3, 32, "symmetric"),
+    22: BlockType("IQ2_S", 256, 82, 2, 16, "symmetric"),
+    23: BlockType("IQ4_XS", 256, 136, 4, 32, "symmetric"),
+    29: BlockType("IQ1_M", 256, 56, 1, 16, "asymmetric"),
+    34: BlockType("TQ1_0", 256, 54, 2, 256, "symmetric"),
+    35: BlockType("TQ2_0", 256, 66, 2, 256, "symmetric"),
+    39: BlockType("MXFP4", 32, 17, 4, 32, "symmetric"),
 }
+"""By ggml's numbers; :data:`qcore.formats.gguf_blocks.TYPES` are those that become QuantizedTensors."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,13 @@ class GgufEntry:
         nbytes = math.prod(self.shape) // kind.elements * kind.nbytes
         return TensorInfo(name, f"gguf {kind.name}", self.shape, kind.bits, kind.group, kind.scheme, nbytes)
 
-    def read(self, name: str) -> Any:
+    def raw(self) -> NDArray[np.uint8]:
+        """The bytes of its rows, uint8 [rows, bytes of a row]."""
+        rows = (math.prod(self.shape[:-1]), self.shape[-1] // self.kind.elements * self.kind.nbytes)
+        return Section(self.path, "U8", rows, self.offset).array()
+
+    def read(self, name: str, order: NDArray[np.intp] | None = None) -> Any:
+        """The weight, its rows in another order if one is given."""
         if self.kind.name not in TYPES:
             raise _core.QcoreValueError(
                 f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name}, expected {', '.join(TYPES)} "
@@ -75,9 +97,10 @@ class GgufEntry:
                 f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name} of shape {list(self.shape)}, "
                 "expected [N, K]"
             )
-        rows = (math.prod(self.shape[:-1]), self.shape[-1] // self.kind.elements * self.kind.nbytes)
-        raw = Section(self.path, "U8", rows, self.offset).array()
-        return tensor_of(self.kind.name, raw, f"open_checkpoint: {self.path}: tensor {name!r}")
+        raw = self.raw()
+        return tensor_of(
+            self.kind.name, raw if order is None else raw[order], f"open_checkpoint: {self.path}: tensor {name!r}"
+        )
 
 
 class _Cursor:

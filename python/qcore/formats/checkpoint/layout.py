@@ -33,6 +33,8 @@ from qcore.reordered_tensor import ReorderedTensor
 
 FORMAT = "qcore.weights.1"
 PREFIX = "qcore.weights."
+KEY = "qcore"
+"""The metadata's entry for the layout in files that transformers writes: their ``format`` is "pt"."""
 _PARAMETERS = {"F16": np.float16, "F32": np.float32}
 _KEYS = {"bits", "block_size", "scheme", "shape"}
 Weight = QuantizedTensor | ReorderedTensor
@@ -135,24 +137,27 @@ class QcoreEntry:
 
     def read(self, name: str) -> Weight:
         about = self.description
-        codes = self.sections["codes"].array()
-        if about.bits == 4:
-            codes = unpack_nibbles(codes, about.columns).reshape(about.shape)
-        scales = self.sections["scales"].array().astype(np.float32, copy=False)
-        offsets = (
-            self.sections["offsets"].array().astype(np.float32, copy=False) if "offsets" in self.sections else None
-        )
+        parts = {part: section.array() for part, section in self.sections.items()}
+        shape = about.shape if about.bits == 4 else None
         try:
-            weight = QuantizedTensor.from_parts(codes, scales, offsets, bits=about.bits, block_size=about.block_size)
-            return ReorderedTensor(weight, self.sections["order"].array()) if about.reordered else weight
+            weight = QuantizedTensor.from_parts(
+                parts["codes"],
+                parts["scales"],
+                parts.get("offsets"),
+                bits=about.bits,
+                block_size=about.block_size,
+                shape=shape,
+            )
+            return ReorderedTensor(weight, parts["order"]) if about.reordered else weight
         except _core.QcoreError as error:
             raise _core.QcoreValueError(f"{self.sections['codes'].path}: tensor {name!r}: {error}") from error
 
 
 def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
     """The tensors of a file in this layout, quantised and plain."""
-    if file.metadata["format"] != FORMAT:
-        raise _core.QcoreValueError(f"{where} has format {file.metadata['format']!r}, expected {FORMAT!r}")
+    given = file.metadata.get(KEY, file.metadata.get("format"))
+    if given != FORMAT:
+        raise _core.QcoreValueError(f"{where} has format {given!r}, expected {FORMAT!r}")
     sections = dict(file.sections)
     found: dict[str, Entry] = {}
     for name, value in parse_json(file.metadata.get("weights", "").encode(), f"{where}: metadata weights").items():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from qcore import _core
-from qcore.formats.checkpoint import gguf_file, layout, mlx_layers, packed_layers
+from qcore import _checks, _core
+from qcore.formats.checkpoint import compressed_layers, gguf_file, layout, mlx_layers, packed_layers
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
-from qcore.formats.checkpoint.folder import find_file, read_config, read_safetensors
+from qcore.formats.checkpoint.folder import find_file, join_files, read_config, read_safetensors
+from qcore.formats.checkpoint.frameworks import as_torch
+from qcore.formats.checkpoint.safetensors_file import SafetensorsFile
 
 
 class Checkpoint(Mapping[str, Any]):
@@ -52,6 +54,28 @@ class Checkpoint(Mapping[str, Any]):
             KeyError: there is no such tensor.
         """
         return self._open()[name]
+
+    def tensor(self, name: str, framework: str = "numpy") -> Any:
+        """Reads a tensor for a framework.
+
+        Args:
+            name: of the tensor.
+            framework: "numpy", as ``checkpoint[name]``, or "torch": plain arrays are tensors of torch, bfloat16 among
+                them, mapped from the file; writing to one leaves the file alone.
+
+        Returns:
+            An array or a tensor; a QuantizedTensor or ReorderedTensor of a quantized weight, whatever the framework.
+
+        Raises:
+            KeyError: there is no such tensor.
+            QcoreValueError: another framework.
+            QcoreTypeError: torch isn't installed.
+        """
+        entry = self._open()[name]
+        wants_torch = _checks.choice(framework, {"numpy": False, "torch": True}, "checkpoint.tensor: framework")
+        if wants_torch and isinstance(entry, PlainEntry):
+            return as_torch(entry.section)
+        return entry.read(name)
 
     def close(self) -> None:
         """Ends its use: every later access is an error."""
@@ -109,20 +133,40 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     if _begins_with(file, gguf_file.MAGIC):
         return Checkpoint(gguf_file.read_gguf(file), (file,))
     sharded = read_safetensors(file)
-    contents, files = sharded.contents, sharded.files
-    entries: Mapping[str, Entry]
-    if contents.metadata.get("format", "").startswith(layout.PREFIX):
-        if len(files) > 1:
+    config = read_config(file.parent)
+    return Checkpoint(_entries(sharded.contents, sharded.files, config, where), sharded.files)
+
+
+def open_files(files: Sequence[Path], config: Mapping[str, Any], where: str) -> Checkpoint:
+    """Opens safetensors files that belong together, with the config.json that somebody else has read.
+
+    Args:
+        files: one file or the shards of a model.
+        config: what config.json says.
+        where: begins the texts of errors.
+
+    Raises:
+        QcoreValueError, OSError: as :func:`open_checkpoint`; two files have a tensor of one name.
+    """
+    sharded = join_files(files, where)
+    return Checkpoint(_entries(sharded.contents, sharded.files, dict(config), where), sharded.files)
+
+
+def _entries(
+    contents: SafetensorsFile, files: tuple[Path, ...], config: dict[str, Any] | None, where: str
+) -> Mapping[str, Entry]:
+    if contents.metadata.get(layout.KEY, contents.metadata.get("format", "")).startswith(layout.PREFIX):
+        if len(files) > 1 and layout.KEY not in contents.metadata:
             raise _core.QcoreValueError(f"{where} is an index of files in qcore's layout, expected one file")
-        entries = layout.entries_of(contents, where)
-    elif packed_layers.has_packed_layers(contents.sections):
-        packing = packed_layers.read_packing(read_config(file.parent), where)
-        entries = packed_layers.entries_of(contents.sections, packing, where)
-    elif mlx_layers.may_have_layers(contents.sections):
-        entries = mlx_layers.entries_of(contents.sections, read_config(file.parent), where)
-    else:
-        entries = {name: PlainEntry(section) for name, section in contents.sections.items()}
-    return Checkpoint(entries, files)
+        return layout.entries_of(contents, where)
+    if config is not None and compressed_layers.is_compressed(config):
+        return compressed_layers.entries_of(contents.sections, config["quantization_config"], where)
+    if packed_layers.has_packed_layers(contents.sections):
+        packing = packed_layers.read_packing(config, where)
+        return packed_layers.entries_of(contents.sections, packing, where)
+    if mlx_layers.may_have_layers(contents.sections):
+        return mlx_layers.entries_of(contents.sections, config, where)
+    return {name: PlainEntry(section) for name, section in contents.sections.items()}
 
 
 def _begins_with(path: Path, magic: bytes) -> bool:

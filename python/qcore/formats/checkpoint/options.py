@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qcore import _core
+from qcore.formats.checkpoint.model_folder import ModelFolderTarget, quantization_config
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.targets import Target, target
 from qcore.quantized_tensor import quantize
@@ -27,6 +28,12 @@ class Options:
     exclude: tuple[str, ...] = ()
     format: str = "qcore"
     """Of the output."""
+    model: str = ""
+    """The input's folder, if the output is a folder of transformers."""
+    layers: tuple[str, ...] | None = None
+    """The weights of the model's layers, which take the place of the rule of names."""
+    left: tuple[str, ...] = ()
+    """Modules of the model that could be quantized and aren't."""
     samples: str = ""
     """The file with the layers' inputs, for method "awq"."""
 
@@ -44,13 +51,17 @@ class Options:
 
     def target(self) -> Target:
         """The output's layout."""
-        return target(
+        inner = target(
             format=self.format,
             bits=self.bits,
             block_size=self.block_size,
             scheme=self.scheme,
             scale_dtype=self.scale_dtype,
         )
+        if not self.model:
+            return inner
+        values = quantization_config(format=self.format, left=self.left, **self.of_tensor())
+        return ModelFolderTarget(inner, self.model, values)
 
     def open_samples(self) -> Samples | None:
         """The layers' inputs, if there are any."""

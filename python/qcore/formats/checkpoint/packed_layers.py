@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -55,10 +56,15 @@ def read_packing(config: dict[str, Any] | None, where: str) -> PackingConfig:
     if method == "awq":
         bits = _field(values, "bits", (4,), where)
         _field(values, "zero_point", (True,), where)
-        return PackingConfig(method, bits, group_size, _field(values, "version", ("gemm", "gemv"), where))
+        key = "version" if "version" in values else "format" if "format" in values else "version"
+        return PackingConfig(method, bits, group_size, _field(values, key, ("gemm", "gemv"), where))
     bits = _field(values, "bits", (4, 8), where)
     _field(values, "desc_act", (True, False), where)
-    layout = _field(values, "checkpoint_format", ("gptq", "gptq_v2"), where)
+    key = next((key for key in ("checkpoint_format", "format") if values.get(key) is not None), "")
+    if not key:
+        warnings.warn(f"{where} has no 'checkpoint_format': 'gptq' is assumed, version 1", stacklevel=2)
+        return PackingConfig(method, bits, group_size, "v1")
+    layout = _field(values, key, ("gptq", "gptq_v2"), where)
     return PackingConfig(method, bits, group_size, "v2" if layout == "gptq_v2" else "v1")
 
 

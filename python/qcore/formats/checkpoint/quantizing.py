@@ -88,7 +88,7 @@ def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
                 f"quantize: {checkpoint.files[0]}: tensor {name!r} is {entry.info(name).format}, expected floats: "
                 "qcore.save(OUT, qcore.formats.open_checkpoint(IN)) converts what is quantised already"
             )
-        choice = choose(entry.section, name, options.include, options.exclude)
+        choice = choose(entry.section, name, options.include, options.exclude, options.layers)
         jobs.append(_job(name, entry.section, choice, options, layout, samples))
     if samples is not None:
         _check_names(samples, jobs)

@@ -16,6 +16,7 @@ from qcore.formats.checkpoint.gguf_target import GgufTarget, check_output_file
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.onnx_target import OnnxTarget
 from qcore.formats.checkpoint.safetensors_file import header_bytes
+from qcore.formats.gptq import to_gptq
 from qcore.quantized_tensor import QuantizedTensor
 
 Places = dict[str, tuple[int, int]]
@@ -127,17 +128,69 @@ class AwqTarget:
         pass
 
 
+class GptqTarget:
+    """Layers in GPTQ's order, version 1, groups in the order of k."""
+
+    by_rows = False  # its zero points run along N
+
+    def __init__(self, bits: int, block_size: int, scheme: str, scale_dtype: str) -> None:
+        if (scheme, scale_dtype) != ("symmetric", "float16"):
+            raise _core.QcoreValueError(
+                f"quantize: --format gptq has scheme {scheme}, scale dtype {scale_dtype}, expected --scheme symmetric "
+                "--scale-dtype float16: GPTQ's zero points are integers"
+            )
+        self._block_size, self._per_word = block_size, 32 // bits
+
+    def misfit(self, name: str, about: Description) -> str:
+        if not name.endswith(".weight") or len(about.shape) != 2:
+            return "gptq: no NAME.weight of two axes"
+        if about.shape[0] % self._per_word:
+            return f"gptq: N = {about.shape[0]} is no multiple of {self._per_word}"
+        if about.shape[1] % self._block_size or about.shape[1] % self._per_word:
+            return f"gptq: K = {about.shape[1]} is no multiple of {self._block_size} and {self._per_word}"
+        return ""
+
+    def parts(self, name: str, about: Description) -> Parts:
+        layer, (n, k) = name.removesuffix(".weight"), about.shape
+        return {
+            f"{layer}.qweight": ("I32", (k // self._per_word, n)),
+            f"{layer}.scales": ("F16", (about.blocks, n)),
+            f"{layer}.qzeros": ("I32", (about.blocks, n // self._per_word)),
+            f"{layer}.g_idx": ("I32", (k,)),
+        }
+
+    def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
+        layer = name.removesuffix(".weight")
+        qweight, scales, qzeros, g_idx = to_gptq(weight, version=1)
+        values: dict[str, NDArray[Any]] = {"qweight": qweight, "scales": scales, "qzeros": qzeros, "g_idx": g_idx}
+        return {f"{layer}.{part}": array for part, array in values.items()}
+
+    def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
+        return header_bytes(shapes, {"format": "pt"})
+
+    def prepare(self, output: Path) -> Path:
+        raise _core.QcoreValueError(
+            f"quantize: --format gptq of what is no folder of transformers, expected a folder with config.json as IN "
+            f"and a folder as OUT, which is {output}"
+        )
+
+    def complete(self, output: Path, shapes: Parts, weights: Mapping[str, Description], places: Places) -> None:
+        pass
+
+
 def target(*, format: str, bits: int, block_size: int, scheme: str, scale_dtype: str) -> Target:
     """The layout of that name.
 
     Raises:
         QcoreValueError: there is none, it can't hold such weights, or its codec is missing.
     """
-    _checks.choice(format, dict.fromkeys(("qcore", "awq", "gguf", "onnx")), "quantize: format")
+    _checks.choice(format, dict.fromkeys(("qcore", "awq", "gptq", "gguf", "onnx")), "quantize: format")
     if format == "qcore":
         return QcoreTarget(scale_dtype)
     if format == "awq":
         return AwqTarget(bits, block_size, scheme, scale_dtype)
+    if format == "gptq":
+        return GptqTarget(bits, block_size, scheme, scale_dtype)
     if format == "gguf":
         return GgufTarget(bits, block_size, scheme, scale_dtype)
     return OnnxTarget(bits, block_size, scheme)

@@ -267,8 +267,8 @@ class RowParallelLinear(_ParallelLinear):
             return super().forward(x)
         if not self.input_is_parallel:
             x = self._group.scatter(x, self._shard)
-        weight = (self.codes, self.scales, self.offsets, None, self.shape, self.bits, self.block_size)
-        partial = operators.linear(x, *weight, self.compute, None, torch.float32)
+        packed, _, *form = self._operands()
+        partial = operators.linear(x, packed, None, *form, self.compute, None, torch.float32)
         total = self._group.reduce(partial)
         if self.bias is not None:
             total = total + self.bias.float()

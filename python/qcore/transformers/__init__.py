@@ -1,0 +1,25 @@
+"""qcore in transformers: models are quantized while they are loaded, saved, and opened with qcore's kernels.
+
+Importing this package imports torch and transformers, registers the quantization method "qcore" with transformers and
+wraps its ``get_hf_quantizer`` (:mod:`qcore.transformers.serving`). :func:`fuse_` makes a quantized decoder compute a
+token by one native call, :func:`unfuse_` undoes it.
+"""
+
+from transformers.quantizers.auto import (
+    AUTO_QUANTIZATION_CONFIG_MAPPING,
+    register_quantization_config,
+    register_quantizer,
+)
+
+from qcore.transformers.adopting import adopt_
+from qcore.transformers.config import QcoreConfig
+from qcore.transformers.fuse import LayerByLayerWarning, fuse_, unfuse_
+from qcore.transformers.quantizer import QcoreQuantizer
+from qcore.transformers.serving import disable, enable, install
+
+if "qcore" not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+    register_quantization_config("qcore")(QcoreConfig)
+    register_quantizer("qcore")(QcoreQuantizer)
+install()
+
+__all__ = ["LayerByLayerWarning", "QcoreConfig", "QcoreQuantizer", "adopt_", "disable", "enable", "fuse_", "unfuse_"]

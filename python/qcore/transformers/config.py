@@ -1,0 +1,240 @@
+"""QcoreConfig: what becomes of a model's weights, and what config.json says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from qcore import _checks, _core
+from qcore.formats.checkpoint.layout import FORMAT
+from qcore.linear import COMPUTE
+
+METHOD = "qcore"
+"""``quant_method`` in config.json."""
+
+
+class QuantMethod(StrEnum):
+    """The method as an enumeration, which diffusers asks for its value."""
+
+    QCORE = METHOD
+
+
+_CHOICES: dict[str, Mapping[Any, Any]] = {
+    "bits": {4: 4, 8: 8},
+    "scheme": {"symmetric": 0, "asymmetric": 0},
+    "method": {"rtn": 0, "mse": 0, "awq": 0},
+    "scale_dtype": {"float16": 0, "float32": 0},
+    "compute": COMPUTE,
+}
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """Holds the options of one layer: those of :func:`qcore.quantize`, and the compute mode."""
+
+    bits: int
+    block_size: int
+    scheme: str
+    method: str
+    scale_dtype: str
+    compute: str
+
+
+class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
+    """Says how qcore quantizes a model, or runs one that is quantized already.
+
+    Args:
+        bits: 4 or 8.
+        block_size: elements along K that share a scale.
+        scheme: "symmetric" or "asymmetric".
+        method: "rtn" or "mse", as for :func:`qcore.quantize`. "awq" is for models that are quantized already: it needs
+            samples, ``qcore quantize --method awq --samples FILE``.
+        scale_dtype: "float16" or "float32", the type of scales and offsets.
+        compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`. None is "int8", or for files
+            that say how activations are quantized, what they say.
+        modules_to_not_convert: names or shell patterns of modules that stay in floating point. A pattern stands for
+            a module's full name or the end of it, and for everything inside: "lm_head", "mlp.gate", "model.layers.0".
+        layers: other options for the modules that match a pattern: ``{"*.down_proj": {"bits": 8}}``. Of several
+            patterns the first counts.
+        embeddings: False leaves embeddings, and heads that share their weight, in floating point.
+
+    For a model that is quantized already, ``compute`` and ``layers`` with ``compute`` count; all other options are
+    those of its files.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: an option is unknown or impossible.
+    """
+
+    def __init__(
+        self,
+        bits: int = 4,
+        block_size: int = 32,
+        scheme: str = "asymmetric",
+        method: str = "rtn",
+        scale_dtype: str = "float16",
+        compute: str | None = None,
+        modules_to_not_convert: Sequence[str] | None = None,
+        layers: Mapping[str, Mapping[str, Any]] | None = None,
+        embeddings: bool = True,
+        **unknown: Any,
+    ) -> None:
+        self.quant_method = QuantMethod.QCORE
+        _check_saved(unknown)
+        self.bits, self.block_size, self.scheme = bits, block_size, scheme
+        self.method, self.scale_dtype = method, scale_dtype
+        self.compute = "int8" if compute is None else compute
+        self._compute_given = compute is not None
+        _check_options(self._options(), "QcoreConfig")
+        self.modules_to_not_convert = _patterns(modules_to_not_convert)
+        self.layers = _layers(layers)
+        if not isinstance(embeddings, bool):
+            raise _core.QcoreTypeError(f"QcoreConfig: embeddings is {embeddings!r}, expected True or False")
+        self.embeddings = embeddings
+        self._files: dict[str, Any] | None = None
+
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in LayerOptions.__dataclass_fields__}
+
+    def of_layer(self, name: str) -> LayerOptions:
+        """Returns the options of the module of that name.
+
+        Args:
+            name: full name of a module, with dots.
+        """
+        for pattern, other in self.layers.items():
+            if matches(name, pattern):
+                return LayerOptions(**(self._options() | other))
+        return LayerOptions(**self._options())
+
+    def leaves(self, name: str) -> str:
+        """Returns the pattern of ``modules_to_not_convert`` that keeps a module in floating point, or "".
+
+        Args:
+            name: full name of a module, with dots.
+        """
+        return next((pattern for pattern in self.modules_to_not_convert or () if matches(name, pattern)), "")
+
+    def check_patterns(self, names: Sequence[str]) -> None:
+        """Checks that each pattern means one of the modules.
+
+        Args:
+            names: full names of a model's modules.
+
+        Raises:
+            QcoreValueError: a pattern matches none of them.
+        """
+        for option, patterns in (
+            ("modules_to_not_convert", self.modules_to_not_convert or ()),
+            ("layers", self.layers),
+        ):
+            for pattern in patterns:
+                if not any(matches(name, pattern) for name in names):
+                    raise _core.QcoreValueError(
+                        f"QcoreConfig: {option} has {pattern!r}, which matches none of the model's {len(names)} "
+                        "modules, expected a name or a shell pattern of one or more of them"
+                    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what config.json holds."""
+        found = {"quant_method": METHOD, "format": FORMAT} | self._options()
+        found["modules_to_not_convert"] = self.modules_to_not_convert
+        found["layers"] = {pattern: dict(options) for pattern, options in self.layers.items()}
+        found["embeddings"] = self.embeddings
+        return found
+
+    @property
+    def compute_given(self) -> bool:
+        """Whether ``compute`` was given."""
+        return self._compute_given
+
+    @classmethod
+    def of_files(cls, values: Mapping[str, Any], given: QcoreConfig | None) -> QcoreConfig:
+        """Returns the options of a model that is quantized already.
+
+        Args:
+            values: ``quantization_config`` of its files, of qcore or of another method.
+            given: what from_pretrained was called with, of which the loading attributes count.
+        """
+        if values.get("quant_method") == METHOD:
+            found = cls(**values)
+        else:
+            size = values.get("group_size")
+            found = cls(bits=values.get("bits", 4), block_size=size if isinstance(size, int) and size > 0 else 32)
+            found._files = dict(values)
+        if given is not None:
+            if given.compute_given or found._files is not None:
+                found.compute, found._compute_given = given.compute, given.compute_given
+            found.layers = {
+                pattern: {"compute": options["compute"]}
+                for pattern, options in given.layers.items()
+                if "compute" in options
+            } | found.layers
+        return found
+
+    def files(self) -> dict[str, Any]:
+        """Returns the ``quantization_config`` of the files that the model is loaded from."""
+        return self._files or self.to_dict()
+
+    def get_loading_attributes(self) -> dict[str, Any]:
+        """Returns the options that count for a model that is quantized already."""
+        return {"compute": self.compute, "layers": self.layers}
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether a pattern stands for a module: for its full name, the end of it, or a module around it."""
+    from fnmatch import fnmatchcase
+
+    return any(fnmatchcase(name, form) for form in (pattern, f"*.{pattern}", f"{pattern}.*", f"*.{pattern}.*"))
+
+
+def _check_saved(unknown: dict[str, Any]) -> None:
+    """Takes what :meth:`QcoreConfig.to_dict` adds out of ``unknown``."""
+    method, version = unknown.pop("quant_method", METHOD), unknown.pop("format", FORMAT)
+    if method != METHOD:
+        raise _core.QcoreValueError(f"QcoreConfig: quant_method is {method!r}, expected {METHOD!r}")
+    if version != FORMAT:
+        raise _core.QcoreValueError(f"QcoreConfig: format is {version!r}, expected {FORMAT!r}")
+    if unknown:
+        raise _core.QcoreValueError(
+            f"QcoreConfig: {next(iter(unknown))!r} is no option, expected bits, block_size, scheme, method, "
+            "scale_dtype, compute, modules_to_not_convert, layers or embeddings"
+        )
+
+
+def _check_options(options: Mapping[str, Any], where: str) -> None:
+    for name, value in options.items():
+        at = f"{where}: {name}"
+        if name in _CHOICES:
+            _checks.choice(value, _CHOICES[name], at)
+        elif name != "block_size":
+            names = ", ".join(LayerOptions.__dataclass_fields__)
+            raise _core.QcoreValueError(f"{at} is no option of a layer, expected {names}")
+        elif _checks.integer(value, at) < 1:
+            raise _core.QcoreValueError(f"{at} is {value}, expected a positive integer")
+
+
+def _patterns(value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    if isinstance(value, str) or not all(isinstance(each, str) and each for each in value):
+        raise _core.QcoreTypeError(f"QcoreConfig: modules_to_not_convert is {value!r}, expected a list of names")
+    return list(value)
+
+
+def _layers(value: Any) -> dict[str, dict[str, Any]]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _core.QcoreTypeError(f"QcoreConfig: layers is {value!r}, expected a dictionary of patterns")
+    for pattern, options in value.items():
+        if not isinstance(options, Mapping):
+            raise _core.QcoreTypeError(
+                f"QcoreConfig: layers[{pattern!r}] is {options!r}, expected a dictionary of options: "
+                "modules_to_not_convert leaves a module in floating point"
+            )
+        _check_options(options, f"QcoreConfig: layers[{pattern!r}]")
+    return {pattern: dict(options) for pattern, options in value.items()}

@@ -1,0 +1,209 @@
+"""The modules of a model that hold a packed weight: which ones can, and how they are put in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+import qcore.torch as qt
+from qcore import _core
+from qcore.quantized_tensor import QuantizedTensor
+from qcore.reordered_tensor import ReorderedTensor
+from qcore.torch.weighted import WeightedModule
+
+Weight = QuantizedTensor | ReorderedTensor
+
+
+class ReorderedLinear(torch.nn.Module):
+    """A linear layer over a weight whose columns are in another order: GPTQ's "act-order".
+
+    Args:
+        linear: a :class:`qcore.torch.Linear` over the reordered columns.
+        order: column ``order[i]`` of x goes to column i of the weight; int64 [K].
+    """
+
+    order: torch.Tensor
+
+    def __init__(self, linear: Any, order: torch.Tensor) -> None:
+        super().__init__()
+        self.linear = linear
+        self.register_buffer("order", order)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    @property
+    def weight(self) -> ReorderedTensor:
+        """The weight and its order."""
+        return ReorderedTensor(self.linear.weight, self.order.cpu().numpy())
+
+    @property
+    def bias(self) -> Any:
+        """The linear layer's bias."""
+        return self.linear.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Gathers the columns of x and applies the layer.
+
+        Args:
+            x: float32, float16 or bfloat16 [..., K].
+        """
+        result: torch.Tensor = self.linear(x.index_select(-1, self.order))
+        return result
+
+
+def is_conv1d(module: torch.nn.Module) -> bool:
+    """Whether it is GPT-2's Conv1D, whose weight is [K, N]."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+
+
+def unfit_reason(module: torch.nn.Module) -> str:
+    """Returns why a module can't hold a packed weight; empty if it can."""
+    if type(module) is torch.nn.Linear or is_conv1d(module):
+        return ""
+    if type(module) is torch.nn.Embedding:
+        return "max_norm is given" if module.max_norm is not None else ""
+    if type(module) is torch.nn.Conv2d:
+        return "" if module.padding_mode == "zeros" else f"padding_mode is {module.padding_mode!r}"
+    return f"{type(module).__name__} has no packed form"
+
+
+def matrix_shape(module: torch.nn.Module) -> tuple[int, ...]:
+    """Returns the shape of the packed weight that takes the place of the module's."""
+    shape = tuple(module.weight.shape)
+    return shape[::-1] if is_conv1d(module) else shape
+
+
+def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: str, name: str) -> torch.nn.Module:
+    """Returns the module over a packed weight that takes the place of a float one.
+
+    Args:
+        module: the float module, of which options are read and no values.
+        weight: the packed weight.
+        bias: a floating-point tensor, on the weight's device or on meta, or None.
+        compute: compute mode of linear layers and convolutions.
+        name: of the module, for errors.
+
+    Raises:
+        QcoreValueError: the weight has another shape, or the module none that can be packed.
+    """
+    reason = unfit_reason(module)
+    if reason:
+        raise _core.QcoreValueError(f"qcore.transformers: {name} can't hold a packed weight: {reason}")
+    inner = weight.weight if isinstance(weight, ReorderedTensor) else weight
+    made: torch.nn.Module
+    if isinstance(module, torch.nn.Embedding):
+        made = qt.Embedding(inner, module.padding_idx, dtype=module.weight.dtype)
+    elif isinstance(module, torch.nn.Conv2d):
+        padding = module.padding
+        if padding == "same":
+            raise _core.QcoreValueError(f"qcore.transformers: {name}: padding is 'same', expected numbers")
+        made = qt.Conv2d(
+            inner,
+            bias,
+            stride=module.stride,
+            padding=0 if padding == "valid" else padding,
+            dilation=module.dilation,
+            groups=module.groups,
+            compute=compute,
+        )
+    else:
+        made = qt.Linear(inner, bias, compute=compute)
+    if isinstance(weight, ReorderedTensor):
+        if isinstance(module, (torch.nn.Embedding, torch.nn.Conv2d)):
+            raise _core.QcoreValueError(f"qcore.transformers: {name} has a reordered weight, expected that of a Linear")
+        made = ReorderedLinear(made, torch.from_numpy(weight.order.copy()).to(weight.device))
+    made.train(module.training)
+    return made
+
+
+def places_of(model: torch.nn.Module) -> dict[int, list[tuple[torch.nn.Module, str]]]:
+    """Returns all places of the modules of a model, parent and attribute, by the modules' ids.
+
+    Args:
+        model: the model.
+    """
+    found: dict[int, list[tuple[torch.nn.Module, str]]] = {}
+    for parent in model.modules():
+        for attribute, child in parent._modules.items():
+            if child is not None:
+                found.setdefault(id(child), []).append((parent, attribute))
+    return found
+
+
+def put(model: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> None:
+    """Replaces a module in all places of a model."""
+    for parent in model.modules():
+        for attribute, child in parent._modules.items():
+            if child is old:
+                parent._modules[attribute] = new
+
+
+def dequantize_(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """Replaces linear layers with packed weights by float ones, in place.
+
+    Args:
+        model: the model.
+        dtype: of the new weights.
+
+    Raises:
+        QcoreValueError: another module has a packed weight.
+    """
+    for name, module in list(packed_modules(model)):
+        if not isinstance(module, (qt.Linear, ReorderedLinear)):
+            raise _core.QcoreValueError(f"dequantize: {name} is a {type(module).__name__}, expected linear layers only")
+    for _, module in list(packed_modules(model)):
+        weight = torch.from_numpy(module.weight.to("cpu").dequantize()).to(module.weight.device, dtype)
+        float_module = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=module.bias is not None, device="meta")
+        float_module.weight = torch.nn.Parameter(weight, requires_grad=False)
+        if module.bias is not None:
+            float_module.bias = torch.nn.Parameter(module.bias.detach().to(dtype), requires_grad=False)
+        float_module.train(module.training)
+        put(model, module, float_module)
+    return model
+
+
+def packed_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yields the modules with a packed weight, each by its first name."""
+    inside: set[int] = set()
+    for name, module in model.named_modules():
+        if isinstance(module, ReorderedLinear):
+            inside.add(id(module.linear))
+        if isinstance(module, (WeightedModule, ReorderedLinear)) and id(module) not in inside:
+            yield name, module
+
+
+Ties = list[tuple[Any, str, dict[str, str]]]
+
+
+def ties_of(model: torch.nn.Module) -> Ties:
+    """Returns the tied parameters of a model and of the models within: the model, the prefix of its names, its ties.
+
+    Args:
+        model: a model of transformers.
+    """
+    from transformers import PreTrainedModel
+
+    return [
+        (module, f"{path}." if path else "", module.get_expanded_tied_weights_keys(all_submodels=False))
+        for path, module in model.named_modules()
+        if isinstance(module, PreTrainedModel)
+    ]
+
+
+def forget_ties(ties: Ties, gone: set[str]) -> None:
+    """Takes weights that are packed out of transformers' lists of tied parameters: they have no such parameter.
+
+    Args:
+        ties: what :func:`ties_of` returned while the parameters were there.
+        gone: full names of the weights.
+    """
+    for module, prefix, expanded in ties:
+        left = {target: source for target, source in expanded.items() if not {prefix + target, prefix + source} & gone}
+        if len(left) != len(expanded):
+            module._tied_weights_keys = left
+        known = getattr(module, "all_tied_weights_keys", None)
+        if known:
+            module.all_tied_weights_keys = {
+                target: source for target, source in known.items() if not {prefix + target, prefix + source} & gone
+            }

@@ -1,0 +1,66 @@
+"""The operations that transformers' loader applies to the tensors of a packed or a float weight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.core_model_loading import ConversionOps
+
+if TYPE_CHECKING:
+    from qcore.transformers.quantizer import QcoreQuantizer
+
+
+class _Operation(ConversionOps):  # type: ignore[misc, unused-ignore]
+    """Hands weights to the quantizer. The loader copies operations per weight; the quantizer stays one."""
+
+    def __init__(self, quantizer: QcoreQuantizer) -> None:
+        self.hf_quantizer = quantizer  # by this name the loader knows that tensors keep their dtypes
+
+    def __deepcopy__(self, memo: Any) -> _Operation:
+        return self
+
+    @property
+    def reverse_op(self) -> ConversionOps:
+        """Returns itself: the quantizer removes it from the model before anything is saved."""
+        return self
+
+
+class ReadPacked(_Operation):
+    """Reads a packed weight from its file. The loader's own tensors are views of the file that stay untouched."""
+
+    def convert(self, input_dict: dict[str, Any], *args: Any, full_layer_name: str, **options: Any) -> dict[str, Any]:
+        """Returns a placeholder for the weight, which the quantizer keeps.
+
+        Args:
+            input_dict: the loader's tensors.
+            args: patterns of names, not used.
+            full_layer_name: name of the weight in the model.
+            options: what else the loader says, not used.
+        """
+        return {full_layer_name: self.hf_quantizer.read_packed(full_layer_name)}
+
+
+class Quantize(_Operation):
+    """Quantizes float weights."""
+
+    def convert(self, input_dict: dict[str, Any], *args: Any, **options: Any) -> dict[str, Any]:
+        """Returns placeholders for the weights that the quantizer keeps, and all other tensors.
+
+        Args:
+            input_dict: tensors, or lists of one, by their names in the model.
+            args: patterns of names, not used.
+            options: what else the loader says, not used.
+        """
+        found: dict[str, Any] = {}
+        for name in list(input_dict):
+            value = input_dict.pop(name)
+            tensor = value[0] if isinstance(value, list) else value
+            found[name] = self.hf_quantizer.quantize_float(name, tensor)
+        return found
+
+
+def placeholder(rows: int, device: torch.device | str, dtype: torch.dtype) -> torch.Tensor:
+    """Returns a tensor [rows, 0], which stands for a packed weight until the model is loaded: transformers ties it,
+    moves it to its device and counts it as initialized."""
+    return torch.empty((rows, 0), device=device, dtype=dtype)

@@ -1,0 +1,213 @@
+"""The files of a model: packed weights under their names in the files and in the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformers.core_model_loading import WeightConverter, WeightRenaming, apply_renamings, rename_source_key
+
+from qcore import _core
+from qcore.formats.checkpoint import compressed_layers, layout
+from qcore.formats.checkpoint.entries import Entry, PlainEntry
+from qcore.formats.checkpoint.frameworks import as_torch
+from qcore.formats.checkpoint.opened import Checkpoint, open_files
+from qcore.transformers.modules import matrix_shape, unfit_reason
+
+_WHERE = "qcore.transformers"
+Patterns = tuple[list[str], str]
+"""Regular expressions of the parts of a weight in the files, and what takes their place in the name."""
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "qcore": ("codes", "scales", "offsets", "order"),
+    "packed": ("qweight", "qzeros", "scales", "g_idx"),
+    "compressed": (*(part for part in compressed_layers.PARTS if part != "weight"), *compressed_layers.UNUSED),
+}
+"""Ends of the names of a weight's parts, by kind of folder."""
+
+
+class Weights(Protocol):
+    """The packed weights of the files that a model is loaded from.
+
+    Attributes:
+        targets: names in the files by the names in the model.
+    """
+
+    targets: dict[str, str]
+
+    def read(self, target: str) -> Any:
+        """Returns a packed weight by its name in the model."""
+
+    def activations(self, target: str) -> str | None:
+        """Returns the compute mode that the files ask for, or None."""
+
+
+class PackedFolder:
+    """The weights of a model's files, each read when it is asked for.
+
+    Attributes:
+        targets: names in the files by the names in the model.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, kind: str) -> None:
+        self._checkpoint = checkpoint
+        self._kind = kind
+        self.targets: dict[str, str] = {}
+        self._unmatched: list[str] = []
+
+    def entries(self) -> dict[str, Entry]:
+        """Returns the weights by their names in the files."""
+        found = {name: self._checkpoint.entry(name) for name in self._checkpoint}
+        plain = self._kind == "float"
+        return {name: entry for name, entry in found.items() if isinstance(entry, PlainEntry) == plain}
+
+    def patterns(self, conversions: list[Any]) -> Patterns:
+        """Returns the patterns of parts, for the loader, after whose renamings they apply.
+
+        Args:
+            conversions: transformers' for this model.
+        """
+        target = r"\1" if self._kind == "qcore" else r"\1.weight"
+        found = [rf"^(.+)\.{part}$" for part in _PARTS[self._kind]]
+        if self._kind == "compressed":
+            # Codes of int-quantized layers have the names of float weights: only these names.
+            renamings = [each for each in deepcopy(conversions) if isinstance(each, WeightRenaming)]
+            names = [apply_renamings(name, renamings).removesuffix(".weight") for name in self.entries()]
+            if names:
+                found.append(rf"^({'|'.join(map(re.escape, names))})\.weight$")
+        return found, target
+
+    def find_targets(self, conversions: list[Any], model: Any) -> None:
+        """Finds the names in the model.
+
+        Args:
+            conversions: transformers' for this model.
+            model: the model.
+        """
+        # On a copy: a conversion that is asked counts as used.
+        conversions = deepcopy(conversions)
+        renamings = [each for each in conversions if isinstance(each, WeightRenaming)]
+        converters = (
+            [each for each in conversions if isinstance(each, WeightConverter)] if self._kind == "float" else []
+        )
+        state = model.state_dict()
+        for name in self.entries():
+            target, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, state)
+            if target not in state and name in state:
+                target = name
+            if target in state and pattern is None:
+                self.targets[target] = name
+            else:
+                self._unmatched.append(target)
+
+    def check_modules(self, model: Any) -> None:
+        """Checks that packed weights have a place in the model, before any is read.
+
+        Args:
+            model: the model, on meta.
+
+        Raises:
+            QcoreValueError: a weight has another shape than its module, which can't hold it, or a module of the model
+                lacks what the weight is of.
+        """
+        for target, name in self.targets.items():
+            layer = target.removesuffix(".weight")
+            module = model.get_submodule(layer)
+            about = self._checkpoint.info(name)
+            where = f"{_WHERE}: {name} of the files is {about.format}"
+            if reason := unfit_reason(module):
+                raise _core.QcoreValueError(f"{where}, expected floating point: {reason}")
+            if matrix_shape(module) != about.shape:
+                raise _core.QcoreValueError(
+                    f"{where} {list(about.shape)}, expected {list(matrix_shape(module))} for {layer} of the model"
+                )
+        for name in self._unmatched:
+            self._check_unmatched(name, model)
+
+    def _check_unmatched(self, name: str, model: Any) -> None:
+        """A weight that the model lacks altogether is as good as absent, like the head for a model without one; one
+        within a module that has other parts would leave that module with random weights."""
+        path = name.removesuffix(".weight")
+        while path:
+            path = path.rpartition(".")[0]
+            module = None
+            try:
+                module = model.get_submodule(path) if path else None
+            except AttributeError:
+                continue
+            if module is not None and next(module.parameters(recurse=False), None) is not None:
+                raise _core.QcoreValueError(
+                    f"{_WHERE}: the files have the packed weight {name}, and {path} of the model, a "
+                    f"{type(module).__name__}, has no such layer, expected one: its weights would be random"
+                )
+            if module is not None:
+                return
+
+    def read(self, target: str) -> Any:
+        """Returns a packed weight.
+
+        Args:
+            target: its name in the model.
+        """
+        return self._checkpoint[self.targets[target]]
+
+    def activations(self, target: str) -> str | None:
+        """Returns the compute mode that the files ask for, or None.
+
+        Args:
+            target: the weight's name in the model.
+        """
+        return getattr(self._checkpoint.entry(self.targets[target]), "activations", None)
+
+    def float_operand(self, target: str) -> Callable[[], Any] | None:
+        """Returns a function that reads a float weight as its file has it, or None if the loader makes it of others.
+
+        Args:
+            target: its name in the model.
+        """
+        name = self.targets.get(target)
+        entry = None if name is None else self._checkpoint.entry(name)
+        if not isinstance(entry, PlainEntry):
+            return None
+        section = entry.section
+        return lambda: as_torch(section)
+
+
+def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
+    """Opens the files of a model that is quantized.
+
+    Args:
+        files: safetensors files.
+        config: its ``quantization_config``.
+
+    Raises:
+        QcoreValueError: files of another kind, or as :func:`qcore.formats.open_checkpoint`.
+    """
+    for file in files:
+        if file.suffix != ".safetensors":
+            raise _core.QcoreValueError(f"{_WHERE}: {file} is no safetensors file, expected packed weights in one")
+    where = f"{_WHERE}: {files[0] if len(files) == 1 else files[0].parent}"
+    checkpoint = open_files(files, {"quantization_config": dict(config)}, where)
+    method = config.get("quant_method")
+    if method != "qcore":
+        return PackedFolder(checkpoint, "compressed" if method == compressed_layers.METHOD else "packed")
+    for name in checkpoint:
+        if name.endswith(".codes"):
+            raise _core.QcoreValueError(
+                f"{where} has {name} and no description of it in the files' metadata, expected {layout.KEY!r} and "
+                "'weights': a program that copied the tensors has lost them"
+            )
+    return PackedFolder(checkpoint, "qcore")
+
+
+def float_folder(files: list[Path]) -> PackedFolder | None:
+    """Opens the files of a float model, or returns None if some are no safetensors files.
+
+    Args:
+        files: as transformers found them.
+    """
+    if not files or any(file.suffix != ".safetensors" for file in files):
+        return None
+    return PackedFolder(open_files(files, {}, f"{_WHERE}: {files[0]}"), "float")

@@ -1,0 +1,114 @@
+"""Which weights of a float model are quantized while it is loaded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from qcore import _core
+from qcore.transformers.config import QcoreConfig
+from qcore.transformers.modules import unfit_reason
+
+_logger = logging.get_logger("transformers.qcore")
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def plan_of(model: Any, config: QcoreConfig) -> dict[str, torch.nn.Module]:
+    """Returns the modules whose weights are quantized, by the full names of those weights.
+
+    A weight that several modules share is quantized if all of them can hold a packed one.
+
+    Args:
+        model: a model of transformers, on meta or not.
+        config: the options.
+
+    Raises:
+        QcoreValueError: a pattern of the options matches no module.
+    """
+    if "awq" in (config.method, *(options.get("method") for options in config.layers.values())):
+        raise _core.QcoreValueError(
+            "QcoreConfig: method is 'awq', expected 'rtn' or 'mse' while a model is loaded: awq needs samples of each "
+            "layer's inputs, which `qcore quantize --method awq --samples FILE` takes"
+        )
+    config.check_patterns([name for name, _ in model.named_modules() if name])
+    return {
+        name: model.get_submodule(name.removesuffix(".weight"))
+        for name, reason in reasons_of(model, config).items()
+        if not reason
+    }
+
+
+def warn_of_the_rest(model: Any, plan: dict[str, torch.nn.Module], config: QcoreConfig) -> None:
+    """Warns if less than nine tenths of a model's parameters are quantized, and says what is left and why.
+
+    Args:
+        model: the model.
+        plan: what :func:`plan_of` returned.
+        config: the options.
+    """
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    whole = sum(sizes.values())
+    tied = {name for group in tied_groups(model) if group & set(plan) for name in group}
+    left = {name: size for name, size in sizes.items() if name not in plan and name not in tied}
+    if 10 * sum(left.values()) <= whole:
+        return
+    reasons = reasons_of(model, config)
+    largest = sorted(left, key=lambda name: -left[name])[:3]
+    named = "; ".join(f"{name}: {reasons.get(name) or 'no weight of a layer'}" for name in largest)
+    _logger.warning(
+        f"{100 - 100 * sum(left.values()) / whole:.0f}% of the model's parameters are quantized. The largest that stay "
+        f"in floating point are {named}."
+    )
+
+
+def reasons_of(model: Any, config: QcoreConfig | None) -> dict[str, str]:
+    """Returns why the weight of each module can't be quantized, by full name; empty if it can.
+
+    Args:
+        model: a model of transformers, on meta or not.
+        config: the options, or None for what is possible.
+    """
+    reasons = {
+        f"{name}.weight": _reason(name, module, config)
+        for name, module in model.named_modules()
+        if isinstance(getattr(module, "weight", None), torch.nn.Parameter)
+    }
+    for group in tied_groups(model):
+        reason = next((reasons[name] for name in sorted(group) if reasons.get(name)), "")
+        if not all(name in reasons for name in group):
+            reason = reason or "it shares its weight with no module"
+        for name in group:
+            reasons[name] = reason
+    return reasons
+
+
+def _reason(name: str, module: torch.nn.Module, config: QcoreConfig | None) -> str:
+    if config is not None and (pattern := config.leaves(name)):
+        return f"modules_to_not_convert has {pattern!r}"
+    if reason := unfit_reason(module):
+        return reason
+    if isinstance(module, torch.nn.Embedding) and config is not None and not config.embeddings:
+        return "embeddings is False"
+    weight = module.weight
+    if not isinstance(weight, torch.Tensor) or weight.dtype not in _FLOATS:
+        return f"its weight is {weight.dtype}"
+    return "its weight is empty" if weight.numel() == 0 else ""
+
+
+def tied_groups(model: Any) -> list[set[str]]:
+    """Returns groups of names of one parameter: tied by transformers, after loading, or shared already.
+
+    Args:
+        model: a model of transformers.
+    """
+    groups: dict[str, set[str]] = defaultdict(set)
+    for target, source in getattr(model, "all_tied_weights_keys", {}).items():
+        groups[source] |= {source, target}
+    shared: dict[int, set[str]] = defaultdict(set)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        shared[id(parameter)].add(name)
+    found = [*groups.values(), *(names for names in shared.values() if len(names) > 1)]
+    return found

@@ -1,0 +1,95 @@
+"""What save_pretrained writes of a model with packed weights: the layout of docs/checkpoints.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.core_model_loading import WeightRenaming, apply_renamings
+
+from qcore import _core
+from qcore.formats.checkpoint import layout
+from qcore.torch.module import QuantizedModule
+from qcore.torch.weighted import WeightedModule
+from qcore.transformers.modules import ReorderedLinear, packed_modules
+
+
+def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Returns the tensors that are saved, by name, and the files' metadata.
+
+    A weight X.weight is X.weight.codes, X.weight.scales and so on. A weight that several modules share is saved once.
+
+    Args:
+        model: a model of transformers, with packed modules or without.
+
+    Raises:
+        QcoreValueError: a quantized module is of another kind, or applies an activation, which the files have no
+            place for.
+    """
+    _check_kinds(model)
+    state: dict[str, torch.Tensor] = {}
+    described: dict[str, layout.Description] = {}
+    aliases = _aliases(model)
+    inside: set[str] = set()
+    for name, module in packed_modules(model):
+        layer = module.linear if isinstance(module, ReorderedLinear) else module
+        if getattr(layer, "activation", None) is not None:
+            raise _core.QcoreValueError(
+                f"save_pretrained: {name} applies {layer.activation!r}, expected a layer without an activation"
+            )
+        inside.add(name)
+        if isinstance(module, ReorderedLinear):
+            inside.add(f"{name}.linear")
+        bias = getattr(layer, "bias", None)
+        if bias is not None:
+            state[f"{name}.bias"] = bias.detach()
+        if name in aliases:
+            continue
+        weight = module.weight.to("cpu")
+        described[f"{name}.weight"] = layout.Description.of(weight)
+        parts = layout.encode(weight, *layout.parameter_dtypes(weight))
+        state |= {f"{name}.weight.{part}": torch.from_numpy(values) for part, values in parts.items()}
+    for path, module in model.named_modules():
+        if path in inside:
+            continue
+        prefix = f"{path}." if path else ""
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                state[prefix + name] = parameter.detach()
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                state[prefix + name] = buffer
+    names = _saved_names(model, list(described))
+    metadata = layout.metadata_of({names[name]: about for name, about in described.items()})
+    metadata[layout.KEY] = metadata.pop("format")
+    return state, metadata
+
+
+def _aliases(model: torch.nn.Module) -> set[str]:
+    """Names of packed modules whose weight another one, which comes before, shares."""
+    seen: dict[Any, str] = {}
+    found = set()
+    for name, module in packed_modules(model):
+        packed = (module.linear if isinstance(module, ReorderedLinear) else module).packed
+        if seen.setdefault((packed.device, packed.data_ptr()), name) != name:
+            found.add(name)
+    return found
+
+
+def _check_kinds(model: torch.nn.Module) -> None:
+    """Refuses quantized modules that from_pretrained couldn't put back."""
+    for name, module in model.named_modules():
+        if isinstance(module, QuantizedModule) and not isinstance(module, WeightedModule):
+            raise _core.QcoreValueError(
+                f"save_pretrained: {name} is a {type(module).__name__}, expected layers with one packed weight: "
+                "torch.save(model.state_dict()) and qcore.torch.restore_ keep all quantized modules"
+            )
+
+
+def _saved_names(model: Any, names: list[str]) -> dict[str, str]:
+    """The names in the files: those that transformers gives the parts when it saves."""
+    conversions = getattr(model, "_weight_conversions", None)
+    if conversions is None:
+        return {name: name for name in names}
+    reverse = [each.reverse_transform() for each in conversions[::-1] if isinstance(each, WeightRenaming)]
+    return {name: apply_renamings(f"{name}.codes", reverse).removesuffix(".codes") for name in names}

@@ -1,0 +1,173 @@
+"""Makes from_pretrained use qcore for folders and files that other programs have quantized.
+
+transformers chooses a quantizer by two dictionaries, ``AUTO_QUANTIZATION_CONFIG_MAPPING`` and
+``AUTO_QUANTIZER_MAPPING``. :func:`enable` replaces their entries for the methods that qcore reads, and :func:`disable`
+puts back what was there. A call of from_pretrained with a :class:`QcoreConfig` does so for its own duration: for this,
+``transformers.modeling_utils.get_hf_quantizer`` is wrapped when this package is imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from transformers import modeling_utils
+from transformers.quantizers import auto
+from transformers.utils import logging
+from transformers.utils.quantization_config import GgufConfig
+
+from qcore import _core
+from qcore.transformers.config import METHOD, QcoreConfig
+
+METHODS = ("awq", "gptq", "compressed-tensors", "gguf")
+_lock = threading.RLock()
+_replaced: dict[str, tuple[Any, Any]] = {}
+"""What the two dictionaries held, by method."""
+_options: list[QcoreConfig] = []
+"""The options of the calls that are under way, and of :func:`enable` before them."""
+_logger = logging.get_logger("transformers.qcore")
+
+
+class _FilesConfig:
+    """Stands for a method's own configuration class."""
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], **options: Any) -> QcoreConfig:
+        """Returns the options of a folder that is quantized.
+
+        Args:
+            values: ``quantization_config`` of its config.json.
+            options: not used.
+        """
+        return QcoreConfig.of_files(values, current_options())
+
+
+class GgufOptions(GgufConfig):  # type: ignore[misc, unused-ignore]
+    """Carries a QcoreConfig where transformers takes only its own class for GGUF files."""
+
+    def __init__(self, options: QcoreConfig) -> None:
+        super().__init__()
+        self.options = options
+
+
+def current_options() -> QcoreConfig | None:
+    """Returns the options of the call that is under way, or of :func:`enable`."""
+    return _options[-1] if _options else None
+
+
+def enable(*methods: str, config: QcoreConfig | None = None) -> None:
+    """Makes from_pretrained use qcore for folders of these methods, without an argument, until :func:`disable`.
+
+    Args:
+        methods: "awq", "gptq", "compressed-tensors" or "gguf"; all by default.
+        config: its ``compute`` and ``layers`` count.
+
+    Raises:
+        QcoreValueError: another method.
+    """
+    for method in methods:
+        if method not in METHODS:
+            raise _core.QcoreValueError(
+                f"enable: {method!r} is no method that qcore reads, expected {', '.join(METHODS)}"
+            )
+    with _lock:
+        _replace(methods or METHODS)
+        del _options[:]
+        if config is not None:
+            _options.append(config)
+
+
+def disable() -> None:
+    """Gives all methods back to transformers' own quantizers."""
+    with _lock:
+        _restore(list(_replaced))
+        del _options[:]
+
+
+def _replace(methods: Iterable[str]) -> list[str]:
+    from qcore.transformers.gguf_quantizer import GgufQuantizer
+
+    changed = [method for method in methods if method not in _replaced]
+    for method in changed:
+        configs, quantizers = auto.AUTO_QUANTIZATION_CONFIG_MAPPING, auto.AUTO_QUANTIZER_MAPPING
+        _replaced[method] = configs.get(method), quantizers.get(method)
+        if method == "gguf":
+            quantizers[method] = GgufQuantizer
+        else:
+            configs[method] = _FilesConfig
+    return changed
+
+
+def _restore(methods: Iterable[str]) -> None:
+    for method in methods:
+        config, quantizer = _replaced.pop(method)
+        for mapping, value in (
+            (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, config),
+            (auto.AUTO_QUANTIZER_MAPPING, quantizer),
+        ):
+            if value is None:
+                mapping.pop(method, None)
+            else:
+                mapping[method] = value
+
+
+@contextmanager
+def _served(options: QcoreConfig) -> Iterator[None]:
+    with _lock:
+        changed = _replace(METHODS)
+        _options.append(options)
+        try:
+            yield
+        finally:
+            _options.pop()
+            _restore(changed)
+
+
+def install() -> None:
+    """Wraps transformers' ``get_hf_quantizer``, once."""
+    original = modeling_utils.get_hf_quantizer
+    if getattr(original, "_qcore", False):
+        return
+
+    @functools.wraps(original)
+    def get_hf_quantizer(
+        config: Any, quantization_config: Any, *args: Any, gguf_file: Any = None, **options: Any
+    ) -> Any:
+        if not isinstance(quantization_config, QcoreConfig):
+            return original(config, quantization_config, *args, gguf_file=gguf_file, **options)
+        with _served(quantization_config):
+            if gguf_file is not None:
+                quantization_config = GgufOptions(quantization_config)
+            elif (method := _method_of(config)) is not None:
+                _check_method(method)
+                quantization_config = None
+            return original(config, quantization_config, *args, gguf_file=gguf_file, **options)
+
+    get_hf_quantizer._qcore = True  # type: ignore[attr-defined]
+    modeling_utils.get_hf_quantizer = get_hf_quantizer
+
+
+def _method_of(config: Any) -> str | None:
+    """``quant_method`` of the folder that is loaded, as transformers finds it."""
+    values = getattr(config, "quantization_config", None)
+    if values is None:
+        values = getattr(config.get_text_config(decoder=True), "quantization_config", None)
+    if values is None:
+        return None
+    found = values.get("quant_method") if isinstance(values, dict) else values.quant_method
+    return str(getattr(found, "value", found))
+
+
+def _check_method(method: str) -> None:
+    if method not in (METHOD, *METHODS):
+        raise _core.QcoreValueError(
+            f"from_pretrained: the model is quantized with {method!r} and quantization_config is a QcoreConfig, "
+            f"expected a float model or one of {', '.join((METHOD, *METHODS))}"
+        )
+    _logger.warning(
+        f"The model's files are quantized ({method}): their weights are taken as they are. Of the QcoreConfig only "
+        "compute counts."
+    )

@@ -1,0 +1,35 @@
+#include <algorithm>
+
+#include "embedding/problem.h"
+#include "formats/element.h"
+#include "formats/packed_block.h"
+#include "numerics/block_scale.h"
+#include "runtime/memory.h"
+#include "runtime/thread_pool.h"
+
+namespace qcore {
+
+void run_embedding_cpu(const EmbeddingProblem& problem) {
+  constexpr std::int64_t kTaskElements = 1 << 16;
+  const PackedWeight& weight = problem.weight;
+  const PackedLayout& layout = weight.layout;
+  const BlockPlaces places(layout);
+  const std::int64_t together = std::max<std::int64_t>(1, kTaskElements / layout.k);
+  parallel_for(ceil_div(problem.count, together), [&](std::int64_t task) {
+    Scratch scratch;
+    std::int8_t* codes = scratch.take<std::int8_t>(layout.block_length(0));
+    for (std::int64_t i = task * together; i < std::min(problem.count, (task + 1) * together); ++i) {
+      const std::int64_t row = EmbeddingProblem::index(problem.indices, problem.wide_indices, i);
+      std::int64_t at = problem.y.row_offset(i);
+      for (std::int64_t p = 0; p < layout.blocks(); ++p) {
+        const float scale = weight.scale(row, p), offset = weight.offset(row, p);
+        unpack_block(weight.codes + places.first(row, p, 0), layout.block_length(p), layout.bits, codes);
+        for (std::int64_t k = 0; k < layout.block_length(p); ++k, at += problem.y.column_stride)
+          store_float(const_cast<void*>(problem.y.data), problem.y.dtype, at,
+                      numerics::decode(codes[k], scale, offset));
+      }
+    }
+  });
+}
+
+}  // namespace qcore
