@@ -11,7 +11,7 @@ KernelTable<QuantizeProblem>& quantize_table();
 // The definition, element by element; every method.
 void run_quantize_reference(const QuantizeProblem& problem);
 
-// Threads, strides and dtypes around one instruction set's kernels; rounds to nearest.
+// Threads, strides and dtypes around one instruction set's kernels.
 void run_quantize_cpu(const QuantizeProblem& problem, const QuantizeKernels& kernels);
 
 // What a scale or an offset that scale_dtype cannot hold ends with.

@@ -2,7 +2,7 @@
 
 #include "numerics/block_scale.h"
 
-// What an instruction set provides for rounding to nearest. Included by files for one instruction set.
+// What an instruction set provides for quantization. Included by files for one instruction set.
 namespace qcore {
 
 struct NearestForm {
@@ -11,12 +11,24 @@ struct NearestForm {
   int lowest;            // code
 };
 
+// Blocks of equal length whose scales are searched side by side.
+struct SearchedBlocks {
+  static constexpr int kLanes = 8;
+
+  const float* values;      // [count][kLanes], finite
+  const float* importance;  // [count], what each error counts; null for all alike
+  std::int64_t count;
+};
+
 struct QuantizeKernels {
   // fp16 or bf16 [count] to fp32.
   void (*load)(const void* x, bool bfloat, std::int64_t count, float* values);
   // The parameters of finite values [count], and their codes.
   numerics::BlockScale (*quantize_block)(const float* values, std::int64_t count, const NearestForm& form,
                                          std::int8_t* codes);
+  // The parameters [kLanes] that block_search.h's choose_block_scale() finds, and the codes [count][kLanes].
+  void (*search_blocks)(const SearchedBlocks& blocks, const NearestForm& form, numerics::BlockScale* scales,
+                        std::int8_t* codes);
 };
 
 extern const QuantizeKernels kQuantizeAvx2;

@@ -180,17 +180,20 @@ TEST(Quantize, EveryKernelRefusesWhatHalfScalesCannotHold) {
               "65504), expected float32 for such a weight");
 }
 
-TEST(Quantize, OnlyTheReferenceSearches) {
-  const auto values = normal_values(3 * 64, 1);
-  QuantizeOptions options;
-  options.method = Method::mse;
-  const TensorView view(values.data(), DType::f32, {3, 64});
-  EXPECT_TRUE(QuantizedTensor::quantize(view, options).equal(quantized_by("reference", view, options)));
-  for (const std::string& kernel : available()) {
-    if (kernel == "reference") continue;
-    EXPECT_EQ(error_of<ValueError>([&] { quantized_by(kernel, view, options); }),
-              "quantize: the forced kernel '" + kernel + "' does not take this call: it rounds to nearest: method rtn");
-  }
+TEST(Quantize, EveryKernelSearchesLikeTheReference) {
+  const auto values = normal_values(19 * 70, 1), importance = normal_values(70, 2);
+  std::vector<float> weights(importance.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = importance[i] * importance[i];
+  const TensorView view(values.data(), DType::f32, {19, 70}), importance_view(weights.data(), DType::f32, {70});
+  for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+    for (const Method method : {Method::mse, Method::awq})
+      for (const DType scale_dtype : {DType::f32, DType::f16}) {
+        QuantizeOptions options{4, 32, scheme, method, scale_dtype};
+        if (method == Method::awq) options.importance = &importance_view;
+        const auto expected = quantized_by("reference", view, options);
+        for (const std::string& kernel : available())
+          EXPECT_TRUE(quantized_by(kernel, view, options).equal(expected)) << kernel;
+      }
 }
 
 TEST(Quantize, CodesAndNibblesFollowStrides) {

@@ -1,6 +1,7 @@
 """Per-block weights and activations: equal to the oracle in every code and parameter."""
 
 import copy
+import math
 import pickle
 
 import ml_dtypes
@@ -388,16 +389,26 @@ def test_every_kernel_takes_convolution_weights(kernel, shape, dtype):
         assert_same_bits(quantized_by(kernel, last, **options), expected)
 
 
+@pytest.mark.parametrize("data", DATA, **by_name)
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("method", ["mse", "awq"])
-def test_only_the_reference_searches(method):
-    w = gaussian(np.random.default_rng(14), 3, 40)
-    options = {"method": method, "samples": w if method == "awq" else None}
-    qcore.quantize(w, **options)
-    assert qcore.last_kernel("quantize") == "reference"
-    for kernel in KERNELS[:-1]:
-        text = f"quantize: the forced kernel '{kernel}' does not take this call: it rounds to nearest: method rtn"
-        with pytest.raises(qcore.QcoreValueError, match=text):
-            quantized_by(kernel, w, **options)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_searches_like_the_reference(kernel, method, scheme, data):
+    rng = np.random.default_rng(14)
+    for shape, g in (((17, 70), 32), ((9, 33), 7), ((1, 1), 1), ((3, 130), 128), ((5, 20, 3, 3), 16)):
+        w = data(rng, shape[0], math.prod(shape[1:])).reshape(shape)
+        samples = rng.standard_normal((6, shape[1])) if method == "awq" else None
+        for bits, scale_dtype in ((4, "float16"), (4, "float32"), (8, "float32")):
+            options = {"bits": bits, "block_size": g, "scheme": scheme, "scale_dtype": scale_dtype}
+            options |= {"method": method, "samples": samples}
+            try:
+                expected = quantized_by("reference", w, **options)
+            except qcore.QcoreValueError as error:
+                with pytest.raises(qcore.QcoreValueError) as caught:
+                    quantized_by(kernel, w, **options)
+                assert str(caught.value)[:70] == str(error)[:70]
+            else:
+                assert_same_bits(quantized_by(kernel, w, **options), expected)
 
 
 @given(
