@@ -16,7 +16,7 @@ import qcore.vllm
 from qcore.transformers.config import QcoreConfig
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
-OPTIONS = {"block_size": 32, "compute": "float", "scale_dtype": "float16"}
+OPTIONS = {"block_size": 32, "compute": "float", "scale_dtype": "float16", "method": "rtn"}
 
 
 @pytest.fixture(scope="module", autouse=True)

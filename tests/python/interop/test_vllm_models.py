@@ -112,7 +112,7 @@ def test_a_checkpoint_fills_a_model_of_vllm(tmp_path, suffix):
 
 def test_a_float_checkpoint_is_quantized_with_the_options_of_hf_overrides(tmp_path):
     tensors, _ = llama(tmp_path, quantization=None)
-    options = {"bits": 8, "block_size": 64, "scheme": "symmetric", "embeddings": False}
+    options = {"bits": 8, "block_size": 64, "scheme": "symmetric", "method": "rtn", "embeddings": False}
     model, _ = setup.load_model(
         tmp_path,
         tensors.items(),
