@@ -14,6 +14,10 @@ KernelTable<CapProblem>& decoder_cap_table();
 KernelTable<CacheProblem>& decoder_cache_table();
 KernelTable<AttentionProblem>& decoder_attention_table();
 
+// Runs the operators of a HeadsProblem by one kernel and returns true where the device has one, unless a kernel is
+// forced.
+bool run_heads_at_once(const HeadsProblem& problem);
+
 // The definitions: plain loops over src/numerics.
 void run_norm_reference(const NormProblem& problem);
 void run_rotary_reference(const RotaryProblem& problem);
