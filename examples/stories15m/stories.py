@@ -46,10 +46,7 @@ def main() -> int:
         exact, small, measured = out / "stories15M", out / "stories15M-4bit", out / "quality.json"
         header = llama2c.write_folder(content[:end], content[end:], exact)
         print(f"{exact}: {header}")
-        made = load_model(exact, bits=4)
-        made.model.save_pretrained(small)
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            (small / name).write_bytes((exact / name).read_bytes())
+        run("quantize", exact, small, "--block-size", 32, "--method", "mse", "--scale-dtype", "float16")
         run("generate", small, PROMPT, "--max-new-tokens", 160)
         run("evaluate", small, "--text", STORY, "--against", exact, "--json", measured)
         model = load_model(exact).model

@@ -17,6 +17,7 @@ MODULES = (
     "qcore.formats",
     "qcore.gru",
     "qcore.jax",
+    "qcore.language_model",
     "qcore.lut",
     "qcore.static",
     "qcore.torch",

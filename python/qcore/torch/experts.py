@@ -223,10 +223,12 @@ def layout_of(module: torch.nn.Module) -> str | None:
 
 def has_experts(module: torch.nn.Module) -> bool:
     """Returns whether a module has parameters of experts, of a layout that is known or not."""
-    return any(
-        name in ("gate_up_proj", "up_proj", "down_proj", "weight") and parameter is not None and parameter.dim() == 3
-        for name, parameter in module._parameters.items()
-    ) or _is_dbrx(module)
+    lazy = torch.nn.parameter.UninitializedTensorMixin
+    given = {name: each for name, each in module._parameters.items() if each is not None and not isinstance(each, lazy)}
+    threes = {name for name, each in given.items() if each.dim() == 3}
+    if "weight" in threes:
+        return hasattr(module, "num_experts")
+    return bool(threes & {"gate_up_proj", "up_proj", "down_proj"}) or _is_dbrx(module)
 
 
 def _is_dbrx(module: torch.nn.Module) -> bool:
@@ -275,11 +277,6 @@ def projections_of(module: torch.nn.Module, layout: str) -> Experts3d:
     return found
 
 
-def parameters_of(module: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """Returns the parameters that the quantized module does not need."""
-    return list(module.parameters())
-
-
 def shell_of(module: torch.nn.Module) -> torch.nn.Module:
     """Returns a copy of a module of experts, and of ``mlp`` in it, without their parameters."""
     shell = _bare(module)
@@ -325,7 +322,7 @@ def _agrees(module: torch.nn.Module, layout: str) -> bool:
         projections = projections_of(module, layout)
         weights = next(iter(projections.values()))[0]
         if weights.is_meta or weights.dtype not in _TOLERANCE:
-            return not weights.is_meta and False
+            return False
         mine = _assembled(Experts, module, layout, _FloatLayer)
         arguments = _trial(layout, weights)
         was_training = module.training

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,9 +40,9 @@ class Layer:
 
     def __post_init__(self) -> None:
         self.kind = _class_name(self.module)
-        tensors = {id(each): each for each in (*self.module.parameters(), *self.module.buffers())}
-        self.nbytes = sum(each.nbytes for each in tensors.values())
-        self.parameters = sum(each.numel() for each in {id(one): one for one in self.module.parameters()}.values())
+        parameters = known(self.module.parameters())
+        self.nbytes = sum(each.nbytes for each in (*parameters, *self.module.buffers()))
+        self.parameters = sum(each.numel() for each in parameters)
 
     @property
     def name(self) -> str:
@@ -53,6 +53,11 @@ class Layer:
         """Puts a module into all places."""
         for parent, attribute in self.places:
             parent._modules[attribute] = module
+
+
+def known(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+    """Returns the parameters that have a size: those of lazy modules have none yet."""
+    return [each for each in parameters if not isinstance(each, torch.nn.parameter.UninitializedTensorMixin)]
 
 
 def layers_of(model: torch.nn.Module, activations: bool) -> list[Layer]:

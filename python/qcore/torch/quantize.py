@@ -21,6 +21,7 @@ from qcore.torch.layers import (
     explain,
     find_shared,
     forget_ties,
+    known,
     layers_of,
     left_modules,
     outside_weights,
@@ -420,9 +421,9 @@ def _shown(plans: list[_Plan], progress: bool | None) -> Iterable[_Plan]:
 def _empty_report(model: torch.nn.Module, layers: list[Layer]) -> Report:
     """Returns a report of the float model, with rows for the modules without a rule."""
     report = Report(bytes_before=_model_bytes(model))
-    report.parameters = sum(each.numel() for each in model.parameters())
+    report.parameters = sum(each.numel() for each in known(model.parameters()))
     for name, module in left_modules(model, layers):
-        own = [parameter for parameter in module._parameters.values() if parameter is not None]
+        own = known(parameter for parameter in module._parameters.values() if parameter is not None)
         kind, number = type(module).__name__, sum(parameter.numel() for parameter in own)
         if any(parameter.dim() > 1 for parameter in own):
             nbytes = sum(parameter.nbytes for parameter in own)
@@ -460,6 +461,8 @@ def _model_bytes(model: torch.nn.Module) -> int:
     sizes = {}
     for tensors in (model.parameters(), model.buffers()):
         for tensor in tensors:
+            if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+                continue
             place = (tensor.data_ptr(), tensor.nbytes) if not tensor.is_meta else (id(tensor), -1)
             sizes[place] = tensor.nbytes
     return sum(sizes.values())

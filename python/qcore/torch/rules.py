@@ -80,6 +80,8 @@ def rule_of(module: torch.nn.Module, activations: bool) -> Rule | None:
 
 def refusal(module: torch.nn.Module, rule: Rule) -> str:
     """Returns why a module must be left, as far as it tells itself; an empty string if nothing speaks against it."""
+    if any(isinstance(each, torch.nn.parameter.UninitializedTensorMixin) for each in module.parameters()):
+        return "its weights are not initialized"
     if torch.nn.utils.parametrize.is_parametrized(module):
         names = ", ".join(module.parametrizations)
         return f"its {names} is computed by a parametrization"
@@ -94,8 +96,6 @@ def refusal(module: torch.nn.Module, rule: Rule) -> str:
     if reason:
         return reason
     for parameter in module.parameters():
-        if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
-            return "its weights are not initialized"
         if parameter.numel() == 0 or parameter.is_meta:
             return "its weights are empty"
         if parameter.dtype not in _FLOATS:

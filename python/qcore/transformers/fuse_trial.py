@@ -86,6 +86,7 @@ def record(model: Any, parts: StackParts) -> Trial:
     return trial
 
 
+@torch.no_grad()
 def check_layer(trial: Trial, parts: StackParts, number: int) -> None:
     """Compares one fused layer with the trial.
 
@@ -116,6 +117,7 @@ def check_layer(trial: Trial, parts: StackParts, number: int) -> None:
     _compare(layer.name, "results", dtype, torch.cat(outputs, 1)[valid].float() - before.float(), change, slack)
 
 
+@torch.no_grad()
 def check_logits(trial: Trial, parts: StackParts) -> None:
     """Compares the last fused layer with final norm and head behind it with the trial's logits.
 

@@ -158,7 +158,7 @@ def modules_left():
         "old_weight_norm": (nn.utils.spectral_norm(nn.Linear(4, 4)), "forward pre hooks (SpectralNorm)"),
         "replaced": (replaced, "forward was replaced"),
         "hooked": (hooked, "backward hooks"),
-        "lazy": (nn.LazyLinear(4), "subclass"),
+        "lazy": (nn.LazyLinear(4), "not initialized"),
         "meta": (nn.Linear(4, 4, device="meta"), "weights are empty"),
         "max_norm": (nn.Embedding(4, 4, max_norm=1.0), "max_norm"),
         "lstm": (nn.LSTM(4, 4), "there is no rule for LSTM"),

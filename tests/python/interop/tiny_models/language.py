@@ -349,7 +349,7 @@ ENTRIES = (
             "vocab_size": VOCABULARY,
             "hidden_size": 32,
             "attention_hidden_size": 32,
-            "num_hidden_layers": 1,
+            "num_hidden_layers": 2,
             "context_length": 48,
         },
         "text",
