@@ -9,6 +9,7 @@ import pytest
 import stack_oracle
 import tiny_models
 import torch
+import transformers
 from transformers.cache_utils import DynamicCache
 
 import qcore.torch
@@ -263,13 +264,19 @@ def other_norm(model):
     model.model.norm = torch.nn.LayerNorm(64)
 
 
-def other_ends(model):
-    model.lm_head.register_forward_hook(lambda _, __, output: output * 2)
+def other_logits(model):
+    run = model.forward
+
+    def forward(*args, **kwargs):
+        output = run(*args, **kwargs)
+        output.logits = output.logits.abs()
+        return output
+
+    model.forward = forward
 
 
 def other_embedding(model):
-    model.model.embed_tokens.register_forward_hook(lambda _, __, output: output * 2)
-    model.model.layers[0].register_forward_pre_hook(lambda _, args: (args[0] + 1, *args[1:]) if args else None)
+    model.model.layers[0].register_forward_pre_hook(lambda _, args: (args[0] + 1, *args[1:]))
 
 
 def other_scale(model):
@@ -287,6 +294,8 @@ REFUSED = {
     other_bits: r"model\.layers\.2\.self_attn: q_proj, k_proj, v_proj have bits 8 and 4",
     other_order: r"model\.layers\.1: the fused results differ from the unfused ones by",
     other_norm: r"model\.norm is a LayerNorm that computes something else than an RMS norm",
+    other_logits: "logits are the head's result changed in another way",
+    other_embedding: "the first layer gets something else than the embedding",
     other_scale: r"the layers have scales 0\.1 and 0\.25",
     other_keys: r"self_attn\.k_proj has forward hooks",
 }
@@ -302,6 +311,30 @@ def test_refused_models_are_left_as_they_were(change):
         fuse_(model)
     assert [type(module) for module in model.modules()] == kinds
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+OTHER_MODELS = {
+    "Olmo": ({}, "LayerNorm without eps or weight, expected an RMS norm"),
+    "Olmo2": ({}, r"q_norm has a weight \[64\], expected \[16\]"),
+    "StableLm": ({}, "LayerNorm that computes something else than an RMS norm"),
+    "Starcoder2": ({}, r"gate_proj is missing, expected a qcore\.torch\.Linear"),
+    "Cohere": ({}, "has the norms input_layernorm, expected"),
+    "Mixtral": ({"num_local_experts": 2}, "model.layers.0"),
+    "Qwen2Moe": ({"num_experts": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}, "gate_proj"),
+    "GptOss": ({"num_local_experts": 2, "head_dim": 16, "layer_types": ["full_attention"] * 3}, "model.layers.0"),
+    "Phi": ({}, "has no module 'norm'"),
+    "GPT2": ({}, "has no module 'embed_tokens'"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_other_models_are_refused_by_name(name):
+    options, message = OTHER_MODELS[name]
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(tiny_models.config(name, **options)).eval()
+    qcore.torch.quantize_(model, bits=8, block_size=32, progress=False)
+    with pytest.raises(QcoreValueError, match=message):
+        fuse_(model)
 
 
 def test_wrong_arguments():
