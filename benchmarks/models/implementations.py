@@ -286,7 +286,7 @@ class LlamaCpp(Implementation):
 class OpenVino(Implementation):
     """Runs the stateful model that optimum-intel exports, as openvino-genai does, without its tokenizer.
 
-    EXPORT_PYTHON names a Python with optimum-intel and a version of transformers that it knows; by default it is this one.
+    EXPORT_PYTHON names a Python with optimum-intel and a version of transformers that it knows, by default this one.
     """
 
     name = "openvino-int4"

@@ -166,7 +166,7 @@ def test_state_is_that_of_the_unfused_model():
     model = tiny_models.make("llama-biases", bits=4)
     state = {key: value.clone() for key, value in model.state_dict().items()}
     linears = [module for module in model.modules() if isinstance(module, qcore.torch.Linear)]
-    gone = [weakref.ref(module) for module in linears if not module.__class__ is RowsLinear]
+    gone = [weakref.ref(module) for module in linears if module.__class__ is not RowsLinear]
     names = [name for name, module in model.named_modules() if isinstance(module, qcore.torch.Linear)]
     fuse_(model)
     fused = model.state_dict()
@@ -179,7 +179,7 @@ def test_state_is_that_of_the_unfused_model():
     # What was joined is gone: per layer o_proj and down_proj are left, and the head.
     assert sum(each() is not None for each in gone) == len(names) - len(joined)
     assert sum(isinstance(module, JointLinear) for module in model.modules()) == 2 * model.config.num_hidden_layers
-    with pytest.raises(RuntimeError, match="call qcore.transformers.unfuse_"):
+    with pytest.raises(RuntimeError, match=r"call qcore\.transformers\.unfuse_"):
         model.load_state_dict(state)
     unfuse_(model)
     assert not any(type(module) is RowsLinear for module in model.modules())

@@ -85,7 +85,9 @@ CONFIGS = {
         residual_multiplier=0.4,
         logits_scaling=2.0,
     ),
-    "smollm3": lambda: config("SmolLM3", no_rope_layers=[1, 0, 1], use_sliding_window=False, layer_types=_windows("fff")),
+    "smollm3": lambda: config(
+        "SmolLM3", no_rope_layers=[1, 0, 1], use_sliding_window=False, layer_types=_windows("fff")
+    ),
     "exaone4": lambda: config(
         "Exaone4", head_dim=16, sliding_window=8, sliding_window_pattern=2, layer_types=_windows("sfs")
     ),
