@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import stack_oracle
@@ -14,7 +15,7 @@ from transformers.cache_utils import DynamicCache
 
 import qcore.torch
 from qcore import QcoreTypeError, QcoreValueError
-from qcore.transformers import fuse_, fuse_stack, unfuse_
+from qcore.transformers import fuse, fuse_, fuse_stack, fuse_weights, unfuse_
 from qcore.transformers.fuse_weights import JointLinear, RowsLinear
 
 LENGTH, PADDING = 14, 5
@@ -187,6 +188,32 @@ def test_state_is_that_of_the_unfused_model():
     plain = model.state_dict()
     assert list(plain) == list(state) and all(torch.equal(plain[key], state[key]) for key in state)
     model.load_state_dict(state)
+
+
+def test_separate_weights_are_freed_layer_by_layer(monkeypatch):
+    model = tiny_models.make("llama", bits=4)
+    separate = [weakref.ref(layer.self_attn.q_proj) for layer in model.model.layers]
+    alive = []
+
+    def join(places):
+        gc.collect()
+        alive.append([each() is not None for each in separate])
+        return fuse_weights.join(places)
+
+    monkeypatch.setattr(fuse, "join", join)
+    fuse_(model)
+    # Two weights of a layer are joined one after the other.
+    assert alive[::2] == [[True, True, True], [False, True, True], [False, False, True]]
+
+
+def test_calls_from_several_threads():
+    model = tiny_models.make("qwen3", compute="float")
+    prompts = [torch.randint(2, 128, (1, 5 + 3 * i), generator=torch.Generator().manual_seed(i)) for i in range(4)]
+    expected = [greedy(model, {"input_ids": ids}, 12).sequences for ids in prompts]
+    fuse_(model)
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda ids: greedy(model, {"input_ids": ids}, 12).sequences, prompts))
+    assert all(map(torch.equal, got, expected))
 
 
 def test_copies_and_pickles():
