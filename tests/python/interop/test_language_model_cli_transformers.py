@@ -44,9 +44,12 @@ def test_generate_writes_text_to_stdout_and_the_rest_to_stderr(folder, tmp_path,
     assert captured.err.count("\n") == 1
 
 
-def test_generate_quantizes_while_loading(folder, capsys):
-    assert main(["generate", str(folder), "the cat", "--bits", "4", "--max-new-tokens", "4", "--no-fuse"]) == 0
-    assert capsys.readouterr().err.startswith("4 bits, not fused")
+def test_generate_quantizes_while_loading_and_fuses(folder, capsys):
+    arguments = ["generate", str(folder), "the cat", "--bits", "4", "--max-new-tokens", "4"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().err.startswith("4 bits, fused; loaded in ")
+    assert main([*arguments, "--no-fuse"]) == 0
+    assert capsys.readouterr().err.startswith("4 bits, not fused (not asked for)")
 
 
 def test_evaluate_prints_and_writes_what_python_measures(folder, text, tmp_path, capsys):
