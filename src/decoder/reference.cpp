@@ -93,7 +93,8 @@ void run_rotary_reference(const RotaryProblem& p) {
           const bool halves = p.layout == RotaryLayout::halves;
           const std::int64_t first = halves ? i : 2 * i, second = halves ? i + rotary / 2 : 2 * i + 1;
           const float x1 = row[first], x2 = row[second];
-          store_element(y, first, numerics::rotated_first<ScalarLanes>(x1, x2, angle(p.cos, first), angle(p.sin, first)));
+          store_element(y, first,
+                        numerics::rotated_first<ScalarLanes>(x1, x2, angle(p.cos, first), angle(p.sin, first)));
           store_element(y, second,
                         numerics::rotated_second<ScalarLanes>(x1, x2, angle(p.cos, second), angle(p.sin, second)));
         }

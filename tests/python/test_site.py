@@ -13,6 +13,7 @@ DOCS = ROOT / "docs"
 MODULES = (
     "qcore",
     "qcore.awq",
+    "qcore.decoder",
     "qcore.formats",
     "qcore.gru",
     "qcore.jax",

@@ -1,26 +1,31 @@
 """Quantised modules for torch, and operators that stay in the graphs of torch.compile and torch.export.
 
-Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`Conv2d`, :class:`Embedding`, :class:`GRU`,
-:class:`LutActivation`.
+Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`Conv2d`, :class:`Embedding`,
+:class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`; :class:`Experts` in the place of mixtures of experts.
 :func:`quantize_` puts them into a model, :func:`restore_` loads such a model's state_dict.
 :mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch.
 """
 
 from qcore.torch import operators
+from qcore.torch.attention import MultiheadAttention
 from qcore.torch.embedding import Embedding
+from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation
-from qcore.torch.quantize import quantize_, restore_
+from qcore.torch.quantize import quantize_
 from qcore.torch.report import LayerReport, Report
+from qcore.torch.restore import restore_
 from qcore.torch.weighted import Conv2d, Linear
 
 __all__ = [
     "GRU",
     "Conv2d",
     "Embedding",
+    "Experts",
     "LayerReport",
     "Linear",
     "LutActivation",
+    "MultiheadAttention",
     "Report",
     "operators",
     "quantize_",

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 
 from qcore import _core
+from qcore.quantized_tensor import QuantizedTensor
 
 _ROWS = 2048
 """Of activations kept for each linear layer, a quarter of them per batch at most."""
+_PIECE = 1 << 20
+"""Elements of a weight whose error is measured at once."""
 _BATCHES = 8
 """Kept for each layer that takes whole images or sequences."""
 
@@ -63,6 +66,27 @@ def relative_error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> flo
     """L2, over all of them; infinite where one is NaN."""
     difference = sum(float((a - b).double().square().sum()) for a, b in zip(got, expected, strict=True))
     size = sum(float(b.double().square().sum()) for b in expected)
+    return _ratio(difference, size)
+
+
+def weight_error(got: QuantizedTensor, expected: torch.Tensor) -> float:
+    """Returns the relative L2 error of a quantized weight, a piece at a time.
+
+    Args:
+        got: of the shape of ``expected``.
+        expected: the float weight.
+    """
+    difference = size = 0.0
+    rows = max(1, _PIECE // max(1, expected[0].numel()))
+    for start in range(0, len(expected), rows):
+        exact = expected[start : start + rows].cpu().float()
+        dense = torch.from_numpy(got.slice_rows(start, start + len(exact)).to("cpu").dequantize())
+        size += float(exact.double().square().sum())
+        difference += float((dense - exact).double().square().sum())
+    return _ratio(difference, size)
+
+
+def _ratio(difference: float, size: float) -> float:
     ratio = (difference / size) ** 0.5 if size > 0 else float(difference > 0)
     return ratio if ratio == ratio else float("inf")
 

@@ -1,93 +1,200 @@
-"""The layers of a model that can be quantised, and their places."""
+"""Finds the layers of a model that can be quantized, and their places."""
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from qcore.torch.lut import table_name
 from qcore.torch.module import QuantizedModule
-
-QUANTIZABLE = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.GRU)
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+from qcore.torch.patterns import first_match
+from qcore.torch.reads import reads_of
+from qcore.torch.rules import Rule, Settings, refusal, rule_of, unanswered
 
 
 @dataclass
 class Layer:
-    """A module and all places that hold it."""
+    """A module that a rule applies to, and all places that hold it."""
 
-    name: str
-    module: torch.nn.Module
+    names: list[str]
+    """In the model, in its order."""
+    module: Any
+    """The float module; None once its weight has been given up."""
+    rule: Rule | None
     places: list[tuple[torch.nn.Module, str]] = field(default_factory=list)
     reason: str = ""
     """Why it is to be left; empty if it is not."""
-    fused: dict[int, int] = field(default_factory=dict)
-    """What ``activation_relu_or_gelu`` was, by the id of a TransformerEncoderLayer."""
+    asked: bool = False
+    """Whether the caller asked for that."""
+    kind: str = ""
+    parameters: int = 0
+    nbytes: int = 0
+    pattern: str | None = None
+    """The key of ``layers`` that chose its settings."""
+    settings: Settings | None = None
+    shared: int | None = None
+    """A number that the layers with the same weight have in common."""
+
+    def __post_init__(self) -> None:
+        self.kind = _class_name(self.module)
+        parameters = known(self.module.parameters())
+        self.nbytes = sum(each.nbytes for each in (*parameters, *self.module.buffers()))
+        self.parameters = sum(each.numel() for each in parameters)
+
+    @property
+    def name(self) -> str:
+        """Its first name."""
+        return self.names[0]
 
     def put(self, module: torch.nn.Module) -> None:
-        """``module`` in all places."""
+        """Puts a module into all places."""
         for parent, attribute in self.places:
             parent._modules[attribute] = module
-            if isinstance(parent, torch.nn.TransformerEncoderLayer):
-                # Its fused path reads the weights of its layers itself; with 0 it calls them.
-                fused = self.fused.setdefault(id(parent), parent.activation_relu_or_gelu)
-                parent.activation_relu_or_gelu = 0 if isinstance(module, QuantizedModule) else fused
 
 
-def layers_of(model: torch.nn.Module, skip: Sequence[str], activations: bool) -> list[Layer]:
-    """Layers in the model's order, each with the reason if it must be left."""
+def known(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+    """Returns the parameters that have a size: those of lazy modules have none yet."""
+    return [each for each in parameters if not isinstance(each, torch.nn.parameter.UninitializedTensorMixin)]
+
+
+def layers_of(model: torch.nn.Module, activations: bool) -> list[Layer]:
+    """Returns the layers in the model's order, without reasons."""
     found: dict[int, Layer] = {}
-    for path, parent in model.named_modules():
+    for name, parent, attribute, child in _places(model):
+        if id(child) in found:
+            found[id(child)].names.append(name)
+            if (parent, attribute) not in found[id(child)].places:
+                found[id(child)].places.append((parent, attribute))
+            continue
+        rule = rule_of(child, activations)
+        if rule is not None or (isinstance(child, torch.jit.ScriptModule) and any(True for _ in child.parameters())):
+            found[id(child)] = Layer([name], child, rule, [(parent, attribute)])
+    return list(found.values())
+
+
+def _places(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, torch.nn.Module]]:
+    """Yields name, parent, attribute and module of each place, in order; not below modules that are replaced whole."""
+    stack: list[tuple[str, torch.nn.Module, tuple[int, ...]]] = [("", model, ())]
+    while stack:
+        path, parent, above = stack.pop()
+        below = []
         for attribute, child in parent._modules.items():
             if child is None:
                 continue
             name = f"{path}.{attribute}" if path else attribute
-            if id(child) in found:
-                found[id(child)].places.append((parent, attribute))
-            elif isinstance(child, QUANTIZABLE) or (activations and table_name(child) is not None):
-                found[id(child)] = Layer(name, child, [(parent, attribute)])
-                found[id(child)].reason = _reason(name, parent, child, skip)
-    order = {id(module): number for number, module in enumerate(model.modules())}
-    return sorted(found.values(), key=lambda layer: order[id(layer.module)])
+            yield name, parent, attribute, child
+            rule = rule_of(child, False)
+            is_whole = isinstance(child, (torch.jit.ScriptModule, QuantizedModule)) or (rule and rule.is_whole)
+            if not is_whole and id(child) not in above:
+                below.append((name, child, (*above, id(parent))))
+        stack += reversed(below)
 
 
-def _reason(name: str, parent: torch.nn.Module, child: torch.nn.Module, skip: Sequence[str]) -> str:
-    for pattern in skip:
-        if fnmatch.fnmatchcase(name, pattern):
-            return f"skip has {pattern!r}"
-    if isinstance(parent, torch.nn.MultiheadAttention):
-        return "torch.nn.MultiheadAttention reads the weight itself"
-    if isinstance(child, QUANTIZABLE) and type(child) not in QUANTIZABLE:
-        return f"a subclass of {next(kind.__name__ for kind in QUANTIZABLE if isinstance(child, kind))}"
-    if child._forward_hooks or child._forward_pre_hooks:
-        return "it has forward hooks"
-    if isinstance(child, torch.nn.Conv2d) and child.padding_mode != "zeros":
-        return f"padding_mode is {child.padding_mode!r}"
-    if isinstance(child, torch.nn.GRU) and child.dropout > 0 and child.training:
-        return "dropout while training"
-    for parameter in child.parameters():
-        if parameter.dtype not in _FLOATS:
-            return f"weights are {parameter.dtype}"
-        if parameter.numel() == 0 or parameter.is_meta:
-            return "weights are empty"
-    return ""
+def explain(model: torch.nn.Module, layers: list[Layer], skip: tuple[str, ...], embeddings: bool) -> None:
+    """Gives the layers that must be left their reasons."""
+    reads = reads_of(model)
+    for layer in layers:
+        pattern = first_match(layer.names, skip)
+        if pattern is not None:
+            layer.reason, layer.asked = f"skip has {pattern!r}", True
+        elif layer.rule is None:
+            layer.reason = "it is a scripted module"
+        elif layer.rule.kind == "Embedding" and not embeddings:
+            layer.reason, layer.asked = "embeddings is False", True
+        else:
+            layer.reason = refusal(layer.module, layer.rule)
+        if layer.reason or layer.rule is None:
+            continue
+        for read in sorted(reads.get(id(layer.module), ()), key=repr):
+            if unanswered(layer.rule, read):
+                layer.reason = f"{read.reader} reads its {'.'.join((read.attribute, *read.rest)).rstrip('.*')}"
+                break
 
 
-def ties_of(model: torch.nn.Module, layers: Sequence[Layer]) -> dict[int, str]:
-    """For the id of a layer, a module outside of them that has the same weight."""
-    inside = {id(layer.module): layer for layer in layers if not layer.reason}
-    others = {
-        id(parameter): name
+def find_shared(layers: list[Layer]) -> None:
+    """Numbers the layers by their weights, so that those with the same one know each other."""
+    numbers: dict[tuple[int, str], int] = {}
+    for layer in layers:
+        if layer.rule is not None and layer.rule.has_weight and not layer.reason:
+            weight = layer.module.weight
+            key = id(weight), "Conv2d" if weight.dim() == 4 else ""
+            layer.shared = numbers.setdefault(key, len(numbers))
+
+
+def outside_weights(model: torch.nn.Module, layers: list[Layer]) -> dict[int, str]:
+    """Returns, for the number of a shared weight, a module that keeps it in floating point."""
+    inside = {id(layer.module): layer for layer in layers if layer.shared is not None}
+    numbers = {id(layer.module.weight): layer.shared for layer in inside.values()}
+    found: dict[int, str] = {}
+    for name, module in model.named_modules():
+        if id(module) in inside:
+            continue
+        for parameter in module._parameters.values():
+            number = numbers.get(id(parameter))
+            if number is not None:
+                found.setdefault(number, name)
+    return found
+
+
+def left_modules(model: torch.nn.Module, layers: list[Layer]) -> list[tuple[str, torch.nn.Module]]:
+    """Returns modules with parameters of their own that are no layer and not below one, by name."""
+    covered = {id(below) for layer in layers for below in layer.module.modules()}
+    return [
+        (name, module)
         for name, module in model.named_modules()
-        if id(module) not in inside
-        for parameter in module._parameters.values()
-        if parameter is not None
+        if id(module) not in covered
+        and not isinstance(module, QuantizedModule)
+        and any(parameter is not None for parameter in module._parameters.values())
+    ]
+
+
+def disable_fast_paths(model: torch.nn.Module) -> Callable[[], None]:
+    """Makes torch's transformer encoders call their layers: a fused path of theirs reads the weights itself.
+
+    Returns:
+        A function that undoes it.
+    """
+    before: list[tuple[torch.nn.Module, str, Any]] = []
+    flags = {
+        torch.nn.TransformerEncoderLayer: ("activation_relu_or_gelu", 0),
+        torch.nn.TransformerEncoder: ("use_nested_tensor", False),
     }
-    return {
-        key: others[id(layer.module.weight)]
-        for key, layer in inside.items()
-        if isinstance(layer.module, (torch.nn.Linear, torch.nn.Conv2d)) and id(layer.module.weight) in others
-    }
+    for module in model.modules():
+        for kind, (attribute, value) in flags.items():
+            if isinstance(module, kind) and any(isinstance(below, QuantizedModule) for below in module.modules()):
+                before.append((module, attribute, getattr(module, attribute, None)))
+                setattr(module, attribute, value)
+
+    def undo() -> None:
+        for module, attribute, value in before:
+            setattr(module, attribute, value)
+
+    return undo
+
+
+def forget_ties(model: torch.nn.Module) -> None:
+    """Drops from a model of transformers the ties of parameters that quantized modules have replaced.
+
+    ``tie_weights`` follows names of parameters; those of a quantized layer are gone, and layers that shared a weight
+    share its packed one.
+    """
+    for module in model.modules():
+        for attribute in ("_tied_weights_keys", "all_tied_weights_keys"):
+            ties = getattr(module, attribute, None)
+            if not isinstance(ties, dict) or not ties:
+                continue
+            known = {each for each, _ in module.named_parameters(remove_duplicate=False)}
+            known |= {each for each, _ in module.named_buffers(remove_duplicate=False)}
+            if attribute == "_tied_weights_keys" and hasattr(module, "get_expanded_tied_weights_keys"):
+                with contextlib.suppress(Exception):  # code of others; the plain names do then
+                    ties = module.get_expanded_tied_weights_keys(all_submodels=False)
+            kept = {target: source for target, source in ties.items() if target in known and source in known}
+            if kept != getattr(module, attribute):
+                setattr(module, attribute, kept)
+
+
+def _class_name(module: torch.nn.Module) -> str:
+    return str(getattr(module, "original_name", type(module).__name__))

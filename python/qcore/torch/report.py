@@ -1,4 +1,4 @@
-"""What :func:`qcore.torch.quantize_` did."""
+"""Tells what :func:`qcore.torch.quantize_` did."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import io
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+LOW_SHARE = 0.9
+"""Share of quantized parameters below which a report warns."""
 
 
 @dataclass
@@ -21,6 +24,8 @@ class LayerReport:
         bits: of its weight; None where it was left.
         compute: as for :func:`qcore.linear`; None where it was left.
         note: why it was left as it is, or what else is to be known.
+        parameters: number of its parameters before.
+        asked: whether the caller asked for it to be left.
     """
 
     name: str
@@ -31,6 +36,8 @@ class LayerReport:
     bits: int | None = None
     compute: str | None = None
     note: str = ""
+    parameters: int = 0
+    asked: bool = False
 
     @property
     def quantized(self) -> bool:
@@ -43,33 +50,58 @@ class Report:
     """What became of a model.
 
     Attributes:
-        layers: in the model's order.
+        layers: in the model's order; modules without a rule come last.
         model_error: relative L2 error of the model's outputs on the calibration; None without one.
+        parameters: number of the model's parameters before; those that are shared count once.
+        quantized_parameters: number of those that belonged to layers which were quantized.
+        bytes_before, bytes_after: of all parameters and buffers of the model; memory that is shared counts once.
+        other_parameters: for the class of each module that is no layer and has only vectors (norms), the number of its
+            parameters, which stay as they are.
     """
 
     layers: list[LayerReport] = field(default_factory=list)
     model_error: float | None = None
+    parameters: int = 0
+    quantized_parameters: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    other_parameters: dict[str, int] = field(default_factory=dict)
 
     @property
-    def bytes_before(self) -> int:
-        """Of all layers."""
-        return sum(layer.bytes_before for layer in self.layers)
+    def share(self) -> float:
+        """Share of the model's parameters that were quantized."""
+        return self.quantized_parameters / self.parameters if self.parameters else 1.0
 
     @property
-    def bytes_after(self) -> int:
-        """Of all layers."""
-        return sum(layer.bytes_after for layer in self.layers)
+    def warning(self) -> str:
+        """Names what was left where less than 90% of the parameters were quantized, not counting those that the caller
+        asked to leave; empty otherwise."""
+        asked = sum(layer.parameters for layer in self.layers if layer.asked)
+        if self.quantized_parameters >= LOW_SHARE * (self.parameters - asked):
+            return ""
+        left: dict[str, int] = {}
+        for layer in self.layers:
+            if not layer.quantized and not layer.asked:
+                reason = f"{layer.kind}: {layer.note}"
+                left[reason] = left.get(reason, 0) + layer.parameters
+        reasons = sorted(left.items(), key=lambda item: -item[1])
+        named = "; ".join(f"{reason} ({number:,} parameters)" for reason, number in reasons[:5])
+        more = f"; and {len(reasons) - 5} more reasons" if len(reasons) > 5 else ""
+        return (
+            f"{self.quantized_parameters:,} of {self.parameters:,} parameters ({self.share:.0%}) were quantized. Left: "
+            f"{named or 'modules without matrices'}{more}"
+        )
 
     def table(self) -> Any:
         """A rich table."""
         from rich.table import Table
 
-        made = Table(title=self._title())
+        made = Table(title=self._title(), caption=self._caption(), caption_justify="left")
         for heading, side in (
             ("layer", "left"),
             ("kind", "left"),
             ("bytes", "right"),
-            ("quantised", "right"),
+            ("quantized", "right"),
             ("bits", "right"),
             ("compute", "left"),
             ("error", "right"),
@@ -93,12 +125,22 @@ class Report:
         done = sum(layer.quantized for layer in self.layers)
         error = "" if self.model_error is None else f", error of the outputs {self.model_error:.2e}"
         return (
-            f"{done} of {len(self.layers)} layers quantised, {self.bytes_before:,} -> {self.bytes_after:,} bytes{error}"
+            f"{done} of {len(self.layers)} layers and {self.share:.1%} of {self.parameters:,} parameters quantized, "
+            f"{self.bytes_before:,} -> {self.bytes_after:,} bytes{error}"
         )
+
+    def _caption(self) -> str:
+        lines = []
+        if self.other_parameters:
+            others = ", ".join(f"{kind} {number:,}" for kind, number in self.other_parameters.items())
+            lines.append(f"Parameters that are no matrices and stay: {others}")
+        if self.warning:
+            lines.append(f"Warning: {self.warning}")
+        return "\n".join(lines)
 
     def to_json(self) -> str:
         """All of it."""
-        return json.dumps({"model_error": self.model_error, "layers": [asdict(layer) for layer in self.layers]})
+        return json.dumps(asdict(self) | {"share": self.share, "warning": self.warning})
 
     def __str__(self) -> str:
         from rich.console import Console

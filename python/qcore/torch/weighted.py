@@ -86,7 +86,13 @@ class WeightedModule(QuantizedModule):
 
     @property
     def weight(self) -> QuantizedTensor:
-        """Returns the packed weight, which shares the memory of this module's buffer."""
+        """Returns the packed weight, which shares the memory of this module's buffer.
+
+        While torch compiles or exports there is no memory to share: the weight's format is returned instead, so that
+        code which only asks for its class or shape can be traced.
+        """
+        if torch.compiler.is_compiling() and self.format is not None:
+            return self.format  # type: ignore[return-value]
         return self._current_view().weight
 
     def _current_view(self) -> _View:

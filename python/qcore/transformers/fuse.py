@@ -85,6 +85,7 @@ class FusedMixin:
         if hidden is None:
             hidden = stack.parts.embedding(arguments["input_ids"])
         if hidden.dtype not in _HOST_DTYPES or hidden.device.type != "cpu":
+            stack.release()
             return f"hidden states are {hidden.dtype} on {hidden.device}, expected float32 or bfloat16 on the CPU"
         if torch.is_grad_enabled() and hidden.requires_grad and arguments.get("inputs_embeds") is not None:
             return "inputs_embeds requires gradients"
@@ -153,9 +154,10 @@ class FusedMixin:
         cache = arguments.get("past_key_values")
         if cache is not None and (reason := kv.unsupported_reason(cache, len(stack.layers))):
             return reason
-        if cache is not None and cache.layers and cache.layers[0].is_initialized:
-            held = cache.layers[0].keys.shape[0]
-            if cache.get_seq_length() and held != given.shape[0]:
+        if cache is not None and cache.get_seq_length():
+            layer = cache.layers[0]
+            held = layer.batch_size if type(layer) is kv.KvLayer else layer.keys.shape[0]
+            if held != given.shape[0]:
                 return f"past_key_values has {held} sequences, the call {given.shape[0]}"
         return "" if stack.is_intact() else "a layer was exchanged after fuse_"
 

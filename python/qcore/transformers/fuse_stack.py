@@ -41,6 +41,10 @@ class Stack:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_decoder": None, "_made_for": None, "_caches": ([], None)}
 
+    def release(self) -> None:
+        """Drops the native decoder and what it shares with the modules; the next call makes another."""
+        self._decoder, self._made_for, self._caches = None, None, ([], None)
+
     @property
     def has_native_head(self) -> bool:
         """Whether the head is quantized, so that the native call computes logits."""
@@ -71,8 +75,8 @@ class Stack:
             [B, rows, V] or [B, rows, H] in hidden's dtype.
         """
         batch, tokens, _ = hidden.shape
-        positions = positions.to(torch.int32).expand(batch, tokens).contiguous()
-        self._prepare(hidden.dtype, int(positions.max()) + 1)
+        positions = positions.to(torch.int32).expand(batch, tokens)
+        self._prepare(hidden.dtype, int(positions.numpy().max()) + 1)
         past = caches[0].length
         for cache in caches:
             cache.reserve(batch, self.parts.kv_heads, self.parts.head_size, past + tokens, hidden.device)

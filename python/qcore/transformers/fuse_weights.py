@@ -6,25 +6,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from qcore import _core
-from qcore.quantized_tensor import QuantizedTensor
+from qcore.quantized_tensor import QuantizedTensor, concatenate
 from qcore.torch import Linear
-
-
-def concatenate(weights: Sequence[QuantizedTensor]) -> QuantizedTensor:
-    """Returns a weight with the rows of several that have the same K, bits, block size and scheme."""
-    first = weights[0]
-    offsets = None if first.scheme == "symmetric" else np.concatenate([each.offsets() for each in weights])
-    return QuantizedTensor.from_parts(
-        np.concatenate([each.codes() for each in weights]),
-        np.concatenate([each.scales() for each in weights]),
-        offsets,
-        bits=first.bits,
-        block_size=first.block_size,
-    )
 
 
 def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
@@ -157,6 +143,12 @@ class RowsLinear(Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns ``x @ weight.T + bias``; arguments and errors are those of :class:`qcore.torch.Linear`."""
         return self.joint.part(x, self.number)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        return torch.nn.Module._apply(self, fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         self.separate()._save_to_state_dict(destination, prefix, keep_vars)

@@ -105,7 +105,7 @@ class KvLayer(CacheLayerMixin):
             shapes += [((batch, heads, capacity), torch.float32)] * 2
         # Outside of inference mode: its tensors could not be written by a later call without it.
         with torch.inference_mode(False):
-            made = tuple(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in shapes)
+            made = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes)
             for new, old in zip(made, self.arrays, strict=False):
                 new[:, :, : self.length] = old[:, :, : self.length]
         self.arrays = made

@@ -6,11 +6,13 @@ from collections import defaultdict
 from typing import Any
 
 import torch
+from transformers.utils import logging
 
 from qcore import _core
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.modules import unfit_reason
 
+_logger = logging.get_logger("transformers.qcore")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -37,6 +39,29 @@ def plan_of(model: Any, config: QcoreConfig) -> dict[str, torch.nn.Module]:
         for name, reason in reasons_of(model, config).items()
         if not reason
     }
+
+
+def warn_of_the_rest(model: Any, plan: dict[str, torch.nn.Module], config: QcoreConfig) -> None:
+    """Warns if less than nine tenths of a model's parameters are quantized, and says what is left and why.
+
+    Args:
+        model: the model.
+        plan: what :func:`plan_of` returned.
+        config: the options.
+    """
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    whole = sum(sizes.values())
+    tied = {name for group in tied_groups(model) if group & set(plan) for name in group}
+    left = {name: size for name, size in sizes.items() if name not in plan and name not in tied}
+    if 10 * sum(left.values()) <= whole:
+        return
+    reasons = reasons_of(model, config)
+    largest = sorted(left, key=lambda name: -left[name])[:3]
+    named = "; ".join(f"{name}: {reasons.get(name) or 'no weight of a layer'}" for name in largest)
+    _logger.warning(
+        f"{100 - 100 * sum(left.values()) / whole:.0f}% of the model's parameters are quantized. The largest that stay "
+        f"in floating point are {named}."
+    )
 
 
 def reasons_of(model: Any, config: QcoreConfig | None) -> dict[str, str]:

@@ -6,13 +6,14 @@ import io
 import weakref
 
 import pytest
+import stack_oracle
 import tiny_models
 import torch
 from transformers.cache_utils import DynamicCache
 
 import qcore.torch
 from qcore import QcoreTypeError, QcoreValueError
-from qcore.transformers import fuse_, unfuse_
+from qcore.transformers import fuse_, fuse_stack, unfuse_
 from qcore.transformers.fuse_weights import JointLinear, RowsLinear
 
 LENGTH, PADDING = 14, 5
@@ -43,7 +44,7 @@ def relative(got, expected):
 
 
 @pytest.mark.parametrize("name", tiny_models.CONFIGS)
-def test_tokens_equal_those_of_the_unfused_model(name, decoder):
+def test_tokens_equal_those_of_the_unfused_model(name):
     model = tiny_models.make(name, compute="float")
     inputs = prompt()
     expected = greedy(model, inputs)
@@ -55,7 +56,7 @@ def test_tokens_equal_those_of_the_unfused_model(name, decoder):
 
 @pytest.mark.parametrize("compute", ("int8", "int8_asym", "int16"))
 @pytest.mark.parametrize("name", ("llama-llama3", "gemma3", "qwen2"))
-def test_tokens_equal_with_quantized_activations(name, compute, decoder):
+def test_tokens_equal_with_quantized_activations(name, compute):
     model = tiny_models.make(name, bits=4, compute=compute)
     inputs = prompt()
     expected = greedy(model, inputs)
@@ -67,7 +68,7 @@ def test_tokens_equal_with_quantized_activations(name, compute, decoder):
 
 
 @pytest.mark.parametrize("name", tiny_models.CONFIGS)
-def test_bfloat16_chooses_the_same_token_wherever_its_lead_is_more_than_rounding(name, decoder):
+def test_bfloat16_chooses_the_same_token_wherever_its_lead_is_more_than_rounding(name):
     """Logits of bfloat16 have 8 bits, so that two tokens often tie; each step gets the unfused model's tokens."""
     model = tiny_models.make(name, torch.bfloat16, compute="float")
     inputs = prompt()
@@ -93,7 +94,34 @@ def test_bfloat16_chooses_the_same_token_wherever_its_lead_is_more_than_rounding
     assert sure >= steps / 2 or name == "gemma2"  # its soft cap makes large logits equal
 
 
-def test_prompts_longer_than_the_window_and_in_pieces(decoder):
+@pytest.mark.parametrize("kv_cache", (None, "int8"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("name", tiny_models.CONFIGS)
+def test_native_stack_does_what_its_oracle_does(name, dtype, kv_cache, monkeypatch):
+    """Same roundings, so that in bfloat16 only sums that lie between two numbers differ."""
+    model = tiny_models.make(name, dtype, compute="float")
+    ids, mask = prompt().values()
+    after = torch.tensor([[7, 8, 9], [11, 12, 13]])
+    fuse_(model, kv_cache=kv_cache)
+    results = []
+    for stand_in in (None, stack_oracle):
+        if stand_in is not None:
+            monkeypatch.setattr(fuse_stack, "native", stand_in)
+            model._qcore_stack.release()
+        cache = DynamicCache()
+        with torch.no_grad():
+            prefill = model(ids, attention_mask=mask, past_key_values=cache).logits[mask.bool()]
+            longer = torch.cat((mask, torch.ones_like(after)), 1)
+            step = model(after, attention_mask=longer, past_key_values=cache).logits
+        keys = [layer.keys[longer.bool()[:, None].expand(layer.keys.shape[:3])] for layer in cache.layers]
+        results.append((prefill, step, torch.stack(keys)))
+    limit = 3e-6 if dtype == torch.float32 and kv_cache is None else 0.02
+    for got, expected in zip(*results, strict=True):
+        assert got.dtype == dtype
+        assert relative(got, expected) < limit
+
+
+def test_prompts_longer_than_the_window_and_in_pieces():
     model = tiny_models.make("gemma3", compute="float")
     ids = prompt(1)["input_ids"].repeat(1, 3)
     with torch.no_grad():
@@ -107,7 +135,7 @@ def test_prompts_longer_than_the_window_and_in_pieces(decoder):
     assert relative(torch.cat(pieces, 1), expected) < 2e-6
 
 
-def test_logits_to_keep_and_labels(decoder):
+def test_logits_to_keep_and_labels():
     model = tiny_models.make("granite", compute="float")
     ids = prompt(1)["input_ids"]
     kept = (0, 1, 4, torch.tensor([2, 7]), torch.tensor([[3, 1]]), (torch.arange(LENGTH) % 3 == 0)[None])
@@ -124,7 +152,7 @@ def test_logits_to_keep_and_labels(decoder):
     assert model(ids, use_cache=False).past_key_values is None
 
 
-def test_inputs_embeds(decoder):
+def test_inputs_embeds():
     model = tiny_models.make("granite", compute="float")
     embeddings = model.get_input_embeddings()(prompt(1)["input_ids"]).detach()
     with torch.no_grad():

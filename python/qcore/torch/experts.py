@@ -1,0 +1,353 @@
+"""Mixtures of experts: modules with the weights of all experts in one parameter, one quantized layer per expert."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from qcore import _checks, _core
+from qcore.torch.module import QuantizedModule, read_config
+
+_TOKENS = 4
+"""Rows of a trial call."""
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
+"""Largest relative L2 difference of a trial call by dtype: the orders of additions differ."""
+
+Experts3d = dict[str, tuple[torch.Tensor, "torch.Tensor | None"]]
+"""For the name of each projection, its weights [E, N, K] (a view) and biases [E, N]."""
+Make = Callable[[torch.Tensor, "torch.Tensor | None"], torch.nn.Module]
+"""Makes a layer of one expert's weight [N, K] and bias [N]."""
+
+
+class Experts(QuantizedModule):
+    """The experts of a mixture over quantized weights, in the place of a module that has them in 3-D parameters.
+
+    ``projections`` holds a list of layers per projection, one layer per expert. What else the float module has (the
+    activation, limits, scales) is kept in ``shell``: a copy of that module without its weights, whose own methods
+    compute what lies between the projections.
+
+    Calls are those of the float module. While torch compiles or exports, every expert computes every token and the
+    result is weighted with zero where it was not chosen, because a graph has no rows that depend on values.
+
+    Args:
+        shell: the float module without its weights.
+        layout: how it is called: "indexed", "batched", "split" or "dbrx".
+        projections: for the name of each projection, its layers, an expert each.
+    """
+
+    kind = "experts"
+
+    def __init__(
+        self, shell: torch.nn.Module, layout: str, projections: Mapping[str, Sequence[torch.nn.Module]]
+    ) -> None:
+        super().__init__()
+        _checks.choice(layout, _FORWARDS, "qcore.torch.Experts: layout")
+        self.layout = layout
+        self.shell = shell
+        self.projections = torch.nn.ModuleDict(
+            {name: torch.nn.ModuleList(layers) for name, layers in projections.items()}
+        )
+
+    @classmethod
+    def from_float(cls, module: torch.nn.Module, make: Make) -> Experts:
+        """Quantizes a module of experts.
+
+        Args:
+            module: one for which :func:`layout_of` returns a layout.
+            make: quantizes one expert's projection.
+
+        Raises:
+            QcoreTypeError: its layout is unknown.
+        """
+        layout = layout_of(module)
+        if layout is None:
+            raise _core.QcoreTypeError(
+                f"Experts.from_float: module is a {type(module).__name__}, expected a module with the weights of all "
+                "its experts in 3-D parameters, of a layout of transformers"
+            )
+        made = _assembled(cls, module, layout, make)
+        made.train(module.training)
+        return made
+
+    @classmethod
+    def from_state_dict_and_float(
+        cls, module: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], prefix: str
+    ) -> Experts:
+        """Returns the module whose state is in a state_dict.
+
+        Args:
+            module: the float module, for its structure; its values don't matter.
+            state_dict: tensors by name.
+            prefix: of the module's names in it.
+
+        Raises:
+            QcoreValueError: the state has other projections or experts.
+        """
+        from qcore.torch.weighted import Linear
+
+        layout = read_config(state_dict, prefix).get("layout", "")
+        _checks.choice(layout, _FORWARDS, f"{prefix}qcore_config: layout")
+        experts = projections_of(module, layout)
+        projections = {
+            name: [
+                Linear.from_state_dict(state_dict, f"{prefix}projections.{name}.{expert}.")
+                for expert in range(weights.shape[0])
+            ]
+            for name, (weights, _) in experts.items()
+        }
+        return cls(shell_of(module), layout, projections)
+
+    def config(self) -> dict[str, Any]:
+        """Returns the layout and the number of experts: what ``load_state_dict`` compares."""
+        return {"kind": self.kind, "layout": self.layout, "num_experts": self.num_experts}
+
+    def _configure(self, config: dict[str, Any]) -> None:
+        raise _core.QcoreTypeError(
+            "Experts.from_state_dict: the state has no activation, expected restore_(model, state_dict) with the float "
+            "model"
+        )
+
+    @property
+    def num_experts(self) -> int:
+        """Number of experts (E)."""
+        return len(next(iter(self.projections.values())))
+
+    def forward(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
+        """Computes what the float module does of the same arguments."""
+        result: torch.Tensor = _FORWARDS[self.layout](self, *arguments, **keywords)
+        return result
+
+    def extra_repr(self) -> str:
+        return f"layout={self.layout!r}, num_experts={self.num_experts}"
+
+    def _one(self, expert: int, x: torch.Tensor) -> torch.Tensor:
+        """Computes one expert's output for its rows."""
+        layers = {name: each[expert] for name, each in self.projections.items()}
+        if "gate_up_proj" in layers:
+            inner = _gated(self.shell, layers["gate_up_proj"](x))
+        elif "gate_proj" in layers:
+            inner = _activation(self.shell)(layers["gate_proj"](x)) * layers["up_proj"](x)
+        else:
+            inner = _activation(self.shell)(layers["up_proj"](x))
+        result: torch.Tensor = layers["down_proj"](inner)
+        if getattr(self.shell, "has_post_expert_norm", False):
+            result = self.shell.post_expert_norm(result)
+        return result
+
+
+def _activation(shell: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Returns the activation between the projections, under the names that modules give it."""
+    for owner in (shell, getattr(shell, "mlp", None)):
+        for name in ("act_fn", "activation_fn", "act", "activation"):
+            if callable(getattr(owner, name, None)):
+                found: Callable[[torch.Tensor], torch.Tensor] = getattr(owner, name)
+                return found
+    raise _core.QcoreTypeError(f"Experts: {type(shell).__name__} has no activation, expected an attribute act_fn")
+
+
+def _gated(shell: torch.nn.Module, gate_up: torch.Tensor) -> torch.Tensor:
+    own = getattr(shell, "_apply_gate", None)
+    if own is not None:
+        gated: torch.Tensor = own(gate_up)
+        return gated
+    gate, up = gate_up.chunk(2, dim=-1)
+    return _activation(shell)(gate) * up
+
+
+def _indexed(self: Experts, hidden_states: torch.Tensor, *rest: Any, **keywords: Any) -> torch.Tensor:
+    """Computes, for each token, the weighted sum of the experts whose numbers are given: arguments [T, H], [T, k] and
+    [T, k]. Numbers from E on stand for no expert."""
+    index, weights = [*rest, *keywords.values()][:2]
+    x = hidden_states.reshape(-1, hidden_states.shape[-1])
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        total = torch.zeros_like(x)
+        for expert in range(self.num_experts):
+            share = (weights * (index == expert)).sum(dim=-1, keepdim=True)
+            total = total + (self._one(expert, x) * share).to(x.dtype)
+        return total.reshape(hidden_states.shape)
+    count = index.shape[-1]
+    order = torch.argsort(index.reshape(-1), stable=True)
+    rows = torch.bincount(index.reshape(-1), minlength=self.num_experts)[: self.num_experts].tolist()
+    chosen = x[order // count]
+    results = [
+        self._one(expert, part)
+        for expert, part in enumerate(chosen.split([*rows, len(chosen) - sum(rows)])[:-1])
+        if len(part)
+    ]
+    flat = x.new_zeros((len(chosen), x.shape[-1]), dtype=torch.promote_types(x.dtype, weights.dtype))
+    if results:
+        flat[order[: sum(rows)]] = torch.cat(results).to(flat.dtype)
+    sums = (flat.view(*index.shape, -1) * weights.unsqueeze(-1)).sum(dim=1)
+    return sums.to(x.dtype).reshape(hidden_states.shape)
+
+
+def _batched(self: Experts, hidden_states: torch.Tensor) -> torch.Tensor:
+    """Computes all experts, each of its own rows: [E * T, H]."""
+    parts = hidden_states.view(self.num_experts, -1, hidden_states.shape[-1])
+    return torch.cat([self._one(expert, parts[expert]) for expert in range(self.num_experts)])
+
+
+def _split(self: Experts, inputs: torch.Tensor, expert_size: Any) -> torch.Tensor:
+    """Computes one projection of rows that are sorted by expert, and how many rows each has."""
+    sizes = expert_size.tolist() if isinstance(expert_size, torch.Tensor) else list(expert_size)
+    layers = next(iter(self.projections.values()))
+    parts = inputs.split(sizes)
+    return torch.cat([layer(part) for layer, part in zip(layers, parts, strict=True)])
+
+
+_FORWARDS: dict[str, Callable[..., torch.Tensor]] = {
+    "indexed": _indexed,
+    "transposed": _indexed,
+    "batched": _batched,
+    "split": _split,
+    "dbrx": _indexed,
+}
+
+
+def layout_of(module: torch.nn.Module) -> str | None:
+    """Returns how a module of experts is called and has its weights, or None if it is no such module.
+
+    The parameters' names and shapes tell which layouts are possible; the one is taken that computes what the module
+    itself does of random inputs.
+    """
+    for layout in _candidates(module):
+        if _agrees(module, layout):
+            return layout
+    return None
+
+
+def has_experts(module: torch.nn.Module) -> bool:
+    """Returns whether a module has parameters of experts, of a layout that is known or not."""
+    lazy = torch.nn.parameter.UninitializedTensorMixin
+    given = {name: each for name, each in module._parameters.items() if each is not None and not isinstance(each, lazy)}
+    threes = {name for name, each in given.items() if each.dim() == 3}
+    if "weight" in threes:
+        return hasattr(module, "num_experts")
+    return bool(threes & {"gate_up_proj", "up_proj", "down_proj"}) or _is_dbrx(module)
+
+
+def _is_dbrx(module: torch.nn.Module) -> bool:
+    below = module._modules.get("mlp")
+    return below is not None and {"w1", "v1", "w2"} == set(below._parameters) and hasattr(module, "num_experts")
+
+
+def _candidates(module: torch.nn.Module) -> list[str]:
+    names = {name for name, parameter in module._parameters.items() if parameter is not None}
+    threes = {name for name in names if module._parameters[name].dim() == 3}
+    if _is_dbrx(module):
+        return ["dbrx"]
+    if names == threes == {"weight"} and hasattr(module, "num_experts"):
+        return ["split"]
+    if not threes >= {"down_proj"} or not threes & {"gate_up_proj", "up_proj"} or not _is_plain(names, threes):
+        return []
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    required = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    if len(required) == 1 and len(parameters) == 1:
+        return ["batched"]
+    transposed = getattr(module, "is_transposed", None)
+    return ["indexed", "transposed"] if transposed is None else ["transposed" if transposed else "indexed"]
+
+
+def _is_plain(names: set[str], threes: set[str]) -> bool:
+    """Returns whether there are no parameters but the projections and their biases."""
+    known = {"gate_up_proj", "gate_proj", "up_proj", "down_proj"}
+    return threes <= known and names - threes <= {f"{name}_bias" for name in threes}
+
+
+def projections_of(module: torch.nn.Module, layout: str) -> Experts3d:
+    """Returns the projections of a module of experts, in the order in which they are computed."""
+    if layout == "dbrx":
+        below: Any = module.mlp
+        size = (-1, below.ffn_hidden_size, below.hidden_size)
+        first, second, last = (getattr(below, name).detach().view(size) for name in ("w1", "v1", "w2"))
+        return {"gate_proj": (first, None), "up_proj": (second, None), "down_proj": (last.transpose(1, 2), None)}
+    is_transposed = layout in ("transposed", "batched")
+    found: Experts3d = {}
+    for name in ("weight",) if layout == "split" else ("gate_up_proj", "gate_proj", "up_proj", "down_proj"):
+        weights = module._parameters.get(name)
+        if weights is not None:
+            biases = module._parameters.get(f"{name}_bias")
+            view = weights.detach().transpose(1, 2) if is_transposed else weights.detach()
+            found[name] = view, None if biases is None else biases.detach()
+    return found
+
+
+def shell_of(module: torch.nn.Module) -> torch.nn.Module:
+    """Returns a copy of a module of experts, and of ``mlp`` in it, without their parameters."""
+    shell = _bare(module)
+    for name, child in module._modules.items():
+        if child is not None and child._parameters and name == "mlp":
+            shell._modules[name] = _bare(child)
+    return shell
+
+
+def _bare(module: torch.nn.Module) -> torch.nn.Module:
+    shell = copy.copy(module)
+    shell.__dict__ = module.__dict__ | {
+        "_parameters": {},
+        "_buffers": dict(module._buffers),
+        "_modules": dict(module._modules),
+    }
+    return shell
+
+
+def _assembled(cls: type[Experts], module: torch.nn.Module, layout: str, make: Make) -> Experts:
+    projections = {
+        name: [make(weights[expert], None if biases is None else biases[expert]) for expert in range(weights.shape[0])]
+        for name, (weights, biases) in projections_of(module, layout).items()
+    }
+    return cls(shell_of(module), layout, projections)
+
+
+class _FloatLayer(torch.nn.Module):
+    """A linear layer over a view of a weight."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self._call = functools.partial(torch.nn.functional.linear, weight=weight, bias=bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._call(x)
+
+
+@torch.no_grad()
+def _agrees(module: torch.nn.Module, layout: str) -> bool:
+    """Returns whether the module computes of random inputs what its layout says."""
+    try:
+        projections = projections_of(module, layout)
+        weights = next(iter(projections.values()))[0]
+        if weights.is_meta or weights.dtype not in _TOLERANCE:
+            return False
+        mine = _assembled(Experts, module, layout, _FloatLayer)
+        arguments = _trial(layout, weights)
+        was_training = module.training
+        module.eval()
+        try:
+            expected, got = module(*arguments), mine(*arguments)
+        finally:
+            module.train(was_training)
+        if expected.shape != got.shape:
+            got = got.reshape(expected.shape)
+        difference, size = (got - expected).float().norm(), expected.float().norm()
+    except Exception:  # any code of others runs here, and what raises is no layout that is known
+        return False
+    return bool(difference <= _TOLERANCE[weights.dtype] * size)
+
+
+def _trial(layout: str, weights: torch.Tensor) -> tuple[Any, ...]:
+    experts, _, width = weights.shape
+    generator = torch.Generator().manual_seed(0)
+    rows = experts * _TOKENS if layout in ("batched", "split") else _TOKENS
+    x = torch.randn(rows, width, generator=generator).to(weights.device, weights.dtype)
+    if layout == "batched":
+        return (x,)
+    if layout == "split":
+        return x, [_TOKENS] * experts
+    chosen = torch.stack([torch.randperm(experts, generator=generator)[: min(2, experts)] for _ in range(rows)])
+    shares = torch.rand(chosen.shape, generator=generator)
+    return x, chosen.to(weights.device), shares.to(weights.device, weights.dtype)

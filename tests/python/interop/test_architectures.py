@@ -1,0 +1,74 @@
+"""Quantizes one tiny random model of each of many architectures: each works as before, or its parts are left by name."""
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+from tiny_models import blocks, language, others
+from tiny_models.entry import relative_error, results
+
+import qcore.torch as qt
+
+ENTRIES = {entry.name: entry for entry in (*language.ENTRIES, *others.ENTRIES, *blocks.ENTRIES)}
+
+
+def available(entry):
+    """Returns the entry as a parameter that is skipped where its package is missing."""
+    return pytest.param(entry, id=entry.name, marks=() if entry.is_available() else pytest.mark.skip(entry.missing()))
+
+
+every = pytest.mark.parametrize("entry", [available(entry) for entry in ENTRIES.values()])
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@every
+@torch.no_grad()
+def test_works_as_before(entry):
+    model, arguments = entry.make(), entry.sample()
+    exact = results(model, arguments)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        report = qt.quantize_(model)
+    assert report.quantized_parameters > 0
+    assert all(layer.quantized or layer.note for layer in report.layers)
+    assert any("parameters" in str(each.message) for each in caught) == (report.share < 0.9)
+    assert report.share >= entry.least_share
+    assert report.parameters == sum(each.numel() for each in entry.make().parameters())
+    got = results(model, arguments)
+    assert 0 < relative_error(got, exact) < entry.bound
+
+    if hasattr(model, "tie_weights"):
+        model.tie_weights()
+        assert relative_error(results(model, arguments), got) == 0
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    other = entry.make()
+    qt.restore_(other, torch.load(io.BytesIO(file.getvalue())))
+    assert relative_error(results(other, arguments), got) == 0
+    assert repr(other) == repr(model)
+    assert relative_error(results(copy.deepcopy(model), arguments), got) == 0
+    file = io.BytesIO()
+    torch.save(model, file)
+    whole = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    assert relative_error(results(whole, arguments), got) == 0
+
+    compiled = torch.compile(model, backend="aot_eager")
+    assert relative_error(results(compiled, arguments), got) < 1e-3
+    if entry.exports:
+        positional, keywords = entry.call(arguments)
+        program = torch.export.export(model, positional, keywords, strict=False)
+        assert relative_error(results(program.module(), arguments), got) < 1e-3
+
+
+def test_there_are_enough():
+    assert sum(entry.package == "transformers" for entry in ENTRIES.values()) >= 60
+    assert sum(entry.package != "transformers" for entry in ENTRIES.values()) >= 20
