@@ -1,4 +1,4 @@
-"""Quantizes one tiny random model of each of many architectures: each works as before, or its parts are left by name."""
+"""Quantizes a tiny random model of each of many architectures: it works as before, and what is left has a reason."""
 
 import copy
 import io
@@ -38,13 +38,13 @@ def test_works_as_before(entry):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         report = qt.quantize_(model)
-    assert report.quantized_parameters > 0
     assert all(layer.quantized or layer.note for layer in report.layers)
     assert any("parameters" in str(each.message) for each in caught) == (report.share < 0.9)
     assert report.share >= entry.least_share
     assert report.parameters == sum(each.numel() for each in entry.make().parameters())
     got = results(model, arguments)
-    assert 0 < relative_error(got, exact) < entry.bound
+    assert (relative_error(got, exact) > 0) == (report.quantized_parameters > 0)
+    assert relative_error(got, exact) < entry.bound
 
     if hasattr(model, "tie_weights"):
         model.tie_weights()

@@ -282,7 +282,7 @@ BLOCKS = (
     _torch("swin-torchvision", lambda: Tokens(WindowAttention()), least_share=0.5),
     _torch("mlp-mixer", lambda: Tokens(Mixer())),
     _torch("transformer-encoder", lambda: Tokens(_encoder())),
-    Network("u-net", UNet, least_share=0.8),
+    Network("u-net", UNet, least_share=0.7),
     _torch("reflection-padding", lambda: nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect"), least_share=0.2),
 )
 

@@ -59,8 +59,8 @@ RESNET = {
 }
 
 
-def _image(name, model, size=32, *, config=None, suffix="Model", bound=0.1, **options):
-    return Entry(name, f"{model}{suffix}", f"{config or model}Config", options, pixels(size), bound)
+def _image(name, model, size=32, *, config=None, suffix="Model", **options):
+    return Entry(name, f"{model}{suffix}", f"{config or model}Config", options, pixels(size))
 
 
 def _speech(name, model, suffix="ForCTC", **options):
