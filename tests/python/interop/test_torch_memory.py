@@ -1,4 +1,4 @@
-"""Memory that qcore.torch.quantize_ takes: that of the float model and one layer; afterwards that of the packed weights."""
+"""Memory of qcore.torch.quantize_: at most the float model and one layer; afterwards the packed weights."""
 
 import json
 import subprocess

@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 import torch
-from tiny_models import blocks, language, others
-from tiny_models.entry import relative_error, results
+from architectures import blocks, language, others
+from architectures.entry import relative_error, results
 
 import qcore.torch as qt
 
@@ -25,9 +25,12 @@ every = pytest.mark.parametrize("entry", [available(entry) for entry in ENTRIES.
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tiny products only lose by more
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+    torch.set_num_threads(threads)
 
 
 @every

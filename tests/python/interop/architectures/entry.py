@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tiny_models.expected import BOUNDS, LEAST_SHARES, NOT_EXPORTED
+from architectures.expected import BOUNDS, LEAST_SHARES, NOT_EXPORTED
 
 TOKENS, BATCH = 8, 2
 

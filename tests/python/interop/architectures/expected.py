@@ -44,7 +44,7 @@ LEAST_SHARES = {
     "whisper": 0.8,
 }
 """Shares of the parameters that are quantized where they are below 90%. The models are tiny: patches, positions and
-one-dimensional convolutions, which have no rule or are read by the module above, weigh more than in those people use."""
+one-dimensional convolutions, which have no rule or are read by the module above, are much of them."""
 
 NOT_EXPORTED = ("longformer", "dbrx", "switch-transformers", "led")
 """Models that torch.export refuses in floating point: what they compute depends on values."""

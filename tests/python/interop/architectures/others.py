@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tiny_models.entry import BATCH, Entry, both, features, pixels, text, tokens
+from architectures.entry import BATCH, Entry, both, features, pixels, text, tokens
 
 VISION = {
     "hidden_size": 32,
