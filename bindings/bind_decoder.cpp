@@ -90,11 +90,11 @@ Decoder make_decoder(nb::dict o, nb::list layers, nb::list rotary, nb::handle fi
                      nb::handle head_bias) {
   Arrays arrays;
   DecoderOptions options;
-  options.hidden = nb::cast<std::int64_t>(o["hidden_size"]);
+  options.hidden_size = nb::cast<std::int64_t>(o["hidden_size"]);
   options.heads = nb::cast<std::int64_t>(o["heads"]);
   options.kv_heads = nb::cast<std::int64_t>(o["kv_heads"]);
   options.head_size = nb::cast<std::int64_t>(o["head_size"]);
-  options.intermediate = nb::cast<std::int64_t>(o["intermediate_size"]);
+  options.intermediate_size = nb::cast<std::int64_t>(o["intermediate_size"]);
   options.dtype = static_cast<DType>(nb::cast<int>(o["dtype"]));
   options.compute = static_cast<Compute>(nb::cast<int>(o["compute"]));
   options.head_compute = static_cast<Compute>(nb::cast<int>(o["head_compute"]));

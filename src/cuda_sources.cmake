@@ -8,7 +8,9 @@ qcore_add_cuda(
   ARCHITECTURES ${own_architectures}
   SOURCES awq/awq_arithmetic.cu awq/awq_lop3.cu awq/awq_pack.cu conv2d/conv2d_depthwise.cu
           conv2d/conv2d_direct.cu conv2d/conv2d_implicit_gemm.cu
-          conv2d/conv2d_implicit_gemm_float.cu conv2d/quantize_pixels.cu embedding/embedding_cuda.cu gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
+          conv2d/conv2d_implicit_gemm_float.cu conv2d/quantize_pixels.cu decoder/cuda/attention.cu
+          decoder/cuda/heads.cu decoder/cuda/rows.cu embedding/embedding_cuda.cu
+          gru/fixed_codes.cu gru/gru_cuda.cu gru/gru_persistent.cu gru/gru_step.cu gru/input_product.cu
           gru/pack_steps.cu linear/dequantize_accumulate.cu linear/gather_rows.cu linear/gemv_float.cu linear/gemv_int8.cu
           linear/gemv_integer.cu linear/linear_float_mma.cu linear/linear_fused.cu linear/linear_gemv.cu
           linear/linear_int8_mma.cu

@@ -35,11 +35,11 @@ void check_cap(const char* what, float value) {
 }
 
 void check_options(const DecoderOptions& options) {
-  check_positive("hidden", options.hidden);
+  check_positive("hidden_size", options.hidden_size);
   check_positive("heads", options.heads);
   check_positive("kv_heads", options.kv_heads);
   check_positive("head_size", options.head_size);
-  check_positive("intermediate", options.intermediate);
+  check_positive("intermediate_size", options.intermediate_size);
   QCORE_CHECK_VALUE(options.heads % options.kv_heads == 0, kOp, ": heads is ", options.heads,
                     ", expected a multiple of kv_heads = ", options.kv_heads);
   QCORE_CHECK_TYPE(is_floating(options.dtype), kOp, ": dtype is ", name(options.dtype),
@@ -91,20 +91,20 @@ class Builder {
     const char* op = name.c_str();
     const std::int64_t qkv = storage_->qkv_size();
     DecoderStorage::Layer added{name,
-                                norm(op, "input_norm", layer.input_norm, o.hidden),
-                                norm(op, "post_attention_norm", layer.post_attention_norm, o.hidden),
-                                norm(op, "mlp_norm", layer.mlp_norm, o.hidden),
-                                norm(op, "post_mlp_norm", layer.post_mlp_norm, o.hidden),
+                                norm(op, "input_norm", layer.input_norm, o.hidden_size),
+                                norm(op, "post_attention_norm", layer.post_attention_norm, o.hidden_size),
+                                norm(op, "mlp_norm", layer.mlp_norm, o.hidden_size),
+                                norm(op, "post_mlp_norm", layer.post_mlp_norm, o.hidden_size),
                                 norm(op, "q_norm", layer.q_norm, o.head_size),
                                 norm(op, "k_norm", layer.k_norm, o.head_size),
-                                weight(op, "qkv", layer.qkv, qkv, o.hidden),
-                                weight(op, "out", layer.out, o.hidden, storage_->q_size()),
-                                weight(op, "gate_up", layer.gate_up, 2 * o.intermediate, o.hidden),
-                                weight(op, "down", layer.down, o.hidden, o.intermediate),
+                                weight(op, "qkv", layer.qkv, qkv, o.hidden_size),
+                                weight(op, "out", layer.out, o.hidden_size, storage_->q_size()),
+                                weight(op, "gate_up", layer.gate_up, 2 * o.intermediate_size, o.hidden_size),
+                                weight(op, "down", layer.down, o.hidden_size, o.intermediate_size),
                                 vector(op, "qkv_bias", layer.qkv_bias, qkv),
-                                vector(op, "out_bias", layer.out_bias, o.hidden),
-                                vector(op, "gate_up_bias", layer.gate_up_bias, 2 * o.intermediate),
-                                vector(op, "down_bias", layer.down_bias, o.hidden),
+                                vector(op, "out_bias", layer.out_bias, o.hidden_size),
+                                vector(op, "gate_up_bias", layer.gate_up_bias, 2 * o.intermediate_size),
+                                vector(op, "down_bias", layer.down_bias, o.hidden_size),
                                 layer.window,
                                 layer.rotary};
     QCORE_CHECK_VALUE(layer.window >= 0, op, ": window is ", layer.window, ", expected 0 or a number of keys");
@@ -115,8 +115,8 @@ class Builder {
   }
 
   void add_head(const TensorView& final_norm, const std::optional<QuantizedTensor>& head, const TensorView& bias) {
-    storage_->final_norm = norm(kOp, "final_norm", final_norm, storage_->options.hidden);
-    if (head) storage_->head = weight(kOp, "head", head, head->rows(), storage_->options.hidden);
+    storage_->final_norm = norm(kOp, "final_norm", final_norm, storage_->options.hidden_size);
+    if (head) storage_->head = weight(kOp, "head", head, head->rows(), storage_->options.hidden_size);
     QCORE_CHECK_VALUE(head || bias.rank == 0, kOp, ": head_bias is given without a head, expected none");
     if (head) storage_->head_bias = vector(kOp, "head_bias", bias, head->rows());
   }

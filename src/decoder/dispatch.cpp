@@ -1,7 +1,12 @@
 #include "decoder/dispatch.h"
 
-#include "decoder/cpu_vtable.h"
+#include "decoder/cpu/vtable.h"
 #include "runtime/cpu_features.h"
+
+#if defined(QCORE_CUDA_BACKEND)
+#include "decoder/cuda/kernels.h"
+#include "runtime/cuda_device.h"
+#endif
 
 namespace qcore {
 namespace {
@@ -28,10 +33,21 @@ constexpr const char* kNeedsAvx2 = "AVX2, FMA and F16C";
 constexpr const char* kNeedsAvx512 = "AVX-512 F, BW, DQ, VL and VNNI";
 #endif
 
+// A row for CUDA devices; none in a build without the CUDA backend.
+template <class Problem>
+struct CudaRow {
+  const char* (*unsupported_reason)(const Problem&);
+  void (*run)(const Problem&);
+};
+
 // Returns an operator's rows, best first.
 template <class Problem, void (*run)(const Problem&, const DecoderKernels&), void (*reference)(const Problem&)>
-std::vector<Kernel<Problem>> cpu_rows() {
+std::vector<Kernel<Problem>> rows_of([[maybe_unused]] const CudaRow<Problem>& cuda) {
   return {
+#if defined(QCORE_CUDA_BACKEND)
+      {"cuda", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
+       cuda.unsupported_reason, cuda.run},
+#endif
 #if defined(QCORE_X86_KERNELS)
       {"avx512", kCpuRow, kNeedsAvx512, has_avx512, on_cpu<Problem>, run_with<Problem, run, kDecoderAvx512>},
       {"avx2", kCpuRow, kNeedsAvx2, has_avx2, on_cpu<Problem>, run_with<Problem, run, kDecoderAvx2>},
@@ -40,18 +56,46 @@ std::vector<Kernel<Problem>> cpu_rows() {
   };
 }
 
-KernelTable<NormProblem> norm_rows("decoder_rms_norm", cpu_rows<NormProblem, run_norm_cpu, run_norm_reference>());
+#if defined(QCORE_CUDA_BACKEND)
+constexpr CudaRow<NormProblem> kNormCuda{on_cuda_unsupported_reason, run_norm_cuda};
+constexpr CudaRow<RotaryProblem> kRotaryCuda{rotary_cuda_unsupported_reason, run_rotary_cuda};
+constexpr CudaRow<GateProblem> kGateCuda{on_cuda_unsupported_reason, run_gate_cuda};
+constexpr CudaRow<CapProblem> kCapCuda{on_cuda_unsupported_reason, run_cap_cuda};
+constexpr CudaRow<CacheProblem> kCacheCuda{cache_cuda_unsupported_reason, run_cache_cuda};
+constexpr CudaRow<AttentionProblem> kAttentionCuda{attention_cuda_unsupported_reason, run_attention_cuda};
+#else
+constexpr CudaRow<NormProblem> kNormCuda{};
+constexpr CudaRow<RotaryProblem> kRotaryCuda{};
+constexpr CudaRow<GateProblem> kGateCuda{};
+constexpr CudaRow<CapProblem> kCapCuda{};
+constexpr CudaRow<CacheProblem> kCacheCuda{};
+constexpr CudaRow<AttentionProblem> kAttentionCuda{};
+#endif
+
+KernelTable<NormProblem> norm_rows("decoder_rms_norm",
+                                   rows_of<NormProblem, run_norm_cpu, run_norm_reference>(kNormCuda));
 KernelTable<RotaryProblem> rotary_rows("decoder_rotary_embedding",
-                                       cpu_rows<RotaryProblem, run_rotary_cpu, run_rotary_reference>());
+                                       rows_of<RotaryProblem, run_rotary_cpu, run_rotary_reference>(kRotaryCuda));
 KernelTable<GateProblem> gate_rows("decoder_gated_activation",
-                                   cpu_rows<GateProblem, run_gate_cpu, run_gate_reference>());
-KernelTable<CapProblem> cap_rows("decoder_soft_cap", cpu_rows<CapProblem, run_cap_cpu, run_cap_reference>());
+                                   rows_of<GateProblem, run_gate_cpu, run_gate_reference>(kGateCuda));
+KernelTable<CapProblem> cap_rows("decoder_soft_cap", rows_of<CapProblem, run_cap_cpu, run_cap_reference>(kCapCuda));
 KernelTable<CacheProblem> cache_rows("decoder_write_cache",
-                                     cpu_rows<CacheProblem, run_cache_cpu, run_cache_reference>());
-KernelTable<AttentionProblem> attention_rows("decoder_attention",
-                                             cpu_rows<AttentionProblem, run_attention_cpu, run_attention_reference>());
+                                     rows_of<CacheProblem, run_cache_cpu, run_cache_reference>(kCacheCuda));
+KernelTable<AttentionProblem> attention_rows(
+    "decoder_attention", rows_of<AttentionProblem, run_attention_cpu, run_attention_reference>(kAttentionCuda));
 
 }  // namespace
+
+bool run_heads_at_once([[maybe_unused]] const HeadsProblem& problem) {
+#if defined(QCORE_CUDA_BACKEND)
+  if (problem.device.type != DeviceType::cuda || problem.q.shape[3] > kMaxHeadSizeCuda) return false;
+  if (norm_rows.forced() >= 0 || rotary_rows.forced() >= 0 || cache_rows.forced() >= 0) return false;
+  run_heads_cuda(problem);
+  return true;
+#else
+  return false;
+#endif
+}
 
 KernelTable<NormProblem>& decoder_norm_table() { return norm_rows; }
 KernelTable<RotaryProblem>& decoder_rotary_table() { return rotary_rows; }

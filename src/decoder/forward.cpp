@@ -33,8 +33,8 @@ void check_call(const DecoderStorage& storage, const DecoderCall& call, std::int
   const DecoderOptions& o = storage.options;
   const TensorView& hidden = call.hidden;
   check_floating(kOp, "hidden", hidden);
-  QCORE_CHECK_VALUE(hidden.rank == 3 && hidden.shape[2] == o.hidden, kOp, ": hidden has shape ", shape_string(hidden),
-                    ", expected [B, T, ", o.hidden, "]");
+  QCORE_CHECK_VALUE(hidden.rank == 3 && hidden.shape[2] == o.hidden_size, kOp, ": hidden has shape ",
+                    shape_string(hidden), ", expected [B, T, ", o.hidden_size, "]");
   QCORE_CHECK_VALUE(hidden.device == storage.device, kOp, ": hidden is on ", name(hidden.device), ", expected ",
                     name(storage.device), " like the weights");
   const std::int64_t batch = hidden.shape[0], tokens = hidden.shape[1];
@@ -56,7 +56,7 @@ void check_call(const DecoderStorage& storage, const DecoderCall& call, std::int
       decoder::check_index_range(kOp, "first", call.first, 0, capacity, "positions of the caches");
   }
   decoder::check_max_length(kOp, call.max_length, call.past, tokens, capacity);
-  if (call.normed.rank) check_wanted(call.normed, "normed", call, o.hidden);
+  if (call.normed.rank) check_wanted(call.normed, "normed", call, o.hidden_size);
   QCORE_CHECK_VALUE(!call.logits.rank || storage.head, kOp, ": logits are wanted, but the decoder has no head");
   if (call.logits.rank) check_wanted(call.logits, "logits", call, storage.head->rows());
   if (call.normed.rank && call.logits.rank) {
@@ -130,19 +130,21 @@ class Forward {
  private:
   void allocate() {
     const DType dtype = o_.dtype;
-    const auto residual = workspace_.add(rows_ * o_.hidden, dtype), normed = workspace_.add(rows_ * o_.hidden, dtype),
-               branch = workspace_.add(rows_ * o_.hidden, dtype), qkv = workspace_.add(rows_ * s_.qkv_size(), dtype),
+    const auto residual = workspace_.add(rows_ * o_.hidden_size, dtype),
+               normed = workspace_.add(rows_ * o_.hidden_size, dtype),
+               branch = workspace_.add(rows_ * o_.hidden_size, dtype),
+               qkv = workspace_.add(rows_ * s_.qkv_size(), dtype),
                attended = workspace_.add(rows_ * s_.q_size(), dtype),
-               gate_up = workspace_.add(mlp_rows_ * 2 * o_.intermediate, dtype),
-               gated = workspace_.add(mlp_rows_ * o_.intermediate, dtype);
+               gate_up = workspace_.add(mlp_rows_ * 2 * o_.intermediate_size, dtype),
+               gated = workspace_.add(mlp_rows_ * o_.intermediate_size, dtype);
     workspace_.allocate();
-    residual_ = array(workspace_[residual], rows_, o_.hidden);
-    normed_ = array(workspace_[normed], rows_, o_.hidden);
-    branch_ = array(workspace_[branch], rows_, o_.hidden);
+    residual_ = array(workspace_[residual], rows_, o_.hidden_size);
+    normed_ = array(workspace_[normed], rows_, o_.hidden_size);
+    branch_ = array(workspace_[branch], rows_, o_.hidden_size);
     qkv_ = array(workspace_[qkv], rows_, s_.qkv_size());
     attended_ = array(workspace_[attended], rows_, s_.q_size());
-    gate_up_ = array(workspace_[gate_up], mlp_rows_, 2 * o_.intermediate);
-    gated_ = array(workspace_[gated], mlp_rows_, o_.intermediate);
+    gate_up_ = array(workspace_[gate_up], mlp_rows_, 2 * o_.intermediate_size);
+    gated_ = array(workspace_[gated], mlp_rows_, o_.intermediate_size);
   }
 
   TensorView array(void* data, std::int64_t rows, std::int64_t columns) const {
@@ -202,7 +204,7 @@ class Forward {
     problem.weight = weight;
     problem.normalize = weight.rank > 0;
     problem.rows = rows < 0 ? rows_ : rows;
-    problem.count = o_.hidden;
+    problem.count = o_.hidden_size;
     problem.eps = o_.eps;
     problem.multiplier = multiplier;
     problem.round_normalized = o_.round_normalized;
@@ -249,9 +251,51 @@ class Forward {
     multiply(normed_, layer.qkv, layer.qkv_bias, qkv_, o_.compute);
     const TensorView q = heads_of(qkv_, 0, o_.heads), k = heads_of(qkv_, o_.heads, o_.kv_heads),
                      v = heads_of(qkv_, o_.heads + o_.kv_heads, o_.kv_heads);
+    prepare_heads(layer, cache, q, k, v);
+    AttentionProblem problem;
+    problem.q = q;
+    problem.y = heads_of(attended_, 0, o_.heads);
+    problem.past = call_.past;
+    problem.first = call_.first;
+    problem.cache = cache;
+    problem.scale = o_.attention_scale;
+    problem.soft_cap = o_.attention_soft_cap;
+    problem.window = layer.window;
+    problem.max_length = call_.max_length > 0 ? call_.max_length : cache.keys.shape[2];
+    problem.device = s_.device;
+    problem.stream = call_.stream;
+    decoder_attention_table().run(problem);
+    multiply(attended_, layer.out, layer.out_bias, branch_, o_.compute);
+  }
+
+  // Norms and rotates Q and K, and writes K and V to the cache.
+  void prepare_heads(const DecoderStorage::Layer& layer, const KeyValueCache& cache, const TensorView& q,
+                     const TensorView& k, const TensorView& v) const {
+    const bool rotate = layer.rotary >= 0 && s_.rotary[layer.rotary].cos.shape[1] > 0;
+    HeadsProblem together;
+    together.q = q;
+    together.k = k;
+    together.v = v;
+    together.q_norm = layer.q_norm;
+    together.k_norm = layer.k_norm;
+    together.eps = o_.eps;
+    together.round_normalized = o_.round_normalized;
+    together.rotate = rotate;
+    if (rotate) {
+      together.positions = call_.positions;
+      together.cos = s_.rotary[layer.rotary].cos;
+      together.sin = s_.rotary[layer.rotary].sin;
+      together.layout = o_.rotary_layout;
+    }
+    together.past = call_.past;
+    together.cache = cache;
+    together.device = s_.device;
+    together.stream = call_.stream;
+    if (run_heads_at_once(together)) return;
+
     norm_heads(q, layer.q_norm);
     norm_heads(k, layer.k_norm);
-    if (layer.rotary >= 0 && s_.rotary[layer.rotary].cos.shape[1] > 0) {
+    if (rotate) {
       RotaryProblem problem;
       problem.x = problem.y = heads_of(qkv_, 0, o_.heads + o_.kv_heads);
       problem.positions = call_.positions;
@@ -270,20 +314,6 @@ class Forward {
     write.device = s_.device;
     write.stream = call_.stream;
     decoder_cache_table().run(write);
-    AttentionProblem problem;
-    problem.q = q;
-    problem.y = heads_of(attended_, 0, o_.heads);
-    problem.past = call_.past;
-    problem.first = call_.first;
-    problem.cache = cache;
-    problem.scale = o_.attention_scale;
-    problem.soft_cap = o_.attention_soft_cap;
-    problem.window = layer.window;
-    problem.max_length = call_.max_length > 0 ? call_.max_length : cache.keys.shape[2];
-    problem.device = s_.device;
-    problem.stream = call_.stream;
-    decoder_attention_table().run(problem);
-    multiply(attended_, layer.out, layer.out_bias, branch_, o_.compute);
   }
 
   void multiply_mlp(const DecoderStorage::Layer& layer) const {
@@ -295,7 +325,7 @@ class Forward {
       problem.x = rows_view(gate_up);
       problem.y = rows_view(gated);
       problem.rows = count;
-      problem.count = o_.intermediate;
+      problem.count = o_.intermediate_size;
       problem.activation = o_.activation;
       problem.device = s_.device;
       problem.stream = call_.stream;
@@ -308,7 +338,7 @@ class Forward {
     const TensorView& like = call_.logits.rank ? call_.logits : call_.normed;
     if (!like.rank) return;
     const std::int64_t wanted = like.shape[1], rows = batch_ * wanted;
-    const TensorView normed(normed_.data, o_.dtype, {batch_, wanted, o_.hidden}, s_.device);
+    const TensorView normed(normed_.data, o_.dtype, {batch_, wanted, o_.hidden_size}, s_.device);
     const RowView residual = rows_view(last_tokens(residual_, wanted));
     if (pending)
       add_and_norm(rows_view(last_tokens(branch_, wanted)), residual, rows_view(normed), s_.final_norm,

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "decoder/cpu/row_access.h"
 #include "decoder/dispatch.h"
-#include "decoder/row_access.h"
 #include "numerics/attention.h"
 #include "numerics/rms_norm.h"
 #include "numerics/rotary.h"
@@ -93,7 +93,8 @@ void run_rotary_reference(const RotaryProblem& p) {
           const bool halves = p.layout == RotaryLayout::halves;
           const std::int64_t first = halves ? i : 2 * i, second = halves ? i + rotary / 2 : 2 * i + 1;
           const float x1 = row[first], x2 = row[second];
-          store_element(y, first, numerics::rotated_first<ScalarLanes>(x1, x2, angle(p.cos, first), angle(p.sin, first)));
+          store_element(y, first,
+                        numerics::rotated_first<ScalarLanes>(x1, x2, angle(p.cos, first), angle(p.sin, first)));
           store_element(y, second,
                         numerics::rotated_second<ScalarLanes>(x1, x2, angle(p.cos, second), angle(p.sin, second)));
         }

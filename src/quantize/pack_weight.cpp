@@ -14,8 +14,8 @@ namespace qcore {
 namespace {
 
 // Memory for a weight whose parameters are zeros; its codes are not written.
-std::shared_ptr<void> allocate_parts(const StorageLayout& parts) {
-  auto memory = allocate_aligned(parts.bytes);
+std::shared_ptr<void> allocate_parts(const StorageLayout& parts, bool stays) {
+  auto memory = stays ? allocate_long_lived(parts.bytes) : allocate_aligned(parts.bytes);
   std::memset(static_cast<char*>(memory.get()) + parts.scales, 0, static_cast<std::size_t>(parts.bytes - parts.scales));
   return memory;
 }
@@ -39,7 +39,7 @@ std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argume
 
   const std::int64_t offset_size = scheme == Scheme::asymmetric ? sizeof(float) : 0;
   const StorageLayout parts(weight->layout, sizeof(float), offset_size);
-  auto memory = allocate_parts(parts);
+  auto memory = allocate_parts(parts, false);
   std::memset(memory.get(), bits == 8 ? 0x80 : 0x88, static_cast<std::size_t>(weight->layout.code_bytes()));
   weight->set_memory(std::move(memory), false, false);
   return weight;
@@ -95,15 +95,15 @@ void copy_parameters(const BlockParameters& from, std::int64_t count, const Bloc
 
 }  // namespace
 
-void narrow_parameters(PackedWeight& weight) {
+void finish_weight(PackedWeight& weight) {
   const std::int64_t count = weight.layout.parameter_count();
   const bool half_scales = is_exact_in_half(weight.scales, count),
              half_offsets = is_exact_in_half(weight.offsets, count);
-  if (!half_scales && !half_offsets) return;
   const BlockParameters scales = weight.scales, offsets = weight.offsets;
-  const std::shared_ptr<const void> wide = weight.memory;
   const StorageLayout parts(weight.layout, half_scales ? 2 : 4, !offsets ? 0 : half_offsets ? 2 : 4);
-  auto memory = allocate_parts(parts);
+  if (!half_scales && !half_offsets && !shares_huge_pages(parts.bytes)) return;
+  const std::shared_ptr<const void> first = weight.memory;
+  auto memory = allocate_parts(parts, true);
   std::memcpy(memory.get(), weight.codes, static_cast<std::size_t>(weight.layout.code_bytes()));
   weight.set_memory(std::move(memory), half_scales, half_offsets);
   copy_parameters(scales, count, weight.scales);

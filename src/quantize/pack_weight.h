@@ -18,8 +18,9 @@ void check_parameter_arrays(const char* op, const PackedWeight& weight, const Te
 // Writes them into a freshly allocated weight.
 void set_parameters(const PackedWeight& weight, const TensorView& scales, const TensorView* offsets);
 
-// Stores scales, and offsets, in half the bytes if every one of them is exact in fp16.
-void narrow_parameters(PackedWeight& weight);
+// Moves a filled weight on the CPU to memory where it stays. Scales, and offsets, take half the bytes there if every
+// one of them is exact in fp16.
+void finish_weight(PackedWeight& weight);
 
 // Fills a freshly allocated weight, whose parameters are fp32; different rows may be written by different threads.
 class PackedWriter {

@@ -43,7 +43,7 @@ QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const Quanti
 
   check_importance(options, packed->layout.k);
   quantize_table().run({weight, options, *packed});
-  narrow_parameters(*packed);
+  finish_weight(*packed);
   return QuantizedTensor(std::move(packed));
 }
 

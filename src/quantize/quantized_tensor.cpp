@@ -60,12 +60,12 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
     writer.set_block(row, p, tap, from, length);
   });
   set_parameters(*packed, scales, offsets);
-  narrow_parameters(*packed);
+  finish_weight(*packed);
   return QuantizedTensor(std::move(packed));
 }
 
 QuantizedTensor QuantizedTensor::from_packed(std::shared_ptr<PackedWeight> packed) {
-  if (packed->device == kCpu) narrow_parameters(*packed);
+  if (packed->device == kCpu) finish_weight(*packed);
   return QuantizedTensor(std::move(packed));
 }
 
@@ -207,7 +207,7 @@ QuantizedTensor QuantizedTensor::to(Device target) const {
   copy(moved->codes, packed_->codes, packed_->layout.code_bytes());
   copy_parameters(moved->scales, packed_->scales);
   if (has_offsets) copy_parameters(moved->offsets, packed_->offsets);
-  if (target == kCpu) narrow_parameters(*moved);
+  if (target == kCpu) finish_weight(*moved);
   return QuantizedTensor(std::move(moved));
 }
 

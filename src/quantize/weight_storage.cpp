@@ -166,7 +166,7 @@ QuantizedTensor QuantizedTensor::concatenate(const QuantizedTensor* weights, std
     copy_rows(here.packed(), 0, here.rows(), *packed, at);
     at += here.rows();
   }
-  narrow_parameters(*packed);
+  finish_weight(*packed);
   return QuantizedTensor(std::move(packed)).to(first.device);
 }
 
@@ -176,7 +176,7 @@ QuantizedTensor QuantizedTensor::slice_rows(std::int64_t begin, std::int64_t end
   const QuantizedTensor here = to(kCpu);
   auto packed = allocate_like(here.packed(), end - begin);
   copy_rows(here.packed(), begin, end - begin, *packed, 0);
-  narrow_parameters(*packed);
+  finish_weight(*packed);
   return QuantizedTensor(std::move(packed)).to(device());
 }
 
@@ -224,7 +224,7 @@ QuantizedTensor QuantizedTensor::from_nibbles(const TensorView& nibbles, int ran
     }
   });
   set_parameters(*packed, scales, offsets);
-  narrow_parameters(*packed);
+  finish_weight(*packed);
   return QuantizedTensor(std::move(packed));
 }
 

@@ -1,8 +1,11 @@
 #include "runtime/memory.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 #include <vector>
 
@@ -13,6 +16,63 @@ constexpr std::int64_t kHugePage = 2 << 20;
 constexpr std::int64_t kFirstChunk = 64 << 10;
 // A chunk above this size goes back when the outermost scope ends, so that one huge call does not pin its memory.
 constexpr std::int64_t kKeep = 256 << 20;
+
+// Blocks of long-lived memory come from regions of this size. Smaller blocks than the smallest are left to malloc, and
+// larger ones than the largest have huge pages of their own.
+constexpr std::int64_t kRegion = 32 << 20, kSmallestShared = 64 << 10, kLargestShared = 16 << 20;
+
+// Address space that begins with a huge page. Pages become resident when they are first written to.
+class Region {
+ public:
+  Region() {
+    mapped_ = mmap(nullptr, kRegion + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped_ == MAP_FAILED) throw std::bad_alloc();
+    begin_ = round_up(reinterpret_cast<std::intptr_t>(mapped_), kHugePage);
+    madvise(reinterpret_cast<void*>(begin_), kRegion, MADV_HUGEPAGE);
+  }
+  ~Region() { munmap(mapped_, kRegion + kHugePage); }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  // Null where there is no room left.
+  void* take(std::int64_t bytes) {
+    if (used_ + bytes > kRegion) return nullptr;
+    void* block = reinterpret_cast<void*>(begin_ + used_);
+    used_ += bytes;
+    return block;
+  }
+
+  // Gives back the pages that lie within a block.
+  static void release(void* block, std::int64_t bytes) {
+    constexpr std::int64_t kPage = 4 << 10;
+    const auto begin = reinterpret_cast<std::intptr_t>(block);
+    const std::int64_t first = round_up(begin, kPage), end = (begin + bytes) / kPage * kPage;
+    if (first < end) madvise(reinterpret_cast<void*>(first), static_cast<std::size_t>(end - first), MADV_DONTNEED);
+  }
+
+ private:
+  void* mapped_ = nullptr;
+  std::intptr_t begin_ = 0;
+  std::int64_t used_ = 0;
+};
+
+// The region that has room left. Never destroyed, since weights in static variables may outlive it; a child of fork()
+// abandons its parent's, whose lock may be held.
+struct OpenRegion {
+  std::mutex mutex;
+  std::shared_ptr<Region> region;
+};
+std::atomic<OpenRegion*> shared_region{nullptr};
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { shared_region.store(nullptr); });
+
+OpenRegion* open_region() {
+  OpenRegion* current = shared_region.load(std::memory_order_acquire);
+  if (current) return current;
+  auto* fresh = new OpenRegion;
+  if (shared_region.compare_exchange_strong(current, fresh)) return fresh;
+  delete fresh;
+  return current;
+}
 
 struct Chunk {
   std::shared_ptr<void> memory;
@@ -36,6 +96,25 @@ std::shared_ptr<void> allocate_aligned(std::int64_t bytes) {
   if (!memory) throw std::bad_alloc();
   if (huge) madvise(memory, round_up(bytes, kHugePage), MADV_HUGEPAGE);
   return std::shared_ptr<void>(memory, std::free);
+}
+
+bool shares_huge_pages(std::int64_t bytes) { return bytes >= kSmallestShared && bytes <= kLargestShared; }
+
+std::shared_ptr<void> allocate_long_lived(std::int64_t bytes) {
+  if (!shares_huge_pages(bytes)) return allocate_aligned(bytes);
+  const std::int64_t size = round_up(bytes, kAlignment);
+  std::shared_ptr<Region> region;
+  void* block = nullptr;
+  {
+    OpenRegion& open = *open_region();
+    std::lock_guard<std::mutex> lock(open.mutex);
+    if (!open.region || !(block = open.region->take(size))) {
+      open.region = std::make_shared<Region>();
+      block = open.region->take(size);
+    }
+    region = open.region;
+  }
+  return std::shared_ptr<void>(block, [region, size](void* freed) { Region::release(freed, size); });
 }
 
 Scratch::Scratch() : chunk_(arena.chunk), used_(arena.used) { ++arena.depth; }

@@ -27,14 +27,30 @@ struct Transpose {
       const std::int64_t column = begin + kSide <= columns ? begin : columns - kSide;  // the last one overlaps
       for (std::int64_t row = 0; row < rows; row += kSide) {
         Float square[kSide];
-        for (int i = 0; i < kSide; ++i)
-          square[i] = row + i < rows ? load(x, dtype, (row + i) * row_stride + column) : V::all(0.0f);
+        if (row + kSide <= rows) {  // without a branch for each row the square stays in registers
+          load_square(square, x, dtype, row * row_stride + column, row_stride);
+        } else {
+          for (int i = 0; i < kSide; ++i)
+            square[i] = row + i < rows ? load(x, dtype, (row + i) * row_stride + column) : V::all(0.0f);
+        }
         store<0, 0>(square, out + column * out_stride + row, out_stride);
       }
     }
   }
 
  private:
+  QCORE_NUMERIC void load_square(Float (&square)[kSide], const void* x, int dtype, std::int64_t at,
+                                 std::int64_t row_stride) {
+    const float* floats = static_cast<const float*>(x) + at;
+    const std::uint16_t* words = static_cast<const std::uint16_t*>(x) + at;
+    if (dtype == kF32)
+      unroll<kSide>([&](auto i) QCORE_UNROLLED { square[i.value] = V::load(floats + i.value * row_stride); });
+    else if (dtype == kF16)
+      unroll<kSide>([&](auto i) QCORE_UNROLLED { square[i.value] = V::load_half(words + i.value * row_stride); });
+    else
+      unroll<kSide>([&](auto i) QCORE_UNROLLED { square[i.value] = V::load_bfloat(words + i.value * row_stride); });
+  }
+
   QCORE_NUMERIC float element(const void* x, int dtype, std::int64_t at) {
     if (dtype == kF32) return static_cast<const float*>(x)[at];
     const std::uint16_t bits = static_cast<const std::uint16_t*>(x)[at];

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "runtime/memory.h"
 
@@ -19,6 +22,41 @@ TEST(AllocateAligned, SizesAndAlignment) {
     std::memset(memory.get(), 0x5a, static_cast<std::size_t>(bytes));
   }
   EXPECT_THROW(allocate_aligned(-1), std::bad_alloc);
+}
+
+TEST(AllocateLongLived, BlocksAreAlignedAndSeparate) {
+  std::vector<std::shared_ptr<void>> blocks;
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i < 60; ++i) {
+    const std::int64_t bytes = i == 7 ? 20 << 20 : i % 3 == 0 ? 100 * i : (64 << 10) + 77777 * i;
+    blocks.push_back(allocate_long_lived(bytes));
+    sizes.push_back(bytes);
+    EXPECT_TRUE(aligned(blocks.back().get()));
+    std::memset(blocks.back().get(), i, static_cast<std::size_t>(bytes));
+    if (i % 4 == 3) {  // freed between others, whose memory stays
+      blocks[i - 2].reset();
+      sizes[i - 2] = 0;
+    }
+  }
+  for (int i = 0; i < 60; ++i)
+    for (std::int64_t j = 0; j < sizes[i]; j += 997)
+      ASSERT_EQ(static_cast<unsigned char*>(blocks[i].get())[j], i) << "block " << i << ", byte " << j;
+  EXPECT_THROW(allocate_long_lived(-1), std::bad_alloc);
+}
+
+TEST(AllocateLongLived, ThreadsMayAllocateAtOnce) {
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([t, &wrong] {
+      for (int i = 0; i < 50; ++i) {
+        const auto block = allocate_long_lived(300000);
+        std::memset(block.get(), t, 300000);
+        for (int j = 0; j < 300000; j += 4096) wrong += static_cast<char*>(block.get())[j] != t;
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
 }
 
 TEST(Scratch, ArraysAreAlignedAndSeparate) {

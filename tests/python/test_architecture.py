@@ -218,8 +218,10 @@ def test_dependencies_are_what_is_imported():
     for path in sorted((ROOT / "python").rglob("*.py")):
         # The adapters for a framework serve whoever imports that framework.
         adapted = {"torch", "jax"}.intersection(path.relative_to(ROOT).parts)
+        if "vllm" in path.relative_to(ROOT).parts:
+            adapted |= {"vllm", "torch"}
         if {"language_model", "transformers"}.intersection(path.relative_to(ROOT).parts):
-            adapted = {"torch", "transformers"}
+            adapted = {"torch", "transformers", path.stem} if path.stem == "diffusers" else {"torch", "transformers"}
         for name, optional in imported_modules(path):
             if name in sys.stdlib_module_names or name == "qcore" or name in adapted:
                 continue

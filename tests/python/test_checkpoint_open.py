@@ -107,10 +107,10 @@ def test_gguf(tmp_path):
 
 
 def test_gguf_types_without_a_codec_say_so(tmp_path):
-    path = gguf(tmp_path / "m.gguf", {"x": (14, (1, 256), bytes(210))})
+    path = gguf(tmp_path / "m.gguf", {"x": (15, (1, 256), bytes(292))})
     checkpoint = open_checkpoint(path)
-    assert checkpoint.info("x").format == "gguf Q6_K"
-    with pytest.raises(qcore.QcoreValueError, match=r"'x' is Q6_K, expected Q4_0"):
+    assert checkpoint.info("x").format == "gguf Q8_K"
+    with pytest.raises(qcore.QcoreValueError, match=r"'x' is Q8_K, expected Q4_0"):
         checkpoint["x"]
 
 
@@ -138,6 +138,10 @@ def test_packed_layers_are_described(tmp_path, config, form):
 def test_no_field_is_guessed(tmp_path, config):
     for key in config:
         folder = packed_folder(tmp_path / key, {k: v for k, v in config.items() if k != key})
+        if key == "checkpoint_format":
+            with pytest.warns(UserWarning, match="has no 'checkpoint_format': 'gptq' is assumed, version 1"):
+                assert open_checkpoint(folder).info("layer.weight").format == "gptq v1"
+            continue
         with pytest.raises(qcore.QcoreValueError, match=rf"has no '{key}'"):
             open_checkpoint(folder)
 

@@ -10,7 +10,7 @@ from qcore.formats import Checkpoint
 from qcore.gru import QuantGRU
 from qcore.lut import Table
 
-MODULES = ("qcore", "qcore.awq", "qcore.formats", "qcore.gru", "qcore.lut", "qcore.static")
+MODULES = ("qcore", "qcore.awq", "qcore.decoder", "qcore.formats", "qcore.gru", "qcore.lut", "qcore.static")
 MADE_ELSEWHERE = (Checkpoint, QuantGRU, QuantizedTensor, Table)
 
 

@@ -13,9 +13,12 @@ DOCS = ROOT / "docs"
 MODULES = (
     "qcore",
     "qcore.awq",
+    "qcore.decoder",
     "qcore.formats",
     "qcore.gru",
     "qcore.jax",
+    "qcore.language_model",
+    "qcore.transformers",
     "qcore.lut",
     "qcore.static",
     "qcore.torch",

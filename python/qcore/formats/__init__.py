@@ -7,6 +7,7 @@ format's own float32 number. docs/formats.md has the table. ``checkpoint`` opens
 from qcore.formats.awq import from_awq, to_awq
 from qcore.formats.awq_gemv import from_awq_gemv, to_awq_gemv
 from qcore.formats.checkpoint import Checkpoint, TensorInfo, load, open_checkpoint, save
+from qcore.formats.compressed_tensors import from_compressed_tensors
 from qcore.formats.gguf import from_gguf, to_gguf
 from qcore.formats.gptq import from_gptq, to_gptq
 from qcore.formats.mlx import from_mlx, to_mlx
@@ -18,6 +19,7 @@ __all__ = [
     "TensorInfo",
     "from_awq",
     "from_awq_gemv",
+    "from_compressed_tensors",
     "from_gguf",
     "from_gptq",
     "from_mlx",

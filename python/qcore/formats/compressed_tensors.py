@@ -2,7 +2,7 @@
 
 | array | layout |
 |---|---|
-| weight_packed | int32 [N, ceil(K * bits / 32)]; k is in word k * bits / 32, lowest bits first, each code plus 2^(bits - 1) |
+| weight_packed | int32 [N, ceil(K * bits / 32)]; k is in word k * bits / 32, lowest bits first, plus 2^(bits - 1) |
 | weight | int8 [N, K], of "int-quantized" instead |
 | weight_scale | float32, float16 or bfloat16 [N, P], P = 1 for a scale per channel; or one number |
 | weight_zero_point | of an asymmetric weight: packed int32 [ceil(N * bits / 32), P], or int8 [N, P] beside ``weight`` |

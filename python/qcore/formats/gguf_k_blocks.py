@@ -1,18 +1,22 @@
 """Super-blocks of 256 elements of GGUF files, which are read and not written.
 
+With blocks of 16 or 32 elements and their scales sc and minima m of 4 or 6 bits, or 8 of Q6_K:
+
 | type | bytes | layout | value |
 |---|---|---|---|
 | Q2_K | 84 | 16 bytes sc + 16 m, 64 bytes, d, dmin: 16 blocks of 16 | d * sc * u - dmin * m, u of 2 bits |
-| Q3_K | 110 | 32 bytes of high bits, 64 bytes, 12 bytes, d: 16 blocks of 16 with 6-bit scales sc | d * (sc - 32) * (u - 4), u of 3 bits |
-| Q4_K | 144 | d, dmin, 12 bytes, 128 bytes: 8 blocks of 32 with 6-bit scales sc and mins m | d * sc * u - dmin * m |
+| Q3_K | 110 | 32 bytes of high bits, 64 bytes, 12 bytes, d: 16 blocks of 16 | d * (sc - 32) * (u - 4), u of 3 bits |
+| Q4_K | 144 | d, dmin, 12 bytes, 128 bytes: 8 blocks of 32 | d * sc * u - dmin * m |
 | Q5_K | 176 | d, dmin, 12 bytes, 32 bytes of high bits, 128 bytes: likewise | d * sc * u - dmin * m, u of 5 bits |
 | Q6_K | 210 | 128 bytes, 64 bytes of high bits, 16 int8 sc, d: 16 blocks of 16 | d * sc * (u - 32), u of 6 bits |
 
-Fields of several elements in a byte: a stretch of 32 bytes (64 for the low bits of Q6_K) holds as many runs of its length,
-the first in the lowest bits. Source: ggml-quants.c of ggml.
+Fields of several elements in a byte: a stretch of 32 bytes (64 for the low bits of Q6_K) holds as many runs of its
+length, the first in the lowest bits. Source: ggml-quants.c of ggml.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,7 @@ from qcore.formats._inputs import Reals
 from qcore.quantized_tensor import QuantizedTensor
 
 Bytes = NDArray[np.uint8]
+T = TypeVar("T", bound=np.generic)
 _SMALL, _LARGE = 16, 32
 
 
@@ -32,13 +37,13 @@ def _half(raw: Bytes, where: str) -> Reals:
 
 
 def _runs(raw: Bytes, bits: int, length: int = 32) -> Bytes:
-    """Fields of ``bits`` in stretches of ``length`` bytes: [N, S, B] to [N, S, B * 8 / bits], in the elements' order."""
+    """Fields of ``bits`` in stretches of ``length`` bytes: [N, S, B] to [N, S, B * 8 / bits], in order."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     stretches = raw.reshape(*raw.shape[:2], -1, 1, length)
     return ((stretches >> shifts) & np.uint8((1 << bits) - 1)).reshape(*raw.shape[:2], -1)
 
 
-def _rows(values: NDArray[np.generic]) -> NDArray[np.generic]:
+def _rows(values: NDArray[T]) -> NDArray[T]:
     return values.reshape(len(values), -1)
 
 

@@ -145,7 +145,9 @@ def load_model(
     options = _options(source, bits, compute)
     started = time.perf_counter()
     model = _from_pretrained(source, path, dtype, options).to(device).eval()
-    unfused = _fuse(model) if fuse else "not asked for"
+    unfused = "not asked for"
+    if fuse:
+        unfused = _fuse(model) if quantized else "its weights are not quantized"
     return LoadedModel(model, source, bits, time.perf_counter() - started, unfused)
 
 

@@ -11,6 +11,7 @@ from transformers.quantizers.auto import (
     register_quantizer,
 )
 
+from qcore.transformers.adopting import adopt_
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.fuse import LayerByLayerWarning, fuse_, unfuse_
 from qcore.transformers.quantizer import QcoreQuantizer
@@ -21,4 +22,4 @@ if "qcore" not in AUTO_QUANTIZATION_CONFIG_MAPPING:
     register_quantizer("qcore")(QcoreQuantizer)
 install()
 
-__all__ = ["LayerByLayerWarning", "QcoreConfig", "QcoreQuantizer", "disable", "enable", "fuse_", "unfuse_"]
+__all__ = ["LayerByLayerWarning", "QcoreConfig", "QcoreQuantizer", "adopt_", "disable", "enable", "fuse_", "unfuse_"]

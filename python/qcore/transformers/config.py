@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from transformers.utils.quantization_config import QuantizationConfigMixin
@@ -14,6 +15,14 @@ from qcore.linear import COMPUTE
 
 METHOD = "qcore"
 """``quant_method`` in config.json."""
+
+
+class QuantMethod(StrEnum):
+    """The method as an enumeration, which diffusers asks for its value."""
+
+    QCORE = METHOD
+
+
 _CHOICES: dict[str, Mapping[Any, Any]] = {
     "bits": {4: 4, 8: 8},
     "scheme": {"symmetric": 0, "asymmetric": 0},
@@ -47,14 +56,14 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         scale_dtype: "float16" or "float32", the type of scales and offsets.
         compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`. None is "int8", or for files
             that say how activations are quantized, what they say.
-        modules_to_not_convert: names or shell patterns of modules that stay in floating point. A pattern stands for a
-            module's full name or the end of it, and for everything inside: "lm_head", "mlp.gate", "model.layers.0".
-        layers: other options for the modules that match a pattern: ``{"*.down_proj": {"bits": 8}}``. Of several patterns
-            the first counts.
+        modules_to_not_convert: names or shell patterns of modules that stay in floating point. A pattern stands for
+            a module's full name or the end of it, and for everything inside: "lm_head", "mlp.gate", "model.layers.0".
+        layers: other options for the modules that match a pattern: ``{"*.down_proj": {"bits": 8}}``. Of several
+            patterns the first counts.
         embeddings: False leaves embeddings, and heads that share their weight, in floating point.
 
-    For a model that is quantized already, ``compute`` and ``layers`` with ``compute`` count; all other options are those
-    of its files.
+    For a model that is quantized already, ``compute`` and ``layers`` with ``compute`` count; all other options are
+    those of its files.
 
     Raises:
         QcoreValueError, QcoreTypeError: an option is unknown or impossible.
@@ -64,8 +73,8 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         self,
         bits: int = 4,
         block_size: int = 32,
-        scheme: str = "asymmetric",
-        method: str = "rtn",
+        scheme: str = "symmetric",
+        method: str = "mse",
         scale_dtype: str = "float16",
         compute: str | None = None,
         modules_to_not_convert: Sequence[str] | None = None,
@@ -73,7 +82,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         embeddings: bool = True,
         **unknown: Any,
     ) -> None:
-        self.quant_method = METHOD
+        self.quant_method = QuantMethod.QCORE
         _check_saved(unknown)
         self.bits, self.block_size, self.scheme = bits, block_size, scheme
         self.method, self.scale_dtype = method, scale_dtype
@@ -160,7 +169,9 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
             if given.compute_given or found._files is not None:
                 found.compute, found._compute_given = given.compute, given.compute_given
             found.layers = {
-                pattern: {"compute": options["compute"]} for pattern, options in given.layers.items() if "compute" in options
+                pattern: {"compute": options["compute"]}
+                for pattern, options in given.layers.items()
+                if "compute" in options
             } | found.layers
         return found
 

@@ -47,23 +47,17 @@ class Trial:
 def record(model: Any, parts: StackParts) -> Trial:
     """Runs the unfused model and keeps what went into its layers and came out."""
     generator = torch.Generator().manual_seed(16)
-    vocabulary = int(parts.embedding.num_embeddings)
+    vocabulary = int(model.config.get_text_config().vocab_size)
     batch, length = len(_PADDING), _TOKENS + 1
     tokens = torch.randint(0, vocabulary, (batch, length), generator=generator)
     mask = (torch.arange(length) >= torch.tensor(_PADDING)[:, None]).long()
     trial = Trial(tokens, mask, (mask.cumsum(1) - 1).clamp(min=0))
-    handles = []
-    for layer in parts.layers:
-        handles.append(
-            layer.module.register_forward_hook(
-                lambda _, args, kwargs, output: (
-                    trial.inputs[-1].append(args[0] if args else kwargs["hidden_states"]),
-                    trial.outputs[-1].append(output[0] if isinstance(output, tuple) else output),
-                )
-                and None,
-                with_kwargs=True,
-            )
-        )
+
+    def keep(_: Any, args: Any, kwargs: Any, output: Any) -> None:
+        trial.inputs[-1].append(args[0] if args else kwargs["hidden_states"])
+        trial.outputs[-1].append(output[0] if isinstance(output, tuple) else output)
+
+    handles = [layer.module.register_forward_hook(keep, with_kwargs=True) for layer in parts.layers]
     cache = DynamicCache()
     try:
         for part in trial.calls():
@@ -86,6 +80,7 @@ def record(model: Any, parts: StackParts) -> Trial:
     return trial
 
 
+@torch.no_grad()
 def check_layer(trial: Trial, parts: StackParts, number: int) -> None:
     """Compares one fused layer with the trial.
 
@@ -116,6 +111,7 @@ def check_layer(trial: Trial, parts: StackParts, number: int) -> None:
     _compare(layer.name, "results", dtype, torch.cat(outputs, 1)[valid].float() - before.float(), change, slack)
 
 
+@torch.no_grad()
 def check_logits(trial: Trial, parts: StackParts) -> None:
     """Compares the last fused layer with final norm and head behind it with the trial's logits.
 

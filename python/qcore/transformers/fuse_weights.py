@@ -6,25 +6,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from qcore import _core
-from qcore.quantized_tensor import QuantizedTensor
+from qcore.quantized_tensor import QuantizedTensor, concatenate
 from qcore.torch import Linear
-
-
-def concatenate(weights: Sequence[QuantizedTensor]) -> QuantizedTensor:
-    """Returns a weight with the rows of several that have the same K, bits, block size and scheme."""
-    first = weights[0]
-    offsets = None if first.scheme == "symmetric" else np.concatenate([each.offsets() for each in weights])
-    return QuantizedTensor.from_parts(
-        np.concatenate([each.codes() for each in weights]),
-        np.concatenate([each.scales() for each in weights]),
-        offsets,
-        bits=first.bits,
-        block_size=first.block_size,
-    )
 
 
 def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
@@ -104,7 +90,8 @@ class JointLinear(torch.nn.Module):
     def separate(self, number: int) -> Linear:
         """Returns layer ``number`` with a weight of its own."""
         begin, end = self.bounds(number)
-        bias = self.linear.bias[begin:end] if self.biased[number] else None
+        bias = self.linear.bias
+        bias = bias[begin:end] if bias is not None and self.biased[number] else None
         made = Linear(rows_of(self.linear.weight, begin, end), bias, compute=self.linear.compute)
         made.train(self.training)
         return made
@@ -148,7 +135,8 @@ class RowsLinear(Linear):
     def bias(self) -> torch.Tensor | None:  # type: ignore[override]
         """The layer's part of the bias."""
         begin, end = self.joint.bounds(self.number)
-        return self.joint.linear.bias[begin:end] if self.joint.biased[self.number] else None
+        bias = self.joint.linear.bias
+        return bias[begin:end] if bias is not None and self.joint.biased[self.number] else None
 
     def separate(self) -> Linear:
         """Returns the layer with a weight of its own."""
@@ -157,6 +145,12 @@ class RowsLinear(Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns ``x @ weight.T + bias``; arguments and errors are those of :class:`qcore.torch.Linear`."""
         return self.joint.part(x, self.number)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        return torch.nn.Module._apply(self, fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         self.separate()._save_to_state_dict(destination, prefix, keep_vars)

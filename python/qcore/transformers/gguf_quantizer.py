@@ -1,4 +1,4 @@
-"""GGUF files in transformers: packed weights under the model's names, all others as transformers' own loader has them."""
+"""GGUF files in transformers: packed weights by the model's names, all others as transformers' own loader has them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from transformers.utils import logging
 from qcore import _core
 from qcore.formats.checkpoint.gguf_file import GgufEntry, read_gguf
 from qcore.formats.gguf_blocks import TYPES
+from qcore.transformers import serving
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.modules import is_conv1d, matrix_shape, unfit_reason
 from qcore.transformers.operations import ReadPacked
@@ -82,7 +83,7 @@ class GgufQuantizer(QcoreQuantizer):
 
     def __init__(self, quantization_config: Any, **options: Any) -> None:
         super().__init__(quantization_config, pre_quantized=True)
-        self._given = getattr(quantization_config, "options", None)
+        self._given = getattr(quantization_config, "options", None) or serving.current_options()
 
     def read_header(self, gguf_file: str) -> None:
         """Takes the file, which transformers has found.
@@ -112,7 +113,7 @@ class GgufQuantizer(QcoreQuantizer):
         super().preprocess_model(model, dtype=dtype, **options)
 
     def _process_model_before_weight_loading(self, model: Any, **options: Any) -> Any:
-        self._dtype = options.get("dtype") or torch.float32
+        self._dtype = torch.get_default_dtype()  # transformers has set it to that of the model
         return model
 
     def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
@@ -137,13 +138,14 @@ class GgufQuantizer(QcoreQuantizer):
         entries = read_gguf(self._path)
         parsed: dict[str, Any] = {"config": model.config.get_text_config(decoder=True).to_dict(), "tensors": {}}
         processor = _processor(checkpoint_file, parsed["config"])
-        names = gguf_utils.get_gguf_hf_weights_map(model, processor)
+        names = gguf_utils.get_gguf_hf_weights_map(_Names(model), processor)
         weights = GgufWeights(entries)
         left: list[str] = []
         candidates = {
             names[name]: (name, order)
             for name, entry in entries.items()
-            if name in names and (order := _row_order(model, names[name], name, entry, processor, parsed)) is not False
+            if name in names
+            and not isinstance(order := _row_order(model, names[name], name, entry, processor, parsed), bool)
         }
         unpacked = {name for group in tied_groups(model) for name in group if not _fits_all(model, group)}
         for target, (name, order) in candidates.items():
@@ -178,14 +180,33 @@ class GgufQuantizer(QcoreQuantizer):
         return model
 
 
+class _Names:
+    """Stands for a model where transformers looks names up: it would make gguf's table of names anew for every module,
+    and needs no more than the model's own and those of the model within."""
+
+    def __init__(self, model: Any, is_whole: bool = True) -> None:
+        self.config, self._model, self._is_whole = model.config, model, is_whole
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the tensors by name."""
+        found: dict[str, Any] = self._model.state_dict()
+        return found
+
+    def named_children(self) -> list[tuple[str, Any]]:
+        """Returns the model within, which files of some architectures are of."""
+        name = self._model.base_model_prefix if self._is_whole else ""
+        inner = getattr(self._model, name, None) if name else None
+        return [] if inner is None or inner is self._model else [(name, _Names(inner, False))]
+
+
 def _processor(path: str, config: dict[str, Any]) -> Any:
     """transformers' processor of the values of this architecture's tensors."""
     metadata, _ = read_gguf_metadata(path)
     architecture = metadata["general.architecture"]
     if is_gguf_arch_supported(architecture):
         raise _core.QcoreValueError(
-            f"qcore.transformers: {path} has the architecture {architecture!r}, expected one that transformers loads by "
-            "its tables of names: without qcore it loads with transformers' own quantizer"
+            f"qcore.transformers: {path} has the architecture {architecture!r}, expected one that transformers loads "
+            "by its tables of names: without qcore it loads with transformers' own quantizer"
         )
     return gguf_utils.TENSOR_PROCESSORS.get(architecture, gguf_utils.TensorProcessor)(config=config)
 
@@ -196,16 +217,20 @@ def _float_values(name: str, entry: Any, path: Path) -> Any:
         return entry.section.widened()
     if entry.kind.name in TYPES and len(entry.shape) == 2:
         return entry.read(name).dequantize()
-    from gguf import GGMLQuantizationType
-    from gguf.quants import dequantize
-
+    try:
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+    except ImportError as error:
+        raise _core.QcoreTypeError(
+            "gguf: GGUF files need the package gguf: pip install 'qcore[transformers]'"
+        ) from error
     raw = entry.raw()
     return dequantize(raw, GGMLQuantizationType[entry.kind.name]).reshape(entry.shape)
 
 
 def _row_order(
     model: Any, target: str, name: str, entry: Any, processor: Any, parsed: Any
-) -> NDArray[np.intp] | None | bool:
+) -> NDArray[np.intp] | bool | None:
     """The order of the file's rows in the model, None for the same, False if the weight can't stay packed.
 
     transformers' processor of the tensor is applied to the numbers of the rows, in two columns: what comes back says

@@ -105,7 +105,7 @@ class KvLayer(CacheLayerMixin):
             shapes += [((batch, heads, capacity), torch.float32)] * 2
         # Outside of inference mode: its tensors could not be written by a later call without it.
         with torch.inference_mode(False):
-            made = tuple(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in shapes)
+            made = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes)
             for new, old in zip(made, self.arrays, strict=False):
                 new[:, :, : self.length] = old[:, :, : self.length]
         self.arrays = made
@@ -220,7 +220,8 @@ def unsupported_reason(cache: Any, layers: int) -> str:
 def adopt(cache: Cache, layers: int, kv_dtype: str, host_dtype: torch.dtype) -> Sequence[KvLayer]:
     """Exchanges the layers of a DynamicCache for :class:`KvLayer` objects, tokens included, and returns them."""
     if len(cache.layers) == layers and type(cache.layers[0]) is KvLayer:
-        return cache.layers
+        held: Sequence[KvLayer] = cache.layers
+        return held
     made = []
     for number in range(layers):
         layer = KvLayer(kv_dtype, host_dtype)

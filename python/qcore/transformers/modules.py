@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,11 +11,12 @@ import qcore.torch as qt
 from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
+from qcore.torch.rules import embedding_like
 from qcore.torch.weighted import WeightedModule
 
 Weight = QuantizedTensor | ReorderedTensor
-EMBEDDING = getattr(qt, "Embedding", None)
-"""qcore.torch's module for ``torch.nn.Embedding``; None in a version without it."""
+_SCALE = "embed_scale"
+"""What the embeddings of Gemma and BART multiply their rows by."""
 
 
 class ReorderedLinear(torch.nn.Module):
@@ -63,9 +64,7 @@ def unfit_reason(module: torch.nn.Module) -> str:
     """Returns why a module can't hold a packed weight; empty if it can."""
     if type(module) is torch.nn.Linear or is_conv1d(module):
         return ""
-    if type(module) is torch.nn.Embedding:
-        if EMBEDDING is None:
-            return "qcore.torch has no Embedding in this version"
+    if type(module) is torch.nn.Embedding or (isinstance(module, torch.nn.Embedding) and hasattr(module, _SCALE)):
         return "max_norm is given" if module.max_norm is not None else ""
     if type(module) is torch.nn.Conv2d:
         return "" if module.padding_mode == "zeros" else f"padding_mode is {module.padding_mode!r}"
@@ -97,7 +96,7 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: s
     inner = weight.weight if isinstance(weight, ReorderedTensor) else weight
     made: torch.nn.Module
     if isinstance(module, torch.nn.Embedding):
-        made = EMBEDDING(inner)
+        made = _embedding(module, inner, name)
     elif isinstance(module, torch.nn.Conv2d):
         padding = module.padding
         if padding == "same":
@@ -121,24 +120,42 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: s
     return made
 
 
+def _embedding(module: torch.nn.Embedding, weight: QuantizedTensor, name: str) -> torch.nn.Module:
+    plain = qt.Embedding(weight, module.padding_idx, dtype=module.weight.dtype)
+    if type(module) is torch.nn.Embedding:
+        return plain
+    # The rows of a subclass are multiplied by a number, which a call with a few rows of weights tells.
+    rows = torch.rand(min(8, weight.shape[0]), weight.shape[1], dtype=module.weight.dtype)
+    module.weight = torch.nn.Parameter(rows.to(module.weight.device), requires_grad=False)
+    made = embedding_like(module, plain)
+    if made is plain:
+        raise _core.QcoreValueError(
+            f"qcore.transformers: {name} is a {type(module).__name__}, which does more than multiply its rows by a "
+            "number, expected embeddings=False or its name in modules_to_not_convert"
+        )
+    return made
+
+
+def places_of(model: torch.nn.Module) -> dict[int, list[tuple[torch.nn.Module, str]]]:
+    """Returns all places of the modules of a model, parent and attribute, by the modules' ids.
+
+    Args:
+        model: the model.
+    """
+    found: dict[int, list[tuple[torch.nn.Module, str]]] = {}
+    for parent in model.modules():
+        for attribute, child in parent._modules.items():
+            if child is not None:
+                found.setdefault(id(child), []).append((parent, attribute))
+    return found
+
+
 def put(model: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> None:
     """Replaces a module in all places of a model."""
     for parent in model.modules():
         for attribute, child in parent._modules.items():
             if child is old:
                 parent._modules[attribute] = new
-
-
-def share(module: Any, source: torch.nn.Module, name: str) -> None:
-    """Notes that two modules have one weight, for saving.
-
-    Args:
-        module: the one whose weight is not saved.
-        source: the one whose weight is.
-        name: of the weight, for both.
-    """
-    for each in (module, source):
-        each._qcore_shared = name
 
 
 def dequantize_(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
@@ -153,9 +170,7 @@ def dequantize_(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """
     for name, module in list(packed_modules(model)):
         if not isinstance(module, (qt.Linear, ReorderedLinear)):
-            raise _core.QcoreValueError(
-                f"dequantize: {name} is a {type(module).__name__}, expected linear layers only"
-            )
+            raise _core.QcoreValueError(f"dequantize: {name} is a {type(module).__name__}, expected linear layers only")
     for _, module in list(packed_modules(model)):
         weight = torch.from_numpy(module.weight.to("cpu").dequantize()).to(module.weight.device, dtype)
         float_module = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=module.bias is not None, device="meta")
@@ -177,29 +192,37 @@ def packed_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Modul
             yield name, module
 
 
-def forget_ties(model: torch.nn.Module, gone: Mapping[str, Any] | set[str]) -> None:
-    """Takes weights that are packed out of transformers' lists of tied parameters: they have no such parameter.
+Ties = list[tuple[Any, str, dict[str, str]]]
+
+
+def ties_of(model: torch.nn.Module) -> Ties:
+    """Returns the tied parameters of a model and of the models within: the model, the prefix of its names, its ties.
 
     Args:
         model: a model of transformers.
-        gone: full names of the weights.
     """
     from transformers import PreTrainedModel
 
-    tied = getattr(model, "all_tied_weights_keys", None)
-    if tied is not None:
-        kept = {a: b for a, b in tied.items() if a not in gone and b not in gone}
-        model.all_tied_weights_keys = kept
-    for path, module in model.named_modules():
-        if not isinstance(module, PreTrainedModel):
-            continue
-        prefix = f"{path}." if path else ""
-        expanded = module.get_expanded_tied_weights_keys(all_submodels=False)
-        kept = {a: b for a, b in expanded.items() if prefix + a not in gone and prefix + b not in gone}
-        if len(kept) != len(expanded):
-            module._tied_weights_keys = kept
+    return [
+        (module, f"{path}." if path else "", module.get_expanded_tied_weights_keys(all_submodels=False))
+        for path, module in model.named_modules()
+        if isinstance(module, PreTrainedModel)
+    ]
+
+
+def forget_ties(ties: Ties, gone: set[str]) -> None:
+    """Takes weights that are packed out of transformers' lists of tied parameters: they have no such parameter.
+
+    Args:
+        ties: what :func:`ties_of` returned while the parameters were there.
+        gone: full names of the weights.
+    """
+    for module, prefix, expanded in ties:
+        left = {target: source for target, source in expanded.items() if not {prefix + target, prefix + source} & gone}
+        if len(left) != len(expanded):
+            module._tied_weights_keys = left
+        known = getattr(module, "all_tied_weights_keys", None)
+        if known:
             module.all_tied_weights_keys = {
-                a: b
-                for a, b in getattr(module, "all_tied_weights_keys", {}).items()
-                if prefix + a not in gone and prefix + b not in gone
+                target: source for target, source in known.items() if not {prefix + target, prefix + source} & gone
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
@@ -89,7 +89,9 @@ class PackedFolder:
         # On a copy: a conversion that is asked counts as used.
         conversions = deepcopy(conversions)
         renamings = [each for each in conversions if isinstance(each, WeightRenaming)]
-        converters = [each for each in conversions if isinstance(each, WeightConverter)] if self._kind == "float" else []
+        converters = (
+            [each for each in conversions if isinstance(each, WeightConverter)] if self._kind == "float" else []
+        )
         state = model.state_dict()
         for name in self.entries():
             target, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, state)
@@ -209,4 +211,3 @@ def float_folder(files: list[Path]) -> PackedFolder | None:
     if not files or any(file.suffix != ".safetensors" for file in files):
         return None
     return PackedFolder(open_files(files, {}, f"{_WHERE}: {files[0]}"), "float")
-

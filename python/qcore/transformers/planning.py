@@ -6,11 +6,15 @@ from collections import defaultdict
 from typing import Any
 
 import torch
+from transformers.utils import logging
 
 from qcore import _core
+from qcore.torch.reads import Read, reads_of
+from qcore.torch.rules import rule_of, unanswered
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.modules import unfit_reason
 
+_logger = logging.get_logger("transformers.qcore")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -39,6 +43,29 @@ def plan_of(model: Any, config: QcoreConfig) -> dict[str, torch.nn.Module]:
     }
 
 
+def warn_of_the_rest(model: Any, plan: dict[str, torch.nn.Module], config: QcoreConfig) -> None:
+    """Warns if less than nine tenths of a model's parameters are quantized, and says what is left and why.
+
+    Args:
+        model: the model.
+        plan: what :func:`plan_of` returned.
+        config: the options.
+    """
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    whole = sum(sizes.values())
+    tied = {name for group in tied_groups(model) if group & set(plan) for name in group}
+    left = {name: size for name, size in sizes.items() if name not in plan and name not in tied}
+    if 10 * sum(left.values()) <= whole:
+        return
+    reasons = reasons_of(model, config)
+    largest = sorted(left, key=lambda name: -left[name])[:3]
+    named = "; ".join(f"{name}: {reasons.get(name) or 'no weight of a layer'}" for name in largest)
+    _logger.warning(
+        f"{100 - 100 * sum(left.values()) / whole:.0f}% of the model's parameters are quantized. The largest that stay "
+        f"in floating point are {named}."
+    )
+
+
 def reasons_of(model: Any, config: QcoreConfig | None) -> dict[str, str]:
     """Returns why the weight of each module can't be quantized, by full name; empty if it can.
 
@@ -46,8 +73,9 @@ def reasons_of(model: Any, config: QcoreConfig | None) -> dict[str, str]:
         model: a model of transformers, on meta or not.
         config: the options, or None for what is possible.
     """
+    reads = reads_of(model)
     reasons = {
-        f"{name}.weight": _reason(name, module, config)
+        f"{name}.weight": _reason(name, module, config) or _read_reason(module, reads.get(id(module), set()))
         for name, module in model.named_modules()
         if isinstance(getattr(module, "weight", None), torch.nn.Parameter)
     }
@@ -71,6 +99,15 @@ def _reason(name: str, module: torch.nn.Module, config: QcoreConfig | None) -> s
     if not isinstance(weight, torch.Tensor) or weight.dtype not in _FLOATS:
         return f"its weight is {weight.dtype}"
     return "its weight is empty" if weight.numel() == 0 else ""
+
+
+def _read_reason(module: torch.nn.Module, reads: set[Read]) -> str:
+    """Why code around a module would fail: it reads what a packed module doesn't have."""
+    rule = rule_of(module, False)
+    for read in sorted(reads, key=repr):
+        if rule is not None and unanswered(rule, read):
+            return f"{read.reader} reads its {'.'.join((read.attribute, *read.rest)).rstrip('.*')}"
+    return ""
 
 
 def tied_groups(model: Any) -> list[set[str]]:

@@ -15,7 +15,7 @@ from qcore import _core
 from qcore.transformers import modules, packed_folders, saving
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.operations import Quantize, ReadPacked, placeholder
-from qcore.transformers.planning import plan_of
+from qcore.transformers.planning import plan_of, warn_of_the_rest
 
 
 class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
@@ -78,12 +78,13 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return float(param.element_size())
 
     def _process_model_before_weight_loading(self, model: Any, **options: Any) -> Any:
-        self._dtype = options.get("dtype") or torch.get_default_dtype()
+        self._dtype = torch.get_default_dtype()  # transformers has set it to that of the model
         files = [Path(file) for file in options.get("checkpoint_files") or ()]
         if self.pre_quantized:
             self._folder = packed_folders.packed_folder(files, self.quantization_config.files())
         else:
             plan = plan_of(model, self.quantization_config)
+            warn_of_the_rest(model, plan, self.quantization_config)
             self._planned = set(plan)
             self._transposed = {name for name, module in plan.items() if modules.is_conv1d(module)}
             self._folder = packed_folders.float_folder(files)
@@ -195,8 +196,8 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
                 self._quantize_rest(model)
             self._replace(model)
             # Ours have no reverse; save_pretrained writes packed weights by itself.
-            kept = [each for each in model._weight_conversions or () if not _is_ours(each)]
-            model._weight_conversions = kept or None
+            conversions = getattr(model, "_weight_conversions", None)
+            model._weight_conversions = [each for each in conversions or () if not _is_ours(each)] or None
         finally:
             self._reset()
         return model
@@ -219,23 +220,30 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             _, parameter = _owner(model, name)
             if parameter is not None:
                 by_placeholder[id(parameter)] = name
-        gone, modules_by_name = set(), dict(model.named_modules())
+        gone: set[str] = set()
+        places = modules.places_of(model)
+        modules_by_name, ties = dict(model.named_modules()), modules.ties_of(model)
         for layer, module in modules_by_name.items():
             parameter = module._parameters.get("weight")
             name = f"{layer}.weight"
-            source = name if name in self._made else by_placeholder.get(id(parameter), "")
+            source = self._source(name, by_placeholder.get(id(parameter), ""))
             if parameter is None or not source:
                 continue
             weight = self._made[source].to(str(parameter.device))
             self._made[source] = weight
             compute = self._compute(layer, source)
-            made = modules.packed_module(module, weight, module.bias if "bias" in module._parameters else None, compute, layer)
+            made = modules.packed_module(module, weight, module._parameters.get("bias"), compute, layer)
             made._is_hf_initialized = True
-            modules.put(model, module, made)
+            for parent, attribute in places[id(module)]:
+                parent._modules[attribute] = made
             gone.add(name)
-            if list(by_placeholder.values()).count(source) and source != name:
-                modules.share(made, model.get_submodule(source.removesuffix(".weight")), source)
-        modules.forget_ties(model, gone)
+        modules.forget_ties(ties, gone)
+
+    def _source(self, name: str, shared: str) -> str:
+        """The weight that a module gets: its own, unless it is the one that its placeholder is shared with."""
+        if name in self._made and (shared in ("", name) or self._made[name] != self._made[shared]):
+            return name
+        return shared
 
     def _compute(self, layer: str, weight: str) -> str:
         """The compute mode of a layer: what was asked for, else what the files ask for."""

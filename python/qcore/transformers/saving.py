@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers.core_model_loading import WeightConverter, WeightRenaming, apply_renamings
-from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightRenaming, apply_renamings
 
 from qcore import _core
 from qcore.formats.checkpoint import layout
+from qcore.torch.module import QuantizedModule
+from qcore.torch.weighted import WeightedModule
 from qcore.transformers.modules import ReorderedLinear, packed_modules
 
 
@@ -22,8 +23,10 @@ def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str,
         model: a model of transformers, with packed modules or without.
 
     Raises:
-        QcoreValueError: a packed module applies an activation, which the files have no place for.
+        QcoreValueError: a quantized module is of another kind, or applies an activation, which the files have no
+            place for.
     """
+    _check_kinds(model)
     state: dict[str, torch.Tensor] = {}
     described: dict[str, layout.Description] = {}
     aliases = _aliases(model)
@@ -42,7 +45,7 @@ def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str,
             state[f"{name}.bias"] = bias.detach()
         if name in aliases:
             continue
-        weight = layout_weight(module)
+        weight = module.weight.to("cpu")
         described[f"{name}.weight"] = layout.Description.of(weight)
         parts = layout.encode(weight, *layout.parameter_dtypes(weight))
         state |= {f"{name}.weight.{part}": torch.from_numpy(values) for part, values in parts.items()}
@@ -62,20 +65,25 @@ def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str,
     return state, metadata
 
 
-def layout_weight(module: Any) -> Any:
-    """Returns a module's packed weight in host memory."""
-    return module.weight.to("cpu")
-
-
 def _aliases(model: torch.nn.Module) -> set[str]:
     """Names of packed modules whose weight another one, which comes before, shares."""
     seen: dict[Any, str] = {}
     found = set()
     for name, module in packed_modules(model):
-        key = getattr(module, "_qcore_shared", None)
-        if key is not None and seen.setdefault(key, name) != name:
+        packed = (module.linear if isinstance(module, ReorderedLinear) else module).packed
+        if seen.setdefault((packed.device, packed.data_ptr()), name) != name:
             found.add(name)
     return found
+
+
+def _check_kinds(model: torch.nn.Module) -> None:
+    """Refuses quantized modules that from_pretrained couldn't put back."""
+    for name, module in model.named_modules():
+        if isinstance(module, QuantizedModule) and not isinstance(module, WeightedModule):
+            raise _core.QcoreValueError(
+                f"save_pretrained: {name} is a {type(module).__name__}, expected layers with one packed weight: "
+                "torch.save(model.state_dict()) and qcore.torch.restore_ keep all quantized modules"
+            )
 
 
 def _saved_names(model: Any, names: list[str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ class _FilesConfig:
             values: ``quantization_config`` of its config.json.
             options: not used.
         """
-        return QcoreConfig.of_files(values, _options[-1] if _options else None)
+        return QcoreConfig.of_files(values, current_options())
 
 
 class GgufOptions(GgufConfig):  # type: ignore[misc, unused-ignore]
@@ -51,6 +51,11 @@ class GgufOptions(GgufConfig):  # type: ignore[misc, unused-ignore]
     def __init__(self, options: QcoreConfig) -> None:
         super().__init__()
         self.options = options
+
+
+def current_options() -> QcoreConfig | None:
+    """Returns the options of the call that is under way, or of :func:`enable`."""
+    return _options[-1] if _options else None
 
 
 def enable(*methods: str, config: QcoreConfig | None = None) -> None:
@@ -65,7 +70,9 @@ def enable(*methods: str, config: QcoreConfig | None = None) -> None:
     """
     for method in methods:
         if method not in METHODS:
-            raise _core.QcoreValueError(f"enable: {method!r} is no method that qcore reads, expected {', '.join(METHODS)}")
+            raise _core.QcoreValueError(
+                f"enable: {method!r} is no method that qcore reads, expected {', '.join(METHODS)}"
+            )
     with _lock:
         _replace(methods or METHODS)
         del _options[:]
@@ -126,7 +133,9 @@ def install() -> None:
         return
 
     @functools.wraps(original)
-    def get_hf_quantizer(config: Any, quantization_config: Any, *args: Any, gguf_file: Any = None, **options: Any) -> Any:
+    def get_hf_quantizer(
+        config: Any, quantization_config: Any, *args: Any, gguf_file: Any = None, **options: Any
+    ) -> Any:
         if not isinstance(quantization_config, QcoreConfig):
             return original(config, quantization_config, *args, gguf_file=gguf_file, **options)
         with _served(quantization_config):

@@ -10,8 +10,12 @@ import qcore
 from qcore import formats
 from qcore.formats import gguf_blocks
 
-HALVES = {"Q4_0": 1, "Q4_1": 2, "Q5_0": 1, "Q8_0": 1, "Q4_K": 2}
-"""How many fp16 numbers a block begins with."""
+HALVES = {"Q4_0": 1, "Q4_1": 2, "Q5_0": 1, "Q5_1": 2, "Q8_0": 1, "Q2_K": 2, "Q3_K": 1, "Q4_K": 2, "Q5_K": 2, "Q6_K": 1}
+"""How many fp16 numbers a block has."""
+AT_THE_END = ("Q2_K", "Q3_K", "Q6_K")
+"""Types whose fp16 numbers come last; those of all others come first."""
+SMALL = ("Q2_K", "Q3_K", "Q6_K")
+"""Types with 16 elements per scale."""
 
 
 def raw_of(kind, n=6, k=512, seed=0, spread=0.02):
@@ -20,7 +24,8 @@ def raw_of(kind, n=6, k=512, seed=0, spread=0.02):
     block = gguf_blocks.TYPES[kind]
     raw = rng.integers(0, 256, (n, k // block.elements, block.octets)).astype(np.uint8)
     halves = (rng.standard_normal((*raw.shape[:2], HALVES[kind])) * spread).astype(np.float16)
-    raw[..., : 2 * HALVES[kind]] = halves.view(np.uint8)
+    place = slice(-2 * HALVES[kind], None) if kind in AT_THE_END else slice(2 * HALVES[kind])
+    raw[..., place] = halves.view(np.uint8)
     return raw.reshape(n, -1)
 
 
@@ -40,7 +45,8 @@ def wide_raw(kind):
 def test_every_value_is_ggufs_own(kind, seed):
     raw = raw_of(kind, seed=seed)
     weight = gguf_blocks.tensor_of(kind, raw, "test")
-    assert (weight.shape, weight.block_size) == ((6, 512), 32)
+    assert (weight.shape, weight.block_size) == ((6, 512), 16 if kind in SMALL else 32)
+    assert weight.bits == 8 or int(kind[1]) <= 4
     assert np.array_equal(weight.dequantize(), dequantized(kind, raw))
 
 

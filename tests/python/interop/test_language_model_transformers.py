@@ -12,6 +12,7 @@ import qcore
 import qcore.language_model as lm
 from qcore.language_model.evaluation import Window, plan_windows
 from qcore.language_model.generation import IncrementalText, TokenClock, run
+from qcore.language_model.loading import find_source
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +258,22 @@ def test_bits_quantize_while_loading(folder, model):
     distance = lm.evaluate(found.model, list(range(60)), against=model).comparison
     assert 0 < distance.kl_divergence < 0.05
     assert lm.load_model(folder).bits is None
+
+
+def test_a_fused_model_writes_the_same_text(folder):
+    tokenizer = lm.load_tokenizer(folder)
+    fused, plain = (lm.load_model(folder, bits=8, fuse=fuse) for fuse in (True, False))
+    assert (fused.unfused, plain.unfused) == ("", "not asked for")
+    texts = [lm.generate(each.model, tokenizer, "the cat", max_new_tokens=16) for each in (fused, plain)]
+    assert texts[0].tokens == texts[1].tokens
+    assert lm.load_model(folder, fuse=True).unfused == "its weights are not quantized"
+
+
+def test_a_gguf_file_is_found(tmp_path):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    for path in (file, tmp_path):
+        assert find_source(path) == lm.Source(tmp_path, "model.gguf", "gguf")
 
 
 def test_a_saved_quantized_model_is_recognized(folder, tmp_path):

@@ -102,9 +102,9 @@ def test_enable_needs_no_argument_and_disable_puts_back(source, tmp_path):
     assert kl(logits(replaced(source, values)), logits(model)) < 1e-6
     assert model.model.layers[0].self_attn.q_proj.compute == "float"
     qt.disable()
-    assert (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, auto.AUTO_QUANTIZER_MAPPING) == before
+    assert before == (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, auto.AUTO_QUANTIZER_MAPPING)
     loaded(folder)
-    assert (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, auto.AUTO_QUANTIZER_MAPPING) == before
+    assert before == (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, auto.AUTO_QUANTIZER_MAPPING)
     with pytest.raises(qcore.QcoreValueError, match=r"'bitsandbytes' is no method that qcore reads"):
         qt.enable("bitsandbytes")
 

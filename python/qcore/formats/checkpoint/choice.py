@@ -34,8 +34,8 @@ def choose(
     exclude: Sequence[str],
     layers: Collection[str] | None = None,
 ) -> Choice:
-    """With ``layers``, those names alone, less ``exclude``. With ``include`` the tensors whose names match one of its patterns, else those of the default rule; never those
-    that match one of ``exclude``, nor tensors of another dtype or number of axes."""
+    """Chooses the names of ``layers`` if they are given, else those that match a pattern of ``include``, else those of
+    the default rule; never those that match one of ``exclude``, nor tensors of another dtype or number of axes."""
     if section.dtype not in FLOATING:
         return Choice(False, f"{section.dtype}")
     if len(section.shape) not in (2, 4):

@@ -116,11 +116,11 @@ def quantize(
     format: Annotated[str, typer.Option(help="qcore, awq, gptq, gguf or onnx.")] = "qcore",
     lm_head: Annotated[
         bool | None,
-        typer.Option("--lm-head/--no-lm-head", help="Of a model's folder: quantise its head. Not for awq and gptq."),
+        typer.Option("--lm-head/--no-lm-head", help="Of a model's folder: quantize its head. Not for awq and gptq."),
     ] = None,
     embeddings: Annotated[
         bool | None,
-        typer.Option("--embeddings/--no-embeddings", help="Of a model's folder: quantise its embeddings, likewise."),
+        typer.Option("--embeddings/--no-embeddings", help="Of a model's folder: quantize its embeddings, likewise."),
     ] = None,
     dask: Annotated[
         str | None,
@@ -130,11 +130,11 @@ def quantize(
 ) -> None:
     """Quantise a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
 
-    From a folder of transformers to a folder, the weights of the model's layers are quantised, and OUT has its config
-    and tokenizer too: from_pretrained opens it. Else float tensors of two or four axes are quantised, but for embeddings, norms and biases (told by their names);
-    everything else is copied. PATTERN is a shell pattern for names: 'model.layers.*.mlp.*'. A run that was interrupted
-    goes on where it stopped when it is started again with the same input and options. A tensor without samples is
-    quantised by mse, which is awq with equal inputs.
+    From a folder of transformers to a folder, the weights of the model's layers are quantized, and OUT has its config
+    and tokenizer too: from_pretrained opens it. Else float tensors of two or four axes are quantized, but for
+    embeddings, norms and biases (told by their names); everything else is copied. PATTERN is a shell pattern for names:
+    'model.layers.*.mlp.*'. A run that was interrupted goes on where it stopped when it is started again with the same
+    input and options. A tensor without samples is quantized by mse, which is awq with equal inputs.
 
     \b
     Examples:
@@ -147,8 +147,8 @@ def quantize(
       qcore quantize model/ weights.onnx --format onnx --block-size 32
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
-    from qcore.formats import open_checkpoint
     from qcore import _core
+    from qcore.formats import open_checkpoint
     from qcore.formats.checkpoint.folder_options import of_folder
     from qcore.formats.checkpoint.model_folder import becomes_folder
     from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint

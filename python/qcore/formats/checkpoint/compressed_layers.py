@@ -37,7 +37,7 @@ class Scheme:
         return any(
             re.match(target[3:], layer) is not None
             if target.startswith("re:")
-            else "." not in target and target[:1].isupper() or target == layer
+            else ("." not in target and target[:1].isupper()) or target == layer
             for target in self.targets
         )
 

@@ -52,7 +52,20 @@ BLOCK_TYPES = {
     13: BlockType("Q5_K", 256, 176, 5, 32, "asymmetric"),
     14: BlockType("Q6_K", 256, 210, 6, 16, "symmetric"),
     15: BlockType("Q8_K", 256, 292, 8, 256, "symmetric"),
+    16: BlockType("IQ2_XXS", 256, 66, 2, 32, "symmetric"),
+    17: BlockType("IQ2_XS", 256, 74, 2, 16, "symmetric"),
+    18: BlockType("IQ3_XXS", 256, 98, 3, 32, "symmetric"),
+    19: BlockType("IQ1_S", 256, 50, 1, 32, "asymmetric"),
+    20: BlockType("IQ4_NL", 32, 18, 4, 32, "symmetric"),
+    21: BlockType("IQ3_S", 256, 110, 3, 32, "symmetric"),
+    22: BlockType("IQ2_S", 256, 82, 2, 16, "symmetric"),
+    23: BlockType("IQ4_XS", 256, 136, 4, 32, "symmetric"),
+    29: BlockType("IQ1_M", 256, 56, 1, 16, "asymmetric"),
+    34: BlockType("TQ1_0", 256, 54, 2, 256, "symmetric"),
+    35: BlockType("TQ2_0", 256, 66, 2, 256, "symmetric"),
+    39: BlockType("MXFP4", 32, 17, 4, 32, "symmetric"),
 }
+"""By ggml's numbers; :data:`qcore.formats.gguf_blocks.TYPES` are those that become QuantizedTensors."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,9 @@ class GgufEntry:
                 "expected [N, K]"
             )
         raw = self.raw()
-        return tensor_of(self.kind.name, raw if order is None else raw[order], f"open_checkpoint: {self.path}: tensor {name!r}")
+        return tensor_of(
+            self.kind.name, raw if order is None else raw[order], f"open_checkpoint: {self.path}: tensor {name!r}"
+        )
 
 
 class _Cursor:

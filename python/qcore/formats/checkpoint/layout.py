@@ -137,16 +137,18 @@ class QcoreEntry:
 
     def read(self, name: str) -> Weight:
         about = self.description
-        codes = self.sections["codes"].array()
-        if about.bits == 4:
-            codes = unpack_nibbles(codes, about.columns).reshape(about.shape)
-        scales = self.sections["scales"].array().astype(np.float32, copy=False)
-        offsets = (
-            self.sections["offsets"].array().astype(np.float32, copy=False) if "offsets" in self.sections else None
-        )
+        parts = {part: section.array() for part, section in self.sections.items()}
+        shape = about.shape if about.bits == 4 else None
         try:
-            weight = QuantizedTensor.from_parts(codes, scales, offsets, bits=about.bits, block_size=about.block_size)
-            return ReorderedTensor(weight, self.sections["order"].array()) if about.reordered else weight
+            weight = QuantizedTensor.from_parts(
+                parts["codes"],
+                parts["scales"],
+                parts.get("offsets"),
+                bits=about.bits,
+                block_size=about.block_size,
+                shape=shape,
+            )
+            return ReorderedTensor(weight, parts["order"]) if about.reordered else weight
         except _core.QcoreError as error:
             raise _core.QcoreValueError(f"{self.sections['codes'].path}: tensor {name!r}: {error}") from error
 

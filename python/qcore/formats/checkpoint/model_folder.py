@@ -134,7 +134,9 @@ class ModelFolderTarget:
     def prepare(self, output: Path) -> Path:
         """Makes the folder; a config.json of an earlier run goes first, since it says that the folder is whole."""
         if output.exists() and not output.is_dir():
-            raise _core.QcoreValueError(f"quantize: {output} is a file, expected a folder: the input is a model's folder")
+            raise _core.QcoreValueError(
+                f"quantize: {output} is a file, expected a folder: the input is a model's folder"
+            )
         if output.exists() and output.samefile(self._source):
             raise _core.QcoreValueError(f"quantize: {output} is the input, expected another folder")
         output.mkdir(exist_ok=True)

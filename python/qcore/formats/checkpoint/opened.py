@@ -72,9 +72,9 @@ class Checkpoint(Mapping[str, Any]):
             QcoreTypeError: torch isn't installed.
         """
         entry = self._open()[name]
-        if _checks.choice(framework, {"numpy": False, "torch": True}, "checkpoint.tensor: framework"):
-            if isinstance(entry, PlainEntry):
-                return as_torch(entry.section)
+        wants_torch = _checks.choice(framework, {"numpy": False, "torch": True}, "checkpoint.tensor: framework")
+        if wants_torch and isinstance(entry, PlainEntry):
+            return as_torch(entry.section)
         return entry.read(name)
 
     def close(self) -> None:

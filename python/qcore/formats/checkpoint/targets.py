@@ -161,8 +161,9 @@ class GptqTarget:
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
         layer = name.removesuffix(".weight")
-        parts = zip(("qweight", "scales", "qzeros", "g_idx"), to_gptq(weight, version=1), strict=True)
-        return {f"{layer}.{part}": values for part, values in parts}
+        qweight, scales, qzeros, g_idx = to_gptq(weight, version=1)
+        values: dict[str, NDArray[Any]] = {"qweight": qweight, "scales": scales, "qzeros": qzeros, "g_idx": g_idx}
+        return {f"{layer}.{part}": array for part, array in values.items()}
 
     def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
         return header_bytes(shapes, {"format": "pt"})

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "decoder/row_lanes.h"
+#include "decoder/cpu/row_lanes.h"
 #include "simd/transpose.h"
 #include "simd/unroll.h"
 
@@ -49,6 +49,15 @@ struct AttentionLanes {
     std::int64_t first_row;
     int rows;
     numerics::KeyRange keys;
+  };
+
+  struct Operand {
+    const float* data;
+    std::int64_t stride;  // of rows
+  };
+  struct Result {
+    float* data;
+    std::int64_t stride;
   };
 
   QCORE_NUMERIC std::int64_t padded_size(const AttentionTile& t) {
@@ -115,15 +124,15 @@ struct AttentionLanes {
     for (std::int64_t panel = first_panel; panel < end_panel; ++panel) {
       const std::int64_t begin = keys.begin > panel * kPanelKeys ? keys.begin : panel * kPanelKeys;
       const std::int64_t end = keys.end < (panel + 1) * kPanelKeys ? keys.end : (panel + 1) * kPanelKeys;
-      load_values(t, chunk * kChunk + begin, end - begin);
+      const Operand values = load_values(t, chunk * kChunk + begin, end - begin);
       for (std::int64_t b = 0; b < blocks(t); ++b) {
         const Block block = block_of(t, chunk, b);
         const std::int64_t from = block.keys.begin > begin ? block.keys.begin : begin;
         const std::int64_t to = block.keys.end < end ? block.keys.end : end;
         if (from < to)
           multiply(block.rows, {t.scores + block.first_row * kChunk + from, kChunk},
-                   {t.value_panel + (from - begin) * size, size}, to - from, {out + block.first_row * size, size}, size,
-                   true);
+                   {values.data + (from - begin) * values.stride, values.stride}, to - from,
+                   {out + block.first_row * size, size}, size, true);
       }
     }
   }
@@ -142,9 +151,12 @@ struct AttentionLanes {
     Transpose<L>::run(t.value_panel, kF32, padded_size(t), count, t.head_size, t.key_panel, kPanelKeys);
   }
 
-  // Converts values of consecutive positions into the value panel. The padding of a row is zero.
-  static void load_values(const AttentionTile& t, std::int64_t position, std::int64_t count) {
+  // Returns values of consecutive positions as fp32: those of an fp32 cache where they are, others in the value panel.
+  // The padding of a row is zero.
+  static Operand load_values(const AttentionTile& t, std::int64_t position, std::int64_t count) {
     const std::int64_t size = padded_size(t);
+    if (t.dtype == kF32 && size == t.head_size)
+      return {static_cast<const float*>(t.values) + position * t.value_stride, t.value_stride};
     if (t.dtype == kI8) {
       load_codes(static_cast<const std::int8_t*>(t.values) + position * t.value_stride, t.value_stride,
                  t.value_scales + position * t.value_scale_stride, t.value_scale_stride, count, t.head_size,
@@ -158,6 +170,7 @@ struct AttentionLanes {
     if (size != t.head_size)
       for (std::int64_t j = 0; j < count; ++j)
         memset(t.value_panel + j * size + t.head_size, 0, static_cast<std::size_t>(size - t.head_size) * sizeof(float));
+    return {t.value_panel, size};
   }
 
   static void load_codes(const std::int8_t* codes, std::int64_t stride, const float* scales, std::int64_t scale_stride,
@@ -210,15 +223,6 @@ struct AttentionLanes {
     for (int v = 0; v < kUnitVectors; ++v) L::store(lanes + v * kLanes, sums[v]);
     *sum = numerics::add_by_halves<kUnit>(lanes);
   }
-
-  struct Operand {
-    const float* data;
-    std::int64_t stride;  // of rows
-  };
-  struct Result {
-    float* data;
-    std::int64_t stride;
-  };
 
   // c = a b, or c += a b: a [rows, k], b [k, columns], columns a multiple of kUnit.
   static void multiply(int rows, Operand a, Operand b, std::int64_t k, Result c, std::int64_t columns, bool add) {

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "formats/element.h"
+#include "numerics/half_bits.h"
+#include "qcore/tensor_view.h"
+
+// Elements of a cache on their way through shared memory, where they keep their dtype: each is read by one thread.
+namespace qcore {
+
+template <DType kDType>
+struct CacheItem {
+  using Type = std::uint16_t;
+  static constexpr int kBytes = 2;
+};
+template <>
+struct CacheItem<DType::f32> {
+  using Type = float;
+  static constexpr int kBytes = 4;
+};
+template <>
+struct CacheItem<DType::i8> {
+  using Type = std::int8_t;
+  static constexpr int kBytes = 1;
+};
+
+// One element; of an int8 cache without its scale.
+template <DType kDType>
+__device__ __forceinline__ float widened(typename CacheItem<kDType>::Type item) {
+  if constexpr (kDType == DType::f16)
+    return numerics::half_to_float(item);
+  else if constexpr (kDType == DType::bf16)
+    return numerics::bfloat_to_float(item);
+  else
+    return static_cast<float>(item);
+}
+
+// The elements of a 32-bit word of shared memory.
+template <DType kDType, int kCount = 4 / CacheItem<kDType>::kBytes>
+__device__ __forceinline__ void widen_word(std::uint32_t word, float (&values)[kCount]) {
+  if constexpr (kDType == DType::f32) {
+    values[0] = numerics::bits_float(word);
+  } else if constexpr (kDType == DType::i8) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) values[i] = static_cast<float>(static_cast<std::int8_t>(word >> (8 * i)));
+  } else {
+    values[0] = widened<kDType>(static_cast<std::uint16_t>(word));
+    values[1] = widened<kDType>(static_cast<std::uint16_t>(word >> 16));
+  }
+}
+
+// A warp-uniform copy of rows of bytes from a cache to shared memory in two steps, so that loads of the next rows are
+// under way while these are computed with. Row r is `row_bytes` long and lies at `global + r * stride`; rows before
+// `begin` and from `end` on become zeros and are not read.
+//
+// kVectors is the number of 16-byte vectors that a thread holds between the steps.
+template <int kThreads, int kVectors>
+class RowStage {
+ public:
+  // `row_bytes` is a multiple of 16 and everything is aligned to 16, if `vectors`.
+  __device__ __forceinline__ RowStage(bool vectors) : vectors_(vectors) {}
+
+  __device__ __forceinline__ void load(const char* global, std::int64_t stride, int row_bytes, int rows, int begin,
+                                       int end) {
+    if (!vectors_) {
+      global_ = global;
+      stride_ = stride;
+    }
+    row_bytes_ = row_bytes;
+    rows_ = rows;
+    begin_ = begin;
+    end_ = end;
+    if (!vectors_) return;
+    const int per_row = row_bytes / 16, count = rows * per_row;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int i = static_cast<int>(threadIdx.x) + v * kThreads;
+      held_[v].x = held_[v].y = held_[v].z = held_[v].w = 0;
+      if (i >= count) continue;
+      const int row = i / per_row;
+      if (row < begin || row >= end) continue;
+      held_[v] = *reinterpret_cast<const uint4*>(global + row * stride + (i - row * per_row) * 16);
+    }
+  }
+
+  // Writes the rows to `shared + r * pitch`, pitch a multiple of 4.
+  __device__ __forceinline__ void store(char* shared, int pitch) {
+    if (vectors_) {
+      const int per_row = row_bytes_ / 16, count = rows_ * per_row;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const int i = static_cast<int>(threadIdx.x) + v * kThreads;
+        if (i >= count) continue;
+        const int row = i / per_row;
+        auto* to = reinterpret_cast<std::uint32_t*>(shared + row * pitch + (i - row * per_row) * 16);
+        to[0] = held_[v].x, to[1] = held_[v].y, to[2] = held_[v].z, to[3] = held_[v].w;
+      }
+      return;
+    }
+    const int count = rows_ * row_bytes_;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+      const int row = i / row_bytes_, byte = i - row * row_bytes_;
+      shared[row * pitch + byte] = row < begin_ || row >= end_ ? 0 : global_[row * stride_ + byte];
+    }
+  }
+
+ private:
+  const bool vectors_;
+  const char* global_ = nullptr;
+  std::int64_t stride_ = 0;
+  int row_bytes_ = 0, rows_ = 0, begin_ = 0, end_ = 0;
+  uint4 held_[kVectors];
+};
+
+}  // namespace qcore
