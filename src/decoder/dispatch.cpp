@@ -1,6 +1,6 @@
 #include "decoder/dispatch.h"
 
-#include "decoder/cpu_vtable.h"
+#include "decoder/cpu/vtable.h"
 #include "runtime/cpu_features.h"
 
 #if defined(QCORE_CUDA_BACKEND)
@@ -85,6 +85,17 @@ KernelTable<AttentionProblem> attention_rows(
     "decoder_attention", rows_of<AttentionProblem, run_attention_cpu, run_attention_reference>(kAttentionCuda));
 
 }  // namespace
+
+bool run_heads_at_once([[maybe_unused]] const HeadsProblem& problem) {
+#if defined(QCORE_CUDA_BACKEND)
+  if (problem.device.type != DeviceType::cuda || problem.q.shape[3] > kMaxHeadSizeCuda) return false;
+  if (norm_rows.forced() >= 0 || rotary_rows.forced() >= 0 || cache_rows.forced() >= 0) return false;
+  run_heads_cuda(problem);
+  return true;
+#else
+  return false;
+#endif
+}
 
 KernelTable<NormProblem>& decoder_norm_table() { return norm_rows; }
 KernelTable<RotaryProblem>& decoder_rotary_table() { return rotary_rows; }

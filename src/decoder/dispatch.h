@@ -5,7 +5,7 @@
 
 namespace qcore {
 
-struct DecoderKernels;  // decoder/cpu_vtable.h
+struct DecoderKernels;  // decoder/cpu/vtable.h
 
 KernelTable<NormProblem>& decoder_norm_table();
 KernelTable<RotaryProblem>& decoder_rotary_table();
@@ -13,6 +13,10 @@ KernelTable<GateProblem>& decoder_gate_table();
 KernelTable<CapProblem>& decoder_cap_table();
 KernelTable<CacheProblem>& decoder_cache_table();
 KernelTable<AttentionProblem>& decoder_attention_table();
+
+// Runs the operators of a HeadsProblem by one kernel and returns true where the device has one, unless a kernel is
+// forced.
+bool run_heads_at_once(const HeadsProblem& problem);
 
 // The definitions: plain loops over src/numerics.
 void run_norm_reference(const NormProblem& problem);

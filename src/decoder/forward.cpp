@@ -251,9 +251,51 @@ class Forward {
     multiply(normed_, layer.qkv, layer.qkv_bias, qkv_, o_.compute);
     const TensorView q = heads_of(qkv_, 0, o_.heads), k = heads_of(qkv_, o_.heads, o_.kv_heads),
                      v = heads_of(qkv_, o_.heads + o_.kv_heads, o_.kv_heads);
+    prepare_heads(layer, cache, q, k, v);
+    AttentionProblem problem;
+    problem.q = q;
+    problem.y = heads_of(attended_, 0, o_.heads);
+    problem.past = call_.past;
+    problem.first = call_.first;
+    problem.cache = cache;
+    problem.scale = o_.attention_scale;
+    problem.soft_cap = o_.attention_soft_cap;
+    problem.window = layer.window;
+    problem.max_length = call_.max_length > 0 ? call_.max_length : cache.keys.shape[2];
+    problem.device = s_.device;
+    problem.stream = call_.stream;
+    decoder_attention_table().run(problem);
+    multiply(attended_, layer.out, layer.out_bias, branch_, o_.compute);
+  }
+
+  // Norms and rotates Q and K, and writes K and V to the cache.
+  void prepare_heads(const DecoderStorage::Layer& layer, const KeyValueCache& cache, const TensorView& q,
+                     const TensorView& k, const TensorView& v) const {
+    const bool rotate = layer.rotary >= 0 && s_.rotary[layer.rotary].cos.shape[1] > 0;
+    HeadsProblem together;
+    together.q = q;
+    together.k = k;
+    together.v = v;
+    together.q_norm = layer.q_norm;
+    together.k_norm = layer.k_norm;
+    together.eps = o_.eps;
+    together.round_normalized = o_.round_normalized;
+    together.rotate = rotate;
+    if (rotate) {
+      together.positions = call_.positions;
+      together.cos = s_.rotary[layer.rotary].cos;
+      together.sin = s_.rotary[layer.rotary].sin;
+      together.layout = o_.rotary_layout;
+    }
+    together.past = call_.past;
+    together.cache = cache;
+    together.device = s_.device;
+    together.stream = call_.stream;
+    if (run_heads_at_once(together)) return;
+
     norm_heads(q, layer.q_norm);
     norm_heads(k, layer.k_norm);
-    if (layer.rotary >= 0 && s_.rotary[layer.rotary].cos.shape[1] > 0) {
+    if (rotate) {
       RotaryProblem problem;
       problem.x = problem.y = heads_of(qkv_, 0, o_.heads + o_.kv_heads);
       problem.positions = call_.positions;
@@ -272,20 +314,6 @@ class Forward {
     write.device = s_.device;
     write.stream = call_.stream;
     decoder_cache_table().run(write);
-    AttentionProblem problem;
-    problem.q = q;
-    problem.y = heads_of(attended_, 0, o_.heads);
-    problem.past = call_.past;
-    problem.first = call_.first;
-    problem.cache = cache;
-    problem.scale = o_.attention_scale;
-    problem.soft_cap = o_.attention_soft_cap;
-    problem.window = layer.window;
-    problem.max_length = call_.max_length > 0 ? call_.max_length : cache.keys.shape[2];
-    problem.device = s_.device;
-    problem.stream = call_.stream;
-    decoder_attention_table().run(problem);
-    multiply(attended_, layer.out, layer.out_bias, branch_, o_.compute);
   }
 
   void multiply_mlp(const DecoderStorage::Layer& layer) const {

@@ -68,6 +68,22 @@ struct AttentionProblem {
   void* stream = nullptr;
 };
 
+// What happens to the heads of T tokens between the product for Q, K and V and attention: the norms of Q and K, their
+// rotation, and the writing of K and V to the cache, with the bits of the single operators. Q is written in place;
+// what becomes of the arrays K and V is not said.
+struct HeadsProblem {
+  TensorView q, k, v;         // [B, T, heads, D]
+  TensorView q_norm, k_norm;  // fp32 [D], rank 0 for none
+  float eps = 0.0f;
+  bool round_normalized = false;
+  bool rotate = false;
+  TensorView positions, cos, sin;
+  RotaryLayout layout = RotaryLayout::halves;
+  TensorView past;
+  KeyValueCache cache;
+  Device device;
+  void* stream = nullptr;
+};
 // One element of an int32 array [B] or [B, T].
 inline std::int64_t load_index(const TensorView& view, std::int64_t i, std::int64_t j = 0) {
   return static_cast<const std::int32_t*>(view.data)[i * view.strides[0] + (view.rank > 1 ? j * view.strides[1] : 0)];

@@ -15,6 +15,7 @@ from qcore.quantized_tensor import quantize as quantize_weight
 from qcore.torch import patterns
 from qcore.torch.calibration import batches_of, inputs_of, outputs_of, relative_error, weight_error
 from qcore.torch.embedding import Embedding
+from qcore.torch.hosts import tell_transformers
 from qcore.torch.layers import (
     Layer,
     disable_fast_paths,
@@ -169,6 +170,7 @@ def quantize_(
             layer.put(module)
         raise
     forget_ties(model)
+    tell_transformers(model)
     by_layer = {id(plan.layer): plan for plan in plans}
     report.layers = [_row(layer, by_layer.get(id(layer))) for layer in found] + report.layers
     report.model_error, report.bytes_after = error, _model_bytes(model)

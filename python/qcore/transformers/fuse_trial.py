@@ -52,18 +52,12 @@ def record(model: Any, parts: StackParts) -> Trial:
     tokens = torch.randint(0, vocabulary, (batch, length), generator=generator)
     mask = (torch.arange(length) >= torch.tensor(_PADDING)[:, None]).long()
     trial = Trial(tokens, mask, (mask.cumsum(1) - 1).clamp(min=0))
-    handles = []
-    for layer in parts.layers:
-        handles.append(
-            layer.module.register_forward_hook(
-                lambda _, args, kwargs, output: (
-                    trial.inputs[-1].append(args[0] if args else kwargs["hidden_states"]),
-                    trial.outputs[-1].append(output[0] if isinstance(output, tuple) else output),
-                )
-                and None,
-                with_kwargs=True,
-            )
-        )
+
+    def keep(_: Any, args: Any, kwargs: Any, output: Any) -> None:
+        trial.inputs[-1].append(args[0] if args else kwargs["hidden_states"])
+        trial.outputs[-1].append(output[0] if isinstance(output, tuple) else output)
+
+    handles = [layer.module.register_forward_hook(keep, with_kwargs=True) for layer in parts.layers]
     cache = DynamicCache()
     try:
         for part in trial.calls():

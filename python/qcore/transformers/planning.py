@@ -9,6 +9,8 @@ import torch
 from transformers.utils import logging
 
 from qcore import _core
+from qcore.torch.reads import Read, reads_of
+from qcore.torch.rules import rule_of, unanswered
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.modules import unfit_reason
 
@@ -71,8 +73,9 @@ def reasons_of(model: Any, config: QcoreConfig | None) -> dict[str, str]:
         model: a model of transformers, on meta or not.
         config: the options, or None for what is possible.
     """
+    reads = reads_of(model)
     reasons = {
-        f"{name}.weight": _reason(name, module, config)
+        f"{name}.weight": _reason(name, module, config) or _read_reason(module, reads.get(id(module), set()))
         for name, module in model.named_modules()
         if isinstance(getattr(module, "weight", None), torch.nn.Parameter)
     }
@@ -96,6 +99,15 @@ def _reason(name: str, module: torch.nn.Module, config: QcoreConfig | None) -> s
     if not isinstance(weight, torch.Tensor) or weight.dtype not in _FLOATS:
         return f"its weight is {weight.dtype}"
     return "its weight is empty" if weight.numel() == 0 else ""
+
+
+def _read_reason(module: torch.nn.Module, reads: set[Read]) -> str:
+    """Why code around a module would fail: it reads what a packed module doesn't have."""
+    rule = rule_of(module, False)
+    for read in sorted(reads, key=repr):
+        if rule is not None and unanswered(rule, read):
+            return f"{read.reader} reads its {'.'.join((read.attribute, *read.rest)).rstrip('.*')}"
+    return ""
 
 
 def tied_groups(model: Any) -> list[set[str]]:

@@ -519,24 +519,27 @@ KernelChoice choice(std::int64_t head_size) {
   return {attention_kernel<kDType, kRows, kPasses>, kRows, Shared<kRows>::bytes(head_size)};
 }
 
+// The largest tile of queries that is not mostly empty and whose arrays fit in shared memory.
 template <DType kDType>
-KernelChoice choose(std::int64_t rows, std::int64_t head_size) {
+KernelChoice choose(std::int64_t rows, std::int64_t head_size, std::int64_t shared_limit) {
+  const auto takes = [&](std::int64_t tile, std::int64_t bytes) { return rows > tile / 2 && bytes <= shared_limit; };
   if (head_size > 2 * kThreads) return choice<kDType, 4, 4>(head_size);
-  if (head_size > kThreads) return rows <= 4 ? choice<kDType, 4, 2>(head_size) : choice<kDType, 8, 2>(head_size);
-  if (rows <= 4) return choice<kDType, 4, 1>(head_size);
-  return rows <= 8 ? choice<kDType, 8, 1>(head_size) : choice<kDType, 16, 1>(head_size);
+  if (head_size > kThreads)
+    return takes(8, Shared<8>::bytes(head_size)) ? choice<kDType, 8, 2>(head_size) : choice<kDType, 4, 2>(head_size);
+  if (takes(16, Shared<16>::bytes(head_size))) return choice<kDType, 16, 1>(head_size);
+  return takes(8, Shared<8>::bytes(head_size)) ? choice<kDType, 8, 1>(head_size) : choice<kDType, 4, 1>(head_size);
 }
 
-KernelChoice choose(DType dtype, std::int64_t rows, std::int64_t head_size) {
+KernelChoice choose(DType dtype, std::int64_t rows, std::int64_t head_size, std::int64_t shared_limit) {
   switch (dtype) {
     case DType::f16:
-      return choose<DType::f16>(rows, head_size);
+      return choose<DType::f16>(rows, head_size, shared_limit);
     case DType::bf16:
-      return choose<DType::bf16>(rows, head_size);
+      return choose<DType::bf16>(rows, head_size, shared_limit);
     case DType::i8:
-      return choose<DType::i8>(rows, head_size);
+      return choose<DType::i8>(rows, head_size, shared_limit);
     default:
-      return choose<DType::f32>(rows, head_size);
+      return choose<DType::f32>(rows, head_size, shared_limit);
   }
 }
 
@@ -610,7 +613,7 @@ void run_attention_cuda(const AttentionProblem& p, AttentionPlan plan) {
   a.vectors = in_vectors(p.cache.keys) && in_vectors(p.cache.values);
 
   const std::int64_t rows = a.tokens * a.group;
-  const KernelChoice chosen = choose(p.cache.keys.dtype, rows, a.head_size);
+  const KernelChoice chosen = choose(p.cache.keys.dtype, rows, a.head_size, most_shared_bytes(p.device.index));
   a.tiles = static_cast<int>(ceil_div(rows, chosen.rows));
   const std::int64_t blocks = a.batch * a.kv_heads * a.tiles, queries = a.batch * a.tokens * a.heads;
   const std::int64_t chunks = max_chunks(p, ceil_div(chosen.rows, a.group) + 1);

@@ -25,22 +25,6 @@ void run_rotary_cuda(const RotaryProblem& problem);
 const char* cache_cuda_unsupported_reason(const CacheProblem& problem);
 void run_cache_cuda(const CacheProblem& problem);
 
-// What happens to the heads of T tokens between the product for Q, K and V and attention: the norms of Q and K, their
-// rotation, and the writing of K and V to the cache, with the bits of the single operators. Q is written in place, K is
-// left as it is.
-struct HeadsProblem {
-  TensorView q, k, v;         // [B, T, heads, D]
-  TensorView q_norm, k_norm;  // fp32 [D], rank 0 for none
-  float eps = 0.0f;
-  bool round_normalized = false;
-  bool rotate = false;
-  TensorView positions, cos, sin;
-  RotaryLayout layout = RotaryLayout::halves;
-  TensorView past;
-  KeyValueCache cache;
-  Device device;
-  void* stream = nullptr;
-};
 void run_heads_cuda(const HeadsProblem& problem);
 
 const char* attention_cuda_unsupported_reason(const AttentionProblem& problem);

@@ -84,7 +84,7 @@ __device__ __forceinline__ void finish(const NormArguments& a, const NormRow& at
 static_assert(numerics::kNormSums == kWarpSize);
 
 // A warp for each row. A lane reads and writes the elements of its partial sum.
-__global__ void __launch_bounds__(kThreads) norm_warps(const __grid_constant__ NormArguments a) {
+__global__ void __launch_bounds__(kThreads) norm_warps_kernel(const __grid_constant__ NormArguments a) {
   ptx::wait_for_earlier_kernels();
   ptx::let_next_kernel_start();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) norm_warps(const __grid_constant__ N
 
 // A thread block for each row, which waits in shared memory if `kShared`. The first warp adds the squares.
 template <bool kShared>
-__global__ void __launch_bounds__(kThreads) norm_blocks(const __grid_constant__ NormArguments a) {
+__global__ void __launch_bounds__(kThreads) norm_blocks_kernel(const __grid_constant__ NormArguments a) {
   ptx::wait_for_earlier_kernels();
   ptx::let_next_kernel_start();
   float* mail = reinterpret_cast<float*>(dynamic_shared());
@@ -210,10 +210,10 @@ void run_norm_cuda(const NormProblem& p) {
   const auto stream = static_cast<cudaStream_t>(p.stream);
   const bool by_warps = p.count <= kMaxWarpRow;
   LaunchShape shape = shape_of(by_warps ? ceil_div(p.rows, kWarps) : p.rows, 1, p.device.index);
-  if (by_warps) return launch("decoder_norm", norm_warps, shape, stream, a);
+  if (by_warps) return launch("decoder_norm", norm_warps_kernel, shape, stream, a);
   const bool shared = p.count <= kMaxSharedRow - 4;
   shape.shared_bytes = static_cast<std::size_t>((shared ? p.count + 4 : 4) * sizeof(float));
-  launch("decoder_norm", shared ? norm_blocks<true> : norm_blocks<false>, shape, stream, a);
+  launch("decoder_norm", shared ? norm_blocks_kernel<true> : norm_blocks_kernel<false>, shape, stream, a);
 }
 
 void run_gate_cuda(const GateProblem& p) {
