@@ -10,6 +10,7 @@ unless it is set). Weights are random: speeds mean something, texts do not. Leav
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -106,7 +107,7 @@ class Worker:
         if self.error:
             return
         times = answer["times"]
-        steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        steps = [later - earlier for earlier, later in itertools.pairwise(times)]
         self.samples.append({"prefill": len(ids) / times[0], "decode": 1 / statistics.median(steps)})
         self.after = answer["after"]
 
@@ -209,7 +210,9 @@ def main() -> None:
         work(options.worker, options.folder / options.shape / "source", options.folder / options.shape, options.threads)
         return
     results = run(options)
-    print(f"{options.shape}, random weights, prompt {options.prompt}, {options.tokens} tokens, {options.threads} threads")
+    print(
+        f"{options.shape}, random weights, prompt {options.prompt}, {options.tokens} tokens, {options.threads} threads"
+    )
     print(table(results))
     if options.json:
         settings = {key: str(value) for key, value in vars(options).items() if key not in ("worker", "log")}

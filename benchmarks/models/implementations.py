@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-STARTED: dict[str, float] = {}
 
 
 class Implementation:
@@ -122,14 +121,14 @@ class TorchDynamicInt8(Transformers):
 class TorchAo(Transformers):
     name = "torchao-int4"
     needs = ("torch", "transformers", "torchao")
-    note = "Int4WeightOnlyConfig, groups of 32"
+    note = "weights of 4 bits in groups of 32, torch's kernel for the CPU (a prototype of torchao 0.18)"
 
     def load(self) -> None:
         import torchao
-        from torchao.quantization import Int4WeightOnlyConfig
+        from torchao.prototype.quantization.int4.inference_workflow import PrototypeInt4WeightOnlyConfig
 
         self.model = self.open(self.source)
-        torchao.quantize_(self.model, Int4WeightOnlyConfig(group_size=32, int4_packing_format="opaque"))
+        torchao.quantize_(self.model, PrototypeInt4WeightOnlyConfig(group_size=32))
 
 
 class Qcore(Transformers):
@@ -285,25 +284,20 @@ class LlamaCpp(Implementation):
 
 
 class OpenVino(Implementation):
-    """Runs the stateful model that optimum-intel exports, as openvino-genai does, without its tokenizer."""
+    """Runs the stateful model that optimum-intel exports, as openvino-genai does, without its tokenizer.
+
+    EXPORT_PYTHON names a Python with optimum-intel and a version of transformers that it knows, by default this one.
+    """
 
     name = "openvino-int4"
-    needs = ("openvino", "optimum.intel", "nncf")
+    needs = ("openvino",)
     note = "int4 symmetric, groups of 32, ratio 1; its own choice of cache (u8)"
 
-    @classmethod
-    def missing(cls) -> str:
-        names = [name for name in ("openvino", "nncf", "optimum") if importlib.util.find_spec(name) is None]
-        if not names and importlib.util.find_spec("optimum.intel") is None:
-            names = ["optimum-intel"]
-        return ", ".join(names)
-
     def prepare(self) -> None:
-        from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
-
-        options = OVWeightQuantizationConfig(bits=4, sym=True, group_size=32, ratio=1.0)
-        model = OVModelForCausalLM.from_pretrained(self.source, export=True, quantization_config=options)
-        model.save_pretrained(self.folder)
+        python = os.environ.get("EXPORT_PYTHON", sys.executable)
+        command = [python, "-m", "optimum.commands.optimum_cli", "export", "openvino", "--model", str(self.source)]
+        options = ["--task", "text-generation-with-past", "--weight-format", "int4", "--sym", "--group-size", "32"]
+        subprocess.run([*command, *options, "--ratio", "1.0", str(self.folder)], check=True, stdout=sys.stderr)
 
     def start(self) -> None:
         import openvino

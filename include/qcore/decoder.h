@@ -158,7 +158,7 @@ struct DecoderOptions {
   std::int64_t kv_heads = 0;             // Hkv
   std::int64_t head_size = 0;            // D
   std::int64_t intermediate_size = 0;    // I
-  DType dtype = DType::f32;              // of the residual and of every operator's output: f32 or bf16, on CUDA f16 too
+  DType dtype = DType::f32;              // of the residual and of every operator's output
   Compute compute = Compute::int8;       // of the layers' products
   Compute head_compute = Compute::int8;  // of the head
   float eps = 1e-6f;

@@ -1,6 +1,6 @@
 #include "decoder/dispatch.h"
 
-#include "decoder/cpu_vtable.h"
+#include "decoder/cpu/vtable.h"
 #include "runtime/cpu_features.h"
 
 #if defined(QCORE_CUDA_BACKEND)

@@ -5,7 +5,7 @@
 
 namespace qcore {
 
-struct DecoderKernels;  // decoder/cpu_vtable.h
+struct DecoderKernels;  // decoder/cpu/vtable.h
 
 KernelTable<NormProblem>& decoder_norm_table();
 KernelTable<RotaryProblem>& decoder_rotary_table();

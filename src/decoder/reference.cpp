@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "decoder/cpu/row_access.h"
 #include "decoder/dispatch.h"
-#include "decoder/row_access.h"
 #include "numerics/attention.h"
 #include "numerics/rms_norm.h"
 #include "numerics/rotary.h"

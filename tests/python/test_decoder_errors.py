@@ -223,22 +223,32 @@ def test_making_a_cache():
 
 # Building a stack
 
-LAYER = make_layer(np.random.default_rng(0), True)
+WEIGHTS = ("out", "down")
+
 TABLES = [oracle.rotary_tables(9, 16), oracle.rotary_tables(7, 16)]
 
 
 def make(layer=None, **changes):
-    changed = dataclasses.replace(LAYER, name="model.layers.7", **(layer or {}))
-    return decoder.Decoder([changed], **{**SIZES, "rotary": TABLES, **PLAIN, **changes})
+    """A stack of one layer; a string stands for that weight of the layer."""
+    full = make_layer(np.random.default_rng(0), True)
+
+    def named(given):
+        return {
+            key: getattr(full, value) if isinstance(value, str) and value in WEIGHTS else value
+            for key, value in given.items()
+        }
+
+    changed = dataclasses.replace(full, name="model.layers.7", **named(layer or {}))
+    return decoder.Decoder([changed], **{**SIZES, "rotary": TABLES, **PLAIN, **named(changes)})
 
 
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        ({"qkv": LAYER.out}, "qkv has shape [48, 64], expected [128, 48]"),
-        ({"out": LAYER.down}, "out has shape [48, 80], expected [48, 64]"),
-        ({"gate_up": LAYER.down}, "gate_up has shape [48, 80], expected [160, 48]"),
-        ({"down": LAYER.out}, "down has shape [48, 64], expected [48, 80]"),
+        ({"qkv": "out"}, "qkv has shape [48, 64], expected [128, 48]"),
+        ({"out": "down"}, "out has shape [48, 80], expected [48, 64]"),
+        ({"gate_up": "down"}, "gate_up has shape [48, 80], expected [160, 48]"),
+        ({"down": "out"}, "down has shape [48, 64], expected [48, 80]"),
         ({"input_norm": np.ones(47, np.float32)}, "input_norm has shape [47], expected [48]"),
         ({"k_norm": np.ones(48, np.float32)}, "k_norm has shape [48], expected [16]"),
         ({"qkv_bias": np.ones((128, 1), np.float32)}, "qkv_bias has shape [128, 1], expected [128]"),
@@ -261,7 +271,7 @@ def test_a_layer(layer, message):
         ({"residual_multiplier": np.nan}, "residual_multiplier is nan, expected a finite number"),
         ({"logit_soft_cap": -1.0}, "logit_soft_cap is -1, expected 0 or a positive number"),
         ({"final_norm": np.ones(3, np.float32)}, "final_norm has shape [3], expected [48]"),
-        ({"head": LAYER.out}, "head has shape [48, 64], expected [48, 48]"),
+        ({"head": "out"}, "head has shape [48, 64], expected [48, 48]"),
         ({"head_bias": np.ones(3, np.float32)}, "head_bias is given without a head, expected none"),
         (
             {"rotary": [oracle.rotary_tables(9, 18)]},
@@ -286,7 +296,7 @@ def test_kinds_of_arguments():
         ),
         (lambda: make(hidden_size=4.5), "hidden_size is 4.5, expected an integer"),
         (lambda: make(dtype="int8"), "dtype is 'int8', expected float32, float16 or bfloat16"),
-        (lambda: decoder.Decoder([LAYER.qkv], **SIZES), "layers[0] is a QuantizedTensor, expected a Layer"),
+        (lambda: decoder.Decoder([TABLES], **SIZES), "layers[0] is a list, expected a Layer"),
         (lambda: make(head=np.ones(3)), "head is a ndarray, expected a QuantizedTensor"),
     ):
         refused(call, f"decoder: {message}", qcore.QcoreTypeError)
@@ -294,7 +304,6 @@ def test_kinds_of_arguments():
 
 # Calls of a stack
 
-MODEL = Model()
 HIDDEN = inputs(2, 3)
 CALL = {"hidden": HIDDEN, "positions": positions_of([0, 0], 3), "past": PAST}
 
@@ -331,22 +340,24 @@ CALL = {"hidden": HIDDEN, "positions": positions_of([0, 0], 3), "past": PAST}
     ],
 )
 def test_forward(given, message):
-    caches = MODEL.caches(2, 8)
+    model = Model()
+    caches = model.caches(2, 8)
     for cache in caches:
         cache.keys[:] = cache.values[:] = 7
-    refused(lambda: MODEL.decoder.forward(**{**CALL, "caches": caches, **given}), f"decoder: {message}")
+    refused(lambda: model.decoder.forward(**{**CALL, "caches": caches, **given}), f"decoder: {message}")
     assert all((cache.keys == 7).all() and (cache.values == 7).all() for cache in caches)
 
 
 def test_forward_with_other_caches():
+    model = Model()
     refused(
-        lambda: MODEL.decoder.forward(**CALL, caches=list(MODEL.caches(2, 8))[:2]),
+        lambda: model.decoder.forward(**CALL, caches=list(model.caches(2, 8))[:2]),
         "decoder: there are 2 caches, expected one for each of the 3 layers",
     )
-    caches = list(MODEL.caches(2, 8))
+    caches = list(model.caches(2, 8))
     caches[1] = decoder.KeyValueCache.empty(2, 2, 8, 15)
     refused(
-        lambda: MODEL.decoder.forward(**CALL, caches=caches),
+        lambda: model.decoder.forward(**CALL, caches=caches),
         "decoder: layers.1: cache.keys has shape [2, 2, 8, 15], expected [2, 2, 8, 16]",
     )
     bare = Model(head=False).decoder

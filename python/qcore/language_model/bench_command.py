@@ -20,7 +20,7 @@ SCHEMA = "qcore.bench.model/1"
 
 
 @dataclass
-class _Row:
+class Row:
     """Holds the runs of one implementation, or why there are none."""
 
     name: str
@@ -77,7 +77,7 @@ def model(
     quantized = source.method != "float"
     if float_folder is not None and find_source(float_folder).method != "float":
         raise typer.BadParameter(f"{float_folder} is quantized, expected a float model", param_hint="--float")
-    rows = [_Row(name) for name in only or IMPLEMENTATIONS]
+    rows = [Row(name) for name in only or IMPLEMENTATIONS]
     job = Job(str(folder), "", None if quantized else bits, prompt_tokens, new_tokens, threads, device, seed)
     for row in rows:
         if not row.name.startswith("qcore") and quantized and float_folder is None:
@@ -99,7 +99,7 @@ def model(
         raise typer.Exit(2)
 
 
-def _run(row: _Row, job: Job, folder: Path) -> None:
+def _run(row: Row, job: Job, folder: Path) -> None:
     """Adds a run of a process, or the reason why it failed."""
     given = json_module.dumps(asdict(replace(job, folder=str(folder), implementation=row.name)))
     command = [sys.executable, "-m", "qcore.language_model.measuring", given]
@@ -112,7 +112,7 @@ def _run(row: _Row, job: Job, folder: Path) -> None:
         row.unavailable, row.runs = lines[-1][:300], []
 
 
-def _print(rows: list[_Row], job: Job) -> None:
+def _print(rows: list[Row], job: Job) -> None:
     from qcore._terminal import make_console, make_table
     from qcore.language_model.measuring import IMPLEMENTATIONS
 

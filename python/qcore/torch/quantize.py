@@ -15,6 +15,7 @@ from qcore.quantized_tensor import quantize as quantize_weight
 from qcore.torch import patterns
 from qcore.torch.calibration import batches_of, inputs_of, outputs_of, relative_error, weight_error
 from qcore.torch.embedding import Embedding
+from qcore.torch.hosts import tell_transformers
 from qcore.torch.layers import (
     Layer,
     disable_fast_paths,
@@ -39,6 +40,9 @@ _SCHEMES = {"symmetric": 0, "asymmetric": 0}
 _METHODS = {"rtn": 0, "mse": 0, "awq": 0}
 _SCALE_DTYPES = {"float32": 0, "float16": 0}
 _EMBEDDING_BITS = 8
+_TRIM_BYTES = 1 << 25
+"""Of float weights after which the C library gives its free memory back: quantized weights between the freed ones keep
+larger pieces from being used again."""
 
 PrecisionLevel = tuple[int, str] | None
 """Bits and compute mode; None leaves the layer in floating point."""
@@ -141,7 +145,7 @@ def quantize_(
     before: list[tuple[Layer, torch.nn.Module]] = []
     undo: Callable[[], None] = _nothing
     shared: dict[Any, Any] = {}
-    error = None
+    error, freed = None, 0
     try:
         for plan in _shown(plans, progress):
             _make(plan, shared)
@@ -152,6 +156,10 @@ def quantize_(
             plan.layer.put(plan.made)
             if not keeps:
                 plan.layer.module, plan.samples = None, None
+                freed += plan.layer.nbytes
+            if freed >= _TRIM_BYTES:
+                freed = 0
+                trim()
         undo = disable_fast_paths(model)
         if batches is not None:
             error = relative_error(outputs_of(model, batches), expected)
@@ -169,6 +177,7 @@ def quantize_(
             layer.put(module)
         raise
     forget_ties(model)
+    tell_transformers(model)
     by_layer = {id(plan.layer): plan for plan in plans}
     report.layers = [_row(layer, by_layer.get(id(layer))) for layer in found] + report.layers
     report.model_error, report.bytes_after = error, _model_bytes(model)

@@ -12,6 +12,7 @@ from qcore.torch.attention import MultiheadAttention
 from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
+from qcore.torch.hosts import tell_transformers
 from qcore.torch.layers import disable_fast_paths, forget_ties
 from qcore.torch.lut import LutActivation
 from qcore.torch.module import CONFIG, QuantizedModule, read_config
@@ -61,6 +62,7 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
     disable_fast_paths(model)
     forget_ties(model)
     model.load_state_dict(state_dict)
+    tell_transformers(model)
 
 
 def _kinds() -> dict[str, Any]:

@@ -46,8 +46,7 @@ def adopt_(model: Any) -> Any:
         compute=compute,
         layers={name: {"compute": module.compute} for name, module in found.items() if module.compute != compute},
     )
+    # Not model.is_quantized, which would forbid .half() and .float(): packed weights don't mind them.
     model.hf_quantizer = QcoreQuantizer(config, pre_quantized=True)
-    model.hf_quantizer.postprocess_model(model)
-    model.is_quantized = True
-    model.quantization_method = config.quant_method
+    model.config.quantization_config = config
     return model

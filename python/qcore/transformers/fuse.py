@@ -16,6 +16,7 @@ from transformers.modeling_utils import PreTrainedModel, slice_logits_to_keep
 from transformers.utils import can_return_tuple
 
 from qcore import _checks, _core
+from qcore.torch.memory import trim
 from qcore.transformers import kv_cache as kv
 from qcore.transformers.fuse_observation import finish_logits, observe
 from qcore.transformers.fuse_stack import Stack
@@ -138,7 +139,7 @@ class FusedMixin:
             if value is not None and name not in _KNOWN and name not in ("output_attentions", "output_hidden_states"):
                 return f"the call has an argument {name!r}"
         ids, embeddings = arguments.get("input_ids"), arguments.get("inputs_embeds")
-        given = embeddings if ids is None else ids
+        given: Any = embeddings if ids is None else ids
         if (ids is None) == (embeddings is None) or given.dim() != (2 if embeddings is None else 3):
             return "the call has not exactly one of input_ids [B, T] and inputs_embeds [B, T, H]"
         if given.shape[0] == 0 or given.shape[1] == 0:
@@ -173,11 +174,11 @@ class FusedMixin:
 
 
 def _remake(original: type) -> Any:
-    kind = _fused_class(original)
+    kind: Any = _fused_class(original)
     return kind.__new__(kind)
 
 
-def first_positions(mask: Any, batch: int, length: int) -> torch.Tensor | None | str:
+def first_positions(mask: Any, batch: int, length: int) -> torch.Tensor | str | None:
     """Returns the first position of each sequence that holds a token, int32 [B], or None if all are 0.
 
     Args:
@@ -223,7 +224,7 @@ def _mixin_of(original: Any) -> type:
     signature = inspect.signature(original.forward)
     names = [name for name in signature.parameters if name != "self"]
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def run(self: Any, **arguments: Any) -> Any:
         result = self._qcore_forward(arguments)
         if not isinstance(result, str):
@@ -253,8 +254,8 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
     """Makes a quantized transformers model compute each forward pass by one native call.
 
     ``generate`` and ``model(...)`` stay as they are. Queries, keys and values become one product, gate and up another;
-    norms, rotary embedding, attention and gate run on the threads of this library over a preallocated cache. The model is
-    read by the names and types of its modules and by what its own code hands to the attention function, whatever its
+    norms, rotary embedding, attention and gate run on the threads of this library over a preallocated cache. The model
+    is read by the names and types of its modules and by what its own code hands to the attention function, whatever its
     class: Llama, Qwen2, Qwen3, Mistral, Phi-3, Gemma 1 to 3, Granite, SmolLM and others of that structure. Then every
     fused layer is compared with the unfused one on some tokens. If anything fails, the model is as it was.
 
@@ -296,12 +297,15 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
                 if len(places) > 1:
                     join(places)
                     done.append(places)
+            trim()  # what the separate weights took would otherwise stay with the process, in holes
             check_layer(trial, parts, number)
         check_logits(trial, parts)
     except BaseException:
         for places in done:
             split(places)
         raise
+    del trial
+    trim()
     _install(model, FusedStack(parts, kv_cache))
 
 
@@ -315,7 +319,9 @@ def unfuse_(model: Any) -> None:
         QcoreValueError: it is not fused, or a layer was exchanged since.
     """
     if not isinstance(model, FusedMixin):
-        raise _core.QcoreValueError(f"unfuse_: model is a {type(model).__name__} that is not fused, expected a fused one")
+        raise _core.QcoreValueError(
+            f"unfuse_: model is a {type(model).__name__} that is not fused, expected a fused one"
+        )
     stack: FusedStack = getattr(model, _STACK)
     if not stack.is_intact():
         raise _core.QcoreValueError("unfuse_: a layer was exchanged after fuse_, expected the fused layers")

@@ -146,7 +146,9 @@ def _read_shapes(parts: StackParts, seen: dict[int, dict[str, Any]]) -> None:
     for layer in parts.layers:
         note = seen[id(layer.attention)]
         if "query" not in note:
-            raise error(f"{layer.name}.self_attn does not call transformers' attention function, expected one that does")
+            raise error(
+                f"{layer.name}.self_attn does not call transformers' attention function, expected one that does"
+            )
         query, key, value = note["query"], note["key"], note["value"]
         if value.shape != key.shape or query.shape[-1] != key.shape[-1]:
             raise error(
@@ -158,8 +160,8 @@ def _read_shapes(parts: StackParts, seen: dict[int, dict[str, Any]]) -> None:
             norm = getattr(layer, name)
             if norm is not None and tuple(norm.weight.shape) != (key.shape[-1],):
                 raise error(
-                    f"{layer.name}.self_attn.{name} has a weight {list(norm.weight.shape)}, expected [{key.shape[-1]}]: "
-                    "of each head by itself"
+                    f"{layer.name}.self_attn.{name} has a weight {list(norm.weight.shape)}, expected "
+                    f"[{key.shape[-1]}]: of each head by itself"
                 )
     if len(shapes) > 1:
         raise error(f"the layers have (Hq, Hkv, D) = {' and '.join(map(str, sorted(shapes)))}, expected one shape")
@@ -336,7 +338,9 @@ def _read_ends(model: Any, parts: StackParts, tensors: dict[str, torch.Tensor], 
     embedded, hidden = tensors["embedded"], tensors["hidden"]
     if not torch.equal(embedded if parts.input_multiplier == 1 else embedded * parts.input_multiplier, hidden):
         raise error("the first layer gets something else than the embedding, expected it times embedding_multiplier")
-    parts.logit_multiplier = 1 / float(getattr(config, "logits_scaling", 1.0)) * float(getattr(config, "logit_scale", 1))
+    parts.logit_multiplier = (
+        1 / float(getattr(config, "logits_scaling", 1.0)) * float(getattr(config, "logit_scale", 1))
+    )
     parts.logit_soft_cap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
     grid = _grid(logits)
     expected = finish_logits(parts, grid)

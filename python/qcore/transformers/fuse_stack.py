@@ -34,16 +34,16 @@ class Stack:
         self.parts = parts
         self.layers = list(parts.layers if layers is None else layers)
         self.ends = ends
-        self._decoder: Any = None
-        self._made_for: Any = None
+        # The native decoder, and the dtype, positions and regime that it is for: set at once, since threads may call.
+        self._made: tuple[Any, Any] = None, None
         self._caches: tuple[list[Any], Any] = [], None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_decoder": None, "_made_for": None, "_caches": ([], None)}
+        return self.__dict__ | {"_made": (None, None), "_caches": ([], None)}
 
     def release(self) -> None:
         """Drops the native decoder and what it shares with the modules; the next call makes another."""
-        self._decoder, self._made_for, self._caches = None, None, ([], None)
+        self._made, self._caches = (None, None), ([], None)
 
     @property
     def has_native_head(self) -> bool:
@@ -76,12 +76,12 @@ class Stack:
         """
         batch, tokens, _ = hidden.shape
         positions = positions.to(torch.int32).expand(batch, tokens)
-        self._prepare(hidden.dtype, int(positions.numpy().max()) + 1)
+        decoder = self._prepare(hidden.dtype, int(positions.numpy().max()) + 1)
         past = caches[0].length
         for cache in caches:
             cache.reserve(batch, self.parts.kv_heads, self.parts.head_size, past + tokens, hidden.device)
         in_head = logits and self.has_native_head
-        out: torch.Tensor = self._decoder.forward(
+        out: torch.Tensor = decoder.forward(
             hidden.detach(),
             positions,
             torch.full((batch,), past, dtype=torch.int32),
@@ -103,17 +103,18 @@ class Stack:
             self._caches = held, made
         return made
 
-    def _prepare(self, dtype: torch.dtype, length: int) -> None:
-        """Makes the native decoder unless there is one for this dtype whose tables have ``length`` positions."""
+    def _prepare(self, dtype: torch.dtype, length: int) -> Any:
+        """Returns the native decoder, a new one unless it is for this dtype and its tables have ``length`` rows."""
         self.parts.dtype = dtype
         size, regime = self._positions(length)
-        if self._made_for is not None:
-            made_dtype, made_size, made_regime = self._made_for
+        decoder, made_for = self._made
+        if decoder is not None:
+            made_dtype, made_size, made_regime = made_for
             if made_dtype == dtype and made_regime == regime and made_size >= length:
-                return
-        self._decoder = None
-        self._decoder = self._make(size)
-        self._made_for = dtype, size, regime
+                return decoder
+        decoder = self._make(size)
+        self._made = decoder, (dtype, size, regime)
+        return decoder
 
     def _positions(self, length: int) -> tuple[int, Any]:
         """Returns the rows for tables that a call up to ``length`` needs, and what their angles depend on else.

@@ -90,7 +90,8 @@ class JointLinear(torch.nn.Module):
     def separate(self, number: int) -> Linear:
         """Returns layer ``number`` with a weight of its own."""
         begin, end = self.bounds(number)
-        bias = self.linear.bias[begin:end] if self.biased[number] else None
+        bias = self.linear.bias
+        bias = bias[begin:end] if bias is not None and self.biased[number] else None
         made = Linear(rows_of(self.linear.weight, begin, end), bias, compute=self.linear.compute)
         made.train(self.training)
         return made
@@ -134,7 +135,8 @@ class RowsLinear(Linear):
     def bias(self) -> torch.Tensor | None:  # type: ignore[override]
         """The layer's part of the bias."""
         begin, end = self.joint.bounds(self.number)
-        return self.joint.linear.bias[begin:end] if self.joint.biased[self.number] else None
+        bias = self.joint.linear.bias
+        return bias[begin:end] if bias is not None and self.joint.biased[self.number] else None
 
     def separate(self) -> Linear:
         """Returns the layer with a weight of its own."""

@@ -138,7 +138,7 @@ class GgufQuantizer(QcoreQuantizer):
         entries = read_gguf(self._path)
         parsed: dict[str, Any] = {"config": model.config.get_text_config(decoder=True).to_dict(), "tensors": {}}
         processor = _processor(checkpoint_file, parsed["config"])
-        names = gguf_utils.get_gguf_hf_weights_map(model, processor)
+        names = gguf_utils.get_gguf_hf_weights_map(_Names(model), processor)
         weights = GgufWeights(entries)
         left: list[str] = []
         candidates = {
@@ -178,6 +178,25 @@ class GgufQuantizer(QcoreQuantizer):
         super()._process_model_after_weight_loading(model, **options)
         model._weight_conversions = None
         return model
+
+
+class _Names:
+    """Stands for a model where transformers looks names up: it would make gguf's table of names anew for every module,
+    and needs no more than the model's own and those of the model within."""
+
+    def __init__(self, model: Any, is_whole: bool = True) -> None:
+        self.config, self._model, self._is_whole = model.config, model, is_whole
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the tensors by name."""
+        found: dict[str, Any] = self._model.state_dict()
+        return found
+
+    def named_children(self) -> list[tuple[str, Any]]:
+        """Returns the model within, which files of some architectures are of."""
+        name = self._model.base_model_prefix if self._is_whole else ""
+        inner = getattr(self._model, name, None) if name else None
+        return [] if inner is None or inner is self._model else [(name, _Names(inner, False))]
 
 
 def _processor(path: str, config: dict[str, Any]) -> Any:

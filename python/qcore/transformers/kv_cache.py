@@ -220,7 +220,8 @@ def unsupported_reason(cache: Any, layers: int) -> str:
 def adopt(cache: Cache, layers: int, kv_dtype: str, host_dtype: torch.dtype) -> Sequence[KvLayer]:
     """Exchanges the layers of a DynamicCache for :class:`KvLayer` objects, tokens included, and returns them."""
     if len(cache.layers) == layers and type(cache.layers[0]) is KvLayer:
-        return cache.layers
+        held: Sequence[KvLayer] = cache.layers
+        return held
     made = []
     for number in range(layers):
         layer = KvLayer(kv_dtype, host_dtype)

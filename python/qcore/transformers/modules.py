@@ -11,9 +11,12 @@ import qcore.torch as qt
 from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
+from qcore.torch.rules import embedding_like
 from qcore.torch.weighted import WeightedModule
 
 Weight = QuantizedTensor | ReorderedTensor
+_SCALE = "embed_scale"
+"""What the embeddings of Gemma and BART multiply their rows by."""
 
 
 class ReorderedLinear(torch.nn.Module):
@@ -61,7 +64,7 @@ def unfit_reason(module: torch.nn.Module) -> str:
     """Returns why a module can't hold a packed weight; empty if it can."""
     if type(module) is torch.nn.Linear or is_conv1d(module):
         return ""
-    if type(module) is torch.nn.Embedding:
+    if type(module) is torch.nn.Embedding or (isinstance(module, torch.nn.Embedding) and hasattr(module, _SCALE)):
         return "max_norm is given" if module.max_norm is not None else ""
     if type(module) is torch.nn.Conv2d:
         return "" if module.padding_mode == "zeros" else f"padding_mode is {module.padding_mode!r}"
@@ -93,7 +96,7 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: s
     inner = weight.weight if isinstance(weight, ReorderedTensor) else weight
     made: torch.nn.Module
     if isinstance(module, torch.nn.Embedding):
-        made = qt.Embedding(inner, module.padding_idx, dtype=module.weight.dtype)
+        made = _embedding(module, inner, name)
     elif isinstance(module, torch.nn.Conv2d):
         padding = module.padding
         if padding == "same":
@@ -114,6 +117,22 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: s
             raise _core.QcoreValueError(f"qcore.transformers: {name} has a reordered weight, expected that of a Linear")
         made = ReorderedLinear(made, torch.from_numpy(weight.order.copy()).to(weight.device))
     made.train(module.training)
+    return made
+
+
+def _embedding(module: torch.nn.Embedding, weight: QuantizedTensor, name: str) -> torch.nn.Module:
+    plain = qt.Embedding(weight, module.padding_idx, dtype=module.weight.dtype)
+    if type(module) is torch.nn.Embedding:
+        return plain
+    # The rows of a subclass are multiplied by a number, which a call with a few rows of weights tells.
+    rows = torch.rand(min(8, weight.shape[0]), weight.shape[1], dtype=module.weight.dtype)
+    module.weight = torch.nn.Parameter(rows.to(module.weight.device), requires_grad=False)
+    made = embedding_like(module, plain)
+    if made is plain:
+        raise _core.QcoreValueError(
+            f"qcore.transformers: {name} is a {type(module).__name__}, which does more than multiply its rows by a "
+            "number, expected embeddings=False or its name in modules_to_not_convert"
+        )
     return made
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from transformers.utils import logging
 
 from qcore import _core
+from qcore.torch.reads import Read, reads_of
+from qcore.torch.rules import rule_of, unanswered
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.modules import unfit_reason
 
@@ -16,7 +19,7 @@ _logger = logging.get_logger("transformers.qcore")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def plan_of(model: Any, config: QcoreConfig) -> dict[str, torch.nn.Module]:
+def plan_of(model: Any, config: QcoreConfig, tolerated: Collection[str] = ()) -> dict[str, torch.nn.Module]:
     """Returns the modules whose weights are quantized, by the full names of those weights.
 
     A weight that several modules share is quantized if all of them can hold a packed one.
@@ -24,6 +27,7 @@ def plan_of(model: Any, config: QcoreConfig) -> dict[str, torch.nn.Module]:
     Args:
         model: a model of transformers, on meta or not.
         config: the options.
+        tolerated: as for :func:`reasons_of`.
 
     Raises:
         QcoreValueError: a pattern of the options matches no module.
@@ -36,7 +40,7 @@ def plan_of(model: Any, config: QcoreConfig) -> dict[str, torch.nn.Module]:
     config.check_patterns([name for name, _ in model.named_modules() if name])
     return {
         name: model.get_submodule(name.removesuffix(".weight"))
-        for name, reason in reasons_of(model, config).items()
+        for name, reason in reasons_of(model, config, tolerated).items()
         if not reason
     }
 
@@ -64,15 +68,17 @@ def warn_of_the_rest(model: Any, plan: dict[str, torch.nn.Module], config: Qcore
     )
 
 
-def reasons_of(model: Any, config: QcoreConfig | None) -> dict[str, str]:
+def reasons_of(model: Any, config: QcoreConfig | None, tolerated: Collection[str] = ()) -> dict[str, str]:
     """Returns why the weight of each module can't be quantized, by full name; empty if it can.
 
     Args:
         model: a model of transformers, on meta or not.
         config: the options, or None for what is possible.
+        tolerated: attributes of weights that code may read where a packed one lacks them.
     """
+    reads = reads_of(model)
     reasons = {
-        f"{name}.weight": _reason(name, module, config)
+        f"{name}.weight": _reason(name, module, config) or _read_reason(module, reads.get(id(module), set()), tolerated)
         for name, module in model.named_modules()
         if isinstance(getattr(module, "weight", None), torch.nn.Parameter)
     }
@@ -96,6 +102,17 @@ def _reason(name: str, module: torch.nn.Module, config: QcoreConfig | None) -> s
     if not isinstance(weight, torch.Tensor) or weight.dtype not in _FLOATS:
         return f"its weight is {weight.dtype}"
     return "its weight is empty" if weight.numel() == 0 else ""
+
+
+def _read_reason(module: torch.nn.Module, reads: set[Read], tolerated: Collection[str]) -> str:
+    """Why code around a module would fail: it reads what a packed module doesn't have."""
+    rule = rule_of(module, False)
+    for read in sorted(reads, key=repr):
+        if read.attribute == "weight" and read.rest[:1] and read.rest[0] in tolerated:
+            continue
+        if rule is not None and unanswered(rule, read):
+            return f"{read.reader} reads its {'.'.join((read.attribute, *read.rest)).rstrip('.*')}"
+    return ""
 
 
 def tied_groups(model: Any) -> list[set[str]]:

@@ -60,7 +60,7 @@ def test_from_pretrained_opens_what_was_written(source, tmp_path):
     out = tmp_path / "out"
     quantize(source, out, "--scheme", "asymmetric", *HALF)
     model = opened(out)
-    same = opened(source, qt.QcoreConfig(block_size=32, scheme="asymmetric"))
+    same = opened(source, qt.QcoreConfig(block_size=32, scheme="asymmetric", method="rtn"))
     found, expected = dict(packed_modules(model)), dict(packed_modules(same))
     assert list(found) == list(expected)
     assert all(found[name].weight == expected[name].weight for name in found)
@@ -165,7 +165,7 @@ def check_parts(folder, parts, count=PROJECTIONS):
 
 def check_opened(source, out, bits, left=("lm_head",)):
     model = opened(out, qt.QcoreConfig(compute="float"))
-    options = {"bits": bits, "block_size": 32, "scheme": "symmetric", "scale_dtype": "float16"}
+    options = {"bits": bits, "block_size": 32, "method": "rtn"}
     weights = dict(packed_modules(opened(source, qt.QcoreConfig(**options, modules_to_not_convert=list(left)))))
     found = dict(packed_modules(model))
     assert {name for name in found if "proj" in name} == {name for name in weights if "proj" in name}

@@ -117,9 +117,10 @@ def test_weights_are_those_of_quantize(tmp_path):
 def test_the_files_own_numbers_are_quantized(tmp_path):
     model = llama()
     float_folder(tmp_path / "float", model)
-    made = quantized(tmp_path / "float", dtype=torch.bfloat16)
-    weight = made.model.layers[0].mlp.up_proj.weight
     options = {"bits": 4, "block_size": 32, "scheme": "asymmetric", "scale_dtype": "float16"}
+    config = qt.QcoreConfig(method="rtn", **options)
+    made = quantized(tmp_path / "float", config=config, dtype=torch.bfloat16)
+    weight = made.model.layers[0].mlp.up_proj.weight
     assert weight == qcore.quantize(model.model.layers[0].mlp.up_proj.weight.detach(), **options)
     assert made.dtype == torch.bfloat16
 
@@ -128,7 +129,7 @@ def test_options_by_layer_and_what_is_left(tmp_path):
     float_folder(tmp_path / "float")
     config = qt.QcoreConfig(
         modules_to_not_convert=["lm_head", "model.layers.0.self_attn", "*.1.mlp.up_proj"],
-        layers={"down_proj": {"bits": 8, "block_size": 64, "compute": "int16"}, "mlp": {"scheme": "symmetric"}},
+        layers={"down_proj": {"bits": 8, "block_size": 64, "compute": "int16"}, "mlp": {"scheme": "asymmetric"}},
     )
     made = quantized(tmp_path / "float", config=config)
     made.save_pretrained(tmp_path / "saved")
@@ -136,8 +137,8 @@ def test_options_by_layer_and_what_is_left(tmp_path):
         found = dict(packed_modules(model))
         assert not any(word in name for name in found for word in ("lm_head", "0.self_attn", "1.mlp.up_proj"))
         down, gate = found["model.layers.0.mlp.down_proj"], found["model.layers.0.mlp.gate_proj"]
-        assert (down.bits, down.block_size, down.compute, down.weight.scheme) == (8, 64, "int16", "asymmetric")
-        assert (gate.bits, gate.block_size, gate.compute, gate.weight.scheme) == (4, 32, "int8", "symmetric")
+        assert (down.bits, down.block_size, down.compute, down.weight.scheme) == (8, 64, "int16", "symmetric")
+        assert (gate.bits, gate.block_size, gate.compute, gate.weight.scheme) == (4, 32, "int8", "asymmetric")
 
 
 def test_shards(tmp_path):
@@ -332,7 +333,7 @@ def test_peak_memory_is_the_final_size_and_a_tensor(tmp_path):
         assert run.returncode == 0, run.stderr
         peak, final = map(int, run.stdout.split())
         assert final < 0.2 * float_bytes
-        assert peak < final + 3 * largest + (8 << 20), (kind, peak, final, largest)
+        assert peak < final + 4 * largest + (16 << 20), (kind, peak, final, largest)
 
 
 def test_models_that_were_quantized_in_place_are_saved(tmp_path):
@@ -340,11 +341,14 @@ def test_models_that_were_quantized_in_place_are_saved(tmp_path):
 
     model = llama(tie=True)
     qcore.torch.quantize_(model, bits=4, compute="float")
-    qt.adopt_(model)
+    model.float()
     model.save_pretrained(tmp_path / "saved")
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     assert weights_of(again) == weights_of(model)
     assert torch.equal(logits(model), logits(again))
+    del model.hf_quantizer, model.config.quantization_config
+    qt.adopt_(model).save_pretrained(tmp_path / "adopted")
+    assert (tmp_path / "adopted" / "config.json").read_text() == (tmp_path / "saved" / "config.json").read_text()
     with pytest.raises(qcore.QcoreValueError, match="has no packed weights"):
         qt.adopt_(llama())
 
@@ -358,3 +362,33 @@ def test_a_small_share_is_a_warning(tmp_path, caplog):
         transformers.utils.logging.disable_propagation()
     assert "% of the model's parameters are quantized" in caplog.text
     assert "proj.weight: modules_to_not_convert has 'mlp'" in caplog.text
+
+
+def vit():
+    config = transformers.ViTConfig(**SIZES, image_size=32, patch_size=8)
+    return transformers.ViTForImageClassification(config)
+
+
+def test_what_other_code_reads_is_left(tmp_path):
+    torch.manual_seed(0)
+    model = vit().eval()
+    float_folder(tmp_path / "float", model)
+    config = qt.QcoreConfig(bits=8, compute="float")
+    made = transformers.ViTForImageClassification.from_pretrained(tmp_path / "float", quantization_config=config)
+    assert type(made.vit.embeddings.patch_embeddings.projection) is torch.nn.Conv2d
+    assert len(weights_of(made)) == 13
+    pixels = {"pixel_values": torch.randn(1, 3, 32, 32)}
+    assert kl(logits(model, **pixels), logits(made, **pixels)) < 1e-4
+
+
+def test_embeddings_that_scale_their_rows(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.Gemma3TextConfig(**SIZES, num_key_value_heads=2, head_dim=16, vocab_size=96)
+    model = transformers.Gemma3ForCausalLM(config).eval()
+    float_folder(tmp_path / "float", model)
+    made = quantized(tmp_path / "float", type(model))
+    made.save_pretrained(tmp_path / "saved")
+    again = type(model).from_pretrained(tmp_path / "saved")
+    assert "model.embed_tokens" in weights_of(made)
+    assert kl(logits(dequantized(model, made)), logits(made)) < 1e-6
+    assert torch.equal(logits(again), logits(made))

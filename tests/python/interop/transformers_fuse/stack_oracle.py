@@ -11,9 +11,12 @@ import torch
 
 import qcore
 
-def KeyValueCache(*arrays):
-    """Returns keys, values and their scales as they are."""
-    return arrays
+
+class KeyValueCache(tuple):
+    """Keys, values and their scales."""
+
+    def __new__(cls, *arrays):
+        return super().__new__(cls, arrays)
 
 
 Caches = list
@@ -125,7 +128,9 @@ class Decoder:
                 if cache[number].dtype == torch.int8:
                     scale = heads.float().abs().amax(-1) / 127
                     inverse = torch.where(scale > 0, 1 / scale, 0.0)
-                    cache[number][place] = torch.round(heads.float() * inverse[..., None]).clamp(-127, 127).to(torch.int8)
+                    cache[number][place] = (
+                        torch.round(heads.float() * inverse[..., None]).clamp(-127, 127).to(torch.int8)
+                    )
                     cache[number + 2][place] = scale
                 else:
                     cache[number][place] = heads.to(cache[number].dtype)

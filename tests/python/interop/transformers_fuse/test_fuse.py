@@ -4,16 +4,18 @@ import copy
 import gc
 import io
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import stack_oracle
 import tiny_models
 import torch
+import transformers
 from transformers.cache_utils import DynamicCache
 
 import qcore.torch
 from qcore import QcoreTypeError, QcoreValueError
-from qcore.transformers import fuse_, fuse_stack, unfuse_
+from qcore.transformers import fuse, fuse_, fuse_stack, fuse_weights, unfuse_
 from qcore.transformers.fuse_weights import JointLinear, RowsLinear
 
 LENGTH, PADDING = 14, 5
@@ -165,7 +167,7 @@ def test_state_is_that_of_the_unfused_model():
     model = tiny_models.make("llama-biases", bits=4)
     state = {key: value.clone() for key, value in model.state_dict().items()}
     linears = [module for module in model.modules() if isinstance(module, qcore.torch.Linear)]
-    gone = [weakref.ref(module) for module in linears if not module.__class__ is RowsLinear]
+    gone = [weakref.ref(module) for module in linears if module.__class__ is not RowsLinear]
     names = [name for name, module in model.named_modules() if isinstance(module, qcore.torch.Linear)]
     fuse_(model)
     fused = model.state_dict()
@@ -178,7 +180,7 @@ def test_state_is_that_of_the_unfused_model():
     # What was joined is gone: per layer o_proj and down_proj are left, and the head.
     assert sum(each() is not None for each in gone) == len(names) - len(joined)
     assert sum(isinstance(module, JointLinear) for module in model.modules()) == 2 * model.config.num_hidden_layers
-    with pytest.raises(RuntimeError, match="call qcore.transformers.unfuse_"):
+    with pytest.raises(RuntimeError, match=r"call qcore\.transformers\.unfuse_"):
         model.load_state_dict(state)
     unfuse_(model)
     assert not any(type(module) is RowsLinear for module in model.modules())
@@ -186,6 +188,32 @@ def test_state_is_that_of_the_unfused_model():
     plain = model.state_dict()
     assert list(plain) == list(state) and all(torch.equal(plain[key], state[key]) for key in state)
     model.load_state_dict(state)
+
+
+def test_separate_weights_are_freed_layer_by_layer(monkeypatch):
+    model = tiny_models.make("llama", bits=4)
+    separate = [weakref.ref(layer.self_attn.q_proj) for layer in model.model.layers]
+    alive = []
+
+    def join(places):
+        gc.collect()
+        alive.append([each() is not None for each in separate])
+        return fuse_weights.join(places)
+
+    monkeypatch.setattr(fuse, "join", join)
+    fuse_(model)
+    # Two weights of a layer are joined one after the other.
+    assert alive[::2] == [[True, True, True], [False, True, True], [False, False, True]]
+
+
+def test_calls_from_several_threads():
+    model = tiny_models.make("qwen3", compute="float")
+    prompts = [torch.randint(2, 128, (1, 5 + 3 * i), generator=torch.Generator().manual_seed(i)) for i in range(4)]
+    expected = [greedy(model, {"input_ids": ids}, 12).sequences for ids in prompts]
+    fuse_(model)
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda ids: greedy(model, {"input_ids": ids}, 12).sequences, prompts))
+    assert all(map(torch.equal, got, expected))
 
 
 def test_copies_and_pickles():
@@ -263,13 +291,19 @@ def other_norm(model):
     model.model.norm = torch.nn.LayerNorm(64)
 
 
-def other_ends(model):
-    model.lm_head.register_forward_hook(lambda _, __, output: output * 2)
+def other_logits(model):
+    run = model.forward
+
+    def forward(*args, **kwargs):
+        output = run(*args, **kwargs)
+        output.logits = output.logits.abs()
+        return output
+
+    model.forward = forward
 
 
 def other_embedding(model):
-    model.model.embed_tokens.register_forward_hook(lambda _, __, output: output * 2)
-    model.model.layers[0].register_forward_pre_hook(lambda _, args: (args[0] + 1, *args[1:]) if args else None)
+    model.model.layers[0].register_forward_pre_hook(lambda _, args: (args[0] + 1, *args[1:]))
 
 
 def other_scale(model):
@@ -287,6 +321,8 @@ REFUSED = {
     other_bits: r"model\.layers\.2\.self_attn: q_proj, k_proj, v_proj have bits 8 and 4",
     other_order: r"model\.layers\.1: the fused results differ from the unfused ones by",
     other_norm: r"model\.norm is a LayerNorm that computes something else than an RMS norm",
+    other_logits: "logits are the head's result changed in another way",
+    other_embedding: "the first layer gets something else than the embedding",
     other_scale: r"the layers have scales 0\.1 and 0\.25",
     other_keys: r"self_attn\.k_proj has forward hooks",
 }
@@ -302,6 +338,30 @@ def test_refused_models_are_left_as_they_were(change):
         fuse_(model)
     assert [type(module) for module in model.modules()] == kinds
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+OTHER_MODELS = {
+    "Olmo": ({}, "LayerNorm without eps or weight, expected an RMS norm"),
+    "Olmo2": ({}, r"q_norm has a weight \[64\], expected \[16\]"),
+    "StableLm": ({}, "LayerNorm that computes something else than an RMS norm"),
+    "Starcoder2": ({}, r"gate_proj is missing, expected a qcore\.torch\.Linear"),
+    "Cohere": ({}, "has the norms input_layernorm, expected"),
+    "Mixtral": ({"num_local_experts": 2}, "model.layers.0"),
+    "Qwen2Moe": ({"num_experts": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}, "gate_proj"),
+    "GptOss": ({"num_local_experts": 2, "head_dim": 16, "layer_types": ["full_attention"] * 3}, "model.layers.0"),
+    "Phi": ({}, "has no module 'norm'"),
+    "GPT2": ({}, "has no module 'embed_tokens'"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_other_models_are_refused_by_name(name):
+    options, message = OTHER_MODELS[name]
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(tiny_models.config(name, **options)).eval()
+    qcore.torch.quantize_(model, bits=8, block_size=32, progress=False)
+    with pytest.raises(QcoreValueError, match=message):
+        fuse_(model)
 
 
 def test_wrong_arguments():

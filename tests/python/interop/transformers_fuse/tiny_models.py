@@ -19,7 +19,8 @@ _SHAPE = dict(
 )
 
 
-def _config(name, **options):
+def config(name, **options):
+    """Returns the configuration of a tiny model of a family."""
     return getattr(transformers, f"{name}Config")(**_SHAPE | options)
 
 
@@ -46,26 +47,26 @@ LONGROPE = dict(
 )
 
 CONFIGS = {
-    "llama": lambda: _config("Llama"),
-    "llama-biases": lambda: _config("Llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
-    "llama-llama3": lambda: _config("Llama", rope_parameters=LLAMA3),
-    "llama-yarn": lambda: _config("Llama", rope_parameters=YARN),
-    "llama-linear": lambda: _config("Llama", rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=4.0)),
-    "llama-dynamic": lambda: _config(
+    "llama": lambda: config("Llama"),
+    "llama-biases": lambda: config("Llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "llama-llama3": lambda: config("Llama", rope_parameters=LLAMA3),
+    "llama-yarn": lambda: config("Llama", rope_parameters=YARN),
+    "llama-linear": lambda: config("Llama", rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=4.0)),
+    "llama-dynamic": lambda: config(
         "Llama",
         max_position_embeddings=24,
         rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=4.0),
     ),
-    "qwen2": lambda: _config("Qwen2"),
-    "qwen2-window": lambda: _config(
+    "qwen2": lambda: config("Qwen2"),
+    "qwen2-window": lambda: config(
         "Qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1, layer_types=_windows("fss")
     ),
-    "qwen3": lambda: _config("Qwen3", head_dim=32),
-    "mistral": lambda: _config("Mistral", sliding_window=8),
-    "phi3": lambda: _config("Phi3"),
-    "phi3-longrope": lambda: _config("Phi3", rope_parameters=LONGROPE, original_max_position_embeddings=32),
-    "gemma": lambda: _config("Gemma", head_dim=32),
-    "gemma2": lambda: _config(
+    "qwen3": lambda: config("Qwen3", head_dim=32),
+    "mistral": lambda: config("Mistral", sliding_window=8),
+    "phi3": lambda: config("Phi3"),
+    "phi3-longrope": lambda: config("Phi3", rope_parameters=LONGROPE, original_max_position_embeddings=32),
+    "gemma": lambda: config("Gemma", head_dim=32),
+    "gemma2": lambda: config(
         "Gemma2",
         head_dim=32,
         sliding_window=8,
@@ -74,30 +75,32 @@ CONFIGS = {
         final_logit_softcapping=3.0,
         layer_types=_windows("sfs"),
     ),
-    "gemma3": lambda: _config(
+    "gemma3": lambda: config(
         "Gemma3Text", head_dim=32, sliding_window=8, query_pre_attn_scalar=20, layer_types=_windows("sfs")
     ),
-    "granite": lambda: _config(
+    "granite": lambda: config(
         "Granite",
         embedding_multiplier=3.0,
         attention_multiplier=0.2,
         residual_multiplier=0.4,
         logits_scaling=2.0,
     ),
-    "smollm3": lambda: _config("SmolLM3", no_rope_layers=[1, 0, 1], use_sliding_window=False, layer_types=_windows("fff")),
-    "exaone4": lambda: _config(
+    "smollm3": lambda: config(
+        "SmolLM3", no_rope_layers=[1, 0, 1], use_sliding_window=False, layer_types=_windows("fff")
+    ),
+    "exaone4": lambda: config(
         "Exaone4", head_dim=16, sliding_window=8, sliding_window_pattern=2, layer_types=_windows("sfs")
     ),
-    "glm4": lambda: _config("Glm4", head_dim=16),
-    "helium": lambda: _config("Helium", head_dim=16),
+    "glm4": lambda: config("Glm4", head_dim=16),
+    "helium": lambda: config("Helium", head_dim=16),
 }
 
 
 def make(name, dtype=torch.float32, *, bits=8, compute="int8", seed=0):
     """Returns a quantized model of a family, with weights that give logits some distance from one another."""
     torch.manual_seed(seed)
-    config = CONFIGS[name]()
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    chosen = CONFIGS[name]()
+    model = transformers.AutoModelForCausalLM.from_config(chosen, dtype=torch.float32)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if parameter.dim() == 1:

@@ -1,9 +1,10 @@
+#include "numerics/attention.h"
+
 #include <algorithm>
 #include <atomic>
 
+#include "decoder/cpu/row_access.h"
 #include "decoder/dispatch.h"
-#include "decoder/row_access.h"
-#include "numerics/attention.h"
 #include "qcore/kernels.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"

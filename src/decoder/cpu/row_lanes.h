@@ -1,6 +1,6 @@
 #pragma once
 
-#include "decoder/cpu_vtable.h"
+#include "decoder/cpu/vtable.h"
 #include "numerics/attention.h"
 #include "numerics/half_bits.h"
 #include "numerics/rms_norm.h"

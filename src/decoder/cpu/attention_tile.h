@@ -1,6 +1,6 @@
 #pragma once
 
-#include "decoder/row_lanes.h"
+#include "decoder/cpu/row_lanes.h"
 #include "simd/transpose.h"
 #include "simd/unroll.h"
 

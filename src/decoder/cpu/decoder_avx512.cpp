@@ -1,5 +1,5 @@
-#include "decoder/attention_tile.h"
-#include "decoder/lanes_avx512.h"
+#include "decoder/cpu/attention_tile.h"
+#include "decoder/cpu/lanes_avx512.h"
 
 namespace qcore {
 

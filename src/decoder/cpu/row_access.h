@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "decoder/cpu_vtable.h"
+#include "decoder/cpu/vtable.h"
 #include "formats/element.h"
 #include "formats/row_view.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "decoder/cpu/row_access.h"
 #include "decoder/dispatch.h"
-#include "decoder/row_access.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
 

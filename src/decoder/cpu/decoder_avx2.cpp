@@ -1,5 +1,5 @@
-#include "decoder/attention_tile.h"
-#include "decoder/lanes_avx2.h"
+#include "decoder/cpu/attention_tile.h"
+#include "decoder/cpu/lanes_avx2.h"
 
 namespace qcore {
 
