@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("file", nargs="?", type=Path)
     file = parser.parse_args().file or packaged_file()
 
-    command = ["generate", str(file), QUESTION, "--chat", "--max-new-tokens", "32"]
+    command = ["generate", str(file), QUESTION, "--chat", "--compute", "float", "--max-new-tokens", "32"]
     print(f"$ qcore {' '.join(['generate', file.name, repr(QUESTION), *command[3:]])}", flush=True)
     done = subprocess.run([sys.executable, "-m", "qcore", *command], check=True, stdout=subprocess.PIPE, text=True)
     print(done.stdout)

@@ -57,11 +57,11 @@ QuantizedTensor moved(const QuantizedTensor& weight) {
 Stacks make(bool full, DType dtype, Compute compute) {
   Weights w(full);
   DecoderOptions options;
-  options.hidden = kHidden;
+  options.hidden_size = kHidden;
   options.heads = kHeads;
   options.kv_heads = kKvHeads;
   options.head_size = kSize;
-  options.intermediate = kInner;
+  options.intermediate_size = kInner;
   options.dtype = dtype;
   options.compute = options.head_compute = compute;
   options.rotary = {{w.table(false), w.table(true)}};

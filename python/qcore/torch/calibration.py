@@ -13,7 +13,7 @@ from qcore.quantized_tensor import QuantizedTensor
 
 _ROWS = 2048
 """Of activations kept for each linear layer, a quarter of them per batch at most."""
-_PIECE = 1 << 20
+_PIECE = 1 << 18
 """Elements of a weight whose error is measured at once."""
 _BATCHES = 8
 """Kept for each layer that takes whole images or sequences."""

@@ -40,6 +40,9 @@ _SCHEMES = {"symmetric": 0, "asymmetric": 0}
 _METHODS = {"rtn": 0, "mse": 0, "awq": 0}
 _SCALE_DTYPES = {"float32": 0, "float16": 0}
 _EMBEDDING_BITS = 8
+_TRIM_BYTES = 1 << 25
+"""Of float weights after which the C library gives its free memory back: quantized weights between the freed ones keep
+larger pieces from being used again."""
 
 PrecisionLevel = tuple[int, str] | None
 """Bits and compute mode; None leaves the layer in floating point."""
@@ -142,7 +145,7 @@ def quantize_(
     before: list[tuple[Layer, torch.nn.Module]] = []
     undo: Callable[[], None] = _nothing
     shared: dict[Any, Any] = {}
-    error = None
+    error, freed = None, 0
     try:
         for plan in _shown(plans, progress):
             _make(plan, shared)
@@ -153,6 +156,10 @@ def quantize_(
             plan.layer.put(plan.made)
             if not keeps:
                 plan.layer.module, plan.samples = None, None
+                freed += plan.layer.nbytes
+            if freed >= _TRIM_BYTES:
+                freed = 0
+                trim()
         undo = disable_fast_paths(model)
         if batches is not None:
             error = relative_error(outputs_of(model, batches), expected)

@@ -44,22 +44,8 @@ _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
 }
 _HARMLESS_CALLS = ("isinstance", "hasattr", "print", "repr", "str", "id", "type", "callable")
 _CONTAINER_CALLS = ("items", "values", "children", "modules", "copy")
-_NOT_CALLED = (
-    "train",
-    "eval",
-    "extra",
-    "reset",
-    "init",
-    "tie",
-    "load",
-    "save",
-    "from",
-    "set",
-    "resize",
-    "prune",
-    "post",
-)
-"""Beginnings of the names of public methods that make or change a model and have no part in a call."""
+_CALLED = ("forward", "get_", "encode", "decode", "embed", "project")
+"""Beginnings of the names of public methods that have a part in calls; others make or change a model."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -117,7 +103,7 @@ def _paths_of(module: torch.nn.Module) -> Paths:
         if all(_attribute(module, path) == (value,) for path, value in values.items()):
             return paths
     reader = _Reader(module)
-    called = (name for name in vars(kind) if not name.startswith(("_", *_NOT_CALLED)))
+    called = (name for name in vars(kind) if name.startswith(_CALLED))
     for name in dict.fromkeys(("forward", *called)):
         method = inspect.getattr_static(kind, name, None)
         if inspect.isfunction(method):

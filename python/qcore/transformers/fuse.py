@@ -16,6 +16,7 @@ from transformers.modeling_utils import PreTrainedModel, slice_logits_to_keep
 from transformers.utils import can_return_tuple
 
 from qcore import _checks, _core
+from qcore.torch.memory import trim
 from qcore.transformers import kv_cache as kv
 from qcore.transformers.fuse_observation import finish_logits, observe
 from qcore.transformers.fuse_stack import Stack
@@ -296,12 +297,15 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
                 if len(places) > 1:
                     join(places)
                     done.append(places)
+            trim()  # what the separate weights took would otherwise stay with the process, in holes
             check_layer(trial, parts, number)
         check_logits(trial, parts)
     except BaseException:
         for places in done:
             split(places)
         raise
+    del trial
+    trim()
     _install(model, FusedStack(parts, kv_cache))
 
 

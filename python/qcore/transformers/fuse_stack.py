@@ -34,7 +34,7 @@ class Stack:
         self.parts = parts
         self.layers = list(parts.layers if layers is None else layers)
         self.ends = ends
-        # The native decoder, and the dtype, positions and regime that it is for. Set at once, for calls of other threads.
+        # The native decoder, and the dtype, positions and regime that it is for: set at once, since threads may call.
         self._made: tuple[Any, Any] = None, None
         self._caches: tuple[list[Any], Any] = [], None
 
@@ -104,7 +104,7 @@ class Stack:
         return made
 
     def _prepare(self, dtype: torch.dtype, length: int) -> Any:
-        """Returns the native decoder, made anew unless it is for this dtype and its tables have ``length`` positions."""
+        """Returns the native decoder, a new one unless it is for this dtype and its tables have ``length`` rows."""
         self.parts.dtype = dtype
         size, regime = self._positions(length)
         decoder, made_for = self._made

@@ -99,11 +99,12 @@ struct Shared {
   float* chunk;    // [kRows, 2]: of this chunk
   float* factors;  // [kRows, 2]: of the totals and of the chunk when they are merged
   float* mail;     // [kWarps, kRows]
+  int* seen;       // [kRows, 2]: the positions that a row sees, none behind the last row
   float* scales;   // [kAttentionChunk], of an int8 cache's positions
   float* weights;  // [kAttentionChunk, kWeightPitch]
   char* stage;     // kStageBytes
   static constexpr std::int64_t bytes(std::int64_t head_size) {
-    return 4 * (2 * kRows * head_size + kRows * (6 + kWarps) + kAttentionChunk * (1 + kWeightPitch<kRows>)) +
+    return 4 * (2 * kRows * head_size + kRows * (8 + kWarps) + kAttentionChunk * (1 + kWeightPitch<kRows>)) +
            kStageBytes;
   }
   __device__ __forceinline__ Shared(char* memory, std::int64_t head_size) {
@@ -115,7 +116,8 @@ struct Shared {
     chunk = terms + 2 * kRows;
     factors = chunk + 2 * kRows;
     mail = factors + 2 * kRows;
-    stage = reinterpret_cast<char*>(mail + kWarps * kRows);
+    seen = reinterpret_cast<int*>(mail + kWarps * kRows);
+    stage = reinterpret_cast<char*>(seen + 2 * kRows);
   }
 };
 
@@ -150,6 +152,13 @@ __device__ __forceinline__ void load_queries(const AttentionArguments& a, const 
     s.totals[d * kRows + r] = 0.0f;
   }
   if (threadIdx.x < 2 * kRows) s.terms[threadIdx.x] = 0.0f;
+  if (threadIdx.x < kRows) {
+    const int r = static_cast<int>(threadIdx.x);
+    numerics::KeyRange range{0, 0};
+    if (r < tile.rows) range = seen_by(a, tile.b, tile.first_row + r);
+    s.seen[2 * r] = static_cast<int>(range.begin);
+    s.seen[2 * r + 1] = static_cast<int>(range.end);
+  }
 }
 
 // The positions [0, kAttentionChunk) of a chunk of which any row of the tile sees something.
@@ -253,12 +262,7 @@ class ChunkStep {
     const int lane = thread % kWarpSize, warp = thread / kWarpSize;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      int begin = 0, end = 0;
-      if (r < tile.rows) {
-        const numerics::KeyRange seen = seen_by(a, tile.b, tile.first_row + r);
-        begin = static_cast<int>(clamped(seen.begin - range.start));
-        end = static_cast<int>(clamped(seen.end - range.start));
-      }
+      const int start = static_cast<int>(range.start), begin = s.seen[2 * r] - start, end = s.seen[2 * r + 1] - start;
       float largest = lowest;
 #pragma unroll
       for (int k = 0; k < kKeysPerThread; ++k) {
@@ -348,10 +352,6 @@ class ChunkStep {
     }
   }
 
-  __device__ __forceinline__ static std::int64_t clamped(std::int64_t position) {
-    return position < 0 ? 0 : position > kAttentionChunk ? kAttentionChunk : position;
-  }
-
   const AttentionArguments& a;
   const Tile& tile;
   const Shared<kRows>& s;
@@ -367,8 +367,8 @@ __device__ __forceinline__ void merge_chunk(const AttentionArguments& a, const T
   if (thread < kRows) {
     float old_factor = 0.0f, new_factor = 0.0f;
     if (thread < tile.rows) {
-      const numerics::KeyRange seen = seen_by(a, tile.b, tile.first_row + thread);
       const std::int64_t start = chunk * kAttentionChunk;
+      const numerics::KeyRange seen{s.seen[2 * thread], s.seen[2 * thread + 1]};
       float* terms = s.terms + 2 * thread;
       const float* other = s.chunk + 2 * thread;
       if (seen.begin >= seen.end || seen.end <= start || seen.begin >= start + kAttentionChunk) {

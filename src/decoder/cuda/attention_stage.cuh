@@ -61,7 +61,7 @@ template <int kThreads, int kVectors>
 class RowStage {
  public:
   // `row_bytes` is a multiple of 16 and everything is aligned to 16, if `vectors`.
-  __device__ __forceinline__ RowStage(bool vectors) : vectors_(vectors) {}
+  __device__ __forceinline__ explicit RowStage(bool vectors) : vectors_(vectors) {}
 
   __device__ __forceinline__ void load(const char* global, std::int64_t stride, int row_bytes, int rows, int begin,
                                        int end) {
@@ -74,28 +74,23 @@ class RowStage {
     begin_ = begin;
     end_ = end;
     if (!vectors_) return;
-    const int per_row = row_bytes / 16, count = rows * per_row;
+    Place place(row_bytes);
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const int i = static_cast<int>(threadIdx.x) + v * kThreads;
+    for (int v = 0; v < kVectors; ++v, place.advance()) {
       held_[v].x = held_[v].y = held_[v].z = held_[v].w = 0;
-      if (i >= count) continue;
-      const int row = i / per_row;
-      if (row < begin || row >= end) continue;
-      held_[v] = *reinterpret_cast<const uint4*>(global + row * stride + (i - row * per_row) * 16);
+      if (place.row >= rows || place.row < begin || place.row >= end) continue;
+      held_[v] = *reinterpret_cast<const uint4*>(global + place.row * stride + place.vector * 16);
     }
   }
 
   // Writes the rows to `shared + r * pitch`, pitch a multiple of 4.
   __device__ __forceinline__ void store(char* shared, int pitch) {
     if (vectors_) {
-      const int per_row = row_bytes_ / 16, count = rows_ * per_row;
+      Place place(row_bytes_);
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        const int i = static_cast<int>(threadIdx.x) + v * kThreads;
-        if (i >= count) continue;
-        const int row = i / per_row;
-        auto* to = reinterpret_cast<std::uint32_t*>(shared + row * pitch + (i - row * per_row) * 16);
+      for (int v = 0; v < kVectors; ++v, place.advance()) {
+        if (place.row >= rows_) continue;
+        auto* to = reinterpret_cast<std::uint32_t*>(shared + place.row * pitch + place.vector * 16);
         to[0] = held_[v].x, to[1] = held_[v].y, to[2] = held_[v].z, to[3] = held_[v].w;
       }
       return;
@@ -108,6 +103,25 @@ class RowStage {
   }
 
  private:
+  // The vectors of a thread, kThreads apart, without a division for each.
+  struct Place {
+    int row, vector;
+    const int per_row, row_step, vector_step;
+    __device__ __forceinline__ explicit Place(int row_bytes)
+        : per_row(row_bytes / 16), row_step(kThreads / per_row), vector_step(kThreads - row_step * per_row) {
+      row = static_cast<int>(threadIdx.x) / per_row;
+      vector = static_cast<int>(threadIdx.x) - row * per_row;
+    }
+    __device__ __forceinline__ void advance() {
+      row += row_step;
+      vector += vector_step;
+      if (vector >= per_row) {
+        vector -= per_row;
+        ++row;
+      }
+    }
+  };
+
   const bool vectors_;
   const char* global_ = nullptr;
   std::int64_t stride_ = 0;

@@ -1,4 +1,4 @@
-"""Quantizes one tiny random model of each of many architectures: each works as before, or its parts are left by name."""
+"""Quantizes a tiny random model of each of many architectures: it works as before, and what is left has a reason."""
 
 import copy
 import io
@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 import torch
-from tiny_models import blocks, language, others
-from tiny_models.entry import relative_error, results
+from architectures import blocks, language, others
+from architectures.entry import relative_error, results
 
 import qcore.torch as qt
 
@@ -25,9 +25,12 @@ every = pytest.mark.parametrize("entry", [available(entry) for entry in ENTRIES.
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tiny products only lose by more
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+    torch.set_num_threads(threads)
 
 
 @every
@@ -38,13 +41,13 @@ def test_works_as_before(entry):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         report = qt.quantize_(model)
-    assert report.quantized_parameters > 0
     assert all(layer.quantized or layer.note for layer in report.layers)
     assert any("parameters" in str(each.message) for each in caught) == (report.share < 0.9)
     assert report.share >= entry.least_share
     assert report.parameters == sum(each.numel() for each in entry.make().parameters())
     got = results(model, arguments)
-    assert 0 < relative_error(got, exact) < entry.bound
+    assert (relative_error(got, exact) > 0) == (report.quantized_parameters > 0)
+    assert relative_error(got, exact) < entry.bound
 
     if hasattr(model, "tie_weights"):
         model.tie_weights()

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from architectures.expected import BOUNDS, LEAST_SHARES, NOT_EXPORTED
+
 TOKENS, BATCH = 8, 2
 
 
@@ -21,14 +23,23 @@ class Entry:
     config: str
     options: dict[str, Any] = field(repr=False)
     inputs: str | Callable[[torch.Generator], dict[str, Any]]
-    bound: float = 0.1
-    """Largest relative L2 error of the outputs with 8 bits."""
-    least_share: float = 0.9
-    """Of the parameters that are quantized."""
-    exports: bool = True
-    """Whether the float model does."""
 
     package = "transformers"
+
+    @property
+    def bound(self) -> float:
+        """Returns the largest relative L2 error of the outputs with 8 bits."""
+        return BOUNDS.get(self.name, 0.1)
+
+    @property
+    def least_share(self) -> float:
+        """Returns the least share of the parameters that are quantized."""
+        return LEAST_SHARES.get(self.name, 0.9)
+
+    @property
+    def exports(self) -> bool:
+        """Returns whether the float model can be exported."""
+        return self.name not in NOT_EXPORTED
 
     def is_available(self) -> bool:
         """Returns whether the package is installed and has the model."""

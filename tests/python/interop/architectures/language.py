@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiny_models.entry import Entry
+from architectures.entry import Entry
 
 VOCABULARY = 96
 ENCODER = {

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tiny_models.entry import BATCH, spread
+from architectures.entry import BATCH, spread
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ BLOCKS = (
     _torch("swin-torchvision", lambda: Tokens(WindowAttention()), least_share=0.5),
     _torch("mlp-mixer", lambda: Tokens(Mixer())),
     _torch("transformer-encoder", lambda: Tokens(_encoder())),
-    Network("u-net", UNet, least_share=0.8),
+    Network("u-net", UNet, least_share=0.7),
     _torch("reflection-padding", lambda: nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect"), least_share=0.2),
 )
 
@@ -305,4 +305,38 @@ def _timm(name: str, model: str, size: int = 32, **options: Any) -> Network:
     return Network(name, build, size, "timm", **extra)
 
 
-ENTRIES = BLOCKS
+PACKAGED = (
+    *(
+        _torchvision(name, name.removeprefix("torchvision-"))
+        for name in (
+            "torchvision-resnet18",
+            "torchvision-mobilenet_v2",
+            "torchvision-mobilenet_v3_small",
+            "torchvision-efficientnet_b0",
+            "torchvision-regnet_y_400mf",
+            "torchvision-shufflenet_v2_x0_5",
+            "torchvision-squeezenet1_1",
+            "torchvision-mnasnet0_5",
+        )
+    ),
+    *(
+        _timm(name, name.removeprefix("timm-"), size)
+        for name, size in (
+            ("timm-resnet10t", 64),
+            ("timm-mobilenetv3_small_050", 64),
+            ("timm-efficientnet_lite0", 64),
+            ("timm-convnext_atto", 64),
+            ("timm-regnetx_002", 64),
+            ("timm-ghostnet_050", 64),
+            ("timm-repvgg_a0", 64),
+            ("timm-test_vit", 160),
+            ("timm-test_efficientnet", 64),
+            ("timm-test_byobnet", 64),
+            ("timm-test_mambaout", 64),
+            ("timm-test_convnext", 64),
+        )
+    ),
+)
+"""Models of the packages, where they can be imported."""
+
+ENTRIES = (*BLOCKS, *PACKAGED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tiny_models.entry import BATCH, Entry, both, features, pixels, text, tokens
+from architectures.entry import BATCH, Entry, both, features, pixels, text, tokens
 
 VISION = {
     "hidden_size": 32,
@@ -59,8 +59,8 @@ RESNET = {
 }
 
 
-def _image(name, model, size=32, *, config=None, suffix="Model", bound=0.1, **options):
-    return Entry(name, f"{model}{suffix}", f"{config or model}Config", options, pixels(size), bound)
+def _image(name, model, size=32, *, config=None, suffix="Model", **options):
+    return Entry(name, f"{model}{suffix}", f"{config or model}Config", options, pixels(size))
 
 
 def _speech(name, model, suffix="ForCTC", **options):
