@@ -12,6 +12,7 @@ import functools
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from transformers import modeling_utils
@@ -20,6 +21,7 @@ from transformers.utils import logging
 from transformers.utils.quantization_config import GgufConfig
 
 from qcore import _core
+from qcore.formats.checkpoint.folder import read_config
 from qcore.transformers.config import METHOD, QcoreConfig
 
 METHODS = ("awq", "gptq", "compressed-tensors", "gguf")
@@ -136,6 +138,8 @@ def install() -> None:
     def get_hf_quantizer(
         config: Any, quantization_config: Any, *args: Any, gguf_file: Any = None, **options: Any
     ) -> Any:
+        if quantization_config is None and gguf_file is None:
+            _restore_hidden(config)
         if not isinstance(quantization_config, QcoreConfig):
             return original(config, quantization_config, *args, gguf_file=gguf_file, **options)
         with _served(quantization_config):
@@ -148,6 +152,17 @@ def install() -> None:
 
     get_hf_quantizer._qcore = True  # type: ignore[attr-defined]
     modeling_utils.get_hf_quantizer = get_hf_quantizer
+
+
+def _restore_hidden(config: Any) -> None:
+    """Reads quantization_config of a folder of qcore again where ``quantization_config=None`` has hidden it: the model
+    would have random weights."""
+    folder = Path(str(getattr(config, "name_or_path", "") or ""))
+    if getattr(config, "quantization_config", "") is not None or not (folder / "config.json").is_file():
+        return
+    values = (read_config(folder) or {}).get("quantization_config")
+    if isinstance(values, dict) and values.get("quant_method") == METHOD:
+        config.quantization_config = values
 
 
 def _method_of(config: Any) -> str | None:

@@ -217,6 +217,14 @@ def test_dequantize(tmp_path):
     assert kl(expected, logits(made)) < 1e-6
 
 
+def test_none_does_not_hide_what_the_folder_says(tmp_path):
+    float_folder(tmp_path / "float")
+    made = quantized(tmp_path / "float")
+    made.save_pretrained(tmp_path / "saved")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved", quantization_config=None)
+    assert torch.equal(logits(made), logits(again))
+
+
 def test_a_part_of_a_model(tmp_path):
     float_folder(tmp_path / "float")
     quantized(tmp_path / "float").save_pretrained(tmp_path / "saved")
