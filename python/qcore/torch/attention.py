@@ -96,6 +96,9 @@ class MultiheadAttention(QuantizedModule):
             module: the float module, for its options; its values don't matter.
             state_dict: tensors by name.
             prefix: of the module's names in it.
+
+        Raises:
+            QcoreValueError: a projection's state is missing or damaged.
         """
         from qcore.torch.weighted import Linear
 

@@ -118,7 +118,16 @@ class Experts(QuantizedModule):
         return len(next(iter(self.projections.values())))
 
     def forward(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        """Computes what the float module does of the same arguments."""
+        """Computes what the float module does of the same arguments.
+
+        Args:
+            *arguments: those of the float module: x [T, H] and, by the layout, the numbers [T, k] and shares [T, k] of
+                the experts of each row, or the number of rows of each expert.
+            **keywords: likewise, by name.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: x has another width, dtype or device.
+        """
         result: torch.Tensor = _FORWARDS[self.layout](self, *arguments, **keywords)
         return result
 

@@ -407,6 +407,21 @@ class Conv2d(WeightedModule):
         made.train(module.training)
         return made
 
+    @property
+    def in_channels(self) -> int:
+        """Returns Ci, the number of channels of x."""
+        return self.shape[1] * self.groups
+
+    @property
+    def out_channels(self) -> int:
+        """Returns Co, the number of channels of the result."""
+        return self.shape[0]
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]:
+        """Returns (Kh, Kw)."""
+        return self.shape[2:]
+
     def config(self) -> dict[str, Any]:
         """Shape, window and options: what ``load_state_dict`` compares."""
         window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}

@@ -59,10 +59,11 @@ def test_works_as_before(entry):
     assert relative_error(results(other, arguments), got) == 0
     assert repr(other) == repr(model)
     assert relative_error(results(copy.deepcopy(model), arguments), got) == 0
-    file = io.BytesIO()
-    torch.save(model, file)
-    whole = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
-    assert relative_error(results(whole, arguments), got) == 0
+    if not any(torch.nn.utils.parametrize.is_parametrized(module) for module in model.modules()):  # torch refuses those
+        file = io.BytesIO()
+        torch.save(model, file)
+        whole = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+        assert relative_error(results(whole, arguments), got) == 0
 
     compiled = torch.compile(model, backend="aot_eager")
     assert relative_error(results(compiled, arguments), got) < 1e-3

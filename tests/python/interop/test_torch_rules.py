@@ -477,3 +477,10 @@ def test_a_state_on_the_meta_device():
     with pytest.raises(ValueError, match=r"restore_: 1\.table of the model: on the meta device and not in the state"):
         qt.restore_(other, model.state_dict())
     assert type(other[0]) is nn.Linear
+
+
+def test_a_convolution_has_the_sizes_of_torch():
+    module = nn.Conv2d(4, 6, (3, 5), stride=2, groups=2)
+    made = qt.Conv2d.from_float(module)
+    for name in ("in_channels", "out_channels", "kernel_size", "stride", "dilation", "groups"):
+        assert getattr(made, name) == getattr(module, name)

@@ -22,8 +22,6 @@ LEAST_SHARES = {
     "dinov3-vit": 0.55,
     "ijepa": 0.55,
     "efficientnet": 0.85,
-    "mobilenet-v1": 0,
-    "mobilenet-v2": 0,
     "depth-anything": 0.75,
     "vitdet": 0.4,
     "videomae": 0.4,
