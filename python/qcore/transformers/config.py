@@ -54,8 +54,8 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         method: "rtn" or "mse", as for :func:`qcore.quantize`. "awq" is for models that are quantized already: it needs
             samples, ``qcore quantize --method awq --samples FILE``.
         scale_dtype: "float16" or "float32", the type of scales and offsets.
-        compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`. None is "int8", or for files
-            that say how activations are quantized, what they say.
+        compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`. None is "int8"; for files of
+            other programs it is what they say of activations, or "float" where they quantize weights only.
         modules_to_not_convert: names or shell patterns of modules that stay in floating point. A pattern stands for
             a module's full name or the end of it, and for everything inside: "lm_head", "mlp.gate", "model.layers.0".
         layers: other options for the modules that match a pattern: ``{"*.down_proj": {"bits": 8}}``. Of several
@@ -165,9 +165,10 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
             size = values.get("group_size")
             found = cls(bits=values.get("bits", 4), block_size=size if isinstance(size, int) and size > 0 else 32)
             found._files = dict(values)
+            found.compute = "float"  # of weights whose files say nothing of activations
         if given is not None:
-            if given.compute_given or found._files is not None:
-                found.compute, found._compute_given = given.compute, given.compute_given
+            if given.compute_given:
+                found.compute, found._compute_given = given.compute, True
             found.layers = {
                 pattern: {"compute": options["compute"]}
                 for pattern, options in given.layers.items()

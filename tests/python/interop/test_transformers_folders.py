@@ -191,7 +191,7 @@ TOKEN = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "
         (TOKEN, None, "int8"),
         (TOKEN | {"symmetric": False}, None, "int8_asym"),
         (TOKEN, "float", "float"),
-        (None, None, "int8"),
+        (None, None, "float"),
     ],
 )
 def test_int8_weights_and_activations(source, tmp_path, activations, given, compute):
