@@ -121,9 +121,9 @@ class Experts(QuantizedModule):
         """Computes what the float module does of the same arguments.
 
         Args:
-            *arguments: those of the float module: x [T, H] and, by the layout, the numbers [T, k] and shares [T, k] of
+            arguments: those of the float module: x [T, H] and, by the layout, the numbers [T, k] and shares [T, k] of
                 the experts of each row, or the number of rows of each expert.
-            **keywords: likewise, by name.
+            keywords: likewise, by name.
 
         Raises:
             QcoreValueError, QcoreTypeError: x has another width, dtype or device.
