@@ -75,7 +75,7 @@ def test_works_as_before(entry):
         assert relative_error(results(whole, arguments), got) == 0
 
     compiled = torch.compile(model, backend="aot_eager")
-    assert relative_error(results(compiled, arguments), got) < 1e-3
+    assert not entry.compiles or relative_error(results(compiled, arguments), got) < 1e-3
     if entry.exports:
         positional, keywords = entry.call(arguments)
         program = torch.export.export(model, positional, keywords, strict=False)
