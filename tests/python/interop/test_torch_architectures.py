@@ -33,11 +33,22 @@ def fresh():
     torch.set_num_threads(threads)
 
 
+def pickled(model):
+    """Returns a whole model as bytes, None if it can't be pickled: parametrizations and hooks of transformers can't."""
+    file = io.BytesIO()
+    try:
+        torch.save(model, file)
+    except (RuntimeError, AttributeError):
+        return None
+    return file.getvalue()
+
+
 @every
 @torch.no_grad()
 def test_works_as_before(entry):
     model, arguments = entry.make(), entry.sample()
     exact = results(model, arguments)
+    picklable = pickled(model) is not None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         report = qt.quantize_(model)
@@ -59,18 +70,16 @@ def test_works_as_before(entry):
     assert relative_error(results(other, arguments), got) == 0
     assert repr(other) == repr(model)
     assert relative_error(results(copy.deepcopy(model), arguments), got) == 0
-    if not any(torch.nn.utils.parametrize.is_parametrized(module) for module in model.modules()):  # torch refuses those
-        file = io.BytesIO()
-        torch.save(model, file)
-        whole = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    if picklable:
+        whole = torch.load(io.BytesIO(pickled(model)), weights_only=False)
         assert relative_error(results(whole, arguments), got) == 0
 
     compiled = torch.compile(model, backend="aot_eager")
-    assert relative_error(results(compiled, arguments), got) < 1e-3
+    assert not entry.compiles or relative_error(results(compiled, arguments), got) < 1e-3
     if entry.exports:
         positional, keywords = entry.call(arguments)
         program = torch.export.export(model, positional, keywords, strict=False)
-        assert relative_error(results(program.module(), arguments), got) < 1e-3
+        assert not entry.compiles or relative_error(results(program.module(), arguments), got) < 1e-3
 
 
 def test_there_are_enough():

@@ -25,6 +25,7 @@ class Network:
     package: str = "torch"
     bound: float = 0.1
     least_share: float = 0.9
+    compiles: bool = True
     exports: bool = True
 
     def is_available(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from architectures.expected import BOUNDS, LEAST_SHARES, NOT_EXPORTED
+from architectures.expected import BOUNDS, COMPILED_OTHERWISE, LEAST_SHARES, NOT_EXPORTED
 
 TOKENS, BATCH = 8, 2
 
@@ -35,6 +35,11 @@ class Entry:
     def least_share(self) -> float:
         """Returns the least share of the parameters that are quantized."""
         return LEAST_SHARES.get(self.name, 0.9)
+
+    @property
+    def compiles(self) -> bool:
+        """Returns whether the compiled float model computes the same."""
+        return self.name not in COMPILED_OTHERWISE
 
     @property
     def exports(self) -> bool:

@@ -41,6 +41,7 @@ SPEECH = {
 }
 LLAMA = {
     "model_type": "llama",
+    "use_cache": False,
     "vocab_size": 96,
     "hidden_size": 32,
     "num_hidden_layers": 1,
