@@ -110,13 +110,15 @@ __global__ void __launch_bounds__(kThreads) norm_warps_kernel(const __grid_const
 // A thread block for each row, which waits in shared memory if `kShared`. The first warp adds the squares.
 template <bool kShared>
 __global__ void __launch_bounds__(kThreads) norm_blocks_kernel(const __grid_constant__ NormArguments a) {
+  // Elements in flight; more of them don't fit into registers where x is read again.
+  constexpr int kTogether = kShared ? 8 : 4, kSquares = kShared ? 16 : 4;
   ptx::wait_for_earlier_kernels();
   ptx::let_next_kernel_start();
   float* mail = reinterpret_cast<float*>(dynamic_shared());
   float* values = mail + 4;
   const NormRow at = norm_row(a, blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll 8
+#pragma unroll kTogether
   for (std::int64_t i = thread; i < a.count; i += kThreads) {
     const float value = added(a, at, i);
     if constexpr (kShared) values[i] = value;
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(kThreads) norm_blocks_kernel(const __grid_cons
   if (a.normalize) {
     if (thread < kWarpSize) {
       float sum = 0.0f;
-#pragma unroll 16
+#pragma unroll kSquares
       for (std::int64_t i = thread; i < a.count; i += kWarpSize) {
         const float value = kShared ? values[i] : again(a, at, i);
         sum = numerics::fma_once(value, value, sum);
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__(kThreads) norm_blocks_kernel(const __grid_cons
     factor = mail[0];
   }
   if (!a.y.data) return;
-#pragma unroll 8
+#pragma unroll kTogether
   for (std::int64_t i = thread; i < a.count; i += kThreads)
     finish(a, at, i, kShared ? values[i] : again(a, at, i), factor);
 }

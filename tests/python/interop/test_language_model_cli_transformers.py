@@ -166,7 +166,12 @@ def test_an_interrupt_ends_with_a_line(folder, tmp_path):
     long = language_models.write(tmp_path / "long", max_position_embeddings=100_000, eos_token_id=None)
     command = [sys.executable, "-m", "qcore", "generate", str(long), "the cat", "--max-new-tokens", "90000"]
     process = subprocess.Popen(
-        [*command, "--no-fuse"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONUTF8": "1"}
+        [*command, "--no-fuse"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUTF8": "1"},
+        # A shell's background job inherits that the signal is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     process.stdout.read(1)  # it generates now
     process.send_signal(signal.SIGINT)
