@@ -31,7 +31,9 @@ each_operator = pytest.mark.parametrize("operator", OPERATORS)
 
 def test_every_kernel_is_measured():
     measured = {name for operator in OPERATORS.values() for name in operator.kernels}
-    assert measured == {row.op for row in qcore.kernels()}
+    # Decoders and embeddings are timed whole, by benchmarks/decoder_step.py and `qcore bench model`.
+    operators = {row.op for row in qcore.kernels()}
+    assert measured == {op for op in operators if op != "embedding" and not op.startswith("decoder_")}
     assert set(OPERATORS) == set(BENCHMARKS) == set(SMALL)
 
 
