@@ -23,7 +23,7 @@ struct QuantizeOptions {
   const TensorView* importance = nullptr;
 };
 
-// What the bytes of QuantizedTensor::storage() mean.
+// Describes the bytes of QuantizedTensor::storage().
 struct StorageFormat {
   int rank = 2;  // 2 or 4
   std::int64_t shape[4] = {};

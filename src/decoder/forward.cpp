@@ -3,6 +3,7 @@
 #include "decoder/checks.h"
 #include "decoder/decoder_storage.h"
 #include "decoder/dispatch.h"
+#include "formats/row_view.h"
 #include "runtime/check.h"
 #include "runtime/device.h"
 #include "runtime/memory.h"
@@ -112,7 +113,7 @@ class Forward {
   void run() {
     allocate();
     // The residual is the input; what a layer's parts give is added by the norm that follows.
-    add_and_norm(rows_view(call_.hidden), {}, rows_view(residual_), {}, o_.input_multiplier);
+    add_and_norm(row_view(call_.hidden), {}, row_view(residual_), {}, o_.input_multiplier);
     bool pending = false;
     for (std::size_t i = 0; i < s_.layers.size(); ++i) {
       const DecoderStorage::Layer& layer = s_.layers[i];
@@ -173,15 +174,6 @@ class Forward {
     return part;
   }
 
-  static RowView rows_view(const TensorView& view) {
-    RowView rows;
-    rows.data = view.data;
-    rows.dtype = view.dtype;
-    rows.column_stride = view.strides[view.rank - 1];
-    for (int axis = 0; axis < view.rank - 1; ++axis) rows.append(view.shape[axis], view.strides[axis]);
-    return rows;
-  }
-
   // The last `wanted` tokens of each sequence of an array [B * T, H].
   TensorView last_tokens(const TensorView& view, std::int64_t wanted) const {
     TensorView part = view;
@@ -216,19 +208,19 @@ class Forward {
   // Brings the residual up to date and its norm to `normed_`.
   void add_branch_and_norm(bool pending, const TensorView& weight) const {
     if (pending)
-      add_and_norm(rows_view(branch_), rows_view(residual_), rows_view(normed_), weight, o_.residual_multiplier);
+      add_and_norm(row_view(branch_), row_view(residual_), row_view(normed_), weight, o_.residual_multiplier);
     else
-      add_and_norm(rows_view(residual_), {}, rows_view(normed_), weight, 1.0f);
+      add_and_norm(row_view(residual_), {}, row_view(normed_), weight, 1.0f);
   }
 
   void norm_branch(const TensorView& weight) const {
-    if (weight.rank) add_and_norm(rows_view(branch_), {}, rows_view(branch_), weight, 1.0f);
+    if (weight.rank) add_and_norm(row_view(branch_), {}, row_view(branch_), weight, 1.0f);
   }
 
   void norm_heads(const TensorView& heads, const TensorView& weight) const {
     if (!weight.rank) return;
     NormProblem problem;
-    problem.x = problem.y = rows_view(heads);
+    problem.x = problem.y = row_view(heads);
     problem.weight = weight;
     problem.rows = rows_ * heads.shape[2];
     problem.count = o_.head_size;
@@ -322,8 +314,8 @@ class Forward {
       const TensorView gate_up = rows_of(gate_up_, 0, count), gated = rows_of(gated_, 0, count);
       multiply(rows_of(normed_, first, count), layer.gate_up, layer.gate_up_bias, gate_up, o_.compute);
       GateProblem problem;
-      problem.x = rows_view(gate_up);
-      problem.y = rows_view(gated);
+      problem.x = row_view(gate_up);
+      problem.y = row_view(gated);
       problem.rows = count;
       problem.count = o_.intermediate_size;
       problem.activation = o_.activation;
@@ -339,18 +331,18 @@ class Forward {
     if (!like.rank) return;
     const std::int64_t wanted = like.shape[1], rows = batch_ * wanted;
     const TensorView normed(normed_.data, o_.dtype, {batch_, wanted, o_.hidden_size}, s_.device);
-    const RowView residual = rows_view(last_tokens(residual_, wanted));
+    const RowView residual = row_view(last_tokens(residual_, wanted));
     if (pending)
-      add_and_norm(rows_view(last_tokens(branch_, wanted)), residual, rows_view(normed), s_.final_norm,
+      add_and_norm(row_view(last_tokens(branch_, wanted)), residual, row_view(normed), s_.final_norm,
                    o_.residual_multiplier, rows);
     else
-      add_and_norm(residual, {}, rows_view(normed), s_.final_norm, 1.0f, rows);
-    if (call_.normed.rank) add_and_norm(rows_view(normed), {}, rows_view(call_.normed), {}, 1.0f, rows);
+      add_and_norm(residual, {}, row_view(normed), s_.final_norm, 1.0f, rows);
+    if (call_.normed.rank) add_and_norm(row_view(normed), {}, row_view(call_.normed), {}, 1.0f, rows);
     if (!call_.logits.rank) return;
     multiply(normed, *s_.head, s_.head_bias, call_.logits, o_.head_compute);
     if (o_.logit_multiplier == 1.0f && o_.logit_soft_cap == 0.0f) return;
     CapProblem problem;
-    problem.x = problem.y = rows_view(call_.logits);
+    problem.x = problem.y = row_view(call_.logits);
     problem.rows = rows;
     problem.count = s_.head->rows();
     problem.multiplier = o_.logit_multiplier;

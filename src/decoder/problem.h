@@ -68,9 +68,9 @@ struct AttentionProblem {
   void* stream = nullptr;
 };
 
-// What happens to the heads of T tokens between the product for Q, K and V and attention: the norms of Q and K, their
+// Prepares the heads of T tokens between the product for Q, K and V and attention: the norms of Q and K, their
 // rotation, and the writing of K and V to the cache, with the bits of the single operators. Q is written in place;
-// what becomes of the arrays K and V is not said.
+// the contents of the arrays K and V are unspecified afterwards.
 struct HeadsProblem {
   TensorView q, k, v;         // [B, T, heads, D]
   TensorView q_norm, k_norm;  // fp32 [D], rank 0 for none

@@ -61,7 +61,7 @@ QCORE_NUMERIC float add_by_halves(float* sums) {
 // The scale of a head in an int8 cache, from its largest magnitude; a NaN if that is not finite.
 QCORE_NUMERIC float cache_scale(float largest) { return is_finite(largest) ? largest / 127.0f : bits_float(kNaNBits); }
 
-// What multiplies an element to give its code; 0 where all codes are 0.
+// Returns the factor that turns an element into its code; 0 where all codes are 0.
 QCORE_NUMERIC float cache_factor(float scale) {
   const float factor = 1.0f / scale;
   return scale > 0.0f && is_finite(factor) ? factor : 0.0f;

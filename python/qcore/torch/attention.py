@@ -36,7 +36,7 @@ class MultiheadAttention(QuantizedModule):
     bias_k: torch.nn.Parameter | None
     bias_v: torch.nn.Parameter | None
 
-    # What torch.nn.TransformerEncoderLayer reads of its attention.
+    # torch.nn.TransformerEncoderLayer reads these attributes of its attention.
     in_proj_weight = None
     in_proj_bias = None
     _qkv_same_embed_dim = False

@@ -27,7 +27,7 @@ _STEP_BYTES, _PANEL_ROWS, _WORD = 64, 16, 4  # as PackedLayout has them
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """What the bytes of a packed weight mean: the operators' arguments behind the tensor, in their order."""
+    """Describes the bytes of a packed weight by the operators' arguments behind the tensor, in their order."""
 
     shape: tuple[int, ...]
     bits: int

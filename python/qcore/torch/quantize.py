@@ -41,7 +41,7 @@ _METHODS = {"rtn": 0, "mse": 0, "awq": 0}
 _SCALE_DTYPES = {"float32": 0, "float16": 0}
 _EMBEDDING_BITS = 8
 _TRIM_BYTES = 1 << 25
-"""Of float weights after which the C library gives its free memory back: quantized weights between the freed ones keep
+"""Counts the freed bytes after which the C library gives its memory back: quantized weights between the freed ones keep
 larger pieces from being used again."""
 
 PrecisionLevel = tuple[int, str] | None

@@ -21,7 +21,7 @@ _ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "g
 
 
 class _View:
-    """What a call hands to the core, made once for each memory of the weight."""
+    """Holds the arguments of a call to the core, made once for each memory of the weight."""
 
     __slots__ = ("activation", "address", "handle", "mode", "options", "rows", "storage", "weight")
 

@@ -1,4 +1,4 @@
-"""What a model does between its modules, observed while it runs on one token.
+"""Observes what a model does between its modules while it runs on one token.
 
 Classes of transformers differ in attributes that say the same: where a sliding window is, which scale the scores have,
 how keys are rotated. So the numbers are taken from what the model's own code hands to the attention function, to its

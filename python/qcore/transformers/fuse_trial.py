@@ -22,7 +22,7 @@ of quantized activations, and in bfloat16 by where results are rounded; another 
 
 @dataclass
 class Trial:
-    """What the unfused model did: for a prompt, then for one more token."""
+    """Holds the unfused model's values: for a prompt, then for one more token."""
 
     tokens: torch.Tensor
     mask: torch.Tensor

@@ -16,7 +16,7 @@ from qcore.torch.weighted import WeightedModule
 
 Weight = QuantizedTensor | ReorderedTensor
 _SCALE = "embed_scale"
-"""What the embeddings of Gemma and BART multiply their rows by."""
+"""Names the attribute by which the embeddings of Gemma and BART multiply their rows."""
 
 
 class ReorderedLinear(torch.nn.Module):

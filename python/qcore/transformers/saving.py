@@ -1,4 +1,4 @@
-"""What save_pretrained writes of a model with packed weights: the layout of docs/checkpoints.md."""
+"""Writes the state of a model with packed weights for save_pretrained, in the layout of docs/checkpoints.md."""
 
 from __future__ import annotations
 

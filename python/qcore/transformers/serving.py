@@ -27,7 +27,7 @@ from qcore.transformers.config import METHOD, QcoreConfig
 METHODS = ("awq", "gptq", "compressed-tensors", "gguf")
 _lock = threading.RLock()
 _replaced: dict[str, tuple[Any, Any]] = {}
-"""What the two dictionaries held, by method."""
+"""Keeps the replaced entries of the two dictionaries, by method."""
 _options: list[QcoreConfig] = []
 """The options of the calls that are under way, and of :func:`enable` before them."""
 _logger = logging.get_logger("transformers.qcore")

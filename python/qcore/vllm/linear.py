@@ -154,7 +154,7 @@ class QcoreOnlineLinearMethod(LinearMethod):
 
 
 class _EmbeddingMethod(LinearMethod):
-    """What embeddings and heads add to linear layers: row lookup, and one weight for both."""
+    """Adds row lookup to the linear method, for embeddings and heads that share one weight."""
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         """Packs the loaded parameters and removes them. A second call changes nothing.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// What an instruction set contributes to the decoder's operators. Included by files for one instruction set, so it
+// The functions that an instruction set contributes to the decoder's operators. Included by files for one instruction set, so it
 // holds plain data and no functions.
 namespace qcore {
 

@@ -34,7 +34,7 @@ constexpr int kStageVectors = kTileBytes / 16 / kThreads;
 static_assert(kAttentionChunk * kSliceBytes == kTileBytes);
 constexpr int kStageBytes = kAttentionChunk * kSlicePitch;
 
-// What the queries of a group see of a cache, in strides of elements.
+// The part of a cache that the queries of a group see; strides are in elements.
 struct CacheArray {
   const char* data;
   const float* scales;  // null unless the dtype is int8

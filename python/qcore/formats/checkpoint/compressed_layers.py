@@ -16,7 +16,7 @@ METHOD = "compressed-tensors"
 FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
 PARTS = ("weight_packed", "weight", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
 UNUSED = ("input_scale", "input_zero_point")
-"""Of static activation scales, which dynamic ones take the place of."""
+"""Names of static activation scales, which are not read: dynamic ones replace them."""
 _STRATEGIES = ("group", "channel", "tensor")
 
 
