@@ -15,7 +15,7 @@ import qcore
 settings.register_profile("qcore", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("qcore")
 
-FRAMEWORKS = ("torch", "jax", "array_api_strict", "onnx", "onnxruntime", "mlx", "distributed", "transformers")
+FRAMEWORKS = ("torch", "jax", "array_api_strict", "onnx", "onnxruntime", "mlx", "distributed", "transformers", "vllm")
 REQUIRED = os.environ.get("QCORE_REQUIRE_INTEROP") == "1"
 
 
