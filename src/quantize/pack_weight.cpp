@@ -1,6 +1,7 @@
 #include "quantize/pack_weight.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "formats/element.h"
@@ -23,7 +24,7 @@ std::shared_ptr<void> allocate_parts(const StorageLayout& parts, bool stays) {
 }  // namespace
 
 std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,
-                                              int bits, std::int64_t block_size, Scheme scheme) {
+                                              int bits, std::int64_t block_size, Scheme scheme, bool half_parameters) {
   QCORE_CHECK_VALUE(shaped_like.rank == 2 || shaped_like.rank == 4, op, ": ", argument, " has shape ",
                     shape_string(shaped_like), ", expected [N, K] or [Co, Ci, Kh, Kw]");
   QCORE_CHECK_VALUE(bits == 4 || bits == 8, op, ": bits is ", bits, ", expected 4 or 8");
@@ -37,12 +38,17 @@ std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argume
   std::copy(shaped_like.shape, shaped_like.shape + shaped_like.rank, weight->shape);
   weight->scheme = scheme;
 
-  const std::int64_t offset_size = scheme == Scheme::asymmetric ? sizeof(float) : 0;
-  const StorageLayout parts(weight->layout, sizeof(float), offset_size);
-  auto memory = allocate_parts(parts, false);
-  std::memset(memory.get(), bits == 8 ? 0x80 : 0x88, static_cast<std::size_t>(weight->layout.code_bytes()));
-  weight->set_memory(std::move(memory), false, false);
+  const PackedLayout& layout = weight->layout;
+  const std::int64_t size = half_parameters ? 2 : 4;
+  auto memory = allocate_parts(StorageLayout(layout, size, scheme == Scheme::asymmetric ? size : 0), half_parameters);
+  if (layout.code_bytes() * 8 != layout.n * layout.k * layout.taps * bits)
+    std::memset(memory.get(), bits == 8 ? 0x80 : 0x88, static_cast<std::size_t>(layout.code_bytes()));
+  weight->set_memory(std::move(memory), half_parameters, half_parameters);
   return weight;
+}
+
+bool are_half(const TensorView& scales, const TensorView* offsets) {
+  return scales.dtype == DType::f16 && (!offsets || offsets->dtype == DType::f16);
 }
 
 void check_parameter_arrays(const char* op, const PackedWeight& weight, const TensorView& scales,
@@ -58,29 +64,56 @@ void check_parameter_arrays(const char* op, const PackedWeight& weight, const Te
   if (offsets) check("offsets", *offsets);
 }
 
-void set_parameters(const PackedWeight& weight, const TensorView& scales, const TensorView* offsets) {
-  const PackedLayout& layout = weight.layout;
-  PackedWriter writer(weight);
-  const auto value = [](const TensorView& view, std::int64_t row, std::int64_t p) {
-    return load_float(view.data, view.dtype, row * view.strides[0] + p * view.strides[1]);
-  };
-  parallel_for(layout.panels(), [&](std::int64_t panel) {
-    constexpr std::int64_t kRows = PackedLayout::kPanelRows;
-    for (std::int64_t row = panel * kRows; row < std::min(layout.n, (panel + 1) * kRows); ++row)
-      for (std::int64_t p = 0; p < layout.blocks(); ++p)
-        writer.set_parameters(row, p, value(scales, row, p), offsets ? value(*offsets, row, p) : 0.0f);
-  });
+namespace {
+
+constexpr std::int64_t kPanelRows = PackedLayout::kPanelRows;
+
+// Runs body(begin, end) over parts of [0, count) in parallel.
+template <class Body>
+void in_parts(std::int64_t count, const Body& body) {
+  constexpr std::int64_t kPart = 1 << 16;
+  parallel_for(ceil_div(count, kPart),
+               [&](std::int64_t part) { body(part * kPart, std::min(count, (part + 1) * kPart)); });
 }
 
-namespace {
+// Copies the rows of a panel, [rows, P] of any strides, to [P, 16] at `to`.
+template <class Value, class Read>
+void place_panel(std::int64_t rows, std::int64_t blocks, Value* to, const Read& read) {
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t p = 0; p < blocks; ++p) to[p * kPanelRows + row] = read(row, p);
+}
+
+void place_parameters(const PackedLayout& layout, const TensorView& from, const BlockParameters& to) {
+  const std::int64_t blocks = layout.blocks(), row_stride = from.strides[0], stride = from.strides[1];
+  parallel_for(layout.panels(), [&](std::int64_t panel) {
+    const std::int64_t first = panel * kPanelRows, rows = std::min(layout.n - first, kPanelRows),
+                       at = layout.parameter_index(first, 0);
+    void* data = const_cast<void*>(to.data);
+    if (to.half) {
+      const auto* values = static_cast<const std::uint16_t*>(from.data) + first * row_stride;
+      place_panel(rows, blocks, static_cast<std::uint16_t*>(data) + at,
+                  [&](std::int64_t row, std::int64_t p) { return values[row * row_stride + p * stride]; });
+    } else {
+      place_panel(rows, blocks, static_cast<float*>(data) + at, [&](std::int64_t row, std::int64_t p) {
+        return load_float(from.data, from.dtype, (first + row) * row_stride + p * stride);
+      });
+    }
+  });
+}
 
 bool is_exact_in_half(const BlockParameters& parameters, std::int64_t count) {
   if (!parameters) return false;
   const auto* values = static_cast<const float*>(parameters.data);
-  return std::all_of(values, values + count, [](float value) {
-    const float back = numerics::half_to_float(numerics::float_to_half(value));
-    return numerics::float_bits(back) == numerics::float_bits(value);
+  std::atomic<bool> exact{true};
+  in_parts(count, [&](std::int64_t begin, std::int64_t end) {
+    if (!exact.load(std::memory_order_relaxed)) return;
+    const bool here = std::all_of(values + begin, values + end, [](float value) {
+      const float back = numerics::half_to_float(numerics::float_to_half(value));
+      return numerics::float_bits(back) == numerics::float_bits(value);
+    });
+    if (!here) exact.store(false, std::memory_order_relaxed);
   });
+  return exact.load();
 }
 
 void copy_parameters(const BlockParameters& from, std::int64_t count, const BlockParameters& to) {
@@ -90,12 +123,20 @@ void copy_parameters(const BlockParameters& from, std::int64_t count, const Bloc
     std::memcpy(data, from.data, count * sizeof(float));
     return;
   }
-  for (std::int64_t i = 0; i < count; ++i) static_cast<std::uint16_t*>(data)[i] = numerics::float_to_half(from[i]);
+  in_parts(count, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) static_cast<std::uint16_t*>(data)[i] = numerics::float_to_half(from[i]);
+  });
 }
 
 }  // namespace
 
+void set_parameters(const PackedWeight& weight, const TensorView& scales, const TensorView* offsets) {
+  place_parameters(weight.layout, scales, weight.scales);
+  if (offsets) place_parameters(weight.layout, *offsets, weight.offsets);
+}
+
 void finish_weight(PackedWeight& weight) {
+  if (weight.scales.half) return;  // allocated so
   const std::int64_t count = weight.layout.parameter_count();
   const bool half_scales = is_exact_in_half(weight.scales, count),
              half_offsets = is_exact_in_half(weight.offsets, count);

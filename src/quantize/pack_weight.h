@@ -7,9 +7,14 @@
 
 namespace qcore {
 
-// Checks the weight's shape, bits and block size, and allocates its storage: padding written, the rest not.
+// Checks the weight's shape, bits and block size, and allocates its storage: padding written, the rest not. Parameters
+// are fp32 until finish_weight(), unless it is known that all of them are fp16: then the memory is where they stay.
 std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,
-                                              int bits, std::int64_t block_size, Scheme scheme);
+                                              int bits, std::int64_t block_size, Scheme scheme,
+                                              bool half_parameters = false);
+
+// Whether arrays that a weight is made from hold nothing but fp16.
+bool are_half(const TensorView& scales, const TensorView* offsets);
 
 // Throws in the name of `op` unless scales, and offsets, are finite floating-point arrays [N, P] on the CPU.
 void check_parameter_arrays(const char* op, const PackedWeight& weight, const TensorView& scales,
@@ -22,7 +27,7 @@ void set_parameters(const PackedWeight& weight, const TensorView& scales, const 
 // one of them is exact in fp16.
 void finish_weight(PackedWeight& weight);
 
-// Fills a freshly allocated weight, whose parameters are fp32; different rows may be written by different threads.
+// Fills a freshly allocated weight; different rows may be written by different threads.
 class PackedWriter {
  public:
   explicit PackedWriter(const PackedWeight& weight)
@@ -47,6 +52,7 @@ class PackedWriter {
     pack_block(codes, length, layout_.bits, codes_ + places_.first(row, p, tap));
   }
 
+  // Of a weight whose parameters are fp32.
   void set_parameters(std::int64_t row, std::int64_t p, float scale, float offset) {
     const std::int64_t at = places_.parameter(row, p);
     scales_[at] = scale;

@@ -40,8 +40,8 @@ QuantizedTensor QuantizedTensor::from_parts(const TensorView& codes, const Tenso
                                             const TensorView* offsets, int bits, std::int64_t block_size) {
   check_device("from_parts", "codes", codes, kCpu, "every part");
   check_dtype("from_parts", "codes", codes, DType::i8);
-  auto packed =
-      allocate_weight("from_parts", "codes", codes, bits, block_size, offsets ? Scheme::asymmetric : Scheme::symmetric);
+  auto packed = allocate_weight("from_parts", "codes", codes, bits, block_size,
+                                offsets ? Scheme::asymmetric : Scheme::symmetric, are_half(scales, offsets));
   const PackedLayout& layout = packed->layout;
   if (bits == 4) check_codes(codes, layout, bits);
   check_parameter_arrays("from_parts", *packed, scales, offsets);

@@ -39,41 +39,64 @@ void check_format(const StorageFormat& format) {
                     ", expected float32 or float16");
 }
 
+bool has_half_parameters(const PackedWeight& weight) {
+  return weight.scales.half && (!weight.offsets || weight.offsets.half);
+}
+
 // An empty weight like another one, on the CPU, with `rows` rows.
-std::shared_ptr<PackedWeight> allocate_like(const PackedWeight& like, std::int64_t rows) {
+std::shared_ptr<PackedWeight> allocate_like(const PackedWeight& like, std::int64_t rows, bool half_parameters) {
   TensorView shaped_like;
   shaped_like.rank = like.rank;
   std::copy(like.shape, like.shape + like.rank, shaped_like.shape);
   shaped_like.shape[0] = rows;
-  return allocate_weight("quantize", "weight", shaped_like, like.layout.bits, like.layout.block_size, like.scheme);
+  return allocate_weight("quantize", "weight", shaped_like, like.layout.bits, like.layout.block_size, like.scheme,
+                         half_parameters);
 }
 
-// Copies rows [begin, begin + count) of `from` to row `at` and below of `to`, whose parameters are fp32.
+// Copies parameters of rows [begin, begin + count) to row `at` and below. `to` is fp32 unless `from` is fp16 too.
+void copy_parameters(const PackedLayout& layout, const BlockParameters& from, std::int64_t begin, std::int64_t count,
+                     const BlockParameters& to, std::int64_t at) {
+  const std::int64_t blocks = layout.blocks(), source = layout.parameter_index(begin, 0),
+                     target = layout.parameter_index(at, 0);
+  void* data = const_cast<void*>(to.data);
+  if (to.half == from.half && count == kRows && begin % kRows == 0 && at % kRows == 0) {
+    const std::int64_t size = to.item_size();
+    std::memcpy(static_cast<char*>(data) + target * size, static_cast<const char*>(from.data) + source * size,
+                static_cast<std::size_t>(blocks * kRows * size));
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t p = 0; p < blocks; ++p) {
+      const std::int64_t read = layout.parameter_index(begin + i, p), written = layout.parameter_index(at + i, p);
+      if (to.half)
+        static_cast<std::uint16_t*>(data)[written] = static_cast<const std::uint16_t*>(from.data)[read];
+      else
+        static_cast<float*>(data)[written] = from[read];
+    }
+}
+
+// Copies rows [begin, begin + count) of `from` to row `at` and below of `to`.
 void copy_rows(const PackedWeight& from, std::int64_t begin, std::int64_t count, const PackedWeight& to,
                std::int64_t at) {
   const PackedLayout &a = from.layout, &b = to.layout;
   const std::int64_t steps = a.taps * a.steps();
   auto* codes = const_cast<std::uint8_t*>(to.codes);
-  auto* scales = static_cast<float*>(const_cast<void*>(to.scales.data));
-  auto* offsets = static_cast<float*>(const_cast<void*>(to.offsets.data));
-  const bool in_step = begin % kRows == at % kRows;
+  const bool in_step = begin % kRows == 0 && at % kRows == 0;
   parallel_for(ceil_div(count, kRows), [&](std::int64_t task) {
     const std::int64_t first = task * kRows, last = std::min(count, first + kRows);
-    // Whole panels lie in one piece.
-    const bool is_panel = in_step && begin % kRows == 0 && last - first == kRows;
-    if (is_panel)
+    copy_parameters(a, from.scales, begin + first, last - first, to.scales, at + first);
+    if (from.offsets) copy_parameters(a, from.offsets, begin + first, last - first, to.offsets, at + first);
+    if (in_step && last - first == kRows) {  // a whole panel lies in one piece
       std::memcpy(codes + (at + first) / kRows * b.panel_bytes(),
                   from.codes + (begin + first) / kRows * a.panel_bytes(), static_cast<std::size_t>(a.panel_bytes()));
+      return;
+    }
     for (std::int64_t i = first; i < last; ++i) {
       const std::int64_t source = begin + i, target = at + i;
       const std::uint8_t* read = from.codes + source / kRows * a.panel_bytes() + kWord * (source % kRows);
       std::uint8_t* written = codes + target / kRows * b.panel_bytes() + kWord * (target % kRows);
-      for (std::int64_t step = 0; !is_panel && step < steps; ++step)
+      for (std::int64_t step = 0; step < steps; ++step)
         std::memcpy(written + step * PackedLayout::kStepBytes, read + step * PackedLayout::kStepBytes, kWord);
-      for (std::int64_t p = 0; p < a.blocks(); ++p) {
-        scales[b.parameter_index(target, p)] = from.scale(source, p);
-        if (offsets) offsets[b.parameter_index(target, p)] = from.offset(source, p);
-      }
     }
   });
 }
@@ -159,7 +182,9 @@ QuantizedTensor QuantizedTensor::concatenate(const QuantizedTensor* weights, std
                       ", expected what weights[0] is but for its rows: ", described(first));
     rows += weight.layout.n;
   }
-  auto packed = allocate_like(first, rows);
+  const bool half_parameters = std::all_of(
+      weights, weights + count, [](const QuantizedTensor& weight) { return has_half_parameters(weight.packed()); });
+  auto packed = allocate_like(first, rows, half_parameters);
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const QuantizedTensor here = weights[i].to(kCpu);
@@ -174,7 +199,7 @@ QuantizedTensor QuantizedTensor::slice_rows(std::int64_t begin, std::int64_t end
   QCORE_CHECK_VALUE(0 <= begin && begin <= end && end <= rows(), "slice_rows: begin is ", begin, " and end ", end,
                     ", expected 0 <= begin <= end <= N = ", rows());
   const QuantizedTensor here = to(kCpu);
-  auto packed = allocate_like(here.packed(), end - begin);
+  auto packed = allocate_like(here.packed(), end - begin, has_half_parameters(here.packed()));
   copy_rows(here.packed(), begin, end - begin, *packed, 0);
   finish_weight(*packed);
   return QuantizedTensor(std::move(packed)).to(device());
@@ -187,7 +212,7 @@ QuantizedTensor QuantizedTensor::from_nibbles(const TensorView& nibbles, int ran
   shaped_like.rank = rank;
   std::copy(shape, shape + rank, shaped_like.shape);
   auto packed = allocate_weight("from_parts", "shape", shaped_like, 4, block_size,
-                                offsets ? Scheme::asymmetric : Scheme::symmetric);
+                                offsets ? Scheme::asymmetric : Scheme::symmetric, are_half(scales, offsets));
   const PackedLayout& layout = packed->layout;
   const std::int64_t columns = layout.k * layout.taps, expected[] = {layout.n, ceil_div(columns, 2)};
   check_device("from_parts", "codes", nibbles, kCpu, "every part");

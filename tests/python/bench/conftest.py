@@ -1,6 +1,7 @@
 """A benchmark's command may change its process; the tests share one."""
 
 import os
+import sys
 
 import pytest
 
@@ -18,3 +19,5 @@ def undo(monkeypatch):
     threads = qcore.get_num_threads()
     yield
     qcore.set_num_threads(threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_grad_enabled(True)
