@@ -51,6 +51,13 @@ void bind_runtime(nb::module_& m) {
   m.def("cpu_features", &cpu_features);
   m.def("get_num_threads", &get_num_threads);
   m.def("set_num_threads", &set_num_threads, "n"_a);
+  m.def(
+      "use_openmp_threads",
+      [](std::uintptr_t parallel, std::uintptr_t thread_number) {
+        use_openmp_threads(reinterpret_cast<GompParallel>(parallel), reinterpret_cast<OmpGetThreadNum>(thread_number));
+      },
+      "parallel"_a, "thread_number"_a);
+  m.def("uses_openmp_threads", &uses_openmp_threads);
   m.def("cuda_info", [] {
     const CudaInfo info = cuda_info();
     nb::dict result;

@@ -3,8 +3,8 @@
     python benchmarks/models/decode.py --shape qwen2.5-0.5b --threads 2 --json decode.json
 
 Every implementation that is installed has a process of its own, which lives through the run; rounds go over all of
-them, so that a change of the machine's speed meets all alike. A process that waits sleeps (OMP_WAIT_POLICY=passive
-unless it is set). Weights are random: speeds mean something, texts do not. Leave the machine alone meanwhile.
+them, so that a change of the machine's speed meets all alike. Threads wait as each library has it by default. Weights
+are random: speeds mean something, texts do not. Leave the machine alone meanwhile.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ class Worker:
         self.after: dict[str, int] = {}
         threads = str(options.threads)
         environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        environment.setdefault("OMP_WAIT_POLICY", "passive")
         command = [sys.executable, str(HERE / "decode.py"), "--worker", name, "--shape", options.shape]
         command += ["--threads", threads, "--folder", str(options.folder)]
         self.process = subprocess.Popen(

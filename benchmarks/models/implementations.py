@@ -274,8 +274,8 @@ class LlamaCpp(Implementation):
         for _ in range(count):
             for begin in range(0, len(tokens), 512):
                 part = tokens[begin : begin + 512]
-                batch = api.llama_batch_get_one((api.llama_token * len(part))(*part), len(part))
-                if api.llama_decode(self.context, batch):
+                memory = (api.llama_token * len(part))(*part)  # the batch points to it
+                if api.llama_decode(self.context, api.llama_batch_get_one(memory, len(part))):
                     raise RuntimeError("llama_decode failed")
             logits = np.ctypeslib.as_array(api.llama_get_logits_ith(self.context, -1), (self.vocabulary,))
             tokens = [int(logits.argmax())]

@@ -47,6 +47,15 @@ QCORE_API std::vector<std::string> cpu_features();
 QCORE_API int get_num_threads();
 QCORE_API void set_num_threads(int n);  // throws ValueError unless 1 <= n <= 1024
 
+// Makes CPU kernels run on the threads of an OpenMP library instead of threads of their own, so that two sets of
+// threads do not compete for the CPUs where calls alternate with those of another library. The functions are its
+// GOMP_parallel and omp_get_thread_num, which GCC's, LLVM's and Intel's have; null for threads of their own again. Not
+// during a call.
+using GompParallel = void (*)(void (*body)(void*), void* data, unsigned threads, unsigned flags);
+using OmpGetThreadNum = int (*)();
+QCORE_API void use_openmp_threads(GompParallel parallel, OmpGetThreadNum thread_number);
+QCORE_API bool uses_openmp_threads();
+
 struct CudaInfo {
   bool built;                        // this libqcore contains the CUDA backend
   int device_count;                  // 0 without a driver

@@ -96,14 +96,16 @@ def info() -> dict[str, Any]:
     """What this build and machine have.
 
     Returns:
-        ``version``; ``isa``, the instruction sets that kernels may use, best last; ``threads``; ``cuda``, whether the
-        backend is built and which devices there are; ``library``, the path of libqcore.
+        ``version``; ``isa``, the instruction sets that kernels may use, best last; ``threads``;
+        ``openmp``, whether they are another library's (:mod:`qcore.torch`); ``cuda``, whether the backend is built and
+        which devices there are; ``library``, the path of libqcore.
     """
     library = next(iter(sorted((package_dir() / "lib").glob("libqcore.*"))), None)
     return {
         "version": _core.__version__,
         "isa": _core.cpu_features(),
         "threads": get_num_threads(),
+        "openmp": _core.uses_openmp_threads(),
         "cuda": _core.cuda_info(),
         "library": str(library) if library else None,
     }

@@ -71,59 +71,30 @@ void pause() {
 #endif
 }
 
-// `generation` is even while no job is posted. Posting a job publishes its fields and makes it odd; a worker joins by
-// incrementing `inside` and re-checking the generation, and leaves by decrementing it. The poster ends a job by making
-// the generation even and waiting until `inside` is zero, so that no worker still reads the job's fields.
-class Pool {
+thread_local bool inside_task = false;
+
+struct InsideTask {
+  InsideTask() { inside_task = true; }
+  ~InsideTask() { inside_task = false; }
+};
+
+// The tasks of a call, and the share of them that each of its threads has.
+class Job {
  public:
-  void run(std::int64_t tasks, void (*task)(void*, std::int64_t), void* context, int threads) {
-    ensure_workers(threads - 1);
-    leave_cpu_to_caller();
+  void begin(std::int64_t tasks, void (*task)(void*, std::int64_t), void* context, int threads) {
     task_ = task;
     context_ = context;
     threads_ = threads;
-    share_out(tasks);
-    const std::uint64_t posted = generation_.fetch_add(1) + 1;
-    if (sleepers_.load() > 0) {
-      {
-        std::lock_guard<std::mutex> lock(sleep_mutex_);
-      }
-      wake_.notify_all();
-    }
-    drain(0);
-    generation_.store(posted + 1);
-    while (inside_.load() != 0) pause();
-    if (failed_.load()) {
-      failed_.store(false);
-      std::rethrow_exception(std::exchange(error_, nullptr));
+    while (static_cast<int>(shares_.size()) < threads) shares_.emplace_back();
+    for (int i = 0; i < threads; ++i) {
+      shares_[i].next.store(tasks * i / threads, std::memory_order_relaxed);
+      shares_[i].end = tasks * (i + 1) / threads;
     }
   }
 
-  ~Pool() {
-    stop_.store(true);
-    {
-      std::lock_guard<std::mutex> lock(sleep_mutex_);
-    }
-    wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
-  }
+  int threads() const { return threads_; }
 
- private:
-  // Neighbouring tasks that one thread does before it helps others. Call after call it does the same ones, so that what
-  // it wrote in one call lies in its own cache in the next.
-  struct alignas(64) Share {
-    std::atomic<std::int64_t> next{0};
-    std::int64_t end = 0;
-  };
-
-  void share_out(std::int64_t tasks) {
-    while (static_cast<int>(shares_.size()) < threads_) shares_.emplace_back();
-    for (int i = 0; i < threads_; ++i) {
-      shares_[i].next.store(tasks * i / threads_, std::memory_order_relaxed);
-      shares_[i].end = tasks * (i + 1) / threads_;
-    }
-  }
-
+  // Does the tasks of a thread, then those that others have not begun.
   void drain(int own) {
     try {
       for (int i = 0; i < threads_; ++i) {
@@ -138,6 +109,61 @@ class Pool {
     }
   }
 
+  // Throws what a task has thrown, when all threads have done their part.
+  void end() {
+    if (!failed_.load()) return;
+    failed_.store(false);
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  // Neighbouring tasks that one thread does before it helps others. Call after call it does the same ones, so that what
+  // it wrote in one call lies in its own cache in the next.
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+
+  void (*task_)(void*, std::int64_t) = nullptr;
+  void* context_ = nullptr;
+  int threads_ = 0;
+  std::deque<Share> shares_;  // stays in place as it grows
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+};
+
+// `generation` is even while no job is posted. Posting a job publishes its fields and makes it odd; a worker joins by
+// incrementing `inside` and re-checking the generation, and leaves by decrementing it. The poster ends a job by making
+// the generation even and waiting until `inside` is zero, so that no worker still reads the job's fields.
+class Pool {
+ public:
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t), void* context, int threads) {
+    ensure_workers(threads - 1);
+    leave_cpu_to_caller();
+    job_.begin(tasks, task, context, threads);
+    const std::uint64_t posted = generation_.fetch_add(1) + 1;
+    if (sleepers_.load() > 0) {
+      {
+        std::lock_guard<std::mutex> lock(sleep_mutex_);
+      }
+      wake_.notify_all();
+    }
+    job_.drain(0);
+    generation_.store(posted + 1);
+    while (inside_.load() != 0) pause();
+    job_.end();
+  }
+
+  ~Pool() {
+    stop_.store(true);
+    {
+      std::lock_guard<std::mutex> lock(sleep_mutex_);
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+ private:
   void ensure_workers(int wanted) {
     try {
       for (int own; (own = static_cast<int>(workers_.size()) + 1) <= wanted;)
@@ -167,7 +193,7 @@ class Pool {
 
   void join_job(std::uint64_t seen, int own) {
     inside_.fetch_add(1);
-    if (generation_.load() == seen && own < threads_) drain(own);
+    if (generation_.load() == seen && own < job_.threads()) job_.drain(own);
     inside_.fetch_sub(1);
   }
 
@@ -190,28 +216,16 @@ class Pool {
   }
 
   const std::chrono::microseconds spin_ = spin_time();
-  void (*task_)(void*, std::int64_t) = nullptr;
-  void* context_ = nullptr;
-  int threads_ = 0;
-  std::deque<Share> shares_;  // stays in place as it grows
+  Job job_;
   alignas(64) std::atomic<std::uint64_t> generation_{0};
   alignas(64) std::atomic<int> inside_{0};
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
-  std::atomic<bool> failed_{false};
-  std::exception_ptr error_;
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
   std::vector<std::thread> workers_;
   int callers_cpu_ = -1;    // of the last call
   std::size_t placed_ = 0;  // workers at that time
-};
-
-thread_local bool inside_task = false;
-
-struct InsideTask {
-  InsideTask() { inside_task = true; }
-  ~InsideTask() { inside_task = false; }
 };
 
 void Pool::work(int own) {
@@ -225,15 +239,38 @@ void Pool::work(int own) {
   }
 }
 
+// The threads of another library's OpenMP, in the place of a pool (use_openmp_threads()).
+struct OpenMp {
+  std::atomic<GompParallel> parallel{nullptr};
+  std::atomic<OmpGetThreadNum> thread_number{nullptr};
+
+  void run(GompParallel region, std::int64_t tasks, void (*task)(void*, std::int64_t), void* context, int threads) {
+    static Job job;  // calls take turns
+    job.begin(tasks, task, context, threads);
+    region(
+        [](void* self) {
+          const InsideTask scope;
+          // Inside another region a region has one thread, whose number is that of the outer one.
+          job.drain(static_cast<OpenMp*>(self)->thread_number.load(std::memory_order_relaxed)() % job.threads());
+        },
+        this, static_cast<unsigned>(threads), 0);
+    job.end();
+  }
+};
+OpenMp openmp;
+
 // The pool and the lock that gives it to one caller at a time. A child of fork() has none of the parent's workers: it
-// abandons the old pool (whose locks may be held) and starts afresh.
+// abandons the old pool (whose locks may be held) and starts afresh, without OpenMP, which would wait for its workers.
 struct Shared {
   std::mutex use;
   Pool pool;
 };
 std::atomic<Shared*> shared{nullptr};
 
-void abandon_in_child() { shared.store(nullptr); }
+void abandon_in_child() {
+  shared.store(nullptr);
+  openmp.parallel.store(nullptr);
+}
 
 // While libqcore is loaded, not at the first use: a fork() in the middle of a first use would leave the child waiting
 // for an initialisation that nobody finishes. A bad variable is reported by the first call that asks for threads.
@@ -262,6 +299,10 @@ void parallel_for(std::int64_t tasks, void (*run)(void*, std::int64_t), void* co
   if (threads > 1 && !inside_task) {
     Shared* own = shared_pool();
     if (std::unique_lock<std::mutex> lock(own->use, std::try_to_lock); lock) {
+      if (const GompParallel region = openmp.parallel.load(std::memory_order_acquire)) {
+        openmp.run(region, tasks, run, context, threads);
+        return;
+      }
       const InsideTask scope;
       own->pool.run(tasks, run, context, threads);
       return;
@@ -269,6 +310,15 @@ void parallel_for(std::int64_t tasks, void (*run)(void*, std::int64_t), void* co
   }
   for (std::int64_t task = 0; task < tasks; ++task) run(context, task);
 }
+
+void use_openmp_threads(GompParallel parallel, OmpGetThreadNum thread_number) {
+  QCORE_CHECK_VALUE(!parallel == !thread_number,
+                    "use_openmp_threads: one function is null and the other is not, expected both or none");
+  openmp.thread_number.store(thread_number);
+  openmp.parallel.store(parallel, std::memory_order_release);
+}
+
+bool uses_openmp_threads() { return openmp.parallel.load() != nullptr; }
 
 int get_num_threads() { return thread_count().load(std::memory_order_relaxed); }
 

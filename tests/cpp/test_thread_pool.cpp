@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -116,6 +117,76 @@ TEST_F(ThreadPool, AnotherThreadHelps) {
     for (const auto& id : ran_on) helped = helped || id != self;
   }
   EXPECT_TRUE(helped);
+}
+
+// What stands for an OpenMP library: a region has as many threads as are asked for, but at most `most_threads`.
+int most_threads = 0;
+std::atomic<int> regions{0};
+thread_local int thread_number = 0;
+
+void parallel_region(void (*body)(void*), void* data, unsigned threads, unsigned) {
+  ++regions;
+  std::vector<std::thread> others;
+  for (int i = 1; i < std::min(most_threads, static_cast<int>(threads)); ++i)
+    others.emplace_back([=] {
+      thread_number = i;
+      body(data);
+    });
+  body(data);
+  for (std::thread& other : others) other.join();
+}
+
+class OpenMpThreads : public ThreadPool {
+ protected:
+  void SetUp() override {
+    ThreadPool::SetUp();
+    most_threads = 4;
+    regions = 0;
+    use_openmp_threads(parallel_region, [] { return thread_number; });
+  }
+  void TearDown() override { use_openmp_threads(nullptr, nullptr); }
+};
+
+TEST_F(OpenMpThreads, EveryTaskRunsOnceOnAsManyThreadsAsThereAre) {
+  EXPECT_TRUE(uses_openmp_threads());
+  for (most_threads = 1; most_threads <= 4; ++most_threads)
+    for (const std::int64_t tasks : {0, 1, 2, 3, 5, 63, 1000}) EXPECT_TRUE(every_task_ran_once(tasks)) << tasks;
+  EXPECT_EQ(regions.load(), 4 * 5);  // none for one task or no task
+  use_openmp_threads(nullptr, nullptr);
+  EXPECT_FALSE(uses_openmp_threads());
+  EXPECT_TRUE(every_task_ran_once(63));
+  EXPECT_EQ(regions.load(), 4 * 5);
+}
+
+TEST_F(OpenMpThreads, AnExceptionDoesNotLeaveTheRegion) {
+  for (int repeat = 0; repeat < 3; ++repeat)
+    EXPECT_THROW(parallel_for(100,
+                              [](std::int64_t task) {
+                                if (task == 37) throw ValueError("task 37");
+                              }),
+                 ValueError);
+  EXPECT_TRUE(every_task_ran_once(1000));
+}
+
+TEST_F(OpenMpThreads, NestedCallsStayInTheirTask) {
+  std::vector<std::int64_t> sums(16);
+  parallel_for(16, [&](std::int64_t outer) { parallel_for(100, [&](std::int64_t inner) { sums[outer] += inner; }); });
+  for (const std::int64_t sum : sums) EXPECT_EQ(sum, 4950);
+  EXPECT_EQ(regions.load(), 1);
+}
+
+TEST_F(OpenMpThreads, AForkedChildHasThreadsOfItsOwn) {
+  EXPECT_TRUE(every_task_ran_once(1000));
+  const pid_t child = fork();
+  if (child == 0) _exit(!uses_openmp_threads() && every_task_ran_once(1000) ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST_F(OpenMpThreads, BothFunctionsAreNeeded) {
+  EXPECT_THROW(use_openmp_threads(parallel_region, nullptr), ValueError);
+  EXPECT_TRUE(uses_openmp_threads());
 }
 
 TEST_F(ThreadPool, CountIsChecked) {

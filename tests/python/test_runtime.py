@@ -85,7 +85,7 @@ def test_public_names():
 
 def test_info():
     info = qcore.info()
-    assert list(info) == ["version", "isa", "threads", "cuda", "library"]
+    assert list(info) == ["version", "isa", "threads", "openmp", "cuda", "library"]
     assert info["version"] == qcore.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", info["version"])
     assert set(info["isa"]) <= {"avx2", "avxvnni", "avx512vnni", "avx512bf16"}

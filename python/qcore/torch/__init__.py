@@ -3,7 +3,8 @@
 Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`Conv2d`, :class:`Embedding`,
 :class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`; :class:`Experts` in the place of mixtures of experts.
 :func:`quantize_` puts them into a model, :func:`restore_` loads such a model's state_dict.
-:mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch.
+:mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch and lets CPU
+kernels run on torch's threads (:mod:`qcore.torch.threads`).
 """
 
 from qcore.torch import operators
@@ -15,7 +16,10 @@ from qcore.torch.lut import LutActivation
 from qcore.torch.quantize import quantize_
 from qcore.torch.report import LayerReport, Report
 from qcore.torch.restore import restore_
+from qcore.torch.threads import share_threads
 from qcore.torch.weighted import Conv2d, Linear
+
+share_threads()
 
 __all__ = [
     "GRU",

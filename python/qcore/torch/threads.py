@@ -1,0 +1,60 @@
+"""Lets CPU kernels run on torch's threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from qcore import _core
+
+VARIABLE = "QCORE_OPENMP"
+
+
+def share_threads() -> bool:
+    """Makes the CPU kernels of this process run on the threads of the OpenMP library that torch runs on.
+
+    A model's operators are torch's and ours in turn. With threads of their own for each, those of torch, which look for
+    work for some milliseconds, keep ours from the CPUs, and after that each side has to wake its own. Nothing changes
+    where torch has no such library, where its threads sleep at once (OMP_WAIT_POLICY=passive), which makes them slow to
+    start, or where QCORE_OPENMP=0 asks for threads of our own; QCORE_OPENMP=1 asks for torch's in any case.
+
+    Returns:
+        Whether kernels use torch's threads now.
+
+    Raises:
+        QcoreValueError: QCORE_OPENMP is neither 0 nor 1, or is 1 and torch has no OpenMP library.
+    """
+    asked = os.environ.get(VARIABLE, "")
+    if asked not in ("", "0", "1"):
+        raise _core.QcoreValueError(f"environment variable {VARIABLE} is {asked!r}, expected 0 or 1")
+    passive = os.environ.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
+    if asked == "0" or (passive and not asked):
+        return False
+    addresses = _openmp_of_torch()
+    if addresses is None:
+        if asked:
+            raise _core.QcoreValueError(
+                f"environment variable {VARIABLE} is '1', but torch has no OpenMP library with GOMP_parallel here: "
+                "expected 0 or nothing"
+            )
+        return False
+    _core.use_openmp_threads(*addresses)
+    return True
+
+
+def _openmp_of_torch() -> tuple[int, int] | None:
+    """Returns the addresses of GOMP_parallel and omp_get_thread_num in the library that torch is linked with."""
+    name = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}.get(sys.platform, "libtorch_cpu.so")
+    path = Path(torch.__file__).parent / "lib" / name
+    try:
+        # Symbols are searched in the libraries that this one needs; the process may have other copies of OpenMP.
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+        functions = library.GOMP_parallel, library.omp_get_thread_num
+    except (OSError, AttributeError):
+        return None
+    parallel, thread_number = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
+    return None if parallel is None or thread_number is None else (parallel, thread_number)
