@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "formats/element.h"
 #include "linear/epilogue.h"
@@ -116,14 +117,17 @@ class TiledLinear {
   // tile costs some 120 cycles to start and end.
   void multiply(std::int64_t first_tile, std::int64_t end_tile, std::int64_t column) const {
     const std::int64_t tile_results = kernels_.max_rows * panels_ * PackedLayout::kPanelRows;
-    Scratch scratch;
-    float* results = scratch.take<float>((end_tile - first_tile) * tile_results);
     TileArguments arguments = column_arguments(column);
     const std::int64_t blocks = layout_.blocks();
     const bool several = end_tile - first_tile > 1, decode = several && kernels_.decode;
+    // A column of a single row takes less than a microsecond, of which scratch memory would be a tenth.
+    alignas(kAlignment) float few_results[TileArguments::kMaxPanels * PackedLayout::kPanelRows];
+    std::optional<Scratch> scratch;
+    if (several || problem_.m > 1) scratch.emplace();
+    float* results = scratch ? scratch->take<float>((end_tile - first_tile) * tile_results) : few_results;
     const std::int64_t run = several ? blocks_per_run() : std::max<std::int64_t>(blocks, 1);
     float* decoded =
-        decode ? scratch.take<float>(panels_ * steps_between(0, std::min(run, blocks)) * step_floats()) : nullptr;
+        decode ? scratch->take<float>(panels_ * steps_between(0, std::min(run, blocks)) * step_floats()) : nullptr;
     // A weight without blocks (K = 0) still has one, empty, run: its results are zeros.
     for (arguments.first_block = 0; arguments.first_block == 0 || arguments.first_block < blocks;
          arguments.first_block += run) {

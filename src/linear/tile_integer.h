@@ -9,10 +9,13 @@ namespace {
 
 template <class V, class Dot, int Rows, int Panels, int Bits>
 struct IntegerTile {
+  using Int = typename V::Int;
   using Float = typename V::Float;
   using Code = typename Dot::Code;
   using Product = IntegerBlock<V, Dot, Rows, Panels, Bits>;
-  static constexpr int kVectors = Product::kVectors, kStepK = Product::kStepK;
+  static constexpr int kVectors = Product::kVectors, kVectorsPerPanel = Product::kVectorsPerPanel,
+                       kStepK = Product::kStepK;
+  static constexpr int kGroup = 4;  // steps of a decoder's loop
 
   struct Codes {
     const Code* first;
@@ -32,6 +35,8 @@ struct IntegerTile {
   };
 
   static void run(const TileArguments& t) {
+    if constexpr (Rows == 1)
+      if (is_decoders(t)) return run_decoders(t);
     const PackedLayout& layout = *t.layout;
     const std::int64_t blocks = layout.blocks();
     const std::int64_t first_step = t.first_block * t.block_steps;
@@ -60,6 +65,61 @@ struct IntegerTile {
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED { V::store(result(t, r.value, v.value), y[r.value][v.value]); });
     });
+  }
+
+  // Whether it is what a decoder multiplies token by token: one row alone, a weight with fp16 scales and nothing else,
+  // whose blocks are whole groups of steps.
+  static bool is_decoders(const TileArguments& t) {
+    return t.turn_block >= 0 && t.scales.half && !t.offsets.data && !t.weight_sums && t.block_steps % kGroup == 0 &&
+           t.last_block_steps == t.block_steps && t.block_steps * kStepK <= Dot::kMaxBlock && t.first_block == 0 &&
+           t.end_block == t.layout->blocks();
+  }
+
+  // Decides once what the general loop decides for every block: with one row that takes as long as the products.
+  static void run_decoders(const TileArguments& t) {
+    const std::int64_t blocks = t.end_block, groups = t.block_steps / kGroup;
+    const std::uint8_t* codes[Panels];
+    const std::uint16_t* scales[Panels];
+    unroll<Panels>([&](auto panel) QCORE_UNROLLED {
+      codes[panel.value] = t.codes + panel.value * t.layout->panel_bytes();
+      scales[panel.value] =
+          static_cast<const std::uint16_t*>(t.scales.data) + panel.value * blocks * PackedLayout::kPanelRows;
+    });
+    Codes a{static_cast<const Code*>(t.rows.codes), 0};
+    std::int64_t ahead = t.ahead[0];  // the same for all panels of a single tile
+    Float y[kVectors];
+    unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[v.value] = V::all(0.0f); });
+    for (std::int64_t p = 0; p < blocks; ++p) {
+      if (p == t.turn_block) ahead += t.turn;
+      Int acc[1][kVectors];
+      const Int first = V::all(t.rows.starts[p]);
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[0][v.value] = first; });
+      for (std::int64_t group = 0; group < groups; ++group) {
+        unroll<kGroup>([&](auto step) QCORE_UNROLLED {
+          constexpr std::int64_t kAt = step.value * PackedLayout::kStepBytes;
+          Int stored[kVectors];
+          unroll<Panels>([&](auto panel)
+                             QCORE_UNROLLED { __builtin_prefetch(codes[panel.value] + kAt + ahead, 0, 2); });
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+            stored[v.value] = V::load(codes[v.value / kVectorsPerPanel] + kAt +
+                                      v.value % kVectorsPerPanel * static_cast<int>(sizeof(Int)));
+          });
+          Product::multiply_step(acc, stored, a);
+          a.advance(kStepK);
+        });
+        unroll<Panels>([&](auto panel) QCORE_UNROLLED { codes[panel.value] += kGroup * PackedLayout::kStepBytes; });
+      }
+      const Float row_scale = V::all(t.rows.scales[p]);
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        const std::uint16_t* scale = scales[v.value / kVectorsPerPanel] + v.value % kVectorsPerPanel * V::kLanes;
+        y[v.value] = V::fma(V::to_float(acc[0][v.value]), V::mul(row_scale, V::load_half(scale)), y[v.value]);
+      });
+      unroll<Panels>([&](auto panel) QCORE_UNROLLED {
+        __builtin_prefetch(scales[panel.value] + t.parameters_ahead, 0, 2);
+        scales[panel.value] += PackedLayout::kPanelRows;
+      });
+    }
+    unroll<kVectors>([&](auto v) QCORE_UNROLLED { V::store(result(t, 0, v.value), y[v.value]); });
   }
 
   QCORE_NUMERIC float* result(const TileArguments& t, int r, int v) {

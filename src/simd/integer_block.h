@@ -69,6 +69,27 @@ struct IntegerBlock {
     }
   }
 
+  // Adds the products of a step's stored codes.
+  template <class Codes>
+  QCORE_NUMERIC void multiply_step(Int (&acc)[Rows][kVectors], const Int (&stored)[kVectors], const Codes& a) {
+    unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
+      typename Dot::Weights codes[kVectors];
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        Int bytes = stored[v.value];
+        if constexpr (Bits == 4) {
+          if constexpr (quad.value == 1) bytes = V::shift_right_16(bytes, 4);
+          bytes = V::both(bytes, V::all(0x0f0f0f0f));
+        }
+        codes[v.value] = Dot::split(bytes);
+      });
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          Dot::multiply(acc[r.value][v.value], codes[v.value], a.code(r.value) + 4 * quad.value);
+        });
+      });
+    });
+  }
+
   // Adds block p's terms to the totals y; the order of these three is numerics/block_product.h's.
   template <class Block>
   QCORE_NUMERIC void add_terms(Float (&y)[Rows][kVectors], const Float (&sums)[Rows][kVectors], const Parameters& w,
@@ -109,22 +130,7 @@ struct IntegerBlock {
         stored[v.value] = V::load(w.codes + v.value / kVectorsPerPanel * w.panel_bytes +
                                   v.value % kVectorsPerPanel * (4 * V::kLanes));
       });
-      unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
-        typename Dot::Weights codes[kVectors];
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          Int bytes = stored[v.value];
-          if constexpr (Bits == 4) {
-            if constexpr (quad.value == 1) bytes = V::shift_right_16(bytes, 4);
-            bytes = V::both(bytes, V::all(0x0f0f0f0f));
-          }
-          codes[v.value] = Dot::split(bytes);
-        });
-        unroll<Rows>([&](auto r) QCORE_UNROLLED {
-          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-            Dot::multiply(acc[r.value][v.value], codes[v.value], a.code(r.value) + 4 * quad.value);
-          });
-        });
-      });
+      multiply_step(acc, stored, a);
       w.codes += PackedLayout::kStepBytes;
       a.advance(kStepK);
     }
