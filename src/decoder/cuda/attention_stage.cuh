@@ -4,53 +4,10 @@
 
 #include <cstdint>
 
-#include "formats/element.h"
-#include "numerics/half_bits.h"
-#include "qcore/tensor_view.h"
+#include "decoder/cuda/elements.cuh"
 
 // Elements of a cache on their way through shared memory, where they keep their dtype: each is read by one thread.
 namespace qcore {
-
-template <DType kDType>
-struct CacheItem {
-  using Type = std::uint16_t;
-  static constexpr int kBytes = 2;
-};
-template <>
-struct CacheItem<DType::f32> {
-  using Type = float;
-  static constexpr int kBytes = 4;
-};
-template <>
-struct CacheItem<DType::i8> {
-  using Type = std::int8_t;
-  static constexpr int kBytes = 1;
-};
-
-// One element; of an int8 cache without its scale.
-template <DType kDType>
-__device__ __forceinline__ float widened(typename CacheItem<kDType>::Type item) {
-  if constexpr (kDType == DType::f16)
-    return numerics::half_to_float(item);
-  else if constexpr (kDType == DType::bf16)
-    return numerics::bfloat_to_float(item);
-  else
-    return static_cast<float>(item);
-}
-
-// The elements of a 32-bit word of shared memory.
-template <DType kDType, int kCount = 4 / CacheItem<kDType>::kBytes>
-__device__ __forceinline__ void widen_word(std::uint32_t word, float (&values)[kCount]) {
-  if constexpr (kDType == DType::f32) {
-    values[0] = numerics::bits_float(word);
-  } else if constexpr (kDType == DType::i8) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) values[i] = static_cast<float>(static_cast<std::int8_t>(word >> (8 * i)));
-  } else {
-    values[0] = widened<kDType>(static_cast<std::uint16_t>(word));
-    values[1] = widened<kDType>(static_cast<std::uint16_t>(word >> 16));
-  }
-}
 
 // A warp-uniform copy of rows of bytes from a cache to shared memory in two steps, so that loads of the next rows are
 // under way while these are computed with. Row r is `row_bytes` long and lies at `global + r * stride`; rows before
