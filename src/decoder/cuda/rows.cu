@@ -30,6 +30,18 @@ __device__ __forceinline__ void store(const RowView& view, std::int64_t row, std
   store_float(const_cast<void*>(view.data), view.dtype, row + i * view.column_stride, value);
 }
 
+// Returns what view.row_offset(row) returns, by a loop that is not unrolled: 64-bit divisions are long.
+__device__ __forceinline__ std::int64_t offset_of(const RowView& view, std::int64_t row) {
+  std::int64_t offset = 0;
+#pragma unroll 1
+  for (int axis = view.leading - 1; axis > 0; --axis) {
+    const std::int64_t quotient = row / view.shape[axis];
+    offset += (row - quotient * view.shape[axis]) * view.strides[axis];
+    row = quotient;
+  }
+  return view.leading > 0 ? offset + row * view.strides[0] : offset;
+}
+
 static_assert(numerics::kNormSums == kWarpSize);
 
 // The threads that share a row: a warp or all of a thread block. One warp adds up the squares, lane l those of the
@@ -91,18 +103,36 @@ struct NormVectors {
 
 constexpr int kVector = 8;
 
+// A vector of the weight, which is widened only when it is used: until then its load is under way.
 template <DType kDType>
-__device__ __forceinline__ void load_weight(const NormVectors& a, int vector, float (&weight)[kVector]) {
-  if (a.wide_weight) {
-    Elements<DType::f32, kVector> some;
-    some.load(a.weight + vector * some.kBytes);
-    some.widen(weight);
-  } else {
-    Elements<kDType, kVector> some;
-    some.load(a.weight + vector * some.kBytes);
-    some.widen(weight);
+class WeightVector {
+ public:
+  __device__ __forceinline__ void load(const NormVectors& a, int vector) {
+    const auto* from = reinterpret_cast<const uint4*>(a.weight) + (a.wide_weight ? kWideVectors : kVectors) * vector;
+#pragma unroll
+    for (int i = 0; i < kWideVectors; ++i) {
+      if (i >= kVectors && !a.wide_weight) break;
+      const uint4 four = from[i];
+      words_[4 * i] = four.x, words_[4 * i + 1] = four.y, words_[4 * i + 2] = four.z, words_[4 * i + 3] = four.w;
+    }
   }
-}
+  __device__ __forceinline__ void widen(const NormVectors& a, float (&weight)[kVector]) const {
+    if (a.wide_weight) {
+      Elements<DType::f32, kVector> wide;
+      wide.take(words_);
+      wide.widen(weight);
+    } else {
+      Elements<kDType, kVector> narrow;
+      narrow.take(words_);
+      narrow.widen(weight);
+    }
+  }
+
+ private:
+  static constexpr int kVectors = Elements<kDType, kVector>::kWords / 4;
+  static constexpr int kWideVectors = Elements<DType::f32, kVector>::kWords / 4;
+  std::uint32_t words_[4 * kWideVectors];
+};
 
 template <DType kDType, bool kWarpRows>
 __global__ void __launch_bounds__(kThreads) norm_vectors_kernel(const __grid_constant__ NormVectors a) {
@@ -114,8 +144,8 @@ __global__ void __launch_bounds__(kThreads) norm_vectors_kernel(const __grid_con
   float* values = team.values(a.count);
   const int vectors = a.count / kVector;
   const bool has_weight = a.weight && a.normalize;
-  float weight[kVector];
-  if (has_weight && team.thread < vectors) load_weight<kDType>(a, team.thread, weight);
+  WeightVector<kDType> next_weight;
+  if (has_weight && team.thread < vectors) next_weight.load(a, team.thread);
 #pragma unroll 1
   for (int v = team.thread; v < vectors; v += team.kSize) {
     Some x, residual;
@@ -141,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) norm_vectors_kernel(const __grid_con
   }
   team.wait();
   float factor = 1.0f;
-  if (a.normalize) factor = team.template factor<8>(a.count, a.eps, [&](int i) { return values[i]; });
+  if (a.normalize) factor = team.template factor<16>(a.count, a.eps, [&](int i) { return values[i]; });
   if (!a.y.data) return;
 #pragma unroll 1
   for (int v = team.thread; v < vectors; v += team.kSize) {
@@ -157,9 +187,11 @@ __global__ void __launch_bounds__(kThreads) norm_vectors_kernel(const __grid_con
       y.widen(row);
     }
     if (has_weight) {
+      float weight[kVector];
+      next_weight.widen(a, weight);
 #pragma unroll
       for (int i = 0; i < kVector; ++i) row[i] *= a.offset != 0.0f ? weight[i] + a.offset : weight[i];
-      if (v + team.kSize < vectors) load_weight<kDType>(a, v + team.kSize, weight);
+      if (v + team.kSize < vectors) next_weight.load(a, v + team.kSize);
     }
     y.narrow(row);
     y.store(a.y.data + team.row * a.y.stride + v * Some::kBytes);
@@ -200,8 +232,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ 
   const RowTeam<kWarpRows> team;
   if (team.row >= a.rows) return;
   float* values = team.values(a.count);
-  const NormRow at{a.x.row_offset(team.row), a.y.data ? a.y.row_offset(team.row) : 0,
-                   a.residual.data ? a.residual.row_offset(team.row) : 0};
+  const NormRow at{offset_of(a.x, team.row), a.y.data ? offset_of(a.y, team.row) : 0,
+                   a.residual.data ? offset_of(a.residual, team.row) : 0};
 #pragma unroll 1
   for (std::int64_t i = team.thread; i < a.count; i += team.kSize) {
     const float value = added(a, at, i);
@@ -211,7 +243,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ 
   team.wait();
   float factor = 1.0f;
   if (a.normalize) {
-    factor = a.kept ? team.template factor<8>(static_cast<int>(a.count), a.eps, [&](int i) { return values[i]; })
+    factor = a.kept ? team.template factor<16>(static_cast<int>(a.count), a.eps, [&](int i) { return values[i]; })
                     : team.template factor<1>(a.count, a.eps, [&](std::int64_t i) { return again(a, at, i); });
   }
   if (!a.y.data) return;
@@ -272,7 +304,7 @@ __global__ void __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ 
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 #pragma unroll 1
   for (std::int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
-    const std::int64_t x = a.x.row_offset(row), y = a.y.row_offset(row);
+    const std::int64_t x = offset_of(a.x, row), y = offset_of(a.y, row);
 #pragma unroll 1
     for (std::int64_t i = first; i < a.count; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)
       store(a.y, y, i, numerics::gate<ScalarLanes, kActivation>(load(a.x, x, i)) * load(a.x, x, a.count + i));
@@ -291,7 +323,7 @@ __global__ void __launch_bounds__(kThreads) cap_kernel(const __grid_constant__ C
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 #pragma unroll 1
   for (std::int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
-    const std::int64_t x = a.x.row_offset(row), y = a.y.row_offset(row);
+    const std::int64_t x = offset_of(a.x, row), y = offset_of(a.y, row);
 #pragma unroll 1
     for (std::int64_t i = first; i < a.count; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)
       store(a.y, y, i, numerics::attention_score<ScalarLanes>(load(a.x, x, i), a.multiplier, a.soft_cap));
