@@ -74,14 +74,44 @@ __device__ __forceinline__ void rotate_head(const HeadArguments& a, int position
   const int last = a.table_rows - 1;
   position = position < 0 ? 0 : position > last ? last : position;
   const float *cos = a.cos + position * a.cos_strides[0], *sin = a.sin + position * a.sin_strides[0];
-#pragma unroll 2
-  for (int i = lane; i < a.rotary / 2; i += kWarpSize) {
-    const int first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : i + a.rotary / 2;
-    const float x = row[first], y = row[second];
-    row[first] =
-        numerics::rotated_first<ScalarLanes>(x, y, cos[first * a.cos_strides[1]], sin[first * a.sin_strides[1]]);
-    row[second] =
-        numerics::rotated_second<ScalarLanes>(x, y, cos[second * a.cos_strides[1]], sin[second * a.sin_strides[1]]);
+  constexpr int kTogether = 2;  // pairs whose angles are asked for before any is used
+#pragma unroll 1
+  for (int start = lane; start < a.rotary / 2; start += kTogether * kWarpSize) {
+    float angles[kTogether][4];
+    int first[kTogether], second[kTogether];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      const int i = start + k * kWarpSize;
+      first[k] = a.interleaved ? 2 * i : i, second[k] = a.interleaved ? 2 * i + 1 : i + a.rotary / 2;
+      if (i >= a.rotary / 2) continue;
+      angles[k][0] = cos[first[k] * a.cos_strides[1]], angles[k][1] = sin[first[k] * a.sin_strides[1]];
+      angles[k][2] = cos[second[k] * a.cos_strides[1]], angles[k][3] = sin[second[k] * a.sin_strides[1]];
+    }
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      if (start + k * kWarpSize >= a.rotary / 2) continue;
+      const float x = row[first[k]], y = row[second[k]];
+      row[first[k]] = numerics::rotated_first<ScalarLanes>(x, y, angles[k][0], angles[k][1]);
+      row[second[k]] = numerics::rotated_second<ScalarLanes>(x, y, angles[k][2], angles[k][3]);
+    }
+  }
+}
+
+// Copies the elements of a head to the warp's row.
+template <DType kDType>
+__device__ __forceinline__ void load_head(const HeadArray& array, std::int64_t at, float* row, int count, int lane) {
+  constexpr int kTogether = 4;
+  using Item = typename CacheItem<kDType>::Type;
+  const auto* from = static_cast<const Item*>(array.data) + at;
+#pragma unroll 1
+  for (int start = lane; start < count; start += kTogether * kWarpSize) {
+    Item items[kTogether];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k)
+      if (start + k * kWarpSize < count) items[k] = from[(start + k * kWarpSize) * array.strides[3]];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k)
+      if (start + k * kWarpSize < count) row[start + k * kWarpSize] = widened<kDType>(items[k]);
   }
 }
 
@@ -137,10 +167,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize) heads_kernel(const __gri
   if (group.rotated) position = a.positions[b * a.position_strides[0] + t * a.position_strides[1]];
   if (group.cached) place += a.past[b * a.past_stride];
   float* row = reinterpret_cast<float*>(dynamic_shared()) + warp * size;
-  const auto* from =
-      static_cast<const typename CacheItem<kFrom>::Type*>(group.from.data) + offset_of(group.from, b, t, head);
-#pragma unroll 4
-  for (int i = lane; i < size; i += kWarpSize) row[i] = widened<kFrom>(from[i * group.from.strides[3]]);
+  load_head<kFrom>(group.from, offset_of(group.from, b, t, head), row, size, lane);
   __syncwarp();
   if (group.norm) {
     norm_head<kFrom>(a, group.norm, row, lane);
