@@ -74,7 +74,6 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
     last = now + 1;
   }
   const Shared<kRows> s(dynamic_shared(), size);
-  describe_rows<kSplit>(a, tile, s);
 
   const int pitch = (row_bytes + 15) / 16 * 16;  // of values
   const int tile_rows = static_cast<unsigned>(kStageBytes) / static_cast<unsigned>(pitch);
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
   int next = now, next_step = 0, next_stage = 0;  // the step that is copied
   int step = 0, stage = 0, ahead = 1 - a.stages;  // ahead: below 0 while the pipeline fills
 #pragma unroll 1
-  while (now < last) {
+  for (;;) {
     if (next < last) {
       next_step = copy(next, next_step, s.stages + next_stage * kStageBytes) ? next_step + 1 : 0;
       if (next_step == 0) ++next;
@@ -126,9 +125,11 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_consta
     ptx::copy_commit();
     if (ahead <= 0) {
       if (ahead++ < 0) continue;
+      describe_rows<kSplit>(a, tile, s);
       __syncthreads();
       load_queries(a, tile, s);
     }
+    if (now >= last) break;
     wait_for_stage(a.stages);
     __syncthreads();
     const ChunkRange range = range_of(now);

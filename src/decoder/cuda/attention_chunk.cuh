@@ -263,14 +263,23 @@ class ChunkStep {
 #pragma unroll
       for (float& score : scores_) score = numerics::attention_score<ScalarLanes>(score, a.scale, 0.0f);
     }
+    // All rows at once, so that their shuffles overlap.
+    float largest[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (thread + start < s.seen[2 * r] || thread + start >= s.seen[2 * r + 1]) scores_[r] = lowest;
-      const float largest = warp_max(scores_[r]);
-      if (lane == 0) s.mail[warp * kRows + r] = largest;
+      const bool behind = thread + start >= s.seen[2 * r], before = thread + start < s.seen[2 * r + 1];
+      scores_[r] = behind & before ? scores_[r] : lowest;
+      largest[r] = scores_[r];
     }
+#pragma unroll
+    for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const float other = __shfl_xor_sync(kAllLanes, largest[r], distance);
+        largest[r] = other > largest[r] ? other : largest[r];
+      }
+    if (lane == 0) put_rows(s.mail + warp * kRows, largest);
     __syncthreads();
-    float largest[kRows];
     get_rows(s.mail, largest);
 #pragma unroll 1
     for (int w = 1; w < kWarps; ++w) {
@@ -282,7 +291,8 @@ class ChunkStep {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (thread == 0) s.chunk[2 * r] = largest[r];
-      scores_[r] = scores_[r] == lowest ? 0.0f : numerics::exp_of_negative<ScalarLanes>(scores_[r] - largest[r]);
+      const float weight = numerics::exp_of_negative<ScalarLanes>(scores_[r] - largest[r]);
+      scores_[r] = scores_[r] == lowest ? 0.0f : weight;
     }
     put_rows(own, scores_);
     __syncthreads();
@@ -290,10 +300,10 @@ class ChunkStep {
     static_assert(kAttentionSums == kWarpSize / 2 && kRows * kAttentionSums <= kThreads && kRows % 2 == 0);
     if (thread >= kRows * kAttentionSums) return;
     const int r = thread / kAttentionSums;
+    const float* weights = s.weights + thread % kAttentionSums * kWeightPitch<kRows> + r;
     float sum = 0.0f;
-#pragma unroll 8
-    for (int j = thread % kAttentionSums; j < kAttentionChunk; j += kAttentionSums)
-      sum += s.weights[j * kWeightPitch<kRows> + r];
+#pragma unroll
+    for (int j = 0; j < kAttentionChunk; j += kAttentionSums) sum += weights[j * kWeightPitch<kRows>];
 #pragma unroll
     for (int half = kAttentionSums / 2; half > 0; half /= 2) sum += __shfl_xor_sync(kAllLanes, sum, half);
     if (thread % kAttentionSums == 0) s.chunk[2 * r + 1] = sum;
