@@ -51,7 +51,7 @@ __device__ __forceinline__ void wait_for_stage(int stages) {
 
 // kSplit: the thread block has one chunk, whose results merge_kernel merges; otherwise it has all of them.
 template <DType kDType, int kRows, int kGroups, int kPasses, bool kSplit>
-__global__ void __launch_bounds__(kThreads) attention_kernel(const __grid_constant__ AttentionArguments a) {
+__global__ void __launch_bounds__(kThreads, 1) attention_kernel(const __grid_constant__ AttentionArguments a) {
   using Step = ChunkStep<kDType, kRows, kGroups, kPasses>;
   ptx::let_next_kernel_start();
   ptx::wait_for_earlier_kernels();
