@@ -56,7 +56,7 @@ OWN_KERNELS = {
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
     "merge_kernel": 1,
-    "norm_kernel": 2,
+    "norm_strided_kernel": 2,
     "norm_vectors_kernel": 6,
     "quantize_activations_kernel": 2,
     "quantize_pixels_kernel": 1,

@@ -226,7 +226,7 @@ __device__ __forceinline__ float again(const NormArguments& a, const NormRow& at
 
 // The loops are not unrolled: they would be long with the choice between dtypes.
 template <bool kWarpRows>
-__global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormArguments a) {
+__global__ void __launch_bounds__(kThreads) norm_strided_kernel(const __grid_constant__ NormArguments a) {
   ptx::let_next_kernel_start();
   ptx::wait_for_earlier_kernels();
   const RowTeam<kWarpRows> team;
@@ -413,7 +413,7 @@ void run_norm_cuda(const NormProblem& p) {
   a.round_normalized = p.round_normalized;
   a.normalize = p.normalize;
   a.kept = kept;
-  launch("decoder_norm", by_warps ? norm_kernel<true> : norm_kernel<false>, shape, stream, a);
+  launch("decoder_norm", by_warps ? norm_strided_kernel<true> : norm_strided_kernel<false>, shape, stream, a);
 }
 
 void run_gate_cuda(const GateProblem& p) {
