@@ -5,12 +5,17 @@
 Both run the same stack with random weights from a CUDA graph, take turns, and the figures are medians. Each layer has
 memory of its own, so that weights come from the device's memory as in a model. Before it times, it checks that qcore's
 step of two layers gives the bits of the CPU's.
+
+With `--parts` it also times a stack of layers made of the single operators, whole and without each kind of them: the
+difference is what this kind adds to a step. A Decoder rotates the heads and writes them to the cache by one kernel, the
+single operators by three.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import statistics
 from pathlib import Path
@@ -139,6 +144,73 @@ def microseconds(graph, replays):
     return start.elapsed_time(end) * 1e3 / replays
 
 
+def medians(graphs):
+    """The median time of each graph in microseconds; the graphs take turns."""
+    samples: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(15):
+        for name, graph in graphs.items():
+            samples[name].append(microseconds(graph, 10))
+    return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def operators(weights, shape, past, compute):
+    """The calls of a step of one sequence through all layers, as pairs of the part that they belong to and the call."""
+    heads, kv, size, inner = (shape[name] for name in ("heads", "kv_heads", "size", "inner"))
+
+    def array(*extents):
+        return torch.zeros(1, 1, *extents, device="cuda", dtype=torch.bfloat16)
+
+    branch, residual, normed = (array(shape["hidden"]) for _ in range(3))
+    qkv, mixed, gate_up, gated = array(heads + 2 * kv, size), array(heads, size), array(2 * inner), array(inner)
+    q, k, v = qkv.split([heads, kv, kv], dim=2)
+    norm = torch.ones(shape["hidden"], device="cuda")
+    cos, sin = (torch.from_numpy(table).cuda() for table in rotary_table(past + 1, size))
+    lengths = torch.full((1,), past, dtype=torch.int32, device="cuda")
+    add_and_norm = functools.partial(decoder.rms_norm, branch, norm, residual=residual, out=normed)
+    calls = []
+    for _ in range(shape["layers"]):
+        cache = decoder.KeyValueCache.empty(1, kv, past + 1, size, "bfloat16", like=branch)
+        cache.keys.normal_()
+        cache.values.normal_()
+        products = [
+            functools.partial(qcore.linear, x, w.to("cuda"), compute=compute, out=out)
+            for w, x, out in zip(
+                weights,
+                (normed, mixed.flatten(2), normed, gated),
+                (qkv.flatten(2), branch, gate_up, branch),
+                strict=True,
+            )
+        ]
+        calls += [
+            ("norms", add_and_norm),
+            ("products", products[0]),
+            ("heads", functools.partial(decoder.rotary_embedding, q, lengths[:, None], cos, sin, out=q)),
+            ("heads", functools.partial(decoder.rotary_embedding, k, lengths[:, None], cos, sin, out=k)),
+            ("heads", functools.partial(decoder.write_cache, k, v, lengths, cache)),
+            ("attention", functools.partial(decoder.attention, q, cache, lengths, max_length=past + 1, out=mixed)),
+            ("products", products[1]),
+            ("norms", add_and_norm),
+            ("products", products[2]),
+            ("gate", functools.partial(decoder.gated_activation, gate_up, out=gated)),
+            ("products", products[3]),
+        ]
+    return calls
+
+
+def part_times(calls):
+    """What the whole stack takes and what each part adds to it, in microseconds."""
+
+    def run(without):
+        for part, call in calls:
+            if part != without:
+                call()
+
+    parts = list(dict.fromkeys(part for part, _ in calls))
+    times = medians({name: recorded(functools.partial(run, name)) for name in ("nothing", *parts)})
+    whole = times.pop("nothing")
+    return {"whole": whole} | {name: whole - time for name, time in times.items()}
+
+
 def check(rng, bits, block):
     """Raises AssertionError unless two layers have the CPU's bits."""
     weights, head = layer_weights(rng, SMALL, bits, block), weight(rng, 4096, 4096, bits, block)
@@ -159,6 +231,7 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=128)
     parser.add_argument("--past", type=int, default=512)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--parts", action="store_true", help="time what each kind of operator adds to a step")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     check(rng, 4, options.block)
@@ -179,17 +252,19 @@ def main() -> None:
         steps["torch bfloat16"] = lambda dense=dense, x=x: dense(x)
         with torch.no_grad():
             graphs = {name: recorded(step) for name, step in steps.items()}
-        samples: dict[str, list[float]] = {name: [] for name in graphs}
-        for _ in range(15):
-            for name, graph in graphs.items():
-                samples[name].append(microseconds(graph, 10))
-        base = statistics.median(samples["torch bfloat16"])
-        for name, times in samples.items():
-            middle = statistics.median(times)
+        times = medians(graphs)
+        base = times["torch bfloat16"]
+        for name, middle in times.items():
             results.append({"batch": batch, "name": name, "us": middle, "tokens_per_s": batch * 1e6 / middle})
             print(f"batch {batch:3}  {name:22} {middle:9.1f} us  {base / middle:5.2f} of torch bfloat16", flush=True)
         del graphs, steps, dense
         torch.cuda.empty_cache()
+    parts = {}
+    if options.parts:
+        with torch.no_grad():
+            parts = part_times(operators(weights, SHAPE, options.past, "int8"))
+        for name, time in parts.items():
+            print(f"parts of batch 1  {name:10} {time:9.1f} us", flush=True)
     facts = {
         "schema": "qcore.bench.gpu_decoder/1",
         "device": torch.cuda.get_device_name(),
@@ -202,6 +277,7 @@ def main() -> None:
         "past": options.past,
         "bytes": {name: model.nbytes for name, model in models.items()},
         "results": results,
+        "parts": parts,
     }
     if options.json:
         options.json.write_text(json.dumps(facts, indent=1) + "\n")

@@ -14,13 +14,15 @@ struct NormCase {
   bool residual = false, weight = true, in_place = false, round = false, normalize = true, result = true;
   float offset = 0.0f, multiplier = 1.0f;
   std::int64_t gap = 0, stride = 1;
+  bool narrow_weight = false;  // it has the dtype of x
 };
 
 void check_norm(const NormCase& c, DType x_dtype, DType y_dtype) {
   Random random(static_cast<unsigned>(c.rows * 1000 + c.count));
   const DType out_dtype = c.in_place ? x_dtype : y_dtype;
   Array x(x_dtype, {c.rows, c.count}, c.gap, c.stride), y(out_dtype, {c.rows, c.count}, c.gap, c.stride);
-  Array residual(y_dtype, {c.rows, c.count}, c.gap), weight(DType::f32, {c.count});
+  Array residual(y_dtype, {c.rows, c.count}, c.gap);
+  Array weight(c.narrow_weight ? x_dtype : DType::f32, {c.count});
   x.fill(random), residual.fill(random), weight.fill(random);
   const auto problem = [&](bool device) {
     const auto view = [&](Array& array) { return device ? array.device() : array.cpu(); };
@@ -59,6 +61,11 @@ TEST(DecoderCuda, RmsNorm) {
       {2, 2048, true, true, false, false, true, false},
       {2, 700, false, false, false, false, false, true, 0.0f, 3.0f},
       {2, 96, true, true, false, false, true, true, 0.0f, 1.0f, 5, 2},
+      {3, 4096, true, true, false, true, true, true, 0.0f, 0.5f, 8, 1, true},
+      {40, 128, false, true, true, false, true, true, -1.0f, 1.0f, 0, 1, true},
+      {2, 1024, true, false, false, false, true, true, 0.0f, 1.0f, 4},
+      {2, 8192, false, true, true},
+      {1, 12284, true, true},
       {1, 12289, true, true},
       {1, 12400, false, true, true, false, true, true, 0.0f, 0.5f},
   };

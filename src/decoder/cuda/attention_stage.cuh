@@ -4,129 +4,45 @@
 
 #include <cstdint>
 
-#include "formats/element.h"
-#include "numerics/half_bits.h"
-#include "qcore/tensor_view.h"
+#include "runtime/ptx.cuh"
 
-// Elements of a cache on their way through shared memory, where they keep their dtype: each is read by one thread.
+// Copies of rows of bytes from a cache to shared memory, which overtake the threads that ask for them.
 namespace qcore {
 
-template <DType kDType>
-struct CacheItem {
-  using Type = std::uint16_t;
-  static constexpr int kBytes = 2;
-};
-template <>
-struct CacheItem<DType::f32> {
-  using Type = float;
-  static constexpr int kBytes = 4;
-};
-template <>
-struct CacheItem<DType::i8> {
-  using Type = std::int8_t;
-  static constexpr int kBytes = 1;
+// Row r of [begin, end) is `row_bytes` long, lies at `global + r * stride` and is copied to r * pitch. Other rows are
+// not read, and their place in shared memory stays as it is.
+struct RowCopy {
+  const char* global;
+  std::int64_t stride;
+  int row_bytes, pitch, begin, end;
 };
 
-// One element; of an int8 cache without its scale.
-template <DType kDType>
-__device__ __forceinline__ float widened(typename CacheItem<kDType>::Type item) {
-  if constexpr (kDType == DType::f16)
-    return numerics::half_to_float(item);
-  else if constexpr (kDType == DType::bf16)
-    return numerics::bfloat_to_float(item);
-  else
-    return static_cast<float>(item);
-}
-
-// The elements of a 32-bit word of shared memory.
-template <DType kDType, int kCount = 4 / CacheItem<kDType>::kBytes>
-__device__ __forceinline__ void widen_word(std::uint32_t word, float (&values)[kCount]) {
-  if constexpr (kDType == DType::f32) {
-    values[0] = numerics::bits_float(word);
-  } else if constexpr (kDType == DType::i8) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) values[i] = static_cast<float>(static_cast<std::int8_t>(word >> (8 * i)));
-  } else {
-    values[0] = widened<kDType>(static_cast<std::uint16_t>(word));
-    values[1] = widened<kDType>(static_cast<std::uint16_t>(word >> 16));
+// Issues the copy by all threads of a block of kThreads. `vectors`: rows are multiples of 16 bytes and aligned to 16,
+// otherwise their bytes are copied one by one and on the spot.
+template <int kThreads>
+__device__ __forceinline__ void copy_rows(const RowCopy& copy, char* shared, bool vectors) {
+  const unsigned thread = threadIdx.x;
+  if (vectors) {
+    // The threads have as many whole rows as they can; those left over are idle, which spares a division for each.
+    const unsigned per_row = static_cast<unsigned>(copy.row_bytes) / 16, first = thread / per_row;
+    const int step = static_cast<int>(kThreads / per_row), vector = static_cast<int>(thread - first * per_row);
+    if (static_cast<int>(first) >= step) return;
+    int row = copy.begin + static_cast<int>(first);
+    const char* from = copy.global + row * copy.stride + vector * 16;
+    const std::int64_t advance = step * copy.stride;
+#pragma unroll 1
+    for (; row < copy.end; row += step, from += advance)
+      ptx::copy_async(shared + row * copy.pitch + vector * 16, from, true);
+    return;
+  }
+  const unsigned row_bytes = static_cast<unsigned>(copy.row_bytes);
+  const int rows = copy.end - copy.begin;
+#pragma unroll 1
+  for (unsigned i = thread; rows > 0 && i < static_cast<unsigned>(rows) * row_bytes; i += kThreads) {
+    const unsigned number = i / row_bytes, byte = i - number * row_bytes;
+    const int row = copy.begin + static_cast<int>(number);
+    shared[row * copy.pitch + static_cast<int>(byte)] = copy.global[row * copy.stride + byte];
   }
 }
-
-// A warp-uniform copy of rows of bytes from a cache to shared memory in two steps, so that loads of the next rows are
-// under way while these are computed with. Row r is `row_bytes` long and lies at `global + r * stride`; rows before
-// `begin` and from `end` on become zeros and are not read.
-//
-// kVectors is the number of 16-byte vectors that a thread holds between the steps.
-template <int kThreads, int kVectors>
-class RowStage {
- public:
-  // `row_bytes` is a multiple of 16 and everything is aligned to 16, if `vectors`.
-  __device__ __forceinline__ explicit RowStage(bool vectors) : vectors_(vectors) {}
-
-  __device__ __forceinline__ void load(const char* global, std::int64_t stride, int row_bytes, int rows, int begin,
-                                       int end) {
-    if (!vectors_) {
-      global_ = global;
-      stride_ = stride;
-    }
-    row_bytes_ = row_bytes;
-    rows_ = rows;
-    begin_ = begin;
-    end_ = end;
-    if (!vectors_) return;
-    Place place(row_bytes);
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v, place.advance()) {
-      held_[v].x = held_[v].y = held_[v].z = held_[v].w = 0;
-      if (place.row >= rows || place.row < begin || place.row >= end) continue;
-      held_[v] = *reinterpret_cast<const uint4*>(global + place.row * stride + place.vector * 16);
-    }
-  }
-
-  // Writes the rows to `shared + r * pitch`, pitch a multiple of 4.
-  __device__ __forceinline__ void store(char* shared, int pitch) {
-    if (vectors_) {
-      Place place(row_bytes_);
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v, place.advance()) {
-        if (place.row >= rows_) continue;
-        auto* to = reinterpret_cast<std::uint32_t*>(shared + place.row * pitch + place.vector * 16);
-        to[0] = held_[v].x, to[1] = held_[v].y, to[2] = held_[v].z, to[3] = held_[v].w;
-      }
-      return;
-    }
-    const int count = rows_ * row_bytes_;
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-      const int row = i / row_bytes_, byte = i - row * row_bytes_;
-      shared[row * pitch + byte] = row < begin_ || row >= end_ ? 0 : global_[row * stride_ + byte];
-    }
-  }
-
- private:
-  // The vectors of a thread, kThreads apart, without a division for each.
-  struct Place {
-    int row, vector;
-    const int per_row, row_step, vector_step;
-    __device__ __forceinline__ explicit Place(int row_bytes)
-        : per_row(row_bytes / 16), row_step(kThreads / per_row), vector_step(kThreads - row_step * per_row) {
-      row = static_cast<int>(threadIdx.x) / per_row;
-      vector = static_cast<int>(threadIdx.x) - row * per_row;
-    }
-    __device__ __forceinline__ void advance() {
-      row += row_step;
-      vector += vector_step;
-      if (vector >= per_row) {
-        vector -= per_row;
-        ++row;
-      }
-    }
-  };
-
-  const bool vectors_;
-  const char* global_ = nullptr;
-  std::int64_t stride_ = 0;
-  int row_bytes_ = 0, rows_ = 0, begin_ = 0, end_ = 0;
-  uint4 held_[kVectors];
-};
 
 }  // namespace qcore
