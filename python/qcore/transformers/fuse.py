@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache
+from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel, slice_logits_to_keep
 from transformers.utils import can_return_tuple
@@ -18,14 +18,25 @@ from transformers.utils import can_return_tuple
 from qcore import _checks, _core
 from qcore.torch.memory import trim
 from qcore.transformers import kv_cache as kv
+from qcore.transformers.fuse_inputs import (
+    carry_to_inputs,
+    carry_to_next,
+    first_positions,
+    position_range,
+    read_arguments,
+)
 from qcore.transformers.fuse_observation import finish_logits, observe
-from qcore.transformers.fuse_stack import Stack
+from qcore.transformers.fuse_stack import DTYPE_NAMES, Stack
 from qcore.transformers.fuse_structure import Place, StackParts, error, parts_of
 from qcore.transformers.fuse_trial import check_layer, check_logits, record
 from qcore.transformers.fuse_weights import join, split
 
 _STACK = "_qcore_stack"
-_HOST_DTYPES = (torch.float32, torch.bfloat16)
+_HOST_DTYPES = {
+    "cpu": (torch.float32, torch.bfloat16),
+    "cuda": (torch.float32, torch.bfloat16, torch.float16),
+}
+"""Dtypes of the hidden states for each type of device."""
 _KNOWN = {
     "input_ids",
     "attention_mask",
@@ -49,7 +60,7 @@ class FusedStack(Stack):
 
     Args:
         parts: the model.
-        kv_dtype: "float32", "bfloat16", "int8", or None for the hidden states' dtype.
+        kv_dtype: "float32", "bfloat16", "float16", "int8", or None for the hidden states' dtype.
     """
 
     def __init__(self, parts: StackParts, kv_dtype: str | None) -> None:
@@ -65,7 +76,7 @@ class FusedStack(Stack):
 
     def kv_layer_dtype(self, host: torch.dtype) -> str:
         """Returns what the cache of a model with this host dtype holds."""
-        return self.kv_dtype or ("float32" if host == torch.float32 else "bfloat16")
+        return self.kv_dtype or DTYPE_NAMES[host]
 
 
 class FusedMixin:
@@ -85,9 +96,12 @@ class FusedMixin:
         hidden = arguments.get("inputs_embeds")
         if hidden is None:
             hidden = stack.parts.embedding(arguments["input_ids"])
-        if hidden.dtype not in _HOST_DTYPES or hidden.device.type != "cpu":
+        if hidden.dtype not in _HOST_DTYPES.get(hidden.device.type, ()):
             stack.release()
-            return f"hidden states are {hidden.dtype} on {hidden.device}, expected float32 or bfloat16 on the CPU"
+            return (
+                f"hidden states are {hidden.dtype} on {hidden.device}, expected float32 or bfloat16 on the CPU or a "
+                "CUDA device, or float16 on a CUDA device"
+            )
         if torch.is_grad_enabled() and hidden.requires_grad and arguments.get("inputs_embeds") is not None:
             return "inputs_embeds requires gradients"
         batch, tokens, _ = hidden.shape
@@ -101,7 +115,12 @@ class FusedMixin:
             return first
         positions = arguments.get("position_ids")
         if positions is None:
-            positions = torch.arange(past, past + tokens)[None]
+            end = past + tokens
+            positions = torch.arange(past, end, device=hidden.device)[None]
+        else:
+            lowest, end = position_range(positions)
+            if lowest < 0:
+                return f"position_ids has the element {lowest}, expected numbers from 0"
         kv_dtype = stack.kv_layer_dtype(hidden.dtype)
         if cache is None and use_cache:
             cache = DynamicCache()
@@ -116,9 +135,9 @@ class FusedMixin:
         with torch.no_grad():
             if keep is None or isinstance(keep, int):
                 rows = min(keep or tokens, tokens)
-                logits = stack.run(hidden, positions, layers, first, rows, logits=True)
+                logits = stack.run(hidden, positions, layers, first, rows, logits=True, end=end)
             else:
-                normed = stack.run(hidden, positions, layers, first, tokens, logits=False)
+                normed = stack.run(hidden, positions, layers, first, tokens, logits=False, end=end)
                 logits = finish_logits(stack.parts, stack.parts.head(slice_logits_to_keep(normed, keep)))
         loss = None
         if (labels := arguments.get("labels")) is not None:
@@ -149,9 +168,8 @@ class FusedMixin:
             positions.dim() != 2
             or positions.shape[1] != given.shape[1]
             or positions.shape[0] not in (1, given.shape[0])
-            or int(positions.min()) < 0
         ):
-            return f"position_ids is {list(positions.shape)}, expected numbers from 0, [B, T] or [1, T]"
+            return f"position_ids is {list(positions.shape)}, expected [B, T] or [1, T]"
         cache = arguments.get("past_key_values")
         if cache is not None and (reason := kv.unsupported_reason(cache, len(stack.layers))):
             return reason
@@ -161,6 +179,17 @@ class FusedMixin:
             if held != given.shape[0]:
                 return f"past_key_values has {held} sequences, the call {given.shape[0]}"
         return "" if stack.is_intact() else "a layer was exchanged after fuse_"
+
+    def _update_model_kwargs_for_generation(
+        self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Makes the arguments of ``generate``'s next step, and keeps what is known of their values."""
+        original: Any = type(self)._qcore_original._update_model_kwargs_for_generation  # type: ignore[attr-defined]
+        before = dict(model_kwargs)
+        after: dict[str, Any] = original(self, outputs, model_kwargs, *args, **kwargs)
+        if original is GenerationMixin._update_model_kwargs_for_generation:
+            carry_to_next(before, after)
+        return after
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> Any:
         """Saves the unfused model, with the arguments of transformers' method of this name."""
@@ -176,32 +205,6 @@ class FusedMixin:
 def _remake(original: type) -> Any:
     kind: Any = _fused_class(original)
     return kind.__new__(kind)
-
-
-def first_positions(mask: Any, batch: int, length: int) -> torch.Tensor | str | None:
-    """Returns the first position of each sequence that holds a token, int32 [B], or None if all are 0.
-
-    Args:
-        mask: [B, past + T], ones behind zeros in each row, or None.
-        batch, length: B and past + T.
-
-    Returns:
-        A text that says what the mask has else, if it has.
-    """
-    if mask is None:
-        return None
-    if not isinstance(mask, torch.Tensor) or tuple(mask.shape) != (batch, length):
-        given = list(mask.shape) if isinstance(mask, torch.Tensor) else type(mask).__name__
-        return f"attention_mask is {given}, expected [B, past + T] = {[batch, length]}"
-    if mask.is_floating_point():
-        return f"attention_mask is {mask.dtype}, expected integers or booleans"
-    seen = mask.numpy() != 0
-    if seen.all():
-        return None
-    first = length - seen.sum(1)
-    if (seen != (np.arange(length) >= first[:, None])).any():
-        return "attention_mask has zeros behind ones, expected padding on the left only"
-    return torch.from_numpy(first.astype(np.int32))
 
 
 def _fused_class(original: type) -> type:
@@ -247,7 +250,20 @@ def _mixin_of(original: Any) -> type:
 
     forward.__doc__ = original.forward.__doc__
     forward.__signature__ = signature  # type: ignore[attr-defined]
-    return type(f"Fused{original.__name__}", (), {"forward": forward})
+
+    def prepare_inputs_for_generation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        read_arguments(kwargs)
+        inputs = original.prepare_inputs_for_generation(self, *args, **kwargs)
+        carry_to_inputs(kwargs, inputs)
+        return inputs
+
+    methods: dict[str, Any] = {"forward": forward}
+    if hasattr(original, "prepare_inputs_for_generation"):
+        # generate() reads the names of its parameters.
+        prepare = inspect.signature(original.prepare_inputs_for_generation)
+        prepare_inputs_for_generation.__signature__ = prepare  # type: ignore[attr-defined]
+        methods["prepare_inputs_for_generation"] = prepare_inputs_for_generation
+    return type(f"Fused{original.__name__}", (), methods)
 
 
 def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
@@ -259,19 +275,24 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
     class: Llama, Qwen2, Qwen3, Mistral, Phi-3, Gemma 1 to 3, Granite, SmolLM and others of that structure. Then every
     fused layer is compared with the unfused one on some tokens. If anything fails, the model is as it was.
 
+    On CUDA, a step of one token for each sequence is recorded as a CUDA graph when it comes for the second time with
+    the same batch size, memory of the cache and stream, and replayed from then on. A cache that grows, or another
+    one, is recorded again.
+
     Calls that the native decoder does not compute run layer by layer, over the same weights, with a
     :class:`LayerByLayerWarning` that says why: ``output_attentions``, ``output_hidden_states``, training mode, static
-    caches, masks with anything but padding on the left, float16. Results carry no gradients.
+    caches, masks with anything but padding on the left, float16 on the CPU. Results carry no gradients.
 
     Args:
         model: a model for causal language modeling of transformers whose linear layers are
-            :class:`qcore.torch.Linear`, on the CPU, in float32 or bfloat16, in evaluation mode. The embedding and the
-            head may be in floating point.
-        kv_cache: "float32", "bfloat16" or "int8", what caches hold. By default the dtype of the hidden states. "int8"
-            has one scale per sequence, head and position.
+            :class:`qcore.torch.Linear`, in evaluation mode: on the CPU in float32 or bfloat16, or wholly on one CUDA
+            device in float32, bfloat16 or float16. The embedding and the head may be in floating point.
+        kv_cache: "float32", "bfloat16", "float16" or "int8", what caches hold. By default the dtype of the hidden
+            states. "int8" has one scale per sequence, head and position.
 
     Raises:
-        QcoreValueError: a layer has other modules than expected or computes something else, naming it.
+        QcoreValueError: a layer has other modules than expected or computes something else, naming it; or the model is
+            on several devices, or on one that is neither the CPU nor a CUDA device.
         QcoreTypeError: model is no model of transformers.
     """
     if not isinstance(model, PreTrainedModel):
@@ -283,12 +304,16 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
     if model.training:
         raise error("model is in training mode, expected evaluation mode: call model.eval()")
     parts = parts_of(model)
-    devices = {str(each.device) for each in (*model.parameters(), *model.buffers())}
-    if devices != {"cpu"}:
-        raise error(f"model is on {' and '.join(sorted(devices))}, expected the CPU")
+    devices = {each.device for each in (*model.parameters(), *model.buffers())}
+    if len(devices) != 1 or next(iter(devices)).type not in _HOST_DTYPES:
+        given = " and ".join(sorted(map(str, devices)))
+        raise error(f"model is on {given}, expected the CPU or one CUDA device")
+    parts.device = devices.pop()
     observe(model, parts)
-    if parts.dtype not in _HOST_DTYPES:
-        raise error(f"hidden states are {parts.dtype}, expected torch.float32 or torch.bfloat16")
+    allowed = _HOST_DTYPES[parts.device.type]
+    if parts.dtype not in allowed:
+        expected = " or ".join(map(str, allowed))
+        raise error(f"hidden states are {parts.dtype} on {parts.device}, expected {expected}")
     trial = record(model, parts)
     done: list[list[Place]] = []
     try:

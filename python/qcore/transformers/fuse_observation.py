@@ -97,7 +97,7 @@ def observe(model: Any, parts: StackParts) -> None:
     cache = Cache(layers=[_PastLayer(past) for _ in parts.layers])
     try:
         with _attention_function(model, parts, attention, mask_of), torch.no_grad():
-            logits = model(torch.tensor([[1]]), past_key_values=cache, use_cache=True).logits
+            logits = model(torch.tensor([[1]], device=parts.device), past_key_values=cache, use_cache=True).logits
     finally:
         for handle in handles:
             handle.remove()
@@ -138,7 +138,9 @@ def _attention_function(model: Any, parts: StackParts, attention: Any, mask_of: 
 
 
 def _grid(output: torch.Tensor) -> torch.Tensor:
-    return torch.linspace(-96, 96, output.shape[-1], dtype=output.dtype).expand(output.shape).clone()
+    return (
+        torch.linspace(-96, 96, output.shape[-1], dtype=output.dtype, device=output.device).expand(output.shape).clone()
+    )
 
 
 def _read_shapes(parts: StackParts, seen: dict[int, dict[str, Any]]) -> None:
@@ -264,7 +266,7 @@ def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved:
 
 def _tables(parts: StackParts, past: int) -> dict[str | None, tuple[torch.Tensor, ...]]:
     """Returns cos and sin [R] of the position ``past`` for each argument of the rotary module."""
-    position = torch.tensor([past])
+    position = torch.tensor([past], device=parts.device)
     types = getattr(parts.rotary, "layer_types", None)
     names: list[str | None] = [None] if types is None else list(types)
     return {name: tuple(rows[0] for rows in rotary_rows(parts, position, name)) for name in names}
@@ -316,7 +318,7 @@ def _norm_kind(name: str, norm: Any) -> tuple[float, float, bool]:
 
 
 def _read_activation(parts: StackParts) -> None:
-    x = torch.linspace(-8, 8, 321)
+    x = torch.linspace(-8, 8, 321, device=parts.device)
     found = set()
     for layer in parts.layers:
         with torch.no_grad():

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from qcore import decoder as native
 from qcore.torch import Linear
+from qcore.transformers.fuse_graphs import StepCall, StepGraphs
+from qcore.transformers.fuse_inputs import position_range
 from qcore.transformers.fuse_observation import finish_logits, rotary_rows
 from qcore.transformers.fuse_structure import LayerParts, StackParts
 from qcore.transformers.kv_cache import KvLayer
 
 _FIRST_POSITIONS = 1024
+DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+
+
+class _Prepared(NamedTuple):
+    """The caches of a call as the native decoder takes them.
+
+    Attributes:
+        arrays: those of each layer.
+        native: made of them.
+        memory: a text that tells addresses, shapes and dtypes of the arrays.
+        owner: refers to the first layer's cache, with which this is dropped.
+    """
+
+    arrays: list[Any]
+    native: Any
+    memory: str
+    owner: Any
+
+
+_NO_CACHES = _Prepared([], None, "", None)
 
 
 class Stack:
     """Runs layers of a model by one native call.
 
-    The native decoder is made at the first call, and again when the dtype of the hidden states changes or positions
-    outgrow the rotary tables; it shares the modules' quantized weights. On a device, :meth:`run` is where a CUDA graph
-    of the step with one token belongs: all that changes from step to step is in ``hidden``, ``positions``, ``past``
-    and ``first``, arrays of fixed shape, as long as the caches have room.
+    The native decoder is made at the first call, and again when the dtype or the device of the hidden states changes or
+    positions outgrow the rotary tables; it shares the modules' quantized weights. On CUDA, steps of one token for each
+    sequence are replayed from graphs: all that changes from step to step is in ``hidden``, ``positions``, ``past`` and
+    ``first``, arrays of fixed shape, as long as the caches have room.
 
     Args:
         parts: the model.
@@ -34,16 +57,25 @@ class Stack:
         self.parts = parts
         self.layers = list(parts.layers if layers is None else layers)
         self.ends = ends
-        # The native decoder, and the dtype, positions and regime that it is for: set at once, since threads may call.
+        self.graphs = StepGraphs()
+        # The native decoder and the dtype, device, positions and regime that it is for: set at once, since threads may
+        # call.
         self._made: tuple[Any, Any] = None, None
-        self._caches: tuple[list[Any], Any] = [], None
+        self._caches = _NO_CACHES
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_made": (None, None), "_caches": ([], None)}
+        state = {name: value for name, value in self.__dict__.items() if name != "graphs"}
+        return state | {"_made": (None, None), "_caches": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.graphs = StepGraphs()
+        self._caches = _NO_CACHES
 
     def release(self) -> None:
         """Drops the native decoder and what it shares with the modules; the next call makes another."""
-        self._made, self._caches = (None, None), ([], None)
+        self._made, self._caches = (None, None), _NO_CACHES
+        self.graphs.clear()
 
     @property
     def has_native_head(self) -> bool:
@@ -60,60 +92,100 @@ class Stack:
         rows: int,
         *,
         logits: bool,
+        end: int | None = None,
     ) -> torch.Tensor:
         """Runs the layers over T tokens of B sequences and appends their keys and values to the caches.
 
         Args:
-            hidden: float32 or bfloat16 [B, T, H], what the first layer gets.
+            hidden: float32, bfloat16 or float16 [B, T, H], what the first layer gets.
             positions: int [B, T] or [1, T], for the rotary tables.
             caches: one for each layer, of the same length.
-            first: int32 [B], the first position that holds a token, or None for 0.
+            first: int32 [B] on the CPU, the first position that holds a token, or None for 0.
             rows: results are wanted of the last so many tokens of each sequence.
             logits: whether the head's results are wanted, not the final norm's (without ``ends``: the last layer's).
+            end: the exclusive end of the positions; without it they are read, which waits for a device.
 
         Returns:
             [B, rows, V] or [B, rows, H] in hidden's dtype.
         """
         batch, tokens, _ = hidden.shape
-        positions = positions.to(torch.int32).expand(batch, tokens)
-        decoder = self._prepare(hidden.dtype, int(positions.numpy().max()) + 1)
+        decoder = self._prepare(hidden.dtype, hidden.device, position_range(positions)[1] if end is None else end)
         past = caches[0].length
-        for cache in caches:
-            cache.reserve(batch, self.parts.kv_heads, self.parts.head_size, past + tokens, hidden.device)
+        if not self._have_room(caches, batch, past + tokens):
+            for cache in caches:
+                cache.reserve(batch, self.parts.kv_heads, self.parts.head_size, past + tokens, hidden.device)
+        prepared = self._prepared(caches)
         in_head = logits and self.has_native_head
-        out: torch.Tensor = decoder.forward(
-            hidden.detach(),
-            positions,
-            torch.full((batch,), past, dtype=torch.int32),
-            self._prepared(caches),
-            first=first,
-            last=rows,
-            result="logits" if in_head else "hidden",
-        )
+        out: torch.Tensor | None = None
+        if tokens == 1:
+            step = StepCall(decoder, prepared.native, prepared.memory, hidden.detach(), positions, past, first, in_head)
+            out = self.graphs.run(step)
+        if out is None:
+            on_device = hidden.device.type != "cpu"
+            out = decoder.forward(
+                hidden.detach(),
+                positions.to(device=hidden.device, dtype=torch.int32).expand(batch, tokens),
+                torch.full((batch,), past, dtype=torch.int32, device=hidden.device),
+                prepared.native,
+                first=None if first is None else first.to(hidden.device),
+                last=rows,
+                result="logits" if in_head else "hidden",
+                max_length=past + tokens if on_device else 0,
+            )
         for cache in caches:
             cache.length = past + tokens
         return finish_logits(self.parts, self.parts.head(out)) if logits and not in_head else out
 
-    def _prepared(self, caches: Sequence[KvLayer]) -> Any:
-        """Returns the caches as the native call takes them, made anew when one of them has other arrays."""
-        held, made = self._caches
-        if len(held) != len(caches) or any(old is not new.arrays for old, new in zip(held, caches, strict=True)):
-            held = [cache.arrays for cache in caches]
-            made = native.Caches([native.KeyValueCache(*arrays) for arrays in held])
-            self._caches = held, made
-        return made
+    def _have_room(self, caches: Sequence[KvLayer], batch: int, length: int) -> bool:
+        """Returns whether caches that a call has prepared before have room: a step then looks at one of them only."""
+        if not self._are_prepared(caches):
+            return False
+        keys = caches[0].arrays[0]
+        return bool(keys.shape[0] == batch and keys.shape[2] >= length)
 
-    def _prepare(self, dtype: torch.dtype, length: int) -> Any:
-        """Returns the native decoder, a new one unless it is for this dtype and its tables have ``length`` rows."""
-        self.parts.dtype = dtype
+    def _are_prepared(self, caches: Sequence[KvLayer]) -> bool:
+        held = self._caches.arrays
+        return len(held) == len(caches) and all(old is new.arrays for old, new in zip(held, caches, strict=True))
+
+    def _prepared(self, caches: Sequence[KvLayer]) -> _Prepared:
+        """Returns the caches as the native call takes them, made anew when one of them has other arrays.
+
+        They are held until another cache comes or the caches themselves are dropped, so that their memory is free for
+        the cache of the next generation.
+        """
+        prepared = self._caches
+        if self._are_prepared(caches):
+            return prepared
+        arrays = [cache.arrays for cache in caches]
+        memory = repr([(each.data_ptr(), *each.shape, str(each.dtype)) for layer in arrays for each in layer])
+        this = weakref.ref(self)
+
+        def forget(owner: Any) -> None:
+            stack = this()
+            if stack is not None and stack._caches.owner is owner:
+                stack._caches = _NO_CACHES
+
+        prepared = _Prepared(
+            arrays,
+            native.Caches([native.KeyValueCache(*each) for each in arrays]),
+            memory,
+            weakref.ref(caches[0], forget),
+        )
+        self._caches = prepared
+        return prepared
+
+    def _prepare(self, dtype: torch.dtype, device: torch.device, length: int) -> Any:
+        """Returns the native decoder, a new one unless it is for this dtype and device with ``length`` positions."""
+        self.parts.dtype, self.parts.device = dtype, device
         size, regime = self._positions(length)
         decoder, made_for = self._made
         if decoder is not None:
-            made_dtype, made_size, made_regime = made_for
-            if made_dtype == dtype and made_regime == regime and made_size >= length:
+            made_dtype, made_device, made_size, made_regime = made_for
+            if (made_dtype, made_device, made_regime) == (dtype, device, regime) and made_size >= length:
                 return decoder
         decoder = self._make(size)
-        self._made = decoder, (dtype, size, regime)
+        self._made = decoder, (dtype, device, size, regime)
+        self.graphs.clear()
         return decoder
 
     def _positions(self, length: int) -> tuple[int, Any]:
@@ -142,7 +214,7 @@ class Stack:
 
     def _make(self, positions: int) -> Any:
         parts = self.parts
-        rows = torch.arange(positions)
+        rows = torch.arange(positions, device=parts.device)
         head = parts.head if self.has_native_head else None
         return native.Decoder(
             [self._layer(each) for each in self.layers],
@@ -151,7 +223,7 @@ class Stack:
             kv_heads=parts.kv_heads,
             head_size=parts.head_size,
             intermediate_size=parts.layers[0].linears()[-1].in_features,
-            dtype="float32" if parts.dtype == torch.float32 else "bfloat16",
+            dtype=DTYPE_NAMES[parts.dtype],
             compute=parts.compute,
             head_compute=parts.compute if head is None else head.compute,
             eps=parts.eps,
@@ -164,20 +236,20 @@ class Stack:
             logit_multiplier=parts.logit_multiplier,
             logit_soft_cap=parts.logit_soft_cap,
             rotary_layout="interleaved" if parts.interleaved else "halves",
-            rotary=[rotary_rows(parts, rows, name) for name in parts.tables],
-            final_norm=parts.final_norm.weight.detach().float() if self.ends else None,
+            rotary=[tuple(map(_on_host, rotary_rows(parts, rows, name))) for name in parts.tables],
+            final_norm=_on_host(parts.final_norm.weight) if self.ends else None,
             head=None if head is None else head.weight,
-            head_bias=None if head is None or head.bias is None else head.bias.detach().float(),
+            head_bias=None if head is None or head.bias is None else _on_host(head.bias),
         )
 
     def _layer(self, layer: LayerParts) -> Any:
         qkv, out, gate_up, down = (_whole(layer, places) for places in ("qkv", "out", "gate_up", "down"))
 
         def weight(norm: torch.nn.Module | None) -> torch.Tensor | None:
-            return None if norm is None else norm.weight.detach().float()
+            return None if norm is None else _on_host(norm.weight)
 
         def bias(linear: Linear) -> torch.Tensor | None:
-            return None if linear.bias is None else linear.bias.detach().float()
+            return None if linear.bias is None else _on_host(linear.bias)
 
         return native.Layer(
             name=layer.name,
@@ -198,6 +270,12 @@ class Stack:
             window=layer.window,
             rotary=layer.rotary,
         )
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor in float32 on the CPU. The native decoder would copy it from a device without waiting for the
+    stream that computes it."""
+    return tensor.detach().float().cpu()
 
 
 def _whole(layer: LayerParts, places: str) -> Linear:

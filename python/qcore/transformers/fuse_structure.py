@@ -68,6 +68,7 @@ class StackParts:
     head: torch.nn.Module
     compute: str
     dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     heads: int = 0
     kv_heads: int = 0
     head_size: int = 0

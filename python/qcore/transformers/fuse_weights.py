@@ -14,15 +14,16 @@ from qcore.torch import Linear
 
 
 def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
-    """Returns rows begin to end of a weight, end excluded, as one of their own."""
-    offsets = None if weight.scheme == "symmetric" else weight.offsets()[begin:end]
+    """Returns rows begin to end of a weight, end excluded, as one of their own on the same device."""
+    here = weight.to("cpu")
+    offsets = None if here.scheme == "symmetric" else here.offsets()[begin:end]
     return QuantizedTensor.from_parts(
-        weight.codes()[begin:end],
-        weight.scales()[begin:end],
+        here.codes()[begin:end],
+        here.scales()[begin:end],
         offsets,
         bits=weight.bits,
         block_size=weight.block_size,
-    )
+    ).to(weight.device)
 
 
 def joining_difference(modules: Sequence[Linear]) -> str:

@@ -10,7 +10,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, Dynam
 
 from qcore import _core
 
-KV_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+KV_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.int8}
 _FIRST_CAPACITY = 64
 
 
@@ -21,7 +21,7 @@ class KvLayer(CacheLayerMixin):
     over 127. All positions stay, also beyond a sliding window, so that the cache can be cropped to any length.
 
     Args:
-        kv_dtype: "float32", "bfloat16" or "int8", what the arrays hold.
+        kv_dtype: "float32", "bfloat16", "float16" or "int8", what the arrays hold.
         host_dtype: dtype of :attr:`keys` and :attr:`values`.
     """
 
@@ -174,6 +174,12 @@ class KvLayer(CacheLayerMixin):
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Takes the sequences ``beam_idx`` [B], as a beam search does after each token."""
         index = beam_idx.clone() if beam_idx.is_inference() else beam_idx
+        if self.arrays and self.arrays[0].is_cuda and index.shape[0] == self.arrays[0].shape[0]:
+            # The arrays stay where they are, since a CUDA graph of a step holds their addresses.
+            for array in self.arrays:
+                held = array[:, :, : self.length]
+                held.copy_(held.index_select(0, index.to(array.device)))
+            return
         self._select(lambda array: array.index_select(0, index.to(array.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:

@@ -380,5 +380,5 @@ def test_wrong_arguments():
     with pytest.raises(QcoreValueError, match="fused already"):
         fuse_(model)
     half = tiny_models.make("llama", torch.float16)
-    with pytest.raises(QcoreValueError, match=r"torch\.float16, expected torch\.float32 or torch\.bfloat16"):
+    with pytest.raises(QcoreValueError, match=r"torch\.float16 on cpu, expected torch\.float32 or torch\.bfloat16"):
         fuse_(half)

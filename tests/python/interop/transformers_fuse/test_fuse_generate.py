@@ -259,5 +259,7 @@ class TestKvLayer:
         assert scales[0, 0, :2].tolist() == [2.0, 0.0] and bool(scales[0, 0, 2].isnan())
 
     def test_wrong_dtype(self):
-        with pytest.raises(QcoreValueError, match="kv_dtype is 'int4', expected one of float32, bfloat16, int8"):
+        with pytest.raises(
+            QcoreValueError, match="kv_dtype is 'int4', expected one of float32, bfloat16, float16, int8"
+        ):
             KvLayer("int4", torch.float32)
