@@ -206,15 +206,16 @@ def record(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
         current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
         graph = torch.cuda.CUDAGraph()
         side.wait_stream(current)
-        try:
-            with torch.cuda.stream(side):
-                run()
-            current.wait_stream(side)
+        # Without the context torch.cuda.graph, which returns torch's unused memory to the device: caches would then
+        # rarely get the same memory again.
+        with torch.cuda.stream(side):
+            run()
             # Relaxed: other threads may allocate, and Python may free memory of this device, while this is recorded.
-            with torch.cuda.graph(graph, stream=side, capture_error_mode="relaxed"):
+            graph.capture_begin(capture_error_mode="relaxed")
+            try:
                 run()
-        finally:
-            # torch leaves the side stream current if ending the recording fails.
-            torch.cuda.set_stream(current)
+            finally:
+                graph.capture_end()
+        current.wait_stream(side)
     replay: Callable[[], None] = graph.replay
     return replay

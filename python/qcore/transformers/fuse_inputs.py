@@ -39,13 +39,18 @@ def remember(tensor: torch.Tensor, value: Any, *, derived: bool = False) -> None
     _known[tensor] = _Facts(_version(tensor), derived, value)
 
 
-def recall(tensor: torch.Tensor) -> _Facts | None:
-    """Returns what is known of a tensor, or None if it may have changed since."""
+def recall(tensor: torch.Tensor, *, just_read: bool = False) -> _Facts | None:
+    """Returns what is known of a tensor, or None if it may have changed since.
+
+    Args:
+        tensor: a mask or positions.
+        just_read: whether ``generate`` has it since :func:`read_arguments`, so that nobody has changed it.
+    """
     facts: _Facts | None = _known.get(tensor)
     if facts is None or facts.version != _version(tensor):
         return None
     # A tensor of inference mode counts no changes.
-    return facts if facts.derived or not tensor.is_inference() else None
+    return facts if facts.derived or just_read or not tensor.is_inference() else None
 
 
 def first_positions(mask: Any, batch: int, length: int) -> torch.Tensor | str | None:
@@ -108,7 +113,7 @@ def carry_to_inputs(arguments: dict[str, Any], inputs: dict[str, Any]) -> None:
         source, made = arguments.get(name), inputs.get(name)
         if source is made or not _is_index(source) or not _is_index(made):
             continue
-        facts = recall(source)
+        facts = recall(source, just_read=True)
         # Of positions, a call gets the last columns. A mask is only copied to another device.
         same = made.shape == source.shape and made.device != source.device
         if facts is not None and (same if name == "attention_mask" else made.shape[1] <= source.shape[1]):
@@ -127,7 +132,7 @@ def carry_to_next(before: dict[str, Any], after: dict[str, Any]) -> None:
         source, made = before.get(name), after.get(name)
         if source is made or not _is_index(source) or not _is_index(made):
             continue
-        facts = recall(source)
+        facts = recall(source, just_read=True)
         tokens = made.shape[1] - source.shape[1]
         if facts is None or made.shape[0] != source.shape[0] or tokens <= 0:
             continue
