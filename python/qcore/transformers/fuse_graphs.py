@@ -23,7 +23,7 @@ class StepCall(NamedTuple):
     Attributes:
         decoder: the native decoder.
         caches: the caches of all layers as the decoder takes them.
-        memory: a text that tells the addresses, shapes and dtypes of the caches' arrays.
+        memory: a text that tells the addresses, shapes, strides and dtypes of the caches' arrays.
         hidden: [B, 1, H].
         positions: int [B, 1] or [1, 1].
         past: number of tokens in the caches.
@@ -208,14 +208,17 @@ def record(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
         side.wait_stream(current)
         # Without the context torch.cuda.graph, which returns torch's unused memory to the device: caches would then
         # rarely get the same memory again.
-        with torch.cuda.stream(side):
-            run()
-            # Relaxed: other threads may allocate, and Python may free memory of this device, while this is recorded.
-            graph.capture_begin(capture_error_mode="relaxed")
-            try:
+        try:
+            with torch.cuda.stream(side):
                 run()
-            finally:
-                graph.capture_end()
-        current.wait_stream(side)
+                # Relaxed: other threads may allocate, and Python may free memory of this device, while this is
+                # recorded.
+                graph.capture_begin(capture_error_mode="relaxed")
+                try:
+                    run()
+                finally:
+                    graph.capture_end()
+        finally:
+            current.wait_stream(side)  # before the memory of the step's arrays may be used otherwise
     replay: Callable[[], None] = graph.replay
     return replay

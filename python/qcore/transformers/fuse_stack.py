@@ -26,7 +26,7 @@ class _Prepared(NamedTuple):
     Attributes:
         arrays: those of each layer.
         native: made of them.
-        memory: a text that tells addresses, shapes and dtypes of the arrays.
+        memory: a text that tells addresses, shapes, strides and dtypes of the arrays.
         owner: refers to the first layer's cache, with which this is dropped.
     """
 
@@ -157,7 +157,9 @@ class Stack:
         if self._are_prepared(caches):
             return prepared
         arrays = [cache.arrays for cache in caches]
-        memory = repr([(each.data_ptr(), *each.shape, str(each.dtype)) for layer in arrays for each in layer])
+        memory = repr(
+            [(each.data_ptr(), *each.shape, *each.stride(), each.dtype) for layer in arrays for each in layer]
+        )
         this = weakref.ref(self)
 
         def forget(owner: Any) -> None:
