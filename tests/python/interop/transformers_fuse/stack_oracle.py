@@ -59,7 +59,7 @@ class Decoder:
     def __getattr__(self, name):
         return self.options[name]
 
-    def forward(self, hidden, positions, past, caches, *, first=None, last=1, result="logits"):
+    def forward(self, hidden, positions, past, caches, *, first=None, last=1, result="logits", max_length=0):
         x = hidden.to(self.dtype)
         if (scale := self.options.get("input_multiplier", 1.0)) != 1.0:
             x = (x.double() * scale).to(self.dtype)

@@ -379,6 +379,10 @@ def test_wrong_arguments():
     fuse_(model)
     with pytest.raises(QcoreValueError, match="fused already"):
         fuse_(model)
+    elsewhere = tiny_models.make("llama")
+    elsewhere.model.norm.to("meta")
+    with pytest.raises(QcoreValueError, match="model is on cpu and meta, expected the CPU or one CUDA device"):
+        fuse_(elsewhere)
     half = tiny_models.make("llama", torch.float16)
     with pytest.raises(QcoreValueError, match=r"torch\.float16 on cpu, expected torch\.float32 or torch\.bfloat16"):
         fuse_(half)
