@@ -5,6 +5,17 @@ wraps its ``get_hf_quantizer`` (:mod:`qcore.transformers.serving`). :func:`fuse_
 token by one native call, :func:`unfuse_` undoes it.
 """
 
+# ruff: noqa: E402 - the version is checked before anything that another one lacks is imported
+import transformers as _transformers
+from packaging.version import Version as _Version
+
+_OLDEST = "5.20"
+if _Version(_transformers.__version__) < _Version(_OLDEST):
+    raise ImportError(
+        f"qcore.transformers needs transformers {_OLDEST} or later, {_transformers.__version__} is installed: "
+        "pip install 'qcore[transformers]'"
+    )
+
 from transformers.quantizers.auto import (
     AUTO_QUANTIZATION_CONFIG_MAPPING,
     register_quantization_config,
