@@ -15,7 +15,7 @@ struct IntegerTile {
   using Product = IntegerBlock<V, Dot, Rows, Panels, Bits>;
   static constexpr int kVectors = Product::kVectors, kVectorsPerPanel = Product::kVectorsPerPanel,
                        kStepK = Product::kStepK;
-  static constexpr int kGroup = 4;  // steps of a decoder's loop
+  static constexpr int kGroup = 4;  // steps that run_plain_row() unrolls
 
   struct Codes {
     const Code* first;
@@ -36,7 +36,7 @@ struct IntegerTile {
 
   static void run(const TileArguments& t) {
     if constexpr (Rows == 1)
-      if (is_decoders(t)) return run_decoders(t);
+      if (is_plain_row(t)) return run_plain_row(t);
     const PackedLayout& layout = *t.layout;
     const std::int64_t blocks = layout.blocks();
     const std::int64_t first_step = t.first_block * t.block_steps;
@@ -67,16 +67,17 @@ struct IntegerTile {
     });
   }
 
-  // Whether it is what a decoder multiplies token by token: one row alone, a weight with fp16 scales and nothing else,
-  // whose blocks are whole groups of steps.
-  static bool is_decoders(const TileArguments& t) {
+  // Returns whether there is one row alone and a weight with fp16 scales and no offsets, whose blocks are whole groups
+  // of steps: what a decoder multiplies for each token.
+  static bool is_plain_row(const TileArguments& t) {
     return t.turn_block >= 0 && t.scales.half && !t.offsets.data && !t.weight_sums && t.block_steps % kGroup == 0 &&
            t.last_block_steps == t.block_steps && t.block_steps * kStepK <= Dot::kMaxBlock && t.first_block == 0 &&
            t.end_block == t.layout->blocks();
   }
 
-  // Decides once what the general loop decides for every block: with one row that takes as long as the products.
-  static void run_decoders(const TileArguments& t) {
+  // Computes such a row. The general loop decides for every block whether scales are fp16, whether there are offsets
+  // and where it prefetches, which takes as long as the products of a single row.
+  static void run_plain_row(const TileArguments& t) {
     const std::int64_t blocks = t.end_block, groups = t.block_steps / kGroup;
     const std::uint8_t* codes[Panels];
     const std::uint16_t* scales[Panels];

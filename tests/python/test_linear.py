@@ -304,6 +304,22 @@ def test_half_precision_parameters(kernel, mode, bits, scheme):
                 assert_same(y, expected)
 
 
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(("kernel", "mode"), PAIRS)
+def test_a_single_row_with_half_precision_scales(kernel, mode, bits):
+    """What a decoder multiplies for each token: blocks that are whole, and a weight without offsets."""
+    rng = np.random.default_rng([7, bits])
+    for n, k, g in itertools.product((1, 16, 77, 96, 1000), (32, 96, 384, 896), (32, 64, 128)):
+        w = rng.standard_normal((n, k), dtype=np.float32)
+        weight = qcore.quantize(w, bits=bits, block_size=g, scale_dtype="float16")
+        x = rng.standard_normal((1, k), dtype=np.float32) * rng.choice(np.float32([1, -300, 0]), k)
+        y = poisoned_run(kernel, x, weight, compute=mode)
+        if mode == "float":
+            assert_same(y, run("reference", x, weight, compute=mode), n, k, g)
+        else:
+            assert_same(y, oracle.linear(x, oracle_weight(weight), mode, False), n, k, g)
+
+
 @pytest.fixture
 def restore_threads():
     before = qcore.get_num_threads()
