@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// The functions that an instruction set contributes to the decoder's operators. Included by files for one instruction set, so it
-// holds plain data and no functions.
+// The functions that an instruction set contributes to the decoder's operators. Included by files for one instruction
+// set, so it holds plain data and no functions.
 namespace qcore {
 
 // Some queries of one key head and the keys that they see, with the memory for what is computed.
