@@ -7,10 +7,9 @@ token by one native call, :func:`unfuse_` undoes it.
 
 # ruff: noqa: E402 - the version is checked before anything that another one lacks is imported
 import transformers as _transformers
-from packaging.version import Version as _Version
 
 _OLDEST = "5.20"
-if _Version(_transformers.__version__) < _Version(_OLDEST):
+if [int(part) for part in _transformers.__version__.split(".")[:2]] < [int(part) for part in _OLDEST.split(".")]:
     raise ImportError(
         f"qcore.transformers needs transformers {_OLDEST} or later, {_transformers.__version__} is installed: "
         "pip install 'qcore[transformers]'"

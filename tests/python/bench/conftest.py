@@ -19,5 +19,5 @@ def undo(monkeypatch):
     threads = qcore.get_num_threads()
     yield
     qcore.set_num_threads(threads)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_grad_enabled(True)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_grad_enabled(True)
