@@ -20,4 +20,6 @@ def undo(monkeypatch):
     yield
     qcore.set_num_threads(threads)
     if (torch := sys.modules.get("torch")) is not None:
-        torch.set_grad_enabled(True)
+        torch.set_grad_enabled(True)  # the next test's libraries.torch() switches gradients off again
+        for library in (libraries.torch, libraries.torchao):
+            library.cache_clear()
