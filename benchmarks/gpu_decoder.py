@@ -198,7 +198,7 @@ def operators(weights, shape, past, compute):
 
 
 def part_times(calls):
-    """What the whole stack takes and what each part adds to it, in microseconds."""
+    """Measures the whole stack and what each part adds to it, in microseconds."""
 
     def run(without):
         for part, call in calls:

@@ -136,7 +136,7 @@ void set_parameters(const PackedWeight& weight, const TensorView& scales, const 
 }
 
 void finish_weight(PackedWeight& weight) {
-  if (weight.scales.half) return;  // allocated so
+  if (weight.scales.half) return;  // it was allocated where it stays, because its parameters were known to be fp16
   const std::int64_t count = weight.layout.parameter_count();
   const bool half_scales = is_exact_in_half(weight.scales, count),
              half_offsets = is_exact_in_half(weight.offsets, count);

@@ -13,7 +13,7 @@ std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argume
                                               int bits, std::int64_t block_size, Scheme scheme,
                                               bool half_parameters = false);
 
-// Whether arrays that a weight is made from hold nothing but fp16.
+// Returns whether the scales, and the offsets if there are any, are fp16 arrays.
 bool are_half(const TensorView& scales, const TensorView* offsets);
 
 // Throws in the name of `op` unless scales, and offsets, are finite floating-point arrays [N, P] on the CPU.
@@ -52,7 +52,7 @@ class PackedWriter {
     pack_block(codes, length, layout_.bits, codes_ + places_.first(row, p, tap));
   }
 
-  // Of a weight whose parameters are fp32.
+  // Writes the parameters of a block into a weight that was allocated with fp32 ones.
   void set_parameters(std::int64_t row, std::int64_t p, float scale, float offset) {
     const std::int64_t at = places_.parameter(row, p);
     scales_[at] = scale;

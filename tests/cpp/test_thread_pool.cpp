@@ -119,7 +119,7 @@ TEST_F(ThreadPool, AnotherThreadHelps) {
   EXPECT_TRUE(helped);
 }
 
-// What stands for an OpenMP library: a region has as many threads as are asked for, but at most `most_threads`.
+// Replaces an OpenMP library: a region has as many threads as are asked for, but at most `most_threads`.
 int most_threads = 0;
 std::atomic<int> regions{0};
 thread_local int thread_number = 0;

@@ -307,7 +307,7 @@ def test_half_precision_parameters(kernel, mode, bits, scheme):
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize(("kernel", "mode"), PAIRS)
 def test_a_single_row_with_half_precision_scales(kernel, mode, bits):
-    """What a decoder multiplies for each token: blocks that are whole, and a weight without offsets."""
+    """Whole blocks and a weight without offsets, as a decoder multiplies for each token, have a loop of their own."""
     rng = np.random.default_rng([7, bits])
     for n, k, g in itertools.product((1, 16, 77, 96, 1000), (32, 96, 384, 896), (32, 64, 128)):
         w = rng.standard_normal((n, k), dtype=np.float32)

@@ -17,7 +17,7 @@ _known: Any = WeakIdKeyDictionary()
 
 
 class _Facts(NamedTuple):
-    """What is known of a tensor.
+    """Holds what is known of a tensor.
 
     Attributes:
         version: the tensor's counter of changes in place.
@@ -114,7 +114,7 @@ def carry_to_inputs(arguments: dict[str, Any], inputs: dict[str, Any]) -> None:
         if source is made or not _is_index(source) or not _is_index(made):
             continue
         facts = recall(source, just_read=True)
-        # Of positions, a call gets the last columns. A mask is only copied to another device.
+        # A call gets the last columns of the positions. A mask is only copied to another device.
         same = made.shape == source.shape and made.device != source.device
         if facts is not None and (same if name == "attention_mask" else made.shape[1] <= source.shape[1]):
             remember(made, facts.value, derived=True)

@@ -198,7 +198,7 @@ struct ChunkRange {
   int begin, end;
 };
 
-// What a thread computes in a chunk.
+// Computes one thread's part of a chunk.
 template <DType kDType, int kRows, int kGroups, int kPasses>
 class ChunkStep {
  public:

@@ -132,7 +132,7 @@ def test_a_failed_recording_is_a_warning(recorder, monkeypatch):
 
 
 class TestReads:
-    """What the host reads of masks and positions."""
+    """Counts how often the host reads masks and positions."""
 
     @pytest.fixture
     def reads(self, monkeypatch):
