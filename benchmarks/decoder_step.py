@@ -95,7 +95,7 @@ def product_calls(layers: Sequence[decoder.Layer], head: Any, rows: int, compute
 
         def run(handles: list[Any] = handles, x: Any = x, y: Any = y) -> None:
             for handle in handles:
-                _core.linear(x, handle, None, y, COMPUTE[compute], 0, 0.0, 0.0, 0)
+                _core.linear(x, handle, None, y, COMPUTE[compute], _core.ActivationKind.none, 0.0, 0.0, 0)
 
         calls[name] = run
     return calls

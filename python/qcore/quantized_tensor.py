@@ -11,7 +11,7 @@ import numpy.typing as npt
 from qcore import _arrays, _checks, _core
 
 _SCHEMES = {"symmetric": True, "asymmetric": False}
-_METHODS = {"rtn": 0, "mse": 1, "awq": 2}
+_METHODS = {name: getattr(_core.Method, name) for name in ("rtn", "mse", "awq")}
 _SCALE_DTYPES = {"float32": False, "float16": True}
 
 

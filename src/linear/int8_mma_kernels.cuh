@@ -48,8 +48,8 @@ struct Tuning {
   }
   // Sums of 32 or 64 rows leave room for one thread block, so they are for weights whose tiles of 32 columns all run at
   // once; with short blocks there are too many sums of 64 rows.
-  static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size) {
-    const bool few_tiles = (n + 31) / 32 <= kMultiprocessors;
+  static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size, int multiprocessors) {
+    const bool few_tiles = (n + 31) / 32 <= multiprocessors;
     if (rows <= 8) return Size::rows8;
     if (rows <= 16) return Size::rows16;
     if (rows <= 32) return few_tiles ? Size::rows32 : Size::broad;
@@ -62,7 +62,6 @@ struct Tuning {
     return block_chunks == 4 ? 16 : size == Size::rows64 ? 4 * block_chunks : 8;
   }
 
-  static constexpr int kMultiprocessors = 132;  // of an H100 or H200
   static constexpr std::int64_t shared_bytes(Size size) { return (220 << 10) / shape(size).resident; }
   static constexpr int kMostStages = 8;
   static constexpr std::int64_t kFewestRows = 5, kMostRows = 128;

@@ -28,7 +28,7 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
   const std::int64_t rows =
       std::min(std::max(std::min(bounds.codes / row_codes, bounds.rows), bounds.fewest_rows), problem.m);
   int8_mma::Arguments arguments{};
-  arguments.size = size ? *size : Tuning::choose(rows, w.n, w.block_size);
+  arguments.size = size ? *size : Tuning::choose(rows, w.n, w.block_size, multiprocessors(problem.device.index));
   const int tile = Tuning::shape(arguments.size).rows();
   const std::int64_t tile_rows = round_up(rows, tile);
   ScratchPlan plan;

@@ -12,7 +12,7 @@ constexpr std::int64_t kLargestStep = std::int64_t{1} << 31;
 
 }  // namespace
 
-void check_window(const char* op, const Conv2dWindow& window) {
+void check_window(const char* op, const ConvParams& window) {
   for (int axis = 0; axis < 2; ++axis) {
     QCORE_CHECK_VALUE(window.stride[axis] >= 1 && window.stride[axis] <= kLargestStep, op, ": stride along ",
                       kAxes[axis], " is ", window.stride[axis], ", expected 1 to ", kLargestStep);
@@ -25,7 +25,7 @@ void check_window(const char* op, const Conv2dWindow& window) {
   QCORE_CHECK_VALUE(window.groups >= 1, op, ": groups is ", window.groups, ", expected at least 1");
 }
 
-void window_shape(const char* op, const TensorView& x, const std::int64_t (&weight)[4], const Conv2dWindow& window,
+void window_shape(const char* op, const TensorView& x, const std::int64_t (&weight)[4], const ConvParams& window,
                   std::int64_t (&shape)[4]) {
   check_window(op, window);
   QCORE_CHECK_VALUE(x.rank == 4, op, ": x has shape ", shape_string(x), ", expected [N, Ci, H, W]");

@@ -25,7 +25,7 @@ std::int64_t columns_with_padding(const numerics::WindowAxis& axis) {
 // Copies rows of an image, or the whole image as one row where its rows follow each other.
 class Copy {
  public:
-  Copy(const StaticProblem& problem, const TileKernels& kernels, const ChannelsLast& to, std::uint8_t* data)
+  Copy(const StaticProblem& problem, const StaticTileKernels& kernels, const ChannelsLast& to, std::uint8_t* data)
       : problem_(problem),
         kernels_(kernels),
         to_(to),
@@ -81,7 +81,7 @@ class Copy {
   }
 
   const StaticProblem& problem_;
-  const TileKernels& kernels_;
+  const StaticTileKernels& kernels_;
   const ChannelsLast& to_;
   std::uint8_t* data_;
   bool whole_images_;
@@ -90,7 +90,8 @@ class Copy {
 
 }  // namespace
 
-ChannelsLast channels_last(const StaticProblem& problem, const TileKernels& kernels, bool quads, Scratch& scratch) {
+ChannelsLast channels_last(const StaticProblem& problem, const StaticTileKernels& kernels, bool quads,
+                           Scratch& scratch) {
   const StaticLayer& layer = *problem.layer;
   const ImageView& x = problem.x;
   const numerics::WindowAxis& columns = problem.columns;
@@ -120,8 +121,8 @@ ChannelsLast channels_last(const StaticProblem& problem, const TileKernels& kern
   return result;
 }
 
-void scatter(const StaticProblem& problem, const TileKernels& kernels, const std::uint8_t* codes, std::int64_t step,
-             std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels) {
+void scatter(const StaticProblem& problem, const StaticTileKernels& kernels, const std::uint8_t* codes,
+             std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels) {
   const ImageView& y = problem.y;
   const std::int64_t width = problem.columns.output, pixels = problem.rows.output * width;
   const bool whole_images = y.row == width * y.column;
@@ -141,7 +142,7 @@ void scatter(const StaticProblem& problem, const TileKernels& kernels, const std
   }
 }
 
-CodeFormat code_format(const StaticLayer& layer) {
+StaticCodeFormat code_format(const StaticLayer& layer) {
   const StaticOptions& options = layer.options;
   const int flip = options.y.dtype == DType::i8 ? 0x80 : 0;
   const float* end = layer.multipliers + layer.shape[0];

@@ -21,12 +21,13 @@ struct ChannelsLast {
 };
 
 // `quads`: runs are read in whole fours, and may be joined where that pays. Otherwise pixels are read code by code.
-ChannelsLast channels_last(const StaticProblem& problem, const TileKernels& kernels, bool quads, Scratch& scratch);
+ChannelsLast channels_last(const StaticProblem& problem, const StaticTileKernels& kernels, bool quads,
+                           Scratch& scratch);
 
 // Where y's channels do not lie after each other: codes [count][step] of the results from `first` on, and of the
 // channels from `channel` on, to their places.
-void scatter(const StaticProblem& problem, const TileKernels& kernels, const std::uint8_t* codes, std::int64_t step,
-             std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels);
+void scatter(const StaticProblem& problem, const StaticTileKernels& kernels, const std::uint8_t* codes,
+             std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels);
 
 // Below this many multiply-adds or codes a call is over before a second thread has woken up.
 constexpr std::int64_t kSerialProducts = 1 << 19, kSerialCodes = 1 << 14;
@@ -40,7 +41,7 @@ void for_each_task(std::int64_t tasks, bool parallel, const Task& task) {
 }
 
 // How y is stored.
-CodeFormat code_format(const StaticLayer& layer);
+StaticCodeFormat code_format(const StaticLayer& layer);
 
 // 0x80 for int8 x: what makes its codes unsigned.
 inline std::uint32_t x_flip(const StaticLayer& layer) { return layer.options.x.dtype == DType::i8 ? 0x80 : 0; }

@@ -28,18 +28,18 @@ struct CodesAvx2 : Avx2 {
     out[3] = _mm256_unpackhi_epi16(high01, high23);
   }
 
-  QCORE_NUMERIC Int finish(Int low, Int high, const CodeFormat& format) {
+  QCORE_NUMERIC Int finish(Int low, Int high, const StaticCodeFormat& format) {
     const Int zero = _mm256_set1_epi16(static_cast<short>(format.zero_point));
     Int codes = _mm256_packus_epi16(_mm256_adds_epi16(low, zero), _mm256_adds_epi16(high, zero));
     codes = _mm256_max_epu8(codes, _mm256_set1_epi8(static_cast<char>(format.lo)));
     codes = _mm256_min_epu8(codes, _mm256_set1_epi8(static_cast<char>(format.hi)));
     return flip(codes, _mm256_set1_epi8(static_cast<char>(format.flip)));
   }
-  QCORE_NUMERIC Int narrow(const Int (&sums)[4], const CodeFormat& format) {
+  QCORE_NUMERIC Int narrow(const Int (&sums)[4], const StaticCodeFormat& format) {
     return finish(_mm256_packs_epi32(sums[0], sums[1]), _mm256_packs_epi32(sums[2], sums[3]), format);
   }
   // Of two vectors: codes 0 to 3 of both, then in the upper half the others.
-  QCORE_NUMERIC Int narrow(const Int (&sums)[2], const CodeFormat& format) {
+  QCORE_NUMERIC Int narrow(const Int (&sums)[2], const StaticCodeFormat& format) {
     const Int words = _mm256_packs_epi32(sums[0], sums[1]);
     return finish(words, words, format);
   }

@@ -28,7 +28,7 @@ struct CodesAvx512 : Avx512 {
   }
 
   // Saturating all the way, as sums beyond int32 have done downwards already.
-  QCORE_NUMERIC Int narrow(const Int (&sums)[4], const CodeFormat& format) {
+  QCORE_NUMERIC Int narrow(const Int (&sums)[4], const StaticCodeFormat& format) {
     const Int zero = _mm512_set1_epi16(static_cast<short>(format.zero_point));
     const Int low = _mm512_adds_epi16(_mm512_packs_epi32(sums[0], sums[1]), zero);
     const Int high = _mm512_adds_epi16(_mm512_packs_epi32(sums[2], sums[3]), zero);

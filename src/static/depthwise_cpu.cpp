@@ -9,11 +9,11 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kRows = DepthwiseArguments::kRows;
+constexpr std::int64_t kRows = StaticDepthwiseArguments::kRows;
 
 class Depthwise {
  public:
-  Depthwise(const StaticProblem& problem, const TileKernels& kernels)
+  Depthwise(const StaticProblem& problem, const StaticTileKernels& kernels)
       : problem_(problem),
         kernels_(kernels),
         layer_(*problem.layer),
@@ -86,7 +86,7 @@ class Depthwise {
     auto* row_pointers = scratch.take<const std::uint8_t*>(quads_ * kRows);
     auto* row_steps = scratch.take<std::int64_t>(quads_ * kRows);
     auto* codes = direct ? nullptr : scratch.take<std::uint8_t>((end_row - first_row) * columns.output * block_);
-    DepthwiseArguments d;
+    StaticDepthwiseArguments d;
     d.rows = row_pointers;
     d.row_steps = row_steps;
     d.quads = quads_;
@@ -131,7 +131,7 @@ class Depthwise {
   }
 
   const StaticProblem& problem_;
-  const TileKernels& kernels_;
+  const StaticTileKernels& kernels_;
   const StaticLayer& layer_;
   const std::int64_t channels_, block_, blocks_;
   const std::int64_t quads_;  // of kernel rows
@@ -143,6 +143,8 @@ class Depthwise {
 
 }  // namespace
 
-void run_depthwise(const StaticProblem& problem, const TileKernels& kernels) { Depthwise(problem, kernels).run(); }
+void run_depthwise(const StaticProblem& problem, const StaticTileKernels& kernels) {
+  Depthwise(problem, kernels).run();
+}
 
 }  // namespace qcore

@@ -6,6 +6,6 @@
 namespace qcore {
 
 // A layer each of whose channels has its own window: one with StaticLayer::depthwise.
-void run_depthwise(const StaticProblem& problem, const TileKernels& kernels);
+void run_depthwise(const StaticProblem& problem, const StaticTileKernels& kernels);
 
 }  // namespace qcore

@@ -21,7 +21,7 @@ struct DepthwiseTile {
       unroll<4>([&](auto v) QCORE_UNROLLED { V::store(to + v.value * V::kBytes, column[v.value]); });
   }
 
-  QCORE_NUMERIC void interleave(const DepthwiseArguments& d, std::int64_t quad) {
+  QCORE_NUMERIC void interleave(const StaticDepthwiseArguments& d, std::int64_t quad) {
     const Int flip = V::all(static_cast<std::int32_t>(d.flip));
     const Int padding = V::flip(V::load_first_bytes(d.padding, d.channels), flip);
     const Int edge[4] = {padding, padding, padding, padding};
@@ -46,7 +46,7 @@ struct DepthwiseTile {
   }
 
   template <int Results>
-  QCORE_NUMERIC void multiply(const DepthwiseArguments& d, std::int64_t first) {
+  QCORE_NUMERIC void multiply(const StaticDepthwiseArguments& d, std::int64_t first) {
     Int acc[Results][4];
     unroll<4>([&](auto v) QCORE_UNROLLED {
       const Int start = V::load(d.starts + v.value * V::kLanes);
@@ -72,7 +72,7 @@ struct DepthwiseTile {
   }
 
   template <int Results, bool Cut>
-  QCORE_NUMERIC void store(const Int (&acc)[Results][4], const DepthwiseArguments& d, std::int64_t first) {
+  QCORE_NUMERIC void store(const Int (&acc)[Results][4], const StaticDepthwiseArguments& d, std::int64_t first) {
     unroll<Results>([&](auto r) QCORE_UNROLLED {
       Int sums[4];
       unroll<4>([&](auto v) QCORE_UNROLLED {
@@ -82,7 +82,7 @@ struct DepthwiseTile {
     });
   }
 
-  static void run(const DepthwiseArguments& d) {
+  static void run(const StaticDepthwiseArguments& d) {
     for (std::int64_t quad = 0; quad < d.quads; ++quad) interleave(d, quad);
     std::int64_t result = 0;
     for (; result + MaxResults <= d.results; result += MaxResults) multiply<MaxResults>(d, result);

@@ -12,8 +12,8 @@ const char* static_reference_why_not(const StaticProblem& problem);
 void run_static_reference(const StaticProblem& problem);
 
 // With what one instruction set contributes: every layer on the CPU.
-struct TileKernels;
+struct StaticTileKernels;
 const char* static_tiled_why_not(const StaticProblem& problem);
-void run_static_tiled(const StaticProblem& problem, const TileKernels& kernels);
+void run_static_tiled(const StaticProblem& problem, const StaticTileKernels& kernels);
 
 }  // namespace qcore

@@ -182,7 +182,7 @@ class Builder {
 
 std::shared_ptr<const StaticLayer> make_static_layer(const char* op, const TensorView& weight,
                                                      const TensorView& w_scale, const TensorView* bias,
-                                                     const Conv2dWindow& window, const StaticOptions& options) {
+                                                     const ConvParams& window, const StaticOptions& options) {
   auto layer = std::make_shared<StaticLayer>();
   layer->op = op;
   layer->window = window;

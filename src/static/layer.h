@@ -16,7 +16,7 @@ namespace qcore {
 struct StaticLayer {
   const char* op = "static.qconv2d";
   StaticOptions options;
-  Conv2dWindow window;
+  ConvParams window;
   std::int64_t shape[4] = {};  // [Co, Ci / groups, Kh, Kw]; of a linear layer [N, K, 1, 1]
   Device device;
 
@@ -42,7 +42,7 @@ struct StaticLayer {
 
 std::shared_ptr<const StaticLayer> make_static_layer(const char* op, const TensorView& weight,
                                                      const TensorView& w_scale, const TensorView* bias,
-                                                     const Conv2dWindow& window, const StaticOptions& options);
+                                                     const ConvParams& window, const StaticOptions& options);
 
 std::shared_ptr<const StaticLayer> move_static_layer(std::shared_ptr<const StaticLayer> layer, Device device);
 

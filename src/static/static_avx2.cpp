@@ -27,7 +27,7 @@ struct Dot {
 
 }  // namespace
 
-extern const TileKernels kStaticAvx2 = {1, CodesAvx2::kBytes, run_tile<CodesAvx2, Dot, 1>,
-                                        DepthwiseTile<CodesAvx2, Dot, 1>::run, transpose_bytes};
+extern const StaticTileKernels kStaticAvx2 = {1, CodesAvx2::kBytes, run_tile<CodesAvx2, Dot, 1>,
+                                              DepthwiseTile<CodesAvx2, Dot, 1>::run, transpose_bytes};
 
 }  // namespace qcore

@@ -20,7 +20,7 @@ struct Dot {
 
 }  // namespace
 
-extern const TileKernels kStaticAvxVnni = {1, CodesAvx2::kBytes, run_tile<CodesAvx2, Dot, 1>,
-                                           DepthwiseTile<CodesAvx2, Dot, 2>::run, transpose_bytes};
+extern const StaticTileKernels kStaticAvxVnni = {1, CodesAvx2::kBytes, run_tile<CodesAvx2, Dot, 1>,
+                                                 DepthwiseTile<CodesAvx2, Dot, 2>::run, transpose_bytes};
 
 }  // namespace qcore

@@ -10,11 +10,11 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kPixels = TileArguments::kMaxPixels;
+constexpr std::int64_t kPixels = StaticTileArguments::kMaxPixels;
 
 class TiledConvolution {
  public:
-  TiledConvolution(const StaticProblem& problem, const TileKernels& kernels)
+  TiledConvolution(const StaticProblem& problem, const StaticTileKernels& kernels)
       : problem_(problem),
         kernels_(kernels),
         layer_(*problem.layer),
@@ -106,7 +106,7 @@ class TiledConvolution {
     for (std::int64_t block = first_block; block < end_block; ++block) {
       const std::int64_t group = block / group_blocks_, panel = block % group_blocks_ * kernels_.max_panels;
       const std::int64_t channel = group * layout_.n + panel * PackedLayout::kPanelRows;
-      TileArguments t = block_arguments(group, panel);
+      StaticTileArguments t = block_arguments(group, panel);
       t.y_offset = direct ? channel * problem_.y.channel : 0;
       const bool found = kept && block > first_block && group == (block - 1) / group_blocks_;
       Cursor cursor{first / width / height, first / width % height, first % width};
@@ -130,10 +130,10 @@ class TiledConvolution {
     }
   }
 
-  TileArguments block_arguments(std::int64_t group, std::int64_t panel) const {
+  StaticTileArguments block_arguments(std::int64_t group, std::int64_t panel) const {
     const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows;
     const std::int64_t channel = panel * PackedLayout::kPanelRows;
-    TileArguments t;
+    StaticTileArguments t;
     t.panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
     t.taps = layer_.parts * taps_;
     t.steps = steps_;
@@ -196,12 +196,12 @@ class TiledConvolution {
   }
 
   const StaticProblem& problem_;
-  const TileKernels& kernels_;
+  const StaticTileKernels& kernels_;
   const StaticLayer& layer_;
   const PackedLayout& layout_;
   const std::int64_t pixel_tiles_, least_, larger_;  // so many tiles have a pixel more than the least
   const std::int64_t group_blocks_;                  // blocks of panels in a group
-  const CodeFormat format_;
+  const StaticCodeFormat format_;
   ChannelsLast x_;
   std::int64_t run_columns_ = 1;  // runs of a row of the kernel: its taps, or one
   std::int64_t taps_ = 0;         // runs of the kernel
@@ -217,7 +217,7 @@ const char* static_tiled_why_not(const StaticProblem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
 }
 
-void run_static_tiled(const StaticProblem& problem, const TileKernels& kernels) {
+void run_static_tiled(const StaticProblem& problem, const StaticTileKernels& kernels) {
   if (problem.layer->depthwise)
     run_depthwise(problem, kernels);
   else

@@ -17,7 +17,7 @@ bool has_avx2() { return cpu_features_in_use().avx2; }
 bool has_avxvnni() { return cpu_features_in_use().avxvnni; }
 bool has_avx512vnni() { return cpu_features_in_use().avx512vnni; }
 
-template <const TileKernels& kernels>
+template <const StaticTileKernels& kernels>
 void run_with(const StaticProblem& problem) {
   run_static_tiled(problem, kernels);
 }

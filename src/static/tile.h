@@ -16,7 +16,7 @@ namespace {
 // must be cut before it becomes an integer.
 template <class V, bool Cut>
 QCORE_NUMERIC typename V::Int requantize_sums(typename V::Int sums, const float* multipliers,
-                                              const CodeFormat& format) {
+                                              const StaticCodeFormat& format) {
   const auto y = V::mul(V::to_float(sums), V::load(multipliers));
   if constexpr (!Cut) return V::to_int(y);
   return V::to_int(V::at_most(y, V::all(format.largest)));
@@ -28,12 +28,12 @@ struct ProductTile {
   static constexpr int kPanelVectors = 16 / V::kLanes, kVectors = Panels * kPanelVectors;
   static constexpr int kPrefetch = 1024;  // bytes ahead, where each weight is used once or twice
 
-  QCORE_NUMERIC void add(Int (&acc)[Pixels][kVectors], const TileArguments& t) {
+  QCORE_NUMERIC void add(Int (&acc)[Pixels][kVectors], const StaticTileArguments& t) {
     const std::int8_t* w = t.weights;
     const std::int64_t panel_bytes = t.panel_bytes, end = 4 * t.steps;
     const Int flip = V::all(static_cast<std::int32_t>(t.flip));
     const std::uint8_t* const* pointers = t.x;
-    for (std::int64_t tap = 0; tap < t.taps; ++tap, pointers += TileArguments::kMaxPixels) {
+    for (std::int64_t tap = 0; tap < t.taps; ++tap, pointers += StaticTileArguments::kMaxPixels) {
       const std::uint8_t* x[Pixels];
       unroll<Pixels>([&](auto p) QCORE_UNROLLED { x[p.value] = pointers[p.value]; });
       for (std::int64_t k = 0; k < end; k += 4, w += 64) {
@@ -54,7 +54,7 @@ struct ProductTile {
     }
   }
 
-  static void run(const TileArguments& t) {
+  static void run(const StaticTileArguments& t) {
     Int acc[Pixels][kVectors];
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
       const Int start = V::load(t.starts + v.value * V::kLanes);
@@ -68,7 +68,7 @@ struct ProductTile {
   }
 
   template <bool Cut>
-  QCORE_NUMERIC void store(const Int (&acc)[Pixels][kVectors], const TileArguments& t) {
+  QCORE_NUMERIC void store(const Int (&acc)[Pixels][kVectors], const StaticTileArguments& t) {
     unroll<Pixels>([&](auto p) QCORE_UNROLLED {
       Int sums[V::kStored] = {};
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
@@ -80,13 +80,13 @@ struct ProductTile {
 };
 
 template <class V, class Dot, int Panels, int Pixels = 1>
-QCORE_NUMERIC void run_tile_of_pixels(const TileArguments& t) {
+QCORE_NUMERIC void run_tile_of_pixels(const StaticTileArguments& t) {
   if (t.pixels == Pixels) return ProductTile<V, Dot, Pixels, Panels>::run(t);
-  if constexpr (Pixels < TileArguments::kMaxPixels) run_tile_of_pixels<V, Dot, Panels, Pixels + 1>(t);
+  if constexpr (Pixels < StaticTileArguments::kMaxPixels) run_tile_of_pixels<V, Dot, Panels, Pixels + 1>(t);
 }
 
 template <class V, class Dot, int MaxPanels, int Panels = 1>
-void run_tile(const TileArguments& t) {
+void run_tile(const StaticTileArguments& t) {
   if (t.panels == Panels) return run_tile_of_pixels<V, Dot, Panels>(t);
   if constexpr (Panels < MaxPanels) run_tile<V, Dot, MaxPanels, Panels + 1>(t);
 }

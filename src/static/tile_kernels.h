@@ -7,7 +7,7 @@
 namespace qcore {
 
 // Sums to codes. `lo`, `hi` and `zero_point` are those of unsigned codes: of int8 y, 128 more, and `flip` is 0x80.
-struct CodeFormat {
+struct StaticCodeFormat {
   bool cut;       // whether products with multipliers could leave int32
   float largest;  // hi - zero_point, what they are cut to then
   int zero_point;
@@ -16,7 +16,7 @@ struct CodeFormat {
 };
 
 // Up to kMaxPixels results of up to kMaxPanels panels of 16 channels, over all taps and channels.
-struct TileArguments {
+struct StaticTileArguments {
   static constexpr int kMaxPixels = 6, kMaxPanels = 4;
 
   int pixels, panels;
@@ -27,7 +27,7 @@ struct TileArguments {
   std::int64_t panel_bytes;
   const std::int32_t* starts;  // what each channel's sum begins with; whole panels
   const float* multipliers;    // likewise
-  CodeFormat format;
+  StaticCodeFormat format;
   std::uint8_t* const* y;  // [pixels], y_offset before the first channel's code
   std::int64_t y_offset;
   int channels;  // to be stored, at most 16 * panels
@@ -36,7 +36,7 @@ struct TileArguments {
 // One row of results of one block of channels, each of which has its own window. Arrays of a value per channel, and the
 // weights, are in the order in which interleaving leaves channels: of block / 16 groups of 16, first the first four of
 // each, then the next four ...
-struct DepthwiseArguments {
+struct StaticDepthwiseArguments {
   static constexpr int kRows = 4;  // of the kernel, which a dot product takes at once
 
   const std::uint8_t* const* rows;  // [quads * kRows], in the first column within the image; of its padding: all alike
@@ -52,24 +52,24 @@ struct DepthwiseArguments {
   const std::int8_t* weights;  // [quads][kernel][block][4 rows]
   const std::int32_t* starts;  // [block]
   const float* multipliers;    // [block]
-  CodeFormat format;
+  StaticCodeFormat format;
   std::uint8_t* buffer;  // [quads][columns][block][4]
   std::uint8_t* y;
   std::int64_t y_step;  // from result to result
 };
 
-struct TileKernels {
+struct StaticTileKernels {
   int max_panels;
   int depthwise_block;  // channels
-  void (*tile)(const TileArguments& arguments);
-  void (*depthwise)(const DepthwiseArguments& arguments);
+  void (*tile)(const StaticTileArguments& arguments);
+  void (*depthwise)(const StaticDepthwiseArguments& arguments);
   // to[c * to_step + r] = from[r * from_step + c]; the bytes of a column up to `writable` may become anything.
   void (*transpose)(const std::uint8_t* from, std::int64_t from_step, std::uint8_t* to, std::int64_t to_step,
                     std::int64_t rows, std::int64_t columns, std::int64_t writable);
 };
 
-extern const TileKernels kStaticAvx2;        // static_avx2.cpp
-extern const TileKernels kStaticAvxVnni;     // static_avxvnni.cpp
-extern const TileKernels kStaticAvx512Vnni;  // static_avx512vnni.cpp
+extern const StaticTileKernels kStaticAvx2;        // static_avx2.cpp
+extern const StaticTileKernels kStaticAvxVnni;     // static_avxvnni.cpp
+extern const StaticTileKernels kStaticAvx512Vnni;  // static_avx512vnni.cpp
 
 }  // namespace qcore

@@ -10,7 +10,7 @@ struct Case {
   std::int64_t batch, channels, height, width;  // of x
   std::int64_t outputs, kernel[2];
   std::int64_t block;
-  Conv2dWindow window;
+  ConvParams window;
 
   std::int64_t channels_per_group() const { return channels / window.groups; }
   std::int64_t out(int axis) const {

@@ -21,7 +21,7 @@ int code_of(const std::uint8_t* codes, DType dtype, std::int64_t at) {
 
 struct Case {
   std::int64_t batch, channels, height, width, outputs, kernel[2];
-  Conv2dWindow window;
+  ConvParams window;
 
   std::int64_t depth() const { return channels / window.groups; }
   std::int64_t out(int axis) const {
@@ -212,7 +212,7 @@ class StaticErrors : public ::testing::Test {
   TensorView b = TensorView(bias.data(), DType::i32, {4});
   TensorView x = TensorView(memory.data(), DType::u8, {1, 3, 5, 5});
   TensorView y = TensorView(memory.data() + 100, DType::u8, {1, 4, 3, 3});
-  Conv2dWindow window;
+  ConvParams window;
   StaticOptions options;
 
   template <class Thrown = ValueError>

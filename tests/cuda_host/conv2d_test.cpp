@@ -24,7 +24,7 @@ struct Case {
   std::int64_t batch, channels, height, width;  // of x
   std::int64_t outputs, kernel[2];
   std::int64_t block_size;
-  Conv2dWindow window{};
+  ConvParams window{};
   int bits = 8;
   Scheme scheme = Scheme::symmetric;
   Compute compute = Compute::int8;
@@ -206,7 +206,7 @@ void check(const Case& c) {
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
-Conv2dWindow window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
+ConvParams window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
   return {{stride, stride}, {padding, padding, padding, padding}, {dilation, dilation}, groups};
 }
 
@@ -305,7 +305,7 @@ TEST(Conv2dOnTheMachine, SeveralTiles) {
 
 TEST(Conv2dOnTheMachine, Windows) {
   std::vector<Case> all;
-  const auto add = [&](Case c, const Conv2dWindow& w, bool implicit_gemm = true) {
+  const auto add = [&](Case c, const ConvParams& w, bool implicit_gemm = true) {
     c.window = w;
     c.implicit_gemm = implicit_gemm;
     all.push_back(c);
@@ -361,9 +361,9 @@ TEST(Conv2dOnTheMachine, Depthwise) {
           c.seed = 400 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
-  for (const Conv2dWindow& w :
-       {Conv2dWindow{{3, 1}, {2, 2, 1, 0}, {1, 1}, 24}, Conv2dWindow{{1, 2}, {4, 4, 4, 4}, {2, 3}, 24},
-        Conv2dWindow{{1, 1}, {3, 0, 3, 0}, {2, 1}, 24}})
+  for (const ConvParams& w :
+       {ConvParams{{3, 1}, {2, 2, 1, 0}, {1, 1}, 24}, ConvParams{{1, 2}, {4, 4, 4, 4}, {2, 3}, 24},
+        ConvParams{{1, 1}, {3, 0, 3, 0}, {2, 1}, 24}})
     for (const std::int64_t width : {3, 4}) {
       Case c{2, 24, 9, 8, 24, {5, width}, 64};
       c.window = w;

@@ -19,7 +19,7 @@ namespace {
 struct Case {
   std::int64_t batch, channels, height, width;  // of x
   std::int64_t outputs, kernel[2];
-  Conv2dWindow window{};
+  ConvParams window{};
   DType x_dtype = DType::u8, w_dtype = DType::i8, y_dtype = DType::u8;
   int x_zero = 3, w_zero = 0, y_zero = 100;
   int lo = -128, hi = 255;
@@ -123,7 +123,7 @@ void check(const Case& c) {
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
-Conv2dWindow window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
+ConvParams window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
   return {{stride, stride}, {padding, padding, padding, padding}, {dilation, dilation}, groups};
 }
 
@@ -171,7 +171,7 @@ TEST(StaticOnTheMachine, SeveralTiles) {
 
 TEST(StaticOnTheMachine, Windows) {
   std::vector<Case> all;
-  const auto add = [&](Case c, const Conv2dWindow& w, bool implicit_gemm = true) {
+  const auto add = [&](Case c, const ConvParams& w, bool implicit_gemm = true) {
     c.window = w;
     c.implicit_gemm = implicit_gemm;
     all.push_back(c);
@@ -221,8 +221,8 @@ TEST(StaticOnTheMachine, Products) {
 TEST(StaticOnTheMachine, Depthwise) {
   unsigned cases = 0;
   for (const DType x_dtype : {DType::u8, DType::i8})
-    for (const Conv2dWindow& w :
-         {window(1, 1, 1), window(2, 1, 1), Conv2dWindow{{1, 1}, {5, 3, 0, 4}, {2, 1}, 1}, window(1, 3, 2)})
+    for (const ConvParams& w :
+         {window(1, 1, 1), window(2, 1, 1), ConvParams{{1, 1}, {5, 3, 0, 4}, {2, 1}, 1}, window(1, 3, 2)})
       for (const std::int64_t height : {1, 3, 5})
         for (const std::int64_t channels : {40, 5}) {
           Case c{2, channels, 9, 11, channels, {height, cases % 5 == 4 ? 4 : 3}};
@@ -291,7 +291,7 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   const std::vector<float> scale(1, 1.0f);
   StaticOptions options;
   const auto layer = make_static_layer("static.qlinear", TensorView(weight.data(), DType::i8, {8, 17}),
-                                       TensorView(scale.data(), DType::f32, {1}), nullptr, Conv2dWindow{}, options);
+                                       TensorView(scale.data(), DType::f32, {1}), nullptr, ConvParams{}, options);
   StaticProblem problem;
   problem.layer = layer.get();
   EXPECT_STREQ(static_implicit_gemm_why_not(problem), "it runs on CUDA devices");

@@ -1,4 +1,4 @@
-"""How a convolution's window moves: the arguments stride, padding, dilation and groups."""
+"""Reads the arguments of convolutions: stride, padding, dilation and groups."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ from typing import Any
 
 from qcore import _checks, _core
 
-Window = tuple[int, int, int, int, int, int, int, int, int]
-"""Stride and dilation along H and W, padding at the top, left, bottom and right, groups."""
 
-
-def window(stride: Any, padding: Any, dilation: Any, groups: Any, op: str) -> Window:
-    """The window that an operator's arguments describe; the core checks their range."""
+def make(stride: Any, padding: Any, dilation: Any, groups: Any, op: str) -> _core.ConvParams:
+    """Returns the parameters that an operator's arguments describe; the core checks their range."""
     sides = _integers(padding, f"{op}: padding", (1, 2, 4), "an integer, (H, W) or (top, left, bottom, right)")
     if len(sides) == 2:
         sides = (*sides, *sides)
     elif len(sides) == 1:
         sides *= 4
-    top, left, bottom, right = sides
-    stride_h, stride_w = _pair(stride, f"{op}: stride")
-    dilation_h, dilation_w = _pair(dilation, f"{op}: dilation")
-    number = _checks.integer(groups, f"{op}: groups")
-    return stride_h, stride_w, dilation_h, dilation_w, top, left, bottom, right, number
+    strides, dilations = _pair(stride, f"{op}: stride"), _pair(dilation, f"{op}: dilation")
+    return _core.ConvParams(strides, sides, dilations, _checks.integer(groups, f"{op}: groups"))
 
 
 def _pair(value: Any, where: str) -> tuple[int, ...]:
