@@ -43,8 +43,6 @@ set(QCORE_CUDA_OWN
     lut/lut.cu
     lut/rms_norm.cu
     lut/softmax.cu
-    static/gemm_operands.cu
-    static/static_cutlass.cu
     static/static_depthwise.cu
     static/static_direct.cu
     static/static_gemm.cu
@@ -59,7 +57,7 @@ set(QCORE_CUDA_FLOAT_MMA
     linear/float_mma_f32.cu)
 set(QCORE_CUDA_INT8_MMA linear/int8_mma_w4.cu linear/int8_mma_w8.cu)
 set(QCORE_CUDA_WGMMA linear/wgmma_integer.cu)
-set(QCORE_CUDA_CUTLASS_SM75 linear/gemm_int8_sm75.cu static/gemm_requantise_sm75.cu)
-set(QCORE_CUDA_CUTLASS_SM80 linear/gemm_int8_accumulate_sm80.cu linear/gemm_int8_sm80.cu static/gemm_requantise_sm80.cu)
+set(QCORE_CUDA_CUTLASS_SM75 linear/gemm_int8_sm75.cu)
+set(QCORE_CUDA_CUTLASS_SM80 linear/gemm_int8_sm80.cu)
 # C++ that only the CUDA backend needs.
 set(QCORE_CUDA_CXX gru/gru_device.cpp lut/lut_device.cpp runtime/cuda_device.cpp runtime/cuda_scratch.cpp)

@@ -23,22 +23,4 @@ struct Int8Gemm {
 void gemm_int8_sm75(const Int8Gemm& gemm, cudaStream_t stream);
 void gemm_int8_sm80(const Int8Gemm& gemm, cudaStream_t stream);
 
-// y = add_product(y, a b^T, row scale, column scale) of numerics/block_product.h, where the products are made. Operands
-// and extents as above; y has rows of multiples of 16 bytes, and column scales exist up to the last panel's end.
-struct Int8GemmAccumulate {
-  int m, n, k;
-  const std::int8_t* a;  // [M, K], rows lda apart
-  std::int64_t lda;
-  const std::int8_t* b;  // [N, K], rows ldb apart
-  std::int64_t ldb;
-  const float* row_scales;     // [M]
-  const float* column_scales;  // [panels, 16], panels panel_stride apart
-  std::int64_t panel_stride;
-  float* y;  // [M, N], rows ldy apart
-  std::int64_t ldy;
-  bool first;  // y holds nothing yet: zeros
-};
-
-void gemm_int8_accumulate_sm80(const Int8GemmAccumulate& gemm, cudaStream_t stream);
-
 }  // namespace qcore

@@ -32,10 +32,6 @@ void run_fused(const LinearProblem& problem);
 const char* sliced_why_not(const LinearProblem& problem);
 void run_sliced(const LinearProblem& problem);
 
-// int8 and symmetric weights: the same, adding in the GEMM's epilogue.
-const char* sliced_epilogue_why_not(const LinearProblem& problem);
-void run_sliced_epilogue(const LinearProblem& problem);
-
 // Every compute mode and shape on plain CUDA cores.
 const char* simt_why_not(const LinearProblem& problem);
 void run_simt(const LinearProblem& problem);

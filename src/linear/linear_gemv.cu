@@ -6,7 +6,8 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kLargestExactBlock = 131071;  // 128 * 128 * block_size < 2^31
+constexpr std::int64_t kLargestExactBlock = 131071;    // 128 * 128 * block_size < 2^31
+constexpr std::int64_t kMaxTensorCoreDepth = 1 << 28;  // of float_mma
 constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
 
 // Of dynamic shared memory that a thread block may ask for: before sm_80, since, and on sm_90.
@@ -89,7 +90,10 @@ const char* gemv_why_not(const LinearProblem& problem) {
   if (problem.compute != Compute::floating && std::min(layout.block_size, layout.k) > kLargestExactBlock)
     return "its int32 sums take blocks up to 131071";
   if (layout.n > kMostColumns) return "it takes N up to 2^31";
-  if (compute_capability(problem.device.index) < 75) return "it needs compute capability 7.5";
+  const int capability = compute_capability(problem.device.index);
+  if (capability < 75) return "it needs compute capability 7.5";
+  if (problem.compute == Compute::floating && capability >= 80 && layout.k <= kMaxTensorCoreDepth)
+    return "float_mma takes float activations from compute capability 8.0 on";
   return nullptr;
 }
 

@@ -68,8 +68,6 @@ KernelTable<LinearProblem> table(
          run_wgmma},
         {"fused", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher", cuda_kernels_available,
          fused_why_not, run_fused},
-        {"sliced_epilogue", DeviceType::cuda, "a CUDA device of compute capability 8.0 or higher",
-         cuda_kernels_available, sliced_epilogue_why_not, run_sliced_epilogue},
         {"sliced", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,
          sliced_why_not, run_sliced},
         {"simt", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_kernels_available,

@@ -13,12 +13,11 @@
 
 // Quantise the activations once; then, for each block of k, one integer GEMM and one pass that adds its products to
 // the fp32 totals. The first pass initialises them and the last one finishes y, so nothing is cleared and nothing is
-// added atomically. Where neither operand has offsets, the GEMM's epilogue can make that addition (`sliced_epilogue`):
-// a block then moves 8 bytes per output, totals read and written, instead of 16.
+// added atomically.
 //
 // The weight stays packed on the device and is unpacked to bytes in every call: next to the M*N*4 bytes that each
 // block's products take, N*K bytes once are little (this algorithm is for large M), and a resident copy in bytes would
-// double the memory of a 4-bit weight twice over.
+// need 8 bits beside every 4-bit weight, three times its memory.
 namespace qcore {
 namespace {
 
@@ -65,12 +64,8 @@ struct SlicedScratch {
 
 class Sliced {
  public:
-  // How a block's products enter the totals.
-  enum class Promote { pass, epilogue };
-
-  Sliced(const LinearProblem& problem, const ScratchBounds& bounds, Promote promote)
+  Sliced(const LinearProblem& problem, const ScratchBounds& bounds)
       : problem_(problem),
-        promote_(promote),
         stream_(static_cast<cudaStream_t>(problem.stream)),
         gemm_(compute_capability(problem.device.index) >= 80 ? gemm_int8_sm80 : gemm_int8_sm75),
         w_(device_weight(*problem.weight)),
@@ -93,12 +88,8 @@ class Sliced {
       for (std::int64_t p = 0; p < w_.blocks; ++p) {
         if (!unpack_once && p % passes_.blocks == 0) unpack(p, std::min(passes_.blocks, w_.blocks - p));
         // The last block's pass also finishes y.
-        if (promote_ == Promote::epilogue && p + 1 < w_.blocks) {
-          multiply_accumulate(x, p);
-        } else {
-          multiply(x, p);
-          accumulate(x, row, p);
-        }
+        multiply(x, p);
+        accumulate(x, row, p);
       }
     }
   }
@@ -135,25 +126,6 @@ class Sliced {
     gemm_(gemm, stream_);
   }
 
-  // multiply() and accumulate() in one: the products stay in registers.
-  void multiply_accumulate(const QuantizedRows<std::int8_t>& x, std::int64_t p) {
-    Int8GemmAccumulate gemm;
-    gemm.m = static_cast<int>(x.rows);
-    gemm.n = static_cast<int>(passes_.row_length);
-    gemm.k = static_cast<int>(round_up(w_.block_length(p), 16));
-    gemm.a = x.codes + p * passes_.padded_block;
-    gemm.lda = w_.blocks * passes_.padded_block;
-    gemm.b = scratch_[slots_.b] + p % passes_.blocks * passes_.padded_block;
-    gemm.ldb = unpacked_blocks_ * passes_.padded_block;
-    gemm.row_scales = x.scales + p * x.rows;
-    gemm.column_scales = w_.scales + w_.parameter_index(0, p, 0);
-    gemm.panel_stride = w_.blocks * PackedLayout::kPanelRows;
-    gemm.y = scratch_[slots_.totals];
-    gemm.ldy = passes_.row_length;
-    gemm.first = p == 0;
-    gemm_int8_accumulate_sm80(gemm, stream_);
-  }
-
   void accumulate(const QuantizedRows<std::int8_t>& x, std::int64_t first_row, std::int64_t p) {
     Accumulation block{};
     block.rows = x.rows;
@@ -173,7 +145,6 @@ class Sliced {
   }
 
   const LinearProblem& problem_;
-  Promote promote_;
   cudaStream_t stream_;
   void (*gemm_)(const Int8Gemm&, cudaStream_t);
   DeviceWeight w_;
@@ -203,25 +174,9 @@ const char* sliced_why_not(const LinearProblem& problem) {
 void run_sliced(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
-  Sliced(problem, bounds, Sliced::Promote::pass).run();
+  Sliced(problem, bounds).run();
 }
 
 void run_sliced(const LinearProblem& problem) { run_sliced(problem, ScratchBounds{}); }
-
-const char* sliced_epilogue_why_not(const LinearProblem& problem) {
-  if (const char* reason = sliced_why_not(problem)) return reason;
-  if (problem.compute != Compute::int8 || problem.weight->offsets)
-    return "it computes int8 with symmetric weights only";
-  if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
-  return nullptr;
-}
-
-void run_sliced_epilogue(const LinearProblem& problem, const ScratchBounds& bounds) {
-  if (problem.m == 0 || problem.weight->layout.n == 0) return;
-  DeviceGuard guard(problem.device.index);
-  Sliced(problem, bounds, Sliced::Promote::epilogue).run();
-}
-
-void run_sliced_epilogue(const LinearProblem& problem) { run_sliced_epilogue(problem, ScratchBounds{}); }
 
 }  // namespace qcore

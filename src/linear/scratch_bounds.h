@@ -17,7 +17,6 @@ struct ScratchBounds {
 };
 
 void run_sliced(const LinearProblem& problem, const ScratchBounds& bounds);
-void run_sliced_epilogue(const LinearProblem& problem, const ScratchBounds& bounds);
 void run_simt(const LinearProblem& problem, const ScratchBounds& bounds);
 
 }  // namespace qcore

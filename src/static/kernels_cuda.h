@@ -14,10 +14,6 @@ void run_static_depthwise(const StaticProblem& problem);
 const char* static_implicit_gemm_why_not(const StaticProblem& problem);
 void run_static_implicit_gemm(const StaticProblem& problem);
 
-// Linear layers and 1x1 windows: a GEMM by CUTLASS that requantises its sums.
-const char* static_cutlass_why_not(const StaticProblem& problem);
-void run_static_cutlass(const StaticProblem& problem);
-
 // Every layer: a thread per result.
 const char* static_direct_why_not(const StaticProblem& problem);
 void run_static_direct(const StaticProblem& problem);
@@ -31,7 +27,6 @@ struct StaticBounds {
 
 void run_static_depthwise(const StaticProblem& problem, const StaticBounds& bounds);
 void run_static_implicit_gemm(const StaticProblem& problem, const StaticBounds& bounds);
-void run_static_cutlass(const StaticProblem& problem, const StaticBounds& bounds);
 void run_static_direct(const StaticProblem& problem, const StaticBounds& bounds);
 
 }  // namespace qcore

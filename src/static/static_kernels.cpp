@@ -33,8 +33,6 @@ KernelTable<StaticProblem> table(
                    static_depthwise_why_not, run_static_depthwise},
                   {"implicit_gemm", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher",
                    cuda_available, static_implicit_gemm_why_not, run_static_implicit_gemm},
-                  {"cutlass", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
-                   static_cutlass_why_not, run_static_cutlass},
                   {"direct", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
                    static_direct_why_not, run_static_direct},
 #endif

@@ -89,10 +89,15 @@ cudaError_t cudaSetDevice(int index) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int index) {
   BEGIN();
-  if (index != 0) return fail(cudaErrorInvalidDevice);
+  // Device 0 is the one that runs; the attributes of kAmpere and kTuring are there for tests of what kernels take.
+  constexpr int kMajor[] = {9, 8, 7}, kMinor[] = {0, 0, 5};
+  if (index < 0 || index > 2) return fail(cudaErrorInvalidDevice);
   switch (which) {
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
+      *value = kMajor[index];
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = kMinor[index];
       break;
     case cudaDevAttrMultiProcessorCount:
       *value = 2;

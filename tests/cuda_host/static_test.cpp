@@ -112,9 +112,6 @@ void check(const Case& c) {
     bounds.enough_tiles = 1;
     if (c.large_tiles) run("large tiles", run_static_implicit_gemm, bounds);
   }
-  const bool product = taps == 1 && c.window.stride[0] == 1 && c.window.padding[0] == 0 && c.window.groups == 1;
-  ASSERT_EQ(static_cutlass_why_not(problem) == nullptr, product && layer->parts == 1) << describe(c);
-  if (product && layer->parts == 1) run("cutlass", run_static_cutlass, c.bounds);
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs && layer->parts == 1;
   ASSERT_EQ(static_depthwise_why_not(problem) == nullptr, depthwise) << describe(c);
   if (depthwise) run("depthwise", run_static_depthwise, c.bounds);
@@ -295,7 +292,6 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   StaticProblem problem;
   problem.layer = layer.get();
   EXPECT_STREQ(static_implicit_gemm_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(static_cutlass_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(static_depthwise_why_not(problem), "it runs on CUDA devices");
   EXPECT_STREQ(static_direct_why_not(problem), "it runs on CUDA devices");
   const auto moved = move_static_layer(layer, kCuda);
@@ -307,15 +303,32 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.x.data = x.get();
   problem.y.data = y.get();
   const int before = cuda_host::live_allocations();
-  using Run = void (*)(const StaticProblem&);
-  for (const Run kernel : {Run{run_static_implicit_gemm}, Run{run_static_cutlass}}) {
-    cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-    EXPECT_THROW(kernel(problem), CudaError);
-    EXPECT_EQ(cuda_host::live_allocations(), before);
-  }
+  cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+  EXPECT_THROW(run_static_implicit_gemm(problem), CudaError);
+  EXPECT_EQ(cuda_host::live_allocations(), before);
   problem.rows.input = std::int64_t{1} << 29;
   EXPECT_STREQ(static_direct_why_not(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
+}
+
+// The row `cutlass` took 1x1 windows of stride 1 without groups, 1 to 65536 channels in and up to 4194240 out, and
+// stood behind implicit_gemm, which must take all of them.
+TEST(StaticOnTheMachine, EveryProblemOfTheRetiredRowHasImplicitGemm) {
+  StaticLayer layer{};
+  StaticProblem problem;
+  problem.layer = &layer;
+  problem.device = kCuda;
+  problem.batch = 1;
+  for (const std::int64_t k : {1, 7, 16, 4096, 65536})
+    for (const std::int64_t n : {1, 16, 1000, 4194240})
+      for (const std::int64_t rows : {1, 17, 1 << 14})
+        for (const std::int64_t columns : {1, 33, 1 << 16}) {
+          layer.layout = PackedLayout(n, k, 1, k, 8);
+          problem.rows = {rows, 1, 1, 1, 0, rows};
+          problem.columns = {columns, 1, 1, 1, 0, columns};
+          EXPECT_EQ(static_implicit_gemm_why_not(problem), nullptr)
+              << n << " x " << k << ", " << rows << " x " << columns;
+        }
 }
 
 }  // namespace
