@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "awq/kernels.h"
+#include "awq/dispatch.h"
 #include "awq/pack.h"
 #include "numerics/awq.h"
 #include "qcore/linear.h"
@@ -10,7 +10,7 @@
 #include "runtime/view_checks.h"
 
 #if defined(QCORE_CUDA_BACKEND)
-#include "awq/kernels_cuda.h"
+#include "awq/cuda/kernels.h"
 #endif
 
 namespace qcore {

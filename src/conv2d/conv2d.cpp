@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "conv2d/kernels.h"
+#include "conv2d/dispatch.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
-#include "runtime/window_checks.h"
+#include "gemm/conv_checks.h"
 
 namespace qcore {
 namespace {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gru/cpu/gru_packed.h"
 #include "gru/gru_interp.h"
-#include "gru/gru_packed.h"
 #include "gru/gru_tables.h"
 #include "runtime/check.h"
 

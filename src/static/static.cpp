@@ -5,8 +5,8 @@
 
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
-#include "runtime/window_checks.h"
-#include "static/kernels.h"
+#include "gemm/conv_checks.h"
+#include "static/dispatch.h"
 
 namespace qcore {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "awq/kernels_cuda.h"
+#include "awq/cuda/kernels.h"
 #include "device_arrays.h"
 
 namespace qcore {

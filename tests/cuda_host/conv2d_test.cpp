@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "conv2d/kernels_cuda.h"
+#include "conv2d/cuda/kernels.h"
 #include "device_arrays.h"
 #include "image_arrays.h"
 #include "numerics/block_scale.h"
-#include "runtime/cuda_check.h"
+#include "runtime/cuda/cuda_check.h"
 
 namespace qcore {
 namespace {

@@ -10,7 +10,7 @@
 #include "linear/problem.h"
 #include "qcore/qcore.h"
 #include "random_numbers.h"
-#include "runtime/cuda_device.h"
+#include "runtime/cuda/cuda_device.h"
 
 namespace qcore {
 

@@ -10,10 +10,10 @@
 #include "cuda_runtime.h"
 #include "device_arrays.h"
 #include "gru/code_access.h"
-#include "gru/gru_device.h"
-#include "gru/gru_packed.h"
-#include "gru/kernels.h"
-#include "gru/kernels_cuda.h"
+#include "gru/cpu/gru_packed.h"
+#include "gru/cuda/gru_device.h"
+#include "gru/cuda/kernels.h"
+#include "gru/dispatch.h"
 #include "random_gru.h"
 
 namespace qcore {

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "device_arrays.h"
-#include "linear/float_mma_kernels.cuh"
-#include "linear/fused_kernels.cuh"
-#include "linear/int8_mma_kernels.cuh"
-#include "linear/kernels_cuda.h"
-#include "linear/scratch_bounds.h"
-#include "linear/wgmma_kernels.cuh"
+#include "linear/cuda/float_mma/float_mma_kernels.cuh"
+#include "linear/cuda/fused/fused_kernels.cuh"
+#include "linear/cuda/int8_mma/int8_mma_kernels.cuh"
+#include "linear/cuda/kernels.h"
+#include "linear/cuda/scratch_bounds.h"
+#include "linear/cuda/wgmma/wgmma_kernels.cuh"
 #include "numerics/block_scale.h"
-#include "runtime/cuda_check.h"
+#include "runtime/cuda/cuda_check.h"
 #include "runtime/memory.h"
 
 namespace qcore {

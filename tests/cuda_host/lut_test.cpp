@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "device_arrays.h"
-#include "lut/device_elements.cuh"
-#include "lut/kernels.h"
-#include "lut/kernels_cuda.h"
-#include "runtime/cuda_check.h"
+#include "lut/cuda/device_elements.cuh"
+#include "lut/cuda/kernels.h"
+#include "lut/dispatch.h"
+#include "runtime/cuda/cuda_check.h"
 
 namespace qcore {
 namespace {

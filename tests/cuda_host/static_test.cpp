@@ -10,8 +10,8 @@
 
 #include "device_arrays.h"
 #include "image_arrays.h"
-#include "runtime/cuda_check.h"
-#include "static/kernels_cuda.h"
+#include "runtime/cuda/cuda_check.h"
+#include "static/cuda/kernels.h"
 
 namespace qcore {
 namespace {

@@ -2,10 +2,10 @@
 
 #include "decoder/cuda/attention_chunk.cuh"
 #include "decoder/cuda/kernels.h"
-#include "runtime/cuda_device.h"
-#include "runtime/cuda_scratch.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_scratch.h"
+#include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
-#include "runtime/ptx_launch.cuh"
 
 // Attention's kernels (attention_chunk.cuh has their core) and how they are launched.
 namespace qcore {
