@@ -44,8 +44,8 @@ const ExchangeTable* exchange_table(PyTypeObject* type) {
   for (const Known& entry : known)
     if (entry.type == type) return entry.table;
   const ExchangeTable* table = read_exchange_table(type);
-  constexpr std::size_t kMostTypes = 64;  // a program that makes types without end must not keep them all
-  if (known.size() < kMostTypes) {
+  constexpr std::size_t kMaxTypes = 64;  // a program that makes types without end must not keep them all
+  if (known.size() < kMaxTypes) {
     Py_INCREF(reinterpret_cast<PyObject*>(type));
     known.push_back({type, table});
   }

@@ -25,7 +25,7 @@ struct Conv2dOptions {
   void* stream = nullptr;  // cudaStream_t; ignored on the CPU
 };
 
-// A two-dimensional convolution (cross-correlation, as every framework has it) with a per-block quantised weight.
+// A two-dimensional convolution (cross-correlation, as every framework has it) with a per-block quantized weight.
 //   x     [N, Ci, H, W] fp32, fp16 or bf16, any strides: channels_last is taken as it is
 //   w     [Co, Ci / groups, Kh, Kw] on x's device, blocked along its channels
 //   bias  [Co] fp32, fp16 or bf16, or null

@@ -67,9 +67,9 @@ AwqDescriptor AwqDescriptor::create(const TensorView& qweight, const TensorView&
   check_shape(op, "qzeros", qzeros, 2, expected);
   check_device(op, "scales", scales, qweight.device, "qweight");
   check_device(op, "qzeros", qzeros, qweight.device, "qweight");
-  constexpr std::int64_t kLargestGroup = 0x7fffffff;
-  QCORE_CHECK_VALUE(k / groups <= kLargestGroup, op, ": g = K / ", groups, " is ", k / groups, ", expected at most ",
-                    kLargestGroup);
+  constexpr std::int64_t kMaxGroup = 0x7fffffff;
+  QCORE_CHECK_VALUE(k / groups <= kMaxGroup, op, ": g = K / ", groups, " is ", k / groups, ", expected at most ",
+                    kMaxGroup);
   AwqDescriptor made;
   made.op_ = op;
   made.qweight_ = qweight;

@@ -22,12 +22,12 @@ void run_with(const Problem& problem) {
 KernelTable<AwqProblem> awq_rows(
     "awq", {
 #if defined(QCORE_CUDA_BACKEND)
-               {"lop3", kCuda75, awq_lop3_why_not, run_awq_lop3},
-               {"arithmetic", kCuda75, awq_arithmetic_why_not, run_awq_arithmetic},
+               {"lop3", kCuda75, awq_lop3_unsupported_reason, run_awq_lop3},
+               {"arithmetic", kCuda75, awq_arithmetic_unsupported_reason, run_awq_arithmetic},
 #endif
 #if defined(QCORE_X86_KERNELS)
-               {"avx512", kAvx512Vnni, awq_cpu_why_not, run_with<AwqProblem, run_awq_cpu, kAwqAvx512>},
-               {"avx2", kAvx2, awq_cpu_why_not, run_with<AwqProblem, run_awq_cpu, kAwqAvx2>},
+               {"avx512", kAvx512Vnni, awq_cpu_unsupported_reason, run_with<AwqProblem, run_awq_cpu, kAwqAvx512>},
+               {"avx2", kAvx2, awq_cpu_unsupported_reason, run_with<AwqProblem, run_awq_cpu, kAwqAvx2>},
 #endif
                {"reference", kNoRequirement, cpu_unsupported_reason<AwqProblem>, run_awq_reference},
            });
@@ -36,8 +36,9 @@ KernelTable<AwqLinearProblem> awq_linear_rows(
     "awq_linear",
     {
 #if defined(QCORE_X86_KERNELS)
-        {"avx512", kAvx512Vnni, awq_linear_cpu_why_not, run_with<AwqLinearProblem, run_awq_linear_cpu, kAwqAvx512>},
-        {"avx2", kAvx2, awq_linear_cpu_why_not, run_with<AwqLinearProblem, run_awq_linear_cpu, kAwqAvx2>},
+        {"avx512", kAvx512Vnni, awq_linear_cpu_unsupported_reason,
+         run_with<AwqLinearProblem, run_awq_linear_cpu, kAwqAvx512>},
+        {"avx2", kAvx2, awq_linear_cpu_unsupported_reason, run_with<AwqLinearProblem, run_awq_linear_cpu, kAwqAvx2>},
 #endif
         {"reference", kNoRequirement, cpu_unsupported_reason<AwqLinearProblem>, run_awq_linear_reference},
     });

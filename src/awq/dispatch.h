@@ -14,9 +14,9 @@ void run_awq_reference(const AwqProblem& problem);
 void run_awq_linear_reference(const AwqLinearProblem& problem);
 
 // Threads and tiles, with one instruction set's kernels.
-const char* awq_cpu_why_not(const AwqProblem& problem);
+const char* awq_cpu_unsupported_reason(const AwqProblem& problem);
 void run_awq_cpu(const AwqProblem& problem, const AwqKernels& kernels);
-const char* awq_linear_cpu_why_not(const AwqLinearProblem& problem);
+const char* awq_linear_cpu_unsupported_reason(const AwqLinearProblem& problem);
 void run_awq_linear_cpu(const AwqLinearProblem& problem, const AwqKernels& kernels);
 
 // The best instruction set's kernels, or null.

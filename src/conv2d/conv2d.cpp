@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "conv2d/dispatch.h"
+#include "gemm/conv_checks.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
-#include "gemm/conv_checks.h"
 
 namespace qcore {
 namespace {

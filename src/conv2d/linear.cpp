@@ -18,7 +18,7 @@ TensorView pixels(TensorView view) {
 
 }  // namespace
 
-const char* conv2d_linear_why_not(const Conv2dProblem& problem) {
+const char* conv2d_linear_unsupported_reason(const Conv2dProblem& problem) {
   if (!problem.is_product()) return "it takes 1x1 kernels of stride 1 without padding or groups";
   if (problem.x.channel != 1 || problem.y.channel != 1) return "it takes channels_last x and out";
   return nullptr;

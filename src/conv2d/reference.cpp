@@ -96,7 +96,7 @@ class Reference {
 
 }  // namespace
 
-const char* conv2d_reference_why_not(const Conv2dProblem& problem) {
+const char* conv2d_reference_unsupported_reason(const Conv2dProblem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
 }
 

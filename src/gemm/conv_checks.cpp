@@ -8,20 +8,20 @@ namespace {
 constexpr const char* kAxes[] = {"H", "W"};
 constexpr const char* kSides[] = {"top", "left", "bottom", "right"};
 // Products of an extent, a stride and a dilation up to here stay far inside int64.
-constexpr std::int64_t kLargestStep = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxStep = std::int64_t{1} << 31;
 
 }  // namespace
 
 void check_window(const char* op, const ConvParams& window) {
   for (int axis = 0; axis < 2; ++axis) {
-    QCORE_CHECK_VALUE(window.stride[axis] >= 1 && window.stride[axis] <= kLargestStep, op, ": stride along ",
-                      kAxes[axis], " is ", window.stride[axis], ", expected 1 to ", kLargestStep);
-    QCORE_CHECK_VALUE(window.dilation[axis] >= 1 && window.dilation[axis] <= kLargestStep, op, ": dilation along ",
-                      kAxes[axis], " is ", window.dilation[axis], ", expected 1 to ", kLargestStep);
+    QCORE_CHECK_VALUE(window.stride[axis] >= 1 && window.stride[axis] <= kMaxStep, op, ": stride along ", kAxes[axis],
+                      " is ", window.stride[axis], ", expected 1 to ", kMaxStep);
+    QCORE_CHECK_VALUE(window.dilation[axis] >= 1 && window.dilation[axis] <= kMaxStep, op, ": dilation along ",
+                      kAxes[axis], " is ", window.dilation[axis], ", expected 1 to ", kMaxStep);
   }
   for (int side = 0; side < 4; ++side)
-    QCORE_CHECK_VALUE(window.padding[side] >= 0 && window.padding[side] <= kLargestStep, op, ": padding at the ",
-                      kSides[side], " is ", window.padding[side], ", expected 0 to ", kLargestStep);
+    QCORE_CHECK_VALUE(window.padding[side] >= 0 && window.padding[side] <= kMaxStep, op, ": padding at the ",
+                      kSides[side], " is ", window.padding[side], ", expected 0 to ", kMaxStep);
   QCORE_CHECK_VALUE(window.groups >= 1, op, ": groups is ", window.groups, ", expected at least 1");
 }
 

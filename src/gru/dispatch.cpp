@@ -22,13 +22,13 @@ void run_with(const GruProblem& problem) {
 KernelTable<GruProblem> table("gru",
                               {
 #if defined(QCORE_CUDA_BACKEND)
-                                  {"persistent", kCuda75, gru_persistent_why_not, run_gru_persistent},
-                                  {"gemm", kCuda75, gru_cuda_why_not, run_gru_cuda},
+                                  {"persistent", kCuda75, gru_persistent_unsupported_reason, run_gru_persistent},
+                                  {"gemm", kCuda75, gru_cuda_unsupported_reason, run_gru_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
-                                  {"avx512vnni", kAvx512Vnni, gru_vector_why_not, run_with<kGruAvx512Vnni>},
-                                  {"avxvnni", kAvxVnni, gru_vector_why_not, run_with<kGruAvxVnni>},
-                                  {"avx2", kAvx2, gru_vector_why_not, run_with<kGruAvx2>},
+                                  {"avx512vnni", kAvx512Vnni, gru_vector_unsupported_reason, run_with<kGruAvx512Vnni>},
+                                  {"avxvnni", kAvxVnni, gru_vector_unsupported_reason, run_with<kGruAvxVnni>},
+                                  {"avx2", kAvx2, gru_vector_unsupported_reason, run_with<kGruAvx2>},
 #endif
                                   {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},
                               });

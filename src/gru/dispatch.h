@@ -12,7 +12,7 @@ void run_gru_reference(const GruProblem& problem);
 
 struct GruKernels;  // gru_kernels.h
 
-const char* gru_vector_why_not(const GruProblem& problem);
+const char* gru_vector_unsupported_reason(const GruProblem& problem);
 void run_gru_vector(const GruProblem& problem, const GruKernels& kernels);
 
 }  // namespace qcore

@@ -8,7 +8,7 @@
 namespace qcore {
 
 constexpr int kInterpSegments = 512;
-constexpr std::int32_t kMostInterpError = 2;
+constexpr std::int32_t kMaxInterpError = 2;
 
 // Knots for a table that does not fall, of 2^9 to 2^16 codes. Segments are dyadic intervals of codes; of the segments
 // there are, the one with the largest error is halved until there are kInterpSegments.

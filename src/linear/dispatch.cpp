@@ -12,22 +12,22 @@ namespace {
 
 #if defined(QCORE_X86_KERNELS)
 
-const char* int8_why_not(const LinearProblem& problem) {
+const char* int8_unsupported_reason(const LinearProblem& problem) {
   if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
     return "it computes in int8 and int8_asym";
-  return tiled_why_not(problem);
+  return tiled_unsupported_reason(problem);
 }
-const char* int16_why_not(const LinearProblem& problem) {
-  return problem.compute == Compute::int16 ? tiled_why_not(problem) : "it computes in int16";
+const char* int16_unsupported_reason(const LinearProblem& problem) {
+  return problem.compute == Compute::int16 ? tiled_unsupported_reason(problem) : "it computes in int16";
 }
-const char* float_why_not(const LinearProblem& problem) {
-  return problem.compute == Compute::floating ? tiled_why_not(problem) : "it computes in float";
+const char* float_unsupported_reason(const LinearProblem& problem) {
+  return problem.compute == Compute::floating ? tiled_unsupported_reason(problem) : "it computes in float";
 }
 
-const char* bfloat_why_not(const LinearProblem& problem) {
+const char* bfloat_unsupported_reason(const LinearProblem& problem) {
   if (problem.compute != Compute::floating || problem.x.dtype != DType::bf16)
     return "it computes in float from bfloat16 x";
-  return tiled_why_not(problem);
+  return tiled_unsupported_reason(problem);
 }
 
 template <const TileKernels& kernels>
@@ -43,30 +43,30 @@ void run_int8_avx2(const LinearProblem& problem) {
 #endif
 
 // Best first.
-KernelTable<LinearProblem> table("linear",
-                                 {
+KernelTable<LinearProblem> table(
+    "linear", {
 #if defined(QCORE_CUDA_BACKEND)
-                                     {"float_mma", kCuda80, float_mma_why_not, run_float_mma},
-                                     {"int8_mma", kCuda90, int8_mma_why_not, run_int8_mma},
-                                     {"gemv", kCuda75, gemv_why_not, run_gemv},
-                                     {"wgmma", kCuda90, wgmma_why_not, run_wgmma},
-                                     {"fused", kCuda80, fused_why_not, run_fused},
-                                     {"sliced", kCuda75, sliced_why_not, run_sliced},
-                                     {"simt", kCuda75, simt_why_not, run_simt},
+                  {"float_mma", kCuda80, float_mma_unsupported_reason, run_float_mma},
+                  {"int8_mma", kCuda90, int8_mma_unsupported_reason, run_int8_mma},
+                  {"gemv", kCuda75, gemv_unsupported_reason, run_gemv},
+                  {"wgmma", kCuda90, wgmma_unsupported_reason, run_wgmma},
+                  {"fused", kCuda80, fused_unsupported_reason, run_fused},
+                  {"sliced", kCuda75, sliced_unsupported_reason, run_sliced},
+                  {"simt", kCuda75, simt_unsupported_reason, run_simt},
 #endif
 #if defined(QCORE_X86_KERNELS)
-                                     {"int8_avx512vnni", kAvx512Vnni, int8_why_not, run_with<kInt8Avx512Vnni>},
-                                     {"int8_avxvnni", kAvxVnni, int8_why_not, run_with<kInt8AvxVnni>},
-                                     {"int8_avx2", kAvx2, int8_why_not, run_int8_avx2},
-                                     {"int16_avx512vnni", kAvx512Vnni, int16_why_not, run_with<kInt16Avx512Vnni>},
-                                     {"int16_avxvnni", kAvxVnni, int16_why_not, run_with<kInt16AvxVnni>},
-                                     {"int16_avx2", kAvx2, int16_why_not, run_with<kInt16Avx2>},
-                                     {"float_avx512bf16", kAvx512Bf16, bfloat_why_not, run_with<kFloatAvx512Bf16>},
-                                     {"float_avx512", kAvx512Vnni, float_why_not, run_with<kFloatAvx512>},
-                                     {"float_avx2", kAvx2, float_why_not, run_with<kFloatAvx2>},
+                  {"int8_avx512vnni", kAvx512Vnni, int8_unsupported_reason, run_with<kInt8Avx512Vnni>},
+                  {"int8_avxvnni", kAvxVnni, int8_unsupported_reason, run_with<kInt8AvxVnni>},
+                  {"int8_avx2", kAvx2, int8_unsupported_reason, run_int8_avx2},
+                  {"int16_avx512vnni", kAvx512Vnni, int16_unsupported_reason, run_with<kInt16Avx512Vnni>},
+                  {"int16_avxvnni", kAvxVnni, int16_unsupported_reason, run_with<kInt16AvxVnni>},
+                  {"int16_avx2", kAvx2, int16_unsupported_reason, run_with<kInt16Avx2>},
+                  {"float_avx512bf16", kAvx512Bf16, bfloat_unsupported_reason, run_with<kFloatAvx512Bf16>},
+                  {"float_avx512", kAvx512Vnni, float_unsupported_reason, run_with<kFloatAvx512>},
+                  {"float_avx2", kAvx2, float_unsupported_reason, run_with<kFloatAvx2>},
 #endif
-                                     {"reference", kNoRequirement, reference_why_not, run_reference},
-                                 });
+                  {"reference", kNoRequirement, reference_unsupported_reason, run_reference},
+              });
 
 }  // namespace
 

@@ -52,7 +52,7 @@ float integer_output(const ReferenceRow& row, const PackedWeight& w, std::int64_
 
 }  // namespace
 
-const char* reference_why_not(const LinearProblem& problem) {
+const char* reference_unsupported_reason(const LinearProblem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
 }
 

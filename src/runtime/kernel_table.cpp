@@ -20,7 +20,7 @@ Registry& registry() {
   return instance;
 }
 
-// One more than the row, so that zero-initialised thread-local storage means "none".
+// One more than the row, so that zero-initialized thread-local storage means "none".
 thread_local signed char forced_rows[kMaxOperators];
 thread_local signed char last_rows[kMaxOperators];
 

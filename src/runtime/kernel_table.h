@@ -45,12 +45,12 @@ class OperatorTable {
   std::unique_ptr<std::atomic<std::uint64_t>[]> runs_;
 };
 
-// A row of a table: why_not() returns why the kernel can't take a problem, or nullptr; run() does it.
+// A row of a table: unsupported_reason() returns why the kernel can't take a problem, or nullptr; run() does it.
 template <class Problem>
 struct Kernel {
   const char* name;
   Requirement needs;
-  const char* (*why_not)(const Problem&);
+  const char* (*unsupported_reason)(const Problem&);
   void (*run)(const Problem&);
 };
 
@@ -71,15 +71,15 @@ class KernelTable : public OperatorTable {
   int select(const Problem& problem) const {
     const int wanted = forced();
     if (wanted >= 0) {
-      const char* reason = kernels_[wanted].why_not(problem);
+      const char* reason = kernels_[wanted].unsupported_reason(problem);
       if (reason) throw_refused(wanted, reason);
       return wanted;
     }
     for (int row = 0; row < static_cast<int>(kernels_.size()); ++row)
-      if (can_run(row, problem) && !kernels_[row].why_not(problem)) return row;
+      if (can_run(row, problem) && !kernels_[row].unsupported_reason(problem)) return row;
     std::vector<std::string> reasons;
     for (int row = 0; row < static_cast<int>(kernels_.size()); ++row) {
-      const char* refusal = kernels_[row].why_not(problem);
+      const char* refusal = kernels_[row].unsupported_reason(problem);
       const char* reason = refusal ? refusal : "not available on this machine";
       reasons.push_back(std::string(kernels_[row].name) + ": " + reason);
     }

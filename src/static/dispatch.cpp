@@ -19,20 +19,20 @@ void run_with(const StaticProblem& problem) {
 #endif
 
 // Best first.
-KernelTable<StaticProblem> table("static",
-                                 {
+KernelTable<StaticProblem> table(
+    "static", {
 #if defined(QCORE_CUDA_BACKEND)
-                                     {"depthwise", kCuda75, static_depthwise_why_not, run_static_depthwise},
-                                     {"implicit_gemm", kCuda75, static_implicit_gemm_why_not, run_static_implicit_gemm},
-                                     {"direct", kCuda75, static_direct_why_not, run_static_direct},
+                  {"depthwise", kCuda75, static_depthwise_unsupported_reason, run_static_depthwise},
+                  {"implicit_gemm", kCuda75, static_implicit_gemm_unsupported_reason, run_static_implicit_gemm},
+                  {"direct", kCuda75, static_direct_unsupported_reason, run_static_direct},
 #endif
 #if defined(QCORE_X86_KERNELS)
-                                     {"avx512vnni", kAvx512Vnni, static_tiled_why_not, run_with<kStaticAvx512Vnni>},
-                                     {"avxvnni", kAvxVnni, static_tiled_why_not, run_with<kStaticAvxVnni>},
-                                     {"avx2", kAvx2, static_tiled_why_not, run_with<kStaticAvx2>},
+                  {"avx512vnni", kAvx512Vnni, static_tiled_unsupported_reason, run_with<kStaticAvx512Vnni>},
+                  {"avxvnni", kAvxVnni, static_tiled_unsupported_reason, run_with<kStaticAvxVnni>},
+                  {"avx2", kAvx2, static_tiled_unsupported_reason, run_with<kStaticAvx2>},
 #endif
-                                     {"reference", kNoRequirement, static_reference_why_not, run_static_reference},
-                                 });
+                  {"reference", kNoRequirement, static_reference_unsupported_reason, run_static_reference},
+              });
 
 }  // namespace
 

@@ -8,12 +8,12 @@ namespace qcore {
 KernelTable<StaticProblem>& static_table();
 
 // The definition: plain loops over src/numerics.
-const char* static_reference_why_not(const StaticProblem& problem);
+const char* static_reference_unsupported_reason(const StaticProblem& problem);
 void run_static_reference(const StaticProblem& problem);
 
 // With what one instruction set contributes: every layer on the CPU.
 struct StaticTileKernels;
-const char* static_tiled_why_not(const StaticProblem& problem);
+const char* static_tiled_unsupported_reason(const StaticProblem& problem);
 void run_static_tiled(const StaticProblem& problem, const StaticTileKernels& kernels);
 
 }  // namespace qcore

@@ -23,11 +23,11 @@ struct StaticLayer {
   PackedLayout layout;  // of one group; n = Co / groups, k = Ci / groups, taps = parts * Kh * Kw
   std::int64_t parts = 1;
 
-  const std::int8_t* codes = nullptr;    // groups * layout.code_bytes(); padding is 0
-  const std::int32_t* starts = nullptr;  // [Co] bias - Zx * sum of w, modulo 2^32: what the sum of x * w starts from
-  const std::int32_t* sums = nullptr;    // [Co] sum of w, modulo 2^32
-  const float* multipliers = nullptr;    // [Co]
-  std::shared_ptr<const void> storage;   // of all of them, and of what follows
+  const std::int8_t* codes = nullptr;      // groups * layout.code_bytes(); padding is 0
+  const std::int32_t* acc_init = nullptr;  // [Co] bias - Zx * sum of w, modulo 2^32: what the sum of x * w starts from
+  const std::int32_t* sums = nullptr;      // [Co] sum of w, modulo 2^32
+  const float* multipliers = nullptr;      // [Co]
+  std::shared_ptr<const void> storage;     // of all of them, and of what follows
   std::int64_t storage_bytes = 0;
 
   // The same weights for kernels that take channels side by side, if each has its own window and parts is 1, else null:

@@ -21,7 +21,7 @@ void run_row(const StaticProblem& problem, std::int64_t task) {
   for (std::int64_t j = 0; j < problem.columns.output; ++j) {
     for (std::int64_t channel = 0; channel < layer.shape[0]; ++channel) {
       const std::int64_t first = channel / layout.n * layout.k;
-      auto acc = static_cast<std::uint32_t>(layer.starts[channel]);
+      auto acc = static_cast<std::uint32_t>(layer.acc_init[channel]);
       for (std::int64_t tap = 0; tap < layout.taps; ++tap) {
         const std::int64_t within = tap % layer.kernel_taps();
         const std::int64_t h = problem.rows.at(i, within / layer.shape[3]);
@@ -42,7 +42,7 @@ void run_row(const StaticProblem& problem, std::int64_t task) {
 
 }  // namespace
 
-const char* static_reference_why_not(const StaticProblem& problem) {
+const char* static_reference_unsupported_reason(const StaticProblem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
 }
 

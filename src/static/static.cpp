@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "gemm/conv_checks.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
-#include "gemm/conv_checks.h"
 #include "static/dispatch.h"
 
 namespace qcore {
@@ -23,7 +23,7 @@ void check_images(const StaticLayer& layer, const TensorView& x, const TensorVie
   check_disjoint(op, "out", y, "x", x);
 }
 
-// The axes of x and y but the last, those of extent 1 left out, neighbours that lie evenly in both merged.
+// The axes of x and y but the last, those of extent 1 left out, neighbors that lie evenly in both merged.
 struct Rows {
   int count = 0;
   std::int64_t extent[TensorView::kMaxRank] = {}, x[TensorView::kMaxRank] = {}, y[TensorView::kMaxRank] = {};

@@ -177,7 +177,7 @@ void check(const Case& c) {
     expect_same(expected.bytes, result(kernel, bounds), c.y_dtype, c);
   };
   const bool integer8 = c.compute == Compute::int8 || c.compute == Compute::int8_asym;
-  ASSERT_EQ(conv2d_implicit_gemm_why_not(problem) == nullptr, integer8 && c.implicit_gemm) << describe(c);
+  ASSERT_EQ(conv2d_implicit_gemm_unsupported_reason(problem) == nullptr, integer8 && c.implicit_gemm) << describe(c);
   if (integer8 && c.implicit_gemm)
     for (const std::int64_t enough_tiles : {1, 1000}) {
       if (enough_tiles == 1 && !c.large_tiles) continue;
@@ -186,7 +186,8 @@ void check(const Case& c) {
       run(run_conv2d_implicit_gemm, bounds);
     }
   const bool floating = c.compute == Compute::floating;
-  ASSERT_EQ(conv2d_implicit_gemm_float_why_not(problem) == nullptr, floating && c.implicit_gemm) << describe(c);
+  ASSERT_EQ(conv2d_implicit_gemm_float_unsupported_reason(problem) == nullptr, floating && c.implicit_gemm)
+      << describe(c);
   if (floating && c.implicit_gemm) {
     const std::vector<float> tolerance = tolerances(c, x, expected, weight.packed());
     for (const std::int64_t enough_tiles : {1, 2, 1000}) {
@@ -199,9 +200,9 @@ void check(const Case& c) {
     }
   }
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs;
-  ASSERT_EQ(conv2d_depthwise_why_not(problem) == nullptr, depthwise) << describe(c);
+  ASSERT_EQ(conv2d_depthwise_unsupported_reason(problem) == nullptr, depthwise) << describe(c);
   if (depthwise) run(run_conv2d_depthwise, c.bounds);
-  ASSERT_EQ(conv2d_direct_why_not(problem), nullptr);
+  ASSERT_EQ(conv2d_direct_unsupported_reason(problem), nullptr);
   run(run_conv2d_direct, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
@@ -390,7 +391,7 @@ TEST(Conv2dOnTheMachine, ManyPasses) {
     }
 }
 
-TEST(Conv2dOnTheMachine, WhyNot) {
+TEST(Conv2dOnTheMachine, UnsupportedReason) {
   Random random(1);
   const auto weight = [&](std::int64_t outputs, std::int64_t channels, std::int64_t block_size) {
     Case c{1, channels, 4, 4, outputs, {3, 3}, block_size};
@@ -399,35 +400,35 @@ TEST(Conv2dOnTheMachine, WhyNot) {
   const QuantizedTensor usual = weight(32, 64, 32), odd = weight(32, 64, 20);
   Conv2dProblem problem;
   problem.weight = &usual.packed();
-  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(conv2d_depthwise_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(conv2d_direct_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_direct_unsupported_reason(problem), "it runs on CUDA devices");
   problem.device = kCuda;
-  EXPECT_EQ(conv2d_implicit_gemm_why_not(problem), nullptr);
-  EXPECT_EQ(conv2d_direct_why_not(problem), nullptr);
-  EXPECT_STREQ(conv2d_depthwise_why_not(problem), "it takes one input and one output channel per group");
+  EXPECT_EQ(conv2d_implicit_gemm_unsupported_reason(problem), nullptr);
+  EXPECT_EQ(conv2d_direct_unsupported_reason(problem), nullptr);
+  EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem), "it takes one input and one output channel per group");
   problem.groups = 4;
-  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes groups of a multiple of 16 output channels");
+  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it takes groups of a multiple of 16 output channels");
   problem.groups = 2;
-  EXPECT_EQ(conv2d_implicit_gemm_why_not(problem), nullptr);
+  EXPECT_EQ(conv2d_implicit_gemm_unsupported_reason(problem), nullptr);
   problem.groups = 1;
   problem.compute = Compute::int16;
-  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it computes float only");
+  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it computes float only");
   problem.compute = Compute::floating;
-  EXPECT_EQ(conv2d_implicit_gemm_float_why_not(problem), nullptr);
+  EXPECT_EQ(conv2d_implicit_gemm_float_unsupported_reason(problem), nullptr);
   problem.weight = &odd.packed();
-  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
   problem.compute = Compute::int8;
-  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
   problem.rows.input = std::int64_t{1} << 29;
   const QuantizedTensor single = weight(8, 1, 1);
   problem.weight = &single.packed();
   problem.groups = 8;
-  EXPECT_STREQ(conv2d_depthwise_why_not(problem),
+  EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
-  EXPECT_STREQ(conv2d_direct_why_not(problem),
+  EXPECT_STREQ(conv2d_direct_unsupported_reason(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
 }
 

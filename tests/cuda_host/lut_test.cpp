@@ -449,8 +449,8 @@ TEST(RowsCuda, NothingToDo) {
 }
 
 TEST(RowsCuda, OtherDevicesAreRefused) {
-  EXPECT_STREQ(lut_cuda_why_not(LutProblem{}), "it runs on CUDA devices");
-  EXPECT_STREQ(row_cuda_why_not(RowProblem{}), "it runs on CUDA devices");
+  EXPECT_STREQ(lut_cuda_unsupported_reason(LutProblem{}), "it runs on CUDA devices");
+  EXPECT_STREQ(row_cuda_unsupported_reason(RowProblem{}), "it runs on CUDA devices");
 }
 
 }  // namespace

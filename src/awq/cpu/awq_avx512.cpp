@@ -17,7 +17,7 @@ struct AwqVector512 : Avx512 {
   }
   QCORE_NUMERIC Float nibbles(Int spread) {
     constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
-    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(all(numerics::kAwqBiasBits), spread, all(15), kOrOfAnd));
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(set1(numerics::kAwqBiasBits), spread, set1(15), kOrOfAnd));
   }
   QCORE_NUMERIC Float code(Int spread) { return code_at<4, 0>(spread); }
   template <bool stream>

@@ -54,7 +54,7 @@ struct AwqColumns256 {
 
   template <int shift>
   QCORE_NUMERIC Weights look_up(const Table& table, const std::uint8_t* piece) {
-    const __m256i codes = Avx2::both(Avx2::shift_right_16(Avx2::load(piece), shift), _mm256_set1_epi8(15));
+    const __m256i codes = Avx2::bit_and(Avx2::shift_right_16(Avx2::load(piece), shift), _mm256_set1_epi8(15));
     const __m256i low = _mm256_shuffle_epi8(table.low, codes), high = _mm256_shuffle_epi8(table.high, codes);
     return {_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high)};
   }

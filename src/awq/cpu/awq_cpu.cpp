@@ -63,7 +63,7 @@ class Run {
 
 }  // namespace
 
-const char* awq_cpu_why_not(const AwqProblem& problem) {
+const char* awq_cpu_unsupported_reason(const AwqProblem& problem) {
   if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
   if (!problem.weight.has_whole_rows()) return "it takes weights whose rows are contiguous";
   if (problem.out_n != 1 && problem.out_k != 1) return "it writes contiguous rows or contiguous columns";

@@ -25,10 +25,10 @@ struct AwqVector256 : Avx2 {
     return _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(*words)), shifts);
   }
   QCORE_NUMERIC Float nibbles(Int spread) {
-    return _mm256_castsi256_ps(_mm256_or_si256(both(spread, all(15)), all(numerics::kAwqBiasBits)));
+    return _mm256_castsi256_ps(_mm256_or_si256(bit_and(spread, set1(15)), set1(numerics::kAwqBiasBits)));
   }
   QCORE_NUMERIC Float code(Int spread) {
-    return sub(nibbles(spread), all(numerics::kAwqBias + static_cast<float>(numerics::kAwqMiddle)));
+    return sub(nibbles(spread), set1(numerics::kAwqBias + static_cast<float>(numerics::kAwqMiddle)));
   }
   template <bool stream>
   QCORE_NUMERIC void store_pair(std::uint16_t* to, Float a, Float b) {
@@ -106,7 +106,7 @@ QCORE_INLINE void awq_add_vector(const AwqRows& rows, std::int64_t first, std::i
     const std::int64_t row = first + r.value;
     const auto code = V::code(V::spread(rows.words + row * rows.row_words + column / numerics::kAwqColumns));
     unroll<kXRows>([&](auto m) QCORE_UNROLLED {
-      total[m.value] = V::fma(V::all(x[m.value * x_row + row]), code, total[m.value]);
+      total[m.value] = V::fma(V::set1(x[m.value * x_row + row]), code, total[m.value]);
     });
   });
   unroll<kXRows>([&](auto m) QCORE_UNROLLED { V::store(sums + m.value * rows.columns + column, total[m.value]); });
@@ -150,11 +150,11 @@ QCORE_NUMERIC void awq_pack_panel(const AwqRows& rows, std::uint8_t* steps) {
   constexpr int kStepBytes = 64, kStepRows = 8;
   for (std::int64_t first = 0; first < rows.rows; first += kStepRows, steps += kStepBytes)
     for (std::int64_t column = 0; column < rows.columns; column += V::kLanes) {
-      V::Int lanes = V::all(0);
+      V::Int lanes = V::set1(0);
       unroll<kStepRows>([&](auto k) QCORE_UNROLLED {
         constexpr int shift = 8 * (k.value % 4) + k.value / 4 * 4;
         const std::uint32_t* words = rows.words + (first + k.value) * rows.row_words + column / V::kLanes;
-        const V::Int nibble = V::both(V::spread(words), V::all(15));
+        const V::Int nibble = V::bit_and(V::spread(words), V::set1(15));
         lanes = _mm256_or_si256(lanes, _mm256_slli_epi32(nibble, shift));
       });
       V::store(steps + 4 * column, lanes);

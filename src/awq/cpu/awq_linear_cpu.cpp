@@ -9,11 +9,11 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kFewestColumns = 128, kMostColumns = 1024;
+constexpr std::int64_t kMinColumns = 128, kMaxColumns = 1024;
 
 }  // namespace
 
-const char* awq_linear_cpu_why_not(const AwqLinearProblem& problem) {
+const char* awq_linear_cpu_unsupported_reason(const AwqLinearProblem& problem) {
   if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
   if (!problem.weight.has_whole_rows()) return "it takes weights whose rows are contiguous";
   return problem.m < kAwqFewRows ? nullptr : "it takes up to 12 rows";
@@ -30,8 +30,8 @@ void run_awq_linear_cpu(const AwqLinearProblem& problem, const AwqKernels& kerne
     x_sums[i] = 0.0f;
     for (std::int64_t j = 0; j < weight.group_size; ++j) x_sums[i] += values[j];
   }
-  const std::int64_t share = round_up(ceil_div(weight.n, 4 * std::int64_t{get_num_threads()}), kFewestColumns);
-  const std::int64_t chunk = std::clamp(share, kFewestColumns, kMostColumns);
+  const std::int64_t share = round_up(ceil_div(weight.n, 4 * std::int64_t{get_num_threads()}), kMinColumns);
+  const std::int64_t chunk = std::clamp(share, kMinColumns, kMaxColumns);
   parallel_for(ceil_div(weight.n, chunk), [&](std::int64_t task) {
     Scratch memory;
     const std::int64_t first = task * chunk, columns = std::min(chunk, weight.n - first);

@@ -10,7 +10,7 @@ namespace qcore {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr std::int64_t kMostGridRows = 65535;
+constexpr std::int64_t kMaxGridRows = 65535;
 
 // A thread takes the columns of one word.
 __global__ void __launch_bounds__(kThreads) awq_arithmetic_kernel(const __grid_constant__ AwqProblem problem) {
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) awq_arithmetic_kernel(const __grid_c
 
 }  // namespace
 
-const char* awq_arithmetic_why_not(const AwqProblem& problem) {
+const char* awq_arithmetic_unsupported_reason(const AwqProblem& problem) {
   return problem.device.type == DeviceType::cuda ? nullptr : "it runs on CUDA devices";
 }
 
@@ -34,10 +34,9 @@ void run_awq_arithmetic(const AwqProblem& problem) {
   const AwqWeight& weight = problem.weight;
   DeviceGuard guard(problem.device.index);
   const std::int64_t blocks = ceil_div(weight.n / numerics::kAwqColumns, kThreads);
-  launch(
-      "awq_arithmetic", awq_arithmetic_kernel,
-      {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(kMostGridRows, weight.k))), dim3(kThreads)},
-      static_cast<cudaStream_t>(weight.stream), problem);
+  launch("awq_arithmetic", awq_arithmetic_kernel,
+         {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(kMaxGridRows, weight.k))), dim3(kThreads)},
+         static_cast<cudaStream_t>(weight.stream), problem);
 }
 
 }  // namespace qcore

@@ -15,7 +15,7 @@ constexpr int kRows = 8;  // of a group that a thread takes, one word each
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarpSize;
 constexpr int kColumns = 8;  // of a word
-constexpr std::int64_t kMostGridRows = 65535;
+constexpr std::int64_t kMaxGridRows = 65535;
 
 // `octets` of 8 rows: those of a group, the last perhaps short, follow each other.
 struct Octets {
@@ -112,7 +112,7 @@ bool is_aligned(const void* data, std::int64_t stride) {
 
 }  // namespace
 
-const char* awq_lop3_why_not(const AwqProblem& problem) {
+const char* awq_lop3_unsupported_reason(const AwqProblem& problem) {
   const AwqWeight& weight = problem.weight;
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (!weight.has_whole_rows()) return "it takes weights whose rows are contiguous";
@@ -130,7 +130,7 @@ void run_awq_lop3(const AwqProblem& problem) {
   const Arguments arguments{problem, {of_group, of_group * weight.groups()}};
   const bool rows = problem.out_n == 1 && is_aligned(problem.out, problem.out_k);
   const std::int64_t block_words = rows ? kWarpSize : 8, block_octets = kThreads / block_words;
-  const std::int64_t grid_rows = std::min(kMostGridRows, ceil_div(arguments.octets.count, block_octets));
+  const std::int64_t grid_rows = std::min(kMaxGridRows, ceil_div(arguments.octets.count, block_octets));
   const LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(words, block_words)), static_cast<unsigned>(grid_rows)),
                           dim3(kThreads)};
   if (rows)

@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kStepRows = 8, kColumns = numerics::kAwqColumns;
 constexpr int kPanelWords = PackedLayout::kPanelRows / kColumns;
-constexpr std::int64_t kMostGridRows = 65535;
+constexpr std::int64_t kMaxGridRows = 65535;
 
 struct Arguments {
   AwqWeight weight;
@@ -86,7 +86,7 @@ void pack_awq_on_cuda(const AwqWeight& weight, const PackedWeight& packed) {
                             static_cast<float*>(const_cast<void*>(packed.offsets.data))};
   const auto shape = [](std::int64_t columns, std::int64_t rows) {
     return LaunchShape{
-        dim3(static_cast<unsigned>(ceil_div(columns, kThreads)), static_cast<unsigned>(std::min(kMostGridRows, rows))),
+        dim3(static_cast<unsigned>(ceil_div(columns, kThreads)), static_cast<unsigned>(std::min(kMaxGridRows, rows))),
         dim3(kThreads)};
   };
   launch("awq_pack_codes", awq_pack_codes_kernel, shape(layout.panels() * kPanelWords, layout.steps()), stream,

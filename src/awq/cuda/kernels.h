@@ -8,11 +8,11 @@
 namespace qcore {
 
 // Pairs of nibbles become fp16 by one logic operation each; 16 bytes stored at a time.
-const char* awq_lop3_why_not(const AwqProblem& problem);
+const char* awq_lop3_unsupported_reason(const AwqProblem& problem);
 void run_awq_lop3(const AwqProblem& problem);
 
 // The definition, word by word: any strides.
-const char* awq_arithmetic_why_not(const AwqProblem& problem);
+const char* awq_arithmetic_unsupported_reason(const AwqProblem& problem);
 void run_awq_arithmetic(const AwqProblem& problem);
 
 // Fills `packed`, padding included, with work on the stream.

@@ -11,10 +11,10 @@ namespace {
 struct ConvAvx2 : Avx2 {
   // Whether in every lane x is 0, or the bits of |x| are from low up to below high.
   QCORE_NUMERIC bool zero_or_within(Float x, std::uint32_t low, std::uint32_t high) {
-    const Int magnitude = both(as_int(x), all(0x7fffffff));
-    const Int too_small = _mm256_cmpgt_epi32(all(static_cast<std::int32_t>(low)), magnitude);
-    const Int below = _mm256_cmpgt_epi32(all(static_cast<std::int32_t>(high)), magnitude);
-    const Int zero = _mm256_cmpeq_epi32(magnitude, all(0));
+    const Int magnitude = bit_and(as_int(x), set1(0x7fffffff));
+    const Int too_small = _mm256_cmpgt_epi32(set1(static_cast<std::int32_t>(low)), magnitude);
+    const Int below = _mm256_cmpgt_epi32(set1(static_cast<std::int32_t>(high)), magnitude);
+    const Int zero = _mm256_cmpeq_epi32(magnitude, set1(0));
     const Int good = _mm256_or_si256(_mm256_andnot_si256(too_small, below), zero);
     return _mm256_movemask_ps(_mm256_castsi256_ps(good)) == 0xff;
   }
@@ -22,8 +22,8 @@ struct ConvAvx2 : Avx2 {
   // numerics::float_to_bfloat() in each lane.
   QCORE_NUMERIC void store_bfloat(void* p, Float a) {
     const Int bits = as_int(a), high = shift_right_32(bits, 16);
-    const Int rounded = shift_right_32(add(add(bits, all(0x7fff)), both(high, all(1))), 16);
-    const Int quiet = _mm256_or_si256(high, all(0x40));
+    const Int rounded = shift_right_32(add(add(bits, set1(0x7fff)), bit_and(high, set1(1))), 16);
+    const Int quiet = _mm256_or_si256(high, set1(0x40));
     const Int is_nan = as_int(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
     const Int result = _mm256_blendv_epi8(rounded, quiet, is_nan);
     const Int words = _mm256_permute4x64_epi64(_mm256_packus_epi32(result, result), 0xd8);

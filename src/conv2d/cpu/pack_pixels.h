@@ -3,7 +3,7 @@
 #include "conv2d/cpu/vtable.h"
 #include "gemm/cpu/pack_rows.h"
 
-// Quantisation of pixels into their rows, for the vector set V.
+// Quantization of pixels into their rows, for the vector set V.
 namespace qcore {
 namespace {
 

@@ -43,7 +43,7 @@ struct Depthwise {
   template <int Bits, bool Decode>
   QCORE_NUMERIC void weights_of(const ConvTileArguments& t, int mode, float* out) {
     using Weights = FloatWeights<V, Bits>;
-    const Float largest = V::all(static_cast<float>(numerics::activation_highest(mode)));
+    const Float largest = V::set1(static_cast<float>(numerics::activation_highest(mode)));
     for (int panel = 0; panel < t.panels; ++panel) {
       for (std::int64_t at = 0; at < t.layout->taps * kVectorsPerPanel; ++at) {
         const std::int64_t vector = panel * kVectorsPerPanel + at % kVectorsPerPanel;
@@ -76,7 +76,7 @@ struct Depthwise {
   template <bool Offsets, bool ScaledSums>
   static void pack_factors(const float* values, std::int64_t stride, std::int64_t count, std::int64_t all_channels,
                            int mode, const PixelRows& rows) {
-    const Float largest = V::all(static_cast<float>(numerics::activation_highest(mode)));
+    const Float largest = V::set1(static_cast<float>(numerics::activation_highest(mode)));
     for (std::int64_t row = 0; row < count; ++row) {
       char* data = rows.data + row * rows.row_bytes;
       for (std::int64_t first = 0; first < all_channels; first += rows.plane_channels, data += rows.plane_bytes) {
@@ -104,12 +104,12 @@ struct Depthwise {
     if (__builtin_expect(!V::zero_or_within(x, numerics::kSmallestExactBits, numerics::kInfinityBits), 0))
       return one_by_one(x, mode);
     const float largest = static_cast<float>(numerics::activation_highest(mode));
-    return numerics::quotient<V>(x, V::all(-largest), V::all(1.0f / largest));
+    return numerics::quotient<V>(x, V::set1(-largest), V::set1(1.0f / largest));
   }
   QCORE_NUMERIC Float constant_offsets(Float x) {
     if (__builtin_expect(!V::zero_or_within(x, 0, numerics::kInfinityBits), 0))
       return one_by_one(x, numerics::kActivationInt8Asym);
-    return V::add(x, V::all(0.0f));
+    return V::add(x, V::set1(0.0f));
   }
   __attribute__((noinline, cold)) static Float one_by_one(Float x, int mode) {
     float values[V::kLanes];
@@ -142,7 +142,7 @@ struct DepthwiseTile {
     constexpr int kTaps = 3;
     Float y[Results][kVectors];
     unroll<Results>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::set1(0.0f); });
     });
     const std::int64_t* pixels = t.pixels;
     const float* w = t.weights;
@@ -184,7 +184,7 @@ struct DepthwiseTile {
     Float y[Results][kVectors], offsets[kVectors];
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
       if constexpr (Offsets) offsets[v.value] = load_parameters<V>(t.offsets, v.value * V::kLanes);
-      unroll<Results>([&](auto r) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
+      unroll<Results>([&](auto r) QCORE_UNROLLED { y[r.value][v.value] = V::set1(0.0f); });
     });
     const std::int64_t* pixels = t.pixels;
     const float* w = t.weights;

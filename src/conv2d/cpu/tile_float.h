@@ -22,7 +22,7 @@ struct ConvFloatTile {
     const std::uint8_t* w = t.codes;
     Float y[Results][kVectors], sum[Results][kVectors];
     unroll<Results>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::set1(0.0f); });
     });
 
     const std::int64_t* pixels = t.pixels;
@@ -37,7 +37,7 @@ struct ConvFloatTile {
           block[v.value] = Weights::block_of(t.scales, t.offsets, blocks, v.value, p);
         });
         unroll<Results>([&](auto r) QCORE_UNROLLED {
-          unroll<kVectors>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = V::all(0.0f); });
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = V::set1(0.0f); });
         });
         for (std::int64_t step = layout.block_steps(p); step > 0; --step) {
           Int stored[kVectors];
@@ -49,7 +49,7 @@ struct ConvFloatTile {
             unroll<kVectors>([&](auto v) QCORE_UNROLLED {
               const Float weight = Weights::template decode<k.value>(stored[v.value], block[v.value]);
               unroll<Results>([&](auto r) QCORE_UNROLLED {
-                sum[r.value][v.value] = V::fma(V::all(a[r.value][at + k.value]), weight, sum[r.value][v.value]);
+                sum[r.value][v.value] = V::fma(V::set1(a[r.value][at + k.value]), weight, sum[r.value][v.value]);
               });
             });
           });

@@ -53,7 +53,7 @@ struct ConvIntegerTile {
     typename Product::Parameters parameters{t.scales, t.offsets, t.weight_sums, blocks, 0};
     Float y[Results][kVectors];
     unroll<Results>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::all(0.0f); });
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::set1(0.0f); });
     });
 
     const std::int64_t* pixels = t.pixels;

@@ -16,7 +16,7 @@ QCORE_NUMERIC void store_totals(const ConvTileArguments& t, typename V::Float (&
     });
   }
   if (t.clamp) {
-    const typename V::Float lo = V::all(t.lo), hi = V::all(t.hi);
+    const typename V::Float lo = V::set1(t.lo), hi = V::set1(t.hi);
     unroll<Results>([&](auto r) QCORE_UNROLLED {
       unroll<Vectors>(
           [&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::at_most(V::at_least(y[r.value][v.value], lo), hi); });

@@ -8,7 +8,7 @@
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
 
-// Drives the tile kernels of one instruction set: quantise each pixel once, then walk over tiles of results by panels,
+// Drives the tile kernels of one instruction set: quantize each pixel once, then walk over tiles of results by panels,
 // each of whose taps finds its pixels through a table.
 namespace qcore {
 namespace {
@@ -114,7 +114,7 @@ class TiledConv {
 
   std::int64_t outputs_per_group() const { return layout_.n / groups_; }
 
-  // ---- quantisation of x
+  // ---- quantization of x
 
   void pack_all() const {
     constexpr std::int64_t kPixelsPerTask = 64;
@@ -126,7 +126,7 @@ class TiledConv {
 
   std::int64_t channels() const { return problem_.groups * layout_.k; }
 
-  // Copies what is not fp32 with neighbouring channels, in pieces that stay in the first-level cache.
+  // Copies what is not fp32 with neighboring channels, in pieces that stay in the first-level cache.
   void pack_run(const PixelRun& run) const {
     const ImageView& x = input_.view;
     if (x.dtype == DType::f32 && x.channel == 1)
@@ -358,7 +358,7 @@ class TiledConv {
 
 }  // namespace
 
-const char* tiled_conv_why_not(const Conv2dProblem& problem) {
+const char* tiled_conv_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
   const PackedLayout& layout = problem.weight->layout;
   if (layout.k == 0) return "its weight has no channels";

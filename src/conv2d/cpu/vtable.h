@@ -18,7 +18,7 @@ struct PixelRows {
   std::int64_t row_bytes;  // from group to group
   std::int64_t codes;  // from a row's start to its codes, in bytes; 0 for float activations, which have nothing else
 
-  // Depthwise rows differ, see tile_depthwise.h, and hold a tile's channels only: the neighbours that a tile reads then
+  // Depthwise rows differ, see tile_depthwise.h, and hold a tile's channels only: the neighbors that a tile reads then
   // lie together, and don't compete for the same lines of the first-level cache.
   std::int64_t plane_bytes, plane_channels;  // from one tile's channels to the next one's
   TileParameters weight_scales;
@@ -57,7 +57,7 @@ struct ConvKernels {
   // out[column * out_stride + row] = x[row * row_stride + column]; writes whole vectors of rows.
   void (*transpose)(const void* x, int dtype, std::int64_t row_stride, std::int64_t rows, std::int64_t columns,
                     float* out, std::int64_t out_stride);
-  // Quantises (or, for float activations, places) `count` rows of K values, from row to row `stride` values further.
+  // Quantizes (or, for float activations, places) `count` rows of K values, from row to row `stride` values further.
   void (*pack)(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
                const PixelRows& rows);
   void (*tile)(const ConvTileArguments& arguments);

@@ -7,7 +7,7 @@
 #include "gemm/cuda/quantize_activations.cuh"
 #include "gemm/cuda/window.cuh"
 
-// Images as rows of channels, which is how quantisation and products take them.
+// Images as rows of channels, which is how quantization and products take them.
 namespace qcore {
 
 // Row (pixel * groups + group): the group's channels of a pixel of x.

@@ -17,7 +17,7 @@ struct Arguments {
   QuantizedRows<std::int8_t> out;
 };
 
-// One thread per row and block. Neighbouring threads are neighbouring pixels, so that a warp reads a channel of 32 of
+// One thread per row and block. Neighboring threads are neighboring pixels, so that a warp reads a channel of 32 of
 // them at once where channels lie apart; the second pass finds the values in a cache.
 __global__ void __launch_bounds__(kThreads) quantize_pixels_kernel(const Arguments a) {
   const QuantizedRows<std::int8_t>& out = a.out;
@@ -68,8 +68,8 @@ void quantize_pixels(const Conv2dProblem& problem, std::int64_t first_row, const
   const PackedLayout& layout = problem.weight->layout;
   if (out.rows * out.blocks == 0) return;
   const RowView x = pixel_rows(problem);
-  constexpr std::int64_t kMostBlocks = 65535;  // of a grid's second axis
-  if (x.column_stride == 1 || out.blocks > kMostBlocks)
+  constexpr std::int64_t kMaxBlocks = 65535;  // of a grid's second axis
+  if (x.column_stride == 1 || out.blocks > kMaxBlocks)
     return quantize_activations(x, first_row, layout.k, layout.block_size, problem.compute, out, stream);
   const Arguments arguments{
       x,  first_row, layout.k, layout.block_size, static_cast<int>(problem.compute) - static_cast<int>(Compute::int8),

@@ -22,7 +22,7 @@ struct FloatWeights {
                                int vector, std::int64_t p) {
     const std::int64_t at =
         (vector / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows + vector % kVectorsPerPanel * V::kLanes;
-    return {load_parameters<V>(scales, at), offsets.data ? load_parameters<V>(offsets, at) : V::all(0.0f)};
+    return {load_parameters<V>(scales, at), offsets.data ? load_parameters<V>(offsets, at) : V::set1(0.0f)};
   }
 
   // numerics::decode() of the k-th code in each lane of a step.

@@ -49,7 +49,7 @@ struct IntegerBlock {
     if (__builtin_expect(steps * kStepK <= Dot::kMaxBlock, 1)) {
       Int acc[Rows][kVectors];
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        const Int first = V::all(block.start(r.value));
+        const Int first = V::set1(block.start(r.value));
         unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = first; });
       });
       add_steps(acc, w, a, steps);
@@ -78,7 +78,7 @@ struct IntegerBlock {
         Int bytes = stored[v.value];
         if constexpr (Bits == 4) {
           if constexpr (quad.value == 1) bytes = V::shift_right_16(bytes, 4);
-          bytes = V::both(bytes, V::all(0x0f0f0f0f));
+          bytes = V::bit_and(bytes, V::set1(0x0f0f0f0f));
         }
         codes[v.value] = Dot::split(bytes);
       });
@@ -100,19 +100,19 @@ struct IntegerBlock {
       const Float scale_b = load_parameters<V>(w.scales, at);
       prefetch_parameters(w.scales, at + w.prefetch);
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        const Float scale = V::mul(V::all(block.scale(r.value)), scale_b);
+        const Float scale = V::mul(V::set1(block.scale(r.value)), scale_b);
         y[r.value][v.value] = V::fma(sums[r.value][v.value], scale, y[r.value][v.value]);
       });
       if (w.offsets.data) {
         const Float offset_b = load_parameters<V>(w.offsets, at);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
-          y[r.value][v.value] = V::fma(V::all(block.scaled_sum(r.value)), offset_b, y[r.value][v.value]);
+          y[r.value][v.value] = V::fma(V::set1(block.scaled_sum(r.value)), offset_b, y[r.value][v.value]);
         });
       }
       if (w.weight_sums) {
         const Float weight_sum = V::load(w.weight_sums + at);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
-          y[r.value][v.value] = V::fma(V::all(block.offset(r.value)), weight_sum, y[r.value][v.value]);
+          y[r.value][v.value] = V::fma(V::set1(block.offset(r.value)), weight_sum, y[r.value][v.value]);
         });
       }
     });
@@ -152,7 +152,7 @@ struct IntegerBlock {
       const std::int64_t run = steps - done < kMaxSteps ? steps - done : kMaxSteps;
       Int acc[Rows][kVectors];
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = V::all(0); });
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = V::set1(0); });
       });
       add_steps(acc, w, a, run);
       unroll<Rows>([&](auto r) QCORE_UNROLLED {

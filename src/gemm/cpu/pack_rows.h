@@ -5,7 +5,7 @@
 #include "numerics/activation_block.h"
 #include "simd/unroll.h"
 
-// Quantisation of activation rows into the places that the tiles read, for the vector set V.
+// Quantization of activation rows into the places that the tiles read, for the vector set V.
 namespace qcore {
 namespace {
 
@@ -25,10 +25,10 @@ struct PackRows {
 
   template <bool Offsets>
   QCORE_NUMERIC Range range_of(const float* values, std::int64_t count) {
-    const Int magnitude_mask = V::all(0x7fffffff);
-    Range range{V::all(0), V::all(numerics::kFloatMax), V::all(-numerics::kFloatMax)};
+    const Int magnitude_mask = V::set1(0x7fffffff);
+    Range range{V::set1(0), V::set1(numerics::kFloatMax), V::set1(-numerics::kFloatMax)};
     const auto add = [&](Float x) QCORE_UNROLLED {
-      range.magnitude = V::max(range.magnitude, V::both(V::as_int(x), magnitude_mask));
+      range.magnitude = V::max(range.magnitude, V::bit_and(V::as_int(x), magnitude_mask));
       if constexpr (Offsets) {
         range.lo = V::at_most(x, range.lo);
         range.hi = V::at_least(x, range.hi);
@@ -41,7 +41,7 @@ struct PackRows {
     if (count >= V::kLanes) {
       add(V::load(values + count - V::kLanes));
     } else {
-      for (; i < count; ++i) add(V::all(values[i]));
+      for (; i < count; ++i) add(V::set1(values[i]));
     }
     return range;
   }
@@ -52,15 +52,15 @@ struct PackRows {
     Int parts[kParts];
     unroll<kParts>([&](auto part) QCORE_UNROLLED {
       constexpr int kAt = part.value * V::kLanes;
-      parts[part.value] = V::all(0);
+      parts[part.value] = V::set1(0);
       if (Short && kAt >= count) return;
       const bool whole = !Short || count - kAt >= V::kLanes;
       Float scaled = whole ? V::load(x + kAt) : V::load_first(x + kAt, count - kAt);
-      if constexpr (Offsets) scaled = V::sub(scaled, V::all(scale.offset));
-      scaled = V::mul(scaled, V::all(scale.inverse));
+      if constexpr (Offsets) scaled = V::sub(scaled, V::set1(scale.offset));
+      scaled = V::mul(scaled, V::set1(scale.inverse));
       if constexpr (Offsets) {
-        scaled = V::at_least(scaled, V::all(static_cast<float>(numerics::activation_lowest(mode))));
-        scaled = V::at_most(scaled, V::all(static_cast<float>(numerics::activation_highest(mode))));
+        scaled = V::at_least(scaled, V::set1(static_cast<float>(numerics::activation_lowest(mode))));
+        scaled = V::at_most(scaled, V::set1(static_cast<float>(numerics::activation_highest(mode))));
       }
       parts[part.value] = V::to_int(scaled);
       if (Offsets && !whole) parts[part.value] = V::keep_first(parts[part.value], count - kAt);
@@ -78,7 +78,7 @@ struct PackRows {
   template <bool Offsets>
   QCORE_NUMERIC Int pack_block(const float* x, std::int64_t length, std::int64_t padded,
                                const numerics::BlockScale& scale, int mode, Code* out) {
-    Int sums = V::all(0);
+    Int sums = V::set1(0);
     std::int64_t i = 0;
     // A block of all zeros, or of a NaN, has the inverse 0 and codes 0 whatever its values are.
     if (scale.inverse != 0.0f) {
@@ -89,7 +89,7 @@ struct PackRows {
         i += kChunk;
       }
     }
-    for (; i < padded; i += kChunk) V::store(out + i, V::all(0));
+    for (; i < padded; i += kChunk) V::store(out + i, V::set1(0));
     return sums;
   }
 
@@ -125,7 +125,7 @@ struct PackRows {
       scales[i] = numerics::activation_scale(mode, lo[i], hi[i], static_cast<std::uint32_t>(magnitudes[i]));
 
     for (int i = 0; i < V::kLanes; ++i) {
-      lanes[i] = V::all(0);
+      lanes[i] = V::set1(0);
       if (i >= count) continue;
       const Place place = place_of(i);
       lanes[i] = pack_block<Offsets>(place.values, place.length, place.padded, scales[i], mode, place.codes);
@@ -137,7 +137,7 @@ struct PackRows {
       rows.scales[at] = scales[i].scale;
       rows.scaled_sums[at] = scales[i].scale * static_cast<float>(sums[i]);
       rows.sums[at] = sums[i];
-      rows.starts[at] =
+      rows.acc_init[at] =
           static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * static_cast<std::uint32_t>(sums[i]));
       if constexpr (Offsets) rows.offsets[at] = scales[i].offset;
     }

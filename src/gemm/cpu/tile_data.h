@@ -19,7 +19,7 @@ struct PackedRows {
   float* scaled_sums;       // [P][rows], scale * sum of codes
   float* offsets;           // [P][rows]; null unless the activations have offsets
   std::int32_t* sums;       // [P][rows], of codes
-  std::int32_t* starts;     // [P][rows], -zero_code * sums, modulo 2^32: what storing the weights unsigned costs
+  std::int32_t* acc_init;   // [P][rows], -zero_code * sums, modulo 2^32: what storing the weights unsigned costs
 };
 
 // Scales or offsets of a weight, as formats/block_parameters.h.

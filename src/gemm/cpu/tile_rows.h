@@ -22,7 +22,7 @@ struct Rows {
 
   static void store_row(const float* values, std::int64_t columns, const OutputRow& row) {
     std::int64_t n = 0;
-    const Float lo = V::all(row.lo), hi = V::all(row.hi);
+    const Float lo = V::set1(row.lo), hi = V::set1(row.hi);
     for (; n + V::kLanes <= columns; n += V::kLanes) {
       Float y = V::load(values + n);
       if (row.bias) y = V::add(y, V::load(row.bias + n));

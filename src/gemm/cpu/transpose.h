@@ -31,7 +31,7 @@ struct Transpose {
           load_square(square, x, dtype, row * row_stride + column, row_stride);
         } else {
           for (int i = 0; i < kSide; ++i)
-            square[i] = row + i < rows ? load(x, dtype, (row + i) * row_stride + column) : V::all(0.0f);
+            square[i] = row + i < rows ? load(x, dtype, (row + i) * row_stride + column) : V::set1(0.0f);
         }
         store<0, 0>(square, out + column * out_stride + row, out_stride);
       }

@@ -7,13 +7,13 @@
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/memory.h"
 
-// How depthwise convolutions are divided: a thread makes kPixels neighbouring results of a row, kChannels neighbouring
+// How depthwise convolutions are divided: a thread makes kPixels neighboring results of a row, kChannels neighboring
 // channels of each.
 namespace qcore::depthwise {
 
 constexpr int kThreads = 128;
 constexpr int kChannels = 4, kPixels = 2;
-constexpr int kSlide = 3;  // the width of windows whose pixels are shared by neighbouring results
+constexpr int kSlide = 3;  // the width of windows whose pixels are shared by neighboring results
 
 struct Strips {
   DeviceWindow window;  // output[1] counts strips of a row
@@ -25,7 +25,7 @@ struct Strips {
   bool slides;
 };
 
-// Windows of three neighbouring columns, one column apart.
+// Windows of three neighboring columns, one column apart.
 inline bool slides(const DeviceWindow& window) {
   return window.kernel[1] == kSlide && window.stride[1] == 1 && window.dilation[1] == 1;
 }
@@ -54,11 +54,11 @@ struct Strip {
 };
 
 // Calls run(strips, grid) until all strips are made, about `most` results at a time. Threads beside each other have
-// neighbours in y's memory.
+// neighbors in y's memory.
 template <class Run>
 void for_each_launch(const DeviceWindow& window, std::int64_t batch, std::int64_t channels, const ImageView& y,
                      std::int64_t most, const Run& run) {
-  constexpr std::int64_t kMostBlocks = 65535;  // of a grid's second axis
+  constexpr std::int64_t kMaxBlocks = 65535;  // of a grid's second axis
   Strips strips{window, window.output[1], static_cast<int>(channels), 0, {}, 0, slides(window)};
   strips.window.output[1] = static_cast<int>(ceil_div(strips.columns, kPixels));
   const std::int64_t quads = ceil_div(channels, kChannels);
@@ -66,7 +66,7 @@ void for_each_launch(const DeviceWindow& window, std::int64_t batch, std::int64_
     ++strips.channel_shift;
   const std::int64_t of_block = kThreads >> strips.channel_shift,
                      all = batch * strips.window.output[0] * strips.window.output[1];
-  most = std::min(std::max<std::int64_t>(most / kPixels, 1), kMostBlocks * of_block);
+  most = std::min(std::max<std::int64_t>(most / kPixels, 1), kMaxBlocks * of_block);
   for (std::int64_t first = 0; first < all; first += strips.count) {
     strips.first = FirstResult(strips.window, first);
     strips.count = static_cast<int>(std::min(most, all - first));
@@ -75,7 +75,7 @@ void for_each_launch(const DeviceWindow& window, std::int64_t batch, std::int64_
   }
 }
 
-// Whether four neighbouring channels of a pixel may be read at once, where there are four.
+// Whether four neighboring channels of a pixel may be read at once, where there are four.
 inline bool reads_together(const ImageView& x, std::int64_t item_size) {
   return x.channel == 1 && x.image % kChannels == 0 && x.row % kChannels == 0 && x.column % kChannels == 0 &&
          reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(kChannels * item_size) == 0;

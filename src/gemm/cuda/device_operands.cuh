@@ -62,7 +62,7 @@ __device__ __forceinline__ std::uint32_t load_codes(const DeviceWeight& w, std::
   const std::int64_t first = matrix * w.steps + p * w.steps_per_block;
   const std::uint32_t word = w.words[(first + step) * PackedLayout::kPanelRows + row];
   // Flipping a byte's top bit subtracts 128. A nibble gets that bit first, so that subtracting 8 borrows from no
-  // neighbour.
+  // neighbor.
   constexpr std::uint32_t kTopBits = 0x80808080u;
   if (w.bits == 8) return word ^ kTopBits;
   const std::uint32_t nibbles = word >> (4 * (quad & 1)) & 0x0f0f0f0fu;
@@ -88,9 +88,9 @@ DeviceOutput device_output(const Problem& problem) {
 }
 
 // Bias, activation and rounding of a column of y, as the epilogue.h of the rooms.
-class Finish {
+class Epilogue {
  public:
-  __device__ __forceinline__ Finish(const DeviceOutput& out, std::int64_t n) : out_(out) {
+  __device__ __forceinline__ Epilogue(const DeviceOutput& out, std::int64_t n) : out_(out) {
     column_ = n * out.y.column_stride;
     if (out.bias) bias_ = load_float(out.bias, out.bias_dtype, n * out.bias_stride);
   }
@@ -106,8 +106,9 @@ class Finish {
   float bias_ = 0.0f;
 };
 
-__device__ __forceinline__ void finish(const DeviceOutput& out, std::int64_t row_offset, std::int64_t n, float y) {
-  Finish(out, n).store(row_offset, y);
+__device__ __forceinline__ void store_epilogue(const DeviceOutput& out, std::int64_t row_offset, std::int64_t n,
+                                               float y) {
+  Epilogue(out, n).store(row_offset, y);
 }
 
 }  // namespace qcore

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_activations_kernel
   }
 }
 
-// Aligned rows: a lane takes kRun neighbouring values with loads of 16 bytes and keeps them, a few lanes share a block.
+// Aligned rows: a lane takes kRun neighboring values with loads of 16 bytes and keeps them, a few lanes share a block.
 constexpr int kThreads = kWarps * kWarpSize, kRun = 16;
 constexpr std::int64_t kLongestBlock = kRun * kWarpSize;
 
@@ -235,13 +235,13 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
   while (kRun << lanes_shift < a.out.padded_block) ++lanes_shift;
   const std::int64_t runs = a.out.blocks << lanes_shift;
   while (1 << row_shift < kThreads && 1 << row_shift < runs) ++row_shift;
-  constexpr std::int64_t kMostThreadBlocks = 65535;  // of a grid's second axis
+  constexpr std::int64_t kMaxThreadBlocks = 65535;  // of a grid's second axis
   const std::int64_t thread_blocks = ceil_div(a.out.rows, kThreads >> row_shift);
   const auto kernel = a.mode == numerics::kActivationInt8Asym ? quantize_aligned_kernel<numerics::kActivationInt8Asym>
                                                               : quantize_aligned_kernel<numerics::kActivationInt8>;
   launch("quantize_aligned", kernel,
          {dim3(static_cast<unsigned>(ceil_div(runs, 1 << row_shift)),
-               static_cast<unsigned>(thread_blocks < kMostThreadBlocks ? thread_blocks : kMostThreadBlocks)),
+               static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
           dim3(kThreads)},
          stream, a, row_shift, lanes_shift);
 }
@@ -253,13 +253,13 @@ void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t
                           Compute compute, const QuantizedRows<Code>& out, cudaStream_t stream) {
   const std::int64_t thread_blocks = ceil_div(out.rows * out.blocks, kWarps);
   if (thread_blocks == 0) return;
-  constexpr std::int64_t kMostThreadBlocks = 1 << 20;
+  constexpr std::int64_t kMaxThreadBlocks = 1 << 20;
   const Arguments<Code> arguments{
       x, first_row, k, block_size, static_cast<int>(compute) - static_cast<int>(Compute::int8), out};
   if constexpr (sizeof(Code) == 1)
     if (aligned_rows(arguments)) return launch_aligned(arguments, stream);
   launch("quantize_activations", quantize_activations_kernel<Code>,
-         {dim3(static_cast<unsigned>(thread_blocks < kMostThreadBlocks ? thread_blocks : kMostThreadBlocks)),
+         {dim3(static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
           dim3(kWarps * kWarpSize)},
          stream, arguments);
 }

@@ -34,7 +34,7 @@ struct QuantizedRows {
       tiled{};  // with a shift, in the place of every other order; there are no terms then, and no arrays of floats
 };
 
-// Quantises rows first_row .. first_row + out.rows - 1 of x [M, K] in blocks of block_size.
+// Quantizes rows first_row .. first_row + out.rows - 1 of x [M, K] in blocks of block_size.
 // `Code` is std::int8_t, or std::int16_t, which takes the 8-bit modes too.
 template <class Code>
 void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t k, std::int64_t block_size,

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) split_rows_kernel(const Arguments a)
   const std::int64_t row_units = a.out.row_length / kUnit;
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= a.out.rows * row_units) return;
-  // Neighbouring threads have neighbouring values: of a row, or where those lie apart of a column.
+  // Neighboring threads have neighboring values: of a row, or where those lie apart of a column.
   const bool along_rows = a.x.column_stride == 1;
   const std::int64_t row = along_rows ? at / row_units : at % a.out.rows;
   const std::int64_t k = (along_rows ? at % row_units : at / a.out.rows) * kUnit;

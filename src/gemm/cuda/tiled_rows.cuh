@@ -23,7 +23,7 @@ struct TiledRows {
 
   __host__ __device__ int rows() const { return 1 << shift; }
 
-  // A lane finds the results of four neighbouring rows in its registers: columns 8*(2*j) + 2*quad + {0, 1} and
+  // A lane finds the results of four neighboring rows in its registers: columns 8*(2*j) + 2*quad + {0, 1} and
   // 8*(2*j + 1) + 2*quad + {0, 1} of the product are rows 16*j + 4*quad ...
   __device__ static int column(int row) { return (row & ~15) | (row & 2) << 2 | (row >> 1 & 6) | (row & 1); }
 
@@ -31,7 +31,7 @@ struct TiledRows {
   // product, the second half for the others.
   __device__ static int nibble_order(int k) { return (k & ~31) | (k & 4) << 2 | (k >> 1 & 12) | (k & 3); }
 
-  // Of 16 neighbouring k, or with nibbles of 4, codes stay neighbours.
+  // Of 16 neighboring k, or with nibbles of 4, codes stay neighbors.
   __device__ std::int64_t code(std::int64_t row, std::int64_t k) const {
     if (order == Order::chunks)
       return ((((row >> shift) * stages + k / kChunkK) << shift) + (row & (rows() - 1))) * kChunkK + k % kChunkK;

@@ -42,10 +42,10 @@ struct ResultPlace {
 };
 
 // Bounds that a window must keep so that its places fit in int.
-constexpr std::int64_t kLargestWindowExtent = 1 << 28;
+constexpr std::int64_t kMaxWindowExtent = 1 << 28;
 
 inline bool fits_device_window(const numerics::WindowAxis& axis) {
-  return axis.input + 2 * axis.before + axis.stride * axis.output + axis.dilation * axis.kernel < kLargestWindowExtent;
+  return axis.input + 2 * axis.before + axis.stride * axis.output + axis.dilation * axis.kernel < kMaxWindowExtent;
 }
 
 inline DeviceWindow device_window(const numerics::WindowAxis& rows, const numerics::WindowAxis& columns,

@@ -13,8 +13,8 @@ namespace {
 
 // Of W x of as many steps as are computed together: they stay in the second-level cache until they are used.
 constexpr std::int64_t kAheadBytes = 192 << 10;
-constexpr std::int64_t kMostStepsAhead = 64;
-// Multiply-adds that are worth waking another thread for, and those of a step that are worth a synchronisation.
+constexpr std::int64_t kMaxStepsAhead = 64;
+// Multiply-adds that are worth waking another thread for, and those of a step that are worth a synchronization.
 constexpr std::int64_t kParallelWork = 1 << 20, kParallelStep = 1 << 17;
 
 // A range of 0 .. count, one of `parts`.
@@ -24,7 +24,7 @@ struct Share {
 };
 
 std::int64_t sum_of_bytes(const std::uint8_t* bytes, std::int64_t count) {
-  std::uint32_t sum = 0;  // of at most 2 * kMostFeatures bytes
+  std::uint32_t sum = 0;  // of at most 2 * kMaxFeatures bytes
   for (std::int64_t i = 0; i < count; ++i) sum += bytes[i];
   return sum;
 }
@@ -41,7 +41,7 @@ class Rows {
       : problem_(problem), kernels_(kernels), layer_(problem.gru->packed->layer), first_(first), count_(count) {
     const std::int64_t wx_row = layer_.groups * kGruGates * kGruGroup;
     const std::int64_t fitting = kAheadBytes / (count * wx_row * static_cast<std::int64_t>(sizeof(std::int16_t)));
-    steps_ahead_ = std::max<std::int64_t>(1, std::min({fitting, kMostStepsAhead, problem.steps}));
+    steps_ahead_ = std::max<std::int64_t>(1, std::min({fitting, kMaxStepsAhead, problem.steps}));
     x_ = planes(layer_.input, steps_ahead_ * count, scratch);
     for (GruPlanes& h : h_) h = planes(layer_.state, count, scratch);
     // Behind a row's features the planes of a state are zeros, as those of inputs are.
@@ -196,7 +196,7 @@ void run_channels(const GruProblem& problem, const GruKernels& kernels, int part
   for (std::int64_t row = 0; row < problem.batch; ++row) rows.begin(row);
   const std::int64_t ahead = rows.steps_ahead(), cycle = ahead + 2;  // phases: inputs packed, multiplied, steps
   const std::int64_t whole = problem.steps / ahead, rest = problem.steps % ahead;
-  Phases phases(whole * cycle + (rest ? rest + 2 : 0), parts);
+  PhasedParallelFor phases(whole * cycle + (rest ? rest + 2 : 0), parts);
   phases.run([&](std::int64_t phase, int part) {
     const std::int64_t from = phase / cycle * ahead, at = phase % cycle;
     const Share groups(rows.groups(), part, parts);
@@ -212,7 +212,7 @@ void run_channels(const GruProblem& problem, const GruKernels& kernels, int part
 
 }  // namespace
 
-const char* gru_vector_why_not(const GruProblem& problem) {
+const char* gru_vector_unsupported_reason(const GruProblem& problem) {
   if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
   if (!problem.gru->packed) return "it has more than 32768 features or channels";
   return nullptr;

@@ -17,9 +17,9 @@ struct GruLanes {
 
   QCORE_NUMERIC I add(I a, I b) { return V::add(a, b); }
   QCORE_NUMERIC I sub(I a, I b) { return V::sub(a, b); }
-  QCORE_NUMERIC I set(std::int32_t c) { return V::all(c); }
+  QCORE_NUMERIC I set(std::int32_t c) { return V::set1(c); }
   QCORE_NUMERIC I clamped(I a, const numerics::GruRange& range) {
-    return V::smaller(V::larger(a, V::all(range.lo)), V::all(range.hi));
+    return V::smaller(V::larger(a, V::set1(range.lo)), V::set1(range.hi));
   }
 
   // What is added before bits are dropped. Half away from zero: a half, and one less for a negative number. Half to
@@ -28,25 +28,25 @@ struct GruLanes {
     if (n <= 0) return n < 0 ? V::shift_left(a, -n) : a;
     const std::int32_t half = std::int32_t{1} << (n - 1);
     if constexpr (kRounding == ShiftRounding::half_away)
-      return V::shift_right(V::add(V::add(a, V::all(half)), V::sign(a)), n);
-    const I odd = V::both(V::shift_right(a, n), V::all(1));
-    return V::shift_right(V::add(V::add(a, V::all(half - 1)), odd), n);
+      return V::shift_right(V::add(V::add(a, V::set1(half)), V::sign(a)), n);
+    const I odd = V::bit_and(V::shift_right(a, n), V::set1(1));
+    return V::shift_right(V::add(V::add(a, V::set1(half - 1)), odd), n);
   }
   QCORE_NUMERIC I shifted(I a, I n) {  // n at least 0
-    const I one = V::all(1), half = V::shift_right(V::shift_left(one, n), one);
+    const I one = V::set1(1), half = V::shift_right(V::shift_left(one, n), one);
     const I drops = V::smaller(n, one);  // 0 where no bit is dropped
     if constexpr (kRounding == ShiftRounding::half_away)
-      return V::shift_right(V::sub(V::add(a, half), V::both(V::sign(a), drops)), n);
-    const I odd = V::both(V::shift_right(a, n), drops);
+      return V::shift_right(V::sub(V::add(a, half), V::bit_and(V::sign(a), drops)), n);
+    const I odd = V::bit_and(V::shift_right(a, n), drops);
     return V::shift_right(V::add(V::add(a, half), V::sub(odd, drops)), n);
   }
   QCORE_NUMERIC W shifted(W a, W n) {
     const W one = V::all_wide(1), half = V::shift_right(V::shift_left(one, n), one);
     const W drops = V::sign(V::negative(n));  // all bits where some are dropped
     if constexpr (kRounding == ShiftRounding::half_away)
-      return V::shift_right(V::add(V::add(a, half), V::both(V::sign(a), drops)), n);
-    const W odd = V::both(V::shift_right(a, n), one);
-    return V::shift_right(V::add(V::add(a, half), V::both(V::add(odd, V::all_wide(-1)), drops)), n);
+      return V::shift_right(V::add(V::add(a, half), V::bit_and(V::sign(a), drops)), n);
+    const W odd = V::bit_and(V::shift_right(a, n), one);
+    return V::shift_right(V::add(V::add(a, half), V::bit_and(V::add(odd, V::all_wide(-1)), drops)), n);
   }
 
   QCORE_NUMERIC I shifted_product(I a, I b, int n) {
@@ -65,7 +65,7 @@ struct GruLanes {
     const W count = V::all_wide(n);
     if constexpr (kRounding == ShiftRounding::half_away)
       return V::shift_right(V::add(V::add(a, V::all_wide(half)), V::sign(a)), count);
-    const W odd = V::both(V::shift_right(a, count), V::all_wide(1));
+    const W odd = V::bit_and(V::shift_right(a, count), V::all_wide(1));
     return V::shift_right(V::add(V::add(a, V::all_wide(half - 1)), odd), count);
   }
 };

@@ -10,7 +10,7 @@ namespace {
 
 // Numbers below this can be shifted right by any amount up to 30 in int32, rounding included, and summed in fours.
 constexpr std::int64_t kLaneBound = std::int64_t{1} << 29;
-constexpr int kMostLaneShift = 30;
+constexpr int kMaxLaneShift = 30;
 
 std::shared_ptr<void> pack_weights(const std::vector<std::int16_t>& codes, std::int64_t size,
                                    const GruProduct& product) {
@@ -75,7 +75,7 @@ GruProduct pack_product(const GruParameters& p, const ProductParts& parts, GruPa
   for (const std::int64_t offset : memory.offsets)
     memory.narrow_offsets.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(offset)));
   if (product.narrow)
-    for (std::int32_t& shift : memory.right) shift = std::min(shift, kMostLaneShift);
+    for (std::int32_t& shift : memory.right) shift = std::min(shift, kMaxLaneShift);
   product.weights = static_cast<const std::int8_t*>(memory.weights.get());
   product.offsets = memory.offsets.data();
   product.narrow_offsets = memory.narrow_offsets.data();
@@ -103,15 +103,15 @@ class Widths {
  public:
   // A number up to `largest` and its shift; its bound after it.
   std::int64_t shift(std::int64_t largest, int& n) {
-    fits_ = fits_ && largest < kLaneBound && (n >= 0 || (n >= -kMostLaneShift && largest << -n < kLaneBound));
+    fits_ = fits_ && largest < kLaneBound && (n >= 0 || (n >= -kMaxLaneShift && largest << -n < kLaneBound));
     const std::int64_t after = !fits_ ? 0 : n < 0 ? largest << -n : largest;
-    n = std::min(n, kMostLaneShift);
+    n = std::min(n, kMaxLaneShift);
     return after;
   }
 
   // The same of a product, which may be an int64 as long as it is none behind its shift.
   void shift_product(std::int64_t largest, int& n) {
-    const bool narrow = largest < kLaneBound && (n >= 0 || (n >= -kMostLaneShift && largest << -n < kLaneBound));
+    const bool narrow = largest < kLaneBound && (n >= 0 || (n >= -kMaxLaneShift && largest << -n < kLaneBound));
     narrow_ = narrow_ && narrow;
     products_.push_back(&n);
     fits_ = fits_ && (narrow || (n > 0 && (largest >> n) + 1 < kLaneBound));
@@ -122,7 +122,7 @@ class Widths {
   GruWidth found() {
     if (!fits_) return GruWidth::scalar;
     if (!narrow_) return GruWidth::wide_products;
-    for (int* n : products_) *n = std::min(*n, kMostLaneShift);
+    for (int* n : products_) *n = std::min(*n, kMaxLaneShift);
     return GruWidth::narrow;
   }
 
@@ -166,7 +166,7 @@ GruWidth prove_widths(const GruStorage& gru, numerics::GruCell& c) {
 std::shared_ptr<const GruPacked> pack_gru(const GruStorage& gru) {
   const GruParameters& p = gru.parameters;
   const GruFormats& f = p.formats;
-  if (std::max(p.input_size, p.hidden_size) > kMostGruFeatures) return nullptr;
+  if (std::max(p.input_size, p.hidden_size) > kMaxGruFeatures) return nullptr;
   auto packed = std::make_shared<GruPacked>();
   GruLayer& layer = packed->layer;
   layer = {};

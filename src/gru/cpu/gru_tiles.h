@@ -12,18 +12,18 @@ struct GruTiles {
   using I = typename V::Int;
   using W = typename V::Wide;
   static constexpr int kLanes = V::kLanes, kSlices = static_cast<int>(kGruGroup) / kLanes;
-  static constexpr int kMostRows = 8, kMostParts = 3;
+  static constexpr int kMaxRows = 8, kMaxParts = 3;
 
   QCORE_NUMERIC std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
   // Of vectors (kLanes channels of a row each): [vector][gate][part][lane].
   struct Sums {
-    alignas(64) std::int32_t parts[kMostRows][kGruGates][kMostParts][kLanes];
+    alignas(64) std::int32_t parts[kMaxRows][kGruGates][kMaxParts][kLanes];
   };
 
   // Rows at a time by NW planes of weights and NX of inputs, so that sums stay in registers; a power of two.
   static constexpr int rows_at_once(int nw, int nx) {
-    int rows = kMostRows;
+    int rows = kMaxRows;
     while (rows > 1 && rows * kGruGates * (nw + nx - 1) > Dot::kMaxSums) rows /= 2;
     return rows;
   }
@@ -38,7 +38,7 @@ struct GruTiles {
     unroll<kSplit>([&](auto s) QCORE_UNROLLED {
       unroll<kRows>([&](auto r) QCORE_UNROLLED {
         unroll<kGruGates>([&](auto g) QCORE_UNROLLED {
-          unroll<kParts>([&](auto p) QCORE_UNROLLED { acc[s.value][r.value][g.value][p.value] = V::all(0); });
+          unroll<kParts>([&](auto p) QCORE_UNROLLED { acc[s.value][r.value][g.value][p.value] = V::set1(0); });
         });
       });
     });
@@ -93,7 +93,7 @@ struct GruTiles {
     for (; row < end; ++row, ++vector) multiply_rows<NW, NX, 1, kSplit1>(w, quads, u, row, vector, sums);
   }
 
-  // Up to kMostRows rows of a slice (kLanes channels of a group), into as many vectors of `sums` from `vector` on.
+  // Up to kMaxRows rows of a slice (kLanes channels of a group), into as many vectors of `sums` from `vector` on.
   static void multiply(const GruProduct& product, std::int64_t slice, const GruPlanes& u, std::int64_t first_row,
                        std::int64_t rows, std::int64_t vector, Sums& sums) {
     const std::int8_t* w = product.weights + slice / kSlices * product.group_bytes + slice % kSlices * kLanes * 4;
@@ -116,20 +116,20 @@ struct GruTiles {
   // plane.
   template <ShiftRounding kRounding>
   QCORE_NUMERIC void rescale(const GruProduct& product, std::int64_t slice,
-                             const std::int32_t (&parts)[kGruGates][kMostParts][kLanes], std::int64_t input_sum,
+                             const std::int32_t (&parts)[kGruGates][kMaxParts][kLanes], std::int64_t input_sum,
                              I (&codes)[kGruGates]) {
     using Lanes = GruLanes<V, kRounding, true>;
     const int count = product.weight_planes + product.input_planes - 1;
     const std::int64_t constant = input_sum * 128;  // of the offset of the lower plane of weights
     unroll<kGruGates>([&](auto gate) QCORE_UNROLLED {
       const std::int64_t at = gate_offset(slice) + gate.value * kGruGroup;
-      const std::int32_t (&part)[kMostParts][kLanes] = parts[gate.value];
+      const std::int32_t (&part)[kMaxParts][kLanes] = parts[gate.value];
       const I right = V::load(&product.right[at]);
       if (product.narrow) {
         I total = V::add(V::load(part[0]), V::load(&product.narrow_offsets[at]));
         if (count > 1) total = V::add(total, V::shift_left(V::load(part[1]), 8));
         if (count > 2) total = V::add(total, V::shift_left(V::load(part[2]), 16));
-        total = V::add(total, V::all(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant))));
+        total = V::add(total, V::set1(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant))));
         if (product.shifts_left) total = V::shift_left(total, V::load(&product.left[at]));
         codes[gate.value] = Lanes::clamped(Lanes::shifted(total, right), product.range);
       } else {
@@ -146,11 +146,11 @@ struct GruTiles {
 
   template <ShiftRounding kRounding>
   static void multiply_inputs(const GruLayer& layer, const GruInputTile& tile) {
-    const I bias = V::all(gru_wx_bias(layer));
+    const I bias = V::set1(gru_wx_bias(layer));
     Sums sums;
     for (std::int64_t slice = tile.first_group * kSlices; slice < tile.end_group * kSlices; ++slice)
-      for (std::int64_t first = 0; first < tile.rows; first += kMostRows) {
-        const std::int64_t rows = lesser(kMostRows, tile.rows - first);
+      for (std::int64_t first = 0; first < tile.rows; first += kMaxRows) {
+        const std::int64_t rows = lesser(kMaxRows, tile.rows - first);
         multiply(layer.input, slice, tile.x, first, rows, 0, sums);
         for (std::int64_t row = 0; row < rows; ++row) {
           I codes[kGruGates];
@@ -166,12 +166,12 @@ struct GruTiles {
     const std::uint8_t* at = h.row(row) + channel;
     I u = V::load_bytes(at);
     if (planes == 2) u = V::add(V::shift_left(u, 8), V::load_bytes(at + h.plane_stride));
-    return V::sub(u, V::all(bias));
+    return V::sub(u, V::set1(bias));
   }
   QCORE_NUMERIC void store_state(const GruPlanes& h, int planes, std::int64_t row, std::int64_t channel, I centred,
                                  std::int32_t bias) {
     std::uint8_t* at = h.row(row) + channel;
-    const I u = V::add(centred, V::all(bias));
+    const I u = V::add(centred, V::set1(bias));
     if (planes == 2) {
       V::store_bytes(at, V::shift_right(u, 8));
       V::store_bytes(at + h.plane_stride, u);
@@ -184,11 +184,11 @@ struct GruTiles {
   QCORE_NUMERIC void store_elements(const GruElements& to, std::int64_t at, I centred, int count,
                                     const CodeNumbers& format) {
     if (to.stride == 1 && count == kLanes && to.element == CodeElement::f32)
-      return V::store(static_cast<float*>(to.data) + at, V::mul(V::to_float(centred), V::all(format.unit)));
+      return V::store(static_cast<float*>(to.data) + at, V::mul(V::to_float(centred), V::set1(format.unit)));
     if (to.stride == 1 && count == kLanes && to.element == CodeElement::i8)
-      return V::store_bytes(static_cast<std::uint8_t*>(to.data) + at, V::add(centred, V::all(format.zero)));
+      return V::store_bytes(static_cast<std::uint8_t*>(to.data) + at, V::add(centred, V::set1(format.zero)));
     if (to.stride == 1 && count == kLanes && to.element == CodeElement::i16)
-      return V::store_words(static_cast<std::int16_t*>(to.data) + at, V::add(centred, V::all(format.zero)));
+      return V::store_words(static_cast<std::int16_t*>(to.data) + at, V::add(centred, V::set1(format.zero)));
     alignas(64) std::int32_t lanes[kLanes];
     V::store(lanes, centred);
     for (int lane = 0; lane < count; ++lane)
@@ -198,10 +198,10 @@ struct GruTiles {
   // What goes into and comes out of the cell: vectors of kLanes channels of a row each.
   struct Batch {
     int vectors = 0;
-    std::int64_t row[kMostRows], channel[kMostRows];
-    alignas(64) std::int32_t wx[kMostRows][kGruGates][kLanes], rh[kMostRows][kGruGates][kLanes], h[kMostRows][kLanes];
-    alignas(64) std::int32_t z[kMostRows][kLanes], r[kMostRows][kLanes], g[kMostRows][kLanes], rb[kMostRows][kLanes],
-        next_h[kMostRows][kLanes];
+    std::int64_t row[kMaxRows], channel[kMaxRows];
+    alignas(64) std::int32_t wx[kMaxRows][kGruGates][kLanes], rh[kMaxRows][kGruGates][kLanes], h[kMaxRows][kLanes];
+    alignas(64) std::int32_t z[kMaxRows][kLanes], r[kMaxRows][kLanes], g[kMaxRows][kLanes], rb[kMaxRows][kLanes],
+        next_h[kMaxRows][kLanes];
   };
 
   // table[index] for each index, in place. Loads one by one: a gather takes Zen 4 three times as long.
@@ -232,7 +232,7 @@ struct GruTiles {
               V::load(b.h[v])};
     }
     QCORE_NUMERIC numerics::GruBiases<L> biases(const GruLayer& layer, std::int64_t channel) {
-      const auto bias = [&](int i) { return Stages::kStaged ? V::load(&layer.biases[i][channel]) : V::all(0); };
+      const auto bias = [&](int i) { return Stages::kStaged ? V::load(&layer.biases[i][channel]) : V::set1(0); };
       return {bias(0), bias(1), bias(2), bias(3)};
     }
 
@@ -295,8 +295,8 @@ struct GruTiles {
     // Batches of several rows of a slice, or of several slices of a few rows.
     void run() {
       const std::int64_t end = lesser(tile_.end_group * kSlices, (layer_.size + kLanes - 1) / kLanes);
-      const std::int64_t rows_at_once = lesser(kMostRows, tile_.rows);
-      const std::int64_t slices = kMostRows / rows_at_once;
+      const std::int64_t rows_at_once = lesser(kMaxRows, tile_.rows);
+      const std::int64_t slices = kMaxRows / rows_at_once;
       for (std::int64_t slice = tile_.first_group * kSlices; slice < end; slice += slices)
         for (std::int64_t first = 0; first < tile_.rows; first += rows_at_once) {
           const std::int64_t rows = lesser(rows_at_once, tile_.rows - first);
@@ -310,7 +310,7 @@ struct GruTiles {
    private:
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
       multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
-      const I wx_bias = V::all(gru_wx_bias(layer_));
+      const I wx_bias = V::set1(gru_wx_bias(layer_));
       for (std::int64_t row = first_row; row < first_row + rows; ++row) {
         const int v = batch_.vectors++;
         batch_.row[v] = row;
@@ -333,7 +333,7 @@ struct GruTiles {
       const bool active = place.active;
       const I h = V::load(active ? batch_.next_h[v] : batch_.h[v]);
       store_state(tile_.next_h, layer_.state.input_planes, row, channel, h, h_bias_);
-      store_elements(tile_.y, place.y + channel * tile_.y.stride, active ? h : V::all(0), count, layer_.h);
+      store_elements(tile_.y, place.y + channel * tile_.y.stride, active ? h : V::set1(0), count, layer_.h);
       if (!tile_.gates.data) return;
       const std::int32_t* rh = layer_.staged ? batch_.rb[v] : batch_.rh[v][2];
       store_gates(v, 0, batch_.z[v], 0, count, active);
@@ -396,13 +396,13 @@ struct GruTiles {
   QCORE_NUMERIC I load_elements(const GruElements& from, std::int64_t at, const CodeNumbers& format) {
     if (from.element == CodeElement::i8) {
       const I u = V::load_bytes(static_cast<const std::uint8_t*>(from.data) + at);
-      return V::sub(V::sub(V::exclusive(u, V::all(128)), V::all(128)), V::all(format.zero));
+      return V::sub(V::sub(V::exclusive(u, V::set1(128)), V::set1(128)), V::set1(format.zero));
     }
     if (from.element == CodeElement::i16)
-      return V::sub(V::load_words(static_cast<const std::int16_t*>(from.data) + at), V::all(format.zero));
-    const auto scaled = V::mul(load_floats(from, at), V::all(format.per_unit));
+      return V::sub(V::load_words(static_cast<const std::int16_t*>(from.data) + at), V::set1(format.zero));
+    const auto scaled = V::mul(load_floats(from, at), V::set1(format.per_unit));
     const float lo = static_cast<float>(format.range.lo), hi = static_cast<float>(format.range.hi);
-    return V::to_int(V::at_most(V::at_least(scaled, V::all(lo)), V::all(hi)));
+    return V::to_int(V::at_most(V::at_least(scaled, V::set1(lo)), V::set1(hi)));
   }
 
   static void pack(const GruElements& from, std::int64_t count, const CodeNumbers& format, std::int32_t bias,

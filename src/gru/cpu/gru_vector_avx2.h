@@ -13,7 +13,7 @@ struct GruAvx2 : Avx2 {
 
   using Base = Avx2;
   using Base::add;
-  using Base::both;
+  using Base::bit_and;
   using Base::mul;
   using Base::sub;
 
@@ -42,7 +42,7 @@ struct GruAvx2 : Avx2 {
   QCORE_NUMERIC Wide negative(Wide a) {
     return {_mm256_sub_epi64(_mm256_setzero_si256(), a.lo), _mm256_sub_epi64(_mm256_setzero_si256(), a.hi)};
   }
-  QCORE_NUMERIC Wide both(Wide a, Wide b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
+  QCORE_NUMERIC Wide bit_and(Wide a, Wide b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
   QCORE_NUMERIC Wide multiply_wide(Int a, Int b) {
     const Wide x = widen(a), y = widen(b);
     return {_mm256_mul_epi32(x.lo, y.lo), _mm256_mul_epi32(x.hi, y.hi)};

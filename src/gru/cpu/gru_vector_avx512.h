@@ -13,7 +13,7 @@ struct GruAvx512 : Avx512 {
 
   using Base = Avx512;
   using Base::add;
-  using Base::both;
+  using Base::bit_and;
   using Base::mul;
   using Base::sub;
 
@@ -40,7 +40,7 @@ struct GruAvx512 : Avx512 {
   QCORE_NUMERIC Wide negative(Wide a) {
     return {_mm512_sub_epi64(_mm512_setzero_si512(), a.lo), _mm512_sub_epi64(_mm512_setzero_si512(), a.hi)};
   }
-  QCORE_NUMERIC Wide both(Wide a, Wide b) { return {_mm512_and_si512(a.lo, b.lo), _mm512_and_si512(a.hi, b.hi)}; }
+  QCORE_NUMERIC Wide bit_and(Wide a, Wide b) { return {_mm512_and_si512(a.lo, b.lo), _mm512_and_si512(a.hi, b.hi)}; }
   QCORE_NUMERIC Wide multiply_wide(Int a, Int b) {
     const Wide x = widen(a), y = widen(b);
     return {_mm512_mul_epi32(x.lo, y.lo), _mm512_mul_epi32(x.hi, y.hi)};

@@ -109,7 +109,7 @@ __device__ __forceinline__ std::int32_t load_planes(const char* plane, std::int6
   return kPlanes == 1 ? first : 256 * first + static_cast<std::uint8_t>(plane[plane_bytes]);
 }
 
-// The byte of a plane of four neighbouring lanes' codes, as a word that all of them get. All lanes must call.
+// The byte of a plane of four neighboring lanes' codes, as a word that all of them get. All lanes must call.
 template <int kPlanes>
 __device__ __forceinline__ std::uint32_t gather_plane(std::int32_t code, int plane) {
   const auto bits = static_cast<std::uint32_t>(code);

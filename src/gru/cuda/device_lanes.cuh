@@ -39,8 +39,8 @@ struct GruDeviceLanes {
   template <class Sum>
   QCORE_NUMERIC I rescaled(Sum sum, Sum offset, int n, const numerics::GruRange& range) {
     if constexpr (sizeof(Sum) == sizeof(I)) {
-      constexpr int kMost = 30;  // drops every bit
-      return clamped(shift(sum + offset, n < kMost ? n : kMost), range);
+      constexpr int kMax = 30;  // drops every bit
+      return clamped(shift(sum + offset, n < kMax ? n : kMax), range);
     }
     return static_cast<I>(numerics::clamp_code(shift(sum + offset, n), range.lo, range.hi));
   }

@@ -10,7 +10,7 @@ namespace qcore {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 1 << 16;
+constexpr std::int64_t kMaxBlocks = 1 << 16;
 
 struct Arguments {
   TensorView from, to;
@@ -39,7 +39,7 @@ void convert_fixed_cuda(const TensorView& from, const FixedFormat& format, const
   const std::int64_t count = from.size();
   if (count == 0) return;
   DeviceGuard guard(from.device.index);
-  const auto blocks = static_cast<unsigned>(std::min(ceil_div(count, kThreads), kMostBlocks));
+  const auto blocks = static_cast<unsigned>(std::min(ceil_div(count, kThreads), kMaxBlocks));
   launch("gru_codes", gru_codes_kernel, {dim3(blocks), dim3(kThreads)}, static_cast<cudaStream_t>(stream),
          Arguments{from, to, CodeFormat(format), count});
 }

@@ -149,18 +149,18 @@ void run_gru_cuda(const GruProblem& problem, const GruCudaOptions& options) {
   } while (a.first < a.steps);
 }
 
-const char* gru_cuda_why_not(const GruProblem& problem) {
+const char* gru_cuda_unsupported_reason(const GruProblem& problem) {
   return problem.device.type == DeviceType::cuda ? nullptr : "it runs on CUDA devices";
 }
 
 void run_gru_cuda(const GruProblem& problem) { run_gru_cuda(problem, GruCudaOptions{}); }
 
-const char* gru_persistent_why_not(const GruProblem& problem) {
-  if (const char* reason = gru_cuda_why_not(problem)) return reason;
+const char* gru_persistent_unsupported_reason(const GruProblem& problem) {
+  if (const char* reason = gru_cuda_unsupported_reason(problem)) return reason;
   // Clusters that wait for others are slower than all multiprocessors at one step after the other.
-  constexpr std::int64_t kMostRows = 128;
+  constexpr std::int64_t kMaxRows = 128;
   if (problem.steps < 2) return "it has less than two steps";
-  if (problem.batch > kMostRows) return "it has more than 128 rows";
+  if (problem.batch > kMaxRows) return "it has more than 128 rows";
   return plan_of(problem, GruCudaOptions{}).cluster > 0 ? nullptr
                                                         : "R takes more than 128 KB of shared memory per thread block";
 }

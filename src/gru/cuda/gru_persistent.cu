@@ -64,7 +64,7 @@ class States {
     if (step > 0) __syncthreads();
   }
 
-  // 16 neighbouring lanes have 16 codes, and each the words of its four, of the state after the step. All lanes call.
+  // 16 neighboring lanes have 16 codes, and each the words of its four, of the state after the step. All lanes call.
   __device__ __forceinline__ void send(std::int64_t step, int plane, int place, std::uint32_t word) const {
     const int lane = static_cast<int>(threadIdx.x) % kGruRows;
     uint4 words;
@@ -221,9 +221,9 @@ PersistentPlan plan_persistent(std::int64_t size, int weight_planes, int state_p
   plan.column_bytes = static_cast<int>(row_bytes + (steps % 2 ? 0 : kGruStepK));
   const int block_tiles = kGates * plan.channel_tiles;
   // More of R takes longer to read than a launch for each step takes, on an H200.
-  constexpr std::int64_t kMostWeightBytes = 128 << 10;
-  if (weight_bytes(plan.channel_tiles, weight_planes, row_bytes) > kMostWeightBytes) return {};
-  for (plan.slices = std::clamp(kWarps / block_tiles, 1, std::min(steps, kMostSlices)); plan.slices >= 1;
+  constexpr std::int64_t kMaxWeightBytes = 128 << 10;
+  if (weight_bytes(plan.channel_tiles, weight_planes, row_bytes) > kMaxWeightBytes) return {};
+  for (plan.slices = std::clamp(kWarps / block_tiles, 1, std::min(steps, kMaxSlices)); plan.slices >= 1;
        --plan.slices) {
     plan.shared_bytes = kBarrierBytes + weight_bytes(plan.channel_tiles, weight_planes, row_bytes) +
                         std::int64_t{2} * state_planes * kClusterRows * plan.column_bytes +

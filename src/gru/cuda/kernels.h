@@ -7,11 +7,11 @@
 namespace qcore {
 
 // W x of many steps at once, then a launch for each step. Takes every problem.
-const char* gru_cuda_why_not(const GruProblem& problem);
+const char* gru_cuda_unsupported_reason(const GruProblem& problem);
 void run_gru_cuda(const GruProblem& problem);
 
 // One launch for many steps: clusters of thread blocks keep R in shared memory.
-const char* gru_persistent_why_not(const GruProblem& problem);
+const char* gru_persistent_unsupported_reason(const GruProblem& problem);
 void run_gru_persistent(const GruProblem& problem);
 
 struct GruCudaOptions {

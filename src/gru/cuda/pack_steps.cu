@@ -9,7 +9,7 @@ namespace qcore {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 1 << 16;
+constexpr std::int64_t kMaxBlocks = 1 << 16;
 
 // A thread makes a word of four codes in each plane.
 __global__ void __launch_bounds__(kThreads) gru_pack_kernel(const __grid_constant__ PackPair pair) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) gru_pack_kernel(const __grid_constan
 void pack_steps(const PackPair& pair, cudaStream_t stream) {
   std::int64_t words = 1;
   for (const PackRows& p : pair.rows) words = std::max(words, p.rows * p.row_bytes / 4);
-  const auto blocks = static_cast<unsigned>(std::min(ceil_div(words, kThreads), kMostBlocks));
+  const auto blocks = static_cast<unsigned>(std::min(ceil_div(words, kThreads), kMaxBlocks));
   launch("gru_pack", gru_pack_kernel, {dim3(blocks, 2), dim3(kThreads)}, stream, pair);
 }
 

@@ -66,7 +66,7 @@ __device__ __forceinline__ void multiply_state(const ByteOperands& all, const St
           totals[column][i];
 }
 
-constexpr int kMostSlices = 4;
+constexpr int kMaxSlices = 4;
 
 // Of the three gates of a row, whose tiles follow each other. Loads for all slices at once.
 template <class Sum>
@@ -77,7 +77,7 @@ __device__ __forceinline__ void sum_partials(const Partials<Sum>& from, int firs
 #pragma unroll
   for (int gate = 0; gate < 3; ++gate) sums[gate] = at[gate * gate_apart];
 #pragma unroll
-  for (int slice = 1; slice < kMostSlices; ++slice) {
+  for (int slice = 1; slice < kMaxSlices; ++slice) {
     if (slice >= from.slices) continue;
     at += slice_apart;
 #pragma unroll

@@ -12,7 +12,7 @@
 namespace qcore {
 namespace {
 
-// A dot product takes two neighbours of x. In every four k they are 0 and 2, then 1 and 3: the order in which the bytes
+// A dot product takes two neighbors of x. In every four k they are 0 and 2, then 1 and 3: the order in which the bytes
 // of a stored word come apart most cheaply.
 constexpr int kBfloatOrder[4] = {0, 2, 1, 3};
 

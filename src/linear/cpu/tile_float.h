@@ -77,7 +77,7 @@ struct FloatTile {
     Float y[Rows][kVectors], sum[Rows][kVectors];
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        y[r.value][v.value] = t.first_block == 0 ? V::all(0.0f) : V::load(result(t, r.value, v.value));
+        y[r.value][v.value] = t.first_block == 0 ? V::set1(0.0f) : V::load(result(t, r.value, v.value));
       });
     });
 
@@ -86,7 +86,7 @@ struct FloatTile {
       if constexpr (!Decoded)
         unroll<kVectors>([&](auto v) QCORE_UNROLLED { block[v.value] = Weights::block_of(t, v.value, p); });
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = V::all(0.0f); });
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = V::set1(0.0f); });
       });
       for (std::int64_t step = Weights::steps_of(t, p); step > 0; --step) {
         Int stored[kVectors];
@@ -108,7 +108,7 @@ struct FloatTile {
             else
               weight = Weights::template decode<k.value>(stored[v.value], block[v.value]);
             unroll<Rows>([&](auto r) QCORE_UNROLLED {
-              const Float x = V::all(a[k.value + r.value * t.rows.row_stride]);
+              const Float x = V::set1(a[k.value + r.value * t.rows.row_stride]);
               sum[r.value][v.value] = V::fma(x, weight, sum[r.value][v.value]);
             });
           });

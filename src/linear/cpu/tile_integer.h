@@ -27,7 +27,7 @@ struct IntegerTile {
   struct Block {
     const PackedRows* rows;
     std::int64_t at;
-    QCORE_INLINE std::int32_t start(int r) const { return rows->starts[at + r]; }
+    QCORE_INLINE std::int32_t start(int r) const { return rows->acc_init[at + r]; }
     QCORE_INLINE std::int32_t sum(int r) const { return rows->sums[at + r]; }
     QCORE_INLINE float scale(int r) const { return rows->scales[at + r]; }
     QCORE_INLINE float scaled_sum(int r) const { return rows->scaled_sums[at + r]; }
@@ -48,12 +48,13 @@ struct IntegerTile {
     Float y[Rows][kVectors];
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        y[r.value][v.value] = t.first_block == 0 ? V::all(0.0f) : V::load(result(t, r.value, v.value));
+        y[r.value][v.value] = t.first_block == 0 ? V::set1(0.0f) : V::load(result(t, r.value, v.value));
       });
     });
 
     for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
-      if (p == t.turn_block) unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] += t.turn; });
+      if (p == t.prefetch_switch_block)
+        unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] += t.prefetch_switch_bytes; });
       const std::int64_t steps = p + 1 < blocks ? t.block_steps : t.last_block_steps;
       const Block block{&t.rows, p * Rows};
       Float sums[Rows][kVectors];
@@ -70,9 +71,9 @@ struct IntegerTile {
   // Returns whether there is one row alone and a weight with fp16 scales and no offsets, whose blocks are whole groups
   // of steps: what a decoder multiplies for each token.
   static bool is_plain_row(const TileArguments& t) {
-    return t.turn_block >= 0 && t.scales.half && !t.offsets.data && !t.weight_sums && t.block_steps % kGroup == 0 &&
-           t.last_block_steps == t.block_steps && t.block_steps * kStepK <= Dot::kMaxBlock && t.first_block == 0 &&
-           t.end_block == t.layout->blocks();
+    return t.prefetch_switch_block >= 0 && t.scales.half && !t.offsets.data && !t.weight_sums &&
+           t.block_steps % kGroup == 0 && t.last_block_steps == t.block_steps &&
+           t.block_steps * kStepK <= Dot::kMaxBlock && t.first_block == 0 && t.end_block == t.layout->blocks();
   }
 
   // Computes such a row. The general loop decides for every block whether scales are fp16, whether there are offsets
@@ -89,11 +90,11 @@ struct IntegerTile {
     Codes a{static_cast<const Code*>(t.rows.codes), 0};
     std::int64_t ahead = t.ahead[0];  // the same for all panels of a single tile
     Float y[kVectors];
-    unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[v.value] = V::all(0.0f); });
+    unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[v.value] = V::set1(0.0f); });
     for (std::int64_t p = 0; p < blocks; ++p) {
-      if (p == t.turn_block) ahead += t.turn;
+      if (p == t.prefetch_switch_block) ahead += t.prefetch_switch_bytes;
       Int acc[1][kVectors];
-      const Int first = V::all(t.rows.starts[p]);
+      const Int first = V::set1(t.rows.acc_init[p]);
       unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[0][v.value] = first; });
       for (std::int64_t group = 0; group < groups; ++group) {
         unroll<kGroup>([&](auto step) QCORE_UNROLLED {
@@ -110,7 +111,7 @@ struct IntegerTile {
         });
         unroll<Panels>([&](auto panel) QCORE_UNROLLED { codes[panel.value] += kGroup * PackedLayout::kStepBytes; });
       }
-      const Float row_scale = V::all(t.rows.scales[p]);
+      const Float row_scale = V::set1(t.rows.scales[p]);
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
         const std::uint16_t* scale = scales[v.value / kVectorsPerPanel] + v.value % kVectorsPerPanel * V::kLanes;
         y[v.value] = V::fma(V::to_float(acc[0][v.value]), V::mul(row_scale, V::load_half(scale)), y[v.value]);

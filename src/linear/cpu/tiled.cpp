@@ -68,7 +68,7 @@ class TiledLinear {
     scales_ = scratch.take<float>(problem_.m * blocks);
     scaled_sums_ = scratch.take<float>(problem_.m * blocks);
     sums_ = scratch.take<std::int32_t>(problem_.m * blocks);
-    starts_ = scratch.take<std::int32_t>(problem_.m * blocks);
+    acc_init_ = scratch.take<std::int32_t>(problem_.m * blocks);
     const bool activation_offsets = problem_.compute == Compute::int8_asym;
     offsets_ = activation_offsets ? scratch.take<float>(problem_.m * blocks) : nullptr;
     weight_sums_ = activation_offsets ? problem_.weight->weight_sums() : nullptr;
@@ -88,7 +88,7 @@ class TiledLinear {
             scaled_sums_ + at,
             offsets_ ? offsets_ + at : nullptr,
             sums_ + at,
-            starts_ + at};
+            acc_init_ + at};
   }
 
   void pack(std::int64_t tile) const {
@@ -159,8 +159,9 @@ class TiledLinear {
     for (std::int64_t panel = 0; panel < TileArguments::kMaxPanels; ++panel)
       arguments.ahead[panel] = tiles == 1 ? kAhead : tile == panel ? next_column : 0;
     const std::int64_t block_bytes = layout_.block_first_step(1) * PackedLayout::kStepBytes;
-    arguments.turn_block = tiles == 1 ? std::max<std::int64_t>(0, layout_.panel_bytes() - kAhead) / block_bytes : -1;
-    arguments.turn = next_column - layout_.panel_bytes();
+    arguments.prefetch_switch_block =
+        tiles == 1 ? std::max<std::int64_t>(0, layout_.panel_bytes() - kAhead) / block_bytes : -1;
+    arguments.prefetch_switch_bytes = next_column - layout_.panel_bytes();
     arguments.parameters_ahead = tiles == 1 ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
   }
 
@@ -207,10 +208,10 @@ class TiledLinear {
     const std::int64_t columns = std::min(row_length, layout_.n - first_n);
     const RowView& y = problem_.y;
     const Activation& act = problem_.activation;
-    const bool vectorised =
+    const bool vectorized =
         y.column_stride == 1 && (act.kind == ActivationKind::none || act.kind == ActivationKind::clamp);
     for (std::int64_t m = first_row(tile); m < first_row(tile + 1); ++m, results += row_length) {
-      if (vectorised) {
+      if (vectorized) {
         char* data = static_cast<char*>(const_cast<void*>(y.data)) + (y.row_offset(m) + first_n) * item_size(y.dtype);
         kernels_.store_row(results, columns,
                            {data, static_cast<int>(y.dtype), bias_ ? bias_ + first_n : nullptr,
@@ -233,14 +234,14 @@ class TiledLinear {
   float* scaled_sums_ = nullptr;
   float* offsets_ = nullptr;
   std::int32_t* sums_ = nullptr;
-  std::int32_t* starts_ = nullptr;
+  std::int32_t* acc_init_ = nullptr;
   const float* weight_sums_ = nullptr;
   float* bias_ = nullptr;
 };
 
 }  // namespace
 
-const char* tiled_why_not(const LinearProblem& problem) {
+const char* tiled_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
   const PackedLayout& layout = problem.weight->layout;
   // The sum of 65,536 16-bit codes is the last that fits in int32.

@@ -19,10 +19,10 @@ struct TileArguments {
   TileParameters offsets;     // likewise; null for symmetric weights
   const float* weight_sums;   // likewise; null unless the activations have offsets
   PackedRows rows;
-  int panels;                      // 1 to kMaxPanels
-  std::int64_t ahead[kMaxPanels];  // prefetch this many bytes ahead of each panel's weights; 0 for none
-  std::int64_t turn_block;         // from this block on, what is ahead lies `turn` bytes further; -1 for none
-  std::int64_t turn;
+  int panels;                          // 1 to kMaxPanels
+  std::int64_t ahead[kMaxPanels];      // prefetch this many bytes ahead of each panel's weights; 0 for none
+  std::int64_t prefetch_switch_block;  // from this block on, what is ahead lies `turn` bytes further; -1 for none
+  std::int64_t prefetch_switch_bytes;
   std::int64_t parameters_ahead;  // likewise of scales and offsets, in elements; 0 for none
   std::int64_t first_block;       // blocks [first_block, end_block) are added; a tile that does not start at block 0
   std::int64_t end_block;         // continues from what is in `out`
@@ -38,7 +38,7 @@ struct TileKernels {
   int bytes_per_code;  // in PackedRows::codes: 1, 2, or 4 for float activations
   // Converts `count` contiguous elements (fp16 or bf16) to fp32.
   void (*widen)(const void* data, int dtype, std::int64_t count, float* out);
-  // Quantises (or, for float activations, places) row `slot` of `rows`; `values` are [K].
+  // Quantizes (or, for float activations, places) row `slot` of `rows`; `values` are [K].
   void (*pack_row)(const float* values, const PackedLayout& layout, int mode, int slot, const PackedRows& rows);
   void (*tile)(const TileArguments& arguments);
   // For float activations: writes the weights of the tile's blocks, [panels][k][16]. Null: the tile takes codes only.

@@ -10,7 +10,7 @@ namespace qcore {
 // in several passes. Each bound yields to one row (fused, sliced: 128), or one block of k.
 struct ScratchBounds {
   std::int64_t rows = 1 << 20;             // of x at a time
-  std::int64_t codes = 128 << 20;          // of quantised activations
+  std::int64_t codes = 128 << 20;          // of quantized activations
   std::int64_t products = 32 << 20;        // int32, and as many fp32 totals
   std::int64_t unpacked_bytes = 64 << 20;  // of the weight
   std::int64_t fewest_rows = 128;          // a GEMM's tile

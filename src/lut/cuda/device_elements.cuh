@@ -12,7 +12,7 @@
 // 16 bytes of an array as floats, and back.
 namespace qcore {
 
-// Two neighbours in a word.
+// Two neighbors in a word.
 template <DType kDType>
 __device__ __forceinline__ std::uint32_t pack_two(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
@@ -61,7 +61,7 @@ struct Vector {
 };
 
 // Elements, or rows, that a launch counts in 32 bits: dividing those takes a fraction of the time and registers.
-constexpr std::int64_t kMostCounted = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxCounted = std::int64_t{1} << 31;
 
 // As offsets_at().
 __device__ __forceinline__ LutOffsets device_offsets(const LutProblem& axes, std::uint32_t index) {

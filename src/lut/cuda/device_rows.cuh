@@ -16,8 +16,8 @@ namespace qcore {
 
 constexpr int kRowThreads = 256;
 constexpr std::int64_t kLongestWarpRow = 1024;
-constexpr std::int64_t kMostReadTwice = 8192;  // bytes: of all warps' rows together, what the second-level cache holds
-constexpr std::int64_t kMostRowFloats = 8192;
+constexpr std::int64_t kMaxReadTwice = 8192;  // bytes: of all warps' rows together, what the second-level cache holds
+constexpr std::int64_t kMaxRowFloats = 8192;
 
 struct RowArguments {
   RowProblem problem;
@@ -250,8 +250,8 @@ struct RowPlan {
 inline void launch_rows(const char* name, const RowKernel (&of_blocks)[4], const RowKernel (&of_warps)[4],
                         const RowProblem& problem, const RowPlan& plan) {
   if (problem.rows.size() == 0 || problem.count == 0) return;
-  if (problem.rows.size() > kMostCounted)
-    return for_pieces(problem.rows, kMostCounted, [&](const LutProblem& rows) {
+  if (problem.rows.size() > kMaxCounted)
+    return for_pieces(problem.rows, kMaxCounted, [&](const LutProblem& rows) {
       RowProblem piece = problem;
       piece.rows = rows;
       launch_rows(name, of_blocks, of_warps, piece, plan);
@@ -267,10 +267,10 @@ inline void launch_rows(const char* name, const RowKernel (&of_blocks)[4], const
   a.second_bytes = problem.second ? a.second.shared_bytes() : 0;
   const std::int64_t most_blocks = static_cast<std::int64_t>(multiprocessors(device)) * plan.blocks_per_multiprocessor;
   const bool warp_rows = problem.count <= kLongestWarpRow ||
-                         (!plan.warp_rows_wait && problem.count * item_size(problem.rows.x_dtype) <= kMostReadTwice &&
+                         (!plan.warp_rows_wait && problem.count * item_size(problem.rows.x_dtype) <= kMaxReadTwice &&
                           a.rows >= most_blocks * (kRowThreads / kWarpSize) / 2);
   const int groups = warp_rows ? kRowThreads / kWarpSize : 1;
-  a.row_floats = warp_rows && !plan.warp_rows_wait ? 0 : round_up(std::min(problem.count, kMostRowFloats), kWarpSize);
+  a.row_floats = warp_rows && !plan.warp_rows_wait ? 0 : round_up(std::min(problem.count, kMaxRowFloats), kWarpSize);
   const std::int64_t shared_bytes =
       a.first_bytes + a.second_bytes +
       static_cast<std::int64_t>(sizeof(float)) * (kRowThreads / kWarpSize + groups * a.row_floats);

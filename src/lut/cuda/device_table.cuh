@@ -29,15 +29,15 @@ struct DeviceLanes : numerics::ScalarLanes {
   }
 };
 
-// Where a kernel keeps a table: in shared memory as pairs of fp16 neighbours or as fp32 values and differences, if it
+// Where a kernel keeps a table: in shared memory as pairs of fp16 neighbors or as fp32 values and differences, if it
 // is of the ordinary size, or in the device's memory.
 enum class TablePlace { halves, floats, memory };
 
 constexpr int kFewIntervals = 10;  // the default: their cuts are constants of the launch
 constexpr int kFewRecords = kFewIntervals + 1;
 constexpr int kIntervalCopies = 8;  // each takes a quarter of the banks' width: 8 lanes never meet
-constexpr std::int32_t kMostSharedEntries = 1024;
-constexpr std::int32_t kMostSharedBytes = 36 << 10;
+constexpr std::int32_t kMaxSharedEntries = 1024;
+constexpr std::int32_t kMaxSharedBytes = 36 << 10;
 
 struct DeviceTable {
   numerics::LutView view;  // in the device's memory
@@ -76,10 +76,10 @@ inline DeviceTable device_table(const LutStorage& storage, int device, int copie
   table.high = storage.cuts.back();
   for (int i = 1; i <= kFewIntervals; ++i)
     table.later_cuts[i - 1] = i <= n ? storage.cuts[i] : numerics::bits_float(numerics::kInfinityBits);
-  const bool few = n <= kFewIntervals && storage.entries <= kMostSharedEntries;
+  const bool few = n <= kFewIntervals && storage.entries <= kMaxSharedEntries;
   table.place = !few ? TablePlace::memory : storage.value_dtype == DType::f16 ? TablePlace::halves : TablePlace::floats;
   table.copies_shift = table.place == TablePlace::floats && copies_shift > 4 ? 4 : copies_shift;
-  while (table.copies_shift > 0 && table.shared_bytes() > kMostSharedBytes) --table.copies_shift;
+  while (table.copies_shift > 0 && table.shared_bytes() > kMaxSharedBytes) --table.copies_shift;
   return table;
 }
 

@@ -7,14 +7,14 @@
 // device's.
 namespace qcore {
 
-const char* lut_cuda_why_not(const LutProblem& problem);
+const char* lut_cuda_unsupported_reason(const LutProblem& problem);
 void run_lut_cuda(const LutProblem& problem);
 
 // From this number on, contiguous float16 and bfloat16 elements are looked up in a map of all 65,536 results.
 constexpr std::int64_t kDirectElements = 1 << 20;
 void run_lut_cuda(const LutProblem& problem, std::int64_t direct_elements);
 
-const char* row_cuda_why_not(const RowProblem& problem);
+const char* row_cuda_unsupported_reason(const RowProblem& problem);
 void run_softmax_cuda(const RowProblem& problem);
 void run_rms_norm_cuda(const RowProblem& problem);
 

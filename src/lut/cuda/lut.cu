@@ -118,7 +118,7 @@ template <Reduction kReduction>
 void launch_reduced(const Arguments& a, cudaStream_t stream) {
   const LutProblem& problem = a.problem;
   if (!takes_vectors(problem))
-    return for_pieces(problem, kMostCounted, [&](const LutProblem& piece) {
+    return for_pieces(problem, kMaxCounted, [&](const LutProblem& piece) {
       const std::int64_t count = piece.size();
       launch("lut_strided", lut_strided_kernel<kReduction>, shape_for(count, piece.device.index, a.table), stream,
              Arguments{a.table, piece, count});
@@ -177,7 +177,7 @@ const std::uint16_t* direct_map(const LutProblem& problem, const DeviceTable& ta
 
 }  // namespace
 
-const char* lut_cuda_why_not(const LutProblem& problem) {
+const char* lut_cuda_unsupported_reason(const LutProblem& problem) {
   return problem.device.type == DeviceType::cuda ? nullptr : "it runs on CUDA devices";
 }
 

@@ -74,7 +74,7 @@ constexpr RowKernel kOfDType[4] = {
 
 }  // namespace
 
-const char* row_cuda_why_not(const RowProblem& problem) {
+const char* row_cuda_unsupported_reason(const RowProblem& problem) {
   return problem.device.type == DeviceType::cuda ? nullptr : "it runs on CUDA devices";
 }
 

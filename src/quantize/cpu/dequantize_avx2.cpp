@@ -12,7 +12,7 @@ using V = Avx2;
 // Calls store(i, y) with the values of codes i .. i + 7; of the last ones only as many as there are lead to y.
 template <class Store>
 QCORE_NUMERIC void decode(const std::int8_t* codes, std::int64_t count, float scale, float offset, Store&& store) {
-  const V::Float scales = V::all(scale), offsets = V::all(offset);
+  const V::Float scales = V::set1(scale), offsets = V::set1(offset);
   const auto decoded = [&](const std::int8_t* from) {
     const V::Int wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
     return V::fma(scales, V::to_float(wide), offsets);

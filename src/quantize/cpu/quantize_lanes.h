@@ -36,9 +36,10 @@ class BlockVectors {
 template <class V>
 QCORE_NUMERIC BlockScale scale_of(const BlockVectors<V>& block, const NearestForm& form) {
   if (form.symmetric) {
-    const typename V::Int magnitude = V::all(0x7fffffff);
-    typename V::Int largest = V::all(0);
-    for (std::int64_t i = 0; i < block.count(); ++i) largest = V::max(largest, V::both(V::as_int(block[i]), magnitude));
+    const typename V::Int magnitude = V::set1(0x7fffffff);
+    typename V::Int largest = V::set1(0);
+    for (std::int64_t i = 0; i < block.count(); ++i)
+      largest = V::max(largest, V::bit_and(V::as_int(block[i]), magnitude));
     return numerics::nearest_scale(static_cast<std::uint32_t>(V::largest(largest)), 0.0f, 0.0f, form.bits, true,
                                    form.half);
   }
@@ -62,9 +63,9 @@ QCORE_NUMERIC BlockScale quantize_lanes(const float* values, std::int64_t count,
     memset(codes, 0, static_cast<std::size_t>(count));
     return scale;
   }
-  const typename V::Float offset = V::all(scale.offset), inverse = V::all(scale.inverse),
-                          lowest = V::all(static_cast<float>(form.lowest)),
-                          highest = V::all(static_cast<float>(numerics::code_max(form.bits)));
+  const typename V::Float offset = V::set1(scale.offset), inverse = V::set1(scale.inverse),
+                          lowest = V::set1(static_cast<float>(form.lowest)),
+                          highest = V::set1(static_cast<float>(numerics::code_max(form.bits)));
   const auto encoded = [&](typename V::Float x) {
     return V::to_int(V::at_most(V::at_least(V::mul(V::sub(x, offset), inverse), lowest), highest));
   };
@@ -79,7 +80,7 @@ QCORE_NUMERIC BlockScale quantize_lanes(const float* values, std::int64_t count,
   }
   if (i * kCodes == count) return scale;
   const auto part = [&](std::int64_t j) {
-    return i * kTogether + j < block.count() ? encoded(block[i * kTogether + j]) : V::all(0);
+    return i * kTogether + j < block.count() ? encoded(block[i * kTogether + j]) : V::set1(0);
   };
   const typename V::Int parts[kTogether] = {part(0), part(1), part(2), part(3)};
   alignas(64) std::int8_t last[kCodes];

@@ -158,7 +158,7 @@ void cuda_copy(void* to, Device to_device, const void* from, Device from_device,
   else
     QCORE_CHECK_CUDA(cudaMemcpy(to, from, count, cudaMemcpyDefault));
   // Copies between devices, and small ones from pageable memory, may return before the bytes have arrived; a stream
-  // that does not synchronise with the default one would not wait for them.
+  // that does not synchronize with the default one would not wait for them.
   QCORE_CHECK_CUDA(cudaStreamSynchronize(nullptr));
 }
 

@@ -9,7 +9,7 @@
 // CUDA devices and their memory, in terms that need no CUDA header.
 namespace qcore {
 
-// Number of devices; 0 without a driver. Asked for once: the first call initialises the driver, so nothing that a
+// Number of devices; 0 without a driver. Asked for once: the first call initializes the driver, so nothing that a
 // program without CUDA work runs may call it.
 int cuda_device_count();
 inline bool cuda_available() { return cuda_device_count() > 0; }
@@ -32,10 +32,10 @@ class DeviceGuard {
   bool changed_;
 };
 
-// Uninitialised, at least 256-byte aligned.
+// Uninitialized, at least 256-byte aligned.
 std::shared_ptr<void> cuda_allocate(int index, std::int64_t bytes);
 
-// Uninitialised memory for work enqueued on `stream` until the last reference goes; see cuda_scratch.h.
+// Uninitialized memory for work enqueued on `stream` until the last reference goes; see cuda_scratch.h.
 std::shared_ptr<void> cuda_scratch(int index, std::int64_t bytes, void* stream);
 
 // In any direction, between devices too. Work enqueued on any stream after it returns sees the bytes.

@@ -96,7 +96,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
 #endif
 }
 
-// Static shared memory: one T per thread block, uninitialised, the same object for every thread of the block.
+// Static shared memory: one T per thread block, uninitialized, the same object for every thread of the block.
 template <class T>
 __device__ __forceinline__ T& block_shared() {
 #if defined(__CUDACC__)
@@ -107,7 +107,7 @@ __device__ __forceinline__ T& block_shared() {
 #endif
 }
 
-// The launch's shape.shared_bytes of dynamic shared memory, uninitialised.
+// The launch's shape.shared_bytes of dynamic shared memory, uninitialized.
 __device__ __forceinline__ char* dynamic_shared() {
 #if defined(__CUDACC__)
   extern __shared__ uint4 dynamic_storage[];

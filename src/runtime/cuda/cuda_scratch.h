@@ -27,8 +27,8 @@ class ScratchPlan {
   std::int64_t bytes_ = 0;
 };
 
-// Uninitialised device memory for work enqueued on `stream` during the object's lifetime. It comes from a memory pool
-// that qcore keeps per device, in stream order: calls that repeat reuse the pool's memory without a synchronisation,
+// Uninitialized device memory for work enqueued on `stream` during the object's lifetime. It comes from a memory pool
+// that qcore keeps per device, in stream order: calls that repeat reuse the pool's memory without a synchronization,
 // calls on several streams or threads do not disturb each other, and in a stream that is being captured the memory
 // belongs to the graph. (A buffer cached per stream would be none of the last three.)
 class CudaScratch {

@@ -120,7 +120,7 @@ __device__ __forceinline__ void copy_wait() {
 }
 
 // Matrix products of a warp, d = a b + c: a of unsigned bytes, b of signed ones, c and d of int32, modulo 2^32. With
-// group = lane / 4 and quad = lane % 4, a register of four bytes holds, lowest first, four neighbours along k:
+// group = lane / 4 and quad = lane % 4, a register of four bytes holds, lowest first, four neighbors along k:
 //
 //   m8n8k16    a      row group,                  k 4*quad ..
 //              b      column group,               k 4*quad ..

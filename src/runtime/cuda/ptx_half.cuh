@@ -84,7 +84,7 @@ inline void cuda_host_mma_half(float (&c)[4], const std::uint32_t (&words)[6], b
 #endif
 
 // Matrix product of a warp, c += a b, m16n8k16: products are exact and summed in fp32. With group = lane / 4 and
-// quad = lane % 4, a word holds two neighbours along k:
+// quad = lane % 4, a word holds two neighbors along k:
 //
 //   a[i]   row group + 8*(i%2),   k 8*(i/2) + 2*quad ..
 //   b[i]   column group,          k 8*i + 2*quad ..

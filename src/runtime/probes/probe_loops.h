@@ -28,7 +28,7 @@ std::uint64_t probe_read_streams(const char* data, std::int64_t bytes) {
   return Vectors::fold(sums[0]);
 }
 
-// Step: Vector, and add(sum, a, b) in assembly, so that nothing is optimised away or copied.
+// Step: Vector, and add(sum, a, b) in assembly, so that nothing is optimized away or copied.
 template <class Step>
 void probe_multiply(std::int64_t rounds) {
   using Vector = typename Step::Vector;

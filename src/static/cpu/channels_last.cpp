@@ -146,8 +146,8 @@ StaticCodeFormat code_format(const StaticLayer& layer) {
   const StaticOptions& options = layer.options;
   const int flip = options.y.dtype == DType::i8 ? 0x80 : 0;
   const float* end = layer.multipliers + layer.shape[0];
-  const bool cut = std::any_of(layer.multipliers, end, [](float multiplier) { return multiplier >= 1; });
-  return {cut,
+  const bool needs_saturation = std::any_of(layer.multipliers, end, [](float multiplier) { return multiplier >= 1; });
+  return {needs_saturation,
           static_cast<float>(options.hi - options.y.zero_point),
           options.y.zero_point + flip,
           options.lo + flip,

@@ -46,9 +46,9 @@ StaticCodeFormat code_format(const StaticLayer& layer);
 // 0x80 for int8 x: what makes its codes unsigned.
 inline std::uint32_t x_flip(const StaticLayer& layer) { return layer.options.x.dtype == DType::i8 ? 0x80 : 0; }
 
-// layer.starts for unsigned codes of x.
+// layer.acc_init for unsigned codes of x.
 inline std::int32_t unsigned_start(const StaticLayer& layer, std::int64_t channel) {
-  const auto start = static_cast<std::uint32_t>(layer.starts[channel]);
+  const auto start = static_cast<std::uint32_t>(layer.acc_init[channel]);
   return static_cast<std::int32_t>(start - x_flip(layer) * static_cast<std::uint32_t>(layer.sums[channel]));
 }
 

@@ -33,7 +33,7 @@ struct CodesAvx2 : Avx2 {
     Int codes = _mm256_packus_epi16(_mm256_adds_epi16(low, zero), _mm256_adds_epi16(high, zero));
     codes = _mm256_max_epu8(codes, _mm256_set1_epi8(static_cast<char>(format.lo)));
     codes = _mm256_min_epu8(codes, _mm256_set1_epi8(static_cast<char>(format.hi)));
-    return flip(codes, _mm256_set1_epi8(static_cast<char>(format.flip)));
+    return flip(codes, _mm256_set1_epi8(static_cast<char>(format.sign_xor_mask)));
   }
   QCORE_NUMERIC Int narrow(const Int (&sums)[4], const StaticCodeFormat& format) {
     return finish(_mm256_packs_epi32(sums[0], sums[1]), _mm256_packs_epi32(sums[2], sums[3]), format);

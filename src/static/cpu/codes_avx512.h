@@ -35,7 +35,7 @@ struct CodesAvx512 : Avx512 {
     Int codes = _mm512_packus_epi16(low, high);
     codes = _mm512_max_epu8(codes, _mm512_set1_epi8(static_cast<char>(format.lo)));
     codes = _mm512_min_epu8(codes, _mm512_set1_epi8(static_cast<char>(format.hi)));
-    return flip(codes, _mm512_set1_epi8(static_cast<char>(format.flip)));
+    return flip(codes, _mm512_set1_epi8(static_cast<char>(format.sign_xor_mask)));
   }
   QCORE_NUMERIC Int in_order(Int codes) {
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), codes);

@@ -52,15 +52,15 @@ class Depthwise {
   void prepare(Scratch& scratch) {
     const std::int64_t padded = blocks_ * block_, taps = quads_ * problem_.columns.kernel;
     auto* weights = scratch.take<std::int32_t>(taps * padded);
-    auto* starts = scratch.take<std::int32_t>(padded);
+    auto* acc_init = scratch.take<std::int32_t>(padded);
     auto* multipliers = scratch.take<float>(padded);
     auto* sums = scratch.take<std::int32_t>(channels_);
     auto* row = scratch.take<std::int32_t>(padded);
     std::fill(weights, weights + taps * padded, 0);
-    std::fill(starts, starts + padded, 0);
+    std::fill(acc_init, acc_init + padded, 0);
     std::fill(multipliers, multipliers + padded, 0.0f);
     for (std::int64_t channel = 0; channel < channels_; ++channel) sums[channel] = unsigned_start(layer_, channel);
-    arrange(sums, starts);
+    arrange(sums, acc_init);
     arrange(layer_.multipliers, multipliers);
     for (std::int64_t tap = 0; tap < taps; ++tap) {
       std::memcpy(sums, layer_.depthwise + tap * channels_ * 4, channels_ * 4);
@@ -70,7 +70,7 @@ class Depthwise {
         std::copy(row + block * block_, row + (block + 1) * block_, weights + (block * taps + tap) * block_);
     }
     weights_ = reinterpret_cast<const std::int8_t*>(weights);
-    starts_ = starts, multipliers_ = multipliers;
+    acc_init_ = acc_init, multipliers_ = multipliers;
   }
 
   void run_task(std::int64_t block, std::int64_t first_row, std::int64_t end_row) const {
@@ -93,9 +93,9 @@ class Depthwise {
     d.padding = x_.padding;
     d.kernel = columns.kernel, d.stride = columns.stride, d.dilation = columns.dilation;
     d.channels = static_cast<int>(std::min(block_, channels_ - channel));
-    d.flip = x_flip(layer_) * 0x01010101u;
+    d.sign_xor_mask = x_flip(layer_) * 0x01010101u;
     d.weights = weights_ + block * taps * block_ * 4;
-    d.starts = starts_ + channel;
+    d.acc_init = acc_init_ + channel;
     d.multipliers = multipliers_ + channel;
     d.format = code_format(layer_);
     d.buffer = scratch.take<std::uint8_t>(quads_ * ((results - 1) * columns.stride + reach) * block_ * 4);
@@ -137,7 +137,7 @@ class Depthwise {
   const std::int64_t quads_;  // of kernel rows
   ChannelsLast x_;
   const std::int8_t* weights_ = nullptr;
-  const std::int32_t* starts_ = nullptr;
+  const std::int32_t* acc_init_ = nullptr;
   const float* multipliers_ = nullptr;
 };
 

@@ -22,7 +22,7 @@ struct DepthwiseTile {
   }
 
   QCORE_NUMERIC void interleave(const StaticDepthwiseArguments& d, std::int64_t quad) {
-    const Int flip = V::all(static_cast<std::int32_t>(d.flip));
+    const Int flip = V::set1(static_cast<std::int32_t>(d.sign_xor_mask));
     const Int padding = V::flip(V::load_first_bytes(d.padding, d.channels), flip);
     const Int edge[4] = {padding, padding, padding, padding};
     std::uint8_t* to = d.buffer + quad * d.columns * kColumnBytes;
@@ -49,7 +49,7 @@ struct DepthwiseTile {
   QCORE_NUMERIC void multiply(const StaticDepthwiseArguments& d, std::int64_t first) {
     Int acc[Results][4];
     unroll<4>([&](auto v) QCORE_UNROLLED {
-      const Int start = V::load(d.starts + v.value * V::kLanes);
+      const Int start = V::load(d.acc_init + v.value * V::kLanes);
       unroll<Results>([&](auto r) QCORE_UNROLLED { acc[r.value][v.value] = start; });
     });
     const std::int8_t* w = d.weights;
@@ -65,7 +65,7 @@ struct DepthwiseTile {
         });
       }
     }
-    if (__builtin_expect(d.format.cut, 0))
+    if (__builtin_expect(d.format.needs_saturation, 0))
       store<Results, true>(acc, d, first);
     else
       store<Results, false>(acc, d, first);

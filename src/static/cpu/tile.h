@@ -3,7 +3,7 @@
 #include "simd/unroll.h"
 #include "static/cpu/vtable.h"
 
-// A tile of the product: sums stay in registers over all taps and channels and are requantised once.
+// A tile of the product: sums stay in registers over all taps and channels and are requantized once.
 //
 // V is the set of vectors of codes. Dot says how codes are multiplied:
 //   Codes operand(Int)        prepares vectors of unsigned codes of x
@@ -19,7 +19,7 @@ QCORE_NUMERIC typename V::Int requantize_sums(typename V::Int sums, const float*
                                               const StaticCodeFormat& format) {
   const auto y = V::mul(V::to_float(sums), V::load(multipliers));
   if constexpr (!Cut) return V::to_int(y);
-  return V::to_int(V::at_most(y, V::all(format.largest)));
+  return V::to_int(V::at_most(y, V::set1(format.largest)));
 }
 
 template <class V, class Dot, int Pixels, int Panels>
@@ -31,7 +31,7 @@ struct ProductTile {
   QCORE_NUMERIC void add(Int (&acc)[Pixels][kVectors], const StaticTileArguments& t) {
     const std::int8_t* w = t.weights;
     const std::int64_t panel_bytes = t.panel_bytes, end = 4 * t.steps;
-    const Int flip = V::all(static_cast<std::int32_t>(t.flip));
+    const Int flip = V::set1(static_cast<std::int32_t>(t.sign_xor_mask));
     const std::uint8_t* const* pointers = t.x;
     for (std::int64_t tap = 0; tap < t.taps; ++tap, pointers += StaticTileArguments::kMaxPixels) {
       const std::uint8_t* x[Pixels];
@@ -46,7 +46,7 @@ struct ProductTile {
         unroll<Pixels>([&](auto p) QCORE_UNROLLED {
           std::int32_t four;
           memcpy(&four, x[p.value] + k, 4);
-          const typename Dot::Codes codes = Dot::operand(V::flip(V::all(four), flip));
+          const typename Dot::Codes codes = Dot::operand(V::flip(V::set1(four), flip));
           unroll<kVectors>([&](auto v)
                                QCORE_UNROLLED { Dot::multiply(acc[p.value][v.value], weights[v.value], codes); });
         });
@@ -57,11 +57,11 @@ struct ProductTile {
   static void run(const StaticTileArguments& t) {
     Int acc[Pixels][kVectors];
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-      const Int start = V::load(t.starts + v.value * V::kLanes);
+      const Int start = V::load(t.acc_init + v.value * V::kLanes);
       unroll<Pixels>([&](auto p) QCORE_UNROLLED { acc[p.value][v.value] = start; });
     });
     add(acc, t);
-    if (__builtin_expect(t.format.cut, 0))
+    if (__builtin_expect(t.format.needs_saturation, 0))
       store<true>(acc, t);
     else
       store<false>(acc, t);

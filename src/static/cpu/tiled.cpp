@@ -69,17 +69,17 @@ class TiledConvolution {
 
   void prepare(Scratch& scratch) {
     const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows, groups = layer_.window.groups;
-    auto* starts = scratch.take<std::int32_t>(groups * padded);
+    auto* acc_init = scratch.take<std::int32_t>(groups * padded);
     auto* multipliers = scratch.take<float>(groups * padded);
     for (std::int64_t group = 0; group < groups; ++group) {
       for (std::int64_t n = 0; n < padded; ++n) {
         const bool valid = n < layout_.n;
         const std::int64_t channel = group * layout_.n + n;
-        starts[group * padded + n] = valid ? unsigned_start(layer_, channel) : 0;
+        acc_init[group * padded + n] = valid ? unsigned_start(layer_, channel) : 0;
         multipliers[group * padded + n] = valid ? layer_.multipliers[channel] : 0.0f;
       }
     }
-    starts_ = starts, multipliers_ = multipliers;
+    acc_init_ = acc_init, multipliers_ = multipliers;
     run_columns_ = x_.joined ? 1 : problem_.columns.kernel;
     taps_ = problem_.rows.kernel * run_columns_;
     auto* offsets = scratch.take<std::int64_t>(taps_);
@@ -137,10 +137,10 @@ class TiledConvolution {
     t.panels = static_cast<int>(std::min<std::int64_t>(kernels_.max_panels, layout_.panels() - panel));
     t.taps = layer_.parts * taps_;
     t.steps = steps_;
-    t.flip = x_flip(layer_) * 0x01010101u;
+    t.sign_xor_mask = x_flip(layer_) * 0x01010101u;
     t.weights = layer_.codes + group * layout_.code_bytes() + panel * layout_.panel_bytes();
     t.panel_bytes = layout_.panel_bytes();
-    t.starts = starts_ + group * padded + channel;
+    t.acc_init = acc_init_ + group * padded + channel;
     t.multipliers = multipliers_ + group * padded + channel;
     t.format = format_;
     t.channels = static_cast<int>(std::min<std::int64_t>(t.panels * PackedLayout::kPanelRows, layout_.n - channel));
@@ -206,14 +206,14 @@ class TiledConvolution {
   std::int64_t run_columns_ = 1;  // runs of a row of the kernel: its taps, or one
   std::int64_t taps_ = 0;         // runs of the kernel
   std::int64_t steps_ = 0;        // of a run
-  const std::int32_t* starts_ = nullptr;
+  const std::int32_t* acc_init_ = nullptr;
   const float* multipliers_ = nullptr;
   const std::int64_t* tap_offsets_ = nullptr;
 };
 
 }  // namespace
 
-const char* static_tiled_why_not(const StaticProblem& problem) {
+const char* static_tiled_unsupported_reason(const StaticProblem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
 }
 

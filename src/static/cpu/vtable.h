@@ -8,11 +8,11 @@ namespace qcore {
 
 // Sums to codes. `lo`, `hi` and `zero_point` are those of unsigned codes: of int8 y, 128 more, and `flip` is 0x80.
 struct StaticCodeFormat {
-  bool cut;       // whether products with multipliers could leave int32
-  float largest;  // hi - zero_point, what they are cut to then
+  bool needs_saturation;  // whether products with multipliers could leave int32
+  float largest;          // hi - zero_point, what they are cut to then
   int zero_point;
   int lo, hi;
-  int flip;
+  int sign_xor_mask;
 };
 
 // Up to kMaxPixels results of up to kMaxPanels panels of 16 channels, over all taps and channels.
@@ -22,11 +22,11 @@ struct StaticTileArguments {
   int pixels, panels;
   const std::uint8_t* const* x;  // [taps][kMaxPixels], the codes under a tap: 4 * steps of them
   std::int64_t taps, steps;
-  std::uint32_t flip;          // 0x80808080 for int8 x, which makes its codes unsigned, or 0
-  const std::int8_t* weights;  // of the first panel: [taps][steps][16 channels][4 k]
+  std::uint32_t sign_xor_mask;  // 0x80808080 for int8 x, which makes its codes unsigned, or 0
+  const std::int8_t* weights;   // of the first panel: [taps][steps][16 channels][4 k]
   std::int64_t panel_bytes;
-  const std::int32_t* starts;  // what each channel's sum begins with; whole panels
-  const float* multipliers;    // likewise
+  const std::int32_t* acc_init;  // what each channel's sum begins with; whole panels
+  const float* multipliers;      // likewise
   StaticCodeFormat format;
   std::uint8_t* const* y;  // [pixels], y_offset before the first channel's code
   std::int64_t y_offset;
@@ -48,10 +48,10 @@ struct StaticDepthwiseArguments {
   std::int64_t kernel, stride, dilation;  // along the row
   std::int64_t results;
   int channels;  // at most the block
-  std::uint32_t flip;
-  const std::int8_t* weights;  // [quads][kernel][block][4 rows]
-  const std::int32_t* starts;  // [block]
-  const float* multipliers;    // [block]
+  std::uint32_t sign_xor_mask;
+  const std::int8_t* weights;    // [quads][kernel][block][4 rows]
+  const std::int32_t* acc_init;  // [block]
+  const float* multipliers;      // [block]
   StaticCodeFormat format;
   std::uint8_t* buffer;  // [quads][columns][block][4]
   std::uint8_t* y;

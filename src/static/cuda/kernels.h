@@ -6,16 +6,16 @@
 // problem.stream is a cudaStream_t.
 namespace qcore {
 
-// One channel in and out per group: a thread makes neighbouring pixels of four channels.
-const char* static_depthwise_why_not(const StaticProblem& problem);
+// One channel in and out per group: a thread makes neighboring pixels of four channels.
+const char* static_depthwise_unsupported_reason(const StaticProblem& problem);
 void run_static_depthwise(const StaticProblem& problem);
 
-// Tensor cores over taps and channels, codes requantised where their sums are made.
-const char* static_implicit_gemm_why_not(const StaticProblem& problem);
+// Tensor cores over taps and channels, codes requantized where their sums are made.
+const char* static_implicit_gemm_unsupported_reason(const StaticProblem& problem);
 void run_static_implicit_gemm(const StaticProblem& problem);
 
 // Every layer: a thread per result.
-const char* static_direct_why_not(const StaticProblem& problem);
+const char* static_direct_unsupported_reason(const StaticProblem& problem);
 void run_static_direct(const StaticProblem& problem);
 
 // What bounds the scratch memory of one call and the size of its launches; each yields to one image.

@@ -5,9 +5,9 @@
 
 namespace qcore {
 
-inline static_gemm::Requantisation requantisation(const StaticLayer& layer) {
+inline static_gemm::Requantization requantization(const StaticLayer& layer) {
   const StaticOptions& options = layer.options;
-  return {layer.starts, layer.multipliers, static_cast<float>(options.lo - options.y.zero_point),
+  return {layer.acc_init, layer.multipliers, static_cast<float>(options.lo - options.y.zero_point),
           static_cast<float>(options.hi - options.y.zero_point), options.y.zero_point};
 }
 

@@ -9,23 +9,23 @@
 namespace qcore::static_gemm {
 
 // What becomes of sums; arrays are those of StaticLayer.
-struct Requantisation {
-  const std::int32_t* starts;
+struct Requantization {
+  const std::int32_t* acc_init;
   const float* multipliers;
   float lo, hi;  // less the zero point
   std::int32_t zero_point;
 };
 
-// Four neighbouring channels, or the last of them: how sums of theirs, x times w, become codes in y.
-class RequantisedChannels {
+// Four neighboring channels, or the last of them: how sums of theirs, x times w, become codes in y.
+class RequantizedChannels {
  public:
-  static constexpr int kMost = 4;
+  static constexpr int kMax = 4;
 
-  __device__ RequantisedChannels(const Requantisation& to, std::int64_t first, std::int64_t end)
-      : to_(to), count_(end - first < kMost ? static_cast<int>(end - first) : kMost) {
+  __device__ RequantizedChannels(const Requantization& to, std::int64_t first, std::int64_t end)
+      : to_(to), count_(end - first < kMax ? static_cast<int>(end - first) : kMax) {
 #pragma unroll
-    for (int i = 0; i < kMost; ++i)
-      if (i < count_) starts_[i] = to.starts[first + i], multipliers_[i] = to.multipliers[first + i];
+    for (int i = 0; i < kMax; ++i)
+      if (i < count_) acc_init_[i] = to.acc_init[first + i], multipliers_[i] = to.multipliers[first + i];
   }
 
   // Codes as bytes, the first channel's lowest.
@@ -33,8 +33,8 @@ class RequantisedChannels {
   __device__ std::uint32_t codes(const Sums& sums) const {
     std::uint32_t codes = 0;
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      const auto sum = static_cast<std::uint32_t>(starts_[i]) + static_cast<std::uint32_t>(sums[i]);
+    for (int i = 0; i < kMax; ++i) {
+      const auto sum = static_cast<std::uint32_t>(acc_init_[i]) + static_cast<std::uint32_t>(sums[i]);
       const std::int32_t code =
           numerics::requantize(static_cast<std::int32_t>(sum), multipliers_[i], to_.lo, to_.hi, to_.zero_point);
       codes |= (static_cast<std::uint32_t>(code) & 0xffu) << (8 * i);
@@ -44,20 +44,20 @@ class RequantisedChannels {
 
   // To the first channel's place; the next ones are `step` apart.
   __device__ void store(std::uint8_t* y, std::int64_t step, std::uint32_t codes) const {
-    if (count_ == kMost && step == 1 && reinterpret_cast<std::uintptr_t>(y) % kMost == 0) {
+    if (count_ == kMax && step == 1 && reinterpret_cast<std::uintptr_t>(y) % kMax == 0) {
       *reinterpret_cast<std::uint32_t*>(y) = codes;
     } else {
 #pragma unroll
-      for (int i = 0; i < kMost; ++i)
+      for (int i = 0; i < kMax; ++i)
         if (i < count_) y[i * step] = static_cast<std::uint8_t>(codes >> (8 * i));
     }
   }
 
  private:
-  const Requantisation& to_;
+  const Requantization& to_;
   int count_;
-  std::int32_t starts_[kMost] = {};
-  float multipliers_[kMost] = {};
+  std::int32_t acc_init_[kMax] = {};
+  float multipliers_[kMax] = {};
 };
 
 }  // namespace qcore::static_gemm

@@ -60,7 +60,7 @@ struct Layer {
   TensorView bias_view() const { return {bias.data(), DType::i32, {static_cast<std::int64_t>(bias.size())}}; }
 
   // The definition in the header.
-  int requantised(std::int64_t sum, std::int64_t n) const {
+  int requantized(std::int64_t sum, std::int64_t n) const {
     const float multiplier = options.x.scale * scales[n] / options.y.scale;
     const float rounded = std::nearbyint(multiplier * static_cast<float>(sum + bias[n]));
     const int lowest = options.y.dtype == DType::u8 ? 0 : -128;
@@ -100,7 +100,7 @@ int plain_result(const Case& c, const Layer& layer, const std::vector<std::uint8
             code_of(layer.weight.data(), layer.weight_dtype, ((o * c.depth() + k) * c.kernel[0] + a) * c.kernel[1] + b);
         sum += static_cast<std::int64_t>(xq - layer.options.x.zero_point) * (wq - layer.options.w_zero_point);
       }
-  return layer.requantised(sum, o);
+  return layer.requantized(sum, o);
 }
 
 StaticConv2d conv_of(const Case& c, const Layer& layer) {
@@ -175,7 +175,7 @@ TEST(StaticLinear, EveryKernelGivesTheReferencesBits) {
         std::int64_t sum = 0;
         for (std::int64_t at = 0; at < k; ++at)
           sum += (x[i * 2 * k + at] - 3) * code_of(layer.weight.data(), DType::i8, j * k + at);
-        ASSERT_EQ(code_of(out.data(), DType::i8, i * n + j), layer.requantised(sum, j)) << row.name;
+        ASSERT_EQ(code_of(out.data(), DType::i8, i * n + j), layer.requantized(sum, j)) << row.name;
       }
   }
 }

@@ -45,7 +45,7 @@ TEST(HalfBits, EveryHalfComesBack) {
   }
 }
 
-// Between two neighbouring halves: below, at and above the midpoint.
+// Between two neighboring halves: below, at and above the midpoint.
 TEST(HalfBits, TiesGoToEven) {
   for (std::uint32_t i = 0; i < 0x7bff; ++i) {
     const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);

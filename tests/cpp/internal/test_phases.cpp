@@ -20,7 +20,7 @@ class PhasesTest : public testing::Test {
 void check_recurrence(std::int64_t count, int parts) {
   std::vector<std::int64_t> state[2] = {std::vector<std::int64_t>(parts, 1), std::vector<std::int64_t>(parts)};
   std::vector<int> runs(count * parts);
-  Phases phases(count, parts);
+  PhasedParallelFor phases(count, parts);
   phases.run([&](std::int64_t phase, int part) {
     const auto& from = state[phase % 2];
     std::int64_t sum = 0;
@@ -60,7 +60,7 @@ TEST_F(PhasesTest, SeveralCallersAtOnce) {
 
 TEST_F(PhasesTest, AnExceptionEndsThemAll) {
   for (int run = 0; run < 20; ++run) {
-    Phases phases(100, 4);
+    PhasedParallelFor phases(100, 4);
     std::atomic<std::int64_t> latest{0};
     EXPECT_THROW(phases.run([&](std::int64_t phase, int part) {
       latest = phase;

@@ -17,7 +17,7 @@ namespace {
 constexpr int kWarpSize = 32;
 constexpr std::size_t kSharedBytes = 48 << 10;          // static
 constexpr std::size_t kDynamicSharedBytes = 227 << 10;  // dynamic included: what sm_90 grants
-constexpr unsigned kLargestCluster = 8;
+constexpr unsigned kMaxCluster = 8;
 
 struct Copy {
   void* to;
@@ -371,7 +371,7 @@ bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluste
   const auto threads = static_cast<std::uint64_t>(block.x) * block.y * block.z;
   return grid.x >= 1 && grid.x <= 0x7fffffffu && grid.y >= 1 && grid.y <= 65535 && grid.z >= 1 && grid.z <= 65535 &&
          threads >= 1 && threads <= 1024 && block.z <= 64 && shared_bytes <= kDynamicSharedBytes && cluster >= 1 &&
-         cluster <= kLargestCluster && grid.x % cluster == 0;
+         cluster <= kMaxCluster && grid.x % cluster == 0;
 }
 
 void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluster, void (*run)(void*),

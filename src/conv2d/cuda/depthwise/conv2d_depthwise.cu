@@ -6,7 +6,7 @@
 #include "numerics/single_block.h"
 #include "runtime/cuda/cuda_device.h"
 
-// Depthwise convolution: every block is one activation, so a thread quantises what it reads. What of a product is known
+// Depthwise convolution: every block is one activation, so a thread quantizes what it reads. What of a product is known
 // before its tap is computed once per pixel, as in tile_depthwise.h: sA * sB, or the offset of int8_asym, or x itself;
 // and sA * sumA for weights with offsets. Then a tap is one fma with its weight, or two.
 namespace qcore {
@@ -15,7 +15,7 @@ namespace {
 using depthwise::kChannels;
 using depthwise::kPixels;
 using depthwise::kSlide;
-constexpr std::int64_t kMostPixels = std::int64_t{1} << 30;  // of one image
+constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
 
 struct Arguments {
   DeviceWeight w;
@@ -191,7 +191,8 @@ class Depthwise {
       if (strip_.column + pixel < a_.strips.columns)
 #pragma unroll
         for (int i = 0; i < kChannels; ++i)
-          if (i < strip_.channels) finish(a_.out, y + pixel * a_.y.column, strip_.channel + i, totals_[pixel][i]);
+          if (i < strip_.channels)
+            store_epilogue(a_.out, y + pixel * a_.y.column, strip_.channel + i, totals_[pixel][i]);
   }
 
   const Arguments& a_;
@@ -220,13 +221,13 @@ Kernel kernel_for(const Arguments& a, bool slides) {
 
 }  // namespace
 
-const char* conv2d_depthwise_why_not(const Conv2dProblem& problem) {
+const char* conv2d_depthwise_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.weight->layout.k != 1 || problem.outputs_per_group() != 1)
     return "it takes one input and one output channel per group";
-  if (problem.groups > kMostPixels) return "it takes up to 2^30 channels";
+  if (problem.groups > kMaxPixels) return "it takes up to 2^30 channels";
   if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.output * problem.columns.output > kMostPixels)
+      problem.rows.output * problem.columns.output > kMaxPixels)
     return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
   return nullptr;
 }

@@ -52,7 +52,7 @@ __device__ __forceinline__ void for_each_tap(const Arguments& a, const Add& add)
       std::int64_t at;
       if (origin.find(a.window, i, j, at)) total = add(at, tap, n, total);
     }
-  finish(a.out, a.y.offset(place.image, 0, place.row, place.column), n, total);
+  store_epilogue(a.out, a.y.offset(place.image, 0, place.row, place.column), n, total);
 }
 
 __global__ void __launch_bounds__(kEdge* kEdge) conv2d_direct_float_kernel(const FloatArguments a) {
@@ -171,9 +171,9 @@ void run_integer(const Conv2dProblem& problem, const Arguments& shared, const Co
 
 }  // namespace
 
-const char* conv2d_direct_why_not(const Conv2dProblem& problem) {
+const char* conv2d_direct_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
-  if (problem.weight->layout.n >= kLargestWindowExtent) return "it takes less than 2^28 output channels";
+  if (problem.weight->layout.n >= kMaxWindowExtent) return "it takes less than 2^28 output channels";
   if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
       problem.rows.output * problem.columns.output > std::int64_t{1} << 30)
     return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";

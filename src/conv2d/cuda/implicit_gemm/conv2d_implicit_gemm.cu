@@ -10,34 +10,34 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kLargestExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kLargestDepth = 1 << 26;      // of all taps: 8 panels are counted in int, 16 bytes at a time
-constexpr std::int64_t kMostRows = std::int64_t{1} << 30;  // of one image
-constexpr std::int64_t kMostGroups = 65535;                // a grid's third axis
+constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
+constexpr std::int64_t kMaxDepth = 1 << 26;      // of all taps: 8 panels are counted in int, 16 bytes at a time
+constexpr std::int64_t kMaxRows = std::int64_t{1} << 30;  // of one image
+constexpr std::int64_t kMaxGroups = 65535;                // a grid's third axis
 
 }  // namespace
 
-const char* implicit_gemm_why_not(const Conv2dProblem& problem) {
+const char* implicit_gemm_unsupported_reason(const Conv2dProblem& problem) {
   const PackedLayout& layout = problem.weight->layout;
   if (layout.blocks() > 1 && layout.block_size % fused::kChunk) return "it takes block sizes that are multiples of 32";
   if (problem.groups > 1 && problem.outputs_per_group() % PackedLayout::kPanelRows)
     return "it takes groups of a multiple of 16 output channels";
-  if (problem.groups > kMostGroups) return "it takes up to 65535 groups";
-  if (layout.k * layout.taps > kLargestDepth) return "it takes Ci / groups * Kh * Kw up to 2^26";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      rows_per_image(problem) > kMostRows || problem.rows.output * problem.columns.output > kMostRows)
+  if (problem.groups > kMaxGroups) return "it takes up to 65535 groups";
+  if (layout.k * layout.taps > kMaxDepth) return "it takes Ci / groups * Kh * Kw up to 2^26";
+  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) || rows_per_image(problem) > kMaxRows ||
+      problem.rows.output * problem.columns.output > kMaxRows)
     return "it takes images of up to 2^30 pixels";
   if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
   return nullptr;
 }
 
-const char* conv2d_implicit_gemm_why_not(const Conv2dProblem& problem) {
+const char* conv2d_implicit_gemm_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
     return "it computes int8 and int8_asym only";
   const PackedLayout& layout = problem.weight->layout;
-  if (std::min(layout.block_size, layout.k) > kLargestExactBlock) return "its int32 sums take blocks up to 131071";
-  return implicit_gemm_why_not(problem);
+  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
+  return implicit_gemm_unsupported_reason(problem);
 }
 
 void run_conv2d_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds) {

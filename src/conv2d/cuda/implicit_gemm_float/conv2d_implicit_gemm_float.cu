@@ -23,7 +23,7 @@ bool in_place(const Conv2dProblem& problem) {
          whole_units(x.image, problem.batch);
 }
 
-// Whether four neighbouring channels of y lie side by side and aligned.
+// Whether four neighboring channels of y lie side by side and aligned.
 bool stores_fours(const Conv2dProblem& problem) {
   const ImageView& y = problem.y;
   const auto whole = [](std::int64_t stride, std::int64_t extent) { return extent == 1 || stride % 4 == 0; };
@@ -79,10 +79,10 @@ void run_copied(implicit_gemm_float::Arguments& a, const Conv2dProblem& problem,
 
 }  // namespace
 
-const char* conv2d_implicit_gemm_float_why_not(const Conv2dProblem& problem) {
+const char* conv2d_implicit_gemm_float_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.compute != Compute::floating) return "it computes float only";
-  return implicit_gemm_why_not(problem);
+  return implicit_gemm_unsupported_reason(problem);
 }
 
 void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem, const Conv2dBounds& bounds) {

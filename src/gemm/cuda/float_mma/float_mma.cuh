@@ -29,7 +29,7 @@ enum class Promote { chunk, stage };
 
 // Copies ahead: what fits.
 constexpr std::int64_t kSharedBytes = 96 << 10;
-constexpr int kMostStages = 8;
+constexpr int kMaxStages = 8;
 
 // Rows of activations in 16 bits. A unit is 16 bytes.
 struct Activations {
@@ -47,7 +47,7 @@ struct Arguments {
   DeviceWeight w;
   DeviceOutput out;
   std::int64_t y_row_stride;  // linear's; 0: ask out.y
-  bool store_fours;           // four neighbours of y lie side by side and aligned
+  bool store_fours;           // four neighbors of y lie side by side and aligned
   std::int64_t enough_tiles;
 };
 

@@ -19,7 +19,7 @@ class Gemm {
   static constexpr int kSets = kPromote == Promote::chunk ? kChunks : kShape.warps_k, kArrays = kOffsets ? 2 : 1;
   using TileStage = Stage<Rows, kBits, kPlanes, kSets, kArrays>;
   static constexpr int kFit = static_cast<int>(float_mma::kSharedBytes / sizeof(TileStage));
-  static constexpr int kStages = kFit < kMostStages ? kFit : kMostStages;
+  static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kPitch = kShape.columns() + 4;  // of totals in shared memory: rows 2*quad take every bank once
   static constexpr std::size_t kStageBytes = kStages * sizeof(TileStage);
   static constexpr std::size_t kTotalBytes = sizeof(float) * kShape.warps_k * kShape.rows() * kPitch;
@@ -54,7 +54,7 @@ class Gemm {
     for (int i = 0; i + 1 < kStages; ++i) copy(i);
     int stage = kStages - 1;
     BlockWalk<Rows::kWindow> block(count > 0 ? ranges_.begin(warp_k_) : 0, block_chunks_, tap_chunks_);
-    Operands operands[2];  // those of neighbouring chunks
+    Operands operands[2];  // those of neighboring chunks
     if (count > 0) load(operands[0], advance(stage), warp_k_);
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
@@ -146,10 +146,10 @@ class Gemm {
 
   // A column's stored code for the weight 0, or the nearest there is.
   __device__ __forceinline__ static std::uint32_t nearest_zero(float scale, float offset) {
-    constexpr float kTwo23 = 8388608.0f, kMost = (1 << kBits) - 1, kZero = 1 << (kBits - 1);
+    constexpr float kTwo23 = 8388608.0f, kMax = (1 << kBits) - 1, kZero = 1 << (kBits - 1);
     float code = kZero - ptx::quotient(offset, scale);
     code = code > 0.0f ? code : 0.0f;  // a NaN, too
-    code = code < kMost ? code : kMost;
+    code = code < kMax ? code : kMax;
     return numerics::float_bits(code + kTwo23) & 0xffu;
   }
 
@@ -240,7 +240,7 @@ class Gemm {
     }
   }
 
-  // Through shared memory, so that neighbouring columns are written at once. Totals of warps that share K are added in
+  // Through shared memory, so that neighboring columns are written at once. Totals of warps that share K are added in
   // the order of the warps.
   __device__ void store() const {
     float* totals = reinterpret_cast<float*>(dynamic_shared());  // [warps_k, rows, kPitch]
@@ -260,7 +260,7 @@ class Gemm {
     constexpr int kFours = kShape.columns() / 4;
     if constexpr (Rows::kWindow)
       if (a_.out.y.column_stride != 1) {
-      // Neighbouring lanes are pixels, which lie closer than channels.
+      // Neighboring lanes are pixels, which lie closer than channels.
 #pragma unroll 1
         for (int at = static_cast<int>(threadIdx.x); at < kShape.rows() * kFours; at += kThreads)
           store_four(totals, at % kShape.rows(), at / kShape.rows() * 4);

@@ -33,8 +33,8 @@ struct Stage {
     const int line = step / 2;
     return (panel * kChunks + chunk) * kSteps * 4 + line * 8 + ((step % 2 * 4 + unit) ^ (2 * (line % (kSteps / 2))));
   }
-  // Lanes read 8 k each, eight lanes two neighbouring rows: 128 bytes. A row's chunks are written at once; those of odd
-  // numbers have neighbouring rows exchanged, which puts two chunks on all banks.
+  // Lanes read 8 k each, eight lanes two neighboring rows: 128 bytes. A row's chunks are written at once; those of odd
+  // numbers have neighboring rows exchanged, which puts two chunks on all banks.
   // `row` is below 8.
   __device__ static int x_unit(int plane, int chunk, int eight, int row, int quad) {
     return ((plane * kChunks + chunk) * kRows + 8 * eight) * 4 + (row ^ (chunk & 1)) * 4 + quad;

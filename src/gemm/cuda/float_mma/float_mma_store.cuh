@@ -7,7 +7,7 @@
 // From fp32 totals to y.
 namespace qcore::float_mma {
 
-// Four neighbouring columns of y.
+// Four neighboring columns of y.
 class FourColumns {
  public:
   template <class Rows>
@@ -44,7 +44,7 @@ class FourColumns {
   template <int kPlanes, class Rows>
   __device__ void store_exactly(const Arguments& a, const Rows& rows, int i) const {
     for (std::int64_t n = n_; n < n_ + 4 && n < rows.last_column(); ++n)
-      finish(a.out, rows.y_offset(i), n, exact_total<kPlanes>(a, rows, i, n));
+      store_epilogue(a.out, rows.y_offset(i), n, exact_total<kPlanes>(a, rows, i, n));
   }
 
  private:

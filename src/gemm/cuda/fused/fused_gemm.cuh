@@ -178,7 +178,7 @@ class Gemm {
     }
   }
 
-  // Through shared memory, so that a warp writes 32 neighbouring columns of a row at once, or a column of neighbouring
+  // Through shared memory, so that a warp writes 32 neighboring columns of a row at once, or a column of neighboring
   // rows.
   __device__ void store() const {
     float* totals = reinterpret_cast<float*>(dynamic_shared()) + warp_ * (8 * kTiles * 32);  // [8*kTiles, 32]
@@ -208,7 +208,7 @@ class Gemm {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     const std::int64_t left = rows_.count() - rows_.first_row() - first_row_, n = first_column + lane;
     if (n >= rows_.last_column()) return;
-    const Finish finish_column(a_.out, n);
+    const Epilogue finish_column(a_.out, n);
     // A window's loads wait together. Rows of a matrix may have to compute where they lie, which is long.
     constexpr int kAtOnce = Rows::kWindow ? 4 : 1;
 #pragma unroll 1
@@ -236,11 +236,11 @@ class Gemm {
 #pragma unroll 1
       for (int column = 0; column < 32; ++column)
         if (first_column + column < rows_.last_column())
-          finish(a_.out, row_offset, first_column + column, totals[place(row, column)]);
+          store_epilogue(a_.out, row_offset, first_column + column, totals[place(row, column)]);
     }
   }
 
-  // Where lanes are rows, four neighbouring columns change places so that eight of them differ in the bank.
+  // Where lanes are rows, four neighboring columns change places so that eight of them differ in the bank.
   __device__ static int place(int row, int column) {
     return row * 32 + (Rows::kWindow ? column ^ 4 * (row & 7) : column);
   }

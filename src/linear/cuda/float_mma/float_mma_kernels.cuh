@@ -25,7 +25,7 @@ struct Tuning {
   static constexpr int blocks_per_sm(Size size, int planes) {
     return planes == 1 && (size == Size::rows8 || size == Size::rows16) ? 2 : 1;
   }
-  static constexpr std::int64_t kMostFewRows = 32;  // in tiles of 8 or 16 rows
+  static constexpr std::int64_t kMaxFewRows = 32;   // in tiles of 8 or 16 rows
   static constexpr std::int64_t kEnoughTiles = 96;  // with fewer large tiles than this, medium ones
 };
 

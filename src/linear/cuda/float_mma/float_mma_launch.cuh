@@ -47,7 +47,7 @@ void launch_size(const Arguments& a, cudaStream_t stream) {
   const std::int64_t block_chunks = ceil_div(std::min(a.w.block_size, a.w.k), kChunk);
   if (a.x.rows <= 8)
     launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::rows8>(a, block_chunks, stream);
-  else if (a.x.rows <= Tuning::kMostFewRows)
+  else if (a.x.rows <= Tuning::kMaxFewRows)
     launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::rows16>(a, block_chunks, stream);
   else if (!large)
     launch_tiles<kHalf, kPlanes, kBits, kOffsets, Size::medium>(a, block_chunks, stream);

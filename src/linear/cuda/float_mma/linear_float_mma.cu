@@ -12,9 +12,9 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
-constexpr std::int64_t kLargestDepth = 1 << 28;  // units of k are counted in int
-constexpr std::int64_t kUnit = 8;                // 16-bit values in 16 bytes
+constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxDepth = 1 << 28;  // units of k are counted in int
+constexpr std::int64_t kUnit = 8;            // 16-bit values in 16 bytes
 
 bool multiple_of(const void* data, std::int64_t bytes) { return reinterpret_cast<std::uintptr_t>(data) % bytes == 0; }
 
@@ -74,15 +74,15 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
 
 }  // namespace
 
-const char* float_mma_why_not(const LinearProblem& problem) {
+const char* float_mma_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.compute != Compute::floating) return "it computes float only";
   const PackedLayout& layout = problem.weight->layout;
   if (layout.taps != 1) return "it takes weights [N, K] only";
   if (layout.blocks() > 1 && layout.block_size % float_mma::kChunk)
     return "it takes block sizes that are multiples of 32";
-  if (layout.k > kLargestDepth) return "it takes K up to 2^28";
-  if (layout.n > kMostColumns) return "it takes N up to 2^31";
+  if (layout.k > kMaxDepth) return "it takes K up to 2^28";
+  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
   return nullptr;
 }

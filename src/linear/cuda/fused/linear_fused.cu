@@ -11,9 +11,9 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kLargestExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
-constexpr std::int64_t kLargestDepth = 1 << 28;  // 8 panels of it are counted in int, 16 bytes at a time
+constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
+constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxDepth = 1 << 28;  // 8 panels of it are counted in int, 16 bytes at a time
 
 void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBounds& bounds, std::int64_t enough_tiles,
                 cudaStream_t stream) {
@@ -44,16 +44,16 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
 
 }  // namespace
 
-const char* fused_why_not(const LinearProblem& problem) {
+const char* fused_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
     return "it computes int8 and int8_asym only";
   const PackedLayout& layout = problem.weight->layout;
   if (layout.taps != 1) return "it takes weights [N, K] only";
   if (layout.blocks() > 1 && layout.block_size % fused::kChunk) return "it takes block sizes that are multiples of 32";
-  if (std::min(layout.block_size, layout.k) > kLargestExactBlock) return "its int32 sums take blocks up to 131071";
-  if (layout.k > kLargestDepth) return "it takes K up to 2^28";
-  if (layout.n > kMostColumns) return "it takes N up to 2^31";
+  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
+  if (layout.k > kMaxDepth) return "it takes K up to 2^28";
+  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
   return nullptr;
 }

@@ -37,12 +37,12 @@ class Gemv {
       : a_(arguments),
         column_(arguments.w, lane_),
         rows_(static_cast<int>(arguments.x.rows)),
-        slots_(Tuning::kWarps * arguments.walk.warp_segments),
+        slots_(Tuning::kWarps * arguments.schedule.warp_segments),
         shared_{slots_, rows_},
         memory_(dynamic_shared()) {}
 
   __device__ void run() {
-    const std::int64_t rounds = (a_.walk.segments + slots_ - 1) / slots_;
+    const std::int64_t rounds = (a_.schedule.segments + slots_ - 1) / slots_;
     if (rounds > 0) load(0);
     for (std::int64_t round = 0; round < rounds; ++round) {
       ptx::copy_wait<0>();
@@ -65,9 +65,9 @@ class Gemv {
   }
 
   __device__ void load(std::int64_t round) {
-    Cursor at(a_.walk, a_.w.blocks, round, lane_.warp);
+    Cursor at(a_.schedule, a_.w.blocks, round, lane_.warp);
     for (int i = 0; i < at.left; ++i)
-      copy_parameters(parameters(round)[lane_.warp * a_.walk.warp_segments + i], a_.w, at.p + i, lane_.lane);
+      copy_parameters(parameters(round)[lane_.warp * a_.schedule.warp_segments + i], a_.w, at.p + i, lane_.lane);
     ptx::copy_commit();
 #pragma unroll
     for (int i = 0; i < batch_chunks(kBits); ++i) {
@@ -78,8 +78,8 @@ class Gemv {
   }
 
   __device__ void multiply(std::int64_t round) {
-    Cursor at(a_.walk, a_.w.blocks, round, lane_.warp);
-    int slot = lane_.warp * a_.walk.warp_segments;
+    Cursor at(a_.schedule, a_.w.blocks, round, lane_.warp);
+    int slot = lane_.warp * a_.schedule.warp_segments;
     float products[kRows][4] = {};
 #pragma unroll
     for (int i = 0; i < batch_chunks(kBits); ++i) {
@@ -146,9 +146,9 @@ class Gemv {
   // Thread (warp, lane) owns column `lane` of row `warp`.
   __device__ void accumulate(std::int64_t round) {
     if (lane_.warp >= rows_) return;
-    const std::int64_t left = a_.walk.segments - round * slots_;
+    const std::int64_t left = a_.schedule.segments - round * slots_;
     const int used = left < slots_ ? static_cast<int>(left) : slots_;
-    const int block_segments = a_.walk.block_segments;
+    const int block_segments = a_.schedule.block_segments;
     int segment = static_cast<int>(round * slots_ % block_segments);
 #pragma unroll 4
     for (int slot = 0; slot < used; ++slot) {
@@ -162,7 +162,7 @@ class Gemv {
 
   __device__ void store() const {
     const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_.lane;
-    if (lane_.warp < rows_ && n < a_.w.n) finish(a_.out, a_.out.y.row_offset(a_.first_row + lane_.warp), n, y_);
+    if (lane_.warp < rows_ && n < a_.w.n) store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + lane_.warp), n, y_);
   }
 
   const FloatArguments& a_;
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) gemv_float_kernel(const FloatArgumen
 
 template <int kBits, bool kOffsets>
 void launch_rows(const FloatArguments& a, const LaunchShape& shape, cudaStream_t stream) {
-  static_assert(Tuning::kMostFloatRows == 8 && Tuning::kWarps == 8, "a warp owns a row's outputs");
+  static_assert(Tuning::kMaxFloatRows == 8 && Tuning::kWarps == 8, "a warp owns a row's outputs");
   const auto kernel = a.x.rows == 1   ? gemv_float_kernel<kBits, 1, kOffsets>
                       : a.x.rows <= 4 ? gemv_float_kernel<kBits, 4, kOffsets>
                                       : gemv_float_kernel<kBits, 8, kOffsets>;
@@ -192,8 +192,9 @@ void launch_rows(const FloatArguments& a, const LaunchShape& shape, cudaStream_t
 }  // namespace
 
 void run_float(const FloatArguments& a, cudaStream_t stream) {
-  const LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.w.panels, 2))), dim3(kThreads),
-                          static_cast<std::size_t>(SharedLayout{slots(a.walk), static_cast<int>(a.x.rows)}.bytes())};
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(ceil_div(a.w.panels, 2))), dim3(kThreads),
+      static_cast<std::size_t>(SharedLayout{slots(a.schedule), static_cast<int>(a.x.rows)}.bytes())};
   if (a.w.bits == 8)
     a.w.offsets ? launch_rows<8, true>(a, shape, stream) : launch_rows<8, false>(a, shape, stream);
   else

@@ -6,7 +6,7 @@
 namespace qcore::gemv {
 namespace {
 
-constexpr int kMostWarps = 16;
+constexpr int kMaxWarps = 16;
 // Thread blocks per multiprocessor that the registers must suffice for: where kernels overlap, also the next one's.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int kResidentBlocks = 1;
@@ -14,7 +14,7 @@ constexpr int kResidentBlocks = 1;
 constexpr int kResidentBlocks = 2;
 #endif
 
-// Every warp multiplies round_chunks() neighbouring chunks of k in a round, and has the next round's on their way
+// Every warp multiplies round_chunks() neighboring chunks of k in a round, and has the next round's on their way
 // before the sums are added. The first round's loads need nothing that another kernel writes, and start before the
 // kernel in front of this one has ended.
 template <int kBits, int kBlockChunks>
@@ -43,7 +43,7 @@ class Int8 {
     }
     if (lane_.warp < layout_.rows) {
       const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_.lane;
-      if (n < a_.w.n) finish(a_.out, a_.y_at[lane_.warp], n, y_);
+      if (n < a_.w.n) store_epilogue(a_.out, a_.y_at[lane_.warp], n, y_);
     }
   }
 
@@ -104,7 +104,7 @@ class Int8 {
   }
 
   __device__ __forceinline__ void copy_scales() const {
-    const int units = layout_.blocks * 4;  // of a panel: 16 bytes, neighbours in memory too
+    const int units = layout_.blocks * 4;  // of a panel: 16 bytes, neighbors in memory too
 #pragma unroll 1
     for (int panel = 0; panel < 2; ++panel) {
       const std::int64_t from = static_cast<std::int64_t>(blockIdx.x) * 2 + panel;
@@ -197,7 +197,7 @@ class Int8 {
 };
 
 template <int kBits, int kBlockChunks>
-__global__ void __launch_bounds__(kMostWarps* kWarpSize, kResidentBlocks)
+__global__ void __launch_bounds__(kMaxWarps* kWarpSize, kResidentBlocks)
     gemv_int8_kernel(const __grid_constant__ Int8Arguments a) {
   Int8<kBits, kBlockChunks>(a).run();
 }

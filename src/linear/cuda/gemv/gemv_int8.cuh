@@ -31,7 +31,7 @@ struct Int8Arguments {
   DeviceWeight w;
   DeviceOutput out;
   RowQuantizer x;
-  std::int64_t y_at[RowQuantizer::kMostRows];  // out.y.row_offset()
+  std::int64_t y_at[RowQuantizer::kMaxRows];  // out.y.row_offset()
   int warps;
   Int8Layout layout;
 };

@@ -18,12 +18,12 @@ class Gemv {
       : a_(arguments),
         column_(arguments.w, lane_),
         rows_(static_cast<int>(arguments.x.rows)),
-        slots_(Tuning::kWarps * arguments.walk.warp_segments),
+        slots_(Tuning::kWarps * arguments.schedule.warp_segments),
         shared_{slots_, rows_},
         memory_(dynamic_shared()) {}
 
   __device__ void run() {
-    const std::int64_t rounds = (a_.walk.segments + slots_ - 1) / slots_;
+    const std::int64_t rounds = (a_.schedule.segments + slots_ - 1) / slots_;
     if (rounds > 0) load(0);
     for (std::int64_t round = 0; round < rounds; ++round) {
       multiply(round);
@@ -54,9 +54,9 @@ class Gemv {
   // Starts everything that a round reads.
   __device__ void load(std::int64_t round) {
     const std::int64_t row_codes = a_.x.blocks * a_.x.padded_block;
-    Cursor at(a_.walk, a_.w.blocks, round, lane_.warp);
+    Cursor at(a_.schedule, a_.w.blocks, round, lane_.warp);
     for (int i = 0; i < at.left; ++i) {
-      const int slot = lane_.warp * a_.walk.warp_segments + i;
+      const int slot = lane_.warp * a_.schedule.warp_segments + i;
       copy_parameters(parameters(round)[slot], a_.w, at.p + i, lane_.lane);
       if (lane_.lane < rows_)
         ptx::copy_async(&terms(round)[slot * rows_ + lane_.lane], &a_.x.terms[(at.p + i) * rows_ + lane_.lane], true);
@@ -78,8 +78,8 @@ class Gemv {
   }
 
   __device__ void multiply(std::int64_t round) {
-    Cursor at(a_.walk, a_.w.blocks, round, lane_.warp);
-    int slot = lane_.warp * a_.walk.warp_segments;
+    Cursor at(a_.schedule, a_.w.blocks, round, lane_.warp);
+    int slot = lane_.warp * a_.schedule.warp_segments;
     std::int32_t products[kTiles][2][4] = {}, code_sums[2][4] = {};
 #pragma unroll
     for (int i = 0; i < batch_chunks(kBits); ++i) {
@@ -127,9 +127,9 @@ class Gemv {
 
   // Thread (warp, lane) owns column `lane` of rows warp + kWarps*i.
   __device__ void accumulate(std::int64_t round) {
-    const std::int64_t left = a_.walk.segments - round * slots_;
+    const std::int64_t left = a_.schedule.segments - round * slots_;
     const int used = left < slots_ ? static_cast<int>(left) : slots_;
-    const int block_segments = a_.walk.block_segments;
+    const int block_segments = a_.schedule.block_segments;
     const int before = static_cast<int>(round * slots_ % block_segments);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
@@ -168,7 +168,7 @@ class Gemv {
     if (a_.activation_offsets) {
       // Padding within a step is code 0, stored like every code with its shift.
       constexpr int kStepShift = kBits == 8 ? 4 * 128 : 8 * 8;
-      const std::int64_t p = (round * slots_ + slot) / a_.walk.block_segments;
+      const std::int64_t p = (round * slots_ + slot) / a_.schedule.block_segments;
       const std::int32_t sum = code_sum - kStepShift * static_cast<std::int32_t>(a_.w.block_steps(p));
       y = numerics::add_activation_offset(y, x.offset,
                                           numerics::block_weight_sum(sum, a_.w.block_length(p), scale, offset));
@@ -181,7 +181,7 @@ class Gemv {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       const int row = lane_.warp + Tuning::kWarps * i;
-      if (row < rows_ && n < a_.w.n) finish(a_.out, a_.out.y.row_offset(a_.first_row + row), n, y_[i]);
+      if (row < rows_ && n < a_.w.n) store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + row), n, y_[i]);
     }
   }
 
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads) gemv_integer_kernel(const IntegerArg
 
 template <int kBits>
 void launch_tiles(const IntegerArguments& a, const LaunchShape& shape, cudaStream_t stream) {
-  static_assert(Tuning::kMostRows == 16 && Tuning::kWarps == 8, "tiles of 8 rows, and 8 warps to own their outputs");
+  static_assert(Tuning::kMaxRows == 16 && Tuning::kWarps == 8, "tiles of 8 rows, and 8 warps to own their outputs");
   const auto kernel = a.x.rows <= 8 ? gemv_integer_kernel<kBits, 1> : gemv_integer_kernel<kBits, 2>;
   launch("gemv_integer", kernel, shape, stream, a);
 }
@@ -213,8 +213,9 @@ void launch_tiles(const IntegerArguments& a, const LaunchShape& shape, cudaStrea
 }  // namespace
 
 void run_integer(const IntegerArguments& a, cudaStream_t stream) {
-  const LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.w.panels, 2))), dim3(kThreads),
-                          static_cast<std::size_t>(SharedLayout{slots(a.walk), static_cast<int>(a.x.rows)}.bytes())};
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(ceil_div(a.w.panels, 2))), dim3(kThreads),
+      static_cast<std::size_t>(SharedLayout{slots(a.schedule), static_cast<int>(a.x.rows)}.bytes())};
   if (a.w.bits == 8)
     launch_tiles<8>(a, shape, stream);
   else

@@ -20,8 +20,8 @@ struct Tuning {
   static constexpr int kWarps = 8;
   static constexpr int kLoads = 8;  // 16-byte loads of weights in flight per thread
   static constexpr int kSharedBytes = 48 << 10;
-  static constexpr int kMostRows = 16;      // of x, with integer activations
-  static constexpr int kMostFloatRows = 8;  // with float ones
+  static constexpr int kMaxRows = 16;      // of x, with integer activations
+  static constexpr int kMaxFloatRows = 8;  // with float ones
 };
 
 constexpr int kThreads = Tuning::kWarps * kWarpSize;
@@ -33,7 +33,7 @@ constexpr int batch_chunks(int bits) { return Tuning::kLoads / chunk_loads(bits)
 
 // How blocks of k are dealt out. A block that is longer than a warp's batch is cut into segments; their sums are added
 // before anything is rounded.
-struct Walk {
+struct SplitKSchedule {
   int block_chunks;
   int segment_chunks;  // of every segment but a block's last
   int block_segments;
@@ -41,7 +41,7 @@ struct Walk {
   std::int64_t segments;  // of K
 };
 
-inline int slots(const Walk& walk) { return Tuning::kWarps * walk.warp_segments; }
+inline int slots(const SplitKSchedule& schedule) { return Tuning::kWarps * schedule.warp_segments; }
 
 // The weight's parameters of one segment's block, for the 32 columns, and the sums of the segment's stored codes.
 struct ColumnParameters {
@@ -60,15 +60,16 @@ struct SharedLayout {
   __host__ __device__ int bytes() const { return sums_at() + slots * rows * kColumns * 4; }
 };
 
-inline Walk plan_walk(const DeviceWeight& w, std::int64_t padded_block, int rows) {
-  Walk walk{};
-  walk.block_chunks = static_cast<int>(padded_block / kChunk);
-  walk.segment_chunks = std::min(walk.block_chunks, batch_chunks(w.bits));
-  walk.block_segments = static_cast<int>(ceil_div(walk.block_chunks, walk.segment_chunks));
-  walk.warp_segments = walk.block_segments > 1 ? 1 : batch_chunks(w.bits) / walk.segment_chunks;
-  walk.segments = w.blocks * walk.block_segments;
-  while (walk.warp_segments > 1 && SharedLayout{slots(walk), rows}.bytes() > Tuning::kSharedBytes) --walk.warp_segments;
-  return walk;
+inline SplitKSchedule plan_split_k(const DeviceWeight& w, std::int64_t padded_block, int rows) {
+  SplitKSchedule schedule{};
+  schedule.block_chunks = static_cast<int>(padded_block / kChunk);
+  schedule.segment_chunks = std::min(schedule.block_chunks, batch_chunks(w.bits));
+  schedule.block_segments = static_cast<int>(ceil_div(schedule.block_chunks, schedule.segment_chunks));
+  schedule.warp_segments = schedule.block_segments > 1 ? 1 : batch_chunks(w.bits) / schedule.segment_chunks;
+  schedule.segments = w.blocks * schedule.block_segments;
+  while (schedule.warp_segments > 1 && SharedLayout{slots(schedule), rows}.bytes() > Tuning::kSharedBytes)
+    --schedule.warp_segments;
+  return schedule;
 }
 
 struct IntegerArguments {
@@ -76,7 +77,7 @@ struct IntegerArguments {
   std::int64_t first_row;        // of x's rows in out.y
   DeviceWeight w;                // its sums are not used: the kernel makes them on the way
   DeviceOutput out;
-  Walk walk;
+  SplitKSchedule schedule;
   bool activation_offsets;
 };
 
@@ -85,14 +86,14 @@ struct FloatArguments {
   std::int64_t first_row;
   DeviceWeight w;
   DeviceOutput out;
-  Walk walk;
+  SplitKSchedule schedule;
 };
 
-// y = act(x W^T + bias) for up to Tuning::kMostRows, kMostFloatRows rows.
+// y = act(x W^T + bias) for up to Tuning::kMaxRows, kMaxFloatRows rows.
 void run_integer(const IntegerArguments& arguments, cudaStream_t stream);
 void run_float(const FloatArguments& arguments, cudaStream_t stream);
 
-// A thread's place in the fragments of a warp: every lane loads 16 bytes, one step of four neighbouring columns n. The
+// A thread's place in the fragments of a warp: every lane loads 16 bytes, one step of four neighboring columns n. The
 // lanes of one `group` share the columns, those of one `quad` the steps; so that the words are operands of
 // ptx::mma_u8s8 as they come, whose row `group` is column 4*group + i of n, i the word.
 struct Lane {
@@ -110,12 +111,15 @@ struct Cursor {
   int chunk, end;  // of the block
   int left;        // segments, this one included
 
-  __device__ Cursor(const Walk& walk, std::int64_t blocks, std::int64_t round, int warp) {
-    const std::int64_t first = (round * Tuning::kWarps + warp) * walk.warp_segments;
-    p = first / walk.block_segments;
-    chunk = static_cast<int>(first % walk.block_segments) * walk.segment_chunks;
-    end = chunk + walk.segment_chunks < walk.block_chunks ? chunk + walk.segment_chunks : walk.block_chunks;
-    left = p >= blocks ? 0 : blocks - p < walk.warp_segments ? static_cast<int>(blocks - p) : walk.warp_segments;
+  __device__ Cursor(const SplitKSchedule& schedule, std::int64_t blocks, std::int64_t round, int warp) {
+    const std::int64_t first = (round * Tuning::kWarps + warp) * schedule.warp_segments;
+    p = first / schedule.block_segments;
+    chunk = static_cast<int>(first % schedule.block_segments) * schedule.segment_chunks;
+    end = chunk + schedule.segment_chunks < schedule.block_chunks ? chunk + schedule.segment_chunks
+                                                                  : schedule.block_chunks;
+    left = p >= blocks                           ? 0
+           : blocks - p < schedule.warp_segments ? static_cast<int>(blocks - p)
+                                                 : schedule.warp_segments;
   }
   __device__ bool valid() const { return left > 0; }
   // True if that was the segment's last chunk.

@@ -6,18 +6,18 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kLargestExactBlock = 131071;    // 128 * 128 * block_size < 2^31
+constexpr std::int64_t kMaxExactBlock = 131071;        // 128 * 128 * block_size < 2^31
 constexpr std::int64_t kMaxTensorCoreDepth = 1 << 28;  // of float_mma
-constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
 
 // Of dynamic shared memory that a thread block may ask for: before sm_80, since, and on sm_90.
-constexpr int kMostSharedBytes75 = 64 << 10, kMostSharedBytes = 99 << 10, kMostSharedBytes90 = 227 << 10;
-constexpr std::int64_t kMostShortDepth = 1 << 20;
+constexpr int kMaxSharedBytes75 = 64 << 10, kMaxSharedBytes = 99 << 10, kMaxSharedBytes90 = 227 << 10;
+constexpr std::int64_t kMaxShortDepth = 1 << 20;
 
 // False: it is none of gemv_int8.cuh's problems.
 bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStream_t stream) {
-  if (problem.compute != Compute::int8 || w.offsets || problem.m > RowQuantizer::kMostRows || w.k == 0 ||
-      w.k % RowQuantizer::kUnit || w.k > kMostShortDepth || problem.x.column_stride != 1 ||
+  if (problem.compute != Compute::int8 || w.offsets || problem.m > RowQuantizer::kMaxRows || w.k == 0 ||
+      w.k % RowQuantizer::kUnit || w.k > kMaxShortDepth || problem.x.column_stride != 1 ||
       reinterpret_cast<std::uintptr_t>(problem.x.data) % 16 ||
       (w.block_size != 32 && w.block_size != 64 && w.block_size != 128))
     return false;
@@ -41,7 +41,7 @@ bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStre
     a.y_at[row] = problem.y.row_offset(row);
   }
   const int capability = compute_capability(problem.device.index);
-  const int most_bytes = capability < 80 ? kMostSharedBytes75 : capability < 90 ? kMostSharedBytes : kMostSharedBytes90;
+  const int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
   for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
     a.layout = gemv::int8_layout(a);
     if (a.layout.bytes > most_bytes) continue;
@@ -61,8 +61,8 @@ void run_gemv_integer(const LinearProblem& problem, const DeviceWeight& w, std::
   x.terms = scratch[terms];
   x.zero_code = problem.weight->layout.zero_code();
   quantize_activations(problem.x, 0, w.k, w.block_size, problem.compute, x, stream);
-  const gemv::Walk walk = gemv::plan_walk(w, padded_block, static_cast<int>(problem.m));
-  gemv::run_integer({x, 0, w, device_output(problem), walk, problem.compute == Compute::int8_asym}, stream);
+  const gemv::SplitKSchedule walk = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
+  gemv::run_integer({x, 0, w, device_output(problem), schedule, problem.compute == Compute::int8_asym}, stream);
 }
 
 void run_gemv_float(const LinearProblem& problem, const DeviceWeight& w, std::int64_t padded_block,
@@ -72,24 +72,24 @@ void run_gemv_float(const LinearProblem& problem, const DeviceWeight& w, std::in
   CudaScratch scratch(plan, problem.device.index, stream);
   const GatheredRows x{scratch[values], problem.m, w.blocks, padded_block, w.bits};
   gather_rows(problem.x, 0, w.k, w.block_size, x, stream);
-  const gemv::Walk walk = gemv::plan_walk(w, padded_block, static_cast<int>(problem.m));
+  const gemv::SplitKSchedule walk = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
   gemv::run_float({x, 0, w, device_output(problem), walk}, stream);
 }
 
 }  // namespace
 
-const char* gemv_why_not(const LinearProblem& problem) {
+const char* gemv_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.compute == Compute::int16) return "it computes float, int8 and int8_asym only";
   const PackedLayout& layout = problem.weight->layout;
   if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (problem.compute == Compute::floating && problem.m > gemv::Tuning::kMostFloatRows)
+  if (problem.compute == Compute::floating && problem.m > gemv::Tuning::kMaxFloatRows)
     return "it takes M up to 8 with float activations";
-  if (problem.m > gemv::Tuning::kMostRows) return "it takes M up to 16";
+  if (problem.m > gemv::Tuning::kMaxRows) return "it takes M up to 16";
   if (layout.blocks() > 1 && layout.block_size % gemv::kChunk) return "it takes block sizes that are multiples of 32";
-  if (problem.compute != Compute::floating && std::min(layout.block_size, layout.k) > kLargestExactBlock)
+  if (problem.compute != Compute::floating && std::min(layout.block_size, layout.k) > kMaxExactBlock)
     return "its int32 sums take blocks up to 131071";
-  if (layout.n > kMostColumns) return "it takes N up to 2^31";
+  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   const int capability = compute_capability(problem.device.index);
   if (capability < 75) return "it needs compute capability 7.5";
   if (problem.compute == Compute::floating && capability >= 80 && layout.k <= kMaxTensorCoreDepth)

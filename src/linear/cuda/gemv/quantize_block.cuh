@@ -5,24 +5,24 @@
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx_convert.cuh"
 
-// A thread block's own int8 quantisation of a few rows of x, in shared memory: codes, scales and shifts as
+// A thread block's own int8 quantization of a few rows of x, in shared memory: codes, scales and shifts as
 // quantize_activations() makes them, a shift being -zero_code * sum of the block's codes.
 namespace qcore {
 
 struct RowQuantizer {
-  static constexpr int kMostRows = 8;
+  static constexpr int kMaxRows = 8;
   static constexpr int kUnit = 8;  // values that a lane takes
 
-  const void* x;  // [rows, k], neighbours along k side by side; k a multiple of 8, rows start at multiples of 16 bytes
+  const void* x;  // [rows, k], neighbors along k side by side; k a multiple of 8, rows start at multiples of 16 bytes
   DType dtype;
   int zero_code;  // of the weight
   int rows, blocks, k;
   int code_stride;   // bytes from row to row in shared memory
   int scale_stride;  // values from row to row of the scales: a multiple of 4
-  std::int64_t row_at[kMostRows];
+  std::int64_t row_at[kMaxRows];
 
   // codes [rows, code_stride], scales [rows, scale_stride], shifts [P, rows].
-  // Called by all threads; blocks of kBlock k are shared by kBlock / 8 neighbouring lanes. A barrier must follow.
+  // Called by all threads; blocks of kBlock k are shared by kBlock / 8 neighboring lanes. A barrier must follow.
   template <int kBlock>
   __device__ __forceinline__ void run(std::int8_t* codes, float* scales, std::int32_t* shifts) const {
     constexpr int kLanes = kBlock / kUnit;

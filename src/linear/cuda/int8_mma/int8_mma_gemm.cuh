@@ -60,8 +60,8 @@ class Gemm {
   // Sums of two stages' blocks: while those of one are made, the other's are added.
   static constexpr int kSums = kShared ? 2 * kBlocks * kRows * kPitch : 0;
   static constexpr int kFit = static_cast<int>((Tuning::shared_bytes(kSize) - 4 * kSums - 256) / sizeof(TileStage));
-  static constexpr int kStages = kFit < Tuning::kMostStages ? kFit : Tuning::kMostStages;
-  using TileRing = Ring<TileStage, kStages>;
+  static constexpr int kStages = kFit < Tuning::kMaxStages ? kFit : Tuning::kMaxStages;
+  using TileRing = SmemPipeline<TileStage, kStages>;
   static constexpr std::size_t kTotalBytes = sizeof(float) * kRows * kPitch;
   static constexpr std::size_t kSharedBytes = sizeof(TileRing) + 4 * kSums;
   static_assert(kStages >= 2 && sizeof(TileRing) >= kTotalBytes, "a stage is copied while another one is multiplied");
@@ -69,7 +69,7 @@ class Gemm {
 
   __device__ __forceinline__ explicit Gemm(const Arguments& a)
       : a_(a),
-        ring_(*reinterpret_cast<TileRing*>(dynamic_shared())),
+        pipeline_(*reinterpret_cast<TileRing*>(dynamic_shared())),
         warp_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0)),
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         group_(lane_ / 4),
@@ -81,17 +81,17 @@ class Gemm {
   __device__ __forceinline__ void run() {
     if (threadIdx.x == 0) {
       for (int i = 0; i < kStages; ++i) {
-        ptx::barrier_init(ring_.full[i], kFullArrivals);
-        ptx::barrier_init(ring_.empty[i], kWarps);
+        ptx::barrier_init(pipeline_.full[i], kFullArrivals);
+        ptx::barrier_init(pipeline_.empty[i], kWarps);
       }
-      for (int i = 0; i < 2; ++i) ptx::barrier_init(ring_.summed[i], kWarps * kWarpSize);
+      for (int i = 0; i < 2; ++i) ptx::barrier_init(pipeline_.summed[i], kWarps * kWarpSize);
       ptx::barriers_are_ready();
     }
     ptx::let_next_kernel_start();
     __syncthreads();
     const int count = static_cast<int>((a_.w.blocks + kBlocks - 1) / kBlocks);
     if (warp_ == kWarps) {
-      Producer<TileStage, kStages>(a_, ring_, lane_).run(count);
+      Producer<TileStage, kStages>(a_, pipeline_, lane_).run(count);
     } else {
       consume(count);
     }
@@ -103,8 +103,8 @@ class Gemm {
   using Products = std::int32_t[kPanels][kTiles][4];
 
   __device__ __forceinline__ void consume(int count) {
-    Turn<kStages> turn;
-    Turn<2> buffer, before;
+    PipelineState<kStages> state;
+    PipelineState<2> buffer, before;
     int slot_before = 0, blocks_left = static_cast<int>(a_.w.blocks);
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
@@ -112,21 +112,21 @@ class Gemm {
         accumulate(slot_before, before, kBlocks);
         before.next();
       }
-      ptx::barrier_wait(ring_.full[turn.slot], turn.parity);
-      const TileStage& stage = ring_.stages[turn.slot];
+      ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+      const TileStage& stage = pipeline_.stages[state.slot];
       if (blocks_left >= kBlocks)
         multiply(stage, buffer.slot);
       else
         multiply_some(stage, buffer.slot, blocks_left);
       // Every lane has written sums that other warps read.
       if constexpr (kShared)
-        ptx::barrier_arrive(ring_.summed[buffer.slot], 0);
+        ptx::barrier_arrive(pipeline_.summed[buffer.slot], 0);
       else
-        arrive(ring_.empty[turn.slot]);
-      slot_before = turn.slot;
+        arrive(pipeline_.empty[state.slot]);
+      slot_before = state.slot;
       blocks_left -= kBlocks;
       buffer.next();
-      turn.next();
+      state.next();
     }
     if (kShared && count > 0) accumulate(slot_before, before, blocks_left + kBlocks);
   }
@@ -228,9 +228,9 @@ class Gemm {
   }
 
   // Thread (warp, lane) owns column `lane` of rows warp + kWarps*i.
-  __device__ __forceinline__ void accumulate(int slot, const Turn<2>& buffer, int blocks) {
-    const TileStage& stage = ring_.stages[slot];
-    ptx::barrier_wait(ring_.summed[buffer.slot], buffer.parity);
+  __device__ __forceinline__ void accumulate(int slot, const PipelineState<2>& buffer, int blocks) {
+    const TileStage& stage = pipeline_.stages[slot];
+    ptx::barrier_wait(pipeline_.summed[buffer.slot], buffer.parity);
     if (blocks >= kBlocks) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) accumulate_block(stage, buffer.slot, block);
@@ -238,7 +238,7 @@ class Gemm {
 #pragma unroll 1
       for (int block = 0; block < blocks; ++block) accumulate_block(stage, buffer.slot, block);
     }
-    arrive(ring_.empty[slot]);
+    arrive(pipeline_.empty[slot]);
   }
   __device__ __forceinline__ void accumulate_block(const TileStage& stage, int buffer, int block) {
     const float column = stage.column_scales[lane_ / 16][block][lane_ % 16];
@@ -250,7 +250,7 @@ class Gemm {
     }
   }
 
-  // Through shared memory, so that neighbouring columns are written at once.
+  // Through shared memory, so that neighboring columns are written at once.
   __device__ __forceinline__ void store() const {
     float* totals = reinterpret_cast<float*>(dynamic_shared());
     if (warp_ == kWarps) {
@@ -283,7 +283,7 @@ class Gemm {
     if (!a_.store_fours || n + 4 > a_.w.n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (n + i < a_.w.n) finish(a_.out, at, n + i, y[i]);
+        if (n + i < a_.w.n) store_epilogue(a_.out, at, n + i, y[i]);
       return;
     }
 #pragma unroll
@@ -307,7 +307,7 @@ class Gemm {
   static constexpr int kOwn = kShared ? kRows / kWarps : 1;
 
   const Arguments& a_;
-  TileRing& ring_;
+  TileRing& pipeline_;
   int warp_, lane_, group_, quad_;
   int first_panel_, first_row_, warp_k_;
   float y_[kPanels][kTiles][4] = {};  // see put()

@@ -63,8 +63,8 @@ struct Tuning {
   }
 
   static constexpr std::int64_t shared_bytes(Size size) { return (220 << 10) / shape(size).resident; }
-  static constexpr int kMostStages = 8;
-  static constexpr std::int64_t kFewestRows = 5, kMostRows = 128;
+  static constexpr int kMaxStages = 8;
+  static constexpr std::int64_t kMinRows = 5, kMaxRows = 128;
 };
 
 struct Arguments {
@@ -73,7 +73,7 @@ struct Arguments {
   DeviceWeight w;                // without offsets; blocks of 32, 64 or 128
   DeviceOutput out;
   std::int64_t y_row_stride;  // 0: ask out.y
-  bool store_fours;           // four neighbours of y lie side by side and aligned
+  bool store_fours;           // four neighbors of y lie side by side and aligned
   Size size;
 };
 

@@ -31,7 +31,7 @@ struct alignas(16) Stage {
 };
 
 template <class TileStage, int kCount>
-struct Ring {
+struct SmemPipeline {
   TileStage stages[kCount];
   ptx::Barrier full[kCount];
   ptx::Barrier empty[kCount];
@@ -40,7 +40,7 @@ struct Ring {
 
 // Position in a ring that producer and consumers walk through in step.
 template <int kCount>
-struct Turn {
+struct PipelineState {
   int slot = 0;
   unsigned parity = 0;
 
@@ -56,8 +56,11 @@ constexpr int kFullArrivals = 1 + kWarpSize;
 template <class To, int kCount>
 class Producer {
  public:
-  __device__ Producer(const Arguments& a, Ring<To, kCount>& ring, int lane)
-      : ring_(ring), lane_(lane), panel_units_(a.w.steps * 4), scale_floats_(a.w.blocks * PackedLayout::kPanelRows) {
+  __device__ Producer(const Arguments& a, SmemPipeline<To, kCount>& ring, int lane)
+      : pipeline_(ring),
+        lane_(lane),
+        panel_units_(a.w.steps * 4),
+        scale_floats_(a.w.blocks * PackedLayout::kPanelRows) {
     const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * To::kPanels, tile = blockIdx.y;
     const std::int64_t left = a.w.panels - panel;
     panels_ = static_cast<int>(left < 0 ? 0 : left < To::kPanels ? left : To::kPanels);
@@ -73,17 +76,17 @@ class Producer {
     const int first = count < kCount ? count : kCount;
 #pragma unroll 1
     for (int i = 0; i < first; ++i) copy_weights(i);
-    // The first stages of the weight are on their way before x is quantised.
+    // The first stages of the weight are on their way before x is quantized.
     ptx::wait_for_earlier_kernels();
 #pragma unroll 1
     for (int i = 0; i < first; ++i) copy_rows(i);
-    Turn<kCount> turn;
+    PipelineState<kCount> state;
 #pragma unroll 1
     for (int i = first; i < count; ++i) {
-      ptx::barrier_wait(ring_.empty[turn.slot], turn.parity);
-      copy_weights(turn.slot);
-      copy_rows(turn.slot);
-      turn.next();
+      ptx::barrier_wait(pipeline_.empty[state.slot], state.parity);
+      copy_weights(state.slot);
+      copy_rows(state.slot);
+      state.next();
     }
   }
 
@@ -97,8 +100,8 @@ class Producer {
 
   // Announces what a stage gets, and starts what no other kernel writes.
   __device__ __forceinline__ void copy_weights(int slot) {
-    To& to = ring_.stages[slot];
-    ptx::Barrier& full = ring_.full[slot];
+    To& to = pipeline_.stages[slot];
+    ptx::Barrier& full = pipeline_.full[slot];
     const int blocks = weight_blocks_left_ < To::kBlocks ? weight_blocks_left_ : To::kBlocks;
     if (lane_ == 0) {
       const int bytes = blocks * kColumnScaleBytes;
@@ -125,11 +128,11 @@ class Producer {
     weight_blocks_left_ -= To::kBlocks;
   }
   __device__ __forceinline__ void copy_rows(int slot) {
-    To& to = ring_.stages[slot];
+    To& to = pipeline_.stages[slot];
     const int blocks = row_blocks_left_ < To::kBlocks ? row_blocks_left_ : To::kBlocks;
     if (lane_ == 0) {
-      ptx::bulk_copy(to.codes, codes_, blocks * kBlockChunks * kRowChunkBytes, ring_.full[slot], kOwnRank);
-      ptx::bulk_copy(to.row_scales, row_scales_, blocks * kRowScaleBytes, ring_.full[slot], kOwnRank);
+      ptx::bulk_copy(to.codes, codes_, blocks * kBlockChunks * kRowChunkBytes, pipeline_.full[slot], kOwnRank);
+      ptx::bulk_copy(to.row_scales, row_scales_, blocks * kRowScaleBytes, pipeline_.full[slot], kOwnRank);
     }
     __syncwarp();
     codes_ += sizeof(to.codes);
@@ -137,7 +140,7 @@ class Producer {
     row_blocks_left_ -= To::kBlocks;
   }
 
-  Ring<To, kCount>& ring_;
+  SmemPipeline<To, kCount>& pipeline_;
   int lane_;
   std::int64_t panel_units_, scale_floats_;
   const uint4* words_;

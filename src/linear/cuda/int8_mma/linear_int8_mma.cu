@@ -11,8 +11,8 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
-constexpr std::int64_t kLargestDepth = 1 << 28;  // units of k are counted in int
+constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxDepth = 1 << 28;  // units of k are counted in int
 
 bool stores_fours(const LinearProblem& problem, std::int64_t y_stride) {
   const std::int64_t four = problem.y.dtype == DType::f32 ? 16 : 8;
@@ -59,7 +59,7 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
 
 }  // namespace
 
-const char* int8_mma_why_not(const LinearProblem& problem) {
+const char* int8_mma_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.compute != Compute::int8) return "it computes int8 only";
   const PackedLayout& layout = problem.weight->layout;
@@ -67,9 +67,9 @@ const char* int8_mma_why_not(const LinearProblem& problem) {
   if (problem.weight->offsets) return "it takes symmetric weights";
   if (layout.block_size != 32 && layout.block_size != 64 && layout.block_size != 128)
     return "it takes block sizes 32, 64 and 128";
-  if (problem.m < Tuning::kFewestRows || problem.m > Tuning::kMostRows) return "it takes M from 5 to 128";
-  if (layout.k > kLargestDepth) return "it takes K up to 2^28";
-  if (layout.n > kMostColumns) return "it takes N up to 2^31";
+  if (problem.m < Tuning::kMinRows || problem.m > Tuning::kMaxRows) return "it takes M from 5 to 128";
+  if (layout.k > kMaxDepth) return "it takes K up to 2^28";
+  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   if (compute_capability(problem.device.index) != 90) return "it needs compute capability 9.0";
   return nullptr;
 }

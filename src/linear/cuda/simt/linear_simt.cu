@@ -54,7 +54,7 @@ void run_simt_integer(const LinearProblem& problem, DeviceWeight w, const Scratc
 
 }  // namespace
 
-const char* simt_why_not(const LinearProblem& problem) {
+const char* simt_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.weight->layout.taps != 1) return "it takes weights [N, K] only";
   return nullptr;

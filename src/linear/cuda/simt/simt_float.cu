@@ -9,7 +9,7 @@ namespace {
 template <int kRows>
 struct FloatTiles {
   float x[kRows * kEdge][kDepth + 1];
-  float w[kPanels * kEdge][kDepth + 1];  // dequantised
+  float w[kPanels * kEdge][kDepth + 1];  // dequantized
   std::int64_t x_offsets[kRows * kEdge];
 };
 
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, 2) simt_float_kernel(const FloatArgu
   for (int j = 0; j < kPanels; ++j) {
     const std::int64_t n = (first_panel + j) * kEdge + tx;
     if (n >= a.w.n) continue;
-    const Finish column(a.out, n);
+    const Epilogue column(a.out, n);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const std::int64_t row = first_row + i * kEdge + ty;

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) simt_integer_kernel(const IntegerArg
 #pragma unroll
     for (int j = 0; j < kPanels; ++j) {
       const std::int64_t n = (first_panel + j) * kEdge + tx;
-      if (n < a.w.n) finish(a.out, row_offset, n, y[i][j]);
+      if (n < a.w.n) store_epilogue(a.out, row_offset, n, y[i][j]);
     }
   }
 }

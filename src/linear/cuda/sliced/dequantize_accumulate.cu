@@ -17,7 +17,7 @@ struct Arguments {
   DeviceOutput out;
 };
 
-// The weight's parameters of four neighbouring columns.
+// The weight's parameters of four neighboring columns.
 struct ColumnParameters {
   float4 scales, offsets, sums;
 };
@@ -65,10 +65,10 @@ __device__ __forceinline__ void process_row(const Arguments& a, const ColumnPara
     return;
   }
   const std::int64_t row_offset = a.out.y.row_offset(block.first_row + row);
-  finish(a.out, row_offset, n, y.x);
-  if (n + 1 < a.w.n) finish(a.out, row_offset, n + 1, y.y);
-  if (n + 2 < a.w.n) finish(a.out, row_offset, n + 2, y.z);
-  if (n + 3 < a.w.n) finish(a.out, row_offset, n + 3, y.w);
+  store_epilogue(a.out, row_offset, n, y.x);
+  if (n + 1 < a.w.n) store_epilogue(a.out, row_offset, n + 1, y.y);
+  if (n + 2 < a.w.n) store_epilogue(a.out, row_offset, n + 2, y.z);
+  if (n + 3 < a.w.n) store_epilogue(a.out, row_offset, n + 3, y.w);
 }
 
 __global__ void __launch_bounds__(kBlockX* kBlockY) dequantize_accumulate_kernel(const Arguments a) {

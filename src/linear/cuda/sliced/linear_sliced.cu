@@ -11,8 +11,8 @@
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
 
-// Quantise the activations once; then, for each block of k, one integer GEMM and one pass that adds its products to
-// the fp32 totals. The first pass initialises them and the last one finishes y, so nothing is cleared and nothing is
+// Quantize the activations once; then, for each block of k, one integer GEMM and one pass that adds its products to
+// the fp32 totals. The first pass initializes them and the last one finishes y, so nothing is cleared and nothing is
 // added atomically.
 //
 // The weight stays packed on the device and is unpacked to bytes in every call: next to the M*N*4 bytes that each
@@ -21,8 +21,8 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kLargestExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kLargestExtent = 1 << 30;     // CUTLASS counts in int
+constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
+constexpr std::int64_t kMaxExtent = 1 << 30;     // CUTLASS counts in int
 
 struct Passes {
   std::int64_t padded_block;  // codes of one block, in a's rows and in b's
@@ -157,14 +157,14 @@ class Sliced {
 
 }  // namespace
 
-const char* sliced_why_not(const LinearProblem& problem) {
+const char* sliced_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
     return "it computes int8 and int8_asym only";
   const PackedLayout& layout = problem.weight->layout;
   if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (std::min(layout.block_size, layout.k) > kLargestExactBlock) return "its int32 sums take blocks up to 131071";
-  if (layout.n > kLargestExtent) return "it takes N up to 2^30";
+  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
+  if (layout.n > kMaxExtent) return "it takes N up to 2^30";
   if (compute_capability(problem.device.index) < 75) return "it needs compute capability 7.5";
   return nullptr;
 }

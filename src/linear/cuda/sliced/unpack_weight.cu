@@ -40,10 +40,10 @@ void unpack_weight(const DeviceWeight& w, std::int64_t first_block, std::int64_t
                    std::int8_t* codes, cudaStream_t stream) {
   const std::int64_t block_chunks = padded_block / kChunk, row_chunks = blocks * block_chunks;
   if (row_chunks == 0 || w.panels == 0) return;
-  constexpr std::int64_t kMostGridRows = 65535;
+  constexpr std::int64_t kMaxGridRows = 65535;
   launch("unpack_weight", unpack_weight_kernel,
          {dim3(static_cast<unsigned>(ceil_div(row_chunks * PackedLayout::kPanelRows, kThreads)),
-               static_cast<unsigned>(w.panels < kMostGridRows ? w.panels : kMostGridRows)),
+               static_cast<unsigned>(w.panels < kMaxGridRows ? w.panels : kMaxGridRows)),
           dim3(kThreads)},
          stream, Arguments{w, first_block, row_chunks, block_chunks, codes});
 }

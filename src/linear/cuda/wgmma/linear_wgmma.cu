@@ -11,9 +11,9 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kLargestExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kMostColumns = std::int64_t{1} << 31;
-constexpr std::int64_t kLargestDepth = 1 << 28;
+constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
+constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxDepth = 1 << 28;
 
 // How the codes of a block lie: 32 or 64, or whole stages.
 std::int64_t padded_block(const DeviceWeight& w) {
@@ -39,8 +39,7 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
   const int arrays = activation_offsets || w.offsets ? 3 : 1;
   const std::int64_t fitting = bounds.codes / std::max<std::int64_t>(stages * TiledRows::kStageK, 1);
   std::int64_t rows = std::max(std::min(fitting, bounds.rows), bounds.fewest_rows);
-  if (rows < problem.m)
-    rows = std::max<std::int64_t>(rows >> wgmma::Tuning::kLargestShift << wgmma::Tuning::kLargestShift, 1);
+  if (rows < problem.m) rows = std::max<std::int64_t>(rows >> wgmma::Tuning::kMaxShift << wgmma::Tuning::kMaxShift, 1);
   rows = std::min(rows, problem.m);
   const int shift = wgmma::Tuning::row_shift(rows, w.n, enough_tiles), tile = 1 << shift;
   const std::int64_t tile_rows = round_up(rows, tile);
@@ -67,7 +66,7 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
 
 }  // namespace
 
-const char* wgmma_why_not(const LinearProblem& problem) {
+const char* wgmma_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
     return "it computes int8 and int8_asym only";
@@ -76,9 +75,9 @@ const char* wgmma_why_not(const LinearProblem& problem) {
   if (layout.blocks() > 1 && layout.block_size != 32 && layout.block_size != 64 &&
       layout.block_size % TiledRows::kStageK)
     return "it takes block sizes 32, 64 and multiples of 128";
-  if (std::min(layout.block_size, layout.k) > kLargestExactBlock) return "its int32 sums take blocks up to 131071";
-  if (layout.k > kLargestDepth) return "it takes K up to 2^28";
-  if (layout.n > kMostColumns) return "it takes N up to 2^31";
+  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
+  if (layout.k > kMaxDepth) return "it takes K up to 2^28";
+  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   if (compute_capability(problem.device.index) != 90) return "it needs compute capability 9.0";
   return nullptr;
 }

@@ -6,11 +6,11 @@
 namespace qcore::wgmma {
 namespace {
 
-constexpr std::size_t kMostSharedBytes = 227 << 10;
-constexpr int kMostStages = 8;
+constexpr std::size_t kMaxSharedBytes = 227 << 10;
+constexpr int kMaxStages = 8;
 // Of 168 that every thread starts with; the sum over the three warpgroups stays the same.
 constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
-constexpr int kRegisterRows = 4;  // neighbouring rows of a lane, see TiledRows::column()
+constexpr int kRegisterRows = 4;  // neighboring rows of a lane, see TiledRows::column()
 
 template <int kBits, int kBlocks, int kRows>
 struct Shape {
@@ -19,11 +19,11 @@ struct Shape {
   // What shows results of a warp to itself: 16 columns of 16 rows.
   static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
   static constexpr std::size_t kRest = kStagingBytes + 2048;
-  static constexpr int kFitting = static_cast<int>((kMostSharedBytes - kRest) / sizeof(TileStage));
-  static constexpr int kStages = kFitting < kMostStages ? kFitting : kMostStages;
-  using TileRing = Ring<TileStage, kStages>;
+  static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
+  static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
+  using TileRing = SmemPipeline<TileStage, kStages>;
   static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes;
-  static_assert(kSharedBytes <= kMostSharedBytes, "what a thread block of sm_90 may have");
+  static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
 };
 
 // A warpgroup computes 64 columns n of a tile, a warp a panel of 16: row `group` of its part of a product is column
@@ -39,7 +39,7 @@ class Consumer {
   __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles& tiles, float* staging, int warp,
                       int block_stages)
       : a_(a),
-        ring_(ring),
+        pipeline_(ring),
         tiles_(tiles),
         block_stages_(block_stages),
         panel_(warp),
@@ -54,28 +54,28 @@ class Consumer {
 
   __device__ void run() {
     const int stages = static_cast<int>(a_.x.tiled.stages);
-    Turn<kStages> turn;
+    PipelineState<kStages> state;
     for (; tiles_.valid(); tiles_.next()) {
 #pragma unroll
       for (int i = 0; i < kRows / 2; ++i) y_[i] = 0.0f;
       std::int64_t blocks_left = a_.w.blocks;
-      if (stages > 0) wait_and_load(turn);
+      if (stages > 0) wait_and_load(state);
       for (int stage = 0, of_block = 0; stage < stages; ++stage) {
-        const Turn<kStages> here = turn;
-        turn.next();
+        const PipelineState<kStages> here = state;
+        state.next();
         const bool ends = of_block + 1 == block_stages_;
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          multiply(ring_.stages[here.slot], block, of_block > 0);
+          multiply(pipeline_.stages[here.slot], block, of_block > 0);
           // While the other warpgroup multiplies: the next operands, then this block's totals. Behind the weight's last
           // block there are products of codes that nobody wrote.
-          if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(turn);
-          if (ends && block < blocks_left) promote(ring_.stages[here.slot], block);
+          if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(state);
+          if (ends && block < blocks_left) promote(pipeline_.stages[here.slot], block);
         }
         of_block = ends ? 0 : of_block + 1;
         if (ends) blocks_left -= kBlocks;
         __syncwarp();
-        if (releases_) ptx::barrier_arrive(ring_.empty[here.slot], lane_);
+        if (releases_) ptx::barrier_arrive(pipeline_.empty[here.slot], lane_);
       }
       store(tiles_.tile());
     }
@@ -108,9 +108,9 @@ class Consumer {
     static constexpr std::uint32_t kTopBits = 0x80808080u;
   };
 
-  __device__ __forceinline__ void wait_and_load(const Turn<kStages>& turn) {
-    ptx::barrier_wait(ring_.full[turn.slot], turn.parity);
-    weights_.load(ring_.stages[turn.slot].weights[panel_], group_, quad_);
+  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state) {
+    ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+    weights_.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
   }
 
   __device__ __forceinline__ void multiply(const TileStage& stage, int block, bool add) {
@@ -197,7 +197,7 @@ class Consumer {
       store_pairs<DType::bf16>(row, n + 2 * group_, bias);
   }
 
-  // Eight lanes write 16 neighbouring outputs of a row.
+  // Eight lanes write 16 neighboring outputs of a row.
   template <DType dtype>
   __device__ __forceinline__ void store_pairs(std::int64_t first, std::int64_t n, const float (&bias)[2]) {
     const bool clamp = a_.out.activation.kind == ActivationKind::clamp;
@@ -240,14 +240,14 @@ class Consumer {
       for (int at = lane_; at < 256; at += kWarpSize) {
         const std::int64_t row = first + 16 * j + at / 16;
         if (row < a_.x.rows && column < a_.w.n)
-          finish(a_.out, a_.out.y.row_offset(a_.first_row + row), column, staging_[at]);
+          store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + row), column, staging_[at]);
       }
       __syncwarp();
     }
   }
 
   const Arguments& a_;
-  typename S::TileRing& ring_;
+  typename S::TileRing& pipeline_;
   Tiles& tiles_;
   int block_stages_, panel_, lane_, group_, quad_;
   float* staging_;

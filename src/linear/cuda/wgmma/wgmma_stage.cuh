@@ -28,21 +28,21 @@ struct alignas(1024) Stage {
 };
 
 template <class Stage, int kCount>
-struct Ring {
+struct SmemPipeline {
   Stage stages[kCount];
   ptx::Barrier full[kCount];
   ptx::Barrier empty[kCount];
 
   // Dynamic shared memory starts at no particular multiple. A pointer made of an integer would be one to any memory.
-  __device__ static Ring& get(char* shared) {
+  __device__ static SmemPipeline& get(char* shared) {
     const auto behind = reinterpret_cast<std::uintptr_t>(shared) % alignof(Stage);
-    return *reinterpret_cast<Ring*>(shared + (alignof(Stage) - behind) % alignof(Stage));
+    return *reinterpret_cast<SmemPipeline*>(shared + (alignof(Stage) - behind) % alignof(Stage));
   }
 };
 
 // Position in a ring that producer and consumers walk through in step.
 template <int kCount>
-struct Turn {
+struct PipelineState {
   int slot = 0;
   unsigned parity = 0;
 
@@ -101,11 +101,11 @@ template <int kBits, int kBlocks, int kRows, int kCount>
 class Producer {
  public:
   using To = Stage<kBits, kBlocks, kRows>;
-  using ToRing = Ring<To, kCount>;
+  using ToRing = SmemPipeline<To, kCount>;
 
   __device__ Producer(const Arguments& a, ToRing& ring, const Tiles& tiles, int warp, int block_stages)
       : a_(a),
-        ring_(ring),
+        pipeline_(ring),
         tiles_(tiles),
         block_stages_(block_stages),
         warp_(warp),
@@ -126,7 +126,7 @@ class Producer {
   // it).
   template <class Begin, class Copy>
   __device__ __forceinline__ void walk(Begin&& begin, Copy&& copy) {
-    Turn<kCount> turn;
+    PipelineState<kCount> state;
     const int stages = static_cast<int>(a_.x.tiled.stages);
     for (; tiles_.valid(); tiles_.next()) {
       const Tiles::Tile tile = tiles_.tile();
@@ -143,10 +143,10 @@ class Producer {
           blocks = blocks_left < kBlocks ? blocks_left : kBlocks;
           blocks_left -= kBlocks;
         }
-        ptx::barrier_wait(ring_.empty[turn.slot], turn.parity ^ 1u);
-        copy(ring_.stages[turn.slot], ring_.full[turn.slot], steps * static_cast<int>(PackedLayout::kStepBytes),
-             blocks);
-        turn.next();
+        ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
+        copy(pipeline_.stages[state.slot], pipeline_.full[state.slot],
+             steps * static_cast<int>(PackedLayout::kStepBytes), blocks);
+        state.next();
       }
     }
   }
@@ -177,7 +177,7 @@ class Producer {
   }
 
   __device__ __forceinline__ void copy_weights() {
-    constexpr int kMost = kPanels / 2;
+    constexpr int kMax = kPanels / 2;
     const int share = kPanels / a_.cluster.rows, half = (share + 1) / 2;
     const int first = tiles_.row() * share + (warp_ - 1) * half, behind = (tiles_.row() + 1) * share;
     const std::int64_t panel_bytes = a_.w.steps * PackedLayout::kStepBytes;
@@ -194,7 +194,7 @@ class Producer {
         [&](To& to, ptx::Barrier& full, int bytes, int) {
           if (bytes == 0) return;
 #pragma unroll
-          for (int i = 0; i < kMost; ++i)
+          for (int i = 0; i < kMax; ++i)
             if (i < count) ptx::bulk_copy(to.weights[first + i], from + i * panel_bytes, bytes, full, ranks);
           from += bytes;
         });
@@ -232,7 +232,7 @@ class Producer {
   }
 
   const Arguments& a_;
-  ToRing& ring_;
+  ToRing& pipeline_;
   Tiles tiles_;
   int block_stages_, warp_, lane_;
 };

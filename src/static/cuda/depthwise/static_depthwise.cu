@@ -12,7 +12,7 @@ using depthwise::kChannels;
 using depthwise::kPixels;
 using depthwise::kSlide;
 constexpr int kTapRows = 4;
-constexpr std::int64_t kMostPixels = std::int64_t{1} << 30;  // of one image
+constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
 
 struct Arguments {
   const std::uint32_t* weights;  // StaticLayer::depthwise: [ceil(Kh / 4), Kw, channels]
@@ -20,7 +20,7 @@ struct Arguments {
   bool reads_together;
   std::uint32_t zero;  // four codes of the real value 0: what padding is
   depthwise::Strips strips;
-  static_gemm::Requantisation requantisation;
+  static_gemm::Requantization requantization;
 };
 
 template <bool kSigned, bool kSlides>
@@ -132,7 +132,7 @@ class Depthwise {
   }
 
   __device__ void store() const {
-    const static_gemm::RequantisedChannels channels(a_.requantisation, strip_.channel, a_.strips.channels);
+    const static_gemm::RequantizedChannels channels(a_.requantization, strip_.channel, a_.strips.channels);
     auto* y = static_cast<std::uint8_t*>(const_cast<void*>(a_.y.data)) +
               a_.y.offset(strip_.image, strip_.channel, strip_.row, strip_.column);
 #pragma unroll
@@ -159,14 +159,14 @@ auto kernel_for(bool slides) {
 
 }  // namespace
 
-const char* static_depthwise_why_not(const StaticProblem& problem) {
+const char* static_depthwise_unsupported_reason(const StaticProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (!problem.layer->depthwise)
     return "it takes one channel in and out per group, and weights whose differences from their zero point fit in a "
            "byte";
-  if (problem.layer->shape[0] > kMostPixels) return "it takes up to 2^30 channels";
+  if (problem.layer->shape[0] > kMaxPixels) return "it takes up to 2^30 channels";
   if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.output * problem.columns.output > kMostPixels)
+      problem.rows.output * problem.columns.output > kMaxPixels)
     return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
   return nullptr;
 }
@@ -180,7 +180,7 @@ void run_static_depthwise(const StaticProblem& problem, const StaticBounds& boun
   a.y = problem.y;
   a.reads_together = depthwise::reads_together(problem.x, 1);
   a.zero = 0x01010101u * static_cast<std::uint8_t>(layer.options.x.zero_point);
-  a.requantisation = requantisation(layer);
+  a.requantization = requantization(layer);
   const DeviceWindow window =
       device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
   depthwise::for_each_launch(window, problem.batch, layer.shape[0], problem.y, bounds.results,

@@ -12,8 +12,8 @@ namespace qcore {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostPixels = std::int64_t{1} << 30;  // of one image
-constexpr int kMostBlocks = 65535;                           // of a grid's second axis
+constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
+constexpr int kMaxBlocks = 65535;                           // of a grid's second axis
 
 struct Arguments {
   const std::uint32_t* words;  // of StaticLayer: [groups, panels, taps, steps, 16]
@@ -25,7 +25,7 @@ struct Arguments {
   DeviceWindow window;
   FirstResult first;
   int results;
-  static_gemm::Requantisation requantisation;
+  static_gemm::Requantization requantization;
   int channel_shift;  // a thread block has 1 << channel_shift channels of as many results as it has threads for
 };
 
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads, 4) static_direct_kernel(const Argume
   const std::uint32_t* words =
       a.words + (static_cast<std::int64_t>(group) * a.panels + row / 16) * taps * a.steps * 16 + row % 16;
   const auto* x = static_cast<const std::uint8_t*>(a.x.data) + static_cast<std::int64_t>(group) * a.k * a.x.channel;
-  auto sum = static_cast<std::uint32_t>(a.requantisation.starts[channel]);
+  auto sum = static_cast<std::uint32_t>(a.requantization.acc_init[channel]);
   for (int part = 0; part < a.parts; ++part)
     for (int i = 0; i < a.window.kernel[0]; ++i)
       for (int j = 0; j < a.window.kernel[1]; ++j, words += static_cast<std::int64_t>(a.steps) * 16) {
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, 4) static_direct_kernel(const Argume
           }
         }
       }
-  const static_gemm::Requantisation& to = a.requantisation;
+  const static_gemm::Requantization& to = a.requantization;
   const std::int32_t code =
       numerics::requantize(static_cast<std::int32_t>(sum), to.multipliers[channel], to.lo, to.hi, to.zero_point);
   static_cast<std::uint8_t*>(const_cast<void*>(a.y.data))[a.y.offset(place.image, channel, place.row, place.column)] =
@@ -72,12 +72,12 @@ __global__ void __launch_bounds__(kThreads, 4) static_direct_kernel(const Argume
 
 }  // namespace
 
-const char* static_direct_why_not(const StaticProblem& problem) {
+const char* static_direct_unsupported_reason(const StaticProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
-  if (problem.layer->shape[0] > kMostPixels || problem.layer->layout.k > kMostPixels)
+  if (problem.layer->shape[0] > kMaxPixels || problem.layer->layout.k > kMaxPixels)
     return "it takes up to 2^30 channels";
   if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.output * problem.columns.output > kMostPixels)
+      problem.rows.output * problem.columns.output > kMaxPixels)
     return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
   return nullptr;
 }
@@ -98,11 +98,11 @@ void run_static_direct(const StaticProblem& problem, const StaticBounds& bounds)
   a.x_signed = layer.options.x.dtype == DType::i8;
   a.zero_point = layer.options.x.zero_point;
   a.window = device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
-  a.requantisation = requantisation(layer);
-  // Neighbouring threads are neighbours in y's memory.
+  a.requantization = requantization(layer);
+  // Neighboring threads are neighbors in y's memory.
   a.channel_shift = problem.y.channel == 1 ? 5 : 0;
   const int rows = kThreads >> a.channel_shift;
-  const std::int64_t results = problem.results(), most = std::min<std::int64_t>(bounds.results, kMostBlocks * rows);
+  const std::int64_t results = problem.results(), most = std::min<std::int64_t>(bounds.results, kMaxBlocks * rows);
   for (std::int64_t first = 0; first < results; first += a.results) {
     a.first = FirstResult(a.window, first);
     a.results = static_cast<int>(std::min(most, results - first));

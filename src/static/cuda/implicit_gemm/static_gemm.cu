@@ -120,12 +120,12 @@ class Gemm {
       }
   }
 
-  // A lane has four neighbouring channels of every result.
+  // A lane has four neighboring channels of every result.
   __device__ void store() const {
     const std::int64_t n = first_panel_ * 16 + first_column_ + 4 * group_;
     if (n >= a_.n) return;
     const std::int64_t first = blockIdx.z * a_.n;
-    const RequantisedChannels channels(a_.requantisation, first + n, first + a_.n);
+    const RequantizedChannels channels(a_.requantization, first + n, first + a_.n);
     auto* y = static_cast<std::uint8_t*>(const_cast<void*>(a_.y.data)) + (first + n) * a_.y.channel;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
@@ -186,7 +186,7 @@ void launch_chunks(const Arguments& a, cudaStream_t stream) {
 
 constexpr int kPackThreads = 128;
 
-// A thread takes 16 channels of a pixel; neighbours take neighbouring pixels, whose channels may lie far apart.
+// A thread takes 16 channels of a pixel; neighbors take neighboring pixels, whose channels may lie far apart.
 __global__ void __launch_bounds__(kPackThreads) static_pack_kernel(const Packing a) {
   const int row = static_cast<int>(blockIdx.x * kPackThreads + threadIdx.x);
   if (row >= a.batch * a.rows * a.columns * a.groups) return;

@@ -29,7 +29,7 @@ struct Arguments {
   ImageView y;
   FirstResult first;
   int results;
-  Requantisation requantisation;
+  Requantization requantization;
   std::int64_t enough_tiles;
 };
 

@@ -10,11 +10,11 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMostPixels = std::int64_t{1} << 30;  // of one image
-constexpr std::int64_t kLargestDepth = 1 << 20;              // a grid's second axis takes 2^16 times 16 channels
-constexpr std::int64_t kLargestSum = 1 << 26;                // channels times taps: 8 panels are counted in int
-constexpr std::int64_t kFewestChannels = 8;                  // of a group
-constexpr std::int64_t kMostGroups = 65535;                  // a grid's third axis
+constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
+constexpr std::int64_t kMaxDepth = 1 << 20;                 // a grid's second axis takes 2^16 times 16 channels
+constexpr std::int64_t kMaxSum = 1 << 26;                   // channels times taps: 8 panels are counted in int
+constexpr std::int64_t kMinChannels = 8;                    // of a group
+constexpr std::int64_t kMaxGroups = 65535;                  // a grid's third axis
 
 std::int64_t depth_of(const StaticLayer& layer) { return round_up(layer.layout.k, static_gemm::kChunk); }
 
@@ -40,7 +40,7 @@ class Run {
     a_.x_signed = layer_.options.x.dtype == DType::i8;
     a_.zero = 0x01010101u * static_cast<std::uint8_t>(layer_.options.x.zero_point);
     a_.y = problem.y;
-    a_.requantisation = requantisation(layer_);
+    a_.requantization = requantization(layer_);
     a_.enough_tiles = bounds.enough_tiles;
   }
 
@@ -54,7 +54,7 @@ class Run {
     }
     const std::int64_t pixel = a_.depth * layer_.window.groups, image = rows * columns * pixel;
     const std::int64_t images =
-        std::min(std::max<std::int64_t>(std::min(bounds_.codes, kMostBytes) / std::max<std::int64_t>(image, 1), 1),
+        std::min(std::max<std::int64_t>(std::min(bounds_.codes, kMaxBytes) / std::max<std::int64_t>(image, 1), 1),
                  problem_.batch);
     ScratchPlan plan;
     const auto codes = plan.add<std::int8_t>(std::max<std::int64_t>(images * image, 16));
@@ -75,7 +75,7 @@ class Run {
 
  private:
   // Rows of codes are counted in int.
-  static constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+  static constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;
 
   // The results of some images, the first of which a_.x begins with.
   void multiply(std::int64_t image, std::int64_t end) {
@@ -118,18 +118,18 @@ void for_each_part(const StaticProblem& problem, numerics::WindowAxis StaticProb
 
 }  // namespace
 
-const char* static_implicit_gemm_why_not(const StaticProblem& problem) {
+const char* static_implicit_gemm_unsupported_reason(const StaticProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   const PackedLayout& layout = problem.layer->layout;
   const std::int64_t groups = problem.layer->window.groups;
-  if (groups > 1 && (layout.n < kFewestChannels || layout.k < kFewestChannels))
+  if (groups > 1 && (layout.n < kMinChannels || layout.k < kMinChannels))
     return "it takes groups of at least 8 channels in and out";
-  if (groups > kMostGroups) return "it takes up to 65535 groups";
-  if (layout.k > kLargestDepth || layout.k * layout.taps > kLargestSum || layout.n > kMostPixels)
+  if (groups > kMaxGroups) return "it takes up to 65535 groups";
+  if (layout.k > kMaxDepth || layout.k * layout.taps > kMaxSum || layout.n > kMaxPixels)
     return "it takes sums of up to 2^20 channels, and 2^26 with the window's taps";
   if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.input * problem.columns.input * groups > kMostPixels ||
-      problem.rows.output * problem.columns.output > kMostPixels)
+      problem.rows.input * problem.columns.input * groups > kMaxPixels ||
+      problem.rows.output * problem.columns.output > kMaxPixels)
     return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
   return nullptr;
 }
