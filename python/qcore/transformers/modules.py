@@ -109,9 +109,10 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: s
             dilation=module.dilation,
             groups=module.groups,
             compute=compute,
+            dtype=module.weight.dtype,
         )
     else:
-        made = qt.Linear(inner, bias, compute=compute)
+        made = qt.Linear(inner, bias, compute=compute, dtype=module.weight.dtype)
     if isinstance(weight, ReorderedTensor):
         if isinstance(module, (torch.nn.Embedding, torch.nn.Conv2d)):
             raise _core.QcoreValueError(f"qcore.transformers: {name} has a reordered weight, expected that of a Linear")

@@ -377,16 +377,26 @@ def vit():
     return transformers.ViTForImageClassification(config)
 
 
-def test_what_other_code_reads_is_left(tmp_path):
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_a_layer_whose_dtype_other_code_reads(tmp_path, dtype):
     torch.manual_seed(0)
     model = vit().eval()
     float_folder(tmp_path / "float", model)
     config = qt.QcoreConfig(bits=8, compute="float")
-    made = transformers.ViTForImageClassification.from_pretrained(tmp_path / "float", quantization_config=config)
-    assert type(made.vit.embeddings.patch_embeddings.projection) is torch.nn.Conv2d
-    assert len(weights_of(made)) == 13
+    kind = transformers.ViTForImageClassification
+    made = kind.from_pretrained(tmp_path / "float", quantization_config=config, dtype=dtype)
+    patches = made.vit.embeddings.patch_embeddings.projection
+    assert isinstance(patches, qcore.torch.Conv2d)
+    assert patches.weight.dtype == dtype
+    assert len(weights_of(made)) == 14
     pixels = {"pixel_values": torch.randn(1, 3, 32, 32)}
-    assert kl(logits(model, **pixels), logits(made, **pixels)) < 1e-4
+    got = logits(made, **pixels)
+    assert got.dtype == dtype
+    assert kl(logits(model, **pixels), got.float()) < (1e-4 if dtype is torch.float32 else 1e-3)
+    made.save_pretrained(tmp_path / "saved")
+    again = kind.from_pretrained(tmp_path / "saved", dtype=dtype)
+    assert weights_of(again) == weights_of(made)
+    assert torch.equal(logits(again, **pixels), got)
 
 
 def test_embeddings_that_scale_their_rows(tmp_path):
