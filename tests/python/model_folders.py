@@ -47,9 +47,11 @@ def float_folder(path, model=None):
 
 
 def logits(model, **inputs):
-    """Logits of a fixed text."""
+    """Logits of a fixed text, on the model's device."""
     with torch.no_grad():
-        return model(**(inputs or {"input_ids": TOKENS})).logits
+        return model(
+            **{name: value.to(model.device) for name, value in (inputs or {"input_ids": TOKENS}).items()}
+        ).logits
 
 
 def kl(p, q):
