@@ -56,13 +56,16 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             options: arguments of from_pretrained, of which ``device_map`` counts.
 
         Raises:
-            QcoreValueError: a part of the model is to stay on disk.
+            QcoreValueError: a part of the model is to stay on disk, or in host memory beside others on devices.
         """
         device_map = options.get("device_map")
-        if isinstance(device_map, dict) and "disk" in {str(place) for place in device_map.values()}:
+        places = {str(place) for place in device_map.values()} if isinstance(device_map, dict) else set()
+        if "disk" in places:
             raise _core.QcoreValueError(
                 "qcore.transformers: device_map has 'disk', expected devices: packed weights have no place there"
             )
+        if "cpu" in places and len(places) > 1:
+            raise _core.QcoreValueError(_offloaded("device_map has 'cpu' beside other devices"))
 
     def param_element_size(self, model: Any, param_name: str, param: torch.Tensor) -> float:
         """Returns the bytes that an element of a parameter takes in the end.
@@ -229,6 +232,8 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             source = self._source(name, by_placeholder.get(id(parameter), ""))
             if parameter is None or not source:
                 continue
+            if parameter.is_meta:
+                raise _core.QcoreValueError(_offloaded(f"device_map has left {name} off its devices"))
             weight = self._made[source].to(str(parameter.device))
             self._made[source] = weight
             compute = self._compute(layer, source)
@@ -278,6 +283,14 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
         return modules.dequantize_(model, dtype or torch.float32)
+
+
+def _offloaded(given: str) -> str:
+    """Returns the message for a model of which a part is offloaded."""
+    return (
+        f"qcore.transformers: {given}, expected CUDA devices that hold all of the model, or 'cpu' for all of it: "
+        "accelerate copies offloaded weights to a device at each call, which it can't do with packed ones"
+    )
 
 
 def _owner(model: Any, name: str) -> tuple[Any, torch.nn.Parameter | None]:

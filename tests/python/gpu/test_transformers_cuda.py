@@ -92,7 +92,8 @@ def test_quantized_while_loading_and_saved(tmp_path, tie, compute):
     weights, expected = check_device(there, 16), dict(packed_modules(here))
     for name, module in weights.items():
         assert module.weight.to("cpu") == expected[name].weight.to("cuda").to("cpu"), name
-    torch.testing.assert_close(logits(there).cpu(), logits(here), rtol=2e-3, atol=2e-3)
+    # Codes of activations that lie between two integers go either way.
+    assert kl(logits(here), logits(there).cpu()) < (1e-3 if compute == "int8" else 1e-6)
     there.save_pretrained(tmp_path / "there")
     here.save_pretrained(tmp_path / "here")
     with open_checkpoint(tmp_path / "here") as mine, open_checkpoint(tmp_path / "there") as theirs:
@@ -123,19 +124,11 @@ def test_memory_on_the_device_is_that_of_the_weights(tmp_path):
     assert taken < 2 * held + 64 * 2**20
 
 
-def test_a_model_in_several_places(tmp_path):
+def test_a_model_that_is_offloaded_in_part_is_refused(tmp_path):
     folder = float_folder(tmp_path / "float")
-    config = qt.QcoreConfig(bits=8, compute="float")
-    places = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": 0, "model.norm": 0}
-    places |= {"lm_head": 0, "model.rotary_emb": 0}
-    model = opened(folder, config, places)
-    assert str(model.model.layers[0].mlp.up_proj.weight.device) == "cpu"
-    assert str(model.model.layers[1].mlp.up_proj.weight.device) == "cuda:0"
-    expected = logits(opened(folder, config, "cpu"))
-    with torch.no_grad():
-        from model_folders import TOKENS
-
-        assert kl(expected, model(TOKENS).logits.cpu()) < 1e-6
+    message = "device_map has left .*weight off its devices, expected CUDA devices that hold all"
+    with pytest.raises(qcore.QcoreValueError, match=message):
+        opened(folder, FLOAT, "auto", max_memory={0: 100_000, "cpu": "1GB"})
 
 
 def test_models_that_read_dtype_and_device(tmp_path):

@@ -399,6 +399,24 @@ def test_a_layer_whose_dtype_other_code_reads(tmp_path, dtype):
     assert torch.equal(logits(again, **pixels), got)
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("disk", "device_map has 'disk', expected devices"),
+        (
+            "cpu",
+            "device_map has 'cpu' beside other devices, expected CUDA devices that hold all of the model, or 'cpu'",
+        ),
+    ],
+)
+def test_parts_of_a_model_elsewhere_are_refused(tmp_path, place, message):
+    float_folder(tmp_path / "float")
+    with pytest.raises(qcore.QcoreValueError, match=message):
+        transformers.AutoModelForCausalLM.from_pretrained(
+            tmp_path / "float", quantization_config=qt.QcoreConfig(), device_map={"model": 0, "lm_head": place}
+        )
+
+
 def test_embeddings_that_scale_their_rows(tmp_path):
     torch.manual_seed(0)
     config = transformers.Gemma3TextConfig(**SIZES, num_key_value_heads=2, head_dim=16, vocab_size=96)
