@@ -8,6 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from transformers.core_model_loading import WeightConverter, WeightRenaming, apply_renamings, rename_source_key
 
 from qcore import _core
@@ -15,6 +16,8 @@ from qcore.formats.checkpoint import compressed_layers, layout
 from qcore.formats.checkpoint.entries import Entry, PlainEntry
 from qcore.formats.checkpoint.frameworks import as_torch
 from qcore.formats.checkpoint.opened import Checkpoint, open_files
+from qcore.formats.checkpoint.sections import Section
+from qcore.transformers.mixtures import ExpertFiles, Mixture, Places
 from qcore.transformers.modules import matrix_shape, unfit_reason
 
 _WHERE = "qcore.transformers"
@@ -49,12 +52,16 @@ class PackedFolder:
 
     Attributes:
         targets: names in the files by the names in the model.
+        experts: names in the files of the weights of experts, which are several tensors of the model in one, or one in
+            several.
     """
 
     def __init__(self, checkpoint: Checkpoint, kind: str) -> None:
         self._checkpoint = checkpoint
         self._kind = kind
         self.targets: dict[str, str] = {}
+        self.experts = ExpertFiles()
+        self._mixtures: Mapping[str, Mixture] = {}
         self._unmatched: list[str] = []
 
     def entries(self) -> dict[str, Entry]:
@@ -79,13 +86,21 @@ class PackedFolder:
                 found.append(rf"^({'|'.join(map(re.escape, names))})\.weight$")
         return found, target
 
-    def find_targets(self, conversions: list[Any], model: Any) -> None:
+    def expert_patterns(self) -> dict[str, list[str]]:
+        """Returns the patterns of parts of experts' weights, for the loader, by what takes their place in the name."""
+        parts = _PARTS[self._kind] + (("weight",) if self._kind == "compressed" else ())
+        return self.experts.patterns(parts, self._kind == "qcore")
+
+    def find_targets(self, conversions: list[Any], model: Any, mixtures: Mapping[str, Mixture]) -> None:
         """Finds the names in the model.
 
         Args:
             conversions: transformers' for this model.
             model: the model.
+            mixtures: those of its mixtures of experts that may be packed.
         """
+        self._mixtures = mixtures
+        places = Places(model, conversions, mixtures)
         # On a copy: a conversion that is asked counts as used.
         conversions = deepcopy(conversions)
         renamings = [each for each in conversions if isinstance(each, WeightRenaming)]
@@ -97,8 +112,10 @@ class PackedFolder:
             target, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, state)
             if target not in state and name in state:
                 target = name
-            if target in state and pattern is None:
+            if target in state and pattern is None and target not in places.parameters:
                 self.targets[target] = name
+            elif (place := places.find(name)) is not None:
+                self.experts.add(name, place)
             else:
                 self._unmatched.append(target)
 
@@ -123,6 +140,8 @@ class PackedFolder:
                 raise _core.QcoreValueError(
                     f"{where} {list(about.shape)}, expected {list(matrix_shape(module))} for {layer} of the model"
                 )
+        for mixture in self.packed_mixtures():
+            self.experts.check(mixture, lambda name: self._checkpoint.info(name).shape, _WHERE)
         for name in self._unmatched:
             self._check_unmatched(name, model)
 
@@ -144,6 +163,69 @@ class PackedFolder:
                 )
             if module is not None:
                 return
+
+    def packed_mixtures(self) -> list[Mixture]:
+        """Returns the mixtures of experts that have packed weights in the files."""
+        return [
+            mixture
+            for mixture in self._mixtures.values()
+            if any(mixture.parameter(projection) in self.experts.pieces for projection in mixture.sources)
+        ]
+
+    def read_expert(self, parameter: str, expert: int) -> list[Any]:
+        """Returns the packed weights of an expert, whose rows follow one another.
+
+        Args:
+            parameter: full name of the parameter of all experts.
+            expert: number of the expert.
+        """
+        return [self._checkpoint[name] for name in self.experts.of_expert(parameter, expert)]
+
+    def expert_activations(self, parameter: str, expert: int) -> str | None:
+        """Returns the compute mode that the files ask for, or None.
+
+        Args:
+            parameter: full name of the parameter of all experts.
+            expert: number of the expert.
+        """
+        entry = self._checkpoint.entry(self.experts.of_expert(parameter, expert)[0])
+        return getattr(entry, "activations", None)
+
+    def float_experts(self, mixture: Mixture, projection: str) -> Callable[[int], Any] | None:
+        """Returns a function that reads the float weight of an expert as the files have it, or None if the loader makes
+        it in a way that only the loader knows.
+
+        Args:
+            mixture: the module of experts.
+            projection: name of the projection.
+        """
+        parameter = mixture.parameter(projection)
+        if parameter in self.experts.wholes:
+            section = self._section(self.experts.wholes[parameter])
+            matrices = mixture.sources[projection].matrices
+            return lambda expert: matrices(as_torch(section))[expert]
+        if parameter not in self.experts.pieces:
+            return None
+        experts, rows, columns = mixture.shape(projection)
+        for expert in range(experts):
+            try:
+                names = self.experts.of_expert(parameter, expert)
+            except KeyError:
+                return None
+            if any(self._section(name).shape != (rows // len(names), columns) for name in names):
+                return None
+
+        def read(expert: int) -> Any:
+            names = self.experts.of_expert(parameter, expert)
+            parts = [as_torch(self._section(name)) for name in names]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+        return read
+
+    def _section(self, name: str) -> Section:
+        entry = self._checkpoint.entry(name)
+        assert isinstance(entry, PlainEntry)
+        return entry.section
 
     def read(self, target: str) -> Any:
         """Returns a packed weight.
