@@ -268,29 +268,6 @@ def test_another_shape_is_an_error(source, tmp_path):
         loaded(folder)
 
 
-def test_packed_experts_without_a_place_are_an_error(tmp_path):
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 96}
-    config = transformers.MixtralConfig(
-        **sizes, num_attention_heads=4, num_key_value_heads=2, num_local_experts=2, num_experts_per_tok=1
-    )
-    source = float_folder(tmp_path / "moe", transformers.MixtralForCausalLM(config))
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(source / "model.safetensors")
-    renamed = {name.replace(".w1.", ".w1_proj."): value for name, value in tensors.items()}
-    save_file(renamed, source / "model.safetensors", {"format": "pt"})
-    folder, _ = awq_folder(source, tmp_path / "awq")
-    tensors = load_file(folder / "model.safetensors")
-    save_file(
-        {name.replace(".w1_proj.", ".w1."): value for name, value in tensors.items()},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
-    with pytest.raises(qcore.QcoreValueError, match=r"experts.* has no such layer, expected one: its weights would be"):
-        loaded(folder)
-
-
 def test_another_method_is_an_error(source, tmp_path):
     folder, _ = awq_folder(source, tmp_path / "awq")
     config = json.loads((folder / "config.json").read_text())

@@ -81,8 +81,8 @@ def _check_mixtures(mixtures: Mapping[str, str], reasons: Mapping[str, str]) -> 
         taken = next((name for name in names if not reasons[name]), None)
         if left is not None and taken is not None:
             raise _core.QcoreValueError(
-                f"quantize: {left} stays in floating point ({reasons[left]}) and {taken} does not, expected the same of "
-                f"all weights of the experts {path}: --exclude leaves all that match a pattern"
+                f"quantize: {left} stays in floating point ({reasons[left]}) and {taken} does not, expected the same "
+                f"of all weights of the experts {path}: --exclude leaves all that match a pattern"
             )
 
 
