@@ -16,9 +16,11 @@ from qcore.formats.checkpoint import compressed_layers, layout
 from qcore.formats.checkpoint.entries import Entry, PlainEntry
 from qcore.formats.checkpoint.frameworks import as_torch
 from qcore.formats.checkpoint.opened import Checkpoint, open_files
+from qcore.formats.checkpoint.safetensors_file import read_header
 from qcore.formats.checkpoint.sections import Section
 from qcore.transformers.mixtures import ExpertFiles, Mixture, Places
 from qcore.transformers.modules import matrix_shape, unfit_reason
+from qcore.transformers.pickled_files import read_pickled
 
 _WHERE = "qcore.transformers"
 Patterns = tuple[list[str], str]
@@ -261,17 +263,21 @@ def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
     """Opens the files of a model that is quantized.
 
     Args:
-        files: safetensors files.
+        files: safetensors files, or state_dicts that torch.save wrote (.bin).
         config: its ``quantization_config``.
 
     Raises:
         QcoreValueError: files of another kind, or as :func:`qcore.formats.open_checkpoint`.
     """
-    for file in files:
-        if file.suffix != ".safetensors":
-            raise _core.QcoreValueError(f"{_WHERE}: {file} is no safetensors file, expected packed weights in one")
+    suffixes = {file.suffix for file in files}
+    if len(suffixes) > 1 or not suffixes <= {".safetensors", ".bin"}:
+        raise _core.QcoreValueError(
+            f"{_WHERE}: the packed weights are in {files[0].name} and {len(files) - 1} other files, expected "
+            ".safetensors files only, or .bin files only"
+        )
     where = f"{_WHERE}: {files[0] if len(files) == 1 else files[0].parent}"
-    checkpoint = open_files(files, {"quantization_config": dict(config)}, where)
+    read = read_pickled if suffixes == {".bin"} else read_header
+    checkpoint = open_files(files, {"quantization_config": dict(config)}, where, read)
     method = config.get("quant_method")
     if method != "qcore":
         return PackedFolder(checkpoint, "compressed" if method == compressed_layers.METHOD else "packed")

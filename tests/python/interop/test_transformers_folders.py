@@ -26,6 +26,7 @@ import qcore.torch  # noqa: E402
 import qcore.transformers as qt  # noqa: E402
 from qcore.formats import open_checkpoint  # noqa: E402
 from qcore.transformers.modules import ReorderedLinear, packed_modules  # noqa: E402
+from qcore.transformers.packed_folders import packed_folder  # noqa: E402
 
 FLOAT = qt.QcoreConfig(compute="float")
 LAYERS = 14
@@ -291,3 +292,54 @@ def test_float16_hosts(tmp_path):
     assert model.dtype == torch.float16
     assert logits(model).dtype == torch.float16
     assert kl(logits(replaced(source, values)), logits(model)) < 1e-3
+
+
+@pytest.mark.parametrize("writer", [awq_folder, gptq_folder])
+def test_files_of_torch_save(source, tmp_path, writer):
+    from safetensors.torch import load_file
+
+    folder, values = writer(source, tmp_path / "packed")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    check_same(folder, values, source)
+
+
+class Foreign:
+    """No tensor: torch refuses to unpickle it."""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            [1],
+            r"pytorch_model.bin holds a list, expected a dictionary of tensors as torch.save writes it, or safetensors",
+        ),
+        ({"x.qweight": 1}, r"'x.qweight' is int, expected a dictionary of tensors"),
+        ({"x": torch.zeros(1, dtype=torch.complex64)}, r"'x' is torch.complex64, expected a dictionary of tensors"),
+        ({"x": Foreign()}, r"can't be read safely, expected a dictionary of tensors"),
+    ],
+)
+def test_files_of_torch_save_that_are_refused(tmp_path, content, message):
+    torch.save(content, tmp_path / "pytorch_model.bin")
+    with pytest.raises(qcore.QcoreValueError, match=message):
+        packed_folder([tmp_path / "pytorch_model.bin"], {"quant_method": "awq"})
+
+
+def test_files_of_two_kinds_are_refused(tmp_path):
+    files = [tmp_path / "model.safetensors", tmp_path / "pytorch_model.bin"]
+    with pytest.raises(
+        qcore.QcoreValueError, match=r"in model.safetensors and 1 other files, expected .safetensors files"
+    ):
+        packed_folder(files, {"quant_method": "awq"})
+
+
+def test_bfloat16_of_torch_save_is_widened(tmp_path):
+    from qcore.transformers.pickled_files import read_pickled
+
+    values = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
+    torch.save({"x": values.t()}, tmp_path / "x.bin")
+    section = read_pickled(tmp_path / "x.bin").sections["x"]
+    assert (section.dtype, section.shape, section.nbytes) == ("BF16", (3, 2), 12)
+    assert np.array_equal(section.widened(), values.t().float().numpy())
