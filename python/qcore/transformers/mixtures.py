@@ -8,7 +8,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from transformers.core_model_loading import (
     Concatenate,
@@ -20,7 +19,7 @@ from transformers.core_model_loading import (
 )
 
 from qcore import _core
-from qcore.quantized_tensor import QuantizedTensor
+from qcore.quantized_tensor import QuantizedTensor, concatenate
 from qcore.torch.experts import Experts, Source, has_experts, layout_of, shell_of, sources_of
 from qcore.transformers.modules import Weight, packed_module
 
@@ -328,12 +327,7 @@ def packed_experts(
 def _joined(weights: list[Weight]) -> list[Weight]:
     """Returns one weight with the rows of all, or the weights themselves if they differ in more than their values."""
     packed = [each for each in weights if isinstance(each, QuantizedTensor)]
-    first = packed[0] if packed else None
-    if first is None or len(weights) == 1 or len(packed) < len(weights):
+    kinds = {(each.bits, each.block_size, each.scheme) for each in packed}
+    if len(weights) == 1 or len(packed) < len(weights) or len(kinds) > 1:
         return weights
-    if len({(each.bits, each.block_size, each.scheme, each.shape[1:]) for each in packed}) > 1:
-        return weights
-    codes = np.concatenate([each.codes() for each in packed])
-    scales = np.concatenate([each.scales() for each in packed])
-    offsets = None if first.scheme == "symmetric" else np.concatenate([each.offsets() for each in packed])
-    return [QuantizedTensor.from_parts(codes, scales, offsets, bits=first.bits, block_size=first.block_size)]
+    return [concatenate(packed)]

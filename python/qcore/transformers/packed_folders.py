@@ -217,10 +217,18 @@ class PackedFolder:
             if any(self._section(name).shape != (rows // len(names), columns) for name in names):
                 return None
 
+        # One buffer for the rows of all experts: with a new one for each, packed weights would be allocated where the
+        # one before was, and the heap would grow by almost a whole float tensor per expert.
+        joined: list[torch.Tensor] = []
+
         def read(expert: int) -> Any:
-            names = self.experts.of_expert(parameter, expert)
-            parts = [as_torch(self._section(name)) for name in names]
-            return parts[0] if len(parts) == 1 else torch.cat(parts)
+            parts = [as_torch(self._section(name)) for name in self.experts.of_expert(parameter, expert)]
+            if len(parts) == 1:
+                return parts[0]
+            dtype = torch.promote_types(parts[0].dtype, parts[1].dtype)
+            if not joined or joined[0].dtype != dtype:
+                joined[:] = [torch.empty((rows, columns), dtype=dtype)]
+            return torch.cat(parts, out=joined[0])
 
         return read
 

@@ -175,10 +175,12 @@ def test_an_unknown_layout_is_left_with_its_reason(source, monkeypatch, caplog):
     assert len(weights_of(made)) == 10
 
 
-def test_generate_fuse_and_dequantize(source):
+def test_generate_and_what_is_refused(source):
     made = loaded(source)
     tokens = made.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=5, do_sample=False)
     assert tokens.shape == (1, 8)
+    with pytest.raises(qcore.QcoreValueError, match=r"fuse_: model.layers.0"):
+        qt.fuse_(made.eval())
     with pytest.raises(qcore.QcoreValueError, match=r"dequantize: model.layers.0.mlp.experts is an Experts, expected"):
         made.dequantize()
 
