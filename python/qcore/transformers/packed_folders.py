@@ -195,7 +195,7 @@ class PackedFolder:
 
     def float_experts(self, mixture: Mixture, projection: str) -> Callable[[int], Any] | None:
         """Returns a function that reads the float weight of an expert as the files have it, or None if the loader makes
-        it in a way that only the loader knows.
+        it in a way that only the loader knows, or of tensors that don't fit.
 
         Args:
             mixture: the module of experts.
@@ -205,6 +205,8 @@ class PackedFolder:
         if parameter in self.experts.wholes:
             section = self._section(self.experts.wholes[parameter])
             matrices = mixture.sources[projection].matrices
+            if section.shape != mixture.module.get_parameter(mixture.sources[projection].weight).shape:
+                return None
             return lambda expert: matrices(as_torch(section))[expert]
         if parameter not in self.experts.pieces:
             return None

@@ -213,8 +213,13 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         mixture, projection = self._projections[name]
         read = None if self._folder is None else self._folder.float_experts(mixture, projection)
         if read is None:
-            matrices = mixture.sources[projection].matrices(tensor)
-            read = matrices.__getitem__
+            expected = mixture.module.get_parameter(mixture.sources[projection].weight).shape
+            if tensor.shape != expected:
+                self._error = self._error or _core.QcoreValueError(
+                    f"qcore.transformers: {name} of the files is {list(tensor.shape)}, expected {list(expected)}"
+                )
+                return placeholder(0, tensor.device, self._dtype)
+            read = mixture.sources[projection].matrices(tensor).__getitem__
 
         def make(expert: int) -> list[modules.Weight]:
             return [self._quantized(f"{mixture.layer(projection, expert)}.weight", read(expert))]

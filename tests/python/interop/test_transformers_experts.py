@@ -140,6 +140,48 @@ def test_the_files_may_have_one_tensor_or_one_per_expert(source, whole, dtype):
     assert weight == qcore.quantize(joined, bits=4, block_size=32, method="mse", scale_dtype="float16")
 
 
+def test_shards_and_files_of_torch_save(source, tmp_path):
+    expected = weights_of(loaded(source))
+    mixtral().save_pretrained(tmp_path / "shards", max_shard_size="200KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 3
+    assert weights_of(loaded(tmp_path / "shards")) == expected
+    float_folder(tmp_path / "pickled", mixtral())
+    torch.save(load_file(tmp_path / "pickled/model.safetensors"), tmp_path / "pickled/pytorch_model.bin")
+    (tmp_path / "pickled/model.safetensors").unlink()
+    assert weights_of(loaded(tmp_path / "pickled")) == expected
+
+
+def spoiled(source, target, edit):
+    """Copies a folder and edits its tensors."""
+    change(float_twin(source, target, {}), edit)
+    return target
+
+
+def test_float_experts_that_are_refused(source, whole, tmp_path):
+    def lose(tensors):
+        del tensors[f"{LAYER}.3.w2.weight"]
+
+    with pytest.raises(
+        qcore.QcoreValueError, match=r"experts.down_proj of the files is \[3, 64, 128\], expected \[4, 64"
+    ):
+        loaded(spoiled(source, tmp_path / "fewer", lose))
+
+    def spoil(tensors):
+        tensors[f"{LAYER}.1.w3.weight"][0, 0] = torch.nan
+
+    with pytest.raises(qcore.QcoreValueError, match=r"0.mlp.experts.projections.gate_up_proj.1.weight: .*(NaN|nan)"):
+        loaded(spoiled(source, tmp_path / "nan", spoil))
+
+    def cut(tensors):
+        name = "model.layers.1.mlp.experts.down_proj"
+        tensors[name] = tensors[name][:, :32].clone()
+
+    with pytest.raises(
+        qcore.QcoreValueError, match=r"experts.down_proj of the files is \[4, 32, 128\], expected \[4, 64"
+    ):
+        loaded(spoiled(whole, tmp_path / "cut", cut))
+
+
 def test_options_of_experts_and_experts_that_are_left(source, tmp_path):
     config = qt.QcoreConfig(
         modules_to_not_convert=["model.layers.1.mlp.experts"],
