@@ -6,6 +6,9 @@ Both run the same stack with random weights from a CUDA graph, take turns, and t
 memory of its own, so that weights come from the device's memory as in a model. Before it times, it checks that qcore's
 step of two layers gives the bits of the CPU's.
 
+With `--humming` the loop of single operators is timed twice more with the products of humming-kernels, which must be
+installed and compiles its kernels first; the other operators and the memory between them are the same.
+
 With `--parts` it also times a stack of layers made of the single operators, whole and without each kind of them: the
 difference is what this kind adds to a step. A Decoder rotates the heads and writes them to the cache by one kernel, the
 single operators by three.
@@ -153,7 +156,63 @@ def medians(graphs):
     return {name: statistics.median(times) for name, times in samples.items()}
 
 
-def operators(weights, shape, past, compute):
+def qcore_products(weights, compute):
+    """Returns what makes a product of a layer's weight of that number, x and the result, with memory of its own."""
+
+    def make(number, x, out):
+        return functools.partial(qcore.linear, x, weights[number].to("cuda"), compute=compute, out=out)
+
+    return make
+
+
+def humming_products(shape, block, activations):
+    """Returns the same over humming's kernels, with weights of 4 bits and activations in "bfloat16" or "int8"."""
+    from humming.forward import humming_forward
+    from humming.kernel.humming import HummingKernel
+    from humming.layer import HummingLayer
+    from humming.tune import get_heuristics_config
+
+    compute = json.dumps({"use_f16_accum": False, "use_m_major_input_scale": False, "gemm_type": "dense"})
+    names = ("weight", "weight_scale", "zero_point", "bias", "weight_scale_2")
+    q, kv, hidden, inner = shape["heads"], shape["kv_heads"], shape["hidden"], shape["inner"]
+    sizes = [((q + 2 * kv) * shape["size"], hidden), (hidden, q * shape["size"]), (2 * inner, hidden), (hidden, inner)]
+    made = []
+    for n, k in sizes:
+        layer = HummingLayer(
+            shape_n=n,
+            shape_k=k,
+            weight_config={"dtype": "int4", "group_size": block},
+            input_config={"dtype": activations},
+            torch_dtype=torch.bfloat16,
+        ).to("cuda")
+        layer.load_from_unquantized(torch.randn(n, k, device="cuda", dtype=torch.bfloat16) / 64)
+        layer.transform()
+        config = layer.humming_config
+        intervals = get_heuristics_config(layer_config=config, gemm_type="dense")
+        if isinstance(intervals, dict):
+            intervals = [(0, 1 << 30, intervals)]
+        tuning = json.dumps([list(entry) for entry in intervals if entry[0] < 1 <= entry[1]])
+        HummingKernel.prepare_kernels(config.to_str(), compute, tuning, torch.cuda.current_device())
+        tensors = {name: getattr(layer, name, None) for name in names}
+        made.append((config, tuning, {name: None if t is None else t.detach() for name, t in tensors.items()}))
+
+    def make(number, x, out):
+        config, tuning, tensors = made[number]
+        return functools.partial(
+            humming_forward,
+            config,
+            inputs=x.flatten(0, 1),
+            outputs=out.flatten(0, 1),
+            locks=torch.zeros(2048, dtype=torch.int32, device="cuda"),
+            compute_config=compute,
+            tuning_config=tuning,
+            **{name: None if t is None else t.clone() for name, t in tensors.items()},
+        )
+
+    return make
+
+
+def operators(shape, past, product):
     """The calls of a step of one sequence through all layers, as pairs of the part that they belong to and the call."""
     heads, kv, size, inner = (shape[name] for name in ("heads", "kv_heads", "size", "inner"))
 
@@ -172,15 +231,9 @@ def operators(weights, shape, past, compute):
         cache = decoder.KeyValueCache.empty(1, kv, past + 1, size, "bfloat16", like=branch)
         cache.keys.normal_()
         cache.values.normal_()
-        products = [
-            functools.partial(qcore.linear, x, w.to("cuda"), compute=compute, out=out)
-            for w, x, out in zip(
-                weights,
-                (normed, mixed.flatten(2), normed, gated),
-                (qkv.flatten(2), branch, gate_up, branch),
-                strict=True,
-            )
-        ]
+        given = (normed, mixed.flatten(2), normed, gated)
+        results = (qkv.flatten(2), branch, gate_up, branch)
+        products = [product(number, *arrays) for number, arrays in enumerate(zip(given, results, strict=True))]
         calls += [
             ("norms", add_and_norm),
             ("products", products[0]),
@@ -211,6 +264,24 @@ def part_times(calls):
     return {"whole": whole} | {name: whole - time for name, time in times.items()}
 
 
+def loop_times(weights, options):
+    """Measures the loop of single operators with our products and humming's, in microseconds; the head is left out."""
+    makers = {
+        "qcore int8": qcore_products(weights, "int8"),
+        "qcore float": qcore_products(weights, "float"),
+        "humming int8": humming_products(SHAPE, options.block, "int8"),
+        "humming bfloat16": humming_products(SHAPE, options.block, "bfloat16"),
+    }
+
+    def run(calls):
+        for _, call in calls:
+            call()
+
+    with torch.no_grad():
+        loops = {name: operators(SHAPE, options.past, make) for name, make in makers.items()}
+        return medians({name: recorded(functools.partial(run, calls)) for name, calls in loops.items()})
+
+
 def check(rng, bits, block):
     """Raises AssertionError unless two layers have the CPU's bits."""
     weights, head = layer_weights(rng, SMALL, bits, block), weight(rng, 4096, 4096, bits, block)
@@ -232,6 +303,7 @@ def main() -> None:
     parser.add_argument("--past", type=int, default=512)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--parts", action="store_true", help="time what each kind of operator adds to a step")
+    parser.add_argument("--humming", action="store_true", help="time a loop of operators with humming's products too")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     check(rng, 4, options.block)
@@ -240,6 +312,7 @@ def main() -> None:
     head = weight(rng, SHAPE["vocabulary"], SHAPE["hidden"], 4, options.block)
     weights = layer_weights(rng, SHAPE, 4, options.block)
     models = {mode: stack(weights, head, SHAPE, "cuda", mode, options.past + 1) for mode in ("int8", "float")}
+    sizes = {name: model.nbytes for name, model in models.items()}
     for batch in options.batch:
         steps = {
             f"qcore 4 bits {mode}": qcore_step(
@@ -262,9 +335,16 @@ def main() -> None:
     parts = {}
     if options.parts:
         with torch.no_grad():
-            parts = part_times(operators(weights, SHAPE, options.past, "int8"))
+            parts = part_times(operators(SHAPE, options.past, qcore_products(weights, "int8")))
         for name, time in parts.items():
             print(f"parts of batch 1  {name:10} {time:9.1f} us", flush=True)
+    loops = {}
+    if options.humming:
+        del models
+        torch.cuda.empty_cache()
+        loops = loop_times(weights, options)
+        for name, time in loops.items():
+            print(f"loop of operators at batch 1, without the head  {name:24} {time:9.1f} us", flush=True)
     facts = {
         "schema": "qcore.bench.gpu_decoder/1",
         "device": torch.cuda.get_device_name(),
@@ -275,9 +355,10 @@ def main() -> None:
         "shape": SHAPE,
         "block_size": options.block,
         "past": options.past,
-        "bytes": {name: model.nbytes for name, model in models.items()},
+        "bytes": sizes,
         "results": results,
         "parts": parts,
+        "loops": loops,
     }
     if options.json:
         options.json.write_text(json.dumps(facts, indent=1) + "\n")

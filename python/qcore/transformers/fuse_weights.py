@@ -11,6 +11,7 @@ import torch
 from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor, concatenate
 from qcore.torch import Linear
+from qcore.torch.weighted import ModuleWeight
 
 
 def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
@@ -52,7 +53,8 @@ class JointLinear(torch.nn.Module):
         if any(self.biased):
             given = next(each.bias for each in modules if each.bias is not None)
             bias = torch.cat([self._bias_of(each, given) for each in modules])
-        self.linear = Linear(concatenate([each.weight for each in modules]), bias, compute=modules[0].compute)
+        weight = concatenate([each.weight for each in modules])
+        self.linear = Linear(weight, bias, compute=modules[0].compute, dtype=modules[0].dtype)
         self._pending: tuple[Any, int, dict[int, torch.Tensor]] | None = None
 
     @staticmethod
@@ -93,7 +95,8 @@ class JointLinear(torch.nn.Module):
         begin, end = self.bounds(number)
         bias = self.linear.bias
         bias = bias[begin:end] if bias is not None and self.biased[number] else None
-        made = Linear(rows_of(self.linear.weight, begin, end), bias, compute=self.linear.compute)
+        weight = rows_of(self.linear.weight, begin, end)
+        made = Linear(weight, bias, compute=self.linear.compute, dtype=self.linear.dtype)
         made.train(self.training)
         return made
 
@@ -127,10 +130,15 @@ class RowsLinear(Linear):
         self.compute, self.activation = joint.linear.compute, None
 
     @property
-    def weight(self) -> QuantizedTensor:
-        """A copy of the layer's rows."""
+    def dtype(self) -> torch.dtype:
+        """Returns the dtype of the float weight."""
+        return self.joint.linear.dtype
+
+    @property
+    def weight(self) -> ModuleWeight:
+        """Returns a copy of the layer's rows."""
         begin, end = self.joint.bounds(self.number)
-        return rows_of(self.joint.linear.weight, begin, end)
+        return ModuleWeight.of(rows_of(self.joint.linear.weight, begin, end), self.dtype)
 
     @property
     def bias(self) -> torch.Tensor | None:  # type: ignore[override]

@@ -6,6 +6,7 @@ import io
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import stack_oracle
 import tiny_models
@@ -175,6 +176,9 @@ def test_state_is_that_of_the_unfused_model():
     assert all(torch.equal(fused[key], state[key]) for key in state)
     joined = [name for name, module in model.named_modules() if type(module) is RowsLinear]
     assert joined == [name for name in names if name.endswith(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"))]
+    weight = model.model.layers[0].self_attn.k_proj.weight
+    assert np.array_equal(weight.nibbles(), state["model.layers.0.self_attn.k_proj.codes"].numpy())
+    assert (weight.dtype, weight.device) == (torch.float32, torch.device("cpu"))
     del linears
     gc.collect()
     # What was joined is gone: per layer o_proj and down_proj are left, and the head.
