@@ -1,6 +1,6 @@
 #include "conv2d/dispatch.h"
 
-#include "conv2d/cpu/tables.h"
+#include "conv2d/cpu/vtable.h"
 #include "runtime/requirements.h"
 
 #if defined(QCORE_CUDA_BACKEND)

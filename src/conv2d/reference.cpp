@@ -1,5 +1,5 @@
 #include "conv2d/dispatch.h"
-#include "conv2d/epilogue.h"
+#include "gemm/epilogue.h"
 #include "numerics/activation_block.h"
 #include "numerics/block_product.h"
 #include "runtime/memory.h"

@@ -1,6 +1,6 @@
 #include "linear/dispatch.h"
 
-#include "linear/cpu/tables.h"
+#include "linear/cpu/vtable.h"
 #include "runtime/requirements.h"
 
 #if defined(QCORE_CUDA_BACKEND)

@@ -1,6 +1,6 @@
 #include "formats/element.h"
+#include "gemm/epilogue.h"
 #include "linear/dispatch.h"
-#include "linear/epilogue.h"
 #include "numerics/activation_block.h"
 #include "numerics/block_product.h"
 #include "runtime/memory.h"
@@ -83,7 +83,7 @@ void run_reference(const LinearProblem& problem) {
     for (std::int64_t n = 0; n < layout.n; ++n) {
       const float y =
           integer ? integer_output(row, w, n, problem.compute == Compute::int8_asym) : float_output(row, w, n);
-      store_output(problem, m, n, y);
+      store_result(problem, problem.y.row_offset(m) + n * problem.y.column_stride, n, y);
     }
   });
 }

@@ -96,6 +96,16 @@ struct Avx2 {
   QCORE_NUMERIC void store_half(void* p, Float a) {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
+  // numerics::float_to_bfloat() in each lane.
+  QCORE_NUMERIC void store_bfloat(void* p, Float a) {
+    const Int bits = as_int(a), high = shift_right_32(bits, 16);
+    const Int rounded = shift_right_32(add(add(bits, set1(0x7fff)), bit_and(high, set1(1))), 16);
+    const Int quiet = _mm256_or_si256(high, set1(0x40));
+    const Int is_nan = as_int(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    const Int result = _mm256_blendv_epi8(rounded, quiet, is_nan);
+    const Int words = _mm256_permute4x64_epi64(_mm256_packus_epi32(result, result), 0xd8);
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_castsi256_si128(words));
+  }
   QCORE_NUMERIC Int first_lanes(int count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

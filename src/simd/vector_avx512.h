@@ -83,6 +83,14 @@ struct Avx512 {
   QCORE_NUMERIC void store_half(void* p, Float a) {
     _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
+  // numerics::float_to_bfloat() in each lane.
+  QCORE_NUMERIC void store_bfloat(void* p, Float a) {
+    const Int bits = as_int(a), high = shift_right_32(bits, 16);
+    const Int rounded = shift_right_32(add(add(bits, set1(0x7fff)), bit_and(high, set1(1))), 16);
+    const Int quiet = _mm512_or_si512(high, set1(0x40));
+    const Int result = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), quiet);
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(result));
+  }
   QCORE_NUMERIC __mmask16 first_lanes(int count) { return static_cast<__mmask16>((1u << count) - 1); }
   QCORE_NUMERIC Float load_first(const float* p, int count) { return _mm512_maskz_loadu_ps(first_lanes(count), p); }
   QCORE_NUMERIC Int keep_first(Int a, int count) { return _mm512_maskz_mov_epi32(first_lanes(count), a); }

@@ -1,14 +1,10 @@
 #include "conv2d/cpu/conv_avx2.h"
 #include "conv2d/cpu/pack_pixels.h"
-#include "conv2d/cpu/store_row.h"
-#include "conv2d/cpu/tables.h"
 #include "conv2d/cpu/tile_depthwise.h"
 #include "conv2d/cpu/tile_float.h"
 #include "conv2d/cpu/tile_integer.h"
-#include "conv2d/cpu/tile_size.h"
+#include "conv2d/cpu/tile_table.h"
 #include "gemm/cpu/dot_avx2.h"
-#include "gemm/cpu/tile_rows.h"
-#include "gemm/cpu/transpose.h"
 #include "simd/vector_avx2.h"
 
 namespace qcore {
@@ -36,64 +32,23 @@ using DepthwiseFloats = DepthwiseTile<ConvAvx2, R, P, true>;
 
 }  // namespace
 
-extern const ConvKernels kConvInt8Avx2 = {kMaxResults,
-                                          kMaxPanels,
-                                          2,
-                                          Rows<Avx2>::widen,
-                                          Transpose<Avx2>::run,
-                                          PackPixels<Avx2, std::int16_t>::run,
-                                          run_conv_tile<Int8W8, Int8W8, kMaxResults, kMaxPanels>,
-                                          nullptr,
-                                          store_finished_row<ConvAvx2>};
+extern const ConvKernels kConvInt8Avx2 =
+    conv_kernels<Avx2, Int8W8, Int8W8, kMaxResults, kMaxPanels>(2, PackPixels<Avx2, std::int16_t>::run);
 
-extern const ConvKernels kConvInt8W4Avx2 = {kMaxResults,
-                                            kMaxPanels,
-                                            1,
-                                            Rows<Avx2>::widen,
-                                            Transpose<Avx2>::run,
-                                            PackPixels<Avx2, std::int8_t>::run,
-                                            run_conv_tile<Int8W4, Int8W4, kMaxResults, kMaxPanels>,
-                                            nullptr,
-                                            store_finished_row<ConvAvx2>};
+extern const ConvKernels kConvInt8W4Avx2 =
+    conv_kernels<Avx2, Int8W4, Int8W4, kMaxResults, kMaxPanels>(1, PackPixels<Avx2, std::int8_t>::run);
 
-extern const ConvKernels kConvInt16Avx2 = {kMaxResults,
-                                           kMaxPanels,
-                                           2,
-                                           Rows<Avx2>::widen,
-                                           Transpose<Avx2>::run,
-                                           PackPixels<Avx2, std::int16_t>::run,
-                                           run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
-                                           nullptr,
-                                           store_finished_row<ConvAvx2>};
+extern const ConvKernels kConvInt16Avx2 =
+    conv_kernels<Avx2, Int16W8, Int16W4, kMaxResults, kMaxPanels>(2, PackPixels<Avx2, std::int16_t>::run);
 
-extern const ConvKernels kConvFloatAvx2 = {kMaxResults,
-                                           kMaxPanels,
-                                           4,
-                                           Rows<Avx2>::widen,
-                                           Transpose<Avx2>::run,
-                                           pack_float_pixels,
-                                           run_conv_tile<FloatW8, FloatW4, kMaxResults, kMaxPanels>,
-                                           nullptr,
-                                           store_finished_row<ConvAvx2>};
+extern const ConvKernels kConvFloatAvx2 =
+    conv_kernels<Avx2, FloatW8, FloatW4, kMaxResults, kMaxPanels>(4, pack_float_pixels);
 
-extern const ConvKernels kConvDepthwiseAvx2 = {kMaxResults,
-                                               kMaxPanels,
-                                               4,
-                                               Rows<Avx2>::widen,
-                                               Transpose<Avx2>::run,
-                                               Depthwise<ConvAvx2>::pack,
-                                               run_conv_tile<DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>,
-                                               Depthwise<ConvAvx2>::weights<false>,
-                                               store_finished_row<ConvAvx2>};
-extern const ConvKernels kConvDepthwiseFloatAvx2 = {
-    kMaxResults,
-    kMaxPanels,
-    4,
-    Rows<Avx2>::widen,
-    Transpose<Avx2>::run,
-    Depthwise<ConvAvx2>::pack_floats,
-    run_conv_tile<DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>,
-    Depthwise<ConvAvx2>::weights<true>,
-    store_finished_row<ConvAvx2>};
+extern const ConvKernels kConvDepthwiseAvx2 =
+    conv_kernels<Avx2, DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>(4, Depthwise<ConvAvx2>::pack,
+                                                                                Depthwise<ConvAvx2>::weights<false>);
+extern const ConvKernels kConvDepthwiseFloatAvx2 =
+    conv_kernels<Avx2, DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>(4, Depthwise<ConvAvx2>::pack_floats,
+                                                                                  Depthwise<ConvAvx2>::weights<true>);
 
 }  // namespace qcore

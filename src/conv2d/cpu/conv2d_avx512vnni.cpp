@@ -1,14 +1,10 @@
 #include "conv2d/cpu/conv_avx512.h"
 #include "conv2d/cpu/pack_pixels.h"
-#include "conv2d/cpu/store_row.h"
-#include "conv2d/cpu/tables.h"
 #include "conv2d/cpu/tile_depthwise.h"
 #include "conv2d/cpu/tile_float.h"
 #include "conv2d/cpu/tile_integer.h"
-#include "conv2d/cpu/tile_size.h"
+#include "conv2d/cpu/tile_table.h"
 #include "gemm/cpu/dot_avx512vnni.h"
-#include "gemm/cpu/tile_rows.h"
-#include "gemm/cpu/transpose.h"
 #include "simd/vector_avx512.h"
 
 namespace qcore {
@@ -36,54 +32,20 @@ using DepthwiseFloats = DepthwiseTile<ConvAvx512, R, P, true>;
 
 }  // namespace
 
-extern const ConvKernels kConvInt8Avx512Vnni = {kMaxResults,
-                                                kMaxPanels,
-                                                1,
-                                                Rows<Avx512>::widen,
-                                                Transpose<Avx512>::run,
-                                                PackPixels<Avx512, std::int8_t>::run,
-                                                run_conv_tile<Int8W8, Int8W4, kMaxResults, kMaxPanels>,
-                                                nullptr,
-                                                store_finished_row<ConvAvx512>};
+extern const ConvKernels kConvInt8Avx512Vnni =
+    conv_kernels<Avx512, Int8W8, Int8W4, kMaxResults, kMaxPanels>(1, PackPixels<Avx512, std::int8_t>::run);
 
-extern const ConvKernels kConvInt16Avx512Vnni = {kMaxResults,
-                                                 kMaxPanels,
-                                                 2,
-                                                 Rows<Avx512>::widen,
-                                                 Transpose<Avx512>::run,
-                                                 PackPixels<Avx512, std::int16_t>::run,
-                                                 run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
-                                                 nullptr,
-                                                 store_finished_row<ConvAvx512>};
+extern const ConvKernels kConvInt16Avx512Vnni =
+    conv_kernels<Avx512, Int16W8, Int16W4, kMaxResults, kMaxPanels>(2, PackPixels<Avx512, std::int16_t>::run);
 
-extern const ConvKernels kConvFloatAvx512 = {kMaxResults,
-                                             kMaxPanels,
-                                             4,
-                                             Rows<Avx512>::widen,
-                                             Transpose<Avx512>::run,
-                                             pack_float_pixels,
-                                             run_conv_tile<FloatW8, FloatW4, kMaxResults, kMaxPanels>,
-                                             nullptr,
-                                             store_finished_row<ConvAvx512>};
+extern const ConvKernels kConvFloatAvx512 =
+    conv_kernels<Avx512, FloatW8, FloatW4, kMaxResults, kMaxPanels>(4, pack_float_pixels);
 
-extern const ConvKernels kConvDepthwiseAvx512 = {kMaxResults,
-                                                 kMaxPanels,
-                                                 4,
-                                                 Rows<Avx512>::widen,
-                                                 Transpose<Avx512>::run,
-                                                 Depthwise<ConvAvx512>::pack,
-                                                 run_conv_tile<DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>,
-                                                 Depthwise<ConvAvx512>::weights<false>,
-                                                 store_finished_row<ConvAvx512>};
-extern const ConvKernels kConvDepthwiseFloatAvx512 = {
-    kMaxResults,
-    kMaxPanels,
-    4,
-    Rows<Avx512>::widen,
-    Transpose<Avx512>::run,
-    Depthwise<ConvAvx512>::pack_floats,
-    run_conv_tile<DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>,
-    Depthwise<ConvAvx512>::weights<true>,
-    store_finished_row<ConvAvx512>};
+extern const ConvKernels kConvDepthwiseAvx512 =
+    conv_kernels<Avx512, DepthwiseCodes, DepthwiseCodes, kMaxResults, kMaxPanels>(
+        4, Depthwise<ConvAvx512>::pack, Depthwise<ConvAvx512>::weights<false>);
+extern const ConvKernels kConvDepthwiseFloatAvx512 =
+    conv_kernels<Avx512, DepthwiseFloats, DepthwiseFloats, kMaxResults, kMaxPanels>(
+        4, Depthwise<ConvAvx512>::pack_floats, Depthwise<ConvAvx512>::weights<true>);
 
 }  // namespace qcore

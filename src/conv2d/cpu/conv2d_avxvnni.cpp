@@ -1,12 +1,8 @@
 #include "conv2d/cpu/conv_avx2.h"
 #include "conv2d/cpu/pack_pixels.h"
-#include "conv2d/cpu/store_row.h"
-#include "conv2d/cpu/tables.h"
 #include "conv2d/cpu/tile_integer.h"
-#include "conv2d/cpu/tile_size.h"
+#include "conv2d/cpu/tile_table.h"
 #include "gemm/cpu/dot_avxvnni.h"
-#include "gemm/cpu/tile_rows.h"
-#include "gemm/cpu/transpose.h"
 #include "simd/vector_avx2.h"
 
 namespace qcore {
@@ -25,24 +21,10 @@ using Int16W4 = ConvIntegerTile<Avx2, DotWords, R, P, 4>;
 
 }  // namespace
 
-extern const ConvKernels kConvInt8AvxVnni = {kMaxResults,
-                                             kMaxPanels,
-                                             1,
-                                             Rows<Avx2>::widen,
-                                             Transpose<Avx2>::run,
-                                             PackPixels<Avx2, std::int8_t>::run,
-                                             run_conv_tile<Int8W8, Int8W4, kMaxResults, kMaxPanels>,
-                                             nullptr,
-                                             store_finished_row<ConvAvx2>};
+extern const ConvKernels kConvInt8AvxVnni =
+    conv_kernels<Avx2, Int8W8, Int8W4, kMaxResults, kMaxPanels>(1, PackPixels<Avx2, std::int8_t>::run);
 
-extern const ConvKernels kConvInt16AvxVnni = {kMaxResults,
-                                              kMaxPanels,
-                                              2,
-                                              Rows<Avx2>::widen,
-                                              Transpose<Avx2>::run,
-                                              PackPixels<Avx2, std::int16_t>::run,
-                                              run_conv_tile<Int16W8, Int16W4, kMaxResults, kMaxPanels>,
-                                              nullptr,
-                                              store_finished_row<ConvAvx2>};
+extern const ConvKernels kConvInt16AvxVnni =
+    conv_kernels<Avx2, Int16W8, Int16W4, kMaxResults, kMaxPanels>(2, PackPixels<Avx2, std::int16_t>::run);
 
 }  // namespace qcore

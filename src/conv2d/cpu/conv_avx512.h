@@ -16,15 +16,6 @@ struct ConvAvx512 : Avx512 {
     const __mmask16 within = _mm512_cmplt_epu32_mask(above, set1(static_cast<std::int32_t>(high - low)));
     return (within | _mm512_testn_epi32_mask(magnitude, magnitude)) == 0xffff;
   }
-
-  // numerics::float_to_bfloat() in each lane.
-  QCORE_NUMERIC void store_bfloat(void* p, Float a) {
-    const Int bits = as_int(a), high = shift_right_32(bits, 16);
-    const Int rounded = shift_right_32(add(add(bits, set1(0x7fff)), bit_and(high, set1(1))), 16);
-    const Int quiet = _mm512_or_si512(high, set1(0x40));
-    const Int result = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), quiet);
-    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(result));
-  }
 };
 
 }  // namespace

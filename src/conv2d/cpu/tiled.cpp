@@ -3,19 +3,14 @@
 #include "conv2d/cpu/pixels.h"
 #include "conv2d/cpu/vtable.h"
 #include "conv2d/dispatch.h"
-#include "conv2d/epilogue.h"
+#include "gemm/cpu/driver.h"
+#include "gemm/epilogue.h"
 #include "qcore/kernels.h"
-#include "runtime/memory.h"
-#include "runtime/thread_pool.h"
 
 // Drives the tile kernels of one instruction set: quantize each pixel once, then walk over tiles of results by panels,
 // each of whose taps finds its pixels through a table.
 namespace qcore {
 namespace {
-
-// Below this many multiply-adds a call is over before a second thread has woken up.
-constexpr std::int64_t kSerialWork = 1 << 18;
-constexpr std::int64_t kSerialElements = 1 << 14;  // likewise, of packing
 
 class TiledConv {
  public:
@@ -28,8 +23,8 @@ class TiledConv {
         input_(input_pixels(problem)),
         output_(output_pixels(problem)),
         results_(output_.count()),
-        parallel_(results_ * layout_.n * layout_.k * layout_.taps > kSerialWork),
-        simple_(problem.activation.kind == ActivationKind::none || problem.activation.kind == ActivationKind::clamp),
+        parallel_(results_ * layout_.n * layout_.k * layout_.taps > kSerialProducts),
+        simple_(is_clamp_or_none(problem.activation)),
         slides_(depthwise_ && problem.columns.kernel == 3 && problem.columns.stride == 1 &&
                 problem.columns.dilation == 1),
         direct_(simple_ && output_.view.dtype == DType::f32 && output_.view.channel == 1 && output_.evenly_spaced()) {}
@@ -46,7 +41,7 @@ class TiledConv {
     const std::int64_t columns = groups_ * columns_per_group();
     const std::int64_t wanted = parallel_ ? get_num_threads() * kTasksPerThread : 1;
     const std::int64_t column_tasks = std::min(columns, ceil_div(wanted, row_tasks));
-    for_each(row_tasks * column_tasks, parallel_, [&](std::int64_t task) {
+    for_each_task(row_tasks * column_tasks, parallel_, [&](std::int64_t task) {
       const std::int64_t row = task / column_tasks, column = task % column_tasks;
       const std::int64_t begin = row * kResultsPerTask, end = std::min(results_, begin + kResultsPerTask);
       multiply(begin, end, column * columns / column_tasks, (column + 1) * columns / column_tasks);
@@ -54,14 +49,6 @@ class TiledConv {
   }
 
  private:
-  template <class Task>
-  static void for_each(std::int64_t tasks, bool parallel, const Task& task) {
-    if (parallel && tasks > 1)
-      parallel_for(tasks, task);
-    else
-      for (std::int64_t i = 0; i < tasks; ++i) task(i);
-  }
-
   void allocate(Scratch& scratch) {
     const bool integer = problem_.compute != Compute::floating;
     if (problem_.compute == Compute::int8_asym) weight_sums_ = problem_.weight->weight_sums();
@@ -71,7 +58,7 @@ class TiledConv {
       const bool scaled_sums = integer && problem_.weight->offsets && !weight_sums_;
       rows_.codes = scaled_sums ? bytes : 0;
       rows_.row_bytes = scaled_sums ? 2 * bytes : bytes;
-      rows_.weight_scales = parameters_from(problem_.weight->scales, 0);
+      rows_.weight_scales = tile_parameters(problem_.weight->scales, 0);
       make_depthwise_weights(scratch);
     } else {
       const std::int64_t blocks = layout_.blocks(), item = kernels_.bytes_per_code;
@@ -87,12 +74,7 @@ class TiledConv {
     rows_.data = scratch.take<char>(planes * rows_.plane_bytes);
     for (std::int64_t plane = 1; plane <= planes; ++plane)
       std::fill_n(rows_.data + plane * rows_.plane_bytes - pixel_bytes_, pixel_bytes_, char{0});
-    if (problem_.bias.rank) {
-      bias_ = scratch.take<float>(layout_.panels() * PackedLayout::kPanelRows);
-      std::fill(bias_ + layout_.n, bias_ + layout_.panels() * PackedLayout::kPanelRows, 0.0f);
-      for (std::int64_t n = 0; n < layout_.n; ++n)
-        bias_[n] = load_float(problem_.bias.data, problem_.bias.dtype, n * problem_.bias.strides[0]);
-    }
+    bias_ = float_bias(problem_.bias, layout_.n, layout_.panels() * PackedLayout::kPanelRows, scratch);
   }
 
   // Activations with offsets multiply the weights' sums, which are there already.
@@ -104,13 +86,11 @@ class TiledConv {
       return;
     }
     float* weights = scratch.take<float>(layout_.panels() * layout_.taps * PackedLayout::kPanelRows);
-    kernels_.weights(column_arguments(0, 0, layout_.panels()), mode(), weights);
+    kernels_.weights(column_arguments(0, 0, layout_.panels()), activation_mode(problem_.compute), weights);
     weights_ = weights;
     weights_tap_ = PackedLayout::kPanelRows;
     weights_panel_ = layout_.taps * PackedLayout::kPanelRows;
   }
-
-  int mode() const { return static_cast<int>(problem_.compute) - static_cast<int>(Compute::int8); }
 
   std::int64_t outputs_per_group() const { return layout_.n / groups_; }
 
@@ -119,7 +99,7 @@ class TiledConv {
   void pack_all() const {
     constexpr std::int64_t kPixelsPerTask = 64;
     const std::int64_t pixels = input_.count(), tasks = ceil_div(pixels, kPixelsPerTask);
-    for_each(tasks, pixels * channels() > kSerialElements, [&](std::int64_t task) {
+    for_each_task(tasks, pixels * channels() > kSerialElements, [&](std::int64_t task) {
       input_.for_runs(task * pixels / tasks, (task + 1) * pixels / tasks, [&](const PixelRun& run) { pack_run(run); });
     });
   }
@@ -164,11 +144,12 @@ class TiledConv {
     PixelRows rows = rows_;
     rows.data += first * pixel_bytes_;
     if (groups_ == 1 || stride == channels()) {
-      kernels_.pack(values, groups_ == 1 ? stride : row_values, count * groups_, layout_, mode(), rows);
+      kernels_.pack(values, groups_ == 1 ? stride : row_values, count * groups_, layout_,
+                    activation_mode(problem_.compute), rows);
       return;
     }
     for (; count > 0; --count, values += stride, rows.data += pixel_bytes_)
-      kernels_.pack(values, row_values, groups_, layout_, mode(), rows);
+      kernels_.pack(values, row_values, groups_, layout_, activation_mode(problem_.compute), rows);
   }
 
   // ---- products
@@ -229,8 +210,8 @@ class TiledConv {
     ConvTileArguments arguments{};
     arguments.layout = &layout_;
     arguments.codes = w.codes + panel * layout_.panel_bytes();
-    arguments.scales = parameters_from(w.scales, parameters);
-    arguments.offsets = parameters_from(w.offsets, parameters);
+    arguments.scales = tile_parameters(w.scales, parameters);
+    arguments.offsets = tile_parameters(w.offsets, parameters);
     arguments.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
     arguments.rows = rows_.data + group * rows_.row_bytes;
     if (depthwise_) {
@@ -249,10 +230,6 @@ class TiledConv {
       arguments.lo = act.lo, arguments.hi = act.hi;
     }
     return arguments;
-  }
-
-  static TileParameters parameters_from(const BlockParameters& all, std::int64_t first) {
-    return {all ? static_cast<const char*>(all.data) + first * all.item_size() : nullptr, all.half};
   }
 
   // The pixel under one tap, in bytes from the first, for each of the results [begin, end), and that of zeros up to

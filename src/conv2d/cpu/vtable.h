@@ -46,6 +46,8 @@ struct ConvTileArguments {
   float lo, hi;
   float* out;  // [results][out_stride]
   std::int64_t out_stride;
+
+  QCORE_INLINE int row_count() const { return results; }
 };
 
 struct ConvKernels {
@@ -66,5 +68,12 @@ struct ConvKernels {
   // Rounds `columns` contiguous results to the output's dtype.
   void (*store_row)(const float* values, std::int64_t columns, const OutputRow& row);
 };
+
+// One set of kernels for each CPU row of conv2d's kernel table.
+extern const ConvKernels kConvInt8Avx2, kConvInt8W4Avx2, kConvInt16Avx2, kConvFloatAvx2;  // conv2d_avx2.cpp
+extern const ConvKernels kConvInt8AvxVnni, kConvInt16AvxVnni;                             // conv2d_avxvnni.cpp
+extern const ConvKernels kConvInt8Avx512Vnni, kConvInt16Avx512Vnni, kConvFloatAvx512;     // conv2d_avx512vnni.cpp
+extern const ConvKernels kConvDepthwiseAvx2, kConvDepthwiseFloatAvx2;                     // conv2d_avx2.cpp
+extern const ConvKernels kConvDepthwiseAvx512, kConvDepthwiseFloatAvx512;                 // conv2d_avx512vnni.cpp
 
 }  // namespace qcore

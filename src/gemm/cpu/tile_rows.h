@@ -3,7 +3,7 @@
 #include "gemm/cpu/tile_data.h"
 #include "numerics/half_bits.h"
 
-// What happens to rows around the tiles, for the vector set V: widening of x, finishing of y.
+// Widens rows of x from fp16 and bf16 to fp32, and finishes rows of y: bias, clamp and the output's dtype.
 namespace qcore {
 namespace {
 
@@ -32,10 +32,7 @@ struct Rows {
       } else if (row.dtype == kF16) {
         V::store_half(static_cast<std::uint16_t*>(row.data) + n, y);
       } else {
-        float parts[V::kLanes];
-        V::store(parts, y);
-        for (int lane = 0; lane < V::kLanes; ++lane)
-          static_cast<std::uint16_t*>(row.data)[n + lane] = numerics::float_to_bfloat(parts[lane]);
+        V::store_bfloat(static_cast<std::uint16_t*>(row.data) + n, y);
       }
     }
     for (; n < columns; ++n) {

@@ -1,10 +1,8 @@
 #include "gemm/cpu/dot_avx2.h"
 #include "gemm/cpu/pack_rows.h"
-#include "gemm/cpu/tile_rows.h"
-#include "linear/cpu/tables.h"
 #include "linear/cpu/tile_float.h"
 #include "linear/cpu/tile_integer.h"
-#include "linear/cpu/tile_size.h"
+#include "linear/cpu/tile_table.h"
 #include "simd/vector_avx2.h"
 
 namespace qcore {
@@ -27,41 +25,13 @@ using FloatW4 = FloatTile<Avx2, R, P, 4>;
 
 }  // namespace
 
-extern const TileKernels kInt8Avx2 = {kMaxRows,
-                                      kMaxPanels,
-                                      kMaxProducts,
-                                      2,
-                                      Rows<Avx2>::widen,
-                                      PackRows<Avx2, std::int16_t>::pack_row,
-                                      run_tile_of_size<Int8W8, Int8W8, kMaxRows, kMaxPanels, kMaxProducts>,
-                                      nullptr,
-                                      Rows<Avx2>::store_row};
-extern const TileKernels kInt8W4Avx2 = {kMaxRows,
-                                        kMaxPanels,
-                                        kMaxProducts,
-                                        1,
-                                        Rows<Avx2>::widen,
-                                        PackRows<Avx2, std::int8_t>::pack_row,
-                                        run_tile_of_size<Int8W4, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                        nullptr,
-                                        Rows<Avx2>::store_row};
-extern const TileKernels kInt16Avx2 = {kMaxRows,
-                                       kMaxPanels,
-                                       kMaxProducts,
-                                       2,
-                                       Rows<Avx2>::widen,
-                                       PackRows<Avx2, std::int16_t>::pack_row,
-                                       run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                       nullptr,
-                                       Rows<Avx2>::store_row};
-extern const TileKernels kFloatAvx2 = {kMaxRows,
-                                       kMaxPanels,
-                                       kMaxProducts,
-                                       4,
-                                       Rows<Avx2>::widen,
-                                       pack_float_row,
-                                       run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                       decode_weights<Avx2>,
-                                       Rows<Avx2>::store_row};
+extern const TileKernels kInt8Avx2 =
+    tile_kernels<Avx2, Int8W8, Int8W8, kMaxRows, kMaxPanels, kMaxProducts>(2, PackRows<Avx2, std::int16_t>::pack_row);
+extern const TileKernels kInt8W4Avx2 =
+    tile_kernels<Avx2, Int8W4, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>(1, PackRows<Avx2, std::int8_t>::pack_row);
+extern const TileKernels kInt16Avx2 =
+    tile_kernels<Avx2, Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>(2, PackRows<Avx2, std::int16_t>::pack_row);
+extern const TileKernels kFloatAvx2 =
+    tile_kernels<Avx2, FloatW8, FloatW4, kMaxRows, kMaxPanels, kMaxProducts>(4, pack_float_row, decode_weights<Avx2>);
 
 }  // namespace qcore

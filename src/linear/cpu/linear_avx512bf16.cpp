@@ -1,7 +1,5 @@
-#include "gemm/cpu/tile_rows.h"
-#include "linear/cpu/tables.h"
 #include "linear/cpu/tile_bfloat.h"
-#include "linear/cpu/tile_size.h"
+#include "linear/cpu/tile_table.h"
 
 namespace qcore {
 namespace {
@@ -15,14 +13,7 @@ using BfloatW4 = BfloatTile<R, P, 4>;
 
 }  // namespace
 
-extern const TileKernels kFloatAvx512Bf16 = {kMaxRows,
-                                             kMaxPanels,
-                                             kMaxProducts,
-                                             2,
-                                             Rows<Avx512>::widen,
-                                             pack_bfloat_row,
-                                             run_tile_of_size<BfloatW8, BfloatW4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                             nullptr,
-                                             Rows<Avx512>::store_row};
+extern const TileKernels kFloatAvx512Bf16 =
+    tile_kernels<Avx512, BfloatW8, BfloatW4, kMaxRows, kMaxPanels, kMaxProducts>(2, pack_bfloat_row);
 
 }  // namespace qcore

@@ -1,10 +1,8 @@
 #include "gemm/cpu/dot_avx512vnni.h"
 #include "gemm/cpu/pack_rows.h"
-#include "gemm/cpu/tile_rows.h"
-#include "linear/cpu/tables.h"
 #include "linear/cpu/tile_float.h"
 #include "linear/cpu/tile_integer.h"
-#include "linear/cpu/tile_size.h"
+#include "linear/cpu/tile_table.h"
 #include "simd/vector_avx512.h"
 
 namespace qcore {
@@ -27,32 +25,11 @@ using FloatW4 = FloatTile<Avx512, R, P, 4>;
 
 }  // namespace
 
-extern const TileKernels kInt8Avx512Vnni = {kMaxRows,
-                                            kMaxPanels,
-                                            kMaxProducts,
-                                            1,
-                                            Rows<Avx512>::widen,
-                                            PackRows<Avx512, std::int8_t>::pack_row,
-                                            run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                            nullptr,
-                                            Rows<Avx512>::store_row};
-extern const TileKernels kInt16Avx512Vnni = {kMaxRows,
-                                             kMaxPanels,
-                                             kMaxProducts,
-                                             2,
-                                             Rows<Avx512>::widen,
-                                             PackRows<Avx512, std::int16_t>::pack_row,
-                                             run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                             nullptr,
-                                             Rows<Avx512>::store_row};
-extern const TileKernels kFloatAvx512 = {kMaxRows,
-                                         kMaxPanels,
-                                         kMaxProducts,
-                                         4,
-                                         Rows<Avx512>::widen,
-                                         pack_float_row,
-                                         run_tile_of_size<FloatW8, FloatW4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                         decode_weights<Avx512>,
-                                         Rows<Avx512>::store_row};
+extern const TileKernels kInt8Avx512Vnni = tile_kernels<Avx512, Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>(
+    1, PackRows<Avx512, std::int8_t>::pack_row);
+extern const TileKernels kInt16Avx512Vnni = tile_kernels<Avx512, Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>(
+    2, PackRows<Avx512, std::int16_t>::pack_row);
+extern const TileKernels kFloatAvx512 = tile_kernels<Avx512, FloatW8, FloatW4, kMaxRows, kMaxPanels, kMaxProducts>(
+    4, pack_float_row, decode_weights<Avx512>);
 
 }  // namespace qcore

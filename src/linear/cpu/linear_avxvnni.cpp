@@ -1,9 +1,7 @@
 #include "gemm/cpu/dot_avxvnni.h"
 #include "gemm/cpu/pack_rows.h"
-#include "gemm/cpu/tile_rows.h"
-#include "linear/cpu/tables.h"
 #include "linear/cpu/tile_integer.h"
-#include "linear/cpu/tile_size.h"
+#include "linear/cpu/tile_table.h"
 #include "simd/vector_avx2.h"
 
 namespace qcore {
@@ -22,23 +20,9 @@ using Int16W4 = IntegerTile<Avx2, DotWords, R, P, 4>;
 
 }  // namespace
 
-extern const TileKernels kInt8AvxVnni = {kMaxRows,
-                                         kMaxPanels,
-                                         kMaxProducts,
-                                         1,
-                                         Rows<Avx2>::widen,
-                                         PackRows<Avx2, std::int8_t>::pack_row,
-                                         run_tile_of_size<Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                         nullptr,
-                                         Rows<Avx2>::store_row};
-extern const TileKernels kInt16AvxVnni = {kMaxRows,
-                                          kMaxPanels,
-                                          kMaxProducts,
-                                          2,
-                                          Rows<Avx2>::widen,
-                                          PackRows<Avx2, std::int16_t>::pack_row,
-                                          run_tile_of_size<Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>,
-                                          nullptr,
-                                          Rows<Avx2>::store_row};
+extern const TileKernels kInt8AvxVnni =
+    tile_kernels<Avx2, Int8W8, Int8W4, kMaxRows, kMaxPanels, kMaxProducts>(1, PackRows<Avx2, std::int8_t>::pack_row);
+extern const TileKernels kInt16AvxVnni =
+    tile_kernels<Avx2, Int16W8, Int16W4, kMaxRows, kMaxPanels, kMaxProducts>(2, PackRows<Avx2, std::int16_t>::pack_row);
 
 }  // namespace qcore

@@ -1,21 +1,15 @@
 #include <algorithm>
 #include <optional>
 
-#include "formats/element.h"
+#include "gemm/cpu/driver.h"
+#include "gemm/epilogue.h"
 #include "linear/cpu/vtable.h"
 #include "linear/dispatch.h"
-#include "linear/epilogue.h"
 #include "qcore/kernels.h"
-#include "runtime/memory.h"
-#include "runtime/thread_pool.h"
 
 // Drives the tile kernels of one instruction set: pack the activations once, then walk over tiles of rows x panels.
 namespace qcore {
 namespace {
-
-// Below this many multiply-adds a call is over before a second thread has woken up.
-constexpr std::int64_t kSerialWork = 1 << 18;
-constexpr std::int64_t kSerialElements = 1 << 14;  // likewise, of packing
 
 class TiledLinear {
  public:
@@ -23,14 +17,14 @@ class TiledLinear {
       : problem_(problem),
         kernels_(kernels),
         layout_(problem.weight->layout),
-        parallel_(problem.m * layout_.n * layout_.k > kSerialWork),
+        parallel_(problem.m * layout_.n * layout_.k > kSerialProducts),
         row_tiles_(ceil_div(problem.m, kernels.max_rows)),
         panels_(std::min<std::int64_t>(kernels.max_panels, kernels.max_products / ceil_div(problem.m, row_tiles_))) {}
 
   void run() {
     Scratch scratch;
     allocate(scratch);
-    for_each(row_tiles_, problem_.m * layout_.k > kSerialElements, [&](std::int64_t tile) { pack(tile); });
+    for_each_task(row_tiles_, problem_.m * layout_.k > kSerialElements, [&](std::int64_t tile) { pack(tile); });
 
     const std::int64_t column_tiles = ceil_div(layout_.panels(), panels_);
     const std::int64_t threads = parallel_ ? get_num_threads() : 1;
@@ -39,7 +33,7 @@ class TiledLinear {
     const std::int64_t column_tasks = ceil_div(column_tiles, columns_per_task);
     const std::int64_t row_tasks =
         std::min(row_tiles_, std::max<std::int64_t>(1, threads * kTasksPerThread / column_tasks));
-    for_each(column_tasks * row_tasks, parallel_, [&](std::int64_t task) {
+    for_each_task(column_tasks * row_tasks, parallel_, [&](std::int64_t task) {
       const std::int64_t column_task = task / row_tasks, row_task = task % row_tasks;
       const std::int64_t first_tile = row_task * row_tiles_ / row_tasks,
                          end_tile = (row_task + 1) * row_tiles_ / row_tasks;
@@ -50,14 +44,6 @@ class TiledLinear {
   }
 
  private:
-  template <class Task>
-  static void for_each(std::int64_t tasks, bool parallel, const Task& task) {
-    if (parallel && tasks > 1)
-      parallel_for(tasks, task);
-    else
-      for (std::int64_t i = 0; i < tasks; ++i) task(i);
-  }
-
   // Rows are spread evenly: 7 rows become tiles of 4 and 3, not of 6 and 1.
   std::int64_t first_row(std::int64_t tile) const { return tile * problem_.m / row_tiles_; }
 
@@ -72,11 +58,7 @@ class TiledLinear {
     const bool activation_offsets = problem_.compute == Compute::int8_asym;
     offsets_ = activation_offsets ? scratch.take<float>(problem_.m * blocks) : nullptr;
     weight_sums_ = activation_offsets ? problem_.weight->weight_sums() : nullptr;
-    if (problem_.bias.rank) {
-      bias_ = scratch.take<float>(layout_.n);
-      for (std::int64_t n = 0; n < layout_.n; ++n)
-        bias_[n] = load_float(problem_.bias.data, problem_.bias.dtype, n * problem_.bias.strides[0]);
-    }
+    bias_ = float_bias(problem_.bias, layout_.n, layout_.n, scratch);
   }
 
   PackedRows rows_of(std::int64_t tile) const {
@@ -94,7 +76,7 @@ class TiledLinear {
   void pack(std::int64_t tile) const {
     const RowView& x = problem_.x;
     const PackedRows rows = rows_of(tile);
-    const int mode = static_cast<int>(problem_.compute) - static_cast<int>(Compute::int8);
+    const int mode = activation_mode(problem_.compute);
     Scratch scratch;
     const bool in_place = x.dtype == DType::f32 && x.column_stride == 1;
     float* copy = in_place ? nullptr : scratch.take<float>(layout_.k);
@@ -191,15 +173,11 @@ class TiledLinear {
     arguments.block_steps = layout_.block_first_step(1);
     arguments.last_block_steps = layout_.blocks() ? layout_.block_steps(layout_.blocks() - 1) : 0;
     arguments.codes = w.codes + panel * layout_.panel_bytes();
-    arguments.scales = parameters_from(w.scales, parameters);
-    arguments.offsets = parameters_from(w.offsets, parameters);
+    arguments.scales = tile_parameters(w.scales, parameters);
+    arguments.offsets = tile_parameters(w.offsets, parameters);
     arguments.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
     arguments.panels = static_cast<int>(std::min(panels_, layout_.panels() - panel));
     return arguments;
-  }
-
-  static TileParameters parameters_from(const BlockParameters& all, std::int64_t first) {
-    return {all ? static_cast<const char*>(all.data) + first * all.item_size() : nullptr, all.half};
   }
 
   void store(std::int64_t tile, std::int64_t column, const float* results) const {
@@ -208,8 +186,7 @@ class TiledLinear {
     const std::int64_t columns = std::min(row_length, layout_.n - first_n);
     const RowView& y = problem_.y;
     const Activation& act = problem_.activation;
-    const bool vectorized =
-        y.column_stride == 1 && (act.kind == ActivationKind::none || act.kind == ActivationKind::clamp);
+    const bool vectorized = y.column_stride == 1 && is_clamp_or_none(act);
     for (std::int64_t m = first_row(tile); m < first_row(tile + 1); ++m, results += row_length) {
       if (vectorized) {
         char* data = static_cast<char*>(const_cast<void*>(y.data)) + (y.row_offset(m) + first_n) * item_size(y.dtype);
@@ -217,7 +194,8 @@ class TiledLinear {
                            {data, static_cast<int>(y.dtype), bias_ ? bias_ + first_n : nullptr,
                             act.kind == ActivationKind::clamp, act.lo, act.hi});
       } else {
-        for (std::int64_t n = 0; n < columns; ++n) store_output(problem_, m, first_n + n, results[n]);
+        for (std::int64_t n = 0; n < columns; ++n)
+          store_result(problem_, y.row_offset(m) + (first_n + n) * y.column_stride, first_n + n, results[n]);
       }
     }
   }

@@ -29,6 +29,8 @@ struct TileArguments {
   const float* decoded;           // fp32 weights of these blocks, by TileKernels::decode; null: decode on the way
   std::int64_t decoded_steps;     // of one panel
   float* out;                     // [rows][panels * 16]
+
+  QCORE_INLINE int row_count() const { return rows.rows; }
 };
 
 struct TileKernels {
@@ -46,5 +48,11 @@ struct TileKernels {
   // Finishes `columns` contiguous results of one row: bias, clamp, rounding to the output's dtype.
   void (*store_row)(const float* values, std::int64_t columns, const OutputRow& row);
 };
+
+// One set of tile kernels for each CPU row of linear's kernel table.
+extern const TileKernels kInt8Avx2, kInt8W4Avx2, kInt16Avx2, kFloatAvx2;   // linear_avx2.cpp
+extern const TileKernels kInt8AvxVnni, kInt16AvxVnni;                      // linear_avxvnni.cpp
+extern const TileKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;  // linear_avx512vnni.cpp
+extern const TileKernels kFloatAvx512Bf16;                                 // linear_avx512bf16.cpp
 
 }  // namespace qcore

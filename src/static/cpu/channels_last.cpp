@@ -37,8 +37,8 @@ class Copy {
   void run() const {
     const std::int64_t codes = problem_.batch * problem_.rows.input * to_.row;
     // A task is a piece of a run, so that a single image becomes several.
-    const std::int64_t pieces = to_.joined ? 1 : std::max<std::int64_t>(1, pixels_ * to_.column / kSerialCodes);
-    for_each_task(problem_.batch * runs_ * pieces, codes > kSerialCodes, [&](std::int64_t task) {
+    const std::int64_t pieces = to_.joined ? 1 : std::max<std::int64_t>(1, pixels_ * to_.column / kSerialElements);
+    for_each_task(problem_.batch * runs_ * pieces, codes > kSerialElements, [&](std::int64_t task) {
       const std::int64_t piece = task % pieces, run = task / pieces;
       copy(run / runs_, run % runs_, piece * pixels_ / pieces, (piece + 1) * pixels_ / pieces);
     });

@@ -2,8 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/memory.h"
-#include "runtime/thread_pool.h"
+#include "gemm/cpu/driver.h"
 #include "static/cpu/vtable.h"
 #include "static/problem.h"
 
@@ -29,16 +28,8 @@ ChannelsLast channels_last(const StaticProblem& problem, const StaticTileKernels
 void scatter(const StaticProblem& problem, const StaticTileKernels& kernels, const std::uint8_t* codes,
              std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels);
 
-// Below this many multiply-adds or codes a call is over before a second thread has woken up.
-constexpr std::int64_t kSerialProducts = 1 << 19, kSerialCodes = 1 << 14;
-
-template <class Task>
-void for_each_task(std::int64_t tasks, bool parallel, const Task& task) {
-  if (parallel && tasks > 1)
-    parallel_for(tasks, task);
-  else
-    for (std::int64_t i = 0; i < tasks; ++i) task(i);
-}
+// With fewer multiply-adds a call is over before a second thread has woken up; int8 sums take half of linear's time.
+constexpr std::int64_t kSerialStaticProducts = 1 << 19;
 
 // How y is stored.
 StaticCodeFormat code_format(const StaticLayer& layer);

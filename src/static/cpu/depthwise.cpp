@@ -27,7 +27,7 @@ class Depthwise {
     x_ = channels_last(problem_, kernels_, false, scratch);
     prepare(scratch);
     const std::int64_t rows = problem_.batch * problem_.rows.output;
-    const bool parallel = problem_.results() * channels_ > kSerialCodes;
+    const bool parallel = problem_.results() * channels_ > kSerialElements;
     const std::int64_t wanted = parallel ? 8 * get_num_threads() : 1;
     const std::int64_t row_tasks = std::min(rows, ceil_div(wanted, blocks_));
     for_each_task(blocks_ * row_tasks, parallel, [&](std::int64_t task) {

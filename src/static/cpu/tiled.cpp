@@ -30,7 +30,7 @@ class TiledConvolution {
     x_ = channels_last(problem_, kernels_, true, scratch);
     prepare(scratch);
     const std::int64_t products = problem_.results() * layer_.shape[0] * layout_.taps * layout_.k;
-    const bool parallel = products > kSerialProducts;
+    const bool parallel = products > kSerialStaticProducts;
     const std::int64_t blocks = layer_.window.groups * group_blocks_;
     // Enough tasks to even out threads of unequal speed; a task's pixels are many, because they share its weights.
     const std::int64_t wanted = parallel ? 6 * get_num_threads() : 1;

@@ -61,7 +61,7 @@ void run_gemv_integer(const LinearProblem& problem, const DeviceWeight& w, std::
   x.terms = scratch[terms];
   x.zero_code = problem.weight->layout.zero_code();
   quantize_activations(problem.x, 0, w.k, w.block_size, problem.compute, x, stream);
-  const gemv::SplitKSchedule walk = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
+  const gemv::SplitKSchedule schedule = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
   gemv::run_integer({x, 0, w, device_output(problem), schedule, problem.compute == Compute::int8_asym}, stream);
 }
 
@@ -72,8 +72,8 @@ void run_gemv_float(const LinearProblem& problem, const DeviceWeight& w, std::in
   CudaScratch scratch(plan, problem.device.index, stream);
   const GatheredRows x{scratch[values], problem.m, w.blocks, padded_block, w.bits};
   gather_rows(problem.x, 0, w.k, w.block_size, x, stream);
-  const gemv::SplitKSchedule walk = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
-  gemv::run_float({x, 0, w, device_output(problem), walk}, stream);
+  const gemv::SplitKSchedule schedule = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
+  gemv::run_float({x, 0, w, device_output(problem), schedule}, stream);
 }
 
 }  // namespace
