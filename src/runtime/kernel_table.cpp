@@ -10,7 +10,7 @@ namespace {
 constexpr int kMaxOperators = 32;
 constexpr int kMaxRows = 32;
 
-// Filled by the constructors of the rooms' tables while libqcore is loaded, read-only afterwards.
+// Filled by the constructors of the operators' tables while libqcore is loaded, read-only afterwards.
 struct Registry {
   OperatorTable* tables[kMaxOperators] = {};
   int count = 0;

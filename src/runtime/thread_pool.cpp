@@ -30,7 +30,7 @@ constexpr int kMaxThreads = 1024;
 // Workers look for the next call for as long as this before they sleep. Longer, they would be in the way of a
 // framework's threads that work between two calls.
 constexpr int kSpinMicroseconds = 50, kMaxSpinMicroseconds = 1000000;
-// Up to as many CPUs workers keep away from their caller's.
+// Workers keep off their caller's CPU only where at most so many are available.
 constexpr int kFewCpus = 16;
 
 int integer_variable(const char* name, int otherwise, int lowest, int highest) {

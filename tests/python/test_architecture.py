@@ -167,6 +167,18 @@ def test_folders_are_small():
     assert not {folder: count for folder, count in counts.items() if count > MOST_FILES}
 
 
+def test_the_files_that_the_design_names_are_there():
+    """Paths in docs/design.md and CONTRIBUTING.md exist, and a path with a line has on it what the row says."""
+    for page in ("docs/design.md", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text()
+        for path in re.findall(r"`((?:src|python|bindings|tests)/[\w./]+\.\w+)`", text):
+            assert (ROOT / path).is_file(), f"{page} names {path}"
+        for path, number, symbol in re.findall(r"\| `([\w./]+):(\d+)` \| `([^`]+)`", text):
+            line = (ROOT / path).read_text().splitlines()[int(number) - 1]
+            assert symbol in line, f"{page}: line {number} of {path} is {line!r}, expected {symbol}"
+    assert re.search(r"\| `[\w./]+:\d+` \|", (ROOT / "docs" / "design.md").read_text())
+
+
 def test_files_are_short():
     suffixes = {*CXX_SUFFIXES, ".py", ".pyi"}
     lengths = {

@@ -35,7 +35,7 @@ class WindowTile {
   __device__ std::int64_t first_panel() const {
     return blockIdx.z * group_panels() + static_cast<std::int64_t>(blockIdx.x) * (kColumns / PackedLayout::kPanelRows);
   }
-  __device__ std::int64_t last_panel() const { return (blockIdx.z + 1) * group_panels(); }  // not any more
+  __device__ std::int64_t last_panel() const { return (blockIdx.z + 1) * group_panels(); }  // exclusive end
   __device__ std::int64_t first_column() const { return first_panel() * PackedLayout::kPanelRows; }
   __device__ std::int64_t last_column() const {
     const std::int64_t column = last_panel() * PackedLayout::kPanelRows;

@@ -5,7 +5,7 @@
 // Plain data that drivers hand to the kernels of one instruction set, and no functions.
 namespace qcore {
 
-constexpr int kF32 = 0, kF16 = 1;  // DType::f32, DType::f16; what is left is bf16
+constexpr int kF32 = 0, kF16 = 1;  // DType::f32, DType::f16; any other value is bf16
 
 // Up to kMaxRows rows of activations in the k order of the packed weight, each block padded like the weight's.
 struct PackedRows {
@@ -19,7 +19,7 @@ struct PackedRows {
   float* scaled_sums;       // [P][rows], scale * sum of codes
   float* offsets;           // [P][rows]; null unless the activations have offsets
   std::int32_t* sums;       // [P][rows], of codes
-  std::int32_t* acc_init;   // [P][rows], -zero_code * sums, modulo 2^32: what storing the weights unsigned costs
+  std::int32_t* acc_init;   // [P][rows], -zero_code * sums, modulo 2^32: corrects for weights stored unsigned
 };
 
 // Scales or offsets of a weight, as formats/block_parameters.h.

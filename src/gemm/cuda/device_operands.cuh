@@ -87,7 +87,7 @@ DeviceOutput device_output(const Problem& problem) {
   return device_output(problem.y, problem.bias, problem.activation);
 }
 
-// Bias, activation and rounding of a column of y, as the epilogue.h of the rooms.
+// Applies bias, activation and rounding to a column of y, as gemm/epilogue.h does on the CPU.
 class Epilogue {
  public:
   __device__ __forceinline__ Epilogue(const DeviceOutput& out, std::int64_t n) : out_(out) {

@@ -24,7 +24,7 @@ struct GruPacked {
 // Sums of the products of two planes are exact in int32 for as many features; null beyond.
 constexpr std::int64_t kMaxGruFeatures = 32768;
 
-// Points into `gru`, which must be where it will stay.
+// Keeps pointers into `gru`, which must outlive the result and not move.
 std::shared_ptr<const GruPacked> pack_gru(const GruStorage& gru);
 
 }  // namespace qcore

@@ -27,7 +27,8 @@ struct Item {
 };
 
 // The states in shared memory: of two, a step reads one and writes the other, in all blocks of the cluster. A state's
-// barrier counts its bytes. Nobody writes a state that others still read: they have not sent theirs of the step before.
+// barrier counts its bytes. A state that others still read is never overwritten: its writer first waits for their
+// states of the step before, which they send after reading.
 template <int kPlanes>
 class States {
  public:

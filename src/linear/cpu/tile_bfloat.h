@@ -80,7 +80,7 @@ struct BfloatTile {
       for (std::int64_t step = 0; step < steps; ++step) {
         unroll<Panels>([&](auto v) QCORE_UNROLLED {
           const std::uint8_t* from = w + v.value * panel_bytes;
-          __builtin_prefetch(from + t.ahead[v.value], 0, 2);
+          __builtin_prefetch(from + t.prefetch_distance[v.value], 0, 2);
           const __m512i stored = _mm512_loadu_si512(from);
           unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
             const Codes codes = codes_of(stored, quad.value, table);

@@ -32,7 +32,7 @@ struct TileWeights : FloatWeights<V, Bits> {
         unroll<kVectorsPerPanel>(
             [&](auto v) QCORE_UNROLLED { block[v.value] = block_of(t, panel * kVectorsPerPanel + v.value, p); });
         for (std::int64_t step = steps_of(t, p); step > 0; --step, w += PackedLayout::kStepBytes) {
-          __builtin_prefetch(w + t.ahead[0], 0, 2);
+          __builtin_prefetch(w + t.prefetch_distance[0], 0, 2);
           unroll<kVectorsPerPanel>([&](auto v) QCORE_UNROLLED {
             const Int stored = V::load(w + v.value * (4 * V::kLanes));
             unroll<kStepK>([&](auto k) QCORE_UNROLLED {
@@ -92,7 +92,7 @@ struct FloatTile {
         Int stored[kVectors];
         if constexpr (!Decoded) {
           unroll<Panels>([&](auto panel) QCORE_UNROLLED {
-            __builtin_prefetch(w + panel.value * panel_bytes + t.ahead[panel.value], 0, 2);
+            __builtin_prefetch(w + panel.value * panel_bytes + t.prefetch_distance[panel.value], 0, 2);
           });
           unroll<kVectors>([&](auto v) QCORE_UNROLLED {
             stored[v.value] =

@@ -41,10 +41,10 @@ struct IntegerTile {
     const std::int64_t blocks = layout.blocks();
     const std::int64_t first_step = t.first_block * t.block_steps;
     std::int64_t ahead[Panels];
-    unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] = t.ahead[panel.value]; });
+    unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] = t.prefetch_distance[panel.value]; });
     Codes a{static_cast<const Code*>(t.rows.codes) + first_step * kStepK, t.rows.row_stride};
     typename Product::Weights w{t.codes + first_step * PackedLayout::kStepBytes, layout.panel_bytes(), ahead};
-    const typename Product::Parameters parameters{t.scales, t.offsets, t.weight_sums, blocks, t.parameters_ahead};
+    const typename Product::Parameters parameters{t.scales, t.offsets, t.weight_sums, blocks, t.prefetch_parameters};
     Float y[Rows][kVectors];
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
@@ -88,7 +88,7 @@ struct IntegerTile {
           static_cast<const std::uint16_t*>(t.scales.data) + panel.value * blocks * PackedLayout::kPanelRows;
     });
     Codes a{static_cast<const Code*>(t.rows.codes), 0};
-    std::int64_t ahead = t.ahead[0];  // the same for all panels of a single tile
+    std::int64_t ahead = t.prefetch_distance[0];  // the same for all panels of a single tile
     Float y[kVectors];
     unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[v.value] = V::set1(0.0f); });
     for (std::int64_t p = 0; p < blocks; ++p) {
@@ -117,7 +117,7 @@ struct IntegerTile {
         y[v.value] = V::fma(V::to_float(acc[0][v.value]), V::mul(row_scale, V::load_half(scale)), y[v.value]);
       });
       unroll<Panels>([&](auto panel) QCORE_UNROLLED {
-        __builtin_prefetch(scales[panel.value] + t.parameters_ahead, 0, 2);
+        __builtin_prefetch(scales[panel.value] + t.prefetch_parameters, 0, 2);
         scales[panel.value] += PackedLayout::kPanelRows;
       });
     }

@@ -139,12 +139,12 @@ class TiledLinear {
     constexpr std::int64_t kAhead = 1024;
     const std::int64_t next_column = panels_ * layout_.panel_bytes();
     for (std::int64_t panel = 0; panel < TileArguments::kMaxPanels; ++panel)
-      arguments.ahead[panel] = tiles == 1 ? kAhead : tile == panel ? next_column : 0;
+      arguments.prefetch_distance[panel] = tiles == 1 ? kAhead : tile == panel ? next_column : 0;
     const std::int64_t block_bytes = layout_.block_first_step(1) * PackedLayout::kStepBytes;
     arguments.prefetch_switch_block =
         tiles == 1 ? std::max<std::int64_t>(0, layout_.panel_bytes() - kAhead) / block_bytes : -1;
     arguments.prefetch_switch_bytes = next_column - layout_.panel_bytes();
-    arguments.parameters_ahead = tiles == 1 ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
+    arguments.prefetch_parameters = tiles == 1 ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
   }
 
   // fp32 weights of one step of a panel.

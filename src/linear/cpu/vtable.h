@@ -19,16 +19,17 @@ struct TileArguments {
   TileParameters offsets;     // likewise; null for symmetric weights
   const float* weight_sums;   // likewise; null unless the activations have offsets
   PackedRows rows;
-  int panels;                          // 1 to kMaxPanels
-  std::int64_t ahead[kMaxPanels];      // prefetch this many bytes ahead of each panel's weights; 0 for none
-  std::int64_t prefetch_switch_block;  // from this block on, what is ahead lies `turn` bytes further; -1 for none
+  int panels;                                  // 1 to kMaxPanels
+  std::int64_t prefetch_distance[kMaxPanels];  // bytes ahead of each panel's weights; 0 for none
+  std::int64_t prefetch_switch_block;          // from this block on, the prefetch goes prefetch_switch_bytes
+                                               // further, to the next column; -1 for none
   std::int64_t prefetch_switch_bytes;
-  std::int64_t parameters_ahead;  // likewise of scales and offsets, in elements; 0 for none
-  std::int64_t first_block;       // blocks [first_block, end_block) are added; a tile that does not start at block 0
-  std::int64_t end_block;         // continues from what is in `out`
-  const float* decoded;           // fp32 weights of these blocks, by TileKernels::decode; null: decode on the way
-  std::int64_t decoded_steps;     // of one panel
-  float* out;                     // [rows][panels * 16]
+  std::int64_t prefetch_parameters;  // likewise of scales and offsets, in elements; 0 for none
+  std::int64_t first_block;          // blocks [first_block, end_block) are added; a tile that does not start at block 0
+  std::int64_t end_block;            // continues from what is in `out`
+  const float* decoded;              // fp32 weights of these blocks, by TileKernels::decode; null: decode on the way
+  std::int64_t decoded_steps;        // of one panel
+  float* out;                        // [rows][panels * 16]
 
   QCORE_INLINE int row_count() const { return rows.rows; }
 };

@@ -88,7 +88,7 @@ struct alignas(16) TableInterval {
   std::int32_t first;  // see behind()
 };
 
-// An entry less what the bits of a float have that add a place to it.
+// The index of an entry, without the bias of 2^23 that the bits of the float carry.
 __device__ __forceinline__ std::int32_t behind(std::int32_t first) {
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(first) - numerics::kSmallIntBits);
 }

@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-// Of a row that are dealt with together: all rows of a panel write to the same cache lines.
+// Rows of a task: all rows of a panel write to the same cache lines.
 constexpr std::int64_t kTaskElements = 2048;
 
 // fp32 values [taps][length] of a block, or those of one tap where the weight has them in one piece.

@@ -13,7 +13,7 @@ using fused::Tuning;
 
 // A tile whose rows of codes change from tap to tap.
 template <int kColumns, int kRows>
-class WindowRows : public WindowTile<Arguments, kColumns, kRows> {
+class Im2colRows : public WindowTile<Arguments, kColumns, kRows> {
   using Tile = WindowTile<Arguments, kColumns, kRows>;
 
  public:
@@ -39,7 +39,7 @@ struct Kernel {
   static constexpr Shape kShape = Tuning::shape(kSize);
   // Weights with offsets go by parts of blocks: half as many instances.
   static constexpr bool kOffsets = kBlocks == Blocks::part;
-  using Rows = WindowRows<kShape.columns(), kShape.rows()>;
+  using Rows = Im2colRows<kShape.columns(), kShape.rows()>;
   using Gemm = fused::Gemm<Rows, kBits, kChunks, kBlocks, kOffsets, kSize>;
 };
 

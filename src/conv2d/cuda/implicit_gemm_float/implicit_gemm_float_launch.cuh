@@ -17,7 +17,7 @@ struct Kernel {
   static constexpr Shape kShape = Tuning::shape(kSize);
   // Sums that live from stage to stage are too many registers for large tiles with offsets.
   static constexpr bool kByStage = kSize != Size::large || !kOffsets;
-  using Rows = WindowRows<kSize, kPlanes>;
+  using Rows = Im2colRows<kSize, kPlanes>;
   using Gemm = float_mma::Gemm<Rows, kHalf, kPlanes, kBits, kOffsets, kByStage ? Promote::stage : Promote::chunk>;
 };
 

@@ -142,14 +142,14 @@ class Copier {
 };
 
 template <Size kSize, int kPlanes>
-class WindowRows : public WindowTile<Arguments, Tuning::shape(kSize).columns(), Tuning::shape(kSize).rows()> {
+class Im2colRows : public WindowTile<Arguments, Tuning::shape(kSize).columns(), Tuning::shape(kSize).rows()> {
   using Tile = WindowTile<Arguments, Tuning::shape(kSize).columns(), Tuning::shape(kSize).rows()>;
 
  public:
   static constexpr float_mma::Shape kShape = Tuning::shape(kSize);
   using Places = WindowPlaces<kShape.rows()>;
   template <class To, int kSets, int kArrays>
-  using CopierOf = Copier<WindowRows, To, kPlanes, kSets, kArrays>;
+  using CopierOf = Copier<Im2colRows, To, kPlanes, kSets, kArrays>;
 
   using Tile::Tile;
   // Where the pixel under a tap of the tile's result `i` lies, in units; nowhere in the padding.

@@ -10,7 +10,7 @@
 namespace qcore::float_mma {
 
 // `Rows` is the tile's shape and how its results find their rows of activations, their weights and their places: a
-// class like linear's OwnRows.
+// class like linear's GemmRows.
 template <class Rows, ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote>
 class Gemm {
  public:

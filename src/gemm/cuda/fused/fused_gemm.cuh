@@ -21,15 +21,15 @@ constexpr float kThreeHalves = 12582912.0f;
 
 // A product of matrices: result m takes row m, all columns.
 template <int kColumns, int kRows>
-class OwnRows {
+class GemmRows {
  public:
   static constexpr bool kWindow = false;
 
-  __device__ explicit OwnRows(const Arguments& a) : a_(a) {}
+  __device__ explicit GemmRows(const Arguments& a) : a_(a) {}
   __device__ std::int64_t first_panel() const {
     return static_cast<std::int64_t>(blockIdx.x) * (kColumns / PackedLayout::kPanelRows);
   }
-  __device__ std::int64_t last_panel() const { return a_.w.panels; }  // not any more
+  __device__ std::int64_t last_panel() const { return a_.w.panels; }  // exclusive end
   __device__ std::int64_t last_column() const { return a_.w.n; }
   __device__ std::int64_t first_row() const { return static_cast<std::int64_t>(blockIdx.y) * kRows; }
   __device__ std::int64_t count() const { return a_.x.rows; }
@@ -42,7 +42,7 @@ class OwnRows {
   const Arguments& a_;
 };
 
-// `Rows` is how a tile's results find their rows of codes, their weights and their places: a class like OwnRows.
+// `Rows` is how a tile's results find their rows of codes, their weights and their places: a class like GemmRows.
 template <class Rows, int kBits, int kChunks, Blocks kBlocks, bool kOffsets, Size kSize>
 class Gemm {
  public:

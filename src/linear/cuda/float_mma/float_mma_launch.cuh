@@ -12,7 +12,7 @@ namespace qcore::float_mma {
 
 template <ptx::Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote, Size kSize>
 __global__ void __launch_bounds__(kThreads, Tuning::blocks_per_sm(kSize, kPlanes)) float_mma_kernel(const Arguments a) {
-  using Rows = OwnRows<kSize, kPlanes>;
+  using Rows = GemmRows<kSize, kPlanes>;
   Gemm<Rows, kHalf, kPlanes, kBits, kOffsets, kPromote>(a, Rows(a)).run();
 }
 
@@ -22,7 +22,7 @@ void launch_kernel(const Arguments& a, cudaStream_t stream) {
   launch("float_mma", float_mma_kernel<kHalf, kPlanes, kBits, kOffsets, kPromote, kSize>,
          {dim3(static_cast<unsigned>(ceil_div(a.w.n, kShape.columns())),
                static_cast<unsigned>(ceil_div(a.x.rows, kShape.rows()))),
-          dim3(kThreads), Gemm<OwnRows<kSize, kPlanes>, kHalf, kPlanes, kBits, kOffsets, kPromote>::kSharedBytes},
+          dim3(kThreads), Gemm<GemmRows<kSize, kPlanes>, kHalf, kPlanes, kBits, kOffsets, kPromote>::kSharedBytes},
          stream, a);
 }
 

@@ -117,16 +117,16 @@ class Copier {
 
 // A product of matrices: result m takes row m, all columns.
 template <Size kSize, int kPlanes>
-class OwnRows {
+class GemmRows {
  public:
   static constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
   static constexpr bool kWindow = false;
   template <class To, int kSets, int kArrays>
   using CopierOf = Copier<To, kPlanes, kSets, kArrays>;
 
-  __device__ explicit OwnRows(const Arguments& a) : a_(a) {}
+  __device__ explicit GemmRows(const Arguments& a) : a_(a) {}
   __device__ std::int64_t first_column() const { return blockIdx.x * static_cast<std::int64_t>(kShape.columns()); }
-  __device__ std::int64_t last_column() const { return a_.w.n; }  // not any more
+  __device__ std::int64_t last_column() const { return a_.w.n; }  // exclusive end
   __device__ std::int64_t first_row() const { return blockIdx.y * static_cast<std::int64_t>(kShape.rows()); }
   __device__ std::int64_t count() const { return a_.x.rows; }
   __device__ std::int64_t y_offset(int i) const {

@@ -9,14 +9,14 @@ template <int kBits, int kChunks, Blocks kBlocks, bool kOffsets, Size kSize>
 __global__ void __launch_bounds__(Tuning::shape(kSize).threads(), Tuning::blocks_per_sm(kSize, kChunks))
     fused_integer_kernel(const Arguments a) {
   constexpr Shape kShape = Tuning::shape(kSize);
-  using Rows = OwnRows<kShape.columns(), kShape.rows()>;
+  using Rows = GemmRows<kShape.columns(), kShape.rows()>;
   Gemm<Rows, kBits, kChunks, kBlocks, kOffsets, kSize>(a, Rows(a)).run();
 }
 
 template <int kBits, int kChunks, Blocks kBlocks, bool kOffsets, Size kSize>
 void launch_kernel(const Arguments& a, cudaStream_t stream) {
   constexpr Shape kShape = Tuning::shape(kSize);
-  using Kernel = Gemm<OwnRows<kShape.columns(), kShape.rows()>, kBits, kChunks, kBlocks, kOffsets, kSize>;
+  using Kernel = Gemm<GemmRows<kShape.columns(), kShape.rows()>, kBits, kChunks, kBlocks, kOffsets, kSize>;
   launch("fused_integer", fused_integer_kernel<kBits, kChunks, kBlocks, kOffsets, kSize>,
          {dim3(static_cast<unsigned>(ceil_div(a.w.n, kShape.columns())),
                static_cast<unsigned>(ceil_div(a.x.rows, kShape.rows()))),

@@ -14,7 +14,7 @@ constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
 constexpr int kMaxSharedBytes75 = 64 << 10, kMaxSharedBytes = 99 << 10, kMaxSharedBytes90 = 227 << 10;
 constexpr std::int64_t kMaxShortDepth = 1 << 20;
 
-// False: it is none of gemv_int8.cuh's problems.
+// Returns false if gemv_int8.cuh does not support this problem.
 bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStream_t stream) {
   if (problem.compute != Compute::int8 || w.offsets || problem.m > RowQuantizer::kMaxRows || w.k == 0 ||
       w.k % RowQuantizer::kUnit || w.k > kMaxShortDepth || problem.x.column_stride != 1 ||

@@ -254,7 +254,7 @@ class Gemm {
   __device__ __forceinline__ void store() const {
     float* totals = reinterpret_cast<float*>(dynamic_shared());
     if (warp_ == kWarps) {
-      // It has copied, and no totals.
+      // The producer warp holds no accumulators.
     } else if constexpr (kShared) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) totals[(warp_ + kWarps * i) * kPitch + lane_] = own_[i];

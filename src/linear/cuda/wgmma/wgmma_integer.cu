@@ -16,7 +16,7 @@ template <int kBits, int kBlocks, int kRows>
 struct Shape {
   using TileStage = Stage<kBits, kBlocks, kRows>;
 
-  // What shows results of a warp to itself: 16 columns of 16 rows.
+  // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
   static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
   static constexpr std::size_t kRest = kStagingBytes + 2048;
   static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));

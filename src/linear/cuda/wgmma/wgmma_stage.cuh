@@ -33,7 +33,8 @@ struct SmemPipeline {
   ptx::Barrier full[kCount];
   ptx::Barrier empty[kCount];
 
-  // Dynamic shared memory starts at no particular multiple. A pointer made of an integer would be one to any memory.
+  // Dynamic shared memory starts at no particular multiple. Through uintptr_t the
+  // address space would be lost, and nvcc would emit generic loads.
   __device__ static SmemPipeline& get(char* shared) {
     const auto behind = reinterpret_cast<std::uintptr_t>(shared) % alignof(Stage);
     return *reinterpret_cast<SmemPipeline*>(shared + (alignof(Stage) - behind) % alignof(Stage));
