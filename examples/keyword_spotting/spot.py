@@ -1,6 +1,6 @@
 """Train a torch GRU that hears six words in a stream of speech, quantise it, and listen frame by frame.
 
-    pip install torch qcore; apt install espeak-ng
+    pip install torch libqcore; apt install espeak-ng
     python examples/keyword_spotting/spot.py
 
 espeak-ng synthesises the speech: words in many voices, speeds and pitches, ten other words among them, in noise. The

@@ -1,6 +1,6 @@
 """Train a torch GRU that reads handwriting from a moving strip, quantise it, and stream it one column at a time.
 
-    pip install torch scikit-learn qcore
+    pip install torch scikit-learn libqcore
     python examples/streaming_gru/stream.py
 
 The data are the handwritten digits that come with scikit-learn (1797 images of 8x8 pixels). They are laid side by

@@ -1,6 +1,6 @@
 """A quantised gated MLP of a language model, split over the processes of a torch.distributed group.
 
-    pip install torch qcore
+    pip install torch libqcore
     torchrun --standalone --nproc-per-node 2 examples/tensor_parallel/mlp.py
 
 Each rank has a part of the hidden features: some rows of `gate` and `up`, and the blocks of `down` that multiply them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from qcore import _distribution as _distribution  # first: it explains what the next lines would fail of
 from qcore import awq, lut
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales

@@ -26,7 +26,9 @@ def module(name: str, where: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise _core.QcoreValueError(f"{where}: plots need matplotlib: pip install 'qcore[plot]' ({error})") from error
+        raise _core.QcoreValueError(
+            f"{where}: plots need matplotlib: pip install 'libqcore[plot]' ({error})"
+        ) from error
 
 
 def ending(path: str | os.PathLike[str], where: str) -> str:

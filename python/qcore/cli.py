@@ -16,6 +16,7 @@ import typer
 
 import qcore
 
+from . import _distribution as _distribution  # the command may find the other project's qcore/__init__.py
 from .bench.command import bench
 from .demo.command import demo
 from .formats.checkpoint.command import compare, inspect, quantize

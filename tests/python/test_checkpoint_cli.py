@@ -341,7 +341,7 @@ def test_a_cluster_needs_dask(files, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert main(["quantize", str(files / "m.safetensors"), str(files / "o"), "--dask", "tcp://localhost:8786"]) == 2
     assert capsys.readouterr().err == (
-        "qcore: error: quantize: --dask needs the package distributed: pip install 'qcore[dask]'\n"
+        "qcore: error: quantize: --dask needs the package distributed: pip install 'libqcore[dask]'\n"
     )
     assert not (files / "o").exists()
 

@@ -172,7 +172,7 @@ def test_report(files, capsys):
         assert "<svg" in (files / "report.svg").read_text(encoding="utf-8")
     else:
         assert main(["gru", "report", *arguments, "--plot", str(files / "report.svg")]) == 2
-        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+        assert "pip install 'libqcore[plot]'" in capsys.readouterr().err
 
 
 def test_golden(files, capsys):

@@ -32,7 +32,7 @@ def load_pyplot() -> Any:
         importlib.import_module("matplotlib").use("agg")
         return importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
-        raise qcore.QcoreValueError(f"bench: plots need matplotlib: pip install 'qcore[plot]' ({error})") from error
+        raise qcore.QcoreValueError(f"bench: plots need matplotlib: pip install 'libqcore[plot]' ({error})") from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def _package() -> Any:
     try:
         import gguf
     except ImportError as error:
-        raise _core.QcoreTypeError("gguf: GGUF files need the package gguf: pip install 'qcore[formats]'") from error
+        raise _core.QcoreTypeError("gguf: GGUF files need the package gguf: pip install 'libqcore[formats]'") from error
     return gguf
 
 

@@ -18,7 +18,7 @@ def weights_of_node(model: Any, node: str | None) -> GruWeights:
         from onnx import numpy_helper
     except ImportError as error:
         raise _core.QcoreTypeError(
-            "gru weights: reading ONNX models needs the package onnx: pip install onnx"
+            "gru weights: reading ONNX models needs the package onnx: pip install 'libqcore[formats]'"
         ) from error
     if isinstance(model, (str, os.PathLike)):
         try:

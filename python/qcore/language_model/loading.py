@@ -63,7 +63,7 @@ def require_transformers(where: str) -> None:
     for package in ("torch", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise _core.QcoreError(
-                f"{where}: the package {package} is not installed: pip install 'qcore[transformers]'"
+                f"{where}: the package {package} is not installed: pip install 'libqcore[transformers]'"
             )
 
 

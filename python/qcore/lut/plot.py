@@ -35,7 +35,7 @@ def plot_table(
     *,
     domain: tuple[float, float] | None = None,
 ) -> Any:
-    """Draw function, table and error over x; needs matplotlib (``pip install 'qcore[plot]'``).
+    """Draw function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
 
     Args:
         table: any.

@@ -12,7 +12,7 @@ _OLDEST = "5.20"
 if [int(part) for part in _transformers.__version__.split(".")[:2]] < [int(part) for part in _OLDEST.split(".")]:
     raise ImportError(
         f"qcore.transformers needs transformers {_OLDEST} or later, {_transformers.__version__} is installed: "
-        "pip install 'qcore[transformers]'"
+        "pip install 'libqcore[transformers]'"
     )
 
 from transformers.quantizers.auto import (

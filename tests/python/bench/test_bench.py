@@ -102,7 +102,7 @@ def test_another_result_than_the_reference_kernel_is_a_failure(measured, monkeyp
 def test_plots_say_what_they_need(measured, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     assert main(["bench", "report", str(measured), "--plot", str(tmp_path / "roofline.png")]) == 2
-    assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+    assert "pip install 'libqcore[plot]'" in capsys.readouterr().err
 
 
 def test_missing_library_is_a_reason_not_an_error(monkeypatch):

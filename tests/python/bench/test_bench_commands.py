@@ -57,7 +57,7 @@ def test_a_run(operator, tmp_path, capsys):
             assert all(f"{row.milliseconds:.4g}" in out for row in case.rows)
     if not has_matplotlib:
         assert main(["bench", "report", str(file), "--plot", str(picture)]) == 2
-        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+        assert "pip install 'libqcore[plot]'" in capsys.readouterr().err
         return
     assert main(["bench", "report", str(file), "--plot", str(picture)]) == 0
     assert "<svg" in picture.read_text(encoding="utf-8")

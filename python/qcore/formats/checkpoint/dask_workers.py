@@ -45,7 +45,7 @@ def package() -> Any:
         import distributed
     except ImportError as error:
         raise _core.QcoreTypeError(
-            "quantize: --dask needs the package distributed: pip install 'qcore[dask]'"
+            "quantize: --dask needs the package distributed: pip install 'libqcore[dask]'"
         ) from error
     return distributed
 

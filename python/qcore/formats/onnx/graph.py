@@ -31,7 +31,9 @@ def package() -> Any:
         import onnx
         import onnx.numpy_helper
     except ImportError as error:
-        raise _core.QcoreTypeError("onnx: ONNX models need the package onnx: pip install 'qcore[formats]'") from error
+        raise _core.QcoreTypeError(
+            "onnx: ONNX models need the package onnx: pip install 'libqcore[formats]'"
+        ) from error
     return onnx
 
 
