@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 import qcore
 from qcore.gru import Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell
-from qcore.gru.calibration import make
+from qcore.gru.core import make
 from qcore.gru.formats import choose_format
 from qcore.gru.ranges import Range
 

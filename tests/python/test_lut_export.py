@@ -11,7 +11,7 @@ import pytest
 import qcore
 from qcore import _core
 from qcore.lut import Table, table
-from qcore.lut.table import REDUCTIONS
+from qcore.lut.core import REDUCTIONS
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 FLAGS = {

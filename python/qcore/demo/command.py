@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .run import DEFAULT_BATCH, DEFAULT_REPEATS
+from .report import conclusion, conditions, table, to_json
+from .run import DEFAULT_BATCH, DEFAULT_REPEATS, run
 
 
 def demo(
@@ -27,9 +28,6 @@ def demo(
       qcore demo --json measured.json
     """
     from rich.console import Console
-
-    from .report import conclusion, conditions, table, to_json
-    from .run import run
 
     result = run(batch=batch, repeats=repeats)
     if json is not None:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 import qcore
+from qcore.gru import Calibrator, Config, GruWeights, QuantGRU
 
 from .data import Floats
-
-if TYPE_CHECKING:
-    from qcore.gru import QuantGRU
 
 Layer = Callable[[Floats], Floats]
 Product = Callable[[Floats], Floats]  # [..., K] -> [..., N], the weight and the bias inside
@@ -116,8 +113,6 @@ class FixedGru(Calibrated):
     """
 
     def __init__(self, w: Floats, r: Floats, bias_w: Floats, bias_r: Floats, bits: int) -> None:
-        from qcore.gru import GruWeights
-
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         parameters = dict(zip(names, (w, r, bias_w, bias_r), strict=True))
         self._weights = GruWeights.from_state_dict(parameters, batch_first=True)
@@ -125,8 +120,6 @@ class FixedGru(Calibrated):
         self._gru: QuantGRU | None = None
 
     def calibrate(self, x: Floats) -> None:
-        from qcore.gru import Calibrator, Config
-
         self._gru = Calibrator(self._weights).observe(x).finish(Config(bits=self._bits, pipeline="fused"))
 
     def __call__(self, x: Floats) -> Floats:

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import qcore
+
 from .operators import CONV_BLOCK_SIZE
 from .run import BLOCK_SIZE, CALIBRATION_IMAGES, Measurement, Result
 
@@ -93,8 +95,6 @@ def conclusion(result: Result) -> str:
 
 
 def to_json(result: Result) -> str:
-    import qcore
-
     def entry(row: Measurement) -> dict[str, object]:
         derived = {"accuracy": row.correct / result.images, "bits_per_weight": row.bits_per_weight}
         return asdict(row) | derived

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import qcore
+
 from .data import Digits, Floats, load
 from .model import Model
 from .operators import FixedGruOperators, FloatOperators, Operators, QcoreOperators, StaticOperators
@@ -76,8 +78,6 @@ def _quantised(operators: Operators) -> str:
 
 def _product_kernel(operators: Operators) -> str:
     """What computed the last product."""
-    import qcore
-
     if isinstance(operators, StaticOperators):
         return qcore.last_kernel("static")
     return "NumPy" if isinstance(operators, FloatOperators) else qcore.last_kernel("linear")
@@ -94,8 +94,6 @@ def relative_error(values: Floats, reference: Floats) -> float:
 
 def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digits | None = None) -> Result:
     """Quantise the shipped model and put every test image through each configuration."""
-    import qcore
-
     digits = digits or load()
     named = configurations()
     models = [Model(digits.weights, operators) for _, operators in named]

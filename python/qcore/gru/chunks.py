@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
+from qcore.gru.core import GruCore
 
 
 def run_in_chunks(
-    gru: QuantGRU,
+    gru: GruCore,
     x: NDArray[Any],
     h0: NDArray[Any] | None = None,
     lengths: NDArray[Any] | None = None,

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import qcore
+from qcore._files import write_whole
+from qcore.gru import TENSORS, Calibrator, Config, QuantGRU, verify_golden
+from qcore.gru.array_files import check_folder, check_output, read_arrays, write_arrays
+from qcore.gru.chunks import run_in_chunks
+from qcore.gru.weight_files import load_weights
+
 if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-    from qcore.gru import Config, QuantGRU
 
 gru = typer.Typer(
     name="gru",
@@ -66,10 +72,6 @@ def calibrate(
       qcore gru calibrate model.onnx day1.npy day2.npy --bits 16 --pipeline fused -o gru.safetensors
       qcore gru calibrate model.safetensors x.npz --name encoder.rnn --config widths.json -o gru.safetensors
     """
-    from qcore.gru import Calibrator
-    from qcore.gru.array_files import check_folder
-    from qcore.gru.weight_files import load_weights
-
     chosen = _config(config, bits, pipeline)
     check_folder(output)
     calibrator = Calibrator(load_weights(weights, name=name, batch_first=batch_first), method)
@@ -103,10 +105,6 @@ def run(
       qcore gru run gru.safetensors inputs.npz -o outputs.npz
       qcore gru run gru.safetensors speech.npy -o states.safetensors
     """
-    from qcore.gru import QuantGRU
-    from qcore.gru.array_files import check_output, write_arrays
-    from qcore.gru.chunks import run_in_chunks
-
     check_output(output)
     loaded = QuantGRU.load(model)
     x, h0, lengths = _inputs(inputs)
@@ -135,11 +133,6 @@ def report(
       qcore gru report gru.safetensors weights.safetensors test.npz
       qcore gru report gru.safetensors model.onnx test.npz --plot gru.png --json gru.json
     """
-    from qcore._files import write_whole
-    from qcore.gru import QuantGRU
-    from qcore.gru.array_files import check_folder
-    from qcore.gru.weight_files import load_weights
-
     for path in (json, plot):
         if path is not None:
             check_folder(path)
@@ -169,9 +162,6 @@ def golden(
     Examples:
       qcore gru golden gru.safetensors test.npz -o golden.safetensors
     """
-    from qcore.gru import QuantGRU, verify_golden
-    from qcore.gru.array_files import check_folder
-
     check_folder(output)
     x, h0 = _whole_sequences(inputs)
     QuantGRU.load(model).golden(output, x, h0)
@@ -194,9 +184,6 @@ def export_c(
       qcore gru export-c gru.safetensors -o wake_word.h --name wake_word --inputs test.npz
       gcc -std=c99 -Wall -o selftest gru_selftest.c && ./selftest
     """
-    from qcore.gru import QuantGRU
-    from qcore.gru.array_files import check_folder
-
     check_folder(output)
     x = None if inputs is None else _whole_sequences(inputs)[0]
     QuantGRU.load(model).export_c(output, name, x)
@@ -215,9 +202,6 @@ def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config
     """Of a file, with what the command line says instead."""
     import dataclasses
 
-    import qcore
-    from qcore.gru import Config
-
     given: dict[str, Any] = {"bits": bits, "pipeline": pipeline}
     try:
         found = Config() if path is None else Config.from_json(path.read_text(encoding="utf-8"))
@@ -228,9 +212,6 @@ def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config
 
 def _inputs(path: Path) -> tuple[np.ndarray[Any, Any], Any, Any]:
     """x, h0 and lengths of a file; a single array is x, whatever its name."""
-    import qcore
-    from qcore.gru.array_files import read_arrays
-
     arrays = read_arrays(path)
     if len(arrays) == 1:
         return next(iter(arrays.values())), None, None
@@ -274,8 +255,6 @@ def _print_formats(console: Console, made: QuantGRU) -> None:
     import numpy as np
     from rich import box
     from rich.table import Table
-
-    from qcore.gru import TENSORS
 
     console.print(repr(made), soft_wrap=True)
     places = [(layer, side) for layer in range(made.num_layers) for side in range(made.directions)]

@@ -6,18 +6,16 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core, _files
 from qcore.gru import c_source
+from qcore.gru.core import GruCore
 from qcore.gru.integers import Cell, rounding_shift
 from qcore.gru.trace import cell_of, trace
-
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _STEPS, _ROWS = 24, 2  # of inputs that nobody gave
@@ -46,7 +44,7 @@ _SHARED_RANGES = ("wx", "rh", "z_pre", "r_pre", "g_pre", "h")
 _STAGED_RANGES = ("rb", "rrh", "old_part", "new_part")
 
 
-def export_gru(gru: QuantGRU, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
+def export_gru(gru: GruCore, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
     """As :meth:`QuantGRU.export_c`."""
     name = _checks.text(name, "gru export: name")
     if not _IDENTIFIER.fullmatch(name):
@@ -112,7 +110,7 @@ def _signed_type(values: Iterable[int]) -> str:
 class _Layer:
     """Numbers of one layer as the C code wants them."""
 
-    def __init__(self, gru: QuantGRU, number: int) -> None:
+    def __init__(self, gru: GruCore, number: int) -> None:
         core, parts = gru._layers[number][0]
         self.parts, self.cell = parts, cell_of(gru, number, 0)
         self.wx = _product(self.cell, "x", "w", "bx", "wx")
@@ -161,7 +159,7 @@ def _biases(cell: Cell) -> NDArray[np.int64]:
 
 
 class _Source:
-    def __init__(self, gru: QuantGRU, name: str) -> None:
+    def __init__(self, gru: GruCore, name: str) -> None:
         self.gru, self.name = gru, name
         self.fused = gru.config.pipeline == "fused"
         self.layers = [_Layer(gru, number) for number in range(gru.num_layers)]
@@ -311,7 +309,7 @@ class _Source:
         return f"\nstatic const @_layer @_layers[@@_LAYERS] = {{\n{''.join(entries)}}};\n"
 
 
-def _self_test(gru: QuantGRU, name: str, header: str, x: Any) -> str:
+def _self_test(gru: GruCore, name: str, header: str, x: Any) -> str:
     layers = trace(gru, x)
     inputs, outputs = (array.transpose(1, 0, 2) for array in (layers[0][0].x, layers[-1][0].tensors["h"]))
     rows, steps, _ = inputs.shape

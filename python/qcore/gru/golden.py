@@ -19,18 +19,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core, _files
+from qcore.gru.core import GruCore
 from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE, Format
 from qcore.gru.integers import Cell, replay
 from qcore.gru.trace import cell_of, trace
-
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
 
 FORMAT = "qcore.gru.golden.1"
 _PARAMETERS = ("w", "r", "bx", "br", "w_exponents", "r_exponents", "bx_exponents", "br_exponents")
@@ -61,7 +59,7 @@ class GoldenCheck:
         return f"{shape}: {self.integers:,} integers equal"
 
 
-def write_golden(gru: QuantGRU, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
+def write_golden(gru: GruCore, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
     """As :meth:`QuantGRU.golden`."""
     from safetensors.numpy import save
 

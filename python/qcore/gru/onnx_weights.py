@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from qcore import _core
-from qcore.gru.weights import Direction, GruWeights
+from qcore.gru.direction import Direction
 
 
-def weights_of_node(model: Any, node: str | None) -> GruWeights:
-    """As :meth:`GruWeights.from_onnx`."""
+def layer_of_node(model: Any, node: str | None) -> tuple[list[Direction], bool]:
+    """Returns the directions of a GRU node's layer, and batch_first.
+
+    Arguments and errors are those of :meth:`GruWeights.from_onnx`.
+    """
     try:
         import onnx
         from onnx import numpy_helper
@@ -46,7 +49,7 @@ def weights_of_node(model: Any, node: str | None) -> GruWeights:
     for side in range(directions):
         bx, br = (None, None) if b is None else np.split(b[side], 2)
         layer.append(Direction(w[side], r[side], bx, br, where))
-    return GruWeights([layer], batch_first=batch_first)
+    return layer, batch_first
 
 
 def _chosen(graph: Any, name: str | None) -> Any:

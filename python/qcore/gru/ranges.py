@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from qcore import _core
+from qcore.gru.direction import Doubles
 from qcore.gru.formats import Format, choose_format
-from qcore.gru.weights import Doubles
 
 METHODS = ("minmax", "ema", "percentile", "mse")
 EMA_KEPT = 0.9

@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 from qcore import _core
 from qcore.gru import float_cell
+from qcore.gru.core import GruCore
+from qcore.gru.direction import Direction, Doubles, finite
 from qcore.gru.formats import Format
 from qcore.gru.integers import replay
+from qcore.gru.plot import plot_report
 from qcore.gru.trace import Trace, cell_of, is_codes, readable, trace
-from qcore.gru.weights import Direction, Doubles, GruWeights, _finite
+from qcore.gru.weights import GruWeights
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from qcore.gru.quantized import QuantGRU
 
 _PARAMETERS = ("w", "r", "bx", "br")
 
@@ -119,8 +120,6 @@ class Report:
             QcoreValueError, QcoreTypeError: another ending, or matplotlib is not installed.
             OSError: the file can't be written.
         """
-        from qcore.gru.plot import plot_report
-
         return plot_report(self, path)
 
 
@@ -137,14 +136,14 @@ def sqnr(exact: Doubles, got: Doubles) -> float | None:
     return None if signal == 0 or noise == 0 else 10 * math.log10(signal / noise)
 
 
-def make_report(gru: QuantGRU, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
+def make_report(gru: GruCore, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
     """As :meth:`QuantGRU.report`."""
     floats = _weights_of(gru, weights)
     layers = trace(gru, x, h0)
     if is_codes(x):
         first = gru.format("x").decode(layers[0][0].x)
     else:
-        first = _finite(readable(x), "gru: x")
+        first = finite(readable(x), "gru: x")
         first = first.transpose(1, 0, 2) if gru.batch_first else first
     rows: list[ReportRow] = []
     inputs = first
@@ -159,7 +158,7 @@ def make_report(gru: QuantGRU, x: Any, h0: Any = None, weights: GruWeights | Non
             start = None
             if h0 is not None:
                 row = number * gru.directions + side
-                start = cell.format("h").decode(each.h0) if is_codes(h0) else _finite(readable(h0), "gru: h0")[row]
+                start = cell.format("h").decode(each.h0) if is_codes(h0) else finite(readable(h0), "gru: h0")[row]
             exact = _float_tensors(direction, inputs, start, cell.fused, reverse=side == 1)
             clipped = _clipped(cell, each, reverse=side == 1)
             for name in cell.tensors:
@@ -173,7 +172,7 @@ def make_report(gru: QuantGRU, x: Any, h0: Any = None, weights: GruWeights | Non
     return Report(tuple(rows), (inputs[:, :, : gru.hidden_size], quantised))
 
 
-def _weights_of(gru: QuantGRU, weights: GruWeights | None) -> GruWeights:
+def _weights_of(gru: GruCore, weights: GruWeights | None) -> GruWeights:
     found = gru.float_weights if weights is None else weights
     if found is None:
         raise _core.QcoreValueError(

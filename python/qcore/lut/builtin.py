@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from qcore import _checks, _core
+from qcore.lut.fitting import fit
 from qcore.lut.table import Table
 
 
@@ -38,8 +39,6 @@ def table(name_or_callable: Any, *, range_reduction: bool | None = None, **fit_o
         QcoreValueError, QcoreTypeError: an unknown name, range reduction for a function that has none, or bad options.
     """
     if callable(name_or_callable) or fit_options:
-        from qcore.lut.fitting import fit
-
         return fit(name_or_callable, range_reduction=range_reduction, **fit_options)
     name = _checks.text(name_or_callable, "lut table: name_or_callable")
     if range_reduction is not None and not isinstance(range_reduction, bool):

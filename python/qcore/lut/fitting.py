@@ -17,10 +17,10 @@ import numpy as np
 
 from qcore import _checks, _core
 from qcore.lut.callables import evaluate
+from qcore.lut.core import REDUCTIONS as REDUCTION_NUMBERS
 from qcore.lut.functions import FUNCTIONS, LIMIT, Function
 from qcore.lut.grid import Grid
 from qcore.lut.reductions import REDUCTIONS, Reduction
-from qcore.lut.table import REDUCTIONS as REDUCTION_NUMBERS
 from qcore.lut.table import Table
 
 Array = np.ndarray[Any, Any]

@@ -30,7 +30,7 @@ class Function:
     domain: tuple[float, float] = (-LIMIT, LIMIT)
     """Both ends belong to it; f is finite in fp16 throughout."""
     reduction: str | None = None
-    """A key of ``qcore.lut.table.REDUCTIONS``; None where there is none."""
+    """A key of ``qcore.lut.core.REDUCTIONS``; None where there is none."""
     covers_domain: bool = False
     """The plain table's first and last cut are the domain's ends, fp16 or not."""
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from qcore import _plots
 from qcore.lut.accuracy import Accuracy, Errors, accuracy, function_of
+from qcore.lut.core import TableCore
 from qcore.lut.functions import Function
-
-if TYPE_CHECKING:
-    from qcore.lut.table import Table
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +27,7 @@ _FACTOR = {"exp": math.log(2.0)}
 
 
 def plot_table(
-    table: Table,
+    table: TableCore,
     path: str | os.PathLike[str] | None = None,
     function: Any = None,
     *,
@@ -71,7 +69,7 @@ def _module(name: str) -> Any:
     return _plots.module(name, _WHERE)
 
 
-def _draw(table: Table, function: Function | None, domain: tuple[float, float] | None) -> Any:
+def _draw(table: TableCore, function: Function | None, domain: tuple[float, float] | None) -> Any:
     figure = _plots.new_figure(_WHERE)
     if function is None:
         axis = figure.subplots()
@@ -100,13 +98,13 @@ def _inner(low: float, high: float) -> Array:
     return np.linspace(low, high, 20_001)
 
 
-def _title(table: Table) -> str:
+def _title(table: TableCore) -> str:
     reduced = "" if table.range_reduction == "none" else f", range reduction {table.range_reduction!r}"
     count = len(table.values)
     return f"{table.name}: {count} {table.table_dtype} values in {len(table.cuts) - 1} intervals{reduced}"
 
 
-def _draw_table(axis: Any, table: Table, x: Array, function: Function | None) -> None:
+def _draw_table(axis: Any, table: TableCore, x: Array, function: Function | None) -> None:
     cuts = _own_cuts(table)
     _scale_x(axis, x, cuts)
     x = _along(axis, x)
@@ -128,7 +126,7 @@ def _draw_table(axis: Any, table: Table, x: Array, function: Function | None) ->
     _legend(axis)
 
 
-def _own_cuts(table: Table) -> list[float]:
+def _own_cuts(table: TableCore) -> list[float]:
     """The cut points as numbers that x can have."""
     return [float(cut) * _FACTOR.get(table.range_reduction, 1.0) for cut in table.cuts]
 

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qcore import _core
+from qcore._files import write_whole
+from qcore.formats import open_checkpoint
+from qcore.formats.checkpoint.comparing import compare as compare_checkpoints
+from qcore.formats.checkpoint.dask_workers import connected
+from qcore.formats.checkpoint.folder_options import of_folder
+from qcore.formats.checkpoint.model_folder import becomes_folder
+from qcore.formats.checkpoint.quantizing import Job, Options, Result, plan, quantize_checkpoint
+from qcore.formats.checkpoint.workers import Workers
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from qcore.formats.checkpoint.quantizing import Job, Result
-    from qcore.formats.checkpoint.workers import Workers
 
 _KINDS = "A .safetensors or .gguf file, an index of shards, or a folder with one of them."
 _Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the rows here.")]
@@ -33,8 +41,6 @@ def inspect(
       qcore inspect model.gguf
     """
     from dataclasses import asdict
-
-    from qcore.formats import open_checkpoint
 
     with open_checkpoint(file) as checkpoint:
         rows = [checkpoint.info(name) for name in checkpoint]
@@ -67,9 +73,6 @@ def compare(
       qcore compare model/ model-awq/ --json errors.json
     """
     from dataclasses import asdict
-
-    from qcore.formats import open_checkpoint
-    from qcore.formats.checkpoint.comparing import compare as compare_checkpoints
 
     with open_checkpoint(first) as a, open_checkpoint(second) as b, _progress("comparing", len(a)) as update:
         found = compare_checkpoints(a, b, update)
@@ -147,12 +150,6 @@ def quantize(
       qcore quantize model/ weights.onnx --format onnx --block-size 32
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
-    from qcore import _core
-    from qcore.formats import open_checkpoint
-    from qcore.formats.checkpoint.folder_options import of_folder
-    from qcore.formats.checkpoint.model_folder import becomes_folder
-    from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
-
     options = Options(
         bits=bits,
         block_size=block_size,
@@ -185,8 +182,6 @@ def quantize(
 def _workers(dask: str | None) -> AbstractContextManager[Workers | None]:
     if dask is None:
         return nullcontext()
-    from qcore.formats.checkpoint.dask_workers import connected
-
     return connected(dask)
 
 
@@ -225,8 +220,6 @@ def _print_result(output: Path, bits: int, result: Result) -> None:
 
 def _write_json(path: Path, content: Any) -> None:
     import json
-
-    from qcore._files import write_whole
 
     write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
 
