@@ -26,7 +26,7 @@ def others_running() -> bool:
         return False
 
 
-def settle(longest: float = 0.25) -> None:
+def wait_until_idle(longest: float = 0.25) -> None:
     """Returns when this process's other threads have stopped: libraries' workers spin for a while after a call, ONNX
     Runtime's for some 45 ms."""
     step = 0.01  # the time of other threads is counted in ticks of the kernel, 4 ms
@@ -38,7 +38,7 @@ def settle(longest: float = 0.25) -> None:
             return
 
 
-class Patience:
+class WaitBudget:
     """A budget of seconds for waiting until the machine is quiet."""
 
     def __init__(self, seconds: float) -> None:
