@@ -1,4 +1,4 @@
-"""What there is beside ours: copies, dequantisation as one writes it in torch, and ONNX Runtime's product."""
+"""What there is beside ours: copies, dequantization as one writes it in torch, and ONNX Runtime's product."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Problem:
-    """A weight that is dequantised, or multiplied with M rows."""
+    """A weight that is dequantized, or multiplied with M rows."""
 
     shape: Shape
     m: int | None = None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LEGEND = (
-    "ms: median. ns: per weight. GB/s: read and written by a dequantisation; of the weight in a product. copy: of the "
+    "ms: median. ns: per weight. GB/s: read and written by a dequantization; of the weight in a product. copy: of the "
     "speed of a copy of as many bytes beside the same samples, torch's on as many threads or else NumPy's. error: "
     "relative, L2, against float64. n: samples. ~ most of its samples were disturbed by other work on the machine. != "
     "its results differ from the reference kernel's."
@@ -47,8 +47,8 @@ def _as_exact(row: Row, than: Row | None) -> bool:
 
 
 def _goals(cases: list[Case]) -> list[Goal]:
-    rows = Goal("dequantised beyond the caches: of the fastest copy's speed", 0.8)
-    columns = Goal("dequantised and transposed beyond the caches: of the fastest copy's speed", 0.8)
+    rows = Goal("dequantized beyond the caches: of the fastest copy's speed", 0.8)
+    columns = Goal("dequantized and transposed beyond the caches: of the fastest copy's speed", 0.8)
     products = Goal("products: fastest peer that is as exact / qcore", 1.0)
     for case in cases:
         mine = [row for row in case.rows if row.ours]

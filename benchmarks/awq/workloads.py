@@ -29,7 +29,7 @@ QUICK = Selection(shapes=((1024, 2048, 128), (512, 512, 128)), rows=(1, 16))
 
 
 def workloads(selection: Selection) -> list[AwqWorkload]:
-    """A weight dequantised, then multiplied with each number of rows."""
+    """A weight dequantized, then multiplied with each number of rows."""
     problems = [Problem(Shape(*shape), m) for shape in selection.shapes for m in (None, *selection.rows)]
     return [AwqWorkload.of(problem, selection) for problem in problems if selection.cases.search(problem.name)]
 

@@ -19,7 +19,7 @@ _STREAMED_STEPS = 50
 
 @dataclass(frozen=True)
 class Layer:
-    """Weights as torch initialises them; gate order z, r, g."""
+    """Weights as torch initializes them; gate order z, r, g."""
 
     inputs: int  # C
     hidden: int  # H

@@ -26,7 +26,7 @@ class Blocks:
 
 
 def pairs(codes: Array) -> Array:
-    """Neighbours along the last axis in one byte, the first in the low half."""
+    """Neighbors along the last axis in one byte, the first in the low half."""
     return np.asarray(codes[..., 0::2] | (codes[..., 1::2] << 4))
 
 

@@ -20,7 +20,7 @@ _CHECKED_ROWS = 16
 
 @dataclass(frozen=True)
 class Problem:
-    """`activations`: rows quantised to 8 bits as `linear` does inside."""
+    """`activations`: rows quantized to 8 bits as `linear` does inside."""
 
     way: Way
     n: int
@@ -76,7 +76,7 @@ class Data:
         return rows, (codes[rows] * scales[rows].astype(np.float64)).reshape(len(rows), -1)
 
     def error(self, result: Array) -> float | None:
-        """Of x after rounding, or of the dequantised codes; None for what computes nothing."""
+        """Of x after rounding, or of the dequantized codes; None for what computes nothing."""
         if result.size == 0:
             return None
         rows, truth = self._sample

@@ -1,4 +1,4 @@
-"""The figures that goals of quantisation are about."""
+"""The figures that goals of quantization are about."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LEGEND = (
     "ms: median. Gelem/s: 10^9 floats per second. GB/s: floats, codes and parameters read and written. copy: of the "
     "speed of a copy of as many bytes beside the same samples, torch's on as many threads or else NumPy's. error: "
-    "relative, L2, of the floats after rounding; of a dequantisation against float64. n: samples. ~ most of its "
+    "relative, L2, of the floats after rounding; of a dequantization against float64. n: samples. ~ most of its "
     "samples were disturbed by other work on the machine. != its results differ from the reference kernel's."
 )
 

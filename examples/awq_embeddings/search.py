@@ -61,7 +61,7 @@ class AwqMiniLM(MiniLM):
 
     def __init__(self, folder: Path, words: dict[str, Array]) -> None:
         super().__init__(folder, words)
-        self.quantised = True
+        self.quantized = True
         names = [name.removesuffix(".qweight") for name in words if name.endswith(".qweight")]
         self.packed = {name: qcore.awq.Weight(*(words[f"{name}.{part}"] for part in PARTS)) for name in names}
 

@@ -1,4 +1,4 @@
-"""Export a quantised GRU and a look-up table as C99, build them for this machine and for a Cortex-M4, run both.
+"""Export a quantized GRU and a look-up table as C99, build them for this machine and for a Cortex-M4, run both.
 
     pip install libqcore; apt install gcc gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
     python examples/mcu/export.py

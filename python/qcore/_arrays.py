@@ -1,7 +1,7 @@
 """DLPack in, the caller's framework out.
 
 A *family* knows one array library: how to hand its arrays to ``_core``, how to make a result, and which stream its
-work runs on. Libraries are recognised by the module of the array's type and never imported from here.
+work runs on. Libraries are recognized by the module of the array's type and never imported from here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Family(Protocol):
         """``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        """An uninitialised, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
+        """An uninitialized, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
 
     def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
         """As ``empty`` for [N, C, H, W]; channels_last if ``like``, an image too, is."""

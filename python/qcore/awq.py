@@ -1,6 +1,6 @@
-"""AWQ's 4-bit weights as its gemm kernels have them: dequantisation, and linear layers without the dequantised weight.
+"""AWQ's 4-bit weights as its gemm kernels have them: dequantization, and linear layers without the dequantized weight.
 
-A weight is three arrays, ``W[k, n] = (u - z) * s``: ``qweight`` int32 [K, N/8], a word holding 8 neighbouring columns n
+A weight is three arrays, ``W[k, n] = (u - z) * s``: ``qweight`` int32 [K, N/8], a word holding 8 neighboring columns n
 with column n in nibble (n % 8) // 2 + 4 * (n % 2); ``scales`` float16 [K/g, N]; ``qzeros`` int32 [K/g, N/8], as
 ``qweight``. g rows share a scale and a zero. Source of the layout: AutoAWQ and llm-awq (arXiv 2306.00978); docs/awq.md.
 """

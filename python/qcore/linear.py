@@ -1,4 +1,4 @@
-"""Linear layers over per-block quantised weights."""
+"""Linear layers over per-block quantized weights."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def linear(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """``activation(x @ weight.T + bias)`` with a per-block quantised weight.
+    """``activation(x @ weight.T + bias)`` with a per-block quantized weight.
 
     Args:
         x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
@@ -57,7 +57,7 @@ def linear(
         bias: floating-point [N], or None.
         compute: what x becomes inside. "int8": symmetric codes per row and block (the default); "int8_asym": with an
             offset, for one-sided activations; "int16": symmetric 16-bit codes, exact integer products, for models
-            with massive activations; "float": unchanged, weights are dequantised on the fly.
+            with massive activations; "float": unchanged, weights are dequantized on the fly.
         activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
         out: where to write [..., N]; any strides, no memory in common with x or bias. It is returned.
         out_dtype: float32, float16 or bfloat16; x's dtype by default. Not together with ``out``.

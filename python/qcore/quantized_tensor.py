@@ -1,4 +1,4 @@
-"""Per-block quantised weights."""
+"""Per-block quantized weights."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def quantize(
     samples: Any = None,
     scale_dtype: Any = "float32",
 ) -> QuantizedTensor:
-    """Quantises a weight per block.
+    """Quantizes a weight per block.
 
     Args:
         weight: float32, float16 or bfloat16 [N, K] or [Co, Ci, Kh, Kw] on the CPU, any strides, finite.

@@ -1,4 +1,4 @@
-"""Weights whose blocks are no neighbours along K."""
+"""Weights whose blocks are no neighbors along K."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qcore.quantized_tensor import QuantizedTensor
 class ReorderedTensor:
     """A QuantizedTensor [N, K] with its columns in another order, and that order: GPTQ's "act-order".
 
-    ``weight`` has column ``order[i]`` of the matrix at i, so that its blocks are neighbours; ``linear`` gathers x in
+    ``weight`` has column ``order[i]`` of the matrix at i, so that its blocks are neighbors; ``linear`` gathers x in
     the same order. Immutable; compares by value; pickles.
 
     Args:

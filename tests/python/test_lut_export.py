@@ -35,7 +35,7 @@ def all_inputs():
 
 
 def around(numbers):
-    """Each with its neighbours, and their negatives."""
+    """Each with its neighbors, and their negatives."""
     given = np.asarray(numbers, np.float32)
     near = np.concatenate([given, np.nextafter(given, np.float32(-np.inf)), np.nextafter(given, np.float32(np.inf))])
     return np.concatenate([near, -near])

@@ -1,4 +1,4 @@
-"""torch.ao.quantization.quantize_dynamic of a GRU, with each of torch's engines: int8 weights, x and h quantised in
+"""torch.ao.quantization.quantize_dynamic of a GRU, with each of torch's engines: int8 weights, x and h quantized in
 every step, float gates."""
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from .ggml_library import Ggml, ggml
 _F32 = 0
 _GRAPH_NODES = 4
 # Format: its number in GGUF files, bits, weights that share a scale, offsets, bytes and weights of its unit, and what
-# its kernels quantise activations to.
+# its kernels quantize activations to.
 _FORMATS = {
     "q4_0": (2, 4, 32, False, 18, 32, "int8 per 32"),
     "q8_0": (8, 8, 32, False, 34, 32, "int8 per 32"),

@@ -1,6 +1,6 @@
 """ONNX Runtime's MatMulNBits: 4 and 8 bits per block, fp32 scales and activations.
 
-accuracy_level 0 multiplies in fp32, 4 lets the kernel quantise activations to int8 per block.
+accuracy_level 0 multiplies in fp32, 4 lets the kernel quantize activations to int8 per block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OpenVINO's MatMul over compressed weights; how it quantises activations is its own choice.
+"""OpenVINO's MatMul over compressed weights; how it quantizes activations is its own choice.
 
 Changing compiled models costs it a change of thread pools, so all copies of the weight are layers of one model, and a
 run computes each of them once.
@@ -87,11 +87,11 @@ class _Layers:
         codes, zeros, scales = (
             np.roll(part, copy, axis=0) for part in (blocks.codes, blocks.zero_points, blocks.scales)
         )
-        centred = ops.subtract(
+        centered = ops.subtract(
             ops.convert(self._nibbles(pairs(codes), codes.shape), "f32"),
             ops.convert(self._nibbles(pairs(zeros.reshape(-1)), (*zeros.shape, 1)), "f32"),
         )
-        scaled = ops.multiply(centred, ops.constant(scales[:, :, None]))
+        scaled = ops.multiply(centered, ops.constant(scales[:, :, None]))
         return ops.reshape(scaled, ops.constant(np.array([self._weight.n, self._weight.k])), False)
 
     def _nibbles(self, packed: Array, shape: tuple[int, ...]) -> Any:

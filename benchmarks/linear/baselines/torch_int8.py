@@ -22,7 +22,7 @@ def _bytes(weight: Weight) -> int:
 
 
 def _dynamic(torch: Any, engine: str, weight: Weight, rotated_bytes: int) -> Implementation:
-    """Quantises x in every call."""
+    """Quantizes x in every call."""
 
     def build() -> Built:
         if engine not in torch.backends.quantized.supported_engines:
@@ -48,7 +48,7 @@ def _dynamic(torch: Any, engine: str, weight: Weight, rotated_bytes: int) -> Imp
 
 
 def _static(torch: Any, weight: Weight, rotated_bytes: int) -> Implementation:
-    """oneDNN's linear with a scale of x known beforehand; quantising x to it is part of the call."""
+    """oneDNN's linear with a scale of x known beforehand; quantizing x to it is part of the call."""
 
     def build() -> Built:
         codes, scales = (torch.from_numpy(part) for part in weight.per_channel())

@@ -1,4 +1,4 @@
-"""torchao's quantised linear layers, without compilation."""
+"""torchao's quantized linear layers, without compilation."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def demo(
     repeats: Annotated[int, typer.Option(min=1, help="Timed passes over the test images.")] = DEFAULT_REPEATS,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the measurements here.")] = None,
 ) -> None:
-    """Quantise a small trained model, run it on real images, and show accuracy, size and time.
+    """Quantize a small trained model, run it on real images, and show accuracy, size and time.
 
     The model (two convolutions, a GRU, linear layers) and its held-out images of handwritten digits are part of
     the package: nothing is downloaded.

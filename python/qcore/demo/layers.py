@@ -1,7 +1,7 @@
 """The layers of the model in NumPy, written around matrix products.
 
 A convolution is a product over image patches and a GRU is two products and some gates, so each layer takes its
-products from outside: in float, or from quantised weights. Data are fp32; images are NCHW, sequences [B, T, C].
+products from outside: in float, or from quantized weights. Data are fp32; images are NCHW, sequences [B, T, C].
 """
 
 from __future__ import annotations

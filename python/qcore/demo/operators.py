@@ -1,4 +1,4 @@
-"""Who computes a layer: NumPy in float, or qcore on quantised weights.
+"""Who computes a layer: NumPy in float, or qcore on quantized weights.
 
 The model asks for its layers by kind and knows nothing else, so a layer changes hands in one method of this file.
 """
@@ -123,7 +123,7 @@ class StaticOperators(FixedGruOperators):
 
 
 class QcoreOperators(Operators):
-    """Weights quantised per block, activations quantised per row or pixel and block as they arrive (`compute="int8"`).
+    """Weights quantized per block, activations quantized per row or pixel and block as they arrive (`compute="int8"`).
 
     Convolutions are `qcore.conv2d`, products `qcore.linear`; the GRU has two, with float gates between them, whose
     sigmoid and tanh are look-up tables.

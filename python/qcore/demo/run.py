@@ -26,7 +26,7 @@ class Measurement:
     """One configuration over all test images."""
 
     name: str
-    quantised: str  # which layers' weights: "none", "GRU", "all" (per block) or "all, static"
+    quantized: str  # which layers' weights: "none", "GRU", "all" (per block) or "all, static"
     kernel: str  # what computed the last product
     correct: int
     same_as_float: int  # predictions equal to the float model's, right or wrong
@@ -68,7 +68,7 @@ def configurations() -> list[tuple[str, Operators]]:
     ]
 
 
-def _quantised(operators: Operators) -> str:
+def _quantized(operators: Operators) -> str:
     if isinstance(operators, StaticOperators):
         return "all, static"
     if isinstance(operators, FixedGruOperators):
@@ -93,7 +93,7 @@ def relative_error(values: Floats, reference: Floats) -> float:
 
 
 def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digits | None = None) -> Result:
-    """Quantise the shipped model and put every test image through each configuration."""
+    """Quantize the shipped model and put every test image through each configuration."""
     digits = digits or load()
     named = configurations()
     models = [Model(digits.weights, operators) for _, operators in named]
@@ -121,7 +121,7 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
     measurements = [
         Measurement(
             name=name,
-            quantised=_quantised(operators),
+            quantized=_quantized(operators),
             kernel=kernels[i],
             correct=int((predictions[i] == digits.labels).sum()),
             same_as_float=int((predictions[i] == predictions[0]).sum()),

@@ -1,4 +1,4 @@
-"""MLX's affine quantisation.
+"""MLX's affine quantization.
 
 | array | layout |
 |---|---|

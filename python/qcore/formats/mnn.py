@@ -5,7 +5,7 @@
 | qweight | uint8 [Co, Kh, Kw, ceil8(Ci) / 2], ceil8 to a multiple of 8; an even channel in the high nibble |
 | scales, offsets | float32 [Co, P] |
 
-Value: ``s * (nibble - 8) + o``. Source: MNN's weight-only quantisation.
+Value: ``s * (nibble - 8) + o``. Source: MNN's weight-only quantization.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From float weights and sample inputs to a quantised GRU."""
+"""From float weights and sample inputs to a quantized GRU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Calibrator(Observer):
     """
 
     def finish(self, config: Config | None = None) -> QuantGRU:
-        """The quantised GRU. Parameters are static from here on.
+        """The quantized GRU. Parameters are static from here on.
 
         Args:
             config: widths, pipeline and rules; ``Config()`` by default.
@@ -54,7 +54,7 @@ class Calibrator(Observer):
 
         Args:
             budget: bytes of weights and biases, 1 for up to 8 bits, 2 to 16 and 4 to 32.
-            x, h0: a batch to measure the outputs' error on, as for :meth:`observe`; by default the last one observed.
+            x, h0: a batch to measure the outputs' error on, as for ``observe``; by default the last one observed.
             config: where to start; by default ``Config()``.
             state_rows: rows whose states of all layers count, too.
             least_gain: the part of the error that a widening must take away; 0.1 by default.

@@ -49,7 +49,7 @@ def calibrate(
     samples: Annotated[
         list[Path], typer.Argument(metavar="SAMPLES...", help="A batch each: .safetensors, .npz or .npy with x, h0.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The quantised GRU.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The quantized GRU.")],
     bits: Annotated[int | None, typer.Option(help="8 or 16: the preset of all widths; 8 by default.")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; --bits and --pipeline win.")
@@ -61,7 +61,7 @@ def calibrate(
     ] = None,
     batch_first: Annotated[bool, typer.Option("--batch-first", help="x is [B, T, C], as torch's option.")] = False,
 ) -> None:
-    """Quantise a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
+    """Quantize a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
 
     The weights' names are those of a torch.nn.GRU's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ... An ONNX
     node needs linear_before_reset = 1.
@@ -96,7 +96,7 @@ def run(
     ],
     steps: Annotated[int, typer.Option(min=1, help="Of a call: long sequences are run in parts.")] = 256,
 ) -> None:
-    """Run a quantised GRU on sequences: x [T, B, C], h0 [layers * directions, B, H], lengths [B].
+    """Run a quantized GRU on sequences: x [T, B, C], h0 [layers * directions, B, H], lengths [B].
 
     Floats give float32, codes (int8 or int16) give codes. Without a batch_first of the weights, time comes first.
 
@@ -126,7 +126,7 @@ def report(
 ) -> None:
     """Compare every tensor with the float GRU's: clipping, bits in use, SQNR by tensor and by step.
 
-    SQNR is the signal to quantisation noise ratio in dB, with the noise of everything before a tensor in it.
+    SQNR is the signal to quantization noise ratio in dB, with the noise of everything before a tensor in it.
 
     \b
     Examples:

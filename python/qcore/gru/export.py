@@ -1,4 +1,4 @@
-"""A quantised GRU for other programs: a C99 header of integers only, and a program that tests it."""
+"""A quantized GRU for other programs: a C99 header of integers only, and a program that tests it."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class _Source:
 
     def header(self) -> str:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
-        parts = [self._declared(), arrays, self._initialised(), c_source.SHIFT[self.gru.config.rounding]]
+        parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.gru.config.rounding]]
         parts.append(c_source.CLAMP)
         parts.append(c_source.MULTIPLY.replace("$", "x"))
         parts.append(c_source.MULTIPLY.replace("$", "h"))
@@ -287,7 +287,7 @@ class _Source:
                 text += array(kind, f"{gate}_table", layer.cell.tables[index], "tables")
         return text
 
-    def _initialised(self) -> str:
+    def _initialized(self) -> str:
         shifts = _SHARED_SHIFTS | (_FUSED_SHIFTS if self.fused else _STAGED_SHIFTS)
         entries = []
         for number, layer in enumerate(self.layers):

@@ -1,4 +1,4 @@
-"""Quantised GRUs as safetensors files."""
+"""Quantized GRUs as safetensors files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GRU in float64: what is quantised, and what calibration looks at."""
+"""The GRU in float64: what is quantized, and what calibration looks at."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def choose_format(
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """How a GRU is quantised.
+    """How a GRU is quantized.
 
     Args:
         bits: 8 or 16: the preset that widths not given in ``widths`` come from.

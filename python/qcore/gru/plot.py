@@ -1,4 +1,4 @@
-"""A report as a picture: float against quantised state, SQNR of each tensor and over time."""
+"""A report as a picture: float against quantized state, SQNR of each tensor and over time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _draw_states(axis: Any, report: Report) -> None:
     order = np.argsort(-exact.std(axis=0), kind="stable")[:_CHANNELS]
     for color, channel in zip(_COLORS, order, strict=False):
         axis.plot(exact[:, channel], color=color, lw=5, alpha=0.3, label=f"h[{channel}], float")
-        axis.plot(got[:, channel], color=color, lw=1.4, label=f"h[{channel}], quantised")
+        axis.plot(got[:, channel], color=color, lw=1.4, label=f"h[{channel}], quantized")
     axis.set_xlabel("step")
     axis.set_ylabel("state")
     axis.set_title("row 0, the channels that vary most", fontsize=11, loc="left")

@@ -1,4 +1,4 @@
-"""A quantised GRU: made from a float one, saved, measured and exported."""
+"""A quantized GRU: made from a float one, saved, measured and exported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QuantGRU(GruCore):
     def from_torch(
         cls, gru: Any, data: Any, bits: int = 8, *, method: str = "mse", config: Config | None = None
     ) -> QuantGRU:
-        """Calibrate and quantise a ``torch.nn.GRU``.
+        """Calibrate and quantize a ``torch.nn.GRU``.
 
         Args:
             gru: the module.

@@ -1,4 +1,4 @@
-"""How a quantised GRU's tensors compare with the float ones: clipping, bits in use, signal to quantisation noise."""
+"""How a quantized GRU's tensors compare with the float ones: clipping, bits in use, signal to quantization noise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReportRow:
         bits: of its format.
         used_bits: log2 of the number of codes from the lowest to the highest that occurred.
         clip_rate: the part of the values that lay outside the format and were clamped.
-        sqnr: signal to quantisation noise ratio against float64 in dB; None if the noise or the signal is zero. Of what
+        sqnr: signal to quantization noise ratio against float64 in dB; None if the noise or the signal is zero. Of what
             a step computes it contains the noise of everything before it, earlier steps included.
         by_step: the same for each time step; empty for weights and biases.
     """
@@ -59,7 +59,7 @@ class Report:
 
     Args:
         rows: in the order of computation.
-        states: h [T, B, H] of the last layer's first direction in float64, and as quantised.
+        states: h [T, B, H] of the last layer's first direction in float64, and as quantized.
     """
 
     rows: tuple[ReportRow, ...]
@@ -108,7 +108,7 @@ class Report:
         return table
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw float against quantised state, SQNR by tensor and by step; needs matplotlib.
+        """Draw float against quantized state, SQNR by tensor and by step; needs matplotlib.
 
         Args:
             path: .png, .svg or .pdf to write, whole or not at all; None writes nothing.
@@ -168,15 +168,15 @@ def make_report(gru: GruCore, x: Any, h0: Any = None, weights: GruWeights | None
             outputs.append(exact["h"])
         inputs = np.concatenate(outputs, axis=2)
     last = len(layers) - 1
-    quantised = gru.format("h", last).decode(layers[last][0].tensors["h"])
-    return Report(tuple(rows), (inputs[:, :, : gru.hidden_size], quantised))
+    quantized = gru.format("h", last).decode(layers[last][0].tensors["h"])
+    return Report(tuple(rows), (inputs[:, :, : gru.hidden_size], quantized))
 
 
 def _weights_of(gru: GruCore, weights: GruWeights | None) -> GruWeights:
     found = gru.float_weights if weights is None else weights
     if found is None:
         raise _core.QcoreValueError(
-            "gru report: weights is None, expected the GruWeights that were quantised: files do not have them"
+            "gru report: weights is None, expected the GruWeights that were quantized: files do not have them"
         )
     if not isinstance(found, GruWeights):
         raise _core.QcoreTypeError(f"gru report: weights is a {type(found).__name__}, expected GruWeights")

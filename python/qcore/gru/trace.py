@@ -1,4 +1,4 @@
-"""Every intermediate of every step of a quantised GRU, as the reference computes them."""
+"""Every intermediate of every step of a quantized GRU, as the reference computes them."""
 
 from __future__ import annotations
 

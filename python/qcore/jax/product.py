@@ -78,7 +78,7 @@ def linear(
     """:func:`qcore.linear` in programs of jax, see there.
 
     Differentiable in reverse mode with respect to x and bias, as if x were not rounded and the weight were its
-    dequantised value; nothing is differentiated with respect to the weight.
+    dequantized value; nothing is differentiated with respect to the weight.
 
     Args:
         x: float32, float16 or bfloat16 [..., K].

@@ -1,7 +1,7 @@
 """Fitting tables to functions: cuts and entries with the smallest error of the subdivided table itself.
 
 The published method (NLI, ICLR 2026, arXiv 2602.02988) chooses cuts for one straight line per interval and subdivides
-afterwards; here dynamic programming minimises the error that the finished table has, and the entries are fitted with
+afterwards; here dynamic programming minimizes the error that the finished table has, and the entries are fitted with
 the cuts. The search itself is in C++: include/qcore/lut_fit.h.
 """
 
@@ -44,7 +44,7 @@ class FitReport:
     """What a fit found. Errors are of the table's own evaluation in float32 on the fp16 numbers of the domain.
 
     Attributes:
-        metric: what was minimised.
+        metric: what was minimized.
         error: by ``metric``, with the weights of ``samples`` if there were some.
         mean_relative: mean of |table(x) - f(x)| / max(|f(x)|, 2^-14).
         max_relative: the largest of these.
@@ -99,7 +99,7 @@ def fit(
     """A table of ``f`` with the smallest error over the fp16 numbers of its domain; takes seconds.
 
     Deterministic: the same numbers on every machine. Cuts come from dynamic programming over about a thousand
-    candidates and then over windows of neighbouring ones; entries are fitted with them. :class:`FitReport` says what is
+    candidates and then over windows of neighboring ones; entries are fitted with them. :class:`FitReport` says what is
     proven about the result.
 
     Args:
@@ -246,7 +246,7 @@ def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: b
 def _with_points_between(x: Array, weights: Array, reduction: Reduction, largest: bool) -> tuple[Array, Array]:
     """With points that fp16 inputs do not look up and fp32 inputs do: entries in between would be at nobody's mercy.
 
-    Together they weigh as much as their neighbourhood's own points (each as much as the largest for a largest error).
+    Together they weigh as much as their neighborhood's own points (each as much as the largest for a largest error).
     """
     steps = np.linspace(reduction.low, reduction.high, _BETWEEN + 2)[1:-1].astype(np.float32).astype(np.float64)
     between = np.setdiff1d(steps, x)

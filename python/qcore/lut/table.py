@@ -14,7 +14,7 @@ from qcore.lut.plot import plot_table
 class Table(TableCore):
     """A piecewise-linear function on cut points; immutable, callable on arrays of any library.
 
-    :func:`qcore.lut.table` and :func:`qcore.lut.fit` make tables; :meth:`from_parts` takes one from elsewhere.
+    :func:`qcore.lut.table` and :func:`qcore.lut.fit` make tables; :meth:`Table.from_parts` takes one from elsewhere.
 
     Attributes:
         name: of the function; "custom" if it has none.

@@ -64,7 +64,7 @@ def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, caps
     assert "reference kernel" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantisation
+@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantization
 @pytest.mark.parametrize("streamed", [False, True])
 def test_everybody_computes_the_same(streamed):
     """Of the libraries that are installed: within float64's GRU, whole and streamed, and no state is lost."""

@@ -72,7 +72,7 @@ def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, caps
     assert "reference kernel" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantisation
+@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantization
 @pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
 def test_everybody_computes_the_same(layer):
     """Of the libraries that are installed."""

@@ -1,4 +1,4 @@
-"""Which tensors of a model are quantised.
+"""Which tensors of a model are quantized.
 
 By default: float32, float16 and bfloat16 tensors of two or four axes, but for embeddings, norms and biases, which are
 told by their names. A name is split at dots and underscores; the words below keep it in float.
@@ -21,7 +21,7 @@ _BIAS = re.compile(r"bias(es)?")
 
 @dataclass(frozen=True)
 class Choice:
-    """Whether a tensor is quantised, and if not, why."""
+    """Whether a tensor is quantized, and if not, why."""
 
     quantize: bool
     reason: str

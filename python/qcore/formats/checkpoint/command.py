@@ -52,10 +52,10 @@ def inspect(
         table.add_row(_shown(row.name), row.format, _sizes(row.shape), str(row.bits), block, f"{row.nbytes:,}")
     console = _console()
     console.print(table)
-    quantised = [row for row in rows if row.quantized]
+    quantized = [row for row in rows if row.quantized]
     console.print(
-        f"{_count(len(rows), 'tensor')}, {len(quantised)} quantised; {sum(row.nbytes for row in rows):,} bytes, "
-        f"{sum(row.nbytes for row in quantised):,} of them quantised",
+        f"{_count(len(rows), 'tensor')}, {len(quantized)} quantized; {sum(row.nbytes for row in rows):,} bytes, "
+        f"{sum(row.nbytes for row in quantized):,} of them quantized",
         soft_wrap=True,
     )
 
@@ -102,7 +102,7 @@ def quantize(
     source: Annotated[Path, typer.Argument(metavar="IN", help=_KINDS)],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; a folder for a model's folder.")],
     bits: Annotated[int, typer.Option(help="4 or 8.")] = 4,
-    block_size: Annotated[int, typer.Option(help="Neighbours along K that share a scale.")] = 64,
+    block_size: Annotated[int, typer.Option(help="Neighbors along K that share a scale.")] = 64,
     scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
     method: Annotated[str, typer.Option(help="rtn, mse or awq.")] = "rtn",
     samples: Annotated[
@@ -111,7 +111,7 @@ def quantize(
     ] = None,
     scale_dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
     include: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Quantise these and no others; may be given again.")
+        list[str] | None, typer.Option(metavar="PATTERN", help="Quantize these and no others; may be given again.")
     ] = None,
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Leave these as they are; may be given again.")
@@ -131,7 +131,7 @@ def quantize(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of each tensor.")] = False,
 ) -> None:
-    """Quantise a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
+    """Quantize a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
 
     From a folder of transformers to a folder, the weights of the model's layers are quantized, and OUT has its config
     and tokenizer too: from_pretrained opens it. Else float tensors of two or four axes are quantized, but for
@@ -174,7 +174,7 @@ def quantize(
             _print_plan(jobs, options.method)
             return
         total = sum(job.section.nbytes for job in jobs)
-        with _workers(dask) as workers, _progress("quantising", total) as update:
+        with _workers(dask) as workers, _progress("quantizing", total) as update:
             result = quantize_checkpoint(checkpoint, output, options, update, workers)
     _print_result(output, options.bits, result)
 
@@ -200,7 +200,7 @@ def _print_plan(jobs: list[Job], method: str) -> None:
     console.print(table)
     chosen = sum(job.description is not None for job in jobs)
     before, after = sum(job.section.nbytes for job in jobs), sum(job.nbytes for job in jobs)
-    console.print(f"{chosen} of {_count(len(jobs), 'tensor')} quantised; {before:,} bytes, then {after:,}")
+    console.print(f"{chosen} of {_count(len(jobs), 'tensor')} quantized; {before:,} bytes, then {after:,}")
 
 
 def _print_result(output: Path, bits: int, result: Result) -> None:

@@ -1,4 +1,4 @@
-"""`qcore quantize --dask`: pieces of a checkpoint quantised by the workers of a Dask cluster.
+"""`qcore quantize --dask`: pieces of a checkpoint quantized by the workers of a Dask cluster.
 
 A worker reads its piece of the input from a file system that it shares with the client, and sends back what is to be
 written; the client alone writes. So a worker that dies leaves nothing behind, and Dask gives its pieces to another.
@@ -117,7 +117,7 @@ class _Task:
 
 
 class DaskWorkers:
-    """For :func:`quantize_checkpoint`: the workers of a cluster.
+    """The workers of a cluster, for ``quantize_checkpoint``.
 
     They need the same version of qcore, and the input under the same absolute path.
 

@@ -30,7 +30,7 @@ PLAIN_TYPES = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28
 
 
 class BlockType(NamedTuple):
-    """A quantised type: ``elements`` of a row in ``nbytes``; ``group`` of them share a scale."""
+    """A quantized type: ``elements`` of a row in ``nbytes``; ``group`` of them share a scale."""
 
     name: str
     elements: int

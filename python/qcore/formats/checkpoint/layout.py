@@ -1,4 +1,4 @@
-"""qcore's own layout: a quantised tensor as two or three tensors of a safetensors file.
+"""qcore's own layout: a quantized tensor as two or three tensors of a safetensors file.
 
 Of a weight NAME [N, K] (or [Co, Ci, Kh, Kw]) the file has
 
@@ -43,7 +43,7 @@ Parts = dict[str, tuple[str, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Description:
-    """All that fixes the sizes of a quantised tensor's parts."""
+    """All that fixes the sizes of a quantized tensor's parts."""
 
     shape: tuple[int, ...]
     bits: int
@@ -154,7 +154,7 @@ class QcoreEntry:
 
 
 def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
-    """The tensors of a file in this layout, quantised and plain."""
+    """The tensors of a file in this layout, quantized and plain."""
     given = file.metadata.get(KEY, file.metadata.get("format"))
     if given != FORMAT:
         raise _core.QcoreValueError(f"{where} has format {given!r}, expected {FORMAT!r}")
@@ -164,7 +164,7 @@ def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
         found[name] = _entry(name, _description(value, f"{where}: weight {name!r}"), sections, where)
     for name, section in sections.items():
         if name in found:
-            raise _core.QcoreValueError(f"{where} has both a quantised weight and an array {name!r}, expected one")
+            raise _core.QcoreValueError(f"{where} has both a quantized weight and an array {name!r}, expected one")
         found[name] = PlainEntry(section)
     return found
 

@@ -1,7 +1,7 @@
-"""MLX's quantised layers: NAME.weight, NAME.scales and NAME.biases, whose widths are in config.json beside the file.
+"""MLX's quantized layers: NAME.weight, NAME.scales and NAME.biases, whose widths are in config.json beside the file.
 
 As mlx-lm writes it, "quantization" has group_size and bits for all layers, and under a layer's own name either another
-group_size and bits, or false if that layer isn't quantised.
+group_size and bits, or false if that layer isn't quantized.
 """
 
 from __future__ import annotations

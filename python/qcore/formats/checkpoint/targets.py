@@ -24,7 +24,7 @@ Container = tuple[bytes, Places]
 
 
 class Target(Protocol):
-    """A layout of quantised weights."""
+    """A layout of quantized weights."""
 
     by_rows: bool
     """Rows [N] can be encoded in pieces, one after the other."""

@@ -1,4 +1,4 @@
-"""Who quantises the pieces of a checkpoint: threads of this process, or another's processes."""
+"""Who quantizes the pieces of a checkpoint: threads of this process, or another's processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales, zero points and weights of quantised nodes."""
+"""Scales, zero points and weights of quantized nodes."""
 
 from __future__ import annotations
 

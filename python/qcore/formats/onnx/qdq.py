@@ -30,7 +30,7 @@ _SAME_UNIT = 1e-5
 
 
 def layer_of(graph: Graph, node: Node) -> static.QConv2d | static.QLinear | None:
-    """None if the node isn't quantised on all sides."""
+    """None if the node isn't quantized on all sides."""
     source, weights = _dequantizer(graph, node.input(0)), _dequantizer(graph, node.input(1))
     if source is None or weights is None:
         return None
@@ -134,7 +134,7 @@ def _codes(graph: Graph, name: str, where: str) -> NDArray[Any]:
         shape[axis] = values.shape[axis]
     if not all(each is None or each.size == math.prod(shape) for each in (scale, zeros)) or not (scale > 0).all():
         raise _core.QcoreValueError(
-            f"{where} is quantised with scales {list(scale.shape)} along axis {axis} of {list(values.shape)}, expected "
+            f"{where} is quantized with scales {list(scale.shape)} along axis {axis} of {list(values.shape)}, expected "
             "one positive number or one per output channel, and as many zero points"
         )
     with np.errstate(over="ignore"):
