@@ -1,4 +1,4 @@
-"""Quantised GRUs as safetensors files."""
+"""Quantized GRUs as safetensors files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from qcore import _core, _files
-from qcore.gru.calibration import make
+from qcore.gru.core import GruCore, Layer, make
 from qcore.gru.formats import TENSORS, Config
-
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
 
 FORMAT = "qcore.gru.2"
 READ = ("qcore.gru.1", FORMAT)
@@ -34,7 +31,7 @@ _ARRAYS = {
 
 
 def knots_of(core: _core.QuantizedGru, gate: int) -> Any:
-    """int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
+    """Returns int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
     return np.array(core.knots(gate), np.int32)
 
 
@@ -51,8 +48,8 @@ def interpolated(core: _core.QuantizedGru) -> list[int]:
     return [gate for gate in range(3) if core.knots(gate)[0]]
 
 
-def save_gru(gru: QuantGRU, path: str | os.PathLike[str]) -> None:
-    """As :meth:`QuantGRU.save`."""
+def save_gru(gru: GruCore, path: str | os.PathLike[str]) -> None:
+    """Writes as :meth:`QuantGRU.save`."""
     from safetensors.numpy import save
 
     tensors: dict[str, Any] = {}
@@ -74,11 +71,9 @@ def save_gru(gru: QuantGRU, path: str | os.PathLike[str]) -> None:
     _files.write_whole(Path(path), save(tensors, {"format": FORMAT, "gru": json.dumps(description)}))
 
 
-def load_gru(path: str | os.PathLike[str]) -> QuantGRU:
-    """As :meth:`QuantGRU.load`."""
+def read_gru(path: str | os.PathLike[str]) -> tuple[list[Layer], Config, bool]:
+    """Returns layers, config and batch_first of a file; errors as for :meth:`QuantGRU.load`."""
     from safetensors import SafetensorError, safe_open
-
-    from qcore.gru.quantized import QuantGRU
 
     where = f"gru: {os.fspath(path)}"
     try:
@@ -92,9 +87,9 @@ def load_gru(path: str | os.PathLike[str]) -> QuantGRU:
             f"{where} has format {metadata.get('format')!r}, expected {' or '.join(repr(name) for name in READ)}"
         )
     layers_count, directions, batch_first, config, widths, tables = _description(metadata.get("gru", ""), where)
-    layers = []
+    layers: list[Layer] = []
     for number in range(layers_count):
-        layer = []
+        layer: Layer = []
         for side in range(directions):
             row = number * directions + side
             parts = _parts(tensors, f"{number}.{side}", where)
@@ -105,7 +100,7 @@ def load_gru(path: str | os.PathLike[str]) -> QuantGRU:
                 raise _core.QcoreValueError(f"{where} was saved with other tables of layer {number}, direction {side}")
             layer.append((core, parts))
         layers.append(layer)
-    return QuantGRU(layers, config, batch_first=batch_first)
+    return layers, config, batch_first
 
 
 def _description(text: str, where: str) -> tuple[int, int, bool, Config, list[tuple[int, int]], list[str]]:

@@ -40,7 +40,7 @@ def of_folder(
     except ImportError as error:
         raise _core.QcoreValueError(
             f"quantize: {source} is a folder of transformers, which isn't installed: pip install "
-            f"'qcore[transformers]', or name a .safetensors file as OUT ({error})"
+            f"'libqcore[transformers]', or name a .safetensors file as OUT ({error})"
         ) from error
     check_patterns(checkpoint, options.include, options.exclude)
     plan = folder_plan(source, checkpoint)
