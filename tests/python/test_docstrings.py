@@ -20,8 +20,8 @@ PACKAGE = Path(qcore.__file__).parent
 # Words that begin a description of what there is, or a fragment, instead of what the function does.
 NO_VERBS = {
     "a", "an", "and", "any", "as", "at", "before", "both", "each", "every", "for", "from", "how", "if", "in", "its",
-    "not", "of", "on", "only", "some", "that", "the", "their", "these", "this", "those", "to", "what", "where", "whether",
-    "which", "who", "why", "with", "within", "without",
+    "not", "of", "on", "only", "some", "that", "the", "their", "these", "this", "those", "to", "what", "where",
+    "whether", "which", "who", "why", "with", "within", "without",
 }  # fmt: skip
 
 

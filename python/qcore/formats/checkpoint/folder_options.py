@@ -73,8 +73,7 @@ def of_folder(
 
 
 def _check_mixtures(mixtures: Mapping[str, str], reasons: Mapping[str, str]) -> None:
-    """Raises if some weights of a mixture of experts are left and others aren't: a module has all of them packed, or
-    none."""
+    """Raises if some weights of a mixture of experts are left and others aren't: a module packs all or none."""
     for path in dict.fromkeys(mixtures.values()):
         names = [name for name in mixtures if mixtures[name] == path]
         left = next((name for name in names if reasons[name]), None)
