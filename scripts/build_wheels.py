@@ -5,9 +5,9 @@
     pip install --no-deps nvidia-cutlass==4.2.0.0       # for the CUDA wheel
     python scripts/build_wheels.py --out dist --python python3.11 --python python3.12
 
-Makes DIST/qcore-*.tar.gz, DIST/cpu/qcore-*.whl and, with nvcc, DIST/cuda/qcore-*.whl. The wheels have the same name:
-publish one of them, or serve them from two indexes. Builds see neither git nor a network. Each wheel gets the manylinux
-tag that auditwheel finds it to meet, and runs in a fresh environment of each Python that is named.
+Makes DIST/libqcore-*.tar.gz, DIST/cpu/libqcore-*.whl and, with nvcc, DIST/cuda/libqcore-*.whl. The wheels have the same
+name: publish one of them, or serve them from two indexes. Builds see neither git nor a network. Each wheel gets the
+manylinux tag that auditwheel finds it to meet, and runs in a fresh environment of each Python that is named.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def build_wheel(source: Path, out: Path, kind: str, work: Path) -> Path:
     """Built, checked and tagged."""
     from check_wheel import check, tool
 
-    for old in out.glob("qcore-*.whl"):
+    for old in out.glob("libqcore-*.whl"):
         old.unlink()
     options = ["-C", f"cmake.define.QCORE_CUDA={'on' if kind == 'cuda' else 'off'}", "-C", f"build-dir=build/{kind}"]
     # Relative names, so that ccache knows the same sources in another folder.
@@ -158,7 +158,7 @@ def main() -> int:
         work.mkdir(parents=True, exist_ok=True)
         out = options.out.resolve()
         try:
-            for old in out.glob("qcore-*.tar.gz"):
+            for old in out.glob("libqcore-*.tar.gz"):
                 old.unlink()
             sdist = build_sdist(out, work)
             lines = [f"{sdist.relative_to(out)}: {sdist.stat().st_size:,} bytes"]

@@ -25,7 +25,7 @@ matplotlib.rcParams.update({"svg.hashsalt": "qcore", "svg.fonttype": "none", "fo
 
 
 @dataclass(frozen=True)
-class Colours:
+class Colors:
     ink: str
     faint: str
     first: str
@@ -34,15 +34,15 @@ class Colours:
     integer_box: str
 
 
-LIGHT = Colours("#1f2933", "#b6c0c9", "#1769aa", "#b35c00", "#eef1f4", "#dbe8f4")
-DARK = Colours("#e4e7eb", "#5f6b76", "#7ab8f0", "#f0a860", "#39414d", "#274566")
+LIGHT = Colors("#1f2933", "#b6c0c9", "#1769aa", "#b35c00", "#eef1f4", "#dbe8f4")
+DARK = Colors("#e4e7eb", "#5f6b76", "#7ab8f0", "#f0a860", "#39414d", "#274566")
 
 
 class Picture:
     """A figure on a transparent ground, with boxes and arrows in units of its axis."""
 
-    def __init__(self, width: float, height: float, colours: Colours) -> None:
-        self.colours = colours
+    def __init__(self, width: float, height: float, colors: Colors) -> None:
+        self.colors = colors
         self.figure = Figure(figsize=(width, height))
         self.figure.patch.set_alpha(0)
         FigureCanvasAgg(self.figure)
@@ -55,28 +55,28 @@ class Picture:
 
     def box(self, axis: Any, x: float, y: float, width: float, height: float, title: str, *lines: str, **options: Any):
         """Centred at (x, y); integers=True for what holds integers only."""
-        fill = self.colours.integer_box if options.get("integers") else self.colours.float_box
+        fill = self.colors.integer_box if options.get("integers") else self.colors.float_box
         corner = (x - width / 2, y - height / 2)
         axis.add_patch(
             FancyBboxPatch(
-                corner, width, height, boxstyle="round,pad=0,rounding_size=0.12", fc=fill, ec=self.colours.faint, lw=1
+                corner, width, height, boxstyle="round,pad=0,rounding_size=0.12", fc=fill, ec=self.colors.faint, lw=1
             )
         )
         step = 0.31
         top = y + step * len(lines) / 2
-        axis.text(x, top, title, ha="center", va="center", color=self.colours.ink, weight="bold", fontsize=10.5)
+        axis.text(x, top, title, ha="center", va="center", color=self.colors.ink, weight="bold", fontsize=10.5)
         for number, line in enumerate(lines, 1):
-            axis.text(x, top - step * number, line, ha="center", va="center", color=self.colours.ink, fontsize=9.5)
+            axis.text(x, top - step * number, line, ha="center", va="center", color=self.colors.ink, fontsize=9.5)
 
     def arrow(self, axis: Any, start: tuple[float, float], end: tuple[float, float], text: str = "", side: float = 0.1):
         axis.add_patch(
             FancyArrowPatch(
-                start, end, arrowstyle="-|>", mutation_scale=11, color=self.colours.ink, lw=1.1, shrinkA=0, shrinkB=0
+                start, end, arrowstyle="-|>", mutation_scale=11, color=self.colors.ink, lw=1.1, shrinkA=0, shrinkB=0
             )
         )
         if text:
             x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
-            axis.text(x + side, y, text, va="center", color=self.colours.ink, fontsize=9)
+            axis.text(x + side, y, text, va="center", color=self.colors.ink, fontsize=9)
 
     def save(self, name: str) -> None:
         self.figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None}, transparent=True)
@@ -86,59 +86,59 @@ def listed(values: Any, form: str) -> str:
     return "[" + ", ".join(format(value, form) for value in values) + "]"
 
 
-def block(colours: Colours, name: str) -> None:
+def block(colors: Colors, name: str) -> None:
     """A row of two blocks: the values, the grid of each block, the codes and scales that are stored."""
     g, rng = 12, np.random.default_rng(3)
     row = np.concatenate([rng.normal(0, 0.2, g), rng.normal(0, 0.55, g)]).astype(np.float32)
     made = qcore.quantize(row[None], bits=4, block_size=g)
     codes, scales, values = made.codes()[0], made.scales()[0], made.dequantize()[0]
 
-    picture = Picture(10, 4.9, colours)
+    picture = Picture(10, 4.9, colors)
     axis = picture.figure.add_axes((0.085, 0.28, 0.905, 0.64))
     axis.patch.set_alpha(0)
-    for p, colour in enumerate((colours.first, colours.second)):
+    for p, color in enumerate((colors.first, colors.second)):
         k = np.arange(p * g, (p + 1) * g)
         for code in range(-7, 8):
             y = scales[p] * code
-            axis.plot([k[0] - 0.45, k[-1] + 0.45], [y, y], color=colours.faint, lw=0.7 if code else 1.4, zorder=0)
-        axis.vlines(k, 0, row[k], color=colour, lw=1.2, alpha=0.6)
-        axis.plot(k, row[k], "o", ms=6.5, mfc="none", mec=colour, mew=1.4)
-        axis.plot(k, values[k], "_", ms=13, mew=2.6, color=colour)
+            axis.plot([k[0] - 0.45, k[-1] + 0.45], [y, y], color=colors.faint, lw=0.7 if code else 1.4, zorder=0)
+        axis.vlines(k, 0, row[k], color=color, lw=1.2, alpha=0.6)
+        axis.plot(k, row[k], "o", ms=6.5, mfc="none", mec=color, mew=1.4)
+        axis.plot(k, values[k], "_", ms=13, mew=2.6, color=color)
     axis.set(xlim=(-0.6, 2 * g - 0.4), ylim=(-0.95, 0.95), xticks=[])
-    axis.tick_params(colors=colours.ink)
-    axis.set_ylabel("weight", color=colours.ink)
+    axis.tick_params(colors=colors.ink)
+    axis.set_ylabel("weight", color=colors.ink)
     for side in axis.spines.values():
         side.set_visible(False)
     axis.set_title(
         "circles: weights · bars: what they become · lines: the block's 15 values scale * code",
         fontsize=10.5,
-        color=colours.ink,
+        color=colors.ink,
     )
 
     stored = picture.figure.add_axes((0.085, 0.01, 0.905, 0.25), sharex=axis)
     stored.set(ylim=(0, 3))
     stored.axis("off")
     for k, code in enumerate(codes):
-        fill = colours.integer_box if k < g else colours.float_box
-        stored.add_patch(Rectangle((k - 0.46, 1.8), 0.92, 1.05, fc=fill, ec=colours.faint, lw=0.8))
-        stored.text(k, 2.3, f"{code}", ha="center", va="center", color=colours.ink, fontsize=10.5)
-    for p, colour in enumerate((colours.first, colours.second)):
+        fill = colors.integer_box if k < g else colors.float_box
+        stored.add_patch(Rectangle((k - 0.46, 1.8), 0.92, 1.05, fc=fill, ec=colors.faint, lw=0.8))
+        stored.text(k, 2.3, f"{code}", ha="center", va="center", color=colors.ink, fontsize=10.5)
+    for p, color in enumerate((colors.first, colors.second)):
         middle = p * g + (g - 1) / 2
         largest = np.abs(row[p * g : (p + 1) * g]).max()
-        stored.plot([p * g - 0.4, (p + 1) * g - 0.6], [1.45, 1.45], color=colour, lw=2)
+        stored.plot([p * g - 0.4, (p + 1) * g - 0.6], [1.45, 1.45], color=color, lw=2)
         stored.text(
             middle,
             0.75,
             f"block {p}: scale = max|w| / 7 = {largest:.3f} / 7 = {scales[p]:.4f}",
             ha="center",
             va="center",
-            color=colours.ink,
+            color=colors.ink,
             fontsize=10.5,
         )
     picture.save(name)
 
 
-def linear(colours: Colours, name: str) -> None:
+def linear(colors: Colors, name: str) -> None:
     """One element of a result, K = 8 in two blocks of 4."""
     x = np.array([[0.9, -0.4, 0.1, 0.6, 3.0, -2.1, 0.5, 1.2]], np.float32)
     weight = np.array([[0.30, 0.11, -0.21, 0.07, 0.50, -0.14, 0.36, -0.43]], np.float32)
@@ -149,7 +149,7 @@ def linear(colours: Colours, name: str) -> None:
     y = qcore.linear(x, w)[0, 0]
     exact = (x.astype(np.float64) @ weight.T.astype(np.float64))[0, 0]
 
-    picture = Picture(10, 6.1, colours)
+    picture = Picture(10, 6.1, colors)
     axis = picture.plane(10, 6.1)
     picture.box(axis, 2.5, 5.55, 4.5, 0.85, "x, float", listed(x[0], ".1f"))
     picture.box(axis, 7.5, 5.55, 4.5, 0.85, "weight, float", listed(weight[0], ".2f"))
@@ -178,7 +178,7 @@ def linear(colours: Colours, name: str) -> None:
     picture.save(name)
 
 
-def table(colours: Colours, name: str) -> None:
+def table(colors: Colors, name: str) -> None:
     """One look-up in the table of silu."""
     made = lut.table("silu")
     cuts, values = made.cuts, made.values.astype(np.float32)
@@ -191,7 +191,7 @@ def table(colours: Colours, name: str) -> None:
     q = int(lengths[:i].sum()) + j
     y = made(np.array([x]))[0]
 
-    picture = Picture(10, 3.3, colours)
+    picture = Picture(10, 3.3, colors)
     axis = picture.plane(10, 3.3)
     top, low = 2.45, 0.75
     picture.box(axis, 1.0, top, 1.5, 0.95, "x", f"{x:g}")
@@ -217,9 +217,9 @@ def table(colours: Colours, name: str) -> None:
     picture.save(name)
 
 
-def gru(colours: Colours, name: str) -> None:
+def gru(colors: Colors, name: str) -> None:
     """A step of the staged pipeline; names as in docs/gru.md."""
-    picture = Picture(10, 5.6, colours)
+    picture = Picture(10, 5.6, colors)
     axis = picture.plane(10, 5.6)
 
     def box(x: float, y: float, width: float, *text: str) -> None:
@@ -251,11 +251,11 @@ def gru(colours: Colours, name: str) -> None:
     arrow(axis, (6.95, 3.37), (6.95, 2.65))
     arrow(axis, (5.62, 2.35), (6.33, 2.35))
     arrow(axis, (7.57, 2.45), (7.98, 2.7))
-    axis.plot([2.5, 2.5, 9.3], [4.92, 5.42, 5.42], color=colours.ink, lw=1.1)
+    axis.plot([2.5, 2.5, 9.3], [4.92, 5.42, 5.42], color=colors.ink, lw=1.1)
     arrow(axis, (9.3, 5.42), (9.3, 3.33))
     arrow(axis, (8.85, 2.57), (8.85, 2.13))
     arrow(axis, (8.85, 1.38), (8.85, 0.93))
-    axis.plot([7.57, 7.77], [4.9, 4.9], color=colours.ink, lw=1.1)
+    axis.plot([7.57, 7.77], [4.9, 4.9], color=colors.ink, lw=1.1)
     arrow(axis, (7.77, 4.9), (7.77, 0.93))
     arrow(axis, (1.32, 0.9), (3.38, 0.65))
     picture.save(name)
@@ -264,8 +264,8 @@ def gru(colours: Colours, name: str) -> None:
 def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for draw in (block, linear, table, gru):
-        for mode, colours in (("light", LIGHT), ("dark", DARK)):
-            draw(colours, f"{draw.__name__}-{mode}")
+        for mode, colors in (("light", LIGHT), ("dark", DARK)):
+            draw(colors, f"{draw.__name__}-{mode}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Accuracy of the quantised GRU on the cases of docs/gru.md: calibrated on one batch, tested on another.
+"""Accuracy of the quantized GRU on the cases of docs/gru.md: calibrated on one batch, tested on another.
 
 python scripts/gru_accuracy.py [--seeds 0 1 2 3 4] [--methods mse percentile]
 
@@ -28,7 +28,7 @@ def truncated(rng: np.random.Generator, shape: tuple[int, ...], low: float, high
 
 
 def case_a(rng: np.random.Generator) -> Case:
-    """torch's default initialisation: C = 128, H = 256, B = 64, T = 50."""
+    """torch's default initialization: C = 128, H = 256, B = 64, T = 50."""
     c, h, bound = 128, 256, 1 / 16
     parts = [rng.uniform(-bound, bound, shape) for shape in ((3 * h, c), (3 * h, h), 3 * h, 3 * h)]
     return GruWeights.from_arrays(*parts), lambda: rng.uniform(-0.7, 0.8, (50, 64, c))

@@ -1,6 +1,4 @@
-"""Measures prefill, decode, load time and memory of language models with random weights, beside other libraries.
-
-    python benchmarks/models/decode.py --shape qwen2.5-0.5b --threads 2 --json decode.json
+"""The command `python -m benchmarks models`: language models with random weights, beside other libraries.
 
 Every implementation that is installed has a process of its own, which lives through the run; rounds go over all of
 them, so that a change of the machine's speed meets all alike. Threads wait as each library has it by default. Weights
@@ -9,7 +7,7 @@ are random: speeds mean something, texts do not. Leave the machine alone meanwhi
 
 from __future__ import annotations
 
-import argparse
+import importlib.util
 import itertools
 import json
 import os
@@ -18,11 +16,37 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Annotated, Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+import typer
+
+import qcore
+
+from .. import libraries
+from ..options import check_known
+from ..results import Case, Document, Row
+from ..tables import Operator, no_summary
+
+ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = Path(tempfile.gettempdir()) / "qcore-models"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked for."""
+
+    shape: str
+    implementations: list[str]
+    prompt: int
+    tokens: int
+    rounds: int
+    threads: int
+    pause: float
+    folder: Path
+    log: IO[str] | int
 
 
 def memory() -> dict[str, int]:
@@ -35,7 +59,7 @@ def work(name: str, source: Path, folder: Path, threads: int) -> None:
     """Answers commands, a JSON line each: what the process of one implementation does."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print goes to stderr
-    from implementations import ALL
+    from .implementations import ALL
 
     made = ALL[name](source, folder, threads)
     for line in sys.stdin:
@@ -66,17 +90,23 @@ class Worker:
         options: the run's.
     """
 
-    def __init__(self, name: str, options: argparse.Namespace) -> None:
+    def __init__(self, name: str, options: Options) -> None:
         self.name, self.error = name, ""
         self.samples: list[dict[str, float]] = []
         self.loaded: dict[str, Any] = {}
         self.after: dict[str, int] = {}
         threads = str(options.threads)
         environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        command = [sys.executable, str(HERE / "decode.py"), "--worker", name, "--shape", options.shape]
-        command += ["--threads", threads, "--folder", str(options.folder)]
+        folder = options.folder / options.shape
+        command = [sys.executable, "-m", "benchmarks.models.decode", name, str(folder), threads]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, stderr=options.log
+            command,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            stderr=options.log,
         )
 
     def ask(self, **command: Any) -> dict[str, Any]:
@@ -110,66 +140,53 @@ class Worker:
         self.samples.append({"prefill": len(ids) / times[0], "decode": 1 / statistics.median(steps)})
         self.after = answer["after"]
 
-    def result(self) -> dict[str, Any]:
-        """Returns the medians and what they are of."""
-        from implementations import ALL
+    def row(self) -> Row:
+        """Returns the medians and what they are of; a token's time is the row's."""
+        from .implementations import ALL
 
-        known: dict[str, Any] = {"name": self.name, "note": ALL[self.name].note}
-        if self.error:
-            return known | {"error": self.error}
         medians = {key: statistics.median(each[key] for each in self.samples) for key in ("prefill", "decode")}
-        return known | medians | {"samples": self.samples, "load": self.loaded, "memory": self.after}
+        details = {"note": ALL[self.name].note} | medians
+        details |= {"samples": self.samples, "load": self.loaded, "memory": self.after}
+        return Row(self.name, self.name.partition("-")[0], 1e3 / medians["decode"], details=details)
 
 
-def table(results: list[dict[str, Any]]) -> str:
+def table(case: Case, most: int | None = None) -> str:
     """Returns the results as lines of text."""
-    mb = 1 / 1e6
     head = ("implementation", "prefill/s", "decode/s", "load s", "files MB", "imports MB", "resident MB", "peak MB")
     rows = [head]
-    for each in sorted(results, key=lambda each: -each.get("decode", 0)):
-        if "error" in each:
-            rows.append((each["name"], each["error"], *[""] * 6))
-            continue
-        numbers = (
-            f"{each['prefill']:.0f}",
-            f"{each['decode']:.1f}",
-            f"{each['load']['seconds']:.2f}",
-            *(
-                f"{count * mb:.0f}"
-                for count in (
-                    each["load"]["stored"],
-                    each["load"]["before"]["resident"],
-                    each["memory"]["resident"],
-                    each["memory"]["peak"],
-                )
-            ),
-        )
-        rows.append((each["name"], *numbers))
-    return "\n".join(f"{row[0]:<26}" + "".join(f"{cell:>13}" for cell in row[1:]) for row in rows)
+    for row in case.rows:
+        of = row.details
+        sizes = (of["load"]["stored"], of["load"]["before"]["resident"], of["memory"]["resident"], of["memory"]["peak"])
+        rates = (f"{of['prefill']:.0f}", f"{of['decode']:.1f}", f"{of['load']['seconds']:.2f}")
+        rows.append((row.name, *rates, *(f"{size / 1e6:.0f}" for size in sizes)))
+    lines = [f"{cells[0]:<26}" + "".join(f"{cell:>13}" for cell in cells[1:]) for cells in rows]
+    return "\n".join(lines + [f"{name:<26} {why}" for name, why in case.skipped.items()])
 
 
-def run(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Prepares, loads and measures all implementations, and returns a result for each."""
-    from implementations import ALL
-    from shapes import SHAPES, write
+OPERATOR = Operator("models", (), no_summary, table, "", None)
+
+
+def run(options: Options) -> Case:
+    """Prepares, loads and measures all implementations."""
+    from .implementations import ALL
+    from .shapes import SHAPES, write
 
     source = options.folder / options.shape / "source"
     if not (source / "config.json").exists():
         source.mkdir(parents=True, exist_ok=True)
         write(options.shape, source)
-    results, workers = [], []
+    workers: list[Worker] = []
+    skipped: dict[str, str] = {}
     for name in options.implementations or list(ALL):
         if missing := ALL[name].missing():
-            results.append({"name": name, "error": f"not installed: {missing}"})
+            skipped[name] = f"not installed: {missing}"
             continue
         worker = Worker(name, options)
         worker.ask(do="prepare")
         worker.close()  # what a conversion leaves in memory is not to be counted
-        if worker.error:
-            results.append(worker.result())
-            continue
-        worker = Worker(name, options)
-        worker.loaded = worker.ask(do="load")
+        if not worker.error:
+            worker = Worker(name, options)
+            worker.loaded = worker.ask(do="load")
         workers.append(worker)
     vocabulary = SHAPES[options.shape]["vocab_size"]
     for number in range(options.rounds + 1):
@@ -184,39 +201,49 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                     print(f"{worker.name}: warm", file=sys.stderr)
     for worker in workers:
         worker.close()
-        results.append(worker.result())
-    return results
+    skipped |= {worker.name: worker.error for worker in workers if worker.error}
+    rows = sorted((worker.row() for worker in workers if not worker.error), key=lambda row: row.milliseconds)
+    parameters = {"prompt": options.prompt, "tokens": options.tokens}
+    return Case(options.shape, options.shape, parameters, 0, {}, rows, skipped)
 
 
-def main() -> None:
-    """Reads the command line and runs."""
-    from shapes import SHAPES
+def models(
+    shape: Annotated[str, typer.Option(help="qwen2.5-0.5b or tinyllama-1.1b.")] = "qwen2.5-0.5b",
+    implementation: Annotated[list[str] | None, typer.Option(help="Only these; repeatable.")] = None,
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")] = 512,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to decode.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Samples of each implementation.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="For every library.")] = 2,
+    pause: Annotated[float, typer.Option(min=0, help="Seconds before each sample.")] = 0.5,
+    folder: Annotated[Path, typer.Option(help="For the model and its conversions.")] = _FOLDER,
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="For what other libraries print.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results.")] = None,
+) -> None:
+    """Language models with random weights: prefill, decode, load time and memory beside llama.cpp, openvino and others.
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="qwen2.5-0.5b")
-    parser.add_argument("--implementations", nargs="*", help="names; all by default")
-    parser.add_argument("--prompt", type=int, default=512, help="tokens of the prompt")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens to decode")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--pause", type=float, default=0.5, help="seconds before each sample")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "qcore-models", help="for files")
-    parser.add_argument("--json", type=Path, help="where to write the results")
-    parser.add_argument("--log", type=argparse.FileType("w"), default=subprocess.DEVNULL, help="for what others print")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        work(options.worker, options.folder / options.shape / "source", options.folder / options.shape, options.threads)
-        return
-    results = run(options)
-    print(
-        f"{options.shape}, random weights, prompt {options.prompt}, {options.tokens} tokens, {options.threads} threads"
-    )
-    print(table(results))
-    if options.json:
-        settings = {key: str(value) for key, value in vars(options).items() if key not in ("worker", "log")}
-        options.json.write_text(json.dumps({"settings": settings, "results": results}, indent=1))
+    \b
+    Examples:
+      python -m benchmarks models --shape qwen2.5-0.5b --threads 2 --json decode.json --log decode.log
+    """
+    for needed in ("torch", "transformers", "safetensors", "tokenizers"):
+        if importlib.util.find_spec(needed) is None:
+            raise qcore.QcoreValueError(f"benchmarks models: {needed} is not installed")
+    from .implementations import ALL
+    from .shapes import SHAPES
+
+    check_known([shape], SHAPES, "--shape")
+    check_known(implementation, ALL, "--implementation")
+    with ExitStack() as files:
+        output = files.enter_context(log.open("w")) if log is not None else subprocess.DEVNULL
+        options = Options(shape, implementation or [], prompt, tokens, rounds, threads, pause, folder, output)
+        case = run(options)
+    print(f"{shape}, random weights, prompt {prompt}, {tokens} tokens, {threads} threads")
+    print(table(case))
+    if json is not None:
+        settings = {"implementations": implementation or [], "rounds": rounds, "pause": pause, "weights": "random"}
+        Document("models", settings, libraries.describe(threads), cases=[case]).save(json)
 
 
 if __name__ == "__main__":
-    main()
+    worker_name, worker_folder, worker_threads = sys.argv[1:]
+    work(worker_name, Path(worker_folder) / "source", Path(worker_folder), int(worker_threads))

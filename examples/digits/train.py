@@ -38,7 +38,7 @@ DEFAULT_OUTPUT = Path(__file__).resolve().parents[2] / "python" / "qcore" / "dem
 
 
 class DigitsModel(nn.Module):
-    """[B, 1, 8, 8] images -> [B, 10] logits. The sizes are multiples of 32, the demo's quantisation block."""
+    """[B, 1, 8, 8] images -> [B, 10] logits. The sizes are multiples of 32, the demo's quantization block."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -91,8 +91,8 @@ def _noises() -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     count = 1 << 20
     white = np.fft.rfft(rng.standard_normal(count))
-    coloured = [np.fft.irfft(white / np.maximum(np.arange(len(white)), 1000) ** each) for each in (0, 0.5, 0.75, 1)]
-    return [(samples / samples.std()).astype(np.float32) for samples in coloured]
+    colored = [np.fft.irfft(white / np.maximum(np.arange(len(white)), 1000) ** each) for each in (0, 0.5, 0.75, 1)]
+    return [(samples / samples.std()).astype(np.float32) for samples in colored]
 
 
 def noise(count: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Train a torch GRU that hears six words in a stream of speech, quantise it, and listen frame by frame.
+"""Train a torch GRU that hears six words in a stream of speech, quantize it, and listen frame by frame.
 
-    pip install torch qcore; apt install espeak-ng
+    pip install torch libqcore; apt install espeak-ng
     python examples/keyword_spotting/spot.py
 
 espeak-ng synthesises the speech: words in many voices, speeds and pitches, ten other words among them, in noise. The
@@ -70,16 +70,16 @@ def train(speakers: Speakers, steps: int) -> Spotter:
     torch.manual_seed(SEED)
     rng = np.random.default_rng(SEED)
     model = Spotter()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-2, total_steps=steps)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
     for step in range(steps):
         sound, wanted = batch(speakers, BATCH, rng)
         scores = model(torch.from_numpy(sound))
         loss = nn.functional.cross_entropy(scores.flatten(0, 1), torch.from_numpy(wanted).flatten(), ignore_index=-1)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         if (step + 1) % 200 == 0:
             print(f"  step {step + 1}: loss {loss.item():.3f}", flush=True)

@@ -1,6 +1,6 @@
-"""Export a quantised GRU and a look-up table as C99, build them for this machine and for a Cortex-M4, run both.
+"""Export a quantized GRU and a look-up table as C99, build them for this machine and for a Cortex-M4, run both.
 
-    pip install qcore; apt install gcc gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
+    pip install libqcore; apt install gcc gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
     python examples/mcu/export.py
 
 The GRU is that of the digits model which `qcore demo` ships: 64 inputs, 96 states, one step for each row of an image.

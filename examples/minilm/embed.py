@@ -1,4 +1,4 @@
-"""Quantises MiniLM, embeds real sentences, and compares with the float model.
+"""Quantizes MiniLM, embeds real sentences, and compares with the float model.
 
     python examples/minilm/embed.py [FOLDER]
 

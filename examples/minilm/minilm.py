@@ -22,7 +22,7 @@ class MiniLM:
     Args:
         folder: with config.json and tokenizer.json.
         weights: name -> array or QuantizedTensor, by the checkpoint's names. Linear layers run through ``qcore.linear``
-            where they are quantised, softmax and gelu through ``qcore.lut`` then.
+            where they are quantized, softmax and gelu through ``qcore.lut`` then.
         compute: of ``qcore.linear``.
         watch: called with the name and the input [rows, K] of every linear layer.
     """
@@ -38,7 +38,7 @@ class MiniLM:
         self.tokenizer.enable_truncation(256)
         self.tokenizer.enable_padding()
         self.weights = weights
-        self.quantised = any(isinstance(weight, qcore.QuantizedTensor) for weight in weights.values())
+        self.quantized = any(isinstance(weight, qcore.QuantizedTensor) for weight in weights.values())
         self.compute, self.watch = compute, watch
 
     def encode(self, sentences: Sequence[str], batch: int = 32) -> Array:
@@ -97,13 +97,13 @@ class MiniLM:
         return found
 
     def norm(self, name: str, x: Array) -> Array:
-        centred = x - x.mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(self.eps))
+        centered = x - x.mean(axis=-1, keepdims=True)
+        scaled = centered / np.sqrt(np.square(centered).mean(axis=-1, keepdims=True) + np.float32(self.eps))
         y: Array = scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
         return y
 
     def softmax(self, x: Array) -> Array:
-        if self.quantised:
+        if self.quantized:
             y: Array = qcore.lut.softmax(x)
             return y
         e = np.exp(x - x.max(axis=-1, keepdims=True))
@@ -111,7 +111,7 @@ class MiniLM:
         return share
 
     def gelu(self, x: Array) -> Array:
-        if self.quantised:
+        if self.quantized:
             y: Array = qcore.lut.gelu(x)
             return y
         return _exact_gelu(x)

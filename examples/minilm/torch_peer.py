@@ -13,7 +13,7 @@ import qcore.torch
 
 
 class TorchMiniLM(MiniLM):
-    """MiniLM whose softmax, gelu and norms are torch's, and its products too unless they are quantised.
+    """MiniLM whose softmax, gelu and norms are torch's, and its products too unless they are quantized.
 
     Args:
         quantized: None, "torch" for quantize_dynamic, or options of ``qcore.torch.quantize_``.

@@ -1,6 +1,6 @@
-"""Train a torch GRU that reads handwriting from a moving strip, quantise it, and stream it one column at a time.
+"""Train a torch GRU that reads handwriting from a moving strip, quantize it, and stream it one column at a time.
 
-    pip install torch scikit-learn qcore
+    pip install torch scikit-learn libqcore
     python examples/streaming_gru/stream.py
 
 The data are the handwritten digits that come with scikit-learn (1797 images of 8x8 pixels). They are laid side by
@@ -59,15 +59,15 @@ def train(images: np.ndarray, labels: np.ndarray) -> Reader:
     torch.manual_seed(SEED)
     rng = np.random.default_rng(SEED)
     model = Reader()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-2, total_steps=TRAINING_STEPS)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=TRAINING_STEPS)
     for _ in range(TRAINING_STEPS):
         columns, wanted = strips(images, labels, BATCH, rng)
         scores = model(columns)[COLUMNS - 1 :: COLUMNS]
         loss = nn.functional.cross_entropy(scores.flatten(0, 1), wanted.flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
     return model.eval()
 
@@ -96,7 +96,7 @@ def main() -> int:
 
     samples, _ = strips(train_x, train_y, CALIBRATION_STRIPS, np.random.default_rng(SEED + 1))
     calibrated = Calibrator(GruWeights.from_torch(model.gru)).observe(samples.numpy())
-    quantised = {f"int{bits}": calibrated.finish(Config(bits=bits, pipeline="fused")) for bits in (8, 16)}
+    quantized = {f"int{bits}": calibrated.finish(Config(bits=bits, pipeline="fused")) for bits in (8, 16)}
 
     columns = strip(test_x)
     print(f"one strip of {len(test_x)} digits that training never saw, {len(columns)} steps, the state carried on\n")
@@ -127,7 +127,7 @@ def main() -> int:
 
         row("torch fp32", exact, microseconds)
         agreed = {}
-        for name, gru in quantised.items():
+        for name, gru in quantized.items():
             states, each = stream(gru.step, columns)
             agreed[name] = row(f"qcore {name}", states, each)
             whole, _ = gru(columns[:, None])
@@ -138,13 +138,13 @@ def main() -> int:
         "\nas float: the same answer as torch's. error: of the state, rms, relative to torch's, over the first and the"
     )
     print("last tenth of the strip. The whole strip in one call gave the same integers as the stream.")
-    show_size(quantised)
+    show_size(quantized)
     return 0 if agreed["int8"] >= 0.97 * count and agreed["int16"] >= 0.995 * count else 1
 
 
-def show_size(quantised: dict[str, QuantGRU]) -> None:
+def show_size(quantized: dict[str, QuantGRU]) -> None:
     weights = 3 * HIDDEN * (8 + HIDDEN)
-    sizes = ", ".join(f"{weights * gru.config.bits // 8:,} ({name})" for name, gru in quantised.items())
+    sizes = ", ".join(f"{weights * gru.config.bits // 8:,} ({name})" for name, gru in quantized.items())
     print(f"bytes of weights: {4 * weights:,} (fp32), {sizes}")
 
 

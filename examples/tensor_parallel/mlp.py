@@ -1,6 +1,6 @@
-"""A quantised gated MLP of a language model, split over the processes of a torch.distributed group.
+"""A quantized gated MLP of a language model, split over the processes of a torch.distributed group.
 
-    pip install torch qcore
+    pip install torch libqcore
     torchrun --standalone --nproc-per-node 2 examples/tensor_parallel/mlp.py
 
 Each rank has a part of the hidden features: some rows of `gate` and `up`, and the blocks of `down` that multiply them.
@@ -43,7 +43,7 @@ class GatedMlp(torch.nn.Module):
 
 
 def split(mlp: GatedMlp) -> GatedMlp:
-    """This rank's part of a quantised MLP."""
+    """This rank's part of a quantized MLP."""
     mine = GatedMlp.__new__(GatedMlp)
     torch.nn.Module.__init__(mine)
     # Hidden features are cut where blocks of `down` begin, so that no block of K is divided.

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from qcore import awq, lut
+from qcore import _distribution as _distribution  # first: it explains what the next lines would fail of
+from qcore import awq
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
 from qcore.conv import conv2d
@@ -19,7 +20,7 @@ from qcore.reordered_tensor import ReorderedTensor
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
 
 if TYPE_CHECKING:
-    from qcore import decoder, formats, gru, static
+    from qcore import decoder, formats, gru, lut, static
     from qcore import jax as jax
     from qcore import torch as torch
     from qcore.formats import load, save
@@ -60,8 +61,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What takes a while to import is imported when it is asked for."""
-    if name in ("decoder", "formats", "gru", "jax", "static", "torch"):
+    """Imports a submodule when it is first used: together they take longer to import than the rest."""
+    if name in ("decoder", "formats", "gru", "jax", "lut", "static", "torch"):
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("qcore.formats"), name)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qcore._files import write_whole
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -47,7 +49,5 @@ def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
 def write_json(path: Path, content: Any) -> None:
     """Writes a JSON file that appears when it is whole. NaN and infinities are errors."""
     import json
-
-    from qcore._files import write_whole
 
     write_whole(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())

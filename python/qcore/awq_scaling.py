@@ -1,4 +1,4 @@
-"""Scaling of input channels before quantisation, as in AWQ."""
+"""Scaling of input channels before quantization, as in AWQ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AwqScales:
 
     Attributes:
         scales: float32 [K]. Input channels are divided by them, columns of the weights have been multiplied.
-        weights: the quantised ``weight * scales``, one for each layer.
+        weights: the quantized ``weight * scales``, one for each layer.
         exponent: the chosen one of mean(|x|) ** exponent; 0 means that no scaling was better.
         error: squared error of all layers' outputs over the samples, relative to the outputs.
         unscaled_error: the same with all scales 1.
@@ -37,7 +37,7 @@ class AwqScales:
 def awq_scales(
     weights: Sequence[Any], samples: Any, *, steps: int = 20, clip: bool = True, **options: Any
 ) -> AwqScales:
-    """Scales of the input channels of layers that share an input, and the layers quantised with them.
+    """Scales of the input channels of layers that share an input, and the layers quantized with them.
 
     Channels with large inputs matter most; multiplied by a scale above 1 their weights lose less, and the input is
     divided by it in return: fold the division into what makes the input, a norm's weight and bias or the rows of the
@@ -123,7 +123,7 @@ def _layer(weight: Any, where: str) -> npt.NDArray[np.float32]:
 
 
 def _scales(mean: npt.NDArray[np.float64], exponent: float) -> npt.NDArray[np.float32]:
-    """mean ** exponent, around 1: the geometric middle of the largest and the smallest is 1."""
+    """Returns ``mean ** exponent``, around 1: the geometric middle of the largest and the smallest is 1."""
     raw = np.maximum(mean, 1e-4 * (mean.max() or 1.0)) ** exponent
     scales: npt.NDArray[np.float32] = (raw / np.sqrt(raw.max() * raw.min())).astype(np.float32)
     return scales

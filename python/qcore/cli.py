@@ -16,10 +16,12 @@ import typer
 
 import qcore
 
+from . import _distribution as _distribution  # the command may find the other project's qcore/__init__.py
 from .bench.command import bench
 from .demo.command import demo
 from .formats.checkpoint.command import compare, inspect, quantize
 from .gru.command import gru
+from .language_model.bench_command import model
 from .language_model.command import evaluate, generate
 from .lut.command import lut
 from .runtime import package_dir
@@ -133,6 +135,7 @@ app.command("compare")(compare)
 app.command("quantize")(quantize)
 app.command("generate")(generate)
 app.command("evaluate")(evaluate)
+bench.command("model")(model)
 app.add_typer(bench)
 app.add_typer(lut)
 app.add_typer(gru)
@@ -149,17 +152,30 @@ def _message(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status. Expected failures are one line on stderr, never a traceback."""
+def run_app(application: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> int:
+    """Runs one command of an application and returns the exit status.
+
+    Expected failures are one line on stderr, never a traceback.
+
+    Args:
+        application: the commands.
+        name: of the program, with which errors begin.
+        arguments: those of the command line by default.
+    """
     try:
-        status = app(args=arguments, prog_name="qcore", standalone_mode=False)
+        status = application(args=arguments, prog_name=name, standalone_mode=False)
     except (_ClickException, qcore.QcoreError, OSError) as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands alone, as `qcore lut`
             print(error.format_message())  # type: ignore[attr-defined]
             return 0
-        print(f"qcore: error: {_message(error)}", file=sys.stderr)
+        print(f"{name}: error: {_message(error)}", file=sys.stderr)
         return ERROR_STATUS
     except (typer.Abort, KeyboardInterrupt):
-        print("qcore: interrupted", file=sys.stderr)
+        print(f"{name}: interrupted", file=sys.stderr)
         return INTERRUPTED_STATUS
     return status if isinstance(status, int) else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command of `qcore` and returns the exit status."""
+    return run_app(app, "qcore", arguments)

@@ -1,4 +1,4 @@
-"""Linear layers over per-block quantised weights."""
+"""Linear layers over per-block quantized weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ACTIVATIONS = {
 
 
 def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, float, float]:
-    """(kind, lo, hi) of an ``activation=`` argument."""
+    """Returns (kind, lo, hi) of an ``activation=`` argument."""
     try:
         return _ACTIVATIONS[activation]
     except (KeyError, TypeError):
@@ -55,7 +55,7 @@ def linear(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """``activation(x @ weight.T + bias)`` with a per-block quantised weight.
+    """Computes ``activation(x @ weight.T + bias)`` with a per-block quantized weight.
 
     Args:
         x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
@@ -63,7 +63,7 @@ def linear(
         bias: floating-point [N], or None.
         compute: what x becomes inside. "int8": symmetric codes per row and block (the default); "int8_asym": with an
             offset, for one-sided activations; "int16": symmetric 16-bit codes, exact integer products, for models
-            with massive activations; "float": unchanged, weights are dequantised on the fly.
+            with massive activations; "float": unchanged, weights are dequantized on the fly.
         activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
         out: where to write [..., N]; any strides, no memory in common with x or bias. It is returned.
         out_dtype: float32, float16 or bfloat16; x's dtype by default. Not together with ``out``.
@@ -175,7 +175,7 @@ def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
 
 
 def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[Any, Any, Any, Any]:
-    """What :func:`linear` does to its input, for inspection.
+    """Quantizes activations as :func:`linear` does to its input, for inspection.
 
     Args:
         x: float32, float16 or bfloat16 [M, K] on the CPU.

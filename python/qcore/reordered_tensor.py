@@ -1,4 +1,4 @@
-"""Weights whose blocks are no neighbours along K."""
+"""Weights whose blocks are no neighbors along K."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qcore.quantized_tensor import QuantizedTensor
 class ReorderedTensor:
     """A QuantizedTensor [N, K] with its columns in another order, and that order: GPTQ's "act-order".
 
-    ``weight`` has column ``order[i]`` of the matrix at i, so that its blocks are neighbours; ``linear`` gathers x in
+    ``weight`` has column ``order[i]`` of the matrix at i, so that its blocks are neighbors; ``linear`` gathers x in
     the same order. Immutable; compares by value; pickles.
 
     Args:
@@ -88,7 +88,7 @@ class ReorderedTensor:
         return 8 * self.nbytes / (self.shape[0] * self.shape[1])
 
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
-        """The matrix, columns in its own order.
+        """Returns the matrix, columns in its own order.
 
         Args:
             dtype: float32, float16 or bfloat16, as for :meth:`QuantizedTensor.dequantize`.
@@ -105,7 +105,7 @@ class ReorderedTensor:
         return out
 
     def to(self, device: Any) -> ReorderedTensor:
-        """The tensor on another device, as :meth:`QuantizedTensor.to`.
+        """Returns the tensor on another device, as :meth:`QuantizedTensor.to`.
 
         Args:
             device: "cpu", "cuda" or "cuda:1".

@@ -1,4 +1,4 @@
-"""ONNX models of one quantised layer, for the tests of from_onnx."""
+"""ONNX models of one quantized layer, for the tests of from_onnx."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class Layer:
     w_scale: np.ndarray = field(default_factory=lambda: np.float32(0.01))
     w_zero: np.ndarray = None
     w_axis: int = None
-    w_real: bool = False  # codes are float numbers, which a QuantizeLinear quantises
+    w_real: bool = False  # codes are float numbers, which a QuantizeLinear quantizes
     bias: tuple = None  # (array,) of floats, or (codes, scale, zero point or None)
     between: tuple = ()  # (op_type, constant inputs, attributes)
     attributes: dict = field(default_factory=dict)

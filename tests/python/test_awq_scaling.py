@@ -15,10 +15,10 @@ def layer(seed=0, n=96, k=256, m=300):
     return weight, x
 
 
-def output_error(weight, x, quantised, scales=None):
+def output_error(weight, x, quantized, scales=None):
     inputs = x if scales is None else x / scales
     return (
-        np.square(inputs @ quantised.dequantize().astype(float).T - x @ weight.T).sum() / np.square(x @ weight.T).sum()
+        np.square(inputs @ quantized.dequantize().astype(float).T - x @ weight.T).sum() / np.square(x @ weight.T).sum()
     )
 
 

@@ -43,7 +43,7 @@ def test_inspect(files):
     assert done.exit_code == 0
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["layers.1.weight", "float16", "9", "x", "70", "16", "1,260"] in lines
-    assert "7 tensors, 0 quantised;" in done.stdout
+    assert "7 tensors, 0 quantized;" in done.stdout
     rows = json.loads((files / "rows.json").read_text())["tensors"]
     assert {row["name"]: tuple(row["shape"]) for row in rows} == {name: a.shape for name, a in model().items()}
     assert sum(row["nbytes"] for row in rows) == sum(array.nbytes for array in model().values())
@@ -62,7 +62,7 @@ def test_names_do_not_reach_the_terminal_raw(tmp_path):
 
 @pytest.mark.parametrize("source", ["m.safetensors", "shards"])
 @pytest.mark.parametrize("piece", [None, 130])
-def test_quantize_equals_quantising_whole_tensors(files, monkeypatch, source, piece):
+def test_quantize_equals_quantizing_whole_tensors(files, monkeypatch, source, piece):
     if piece is not None:  # a few rows at a time
         monkeypatch.setattr(pieces, "_PIECE_ITEMS", piece)
         monkeypatch.setattr(pieces, "_PIECE_BYTES", piece)
@@ -85,7 +85,7 @@ def test_quantize_equals_quantising_whole_tensors(files, monkeypatch, source, pi
 
 
 @pytest.mark.parametrize(
-    ("flags", "quantised"),
+    ("flags", "quantized"),
     [
         ([], QUANTISED),
         (["--exclude", "layers.0.*"], QUANTISED - {"layers.0.weight"}),
@@ -95,14 +95,14 @@ def test_quantize_equals_quantising_whole_tensors(files, monkeypatch, source, pi
     ],
     ids=lambda names: " ".join(sorted(names)),  # a set's own order changes from run to run
 )
-def test_which_tensors_are_quantised(files, flags, quantised):
+def test_which_tensors_are_quantized(files, flags, quantized):
     done = run("quantize", files / "m.safetensors", files / "o.safetensors", *flags, "--dry-run")
-    assert f"{len(quantised)} of 7 tensors quantised" in done.stdout
-    assert {line.split()[0] for line in done.stdout.splitlines() if "4 bits, blocks of 64" in line} == quantised
+    assert f"{len(quantized)} of 7 tensors quantized" in done.stdout
+    assert {line.split()[0] for line in done.stdout.splitlines() if "4 bits, blocks of 64" in line} == quantized
     assert not (files / "o.safetensors").exists()
     assert run("quantize", files / "m.safetensors", files / "o.safetensors", *flags).exit_code == 0
     with open_checkpoint(files / "o.safetensors") as checkpoint:
-        assert {name for name in checkpoint if checkpoint.info(name).quantized} == quantised
+        assert {name for name in checkpoint if checkpoint.info(name).quantized} == quantized
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ class Killed(BaseException):
     """As SIGINT would, at a given tensor."""
 
 
-def quantise_until(files, monkeypatch, name, **options):
+def quantize_until(files, monkeypatch, name, **options):
     """Runs until the named tensor is about to be entered in the journal."""
     finish = PartialFile.finish_tensor
 
@@ -192,11 +192,11 @@ def quantise_until(files, monkeypatch, name, **options):
 
 def test_an_interrupted_run_goes_on(files, monkeypatch):
     run("quantize", files / "m.safetensors", files / "whole.safetensors")
-    done = quantise_until(files, monkeypatch, "layers.0.weight")
+    done = quantize_until(files, monkeypatch, "layers.0.weight")
     assert done > 1
     with open(files / "o.safetensors.partial.journal", "ab") as journal:
         journal.write(b'{"tensor": "norm.wei')  # killed within a line
-    done_again = quantise_until(files, monkeypatch, "layers.1.weight")
+    done_again = quantize_until(files, monkeypatch, "layers.1.weight")
     assert done_again > done
     last = run("quantize", files / "m.safetensors", files / "o.safetensors")
     assert f"{done_again} tensors taken over from an unfinished run" in last.stdout
@@ -206,7 +206,7 @@ def test_an_interrupted_run_goes_on(files, monkeypatch):
 
 @pytest.mark.parametrize("change", ["options", "input"])
 def test_another_input_or_other_options_start_anew(files, monkeypatch, change):
-    quantise_until(files, monkeypatch, "layers.1.weight")
+    quantize_until(files, monkeypatch, "layers.1.weight")
     if change == "input":
         save_file(model(seed=1), files / "m.safetensors")
     flags = ["--block-size", "8"] if change == "options" else []
@@ -220,7 +220,7 @@ def test_another_input_or_other_options_start_anew(files, monkeypatch, change):
 
 def test_damaged_work_is_done_again(files, monkeypatch):
     run("quantize", files / "m.safetensors", files / "whole.safetensors")
-    finished = quantise_until(files, monkeypatch, "layers.1.weight")
+    finished = quantize_until(files, monkeypatch, "layers.1.weight")
     partial = files / "o.safetensors.partial"
     content = bytearray(partial.read_bytes())
     first = next(iter(open_checkpoint(files / "m.safetensors")))
@@ -307,7 +307,7 @@ def test_peak_memory(tmp_path):
         (["quantize", "m.safetensors", "absent/o"], ["no folder", "absent"]),
         (["quantize", "m.safetensors", "m.safetensors"], ["is the input"]),
         (["quantize", "nan.safetensors", "o"], ["'w'", "nan", "[1, 2]"]),
-        (["quantize", "quantised.safetensors", "o"], ["'w' is qcore", "expected floats"]),
+        (["quantize", "quantized.safetensors", "o"], ["'w' is qcore", "expected floats"]),
         (["quantize", "clash.safetensors", "o"], ["w.codes", "taken"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -323,7 +323,7 @@ def test_errors_are_one_line_and_leave_nothing(files, monkeypatch, capsys, argum
     bad[1, 2] = np.nan
     save_file({"w": bad}, files / "nan.safetensors")
     save_file({"w": np.ones((2, 4), np.float32), "w.codes": np.zeros(1)}, files / "clash.safetensors")
-    qcore.save("quantised.safetensors", {"w": qcore.quantize(np.ones((2, 4), np.float32))})
+    qcore.save("quantized.safetensors", {"w": qcore.quantize(np.ones((2, 4), np.float32))})
     before = {path: path.stat().st_mtime_ns for path in files.iterdir()}
     if arguments == ["inspect", "."]:
         monkeypatch.chdir(folder)
@@ -341,7 +341,7 @@ def test_a_cluster_needs_dask(files, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert main(["quantize", str(files / "m.safetensors"), str(files / "o"), "--dask", "tcp://localhost:8786"]) == 2
     assert capsys.readouterr().err == (
-        "qcore: error: quantize: --dask needs the package distributed: pip install 'qcore[dask]'\n"
+        "qcore: error: quantize: --dask needs the package distributed: pip install 'libqcore[dask]'\n"
     )
     assert not (files / "o").exists()
 

@@ -79,7 +79,7 @@ def test_own_layout_with_an_array_of_a_weights_name(tmp_path):
     end = len(content) - 8 - length
     header["w"] = {"dtype": "U8", "shape": [1], "data_offsets": [end, end + 1]}
     raw_safetensors(path, header, content[8 + length :] + b"\0")
-    with pytest.raises(qcore.QcoreValueError, match="has both a quantised weight and an array 'w', expected one"):
+    with pytest.raises(qcore.QcoreValueError, match="has both a quantized weight and an array 'w', expected one"):
         open_checkpoint(path)
 
 

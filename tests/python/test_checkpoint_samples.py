@@ -152,7 +152,7 @@ NPY = archive({"layers.0.weight.npy": b"no array"})
     ("content", "words"),
     [
         (npz(**{"layers.0": X}), ["'layers.0'", "expected names of the input's tensors"]),
-        (npz(**{"embed.weight": X}), ["1 arrays", "expected one or more of tensors that are quantised"]),
+        (npz(**{"embed.weight": X}), ["1 arrays", "expected one or more of tensors that are quantized"]),
         (npz(), ["0 arrays", "expected one or more"]),
         (npz(**{"layers.0.weight": X[:, :3]}), ["shape [40, 3]", "[M, K] with K = 64"]),
         (npz(**{"layers.0.weight": X[0]}), ["shape [64]", "[M, K] with K = 64"]),

@@ -1,4 +1,4 @@
-"""The shipped model, in NumPy float and quantised, on its held-out images."""
+"""The shipped model, in NumPy float and quantized, on its held-out images."""
 
 import json
 
@@ -66,7 +66,7 @@ def test_batch_size_does_not_matter(digits, operators, tolerance):
     np.testing.assert_allclose(single, whole, rtol=0, atol=tolerance)
 
 
-def test_quantised_models_stay_close_to_float(result):
+def test_quantized_models_stay_close_to_float(result):
     float_correct = row(result, "float").correct
     assert abs(row(result, "8-bit").correct - float_correct) <= 0.005 * result.images
     assert abs(row(result, "4-bit").correct - float_correct) <= 0.02 * result.images
@@ -77,10 +77,10 @@ def test_quantised_models_stay_close_to_float(result):
     assert 0 < row(result, "static").logit_error < 0.05
 
 
-def test_quantised_rows_ran_a_qcore_kernel(result):
+def test_quantized_rows_ran_a_qcore_kernel(result):
     names = {kernel.name for kernel in qcore.kernels("linear")}
     assert row(result, "float").kernel == "NumPy"
-    static, *per_block = report.quantised(result)
+    static, *per_block = report.quantized(result)
     assert [entry.name for entry in per_block] == ["8-bit", "4-bit", "4-bit, mse"]
     assert all(entry.kernel in names for entry in per_block)
     assert static.name == "static"

@@ -237,7 +237,7 @@ def test_interrupt_of_a_producer_is_not_swallowed():
 
 
 @pytest.mark.parametrize(("weight", "name"), [(np.ones((3, 8), np.float32), "ndarray"), (None, "NoneType"), (3, "int")])
-def test_weight_that_is_not_quantised(weight, name):
+def test_weight_that_is_not_quantized(weight, name):
     text = f"weight is a {name}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
     refuse_linear(TypeErr, text, weight=weight)
 

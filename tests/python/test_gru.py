@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 import qcore
 from qcore.gru import Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell
-from qcore.gru.calibration import make
+from qcore.gru.core import make
 from qcore.gru.formats import choose_format
 from qcore.gru.ranges import Range
 
@@ -132,7 +132,7 @@ def inputs(steps=12, batch=4, c=6, seed=1):
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize(("bits", "bound"), [(8, 3e-2), (16, 5e-4)])
-def test_quantised_is_close_to_float(bits, bound, pipeline):
+def test_quantized_is_close_to_float(bits, bound, pipeline):
     weights, x = float_gru(), inputs(40, 8)
     for method in ("minmax", "ema", "percentile", "mse"):
         q = Calibrator(weights, method).observe(inputs(40, 8, seed=2)).finish(Config(bits=bits, pipeline=pipeline))

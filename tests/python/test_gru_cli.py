@@ -53,7 +53,7 @@ def same_files(*paths):
     assert found[0] == found[1]
 
 
-def quantised(files, *options):
+def quantized(files, *options):
     out = files / "gru.safetensors"
     arguments = ["weights.safetensors", "one.npz", "two.npy"]
     assert main(["gru", "calibrate", *(str(files / name) for name in arguments), "-o", str(out), *options]) == 0
@@ -80,9 +80,9 @@ def test_calibrate_is_the_calibrator(files):
 def test_config_and_options(files, capsys):
     config = Config(bits=16, widths={"h": 11}, granularity="gate")
     (files / "config.json").write_text(config.to_json())
-    made = QuantGRU.load(quantised(files, "--config", str(files / "config.json"), "--pipeline", "fused"))
+    made = QuantGRU.load(quantized(files, "--config", str(files / "config.json"), "--pipeline", "fused"))
     assert made.config == Config(bits=16, widths={"h": 11}, granularity="gate", pipeline="fused")
-    assert QuantGRU.load(quantised(files)).config == Config()
+    assert QuantGRU.load(quantized(files)).config == Config()
     capsys.readouterr()
     (files / "config.json").write_text('{"widths": {"h": 99}}')
     arguments = [str(files / name) for name in ("weights.safetensors", "two.npy")]
@@ -110,7 +110,7 @@ def test_which_gru_of_a_checkpoint(files, capsys):
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_run(files, suffix, capsys):
-    model = quantised(files)
+    model = quantized(files)
     q = QuantGRU.load(model)
     x, h0 = sequences(50, seed=5), np.random.default_rng(6).uniform(-0.5, 0.5, (2, 3, H)).astype(np.float32)
     lengths = np.array([50, 3, 17], np.int32)
@@ -152,7 +152,7 @@ def test_progress_of_calibration():
 
 
 def test_report(files, capsys):
-    model = quantised(files)
+    model = quantized(files)
     x, h0 = sequences(9, seed=5), np.full((2, 3, H), 0.5, np.float32)
     np.savez(files / "in.npz", x=x, h0=h0)
     arguments = [str(model), str(files / "weights.safetensors"), str(files / "in.npz")]
@@ -172,11 +172,11 @@ def test_report(files, capsys):
         assert "<svg" in (files / "report.svg").read_text(encoding="utf-8")
     else:
         assert main(["gru", "report", *arguments, "--plot", str(files / "report.svg")]) == 2
-        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+        assert "pip install 'libqcore[plot]'" in capsys.readouterr().err
 
 
 def test_golden(files, capsys):
-    model, out = quantised(files), files / "golden.safetensors"
+    model, out = quantized(files), files / "golden.safetensors"
     capsys.readouterr()
     assert main(["gru", "golden", str(model), str(files / "one.npz"), "-o", str(out)]) == 0
     check = verify_golden(out)
@@ -189,7 +189,7 @@ def test_golden(files, capsys):
 
 
 def test_export_c(files, capsys):
-    model, header = quantised(files), files / "wake.h"
+    model, header = quantized(files), files / "wake.h"
     capsys.readouterr()
     options = ["--name", "wake", "--inputs", str(files / "two.npy")]
     assert main(["gru", "export-c", str(model), "-o", str(header), *options]) == 0
@@ -213,7 +213,7 @@ def bad(files):
     np.savez(files / "lstm.npz", **(state_dict() | {"weight_hr_l0": np.ones((3, 3))}))
     np.savez(files / "none.npz", weight=np.ones(3))
     save_file(state_dict(), files / "other.safetensors")
-    quantised(files)
+    quantized(files)
     return files
 
 

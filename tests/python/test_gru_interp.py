@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import qcore
 from qcore.gru import TENSORS, Calibrator, Config, Format, GruWeights, QuantGRU
-from qcore.gru.calibration import make
+from qcore.gru.core import make
 
 GATES = (("z_pre", "z", sigmoid), ("r_pre", "r", sigmoid), ("g_pre", "g", math.tanh))
 

@@ -29,7 +29,7 @@ def inputs(seed=1, scale=1.0):
     return np.random.default_rng(seed).normal(0, scale, (12, 5, 4)).astype(np.float32)
 
 
-def quantised(config=None, given=None, **shape):
+def quantized(config=None, given=None, **shape):
     given = given or weights(**shape)
     x = inputs().transpose(1, 0, 2) if given.batch_first else inputs()
     return Calibrator(given, "minmax").observe(x).finish(config)
@@ -41,7 +41,7 @@ def ratio(exact, got):
 
 @pytest.mark.parametrize("pipeline", ["staged", "fused"])
 def test_numbers_of_the_state_and_the_input(pipeline):
-    q, x = quantised(Config(pipeline=pipeline)), inputs(2)
+    q, x = quantized(Config(pipeline=pipeline)), inputs(2)
     report = q.report(x)
     exact, _ = float_cell.run(weights().layers[0][0], x.astype(float))
     y = q(x)[0].astype(float)
@@ -87,17 +87,17 @@ def test_numbers_of_the_state_and_the_input(pipeline):
 def test_every_tensor_of_16_bits_is_close():
     """A tensor that was compared with another one would not be."""
     for pipeline in ("staged", "fused"):
-        for row in quantised(Config(bits=16, pipeline=pipeline), layers=2, directions=2).report(inputs()).rows:
+        for row in quantized(Config(bits=16, pipeline=pipeline), layers=2, directions=2).report(inputs()).rows:
             assert row.sqnr is None or row.sqnr > 60, row
             assert row.clip_rate == 0
 
 
 def test_clipping_is_counted():
     """Inputs four times as large as those of the calibration leave every format but the gates' own."""
-    q, x = quantised(), inputs(3, 4.0)
+    q, x = quantized(), inputs(3, 4.0)
     report = q.report(x)
     assert report.row("x").clip_rate > 0.2 and report.row("wx").clip_rate > 0
-    exact, states = quantised().report(inputs()), report.states
+    exact, states = quantized().report(inputs()), report.states
     assert all(row.clip_rate == 0 for row in exact.rows)
     assert states[1].max() <= q.format("h").decode(np.array(127))
 
@@ -107,7 +107,7 @@ def test_clipping_of_a_table_is_counted():
     rng = np.random.default_rng(0)
     bias = np.r_[np.full(6, -0.4), np.zeros(12)]
     given = GruWeights.from_arrays(0.05 * rng.normal(0, 1, (18, 4)), 0.05 * rng.normal(0, 1, (18, 6)), bias)
-    q, x = quantised(given=given), inputs(3, 8.0)
+    q, x = quantized(given=given), inputs(3, 8.0)
     z, pre = q.format("z"), q.format("z_pre")
     assert z.exponent == 9
     argument = pre.decode(trace(q, x)[0][0].tensors["z_pre"])
@@ -116,7 +116,7 @@ def test_clipping_of_a_table_is_counted():
 
 
 def test_layers_directions_states_and_batch_first():
-    q = quantised(Config(bits=16), layers=2, directions=2, batch_first=True)
+    q = quantized(Config(bits=16), layers=2, directions=2, batch_first=True)
     x = inputs(4).transpose(1, 0, 2)
     h0 = np.random.default_rng(5).uniform(-0.5, 0.5, (4, 5, 6)).astype(np.float32)
     report = q.report(x, h0)
@@ -130,11 +130,11 @@ def test_layers_directions_states_and_batch_first():
 
 
 def test_loaded_grus_need_the_weights(tmp_path):
-    q = quantised()
+    q = quantized()
     q.save(tmp_path / "gru")
     loaded = QuantGRU.load(tmp_path / "gru")
     for call, words in [
-        (lambda: loaded.report(inputs()), "gru report: weights is None, expected the GruWeights that were quantised"),
+        (lambda: loaded.report(inputs()), "gru report: weights is None, expected the GruWeights that were quantized"),
         (lambda: loaded.report(inputs(), weights=3), "gru report: weights is a int, expected GruWeights"),
         (
             lambda: loaded.report(inputs(), weights=weights(2)),
@@ -153,7 +153,7 @@ def test_loaded_grus_need_the_weights(tmp_path):
 
 
 def test_table_and_json():
-    report = quantised(layers=2, directions=2).report(inputs())
+    report = quantized(layers=2, directions=2).report(inputs())
     values = json.loads(report.to_json())["rows"]
     assert values == [json.loads(json.dumps(dataclasses.asdict(row))) for row in report.rows]
     stream = io.StringIO()
@@ -166,7 +166,7 @@ def test_table_and_json():
 
 
 def test_pictures(tmp_path, monkeypatch):
-    report = quantised(layers=2, directions=2).report(inputs())
+    report = quantized(layers=2, directions=2).report(inputs())
     figure = report.plot(tmp_path / "report.png")
     states, tensors, steps = figure.axes
     assert len(states.lines) == 6 and len(steps.lines) == 4
@@ -177,7 +177,7 @@ def test_pictures(tmp_path, monkeypatch):
     assert round(min(row.sqnr for row in report.rows if row.tensor == "h"), 6) in drawn
     assert (tmp_path / "report.png").read_bytes()[:4] == b"\x89PNG"
     report.plot(tmp_path / "report.svg")
-    assert "quantised" in (tmp_path / "report.svg").read_text()
+    assert "quantized" in (tmp_path / "report.svg").read_text()
     with pytest.raises(qcore.QcoreValueError, match=r"gru plot: path is 'report\.txt', expected a name"):
         report.plot("report.txt")
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -1,4 +1,4 @@
-"""Over time: the quantised state does not walk away from the float one, and a state that is fixed stays so."""
+"""Over time: the quantized state does not walk away from the float one, and a state that is fixed stays so."""
 
 import numpy as np
 import pytest

@@ -165,7 +165,7 @@ def test_plots_say_what_they_need(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["lut", *command, str(tmp_path / "tanh.png")]) == 2
     error = capsys.readouterr().err
-    assert "pip install 'qcore[plot]'" in error
+    assert "pip install 'libqcore[plot]'" in error
     assert error.count("\n") == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 import qcore
 from qcore import _core
 from qcore.lut import Table, table
-from qcore.lut.table import REDUCTIONS
+from qcore.lut.core import REDUCTIONS
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 FLAGS = {
@@ -35,7 +35,7 @@ def all_inputs():
 
 
 def around(numbers):
-    """Each with its neighbours, and their negatives."""
+    """Each with its neighbors, and their negatives."""
     given = np.asarray(numbers, np.float32)
     near = np.concatenate([given, np.nextafter(given, np.float32(-np.inf)), np.nextafter(given, np.float32(np.inf))])
     return np.concatenate([near, -near])

@@ -28,7 +28,7 @@ def operands(kind, rng, count):
     if kind == "any bits":
         patterns = (rng.integers(0, 2**32, count, dtype=np.uint32).view(np.float32) for _ in range(3))
         return (np.where(np.isfinite(values), values, np.float32(1)) for values in patterns)
-    if kind == "cancelling":
+    if kind == "canceling":
         a, b = (rng.standard_normal(count).astype(np.float32) for _ in range(2))
         return a, b, -(a * b)
     if kind == "subnormal":
@@ -42,7 +42,7 @@ def operands(kind, rng, count):
     return a.astype(np.float32), (rng.choice([-1, 1], count) * b).astype(np.float32), c.astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", ["normal", "any bits", "cancelling", "subnormal", "tie"])
+@pytest.mark.parametrize("kind", ["normal", "any bits", "canceling", "subnormal", "tie"])
 def test_fma_rounds_once(kind):
     a, b, c = operands(kind, np.random.default_rng(0), 2000)
     with np.errstate(over="ignore"):

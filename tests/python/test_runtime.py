@@ -100,7 +100,7 @@ def test_info():
 def test_version_is_that_of_the_distribution():
     from importlib.metadata import version
 
-    assert version("qcore") == qcore.__version__
+    assert version("libqcore") == qcore.__version__
 
 
 # Threads

@@ -1,5 +1,4 @@
-"""`qcore bench`: qcore's operators timed beside other libraries' in one interleaved run, with the machine's limits.
+"""`qcore bench`: this machine's limits, and qcore's operators beside NumPy and torch, if torch is installed.
 
-An operator is a folder with its workloads, qcore's own contenders, its peers (a file per library and kind) and its
-summary, and a row in operators.py. Everything else here serves them all.
+`benchmarks/` in the repository builds on it: the same clock with many more libraries, sizes and devices.
 """

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from qcore import _core
 
-from .contender import Array
-from .quiet import Patience
+from .quiet import WaitBudget
 from .timing import Clock, Plan, Timed
 
 READ_STREAMS = (1, 2, 4, 8)
@@ -20,7 +20,7 @@ _ROUNDS = 20_000
 
 @dataclass(frozen=True)
 class Limits:
-    """The probes to run beside contenders."""
+    """The probes to run beside implementations."""
 
     read: Timed  # or another one of the memory's bandwidth, by its name
     peaks: dict[str, Timed]
@@ -36,19 +36,19 @@ class Limits:
         return found
 
 
-def _read_probe(buffer: Array, part: int, streams: int) -> Timed:
+def _read_probe(buffer: npt.NDArray[np.uint8], part: int, streams: int) -> Timed:
     def run(copy: int) -> object:
         return _core.probe_read(buffer, copy * part, part, streams)
 
     return Timed(f"read probe, {streams} streams", "limits", run, buffer.nbytes // part, bytes_per_call=part)
 
 
-def find_limits(plan: Plan, patience: Patience, *, mebibytes: int = 256, part_mebibytes: int = 32) -> Limits:
+def find_limits(plan: Plan, wait_budget: WaitBudget, *, mebibytes: int = 256, part_mebibytes: int = 32) -> Limits:
     """Chooses the fastest way of reading memory, and makes the probes of the peaks that this processor has."""
     buffer = np.ones(mebibytes * _MEBIBYTE, np.uint8)
     part = min(part_mebibytes, mebibytes) * _MEBIBYTE
     reads = {streams: _read_probe(buffer, part, streams) for streams in READ_STREAMS}
-    Clock(plan, patience, None).measure(list(reads.values()), time.perf_counter() + 20)
+    Clock(plan, wait_budget, None).measure(list(reads.values()), time.perf_counter() + 20)
     rates = {streams: part / timed.median() * 1e-9 for streams, timed in reads.items()}
     best = max(rates, key=lambda streams: rates[streams])
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import qcore
 
-from . import libraries
-
 _FLAGS = re.compile(r"^(sse4|avx|fma|f16c|amx|asimd|sve|i8mm|bf16)")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
-def describe() -> dict[str, Any]:
+def describe(threads: int, libraries: dict[str, str]) -> dict[str, Any]:
+    """Returns the processor, its memory, versions and the date, for a results file.
+
+    Args:
+        threads: of every library.
+        libraries: versions by name.
+    """
     model, flags = _processor()
     return {
         "cpu": model,
@@ -31,9 +34,8 @@ def describe() -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "qcore": qcore.__version__,
         "qcore_isa": qcore.info()["isa"],
-        "commit": _commit(),
-        "threads": libraries.threads(),
-        "libraries": libraries.versions(),
+        "threads": threads,
+        "libraries": libraries,
     }
 
 
@@ -74,22 +76,3 @@ def _memory_gib() -> float | None:
     except OSError:
         return None
     return round(int(match[1]) / 2**20, 1) if match else None
-
-
-def _commit() -> str | None:
-    """Of the checkout that qcore, or else the current folder, is part of; with a plus sign if it has changes."""
-    for folder in (Path(qcore.__file__).resolve().parents[2], Path.cwd()):
-        if not (folder / "python" / "qcore" / "bench").is_dir():
-            continue
-        head = _git(folder, "rev-parse", "--short=12", "HEAD")
-        if head:
-            return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
-    return None
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()

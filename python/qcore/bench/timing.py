@@ -1,7 +1,7 @@
 """Interleaved timing.
 
-Everybody in a case is sampled in turn, round after round, so that a change of the machine meets all alike. Contenders
-of one library follow each other; between libraries there is a pause until the last one's threads have stopped
+All implementations of a case are sampled in turn, round after round, so that a change of the machine meets all alike.
+Those of one library follow each other; between libraries there is a pause until the last one's threads have stopped
 spinning, and the read probe runs there, so that each sample has the memory bandwidth of its own moment beside it. A
 sample that some task of the machine had to wait through is repeated.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from .quiet import Patience, settle, stalled_seconds
+from .quiet import WaitBudget, stalled_seconds, wait_until_idle
 
 _SLOW_FACTOR = 10  # times the fastest, and then only a few samples
 _SLOW_SECONDS = 5e-3
@@ -31,7 +31,7 @@ class Plan:
 
     samples: int = 15
     sample_seconds: float = 1.5e-3
-    contender_seconds: float = 6.0  # for all samples of one contender in a case
+    implementation_seconds: float = 6.0  # for all samples of one implementation in a case
 
 
 @dataclass
@@ -62,8 +62,8 @@ class Timed:
         self._next = (self._next + 1) % self.copies
         self.run(self._next)
 
-    def warm_up(self, plan: Plan, patience: Patience) -> None:
-        """Every copy once, within reason, then a first estimate."""
+    def warm_up(self, plan: Plan, wait_budget: WaitBudget) -> None:
+        """Runs every copy once, within reason, then makes a first estimate."""
         end = time.perf_counter() + 1.0
         for _ in range(self.copies):
             self.call()
@@ -76,9 +76,9 @@ class Timed:
             if self.estimate > _HOPELESS_SECONDS or (attempt >= 2 and self.estimate < _SLOW_SECONDS):
                 break
             if attempt >= 2:  # slow, or was somebody else at work?
-                patience.wait(2.0)
+                wait_budget.wait(2.0)
         self._batch = max(1, math.ceil(plan.sample_seconds / self.estimate))
-        most = int(plan.contender_seconds / (self.estimate * self._batch))
+        most = int(plan.implementation_seconds / (self.estimate * self._batch))
         self._wanted = max(min(_FEW_SAMPLES, plan.samples), min(plan.samples, most))
 
     def mark_slow(self) -> None:
@@ -88,7 +88,7 @@ class Timed:
     def wants(self, round_number: int) -> bool:
         return round_number < self._wanted
 
-    def sample(self, patience: Patience) -> None:
+    def sample(self, wait_budget: WaitBudget) -> None:
         last = 1 if self.slow else 4
         for attempt in range(last):
             if self.estimate < 0.05:
@@ -101,10 +101,10 @@ class Timed:
             if clean or attempt == last - 1:
                 self.samples.append(Sample(seconds / (self._batch * self.calls_per_run), clean, None))
                 return
-            patience.wait()
+            wait_budget.wait()
 
     def used(self) -> list[Sample]:
-        """Clean samples where there are enough of them."""
+        """Returns the clean samples where there are enough of them."""
         clean = [sample for sample in self.samples if sample.clean]
         return clean if len(clean) >= min(5, self._wanted) else self.samples
 
@@ -112,7 +112,7 @@ class Timed:
         return statistics.median(sample.seconds for sample in self.used())
 
     def spread(self) -> float:
-        """Interquartile range over median."""
+        """Returns the interquartile range over the median."""
         ordered = sorted(sample.seconds for sample in self.used())
         count = len(ordered)
         return (ordered[3 * count // 4] - ordered[count // 4]) / statistics.median(ordered)
@@ -121,7 +121,7 @@ class Timed:
         return sum(not sample.clean for sample in self.samples)
 
     def read_fraction(self) -> float | None:
-        """Median over the samples of its weights' bytes per second against the read probe's beside it."""
+        """Returns the median over the samples of its weights' bytes per second against the read probe's beside it."""
         near = [(sample.seconds, sample.read_rate) for sample in self.used() if sample.read_rate]
         if not near or not self.bytes_per_call:
             return None
@@ -129,49 +129,49 @@ class Timed:
 
 
 class Clock:
-    """Times contenders beside limits; `read` is the limit that gives every sample its bandwidth."""
+    """Times implementations beside limits; `read` is the limit that gives every sample its bandwidth."""
 
-    def __init__(self, plan: Plan, patience: Patience, read: Timed | None, limits: Iterable[Timed] = ()) -> None:
-        self._plan, self._patience, self._read, self._limits = plan, patience, read, list(limits)
+    def __init__(self, plan: Plan, wait_budget: WaitBudget, read: Timed | None, limits: Iterable[Timed] = ()) -> None:
+        self._plan, self._wait_budget, self._read, self._limits = plan, wait_budget, read, list(limits)
 
-    def measure(self, contenders: list[Timed], deadline: float) -> None:
+    def measure(self, implementations: list[Timed], deadline: float) -> None:
         """Fills their samples; after the deadline only what is needed for a median."""
         gc.disable()
         try:
-            self._measure(contenders, deadline)
+            self._measure(implementations, deadline)
         finally:
             gc.enable()
 
-    def _measure(self, contenders: list[Timed], deadline: float) -> None:
+    def _measure(self, implementations: list[Timed], deadline: float) -> None:
         limits = ([self._read] if self._read else []) + self._limits
-        for timed in contenders + limits:
-            settle()
+        for timed in implementations + limits:
+            wait_until_idle()
             timed.samples.clear()
-            timed.warm_up(self._plan, self._patience)
-        fastest = min((timed.estimate for timed in contenders), default=math.inf)
-        for timed in contenders:
+            timed.warm_up(self._plan, self._wait_budget)
+        fastest = min((timed.estimate for timed in implementations), default=math.inf)
+        for timed in implementations:
             if timed.estimate > _SLOW_FACTOR * fastest and timed.estimate > _SLOW_SECONDS:
                 timed.mark_slow()
         for number in range(self._plan.samples):
             if number >= _FEW_SAMPLES and time.perf_counter() > deadline:
                 return
-            self._round(number, [timed for timed in contenders if timed.wants(number)])
+            self._round(number, [timed for timed in implementations if timed.wants(number)])
         for number in range(self._plan.samples // 2):
-            unsure = [timed for timed in contenders if not timed.slow and timed.spread() > _WIDE_SPREAD]
+            unsure = [timed for timed in implementations if not timed.slow and timed.spread() > _WIDE_SPREAD]
             if not unsure or time.perf_counter() > deadline:
                 return
             self._round(number, unsure)
 
-    def _round(self, number: int, contenders: list[Timed]) -> None:
+    def _round(self, number: int, implementations: list[Timed]) -> None:
         for limit in self._limits:
-            settle()
-            limit.sample(self._patience)
-        libraries = [list(group) for _, group in groupby(contenders, key=lambda timed: timed.library)]
+            wait_until_idle()
+            limit.sample(self._wait_budget)
+        libraries = [list(group) for _, group in groupby(implementations, key=lambda timed: timed.library)]
         start = number % len(libraries) if libraries else 0
         before = self._read_rate()
         for library in libraries[start:] + libraries[:start]:
             for timed in library:
-                timed.sample(self._patience)
+                timed.sample(self._wait_budget)
             after = self._read_rate()
             for timed in library:
                 if before and after:
@@ -179,8 +179,8 @@ class Clock:
             before = after
 
     def _read_rate(self) -> float | None:
-        settle()
+        wait_until_idle()
         if self._read is None:
             return None
-        self._read.sample(self._patience)
+        self._read.sample(self._wait_budget)
         return self._read.bytes_per_call / self._read.samples[-1].seconds

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .run import DEFAULT_BATCH, DEFAULT_REPEATS
+from .report import conclusion, conditions, table, to_json
+from .run import DEFAULT_BATCH, DEFAULT_REPEATS, run
 
 
 def demo(
@@ -15,7 +16,7 @@ def demo(
     repeats: Annotated[int, typer.Option(min=1, help="Timed passes over the test images.")] = DEFAULT_REPEATS,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the measurements here.")] = None,
 ) -> None:
-    """Quantise a small trained model, run it on real images, and show accuracy, size and time.
+    """Quantize a small trained model, run it on real images, and show accuracy, size and time.
 
     The model (two convolutions, a GRU, linear layers) and its held-out images of handwritten digits are part of
     the package: nothing is downloaded.
@@ -27,9 +28,6 @@ def demo(
       qcore demo --json measured.json
     """
     from rich.console import Console
-
-    from .report import conclusion, conditions, table, to_json
-    from .run import run
 
     result = run(batch=batch, repeats=repeats)
     if json is not None:

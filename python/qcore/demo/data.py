@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import qcore
+
 CHECKPOINT = Path(__file__).with_name("digits.safetensors")
 FORMAT_VERSION = 1
 
@@ -26,10 +28,8 @@ class Digits:
 
 
 def load(path: Path = CHECKPOINT) -> Digits:
-    """Read the checkpoint that `examples/digits/train.py` writes."""
+    """Reads the checkpoint that `examples/digits/train.py` writes."""
     from safetensors import SafetensorError, safe_open
-
-    import qcore
 
     try:
         with safe_open(path, framework="numpy") as file:

@@ -1,24 +1,21 @@
 """The layers of the model in NumPy, written around matrix products.
 
 A convolution is a product over image patches and a GRU is two products and some gates, so each layer takes its
-products from outside: in float, or from quantised weights. Data are fp32; images are NCHW, sequences [B, T, C].
+products from outside: in float, or from quantized weights. Data are fp32; images are NCHW, sequences [B, T, C].
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 import qcore
+from qcore.gru import Calibrator, Config, GruWeights, QuantGRU
 
 from .data import Floats
-
-if TYPE_CHECKING:
-    from qcore.gru import QuantGRU
 
 Layer = Callable[[Floats], Floats]
 Product = Callable[[Floats], Floats]  # [..., K] -> [..., N], the weight and the bias inside
@@ -37,7 +34,7 @@ def sigmoid(x: Floats) -> Floats:
 
 
 def patches(x: Floats, kernel: tuple[int, int], padding: int) -> Floats:
-    """im2col: [B, Ci, H, W] -> [B, Ho, Wo, Kh*Kw*Ci], stride 1, zeros outside the image.
+    """Gathers windows (im2col): [B, Ci, H, W] -> [B, Ho, Wo, Kh*Kw*Ci], stride 1, zeros outside the image.
 
     Channels come last, so that a run of Kw*Ci values is copied at once and a block of channels shares a scale.
     """
@@ -48,7 +45,7 @@ def patches(x: Floats, kernel: tuple[int, int], padding: int) -> Floats:
 
 
 def patch_weight(weight: Floats) -> Floats:
-    """[Co, Ci, Kh, Kw] -> [Co, Kh*Kw*Ci], the order of `patches`."""
+    """Turns [Co, Ci, Kh, Kw] into [Co, Kh*Kw*Ci], the order of `patches`."""
     return np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(weight.shape[0], -1)
 
 
@@ -103,7 +100,7 @@ class Calibrated(ABC):
 
     @abstractmethod
     def calibrate(self, x: Floats) -> None:
-        """Choose formats for what samples ``x`` of the layer's input make necessary."""
+        """Chooses formats for what samples ``x`` of the layer's input make necessary."""
 
     @abstractmethod
     def __call__(self, x: Floats) -> Floats: ...
@@ -116,8 +113,6 @@ class FixedGru(Calibrated):
     """
 
     def __init__(self, w: Floats, r: Floats, bias_w: Floats, bias_r: Floats, bits: int) -> None:
-        from qcore.gru import GruWeights
-
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         parameters = dict(zip(names, (w, r, bias_w, bias_r), strict=True))
         self._weights = GruWeights.from_state_dict(parameters, batch_first=True)
@@ -125,8 +120,6 @@ class FixedGru(Calibrated):
         self._gru: QuantGRU | None = None
 
     def calibrate(self, x: Floats) -> None:
-        from qcore.gru import Calibrator, Config
-
         self._gru = Calibrator(self._weights).observe(x).finish(Config(bits=self._bits, pipeline="fused"))
 
     def __call__(self, x: Floats) -> Floats:
@@ -137,5 +130,5 @@ class FixedGru(Calibrated):
 
 
 def rows_as_steps(x: Floats) -> Floats:
-    """[B, C, H, W] -> [B, H, W*C]: each image row becomes one time step."""
+    """Turns [B, C, H, W] into [B, H, W*C]: each image row becomes one time step."""
     return x.transpose(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)

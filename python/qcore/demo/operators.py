@@ -1,4 +1,4 @@
-"""Who computes a layer: NumPy in float, or qcore on quantised weights.
+"""Who computes a layer: NumPy in float, or qcore on quantized weights.
 
 The model asks for its layers by kind and knows nothing else, so a layer changes hands in one method of this file.
 """
@@ -6,16 +6,17 @@ The model asks for its layers by kind and knows nothing else, so a layer changes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+
+import qcore
+from qcore import QuantizedTensor, lut
+from qcore.static import QConv2d, QLinear
 
 from .data import Floats
 from .layers import FixedGru, Function, GatedGru, Layer, PatchConv2d, Product, patch_weight, relu, sigmoid
 from .static_layers import StaticLayer
-
-if TYPE_CHECKING:
-    from qcore import QuantizedTensor
 
 CONV_BLOCK_SIZE = 16
 """At most so many channels share a scale in a convolution, where all taps share it too."""
@@ -50,8 +51,6 @@ class Operators(ABC):
 
     def gate_functions(self) -> tuple[Function, Function]:
         """sigmoid and tanh: qcore's look-up tables."""
-        from qcore import lut
-
         return lut.sigmoid, lut.tanh
 
 
@@ -66,8 +65,6 @@ class FloatOperators(Operators):
         return super().gate_functions() if self._tables else (sigmoid, np.tanh)
 
     def product(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Product:
-        from qcore import lut
-
         self.weight_count += weight.size
         self.weight_bytes += weight.nbytes
         transposed = weight.T
@@ -107,14 +104,10 @@ class StaticOperators(FixedGruOperators):
         super().__init__(8)
 
     def linear(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Layer:
-        from qcore.static import QLinear
-
         reference = FloatOperators().linear(weight, bias, with_relu=with_relu)
         return self._layer(QLinear.from_float, weight, bias, reference)
 
     def conv2d(self, weight: Floats, bias: Floats, *, padding: int, with_relu: bool = False) -> Layer:
-        from qcore.static import QConv2d
-
         reference = FloatOperators().conv2d(weight, bias, padding=padding, with_relu=with_relu)
         return self._layer(QConv2d.from_float, weight, bias, reference, padding=padding)
 
@@ -130,7 +123,7 @@ class StaticOperators(FixedGruOperators):
 
 
 class QcoreOperators(Operators):
-    """Weights quantised per block, activations quantised per row or pixel and block as they arrive (`compute="int8"`).
+    """Weights quantized per block, activations quantized per row or pixel and block as they arrive (`compute="int8"`).
 
     Convolutions are `qcore.conv2d`, products `qcore.linear`; the GRU has two, with float gates between them, whose
     sigmoid and tanh are look-up tables.
@@ -143,16 +136,12 @@ class QcoreOperators(Operators):
         self._method = method
 
     def _quantized(self, weight: Floats, block_size: int) -> QuantizedTensor:
-        import qcore
-
         quantized = qcore.quantize(weight, bits=self._bits, block_size=block_size, method=self._method)
         self.weight_count += weight.size
         self.weight_bytes += quantized.nbytes
         return quantized
 
     def conv2d(self, weight: Floats, bias: Floats, *, padding: int, with_relu: bool = False) -> Layer:
-        import qcore
-
         quantized = self._quantized(weight, min(self._block_size, CONV_BLOCK_SIZE))
         activation = "relu" if with_relu else None
 
@@ -163,8 +152,6 @@ class QcoreOperators(Operators):
         return apply
 
     def product(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Product:
-        import qcore
-
         quantized = self._quantized(weight, self._block_size)
         activation = "relu" if with_relu else None
 

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import qcore
+
 from .operators import CONV_BLOCK_SIZE
 from .run import BLOCK_SIZE, CALIBRATION_IMAGES, Measurement, Result
 
@@ -43,9 +45,9 @@ def table(result: Result) -> Table:
 
 
 def conditions(result: Result) -> str:
-    """How to read the table."""
+    """Returns the lines that say how to read the table."""
     per_block, static = (
-        ", ".join(dict.fromkeys(row.kernel for row in result.measurements if row.quantised == kind))
+        ", ".join(dict.fromkeys(row.kernel for row in result.measurements if row.quantized == kind))
         for kind in ("all", "all, static")
     )
     return (
@@ -65,13 +67,13 @@ def conditions(result: Result) -> str:
     )
 
 
-def quantised(result: Result) -> list[Measurement]:
-    """The rows in which all weights are quantised."""
-    return [row for row in result.measurements if row.quantised.startswith("all")]
+def quantized(result: Result) -> list[Measurement]:
+    """Returns the rows in which all weights are quantized."""
+    return [row for row in result.measurements if row.quantized.startswith("all")]
 
 
 def conclusion(result: Result) -> str:
-    """What tables and quantisation cost and gained."""
+    """Returns a sentence on what tables and quantization cost and gained."""
     reference = result.measurements[0]
     tables = result.measurements[1]
 
@@ -83,20 +85,19 @@ def conclusion(result: Result) -> str:
     integers = ", ".join(
         f"{row.name.removeprefix('GRU ')} by {row.logit_error:.1e}, {row.correct - reference.correct:+d} right"
         for row in result.measurements
-        if row.quantised == "GRU"
+        if row.quantized == "GRU"
     )
     return (
         f"Tables alone change the logits by {tables.logit_error:.1e}, {tables.correct - reference.correct:+d} right; "
         f"the GRU in integers, {integers}. "
-        "Against float, " + "; ".join(against_float(row) for row in quantised(result)) + "."
+        "Against float, " + "; ".join(against_float(row) for row in quantized(result)) + "."
     )
 
 
 def to_json(result: Result) -> str:
-    import qcore
-
     def entry(row: Measurement) -> dict[str, object]:
-        derived = {"accuracy": row.correct / result.images, "bits_per_weight": row.bits_per_weight}
+        derived: dict[str, object] = {"accuracy": row.correct / result.images, "bits_per_weight": row.bits_per_weight}
+        derived["quantised"] = row.quantized  # the key of files of 0.1
         return asdict(row) | derived
 
     report = asdict(result) | {

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import qcore
+
 from .data import Digits, Floats, load
 from .model import Model
 from .operators import FixedGruOperators, FloatOperators, Operators, QcoreOperators, StaticOperators
@@ -24,7 +26,7 @@ class Measurement:
     """One configuration over all test images."""
 
     name: str
-    quantised: str  # which layers' weights: "none", "GRU", "all" (per block) or "all, static"
+    quantized: str  # which layers' weights: "none", "GRU", "all" (per block) or "all, static"
     kernel: str  # what computed the last product
     correct: int
     same_as_float: int  # predictions equal to the float model's, right or wrong
@@ -53,7 +55,7 @@ class Result:
 
 
 def configurations() -> list[tuple[str, Operators]]:
-    """Name and operators of each; the float reference comes first."""
+    """Returns the name and the operators of each configuration; the float reference comes first."""
     return [
         ("float", FloatOperators()),
         ("tables", FloatOperators(tables=True)),
@@ -66,7 +68,7 @@ def configurations() -> list[tuple[str, Operators]]:
     ]
 
 
-def _quantised(operators: Operators) -> str:
+def _quantized(operators: Operators) -> str:
     if isinstance(operators, StaticOperators):
         return "all, static"
     if isinstance(operators, FixedGruOperators):
@@ -75,9 +77,7 @@ def _quantised(operators: Operators) -> str:
 
 
 def _product_kernel(operators: Operators) -> str:
-    """What computed the last product."""
-    import qcore
-
+    """Returns the name of the kernel that computed the last product."""
     if isinstance(operators, StaticOperators):
         return qcore.last_kernel("static")
     return "NumPy" if isinstance(operators, FloatOperators) else qcore.last_kernel("linear")
@@ -93,9 +93,7 @@ def relative_error(values: Floats, reference: Floats) -> float:
 
 
 def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digits | None = None) -> Result:
-    """Quantise the shipped model and put every test image through each configuration."""
-    import qcore
-
+    """Quantizes the shipped model and puts every test image through each configuration."""
     digits = digits or load()
     named = configurations()
     models = [Model(digits.weights, operators) for _, operators in named]
@@ -123,7 +121,7 @@ def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digi
     measurements = [
         Measurement(
             name=name,
-            quantised=_quantised(operators),
+            quantized=_quantized(operators),
             kernel=kernels[i],
             correct=int((predictions[i] == digits.labels).sum()),
             same_as_float=int((predictions[i] == predictions[0]).sum()),

@@ -1,7 +1,7 @@
 """Weights of other libraries' checkpoints as QuantizedTensor, and back where that is exact; and whole checkpoints.
 
 One module per format, which has its layout. ``from_*`` never changes a value: ``dequantize()`` of the result is the
-format's own float32 number. docs/formats.md has the table. ``checkpoint`` opens, saves and quantises files of them.
+format's own float32 number. docs/formats.md has the table. ``checkpoint`` opens, saves and quantizes files of them.
 """
 
 from qcore.formats.awq import from_awq, to_awq

@@ -1,12 +1,13 @@
 """A fixed-point GRU: calibrated from a float one, integers only at run time, the same bits everywhere."""
 
 from qcore.gru.calibration import Calibrator
+from qcore.gru.direction import Direction
 from qcore.gru.formats import TENSORS, Config, Format
 from qcore.gru.golden import GoldenCheck, verify_golden
 from qcore.gru.quantized import QuantGRU
 from qcore.gru.report import Report, ReportRow
 from qcore.gru.search import Search, Trial
-from qcore.gru.weights import Direction, GruWeights
+from qcore.gru.weights import GruWeights
 
 __all__ = [
     "TENSORS",

@@ -1,30 +1,17 @@
-"""From float weights and sample inputs to a quantised GRU."""
+"""From float weights and sample inputs to a quantized GRU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from qcore import _core
-from qcore.gru import float_cell
-from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE, Config, Format, choose_format
-from qcore.gru.ranges import Range
+from qcore.gru.formats import Config
+from qcore.gru.observation import Observer
+from qcore.gru.quantized import QuantGRU
 from qcore.gru.search import LEAST_GAIN, Progress, Search, search
-from qcore.gru.weights import Direction, Doubles, GruWeights, _finite
-
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
-
-_SEEN = (*TENSORS, "wx_with_bias", "rh_with_bias")
-
-_ADDED_TO = {"rrh": "g_pre", "old_part": "h", "new_part": "h"}
-"""Tensors that are shifted to the scale of another and go nowhere else: a finer scale than that would only round twice,
-and every shift by one bit has a tie for each odd code."""
 
 
-class Calibrator:
+class Calibrator(Observer):
     """Runs the float GRU on samples and keeps the range of every tensor.
 
     Args:
@@ -37,76 +24,8 @@ class Calibrator:
         QcoreTypeError: other weights.
     """
 
-    def __init__(self, weights: GruWeights, method: str = "mse") -> None:
-        if not isinstance(weights, GruWeights):
-            raise _core.QcoreTypeError(
-                f"gru calibration: weights is a {type(weights).__name__}, expected GruWeights, as of from_torch"
-            )
-        self.weights = weights
-        self.method = method
-        # The average over time steps is for what comes from outside the step.
-        methods = {name: method if method != "ema" or name in ("x", "h") else "minmax" for name in _SEEN}
-        self._ranges = [
-            [{name: Range(each) for name, each in methods.items()} for _ in layer] for layer in weights.layers
-        ]
-        self._last_batch: tuple[Doubles, Doubles | None] | None = None
-
-    def observe(self, x: Any, h0: Any = None, *, progress: Callable[[float], None] | None = None) -> Calibrator:
-        """Look at one batch.
-
-        Args:
-            x: [T, B, C] ([B, T, C] if the weights are batch_first), numbers.
-            h0: [layers * directions, B, H], or None for zeros. It is part of h's range.
-            progress: called with the part done, 0 to 1, after every step.
-
-        Returns:
-            The calibrator itself.
-
-        Raises:
-            QcoreValueError, QcoreTypeError: another shape, a NaN or an infinity, or no numbers.
-        """
-        inputs, states = self._checked(x, h0)
-        self._last_batch = inputs, states
-        done, steps = 0, len(inputs) * len(self.weights.layers) * self.weights.directions
-        for number, (layer, ranges) in enumerate(zip(self.weights.layers, self._ranges, strict=True)):
-            outputs = []
-            for side, (direction, seen) in enumerate(zip(layer, ranges, strict=True)):
-
-                def watch(name: str, step: int, values: Doubles, seen: dict[str, Range] = seen) -> None:
-                    nonlocal done
-                    seen[name].observe(values)
-                    if name == "x":  # once per step
-                        done += 1
-                        if progress is not None:
-                            progress(done / steps)
-
-                state = None if states is None else states[number * self.weights.directions + side]
-                outputs.append(float_cell.run(direction, inputs, state, reverse=side == 1, watch=watch)[0])
-            inputs = np.concatenate(outputs, axis=2)
-        return self
-
-    def _checked(self, x: Any, h0: Any) -> tuple[Doubles, Doubles | None]:
-        """x as [T, B, C] and h0, float64."""
-        inputs = _finite(x, "gru calibration: x")
-        if inputs.ndim != 3 or inputs.shape[2] != self.weights.input_size or 0 in inputs.shape:
-            raise _core.QcoreValueError(
-                f"gru calibration: x has shape {list(inputs.shape)}, expected [T, B, C] with "
-                f"C = {self.weights.input_size}"
-            )
-        if self.weights.batch_first:
-            inputs = inputs.transpose(1, 0, 2)
-        states = None
-        if h0 is not None:
-            states = _finite(h0, "gru calibration: h0")
-            expected = (len(self.weights.layers) * self.weights.directions, inputs.shape[1], self.weights.hidden_size)
-            if states.shape != expected:
-                raise _core.QcoreValueError(
-                    f"gru calibration: h0 has shape {list(states.shape)}, expected {list(expected)}"
-                )
-        return inputs, states
-
     def finish(self, config: Config | None = None) -> QuantGRU:
-        """The quantised GRU. Parameters are static from here on.
+        """Makes the quantized GRU. Parameters are static from here on.
 
         Args:
             config: widths, pipeline and rules; ``Config()`` by default.
@@ -114,28 +33,7 @@ class Calibrator:
         Raises:
             QcoreValueError: nothing was observed, or the formats would need sums of more than 64 bits.
         """
-        from qcore.gru.quantized import QuantGRU
-
-        if self._last_batch is None:
-            raise _core.QcoreValueError("gru calibration: finish() before any observe(x), expected at least one batch")
-        config = config or Config()
-        layers = []
-        inputs: Format | None = None
-        for layer, ranges in zip(self.weights.layers, self._ranges, strict=True):
-            # Directions share the format of h, so that their outputs are one array for the next layer.
-            state = Range.union([seen["h"] for seen in ranges])
-            shared = state.format(config.width("h"), config.rule)
-            inputs = inputs or Range.union([seen["x"] for seen in ranges]).format(config.width("x"), config.rule)
-            layers.append(
-                [
-                    quantize_direction(direction, seen, config, inputs, shared)
-                    for direction, seen in zip(layer, ranges, strict=True)
-                ]
-            )
-            inputs = shared
-        made = QuantGRU(layers, config, batch_first=self.weights.batch_first)
-        made.float_weights = self.weights
-        return made
+        return QuantGRU._from_observer(self, config or Config())
 
     def search(
         self,
@@ -149,14 +47,14 @@ class Calibrator:
         target: float = 0.0,
         progress: Progress | None = None,
     ) -> Search:
-        """Which tensors to widen within a size: one at a time, always the one that lowers the measured error most.
+        """Finds the tensors to widen within a size: one at a time, always the one that lowers the measured error most.
 
         Starts from ``config`` and widens single tensors to 16 bits, biases to 32, as long as one lowers the error
         enough; then takes back those that no longer do. What costs no bytes is widened only if it pays, too.
 
         Args:
             budget: bytes of weights and biases, 1 for up to 8 bits, 2 to 16 and 4 to 32.
-            x, h0: a batch to measure the outputs' error on, as for :meth:`observe`; by default the last one observed.
+            x, h0: a batch to measure the outputs' error on, as for ``observe``; by default the last one observed.
             config: where to start; by default ``Config()``.
             state_rows: rows whose states of all layers count, too.
             least_gain: the part of the error that a widening must take away; 0.1 by default.
@@ -180,73 +78,6 @@ class Calibrator:
         if self._last_batch is None:
             raise _core.QcoreValueError("gru search: search() before any observe(x), expected at least one batch")
         batch = self._last_batch if x is None else self._checked(x, h0)
-        return search(self, budget, *batch, config or Config(), state_rows, least_gain, target, progress)
-
-
-def _rows(weights: Doubles, bits: int, granularity: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Codes and one exponent per row of 3H."""
-    rows = weights.reshape(len(weights), -1)
-    size = len(rows) // 3
-    group = {"channel": 1, "gate": size, "tensor": 3 * size}[granularity]
-    exponents = np.empty(len(rows), np.int32)
-    for first in range(0, len(rows), group):
-        part = rows[first : first + group]
-        form = choose_format(float(part.min()), float(part.max()), bits, zero_point=False)
-        exponents[first : first + group] = form.exponent
-    highest = (1 << (bits - 1)) - 1
-    codes = np.clip(np.rint(np.ldexp(rows, exponents[:, None])), -highest - 1, highest)
-    return codes.reshape(weights.shape), exponents
-
-
-def quantize_direction(
-    weights: Direction, ranges: dict[str, Range], config: Config, x: Format, h: Format
-) -> tuple[_core.QuantizedGru, dict[str, Any]]:
-    """The core's object and what it was made of, for files and reports."""
-    formats: dict[str, Format] = {"x": x, "h": h}
-    fused = config.pipeline == "fused"
-    for name in TENSORS[2:]:
-        seen = ranges[f"{name[0]}{name[1]}_with_bias"] if fused and name in ("wx", "rh") else ranges[name]
-        formats[name] = seen.format(
-            config.width(name), config.rule, signed=name not in UNSIGNED, zero_point=name in ZERO_FREE
+        return search(
+            self.weights, self.finish, budget, *batch, config or Config(), state_rows, least_gain, target, progress
         )
-    for name, target in _ADDED_TO.items():
-        finest = formats[target].exponent
-        if formats[name].exponent > finest:
-            formats[name] = ranges[name].format(config.width(name), config.rule, exponent=finest)
-    parts: dict[str, Any] = {
-        "formats": np.array([formats[name].row() for name in TENSORS], np.int32),
-        "sizes": (weights.input_size, weights.hidden_size),
-        "weight_bits": config.width("weights"),
-        "bias_bits": config.width("biases"),
-    }
-    for name, dtype, bits in (
-        ("w", np.int16, config.width("weights")),
-        ("r", np.int16, config.width("weights")),
-        ("bx", np.int32, config.width("biases")),
-        ("br", np.int32, config.width("biases")),
-    ):
-        codes, exponents = _rows(getattr(weights, name), bits, config.granularity)
-        parts[name], parts[f"{name}_exponents"] = codes.astype(dtype), exponents
-    return make(parts, config), parts
-
-
-def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
-    input_size, hidden_size = parts["sizes"]
-    return _core.QuantizedGru.make(
-        input_size,
-        hidden_size,
-        getattr(_core.GruPipeline, config.pipeline),
-        getattr(_core.ShiftRounding, config.rounding),
-        getattr(_core.GruTableKind, config.tables),
-        parts["formats"],
-        parts["weight_bits"],
-        parts["bias_bits"],
-        parts["w"].ravel(),
-        parts["r"].ravel(),
-        parts["bx"],
-        parts["br"],
-        parts["w_exponents"],
-        parts["r_exponents"],
-        parts["bx_exponents"],
-        parts["br_exponents"],
-    )

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import qcore
+from qcore._files import write_whole
+from qcore.gru import TENSORS, Calibrator, Config, QuantGRU, verify_golden
+from qcore.gru.array_files import check_folder, check_output, read_arrays, write_arrays
+from qcore.gru.chunks import run_in_chunks
+from qcore.gru.weight_files import load_weights
+
 if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-    from qcore.gru import Config, QuantGRU
 
 gru = typer.Typer(
     name="gru",
@@ -43,7 +49,7 @@ def calibrate(
     samples: Annotated[
         list[Path], typer.Argument(metavar="SAMPLES...", help="A batch each: .safetensors, .npz or .npy with x, h0.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The quantised GRU.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The quantized GRU.")],
     bits: Annotated[int | None, typer.Option(help="8 or 16: the preset of all widths; 8 by default.")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; --bits and --pipeline win.")
@@ -55,7 +61,7 @@ def calibrate(
     ] = None,
     batch_first: Annotated[bool, typer.Option("--batch-first", help="x is [B, T, C], as torch's option.")] = False,
 ) -> None:
-    """Quantise a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
+    """Quantize a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
 
     The weights' names are those of a torch.nn.GRU's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ... An ONNX
     node needs linear_before_reset = 1.
@@ -66,10 +72,6 @@ def calibrate(
       qcore gru calibrate model.onnx day1.npy day2.npy --bits 16 --pipeline fused -o gru.safetensors
       qcore gru calibrate model.safetensors x.npz --name encoder.rnn --config widths.json -o gru.safetensors
     """
-    from qcore.gru import Calibrator
-    from qcore.gru.array_files import check_folder
-    from qcore.gru.weight_files import load_weights
-
     chosen = _config(config, bits, pipeline)
     check_folder(output)
     calibrator = Calibrator(load_weights(weights, name=name, batch_first=batch_first), method)
@@ -94,7 +96,7 @@ def run(
     ],
     steps: Annotated[int, typer.Option(min=1, help="Of a call: long sequences are run in parts.")] = 256,
 ) -> None:
-    """Run a quantised GRU on sequences: x [T, B, C], h0 [layers * directions, B, H], lengths [B].
+    """Run a quantized GRU on sequences: x [T, B, C], h0 [layers * directions, B, H], lengths [B].
 
     Floats give float32, codes (int8 or int16) give codes. Without a batch_first of the weights, time comes first.
 
@@ -103,10 +105,6 @@ def run(
       qcore gru run gru.safetensors inputs.npz -o outputs.npz
       qcore gru run gru.safetensors speech.npy -o states.safetensors
     """
-    from qcore.gru import QuantGRU
-    from qcore.gru.array_files import check_output, write_arrays
-    from qcore.gru.chunks import run_in_chunks
-
     check_output(output)
     loaded = QuantGRU.load(model)
     x, h0, lengths = _inputs(inputs)
@@ -128,18 +126,13 @@ def report(
 ) -> None:
     """Compare every tensor with the float GRU's: clipping, bits in use, SQNR by tensor and by step.
 
-    SQNR is the signal to quantisation noise ratio in dB, with the noise of everything before a tensor in it.
+    SQNR is the signal to quantization noise ratio in dB, with the noise of everything before a tensor in it.
 
     \b
     Examples:
       qcore gru report gru.safetensors weights.safetensors test.npz
       qcore gru report gru.safetensors model.onnx test.npz --plot gru.png --json gru.json
     """
-    from qcore._files import write_whole
-    from qcore.gru import QuantGRU
-    from qcore.gru.array_files import check_folder
-    from qcore.gru.weight_files import load_weights
-
     for path in (json, plot):
         if path is not None:
             check_folder(path)
@@ -169,9 +162,6 @@ def golden(
     Examples:
       qcore gru golden gru.safetensors test.npz -o golden.safetensors
     """
-    from qcore.gru import QuantGRU, verify_golden
-    from qcore.gru.array_files import check_folder
-
     check_folder(output)
     x, h0 = _whole_sequences(inputs)
     QuantGRU.load(model).golden(output, x, h0)
@@ -194,9 +184,6 @@ def export_c(
       qcore gru export-c gru.safetensors -o wake_word.h --name wake_word --inputs test.npz
       gcc -std=c99 -Wall -o selftest gru_selftest.c && ./selftest
     """
-    from qcore.gru import QuantGRU
-    from qcore.gru.array_files import check_folder
-
     check_folder(output)
     x = None if inputs is None else _whole_sequences(inputs)[0]
     QuantGRU.load(model).export_c(output, name, x)
@@ -212,11 +199,8 @@ gru.command("export-c")(export_c)
 
 
 def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
-    """Of a file, with what the command line says instead."""
+    """Reads the config of a file, with what the command line says instead."""
     import dataclasses
-
-    import qcore
-    from qcore.gru import Config
 
     given: dict[str, Any] = {"bits": bits, "pipeline": pipeline}
     try:
@@ -228,9 +212,6 @@ def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config
 
 def _inputs(path: Path) -> tuple[np.ndarray[Any, Any], Any, Any]:
     """x, h0 and lengths of a file; a single array is x, whatever its name."""
-    import qcore
-    from qcore.gru.array_files import read_arrays
-
     arrays = read_arrays(path)
     if len(arrays) == 1:
         return next(iter(arrays.values())), None, None
@@ -253,7 +234,7 @@ def _whole_sequences(path: Path) -> tuple[np.ndarray[Any, Any], Any]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, if that is a terminal."""
+    """Yields a bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -274,8 +255,6 @@ def _print_formats(console: Console, made: QuantGRU) -> None:
     import numpy as np
     from rich import box
     from rich.table import Table
-
-    from qcore.gru import TENSORS
 
     console.print(repr(made), soft_wrap=True)
     places = [(layer, side) for layer in range(made.num_layers) for side in range(made.directions)]

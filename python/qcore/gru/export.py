@@ -1,4 +1,4 @@
-"""A quantised GRU for other programs: a C99 header of integers only, and a program that tests it."""
+"""A quantized GRU for other programs: a C99 header of integers only, and a program that tests it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core, _files
 from qcore.gru import c_source
+from qcore.gru.core import GruCore
 from qcore.gru.integers import Cell, rounding_shift
 from qcore.gru.trace import cell_of, trace
-
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _STEPS, _ROWS = 24, 2  # of inputs that nobody gave
@@ -46,8 +44,8 @@ _SHARED_RANGES = ("wx", "rh", "z_pre", "r_pre", "g_pre", "h")
 _STAGED_RANGES = ("rb", "rrh", "old_part", "new_part")
 
 
-def export_gru(gru: QuantGRU, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
-    """As :meth:`QuantGRU.export_c`."""
+def export_gru(gru: GruCore, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
+    """Writes as :meth:`QuantGRU.export_c`."""
     name = _checks.text(name, "gru export: name")
     if not _IDENTIFIER.fullmatch(name):
         raise _core.QcoreValueError(f"gru export: name is {name!r}, expected a C identifier that begins with a letter")
@@ -75,7 +73,7 @@ def _named(text: str, name: str) -> str:
 
 
 def _array(kind: str, name: str, values: Iterable[int], shape: str = "") -> str:
-    """A constant array; a row of a self-test's inputs per `shape` is left to C."""
+    """Returns a constant array; a row of a self-test's inputs per `shape` is left to C."""
     lines, line = [], " "
     for text in (f" {value}," for value in values):
         if len(line) + len(text) > _WIDTH:
@@ -87,7 +85,7 @@ def _array(kind: str, name: str, values: Iterable[int], shape: str = "") -> str:
 
 
 def _nested(kind: str, name: str, shape: str, codes: NDArray[Any]) -> str:
-    """[rows, steps, N], with the braces that pedantic compilers want."""
+    """Returns [rows, steps, N], with the braces that pedantic compilers want."""
     rows = []
     for row in codes.tolist():
         steps = ",\n".join("    {" + ", ".join(map(str, step)) + "}" for step in row)
@@ -112,7 +110,7 @@ def _signed_type(values: Iterable[int]) -> str:
 class _Layer:
     """Numbers of one layer as the C code wants them."""
 
-    def __init__(self, gru: QuantGRU, number: int) -> None:
+    def __init__(self, gru: GruCore, number: int) -> None:
         core, parts = gru._layers[number][0]
         self.parts, self.cell = parts, cell_of(gru, number, 0)
         self.wx = _product(self.cell, "x", "w", "bx", "wx")
@@ -129,7 +127,7 @@ class _Layer:
 
 
 def _product(cell: Cell, source: str, weights: str, biases: str, target: str) -> tuple[Any, Any, int]:
-    """What is added to sums of products, how far they are shifted, and a bound of them: [3H], [3H], one number."""
+    """Returns what is added to sums of products, their shifts, and a bound of them: [3H], [3H], one number."""
     form, p = cell.format(source), cell.parts
     w = p[weights].astype(np.int64)
     offsets = -w.sum(1) * form.zero_point
@@ -161,7 +159,7 @@ def _biases(cell: Cell) -> NDArray[np.int64]:
 
 
 class _Source:
-    def __init__(self, gru: QuantGRU, name: str) -> None:
+    def __init__(self, gru: GruCore, name: str) -> None:
         self.gru, self.name = gru, name
         self.fused = gru.config.pipeline == "fused"
         self.layers = [_Layer(gru, number) for number in range(gru.num_layers)]
@@ -191,7 +189,7 @@ class _Source:
 
     def header(self) -> str:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
-        parts = [self._declared(), arrays, self._initialised(), c_source.SHIFT[self.gru.config.rounding]]
+        parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.gru.config.rounding]]
         parts.append(c_source.CLAMP)
         parts.append(c_source.MULTIPLY.replace("$", "x"))
         parts.append(c_source.MULTIPLY.replace("$", "h"))
@@ -289,7 +287,7 @@ class _Source:
                 text += array(kind, f"{gate}_table", layer.cell.tables[index], "tables")
         return text
 
-    def _initialised(self) -> str:
+    def _initialized(self) -> str:
         shifts = _SHARED_SHIFTS | (_FUSED_SHIFTS if self.fused else _STAGED_SHIFTS)
         entries = []
         for number, layer in enumerate(self.layers):
@@ -311,7 +309,7 @@ class _Source:
         return f"\nstatic const @_layer @_layers[@@_LAYERS] = {{\n{''.join(entries)}}};\n"
 
 
-def _self_test(gru: QuantGRU, name: str, header: str, x: Any) -> str:
+def _self_test(gru: GruCore, name: str, header: str, x: Any) -> str:
     layers = trace(gru, x)
     inputs, outputs = (array.transpose(1, 0, 2) for array in (layers[0][0].x, layers[-1][0].tensors["h"]))
     rows, steps, _ = inputs.shape

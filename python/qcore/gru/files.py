@@ -1,4 +1,4 @@
-"""Quantised GRUs as safetensors files."""
+"""Quantized GRUs as safetensors files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from qcore import _core, _files
-from qcore.gru.calibration import make
+from qcore.gru.core import GruCore, Layer, make
 from qcore.gru.formats import TENSORS, Config
-
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
 
 FORMAT = "qcore.gru.2"
 READ = ("qcore.gru.1", FORMAT)
@@ -34,7 +31,7 @@ _ARRAYS = {
 
 
 def knots_of(core: _core.QuantizedGru, gate: int) -> Any:
-    """int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
+    """Returns int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
     return np.array(core.knots(gate), np.int32)
 
 
@@ -51,7 +48,7 @@ def interpolated(core: _core.QuantizedGru) -> list[int]:
     return [gate for gate in range(3) if core.knots(gate)[0]]
 
 
-def gru_to_bytes(gru: QuantGRU) -> bytes:
+def gru_to_bytes(gru: GruCore) -> bytes:
     """Returns the contents of the file that :meth:`QuantGRU.save` writes."""
     from safetensors.numpy import save
 
@@ -74,18 +71,18 @@ def gru_to_bytes(gru: QuantGRU) -> bytes:
     return save(tensors, {"format": FORMAT, "gru": json.dumps(description)})
 
 
-def save_gru(gru: QuantGRU, path: str | os.PathLike[str]) -> None:
+def save_gru(gru: GruCore, path: str | os.PathLike[str]) -> None:
     """Writes the file of :meth:`QuantGRU.save`."""
     _files.write_whole(Path(path), gru_to_bytes(gru))
 
 
-def load_gru(path: str | os.PathLike[str]) -> QuantGRU:
-    """Reads a file as :meth:`QuantGRU.load` does."""
+def read_gru(path: str | os.PathLike[str]) -> tuple[list[Layer], Config, bool]:
+    """Returns layers, config and batch_first of a file; errors as for :meth:`QuantGRU.load`."""
     return gru_from_bytes(Path(path).read_bytes(), f"gru: {os.fspath(path)}")
 
 
-def gru_from_bytes(data: bytes, where: str) -> QuantGRU:
-    """Returns the GRU whose file holds ``data``.
+def gru_from_bytes(data: bytes, where: str) -> tuple[list[Layer], Config, bool]:
+    """Returns layers, config and batch_first of the GRU whose file holds ``data``.
 
     Args:
         data: what :func:`gru_to_bytes` returned.
@@ -96,8 +93,6 @@ def gru_from_bytes(data: bytes, where: str) -> QuantGRU:
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
-
-    from qcore.gru.quantized import QuantGRU
 
     try:
         tensors = load(data)
@@ -110,9 +105,9 @@ def gru_from_bytes(data: bytes, where: str) -> QuantGRU:
             f"{where} has format {metadata.get('format')!r}, expected {' or '.join(repr(name) for name in READ)}"
         )
     layers_count, directions, batch_first, config, widths, tables = _description(metadata.get("gru", ""), where)
-    layers = []
+    layers: list[Layer] = []
     for number in range(layers_count):
-        layer = []
+        layer: Layer = []
         for side in range(directions):
             row = number * directions + side
             parts = _parts(tensors, f"{number}.{side}", where)
@@ -123,7 +118,7 @@ def gru_from_bytes(data: bytes, where: str) -> QuantGRU:
                 raise _core.QcoreValueError(f"{where} was saved with other tables of layer {number}, direction {side}")
             layer.append((core, parts))
         layers.append(layer)
-    return QuantGRU(layers, config, batch_first=batch_first)
+    return layers, config, batch_first
 
 
 def _description(text: str, where: str) -> tuple[int, int, bool, Config, list[tuple[int, int]], list[str]]:

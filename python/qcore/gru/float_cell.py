@@ -1,4 +1,4 @@
-"""The GRU in float64: what is quantised, and what calibration looks at."""
+"""The GRU in float64: what is quantized, and what calibration looks at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qcore.gru.weights import Direction, Doubles
+from qcore.gru.direction import Direction, Doubles
 
 Watch = Callable[[str, int, Doubles], None]
 """Called with a tensor's name, the step's number in order of computation, and its values [B, ...]."""

@@ -19,18 +19,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core, _files
+from qcore.gru.core import GruCore
 from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE, Format
 from qcore.gru.integers import Cell, replay
 from qcore.gru.trace import cell_of, trace
-
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
 
 FORMAT = "qcore.gru.golden.1"
 _PARAMETERS = ("w", "r", "bx", "br", "w_exponents", "r_exponents", "bx_exponents", "br_exponents")
@@ -61,8 +59,8 @@ class GoldenCheck:
         return f"{shape}: {self.integers:,} integers equal"
 
 
-def write_golden(gru: QuantGRU, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
-    """As :meth:`QuantGRU.golden`."""
+def write_golden(gru: GruCore, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
+    """Writes a golden file as :meth:`QuantGRU.golden`."""
     from safetensors.numpy import save
 
     layers = trace(gru, x, h0)
@@ -94,13 +92,13 @@ def write_golden(gru: QuantGRU, path: str | os.PathLike[str], x: Any, h0: Any = 
 
 
 def _results(states: list[list[NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """y and last from h of all layers and directions."""
+    """Returns y and last from h of all layers and directions."""
     last = [h[0] if side else h[-1] for layer in states for side, h in enumerate(layer)]
     return np.concatenate(states[-1], axis=2), np.stack(last)
 
 
 def verify_golden(path: str | os.PathLike[str]) -> GoldenCheck:
-    """Compute everything in a golden file again, in NumPy integers, without the library's kernels.
+    """Computes everything in a golden file again, in NumPy integers, without the library's kernels.
 
     Each tensor is computed from the file's tensors before it, so that one wrong number is one difference.
 
@@ -241,7 +239,7 @@ def _cell(tensors: Tensors, prefix: str, x: NDArray[Any], where: str) -> Cell:
 
 
 def _check_tables(tensors: Tensors, prefix: str, cell: Cell, where: str) -> None:
-    """Correctly rounded; interpolated ones are at most 2 codes beside that and don't fall."""
+    """Checks that exact tables are rounded correctly; interpolated ones are within 2 codes and don't fall."""
     for (gate, pre), table in zip(_GATES, cell.tables, strict=True):
         argument, result = cell.format(pre), cell.format(gate)
         interpolated = bool(tensors[f"{prefix}.options"][2]) and argument.bits > 8

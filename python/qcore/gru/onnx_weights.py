@@ -8,17 +8,20 @@ from typing import Any
 import numpy as np
 
 from qcore import _core
-from qcore.gru.weights import Direction, GruWeights
+from qcore.gru.direction import Direction
 
 
-def weights_of_node(model: Any, node: str | None) -> GruWeights:
-    """As :meth:`GruWeights.from_onnx`."""
+def layer_of_node(model: Any, node: str | None) -> tuple[list[Direction], bool]:
+    """Returns the directions of a GRU node's layer, and batch_first.
+
+    Arguments and errors are those of :meth:`GruWeights.from_onnx`.
+    """
     try:
         import onnx
         from onnx import numpy_helper
     except ImportError as error:
         raise _core.QcoreTypeError(
-            "gru weights: reading ONNX models needs the package onnx: pip install onnx"
+            "gru weights: reading ONNX models needs the package onnx: pip install 'libqcore[formats]'"
         ) from error
     if isinstance(model, (str, os.PathLike)):
         try:
@@ -46,7 +49,7 @@ def weights_of_node(model: Any, node: str | None) -> GruWeights:
     for side in range(directions):
         bx, br = (None, None) if b is None else np.split(b[side], 2)
         layer.append(Direction(w[side], r[side], bx, br, where))
-    return GruWeights([layer], batch_first=batch_first)
+    return layer, batch_first
 
 
 def _chosen(graph: Any, name: str | None) -> Any:
@@ -65,7 +68,7 @@ def _chosen(graph: Any, name: str | None) -> Any:
 
 
 def _checked(attributes: dict[str, Any], where: str) -> tuple[str, bool]:
-    """(direction, batch_first), if the rest is what the cell computes."""
+    """Returns (direction, batch_first), if the rest is what the cell computes."""
     if attributes.get("linear_before_reset", 0) != 1:
         raise _core.QcoreValueError(
             f"{where} has linear_before_reset = 0, expected 1: with 0 the reset gate multiplies h before its product "

@@ -1,4 +1,4 @@
-"""A report as a picture: float against quantised state, SQNR of each tensor and over time."""
+"""A report as a picture: float against quantized state, SQNR of each tensor and over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_STEPS = 400  # more would be a blur
 
 
 def plot_report(report: Report, path: str | os.PathLike[str] | None = None) -> Any:
-    """As :meth:`Report.plot`."""
+    """Draws as :meth:`Report.plot`."""
     if path is not None:
         _plots.ending(path, _WHERE)
     with _plots.module("matplotlib", _WHERE).rc_context(_plots.STYLE):
@@ -38,7 +38,7 @@ def _draw_states(axis: Any, report: Report) -> None:
     order = np.argsort(-exact.std(axis=0), kind="stable")[:_CHANNELS]
     for color, channel in zip(_COLORS, order, strict=False):
         axis.plot(exact[:, channel], color=color, lw=5, alpha=0.3, label=f"h[{channel}], float")
-        axis.plot(got[:, channel], color=color, lw=1.4, label=f"h[{channel}], quantised")
+        axis.plot(got[:, channel], color=color, lw=1.4, label=f"h[{channel}], quantized")
     axis.set_xlabel("step")
     axis.set_ylabel("state")
     axis.set_title("row 0, the channels that vary most", fontsize=11, loc="left")
@@ -46,7 +46,7 @@ def _draw_states(axis: Any, report: Report) -> None:
 
 
 def _draw_tensors(axis: Any, report: Report) -> None:
-    """One bar for each tensor; where layers or directions differ, the lowest."""
+    """Draws one bar for each tensor; where layers or directions differ, the lowest."""
     lowest: dict[str, float] = {}
     for row in report.rows:
         if row.sqnr is not None:

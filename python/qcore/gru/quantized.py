@@ -1,48 +1,32 @@
-"""A quantised GRU and its calls."""
+"""A quantized GRU: made from a float one, saved, measured and exported."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from qcore import _arrays, _core
-from qcore.gru.calibration import Calibrator
-from qcore.gru.formats import TENSORS, Config, Format
+from qcore.gru.core import GruCore
+from qcore.gru.export import export_gru
+from qcore.gru.files import read_gru, save_gru
+from qcore.gru.formats import Config
+from qcore.gru.golden import write_golden
+from qcore.gru.observation import Observer
+from qcore.gru.report import Report, make_report
 from qcore.gru.weights import GruWeights
 
-if TYPE_CHECKING:
-    from qcore.gru.report import Report
 
-_PLAIN = {np.dtype(name) for name in ("float32", "float16", "int8", "int16")}
-
-Layer = list[tuple[_core.QuantizedGru, dict[str, Any]]]
-
-
-class QuantGRU:
+class QuantGRU(GruCore):
     """Layers of fixed-point GRUs; immutable.
 
     Made by :meth:`from_torch`, :meth:`load` or :meth:`Calibrator.finish`. Everything between the rounding of a float
     input and of a float result is integer arithmetic, the same on every processor: docs/gru.md.
     """
 
-    def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
-        self._layers = layers
-        self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]))
-        self._sizes = (self.input_size, self.hidden_size, self.directions, self.num_layers)
-        self._state_dtype = f"int{8 if self.format('h').bits <= 8 else 16}"
-        self._state_kind = np.dtype(self._state_dtype)
-        self.config = config
-        self.batch_first = batch_first
-        self.float_weights: GruWeights | None = None
-        """What :meth:`Calibrator.finish` was given, for reports; not in files."""
-
     @classmethod
     def from_torch(
         cls, gru: Any, data: Any, bits: int = 8, *, method: str = "mse", config: Config | None = None
     ) -> QuantGRU:
-        """Calibrate and quantise a ``torch.nn.GRU``.
+        """Calibrates and quantizes a ``torch.nn.GRU``.
 
         Args:
             gru: the module.
@@ -54,13 +38,20 @@ class QuantGRU:
         Raises:
             QcoreValueError, QcoreTypeError: no GRU, samples of another shape, or an option is impossible.
         """
-        calibrator = Calibrator(GruWeights.from_torch(gru), method)
+        observer = Observer(GruWeights.from_torch(gru), method)
         for batch in data if isinstance(data, (list, tuple)) else [data]:
-            calibrator.observe(batch.detach().cpu().double().numpy() if hasattr(batch, "detach") else batch)
-        return calibrator.finish(config or Config(bits=bits))
+            observer.observe(batch.detach().cpu().double().numpy() if hasattr(batch, "detach") else batch)
+        return cls._from_observer(observer, config or Config(bits=bits))
+
+    @classmethod
+    def _from_observer(cls, observer: Observer, config: Config) -> QuantGRU:
+        """Makes the GRU of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
+        made = cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
+        made.float_weights = observer.weights
+        return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters, config and the tables' hashes as safetensors.
+        """Writes parameters, config and the tables' hashes as safetensors.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -68,13 +59,11 @@ class QuantGRU:
         Raises:
             OSError: it can't be written.
         """
-        from qcore.gru.files import save_gru
-
         save_gru(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QuantGRU:
-        """A GRU that :meth:`save` wrote: the same integers.
+        """Makes a GRU that :meth:`save` wrote: the same integers.
 
         Args:
             path: the file.
@@ -83,12 +72,11 @@ class QuantGRU:
             QcoreValueError, QcoreTypeError: the file is not one, or was damaged: naming what is missing or wrong.
             OSError: it can't be read.
         """
-        from qcore.gru.files import load_gru
-
-        return load_gru(path)
+        layers, config, batch_first = read_gru(path)
+        return cls(layers, config, batch_first=batch_first)
 
     def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
-        """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
+        """Writes inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
 
         ``help(qcore.gru.golden)`` has the layout, :func:`qcore.gru.verify_golden` checks such a file in NumPy integers.
 
@@ -101,12 +89,10 @@ class QuantGRU:
             QcoreValueError, QcoreTypeError: another shape, codes beyond their format, or no numbers.
             OSError: the file can't be written.
         """
-        from qcore.gru.golden import write_golden
-
         write_golden(self, path, x, h0)
 
     def report(self, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
-        """Clip rate, bits in use and SQNR against float64, of every tensor and step.
+        """Measures clip rate, bits in use and SQNR against float64, of every tensor and step.
 
         Args:
             x, h0: a batch as for a call, on the CPU: numbers or codes.
@@ -118,8 +104,6 @@ class QuantGRU:
         Raises:
             QcoreValueError, QcoreTypeError: there are no weights, or of other sizes; x or h0 has another shape.
         """
-        from qcore.gru.report import make_report
-
         return make_report(self, x, h0, weights)
 
     def export_c(self, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
@@ -138,212 +122,4 @@ class QuantGRU:
             QcoreValueError, QcoreTypeError: it is bidirectional, or the name is not a C identifier.
             OSError: a file can't be written.
         """
-        from qcore.gru.export import export_gru
-
         export_gru(self, path, name, x)
-
-    @property
-    def input_size(self) -> int:
-        """C."""
-        return int(self._layers[0][0][1]["sizes"][0])
-
-    @property
-    def hidden_size(self) -> int:
-        """H."""
-        return int(self._layers[0][0][1]["sizes"][1])
-
-    @property
-    def num_layers(self) -> int:
-        """Layers, each of 1 or 2 directions."""
-        return len(self._layers)
-
-    @property
-    def directions(self) -> int:
-        """1, or 2 if it is bidirectional."""
-        return len(self._layers[0])
-
-    def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
-        """The format of a tensor.
-
-        Args:
-            name: of :data:`qcore.gru.TENSORS`.
-            layer: 0 is the first.
-            direction: 0 is forward, 1 backward.
-
-        Raises:
-            QcoreValueError: there is no such tensor, layer or direction.
-        """
-        if name not in TENSORS:
-            raise _core.QcoreValueError(f"gru format: name is {name!r}, expected one of {', '.join(TENSORS)}")
-        if not (0 <= layer < self.num_layers and 0 <= direction < self.directions):
-            raise _core.QcoreValueError(
-                f"gru format: layer is {layer!r} and direction {direction!r}, expected a layer below "
-                f"{self.num_layers} and a direction below {self.directions}"
-            )
-        bits, signed, exponent, zero = self._layers[layer][direction][1]["formats"][TENSORS.index(name)]
-        return Format(int(bits), bool(signed), int(exponent), int(zero))
-
-    def __repr__(self) -> str:
-        kind = "bidirectional, " if self.directions == 2 else ""
-        return (
-            f"QuantGRU({self.input_size}, {self.hidden_size}, layers={self.num_layers}, {kind}"
-            f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, "
-            f"weights {self._layers[0][0][1]['weight_bits']} bits, {self.config.pipeline})"
-        )
-
-    def __call__(
-        self,
-        x: Any,
-        h0: Any = None,
-        *,
-        lengths: Any = None,
-        gates: bool = False,
-        out: Any = None,
-        stream: Any = None,
-    ) -> tuple[Any, ...]:
-        """Run all steps.
-
-        Args:
-            x: [T, B, C] ([B, T, C] if batch_first): float32, float16 or bfloat16, or codes (int8 or int16 of
-                ``format("x")``), on the CPU or a CUDA device; any strides.
-            h0: [layers * directions, B, H] on x's device: floats, or codes of ``format("h", layer)``; None for zeros.
-            lengths: int32 [B] on x's device, each row's number of steps, or None. Beyond them y is 0 and the state
-                stays.
-            gates: whether to return the gates too.
-            out: where to write y; any strides, floats or codes, no memory in common with x or h0. It is returned.
-            stream: CUDA stream to run on; the caller's library's current one by default.
-
-        Returns:
-            y [T, B, directions * H] ([B, T, directions * H] if batch_first) and the last states [layers * directions,
-            B, H], in x's library and on its device: floats of x's dtype, or codes of ``format("h")`` if x is codes.
-            With ``gates``, also int32 [layers * directions, T, B, 4 * H]: the codes of z, r, g and R h + b.
-
-        Raises:
-            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected. On a CUDA
-                device values are not looked at: a NaN counts as 0 there.
-            CudaError: a CUDA call failed.
-        """
-        if len(x.shape) != 3:
-            axes = "[B, T, C]" if self.batch_first else "[T, B, C]"
-            raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected {axes} with C = {self._sizes[0]}")
-        first, second, _ = x.shape
-        steps, batch = (second, first) if self.batch_first else (first, second)
-        _, size, directions, layers = self._sizes
-        if type(x) is np.ndarray and x.dtype in _PLAIN and h0 is lengths is out is stream is None and not gates:
-            return self._plain_run(x, None, (first, second, directions * size), (layers * directions, batch, size))
-        family, dtype = self._family_of(x)
-        y = family.empty(x, (first, second, directions * size), dtype) if out is None else out
-        last = family.empty(x, (layers * directions, batch, size), dtype)
-        codes = family.empty(x, (layers * directions, steps, batch, 4 * size), "int32") if gates else None
-        if lengths is not None:
-            lengths = _lengths(lengths)
-        self._run(family, x, h0, y, last, lengths, codes, stream)
-        results = (family.result(y, x) if out is None else out, family.result(last, x))
-        return (*results, family.result(codes, x)) if gates else results
-
-    def step(
-        self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None, stream: Any = None
-    ) -> tuple[Any, Any]:
-        """One step of streaming; only without a backward direction.
-
-        Args:
-            x: [B, C] as for a call.
-            state: what the last step returned; None at first.
-            reset: bool [B], rows whose state starts anew, or None.
-            out, stream: as for a call.
-
-        Returns:
-            y [B, H], and the state: codes of ``format("h", layer)``, [layers, B, H], to be passed to the next step.
-
-        Raises:
-            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; or the GRU is
-                bidirectional.
-            CudaError: a CUDA call failed.
-        """
-        _, size, directions, layers = self._sizes
-        if directions == 2:
-            raise _core.QcoreValueError("gru: step() on a bidirectional GRU, which needs the whole sequence: call it")
-        if len(x.shape) != 2:
-            raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected [B, C] with C = {self._sizes[0]}")
-        batch = x.shape[0]
-        if type(x) is np.ndarray and x.dtype in _PLAIN and type(state) is np.ndarray and reset is out is stream is None:
-            if state.dtype != self._state_kind or state.shape != (layers, batch, size):
-                self._check_state(state, batch)
-            return self._plain_run(x, state, (batch, size), state.shape)
-        family, dtype = self._family_of(x)
-        y = family.empty(x, (batch, size), dtype) if out is None else out
-        last = family.empty(x, (layers, batch, size), self._state_dtype)
-        if state is not None:
-            self._check_state(state, batch)
-        if reset is not None:
-            mask = _mask(reset, batch)
-            state = None if state is None else self._restarted(state, mask)
-        self._run(family, x, state, y, last, None, None, stream)
-        return family.result(y, x) if out is None else out, family.result(last, x)
-
-    def _plain_run(self, x: Any, state: Any, shape: tuple[int, ...], states: tuple[int, ...]) -> tuple[Any, Any]:
-        """NumPy without options: the detour through the families is a third of the time of a small call. The last
-        states are codes after a state, as x otherwise."""
-        dtype = x.dtype if x.dtype.kind == "f" else self._state_kind
-        y = _arrays.empty_numpy(shape, dtype)
-        last = _arrays.empty_numpy(states, dtype if state is None else self._state_kind)
-        self._stack.run(x, state, y, last, self.batch_first, None, None, 0)
-        return y, last
-
-    def _family_of(self, x: Any) -> tuple[_arrays.Family, str | None]:
-        """x's family, and the dtype of results: None for x's own."""
-        family = _arrays.family(x, "gru: x")
-        return family, None if _arrays.dtype_name(x.dtype) in _arrays.FLOATING else self._state_dtype
-
-    def _run(
-        self, family: _arrays.Family, x: Any, h0: Any, y: Any, last: Any, lengths: Any, gates: Any, stream: Any
-    ) -> None:
-        address = family.stream(x) if stream is None else _arrays.stream_address(stream, family, x, "gru: stream")
-        self._stack.run(
-            family.readable(x, "gru: x"),
-            None if h0 is None else _arrays.readable(h0, "gru: h0"),
-            _arrays.family(y, "gru: out").writable(y, "gru: out"),
-            family.writable(last, "gru: last"),
-            self.batch_first,
-            lengths,
-            None if gates is None else family.writable(gates, "gru: gates"),
-            address,
-        )
-
-    def _check_state(self, state: Any, batch: int) -> None:
-        expected = (self._sizes[3], batch, self._sizes[1])
-        if tuple(state.shape) != expected or _arrays.dtype_name(state.dtype) != self._state_dtype:
-            raise _core.QcoreValueError(
-                f"gru: state is {_arrays.dtype_name(state.dtype)} {list(state.shape)}, expected {self._state_dtype} "
-                f"{list(expected)}, as the last step returned it"
-            )
-
-    def _restarted(self, state: Any, mask: Any) -> Any:
-        """A copy of the state with zeros in some rows."""
-        if hasattr(state, "clone"):
-            copied = state.clone()
-        elif hasattr(state, "at"):  # jax's arrays can't be written to
-            copied = np.array(state)
-        else:
-            copied = state.copy()
-        for layer in range(self._sizes[3]):
-            copied[layer, mask] = self.format("h", layer).zero_point
-        return copied
-
-
-def _mask(reset: Any, batch: int) -> Any:
-    mask = reset if hasattr(reset, "dtype") else np.asarray(reset)
-    name = _arrays.dtype_name(mask.dtype)
-    if name != "bool" or tuple(mask.shape) != (batch,):
-        raise _core.QcoreValueError(f"gru: reset is {name} {list(mask.shape)}, expected bool [{batch}]")
-    return mask
-
-
-def _lengths(lengths: Any) -> Any:
-    """As int32, where that can be had from integers on the CPU without a question."""
-    if hasattr(lengths, "dtype") and not isinstance(lengths, np.ndarray):
-        return _arrays.readable(lengths, "gru: lengths")
-    integers = np.asarray(lengths)
-    if integers.dtype.kind not in "iu":
-        raise _core.QcoreTypeError(f"gru: lengths has dtype {integers.dtype}, expected int32")
-    return np.ascontiguousarray(integers, np.int32)

@@ -1,4 +1,4 @@
-"""How a quantised GRU's tensors compare with the float ones: clipping, bits in use, signal to quantisation noise."""
+"""How a quantized GRU's tensors compare with the float ones: clipping, bits in use, signal to quantization noise."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 from qcore import _core
 from qcore.gru import float_cell
+from qcore.gru.core import GruCore
+from qcore.gru.direction import Direction, Doubles, finite
 from qcore.gru.formats import Format
 from qcore.gru.integers import replay
+from qcore.gru.plot import plot_report
 from qcore.gru.trace import Trace, cell_of, is_codes, readable, trace
-from qcore.gru.weights import Direction, Doubles, GruWeights, _finite
+from qcore.gru.weights import GruWeights
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from qcore.gru.quantized import QuantGRU
 
 _PARAMETERS = ("w", "r", "bx", "br")
 
@@ -37,7 +38,7 @@ class ReportRow:
         bits: of its format.
         used_bits: log2 of the number of codes from the lowest to the highest that occurred.
         clip_rate: the part of the values that lay outside the format and were clamped.
-        sqnr: signal to quantisation noise ratio against float64 in dB; None if the noise or the signal is zero. Of what
+        sqnr: signal to quantization noise ratio against float64 in dB; None if the noise or the signal is zero. Of what
             a step computes it contains the noise of everything before it, earlier steps included.
         by_step: the same for each time step; empty for weights and biases.
     """
@@ -58,14 +59,14 @@ class Report:
 
     Args:
         rows: in the order of computation.
-        states: h [T, B, H] of the last layer's first direction in float64, and as quantised.
+        states: h [T, B, H] of the last layer's first direction in float64, and as quantized.
     """
 
     rows: tuple[ReportRow, ...]
     states: tuple[Doubles, Doubles] = dataclasses.field(repr=False, compare=False)
 
     def row(self, tensor: str, layer: int = 0, direction: int = 0) -> ReportRow:
-        """The row of one tensor.
+        """Returns the row of one tensor.
 
         Args:
             tensor: its name, as in :class:`ReportRow`.
@@ -84,11 +85,11 @@ class Report:
         )
 
     def to_json(self) -> str:
-        """The rows as JSON."""
+        """Returns the rows as JSON."""
         return json.dumps({"rows": [dataclasses.asdict(row) for row in self.rows]}, indent=2) + "\n"
 
     def table(self) -> Table:
-        """For a rich console; the last columns are the SQNR of the first, the middle and the last step."""
+        """Makes a table for a rich console; the last columns are the SQNR of the first, middle and last step."""
         from rich import box
         from rich.table import Table
 
@@ -107,7 +108,7 @@ class Report:
         return table
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw float against quantised state, SQNR by tensor and by step; needs matplotlib.
+        """Draws float against quantized state, SQNR by tensor and by step; needs matplotlib.
 
         Args:
             path: .png, .svg or .pdf to write, whole or not at all; None writes nothing.
@@ -119,8 +120,6 @@ class Report:
             QcoreValueError, QcoreTypeError: another ending, or matplotlib is not installed.
             OSError: the file can't be written.
         """
-        from qcore.gru.plot import plot_report
-
         return plot_report(self, path)
 
 
@@ -137,14 +136,14 @@ def sqnr(exact: Doubles, got: Doubles) -> float | None:
     return None if signal == 0 or noise == 0 else 10 * math.log10(signal / noise)
 
 
-def make_report(gru: QuantGRU, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
-    """As :meth:`QuantGRU.report`."""
+def make_report(gru: GruCore, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
+    """Measures as :meth:`QuantGRU.report`."""
     floats = _weights_of(gru, weights)
     layers = trace(gru, x, h0)
     if is_codes(x):
         first = gru.format("x").decode(layers[0][0].x)
     else:
-        first = _finite(readable(x), "gru: x")
+        first = finite(readable(x), "gru: x")
         first = first.transpose(1, 0, 2) if gru.batch_first else first
     rows: list[ReportRow] = []
     inputs = first
@@ -159,7 +158,7 @@ def make_report(gru: QuantGRU, x: Any, h0: Any = None, weights: GruWeights | Non
             start = None
             if h0 is not None:
                 row = number * gru.directions + side
-                start = cell.format("h").decode(each.h0) if is_codes(h0) else _finite(readable(h0), "gru: h0")[row]
+                start = cell.format("h").decode(each.h0) if is_codes(h0) else finite(readable(h0), "gru: h0")[row]
             exact = _float_tensors(direction, inputs, start, cell.fused, reverse=side == 1)
             clipped = _clipped(cell, each, reverse=side == 1)
             for name in cell.tensors:
@@ -169,15 +168,15 @@ def make_report(gru: QuantGRU, x: Any, h0: Any = None, weights: GruWeights | Non
             outputs.append(exact["h"])
         inputs = np.concatenate(outputs, axis=2)
     last = len(layers) - 1
-    quantised = gru.format("h", last).decode(layers[last][0].tensors["h"])
-    return Report(tuple(rows), (inputs[:, :, : gru.hidden_size], quantised))
+    quantized = gru.format("h", last).decode(layers[last][0].tensors["h"])
+    return Report(tuple(rows), (inputs[:, :, : gru.hidden_size], quantized))
 
 
-def _weights_of(gru: QuantGRU, weights: GruWeights | None) -> GruWeights:
+def _weights_of(gru: GruCore, weights: GruWeights | None) -> GruWeights:
     found = gru.float_weights if weights is None else weights
     if found is None:
         raise _core.QcoreValueError(
-            "gru report: weights is None, expected the GruWeights that were quantised: files do not have them"
+            "gru report: weights is None, expected the GruWeights that were quantized: files do not have them"
         )
     if not isinstance(found, GruWeights):
         raise _core.QcoreTypeError(f"gru report: weights is a {type(found).__name__}, expected GruWeights")
@@ -201,7 +200,7 @@ def _used(codes: NDArray[Any]) -> float:
 
 
 def _outside(form: Format, values: Doubles) -> float:
-    """The part of numbers whose code had to be clamped."""
+    """Returns the part of numbers whose code had to be clamped."""
     codes = np.rint(np.ldexp(values, form.exponent)) + form.zero_point
     return float(((codes < form.lowest) | (codes > form.highest)).mean())
 
@@ -223,7 +222,7 @@ def _parameter_rows(place: tuple[int, int], direction: Direction, parts: Any) ->
 def _float_tensors(
     direction: Direction, x: Doubles, h0: Doubles | None, fused: bool, *, reverse: bool
 ) -> dict[str, Doubles]:
-    """[T, B, ...] by name, as a cell of the pipeline defines them."""
+    """Returns [T, B, ...] by name, as a cell of the pipeline defines them."""
     seen: dict[str, list[Doubles]] = {}
 
     def watch(name: str, step: int, values: Doubles) -> None:
@@ -238,7 +237,7 @@ def _float_tensors(
 
 
 def _clipped(cell: Any, each: Trace, *, reverse: bool) -> dict[str, int]:
-    """How many values of each tensor were clamped."""
+    """Returns how many values of each tensor were clamped."""
     counts = dict.fromkeys(cell.tensors, 0)
     for _, name, unclamped, _ in replay(cell, each.x, each.h0, each.tensors, reverse=reverse):
         form = cell.format(name)

@@ -11,13 +11,13 @@ import numpy as np
 
 from qcore import _core
 from qcore.gru import float_cell
+from qcore.gru.core import GruCore
+from qcore.gru.direction import Doubles
 from qcore.gru.formats import TENSORS, Config
-from qcore.gru.weights import Doubles, GruWeights
+from qcore.gru.weights import GruWeights
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from qcore.gru.calibration import Calibrator
 
 Progress = Callable[[int, int], None]
 """Called with the number of configurations tried so far and the most there can be."""
@@ -66,7 +66,7 @@ class Search:
     tried: tuple[Trial, ...]
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns all of it as JSON."""
         values = {
             "budget": self.budget,
             "size": self.size,
@@ -77,7 +77,7 @@ class Search:
         return json.dumps(values, indent=2) + "\n"
 
     def table(self) -> Table:
-        """For a rich console."""
+        """Makes a table for a rich console."""
         from rich import box
         from rich.table import Table
 
@@ -114,7 +114,8 @@ def size_of(weights: GruWeights, config: Config, state_rows: int = 0) -> int:
 
 
 def search(
-    calibrator: Calibrator,
+    weights: GruWeights,
+    finish: Callable[[Config], GruCore],
     budget: int,
     x: Doubles,
     h0: Doubles | None,
@@ -124,8 +125,7 @@ def search(
     target: float,
     progress: Progress | None,
 ) -> Search:
-    """As :meth:`Calibrator.search`; x [T, B, C]."""
-    weights = calibrator.weights
+    """Searches as :meth:`Calibrator.search`; x [T, B, C], and ``finish`` makes the quantized GRU of a config."""
     exact = float_outputs(weights, x, h0)
     given = np.ascontiguousarray(x.transpose(1, 0, 2) if weights.batch_first else x, np.float32)
     states = None if h0 is None else h0.astype(np.float32)
@@ -135,7 +135,7 @@ def search(
 
     def attempt(number: int, tensor: str, widths: dict[str, int]) -> Trial:
         made = dataclasses.replace(config, widths=widths)
-        y = calibrator.finish(made)(given, states)[0].astype(np.float64)
+        y = finish(made)(given, states)[0].astype(np.float64)
         y = y.transpose(1, 0, 2) if weights.batch_first else y
         error = float(np.square(y - exact).mean())
         trial = Trial(number, tensor, widths, size_of(weights, made, state_rows), error, False)
@@ -184,7 +184,7 @@ def search(
 
 
 def float_outputs(weights: GruWeights, x: Doubles, h0: Doubles | None) -> Doubles:
-    """The last layer's y [T, B, directions * H] in float64."""
+    """Returns the last layer's y [T, B, directions * H] in float64."""
     for number, layer in enumerate(weights.layers):
         outputs = []
         for side, direction in enumerate(layer):

@@ -1,20 +1,18 @@
-"""Every intermediate of every step of a quantised GRU, as the reference computes them."""
+"""Every intermediate of every step of a quantized GRU, as the reference computes them."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
+from qcore.gru.core import GruCore
+from qcore.gru.direction import finite
 from qcore.gru.formats import Format
 from qcore.gru.integers import FUSED, STAGED, Cell
-from qcore.gru.weights import _finite
-
-if TYPE_CHECKING:
-    from qcore.gru.quantized import QuantGRU
 
 Codes = NDArray[np.int32]
 
@@ -32,7 +30,7 @@ class Trace:
 
 
 def readable(values: Any) -> Any:
-    """What NumPy can read of torch's tensors, too."""
+    """Returns what NumPy can read of torch's tensors, too."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         return values.float() if str(values.dtype) == "torch.bfloat16" else values
@@ -44,7 +42,7 @@ def is_codes(values: Any) -> bool:
 
 
 def input_codes(form: Format, values: Any, where: str) -> Codes:
-    """Of numbers, rounded; or codes of the format's dtype as they are."""
+    """Returns the codes of numbers, rounded; or codes of the format's dtype as they are."""
     array = np.asarray(readable(values))
     if is_codes(array):
         if array.dtype != form.dtype:
@@ -55,17 +53,17 @@ def input_codes(form: Format, values: Any, where: str) -> Codes:
             )
         return array.astype(np.int32)
     # As the operator does: through float32, whose rounding is part of what a caller gets.
-    return form.encode(_finite(array, where).astype(np.float32).astype(np.float64)).astype(np.int32)
+    return form.encode(finite(array, where).astype(np.float32).astype(np.float64)).astype(np.int32)
 
 
-def cell_of(gru: QuantGRU, layer: int, direction: int) -> Cell:
+def cell_of(gru: GruCore, layer: int, direction: int) -> Cell:
     core, parts = gru._layers[layer][direction]
     tables = tuple(np.array(core.table(gate), np.int32) for gate in range(3))
     return Cell(parts, tables, gru.config.pipeline == "fused", gru.config.rounding == "half_even")
 
 
-def trace(gru: QuantGRU, x: Any, h0: Any = None) -> list[list[Trace]]:
-    """Run all steps on the reference and keep everything.
+def trace(gru: GruCore, x: Any, h0: Any = None) -> list[list[Trace]]:
+    """Runs all steps on the reference and keeps everything.
 
     Args:
         x: [T, B, C] ([B, T, C] if batch_first): numbers or codes, at least one step and one row.

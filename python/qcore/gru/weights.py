@@ -6,69 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qcore import _core
-
-Doubles = NDArray[np.float64]
-
-
-class Direction:
-    """One layer in one direction, kept in float64; gate order z, r, g along 3H.
-
-    Args:
-        w: numbers [3H, C], of the inputs.
-        r: numbers [3H, H], of the state.
-        bx, br: numbers [3H], or None for zeros.
-        where: what errors begin with.
-
-    Raises:
-        QcoreValueError, QcoreTypeError: shapes that do not fit, a NaN or an infinity, or no numbers.
-    """
-
-    def __init__(self, w: Any, r: Any, bx: Any, br: Any, where: str = "gru weights") -> None:
-        self.w, self.r = _matrix(w, f"{where}: w"), _matrix(r, f"{where}: r")
-        rows, self.hidden_size = self.r.shape
-        self.input_size = self.w.shape[1]
-        if rows != 3 * self.hidden_size or self.w.shape[0] != rows:
-            raise _core.QcoreValueError(
-                f"{where}: w has shape {list(self.w.shape)} and r {list(self.r.shape)}, expected [3H, C] and [3H, H]"
-            )
-        self.bx, self.br = _vector(bx, rows, f"{where}: bx"), _vector(br, rows, f"{where}: br")
-
-
-def _finite(values: Any, where: str) -> Doubles:
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
-            raise TypeError
-        array = array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise _core.QcoreTypeError(f"{where} is a {type(values).__name__}, expected an array of numbers") from None
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        index = tuple(int(i) for i in bad[0])
-        raise _core.QcoreValueError(f"{where} has {array[index]} at index {list(index)}, expected finite numbers")
-    return array
-
-
-def _matrix(values: Any, where: str) -> Doubles:
-    array = _finite(values, where)
-    if array.ndim != 2 or 0 in array.shape:
-        raise _core.QcoreValueError(f"{where} has shape {list(array.shape)}, expected a matrix")
-    return array
-
-
-def _vector(values: Any, rows: int, where: str) -> Doubles:
-    array = np.zeros(rows) if values is None else _finite(values, where)
-    if array.shape != (rows,):
-        raise _core.QcoreValueError(f"{where} has shape {list(array.shape)}, expected [{rows}]")
-    return array
+from qcore.gru.direction import Direction, Doubles, finite
+from qcore.gru.onnx_weights import layer_of_node
 
 
 def _swap_gates(array: Any, where: str) -> Doubles:
-    """Rows in torch's order r, z, n as z, r, g."""
-    rows = _finite(array, where)
+    """Returns rows in torch's order r, z, n as z, r, g."""
+    rows = finite(array, where)
     if rows.ndim == 0 or len(rows) % 3:
         raise _core.QcoreValueError(f"{where} has shape {list(rows.shape)}, expected 3H rows")
     r, z, n = np.split(rows, 3)
@@ -104,12 +50,12 @@ class GruWeights:
 
     @property
     def input_size(self) -> int:
-        """C."""
+        """Number of input features (C)."""
         return int(self.layers[0][0].input_size)
 
     @property
     def hidden_size(self) -> int:
-        """H."""
+        """Size of the state (H)."""
         return int(self.layers[0][0].hidden_size)
 
     @property
@@ -119,7 +65,7 @@ class GruWeights:
 
     @classmethod
     def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> GruWeights:
-        """One layer in one direction, gate order z, r, g.
+        """Makes one layer in one direction, gate order z, r, g.
 
         Args:
             w: numbers [3H, C], of the inputs.
@@ -134,7 +80,7 @@ class GruWeights:
 
     @classmethod
     def from_torch(cls, gru: Any) -> GruWeights:
-        """Of a ``torch.nn.GRU`` (or ``GRUCell``), layers, directions and ``batch_first`` included.
+        """Makes the weights of a ``torch.nn.GRU`` (or ``GRUCell``), layers, directions and ``batch_first`` included.
 
         torch keeps gates in the order r, z, n: the first two blocks of rows change places.
 
@@ -159,7 +105,7 @@ class GruWeights:
 
     @classmethod
     def from_state_dict(cls, tensors: Mapping[str, Any], *, batch_first: bool = False) -> GruWeights:
-        """Of arrays with the names and the gate order of a ``torch.nn.GRU``'s (or ``GRUCell``'s) state_dict.
+        """Makes the weights from arrays named and ordered as in a ``torch.nn.GRU``'s (or ``GRUCell``'s) state_dict.
 
         Layers and directions follow from the names; biases may be missing.
 
@@ -201,7 +147,7 @@ class GruWeights:
 
     @classmethod
     def from_onnx(cls, model: Any, node: str | None = None) -> GruWeights:
-        """Of a GRU node with linear_before_reset = 1: one layer in one or two directions.
+        """Makes the weights of a GRU node with linear_before_reset = 1: one layer in one or two directions.
 
         Args:
             model: a path, or a loaded ModelProto.
@@ -211,6 +157,5 @@ class GruWeights:
             QcoreValueError: the node computes something else (linear_before_reset = 0, direction "reverse", other
                 activations, a clip), or its weights are not constants.
         """
-        from qcore.gru.onnx_weights import weights_of_node
-
-        return weights_of_node(model, node)
+        layer, batch_first = layer_of_node(model, node)
+        return cls([layer], batch_first=batch_first)

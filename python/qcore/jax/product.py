@@ -78,7 +78,7 @@ def linear(
     """:func:`qcore.linear` in programs of jax, see there.
 
     Differentiable in reverse mode with respect to x and bias, as if x were not rounded and the weight were its
-    dequantised value; nothing is differentiated with respect to the weight.
+    dequantized value; nothing is differentiated with respect to the weight.
 
     Args:
         x: float32, float16 or bfloat16 [..., K].
@@ -143,7 +143,7 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def _slope(z: Any, activation: Any) -> Any:
-    """The derivative of a fused activation at z."""
+    """Returns the derivative of a fused activation at z."""
     if activation == "silu":
         gate = jax.nn.sigmoid(z)
         return gate * (1 + z * (1 - gate))

@@ -1,7 +1,7 @@
 """Causal language models of transformers: loaded, run, evaluated and timed.
 
 The commands ``qcore generate``, ``qcore evaluate`` and ``qcore bench model`` are made of it. It needs torch and
-transformers (``pip install 'qcore[transformers]'``), which are imported when a name of it is used that needs them.
+transformers (``pip install 'libqcore[transformers]'``), which are imported when a name of it is used that needs them.
 """
 
 from __future__ import annotations

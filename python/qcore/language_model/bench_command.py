@@ -66,13 +66,15 @@ def model(
     """
     from qcore._terminal import progress, write_json
     from qcore.bench import machine
-    from qcore.bench.options import check_known
     from qcore.language_model.loading import find_source, require_transformers
     from qcore.language_model.measuring import IMPLEMENTATIONS, Job
     from qcore.language_model.versions import versions
 
     require_transformers("bench model")
-    check_known(only, IMPLEMENTATIONS, "--only")
+    for name in only or []:
+        if name not in IMPLEMENTATIONS:
+            known = ", ".join(IMPLEMENTATIONS)
+            raise typer.BadParameter(f"'{name}' is not one of {known}", param_hint="--only")
     source = find_source(folder)
     quantized = source.method != "float"
     if float_folder is not None and find_source(float_folder).method != "float":
@@ -92,7 +94,7 @@ def model(
         settings = asdict(job) | {"folder": source.gguf or folder.resolve().name, "repeats": repeats}
         del settings["implementation"]
         results = [asdict(row) | {"median": row.median()} for row in rows]
-        about = machine.describe() | {"threads": threads, "libraries": versions()}
+        about = machine.describe(threads, versions())
         write_json(json, {"schema": SCHEMA, "machine": about, "settings": settings, "implementations": results})
     _print(rows, job)
     if not any(row.runs for row in rows):

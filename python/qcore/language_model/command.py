@@ -52,7 +52,7 @@ def generate(
 ) -> None:
     """Continue a text with a language model. The text goes to stdout as it is made, speed and memory to stderr.
 
-    It needs torch and transformers: pip install 'qcore[transformers]'. Nothing is downloaded.
+    It needs torch and transformers: pip install 'libqcore[transformers]'. Nothing is downloaded.
 
     \b
     Examples:

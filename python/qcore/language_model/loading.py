@@ -63,7 +63,7 @@ def require_transformers(where: str) -> None:
     for package in ("torch", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise _core.QcoreError(
-                f"{where}: the package {package} is not installed: pip install 'qcore[transformers]'"
+                f"{where}: the package {package} is not installed: pip install 'libqcore[transformers]'"
             )
 
 
@@ -117,7 +117,7 @@ def load_model(
     Nothing is downloaded, and no code of the folder is run.
 
     Args:
-        path: as for :func:`find_source`: a float model, one that qcore wrote, AWQ, GPTQ, compressed-tensors or GGUF.
+        path: as for ``find_source``: a float model, one that qcore wrote, AWQ, GPTQ, compressed-tensors or GGUF.
         bits: 4 or 8 quantizes a float model while it is loaded; None takes weights as they are.
         compute: compute mode of the quantized layers, as for :func:`qcore.linear`; by default that of ``QcoreConfig``.
         dtype: "float32", "bfloat16", "float16", or "auto": what config.json says. It is the type of what stays
@@ -199,7 +199,7 @@ def load_tokenizer(path: Any) -> Any:
     """Loads the tokenizer that lies beside a model, or inside of its GGUF file.
 
     Args:
-        path: as for :func:`find_source`.
+        path: as for ``find_source``.
 
     Raises:
         QcoreValueError: no model at the path.

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib.metadata
 
-_PACKAGES = ("qcore", "torch", "transformers", "tokenizers", "numpy")
+# The distribution of each package.
+_DISTRIBUTIONS = {
+    "qcore": "libqcore",
+    "torch": "torch",
+    "transformers": "transformers",
+    "tokenizers": "tokenizers",
+    "numpy": "numpy",
+}
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of those packages that are installed."""
     found = {}
-    for package in _PACKAGES:
+    for package, distribution in _DISTRIBUTIONS.items():
         try:
-            found[package] = importlib.metadata.version(package)
+            found[package] = importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:
             continue
     return found

@@ -10,25 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qcore import _core
 from qcore.lut.builtin import names, table
+from qcore.lut.core import evaluate
+from qcore.lut.fitting import FitReport, fit
 from qcore.lut.rows import rms_norm, softmax
-from qcore.lut.table import Table, evaluate
-
-if TYPE_CHECKING:
-    from qcore.lut.fitting import FitReport, fit
-
-_LAZY = {"fit": "fitting", "FitReport": "fitting"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'qcore.lut' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"qcore.lut.{_LAZY[name]}"), name)
+from qcore.lut.table import Table
 
 
 def _function(name: str, formula: str) -> Callable[..., Any]:

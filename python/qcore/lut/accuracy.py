@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from qcore import _checks, _core
 from qcore.lut.callables import evaluate
+from qcore.lut.core import TableCore
 from qcore.lut.functions import FUNCTIONS, LIMIT, Function
 from qcore.lut.grid import FLOOR, Grid
-
-if TYPE_CHECKING:
-    from qcore.lut.table import Table
 
 Array = np.ndarray[Any, Any]
 
@@ -36,21 +34,21 @@ class Accuracy:
     counts: Array  # float64 [n]
 
     def errors(self, y: Array) -> Errors:
-        """Of any results, [n]."""
+        """Returns the errors of any results, [n]."""
         each = np.abs(np.asarray(y, np.float64) - self.f) / np.maximum(np.abs(self.f), FLOOR)
         return Errors(each, float(np.average(each, weights=self.counts)), float(each.max()))
 
-    def of_table(self, table: Table, dtype: str = "float32") -> Errors:
-        """Of a table's results, as float32 or rounded to another dtype."""
+    def of_table(self, table: TableCore, dtype: str = "float32") -> Errors:
+        """Returns the errors of a table's results, as float32 or rounded to another dtype."""
         return self.errors(table(self.x.astype(np.float32)).astype(dtype))
 
     def of_rounding(self) -> Errors:
-        """Of the function itself, rounded to fp16 once: nothing that writes fp16 is closer."""
+        """Returns the errors of the function itself, rounded to fp16 once: nothing that writes fp16 is closer."""
         return self.errors(self.f.astype(np.float16))
 
 
-def function_of(table: Table, function: Any = None) -> Function | None:
-    """What a table is compared with: ``function``, a name or a callable, else the function of the table's name."""
+def function_of(table: TableCore, function: Any = None) -> Function | None:
+    """Returns what a table is compared with: ``function``, a name or a callable, else the function of its name."""
     if function is None:
         return FUNCTIONS.get(table.name)
     if isinstance(function, str):
@@ -60,8 +58,10 @@ def function_of(table: Table, function: Any = None) -> Function | None:
     return Function(table.name, lambda x: evaluate(function, x))
 
 
-def accuracy(table: Table, function: Function, domain: tuple[float, float] | None = None) -> Accuracy:
-    """Where a table and its function are compared: a domain, by default the named function's, else the table's ends.
+def accuracy(table: TableCore, function: Function, domain: tuple[float, float] | None = None) -> Accuracy:
+    """Makes the points where a table and its function are compared.
+
+    They lie in a domain, by default the named function's, else between the table's ends.
 
     Raises:
         QcoreValueError: the function is NaN somewhere there, or there is no fp16 number.

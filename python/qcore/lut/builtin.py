@@ -6,11 +6,12 @@ import functools
 from typing import Any
 
 from qcore import _checks, _core
+from qcore.lut.fitting import fit
 from qcore.lut.table import Table
 
 
 def names() -> list[str]:
-    """The functions that ship with qcore."""
+    """Returns the functions that ship with qcore."""
     return sorted({name for name, _ in _core.builtin_luts()})
 
 
@@ -25,7 +26,7 @@ def _builtin(name: str, range_reduction: bool) -> Table:
 
 
 def table(name_or_callable: Any, *, range_reduction: bool | None = None, **fit_options: Any) -> Table:
-    """The table of a function.
+    """Returns the table of a function.
 
     Args:
         name_or_callable: a name of :func:`names`, or any callable of arrays or of numbers.
@@ -38,8 +39,6 @@ def table(name_or_callable: Any, *, range_reduction: bool | None = None, **fit_o
         QcoreValueError, QcoreTypeError: an unknown name, range reduction for a function that has none, or bad options.
     """
     if callable(name_or_callable) or fit_options:
-        from qcore.lut.fitting import fit
-
         return fit(name_or_callable, range_reduction=range_reduction, **fit_options)
     name = _checks.text(name_or_callable, "lut table: name_or_callable")
     if range_reduction is not None and not isinstance(range_reduction, bool):

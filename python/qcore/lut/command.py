@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qcore import lut as tables
+from qcore._files import write_whole
+from qcore.lut import Table, names
+from qcore.lut import fit as run
+from qcore.lut.accuracy import accuracy, function_of
+from qcore.lut.export import export_c, export_hex
+from qcore.lut.functions import FUNCTIONS
+from qcore.lut.grid import FLOOR
+from qcore.lut.plot import check, plot_table
+
 if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
     from rich.table import Table as Grid
 
-    from qcore.lut import Table
 
 lut = typer.Typer(
     name="lut",
@@ -50,10 +59,6 @@ def list_() -> None:
     Examples:
       qcore lut list
     """
-    from qcore import lut as tables
-    from qcore.lut.accuracy import accuracy
-    from qcore.lut.functions import FUNCTIONS
-
     grid = _grid("name", "domain")
     for heading in ("plain", "range-reduced"):
         grid.add_column(heading, justify="right", no_wrap=True)
@@ -104,9 +109,6 @@ def fit(
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    from qcore.lut import fit as run
-    from qcore.lut.plot import check, plot_table
 
     _known(name)
     if plot is not None:
@@ -181,8 +183,6 @@ def plot(
       qcore lut plot exp --no-range-reduction -o exp.svg
       qcore lut plot gelu.safetensors -o gelu.png
     """
-    from qcore.lut.plot import plot_table
-
     plot_table(_table(source, range_reduction), output, function)
 
 
@@ -202,8 +202,6 @@ def export(
       qcore lut export gelu.safetensors -o activation.h --name activation
       qcore lut export tanh -o tanh.hex
     """
-    from qcore.lut.export import export_c, export_hex
-
     if output.suffix not in (".h", ".hex"):
         raise typer.BadParameter(f"'{output}' is not a name that ends in .h or .hex", param_hint="--output")
     if name is not None and output.suffix == ".hex":
@@ -224,16 +222,12 @@ lut.command("export")(export)
 
 
 def _known(name: str) -> None:
-    from qcore.lut import names
-
     if name not in names():
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(names())}", param_hint="NAME")
 
 
 def _table(source: str, range_reduction: bool | None) -> Table:
-    """By name, or from a file."""
-    from qcore import lut as tables
-
+    """Returns a table by its name, or from a file."""
     if source in tables.names():
         return tables.table(source, range_reduction=range_reduction)
     path = Path(source)
@@ -256,7 +250,7 @@ def _number(text: str) -> float:
 
 
 def _folder_of(path: Path | None) -> None:
-    """Before a fit: can this file be written?"""
+    """Checks before a fit that this file can be written."""
     import errno
     import os
 
@@ -282,8 +276,6 @@ def _save_array(path: Path, array: np.ndarray[Any, Any]) -> None:
 
     import numpy as np
 
-    from qcore._files import write_whole
-
     content = io.BytesIO()
     np.save(content, array)
     write_whole(path, content.getvalue())
@@ -306,7 +298,7 @@ def _grid(*headings: str) -> Grid:
 
 
 def _formula(function: Any) -> str:
-    """What its docstring begins with, between double backquotes."""
+    """Returns what its docstring begins with, between double backquotes."""
     return str(function.__doc__).split("``")[1]
 
 
@@ -316,9 +308,6 @@ def _mean_and_max(errors: Any) -> str:
 
 def _print_values(table: Table, x: np.ndarray[Any, Any]) -> None:
     import numpy as np
-
-    from qcore.lut.accuracy import function_of
-    from qcore.lut.grid import FLOOR
 
     function, y = function_of(table), table(x).astype(np.float64)
     with np.errstate(all="ignore"):

@@ -7,16 +7,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from qcore import _checks, _core, _files
 from qcore.lut.accuracy import accuracy, function_of
 from qcore.lut.c_source import FLOAT_ENTRY, FUNCTIONS, HALF_ENTRY, HEAD, LOOK_UP
-
-if TYPE_CHECKING:
-    from qcore.lut.table import Table
+from qcore.lut.core import TableCore
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _PER_LINE = {"float16": 12, "float32": 5}
@@ -45,8 +43,8 @@ _MATH = frozenset(
 )
 
 
-def export_c(table: Table, path: str | os.PathLike[str], name: str | None = None) -> None:
-    """Write a C99 header: the table, and ``static inline float NAME(float x)`` with the same bits as ``table(x)``.
+def export_c(table: TableCore, path: str | os.PathLike[str], name: str | None = None) -> None:
+    """Writes a C99 header: the table, and ``static inline float NAME(float x)`` with the same bits as ``table(x)``.
 
     The header needs nothing but <math.h> (floorf, rintf, fabsf, fmaf), <stdint.h> and <string.h>, and gives no warning
     under ``-std=c99 -Wall -Wextra -pedantic``. Its comment has the table's ends, range reduction, and errors if the
@@ -65,8 +63,8 @@ def export_c(table: Table, path: str | os.PathLike[str], name: str | None = None
     _files.write_whole(Path(path), _header(table, name).encode("ascii"))
 
 
-def export_hex(table: Table, path: str | os.PathLike[str]) -> None:
-    """Write memory contents for Verilog's ``$readmemh``: the bit pattern of one entry per line, in their order.
+def export_hex(table: TableCore, path: str | os.PathLike[str]) -> None:
+    """Writes memory contents for Verilog's ``$readmemh``: the bit pattern of one entry per line, in their order.
 
     Four digits for fp16 tables, eight for fp32. Comments before them have what surrounds the memory: cuts and scales as
     bits of fp32, and the first entry and number of segments of each interval.
@@ -81,24 +79,24 @@ def export_hex(table: Table, path: str | os.PathLike[str]) -> None:
     _files.write_whole(Path(path), _memory(table).encode("ascii"))
 
 
-def scales_of(table: Table) -> np.ndarray[Any, Any]:
-    """float32 [n]: segments per unit of x in each interval, as look-ups use them."""
+def scales_of(table: TableCore) -> np.ndarray[Any, Any]:
+    """Returns float32 [n]: segments per unit of x in each interval, as look-ups use them."""
     return np.asarray(_lengths(table).astype(np.float32) / np.diff(table.cuts))
 
 
-def firsts_of(table: Table) -> np.ndarray[Any, Any]:
-    """int64 [n + 1]: the entry at each cut."""
+def firsts_of(table: TableCore) -> np.ndarray[Any, Any]:
+    """Returns int64 [n + 1]: the entry at each cut."""
     return np.concatenate([[0], np.cumsum(_lengths(table))])
 
 
-def _lengths(table: Table) -> np.ndarray[Any, Any]:
-    """int64 [n]: segments of each interval."""
+def _lengths(table: TableCore) -> np.ndarray[Any, Any]:
+    """Returns int64 [n]: segments of each interval."""
     lengths = np.full(len(table.cuts) - 1, table.segments, np.int64)
     lengths[[0, -1]] = 1
     return lengths
 
 
-def _identifier(table: Table, name: str | None) -> str:
+def _identifier(table: TableCore, name: str | None) -> str:
     given = f"lut_{table.name}" if name is None else _checks.text(name, "lut export: name")
     base = given[:-1] if given[-1:] in ("f", "l") else given
     if not _IDENTIFIER.fullmatch(given) or given in _TAKEN or {given, base} & _MATH:
@@ -109,18 +107,18 @@ def _identifier(table: Table, name: str | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Of any text, what can't end a comment or a line."""
+    """Returns the part of a text that can't end a comment or a line."""
     return re.sub(r"[^\w .,:+=()-]", "_", text, flags=re.ASCII)
 
 
 def _literal(value: Any) -> str:
-    """Exactly that float32 in C99."""
+    """Returns exactly this float32 as C99 writes it."""
     digits, _, exponent = float(value).hex().partition("p")
     return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits}p{exponent}f"
 
 
-def _described(table: Table) -> Iterator[str]:
-    """What a reader wants to know first."""
+def _described(table: TableCore) -> Iterator[str]:
+    """Yields the lines that a reader wants to know first."""
     cuts, values = table.cuts, table.values
     yield (
         f"{_plain(table.name)} by a table: linear between {len(values)} {table.table_dtype} values, in {len(cuts) - 1} "
@@ -132,8 +130,8 @@ def _described(table: Table) -> Iterator[str]:
     yield f"by qcore {_core.__version__}"
 
 
-def _errors(table: Table) -> Iterator[str]:
-    """Of the report, or else against the function that the table's name stands for."""
+def _errors(table: TableCore) -> Iterator[str]:
+    """Yields the errors of the report, or else against the function that the table's name stands for."""
     report, function = table.report, function_of(table)
     if report is not None:
         yield (
@@ -153,7 +151,7 @@ def _array(kind: str, name: str, items: Iterable[str], count: int) -> str:
     return f"static const {kind} {name}[{count}] = {{\n" + "".join(f"  {item}\n" for item in items) + "};\n"
 
 
-def _header(table: Table, name: str) -> str:
+def _header(table: TableCore, name: str) -> str:
     cuts, values, scales, firsts = table.cuts, table.values, scales_of(table), firsts_of(table)
     half = table.table_dtype == "float16"
     n = len(scales)
@@ -189,7 +187,7 @@ def _rows(values: np.ndarray[Any, Any], firsts: np.ndarray[Any, Any], half: bool
             yield ", ".join(texts[start : min(start + width, end)]) + ","
 
 
-def _memory(table: Table) -> str:
+def _memory(table: TableCore) -> str:
     cuts, values = table.cuts, table.values
     digits = 2 * values.itemsize
     bits = values.view(np.uint16 if values.itemsize == 2 else np.uint32)

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qcore import _core, _files
-
-if TYPE_CHECKING:
-    from qcore.lut.table import Table
+from qcore.lut.core import TableCore
 
 FORMAT = "qcore.lut.1"
 
 
-def save_table(table: Table, path: str | os.PathLike[str]) -> None:
-    """As :meth:`Table.save`."""
+def save_table(table: TableCore, path: str | os.PathLike[str]) -> None:
+    """Writes as :meth:`Table.save`."""
     from safetensors.numpy import save
 
     metadata = {"format": FORMAT, "name": table.name, "range_reduction": table.range_reduction}
     _files.write_whole(Path(path), save({"cuts": table.cuts, "values": table.values}, metadata))
 
 
-def load_table(path: str | os.PathLike[str]) -> Table:
-    """As :meth:`Table.load`."""
+def read_table(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Returns the arguments of :meth:`Table.from_parts` for the table of a file; errors as for :meth:`Table.load`."""
     from safetensors import SafetensorError, safe_open
-
-    from qcore.lut.table import Table
 
     where = f"lut table: {os.fspath(path)}"
     arrays: dict[str, Any] = {}
@@ -42,4 +38,4 @@ def load_table(path: str | os.PathLike[str]) -> Table:
     missing = [key for key in ("name", "range_reduction") if key not in metadata]
     if missing:
         raise _core.QcoreValueError(f"{where} has no {missing[0]!r} in its metadata")
-    return Table.from_parts(**arrays, range_reduction=metadata["range_reduction"], name=metadata["name"])
+    return arrays | {"range_reduction": metadata["range_reduction"], "name": metadata["name"]}

@@ -30,7 +30,7 @@ class Function:
     domain: tuple[float, float] = (-LIMIT, LIMIT)
     """Both ends belong to it; f is finite in fp16 throughout."""
     reduction: str | None = None
-    """A key of ``qcore.lut.table.REDUCTIONS``; None where there is none."""
+    """A key of ``qcore.lut.core.REDUCTIONS``; None where there is none."""
     covers_domain: bool = False
     """The plain table's first and last cut are the domain's ends, fp16 or not."""
 
@@ -55,7 +55,7 @@ def mish(x: Array) -> Array:
 
 
 def gelu_tanh(x: Array) -> Array:
-    """The usual approximation of gelu; (1 + tanh(u)) / 2 is sigmoid(2 u)."""
+    """Returns the usual approximation of gelu; (1 + tanh(u)) / 2 is sigmoid(2 u)."""
     return np.asarray(x * sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 

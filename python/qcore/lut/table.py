@@ -1,126 +1,33 @@
-"""A look-up table and its evaluation."""
+"""A look-up table, saved, exported and drawn."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-import numpy as np
-
-from qcore import _arrays, _checks, _core
-
-REDUCTIONS = {
-    name: getattr(_core.LutReduction, name)
-    for name in ("none", "exp", "log", "reciprocal", "sqrt", "rsqrt", "periodic")
-}
-"""Range reductions around a table, by name: see docs/luts.md."""
+from qcore.lut.core import TableCore
+from qcore.lut.export import export_c, export_hex
+from qcore.lut.files import read_table, save_table
+from qcore.lut.plot import plot_table
 
 
-class Table:
+class Table(TableCore):
     """A piecewise-linear function on cut points; immutable, callable on arrays of any library.
 
-    :func:`qcore.lut.table` and :func:`qcore.lut.fit` make tables; :meth:`from_parts` takes one from elsewhere.
+    :func:`qcore.lut.table` and :func:`qcore.lut.fit` make tables; :meth:`Table.from_parts` takes one from elsewhere.
 
     Attributes:
         name: of the function; "custom" if it has none.
         report: the :class:`FitReport` of a fitted table, else None.
     """
 
-    __slots__ = ("_handle", "name", "report")
-
-    def __init__(self, handle: _core.LutTable, name: str = "custom", report: Any = None) -> None:
-        self._handle = handle
-        self.name = name
-        self.report = report
-
-    @classmethod
-    def from_parts(cls, cuts: Any, values: Any, *, range_reduction: str = "none", name: str = "custom") -> Table:
-        """A table of given numbers.
-
-        Args:
-            cuts: float32 [n + 1], increasing; n >= 2 intervals, at most 256.
-            values: float16 or float32 [3 + s * (n - 2)]: the function at the ends of the segments, 1 in the first and
-                the last interval and s in each other one.
-            range_reduction: "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic": what the table is of
-                then, docs/luts.md says.
-            name: for repr and plots.
-
-        Raises:
-            QcoreValueError, QcoreTypeError: numbers that are not finite, not increasing, beyond +-65504 or of another
-                count or dtype.
-        """
-        reduction = _checks.choice(range_reduction, REDUCTIONS, "lut table: range_reduction")
-        cut_points = _arrays.readable(cuts, "lut table: cuts")
-        entries = _arrays.readable(values, "lut table: values")
-        handle = _core.LutTable.from_parts(cut_points, entries, reduction)
-        return cls(handle, _checks.text(name, "lut table: name"))
-
-    def __call__(self, x: Any, out: Any = None, *, stream: Any = None) -> Any:
-        """``table(x)``, element by element.
-
-        Args:
-            x: float32, float16 or bfloat16, any shape and strides, CPU or CUDA.
-            out: where to write: x's shape and device, float32, float16 or bfloat16; x itself, or without memory in
-                common with it. By default a new array of x's dtype.
-            stream: CUDA stream; the caller's library's current one by default.
-
-        Returns:
-            ``out``, or an array of x's library. Results lie within +-65504; NaN gives NaN.
-
-        Raises:
-            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
-            CudaError: a CUDA call failed.
-        """
-        return evaluate(self._handle, x, out, stream)
-
-    @property
-    def cuts(self) -> np.ndarray[Any, Any]:
-        """float32 [n + 1]."""
-        out = np.empty(self._handle.intervals + 1, np.float32)
-        self._handle.cuts(out)
-        return out
-
-    @property
-    def values(self) -> np.ndarray[Any, Any]:
-        """float16 or float32 [3 + s * (n - 2)], as stored."""
-        out = np.empty(self._handle.entries, np.float32)
-        self._handle.values(out)
-        return out.astype(self._handle.value_dtype, copy=False)
-
-    @property
-    def segments(self) -> int:
-        """s, of every interval but the first and the last."""
-        return self._handle.segments
-
-    @property
-    def range_reduction(self) -> str:
-        """ "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic"."""
-        return self._handle.reduction.name
-
-    @property
-    def table_dtype(self) -> str:
-        """ "float16" or "float32"."""
-        return self._handle.value_dtype
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and self._handle.equal(other._handle)
-
-    def __hash__(self) -> int:
-        return hash((self.cuts.tobytes(), self.values.tobytes(), self.range_reduction))
-
-    def __repr__(self) -> str:
-        cuts = self.cuts
-        reduced = "" if self.range_reduction == "none" else f", range_reduction={self.range_reduction!r}"
-        return (
-            f"Table({self.name!r}, [{cuts[0]:.9g}, {cuts[-1]:.9g}], {self._handle.entries} {self.table_dtype} values "
-            f"in {self._handle.intervals} intervals{reduced})"
-        )
+    __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.cuts, self.values, self.range_reduction, self.name)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as safetensors: float32 ``cuts``, ``values``, and metadata.
+        """Writes the table as safetensors: float32 ``cuts``, ``values``, and metadata.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -128,13 +35,11 @@ class Table:
         Raises:
             OSError: it can't be written.
         """
-        from qcore.lut.files import save_table
-
         save_table(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Table:
-        """A table that :meth:`save` wrote.
+        """Makes a table that :meth:`save` wrote.
 
         Args:
             path: the file.
@@ -143,12 +48,10 @@ class Table:
             QcoreValueError: the file is not one, naming what is missing or wrong.
             OSError: it can't be read.
         """
-        from qcore.lut.files import load_table
-
-        return load_table(path)
+        return cls.from_parts(**read_table(path))
 
     def export_c(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
-        """Write a C99 header with the table and its evaluation in float, of the same bits as here.
+        """Writes a C99 header with the table and its evaluation in float, of the same bits as here.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -158,12 +61,10 @@ class Table:
             QcoreValueError: the name is no C identifier.
             OSError: the file can't be written.
         """
-        from qcore.lut.export import export_c
-
         export_c(self, path, name=name)
 
     def export_hex(self, path: str | os.PathLike[str]) -> None:
-        """Write the values' bit patterns for Verilog's ``$readmemh``, one per line; cuts and scales as comments.
+        """Writes the values' bit patterns for Verilog's ``$readmemh``, one per line; cuts and scales as comments.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -171,12 +72,10 @@ class Table:
         Raises:
             OSError: it can't be written.
         """
-        from qcore.lut.export import export_hex
-
         export_hex(self, path)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, function: Any = None) -> Any:
-        """Draw function, table and error over x; needs matplotlib (``pip install 'qcore[plot]'``).
+        """Draws function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
 
         Args:
             path: .png, .svg or .pdf to write; None writes nothing.
@@ -190,23 +89,8 @@ class Table:
             QcoreValueError, QcoreTypeError: another ending, another function, or matplotlib is not installed.
             OSError: the file can't be written.
         """
-        from qcore.lut.plot import plot_table
-
         return plot_table(self, path, function=function)
 
 
 def _restore(cuts: Any, values: Any, range_reduction: str, name: str) -> Table:
     return Table.from_parts(cuts, values, range_reduction=range_reduction, name=name)
-
-
-def evaluate(handle: _core.LutTable, x: Any, out: Any, stream: Any) -> Any:
-    """The body of every look-up."""
-    x_family = _arrays.family(x, "lut: x")
-    source = x_family.readable(x, "lut: x")
-    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "lut: stream")
-    if out is not None:
-        _core.lut(source, handle, _arrays.family(out, "lut: out").writable(out, "lut: out"), address)
-        return out
-    out, target = x_family.new_like(x, "lut: out")
-    _core.lut(source, handle, target, address)
-    return x_family.result(out, x)

@@ -4,7 +4,7 @@ Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`Conv2d`,
 :class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`; :class:`Experts` in the place of mixtures of experts.
 :func:`quantize_` puts them into a model, :func:`restore_` loads such a model's state_dict.
 :mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch and lets CPU
-kernels run on torch's threads (:mod:`qcore.torch.threads`).
+kernels run on torch's threads (``qcore.torch.threads``).
 """
 
 from qcore.torch import operators

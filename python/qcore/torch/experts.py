@@ -78,7 +78,7 @@ class Experts(QuantizedModule):
         """Quantizes a module of experts.
 
         Args:
-            module: one for which :func:`layout_of` returns a layout.
+            module: one for which ``layout_of`` returns a layout.
             make: quantizes one expert's projection.
 
         Raises:

@@ -122,7 +122,7 @@ def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str
     """The entry :data:`CONFIG` under a prefix, checked."""
     where = prefix + CONFIG
     if where not in state_dict:
-        raise _core.QcoreValueError(f"state_dict has no {where}, expected the state of a quantised module")
+        raise _core.QcoreValueError(f"state_dict has no {where}, expected the state of a quantized module")
     try:
         config = json.loads(state_dict[where].cpu().numpy().tobytes())
         if not isinstance(config, dict):

@@ -296,9 +296,12 @@ def gru_of(state: torch.Tensor) -> Any:
     """The QuantGRU of such bytes, made once."""
 
     def make() -> Any:
+        from qcore.gru import QuantGRU
         from qcore.gru.files import gru_from_bytes
 
-        return gru_from_bytes(state.detach().cpu().numpy().tobytes(), "gru: the module's state")
+        data = state.detach().cpu().numpy().tobytes()
+        layers, config, batch_first = gru_from_bytes(data, "gru: the module's state")
+        return QuantGRU(layers, config, batch_first=batch_first)
 
     return packed((state,), ("gru",), make)
 

@@ -1,7 +1,7 @@
 """qcore in transformers: models are quantized while they are loaded, saved, and opened with qcore's kernels.
 
 Importing this package imports torch and transformers, registers the quantization method "qcore" with transformers and
-wraps its ``get_hf_quantizer`` (:mod:`qcore.transformers.serving`). :func:`fuse_` makes a quantized decoder compute a
+wraps its ``get_hf_quantizer`` (``qcore.transformers.serving``). :func:`fuse_` makes a quantized decoder compute a
 token by one native call, :func:`unfuse_` undoes it.
 """
 
@@ -12,7 +12,7 @@ _OLDEST = "5.20"
 if [int(part) for part in _transformers.__version__.split(".")[:2]] < [int(part) for part in _OLDEST.split(".")]:
     raise ImportError(
         f"qcore.transformers needs transformers {_OLDEST} or later, {_transformers.__version__} is installed: "
-        "pip install 'qcore[transformers]'"
+        "pip install 'libqcore[transformers]'"
     )
 
 from transformers.quantizers.auto import (

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor, concatenate
 from qcore.torch import Linear
 from qcore.torch.weighted import ModuleWeight
@@ -27,15 +26,18 @@ def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
     ).to(weight.device)
 
 
-def joining_difference(modules: Sequence[Linear]) -> str:
-    """Returns what keeps the weights of several layers from being one, "bits 4 and 8"; empty if nothing does."""
-    for name in ("bits", "block_size", "scheme", "compute", "activation"):
-        found = [each.weight.scheme if name == "scheme" else getattr(each, name) for each in modules]
-        if len(set(found)) > 1:
-            return f"{name} {' and '.join(str(value) for value in dict.fromkeys(found))}"
-    if len({each.in_features for each in modules}) > 1:
-        return f"in_features {' and '.join(str(each.in_features) for each in modules)}"
+def difference_of(modules: Sequence[Linear]) -> str:
+    """Returns what keeps layers from computing parts of one result, "compute int8 and float"; empty if nothing does."""
+    for name in ("compute", "activation", "in_features"):
+        found = list(dict.fromkeys(getattr(each, name) for each in modules))
+        if len(found) > 1:
+            return f"{name} {' and '.join(map(str, found))}"
     return ""
+
+
+def have_one_format(modules: Sequence[Linear]) -> bool:
+    """Returns whether the weights of layers can be rows of one: GGUF's K_M files have formats of their own for v."""
+    return len({(each.bits, each.block_size, each.weight.scheme) for each in modules}) == 1
 
 
 class JointLinear(torch.nn.Module):
@@ -188,21 +190,25 @@ class RowsLinear(Linear):
         )
 
 
-def join(places: Sequence[tuple[torch.nn.Module, str]]) -> JointLinear:
-    """Replaces the linear layers in several places, (parent, attribute), by rows of one weight, which is returned."""
-    joint = JointLinear([parent._modules[name] for parent, name in places])
+def join(places: Sequence[tuple[torch.nn.Module, str]]) -> None:
+    """Replaces the linear layers in several places, (parent, attribute), by rows of one weight.
+
+    A single layer stays as it is, and so do layers whose weights have different formats.
+    """
+    modules: list[Any] = [parent._modules[name] for parent, name in places]
+    if len(modules) == 1 or not have_one_format(modules):
+        return
+    joint = JointLinear(modules)
     joint.train(places[0][0].training)
     for number, (parent, name) in enumerate(places):
         rows = RowsLinear(joint, number)
         rows.train(parent.training)
         parent._modules[name] = rows
-    return joint
 
 
 def split(places: Sequence[tuple[torch.nn.Module, str]]) -> None:
     """Replaces rows of one weight by layers with weights of their own: undoes :func:`join`."""
     for parent, name in places:
         module = parent._modules[name]
-        if not isinstance(module, RowsLinear):
-            raise _core.QcoreValueError(f"unfuse_: {name} is a {type(module).__name__}, expected a fused layer")
-        parent._modules[name] = module.separate()
+        if isinstance(module, RowsLinear):
+            parent._modules[name] = module.separate()

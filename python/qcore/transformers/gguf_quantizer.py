@@ -222,7 +222,7 @@ def _float_values(name: str, entry: Any, path: Path) -> Any:
         from gguf.quants import dequantize
     except ImportError as error:
         raise _core.QcoreTypeError(
-            "gguf: GGUF files need the package gguf: pip install 'qcore[transformers]'"
+            "gguf: GGUF files need the package gguf: pip install 'libqcore[transformers]'"
         ) from error
     raw = entry.raw()
     return dequantize(raw, GGMLQuantizationType[entry.kind.name]).reshape(entry.shape)

@@ -4,9 +4,9 @@ import os
 import sys
 
 import pytest
+from benchmarks import libraries
 
 import qcore
-from qcore.bench import libraries
 
 
 @pytest.fixture(autouse=True)

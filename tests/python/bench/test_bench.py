@@ -1,19 +1,19 @@
-"""`qcore bench`: what it writes, prints and refuses. No test looks at how long anything took."""
+"""`python -m benchmarks`: what it writes, prints and refuses. No test looks at how long anything took."""
 
 import json
 import math
 
 import numpy as np
 import pytest
+from benchmarks import libraries
+from benchmarks.__main__ import main
+from benchmarks.implementation import copies_for, relative_error
+from benchmarks.linear.weight import Weight, pairs
+from benchmarks.results import load, merge
+from benchmarks.tables import Goal
 
 import qcore
 from qcore import _core
-from qcore.bench import libraries
-from qcore.bench.contender import copies_for, relative_error
-from qcore.bench.goals import Goal
-from qcore.bench.linear.weight import Weight, pairs
-from qcore.bench.results import load, merge
-from qcore.cli import main
 
 SMALL = ["--shape", "96x256", "--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
 
@@ -21,7 +21,7 @@ SMALL = ["--shape", "96x256", "--no-peers", "--samples", "2", "--wait", "0", "--
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     file = tmp_path_factory.mktemp("bench") / "linear.json"
-    assert main(["bench", "linear", *SMALL, "--m", "1", "--m", "3", "--json", str(file)]) == 0
+    assert main(["linear", *SMALL, "--m", "1", "--m", "3", "--json", str(file)]) == 0
     return file
 
 
@@ -55,7 +55,7 @@ def test_results_are_right_beside_their_times(measured):
 
 
 def test_report_from_the_file(measured, capsys):
-    assert main(["bench", "report", str(measured)]) == 0
+    assert main(["report", str(measured)]) == 0
     text = capsys.readouterr().out
     for case in load(measured).cases:
         assert case.name in text
@@ -66,9 +66,9 @@ def test_report_from_the_file(measured, capsys):
 
 def test_report_merges_files(measured, tmp_path, capsys):
     other = tmp_path / "other.json"
-    assert main(["bench", "linear", *SMALL, "--m", "2", "--ours", "4b g64 int8$", "--json", str(other)]) == 0
+    assert main(["linear", *SMALL, "--m", "2", "--ours", "4b g64 int8$", "--json", str(other)]) == 0
     capsys.readouterr()
-    assert main(["bench", "report", str(measured), str(other)]) == 0
+    assert main(["report", str(measured), str(other)]) == 0
     assert "96x256 M=2" in capsys.readouterr().out
     merged = merge([load(measured), load(other)])
     assert [case.name for case in merged.cases] == ["96x256 M=1", "96x256 M=3", "96x256 M=2"]
@@ -77,32 +77,32 @@ def test_report_merges_files(measured, tmp_path, capsys):
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
     arguments = ["--m", "1", "--m", "16", "--cases", "M=1$", "--ours", "g32 int8$", "--bits", "8", "--block-size", "32"]
-    assert main(["bench", "linear", *SMALL, *arguments, "--json", str(file)]) == 0
+    assert main(["linear", *SMALL, *arguments, "--json", str(file)]) == 0
     (case,) = load(file).cases
     assert (case.name, [row.name for row in case.rows]) == ("96x256 M=1", ["qcore 8b g32 int8"])
 
 
 def test_what_does_not_fit_the_time_is_named(tmp_path, monkeypatch):
-    from qcore.bench.runner import Budget
+    from benchmarks.runner import Budget
 
     monkeypatch.setattr(Budget, "left", lambda self: 0.0)
     file = tmp_path / "none.json"
-    assert main(["bench", "linear", *SMALL, "--m", "1", "--json", str(file)]) == 0
+    assert main(["linear", *SMALL, "--m", "1", "--json", str(file)]) == 0
     assert load(file).unfinished == ["96x256 M=1"]
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(measured, monkeypatch, capsys):
-    from qcore.bench.linear import ours
+    from benchmarks.linear import qcore_impl
 
-    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
-    assert main(["bench", "linear", *SMALL, "--m", "1", "--ours", "4b g64 int8$"]) == 1
+    monkeypatch.setattr(qcore_impl, "_same_as_reference", lambda *_: False)
+    assert main(["linear", *SMALL, "--m", "1", "--ours", "4b g64 int8$"]) == 1
     assert "reference kernel" in capsys.readouterr().out
 
 
 def test_plots_say_what_they_need(measured, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    assert main(["bench", "report", str(measured), "--plot", str(tmp_path / "roofline.png")]) == 2
-    assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+    assert main(["report", str(measured), "--plot", str(tmp_path / "roofline.png")]) == 2
+    assert "pip install 'libqcore[plot]'" in capsys.readouterr().err
 
 
 def test_missing_library_is_a_reason_not_an_error(monkeypatch):

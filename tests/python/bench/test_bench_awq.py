@@ -1,4 +1,4 @@
-"""`qcore bench awq`: what it writes, prints and refuses, and that each peer computes what it is measured for."""
+"""`python -m benchmarks awq`: what it writes, prints and refuses, and that each peer computes the same."""
 
 import json
 import os
@@ -6,12 +6,12 @@ import os
 import awq_oracle
 import numpy as np
 import pytest
+from benchmarks.__main__ import main
+from benchmarks.awq.problem import Layer, Problem, Shape
+from benchmarks.awq.workloads import QUICK, SHAPES, Selection, workloads
+from benchmarks.results import Case, Document, Row, load
 
 import qcore
-from qcore.bench.awq.problem import Layer, Problem, Shape
-from qcore.bench.awq.workloads import QUICK, SHAPES, Selection, workloads
-from qcore.bench.results import Case, Document, Row, load
-from qcore.cli import main
 
 SMALL = ["--shape", "64x40x32", "--m", "1", "--m", "13", "--no-peers", "--samples", "2", "--wait", "0"]
 
@@ -19,7 +19,7 @@ SMALL = ["--shape", "64x40x32", "--m", "1", "--m", "13", "--no-peers", "--sample
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     file = tmp_path_factory.mktemp("bench") / "awq.json"
-    assert main(["bench", "awq", *SMALL, "--json", str(file)]) == 0
+    assert main(["awq", *SMALL, "--json", str(file)]) == 0
     return file
 
 
@@ -54,16 +54,16 @@ def test_results_are_right_beside_their_times(measured):
 
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
-    assert main(["bench", "awq", *SMALL, "--cases", "M=13", "--ours", "arrays", "--json", str(file)]) == 0
+    assert main(["awq", *SMALL, "--cases", "M=13", "--ours", "arrays", "--json", str(file)]) == 0
     (case,) = load(file).cases
     assert (case.name, [row.name for row in case.rows]) == ("64x40 g32 M=13", ["qcore arrays"])
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
-    from qcore.bench.awq import ours
+    from benchmarks.awq import qcore_impl
 
-    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
-    assert main(["bench", "awq", *SMALL, "--cases", "dequantize"]) == 1
+    monkeypatch.setattr(qcore_impl, "_same_as_reference", lambda *_: False)
+    assert main(["awq", *SMALL, "--cases", "dequantize"]) == 1
     assert "reference kernel" in capsys.readouterr().out
 
 
@@ -74,7 +74,7 @@ def test_everybody_computes_the_same(m):
     (workload,) = [workload for workload in chosen if workload.problem.m == m]
     inputs = workload.inputs(workload.case_names[0])
     computed = set()
-    for contender in workload.contenders():
+    for contender in workload.implementations():
         built = contender.build()
         bound = built.bind(inputs.data)
         for copy in range(built.copies):
@@ -109,9 +109,8 @@ def test_quick_is_small():
 
 
 def test_goals_are_about_large_weights_and_the_fastest_copy():
+    from benchmarks.awq.summary import summarize
     from rich.console import Console
-
-    from qcore.bench.awq.summary import summarise
 
     def row(name, library, milliseconds, error=1e-7):
         return Row(
@@ -134,7 +133,7 @@ def test_goals_are_about_large_weights_and_the_fastest_copy():
     document = Document("awq", {}, {})
     document.cases = cases
     console = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    for part in summarise(document):
+    for part in summarize(document):
         console.print(part)
     lines = [line for line in console.export_text().splitlines() if "4096" in line]
     assert [line.split()[-3] for line in lines] == ["0.500", "1.000", "3.000"]

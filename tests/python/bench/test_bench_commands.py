@@ -1,4 +1,4 @@
-"""What all commands of `qcore bench` have in common: options, files, plots, reports, errors."""
+"""What all commands of `python -m benchmarks` have in common: options, files, plots, reports, errors."""
 
 import importlib.util
 import json
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from benchmarks.__main__ import main
+from benchmarks.operators import OPERATORS
+from benchmarks.options import BENCHMARKS
+from benchmarks.results import SCHEMA, load
 
 import qcore
-from qcore.bench.operators import OPERATORS
-from qcore.bench.options import BENCHMARKS
-from qcore.bench.results import load
-from qcore.cli import main
 
 BRIEF = ["--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
 # One small case of each.
@@ -31,7 +31,7 @@ each_operator = pytest.mark.parametrize("operator", OPERATORS)
 
 def test_every_kernel_is_measured():
     measured = {name for operator in OPERATORS.values() for name in operator.kernels}
-    # Decoders and embeddings are timed whole, by benchmarks/decoder_step.py and `qcore bench model`.
+    # Decoders and embeddings are timed whole, by `python -m benchmarks decoder` and `qcore bench model`.
     operators = {row.op for row in qcore.kernels()}
     assert measured == {op for op in operators if op != "embedding" and not op.startswith("decoder_")}
     assert set(OPERATORS) == set(BENCHMARKS) == set(SMALL)
@@ -41,14 +41,14 @@ def test_every_kernel_is_measured():
 def test_a_run(operator, tmp_path, capsys):
     file, picture = tmp_path / "run.json", tmp_path / "run.svg"
     arguments, word = SMALL[operator]
-    assert main(["bench", operator, *BRIEF, *arguments, "--json", str(file)]) == 0
+    assert main([operator, *BRIEF, *arguments, "--json", str(file)]) == 0
     document = json.loads(file.read_text(encoding="utf-8"))
     assert (document["operator"], document["unfinished"]) == (operator, [])
     assert document["machine"]["threads"] == 2
     assert document["machine"]["qcore"] == qcore.__version__
     assert {"cases", "ours", "peers", "samples", "seconds", "wait", "isa"} < set(document["settings"])
     shown = capsys.readouterr().out
-    assert main(["bench", "report", str(file)]) == 0
+    assert main(["report", str(file)]) == 0
     text = capsys.readouterr().out
     for out in (shown, text):
         assert word in out
@@ -56,12 +56,12 @@ def test_a_run(operator, tmp_path, capsys):
             assert case.name in out
             assert all(f"{row.milliseconds:.4g}" in out for row in case.rows)
     if not has_matplotlib:
-        assert main(["bench", "report", str(file), "--plot", str(picture)]) == 2
-        assert "pip install 'qcore[plot]'" in capsys.readouterr().err
+        assert main(["report", str(file), "--plot", str(picture)]) == 2
+        assert "pip install 'libqcore[plot]'" in capsys.readouterr().err
         return
-    assert main(["bench", "report", str(file), "--plot", str(picture)]) == 0
+    assert main(["report", str(file), "--plot", str(picture)]) == 0
     assert "<svg" in picture.read_text(encoding="utf-8")
-    assert main(["bench", operator, *BRIEF, *arguments, "--plot", str(tmp_path / "other.svg")]) == 0
+    assert main([operator, *BRIEF, *arguments, "--plot", str(tmp_path / "other.svg")]) == 0
     assert (tmp_path / "other.svg").is_file()
 
 
@@ -76,21 +76,21 @@ def test_all(tmp_path, monkeypatch, capsys):
 
     for name in BENCHMARKS:
         monkeypatch.setitem(BENCHMARKS, name, body)
-    assert main(["bench", "all", "--folder", str(tmp_path), "--no-peers", "--threads", "1"]) == 1
+    assert main(["all", "--folder", str(tmp_path), "--no-peers", "--threads", "1"]) == 1
     assert set(asked) == set(OPERATORS)
     for name, run in asked.items():
         assert (run.quick, run.no_peers, run.threads, run.json) == (True, True, 1, tmp_path / f"{name}.json")
         assert run.plot == (tmp_path / f"{name}.svg" if has_matplotlib else None)
-    assert main(["bench", "all", "--folder", str(tmp_path / "absent")]) == 2
+    assert main(["all", "--folder", str(tmp_path / "absent")]) == 2
     assert "there is no folder" in capsys.readouterr().err
 
 
 @each_operator
 def test_quick_is_a_part_of_all(operator, monkeypatch):
-    from qcore.bench.options import Run
+    from benchmarks.options import Run
 
     seen = []
-    monkeypatch.setattr(Run, "measure", lambda run, selection, workloads: seen.append(workloads))
+    monkeypatch.setattr(f"benchmarks.{operator}.command.measure", lambda *given: seen.append(given[-1]))
     run = Run(operator, no_peers=True)
     BENCHMARKS[operator](run)
     BENCHMARKS[operator](replace(run, quick=True))
@@ -139,35 +139,35 @@ OWN_ERRORS = [
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_usage_errors_are_one_line(arguments, words, capsys):
-    assert main(["bench", *arguments]) == 2
+    assert main([*arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("qcore: error: ")
+    assert captured.err.startswith("benchmarks: error: ")
     assert captured.err.count("\n") == 1
     assert words in captured.err
 
 
 @pytest.mark.parametrize("arguments", [[], ["all"], ["report"], *([name] for name in OPERATORS)], ids=" ".join)
 def test_help_has_examples(arguments, capsys):
-    assert main(["bench", *arguments, "--help"]) == 0
+    assert main([*arguments, "--help"]) == 0
     text = capsys.readouterr().out
     assert "Examples:\n" in text
     if not arguments:
         assert all(f"\n  {name} " in text for name in OPERATORS)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 1}', '{"schema": 0}'])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 2}', '{"schema": 1}'])
 def test_other_files_are_refused(text, tmp_path, capsys):
     file = tmp_path / "other.json"
     file.write_text(text, encoding="utf-8")
-    assert main(["bench", "report", str(file)]) == 2
+    assert main(["report", str(file)]) == 2
     assert "holds no results" in capsys.readouterr().err
 
 
 def test_operators_are_not_merged(tmp_path, capsys):
-    document = {"schema": 1, "operator": "lut", "settings": {}, "machine": {}, "cases": []}
+    document = {"schema": SCHEMA, "operator": "lut", "settings": {}, "machine": {}, "cases": []}
     files = [Path(tmp_path / f"{name}.json") for name in ("lut", "linear")]
     for file in files:
         file.write_text(json.dumps(document | {"operator": file.stem}))
-    assert main(["bench", "report", *map(str, files)]) == 2
+    assert main(["report", *map(str, files)]) == 2
     assert "different operators" in capsys.readouterr().err

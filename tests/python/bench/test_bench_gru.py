@@ -1,17 +1,17 @@
-"""`qcore bench gru`: what it writes, draws and refuses, and that each peer computes the GRU it is measured for."""
+"""`python -m benchmarks gru`: what it writes, draws and refuses, and that each peer computes the same."""
 
 import json
 import re
 
 import numpy as np
 import pytest
+from benchmarks.__main__ import main
+from benchmarks.gru.problem import Layer, Sequences
+from benchmarks.gru.workloads import Selection, workloads
+from benchmarks.implementation import OURS
+from benchmarks.results import load
 
 import qcore
-from qcore.bench.contender import OURS
-from qcore.bench.gru.problem import Layer, Sequences
-from qcore.bench.gru.workloads import Selection, workloads
-from qcore.bench.results import load
-from qcore.cli import main
 
 SMALL = ["--hidden", "24", "--inputs", "16", "--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
 
@@ -20,7 +20,7 @@ SMALL = ["--hidden", "24", "--inputs", "16", "--no-peers", "--samples", "2", "--
 def measured(tmp_path_factory):
     file = tmp_path_factory.mktemp("bench") / "gru.json"
     shapes = ["--steps", "1", "--steps", "9", "--batch", "3", "--pipeline", "fused", "--pipeline", "staged"]
-    assert main(["bench", "gru", *SMALL, *shapes, "--json", str(file)]) == 0
+    assert main(["gru", *SMALL, *shapes, "--json", str(file)]) == 0
     return file
 
 
@@ -51,20 +51,20 @@ def test_results_are_right_beside_their_times(measured):
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
     arguments = ["--steps", "2", "--batch", "1", "--no-step", "--bits", "8", "--ours", "int8", "--cases", "T=2 B=1$"]
-    assert main(["bench", "gru", *SMALL, *arguments, "--json", str(file)]) == 0
+    assert main(["gru", *SMALL, *arguments, "--json", str(file)]) == 0
     (case,) = load(file).cases
     assert (case.name, [row.name for row in case.rows]) == ("C=16 H=24 T=2 B=1", ["qcore int8 fused"])
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
-    from qcore.bench.gru import ours
+    from benchmarks.gru import qcore_impl
 
-    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
-    assert main(["bench", "gru", *SMALL, "--cases", "step"]) == 1
+    monkeypatch.setattr(qcore_impl, "_same_as_reference", lambda *_: False)
+    assert main(["gru", *SMALL, "--cases", "step"]) == 1
     assert "reference kernel" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantisation
+@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantization
 @pytest.mark.parametrize("streamed", [False, True])
 def test_everybody_computes_the_same(streamed):
     """Of the libraries that are installed: within float64's GRU, whole and streamed, and no state is lost."""
@@ -73,7 +73,7 @@ def test_everybody_computes_the_same(streamed):
     inputs = workload.inputs(workload.case_names[0 if streamed else 1])
     assert inputs.data.streamed is streamed
     seen = set()
-    for contender in workload.contenders():
+    for contender in workload.implementations():
         try:
             built = contender.build()
         except Exception:

@@ -1,18 +1,18 @@
-"""`qcore bench lut`: what it writes, prints and refuses, and that each peer computes what it is measured for."""
+"""`python -m benchmarks lut`: what it writes, prints and refuses, and that each peer computes the same."""
 
 import json
 
 import numpy as np
 import pytest
+from benchmarks import libraries
+from benchmarks.__main__ import main
+from benchmarks.implementation import OURS
+from benchmarks.lut import problem as problems
+from benchmarks.lut.problem import FUNCTION_NAMES, ITEM_BYTES, Data, Problem
+from benchmarks.lut.workloads import Selection, workloads
+from benchmarks.results import load
 
 import qcore
-from qcore.bench import libraries
-from qcore.bench.contender import OURS
-from qcore.bench.lut import problem as problems
-from qcore.bench.lut.problem import FUNCTION_NAMES, ITEM_BYTES, Data, Problem
-from qcore.bench.lut.workloads import Selection, workloads
-from qcore.bench.results import load
-from qcore.cli import main
 
 SMALL = ["--size", "640", "--no-peers", "--samples", "2", "--wait", "0", "--threads", "2"]
 
@@ -21,7 +21,7 @@ SMALL = ["--size", "640", "--no-peers", "--samples", "2", "--wait", "0", "--thre
 def measured(tmp_path_factory):
     file = tmp_path_factory.mktemp("bench") / "lut.json"
     arguments = ["--function", "silu", "--function", "exp", "--function", "softmax", "--json", str(file)]
-    assert main(["bench", "lut", *SMALL, *arguments]) == 0
+    assert main(["lut", *SMALL, *arguments]) == 0
     return file
 
 
@@ -56,16 +56,16 @@ def test_results_are_right_beside_their_times(measured):
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
     arguments = ["--function", "exp", "--dtype", "fp16", "--ours", "range", "--size", "8", "--cases", "640$"]
-    assert main(["bench", "lut", *SMALL, *arguments, "--json", str(file)]) == 0
+    assert main(["lut", *SMALL, *arguments, "--json", str(file)]) == 0
     (case,) = load(file).cases
     assert (case.name, [row.name for row in case.rows]) == ("exp fp16 640", ["qcore out=, no range reduction"])
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
-    from qcore.bench.lut import ours
+    from benchmarks.lut import qcore_impl
 
-    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
-    assert main(["bench", "lut", *SMALL, "--function", "tanh", "--dtype", "fp32"]) == 1
+    monkeypatch.setattr(qcore_impl, "_same_as_reference", lambda *_: False)
+    assert main(["lut", *SMALL, "--function", "tanh", "--dtype", "fp32"]) == 1
     assert "reference kernel" in capsys.readouterr().out
 
 
@@ -76,7 +76,7 @@ def test_everybody_computes_the_function(function, dtype):
     (workload,) = workloads(Selection(functions=[function], dtypes=[dtype], sizes=[1024]))
     inputs = workload.inputs(workload.case_names[0])
     libraries_seen = set()
-    for contender in workload.contenders():
+    for contender in workload.implementations():
         bound = contender.build().bind(inputs.data)
         bound.run(0)
         error = inputs.error(bound.result())
@@ -118,5 +118,5 @@ def test_without_torch_numpy_sets_the_limit(monkeypatch):
 def test_without_ml_dtypes_bf16_is_left_out(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
     (workload,) = workloads(Selection(functions=["silu"], dtypes=["bf16"], sizes=[64], peers=None))
-    assert workload.contenders() == []
+    assert workload.implementations() == []
     assert "ml_dtypes" in workload.unavailable[OURS]

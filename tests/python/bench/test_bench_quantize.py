@@ -1,20 +1,19 @@
-"""`qcore bench quantize`: that everybody does what is measured, and that a wrong result is found."""
+"""`python -m benchmarks quantize`: that everybody does what is measured, and that a wrong result is found."""
 
 import numpy as np
 import pytest
-
-from qcore.bench.contender import OURS
-from qcore.bench.quantize import ours
-from qcore.bench.quantize.problem import Data, Problem
-from qcore.bench.quantize.workloads import Selection, workloads
-from qcore.cli import main
+from benchmarks.__main__ import main
+from benchmarks.implementation import OURS
+from benchmarks.quantize import qcore_impl
+from benchmarks.quantize.problem import Data, Problem
+from benchmarks.quantize.workloads import Selection, workloads
 
 
 @pytest.mark.parametrize("workload", workloads(Selection(shapes=((40, 192),))), ids=lambda workload: workload.name)
 def test_everybody_computes_the_same(workload):
     """Of the libraries that are installed."""
     inputs = workload.inputs(workload.case_names[0])
-    bound = {contender.name: contender.build().bind(inputs.data) for contender in workload.contenders()}
+    bound = {contender.name: contender.build().bind(inputs.data) for contender in workload.implementations()}
     for one in bound.values():
         one.run(0)
     errors = {name: inputs.error(one.result()) for name, one in bound.items()}
@@ -40,7 +39,7 @@ def test_errors_are_of_the_floats():
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
-    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
+    monkeypatch.setattr(qcore_impl, "_same_as_reference", lambda *_: False)
     options = ["--shape", "40x128", "--cases", "^quantize", "--no-peers", "--samples", "2", "--wait", "0"]
-    assert main(["bench", "quantize", *options]) == 1
+    assert main(["quantize", *options]) == 1
     assert "reference kernel" in capsys.readouterr().out

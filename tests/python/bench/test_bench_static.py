@@ -1,18 +1,17 @@
-"""`qcore bench static`: what it writes, draws and refuses, and that each peer computes what it is measured for."""
+"""`python -m benchmarks static`: what it writes, draws and refuses, and that each peer computes the same."""
 
 import json
 
 import numpy as np
 import pytest
 import static_calls
+from benchmarks.__main__ import main
+from benchmarks.implementation import OURS
+from benchmarks.results import load
+from benchmarks.static.problem import Codes, Layer
+from benchmarks.static.workloads import Selection, workloads
 
 import qcore
-from qcore.bench.contender import OURS
-from qcore.bench.results import load
-from qcore.bench.static import workloads as static_workloads
-from qcore.bench.static.problem import Codes, Layer
-from qcore.bench.static.workloads import Selection, workloads
-from qcore.cli import main
 
 SMALL = (
     Layer((1, 16, 8, 8), (24, 16, 3, 3), padding=1),
@@ -27,13 +26,13 @@ FORMS = {f"qcore {memory}{out}" for memory in ("channels_last", "nchw") for out 
 
 @pytest.fixture(autouse=True)
 def small_layers(monkeypatch):
-    monkeypatch.setattr(static_workloads, "LAYERS", SMALL)
+    monkeypatch.setattr("benchmarks.static.command.LAYERS", SMALL)
 
 
 @pytest.fixture
 def measured(tmp_path):
     file = tmp_path / "static.json"
-    assert main(["bench", "static", *OPTIONS, "--json", str(file)]) == 0
+    assert main(["static", *OPTIONS, "--json", str(file)]) == 0
     return file
 
 
@@ -60,27 +59,27 @@ def test_everything_is_in_the_file(measured):
 
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
-    assert main(["bench", "static", *OPTIONS, "--cases", "g20", "--ours", "nchw$", "--json", str(file)]) == 0
+    assert main(["static", *OPTIONS, "--cases", "g20", "--ours", "nchw$", "--json", str(file)]) == 0
     (case,) = load(file).cases
     assert (case.name, [row.name for row in case.rows]) == (NAMES[1], ["qcore nchw"])
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
-    from qcore.bench.static import ours
+    from benchmarks.static import qcore_impl
 
-    monkeypatch.setattr(ours, "_same_as_reference", lambda *_: False)
-    assert main(["bench", "static", *OPTIONS, "--cases", "g3"]) == 1
+    monkeypatch.setattr(qcore_impl, "_same_as_reference", lambda *_: False)
+    assert main(["static", *OPTIONS, "--cases", "g3"]) == 1
     assert "reference kernel" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantisation
+@pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantization
 @pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
 def test_everybody_computes_the_same(layer):
     """Of the libraries that are installed."""
     (workload,) = workloads(Selection(layers=(layer,)))
     inputs = workload.inputs(workload.case_names[0])
     seen = set()
-    for contender in workload.contenders():
+    for contender in workload.implementations():
         bound = contender.build().bind(inputs.data)
         bound.run(0)
         error = inputs.error(bound.result())

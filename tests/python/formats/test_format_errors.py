@@ -86,7 +86,7 @@ def test_arrays_of_another_library_that_numpy_cannot_read():
 )
 def test_packages_that_are_not_installed(tmp_path, monkeypatch, package, call):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(qcore.QcoreTypeError, match=rf"need the package {package}: pip install 'qcore\[formats\]'"):
+    with pytest.raises(qcore.QcoreTypeError, match=rf"need the package {package}: pip install 'libqcore\[formats\]'"):
         call(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -40,7 +40,7 @@ def direction(c, h, rng):
     return Direction(*(rng.uniform(-scale, scale, shape) for shape in ((3 * h, c), (3 * h, h), (3 * h,), (3 * h,))))
 
 
-def quantised(c, h, config, *, layers=1, directions=1, seed=0, batch_first=False):
+def quantized(c, h, config, *, layers=1, directions=1, seed=0, batch_first=False):
     rng = np.random.default_rng(seed)
     sizes = [c] + [directions * h] * (layers - 1)
     weights = GruWeights(
@@ -93,7 +93,7 @@ def test_integers(kernel, config, steps, batch, c, h):
     many = h == 512 and config.width("weights") > 8
     if kernel == "persistent" and (steps == 1 or batch > 128 or many):
         pytest.skip("the kernel does not take it")
-    q = quantised(c, h, config)
+    q = quantized(c, h, config)
     x, h0 = floats(steps, batch, c), floats(1, batch, h, seed=2)
     with qcore.force_kernel("gru", kernel):
         given = q(x.cuda(), h0.cuda(), gates=True)
@@ -107,7 +107,7 @@ def test_integers(kernel, config, steps, batch, c, h):
 def test_layers_directions_lengths_and_dtypes(kernel):
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         for batch_first in (False, True):
-            q = quantised(12, 40, CONFIGS["int8"], layers=2, directions=2, batch_first=batch_first)
+            q = quantized(12, 40, CONFIGS["int8"], layers=2, directions=2, batch_first=batch_first)
             x = floats(11, 6, 12).to(dtype)
             x = x.transpose(0, 1) if batch_first else x
             lengths = torch.tensor([11, 0, 5, 1, 10, 3], dtype=torch.int32)
@@ -119,13 +119,13 @@ def test_layers_directions_lengths_and_dtypes(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_long_and_large(kernel):
     """More steps than one part of scratch memory holds; a state that fits in no cluster."""
-    q = quantised(200, 64, CONFIGS["int8"])
+    q = quantized(200, 64, CONFIGS["int8"])
     x = floats(8000, 128, 200, seed=3).half().cuda()
     with qcore.force_kernel("gru", kernel):
         y, last = q(x)
     rows = [0, 1, 127]
     assert_same((y[:, rows], last[:, rows]), reference(q, x[:, rows].cpu()))
-    large = quantised(40, 1100, CONFIGS["int16-fused"])
+    large = quantized(40, 1100, CONFIGS["int16-fused"])
     x = floats(3, 2, 40)
     given = large(x.cuda())
     assert qcore.last_kernel("gru") == "gemm"
@@ -133,7 +133,7 @@ def test_long_and_large(kernel):
 
 
 def test_streaming_is_the_same():
-    q = quantised(16, 48, CONFIGS["int8"], layers=2)
+    q = quantized(16, 48, CONFIGS["int8"], layers=2)
     x = floats(7, 4, 16)
     y, last = reference(q, x)
     state = None
@@ -150,7 +150,7 @@ def test_streaming_is_the_same():
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_runs_on_the_callers_stream(kernel):
     """x is made late on a side stream: only work on that stream sees it."""
-    q = quantised(16, 48, CONFIGS["int8"])
+    q = quantized(16, 48, CONFIGS["int8"])
     values = floats(30, 4, 16)
     expected = reference(q, values)
     values = values.cuda()
@@ -173,7 +173,7 @@ def test_runs_on_the_callers_stream(kernel):
 @pytest.mark.parametrize("config", ["int8", "int16-fused"])
 def test_cuda_graph_of_a_layer_that_is_new(kernel, config):
     """The layer reaches the device while the stream is being captured."""
-    q = quantised(16, 80, CONFIGS[config])
+    q = quantized(16, 80, CONFIGS[config])
     x = torch.zeros(12, 5, 16, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with qcore.force_kernel("gru", kernel), torch.cuda.graph(graph):
@@ -186,7 +186,7 @@ def test_cuda_graph_of_a_layer_that_is_new(kernel, config):
 
 
 def test_threads_share_a_new_layer():
-    q = quantised(16, 48, CONFIGS["int8"])
+    q = quantized(16, 48, CONFIGS["int8"])
     x = floats(20, 4, 16)
     expected, on_device = reference(q, x), x.cuda()
     torch.cuda.synchronize()
@@ -212,7 +212,7 @@ def test_threads_share_a_new_layer():
 
 @pytest.mark.parametrize("bits", [8, 16])
 def test_fixed_codes(bits):
-    form = quantised(16, 48, Config(bits=bits)).format("x")
+    form = quantized(16, 48, Config(bits=bits)).format("x")
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         x = (3 * floats(5, 40, 33)).to(dtype)
         codes = torch.empty(x.shape, dtype=torch.int8 if bits == 8 else torch.int16)
@@ -232,7 +232,7 @@ def test_fixed_codes(bits):
 
 
 def test_devices_must_match():
-    q = quantised(16, 48, CONFIGS["int8"])
+    q = quantized(16, 48, CONFIGS["int8"])
     x = floats(3, 2, 16)
     with pytest.raises(qcore.QcoreValueError, match="h0"):
         q(x.cuda(), floats(1, 2, 48))

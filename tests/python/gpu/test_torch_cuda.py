@@ -109,7 +109,7 @@ def test_follows_the_current_stream(make, shape):
 
 
 @torch.no_grad()
-def test_a_quantised_model():
+def test_a_quantized_model():
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.SiLU(), torch.nn.Flatten(), torch.nn.Linear(16 * 64, 10)
     ).cuda()

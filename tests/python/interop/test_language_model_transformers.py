@@ -335,7 +335,7 @@ def test_a_missing_package_is_named(folder, monkeypatch):
 
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else real(name))
-    with pytest.raises(qcore.QcoreError, match=r"transformers is not installed.*pip install 'qcore\[transformers\]'"):
+    with pytest.raises(qcore.QcoreError, match=r"transformers is not installed.*'libqcore\[transformers\]'"):
         lm.load_model(folder)
 
 

@@ -204,7 +204,7 @@ def test_a_file_as_output_is_as_before(source, tmp_path):
 
 def test_dry_run_writes_nothing(source, tmp_path):
     done = quantize(source, tmp_path / "out", "--dry-run")
-    assert f"{PROJECTIONS + 2} of 29 tensors quantised" in done.output
+    assert f"{PROJECTIONS + 2} of 29 tensors quantized" in done.output
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""Files of named tensors: opened lazily, saved and loaded, inspected, compared and quantised."""
+"""Files of named tensors: opened lazily, saved and loaded, inspected, compared and quantized."""
 
 from qcore.formats.checkpoint.entries import TensorInfo
 from qcore.formats.checkpoint.opened import Checkpoint, open_checkpoint

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qcore import _core
+from qcore._files import write_whole
+from qcore.formats import open_checkpoint
+from qcore.formats.checkpoint.comparing import compare as compare_checkpoints
+from qcore.formats.checkpoint.dask_workers import connected
+from qcore.formats.checkpoint.folder_options import of_folder
+from qcore.formats.checkpoint.model_folder import becomes_folder
+from qcore.formats.checkpoint.quantizing import Job, Options, Result, plan, quantize_checkpoint
+from qcore.formats.checkpoint.workers import Workers
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from qcore.formats.checkpoint.quantizing import Job, Result
-    from qcore.formats.checkpoint.workers import Workers
 
 _KINDS = "A .safetensors or .gguf file, an index of shards, or a folder with one of them."
 _Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the rows here.")]
@@ -34,8 +42,6 @@ def inspect(
     """
     from dataclasses import asdict
 
-    from qcore.formats import open_checkpoint
-
     with open_checkpoint(file) as checkpoint:
         rows = [checkpoint.info(name) for name in checkpoint]
     if json is not None:
@@ -46,10 +52,10 @@ def inspect(
         table.add_row(_shown(row.name), row.format, _sizes(row.shape), str(row.bits), block, f"{row.nbytes:,}")
     console = _console()
     console.print(table)
-    quantised = [row for row in rows if row.quantized]
+    quantized = [row for row in rows if row.quantized]
     console.print(
-        f"{_count(len(rows), 'tensor')}, {len(quantised)} quantised; {sum(row.nbytes for row in rows):,} bytes, "
-        f"{sum(row.nbytes for row in quantised):,} of them quantised",
+        f"{_count(len(rows), 'tensor')}, {len(quantized)} quantized; {sum(row.nbytes for row in rows):,} bytes, "
+        f"{sum(row.nbytes for row in quantized):,} of them quantized",
         soft_wrap=True,
     )
 
@@ -67,9 +73,6 @@ def compare(
       qcore compare model/ model-awq/ --json errors.json
     """
     from dataclasses import asdict
-
-    from qcore.formats import open_checkpoint
-    from qcore.formats.checkpoint.comparing import compare as compare_checkpoints
 
     with open_checkpoint(first) as a, open_checkpoint(second) as b, _progress("comparing", len(a)) as update:
         found = compare_checkpoints(a, b, update)
@@ -99,7 +102,7 @@ def quantize(
     source: Annotated[Path, typer.Argument(metavar="IN", help=_KINDS)],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; a folder for a model's folder.")],
     bits: Annotated[int, typer.Option(help="4 or 8.")] = 4,
-    block_size: Annotated[int, typer.Option(help="Neighbours along K that share a scale.")] = 64,
+    block_size: Annotated[int, typer.Option(help="Neighbors along K that share a scale.")] = 64,
     scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
     method: Annotated[str, typer.Option(help="rtn, mse or awq.")] = "rtn",
     samples: Annotated[
@@ -108,7 +111,7 @@ def quantize(
     ] = None,
     scale_dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
     include: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Quantise these and no others; may be given again.")
+        list[str] | None, typer.Option(metavar="PATTERN", help="Quantize these and no others; may be given again.")
     ] = None,
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Leave these as they are; may be given again.")
@@ -128,7 +131,7 @@ def quantize(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of each tensor.")] = False,
 ) -> None:
-    """Quantise a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
+    """Quantize a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
 
     From a folder of transformers to a folder, the weights of the model's layers are quantized, and OUT has its config
     and tokenizer too: from_pretrained opens it. Else float tensors of two or four axes are quantized, but for
@@ -147,12 +150,6 @@ def quantize(
       qcore quantize model/ weights.onnx --format onnx --block-size 32
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
-    from qcore import _core
-    from qcore.formats import open_checkpoint
-    from qcore.formats.checkpoint.folder_options import of_folder
-    from qcore.formats.checkpoint.model_folder import becomes_folder
-    from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
-
     options = Options(
         bits=bits,
         block_size=block_size,
@@ -177,7 +174,7 @@ def quantize(
             _print_plan(jobs, options.method)
             return
         total = sum(job.section.nbytes for job in jobs)
-        with _workers(dask) as workers, _progress("quantising", total) as update:
+        with _workers(dask) as workers, _progress("quantizing", total) as update:
             result = quantize_checkpoint(checkpoint, output, options, update, workers)
     _print_result(output, options.bits, result)
 
@@ -185,8 +182,6 @@ def quantize(
 def _workers(dask: str | None) -> AbstractContextManager[Workers | None]:
     if dask is None:
         return nullcontext()
-    from qcore.formats.checkpoint.dask_workers import connected
-
     return connected(dask)
 
 
@@ -205,7 +200,7 @@ def _print_plan(jobs: list[Job], method: str) -> None:
     console.print(table)
     chosen = sum(job.description is not None for job in jobs)
     before, after = sum(job.section.nbytes for job in jobs), sum(job.nbytes for job in jobs)
-    console.print(f"{chosen} of {_count(len(jobs), 'tensor')} quantised; {before:,} bytes, then {after:,}")
+    console.print(f"{chosen} of {_count(len(jobs), 'tensor')} quantized; {before:,} bytes, then {after:,}")
 
 
 def _print_result(output: Path, bits: int, result: Result) -> None:
@@ -226,13 +221,11 @@ def _print_result(output: Path, bits: int, result: Result) -> None:
 def _write_json(path: Path, content: Any) -> None:
     import json
 
-    from qcore._files import write_whole
-
     write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def _table(*headings: str) -> Table:
-    """A heading that begins with > is that of a column of numbers."""
+    """Makes an empty table; a heading that begins with > is that of a column of numbers."""
     from rich import box
     from rich.table import Table
 
@@ -244,7 +237,7 @@ def _table(*headings: str) -> Table:
 
 
 def _shown(name: str) -> str:
-    """A name without control characters, which would reach the terminal."""
+    """Returns a name without control characters, which would reach the terminal."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
 
@@ -258,7 +251,7 @@ def _count(number: int, noun: str) -> str:
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[str, int], None]]:
-    """A bar on stderr, if that is a terminal."""
+    """Shows a bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -40,7 +40,7 @@ def of_folder(
     except ImportError as error:
         raise _core.QcoreValueError(
             f"quantize: {source} is a folder of transformers, which isn't installed: pip install "
-            f"'qcore[transformers]', or name a .safetensors file as OUT ({error})"
+            f"'libqcore[transformers]', or name a .safetensors file as OUT ({error})"
         ) from error
     check_patterns(checkpoint, options.include, options.exclude)
     plan = folder_plan(source, checkpoint)
@@ -73,8 +73,7 @@ def of_folder(
 
 
 def _check_mixtures(mixtures: Mapping[str, str], reasons: Mapping[str, str]) -> None:
-    """Raises if some weights of a mixture of experts are left and others aren't: a module has all of them packed, or
-    none."""
+    """Raises if some weights of a mixture of experts are left and others aren't: a module packs all or none."""
     for path in dict.fromkeys(mixtures.values()):
         names = [name for name in mixtures if mixtures[name] == path]
         left = next((name for name in names if reasons[name]), None)

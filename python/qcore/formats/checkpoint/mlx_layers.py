@@ -1,7 +1,7 @@
-"""MLX's quantised layers: NAME.weight, NAME.scales and NAME.biases, whose widths are in config.json beside the file.
+"""MLX's quantized layers: NAME.weight, NAME.scales and NAME.biases, whose widths are in config.json beside the file.
 
 As mlx-lm writes it, "quantization" has group_size and bits for all layers, and under a layer's own name either another
-group_size and bits, or false if that layer isn't quantised.
+group_size and bits, or false if that layer isn't quantized.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def may_have_layers(sections: Mapping[str, Section]) -> bool:
 
 
 def _layers(sections: Mapping[str, Section]) -> list[str]:
-    """Names of what has words and scales."""
+    """Returns names of what has words and scales."""
     names = (name.removesuffix(".weight") for name in sections if name.endswith(".weight"))
     return [name for name in names if sections[f"{name}.weight"].dtype == "U32" and f"{name}.scales" in sections]
 

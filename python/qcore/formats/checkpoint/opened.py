@@ -45,7 +45,7 @@ class Checkpoint(Mapping[str, Any]):
         return self._open()[name].info(name)
 
     def entry(self, name: str) -> Entry:
-        """How a tensor is stored, for tools that read pieces of it.
+        """Returns how a tensor is stored, for tools that read pieces of it.
 
         Args:
             name: of the tensor.
@@ -121,7 +121,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             NAME.biases) need the config.json beside them and appear as NAME.weight, [N, K].
 
     Returns:
-        A mapping: quantised tensors are read as QuantizedTensor, all others as arrays.
+        A mapping: quantized tensors are read as QuantizedTensor, all others as arrays.
 
     Raises:
         QcoreValueError: a file is truncated or inconsistent, the index names what isn't there, a needed field of

@@ -1,4 +1,4 @@
-"""What is quantised or copied at a time: rows or bytes of a tensor. A piece's result depends on nothing but itself."""
+"""What is quantized or copied at a time: rows or bytes of a tensor. A piece's result depends on nothing but itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qcore.formats.checkpoint.targets import Target
 
 _PIECE_ITEMS = 1 << 20
-"""Weights that a thread reads, quantises and encodes at a time: 4 MB of float32, and some 10 MB in all."""
+"""Weights that a thread reads, quantizes and encodes at a time: 4 MB of float32, and some 10 MB in all."""
 _PIECE_BYTES = 16 << 20
 
 
@@ -47,7 +47,7 @@ class Converted:
 
 
 def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
-    """A tensor that stays as it is."""
+    """Yields a tensor that stays as it is."""
     for start in range(0, max(1, section.nbytes), _PIECE_BYTES):
         count = min(_PIECE_BYTES, section.nbytes - start)
         yield Piece(name, Section(section.path, "U8", (count,), section.offset + start), start, "")
@@ -56,7 +56,7 @@ def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
 def row_pieces(
     name: str, section: Section, method: str, importance: NDArray[Any] | None, by_rows: bool
 ) -> Iterator[Piece]:
-    """A tensor that is quantised; in one piece if not ``by_rows``. A row's codes depend on no other row."""
+    """Yields a tensor that is quantized; in one piece if not ``by_rows``. A row's codes depend on no other row."""
     rows = section.shape[0]
     step = max(1, _PIECE_ITEMS * rows * ITEM_BYTES[section.dtype] // section.nbytes) if by_rows else rows
     for start in range(0, rows, step):
@@ -64,7 +64,7 @@ def row_pieces(
 
 
 def convert(piece: Piece, options: Options, layout: Target) -> Converted:
-    """The piece, quantised and encoded.
+    """Returns the piece, quantized and encoded.
 
     Raises:
         QcoreValueError: it holds a NaN or an Inf, or the file has become shorter.

@@ -1,4 +1,4 @@
-"""Quantises a checkpoint tensor by tensor, in pieces of rows: memory does not grow with the file or with a tensor."""
+"""Quantizes a checkpoint tensor by tensor, in pieces of rows: memory does not grow with the file or with a tensor."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ class Result:
     discarded: bool = False
     """An unfinished run of another input or with other options was thrown away."""
     without_samples: int = 0
-    """Of the quantised ones; "mse" did them."""
+    """Number of tensors quantized with mse because they had no samples."""
     names: list[str] = field(default_factory=list)
-    """Quantised tensors."""
+    """Quantized tensors."""
 
 
 def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
-    """What becomes of every tensor.
+    """Plans what becomes of every tensor.
 
     Raises:
-        QcoreValueError: a tensor is quantised already, an option is impossible, a pattern matches no name, or samples
+        QcoreValueError: a tensor is quantized already, an option is impossible, a pattern matches no name, or samples
             have another name or shape.
     """
     options.check()
@@ -86,7 +86,7 @@ def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
         if not isinstance(entry, PlainEntry):
             raise _core.QcoreValueError(
                 f"quantize: {checkpoint.files[0]}: tensor {name!r} is {entry.info(name).format}, expected floats: "
-                "qcore.save(OUT, qcore.formats.open_checkpoint(IN)) converts what is quantised already"
+                "qcore.save(OUT, qcore.formats.open_checkpoint(IN)) converts what is quantized already"
             )
         for part, section in _parts(name, entry.section, dict(options.experts)):
             choice = choose(section, name, options.include, options.exclude, options.layers)
@@ -117,7 +117,7 @@ def _check_names(samples: Samples, jobs: list[Job]) -> None:
     if not any(job.method == "awq" for job in jobs):
         raise _core.QcoreValueError(
             f"quantize: --samples {samples.path} has {len(samples.shapes)} arrays, expected one or more of tensors "
-            "that are quantised"
+            "that are quantized"
         )
 
 
@@ -150,11 +150,11 @@ def quantize_checkpoint(
         output: the file to write; a folder for format "awq".
         options: what becomes of its tensors.
         progress: called with (name, bytes) for each piece of the input that is dealt with, or was by an earlier run.
-        workers: who quantises the pieces, as ``DaskWorkers(client)``; threads of this process if None. The file is the
+        workers: who quantizes the pieces, as ``DaskWorkers(client)``; threads of this process if None. The file is the
             same, and a run may go on with others.
 
     Raises:
-        QcoreValueError: as :func:`plan`; a weight with a NaN or an Inf; an output that is an input. Nothing is left
+        QcoreValueError: as ``plan``; a weight with a NaN or an Inf; an output that is an input. Nothing is left
             behind then.
         OSError: a file can't be read or written; what has been written is kept for the next run.
     """
@@ -216,7 +216,7 @@ def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str
 def _converted(
     jobs: list[Job], options: Options, layout: Target, samples: Samples | None, workers: Workers
 ) -> Iterator[Converted]:
-    """All pieces in order; each tensor has one or more. As many are under way as the workers take at a time."""
+    """Yields all pieces in order; each tensor has one or more. As many are under way as the workers take at a time."""
     waiting: deque[Pending] = deque()
     try:
         for job in jobs:
@@ -238,7 +238,7 @@ def _pieces(job: Job, layout: Target, samples: Samples | None) -> Iterator[Piece
 
 
 def _importance(job: Job, samples: Samples | None) -> NDArray[Any] | None:
-    """Of the input channels of a weight, for method "awq" only."""
+    """Returns the importance of the input channels of a weight, for method "awq" only."""
     if job.method != "awq":
         return None
     assert samples is not None

@@ -30,7 +30,7 @@ _SAME_UNIT = 1e-5
 
 
 def layer_of(graph: Graph, node: Node) -> static.QConv2d | static.QLinear | None:
-    """None if the node isn't quantised on all sides."""
+    """None if the node isn't quantized on all sides."""
     source, weights = _dequantizer(graph, node.input(0)), _dequantizer(graph, node.input(1))
     if source is None or weights is None:
         return None
@@ -61,7 +61,7 @@ def _dequantizer(graph: Graph, name: str) -> Node | None:
 
 
 def _end(graph: Graph, node: Node) -> tuple[Node, float, float] | None:
-    """The QuantizeLinear that takes a node's result, and the bounds that Relu and Clip set on the way to it."""
+    """Returns the QuantizeLinear that takes a node's result, and the bounds that Relu and Clip set on the way to it."""
     name, lo, hi = node.output(), -math.inf, math.inf
     while True:  # never around in a circle: each value has one producer, and graph sees to that
         users = graph.consumers(name)
@@ -97,7 +97,7 @@ def _format(graph: Graph, node: Node, where: str, dtype: str | None) -> Format:
 
 
 def _quantized_dtype(node: Node) -> str:
-    """Of a QuantizeLinear without a zero point."""
+    """Returns the dtype of the codes of a QuantizeLinear without a zero point."""
     number = node.attributes.get("output_dtype", 0)
     try:
         return str(package().TensorProto.DataType.Name(number)).lower() if number else "uint8"
@@ -134,7 +134,7 @@ def _codes(graph: Graph, name: str, where: str) -> NDArray[Any]:
         shape[axis] = values.shape[axis]
     if not all(each is None or each.size == math.prod(shape) for each in (scale, zeros)) or not (scale > 0).all():
         raise _core.QcoreValueError(
-            f"{where} is quantised with scales {list(scale.shape)} along axis {axis} of {list(values.shape)}, expected "
+            f"{where} is quantized with scales {list(scale.shape)} along axis {axis} of {list(values.shape)}, expected "
             "one positive number or one per output channel, and as many zero points"
         )
     with np.errstate(over="ignore"):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor | QConv2d | QLinear]:
-    """What an ONNX model's quantised nodes hold, as weights and operators of qcore.
+    """Returns what an ONNX model's quantized nodes hold, as weights and operators of qcore.
 
     | node | becomes |
     |---|---|
@@ -30,7 +30,7 @@ def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor | 
     to nearest, and so does int32 with other scales.
 
     Left out: nodes of other kinds, products of two computed values (attention), and a Conv, MatMul or Gemm that is not
-    quantised on all sides, or whose result anything else takes too.
+    quantized on all sides, or whose result anything else takes too.
 
     MatMulNBits: scales that are float16 or bfloat16 are always exact with the model's bits. With other ones and zero
     points that are not in the middle, 4-bit codes become ``u - z`` in 8 bits where an offset would have to be rounded;

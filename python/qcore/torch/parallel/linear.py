@@ -113,7 +113,7 @@ def _weight(weight: Any, where: str) -> QuantizedTensor:
     if not isinstance(weight, QuantizedTensor):
         raise _core.QcoreTypeError(
             f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes "
-            "one, from_linear(layer) takes a quantised layer"
+            "one, from_linear(layer) takes a quantized layer"
         )
     if len(weight.shape) != 2:
         raise _core.QcoreValueError(f"{where}: weight has shape {list(weight.shape)}, expected [N, K]")

@@ -1,0 +1,161 @@
+"""Linear layers on a device: qcore's kernels beside torch in bf16, int8, fp8 and 4 bits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import qcore
+
+from ..results import Case
+from .device import Timed, case_of, copies_for, free, limits, measure
+
+SHAPES = ((4096, 4096), (11008, 4096), (4096, 11008))  # N, K
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+QUICK_ROWS = (1, 8, 16, 128, 4096)
+BLOCK_SIZES = (32, 64, 128)
+_CHECKED_ROWS, _CHECKED_COLUMNS = 16, 64
+
+
+class Layer:
+    """Weights [N, K], quantized once for all numbers of rows."""
+
+    def __init__(self, torch: Any, shape: tuple[int, int], bits: int, block_size: int, scheme: str) -> None:
+        self.shape, self.bits, self.block_size, self.scheme = shape, bits, block_size, scheme
+        generator = torch.Generator(device="cuda").manual_seed(shape[0] * 7 + shape[1])
+        self.w = torch.randn(*shape, device="cuda", generator=generator)
+        weight = qcore.quantize(self.w.cpu().numpy(), bits=bits, block_size=block_size, scheme=scheme)
+        self.nbytes = weight.nbytes
+        self.quantized = [weight.to("cuda") for _ in range(copies_for(weight.nbytes))]
+
+
+class _Problem:
+    """One layer and one number of rows."""
+
+    def __init__(self, torch: Any, layer: Layer, m: int) -> None:
+        self.torch, self.layer, self.m = torch, layer, m
+        (self.n, self.k), self.w = layer.shape, layer.w
+        self.x = torch.randn(m, self.k, device="cuda", generator=torch.Generator(device="cuda").manual_seed(m)).half()
+        self.columns = slice(0, min(self.n, _CHECKED_COLUMNS))
+        self.rows = slice(0, min(m, _CHECKED_ROWS))
+        self.exact = self.x[self.rows].double() @ self.w[self.columns].double().t()
+        self.implementations: list[Timed] = []
+
+    def add(self, name: str, weights: list[Any], call: Callable[[Any], Any], size: int, **facts: Any) -> None:
+        moved = size + self.m * (self.k + self.n) * 2
+        library = name.partition(" ")[0]
+        self.implementations.append(
+            Timed(
+                name,
+                library,
+                lambda i: call(weights[i]),
+                len(weights),
+                bytes_per_call=moved,
+                operations=2 * self.m * self.n * self.k,
+                facts=facts,
+            )
+        )
+
+    def add_qcore(self, kernels: re.Pattern[str], modes: Sequence[str]) -> None:
+        layer = self.layer
+        out = self.torch.empty(self.m, self.n, dtype=self.torch.float16, device="cuda")
+        for mode in modes:
+            for row in qcore.kernels("linear"):
+                if row.device != "cuda" or not row.available or not kernels.search(row.name):
+                    continue
+
+                def call(w: Any, mode: str = mode, kernel: str = row.name) -> Any:
+                    with qcore.force_kernel("linear", kernel):
+                        return qcore.linear(self.x, w, compute=mode, out=out)
+
+                name = f"qcore {row.name} {mode} w{layer.bits} g{layer.block_size}"
+                form = {"weight_bits": layer.bits, "block_size": layer.block_size, "activations": mode}
+                self.add(name, layer.quantized, call, layer.nbytes, kernel=row.name, **form)
+
+    def add_torch(self) -> None:
+        torch, n, k, g = self.torch, self.n, self.k, self.layer.block_size
+        x = self.x.bfloat16()
+        dense = [self.w.bfloat16() for _ in range(copies_for(2 * n * k))]
+        self.add("torch bf16", dense, lambda w: torch.nn.functional.linear(x, w), 2 * n * k, weight_bits=16)
+
+        codes = [(self.w * 30).round().clamp(-127, 127).to(torch.int8) for _ in range(copies_for(n * k))]
+        xq = (self.x * 30).round().clamp(-127, 127).to(torch.int8)
+        name = "torch _int_mm (codes given, int32 out)"
+        self.add(name, codes, lambda w: torch._int_mm(xq, w.t()), n * k, weight_bits=8)
+
+        if hasattr(torch, "float8_e4m3fn"):
+            one = torch.ones((), device="cuda")
+            small = [self.w.to(torch.float8_e4m3fn) for _ in range(copies_for(n * k))]
+            x8 = self.x.to(torch.float8_e4m3fn)
+            self.add(
+                "torch fp8 _scaled_mm (codes given)",
+                small,
+                lambda w: torch._scaled_mm(x8, w.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16),
+                n * k,
+                weight_bits=8,
+            )
+
+        if hasattr(torch, "_weight_int4pack_mm") and g in (32, 64, 128, 256) and k % g == 0:
+            pairs = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device="cuda")
+            scales = torch.full((k // g, n, 2), 0.01, dtype=torch.bfloat16, device="cuda")
+            packed = [torch._convert_weight_to_int4pack(pairs, 8) for _ in range(copies_for(n * k // 2))]
+            self.add(
+                f"torch int4 weight-only g{g} (random codes)",
+                packed,
+                lambda w: torch._weight_int4pack_mm(x, w, g, scales),
+                n * k // 2 + scales.numel() * 2,
+                weight_bits=4,
+            )
+
+    def check(self) -> None:
+        """Notes the relative L2 error of the first rows and columns, and whether integer kernels have equal bits."""
+        torch = self.torch
+        for timed in self.implementations:
+            if timed.problem or "given" in timed.name or "random" in timed.name:
+                continue
+            try:
+                y = timed.call(0)[self.rows, self.columns].double()
+                timed.facts["error"] = float((y - self.exact).norm() / self.exact.norm())
+            except Exception as error:  # the same reason will stand in the report
+                timed.problem = f"{type(error).__name__}: {error}".splitlines()[0]
+                torch.cuda.synchronize()
+        for mode in ("int8", "int8_asym", "int16"):
+            same = [t for t in self.implementations if t.facts.get("activations") == mode and not t.problem]
+            reference = next((timed for timed in same if timed.facts["kernel"] == "simt"), None)
+            if reference is None:
+                continue
+            expected = reference.call(0).clone()
+            for timed in same:
+                timed.facts["same_as_reference"] = bool(torch.equal(timed.call(0), expected))
+
+
+def cases(
+    torch: Any,
+    *,
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+    rows: Sequence[int] = ROWS,
+    block_sizes: Sequence[int] = BLOCK_SIZES,
+    bits: Sequence[int] = (4, 8),
+    scheme: str = "symmetric",
+    compute: Sequence[str] = ("int8", "float"),
+    kernels: str = "",
+    rounds: int = 15,
+) -> Iterator[Case]:
+    """Measures all layers with all numbers of rows."""
+    found = limits(torch)
+    for n, k in shapes:
+        for g in block_sizes:
+            for width in bits:
+                layer = Layer(torch, (n, k), width, g, scheme)
+                for m in rows:
+                    problem = _Problem(torch, layer, m)
+                    problem.add_qcore(re.compile(kernels), compute)
+                    problem.add_torch()
+                    problem.check()
+                    measure(torch, [timed for timed in problem.implementations if not timed.problem], rounds)
+                    parameters = {"N": n, "K": k, "M": m, "bits": width, "g": g, "scheme": scheme}
+                    name = f"{n}x{k} M={m} w{width} g{g} {scheme}"
+                    yield case_of(name, parameters, 2 * m * n * k, found, problem.implementations)
+                    del problem
+                    free(torch)

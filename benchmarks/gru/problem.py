@@ -1,0 +1,88 @@
+"""One GRU layer, the sequences it runs on, and their true results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+import qcore
+
+from ..implementation import Array, relative_error
+
+# A wrong gate order or a state that is lost is an error of tens of per cent; int8 is below a tenth of this.
+_LARGEST_ERROR = 0.2
+_CHECKED_ROWS = 4
+_STREAMED_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights as torch initializes them; gate order z, r, g."""
+
+    inputs: int  # C
+    hidden: int  # H
+
+    @property
+    def name(self) -> str:
+        return f"C={self.inputs} H={self.hidden}"
+
+    @property
+    def weights(self) -> int:
+        return 3 * self.hidden * (self.inputs + self.hidden)
+
+    @cached_property
+    def arrays(self) -> tuple[Array, Array, Array, Array]:
+        """W [3H, C], R [3H, H], bx [3H], br [3H], fp32."""
+        rng, rows, bound = np.random.default_rng(0), 3 * self.hidden, self.hidden**-0.5
+        shapes = ((rows, self.inputs), (rows, self.hidden), (rows,), (rows,))
+        w, r, bx, br = (rng.uniform(-bound, bound, shape).astype(np.float32) for shape in shapes)
+        return w, r, bx, br
+
+    @cached_property
+    def torch_arrays(self) -> tuple[Array, ...]:
+        """The same in torch's gate order, r, z, n."""
+        size = self.hidden
+        return tuple(np.concatenate([a[size : 2 * size], a[:size], a[2 * size :]]) for a in self.arrays)
+
+    def sequences(self, steps: int, batch: int, seed: int) -> Array:
+        """[T, B, C]."""
+        return np.random.default_rng(seed).uniform(-0.7, 0.8, (steps, batch, self.inputs)).astype(np.float32)
+
+
+@dataclass
+class Sequences:
+    """What one case runs on: x [T, B, C], as a whole or step by step."""
+
+    layer: Layer
+    steps: int
+    batch: int
+    streamed: bool = False
+    x: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.x = self.layer.sequences(_STREAMED_STEPS if self.streamed else self.steps, self.batch, seed=2)
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.steps * self.batch * self.layer.weights
+
+    @cached_property
+    def truth(self) -> tuple[Array, Array]:
+        """(rows of the batch, their true y [T, rows, H] in float64)."""
+        from qcore.gru import GruWeights, float_cell
+
+        rows = np.unique(np.linspace(0, self.batch - 1, _CHECKED_ROWS).astype(int))
+        (direction,) = GruWeights.from_arrays(*self.layer.arrays).layers[0]
+        return rows, float_cell.run(direction, self.x[:, rows].astype(np.float64))[0]
+
+    def error(self, result: Array) -> float:
+        """Relative, L2, of y [T, B, H]. Nobody whose result is wrong is timed."""
+        rows, truth = self.truth
+        if result.shape != (*self.x.shape[:2], self.layer.hidden):
+            raise qcore.QcoreValueError(f"bench: a result has shape {list(result.shape)}, expected [T, B, H]")
+        found = relative_error(result[:, rows], truth)
+        if not found <= _LARGEST_ERROR:
+            raise qcore.QcoreValueError(f"bench: a result is {found:.1%} from the true one, expected a GRU's")
+        return found

@@ -1,0 +1,1 @@
+"""Language models with random weights, each implementation in a process of its own."""

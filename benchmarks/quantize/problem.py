@@ -1,0 +1,83 @@
+"""One case: floats and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from ..implementation import Array, Bound, Built, Implementation, Scheme, relative_error
+
+Way = Literal["quantize", "dequantize", "activations"]
+WAYS: tuple[Way, ...] = ("quantize", "dequantize", "activations")
+BLOCK_SIZE = 64
+
+_CHECKED_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`activations`: rows quantized to 8 bits as `linear` does inside."""
+
+    way: Way
+    n: int
+    k: int
+    bits: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.way} {self.n}x{self.k} {self.bits}b g{BLOCK_SIZE}"
+
+    @property
+    def elements(self) -> int:
+        return self.n * self.k
+
+    @property
+    def moved_bytes(self) -> int:
+        """Floats, codes, and a scale per block; activations have an offset and a sum as well."""
+        parameters = 12 if self.way == "activations" else 4
+        return self.elements * 4 + self.elements * self.bits // 8 + self.elements // BLOCK_SIZE * parameters
+
+    def implementation(self, name: str, library: str, bind: Callable[[Data], Bound]) -> Implementation:
+        return Implementation(
+            name, library, Scheme(self.bits, "fp32", "fp32", BLOCK_SIZE), lambda: Built(self.moved_bytes, 1, bind)
+        )
+
+
+class Data:
+    """Random normal floats; results are compared as floats [N, K]."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.x = np.random.default_rng(0).standard_normal((problem.n, problem.k), np.float32)
+
+    @property
+    def largest(self) -> int:
+        """The largest code of a symmetric block."""
+        return (1 << self.problem.bits - 1) - 1
+
+    @cached_property
+    def rounded(self) -> tuple[Array, Array]:
+        """(codes int8 [N, P, g], scales float32 [N, P, 1]) of x."""
+        blocks = self.x.reshape(self.problem.n, -1, BLOCK_SIZE)
+        scales = np.abs(blocks).max(-1, keepdims=True) / np.float32(self.largest)
+        return np.rint(blocks / scales).astype(np.int8), scales
+
+    @cached_property
+    def _sample(self) -> tuple[Array, Array]:
+        """(rows, the floats there)."""
+        rows = np.unique(np.linspace(0, self.problem.n - 1, _CHECKED_ROWS).astype(int))
+        if self.problem.way != "dequantize":
+            return rows, self.x[rows].astype(np.float64)
+        codes, scales = self.rounded
+        return rows, (codes[rows] * scales[rows].astype(np.float64)).reshape(len(rows), -1)
+
+    def error(self, result: Array) -> float | None:
+        """Of x after rounding, or of the dequantized codes; None for what computes nothing."""
+        if result.size == 0:
+            return None
+        rows, truth = self._sample
+        return relative_error(result[rows], truth)

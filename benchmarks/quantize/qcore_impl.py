@@ -1,0 +1,54 @@
+"""qcore.quantize, QuantizedTensor.dequantize and qcore.quantize_activations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import qcore
+
+from ..implementation import OURS, Array, Bound, Implementation
+from .problem import BLOCK_SIZE, Data, Problem
+
+_CHECKED_ROWS = 4
+
+
+def implementations(problem: Problem) -> list[Implementation]:
+    bind = {"quantize": _quantize, "dequantize": _dequantize, "activations": _activations}[problem.way]
+    return [problem.implementation(OURS, OURS, bind)]
+
+
+def _quantize(data: Data) -> Bound:
+    bits = data.problem.bits
+
+    def run(_: int) -> qcore.QuantizedTensor:
+        return qcore.quantize(data.x, bits=bits, block_size=BLOCK_SIZE)
+
+    run(0)
+    kernel = qcore.last_kernel("quantize") or ""
+    return Bound(run, lambda: run(0).dequantize(), lambda: _same_as_reference(data.x, bits), kernel)
+
+
+def _same_as_reference(x: Array, bits: int) -> bool:
+    """Some rows have the reference kernel's bits."""
+    rows = np.unique(np.linspace(0, len(x) - 1, _CHECKED_ROWS).astype(int))
+    with qcore.force_kernel("quantize", "reference"):
+        expected = qcore.quantize(x[rows], bits=bits, block_size=BLOCK_SIZE)
+    made = qcore.quantize(x, bits=bits, block_size=BLOCK_SIZE)
+    same = np.array_equal(made.codes()[rows], expected.codes())
+    return same and np.array_equal(made.scales()[rows], expected.scales())
+
+
+def _dequantize(data: Data) -> Bound:
+    codes, scales = data.rounded
+    weight = qcore.QuantizedTensor.from_parts(
+        codes.reshape(data.x.shape), scales[..., 0], bits=data.problem.bits, block_size=BLOCK_SIZE
+    )
+    return Bound(lambda _: weight.dequantize(), weight.dequantize)
+
+
+def _activations(data: Data) -> Bound:
+    def result() -> Array:
+        codes, scales, _, _ = qcore.quantize_activations(data.x, BLOCK_SIZE)
+        return np.asarray((codes.reshape(len(codes), -1, BLOCK_SIZE) * scales[..., None]).reshape(codes.shape))
+
+    return Bound(lambda _: qcore.quantize_activations(data.x, BLOCK_SIZE), result)

@@ -1,5 +1,0 @@
-"""AWQ weights: workloads, contenders and summary.
-
-A result's weight_bytes are what a dequantisation reads and writes, or else the weight's, and read_fraction is of the
-bandwidth of a copy of as many. The operations of a dequantisation are its weights.
-"""

@@ -1,5 +1,0 @@
-"""Static int8 convolutions: workloads, contenders and summary.
-
-Layers are packed before they are timed; a call goes from codes to codes. A result's error is the mean distance of its
-codes from the exact ones.
-"""

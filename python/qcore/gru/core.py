@@ -1,0 +1,262 @@
+"""The fixed-point GRU itself: its layers and its calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qcore import _arrays, _core
+from qcore.gru.formats import TENSORS, Config, Format
+from qcore.gru.weights import GruWeights
+
+_PLAIN = {np.dtype(name) for name in ("float32", "float16", "int8", "int16")}
+
+Layer = list[tuple[_core.QuantizedGru, dict[str, Any]]]
+"""Of each direction the core's object and what it was made of, for files and reports."""
+
+
+def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
+    """Makes the core's object of one layer in one direction."""
+    input_size, hidden_size = parts["sizes"]
+    return _core.QuantizedGru.make(
+        input_size,
+        hidden_size,
+        getattr(_core.GruPipeline, config.pipeline),
+        getattr(_core.ShiftRounding, config.rounding),
+        getattr(_core.GruTableKind, config.tables),
+        parts["formats"],
+        parts["weight_bits"],
+        parts["bias_bits"],
+        parts["w"].ravel(),
+        parts["r"].ravel(),
+        parts["bx"],
+        parts["br"],
+        parts["w_exponents"],
+        parts["r_exponents"],
+        parts["bx_exponents"],
+        parts["br_exponents"],
+    )
+
+
+class GruCore:
+    """Layers of fixed-point GRUs without what reads, writes, measures and exports them: :class:`QuantGRU` adds that."""
+
+    def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
+        self._layers = layers
+        self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]))
+        self._sizes = (self.input_size, self.hidden_size, self.directions, self.num_layers)
+        self._state_dtype = f"int{8 if self.format('h').bits <= 8 else 16}"
+        self._state_kind = np.dtype(self._state_dtype)
+        self.config = config
+        self.batch_first = batch_first
+        self.float_weights: GruWeights | None = None
+        """What :meth:`Calibrator.finish` was given, for reports; not in files."""
+
+    @property
+    def input_size(self) -> int:
+        """Number of input features (C)."""
+        return int(self._layers[0][0][1]["sizes"][0])
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of the state (H)."""
+        return int(self._layers[0][0][1]["sizes"][1])
+
+    @property
+    def num_layers(self) -> int:
+        """Layers, each of 1 or 2 directions."""
+        return len(self._layers)
+
+    @property
+    def directions(self) -> int:
+        """1, or 2 if it is bidirectional."""
+        return len(self._layers[0])
+
+    def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
+        """Returns the format of a tensor.
+
+        Args:
+            name: of :data:`qcore.gru.TENSORS`.
+            layer: 0 is the first.
+            direction: 0 is forward, 1 backward.
+
+        Raises:
+            QcoreValueError: there is no such tensor, layer or direction.
+        """
+        if name not in TENSORS:
+            raise _core.QcoreValueError(f"gru format: name is {name!r}, expected one of {', '.join(TENSORS)}")
+        if not (0 <= layer < self.num_layers and 0 <= direction < self.directions):
+            raise _core.QcoreValueError(
+                f"gru format: layer is {layer!r} and direction {direction!r}, expected a layer below "
+                f"{self.num_layers} and a direction below {self.directions}"
+            )
+        bits, signed, exponent, zero = self._layers[layer][direction][1]["formats"][TENSORS.index(name)]
+        return Format(int(bits), bool(signed), int(exponent), int(zero))
+
+    def __repr__(self) -> str:
+        kind = "bidirectional, " if self.directions == 2 else ""
+        return (
+            f"QuantGRU({self.input_size}, {self.hidden_size}, layers={self.num_layers}, {kind}"
+            f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, "
+            f"weights {self._layers[0][0][1]['weight_bits']} bits, {self.config.pipeline})"
+        )
+
+    def __call__(
+        self,
+        x: Any,
+        h0: Any = None,
+        *,
+        lengths: Any = None,
+        gates: bool = False,
+        out: Any = None,
+        stream: Any = None,
+    ) -> tuple[Any, ...]:
+        """Runs all steps.
+
+        Args:
+            x: [T, B, C] ([B, T, C] if batch_first): float32, float16 or bfloat16, or codes (int8 or int16 of
+                ``format("x")``), on the CPU or a CUDA device; any strides.
+            h0: [layers * directions, B, H] on x's device: floats, or codes of ``format("h", layer)``; None for zeros.
+            lengths: int32 [B] on x's device, each row's number of steps, or None. Beyond them y is 0 and the state
+                stays.
+            gates: whether to return the gates too.
+            out: where to write y; any strides, floats or codes, no memory in common with x or h0. It is returned.
+            stream: CUDA stream to run on; the caller's library's current one by default.
+
+        Returns:
+            y [T, B, directions * H] ([B, T, directions * H] if batch_first) and the last states [layers * directions,
+            B, H], in x's library and on its device: floats of x's dtype, or codes of ``format("h")`` if x is codes.
+            With ``gates``, also int32 [layers * directions, T, B, 4 * H]: the codes of z, r, g and R h + b.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected. On a CUDA
+                device values are not looked at: a NaN counts as 0 there.
+            CudaError: a CUDA call failed.
+        """
+        if len(x.shape) != 3:
+            axes = "[B, T, C]" if self.batch_first else "[T, B, C]"
+            raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected {axes} with C = {self._sizes[0]}")
+        first, second, _ = x.shape
+        steps, batch = (second, first) if self.batch_first else (first, second)
+        _, size, directions, layers = self._sizes
+        if type(x) is np.ndarray and x.dtype in _PLAIN and h0 is lengths is out is stream is None and not gates:
+            return self._plain_run(x, None, (first, second, directions * size), (layers * directions, batch, size))
+        family, dtype = self._family_of(x)
+        y = family.empty(x, (first, second, directions * size), dtype) if out is None else out
+        last = family.empty(x, (layers * directions, batch, size), dtype)
+        codes = family.empty(x, (layers * directions, steps, batch, 4 * size), "int32") if gates else None
+        if lengths is not None:
+            lengths = _lengths(lengths)
+        self._run(family, x, h0, y, last, lengths, codes, stream)
+        results = (family.result(y, x) if out is None else out, family.result(last, x))
+        return (*results, family.result(codes, x)) if gates else results
+
+    def step(
+        self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None, stream: Any = None
+    ) -> tuple[Any, Any]:
+        """Runs one step of streaming; only without a backward direction.
+
+        Args:
+            x: [B, C] as for a call.
+            state: what the last step returned; None at first.
+            reset: bool [B], rows whose state starts anew, or None.
+            out, stream: as for a call.
+
+        Returns:
+            y [B, H], and the state: codes of ``format("h", layer)``, [layers, B, H], to be passed to the next step.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; or the GRU is
+                bidirectional.
+            CudaError: a CUDA call failed.
+        """
+        _, size, directions, layers = self._sizes
+        if directions == 2:
+            raise _core.QcoreValueError("gru: step() on a bidirectional GRU, which needs the whole sequence: call it")
+        if len(x.shape) != 2:
+            raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected [B, C] with C = {self._sizes[0]}")
+        batch = x.shape[0]
+        if type(x) is np.ndarray and x.dtype in _PLAIN and type(state) is np.ndarray and reset is out is stream is None:
+            if state.dtype != self._state_kind or state.shape != (layers, batch, size):
+                self._check_state(state, batch)
+            return self._plain_run(x, state, (batch, size), state.shape)
+        family, dtype = self._family_of(x)
+        y = family.empty(x, (batch, size), dtype) if out is None else out
+        last = family.empty(x, (layers, batch, size), self._state_dtype)
+        if state is not None:
+            self._check_state(state, batch)
+        if reset is not None:
+            mask = _mask(reset, batch)
+            state = None if state is None else self._restarted(state, mask)
+        self._run(family, x, state, y, last, None, None, stream)
+        return family.result(y, x) if out is None else out, family.result(last, x)
+
+    def _plain_run(self, x: Any, state: Any, shape: tuple[int, ...], states: tuple[int, ...]) -> tuple[Any, Any]:
+        """Runs on NumPy's arrays without options: the general way takes a third of the time of a small call.
+
+        The last states are codes after a state, as x otherwise.
+        """
+        dtype = x.dtype if x.dtype.kind == "f" else self._state_kind
+        y = _arrays.empty_numpy(shape, dtype)
+        last = _arrays.empty_numpy(states, dtype if state is None else self._state_kind)
+        self._stack.run(x, state, y, last, self.batch_first, None, None, 0)
+        return y, last
+
+    def _family_of(self, x: Any) -> tuple[_arrays.Family, str | None]:
+        """x's family, and the dtype of results: None for x's own."""
+        family = _arrays.family(x, "gru: x")
+        return family, None if _arrays.dtype_name(x.dtype) in _arrays.FLOATING else self._state_dtype
+
+    def _run(
+        self, family: _arrays.Family, x: Any, h0: Any, y: Any, last: Any, lengths: Any, gates: Any, stream: Any
+    ) -> None:
+        address = family.stream(x) if stream is None else _arrays.stream_address(stream, family, x, "gru: stream")
+        self._stack.run(
+            family.readable(x, "gru: x"),
+            None if h0 is None else _arrays.readable(h0, "gru: h0"),
+            _arrays.family(y, "gru: out").writable(y, "gru: out"),
+            family.writable(last, "gru: last"),
+            self.batch_first,
+            lengths,
+            None if gates is None else family.writable(gates, "gru: gates"),
+            address,
+        )
+
+    def _check_state(self, state: Any, batch: int) -> None:
+        expected = (self._sizes[3], batch, self._sizes[1])
+        if tuple(state.shape) != expected or _arrays.dtype_name(state.dtype) != self._state_dtype:
+            raise _core.QcoreValueError(
+                f"gru: state is {_arrays.dtype_name(state.dtype)} {list(state.shape)}, expected {self._state_dtype} "
+                f"{list(expected)}, as the last step returned it"
+            )
+
+    def _restarted(self, state: Any, mask: Any) -> Any:
+        """Returns a copy of the state with zeros in some rows."""
+        if hasattr(state, "clone"):
+            copied = state.clone()
+        elif hasattr(state, "at"):  # jax's arrays can't be written to
+            copied = np.array(state)
+        else:
+            copied = state.copy()
+        for layer in range(self._sizes[3]):
+            copied[layer, mask] = self.format("h", layer).zero_point
+        return copied
+
+
+def _mask(reset: Any, batch: int) -> Any:
+    mask = reset if hasattr(reset, "dtype") else np.asarray(reset)
+    name = _arrays.dtype_name(mask.dtype)
+    if name != "bool" or tuple(mask.shape) != (batch,):
+        raise _core.QcoreValueError(f"gru: reset is {name} {list(mask.shape)}, expected bool [{batch}]")
+    return mask
+
+
+def _lengths(lengths: Any) -> Any:
+    """Returns lengths as int32, if they are integers on the CPU, and arrays of other libraries as they are."""
+    if hasattr(lengths, "dtype") and not isinstance(lengths, np.ndarray):
+        return _arrays.readable(lengths, "gru: lengths")
+    integers = np.asarray(lengths)
+    if integers.dtype.kind not in "iu":
+        raise _core.QcoreTypeError(f"gru: lengths has dtype {integers.dtype}, expected int32")
+    return np.ascontiguousarray(integers, np.int32)
