@@ -69,8 +69,6 @@ OWN_KERNELS = {
     "static_direct_kernel": 1,
     "static_gemm_kernel": 8,
     "static_pack_kernel": 1,
-    "static_rows_kernel": 1,
-    "static_unpack_kernel": 1,
     "unpack_weight_kernel": 1,
     "quantize_aligned_kernel": 2,
     "weight_sums_kernel": 1,

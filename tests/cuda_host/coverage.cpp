@@ -53,8 +53,6 @@ constexpr Listed kKernels[] = {
     {"static_direct", 1},
     {"static_gemm", 8},
     {"static_pack", 1},
-    {"static_rows", 1},
-    {"static_unpack", 1},
     {"unpack_weight", 1},
     {"weight_sums", 1},
     {"wgmma_integer", 18},
