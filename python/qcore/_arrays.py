@@ -25,26 +25,28 @@ class Family(Protocol):
     """What the operators need to know of an array library."""
 
     def readable(self, x: Any, where: str) -> Any:
-        """``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
+        """Returns ``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        """An uninitialized, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
+        """Returns an uninitialized, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
 
     def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
-        """As ``empty`` for [N, C, H, W]; channels_last if ``like``, an image too, is."""
+        """Makes an uninitialized array [N, C, H, W]; channels_last if ``like``, an image too, is."""
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
-        """As ``empty`` with ``like``'s shape, dtype and, where the library's own functions keep it, order of axes; and
-        what ``_core`` writes to in order to fill it."""
+        """Makes an array like another, and what ``_core`` writes to in order to fill it.
+
+        Shape and dtype are ``like``'s, and so is the order of axes where the library's own functions keep it.
+        """
 
     def writable(self, array: Any, where: str) -> Any:
-        """What ``_core`` writes to in order to fill ``array``."""
+        """Returns what ``_core`` writes to in order to fill ``array``."""
 
     def result(self, array: Any, like: Any) -> Any:
-        """The filled array as the caller's library has it."""
+        """Returns the filled array as the caller's library has it."""
 
     def take(self, x: Any, columns: Any) -> Any:
-        """A copy of ``x`` with the last axis in the order of ``columns``, a NumPy array."""
+        """Returns a copy of ``x`` with the last axis in the order of ``columns``, a NumPy array."""
 
     def stream(self, x: Any) -> int:
         """Address of the CUDA stream that the library's work on ``x`` runs on; 0 on the CPU."""
@@ -206,7 +208,7 @@ class DLPackFamily:
 
 
 def _is_channels_last(x: Any) -> bool:
-    """Of an array [N, C, H, W] of NumPy's kind: whether [N, H, W, C] lies in order, and [N, C, H, W] does not."""
+    """Tells whether an array [N, C, H, W] of NumPy's kind lies in the order of [N, H, W, C] and of no other."""
     return not x.flags.c_contiguous and bool(x.transpose(0, 2, 3, 1).flags.c_contiguous)
 
 
@@ -224,7 +226,7 @@ def _family_of_type(kind: type) -> Family | None:
 
 
 def family(x: Any, where: str) -> Family:
-    """The family of an array; ``where`` ("linear: x") begins the error if it is none."""
+    """Returns the family of an array; ``where`` ("linear: x") begins the error if it is none."""
     found = _family_of_type(type(x))  # type: ignore[arg-type]  # mypy sees the hash of the instances
     if found is None:
         raise _core.QcoreTypeError(
@@ -234,12 +236,12 @@ def family(x: Any, where: str) -> Family:
 
 
 def readable(x: Any, where: str) -> Any:
-    """An array of any family as ``_core`` takes it."""
+    """Returns an array of any family as ``_core`` takes it."""
     return family(x, where).readable(x, where)
 
 
 def empty_numpy(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """As ``numpy.empty``, 64-byte aligned."""
+    """Makes an uninitialized array as ``numpy.empty`` does, aligned to 64 bytes."""
     buffer = np.empty(math.prod(shape) * dtype.itemsize + 64, np.uint8)
     return np.ndarray(shape, dtype, buffer, _core.line_offset(buffer))
 
@@ -262,7 +264,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """'float16' for "float16", numpy.float16, torch.float16, jax.numpy.float16, ..."""
+    """Returns 'float16' for "float16", numpy.float16, torch.float16, jax.numpy.float16, ..."""
     try:
         return _known_name(type(dtype).__module__, dtype)
     except TypeError:  # it can't be hashed
@@ -271,7 +273,7 @@ def dtype_name(dtype: Any) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _known_name(library: str, dtype: Any) -> str:
-    """``library`` keeps the cache from comparing dtypes of two of them: some warn."""
+    """Returns a dtype's name; ``library`` keeps the cache from comparing dtypes of two of them: some warn."""
     return _name_of(dtype)
 
 
@@ -284,7 +286,7 @@ def _name_of(dtype: Any) -> str:
 
 
 def floating_dtype(dtype: Any, where: str) -> str | None:
-    """Checked name of a requested output dtype, None for none."""
+    """Checks a requested output dtype and returns its name, None for none."""
     if dtype is None:
         return None
     name = dtype_name(dtype)
@@ -294,7 +296,7 @@ def floating_dtype(dtype: Any, where: str) -> str | None:
 
 
 def stream_address(stream: Any, x_family: Family, x: Any, where: str) -> int:
-    """A caller's ``stream=``: None (the library's current one), an address, or a torch, cupy or other stream object."""
+    """Returns the address of a caller's ``stream=``: None (the current one), an address, or a stream object."""
     if stream is None:
         return x_family.stream(x)
     address = stream

@@ -11,7 +11,7 @@ Window = tuple[int, int, int, int, int, int, int, int, int]
 
 
 def window(stride: Any, padding: Any, dilation: Any, groups: Any, op: str) -> Window:
-    """The window that an operator's arguments describe; the core checks their range."""
+    """Returns the window that an operator's arguments describe; the core checks their range."""
     sides = _integers(padding, f"{op}: padding", (1, 2, 4), "an integer, (H, W) or (top, left, bottom, right)")
     if len(sides) == 2:
         sides = (*sides, *sides)

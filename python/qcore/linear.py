@@ -22,7 +22,7 @@ _ACTIVATIONS = {
 
 
 def activation_code(activation: Any, where: str) -> tuple[int, float, float]:
-    """(kind, lo, hi) of an ``activation=`` argument."""
+    """Returns (kind, lo, hi) of an ``activation=`` argument."""
     try:
         return _ACTIVATIONS[activation]
     except (KeyError, TypeError):
@@ -49,7 +49,7 @@ def linear(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """``activation(x @ weight.T + bias)`` with a per-block quantized weight.
+    """Computes ``activation(x @ weight.T + bias)`` with a per-block quantized weight.
 
     Args:
         x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
@@ -169,7 +169,7 @@ def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
 
 
 def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[Any, Any, Any, Any]:
-    """What :func:`linear` does to its input, for inspection.
+    """Quantizes activations as :func:`linear` does to its input, for inspection.
 
     Args:
         x: float32, float16 or bfloat16 [M, K] on the CPU.

@@ -160,13 +160,13 @@ class QuantizedTensor:
         return self._handle.bits_per_weight
 
     def codes(self) -> npt.NDArray[np.int8]:
-        """int8, shape of the weight."""
+        """Returns the codes, int8 of the weight's shape."""
         out = _arrays.empty_numpy(self.shape, np.dtype(np.int8))
         self._handle.codes(out)
         return out
 
     def nibbles(self) -> npt.NDArray[np.uint8]:
-        """The codes of 4 bits in half a byte each: uint8 [N, ceil(K / 2)], K = Ci * Kh * Kw of a convolution.
+        """Returns the codes of 4 bits in half a byte each: uint8 [N, ceil(K / 2)], K = Ci * Kh * Kw of a convolution.
 
         Element 2j of a row is the low half of byte j, 2j + 1 the high half, each plus 8; an odd row ends with a zero
         half.
@@ -179,13 +179,13 @@ class QuantizedTensor:
         return out
 
     def scales(self) -> npt.NDArray[np.float32]:
-        """float32 [N, P]."""
+        """Returns the scales, float32 [N, P]."""
         out = self._parameters()
         self._handle.scales(out)
         return out
 
     def offsets(self) -> npt.NDArray[np.float32]:
-        """float32 [N, P]; zeros for a symmetric weight."""
+        """Returns the offsets, float32 [N, P]; zeros for a symmetric weight."""
         out = self._parameters()
         self._handle.offsets(out)
         return out
@@ -194,7 +194,7 @@ class QuantizedTensor:
         return _arrays.empty_numpy((self.shape[0], self._handle.blocks), np.dtype(np.float32))
 
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
-        """``scale * code + offset``, rounded once to float32, then to ``dtype``.
+        """Computes ``scale * code + offset``, rounded once to float32, then to ``dtype``.
 
         Args:
             dtype: float32, float16 or bfloat16, which needs ml-dtypes: a name or any library's dtype.
@@ -239,7 +239,7 @@ class QuantizedTensor:
         return QuantizedTensor._of(self._handle.slice_rows(begin, end))
 
     def to(self, device: Any) -> QuantizedTensor:
-        """The weight on ``device``; itself if it is there already.
+        """Returns the weight on ``device``; itself if it is there already.
 
         Args:
             device: "cpu", "cuda" (the current one) or "cuda:1", or torch's device.
@@ -364,8 +364,10 @@ def quantize_weighted(
     method: str,
     scale_dtype: Any,
 ) -> QuantizedTensor:
-    """As :func:`quantize`, with the importance [K] of input channels that :func:`mean_squares` made of the samples:
-    pieces of a weight's rows then share it."""
+    """Quantizes as :func:`quantize`, with the importance [K] of input channels as :func:`mean_squares` returns it.
+
+    Pieces of a weight's rows then share it.
+    """
     return QuantizedTensor._of(
         _core.quantize(
             _arrays.readable(weight, "quantize: weight"),
@@ -380,7 +382,10 @@ def quantize_weighted(
 
 
 def mean_squares(samples: Any, features: int, where: str) -> npt.NDArray[np.float32]:
-    """Of each input channel, at least a ten-thousandth of their mean: what no sample has seen is not free either."""
+    """Returns the mean square of each input channel, at least a ten-thousandth of their mean.
+
+    A channel that no sample has used is not free to be wrong.
+    """
     x = float_samples(samples, features, where)
     squares = np.square(x).mean(axis=0)
     floor = 1e-4 * squares.mean()
@@ -389,7 +394,7 @@ def mean_squares(samples: Any, features: int, where: str) -> npt.NDArray[np.floa
 
 
 def float_samples(samples: Any, features: int, where: str) -> npt.NDArray[np.float64]:
-    """[M, K] in float64, checked."""
+    """Returns [M, K] in float64, checked."""
     if hasattr(samples, "detach"):
         samples = samples.detach().cpu().double().numpy()
     x = np.asarray(samples, np.float64)

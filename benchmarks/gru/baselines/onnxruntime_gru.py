@@ -1,5 +1,7 @@
-"""ONNX Runtime's GRU node in fp32, with linear_before_reset = 1: torch's cell. Called with arrays, and with inputs and
-outputs bound beforehand, which saves it allocations and copies."""
+"""ONNX Runtime's GRU node in fp32, with linear_before_reset = 1: torch's cell.
+
+It is called with arrays, and with inputs and outputs bound beforehand, which saves it allocations and copies.
+"""
 
 from __future__ import annotations
 

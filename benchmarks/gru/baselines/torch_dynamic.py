@@ -1,5 +1,7 @@
-"""torch.ao.quantization.quantize_dynamic of a GRU, with each of torch's engines: int8 weights, x and h quantized in
-every step, float gates."""
+"""torch.ao.quantization.quantize_dynamic of a GRU, with each of torch's engines.
+
+Weights are int8, x and h are quantized in every step, gates are float.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Timed:
         self.run(self._next)
 
     def warm_up(self, plan: Plan, wait_budget: WaitBudget) -> None:
-        """Every copy once, within reason, then a first estimate."""
+        """Runs every copy once, within reason, then makes a first estimate."""
         end = time.perf_counter() + 1.0
         for _ in range(self.copies):
             self.call()
@@ -104,7 +104,7 @@ class Timed:
             wait_budget.wait()
 
     def used(self) -> list[Sample]:
-        """Clean samples where there are enough of them."""
+        """Returns the clean samples where there are enough of them."""
         clean = [sample for sample in self.samples if sample.clean]
         return clean if len(clean) >= min(5, self._wanted) else self.samples
 
@@ -112,7 +112,7 @@ class Timed:
         return statistics.median(sample.seconds for sample in self.used())
 
     def spread(self) -> float:
-        """Interquartile range over median."""
+        """Returns the interquartile range over the median."""
         ordered = sorted(sample.seconds for sample in self.used())
         count = len(ordered)
         return (ordered[3 * count // 4] - ordered[count // 4]) / statistics.median(ordered)
@@ -121,7 +121,7 @@ class Timed:
         return sum(not sample.clean for sample in self.samples)
 
     def read_fraction(self) -> float | None:
-        """Median over the samples of its weights' bytes per second against the read probe's beside it."""
+        """Returns the median over the samples of its weights' bytes per second against the read probe's beside it."""
         near = [(sample.seconds, sample.read_rate) for sample in self.used() if sample.read_rate]
         if not near or not self.bytes_per_call:
             return None

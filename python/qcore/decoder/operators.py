@@ -16,7 +16,7 @@ LAYOUTS = {"halves": 0, "interleaved": 1}
 
 
 def optional(array: Any, where: str) -> Any:
-    """An array as the core reads it, or None."""
+    """Returns an array as the core reads it, or None."""
     return None if array is None else _arrays.readable(array, where)
 
 

@@ -27,7 +27,7 @@ class Model:
         ]
 
     def calibrate(self, images: Floats) -> None:
-        """Show layers that need samples what would reach them."""
+        """Runs samples through the model, so that layers which need them see what would reach them."""
         x = images
         for layer in self.layers:
             if isinstance(layer, Calibrated):

@@ -45,7 +45,7 @@ def table(result: Result) -> Table:
 
 
 def conditions(result: Result) -> str:
-    """How to read the table."""
+    """Returns the lines that say how to read the table."""
     per_block, static = (
         ", ".join(dict.fromkeys(row.kernel for row in result.measurements if row.quantized == kind))
         for kind in ("all", "all, static")
@@ -68,12 +68,12 @@ def conditions(result: Result) -> str:
 
 
 def quantized(result: Result) -> list[Measurement]:
-    """The rows in which all weights are quantized."""
+    """Returns the rows in which all weights are quantized."""
     return [row for row in result.measurements if row.quantized.startswith("all")]
 
 
 def conclusion(result: Result) -> str:
-    """What tables and quantization cost and gained."""
+    """Returns a sentence on what tables and quantization cost and gained."""
     reference = result.measurements[0]
     tables = result.measurements[1]
 

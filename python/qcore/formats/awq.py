@@ -26,7 +26,7 @@ _COLUMNS = np.argsort(_NIBBLES)
 
 
 def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
-    """A weight [N, K] of an AWQ checkpoint (version "gemm"), exactly.
+    """Returns a weight [N, K] of an AWQ checkpoint (version "gemm"), exactly.
 
     Args:
         qweight: int32 [K, N / 8].
@@ -55,7 +55,7 @@ def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
 
 
 def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32]]:
-    """qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq` takes them.
+    """Returns qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq` takes them.
 
     Args:
         weight: a QuantizedTensor [N, K] of 4 bits.
@@ -77,7 +77,7 @@ def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float
 
 
 def _columns(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """[R, N / 8] words to [R, N] codes."""
+    """Turns words [R, N / 8] into codes [R, N]."""
     nibbles = _bits.codes_of_words(packed, 4).reshape(*packed.shape, 8)
     return nibbles[..., _NIBBLES].reshape(packed.shape[0], -1)
 

@@ -74,7 +74,7 @@ def from_compressed_tensors(
 
 
 def _codes(weight: Any, bits: int, shape: Any, where: str) -> NDArray[np.int8]:
-    """int8 [N, K]."""
+    """Returns int8 [N, K]."""
     array = _inputs.host(weight, f"{where}: weight")
     if array.dtype == np.int8:
         _inputs.matrix(array, f"{where}: weight", "[N, K]")

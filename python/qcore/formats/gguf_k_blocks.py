@@ -31,7 +31,7 @@ _SMALL, _LARGE = 16, 32
 
 
 def _half(raw: Bytes, where: str) -> Reals:
-    """[N, S, 2] bytes to [N, S, 1] float32."""
+    """Turns [N, S, 2] bytes into [N, S, 1] float32."""
     values = np.ascontiguousarray(raw).view("<f2").astype(np.float16)
     return _inputs.reals(values, where, ("float16",))
 
@@ -48,8 +48,10 @@ def _rows(values: NDArray[T]) -> NDArray[T]:
 
 
 def _six_bit_pairs(raw: Bytes) -> tuple[Reals, Reals]:
-    """Scales and minima [N, S, 8] of 12 bytes: blocks 0..3 have 6 bits in the first eight; 4..7 have four in the last
-    ones and two above those six."""
+    """Returns scales and minima [N, S, 8] of 12 bytes.
+
+    Blocks 0..3 have 6 bits in the first eight; 4..7 have four in the last ones and two above those six.
+    """
     low_s, low_m, high = raw[..., :4], raw[..., 4:8], raw[..., 8:12]
     s = np.concatenate([low_s & 63, high & 15 | low_s >> 2 & 48], axis=-1)
     m = np.concatenate([low_m & 63, high >> 4 | low_m >> 2 & 48], axis=-1)

@@ -199,7 +199,7 @@ gru.command("export-c")(export_c)
 
 
 def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
-    """Of a file, with what the command line says instead."""
+    """Reads the config of a file, with what the command line says instead."""
     import dataclasses
 
     given: dict[str, Any] = {"bits": bits, "pipeline": pipeline}
@@ -234,7 +234,7 @@ def _whole_sequences(path: Path) -> tuple[np.ndarray[Any, Any], Any]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, if that is a terminal."""
+    """Yields a bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

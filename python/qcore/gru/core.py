@@ -55,12 +55,12 @@ class GruCore:
 
     @property
     def input_size(self) -> int:
-        """C."""
+        """Number of input features (C)."""
         return int(self._layers[0][0][1]["sizes"][0])
 
     @property
     def hidden_size(self) -> int:
-        """H."""
+        """Size of the state (H)."""
         return int(self._layers[0][0][1]["sizes"][1])
 
     @property
@@ -74,7 +74,7 @@ class GruCore:
         return len(self._layers[0])
 
     def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
-        """The format of a tensor.
+        """Returns the format of a tensor.
 
         Args:
             name: of :data:`qcore.gru.TENSORS`.
@@ -112,7 +112,7 @@ class GruCore:
         out: Any = None,
         stream: Any = None,
     ) -> tuple[Any, ...]:
-        """Run all steps.
+        """Runs all steps.
 
         Args:
             x: [T, B, C] ([B, T, C] if batch_first): float32, float16 or bfloat16, or codes (int8 or int16 of
@@ -155,7 +155,7 @@ class GruCore:
     def step(
         self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None, stream: Any = None
     ) -> tuple[Any, Any]:
-        """One step of streaming; only without a backward direction.
+        """Runs one step of streaming; only without a backward direction.
 
         Args:
             x: [B, C] as for a call.
@@ -193,8 +193,10 @@ class GruCore:
         return family.result(y, x) if out is None else out, family.result(last, x)
 
     def _plain_run(self, x: Any, state: Any, shape: tuple[int, ...], states: tuple[int, ...]) -> tuple[Any, Any]:
-        """NumPy without options: the detour through the families is a third of the time of a small call. The last
-        states are codes after a state, as x otherwise."""
+        """Runs on NumPy's arrays without options: the general way takes a third of the time of a small call.
+
+        The last states are codes after a state, as x otherwise.
+        """
         dtype = x.dtype if x.dtype.kind == "f" else self._state_kind
         y = _arrays.empty_numpy(shape, dtype)
         last = _arrays.empty_numpy(states, dtype if state is None else self._state_kind)
@@ -230,7 +232,7 @@ class GruCore:
             )
 
     def _restarted(self, state: Any, mask: Any) -> Any:
-        """A copy of the state with zeros in some rows."""
+        """Returns a copy of the state with zeros in some rows."""
         if hasattr(state, "clone"):
             copied = state.clone()
         elif hasattr(state, "at"):  # jax's arrays can't be written to
@@ -251,7 +253,7 @@ def _mask(reset: Any, batch: int) -> Any:
 
 
 def _lengths(lengths: Any) -> Any:
-    """As int32, where that can be had from integers on the CPU without a question."""
+    """Returns lengths as int32, if they are integers on the CPU, and arrays of other libraries as they are."""
     if hasattr(lengths, "dtype") and not isinstance(lengths, np.ndarray):
         return _arrays.readable(lengths, "gru: lengths")
     integers = np.asarray(lengths)

@@ -31,7 +31,7 @@ _ARRAYS = {
 
 
 def knots_of(core: _core.QuantizedGru, gate: int) -> Any:
-    """int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
+    """Returns int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
     return np.array(core.knots(gate), np.int32)
 
 
@@ -49,7 +49,7 @@ def interpolated(core: _core.QuantizedGru) -> list[int]:
 
 
 def save_gru(gru: GruCore, path: str | os.PathLike[str]) -> None:
-    """As :meth:`QuantGRU.save`."""
+    """Writes as :meth:`QuantGRU.save`."""
     from safetensors.numpy import save
 
     tensors: dict[str, Any] = {}

@@ -60,11 +60,11 @@ class Format:
         return np.dtype(np.int8 if self.bits <= 8 else np.int16)
 
     def row(self) -> tuple[int, bool, int, int]:
-        """As the core takes it."""
+        """Returns the format as the core takes it."""
         return self.bits, self.signed, self.exponent, self.zero_point
 
     def encode(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Codes of numbers, rounded half to even and clamped.
+        """Returns codes of numbers, rounded half to even and clamped.
 
         Args:
             values: numbers, any shape.
@@ -74,7 +74,7 @@ class Format:
         return clamped
 
     def decode(self, codes: NDArray[Any]) -> NDArray[np.float64]:
-        """The real values of codes, exactly.
+        """Returns the real values of codes, exactly.
 
         Args:
             codes: integers, any shape.
@@ -83,7 +83,7 @@ class Format:
 
 
 def _covering_exponent(low: float, high: float, codes: int, bound: int | None) -> int:
-    """The largest e for which rint(high * 2**e) - rint(low * 2**e) <= codes, and both within `bound` if it is given."""
+    """Returns the largest e for which rint(high * 2**e) - rint(low * 2**e) <= codes, both within `bound` if given."""
     largest = max(-low, high)
     if largest == 0.0:  # anything would do; as if it were 1, since sums of products take their scale from their factors
         low, high, largest = -1.0, 1.0, 1.0
@@ -101,7 +101,7 @@ def _covering_exponent(low: float, high: float, codes: int, bound: int | None) -
 def choose_format(
     low: float, high: float, bits: int, *, signed: bool = True, zero_point: bool = True, exponent: int | None = None
 ) -> Format:
-    """The format that covers a range with the largest exponent, or with a given one.
+    """Returns the format that covers a range with the largest exponent, or with a given one.
 
     Args:
         low, high: the range; it is widened to contain 0.
@@ -184,12 +184,12 @@ class Config:
         return self.widths.get(name, preset.get(name, 16))
 
     def to_json(self) -> str:
-        """All of it as JSON, which :meth:`from_json` reads."""
+        """Returns all of it as JSON, which :meth:`from_json` reads."""
         return json.dumps(dataclasses.asdict(self) | {"widths": dict(self.widths)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """The config that :meth:`to_json` wrote.
+        """Makes the config that :meth:`to_json` wrote.
 
         Args:
             text: a JSON object; keys that are missing have their defaults.

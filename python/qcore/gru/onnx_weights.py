@@ -68,7 +68,7 @@ def _chosen(graph: Any, name: str | None) -> Any:
 
 
 def _checked(attributes: dict[str, Any], where: str) -> tuple[str, bool]:
-    """(direction, batch_first), if the rest is what the cell computes."""
+    """Returns (direction, batch_first), if the rest is what the cell computes."""
     if attributes.get("linear_before_reset", 0) != 1:
         raise _core.QcoreValueError(
             f"{where} has linear_before_reset = 0, expected 1: with 0 the reset gate multiplies h before its product "

@@ -26,7 +26,7 @@ class QuantGRU(GruCore):
     def from_torch(
         cls, gru: Any, data: Any, bits: int = 8, *, method: str = "mse", config: Config | None = None
     ) -> QuantGRU:
-        """Calibrate and quantize a ``torch.nn.GRU``.
+        """Calibrates and quantizes a ``torch.nn.GRU``.
 
         Args:
             gru: the module.
@@ -51,7 +51,7 @@ class QuantGRU(GruCore):
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters, config and the tables' hashes as safetensors.
+        """Writes parameters, config and the tables' hashes as safetensors.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -63,7 +63,7 @@ class QuantGRU(GruCore):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QuantGRU:
-        """A GRU that :meth:`save` wrote: the same integers.
+        """Makes a GRU that :meth:`save` wrote: the same integers.
 
         Args:
             path: the file.
@@ -76,7 +76,7 @@ class QuantGRU(GruCore):
         return cls(layers, config, batch_first=batch_first)
 
     def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
-        """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
+        """Writes inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
 
         ``help(qcore.gru.golden)`` has the layout, :func:`qcore.gru.verify_golden` checks such a file in NumPy integers.
 
@@ -92,7 +92,7 @@ class QuantGRU(GruCore):
         write_golden(self, path, x, h0)
 
     def report(self, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
-        """Clip rate, bits in use and SQNR against float64, of every tensor and step.
+        """Measures clip rate, bits in use and SQNR against float64, of every tensor and step.
 
         Args:
             x, h0: a batch as for a call, on the CPU: numbers or codes.

@@ -62,7 +62,7 @@ class Range:
 
     @classmethod
     def union(cls, ranges: Sequence[Range]) -> Range:
-        """What all of them saw, by the method of the first."""
+        """Returns what all of them saw, by the method of the first."""
         if len(ranges) == 1:
             return ranges[0]
         made = cls(ranges[0].method)
@@ -84,7 +84,7 @@ class Range:
     def format(
         self, bits: int, rule: str, *, signed: bool = True, zero_point: bool = True, exponent: int | None = None
     ) -> Format:
-        """The format for these values by a rule of :data:`qcore.gru.formats.RULES`, or with a given exponent."""
+        """Chooses the format for these values by a rule of :data:`qcore.gru.formats.RULES` or by an exponent."""
         low, high = self.bounds()
         if bits > 8:
             low, high = low * (1 + HEADROOM), high * (1 + HEADROOM)

@@ -66,7 +66,7 @@ class Search:
     tried: tuple[Trial, ...]
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns all of it as JSON."""
         values = {
             "budget": self.budget,
             "size": self.size,
@@ -77,7 +77,7 @@ class Search:
         return json.dumps(values, indent=2) + "\n"
 
     def table(self) -> Table:
-        """For a rich console."""
+        """Makes a table for a rich console."""
         from rich import box
         from rich.table import Table
 
@@ -184,7 +184,7 @@ def search(
 
 
 def float_outputs(weights: GruWeights, x: Doubles, h0: Doubles | None) -> Doubles:
-    """The last layer's y [T, B, directions * H] in float64."""
+    """Returns the last layer's y [T, B, directions * H] in float64."""
     for number, layer in enumerate(weights.layers):
         outputs = []
         for side, direction in enumerate(layer):

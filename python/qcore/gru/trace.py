@@ -30,7 +30,7 @@ class Trace:
 
 
 def readable(values: Any) -> Any:
-    """What NumPy can read of torch's tensors, too."""
+    """Returns what NumPy can read of torch's tensors, too."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         return values.float() if str(values.dtype) == "torch.bfloat16" else values
@@ -42,7 +42,7 @@ def is_codes(values: Any) -> bool:
 
 
 def input_codes(form: Format, values: Any, where: str) -> Codes:
-    """Of numbers, rounded; or codes of the format's dtype as they are."""
+    """Returns the codes of numbers, rounded; or codes of the format's dtype as they are."""
     array = np.asarray(readable(values))
     if is_codes(array):
         if array.dtype != form.dtype:
@@ -63,7 +63,7 @@ def cell_of(gru: GruCore, layer: int, direction: int) -> Cell:
 
 
 def trace(gru: GruCore, x: Any, h0: Any = None) -> list[list[Trace]]:
-    """Run all steps on the reference and keep everything.
+    """Runs all steps on the reference and keeps everything.
 
     Args:
         x: [T, B, C] ([B, T, C] if batch_first): numbers or codes, at least one step and one row.

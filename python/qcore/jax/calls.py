@@ -27,18 +27,18 @@ class Call(ABC):
 
     @abstractmethod
     def run(self, *arrays: Any, **_: Any) -> Any:
-        """The operator on arrays with values, of NumPy or jax: an array or a tuple of arrays."""
+        """Runs the operator on arrays with values, of NumPy or jax: an array or a tuple of arrays."""
 
     @abstractmethod
     def results(self, *arrays: Any, **_: Any) -> Any:
         """Shapes and dtypes of what ``run`` returns; an error if it would refuse the arrays."""
 
     def run_batched(self, x: Any, *others: Any) -> Any:
-        """``run`` with more leading axes on x; the others have none. Most operators take any number."""
+        """Calls ``run`` with more leading axes on x; the others have none. Most operators take any number."""
         return self.run(x, *others)
 
     def __call__(self, *arrays: Any) -> Any:
-        """What jax calls: leading axes beyond ``rank`` are ``vmap``'s, 1 where an array is not batched."""
+        """Runs the operator for jax: leading axes beyond ``rank`` are ``vmap``'s, 1 where an array is not batched."""
         x, *others = (np.asarray(array) for array in arrays)
         extra = x.ndim - self.rank
         if extra == 0:
@@ -56,7 +56,7 @@ class Call(ABC):
 
 
 def apply(call: Call, *arrays: Any) -> Any:
-    """The call on arrays of jax: at once where they have values here, else as a node of the program."""
+    """Calls the operator on arrays of jax: at once where they have values here, else as a node of the program."""
     given = tuple(jnp.asarray(array) for array in arrays)
     if all(is_here(array) for array in given):
         return call.run(*given)
@@ -64,7 +64,7 @@ def apply(call: Call, *arrays: Any) -> Any:
 
 
 def node(call: Call, arrays: tuple[Any, ...]) -> Any:
-    """The call back, of arrays with values or without. Its errors at run time become jax's."""
+    """Calls back, with arrays with values or without. Its errors at run time become jax's."""
     results = call.results(*(Struct(array.shape, array.dtype) for array in arrays))
     return jax.pure_callback(call, results, *arrays, vmap_method="expand_dims")
 
@@ -82,7 +82,7 @@ def _(call: Call, primals: Any, tangents: Any) -> Any:
 
 
 def is_here(array: Any) -> bool:
-    """Whether the array has values, on one device, a CPU."""
+    """Returns whether the array has values, on one device, a CPU."""
     if isinstance(array, jax.core.Tracer):
         return False
     devices = array.devices()
@@ -90,8 +90,10 @@ def is_here(array: Any) -> bool:
 
 
 def stand_in(struct: Struct, empty_axis: int | None = 0) -> Any:
-    """An array of NumPy of this shape and dtype without elements, for the operator's own checks: an axis that it
-    does not check is 0 long. Without such an axis a single zero seen everywhere."""
+    """Makes an array of NumPy of this shape and dtype without elements, for the operator's own checks.
+
+    An axis that it does not check is 0 long. Without such an axis it is a single zero seen everywhere.
+    """
     shape = list(struct.shape)
     if empty_axis is not None and shape:
         shape[empty_axis] = 0

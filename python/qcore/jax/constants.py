@@ -33,8 +33,10 @@ class Constant:
 
 
 def register() -> None:
-    """Make them nodes without leaves of jax's trees, so that they can stand among a model's parameters: ``jit`` sees a
-    constant, ``grad`` and ``tree.map`` nothing at all."""
+    """Makes weights and layers nodes without leaves of jax's trees, so that they can stand among a model's parameters.
+
+    ``jit`` sees a constant, ``grad`` and ``tree.map`` nothing at all.
+    """
     for kind in (QuantizedTensor, ReorderedTensor, Table, QLinear, QConv2d, QuantGRU):
         jax.tree_util.register_pytree_node(kind, _flatten, _unflatten)
 
@@ -48,7 +50,7 @@ def _unflatten(constant: Constant, leaves: Any) -> Any:
 
 
 def check(value: Any, kinds: type | tuple[type, ...], where: str) -> None:
-    """Refuse anything but an instance; a tracer with a word about it."""
+    """Refuses anything but an instance; a tracer with a word about it."""
     if isinstance(value, kinds):
         return
     names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))

@@ -143,7 +143,7 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def _slope(z: Any, activation: Any) -> Any:
-    """The derivative of a fused activation at z."""
+    """Returns the derivative of a fused activation at z."""
     if activation == "silu":
         gate = jax.nn.sigmoid(z)
         return gate * (1 + z * (1 - gate))

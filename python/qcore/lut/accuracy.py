@@ -34,21 +34,21 @@ class Accuracy:
     counts: Array  # float64 [n]
 
     def errors(self, y: Array) -> Errors:
-        """Of any results, [n]."""
+        """Returns the errors of any results, [n]."""
         each = np.abs(np.asarray(y, np.float64) - self.f) / np.maximum(np.abs(self.f), FLOOR)
         return Errors(each, float(np.average(each, weights=self.counts)), float(each.max()))
 
     def of_table(self, table: TableCore, dtype: str = "float32") -> Errors:
-        """Of a table's results, as float32 or rounded to another dtype."""
+        """Returns the errors of a table's results, as float32 or rounded to another dtype."""
         return self.errors(table(self.x.astype(np.float32)).astype(dtype))
 
     def of_rounding(self) -> Errors:
-        """Of the function itself, rounded to fp16 once: nothing that writes fp16 is closer."""
+        """Returns the errors of the function itself, rounded to fp16 once: nothing that writes fp16 is closer."""
         return self.errors(self.f.astype(np.float16))
 
 
 def function_of(table: TableCore, function: Any = None) -> Function | None:
-    """What a table is compared with: ``function``, a name or a callable, else the function of the table's name."""
+    """Returns what a table is compared with: ``function``, a name or a callable, else the function of its name."""
     if function is None:
         return FUNCTIONS.get(table.name)
     if isinstance(function, str):
@@ -59,7 +59,9 @@ def function_of(table: TableCore, function: Any = None) -> Function | None:
 
 
 def accuracy(table: TableCore, function: Function, domain: tuple[float, float] | None = None) -> Accuracy:
-    """Where a table and its function are compared: a domain, by default the named function's, else the table's ends.
+    """Makes the points where a table and its function are compared.
+
+    They lie in a domain, by default the named function's, else between the table's ends.
 
     Raises:
         QcoreValueError: the function is NaN somewhere there, or there is no fp16 number.

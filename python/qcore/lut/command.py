@@ -227,7 +227,7 @@ def _known(name: str) -> None:
 
 
 def _table(source: str, range_reduction: bool | None) -> Table:
-    """By name, or from a file."""
+    """Returns a table by its name, or from a file."""
     if source in tables.names():
         return tables.table(source, range_reduction=range_reduction)
     path = Path(source)
@@ -250,7 +250,7 @@ def _number(text: str) -> float:
 
 
 def _folder_of(path: Path | None) -> None:
-    """Before a fit: can this file be written?"""
+    """Checks before a fit that this file can be written."""
     import errno
     import os
 
@@ -298,7 +298,7 @@ def _grid(*headings: str) -> Grid:
 
 
 def _formula(function: Any) -> str:
-    """What its docstring begins with, between double backquotes."""
+    """Returns what its docstring begins with, between double backquotes."""
     return str(function.__doc__).split("``")[1]
 
 

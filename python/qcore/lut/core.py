@@ -25,7 +25,7 @@ class TableCore:
 
     @classmethod
     def from_parts(cls, cuts: Any, values: Any, *, range_reduction: str = "none", name: str = "custom") -> Self:
-        """A table of given numbers.
+        """Makes a table of given numbers.
 
         Args:
             cuts: float32 [n + 1], increasing; n >= 2 intervals, at most 256.
@@ -46,7 +46,7 @@ class TableCore:
         return cls(handle, _checks.text(name, "lut table: name"))
 
     def __call__(self, x: Any, out: Any = None, *, stream: Any = None) -> Any:
-        """``table(x)``, element by element.
+        """Computes ``table(x)``, element by element.
 
         Args:
             x: float32, float16 or bfloat16, any shape and strides, CPU or CUDA.
@@ -84,12 +84,12 @@ class TableCore:
 
     @property
     def range_reduction(self) -> str:
-        """ "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic"."""
+        """What is done around the table: "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic"."""
         return _REDUCTION_NAMES[self._handle.reduction]
 
     @property
     def table_dtype(self) -> str:
-        """ "float16" or "float32"."""
+        """The dtype of the values: "float16" or "float32"."""
         return self._handle.value_dtype
 
     def __eq__(self, other: object) -> bool:
@@ -108,7 +108,7 @@ class TableCore:
 
 
 def evaluate(handle: _core.LutTable, x: Any, out: Any, stream: Any) -> Any:
-    """The body of every look-up."""
+    """Looks up every element of x; ``out`` and ``stream`` as for :meth:`TableCore.__call__`."""
     x_family = _arrays.family(x, "lut: x")
     source = x_family.readable(x, "lut: x")
     address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "lut: stream")

@@ -13,7 +13,7 @@ FORMAT = "qcore.lut.1"
 
 
 def save_table(table: TableCore, path: str | os.PathLike[str]) -> None:
-    """As :meth:`Table.save`."""
+    """Writes as :meth:`Table.save`."""
     from safetensors.numpy import save
 
     metadata = {"format": FORMAT, "name": table.name, "range_reduction": table.range_reduction}

@@ -96,7 +96,7 @@ def fit(
     range_reduction: bool | None = None,
     progress: Callable[[float], Any] | None = None,
 ) -> Table:
-    """A table of ``f`` with the smallest error over the fp16 numbers of its domain; takes seconds.
+    """Returns a table of ``f`` with the smallest error over the fp16 numbers of its domain; takes seconds.
 
     Deterministic: the same numbers on every machine. Cuts come from dynamic programming over about a thousand
     candidates and then over windows of neighboring ones; entries are fitted with them. :class:`FitReport` says what is
@@ -223,7 +223,7 @@ def _plain_task(grid: Grid, objective: Array, function: Function, ends: tuple[fl
 
 
 def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: bool) -> _Task:
-    """The points that inputs look up, each once, and what their errors add to that of the results."""
+    """Returns the points that inputs look up, each once, and what their errors add to that of the results."""
     inside = np.abs(grid.x) > 0 if reduction.skips_zero else np.ones(len(grid.x), bool)
     reduced = reduction.reduce(grid.x[inside].astype(np.float32))
     weights = objective[inside] * reduced.scales
@@ -244,7 +244,7 @@ def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: b
 
 
 def _with_points_between(x: Array, weights: Array, reduction: Reduction, largest: bool) -> tuple[Array, Array]:
-    """With points that fp16 inputs do not look up and fp32 inputs do: entries in between would be at nobody's mercy.
+    """Adds points that fp16 inputs do not look up and fp32 inputs do: entries in between are otherwise unconstrained.
 
     Together they weigh as much as their neighborhood's own points (each as much as the largest for a largest error).
     """
@@ -263,7 +263,7 @@ def _with_points_between(x: Array, weights: Array, reduction: Reduction, largest
 def _with_points(
     x: Array, f: Array, weights: Array, added: Array, function: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """With samples at `added` that weigh nothing, so that f is known there."""
+    """Adds samples at `added` that weigh nothing, so that f is known there."""
     added = np.setdiff1d(added, x)
     order = np.argsort(np.concatenate([x, added]), kind="stable")
     more = [(x, added), (f, function(added)), (weights, np.zeros(len(added)))]
@@ -277,7 +277,7 @@ def _single(array: Array) -> Array:
 
 
 def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], progress: Any) -> Array:
-    """float32 [entries]."""
+    """Returns float32 [entries]."""
     intervals, segments, _, _ = options
     at = cuts.astype(np.float64)
     parts = [1, *[segments] * (intervals - 2), 1]

@@ -33,7 +33,7 @@ def plot_table(
     *,
     domain: tuple[float, float] | None = None,
 ) -> Any:
-    """Draw function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
+    """Draws function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
 
     Args:
         table: any.
@@ -61,7 +61,7 @@ def plot_table(
 
 
 def check(path: str | os.PathLike[str]) -> str:
-    """Before a fit of seconds: can a plot of this name be drawn? Returns its ending."""
+    """Returns the ending of a plot's name, or raises if it can't be drawn: called before a fit of seconds."""
     return _plots.ending(path, _WHERE)
 
 
@@ -127,12 +127,12 @@ def _draw_table(axis: Any, table: TableCore, x: Array, function: Function | None
 
 
 def _own_cuts(table: TableCore) -> list[float]:
-    """The cut points as numbers that x can have."""
+    """Returns the cut points as numbers that x can have."""
     return [float(cut) * _FACTOR.get(table.range_reduction, 1.0) for cut in table.cuts]
 
 
 def _scale_x(axis: Any, x: Array, cuts: list[float]) -> None:
-    """Linear, logarithmic, or both: the numbers of fp16 are as dense as the logarithm, on either side of 0."""
+    """Scales x linearly, logarithmically, or both: fp16 numbers are as dense as the logarithm, on either side of 0."""
     low, high = float(x[0]), float(x[-1])
     if low > 0 and high > 32 * low and high < 1:
         axis.set_xscale("logit")
@@ -153,7 +153,7 @@ def _scale_x(axis: Any, x: Array, cuts: list[float]) -> None:
 
 
 def _symmetric_ticks(ruler: Any, exponent: int, low: float, high: float) -> None:
-    """Each power of ten; or each second one, and none beside 0, if there were more than would fit."""
+    """Marks each power of ten; or each second one, and none beside 0, if there were more than would fit."""
     ticker = _module("matplotlib.ticker")
     exponents = list(range(exponent, 5))
     if len(exponents) > 6:
@@ -165,7 +165,7 @@ def _symmetric_ticks(ruler: Any, exponent: int, low: float, high: float) -> None
 
 
 def _power(value: float) -> str:
-    """1000 as it is, 0.0001 as a power."""
+    """Writes 1000 as it is, 0.0001 as a power."""
     if value == 0 or 0.01 <= abs(value) < 10_000:
         return f"{value:g}".replace("-", "\N{MINUS SIGN}")
     sign = "-" if value < 0 else ""
@@ -173,7 +173,7 @@ def _power(value: float) -> str:
 
 
 def _scale_y(axis: Any, y: Array) -> None:
-    """Logarithmic above 1 where y needs it, and everywhere if x is and y is positive."""
+    """Scales y logarithmically above 1 where y needs it, and everywhere if x is and y is positive."""
     low, high = float(y.min()), float(y.max())
     if max(-low, high) <= 100:
         return
@@ -198,7 +198,7 @@ def _along(axis: Any, x: Array) -> Array:
 
 
 def _draw_errors(axis: Any, measured: Accuracy, errors: Errors, top: Any) -> None:
-    """The largest and the mean error of each small stretch of the axis."""
+    """Draws the largest and the mean error of each small stretch of the axis."""
     low, high = top.get_xlim()
     inside = (measured.x >= low) & (measured.x <= high)
     place, worst, mean = (np.array(column) for column in zip(*_stretches(top, measured, errors, inside), strict=True))
@@ -216,12 +216,12 @@ def _draw_errors(axis: Any, measured: Accuracy, errors: Errors, top: Any) -> Non
 
 
 def _legend(axis: Any) -> None:
-    """Above the panel, where no curve is."""
+    """Puts the legend above the panel, where no curve is."""
     axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False, fontsize=10, borderaxespad=0.1)
 
 
 def _stretches(top: Any, measured: Accuracy, errors: Errors, inside: Array) -> Iterator[tuple[float, float, float]]:
-    """(x, largest, mean) of the errors in each stretch that has fp16 numbers."""
+    """Yields (x, largest, mean) of the errors in each stretch that has fp16 numbers."""
     transform = top.xaxis.get_transform()
     x, each = measured.x[inside], errors.each[inside]
     with np.errstate(all="ignore"):

@@ -1,5 +1,6 @@
-"""conv2d on a CUDA device: the same bits as the reference kernel on the CPU, by every row that takes a call
-(implicit_gemm_float: within the bound of a float sum).
+"""conv2d on a CUDA device: the same bits as the reference kernel on the CPU, by every row that takes a call.
+
+implicit_gemm_float is within the bound of a float sum.
 
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU.
 """

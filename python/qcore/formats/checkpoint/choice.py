@@ -34,8 +34,11 @@ def choose(
     exclude: Sequence[str],
     layers: Collection[str] | None = None,
 ) -> Choice:
-    """Chooses the names of ``layers`` if they are given, else those that match a pattern of ``include``, else those of
-    the default rule; never those that match one of ``exclude``, nor tensors of another dtype or number of axes."""
+    """Chooses the tensors to quantize.
+
+    They are the names of ``layers`` if these are given, else those that match a pattern of ``include``, else those of
+    the default rule; never those that match one of ``exclude``, nor tensors of another dtype or number of axes.
+    """
     if section.dtype not in FLOATING:
         return Choice(False, f"{section.dtype}")
     if len(section.shape) not in (2, 4):
@@ -58,12 +61,12 @@ def choose(
 
 
 def matching(name: str, patterns: Iterable[str]) -> bool:
-    """Shell patterns; a * also stands for dots."""
+    """Tells whether a name matches one of the shell patterns; a * also stands for dots."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def check_patterns(names: Iterable[str], include: Sequence[str], exclude: Sequence[str]) -> None:
-    """A pattern that no name matches is a slip of the pen."""
+    """Raises QcoreValueError if a pattern matches no tensor."""
     names = list(names)
     for option, patterns in (("include", include), ("exclude", exclude)):
         for pattern in patterns:

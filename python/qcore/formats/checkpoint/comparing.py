@@ -35,14 +35,14 @@ class Comparison:
     only_second: list[str]
 
     def relative_l2(self) -> float:
-        """Of the worst tensor."""
+        """Returns the error of the worst tensor."""
         return max((row.relative_l2 for row in self.differences), default=0.0)
 
 
 def compare(
     first: Checkpoint, second: Checkpoint, progress: Callable[[str, int], None] = lambda name, done: None
 ) -> Comparison:
-    """Every tensor that both have, ``second``'s against ``first``'s, in float64.
+    """Compares every tensor that both have, ``second``'s against ``first``'s, in float64.
 
     Raises:
         QcoreValueError: no name is in both, or a tensor has another shape.

@@ -36,7 +36,7 @@ _PER_THREAD = 2
 
 
 def package() -> Any:
-    """The module distributed.
+    """Returns the module distributed.
 
     Raises:
         QcoreTypeError: it is not installed.
@@ -52,7 +52,7 @@ def package() -> Any:
 
 @contextmanager
 def connected(address: str) -> Iterator[DaskWorkers]:
-    """The workers of a cluster.
+    """Yields the workers of a cluster.
 
     Args:
         address: of the scheduler ("tcp://10.0.0.1:8786"), the name of the file with it (".json"), or "local" for a
@@ -92,7 +92,7 @@ def connected(address: str) -> Iterator[DaskWorkers]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the package's own log of connections that are lost: what matters becomes an error."""
+    """Silences the package's own log of connections that are lost: what matters becomes an error."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
     levels = {name: logging.getLogger(name).level for name in names}  # Dask gives some of them their own
     for name in names:
@@ -162,7 +162,7 @@ class DaskWorkers:
 
 
 def _check_versions(client: Any) -> None:
-    """Before anything of qcore is sent: a worker that can't read its tasks may die of them, one after the other."""
+    """Checks versions before anything is sent: workers that can't read their tasks may die one after the other."""
     with _lost():
         found = {f"worker {place}": each for place, each in client.run(version, "qcore", on_error="return").items()}
         try:
@@ -198,7 +198,7 @@ class _Sent:
 
 @contextmanager
 def _lost(name: str = "") -> Iterator[None]:
-    """What the cluster raises, as an OSError: the work that is done is kept for the next run."""
+    """Turns what the cluster raises into an OSError: the work that is done is kept for the next run."""
     distributed = package()
     at = f"quantize: --dask: tensor {name!r}" if name else "quantize: --dask"
     try:
@@ -213,7 +213,7 @@ def _lost(name: str = "") -> Iterator[None]:
 
 
 def _converted(task: _Task) -> Converted | Exception:
-    """In a worker."""
+    """Converts a piece, in a worker."""
     if task.version != _core.__version__:
         return _core.QcoreValueError(
             f"quantize: --dask: the worker on {socket.gethostname()} has qcore {_core.__version__}, expected "

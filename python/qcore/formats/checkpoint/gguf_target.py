@@ -84,7 +84,7 @@ class GgufTarget:
 
 
 def check_output_file(output: Path) -> Path:
-    """A file's name in a folder that is there."""
+    """Returns a file's name in a folder that is there."""
     if not output.absolute().parent.is_dir():
         raise _core.QcoreValueError(
             f"quantize: there is no folder {output.absolute().parent} for {output.name}, expected one"

@@ -52,7 +52,7 @@ def may_have_layers(sections: Mapping[str, Section]) -> bool:
 
 
 def _layers(sections: Mapping[str, Section]) -> list[str]:
-    """Names of what has words and scales."""
+    """Returns names of what has words and scales."""
     names = (name.removesuffix(".weight") for name in sections if name.endswith(".weight"))
     return [name for name in names if sections[f"{name}.weight"].dtype == "U32" and f"{name}.scales" in sections]
 

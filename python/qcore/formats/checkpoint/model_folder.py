@@ -109,7 +109,7 @@ class ModelFolderTarget:
         self.by_rows: bool = inner.by_rows
 
     def misfit(self, name: str, about: Description) -> str:
-        """Why the layout can't hold a weight; empty if it can."""
+        """Returns why the layout can't hold a weight; empty if it can."""
         reason: str = self._inner.misfit(name, about)
         return reason
 
@@ -119,12 +119,12 @@ class ModelFolderTarget:
         return found
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
-        """Their values."""
+        """Returns their values."""
         found: dict[str, NDArray[Any]] = self._inner.encode(name, weight)
         return found
 
     def container(self, shapes: Parts, weights: Mapping[str, Description]) -> tuple[bytes, dict[str, tuple[int, int]]]:
-        """The file's beginning, as transformers writes it too."""
+        """Returns the file's beginning, as transformers writes it too."""
         metadata = {"format": "pt"}
         if self._values["quant_method"] == "qcore":
             described = layout.metadata_of(weights)

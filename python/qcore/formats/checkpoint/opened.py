@@ -45,7 +45,7 @@ class Checkpoint(Mapping[str, Any]):
         return self._open()[name].info(name)
 
     def entry(self, name: str) -> Entry:
-        """How a tensor is stored, for tools that read pieces of it.
+        """Returns how a tensor is stored, for tools that read pieces of it.
 
         Args:
             name: of the tensor.

@@ -38,7 +38,7 @@ class Options:
     """The file with the layers' inputs, for method "awq"."""
 
     def check(self) -> None:
-        """Before a file is touched; the core's own words come from a weight of one element."""
+        """Checks the options before a file is touched; the core's own words come from a weight of one element."""
         one = np.ones((1, 1), np.float32)
         awq = self.method == "awq"
         quantize(one, samples=one if awq else None, **self.of_tensor())
@@ -50,7 +50,7 @@ class Options:
         self.target()
 
     def target(self) -> Target:
-        """The output's layout."""
+        """Returns the output's layout."""
         inner = target(
             format=self.format,
             bits=self.bits,
@@ -64,10 +64,10 @@ class Options:
         return ModelFolderTarget(inner, self.model, values)
 
     def open_samples(self) -> Samples | None:
-        """The layers' inputs, if there are any."""
+        """Returns the layers' inputs, if there are any."""
         return Samples(Path(self.samples)) if self.samples else None
 
     def of_tensor(self) -> dict[str, Any]:
-        """The arguments of :func:`qcore.quantize`."""
+        """Returns the arguments of :func:`qcore.quantize`."""
         keys = ("bits", "block_size", "scheme", "method", "scale_dtype")
         return {key: getattr(self, key) for key in keys}

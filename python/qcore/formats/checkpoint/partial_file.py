@@ -26,8 +26,9 @@ _READ_BYTES = 1 << 20
 
 
 class PartialFile:
-    """As a context manager: an error of ours removes it, anything else (an interrupt, a full disk) leaves it for the
-    next run.
+    """A file that is being written, as a context manager.
+
+    An error of ours removes it, anything else (an interrupt, a full disk) leaves it for the next run.
 
     Attributes:
         finished: names that an earlier run has written.
@@ -106,7 +107,7 @@ class PartialFile:
             file.write(json.dumps(line).encode() + b"\n")
 
     def tensor(self, name: str) -> TensorWriter:
-        """Where the parts of a tensor go."""
+        """Returns where the parts of a tensor go."""
         return TensorWriter(self._handle, self._places[name])
 
     def finish_tensor(self, name: str, writer: TensorWriter) -> None:
@@ -152,7 +153,7 @@ class TensorWriter:
         self._crc[part] = zlib.crc32(data, self._crc[part])
 
     def checksums(self) -> dict[str, int]:
-        """CRC-32 of each part, all of which are complete."""
+        """Returns CRC-32 of each part, all of which are complete."""
         for part, (_, nbytes) in self._places.items():
             if self._written[part] != nbytes:
                 raise AssertionError(f"{part} has {nbytes} bytes, {self._written[part]} of them written")

@@ -47,7 +47,7 @@ class Converted:
 
 
 def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
-    """A tensor that stays as it is."""
+    """Yields a tensor that stays as it is."""
     for start in range(0, max(1, section.nbytes), _PIECE_BYTES):
         count = min(_PIECE_BYTES, section.nbytes - start)
         yield Piece(name, Section(section.path, "U8", (count,), section.offset + start), start, "")
@@ -56,7 +56,7 @@ def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
 def row_pieces(
     name: str, section: Section, method: str, importance: NDArray[Any] | None, by_rows: bool
 ) -> Iterator[Piece]:
-    """A tensor that is quantized; in one piece if not ``by_rows``. A row's codes depend on no other row."""
+    """Yields a tensor that is quantized; in one piece if not ``by_rows``. A row's codes depend on no other row."""
     rows = section.shape[0]
     step = max(1, _PIECE_ITEMS * rows * ITEM_BYTES[section.dtype] // section.nbytes) if by_rows else rows
     for start in range(0, rows, step):
@@ -64,7 +64,7 @@ def row_pieces(
 
 
 def convert(piece: Piece, options: Options, layout: Target) -> Converted:
-    """The piece, quantized and encoded.
+    """Returns the piece, quantized and encoded.
 
     Raises:
         QcoreValueError: it holds a NaN or an Inf, or the file has become shorter.

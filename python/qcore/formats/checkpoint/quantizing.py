@@ -64,13 +64,13 @@ class Result:
     discarded: bool = False
     """An unfinished run of another input or with other options was thrown away."""
     without_samples: int = 0
-    """Of the quantized ones; "mse" did them."""
+    """Number of tensors quantized with mse because they had no samples."""
     names: list[str] = field(default_factory=list)
     """Quantized tensors."""
 
 
 def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
-    """What becomes of every tensor.
+    """Plans what becomes of every tensor.
 
     Raises:
         QcoreValueError: a tensor is quantized already, an option is impossible, a pattern matches no name, or samples
@@ -204,7 +204,7 @@ def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str
 def _converted(
     jobs: list[Job], options: Options, layout: Target, samples: Samples | None, workers: Workers
 ) -> Iterator[Converted]:
-    """All pieces in order; each tensor has one or more. As many are under way as the workers take at a time."""
+    """Yields all pieces in order; each tensor has one or more. As many are under way as the workers take at a time."""
     waiting: deque[Pending] = deque()
     try:
         for job in jobs:
@@ -226,7 +226,7 @@ def _pieces(job: Job, layout: Target, samples: Samples | None) -> Iterator[Piece
 
 
 def _importance(job: Job, samples: Samples | None) -> NDArray[Any] | None:
-    """Of the input channels of a weight, for method "awq" only."""
+    """Returns the importance of the input channels of a weight, for method "awq" only."""
     if job.method != "awq":
         return None
     assert samples is not None

@@ -45,7 +45,7 @@ class Samples:
             self.shapes = {name: section.shape for name, section in self._sections.items()}
 
     def check(self, name: str, features: int) -> None:
-        """Whether the inputs of the weight ``name`` are [M, K] with that K."""
+        """Checks that the inputs of the weight ``name`` are [M, K] with that K."""
         shape = self.shapes[name]
         if len(shape) != 2 or shape[0] == 0 or shape[1] != features:
             raise _core.QcoreValueError(
@@ -54,7 +54,7 @@ class Samples:
             )
 
     def importance(self, name: str, features: int) -> NDArray[np.float32]:
-        """[K] of a weight's input channels."""
+        """Returns [K] of a weight's input channels."""
         return mean_squares(self._read(name), features, f"quantize: --samples {self.path}: {name!r}")
 
     def _read(self, name: str) -> NDArray[Any]:

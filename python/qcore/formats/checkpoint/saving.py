@@ -67,7 +67,7 @@ def _values(name: str, tensor: Any) -> dict[str, NDArray[Any]]:
 
 
 def byte_view(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """uint8 [nbytes], row-major."""
+    """Returns uint8 [nbytes], row-major."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
@@ -95,7 +95,7 @@ def plain_array(value: Any, where: str) -> tuple[str, NDArray[Any]]:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """All tensors of a file that :func:`save` wrote, or of any checkpoint that :func:`open_checkpoint` opens.
+    """Returns all tensors of a file that :func:`save` wrote, or of any checkpoint that :func:`open_checkpoint` opens.
 
     Args:
         path: a file or folder, as for :func:`open_checkpoint`.

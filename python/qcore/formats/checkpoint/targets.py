@@ -30,16 +30,16 @@ class Target(Protocol):
     """Rows [N] can be encoded in pieces, one after the other."""
 
     def misfit(self, name: str, about: Description) -> str:
-        """Why the layout can't hold a weight; empty if it can."""
+        """Returns why the layout can't hold a weight; empty if it can."""
 
     def parts(self, name: str, about: Description) -> Parts:
         """Tensors of the file, by name."""
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
-        """Their values, for all rows or for a piece of them."""
+        """Returns their values, for all rows or for a piece of them."""
 
     def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
-        """The file's beginning, and (offset, bytes) of every part."""
+        """Returns the file's beginning, and (offset, bytes) of every part."""
 
     def prepare(self, output: Path) -> Path:
         """Makes what stands beside the file, and returns the file's name."""
@@ -179,7 +179,7 @@ class GptqTarget:
 
 
 def target(*, format: str, bits: int, block_size: int, scheme: str, scale_dtype: str) -> Target:
-    """The layout of that name.
+    """Returns the layout of that name.
 
     Raises:
         QcoreValueError: there is none, it can't hold such weights, or its codec is missing.

@@ -35,8 +35,11 @@ class Workers(Protocol):
 
 
 class Threads:
-    """One piece more than there are threads is under way, so that none of them waits while the caller writes. A layout
-    that takes a tensor in one piece has one at a time."""
+    """Converts pieces in threads.
+
+    One piece more than there are threads is under way, so that none of them waits while the caller writes. A layout
+    that takes a tensor in one piece has one at a time.
+    """
 
     def __init__(self) -> None:
         self._threads = min(get_num_threads(), _MOST_THREADS)

@@ -29,7 +29,7 @@ IR_VERSION, OPSET = 10, 21
 
 
 def weight_of(graph: Graph, node: Node, *, exact: bool) -> QuantizedTensor:
-    """The weight [N, K] of a node; its bias is not part of it."""
+    """Returns the weight [N, K] of a node; its bias is not part of it."""
     inputs = {each: node.input(i) for i, each in enumerate(("A", "B", "scales", "zero_points", "g_idx", "bias"))}
     if inputs["g_idx"]:
         raise _core.QcoreValueError(f"{node.where} has g_idx, expected blocks in the order of K")
@@ -40,7 +40,7 @@ def weight_of(graph: Graph, node: Node, *, exact: bool) -> QuantizedTensor:
 def tensor_of(
     B: Any, scales: Any, zero_points: Any, *, attributes: Mapping[str, Any], where: str, exact: bool = True
 ) -> QuantizedTensor:
-    """A weight from a node's arrays (zero_points may be None) and its attributes N, K, bits (4) and block_size."""
+    """Makes a weight of a node's arrays (zero_points may be None) and attributes N, K, bits (4) and block_size."""
     n, k, bits, size = (
         _checks.integer(attributes.get(each, 4 if each == "bits" else 0), f"{where}: {each}")
         for each in ("N", "K", "bits", "block_size")
@@ -77,7 +77,7 @@ def _table(array: NDArray[Any], n: int, columns: int, where: str) -> NDArray[Any
 
 
 def _zeros(zero_points: Any, n: int, blocks: int, bits: int, where: str) -> NDArray[Any]:
-    """uint8 or float32 [N, P]."""
+    """Returns uint8 or float32 [N, P]."""
     if zero_points is None:
         return np.full((n, blocks), 1 << (bits - 1), np.uint8)
     array = _inputs.host(zero_points, where)
@@ -88,7 +88,7 @@ def _zeros(zero_points: Any, n: int, blocks: int, bits: int, where: str) -> NDAr
 
 
 def to_onnx(weights: Mapping[str, QuantizedTensor]) -> Any:
-    """An ``onnx.ModelProto`` with one MatMulNBits node per weight [N, K], float32 scales and packed zero points.
+    """Makes an ``onnx.ModelProto`` with one MatMulNBits node per weight [N, K], float32 scales and packed zero points.
 
     Node ``name`` has the input ``name.x`` [M, K] and the output ``name.y`` [M, N].
 
@@ -121,7 +121,7 @@ class Layer:
 
 
 def model_of(layers: Sequence[Layer], constants: Sequence[Any]) -> Any:
-    """An ``onnx.ModelProto`` with these nodes side by side and these TensorProtos."""
+    """Returns an ``onnx.ModelProto`` with these nodes side by side and these TensorProtos."""
     onnx = package()
     helper, real = onnx.helper, onnx.TensorProto.FLOAT
     nodes, inputs, outputs = [], [], []
