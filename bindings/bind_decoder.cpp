@@ -62,13 +62,19 @@ std::optional<QuantizedTensor> weight_of(nb::handle object) {
   return nb::cast<const QuantizedTensor&>(object);
 }
 
+std::vector<QuantizedTensor> weights_of(nb::handle list) {
+  std::vector<QuantizedTensor> weights;
+  for (nb::handle weight : list) weights.push_back(nb::cast<const QuantizedTensor&>(weight));
+  return weights;
+}
+
 DecoderLayer layer_of(Arrays& arrays, nb::dict fields, std::size_t index) {
   DecoderLayer layer;
   layer.name = nb::cast<std::string>(fields["name"]);
   const std::string op = "decoder: " + (layer.name.empty() ? "layers." + std::to_string(index) : layer.name);
   const auto vector = [&](const char* field) { return arrays.view(fields[field], op.c_str(), field); };
   layer.input_norm = vector("input_norm");
-  layer.qkv = weight_of(fields["qkv"]);
+  layer.qkv = weights_of(fields["qkv"]);
   layer.qkv_bias = vector("qkv_bias");
   layer.q_norm = vector("q_norm");
   layer.k_norm = vector("k_norm");
@@ -76,7 +82,7 @@ DecoderLayer layer_of(Arrays& arrays, nb::dict fields, std::size_t index) {
   layer.out_bias = vector("out_bias");
   layer.post_attention_norm = vector("post_attention_norm");
   layer.mlp_norm = vector("mlp_norm");
-  layer.gate_up = weight_of(fields["gate_up"]);
+  layer.gate_up = weights_of(fields["gate_up"]);
   layer.gate_up_bias = vector("gate_up_bias");
   layer.down = weight_of(fields["down"]);
   layer.down_bias = vector("down_bias");

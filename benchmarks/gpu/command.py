@@ -201,6 +201,9 @@ def decoder(
     past: Annotated[int, typer.Option(min=1, help="Tokens in the caches.")] = 512,
     batch: Annotated[Numbers, typer.Option(min=1, help="Sequences; repeatable.")] = None,
     parts: Annotated[bool, typer.Option("--parts", help="Also time what each kind of operator adds.")] = False,
+    humming: Annotated[
+        bool, typer.Option("--humming", help="Also time the operators with humming's products.")
+    ] = False,
     rounds: Rounds = 15,
     json: Json = None,
 ) -> None:
@@ -210,5 +213,12 @@ def decoder(
     Examples:
       python -m benchmarks gpu decoder --parts --json decoder.json
     """
-    options = {"block_size": block, "past": past, "batches": batch, "parts": parts, "rounds": rounds}
+    options = {
+        "block_size": block,
+        "past": past,
+        "batches": batch,
+        "parts": parts,
+        "humming": humming,
+        "rounds": rounds,
+    }
     _measure("decoder", json, decoder_cases.cases, {}, **options)

@@ -7,11 +7,15 @@ must give the bits of the CPU's.
 With ``parts`` a stack of layers made of the single operators is timed, whole and without each kind of them: the
 difference is what this kind adds to a step. A Decoder rotates the heads and writes them to the cache by one kernel, the
 single operators by three.
+
+With ``humming`` this stack is timed with the products of humming-kernels as well, which must be installed and compiles
+its kernels first; the other operators and the memory between them are the same.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -82,7 +86,63 @@ class _TorchStack:
         return f.linear(f.rms_norm(x, size, self.norm), self.head)
 
 
-def _operators(torch: Any, weights: list[Any], shape: Shape, past: int) -> list[tuple[str, Callable[[], Any]]]:
+_Product = Callable[[int, Any, Any], Callable[[], Any]]
+"""Makes a product of a layer's weight of that number, x and the result, with memory of its own."""
+
+
+def _qcore_products(weights: list[Any], compute: str) -> _Product:
+    def make(number: int, x: Any, out: Any) -> Callable[[], Any]:
+        return functools.partial(qcore.linear, x, weights[number].to("cuda"), compute=compute, out=out)
+
+    return make
+
+
+def _humming_products(torch: Any, shape: Shape, block: int, activations: str) -> _Product:
+    """Returns the same over humming's kernels, with weights of 4 bits and activations in "bfloat16" or "int8"."""
+    from humming.forward import humming_forward
+    from humming.kernel.humming import HummingKernel
+    from humming.layer import HummingLayer
+    from humming.tune import get_heuristics_config
+
+    compute = json.dumps({"use_f16_accum": False, "use_m_major_input_scale": False, "gemm_type": "dense"})
+    names = ("weight", "weight_scale", "zero_point", "bias", "weight_scale_2")
+    made = []
+    for n, k in shape.products.values():
+        layer = HummingLayer(
+            shape_n=n,
+            shape_k=k,
+            weight_config={"dtype": "int4", "group_size": block},
+            input_config={"dtype": activations},
+            torch_dtype=torch.bfloat16,
+        ).to("cuda")
+        layer.load_from_unquantized(torch.randn(n, k, device="cuda", dtype=torch.bfloat16) / 64)
+        layer.transform()
+        config = layer.humming_config
+        intervals = get_heuristics_config(layer_config=config, gemm_type="dense")
+        if isinstance(intervals, dict):
+            intervals = [(0, 1 << 30, intervals)]
+        tuning = json.dumps([list(entry) for entry in intervals if entry[0] < 1 <= entry[1]])
+        HummingKernel.prepare_kernels(config.to_str(), compute, tuning, torch.cuda.current_device())
+        tensors = {name: getattr(layer, name, None) for name in names}
+        made.append((config, tuning, {name: None if t is None else t.detach() for name, t in tensors.items()}))
+
+    def make(number: int, x: Any, out: Any) -> Callable[[], Any]:
+        config, tuning, tensors = made[number]
+        return functools.partial(
+            humming_forward,
+            config,
+            inputs=x.flatten(0, 1),
+            outputs=out.flatten(0, 1),
+            locks=torch.zeros(2048, dtype=torch.int32, device="cuda"),
+            compute_config=compute,
+            tuning_config=tuning,
+            **{name: None if t is None else t.clone() for name, t in tensors.items()},
+        )
+
+    return make
+
+
+def _operators(torch: Any, shape: Shape, past: int, product: _Product) -> list[tuple[str, Callable[[], Any]]]:
     """Returns the calls of a step of one sequence through all layers, each with the part that it belongs to."""
     heads, kv, size, inner = shape.heads, shape.kv_heads, shape.head_size, shape.intermediate_size
 
@@ -101,15 +161,9 @@ def _operators(torch: Any, weights: list[Any], shape: Shape, past: int) -> list[
         cache = decoder.KeyValueCache.empty(1, kv, past + 1, size, "bfloat16", like=branch)
         cache.keys.normal_()
         cache.values.normal_()
-        products = [
-            functools.partial(qcore.linear, x, w.to("cuda"), compute="int8", out=out)
-            for w, x, out in zip(
-                weights,
-                (normed, mixed.flatten(2), normed, gated),
-                (qkv.flatten(2), branch, gate_up, branch),
-                strict=True,
-            )
-        ]
+        given = (normed, mixed.flatten(2), normed, gated)
+        results = (qkv.flatten(2), branch, gate_up, branch)
+        products = [product(number, *arrays) for number, arrays in enumerate(zip(given, results, strict=True))]
         calls += [
             ("norms", add_and_norm),
             ("products", products[0]),
@@ -128,7 +182,7 @@ def _operators(torch: Any, weights: list[Any], shape: Shape, past: int) -> list[
 
 def _parts_case(torch: Any, weights: list[Any], shape: Shape, past: int, rounds: int) -> Case:
     """Measures the whole stack and what each part adds to it."""
-    calls = _operators(torch, weights, shape, past)
+    calls = _operators(torch, shape, past, _qcore_products(weights, "int8"))
 
     def run(without: str) -> None:
         for part, call in calls:
@@ -143,6 +197,25 @@ def _parts_case(torch: Any, weights: list[Any], shape: Shape, past: int, rounds:
     rows = [Row(name, "qcore", whole if name == "whole" else whole - measured[name].milliseconds) for name in measured]
     rows.sort(key=lambda row: -row.milliseconds)
     return Case("parts of batch 1", "parts", {"batch": 1, "past": past}, 0, {}, rows)
+
+
+def _loops_case(torch: Any, weights: list[Any], shape: Shape, block: int, past: int, rounds: int) -> Case:
+    """Measures the stack of single operators, without the head, with our products and with humming's."""
+    makers = {
+        "qcore int8": _qcore_products(weights, "int8"),
+        "qcore float": _qcore_products(weights, "float"),
+        "humming int8": _humming_products(torch, shape, block, "int8"),
+        "humming bfloat16": _humming_products(torch, shape, block, "bfloat16"),
+    }
+
+    def run(calls: list[tuple[str, Callable[[], Any]]]) -> None:
+        for _, call in calls:
+            call()
+
+    loops = {name: _operators(torch, shape, past, make) for name, make in makers.items()}
+    timed = [_timed(name, functools.partial(run, calls)) for name, calls in loops.items()]
+    measure(torch, timed, rounds)
+    return case_of("operators at batch 1", {"batch": 1, "past": past, "g": block}, 0, {}, timed)
 
 
 def _timed(name: str, call: Callable[[], Any], **facts: Any) -> Timed:
@@ -174,6 +247,7 @@ def cases(
     past: int = 512,
     batches: Sequence[int] = (1, 8, 32),
     parts: bool = False,
+    humming: bool = False,
     rounds: int = 15,
 ) -> Iterator[Case]:
     """Measures a step of all batches, and its parts."""
@@ -204,3 +278,7 @@ def cases(
         free(torch)
     if parts:
         yield _parts_case(torch, weights, shape, past, rounds)
+    if humming:
+        del models
+        free(torch)
+        yield _loops_case(torch, weights, shape, block_size, past, rounds)

@@ -124,28 +124,29 @@ QCORE_API void attention(const TensorView& q, const KeyValueCache& cache, const 
 
 }  // namespace decoder
 
-// Weights of one layer. Floating-point arrays are fp32, fp16 or bf16 on the CPU or on the weights' device, contiguous
-// or not, and copied as fp32; rank 0 means none. The order of a layer:
+// Weights of one layer. `qkv` and `gate_up` are one weight, or several of different formats whose rows follow each
+// other; each is a product of its own. Floating-point arrays are fp32, fp16 or bf16 on the CPU or on the weights'
+// device, contiguous or not, and copied as fp32; rank 0 means none. The order of a layer:
 //   a = input_norm(x);  q, k, v = qkv a + bias;  q = rotary(q_norm(q));  k = rotary(k_norm(k));  cache k, v
 //   x += residual_multiplier * post_attention_norm(out attention(q) + bias)
 //   a = mlp_norm(x);  x += residual_multiplier * post_mlp_norm(down gated_activation(gate_up a + bias) + bias)
 struct DecoderLayer {
-  std::string name;                        // for messages, "model.layers.3"
-  TensorView input_norm;                   // [H]
-  std::optional<QuantizedTensor> qkv;      // [(Hq + 2 * Hkv) * D, H]: all of q, then k, then v
-  TensorView qkv_bias;                     // [(Hq + 2 * Hkv) * D]
-  TensorView q_norm, k_norm;               // [D], of each head by itself
-  std::optional<QuantizedTensor> out;      // [H, Hq * D]
-  TensorView out_bias;                     // [H]
-  TensorView post_attention_norm;          // [H], of the attention's output before it is added to the residual
-  TensorView mlp_norm;                     // [H]
-  std::optional<QuantizedTensor> gate_up;  // [2I, H]: all of gate, then up
-  TensorView gate_up_bias;                 // [2I]
-  std::optional<QuantizedTensor> down;     // [H, I]
-  TensorView down_bias;                    // [H]
-  TensorView post_mlp_norm;                // [H]
-  std::int64_t window = 0;                 // keys that a token sees; 0 for all
-  int rotary = 0;                          // index into DecoderOptions::rotary; -1 for none
+  std::string name;                      // for messages, "model.layers.3"
+  TensorView input_norm;                 // [H]
+  std::vector<QuantizedTensor> qkv;      // [(Hq + 2 * Hkv) * D, H] in all: all of q, then k, then v
+  TensorView qkv_bias;                   // [(Hq + 2 * Hkv) * D]
+  TensorView q_norm, k_norm;             // [D], of each head by itself
+  std::optional<QuantizedTensor> out;    // [H, Hq * D]
+  TensorView out_bias;                   // [H]
+  TensorView post_attention_norm;        // [H], of the attention's output before it is added to the residual
+  TensorView mlp_norm;                   // [H]
+  std::vector<QuantizedTensor> gate_up;  // [2I, H] in all: all of gate, then up
+  TensorView gate_up_bias;               // [2I]
+  std::optional<QuantizedTensor> down;   // [H, I]
+  TensorView down_bias;                  // [H]
+  TensorView post_mlp_norm;              // [H]
+  std::int64_t window = 0;               // keys that a token sees; 0 for all
+  int rotary = 0;                        // index into DecoderOptions::rotary; -1 for none
 };
 
 struct RotaryTable {

@@ -220,7 +220,7 @@ class QuantizedTensor:
             :meth:`from_storage` takes; files have codes, scales and offsets instead (docs/checkpoints.md).
         """
         memory = self._handle.storage()
-        if self.device != "cpu":
+        if self._handle.device != "cpu":
             return memory
         array = np.from_dlpack(memory)
         array.flags.writeable = False
@@ -249,7 +249,7 @@ class QuantizedTensor:
             CudaError: there is no such CUDA device, or this build has no CUDA backend.
         """
         cuda, index = _checks.device(device, "to: device")
-        if self.device == (f"cuda:{index}" if cuda else "cpu"):
+        if self._handle.device == (f"cuda:{index}" if cuda else "cpu"):
             return self
         return QuantizedTensor._of(self._handle.to(cuda, index))
 
@@ -261,13 +261,13 @@ class QuantizedTensor:
     def __reduce__(self) -> tuple[Any, ...]:
         here = self.to("cpu")
         offsets = None if self.scheme == "symmetric" else here.offsets()
-        parts = (here.codes(), here.scales(), offsets, self.bits, self.block_size, self.device)
+        parts = (here.codes(), here.scales(), offsets, self.bits, self.block_size, self._handle.device)
         return _unpickle, parts
 
     def __repr__(self) -> str:
         return (
             f"QuantizedTensor(shape={list(self.shape)}, bits={self.bits}, block_size={self.block_size}, "
-            f"scheme={self.scheme!r}, device={self.device!r}, {self.bits_per_weight:.3g} bits per weight)"
+            f"scheme={self.scheme!r}, device={self._handle.device!r}, {self.bits_per_weight:.3g} bits per weight)"
         )
 
 

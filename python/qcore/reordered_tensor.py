@@ -75,7 +75,7 @@ class ReorderedTensor:
     @property
     def device(self) -> str:
         """'cpu' or 'cuda:<index>'; the order stays in host memory."""
-        return self.weight.device
+        return self.weight._handle.device
 
     @property
     def nbytes(self) -> int:

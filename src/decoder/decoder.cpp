@@ -66,8 +66,8 @@ class Builder {
   }
 
   void set_device(const std::vector<DecoderLayer>& layers, const std::optional<QuantizedTensor>& head) {
-    if (!layers.empty() && layers[0].qkv)
-      storage_->device = layers[0].qkv->device();
+    if (!layers.empty() && !layers[0].qkv.empty())
+      storage_->device = layers[0].qkv[0].device();
     else if (head)
       storage_->device = head->device();
   }
@@ -97,9 +97,9 @@ class Builder {
                                 norm(op, "post_mlp_norm", layer.post_mlp_norm, o.hidden_size),
                                 norm(op, "q_norm", layer.q_norm, o.head_size),
                                 norm(op, "k_norm", layer.k_norm, o.head_size),
-                                weight(op, "qkv", layer.qkv, qkv, o.hidden_size),
+                                weights(op, "qkv", layer.qkv, qkv, o.hidden_size),
                                 weight(op, "out", layer.out, o.hidden_size, storage_->q_size()),
-                                weight(op, "gate_up", layer.gate_up, 2 * o.intermediate_size, o.hidden_size),
+                                weights(op, "gate_up", layer.gate_up, 2 * o.intermediate_size, o.hidden_size),
                                 weight(op, "down", layer.down, o.hidden_size, o.intermediate_size),
                                 vector(op, "qkv_bias", layer.qkv_bias, qkv),
                                 vector(op, "out_bias", layer.out_bias, o.hidden_size),
@@ -135,6 +135,21 @@ class Builder {
                       name(storage_->device), " like the first layer's qkv");
     storage_->nbytes += w.nbytes();
     return w;
+  }
+
+  // Weights whose rows follow each other.
+  std::vector<QuantizedTensor> weights(const char* op, const char* argument, const std::vector<QuantizedTensor>& given,
+                                       std::int64_t rows, std::int64_t features) {
+    if (given.size() < 2)
+      return {weight(op, argument, given.empty() ? std::nullopt : std::optional(given[0]), rows, features)};
+    std::int64_t found = 0;
+    for (const QuantizedTensor& part : given) found += part.rows();
+    QCORE_CHECK_VALUE(found == rows, op, ": ", argument, " has ", found, " rows in ", given.size(),
+                      " weights, expected ", rows);
+    std::vector<QuantizedTensor> checked;
+    for (std::size_t i = 0; i < given.size(); ++i)
+      checked.push_back(weight(op, message(argument, "[", i, "]").c_str(), given[i], given[i].rows(), features));
+    return checked;
   }
 
   TensorView vector(const char* op, const char* argument, const TensorView& view, std::int64_t count,

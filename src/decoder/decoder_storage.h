@@ -14,7 +14,10 @@ struct DecoderStorage {
   struct Layer {
     std::string name;  // for messages: "decoder: model.layers.3"
     TensorView input_norm, post_attention_norm, mlp_norm, post_mlp_norm, q_norm, k_norm;
-    QuantizedTensor qkv, out, gate_up, down;
+    std::vector<QuantizedTensor> qkv;
+    QuantizedTensor out;
+    std::vector<QuantizedTensor> gate_up;
+    QuantizedTensor down;
     TensorView qkv_bias, out_bias, gate_up_bias, down_bias;
     std::int64_t window;
     int rotary;

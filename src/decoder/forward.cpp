@@ -239,6 +239,24 @@ class Forward {
     linear(x, w, bias.rank ? &bias : nullptr, y, options);
   }
 
+  // Columns [first, first + count) of an array [rows, columns], or values of a vector.
+  static TensorView columns_of(const TensorView& view, std::int64_t first, std::int64_t count) {
+    TensorView part = view;
+    part.data = static_cast<char*>(view.data) + first * item_size(view.dtype);
+    part.shape[view.rank - 1] = count;
+    return part;
+  }
+
+  // y = x w^T + bias for weights whose rows follow each other.
+  void multiply(const TensorView& x, const std::vector<QuantizedTensor>& weights, const TensorView& bias,
+                const TensorView& y, Compute compute) const {
+    std::int64_t first = 0;
+    for (const QuantizedTensor& w : weights) {
+      multiply(x, w, bias.rank ? columns_of(bias, first, w.rows()) : bias, columns_of(y, first, w.rows()), compute);
+      first += w.rows();
+    }
+  }
+
   void attend(const DecoderStorage::Layer& layer, const KeyValueCache& cache) const {
     multiply(normed_, layer.qkv, layer.qkv_bias, qkv_, o_.compute);
     const TensorView q = heads_of(qkv_, 0, o_.heads), k = heads_of(qkv_, o_.heads, o_.kv_heads),

@@ -157,10 +157,10 @@ class SmallModel {
       DecoderLayer layer;
       layer.name = "layer " + std::to_string(i);
       layer.input_norm = layer.mlp_norm = TensorView(norm.data(), DType::f32, {kHidden});
-      layer.qkv = scaled_weight(kQkv, kHidden, 4 * i);
+      layer.qkv = {scaled_weight(kQkv, kHidden, 4 * i)};
       layer.qkv_bias = TensorView(bias.data(), DType::f32, {kQkv});
       layer.out = scaled_weight(kHidden, kHeads * kSize, 4 * i + 1);
-      layer.gate_up = scaled_weight(2 * kInner, kHidden, 4 * i + 2);
+      layer.gate_up = {scaled_weight(2 * kInner, kHidden, 4 * i + 2)};
       layer.down = scaled_weight(kHidden, kInner, 4 * i + 3);
       layers.push_back(layer);
     }
@@ -175,10 +175,10 @@ class SmallModel {
   std::vector<double> plain(const std::vector<float>& hidden, std::int64_t tokens) const {
     std::vector<double> x(hidden.begin(), hidden.end());
     for (const DecoderLayer& layer : layers) {
-      auto qkv = product(normalized(x, tokens), tokens, *layer.qkv);
+      auto qkv = product(normalized(x, tokens), tokens, layer.qkv[0]);
       for (std::int64_t i = 0; i < tokens * kQkv; ++i) qkv[i] += bias[i % kQkv];
       add(x, product(attended(qkv, tokens), tokens, *layer.out));
-      const auto joint = product(normalized(x, tokens), tokens, *layer.gate_up);
+      const auto joint = product(normalized(x, tokens), tokens, layer.gate_up[0]);
       std::vector<double> gated(tokens * kInner);
       for (std::int64_t i = 0; i < tokens * kInner; ++i) {
         const std::int64_t at = i / kInner * 2 * kInner + i % kInner;

@@ -80,9 +80,9 @@ Stacks make(bool full, DType dtype, Compute compute) {
     DecoderLayer layer;
     layer.input_norm = w.vector(kHidden, 1.0f);
     layer.mlp_norm = w.vector(kHidden, 1.0f);
-    layer.qkv = w.matrix((kHeads + 2 * kKvHeads) * kSize, kHidden, 4);
+    layer.qkv = {w.matrix((kHeads + 2 * kKvHeads) * kSize, kHidden, 4)};
     layer.out = w.matrix(kHidden, kHeads * kSize, 8);
-    layer.gate_up = w.matrix(2 * kInner, kHidden, 4);
+    layer.gate_up = {w.matrix(2 * kInner, kHidden, 4)};
     layer.down = w.matrix(kHidden, kInner, 8);
     if (full) {
       layer.post_attention_norm = w.vector(kHidden, 1.0f);
@@ -94,7 +94,8 @@ Stacks make(bool full, DType dtype, Compute compute) {
       layer.window = i == 1 ? 40 : 0;
     }
     layers.push_back(layer);
-    for (auto* weight : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down}) *weight = moved(**weight);
+    for (auto* weights : {&layer.qkv, &layer.gate_up}) weights->front() = moved(weights->front());
+    for (auto* weight : {&layer.out, &layer.down}) *weight = moved(**weight);
     on_machine.push_back(layer);
   }
   const TensorView norm = w.vector(kHidden, 1.0f);

@@ -234,9 +234,11 @@ def make(layer=None, **changes):
 
     def named(given):
         return {
-            key: getattr(full, value) if isinstance(value, str) and value in WEIGHTS else value
+            key: [getattr(full, name) for name in value]
+            if key in ("qkv", "gate_up") and isinstance(value, list)
+            else value
             for key, value in given.items()
-        }
+        } | {key: getattr(full, value) for key, value in given.items() if isinstance(value, str) and value in WEIGHTS}
 
     changed = dataclasses.replace(full, name="model.layers.7", **named(layer or {}))
     return decoder.Decoder([changed], **{**SIZES, "rotary": TABLES, **PLAIN, **named(changes)})
@@ -246,6 +248,10 @@ def make(layer=None, **changes):
     ("layer", "message"),
     [
         ({"qkv": "out"}, "qkv has shape [48, 64], expected [128, 48]"),
+        ({"qkv": ["out", "out"]}, "qkv has 96 rows in 2 weights, expected 128"),
+        ({"gate_up": ["out", "down", "out", "out"]}, "gate_up has 192 rows in 4 weights, expected 160"),
+        ({"qkv": ["down", "gate_up"]}, "qkv has 208 rows in 2 weights, expected 128"),
+        ({"qkv": []}, "qkv is an empty sequence, expected at least one QuantizedTensor"),
         ({"out": "down"}, "out has shape [48, 80], expected [48, 64]"),
         ({"gate_up": "down"}, "gate_up has shape [48, 80], expected [160, 48]"),
         ({"down": "out"}, "down has shape [48, 64], expected [48, 80]"),
@@ -290,6 +296,10 @@ def test_options(options, message):
 def test_kinds_of_arguments():
     for call, message in (
         (lambda: make({"qkv": np.ones((128, 48))}), "model.layers.7: qkv is a ndarray, expected a QuantizedTensor"),
+        (
+            lambda: make({"qkv": ["out", "name"]}),
+            "model.layers.7: qkv[1] is a str, expected a QuantizedTensor",
+        ),
         (
             lambda: make({"input_norm": np.ones(48)}),
             "model.layers.7: input_norm has dtype float64, expected float32, float16 or bfloat16",

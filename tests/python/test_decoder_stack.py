@@ -338,6 +338,44 @@ def test_layers_without_norms_and_rotation():
     assert same(empty.forward(hidden, positions_of(past, 4), past, [], last=None), hidden)
 
 
+def cut(w, *sizes):
+    """Returns rows of a weight that follow each other as weights of their own."""
+    ends = np.cumsum(sizes)
+    return [w.slice_rows(end - size, end) for end, size in zip(ends.tolist(), sizes, strict=True)]
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("batch, tokens", [(1, 1), (2, 5)])
+def test_weights_in_parts_give_the_bits_of_whole_ones(full, batch, tokens):
+    layer = make_layer(np.random.default_rng(0), full)
+    parts = dataclasses.replace(layer, qkv=cut(layer.qkv, 64, 32, 32), gate_up=tuple(cut(layer.gate_up, 80, 80)))
+    tables = [oracle.rotary_tables(9, 16), oracle.rotary_tables(7, 16)]
+    hidden, past = inputs(batch, tokens), np.zeros(batch, np.int32)
+    results = []
+    for each in (layer, parts):
+        stack = decoder.Decoder([each], **SIZES, rotary=tables)
+        caches = stack.caches(batch, tokens)
+        results.append(stack.forward(hidden, positions_of(past, tokens), past, caches, last=None))
+    assert same(*results)
+
+
+def test_parts_of_different_formats():
+    generator = np.random.default_rng(0)
+    layer = dataclasses.replace(make_layer(generator, False), input_norm=None, mlp_norm=None, rotary=-1)
+    qkv = [weight(generator, rows, 48, bits) for rows, bits in ((64, 4), (32, 4), (32, 8))]
+    stack = decoder.Decoder([dataclasses.replace(layer, qkv=qkv)], **SIZES)
+    hidden, past = inputs(1, 4), np.zeros(1, np.int32)
+    y = stack.forward(hidden, positions_of(past, 4), past, stack.caches(1, 4), last=None)
+    joint = np.concatenate([qcore.linear(hidden, w) for w in qkv], axis=-1).reshape(1, 4, -1, 16)
+    cache = decoder.KeyValueCache.empty(1, 2, 4, 16)
+    decoder.write_cache(joint[:, :, 4:6], joint[:, :, 6:], past, cache)
+    attended = decoder.attention(joint[:, :, :4], cache, past).reshape(1, 4, -1)
+    x = qcore.linear(attended, layer.out) + hidden
+    expected = qcore.linear(decoder.gated_activation(qcore.linear(x, layer.gate_up)), layer.down) + x
+    assert same(y, expected)
+    assert stack.nbytes == sum(w.nbytes for w in (*qkv, layer.out, layer.gate_up, layer.down))
+
+
 def test_empty_calls_and_sizes():
     model = Model()
     none = np.zeros((2, 0), np.int32)

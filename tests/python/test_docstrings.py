@@ -18,12 +18,11 @@ from qcore.lut import Table
 
 PACKAGE = Path(qcore.__file__).parent
 # Words that begin a description of what there is, or a fragment, instead of what the function does.
-NO_VERBS = set(
-    """
-    a an and any as at before both each every for from how if in its not of on only some that the their these this those
-    to what where whether which who why with within without
-    """.split()  # noqa: SIM905 - a list of quoted words would be longer
-)
+NO_VERBS = {
+    "a", "an", "and", "any", "as", "at", "before", "both", "each", "every", "for", "from", "how", "if", "in", "its",
+    "not", "of", "on", "only", "some", "that", "the", "their", "these", "this", "those", "to", "what", "where",
+    "whether", "which", "who", "why", "with", "within", "without",
+}  # fmt: skip
 
 
 NOT_YET = {"torch", "transformers", "vllm"}

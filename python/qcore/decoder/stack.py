@@ -27,9 +27,10 @@ class Layer:
     Norm weights and biases are float32, float16 or bfloat16 arrays, which the decoder copies.
 
     Attributes:
-        qkv: QuantizedTensor [(Hq + 2 * Hkv) * D, H]: all of q, then k, then v.
+        qkv: QuantizedTensor [(Hq + 2 * Hkv) * D, H]: all of q, then k, then v; or a sequence of weights of different
+            formats with these rows in all, each of which is a product of its own.
         out: QuantizedTensor [H, Hq * D].
-        gate_up: QuantizedTensor [2 * I, H]: all of the gate, then up.
+        gate_up: QuantizedTensor [2 * I, H]: all of the gate, then up; or a sequence, likewise.
         down: QuantizedTensor [H, I].
         input_norm: [H].
         mlp_norm: [H].
@@ -46,9 +47,9 @@ class Layer:
         name: for messages, such as "model.layers.3".
     """
 
-    qkv: QuantizedTensor
+    qkv: QuantizedTensor | Sequence[QuantizedTensor]
     out: QuantizedTensor
-    gate_up: QuantizedTensor
+    gate_up: QuantizedTensor | Sequence[QuantizedTensor]
     down: QuantizedTensor
     input_norm: Any = None
     mlp_norm: Any = None
@@ -69,7 +70,9 @@ class Layer:
         fields: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in ("qkv", "out", "gate_up", "down"):
+            if field.name in ("qkv", "gate_up"):
+                value = _weights(value, f"{where}: {field.name}")
+            elif field.name in ("out", "down"):
                 value = _weight(value, f"{where}: {field.name}")
             elif field.name == "window":
                 value = _checks.integer(value, f"{where}: window")
@@ -319,6 +322,14 @@ class Decoder:
             address,
         )
         return made if out is not None else source_family.result(made, hidden)
+
+
+def _weights(weights: Any, where: str) -> list[_core.QuantizedTensor]:
+    if not isinstance(weights, (list, tuple)):
+        return [_weight(weights, where)]
+    if not weights:
+        raise _core.QcoreValueError(f"{where} is an empty sequence, expected at least one QuantizedTensor")
+    return [_weight(weight, f"{where}[{index}]") for index, weight in enumerate(weights)]
 
 
 def _weight(weight: Any, where: str) -> _core.QuantizedTensor:

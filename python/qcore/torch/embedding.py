@@ -13,8 +13,6 @@ from qcore.torch import operators
 from qcore.torch.dispatch import is_plain_call
 from qcore.torch.weighted import WeightedModule, quantize_weight
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
 
 class Embedding(WeightedModule):
     """Looks up rows of a quantized weight, in the place of ``torch.nn.Embedding``; without gradients.
@@ -35,12 +33,8 @@ class Embedding(WeightedModule):
     def __init__(
         self, weight: QuantizedTensor, padding_idx: int | None = None, *, dtype: torch.dtype = torch.float32
     ) -> None:
-        super().__init__(weight)
-        if dtype not in _DTYPES:
-            raise _core.QcoreTypeError(
-                f"qcore.torch.Embedding: dtype is {dtype}, expected torch.float32, torch.float16 or torch.bfloat16"
-            )
-        self.padding_idx, self.dtype = padding_idx, dtype
+        super().__init__(weight, dtype=dtype)
+        self.padding_idx = padding_idx
 
     @classmethod
     def from_float(
@@ -87,19 +81,13 @@ class Embedding(WeightedModule):
 
     def config(self) -> dict[str, Any]:
         """Returns shape and options: what ``load_state_dict`` compares, but for the dtype."""
-        names = ("kind", "shape", "bits", "block_size")
+        names = ("kind", "shape", "bits", "block_size", "dtype")
         known = super().config()
-        dtype = str(self.dtype).removeprefix("torch.")
-        return {name: known[name] for name in names} | {"padding_idx": self.padding_idx, "dtype": dtype}
+        return {name: known[name] for name in names} | {"padding_idx": self.padding_idx}
 
     def _configure(self, config: dict[str, Any]) -> None:
         super()._configure(config | {"compute": "int8", "activation": None})
-        self.padding_idx, self.dtype = config["padding_idx"], getattr(torch, config["dtype"])
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        super()._apply(fn, recurse)
-        self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
-        return self
+        self.padding_idx = config["padding_idx"]
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
         """Returns the rows of the indices.

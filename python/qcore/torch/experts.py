@@ -6,20 +6,40 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from qcore import _checks, _core
 from qcore.torch.module import QuantizedModule, read_config
 
 _TOKENS = 4
-"""Rows of a trial call."""
+"""Rows of a trial call, and the number of experts that it chooses from."""
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 """Largest relative L2 difference of a trial call by dtype: the orders of additions differ."""
 
 Experts3d = dict[str, tuple[torch.Tensor, "torch.Tensor | None"]]
 """For the name of each projection, its weights [E, N, K] (a view) and biases [E, N]."""
+Matrices = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Source(NamedTuple):
+    """Names the parameters of a projection in a module of experts.
+
+    Attributes:
+        weight: name of the parameter with the weights, with a path if it is in a module within.
+        bias: name of the one with the biases [E, N], or None.
+        matrices: returns the view [E, N, K] of a tensor that has the weights as the parameter has them.
+        is_plain: whether the parameter itself is [E, N, K].
+    """
+
+    weight: str
+    bias: str | None
+    matrices: Matrices
+    is_plain: bool
+
+
 Make = Callable[[torch.Tensor, "torch.Tensor | None"], torch.nn.Module]
 """Makes a layer of one expert's weight [N, K] and bias [N]."""
 
@@ -139,6 +159,8 @@ class Experts(QuantizedModule):
         layers = {name: each[expert] for name, each in self.projections.items()}
         if "gate_up_proj" in layers:
             inner = _gated(self.shell, layers["gate_up_proj"](x))
+        elif "gate_proj" in layers and hasattr(self.shell, "_apply_gate"):
+            inner = _gated(self.shell, torch.cat([layers["gate_proj"](x), layers["up_proj"](x)], dim=-1))
         elif "gate_proj" in layers:
             inner = _activation(self.shell)(layers["gate_proj"](x)) * layers["up_proj"](x)
         else:
@@ -222,12 +244,13 @@ def layout_of(module: torch.nn.Module) -> str | None:
     """Returns how a module of experts is called and has its weights, or None if it is no such module.
 
     The parameters' names and shapes tell which layouts are possible; the one is taken that computes what the module
-    itself does of random inputs.
+    itself does of random inputs. A module on the meta device is tried with random weights.
     """
-    for layout in _candidates(module):
-        if _agrees(module, layout):
-            return layout
-    return None
+    candidates = _candidates(module)
+    with torch.device("cpu"):  # transformers makes its models within torch.device("meta")
+        if candidates and any(parameter.is_meta for parameter in module.parameters()):
+            module = _with_random_weights(module)
+        return next((layout for layout in candidates if _agrees(module, layout)), None)
 
 
 def has_experts(module: torch.nn.Module) -> bool:
@@ -268,22 +291,45 @@ def _is_plain(names: set[str], threes: set[str]) -> bool:
     return threes <= known and names - threes <= {f"{name}_bias" for name in threes}
 
 
-def projections_of(module: torch.nn.Module, layout: str) -> Experts3d:
-    """Returns the projections of a module of experts, in the order in which they are computed."""
+def sources_of(module: torch.nn.Module, layout: str) -> dict[str, Source]:
+    """Returns where the weights of the projections are in a module of experts, in the order in which they are computed.
+
+    Args:
+        module: a module of experts, on the meta device or not.
+        layout: its layout.
+    """
     if layout == "dbrx":
         below: Any = module.mlp
         size = (-1, below.ffn_hidden_size, below.hidden_size)
-        first, second, last = (getattr(below, name).detach().view(size) for name in ("w1", "v1", "w2"))
-        return {"gate_proj": (first, None), "up_proj": (second, None), "down_proj": (last.transpose(1, 2), None)}
+        return {
+            "gate_proj": Source("mlp.w1", None, lambda weights: weights.view(size), False),
+            "up_proj": Source("mlp.v1", None, lambda weights: weights.view(size), False),
+            "down_proj": Source("mlp.w2", None, lambda weights: weights.view(size).transpose(1, 2), False),
+        }
     is_transposed = layout in ("transposed", "batched")
-    found: Experts3d = {}
-    for name in ("weight",) if layout == "split" else ("gate_up_proj", "gate_proj", "up_proj", "down_proj"):
-        weights = module._parameters.get(name)
-        if weights is not None:
-            biases = module._parameters.get(f"{name}_bias")
-            view = weights.detach().transpose(1, 2) if is_transposed else weights.detach()
-            found[name] = view, None if biases is None else biases.detach()
-    return found
+    matrices: Matrices = (lambda weights: weights.transpose(1, 2)) if is_transposed else (lambda weights: weights)
+    names = ("weight",) if layout == "split" else ("gate_up_proj", "gate_proj", "up_proj", "down_proj")
+    return {
+        name: Source(
+            name,
+            f"{name}_bias" if module._parameters.get(f"{name}_bias") is not None else None,
+            matrices,
+            not is_transposed,
+        )
+        for name in names
+        if module._parameters.get(name) is not None
+    }
+
+
+def projections_of(module: torch.nn.Module, layout: str) -> Experts3d:
+    """Returns the projections of a module of experts, in the order in which they are computed."""
+    return {
+        name: (
+            source.matrices(module.get_parameter(source.weight).detach()),
+            None if source.bias is None else module.get_parameter(source.bias).detach(),
+        )
+        for name, source in sources_of(module, layout).items()
+    }
 
 
 def shell_of(module: torch.nn.Module) -> torch.nn.Module:
@@ -324,6 +370,27 @@ class _FloatLayer(torch.nn.Module):
         return self._call(x)
 
 
+def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
+    """Returns a copy of a module on the meta device with random weights of the experts that a trial call chooses.
+
+    The weights of the others are zeros in pages that the system provides when they are written, which they never are:
+    the copy takes little memory.
+    """
+    experts = next((each.shape[0] for each in module.parameters() if each.dim() == 3), None)
+    experts = experts or int(getattr(module, "num_experts", 1))
+    generator = torch.Generator().manual_seed(0)
+    made = copy.deepcopy(module)
+    for each in made.modules():
+        for name, parameter in each._parameters.items():
+            if parameter is None:
+                continue
+            values = torch.from_numpy(np.zeros(tuple(parameter.shape), np.float32))
+            rows = values.shape[0] if values.dim() == 1 else -(-values.shape[0] * _TOKENS // experts)
+            values[:rows].normal_(std=values.shape[-1] ** -0.5, generator=generator)
+            each._parameters[name] = torch.nn.Parameter(values, requires_grad=False)
+    return made
+
+
 @torch.no_grad()
 def _agrees(module: torch.nn.Module, layout: str) -> bool:
     """Returns whether the module computes of random inputs what its layout says."""
@@ -357,6 +424,7 @@ def _trial(layout: str, weights: torch.Tensor) -> tuple[Any, ...]:
         return (x,)
     if layout == "split":
         return x, [_TOKENS] * experts
-    chosen = torch.stack([torch.randperm(experts, generator=generator)[: min(2, experts)] for _ in range(rows)])
+    few = min(_TOKENS, experts)
+    chosen = torch.stack([torch.randperm(few, generator=generator)[: min(2, experts)] for _ in range(rows)])
     shares = torch.rand(chosen.shape, generator=generator)
     return x, chosen.to(weights.device), shares.to(weights.device, weights.dtype)

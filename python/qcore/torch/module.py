@@ -85,7 +85,7 @@ class QuantizedModule(torch.nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        # The dtype of an embedding's results is no part of its state.
+        # The dtype of the float weight is no part of the state: .to(dtype) changes it.
         mine = _without_dtype(json.loads(json.dumps(self.config())))
         if prefix + CONFIG not in state_dict:
             missing_keys.append(prefix + CONFIG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +18,44 @@ from qcore.torch.module import QuantizedModule, autocast
 
 _is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 _PARTS = ("codes", "scales", "offsets")
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "gelu": "gelu"}
+
+
+class ModuleWeight(QuantizedTensor):
+    """A module's packed weight, which answers code that reads dtype and device of a float weight.
+
+    ``x.to(layer.weight.dtype)`` is common in models, and so is ``torch.arange(n, device=layer.weight.device)``.
+
+    Attributes:
+        dtype: torch.float32, torch.float16 or torch.bfloat16: that of the float weight in whose place it is.
+    """
+
+    __slots__ = ("dtype",)
+
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, weight: QuantizedTensor, dtype: torch.dtype) -> ModuleWeight:
+        """Returns a weight in the same memory that has a dtype."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "_handle", weight._handle)
+        object.__setattr__(made, "dtype", dtype)
+        return made
+
+    @property
+    def device(self) -> torch.device:
+        """Returns the device as torch has it, where QuantizedTensor has its name."""
+        return torch.device(self._handle.device)
+
+
+@dataclass(frozen=True)
+class TracedWeight:
+    """Stands for a module's weight in a graph, in which there is no memory to share."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
 
 
 class _View:
@@ -25,7 +63,7 @@ class _View:
 
     __slots__ = ("activation", "address", "handle", "mode", "options", "rows", "storage", "weight")
 
-    def __init__(self, storage: torch.Tensor, weight: QuantizedTensor, compute: str, activation: Any) -> None:
+    def __init__(self, storage: torch.Tensor, weight: ModuleWeight, compute: str, activation: Any) -> None:
         self.storage, self.weight, self.address = storage, weight, storage.data_ptr()
         self.handle, self.rows = weight._handle, weight.shape[0]
         self.options = compute, activation
@@ -42,12 +80,19 @@ class WeightedModule(QuantizedModule):
     _dimensions = 2
 
     packed: torch.Tensor
+    dtype: torch.dtype
     bias: torch.nn.Parameter | None
     shape: tuple[int, ...]
     format: parts.WeightFormat | None
 
     def __init__(
-        self, weight: QuantizedTensor, bias: Any = None, *, compute: str = "int8", activation: str | None = None
+        self,
+        weight: QuantizedTensor,
+        bias: Any = None,
+        *,
+        compute: str = "int8",
+        activation: str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         where = f"qcore.torch.{type(self).__name__}"
@@ -66,6 +111,7 @@ class WeightedModule(QuantizedModule):
         self._set_packed(parts.storage_of(weight), parts.WeightFormat.of(weight))
         with torch.inference_mode(False):
             self.bias = self._bias_of(bias, where)
+        self.dtype = _dtype_of(dtype, weight, self.bias, where)
 
     def _set_packed(self, packed: torch.Tensor, form: parts.WeightFormat) -> None:
         # Not in the state_dict by itself: codes, scales and offsets are.
@@ -85,14 +131,14 @@ class WeightedModule(QuantizedModule):
         return torch.nn.Parameter(bias.detach().clone(), requires_grad=False)
 
     @property
-    def weight(self) -> QuantizedTensor:
+    def weight(self) -> ModuleWeight:
         """Returns the packed weight, which shares the memory of this module's buffer.
 
-        While torch compiles or exports there is no memory to share: the weight's format is returned instead, so that
-        code which only asks for its class or shape can be traced.
+        It has the dtype of the float weight in whose place it is, and torch's device. While torch compiles or exports
+        there is no memory to share: what is returned then has only shape, dtype and device.
         """
-        if torch.compiler.is_compiling() and self.format is not None:
-            return self.format  # type: ignore[return-value]
+        if torch.compiler.is_compiling():
+            return TracedWeight(torch.Size(self.shape), self.dtype, self.packed.device)  # type: ignore[return-value]
         return self._current_view().weight
 
     def _current_view(self) -> _View:
@@ -110,7 +156,8 @@ class WeightedModule(QuantizedModule):
                 f"qcore.torch.{type(self).__name__}: the weight is on the meta device, expected one with values: "
                 "load a state_dict first"
             )
-        self._view = _View(packed, parts.weight_of(packed, self.format), self.compute, self.activation)
+        weight = ModuleWeight.of(parts.weight_of(packed, self.format), self.dtype)
+        self._view = _View(packed, weight, self.compute, self.activation)
         return self._view
 
     def config(self) -> dict[str, Any]:
@@ -122,12 +169,14 @@ class WeightedModule(QuantizedModule):
             "block_size": self.block_size,
             "compute": self.compute,
             "activation": self.activation,
+            "dtype": str(self.dtype).removeprefix("torch."),
         }
 
     def _configure(self, config: dict[str, Any]) -> None:
         self.shape = tuple(config["shape"])
         self.bits, self.block_size = config["bits"], config["block_size"]
         self.compute, self.activation = config["compute"], config["activation"]
+        self.dtype = getattr(torch, config.get("dtype", "float32"))  # files of version 0.1 have none
 
     def _operands(self) -> tuple[Any, ...]:
         """Returns the arguments of an operator between x and its options."""
@@ -195,6 +244,7 @@ class WeightedModule(QuantizedModule):
         try:
             super()._apply(fn, recurse)
             with torch.inference_mode(False):
+                self.dtype = fn(torch.empty(0, dtype=self.dtype, device=packed.device)).dtype
                 # Where fn puts a tensor that it may not turn into another dtype.
                 device = fn(torch.empty(0, dtype=torch.uint8, device=packed.device)).device
                 if device == packed.device:
@@ -213,6 +263,19 @@ class WeightedModule(QuantizedModule):
     def _weight_details(self) -> str:
         scheme = "asymmetric" if self.format is not None and self.format.offset_dtype is not None else "symmetric"
         return f"bits={self.bits}, block_size={self.block_size}, {scheme}"
+
+
+def _dtype_of(dtype: Any, weight: QuantizedTensor, bias: torch.Tensor | None, where: str) -> torch.dtype:
+    if dtype is None:
+        if isinstance(weight, ModuleWeight):
+            return weight.dtype
+        dtype = torch.get_default_dtype() if bias is None else bias.dtype
+        return dtype if dtype in _DTYPES else torch.float32
+    if dtype not in _DTYPES:
+        raise _core.QcoreTypeError(
+            f"{where}: dtype is {dtype}, expected torch.float32, torch.float16 or torch.bfloat16"
+        )
+    return dtype
 
 
 def _named(value: Any, choices: Any, where: str) -> str:
@@ -247,6 +310,9 @@ class Linear(WeightedModule):
         bias: floating-point tensor [N], or None. It becomes a parameter that requires no grad.
         compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`.
         activation: None, "relu", "relu6", "silu" or "gelu".
+        dtype: of the float weight in whose place the packed one is, for code that reads ``weight.dtype``; results have
+            x's. None: that of the weight if it is another module's, else the bias's, else torch's default.
+            ``.to(dtype)`` changes it.
 
     A call takes float32, float16 or bfloat16 [..., K] and returns [..., N] of that dtype, or of autocast's.
     """
@@ -281,7 +347,7 @@ class Linear(WeightedModule):
                 f"Linear.from_float: module is a {type(module).__name__}, expected a torch.nn.Linear"
             )
         weight = quantize_weight(module, bits, block_size, scheme, method, samples, scale_dtype)
-        made = cls(weight, module.bias, compute=compute)
+        made = cls(weight, module.bias, compute=compute, dtype=module.weight.dtype)
         made.train(module.training)
         return made
 
@@ -334,7 +400,7 @@ class Conv2d(WeightedModule):
         weight: a QuantizedTensor [Co, Ci / groups, Kh, Kw].
         bias: floating-point tensor [Co], or None.
         stride, padding, dilation, groups: as for :func:`qcore.conv2d`.
-        compute, activation: as for :class:`Linear`.
+        compute, activation, dtype: as for :class:`Linear`.
 
     A call takes float32, float16 or bfloat16 [N, Ci, H, W] or [Ci, H, W] and returns an image of that dtype,
     channels_last if x is.
@@ -354,8 +420,9 @@ class Conv2d(WeightedModule):
         groups: int = 1,
         compute: str = "int8",
         activation: str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(weight, bias, compute=compute, activation=activation)
+        super().__init__(weight, bias, compute=compute, activation=activation, dtype=dtype)
         window = _windows.window(stride, padding, dilation, groups, "qcore.torch.Conv2d")
         least = (1, 1, 1, 1, 0, 0, 0, 0, 1)
         if any(number < low for number, low in zip(window, least, strict=True)) or self.shape[0] % window[8]:
@@ -403,6 +470,7 @@ class Conv2d(WeightedModule):
             dilation=module.dilation,
             groups=module.groups,
             compute=compute,
+            dtype=module.weight.dtype,
         )
         made.train(module.training)
         return made

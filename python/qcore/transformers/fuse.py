@@ -319,9 +319,8 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
     try:
         for number, layer in enumerate(parts.layers):
             for places in (layer.qkv, layer.gate_up):
-                if len(places) > 1:
-                    join(places)
-                    done.append(places)
+                join(places)
+                done.append(places)
             trim()  # what the separate weights took would otherwise stay with the process, in holes
             check_layer(trial, parts, number)
         check_logits(trial, parts)
@@ -351,13 +350,13 @@ def unfuse_(model: Any) -> None:
     if not stack.is_intact():
         raise _core.QcoreValueError("unfuse_: a layer was exchanged after fuse_, expected the fused layers")
     _uninstall(model)
-    for places in _joined(stack.parts):
+    for places in _joinable(stack.parts):
         split(places)
 
 
-def _joined(parts: StackParts) -> Iterator[list[Place]]:
+def _joinable(parts: StackParts) -> Iterator[list[Place]]:
     for layer in parts.layers:
-        yield from (places for places in (layer.qkv, layer.gate_up) if len(places) > 1)
+        yield from (layer.qkv, layer.gate_up)
 
 
 def _install(model: Any, stack: FusedStack) -> None:
@@ -378,6 +377,6 @@ def _unfused(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for places in _joined(stack.parts):
+        for places in _joinable(stack.parts):
             join(places)
         _install(model, FusedStack(stack.parts, stack.kv_dtype))

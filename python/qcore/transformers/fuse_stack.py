@@ -13,7 +13,8 @@ from qcore.torch import Linear
 from qcore.transformers.fuse_graphs import StepCall, StepGraphs
 from qcore.transformers.fuse_inputs import position_range
 from qcore.transformers.fuse_observation import finish_logits, rotary_rows
-from qcore.transformers.fuse_structure import LayerParts, StackParts
+from qcore.transformers.fuse_structure import LayerParts, Place, StackParts
+from qcore.transformers.fuse_weights import RowsLinear
 from qcore.transformers.kv_cache import KvLayer
 
 _FIRST_POSITIONS = 1024
@@ -245,27 +246,32 @@ class Stack:
         )
 
     def _layer(self, layer: LayerParts) -> Any:
-        qkv, out, gate_up, down = (_whole(layer, places) for places in ("qkv", "out", "gate_up", "down"))
+        out, down = (parent._modules[name] for parent, name in (layer.out, layer.down))
+        qkv, gate_up = _parts(layer.qkv), _parts(layer.gate_up)
 
         def weight(norm: torch.nn.Module | None) -> torch.Tensor | None:
             return None if norm is None else _on_host(norm.weight)
 
-        def bias(linear: Linear) -> torch.Tensor | None:
-            return None if linear.bias is None else _on_host(linear.bias)
+        def bias(*linears: Any) -> torch.Tensor | None:
+            if all(each.bias is None for each in linears):
+                return None
+            return torch.cat(
+                [torch.zeros(each.out_features) if each.bias is None else _on_host(each.bias) for each in linears]
+            )
 
         return native.Layer(
             name=layer.name,
             input_norm=weight(layer.input_norm),
-            qkv=qkv.weight,
-            qkv_bias=bias(qkv),
+            qkv=[each.weight for each in qkv],
+            qkv_bias=bias(*qkv),
             q_norm=weight(layer.q_norm),
             k_norm=weight(layer.k_norm),
             out=out.weight,
             out_bias=bias(out),
             post_attention_norm=weight(layer.post_attention_norm),
             mlp_norm=weight(layer.mlp_norm),
-            gate_up=gate_up.weight,
-            gate_up_bias=bias(gate_up),
+            gate_up=[each.weight for each in gate_up],
+            gate_up_bias=bias(*gate_up),
             down=down.weight,
             down_bias=bias(down),
             post_mlp_norm=weight(layer.post_mlp_norm),
@@ -280,11 +286,7 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().float().cpu()
 
 
-def _whole(layer: LayerParts, places: str) -> Linear:
-    """Returns the one linear layer of joined places, or of a single one."""
-    found = getattr(layer, places)
-    parent, name = found[0] if isinstance(found, list) else found
-    module: Any = parent._modules[name]
-    joint = getattr(module, "joint", None)
-    result: Linear = module if joint is None else joint.linear
-    return result
+def _parts(places: Sequence[Place]) -> list[Linear]:
+    """Returns the linear layers of several places: the one that holds the rows of all where they were joined."""
+    modules: list[Any] = [parent._modules[name] for parent, name in places]
+    return [modules[0].joint.linear] if isinstance(modules[0], RowsLinear) else modules

@@ -10,7 +10,7 @@ import torch
 
 from qcore import _core
 from qcore.torch import Linear
-from qcore.transformers.fuse_weights import RowsLinear, joining_difference
+from qcore.transformers.fuse_weights import RowsLinear, difference_of
 
 Place = tuple[torch.nn.Module, str]
 """A module and the name of one of its children."""
@@ -169,8 +169,8 @@ def _projections(where: str, parent: torch.nn.Module, separate: Sequence[str], w
             raise error(f"{where}.{name} has activation {module.activation!r}, expected None")
         if module._forward_hooks or module._forward_pre_hooks:
             raise error(f"{where}.{name} has forward hooks, expected none: a fused layer would not call them")
-    if len(names) > 1 and (difference := joining_difference([parent._modules[name] for name in names])):
-        raise error(f"{where}: {', '.join(names)} have {difference}, expected the same for one product")
+    if len(names) > 1 and (difference := difference_of([parent._modules[name] for name in names])):
+        raise error(f"{where}: {', '.join(names)} have {difference}, expected the same for all of them")
     return [(parent, name) for name in names]
 
 

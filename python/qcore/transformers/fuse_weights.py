@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor, concatenate
 from qcore.torch import Linear
+from qcore.torch.weighted import ModuleWeight
 
 
 def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
@@ -26,15 +26,18 @@ def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
     ).to(weight.device)
 
 
-def joining_difference(modules: Sequence[Linear]) -> str:
-    """Returns what keeps the weights of several layers from being one, "bits 4 and 8"; empty if nothing does."""
-    for name in ("bits", "block_size", "scheme", "compute", "activation"):
-        found = [each.weight.scheme if name == "scheme" else getattr(each, name) for each in modules]
-        if len(set(found)) > 1:
-            return f"{name} {' and '.join(str(value) for value in dict.fromkeys(found))}"
-    if len({each.in_features for each in modules}) > 1:
-        return f"in_features {' and '.join(str(each.in_features) for each in modules)}"
+def difference_of(modules: Sequence[Linear]) -> str:
+    """Returns what keeps layers from computing parts of one result, "compute int8 and float"; empty if nothing does."""
+    for name in ("compute", "activation", "in_features"):
+        found = list(dict.fromkeys(getattr(each, name) for each in modules))
+        if len(found) > 1:
+            return f"{name} {' and '.join(map(str, found))}"
     return ""
+
+
+def have_one_format(modules: Sequence[Linear]) -> bool:
+    """Returns whether the weights of layers can be rows of one: GGUF's K_M files have formats of their own for v."""
+    return len({(each.bits, each.block_size, each.weight.scheme) for each in modules}) == 1
 
 
 class JointLinear(torch.nn.Module):
@@ -52,7 +55,8 @@ class JointLinear(torch.nn.Module):
         if any(self.biased):
             given = next(each.bias for each in modules if each.bias is not None)
             bias = torch.cat([self._bias_of(each, given) for each in modules])
-        self.linear = Linear(concatenate([each.weight for each in modules]), bias, compute=modules[0].compute)
+        weight = concatenate([each.weight for each in modules])
+        self.linear = Linear(weight, bias, compute=modules[0].compute, dtype=modules[0].dtype)
         self._pending: tuple[Any, int, dict[int, torch.Tensor]] | None = None
 
     @staticmethod
@@ -93,7 +97,8 @@ class JointLinear(torch.nn.Module):
         begin, end = self.bounds(number)
         bias = self.linear.bias
         bias = bias[begin:end] if bias is not None and self.biased[number] else None
-        made = Linear(rows_of(self.linear.weight, begin, end), bias, compute=self.linear.compute)
+        weight = rows_of(self.linear.weight, begin, end)
+        made = Linear(weight, bias, compute=self.linear.compute, dtype=self.linear.dtype)
         made.train(self.training)
         return made
 
@@ -127,10 +132,15 @@ class RowsLinear(Linear):
         self.compute, self.activation = joint.linear.compute, None
 
     @property
-    def weight(self) -> QuantizedTensor:
-        """A copy of the layer's rows."""
+    def dtype(self) -> torch.dtype:
+        """Returns the dtype of the float weight."""
+        return self.joint.linear.dtype
+
+    @property
+    def weight(self) -> ModuleWeight:
+        """Returns a copy of the layer's rows."""
         begin, end = self.joint.bounds(self.number)
-        return rows_of(self.joint.linear.weight, begin, end)
+        return ModuleWeight.of(rows_of(self.joint.linear.weight, begin, end), self.dtype)
 
     @property
     def bias(self) -> torch.Tensor | None:  # type: ignore[override]
@@ -180,21 +190,25 @@ class RowsLinear(Linear):
         )
 
 
-def join(places: Sequence[tuple[torch.nn.Module, str]]) -> JointLinear:
-    """Replaces the linear layers in several places, (parent, attribute), by rows of one weight, which is returned."""
-    joint = JointLinear([parent._modules[name] for parent, name in places])
+def join(places: Sequence[tuple[torch.nn.Module, str]]) -> None:
+    """Replaces the linear layers in several places, (parent, attribute), by rows of one weight.
+
+    A single layer stays as it is, and so do layers whose weights have different formats.
+    """
+    modules: list[Any] = [parent._modules[name] for parent, name in places]
+    if len(modules) == 1 or not have_one_format(modules):
+        return
+    joint = JointLinear(modules)
     joint.train(places[0][0].training)
     for number, (parent, name) in enumerate(places):
         rows = RowsLinear(joint, number)
         rows.train(parent.training)
         parent._modules[name] = rows
-    return joint
 
 
 def split(places: Sequence[tuple[torch.nn.Module, str]]) -> None:
     """Replaces rows of one weight by layers with weights of their own: undoes :func:`join`."""
     for parent, name in places:
         module = parent._modules[name]
-        if not isinstance(module, RowsLinear):
-            raise _core.QcoreValueError(f"unfuse_: {name} is a {type(module).__name__}, expected a fused layer")
-        parent._modules[name] = module.separate()
+        if isinstance(module, RowsLinear):
+            parent._modules[name] = module.separate()

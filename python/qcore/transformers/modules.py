@@ -109,9 +109,10 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: s
             dilation=module.dilation,
             groups=module.groups,
             compute=compute,
+            dtype=module.weight.dtype,
         )
     else:
-        made = qt.Linear(inner, bias, compute=compute)
+        made = qt.Linear(inner, bias, compute=compute, dtype=module.weight.dtype)
     if isinstance(weight, ReorderedTensor):
         if isinstance(module, (torch.nn.Embedding, torch.nn.Conv2d)):
             raise _core.QcoreValueError(f"qcore.transformers: {name} has a reordered weight, expected that of a Linear")
@@ -166,8 +167,11 @@ def dequantize_(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
         dtype: of the new weights.
 
     Raises:
-        QcoreValueError: another module has a packed weight.
+        QcoreValueError: another module has a packed weight, or experts have.
     """
+    for name, module in model.named_modules():
+        if isinstance(module, qt.Experts):
+            raise _core.QcoreValueError(f"dequantize: {name} is an Experts, expected linear layers only")
     for name, module in list(packed_modules(model)):
         if not isinstance(module, (qt.Linear, ReorderedLinear)):
             raise _core.QcoreValueError(f"dequantize: {name} is a {type(module).__name__}, expected linear layers only")

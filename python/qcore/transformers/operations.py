@@ -60,6 +60,35 @@ class Quantize(_Operation):
         return found
 
 
+class DeferExperts(_Operation):
+    """Leaves the merging of the tensors of single experts to the quantizer, which reads them one after the other.
+
+    Args:
+        quantizer: the quantizer.
+        operations: those of the loader, for the experts that the quantizer leaves.
+    """
+
+    def __init__(self, quantizer: QcoreQuantizer, operations: list[ConversionOps]) -> None:
+        super().__init__(quantizer)
+        self.operations = operations
+
+    def convert(self, input_dict: dict[str, Any], *args: Any, full_layer_name: str, **options: Any) -> dict[str, Any]:
+        """Returns an empty tensor, for :class:`Quantize` after it, or what the loader's operations make.
+
+        Args:
+            input_dict: the loader's tensors.
+            args: patterns of names, not used.
+            full_layer_name: name of the parameter in the model.
+            options: what else the loader says.
+        """
+        if self.hf_quantizer.reads_experts(full_layer_name):
+            input_dict.clear()
+            return {full_layer_name: torch.empty(0)}
+        for operation in self.operations:
+            input_dict = operation.convert(input_dict, *args, full_layer_name=full_layer_name, **options)
+        return input_dict
+
+
 def placeholder(rows: int, device: torch.device | str, dtype: torch.dtype) -> torch.Tensor:
     """Returns a tensor [rows, 0], which stands for a packed weight until the model is loaded: transformers ties it,
     moves it to its device and counts it as initialized."""

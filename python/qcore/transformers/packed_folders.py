@@ -8,6 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from transformers.core_model_loading import WeightConverter, WeightRenaming, apply_renamings, rename_source_key
 
 from qcore import _core
@@ -15,7 +16,11 @@ from qcore.formats.checkpoint import compressed_layers, layout
 from qcore.formats.checkpoint.entries import Entry, PlainEntry
 from qcore.formats.checkpoint.frameworks import as_torch
 from qcore.formats.checkpoint.opened import Checkpoint, open_files
+from qcore.formats.checkpoint.safetensors_file import read_header
+from qcore.formats.checkpoint.sections import Section
+from qcore.transformers.mixtures import ExpertFiles, Mixture, Places
 from qcore.transformers.modules import matrix_shape, unfit_reason
+from qcore.transformers.pickled_files import read_pickled
 
 _WHERE = "qcore.transformers"
 Patterns = tuple[list[str], str]
@@ -49,12 +54,16 @@ class PackedFolder:
 
     Attributes:
         targets: names in the files by the names in the model.
+        experts: names in the files of the weights of experts, which are several tensors of the model in one, or one in
+            several.
     """
 
     def __init__(self, checkpoint: Checkpoint, kind: str) -> None:
         self._checkpoint = checkpoint
         self._kind = kind
         self.targets: dict[str, str] = {}
+        self.experts = ExpertFiles()
+        self._mixtures: Mapping[str, Mixture] = {}
         self._unmatched: list[str] = []
 
     def entries(self) -> dict[str, Entry]:
@@ -79,13 +88,21 @@ class PackedFolder:
                 found.append(rf"^({'|'.join(map(re.escape, names))})\.weight$")
         return found, target
 
-    def find_targets(self, conversions: list[Any], model: Any) -> None:
+    def expert_patterns(self) -> dict[str, list[str]]:
+        """Returns the patterns of parts of experts' weights, for the loader, by what takes their place in the name."""
+        parts = _PARTS[self._kind] + (("weight",) if self._kind == "compressed" else ())
+        return self.experts.patterns(parts, self._kind == "qcore")
+
+    def find_targets(self, conversions: list[Any], model: Any, mixtures: Mapping[str, Mixture]) -> None:
         """Finds the names in the model.
 
         Args:
             conversions: transformers' for this model.
             model: the model.
+            mixtures: those of its mixtures of experts that may be packed.
         """
+        self._mixtures = mixtures
+        places = Places(model, conversions, mixtures)
         # On a copy: a conversion that is asked counts as used.
         conversions = deepcopy(conversions)
         renamings = [each for each in conversions if isinstance(each, WeightRenaming)]
@@ -97,8 +114,10 @@ class PackedFolder:
             target, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, state)
             if target not in state and name in state:
                 target = name
-            if target in state and pattern is None:
+            if target in state and pattern is None and target not in places.parameters:
                 self.targets[target] = name
+            elif (place := places.find(name)) is not None:
+                self.experts.add(name, place)
             else:
                 self._unmatched.append(target)
 
@@ -123,6 +142,8 @@ class PackedFolder:
                 raise _core.QcoreValueError(
                     f"{where} {list(about.shape)}, expected {list(matrix_shape(module))} for {layer} of the model"
                 )
+        for mixture in self.packed_mixtures():
+            self.experts.check(mixture, lambda name: self._checkpoint.info(name).shape, _WHERE)
         for name in self._unmatched:
             self._check_unmatched(name, model)
 
@@ -144,6 +165,79 @@ class PackedFolder:
                 )
             if module is not None:
                 return
+
+    def packed_mixtures(self) -> list[Mixture]:
+        """Returns the mixtures of experts that have packed weights in the files."""
+        return [
+            mixture
+            for mixture in self._mixtures.values()
+            if any(mixture.parameter(projection) in self.experts.pieces for projection in mixture.sources)
+        ]
+
+    def read_expert(self, parameter: str, expert: int) -> list[Any]:
+        """Returns the packed weights of an expert, whose rows follow one another.
+
+        Args:
+            parameter: full name of the parameter of all experts.
+            expert: number of the expert.
+        """
+        return [self._checkpoint[name] for name in self.experts.of_expert(parameter, expert)]
+
+    def expert_activations(self, parameter: str, expert: int) -> str | None:
+        """Returns the compute mode that the files ask for, or None.
+
+        Args:
+            parameter: full name of the parameter of all experts.
+            expert: number of the expert.
+        """
+        entry = self._checkpoint.entry(self.experts.of_expert(parameter, expert)[0])
+        return getattr(entry, "activations", None)
+
+    def float_experts(self, mixture: Mixture, projection: str) -> Callable[[int], Any] | None:
+        """Returns a function that reads the float weight of an expert as the files have it, or None if the loader makes
+        it in a way that only the loader knows, or of tensors that don't fit.
+
+        Args:
+            mixture: the module of experts.
+            projection: name of the projection.
+        """
+        parameter = mixture.parameter(projection)
+        if parameter in self.experts.wholes:
+            section = self._section(self.experts.wholes[parameter])
+            matrices = mixture.sources[projection].matrices
+            if section.shape != mixture.module.get_parameter(mixture.sources[projection].weight).shape:
+                return None
+            return lambda expert: matrices(as_torch(section))[expert]
+        if parameter not in self.experts.pieces:
+            return None
+        experts, rows, columns = mixture.shape(projection)
+        for expert in range(experts):
+            try:
+                names = self.experts.of_expert(parameter, expert)
+            except KeyError:
+                return None
+            if any(self._section(name).shape != (rows // len(names), columns) for name in names):
+                return None
+
+        # One buffer for the rows of all experts: with a new one for each, packed weights would be allocated where the
+        # one before was, and the heap would grow by almost a whole float tensor per expert.
+        joined: list[torch.Tensor] = []
+
+        def read(expert: int) -> Any:
+            parts = [as_torch(self._section(name)) for name in self.experts.of_expert(parameter, expert)]
+            if len(parts) == 1:
+                return parts[0]
+            dtype = torch.promote_types(parts[0].dtype, parts[1].dtype)
+            if not joined or joined[0].dtype != dtype:
+                joined[:] = [torch.empty((rows, columns), dtype=dtype)]
+            return torch.cat(parts, out=joined[0])
+
+        return read
+
+    def _section(self, name: str) -> Section:
+        entry = self._checkpoint.entry(name)
+        assert isinstance(entry, PlainEntry)
+        return entry.section
 
     def read(self, target: str) -> Any:
         """Returns a packed weight.
@@ -179,17 +273,21 @@ def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
     """Opens the files of a model that is quantized.
 
     Args:
-        files: safetensors files.
+        files: safetensors files, or state_dicts that torch.save wrote (.bin).
         config: its ``quantization_config``.
 
     Raises:
         QcoreValueError: files of another kind, or as :func:`qcore.formats.open_checkpoint`.
     """
-    for file in files:
-        if file.suffix != ".safetensors":
-            raise _core.QcoreValueError(f"{_WHERE}: {file} is no safetensors file, expected packed weights in one")
+    suffixes = {file.suffix for file in files}
+    if len(suffixes) > 1 or not suffixes <= {".safetensors", ".bin"}:
+        raise _core.QcoreValueError(
+            f"{_WHERE}: the packed weights are in {files[0].name} and {len(files) - 1} other files, expected "
+            ".safetensors files only, or .bin files only"
+        )
     where = f"{_WHERE}: {files[0] if len(files) == 1 else files[0].parent}"
-    checkpoint = open_files(files, {"quantization_config": dict(config)}, where)
+    read = read_pickled if suffixes == {".bin"} else read_header
+    checkpoint = open_files(files, {"quantization_config": dict(config)}, where, read)
     method = config.get("quant_method")
     if method != "qcore":
         return PackedFolder(checkpoint, "compressed" if method == compressed_layers.METHOD else "packed")

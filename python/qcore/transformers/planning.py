@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,13 +13,16 @@ from qcore import _core
 from qcore.torch.reads import Read, reads_of
 from qcore.torch.rules import rule_of, unanswered
 from qcore.transformers.config import QcoreConfig
+from qcore.transformers.mixtures import Mixture
 from qcore.transformers.modules import unfit_reason
 
 _logger = logging.get_logger("transformers.qcore")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def plan_of(model: Any, config: QcoreConfig, tolerated: Collection[str] = ()) -> dict[str, torch.nn.Module]:
+def plan_of(
+    model: Any, config: QcoreConfig, tolerated: Collection[str] = (), mixtures: Iterable[Mixture] = ()
+) -> dict[str, torch.nn.Module]:
     """Returns the modules whose weights are quantized, by the full names of those weights.
 
     A weight that several modules share is quantized if all of them can hold a packed one.
@@ -28,6 +31,7 @@ def plan_of(model: Any, config: QcoreConfig, tolerated: Collection[str] = ()) ->
         model: a model of transformers, on meta or not.
         config: the options.
         tolerated: as for :func:`reasons_of`.
+        mixtures: the model's mixtures of experts, to whose layers patterns may apply, too.
 
     Raises:
         QcoreValueError: a pattern of the options matches no module.
@@ -37,7 +41,8 @@ def plan_of(model: Any, config: QcoreConfig, tolerated: Collection[str] = ()) ->
             "QcoreConfig: method is 'awq', expected 'rtn' or 'mse' while a model is loaded: awq needs samples of each "
             "layer's inputs, which `qcore quantize --method awq --samples FILE` takes"
         )
-    config.check_patterns([name for name, _ in model.named_modules() if name])
+    names = [name for name, _ in model.named_modules() if name]
+    config.check_patterns([*names, *(layer for mixture in mixtures for layer in mixture.layers())])
     return {
         name: model.get_submodule(name.removesuffix(".weight"))
         for name, reason in reasons_of(model, config, tolerated).items()
@@ -45,13 +50,50 @@ def plan_of(model: Any, config: QcoreConfig, tolerated: Collection[str] = ()) ->
     }
 
 
-def warn_of_the_rest(model: Any, plan: dict[str, torch.nn.Module], config: QcoreConfig) -> None:
+def mixtures_plan(
+    model: Any, config: QcoreConfig | None, found: Mapping[str, Mixture], unknown: Mapping[str, str]
+) -> tuple[dict[str, Mixture], dict[str, str]]:
+    """Returns the mixtures of experts that are quantized, by name, and why others are left, by their parameters' names.
+
+    Args:
+        model: a model of transformers, on meta or not.
+        config: the options, or None for what is possible.
+        found, unknown: what :func:`qcore.transformers.mixtures.mixtures_of` returned.
+    """
+    reads = reads_of(model) if found else {}
+    reasons = dict(unknown) | {
+        path: reason
+        for path, mixture in found.items()
+        if (reason := _mixture_reason(mixture, config, reads.get(id(mixture.module), set())))
+    }
+    by_parameter = {
+        f"{path}.{name}": reason
+        for path, reason in reasons.items()
+        for name, _ in model.get_submodule(path).named_parameters()
+    }
+    return {path: mixture for path, mixture in found.items() if path not in reasons}, by_parameter
+
+
+def _mixture_reason(mixture: Mixture, config: QcoreConfig | None, reads: set[Read]) -> str:
+    patterns = () if config is None else map(config.leaves, mixture.layers())
+    if pattern := next(filter(None, patterns), ""):
+        return f"modules_to_not_convert has {pattern!r}"
+    for parameter in mixture.module.parameters():
+        if parameter.dtype not in _FLOATS:
+            return f"its weight is {parameter.dtype}"
+    return _read_reason(mixture.module, reads, ())
+
+
+def warn_of_the_rest(
+    model: Any, plan: Collection[str], config: QcoreConfig, mixture_reasons: Mapping[str, str] | None = None
+) -> None:
     """Warns if less than nine tenths of a model's parameters are quantized, and says what is left and why.
 
     Args:
         model: the model.
-        plan: what :func:`plan_of` returned.
+        plan: full names of the weights that are quantized.
         config: the options.
+        mixture_reasons: why mixtures of experts are left, by the names of their parameters.
     """
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     whole = sum(sizes.values())
@@ -59,7 +101,7 @@ def warn_of_the_rest(model: Any, plan: dict[str, torch.nn.Module], config: Qcore
     left = {name: size for name, size in sizes.items() if name not in plan and name not in tied}
     if 10 * sum(left.values()) <= whole:
         return
-    reasons = reasons_of(model, config)
+    reasons = reasons_of(model, config) | dict(mixture_reasons or {})
     largest = sorted(left, key=lambda name: -left[name])[:3]
     named = "; ".join(f"{name}: {reasons.get(name) or 'no weight of a layer'}" for name in largest)
     _logger.warning(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.core_model_loading import WeightConverter
+from transformers.core_model_loading import MergeModulelist, WeightConverter
 from transformers.quantizers.base import HfQuantizer
 
 import qcore
 from qcore import _core
 from qcore.transformers import modules, packed_folders, saving
 from qcore.transformers.config import QcoreConfig
-from qcore.transformers.operations import Quantize, ReadPacked, placeholder
-from qcore.transformers.planning import plan_of, warn_of_the_rest
+from qcore.transformers.mixtures import Mixture, mixtures_of, packed_experts
+from qcore.transformers.operations import DeferExperts, Quantize, ReadPacked, placeholder
+from qcore.transformers.planning import mixtures_plan, plan_of, warn_of_the_rest
 
 
 class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
@@ -43,6 +46,12 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         self._transposed: set[str] = set()
         """Names of those that are [K, N] in the model."""
         self._made: dict[str, modules.Weight] = {}
+        self._mixtures: dict[str, Mixture] = {}
+        """Mixtures of experts that are packed, by name."""
+        self._projections: dict[str, tuple[Mixture, str]] = {}
+        """The mixture and the projection of each parameter of theirs."""
+        self._experts: dict[str, list[list[modules.Weight]]] = {}
+        """The weights of each expert of a parameter."""
         self._error: BaseException | None = None
         self._dtype = torch.float32
 
@@ -56,13 +65,16 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             options: arguments of from_pretrained, of which ``device_map`` counts.
 
         Raises:
-            QcoreValueError: a part of the model is to stay on disk.
+            QcoreValueError: a part of the model is to stay on disk, or in host memory beside others on devices.
         """
         device_map = options.get("device_map")
-        if isinstance(device_map, dict) and "disk" in {str(place) for place in device_map.values()}:
+        places = {str(place) for place in device_map.values()} if isinstance(device_map, dict) else set()
+        if "disk" in places:
             raise _core.QcoreValueError(
                 "qcore.transformers: device_map has 'disk', expected devices: packed weights have no place there"
             )
+        if "cpu" in places and len(places) > 1:
+            raise _core.QcoreValueError(_offloaded("device_map has 'cpu' beside other devices"))
 
     def param_element_size(self, model: Any, param_name: str, param: torch.Tensor) -> float:
         """Returns the bytes that an element of a parameter takes in the end.
@@ -73,7 +85,9 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             param: the parameter.
         """
         if param_name in self._planned:
-            options = self.quantization_config.of_layer(param_name.removesuffix(".weight"))
+            mixture, projection = self._projections.get(param_name, (None, ""))
+            layer = param_name.removesuffix(".weight") if mixture is None else mixture.layer(projection, 0)
+            options = self.quantization_config.of_layer(layer)
             return options.bits / 8 + 4 / options.block_size
         return float(param.element_size())
 
@@ -83,12 +97,20 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         if self.pre_quantized:
             self._folder = packed_folders.packed_folder(files, self.quantization_config.files())
         else:
-            plan = plan_of(model, self.quantization_config)
-            warn_of_the_rest(model, plan, self.quantization_config)
-            self._planned = set(plan)
+            known, unknown = mixtures_of(model)
+            mixtures, reasons = mixtures_plan(model, self.quantization_config, known, unknown)
+            plan = plan_of(model, self.quantization_config, mixtures=known.values())
+            self._pack_mixtures(mixtures.values())
+            self._planned = {*plan, *self._projections}
+            warn_of_the_rest(model, self._planned, self.quantization_config, reasons)
             self._transposed = {name for name, module in plan.items() if modules.is_conv1d(module)}
             self._folder = packed_folders.float_folder(files)
         return model
+
+    def _pack_mixtures(self, mixtures: Iterable[Mixture]) -> None:
+        for mixture in mixtures:
+            self._mixtures[mixture.path] = mixture
+            self._projections |= {mixture.parameter(each): (mixture, each) for each in mixture.sources}
 
     def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
         """Returns the loader's conversions with those of packed weights before them.
@@ -103,14 +125,32 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         if self._folder is None:
             return weight_conversions
         if not self.pre_quantized:
-            self._folder.find_targets(weight_conversions, model)
-            return weight_conversions
+            self._folder.find_targets(weight_conversions, model, self._mixtures)
+            return [self._deferring(each) for each in weight_conversions]
         sources, target = self._folder.patterns(weight_conversions)
-        ours = WeightConverter(sources, target, [ReadPacked(self)], force_cpu=True)
-        self._folder.find_targets(weight_conversions, model)
+        self._folder.find_targets(weight_conversions, model, mixtures_of(model)[0])
         self._folder.check_modules(model)
-        self._planned = set(self._folder.targets)
-        return [ours, *weight_conversions]
+        self._pack_mixtures(self._folder.packed_mixtures())
+        self._planned = {*self._folder.targets, *self._projections}
+        patterns = [*((given, made) for made, given in self._folder.expert_patterns().items()), (sources, target)]
+        ours = [WeightConverter(given, made, [ReadPacked(self)], force_cpu=True) for given, made in patterns]
+        return [*ours, *weight_conversions]
+
+    def _deferring(self, conversion: Any) -> Any:
+        """Returns the conversion, with operations that leave the experts that are quantized to the quantizer."""
+        if not self._mixtures or not any(isinstance(each, MergeModulelist) for each in _operations(conversion)):
+            return conversion
+        made = deepcopy(conversion)
+        made.operations = [DeferExperts(self, conversion.operations)]
+        return made
+
+    def reads_experts(self, name: str) -> bool:
+        """Returns whether the quantizer reads the tensors of single experts by itself.
+
+        Args:
+            name: full name of the parameter of all experts.
+        """
+        return name in self._projections and self._folder.float_experts(*self._projections[name]) is not None
 
     # While tensors arrive
 
@@ -138,6 +178,8 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             Its placeholder.
         """
         assert self._folder is not None
+        if name in self._projections:
+            return self._keep_experts(name, "cpu", partial(self._folder.read_expert, name))
         return self._keep(name, "cpu", partial(self._folder.read, name))
 
     def quantize_float(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -153,6 +195,8 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         """
         if name not in self._planned:
             return tensor
+        if name in self._projections:
+            return self._quantize_experts(name, tensor)
         source = None if self._folder is None else self._folder.float_operand(name)
         return self._keep(name, tensor.device, lambda: self._quantized(name, tensor if source is None else source()))
 
@@ -166,6 +210,34 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             self._error = self._error or error
             rows = 0
         return placeholder(rows, device, self._dtype)
+
+    def _quantize_experts(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Quantizes the weights of all experts, each from its file where that has it."""
+        mixture, projection = self._projections[name]
+        read = None if self._folder is None else self._folder.float_experts(mixture, projection)
+        if read is None:
+            expected = mixture.module.get_parameter(mixture.sources[projection].weight).shape
+            if tensor.shape != expected:
+                self._error = self._error or _core.QcoreValueError(
+                    f"qcore.transformers: {name} of the files is {list(tensor.shape)}, expected {list(expected)}"
+                )
+                return placeholder(0, tensor.device, self._dtype)
+            read = mixture.sources[projection].matrices(tensor).__getitem__
+
+        def make(expert: int) -> list[modules.Weight]:
+            return [self._quantized(f"{mixture.layer(projection, expert)}.weight", read(expert))]
+
+        return self._keep_experts(name, tensor.device, make)
+
+    def _keep_experts(self, name: str, device: Any, make: Any) -> torch.Tensor:
+        mixture, projection = self._projections[name]
+        try:
+            self._experts[name] = [
+                [weight.to(str(device)) for weight in make(expert)] for expert in range(mixture.shape(projection)[0])
+            ]
+        except (_core.QcoreError, OSError) as error:
+            self._error = self._error or error
+        return placeholder(0, device, self._dtype)
 
     def _quantized(self, name: str, operand: Any) -> modules.Weight:
         layer = name.removesuffix(".weight")
@@ -195,23 +267,27 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             if not self.pre_quantized:
                 self._quantize_rest(model)
             self._replace(model)
+            self._replace_mixtures(model)
             # Ours have no reverse; save_pretrained writes packed weights by itself.
             conversions = getattr(model, "_weight_conversions", None)
-            model._weight_conversions = [each for each in conversions or () if not _is_ours(each)] or None
+            model._weight_conversions = [_original(each) for each in conversions or () if not _is_ours(each)] or None
         finally:
             self._reset()
         return model
 
     def _quantize_rest(self, model: Any) -> None:
         """Quantizes planned weights that the loader has made in another way, from several tensors for instance."""
-        for name in sorted(self._planned - set(self._made)):
+        for name in sorted(self._planned - set(self._made) - set(self._experts)):
             module, parameter = _owner(model, name)
             if parameter is None or parameter.is_meta or parameter.shape[-1] == 0:
                 continue
-            kept = self._keep(name, parameter.device, partial(self._quantized, name, parameter.detach()))
+            if name in self._projections:
+                kept = self._quantize_experts(name, parameter.detach())
+            else:
+                kept = self._keep(name, parameter.device, partial(self._quantized, name, parameter.detach()))
             if self._error is not None:
                 raise self._error
-            module.weight = torch.nn.Parameter(kept, requires_grad=False)
+            module._parameters[name.rpartition(".")[2]] = torch.nn.Parameter(kept, requires_grad=False)
 
     def _replace(self, model: Any) -> None:
         """Puts packed modules where the placeholders are; those that share one share the weight."""
@@ -229,6 +305,8 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             source = self._source(name, by_placeholder.get(id(parameter), ""))
             if parameter is None or not source:
                 continue
+            if parameter.is_meta:
+                raise _core.QcoreValueError(_offloaded(f"device_map has left {name} off its devices"))
             weight = self._made[source].to(str(parameter.device))
             self._made[source] = weight
             compute = self._compute(layer, source)
@@ -238,6 +316,24 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
                 parent._modules[attribute] = made
             gone.add(name)
         modules.forget_ties(ties, gone)
+
+    def _replace_mixtures(self, model: Any) -> None:
+        """Puts modules over packed weights where the mixtures of experts are."""
+        places = modules.places_of(model) if self._mixtures else {}
+        for path, mixture in self._mixtures.items():
+            weights = {each: self._experts[mixture.parameter(each)] for each in mixture.sources}
+            device = _owner(model, mixture.parameter(next(iter(mixture.sources))))[1].device  # type: ignore[union-attr]
+            made = packed_experts(mixture, weights, partial(self._expert_compute, mixture), device)
+            made._is_hf_initialized = True
+            for parent, attribute in places[id(model.get_submodule(path))]:
+                parent._modules[attribute] = made
+
+    def _expert_compute(self, mixture: Mixture, projection: str, expert: int) -> str:
+        """The compute mode of an expert's layer, as :meth:`_compute`."""
+        asked = self.quantization_config.of_layer(mixture.layer(projection, expert)).compute
+        if self.quantization_config.compute_given or not self.pre_quantized:
+            return asked
+        return self._folder.expert_activations(mixture.parameter(projection), expert) or asked
 
     def _source(self, name: str, shared: str) -> str:
         """The weight that a module gets: its own, unless it is the one that its placeholder is shared with."""
@@ -280,10 +376,31 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return modules.dequantize_(model, dtype or torch.float32)
 
 
+def _offloaded(given: str) -> str:
+    """Returns the message for a model of which a part is offloaded."""
+    return (
+        f"qcore.transformers: {given}, expected CUDA devices that hold all of the model, or 'cpu' for all of it: "
+        "accelerate copies offloaded weights to a device at each call, which it can't do with packed ones"
+    )
+
+
 def _owner(model: Any, name: str) -> tuple[Any, torch.nn.Parameter | None]:
-    module = model.get_submodule(name.removesuffix(".weight"))
-    return module, module._parameters.get("weight")
+    path, _, attribute = name.rpartition(".")
+    module = model.get_submodule(path)
+    return module, module._parameters.get(attribute)
+
+
+def _operations(conversion: Any) -> list[Any]:
+    return list(getattr(conversion, "operations", ()))
 
 
 def _is_ours(conversion: Any) -> bool:
-    return any(isinstance(each, ReadPacked) for each in getattr(conversion, "operations", ()))
+    return any(isinstance(each, ReadPacked) for each in _operations(conversion))
+
+
+def _original(conversion: Any) -> Any:
+    """Returns a conversion with the operations that it had before :meth:`QcoreQuantizer._deferring`."""
+    for operation in _operations(conversion):
+        if isinstance(operation, DeferExperts):
+            conversion.operations = operation.operations
+    return conversion

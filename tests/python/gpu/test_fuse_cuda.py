@@ -123,6 +123,22 @@ def test_tokens_equal_those_of_the_unfused_model(name, compute, limit, batch):
     assert_same_generation(got, expected, limit)
 
 
+@pytest.mark.parametrize(("compute", "limit"), [("int8", 0.02), ("float", 0.001)])
+def test_projections_of_different_formats(compute, limit):
+    model = make("Qwen2", compute=compute, device="cpu")
+    for layer in (model.model.layers[0], model.model.layers[2]):
+        old = layer.self_attn.v_proj
+        values = torch.from_numpy(old.weight.dequantize())
+        weight = qcore.quantize(values, bits=4, block_size=16, scheme="asymmetric")
+        layer.self_attn.v_proj = qt.Linear(weight, old.bias, compute=compute)
+    model.to("cuda")
+    inputs = prompt(2)
+    expected = greedy(model, inputs)
+    fuse_(model)
+    assert_same_generation(greedy(model, inputs), expected, limit)
+    assert graphs(model).recorded == 1 and graphs(model).replayed == 22
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_near_those_of_the_cpu(name):
     """The prompt and one step; both devices quantize the same activations but for the order of sums."""

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import pickle
 import subprocess
 import sys
@@ -439,3 +440,63 @@ def test_errors(call, error, message):
 def test_torch_is_imported_only_when_asked_for():
     code = "import sys, qcore; assert 'torch' not in sys.modules; import qcore.torch as t; assert t.Linear"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class ReadsDtype(torch.nn.Module):
+    """Turns x into the dtype of its layer's weight, as ViT and Mamba do."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x.to(dtype=self.layer.weight.dtype, device=self.layer.weight.device))
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
+@pytest.mark.parametrize(
+    "layer, shape",
+    [(torch.nn.Linear(64, 5), (3, 64)), (torch.nn.Conv2d(4, 5, 3), (1, 4, 6, 6))],
+    ids=("linear", "conv2d"),
+)
+@torch.no_grad()
+def test_code_that_reads_dtype_and_device(layer, shape, dtype):
+    model = ReadsDtype(copy.deepcopy(layer)).to(dtype)
+    report = qt.quantize_(model)
+    assert report.layers[0].quantized
+    assert (model.layer.weight.dtype, model.layer.weight.device) == (dtype, torch.device("cpu"))
+    x = torch.randn(shape)
+    expected = model(x)
+    assert expected.dtype == dtype
+    assert torch.equal(torch.compile(model, fullgraph=True, backend="aot_eager")(x), expected)
+    again = ReadsDtype(copy.deepcopy(layer).to(torch.float32))
+    qt.restore_(again, model.state_dict())
+    assert again.layer.weight.dtype == dtype
+    assert torch.equal(again(x), expected)
+    model.to(torch.float16)
+    assert model.layer.weight.dtype == copy.deepcopy(model).layer.weight.dtype == torch.float16
+    assert model.layer.weight == again.layer.weight
+
+
+def test_the_dtype_of_a_weight():
+    weight = qcore.quantize(torch.randn(4, 32))
+    half = torch.zeros(4, dtype=torch.float16)
+    assert qt.Linear(weight).weight.dtype == torch.float32
+    assert qt.Linear(weight, half).weight.dtype == torch.float16
+    assert qt.Linear(qt.Linear(weight, half).weight).weight.dtype == torch.float16
+    assert qt.Linear(weight, half, dtype=torch.bfloat16).weight.dtype == torch.bfloat16
+    with pytest.raises(
+        qcore.QcoreTypeError, match=r"qcore.torch.Linear: dtype is torch.float64, expected torch.float32"
+    ):
+        qt.Linear(weight, dtype=torch.float64)
+
+
+def test_a_state_without_a_dtype_loads():
+    module = qt.Linear(qcore.quantize(torch.randn(4, 32)), dtype=torch.float16)
+    state = module.state_dict()
+    config = json.loads(bytes(state["qcore_config"].tolist()))
+    assert config.pop("dtype") == "float16"
+    state["qcore_config"] = torch.tensor(list(json.dumps(config).encode()), dtype=torch.uint8)
+    again = qt.Linear.from_state_dict(state)
+    assert again.weight == module.weight
+    assert again.weight.dtype == torch.float32

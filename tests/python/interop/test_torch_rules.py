@@ -89,6 +89,11 @@ class Guarded(Reader):
         return self.other(self.proj(x))
 
 
+class Moves(Reader):
+    def forward(self, x):
+        return self.other(x @ self.proj.weight.to(x.dtype))
+
+
 class Calls(Reader):
     def forward(self, x):
         present = self.proj.bias is not None and hasattr(self.proj, "weight")
@@ -99,13 +104,13 @@ def product(x, layer):
     return x @ layer.weight
 
 
-@pytest.mark.parametrize("kind", (Product, Variable, Argument, Method))
+@pytest.mark.parametrize("kind", (Product, Variable, Argument, Method, Moves))
 @torch.no_grad()
 def test_a_layer_whose_weight_is_read_is_left(kind):
     model, x = nn.Sequential(kind("")), torch.randn(3, 8)
     exact = model(x)
     report = rows_of(qt.quantize_(model))
-    assert report["0.proj"].note == f"{kind.__name__} reads its weight" + (".t" if kind is Product else "")
+    assert report["0.proj"].note == f"{kind.__name__} reads its weight" + {Product: ".t", Moves: ".to"}.get(kind, "")
     assert all(row.quantized for name, row in report.items() if name != "0.proj")
     assert relative(model(x), exact) < 0.03
 

@@ -26,6 +26,7 @@ import qcore.torch  # noqa: E402
 import qcore.transformers as qt  # noqa: E402
 from qcore.formats import open_checkpoint  # noqa: E402
 from qcore.transformers.modules import ReorderedLinear, packed_modules  # noqa: E402
+from qcore.transformers.packed_folders import packed_folder  # noqa: E402
 
 FLOAT = qt.QcoreConfig(compute="float")
 LAYERS = 14
@@ -268,29 +269,6 @@ def test_another_shape_is_an_error(source, tmp_path):
         loaded(folder)
 
 
-def test_packed_experts_without_a_place_are_an_error(tmp_path):
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 96}
-    config = transformers.MixtralConfig(
-        **sizes, num_attention_heads=4, num_key_value_heads=2, num_local_experts=2, num_experts_per_tok=1
-    )
-    source = float_folder(tmp_path / "moe", transformers.MixtralForCausalLM(config))
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(source / "model.safetensors")
-    renamed = {name.replace(".w1.", ".w1_proj."): value for name, value in tensors.items()}
-    save_file(renamed, source / "model.safetensors", {"format": "pt"})
-    folder, _ = awq_folder(source, tmp_path / "awq")
-    tensors = load_file(folder / "model.safetensors")
-    save_file(
-        {name.replace(".w1_proj.", ".w1."): value for name, value in tensors.items()},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
-    with pytest.raises(qcore.QcoreValueError, match=r"experts.* has no such layer, expected one: its weights would be"):
-        loaded(folder)
-
-
 def test_another_method_is_an_error(source, tmp_path):
     folder, _ = awq_folder(source, tmp_path / "awq")
     config = json.loads((folder / "config.json").read_text())
@@ -314,3 +292,54 @@ def test_float16_hosts(tmp_path):
     assert model.dtype == torch.float16
     assert logits(model).dtype == torch.float16
     assert kl(logits(replaced(source, values)), logits(model)) < 1e-3
+
+
+@pytest.mark.parametrize("writer", [awq_folder, gptq_folder])
+def test_files_of_torch_save(source, tmp_path, writer):
+    from safetensors.torch import load_file
+
+    folder, values = writer(source, tmp_path / "packed")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    check_same(folder, values, source)
+
+
+class Foreign:
+    """No tensor: torch refuses to unpickle it."""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            [1],
+            r"pytorch_model.bin holds a list, expected a dictionary of tensors as torch.save writes it, or safetensors",
+        ),
+        ({"x.qweight": 1}, r"'x.qweight' is int, expected a dictionary of tensors"),
+        ({"x": torch.zeros(1, dtype=torch.complex64)}, r"'x' is torch.complex64, expected a dictionary of tensors"),
+        ({"x": Foreign()}, r"can't be read safely, expected a dictionary of tensors"),
+    ],
+)
+def test_files_of_torch_save_that_are_refused(tmp_path, content, message):
+    torch.save(content, tmp_path / "pytorch_model.bin")
+    with pytest.raises(qcore.QcoreValueError, match=message):
+        packed_folder([tmp_path / "pytorch_model.bin"], {"quant_method": "awq"})
+
+
+def test_files_of_two_kinds_are_refused(tmp_path):
+    files = [tmp_path / "model.safetensors", tmp_path / "pytorch_model.bin"]
+    with pytest.raises(
+        qcore.QcoreValueError, match=r"in model.safetensors and 1 other files, expected .safetensors files"
+    ):
+        packed_folder(files, {"quant_method": "awq"})
+
+
+def test_bfloat16_of_torch_save_is_widened(tmp_path):
+    from qcore.transformers.pickled_files import read_pickled
+
+    values = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
+    torch.save({"x": values.t()}, tmp_path / "x.bin")
+    section = read_pickled(tmp_path / "x.bin").sections["x"]
+    assert (section.dtype, section.shape, section.nbytes) == ("BF16", (3, 2), 12)
+    assert np.array_equal(section.widened(), values.t().float().numpy())

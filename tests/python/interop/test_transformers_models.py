@@ -334,7 +334,7 @@ def test_peak_memory_is_the_final_size_and_a_tensor(tmp_path):
     paths = [str(tmp_path / name) for name in ("small", "large", "packed")]
     for kind in ("float", "packed"):
         code = f"import sys; sys.argv[0] = {kind!r}\n" + textwrap.dedent(MEASURE)
-        environment = os.environ | {"PYTHONPATH": os.path.dirname(__file__), "QCORE_NUM_THREADS": "1"}
+        environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__)), "QCORE_NUM_THREADS": "1"}
         run = subprocess.run(
             [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False, env=environment
         )
@@ -377,16 +377,44 @@ def vit():
     return transformers.ViTForImageClassification(config)
 
 
-def test_what_other_code_reads_is_left(tmp_path):
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_a_layer_whose_dtype_other_code_reads(tmp_path, dtype):
     torch.manual_seed(0)
     model = vit().eval()
     float_folder(tmp_path / "float", model)
     config = qt.QcoreConfig(bits=8, compute="float")
-    made = transformers.ViTForImageClassification.from_pretrained(tmp_path / "float", quantization_config=config)
-    assert type(made.vit.embeddings.patch_embeddings.projection) is torch.nn.Conv2d
-    assert len(weights_of(made)) == 13
+    kind = transformers.ViTForImageClassification
+    made = kind.from_pretrained(tmp_path / "float", quantization_config=config, dtype=dtype)
+    patches = made.vit.embeddings.patch_embeddings.projection
+    assert isinstance(patches, qcore.torch.Conv2d)
+    assert patches.weight.dtype == dtype
+    assert len(weights_of(made)) == 14
     pixels = {"pixel_values": torch.randn(1, 3, 32, 32)}
-    assert kl(logits(model, **pixels), logits(made, **pixels)) < 1e-4
+    got = logits(made, **pixels)
+    assert got.dtype == dtype
+    assert kl(logits(model, **pixels), got.float()) < (1e-4 if dtype is torch.float32 else 1e-3)
+    made.save_pretrained(tmp_path / "saved")
+    again = kind.from_pretrained(tmp_path / "saved", dtype=dtype)
+    assert weights_of(again) == weights_of(made)
+    assert torch.equal(logits(again, **pixels), got)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("disk", "device_map has 'disk', expected devices"),
+        (
+            "cpu",
+            "device_map has 'cpu' beside other devices, expected CUDA devices that hold all of the model, or 'cpu'",
+        ),
+    ],
+)
+def test_parts_of_a_model_elsewhere_are_refused(tmp_path, place, message):
+    float_folder(tmp_path / "float")
+    with pytest.raises(qcore.QcoreValueError, match=message):
+        transformers.AutoModelForCausalLM.from_pretrained(
+            tmp_path / "float", quantization_config=qt.QcoreConfig(), device_map={"model": 0, "lm_head": place}
+        )
 
 
 def test_embeddings_that_scale_their_rows(tmp_path):

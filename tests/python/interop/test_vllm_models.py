@@ -6,44 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 import vllm_setup as setup
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from vllm_setup import EXPERT, QUANTIZATION, SIZES, expected_sum, experts_of, llama, mixtral, random
 
 import qcore
 import qcore.torch
 import qcore.vllm
-
-SIZES = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 100,
-    "max_position_embeddings": 64,
-}
-PROJECTIONS = {
-    "self_attn.q_proj": (64, 64),
-    "self_attn.k_proj": (32, 64),
-    "self_attn.v_proj": (32, 64),
-    "self_attn.o_proj": (64, 64),
-    "mlp.gate_proj": (128, 64),
-    "mlp.up_proj": (128, 64),
-    "mlp.down_proj": (64, 128),
-}
-EXPERT = {"w1": (128, 64), "w2": (64, 128), "w3": (128, 64)}
-QUANTIZATION = {
-    "quant_method": "qcore",
-    "bits": 4,
-    "block_size": 32,
-    "scheme": "asymmetric",
-    "scale_dtype": "float16",
-    "compute": "float",
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,43 +23,6 @@ def _context(tmp_path_factory):
     with setup.in_vllm(tmp_path_factory.mktemp("group")):
         qcore.vllm.register()
         yield
-
-
-def random(*shape, seed):
-    return torch.from_numpy(np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)) * 0.1
-
-
-def write_folder(folder, architecture, kind, quantized, floats, quantization=QUANTIZATION, suffix=""):
-    """Writes a folder as save_pretrained of a quantized model does; returns the float values of all tensors."""
-    config = SIZES | {"architectures": [architecture], "model_type": kind, "rms_norm_eps": 1e-6}
-    if kind == "mixtral":
-        config |= {"num_local_experts": 4, "num_experts_per_tok": 2}
-    if quantization is not None:
-        config["quantization_config"] = quantization
-    (folder / "config.json").write_text(json.dumps(config))
-    tensors, values = dict(floats), dict(floats)
-    for name, value in quantized.items():
-        if quantization is None:
-            tensors[f"{name}.weight"] = values[f"{name}.weight"] = value
-            continue
-        weight = qcore.quantize(value, bits=4, block_size=32, scheme="asymmetric", scale_dtype="float16")
-        values[f"{name}.weight"] = torch.from_numpy(weight.dequantize())
-        tensors[f"{name}{suffix}.codes"] = torch.from_numpy(weight.nibbles())
-        tensors[f"{name}{suffix}.scales"] = torch.from_numpy(weight.scales()).half()
-        tensors[f"{name}{suffix}.offsets"] = torch.from_numpy(weight.offsets()).half()
-        tensors[f"{name}.qcore_config"] = torch.zeros(3, dtype=torch.uint8)
-    save_file(tensors, str(folder / "model.safetensors"))
-    return tensors, values
-
-
-def llama(folder, **options):
-    quantized = {
-        f"model.layers.{i}.{name}": random(*shape, seed=i) for i in range(2) for name, shape in PROJECTIONS.items()
-    } | {"lm_head": random(100, 64, seed=9)}
-    norms = [f"model.layers.{i}.{name}" for i in range(2) for name in ("input_layernorm", "post_attention_layernorm")]
-    floats = {f"{name}.weight": torch.ones(64) for name in (*norms, "model.norm")}
-    floats["model.embed_tokens.weight"] = random(100, 64, seed=8)
-    return write_folder(folder, "LlamaForCausalLM", "llama", quantized, floats, **options)
 
 
 @pytest.mark.parametrize("suffix", ["", ".weight"])
@@ -149,38 +84,6 @@ def test_a_folder_that_transformers_saved(tmp_path, tied):
     assert torch.equal(model.model.embed_tokens(tokens), saved.model.embed_tokens(tokens))
     x = random(3, 64, seed=5)
     torch.testing.assert_close(model.compute_logits(x), saved.lm_head(x), rtol=1e-4, atol=1e-4)
-
-
-def mixtral(folder, **options):
-    attention = {name: shape for name, shape in PROJECTIONS.items() if name.startswith("self_attn")}
-    quantized = {
-        f"model.layers.{i}.{name}": random(*shape, seed=i) for i in range(2) for name, shape in attention.items()
-    }
-    moe = "block_sparse_moe"
-    for i in range(2):
-        for expert in range(4):
-            for name, shape in EXPERT.items():
-                quantized[f"model.layers.{i}.{moe}.experts.{expert}.{name}"] = random(*shape, seed=10 * i + expert)
-    norms = [f"model.layers.{i}.{name}" for i in range(2) for name in ("input_layernorm", "post_attention_layernorm")]
-    floats = {f"{name}.weight": torch.ones(64) for name in (*norms, "model.norm")}
-    floats |= {f"model.layers.{i}.{moe}.gate.weight": random(4, 64, seed=i) for i in range(2)}
-    floats |= {"model.embed_tokens.weight": random(100, 64, seed=8), "lm_head.weight": random(100, 64, seed=9)}
-    return write_folder(folder, "MixtralForCausalLM", "mixtral", quantized, floats, **options)
-
-
-def experts_of(model):
-    return next(m for m in model.model.layers[1].modules() if type(m).__name__ == "RoutedExperts")
-
-
-def expected_sum(values, x, weights, ids, only=range(4)):
-    y = torch.zeros_like(x)
-    for expert in only:
-        w1, w2, w3 = (
-            values[f"model.layers.1.block_sparse_moe.experts.{expert}.{n}.weight"] for n in ("w1", "w2", "w3")
-        )
-        share = (weights * (ids == expert)).sum(-1, keepdim=True)
-        y += share * ((functional.silu(x @ w1.T) * (x @ w3.T)) @ w2.T)
-    return y
 
 
 @pytest.mark.parametrize("online", [False, True])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,8 @@ def read_safetensors(path: Path) -> Sharded:
     return Sharded(SafetensorsFile(sections, metadata), (path, *(path.parent / shard for shard in shards)))
 
 
-def join_files(files: Sequence[Path], where: str) -> Sharded:
-    """Returns the tensors of several files together.
+def join_files(files: Sequence[Path], where: str, read: Callable[[Path], SafetensorsFile] = read_header) -> Sharded:
+    """Returns the tensors of several files together, each of which ``read`` describes.
 
     Raises:
         QcoreValueError: two files have a tensor of one name.
@@ -85,7 +85,7 @@ def join_files(files: Sequence[Path], where: str) -> Sharded:
     sections: dict[str, Section] = {}
     metadata: dict[str, str] = {}
     for file in files:
-        contents = read_header(file)
+        contents = read(file)
         for name, section in contents.sections.items():
             if name in sections:
                 raise _core.QcoreValueError(f"{where}: {name!r} is in {sections[name].path} and {file}, expected once")

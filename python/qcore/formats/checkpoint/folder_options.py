@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def of_folder(
         embeddings: whether embeddings are.
 
     Raises:
-        QcoreValueError: the format has no place for a head or embeddings, or transformers isn't there.
+        QcoreValueError: the format has no place for a head, embeddings or experts in one tensor, some weights of a
+            mixture of experts are left and others not, or transformers isn't there.
     """
     foreign = options.format != "qcore"
     for name, value in (("--embeddings", embeddings), ("--lm-head", lm_head)):
@@ -47,23 +49,46 @@ def of_folder(
         wanted -= plan.heads
     if foreign or embeddings is False:
         wanted -= plan.embeddings
-    if foreign:
-        wanted = {name for name in wanted if len(checkpoint.info(name).shape) == 2}
     if options.include:
         wanted = {name for name in wanted if matching(name, options.include)}
     wanted = {name for name in wanted if not matching(name, options.exclude)}
+    if foreign:
+        for name in sorted(wanted & set(plan.experts)):
+            raise _core.QcoreValueError(
+                f"quantize: {name} has {checkpoint.info(name).shape[0]} experts in one tensor, expected one tensor per "
+                f"expert with --format {options.format}, or --format qcore, or --exclude '{name}' to leave it"
+            )
+        wanted = {name for name in wanted if len(checkpoint.info(name).shape) == 2}
     layout = options.target()
-    left = [
-        plan.modules[name]
+    reasons = {
+        name: _misfit(checkpoint, name, options, layout) if name in wanted else "it is not chosen"
         for name in plan.layers
-        if name not in plan.embeddings and (name not in wanted or _misfit(checkpoint, name, options, layout))
-    ]
-    return replace(options, model=str(source), layers=tuple(sorted(wanted)), left=tuple(left))
+    }
+    _check_mixtures(plan.mixtures, reasons)
+    left = [plan.modules[name] for name in plan.layers if name not in plan.embeddings and reasons[name]]
+    experts = tuple((name, template) for name, template in plan.experts.items() if name in wanted)
+    return replace(
+        options, model=str(source), layers=tuple(sorted(wanted)), left=tuple(dict.fromkeys(left)), experts=experts
+    )
+
+
+def _check_mixtures(mixtures: Mapping[str, str], reasons: Mapping[str, str]) -> None:
+    """Raises if some weights of a mixture of experts are left and others aren't: a module packs all or none."""
+    for path in dict.fromkeys(mixtures.values()):
+        names = [name for name in mixtures if mixtures[name] == path]
+        left = next((name for name in names if reasons[name]), None)
+        taken = next((name for name in names if not reasons[name]), None)
+        if left is not None and taken is not None:
+            raise _core.QcoreValueError(
+                f"quantize: {left} stays in floating point ({reasons[left]}) and {taken} does not, expected the same "
+                f"of all weights of the experts {path}: --exclude leaves all that match a pattern"
+            )
 
 
 def _misfit(checkpoint: Checkpoint, name: str, options: Options, layout: object) -> str:
     from qcore.formats.checkpoint.layout import Description
 
-    about = Description(checkpoint.info(name).shape, options.bits, options.block_size, options.scheme)
+    shape = checkpoint.info(name).shape
+    about = Description(shape[1:] if len(shape) == 3 else shape, options.bits, options.block_size, options.scheme)
     reason: str = layout.misfit(name, about)  # type: ignore[attr-defined]
     return reason

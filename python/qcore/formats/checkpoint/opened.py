@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,7 +13,7 @@ from qcore.formats.checkpoint import compressed_layers, gguf_file, layout, mlx_l
 from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
 from qcore.formats.checkpoint.folder import find_file, join_files, read_config, read_safetensors
 from qcore.formats.checkpoint.frameworks import as_torch
-from qcore.formats.checkpoint.safetensors_file import SafetensorsFile
+from qcore.formats.checkpoint.safetensors_file import SafetensorsFile, read_header
 
 
 class Checkpoint(Mapping[str, Any]):
@@ -137,18 +137,24 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     return Checkpoint(_entries(sharded.contents, sharded.files, config, where), sharded.files)
 
 
-def open_files(files: Sequence[Path], config: Mapping[str, Any], where: str) -> Checkpoint:
-    """Opens safetensors files that belong together, with the config.json that somebody else has read.
+def open_files(
+    files: Sequence[Path],
+    config: Mapping[str, Any],
+    where: str,
+    read: Callable[[Path], SafetensorsFile] = read_header,
+) -> Checkpoint:
+    """Opens files that belong together, with the config.json that somebody else has read.
 
     Args:
         files: one file or the shards of a model.
         config: what config.json says.
         where: begins the texts of errors.
+        read: describes the tensors of a file; files of safetensors by default.
 
     Raises:
         QcoreValueError, OSError: as :func:`open_checkpoint`; two files have a tensor of one name.
     """
-    sharded = join_files(files, where)
+    sharded = join_files(files, where, read)
     return Checkpoint(_entries(sharded.contents, sharded.files, dict(config), where), sharded.files)
 
 

@@ -34,6 +34,8 @@ class Options:
     """The weights of the model's layers, which take the place of the rule of names."""
     left: tuple[str, ...] = ()
     """Modules of the model that could be quantized and aren't."""
+    experts: tuple[tuple[str, str], ...] = ()
+    """Tensors [E, N, K] of experts in the input, and the names that the weights of single experts get, with "{}"."""
     samples: str = ""
     """The file with the layers' inputs, for method "awq"."""
 

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.pieces import Converted, Piece, byte_pieces, row_pieces
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.saving import add_parts
-from qcore.formats.checkpoint.sections import Section
+from qcore.formats.checkpoint.sections import FLOATING, Section
 from qcore.formats.checkpoint.targets import Target
 from qcore.formats.checkpoint.workers import Pending, Threads, Workers
 
@@ -88,11 +88,23 @@ def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
                 f"quantize: {checkpoint.files[0]}: tensor {name!r} is {entry.info(name).format}, expected floats: "
                 "qcore.save(OUT, qcore.formats.open_checkpoint(IN)) converts what is quantized already"
             )
-        choice = choose(entry.section, name, options.include, options.exclude, options.layers)
-        jobs.append(_job(name, entry.section, choice, options, layout, samples))
+        for part, section in _parts(name, entry.section, dict(options.experts)):
+            choice = choose(section, name, options.include, options.exclude, options.layers)
+            jobs.append(_job(part, section, choice, options, layout, samples))
     if samples is not None:
         _check_names(samples, jobs)
     return jobs
+
+
+def _parts(name: str, section: Section, experts: dict[str, str]) -> list[tuple[str, Section]]:
+    """Returns the tensors that one of the input becomes, by their names: that itself, or one per expert."""
+    if name not in experts or section.dtype not in FLOATING or 0 in section.shape:
+        return [(name, section)]
+    count, *shape = section.shape
+    return [
+        (experts[name].format(expert), replace(section.rows(expert, expert + 1), shape=tuple(shape)))
+        for expert in range(count)
+    ]
 
 
 def _check_names(samples: Samples, jobs: list[Job]) -> None:

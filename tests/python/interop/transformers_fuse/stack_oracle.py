@@ -7,6 +7,7 @@ after each; products are qcore.linear's, which has an oracle of its own.
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 import qcore
@@ -83,8 +84,13 @@ class Decoder:
             normalized = normalized.to(self.dtype).double()
         return (normalized * (weight.double() + self.norm_offset)).to(self.dtype)
 
-    def _product(self, x, weight, bias):
-        return qcore.linear(x, weight, bias, compute=self.compute)
+    def _product(self, x, weights, bias):
+        """Multiplies by weights whose rows follow each other; a bias is that of all rows."""
+        parts = weights if isinstance(weights, list) else [weights]
+        ends = np.cumsum([weight.shape[0] for weight in parts])
+        biases = [None if bias is None else bias[end - w.shape[0] : end] for w, end in zip(parts, ends, strict=True)]
+        products = [qcore.linear(x, *each, compute=self.compute) for each in zip(parts, biases, strict=True)]
+        return torch.cat(products, dim=-1)
 
     def _layer(self, layer, x, positions, past, cache, first):
         batch, tokens, _ = x.shape

@@ -6,6 +6,7 @@ import io
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import stack_oracle
 import tiny_models
@@ -175,6 +176,9 @@ def test_state_is_that_of_the_unfused_model():
     assert all(torch.equal(fused[key], state[key]) for key in state)
     joined = [name for name, module in model.named_modules() if type(module) is RowsLinear]
     assert joined == [name for name in names if name.endswith(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"))]
+    weight = model.model.layers[0].self_attn.k_proj.weight
+    assert np.array_equal(weight.nibbles(), state["model.layers.0.self_attn.k_proj.codes"].numpy())
+    assert (weight.dtype, weight.device) == (torch.float32, torch.device("cpu"))
     del linears
     gc.collect()
     # What was joined is gone: per layer o_proj and down_proj are left, and the head.
@@ -188,6 +192,33 @@ def test_state_is_that_of_the_unfused_model():
     plain = model.state_dict()
     assert list(plain) == list(state) and all(torch.equal(plain[key], state[key]) for key in state)
     model.load_state_dict(state)
+
+
+@pytest.mark.parametrize("compute", ("float", "int8"))
+@pytest.mark.parametrize("name", ("llama-biases", "gemma3"))
+def test_projections_of_different_formats(name, compute):
+    """Some layers have others, as those of GGUF's K_M files do."""
+    model = tiny_models.make(name, bits=4, compute=compute)
+    for layer in (model.model.layers[0], model.model.layers[2]):
+        for parent, key in ((layer.self_attn, "v_proj"), (layer.mlp, "up_proj")):
+            old = getattr(parent, key)
+            values = torch.from_numpy(old.weight.dequantize())
+            weight = qcore.quantize(values, bits=8, block_size=16, scheme="asymmetric")
+            setattr(parent, key, qcore.torch.Linear(weight, old.bias, compute=compute))
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    inputs = prompt()
+    expected = greedy(model, inputs)
+    fuse_(model)
+    assert type(model.model.layers[0].self_attn.q_proj) is qcore.torch.Linear
+    assert type(model.model.layers[1].self_attn.q_proj) is RowsLinear
+    got = greedy(model, inputs)
+    assert torch.equal(got.sequences, expected.sequences)
+    limit = 2e-6 if compute == "float" else 0.01
+    assert relative(torch.stack(got.logits), torch.stack(expected.logits)) < limit
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    unfuse_(model)
+    assert not any(type(module) is RowsLinear for module in model.modules())
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
 
 
 def test_separate_weights_are_freed_layer_by_layer(monkeypatch):
@@ -281,6 +312,10 @@ def other_bits(model):
     attention.v_proj = qcore.torch.Linear.from_float(torch.nn.Linear(64, 32, bias=False), bits=4, block_size=32)
 
 
+def other_compute(model):
+    model.model.layers[2].self_attn.v_proj.compute = "int16"
+
+
 def other_order(model):
     layer = model.model.layers[1]
     run = layer.forward
@@ -318,7 +353,7 @@ REFUSED = {
     unknown_activation: r"model\.layers\.1\.mlp has the activation Tanh, expected silu, gelu",
     extra_module: r"model\.layers\.1\.self_attn has a module 'gate'",
     float_layer: r"model\.layers\.2\.mlp\.down_proj is a torch\.nn\.modules\.linear\.Linear, expected a qcore\.torch",
-    other_bits: r"model\.layers\.2\.self_attn: q_proj, k_proj, v_proj have bits 8 and 4",
+    other_compute: r"model\.layers\.2\.self_attn: q_proj, k_proj, v_proj have compute int8 and int16",
     other_order: r"model\.layers\.1: the fused results differ from the unfused ones by",
     other_norm: r"model\.norm is a LayerNorm that computes something else than an RMS norm",
     other_logits: "logits are the head's result changed in another way",

@@ -1,6 +1,7 @@
 """Folders of tiny random models of transformers: float ones, and ones in the formats of other programs."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -47,9 +48,11 @@ def float_folder(path, model=None):
 
 
 def logits(model, **inputs):
-    """Logits of a fixed text."""
+    """Logits of a fixed text, on the model's device."""
     with torch.no_grad():
-        return model(**(inputs or {"input_ids": TOKENS})).logits
+        return model(
+            **{name: value.to(model.device) for name, value in (inputs or {"input_ids": TOKENS}).items()}
+        ).logits
 
 
 def kl(p, q):
@@ -70,7 +73,7 @@ def rewritten(source, target, quantization_config, encode, keep=("lm_head",)):
     tensors, values = {}, {}
     for name, tensor in load_file(source / "model.safetensors").items():
         layer = name.removesuffix(".weight")
-        if not name.endswith("proj.weight") or any(word in name for word in keep):
+        if not re.search(r"(proj|experts\.\d+\.w[123])\.weight$", name) or any(word in name for word in keep):
             tensors[name] = tensor
             continue
         parts, values[name] = encode(layer, tensor.float().numpy())
@@ -124,6 +127,33 @@ def gptq_folder(source, target, bits=4, version=1, act_order=False, **more):
     config = {"quant_method": "gptq", "bits": bits, "group_size": 32, "desc_act": act_order, "sym": False}
     config |= {"checkpoint_format": "gptq" if version == 1 else "gptq_v2"} | more
     return rewritten(source, target, {key: value for key, value in config.items() if value is not None}, encode)
+
+
+def mixtral(**sizes):
+    """A decoder with four experts, whose files have a tensor for each expert and projection."""
+    torch.manual_seed(0)
+    config = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "vocab_size": 96,
+        "initializer_range": 0.1,
+    }
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(**config | sizes)).eval()
+
+
+def float_twin(source, target, values):
+    """Writes the float folder again, with other values for some of its tensors."""
+    target.mkdir()
+    (target / "config.json").write_text((source / "config.json").read_text())
+    tensors = load_file(source / "model.safetensors")
+    tensors |= {name: torch.as_tensor(value).contiguous() for name, value in values.items()}
+    save_file(tensors, target / "model.safetensors", {"format": "pt"})
+    return target
 
 
 def replaced(source, values):
