@@ -9,6 +9,7 @@ void bind_conv2d(nanobind::module_& m);
 void bind_runtime(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
 void bind_decoder(nanobind::module_& m);
+void bind_enums(nanobind::module_& m);
 void bind_gru(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_lut(nanobind::module_& m);

@@ -101,20 +101,20 @@ Decoder make_decoder(nb::dict o, nb::list layers, nb::list rotary, nb::handle fi
   options.kv_heads = nb::cast<std::int64_t>(o["kv_heads"]);
   options.head_size = nb::cast<std::int64_t>(o["head_size"]);
   options.intermediate_size = nb::cast<std::int64_t>(o["intermediate_size"]);
-  options.dtype = static_cast<DType>(nb::cast<int>(o["dtype"]));
-  options.compute = static_cast<Compute>(nb::cast<int>(o["compute"]));
-  options.head_compute = static_cast<Compute>(nb::cast<int>(o["head_compute"]));
+  options.dtype = nb::cast<DType>(o["dtype"]);
+  options.compute = nb::cast<Compute>(o["compute"]);
+  options.head_compute = nb::cast<Compute>(o["head_compute"]);
   options.eps = nb::cast<float>(o["eps"]);
   options.norm_offset = nb::cast<float>(o["norm_offset"]);
   options.round_normalized = nb::cast<bool>(o["round_normalized"]);
-  options.activation = static_cast<GateActivation>(nb::cast<int>(o["activation"]));
+  options.activation = nb::cast<GateActivation>(o["activation"]);
   options.attention_scale = nb::cast<float>(o["attention_scale"]);
   options.attention_soft_cap = nb::cast<float>(o["attention_soft_cap"]);
   options.input_multiplier = nb::cast<float>(o["input_multiplier"]);
   options.residual_multiplier = nb::cast<float>(o["residual_multiplier"]);
   options.logit_multiplier = nb::cast<float>(o["logit_multiplier"]);
   options.logit_soft_cap = nb::cast<float>(o["logit_soft_cap"]);
-  options.rotary_layout = static_cast<RotaryLayout>(nb::cast<int>(o["rotary_layout"]));
+  options.rotary_layout = nb::cast<RotaryLayout>(o["rotary_layout"]);
   for (nb::handle table : rotary) {
     const nb::tuple pair = nb::cast<nb::tuple>(table);
     options.rotary.push_back({arrays.view(pair[0], "decoder", "rotary cos", "float32"),
@@ -161,20 +161,19 @@ void bind_operators(nb::module_& m) {
       },
       "x"_a, "weight"_a.none(), "out"_a, "residual"_a.none(), "eps"_a, "offset"_a, "round_normalized"_a, "stream"_a);
   m.def("decoder_rotary_embedding", [](nb::handle x, nb::handle positions, nb::handle cos, nb::handle sin,
-                                       nb::handle out, int layout, std::uintptr_t stream) {
+                                       nb::handle out, RotaryLayout layout, std::uintptr_t stream) {
     constexpr const char* op = "rotary_embedding";
     const ArrayArgument x_array(x, op, "x"), out_array(out, op, "out");
     const ArrayArgument positions_array(positions, op, "positions", "int32");
     const ArrayArgument cos_array(cos, op, "cos", "float32"), sin_array(sin, op, "sin", "float32");
     nb::gil_scoped_release release;
     decoder::rotary_embedding(x_array.view(), positions_array.view(), cos_array.view(), sin_array.view(),
-                              out_array.view(), {static_cast<RotaryLayout>(layout), stream_of(stream)});
+                              out_array.view(), {layout, stream_of(stream)});
   });
-  m.def("decoder_gated_activation", [](nb::handle x, nb::handle out, int activation, std::uintptr_t stream) {
+  m.def("decoder_gated_activation", [](nb::handle x, nb::handle out, GateActivation activation, std::uintptr_t stream) {
     const ArrayArgument x_array(x, "gated_activation", "x"), out_array(out, "gated_activation", "out");
     nb::gil_scoped_release release;
-    decoder::gated_activation(x_array.view(), out_array.view(),
-                              {static_cast<GateActivation>(activation), stream_of(stream)});
+    decoder::gated_activation(x_array.view(), out_array.view(), {activation, stream_of(stream)});
   });
   m.def("decoder_soft_cap", [](nb::handle x, nb::handle out, float multiplier, float cap, std::uintptr_t stream) {
     const ArrayArgument x_array(x, "soft_cap", "x"), out_array(out, "soft_cap", "out");

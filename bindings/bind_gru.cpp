@@ -71,28 +71,28 @@ struct Arguments {
 
 void bind_gru(nb::module_& m) {
   nb::class_<QuantizedGru>(m, "QuantizedGru")
-      .def_static(
-          "make",
-          [](std::int64_t input_size, std::int64_t hidden_size, bool fused, bool half_even, bool interp,
-             const Formats& formats, int weight_bits, int bias_bits, const Integers<std::int16_t>& w,
-             const Integers<std::int16_t>& r, const Integers<std::int32_t>& bx, const Integers<std::int32_t>& br,
-             const Integers<std::int32_t>& w_exponents, const Integers<std::int32_t>& r_exponents,
-             const Integers<std::int32_t>& bx_exponents, const Integers<std::int32_t>& br_exponents) {
-            GruParameters p;
-            p.input_size = input_size;
-            p.hidden_size = hidden_size;
-            p.pipeline = fused ? GruPipeline::fused : GruPipeline::staged;
-            p.rounding = half_even ? ShiftRounding::half_even : ShiftRounding::half_away;
-            p.tables = interp ? GruTableKind::interp : GruTableKind::exact;
-            p.formats = formats_of(formats);
-            p.weight_bits = weight_bits;
-            p.bias_bits = bias_bits;
-            p.w = vector_of(w), p.r = vector_of(r), p.bx = vector_of(bx), p.br = vector_of(br);
-            p.w_exponents = vector_of(w_exponents), p.r_exponents = vector_of(r_exponents);
-            p.bx_exponents = vector_of(bx_exponents), p.br_exponents = vector_of(br_exponents);
-            nb::gil_scoped_release release;
-            return QuantizedGru::make(p);
-          })
+      .def_static("make",
+                  [](std::int64_t input_size, std::int64_t hidden_size, GruPipeline pipeline, ShiftRounding rounding,
+                     GruTableKind tables, const Formats& formats, int weight_bits, int bias_bits,
+                     const Integers<std::int16_t>& w, const Integers<std::int16_t>& r, const Integers<std::int32_t>& bx,
+                     const Integers<std::int32_t>& br, const Integers<std::int32_t>& w_exponents,
+                     const Integers<std::int32_t>& r_exponents, const Integers<std::int32_t>& bx_exponents,
+                     const Integers<std::int32_t>& br_exponents) {
+                    GruParameters p;
+                    p.input_size = input_size;
+                    p.hidden_size = hidden_size;
+                    p.pipeline = pipeline;
+                    p.rounding = rounding;
+                    p.tables = tables;
+                    p.formats = formats_of(formats);
+                    p.weight_bits = weight_bits;
+                    p.bias_bits = bias_bits;
+                    p.w = vector_of(w), p.r = vector_of(r), p.bx = vector_of(bx), p.br = vector_of(br);
+                    p.w_exponents = vector_of(w_exponents), p.r_exponents = vector_of(r_exponents);
+                    p.bx_exponents = vector_of(bx_exponents), p.br_exponents = vector_of(br_exponents);
+                    nb::gil_scoped_release release;
+                    return QuantizedGru::make(p);
+                  })
       .def("table",
            [](const QuantizedGru& gru, int gate) {
              nb::list codes;

@@ -13,13 +13,13 @@ namespace qcore::bindings {
 void bind_linear(nb::module_& m) {
   m.def(
       "linear",
-      [](nb::handle x, const QuantizedTensor& weight, nb::handle bias, nb::handle out, int compute, int activation,
-         float lo, float hi, std::uintptr_t stream) {
+      [](nb::handle x, const QuantizedTensor& weight, nb::handle bias, nb::handle out, Compute compute,
+         ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
         const ArrayArgument x_array(x, "linear", "x"), out_array(out, "linear", "out");
         const OptionalArray bias_array(bias, "linear", "bias");
         LinearOptions options;
-        options.compute = static_cast<Compute>(compute);
-        options.activation = {static_cast<ActivationKind>(activation), lo, hi};
+        options.compute = compute;
+        options.activation = {activation, lo, hi};
         options.stream = reinterpret_cast<void*>(stream);
         nb::gil_scoped_release release;
         linear(x_array.view(), weight, bias_array.get(), out_array.view(), options);

@@ -24,17 +24,16 @@ void* stream_of(std::uintptr_t address) { return reinterpret_cast<void*>(address
 void bind_lut(nb::module_& m) {
   nb::class_<LutTable>(m, "LutTable")
       .def_static("from_parts",
-                  [](nb::handle cuts, nb::handle values, int reduction) {
+                  [](nb::handle cuts, nb::handle values, LutReduction reduction) {
                     const ArrayArgument cuts_array(cuts, "lut table", "cuts", "float32");
                     const ArrayArgument values_array(values, "lut table", "values", "float16 or float32");
-                    return LutTable::from_parts(cuts_array.view(), values_array.view(),
-                                                static_cast<LutReduction>(reduction));
+                    return LutTable::from_parts(cuts_array.view(), values_array.view(), reduction);
                   })
       .def_static("builtin", &LutTable::builtin)
       .def_prop_ro("intervals", &LutTable::intervals)
       .def_prop_ro("segments", &LutTable::segments)
       .def_prop_ro("entries", &LutTable::entries)
-      .def_prop_ro("reduction", [](const LutTable& table) { return static_cast<int>(table.reduction()); })
+      .def_prop_ro("reduction", &LutTable::reduction)
       .def_prop_ro("value_dtype", [](const LutTable& table) { return name(table.value_dtype()); })
       .def("cuts", write_to<&LutTable::cuts>)
       .def("values", write_to<&LutTable::values>)

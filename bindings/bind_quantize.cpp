@@ -116,14 +116,14 @@ void bind_quantize(nb::module_& m) {
 
   m.def(
       "quantize",
-      [](nb::handle weight, int bits, std::int64_t block_size, bool symmetric, int method, bool half_scales,
+      [](nb::handle weight, int bits, std::int64_t block_size, bool symmetric, Method method, bool half_scales,
          nb::handle importance) {
         const ArrayArgument array(weight, "quantize", "weight");
         const OptionalArray importance_array(importance, "quantize", "importance", "float32");
         const QuantizeOptions options{bits,
                                       block_size,
                                       symmetric ? Scheme::symmetric : Scheme::asymmetric,
-                                      static_cast<Method>(method),
+                                      method,
                                       half_scales ? DType::f16 : DType::f32,
                                       importance_array.get()};
         nb::gil_scoped_release release;
@@ -166,14 +166,14 @@ void bind_quantize(nb::module_& m) {
     return QuantizedTensor::concatenate(weights.data(), static_cast<std::int64_t>(weights.size()));
   });
 
-  m.def("quantize_activations", [](nb::handle x, std::int64_t block_size, int mode, nb::handle codes, nb::handle scales,
-                                   nb::handle offsets, nb::handle sums) {
+  m.def("quantize_activations", [](nb::handle x, std::int64_t block_size, ActivationMode mode, nb::handle codes,
+                                   nb::handle scales, nb::handle offsets, nb::handle sums) {
     const char* op = "quantize_activations";
     const ArrayArgument x_array(x, op, "x"), codes_array(codes, op, "codes"), scales_array(scales, op, "scales"),
         offsets_array(offsets, op, "offsets"), sums_array(sums, op, "sums");
     nb::gil_scoped_release release;
-    quantize_activations(x_array.view(), block_size, static_cast<ActivationMode>(mode), codes_array.view(),
-                         scales_array.view(), &offsets_array.view(), sums_array.view());
+    quantize_activations(x_array.view(), block_size, mode, codes_array.view(), scales_array.view(),
+                         &offsets_array.view(), sums_array.view());
   });
 }
 

@@ -1,10 +1,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <tuple>
 
 #include "bind.h"
 #include "dlpack_views.h"
 #include "qcore/static.h"
-#include "windows.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -14,11 +16,11 @@ namespace {
 
 constexpr const char* kCodes = "int8 or uint8";
 
-using FormatTuple = std::tuple<int, float, int>;  // dtype, scale, zero point
+using FormatTuple = std::tuple<DType, float, int>;  // dtype, scale, zero point
 
 StaticOptions options_of(const FormatTuple& x, const FormatTuple& y, int w_zero_point, int lo, int hi) {
   const auto format_of = [](const FormatTuple& values) {
-    return StaticFormat{static_cast<DType>(std::get<0>(values)), std::get<1>(values), std::get<2>(values)};
+    return StaticFormat{std::get<0>(values), std::get<1>(values), std::get<2>(values)};
   };
   return {format_of(x), format_of(y), w_zero_point, lo, hi};
 }
@@ -52,13 +54,13 @@ void bind_static(nb::module_& m) {
   nb::class_<StaticConv2d>(m, "StaticConv2d")
       .def(
           "__init__",
-          [](StaticConv2d* self, nb::handle weight, nb::handle w_scale, nb::handle bias, const WindowTuple& window,
+          [](StaticConv2d* self, nb::handle weight, nb::handle w_scale, nb::handle bias, const ConvParams& params,
              const FormatTuple& x, const FormatTuple& y, int w_zero_point, int lo, int hi) {
             const Parts parts("static.qconv2d", weight, w_scale, bias);
             new (self) StaticConv2d(StaticConv2d::create(parts.weight.view(), parts.w_scale.view(), parts.bias.get(),
-                                                         window_of(window), options_of(x, y, w_zero_point, lo, hi)));
+                                                         params, options_of(x, y, w_zero_point, lo, hi)));
           },
-          "weight"_a, "w_scale"_a, "bias"_a.none(), "window"_a, "x"_a, "y"_a, "w_zero_point"_a, "lo"_a, "hi"_a)
+          "weight"_a, "w_scale"_a, "bias"_a.none(), "params"_a, "x"_a, "y"_a, "w_zero_point"_a, "lo"_a, "hi"_a)
       .def("shape",
            [](const StaticConv2d& layer, nb::handle x) {
              const ArrayArgument x_array(x, "static.qconv2d", "x", kCodes);

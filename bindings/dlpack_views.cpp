@@ -44,8 +44,8 @@ const ExchangeTable* exchange_table(PyTypeObject* type) {
   for (const Known& entry : known)
     if (entry.type == type) return entry.table;
   const ExchangeTable* table = read_exchange_table(type);
-  constexpr std::size_t kMostTypes = 64;  // a program that makes types without end must not keep them all
-  if (known.size() < kMostTypes) {
+  constexpr std::size_t kMaxTypes = 64;  // a program that makes types without end must not keep them all
+  if (known.size() < kMaxTypes) {
     Py_INCREF(reinterpret_cast<PyObject*>(type));
     known.push_back({type, table});
   }
@@ -251,16 +251,15 @@ void ArrayArgument::from_dlpack(nb::handle object, const Asked& asked) {
 namespace {
 
 // Memory of our own for frameworks whose arrays can't be written to once they exist (jax).
-nb::ndarray<nb::array_api> empty_array(const std::vector<std::int64_t>& shape, int dtype) {
+nb::ndarray<nb::array_api> empty_array(const std::vector<std::int64_t>& shape, DType dtype) {
   std::vector<std::size_t> extents(shape.begin(), shape.end());
-  std::int64_t bytes = item_size(static_cast<DType>(dtype));
+  std::int64_t bytes = item_size(dtype);
   for (std::int64_t extent : shape) bytes *= extent;
   constexpr std::size_t kLine = 64;
   void* memory = std::aligned_alloc(kLine, (static_cast<std::size_t>(bytes) / kLine + 1) * kLine);
   if (!memory) throw std::bad_alloc();
   nb::capsule owner(memory, [](void* p) noexcept { std::free(p); });
-  return nb::ndarray<nb::array_api>(memory, extents.size(), extents.data(), owner, nullptr,
-                                    dlpack_dtype(static_cast<DType>(dtype)));
+  return nb::ndarray<nb::array_api>(memory, extents.size(), extents.data(), owner, nullptr, dlpack_dtype(dtype));
 }
 
 // Bytes to skip in a buffer so that what follows starts a cache line.

@@ -61,6 +61,7 @@ NB_MODULE(_core, m) {
       },
       &types);
 
+  qcore::bindings::bind_enums(m);
   qcore::bindings::bind_arrays(m);
   qcore::bindings::bind_runtime(m);
   qcore::bindings::bind_quantize(m);

@@ -23,7 +23,7 @@ struct LutFitOptions {
   bool half_values = true;  // entries are fp16, else fp32
   bool largest = false;     // minimise the largest weighted error instead of the sum
   bool fixed_ends = false;  // the first and the last cut are the first and the last candidate
-  int coarse = 1024;        // candidates of the global search, beside zero, powers of two and the ends' neighbours
+  int coarse = 1024;        // candidates of the global search, beside zero, powers of two and the ends' neighbors
   int window = 8;           // the local search looks at so many candidates to either side of each cut at once
 };
 
@@ -42,7 +42,7 @@ struct LutCuts {
 };
 
 // Cut points out of `candidates` (fp32 [c], strictly increasing), by dynamic programming over an even subset of them,
-// then over windows of neighbouring candidates. `required` (fp32 [r], r >= 0, a subset of the candidates) are points
+// then over windows of neighboring candidates. `required` (fp32 [r], r >= 0, a subset of the candidates) are points
 // that must be cuts with the entry f(x), rounded. Throws ValueError or TypeError for an impossible argument.
 QCORE_API LutCuts fit_lut_cuts(const LutSamples& samples, const TensorView& candidates, const TensorView& required,
                                const LutFitOptions& options, const LutFitProgress& progress = {});

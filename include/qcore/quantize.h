@@ -36,12 +36,12 @@ struct StorageFormat {
 
 struct PackedWeight;  // src/formats/packed_weight.h
 
-// An immutable per-block quantised weight: w[n,k] ~ scale[n,p] * q[n,k] + offset[n,p], p = k / g.
+// An immutable per-block quantized weight: w[n,k] ~ scale[n,p] * q[n,k] + offset[n,p], p = k / g.
 // Shape is [N, K], or [Co, Ci, Kh, Kw] blocked along Ci with parameters shared by all taps (then
 // N = Co, K = Ci and there are T = Kh*Kw taps). Copies share storage; safe to use from many threads.
 class QCORE_API QuantizedTensor {
  public:
-  // Quantises `weight` (fp32, fp16 or bf16, rank 2 or 4, any strides, CPU). Throws ValueError for a
+  // Quantizes `weight` (fp32, fp16 or bf16, rank 2 or 4, any strides, CPU). Throws ValueError for a
   // NaN or an Inf, naming its index, and for a scale or an offset that scale_dtype cannot hold.
   static QuantizedTensor quantize(const TensorView& weight, const QuantizeOptions& options);
 

@@ -40,7 +40,7 @@ class QCORE_API StaticConv2d {
   //   bias     int32 [Co] on the CPU, in units of Sx*Sw, or null
   // Throws ValueError, besides what is impossible, for a channel whose sums could leave int32, whatever x is.
   static StaticConv2d create(const TensorView& weight, const TensorView& w_scale, const TensorView* bias,
-                             const Conv2dWindow& window, const StaticOptions& options);
+                             const ConvParams& window, const StaticOptions& options);
 
   // x [N, Ci, H, W] and y [N, Co, Ho, Wo] of the options' dtypes, on the layer's device, any strides; y without overlap
   // and apart from x. Padding is the real value 0. Throws before anything is written to y.

@@ -15,7 +15,15 @@ import numpy as np
 
 from qcore import _core
 
-DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int8": 3, "uint8": 4, "int32": 5, "int16": 6}
+DTYPES = {
+    "float32": _core.DType.f32,
+    "float16": _core.DType.f16,
+    "bfloat16": _core.DType.bf16,
+    "int8": _core.DType.i8,
+    "uint8": _core.DType.u8,
+    "int32": _core.DType.i32,
+    "int16": _core.DType.i16,
+}
 """Names of the dtypes that ``_core`` takes, with its numbers for them."""
 
 FLOATING = ("float32", "float16", "bfloat16")
@@ -184,7 +192,7 @@ class DLPackFamily:
             )
         name = dtype_name(like.dtype) if dtype is None else dtype
         # An unknown dtype is an argument error, and the operator words it better once it sees x itself.
-        return _core.empty_array(list(shape), DTYPES.get(name, 0))
+        return _core.empty_array(list(shape), DTYPES.get(name, _core.DType.f32))
 
     def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
         return self.empty(like, shape, dtype)

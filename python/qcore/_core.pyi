@@ -1,3 +1,4 @@
+import enum
 from typing import Any
 
 __version__: str
@@ -6,6 +7,78 @@ class QcoreError(Exception): ...
 class QcoreValueError(QcoreError, ValueError): ...
 class QcoreTypeError(QcoreError, TypeError): ...
 class CudaError(QcoreError, RuntimeError): ...
+
+class DType(enum.Enum):
+    f32 = 0
+    f16 = 1
+    bf16 = 2
+    i8 = 3
+    u8 = 4
+    i32 = 5
+    i16 = 6
+    i64 = 7
+
+class Compute(enum.Enum):
+    floating = 0
+    int8 = 1
+    int8_asym = 2
+    int16 = 3
+
+class ActivationKind(enum.Enum):
+    none = 0
+    clamp = 1
+    silu = 2
+    gelu = 3
+
+class ActivationMode(enum.Enum):
+    int8 = 0
+    int8_asym = 1
+    int16 = 2
+
+class Method(enum.Enum):
+    rtn = 0
+    mse = 1
+    awq = 2
+
+class LutReduction(enum.Enum):
+    none = 0
+    exp = 1
+    log = 2
+    reciprocal = 3
+    sqrt = 4
+    rsqrt = 5
+    periodic = 6
+
+class GateActivation(enum.Enum):
+    silu = 0
+    gelu = 1
+    gelu_tanh = 2
+    relu = 3
+
+class RotaryLayout(enum.Enum):
+    halves = 0
+    interleaved = 1
+
+class GruPipeline(enum.Enum):
+    staged = 0
+    fused = 1
+
+class ShiftRounding(enum.Enum):
+    half_away = 0
+    half_even = 1
+
+class GruTableKind(enum.Enum):
+    exact = 0
+    interp = 1
+
+class ConvParams:
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+    def __init__(
+        self, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], groups: int
+    ) -> None: ...
 
 class KernelInfo:
     op: str
@@ -51,7 +124,7 @@ def cuda_info() -> dict[str, Any]: ...
 def probe_read(buffer: Any, offset: int, bytes: int, streams: int) -> int: ...
 def probe_int8_dots(rounds: int) -> int: ...
 def probe_float_fmas(rounds: int) -> int: ...
-def empty_array(shape: list[int], dtype: int) -> Any: ...
+def empty_array(shape: list[int], dtype: DType) -> Any: ...
 def line_offset(buffer: Any) -> int: ...
 def as_bfloat16(words: Any, op: str, argument: str) -> Any: ...
 def from_parts(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int) -> QuantizedTensor: ...
@@ -68,35 +141,33 @@ def from_storage(
 ) -> QuantizedTensor: ...
 def concatenate(weights: list[QuantizedTensor]) -> QuantizedTensor: ...
 def quantize(
-    weight: Any, bits: int, block_size: int, symmetric: bool, method: int, half_scales: bool, importance: Any
+    weight: Any, bits: int, block_size: int, symmetric: bool, method: Method, half_scales: bool, importance: Any
 ) -> QuantizedTensor: ...
 def quantize_activations(
-    x: Any, block_size: int, mode: int, codes: Any, scales: Any, offsets: Any, sums: Any
+    x: Any, block_size: int, mode: ActivationMode, codes: Any, scales: Any, offsets: Any, sums: Any
 ) -> None: ...
 def linear(
     x: Any,
     weight: QuantizedTensor,
     bias: Any,
     out: Any,
-    compute: int,
-    activation: int,
+    compute: Compute,
+    activation: ActivationKind,
     lo: float,
     hi: float,
     stream: int,
 ) -> None: ...
 def embedding(indices: Any, weight: QuantizedTensor, out: Any, stream: int) -> None: ...
 def awq_dequantize(qweight: Any, scales: Any, qzeros: Any, transpose: bool, out: Any, stream: int) -> None: ...
-def conv2d_shape(
-    x: Any, weight: QuantizedTensor, window: tuple[int, int, int, int, int, int, int, int, int]
-) -> tuple[int, int, int, int]: ...
+def conv2d_shape(x: Any, weight: QuantizedTensor, params: ConvParams) -> tuple[int, int, int, int]: ...
 def conv2d(
     x: Any,
     weight: QuantizedTensor,
     bias: Any,
     out: Any,
-    window: tuple[int, int, int, int, int, int, int, int, int],
-    compute: int,
-    activation: int,
+    params: ConvParams,
+    compute: Compute,
+    activation: ActivationKind,
     lo: float,
     hi: float,
     stream: int,
@@ -109,9 +180,9 @@ class StaticConv2d:
         weight: Any,
         w_scale: Any,
         bias: Any,
-        window: tuple[int, int, int, int, int, int, int, int, int],
-        x: tuple[int, float, int],
-        y: tuple[int, float, int],
+        params: ConvParams,
+        x: tuple[DType, float, int],
+        y: tuple[DType, float, int],
         w_zero_point: int,
         lo: int,
         hi: int,
@@ -128,8 +199,8 @@ class StaticLinear:
         weight: Any,
         w_scale: Any,
         bias: Any,
-        x: tuple[int, float, int],
-        y: tuple[int, float, int],
+        x: tuple[DType, float, int],
+        y: tuple[DType, float, int],
         w_zero_point: int,
         lo: int,
         hi: int,
@@ -144,10 +215,10 @@ class LutTable:
     intervals: int
     segments: int
     entries: int
-    reduction: int
+    reduction: LutReduction
     value_dtype: str
     @staticmethod
-    def from_parts(cuts: Any, values: Any, reduction: int) -> LutTable: ...
+    def from_parts(cuts: Any, values: Any, reduction: LutReduction) -> LutTable: ...
     @staticmethod
     def builtin(name: str, range_reduction: bool) -> LutTable: ...
     def cuts(self, out: Any) -> None: ...
@@ -191,9 +262,9 @@ def decoder_rms_norm(
     x: Any, weight: Any, out: Any, residual: Any, eps: float, offset: float, round_normalized: bool, stream: int
 ) -> None: ...
 def decoder_rotary_embedding(
-    x: Any, positions: Any, cos: Any, sin: Any, out: Any, layout: int, stream: int
+    x: Any, positions: Any, cos: Any, sin: Any, out: Any, layout: RotaryLayout, stream: int
 ) -> None: ...
-def decoder_gated_activation(x: Any, out: Any, activation: int, stream: int) -> None: ...
+def decoder_gated_activation(x: Any, out: Any, activation: GateActivation, stream: int) -> None: ...
 def decoder_soft_cap(x: Any, out: Any, multiplier: float, cap: float, stream: int) -> None: ...
 def decoder_write_cache(keys: Any, values: Any, past: Any, cache: tuple[Any, Any, Any, Any], stream: int) -> None: ...
 def decoder_attention(
@@ -245,9 +316,9 @@ class QuantizedGru:
     def make(
         input_size: int,
         hidden_size: int,
-        fused: bool,
-        half_even: bool,
-        interp: bool,
+        pipeline: GruPipeline,
+        rounding: ShiftRounding,
+        tables: GruTableKind,
         formats: Any,
         weight_bits: int,
         bias_bits: int,

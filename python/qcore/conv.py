@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qcore import _arrays, _checks, _core, _windows
+from qcore import _arrays, _checks, _conv_params, _core
 from qcore._options import Compute
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor
@@ -67,7 +67,7 @@ def conv2d(
         )
     mode = _checks.choice(compute, COMPUTE, "conv2d: compute")
     kind, lo, hi = activation_code(activation, "conv2d: activation")
-    window = _windows.window(stride, padding, dilation, groups, "conv2d")
+    params = _conv_params.make(stride, padding, dilation, groups, "conv2d")
     dtype = _arrays.floating_dtype(out_dtype, "conv2d: out_dtype")
     x_family = _arrays.family(x, "conv2d: x")
     source = x_family.readable(x, "conv2d: x")
@@ -79,8 +79,8 @@ def conv2d(
         if dtype is not None:
             raise _core.QcoreValueError("conv2d: out and out_dtype are both given, expected at most one of them")
         target = _arrays.family(out, "conv2d: out").writable(out, "conv2d: out")
-        _core.conv2d(source, handle, bias, target, window, mode, kind, lo, hi, address)
+        _core.conv2d(source, handle, bias, target, params, mode, kind, lo, hi, address)
         return out
-    out = x_family.empty_image(x, _core.conv2d_shape(source, handle, window), dtype)
-    _core.conv2d(source, handle, bias, x_family.writable(out, "conv2d: out"), window, mode, kind, lo, hi, address)
+    out = x_family.empty_image(x, _core.conv2d_shape(source, handle, params), dtype)
+    _core.conv2d(source, handle, bias, x_family.writable(out, "conv2d: out"), params, mode, kind, lo, hi, address)
     return x_family.result(out, x)

@@ -10,9 +10,15 @@ from qcore._options import Compute
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 
-COMPUTE = {"float": 0, "int8": 1, "int8_asym": 2, "int16": 3}
-_ACTIVATION_MODES = {"int8": 0, "int8_asym": 1, "int16": 2}
-_NONE, _CLAMP, _SILU, _GELU = 0, 1, 2, 3
+COMPUTE = {
+    "float": _core.Compute.floating,
+    "int8": _core.Compute.int8,
+    "int8_asym": _core.Compute.int8_asym,
+    "int16": _core.Compute.int16,
+}
+_ACTIVATION_MODES = {name: getattr(_core.ActivationMode, name) for name in ("int8", "int8_asym", "int16")}
+_NONE, _CLAMP = _core.ActivationKind.none, _core.ActivationKind.clamp
+_SILU, _GELU = _core.ActivationKind.silu, _core.ActivationKind.gelu
 _ACTIVATIONS = {
     None: (_NONE, 0.0, 0.0),
     "relu": (_CLAMP, 0.0, math.inf),
@@ -22,7 +28,7 @@ _ACTIVATIONS = {
 }
 
 
-def activation_code(activation: Any, where: str) -> tuple[int, float, float]:
+def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, float, float]:
     """Returns (kind, lo, hi) of an ``activation=`` argument."""
     try:
         return _ACTIVATIONS[activation]

@@ -12,7 +12,7 @@ from qcore import _arrays, _checks, _core
 from qcore._options import Method, Scheme
 
 _SCHEMES = {"symmetric": True, "asymmetric": False}
-_METHODS = {"rtn": 0, "mse": 1, "awq": 2}
+_METHODS = {name: getattr(_core.Method, name) for name in ("rtn", "mse", "awq")}
 _SCALE_DTYPES = {"float32": False, "float16": True}
 
 

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qcore import _arrays, _checks, _core, _windows
+from qcore import _arrays, _checks, _conv_params, _core
 
 __all__ = ["QConv2d", "QLinear", "qconv2d", "qlinear"]
 
-_CODES = {"int8": 3, "uint8": 4}
+_CODES = {"int8": _core.DType.i8, "uint8": _core.DType.u8}
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
-_Format = tuple[int, float, int]
-"""The core's number of a dtype, scale, zero point."""
+_Format = tuple[_core.DType, float, int]
+"""Holds dtype, scale and zero point."""
 
 
 class _Layer(ABC):
@@ -237,9 +237,9 @@ class QConv2d(_Layer):
             _checks.integer(w_zero_point, f"{self._op}: w_zero_point", bits=32),
             _clamp(self._op, clamp, y_name),
         )
-        window = _windows.window(stride, padding, dilation, groups, self._op)
+        params = _conv_params.make(stride, padding, dilation, groups, self._op)
         parts = _parts(self._op, weight, w_scale, bias)
-        super().__init__(_core.StaticConv2d(*parts, window, x, y, zero, lo, hi), x_name, y_name, x, y)
+        super().__init__(_core.StaticConv2d(*parts, params, x, y, zero, lo, hi), x_name, y_name, x, y)
 
     def _empty(self, x_family: _arrays.Family, x: Any, source: Any) -> Any:
         return x_family.empty_image(x, self._handle.shape(source), self.y_dtype)

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "awq/kernels.h"
+#include "awq/dispatch.h"
 #include "awq/pack.h"
 #include "numerics/awq.h"
 #include "qcore/linear.h"
@@ -10,7 +10,7 @@
 #include "runtime/view_checks.h"
 
 #if defined(QCORE_CUDA_BACKEND)
-#include "awq/kernels_cuda.h"
+#include "awq/cuda/kernels.h"
 #endif
 
 namespace qcore {
@@ -67,9 +67,9 @@ AwqDescriptor AwqDescriptor::create(const TensorView& qweight, const TensorView&
   check_shape(op, "qzeros", qzeros, 2, expected);
   check_device(op, "scales", scales, qweight.device, "qweight");
   check_device(op, "qzeros", qzeros, qweight.device, "qweight");
-  constexpr std::int64_t kLargestGroup = 0x7fffffff;
-  QCORE_CHECK_VALUE(k / groups <= kLargestGroup, op, ": g = K / ", groups, " is ", k / groups, ", expected at most ",
-                    kLargestGroup);
+  constexpr std::int64_t kMaxGroup = 0x7fffffff;
+  QCORE_CHECK_VALUE(k / groups <= kMaxGroup, op, ": g = K / ", groups, " is ", k / groups, ", expected at most ",
+                    kMaxGroup);
   AwqDescriptor made;
   made.op_ = op;
   made.qweight_ = qweight;

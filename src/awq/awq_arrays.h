@@ -1,6 +1,6 @@
 #pragma once
 
-#include "awq/awq_problem.h"
+#include "awq/problem.h"
 #include "formats/element.h"
 #include "numerics/awq.h"
 

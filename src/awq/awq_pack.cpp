@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "awq/awq_arrays.h"
-#include "awq/kernels.h"
+#include "awq/dispatch.h"
 #include "awq/pack.h"
 #include "formats/packed_weight.h"
 #include "runtime/check.h"

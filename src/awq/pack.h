@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "awq/awq_problem.h"
+#include "awq/problem.h"
 #include "formats/packed_weight.h"
 
 namespace qcore {

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "conv2d/kernels.h"
+#include "conv2d/dispatch.h"
+#include "gemm/conv_checks.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
-#include "runtime/window_checks.h"
 
 namespace qcore {
 namespace {
 
-numerics::WindowAxis window_axis(const TensorView& x, const QuantizedTensor& w, const Conv2dWindow& window, int axis,
+numerics::WindowAxis window_axis(const TensorView& x, const QuantizedTensor& w, const ConvParams& window, int axis,
                                  std::int64_t output) {
   return {x.shape[2 + axis],     w.shape(2 + axis),    window.stride[axis],
           window.dilation[axis], window.padding[axis], output};
@@ -42,7 +42,7 @@ void check_arguments(const TensorView& x, const QuantizedTensor& w, const Tensor
 
 }  // namespace
 
-void conv2d_shape(const TensorView& x, const QuantizedTensor& w, const Conv2dWindow& window, std::int64_t (&shape)[4]) {
+void conv2d_shape(const TensorView& x, const QuantizedTensor& w, const ConvParams& window, std::int64_t (&shape)[4]) {
   QCORE_CHECK_VALUE(w.rank() == 4, "conv2d: weight has shape [", w.rows(), ", ", w.features(),
                     "] (a linear layer's), expected [Co, Ci / groups, Kh, Kw]");
   window_shape("conv2d", x, {w.shape(0), w.shape(1), w.shape(2), w.shape(3)}, window, shape);

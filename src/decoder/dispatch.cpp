@@ -1,36 +1,22 @@
 #include "decoder/dispatch.h"
 
 #include "decoder/cpu/vtable.h"
-#include "runtime/cpu_features.h"
+#include "runtime/requirements.h"
 
 #if defined(QCORE_CUDA_BACKEND)
 #include "decoder/cuda/kernels.h"
-#include "runtime/cuda_device.h"
 #endif
 
 namespace qcore {
 namespace {
 
-constexpr auto kCpuRow = DeviceType::cpu;
-
-bool always() { return true; }
-
-template <class Problem>
-const char* on_cpu(const Problem& problem) {
-  return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
-}
-
 #if defined(QCORE_X86_KERNELS)
-bool has_avx2() { return cpu_features_in_use().avx2; }
-bool has_avx512() { return cpu_features_in_use().avx512vnni; }
 
 template <class Problem, void (*run)(const Problem&, const DecoderKernels&), const DecoderKernels& kernels>
 void run_with(const Problem& problem) {
   run(problem, kernels);
 }
 
-constexpr const char* kNeedsAvx2 = "AVX2, FMA and F16C";
-constexpr const char* kNeedsAvx512 = "AVX-512 F, BW, DQ, VL and VNNI";
 #endif
 
 // A row for CUDA devices; none in a build without the CUDA backend.
@@ -45,14 +31,13 @@ template <class Problem, void (*run)(const Problem&, const DecoderKernels&), voi
 std::vector<Kernel<Problem>> rows_of([[maybe_unused]] const CudaRow<Problem>& cuda) {
   return {
 #if defined(QCORE_CUDA_BACKEND)
-      {"cuda", DeviceType::cuda, "a CUDA device of compute capability 7.5 or higher", cuda_available,
-       cuda.unsupported_reason, cuda.run},
+      {"cuda", kCuda75, cuda.unsupported_reason, cuda.run},
 #endif
 #if defined(QCORE_X86_KERNELS)
-      {"avx512", kCpuRow, kNeedsAvx512, has_avx512, on_cpu<Problem>, run_with<Problem, run, kDecoderAvx512>},
-      {"avx2", kCpuRow, kNeedsAvx2, has_avx2, on_cpu<Problem>, run_with<Problem, run, kDecoderAvx2>},
+      {"avx512", kAvx512Vnni, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderAvx512>},
+      {"avx2", kAvx2, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderAvx2>},
 #endif
-      {"reference", kCpuRow, "nothing", always, on_cpu<Problem>, reference},
+      {"reference", kNoRequirement, cpu_unsupported_reason<Problem>, reference},
   };
 }
 

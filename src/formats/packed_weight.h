@@ -65,7 +65,7 @@ struct PackedWeight {
     return offsets ? offsets[layout.parameter_index(row, p)] : 0.0f;
   }
 
-  // The sum of each block's dequantised weights, placed like the scales (a tap's panels after each other): what
+  // The sum of each block's dequantized weights, placed like the scales (a tap's panels after each other): what
   // activations with an offset are multiplied by. Computed at the first use, once.
   const float* weight_sums() const;
 

@@ -4,7 +4,7 @@
 #include "runtime/view_checks.h"
 
 #if defined(QCORE_CUDA_BACKEND)
-#include "gru/kernels_cuda.h"
+#include "gru/cuda/kernels.h"
 #endif
 
 namespace qcore {

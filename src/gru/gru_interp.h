@@ -8,10 +8,10 @@
 namespace qcore {
 
 constexpr int kInterpSegments = 512;
-constexpr std::int32_t kMostInterpError = 2;
+constexpr std::int32_t kMaxInterpError = 2;
 
-// Knots for a table that does not fall, of 2^9 to 2^16 codes. Segments are dyadic intervals of codes; of the segments
-// there are, the one with the largest error is halved until there are kInterpSegments.
+// Knots of a monotonically non-decreasing table, of 2^9 to 2^16 codes. Segments are dyadic intervals of codes; of the
+// segments there are, the one with the largest error is halved until there are kInterpSegments.
 GruKnots interp_knots(const std::vector<std::int32_t>& exact);
 
 // The entry for each code that straight lines between the knots give.

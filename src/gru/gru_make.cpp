@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gru/cpu/gru_packed.h"
 #include "gru/gru_interp.h"
-#include "gru/gru_packed.h"
 #include "gru/gru_tables.h"
 #include "runtime/check.h"
 
@@ -13,13 +13,13 @@ using numerics::GruCell;
 using numerics::GruRange;
 
 // Beyond that, a shift drops every bit of every product there can be, or leaves int64.
-constexpr int kMostShift = 62;
-constexpr int kMostExponent = 126;
+constexpr int kMaxShift = 62;
+constexpr int kMaxExponent = 126;
 
 void check_format(const char* tensor, const FixedFormat& format, bool zero_free) {
   QCORE_CHECK_VALUE(format.bits >= 2 && format.bits <= 16, "gru: format of ", tensor, " has ", format.bits,
                     " bits, expected 2 to 16");
-  QCORE_CHECK_VALUE(std::abs(format.exponent) <= kMostExponent, "gru: format of ", tensor, " has exponent ",
+  QCORE_CHECK_VALUE(std::abs(format.exponent) <= kMaxExponent, "gru: format of ", tensor, " has exponent ",
                     format.exponent, ", expected -126 to 126");
   QCORE_CHECK_VALUE(format.zero_point >= format.lowest() && format.zero_point <= format.highest(), "gru: format of ",
                     tensor, " has zero point ", format.zero_point, ", expected ", format.lowest(), " to ",
@@ -64,7 +64,7 @@ void check_codes(const char* name, const std::vector<Integer>& codes, int bits) 
 
 void check_exponents(const char* name, const std::vector<std::int32_t>& exponents) {
   for (std::size_t i = 0; i < exponents.size(); ++i)
-    QCORE_CHECK_VALUE(std::abs(exponents[i]) <= kMostExponent, "gru: ", name, "[", i, "] is ", exponents[i],
+    QCORE_CHECK_VALUE(std::abs(exponents[i]) <= kMaxExponent, "gru: ", name, "[", i, "] is ", exponents[i],
                       ", expected -126 to 126");
 }
 
@@ -96,11 +96,11 @@ void check_parameters(const GruParameters& p) {
   check_exponents("br_exponents", p.br_exponents);
 }
 
-// A shift by `from - to` of a number of at most `largest`: within int64 if to the left, else at most kMostShift.
+// A shift by `from - to` of a number of at most `largest`: within int64 if to the left, else at most kMaxShift.
 int checked_shift(const char* what, int from, int to, std::int64_t largest) {
   const int shift = from - to;
-  QCORE_CHECK_VALUE(shift <= kMostShift, "gru: ", what, " is shifted right by ", shift, " (exponents ", from, " and ",
-                    to, "), expected at most ", kMostShift);
+  QCORE_CHECK_VALUE(shift <= kMaxShift, "gru: ", what, " is shifted right by ", shift, " (exponents ", from, " and ",
+                    to, "), expected at most ", kMaxShift);
   const bool fits = shift >= 0 || (-shift <= 40 && largest <= (std::int64_t{1} << 60) >> -shift);
   QCORE_CHECK_VALUE(fits, "gru: ", what, " up to ", largest, " is shifted left by ", -shift, " (exponents ", from,
                     " and ", to, "), beyond 61 bits");
@@ -181,8 +181,8 @@ void interpolate_table(char gate, std::vector<std::int32_t>& table, GruKnots& kn
   knots = interp_knots(table);
   std::vector<std::int32_t> expanded = expand_knots(knots);
   const std::int32_t error = largest_difference(expanded, table);
-  QCORE_CHECK_VALUE(error <= kMostInterpError, "gru: the interpolated table of ", gate, " is ", error,
-                    " codes beside the exact one, expected at most ", kMostInterpError, ": use exact tables");
+  QCORE_CHECK_VALUE(error <= kMaxInterpError, "gru: the interpolated table of ", gate, " is ", error,
+                    " codes beside the exact one, expected at most ", kMaxInterpError, ": use exact tables");
   table = std::move(expanded);
 }
 

@@ -1,6 +1,6 @@
 #include "gru/code_access.h"
+#include "gru/dispatch.h"
 #include "gru/gru_checks.h"
-#include "gru/kernels.h"
 #include "runtime/check.h"
 #include "runtime/device.h"
 
@@ -81,7 +81,7 @@ void run_layers(const GruStack& stack, const GruArguments& given, bool reverse, 
   }
 }
 
-// What both runs come to. `stacked`: h0, last and gates have an axis of layers and directions.
+// Runs QuantizedGru and GruStack alike. `stacked`: h0, last and gates have an axis of layers and directions.
 void run_views(const GruStack& stack, const TensorView& x, const TensorView* h0, const TensorView& y,
                const TensorView* last, const GruRun& options, bool stacked) {
   GruAxes axes;

@@ -1,6 +1,6 @@
 #include "gru/code_access.h"
+#include "gru/dispatch.h"
 #include "gru/gru_checks.h"
-#include "gru/kernels.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 

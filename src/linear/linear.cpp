@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "linear/kernels.h"
+#include "linear/dispatch.h"
 #include "linear/problem.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lut/kernels.h"
+#include "lut/dispatch.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 

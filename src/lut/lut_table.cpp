@@ -14,7 +14,7 @@ namespace {
 
 static_assert(static_cast<int>(LutReduction::periodic) == static_cast<int>(numerics::LutReduction::periodic));
 
-constexpr std::int64_t kMostIntervals = 256, kMostEntries = 1 << 16;
+constexpr std::int64_t kMaxIntervals = 256, kMaxEntries = 1 << 16;
 
 std::vector<float> floats_of(const TensorView& view) {
   std::vector<float> values(static_cast<std::size_t>(view.shape[0]));
@@ -28,14 +28,14 @@ void check_parts(const TensorView& cuts, const TensorView& values) {
   check_dtype("lut table", "cuts", cuts, DType::f32);
   QCORE_CHECK_TYPE(values.dtype == DType::f16 || values.dtype == DType::f32, "lut table: values have dtype ",
                    name(values.dtype), ", expected float16 or float32");
-  QCORE_CHECK_VALUE(cuts.rank == 1 && cuts.shape[0] >= 3 && cuts.shape[0] <= kMostIntervals + 1,
-                    "lut table: cuts have shape ", shape_string(cuts), ", expected [n + 1] with 2 to ", kMostIntervals,
+  QCORE_CHECK_VALUE(cuts.rank == 1 && cuts.shape[0] >= 3 && cuts.shape[0] <= kMaxIntervals + 1,
+                    "lut table: cuts have shape ", shape_string(cuts), ", expected [n + 1] with 2 to ", kMaxIntervals,
                     " intervals n");
   const std::int64_t inner = cuts.shape[0] - 3;
-  const bool fits = values.rank == 1 && values.shape[0] <= kMostEntries &&
+  const bool fits = values.rank == 1 && values.shape[0] <= kMaxEntries &&
                     (inner == 0 ? values.shape[0] == 3 : values.shape[0] > 3 && (values.shape[0] - 3) % inner == 0);
   QCORE_CHECK_VALUE(fits, "lut table: values have shape ", shape_string(values), ", expected [3 + ", inner,
-                    " * s] for ", cuts.shape[0], " cuts with s >= 1 segments, at most ", kMostEntries);
+                    " * s] for ", cuts.shape[0], " cuts with s >= 1 segments, at most ", kMaxEntries);
 }
 
 void check_numbers(const std::vector<float>& cuts, const std::vector<float>& values) {
@@ -146,7 +146,7 @@ LutTable LutTable::from_parts(const TensorView& cuts, const TensorView& values, 
 }
 
 LutTable LutTable::builtin(const std::string& wanted, bool range_reduction) {
-  // Made once; a C++ compiler initialises a static object once, whatever the number of threads.
+  // Made once; a C++ compiler initializes a static object once, whatever the number of threads.
   static const std::vector<LutTable> tables = [] {
     std::vector<LutTable> made;
     for (const BuiltinData& data : kBuiltinLuts) {

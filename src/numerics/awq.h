@@ -2,7 +2,7 @@
 
 #include "numerics/half_bits.h"
 
-// AWQ's 4-bit weights in the layout of its gemm kernels: a word holds 8 neighbouring columns n, in the order in which
+// AWQ's 4-bit weights in the layout of its gemm kernels: a word holds 8 neighboring columns n, in the order in which
 // two 16-bit masks take them out as pairs. Column n is in word n / 8.
 namespace qcore::numerics {
 

@@ -8,7 +8,7 @@
 //   sum over k of (sA*qa + oA) * (sB*qb + oB) = sA*sB*acc + sA*oB*sumA + oA*(sB*sumB + g*oB)
 namespace qcore::numerics {
 
-// sB*sumB + g*oB: the sum of the block's dequantised weights, once per weight.
+// sB*sumB + g*oB: the sum of the block's dequantized weights, once per weight.
 QCORE_NUMERIC float block_weight_sum(std::int64_t code_sum, std::int64_t valid, float scale, float offset) {
   return fma_once(scale, static_cast<float>(code_sum), static_cast<float>(valid) * offset);
 }

@@ -49,7 +49,7 @@ QCORE_NUMERIC typename L::F magnitude_of(typename L::F x) {
 
 // Multiplies subnormal numbers by 2^24, so that their exponent can be read.
 template <class L>
-QCORE_NUMERIC typename L::M normalise(typename L::F& x) {
+QCORE_NUMERIC typename L::M normalize(typename L::F& x) {
   const auto subnormal = L::less(x, L::set(1.17549435e-38f));
   x = L::select(subnormal, L::mul(x, L::set(16777216.0f)), x);
   return subnormal;
@@ -104,12 +104,12 @@ QCORE_NUMERIC typename L::F reduced(typename L::F x) {
   } else if constexpr (kReduction == R::sqrt || kReduction == R::rsqrt) {
     // sqrt(m * 4^h) = table(m) * 2^h, its reciprocal table(m) * 2^-h; the tables are of sqrt(m), 1/sqrt(m) on [1, 4].
     auto a = root_magnitude<kReduction, L>(x);
-    normalise<L>(a);
+    normalize<L>(a);
     typename L::I h;
     return split_even_exponent<L>(a, h);
   } else if constexpr (kReduction == R::log) {
     // log(m * 2^e) = e * ln 2 + table(m); the table is of log(m) on [sqrt(1/2), sqrt(2)].
-    normalise<L>(x);
+    normalize<L>(x);
     return L::from_bits(L::sub(L::bits(x), L::template shift_left<23>(log_exponent<L>(x))));
   } else if constexpr (kReduction == R::periodic) {
     // f(x - 2 pi k) with k = round(x / 2 pi); the table covers [-pi, pi] and a little more, since an
@@ -136,7 +136,7 @@ QCORE_NUMERIC typename L::F restored(typename L::F x, typename L::F y, typename 
     // Of -0 it is -0.
     auto a = root_magnitude<kReduction, L>(x);
     const auto nonzero = L::less(L::set(0.0f), a);
-    const auto bias = L::select(normalise<L>(a), L::set(127 - 12), L::set(127));
+    const auto bias = L::select(normalize<L>(a), L::set(127 - 12), L::set(127));
     typename L::I h;
     split_even_exponent<L>(a, h);
     invalid = L::either(invalid, L::less(x, L::set(0.0f)));
@@ -152,7 +152,7 @@ QCORE_NUMERIC typename L::F restored(typename L::F x, typename L::F y, typename 
     return with_sign_of<L>(L::select(L::less(L::set(kFloatMax), a), L::set(0.0f), root), x);
   } else if constexpr (kReduction == R::log) {
     auto a = x;
-    const auto shifted = L::select(normalise<L>(a), L::set(24), L::set(0));
+    const auto shifted = L::select(normalize<L>(a), L::set(24), L::set(0));
     const auto exponent = L::to_float(L::sub(log_exponent<L>(a), shifted));
     invalid = L::either(invalid, L::less(x, L::set(0.0f)));
     const auto finite = L::fma(exponent, L::set(kLn2), y);

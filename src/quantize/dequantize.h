@@ -1,8 +1,8 @@
 #pragma once
 
 #include "formats/packed_weight.h"
-#include "quantize/dequantize_kernels.h"
-#include "quantize/quantize_problem.h"
+#include "quantize/cpu/dequantize_vtable.h"
+#include "quantize/problem.h"
 #include "runtime/kernel_table.h"
 
 namespace qcore {

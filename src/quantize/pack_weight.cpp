@@ -28,9 +28,9 @@ std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argume
   QCORE_CHECK_VALUE(shaped_like.rank == 2 || shaped_like.rank == 4, op, ": ", argument, " has shape ",
                     shape_string(shaped_like), ", expected [N, K] or [Co, Ci, Kh, Kw]");
   QCORE_CHECK_VALUE(bits == 4 || bits == 8, op, ": bits is ", bits, ", expected 4 or 8");
-  constexpr std::int64_t kLargestBlock = 0x7fffffff;
-  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kLargestBlock, op, ": block_size is ", block_size,
-                    ", expected an integer from 1 to ", kLargestBlock);
+  constexpr std::int64_t kMaxBlock = 0x7fffffff;
+  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kMaxBlock, op, ": block_size is ", block_size,
+                    ", expected an integer from 1 to ", kMaxBlock);
   auto weight = std::make_shared<PackedWeight>();
   const std::int64_t taps = shaped_like.rank == 4 ? shaped_like.shape[2] * shaped_like.shape[3] : 1;
   weight->layout = PackedLayout(shaped_like.shape[0], shaped_like.shape[1], taps, block_size, bits);

@@ -1,7 +1,7 @@
 #include "qcore/quantize.h"
 
 #include "formats/element.h"
-#include "quantize/kernels.h"
+#include "quantize/dispatch.h"
 #include "quantize/pack_weight.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"

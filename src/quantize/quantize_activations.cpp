@@ -16,9 +16,9 @@ void quantize_activations(const TensorView& x, std::int64_t block_size, Activati
   QCORE_CHECK_VALUE(x.rank == 2, op, ": x has shape ", shape_string(x), ", expected [M, K]");
   const std::int64_t m = x.shape[0], k = x.shape[1];
   // A block of 65,536 16-bit codes is the longest whose sum fits in int32.
-  constexpr std::int64_t kLargestBlock = 65536;
-  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kLargestBlock, op, ": block_size is ", block_size,
-                    ", expected an integer from 1 to ", kLargestBlock);
+  constexpr std::int64_t kMaxBlock = 65536;
+  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kMaxBlock, op, ": block_size is ", block_size,
+                    ", expected an integer from 1 to ", kMaxBlock);
   const std::int64_t blocks = ceil_div(k, block_size);
   const std::int64_t per_element[] = {m, k}, per_block[] = {m, blocks};
   check_dtype(op, "codes", codes, mode == ActivationMode::int16 ? DType::i16 : DType::i8);

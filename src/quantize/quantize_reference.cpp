@@ -1,6 +1,6 @@
 #include "formats/element.h"
 #include "quantize/block_search.h"
-#include "quantize/kernels.h"
+#include "quantize/dispatch.h"
 #include "quantize/pack_weight.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"

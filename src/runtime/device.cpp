@@ -7,7 +7,7 @@
 #include "runtime/memory.h"
 
 #if defined(QCORE_CUDA_BACKEND)
-#include "runtime/cuda_device.h"
+#include "runtime/cuda/cuda_device.h"
 #endif
 
 namespace qcore {

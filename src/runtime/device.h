@@ -8,10 +8,10 @@
 // Memory of devices. Without the CUDA backend, anything but the CPU throws CudaError.
 namespace qcore {
 
-// Uninitialised memory of the device, freed with the last reference.
+// Uninitialized memory of the device, freed with the last reference.
 std::shared_ptr<void> allocate_on(Device device, std::int64_t bytes);
 
-// Uninitialised memory for work on the device, on `stream` where it has such, until the last reference goes.
+// Uninitialized memory for work on the device, on `stream` where it has such, until the last reference goes.
 std::shared_ptr<void> scratch_on(Device device, std::int64_t bytes, void* stream);
 
 // Blocks until the bytes have arrived.

@@ -10,7 +10,7 @@ namespace {
 constexpr int kMaxOperators = 32;
 constexpr int kMaxRows = 32;
 
-// Filled by the constructors of the rooms' tables while libqcore is loaded, read-only afterwards.
+// Filled by the constructors of the operators' tables while libqcore is loaded, read-only afterwards.
 struct Registry {
   OperatorTable* tables[kMaxOperators] = {};
   int count = 0;
@@ -20,7 +20,7 @@ Registry& registry() {
   return instance;
 }
 
-// One more than the row, so that zero-initialised thread-local storage means "none".
+// One more than the row, so that zero-initialized thread-local storage means "none".
 thread_local signed char forced_rows[kMaxOperators];
 thread_local signed char last_rows[kMaxOperators];
 

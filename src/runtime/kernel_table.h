@@ -7,6 +7,7 @@
 
 #include "qcore/kernels.h"
 #include "qcore/tensor_view.h"
+#include "runtime/requirements.h"
 
 namespace qcore {
 
@@ -44,14 +45,12 @@ class OperatorTable {
   std::unique_ptr<std::atomic<std::uint64_t>[]> runs_;
 };
 
-// A kernel is a pair: why_not() says why it can't take a problem (nullptr: it can), run() does it.
+// A row of a table: unsupported_reason() returns why the kernel can't take a problem, or nullptr; run() does it.
 template <class Problem>
 struct Kernel {
   const char* name;
-  DeviceType device;
-  const char* needs;
-  bool (*available)();
-  const char* (*why_not)(const Problem&);
+  Requirement needs;
+  const char* (*unsupported_reason)(const Problem&);
   void (*run)(const Problem&);
 };
 
@@ -72,15 +71,15 @@ class KernelTable : public OperatorTable {
   int select(const Problem& problem) const {
     const int wanted = forced();
     if (wanted >= 0) {
-      const char* reason = kernels_[wanted].why_not(problem);
+      const char* reason = kernels_[wanted].unsupported_reason(problem);
       if (reason) throw_refused(wanted, reason);
       return wanted;
     }
     for (int row = 0; row < static_cast<int>(kernels_.size()); ++row)
-      if (can_run(row, problem) && !kernels_[row].why_not(problem)) return row;
+      if (can_run(row, problem) && !kernels_[row].unsupported_reason(problem)) return row;
     std::vector<std::string> reasons;
     for (int row = 0; row < static_cast<int>(kernels_.size()); ++row) {
-      const char* refusal = kernels_[row].why_not(problem);
+      const char* refusal = kernels_[row].unsupported_reason(problem);
       const char* reason = refusal ? refusal : "not available on this machine";
       reasons.push_back(std::string(kernels_[row].name) + ": " + reason);
     }
@@ -89,12 +88,13 @@ class KernelTable : public OperatorTable {
 
   // The device first: asking whether a CUDA row is available starts the driver, which a call on the CPU must not.
   bool can_run(int row, const Problem& problem) const {
-    return kernels_[row].device == problem.device.type && available(row);
+    return kernels_[row].needs.device == problem.device.type && available(row);
   }
 
   static std::vector<Row> untyped(const std::vector<Kernel<Problem>>& kernels) {
     std::vector<Row> rows;
-    for (const auto& kernel : kernels) rows.push_back({kernel.name, kernel.device, kernel.needs, kernel.available});
+    for (const auto& kernel : kernels)
+      rows.push_back({kernel.name, kernel.needs.device, kernel.needs.text, kernel.needs.met});
     return rows;
   }
 

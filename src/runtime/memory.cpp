@@ -19,7 +19,7 @@ constexpr std::int64_t kKeep = 256 << 20;
 
 // Blocks of long-lived memory come from regions of this size. Smaller blocks than the smallest are left to malloc, and
 // larger ones than the largest have huge pages of their own.
-constexpr std::int64_t kRegion = 32 << 20, kSmallestShared = 64 << 10, kLargestShared = 16 << 20;
+constexpr std::int64_t kRegion = 32 << 20, kSmallestShared = 64 << 10, kMaxShared = 16 << 20;
 
 // Address space that begins with a huge page. Pages become resident when they are first written to.
 class Region {
@@ -98,7 +98,7 @@ std::shared_ptr<void> allocate_aligned(std::int64_t bytes) {
   return std::shared_ptr<void>(memory, std::free);
 }
 
-bool shares_huge_pages(std::int64_t bytes) { return bytes >= kSmallestShared && bytes <= kLargestShared; }
+bool shares_huge_pages(std::int64_t bytes) { return bytes >= kSmallestShared && bytes <= kMaxShared; }
 
 std::shared_ptr<void> allocate_long_lived(std::int64_t bytes) {
   if (!shares_huge_pages(bytes)) return allocate_aligned(bytes);

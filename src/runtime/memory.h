@@ -14,7 +14,7 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-// 64-byte aligned, uninitialised; large blocks ask for huge pages. Throws std::bad_alloc.
+// 64-byte aligned, uninitialized; large blocks ask for huge pages. Throws std::bad_alloc.
 std::shared_ptr<void> allocate_aligned(std::int64_t bytes);
 
 // As above for memory that is read again and again and stays, such as weights: neighboring blocks share huge pages, so
@@ -34,7 +34,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // 64-byte aligned, uninitialised.
+  // 64-byte aligned, uninitialized.
   template <class T>
   T* take(std::int64_t count) {
     return static_cast<T*>(take_bytes(count * static_cast<std::int64_t>(sizeof(T))));

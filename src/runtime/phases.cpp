@@ -14,7 +14,7 @@ constexpr int kSpins = 4000;
 
 }  // namespace
 
-bool Phases::wait_for(std::int64_t done) {
+bool PhasedParallelFor::wait_for(std::int64_t done) {
   for (int spins = 0; done_.load(std::memory_order_acquire) < done; ++spins) {
     if (failed_.load(std::memory_order_relaxed)) return false;
     if (spins >= kSpins) {

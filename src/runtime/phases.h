@@ -11,9 +11,9 @@ namespace qcore {
 // Work in phases, each of as many parts as there are threads, where a phase needs all of the one before: the steps of a
 // recurrence. A thread does its own part of every phase, so that what that part reads stays in its core's caches, and
 // those of threads that are late or not there at all. So it needs no more than one thread, whatever the pool gives.
-class Phases {
+class PhasedParallelFor {
  public:
-  Phases(std::int64_t phases, int parts) : phases_(phases), parts_(parts), next_(parts) {}
+  PhasedParallelFor(std::int64_t phases, int parts) : phases_(phases), parts_(parts), next_(parts) {}
 
   // run(phase, part) for all of them.
   template <class Run>

@@ -30,7 +30,7 @@ constexpr int kMaxThreads = 1024;
 // Workers look for the next call for as long as this before they sleep. Longer, they would be in the way of a
 // framework's threads that work between two calls.
 constexpr int kSpinMicroseconds = 50, kMaxSpinMicroseconds = 1000000;
-// Up to as many CPUs workers keep away from their caller's.
+// Workers keep off their caller's CPU only where at most so many are available.
 constexpr int kFewCpus = 16;
 
 int integer_variable(const char* name, int otherwise, int lowest, int highest) {
@@ -117,7 +117,7 @@ class Job {
   }
 
  private:
-  // Neighbouring tasks that one thread does before it helps others. Call after call it does the same ones, so that what
+  // Neighboring tasks that one thread does before it helps others. Call after call it does the same ones, so that what
   // it wrote in one call lies in its own cache in the next.
   struct alignas(64) Share {
     std::atomic<std::int64_t> next{0};
@@ -273,7 +273,7 @@ void abandon_in_child() {
 }
 
 // While libqcore is loaded, not at the first use: a fork() in the middle of a first use would leave the child waiting
-// for an initialisation that nobody finishes. A bad variable is reported by the first call that asks for threads.
+// for an initialization that nobody finishes. A bad variable is reported by the first call that asks for threads.
 const bool prepared = [] {
   pthread_atfork(nullptr, nullptr, abandon_in_child);
   try {

@@ -11,7 +11,7 @@ struct Index {
 };
 
 // Calls f(Index<0>{}), ..., f(Index<N-1>{}): constant indices from the start, so that arrays of vectors become
-// registers before the optimiser looks at them.
+// registers before the optimizer looks at them.
 template <int N, int I = 0, class F>
 QCORE_NUMERIC void unroll(F&& f) {
   if constexpr (I < N) {

@@ -18,10 +18,10 @@ struct Avx2 {
   QCORE_NUMERIC void store(void* p, Int a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a); }
   QCORE_NUMERIC Float load(const float* p) { return _mm256_loadu_ps(p); }
   QCORE_NUMERIC void store(float* p, Float a) { _mm256_storeu_ps(p, a); }
-  QCORE_NUMERIC Int all(std::int32_t a) { return _mm256_set1_epi32(a); }
-  QCORE_NUMERIC Float all(float a) { return _mm256_set1_ps(a); }
+  QCORE_NUMERIC Int set1(std::int32_t a) { return _mm256_set1_epi32(a); }
+  QCORE_NUMERIC Float set1(float a) { return _mm256_set1_ps(a); }
 
-  QCORE_NUMERIC Int both(Int a, Int b) { return _mm256_and_si256(a, b); }
+  QCORE_NUMERIC Int bit_and(Int a, Int b) { return _mm256_and_si256(a, b); }
   QCORE_NUMERIC Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
   QCORE_NUMERIC Int max(Int a, Int b) { return _mm256_max_epi32(a, b); }
   QCORE_NUMERIC Int shift_right_16(Int a, int n) { return _mm256_srli_epi16(a, n); }
@@ -81,8 +81,8 @@ struct Avx2 {
   // Bits [shift, shift + Bits) of each lane, less the code of zero.
   template <int Bits, int shift>
   QCORE_NUMERIC Float code_at(Int stored) {
-    const Int code = both(shift_right_32(stored, shift), all((1 << Bits) - 1));
-    return sub(to_float(code), all(static_cast<float>(1 << (Bits - 1))));
+    const Int code = bit_and(shift_right_32(stored, shift), set1((1 << Bits) - 1));
+    return sub(to_float(code), set1(static_cast<float>(1 << (Bits - 1))));
   }
   QCORE_NUMERIC Int to_int(Float a) { return _mm256_cvtps_epi32(a); }  // half to even
 
@@ -95,6 +95,16 @@ struct Avx2 {
   }
   QCORE_NUMERIC void store_half(void* p, Float a) {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // numerics::float_to_bfloat() in each lane.
+  QCORE_NUMERIC void store_bfloat(void* p, Float a) {
+    const Int bits = as_int(a), high = shift_right_32(bits, 16);
+    const Int rounded = shift_right_32(add(add(bits, set1(0x7fff)), bit_and(high, set1(1))), 16);
+    const Int quiet = _mm256_or_si256(high, set1(0x40));
+    const Int is_nan = as_int(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    const Int result = _mm256_blendv_epi8(rounded, quiet, is_nan);
+    const Int words = _mm256_permute4x64_epi64(_mm256_packus_epi32(result, result), 0xd8);
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_castsi256_si128(words));
   }
   QCORE_NUMERIC Int first_lanes(int count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

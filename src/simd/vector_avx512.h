@@ -17,10 +17,10 @@ struct Avx512 {
   QCORE_NUMERIC void store(void* p, Int a) { _mm512_storeu_si512(p, a); }
   QCORE_NUMERIC Float load(const float* p) { return _mm512_loadu_ps(p); }
   QCORE_NUMERIC void store(float* p, Float a) { _mm512_storeu_ps(p, a); }
-  QCORE_NUMERIC Int all(std::int32_t a) { return _mm512_set1_epi32(a); }
-  QCORE_NUMERIC Float all(float a) { return _mm512_set1_ps(a); }
+  QCORE_NUMERIC Int set1(std::int32_t a) { return _mm512_set1_epi32(a); }
+  QCORE_NUMERIC Float set1(float a) { return _mm512_set1_ps(a); }
 
-  QCORE_NUMERIC Int both(Int a, Int b) { return _mm512_and_si512(a, b); }
+  QCORE_NUMERIC Int bit_and(Int a, Int b) { return _mm512_and_si512(a, b); }
   QCORE_NUMERIC Int add(Int a, Int b) { return _mm512_add_epi32(a, b); }
   QCORE_NUMERIC Int max(Int a, Int b) { return _mm512_max_epi32(a, b); }
   QCORE_NUMERIC Int shift_right_16(Int a, unsigned n) { return _mm512_srli_epi16(a, n); }
@@ -67,8 +67,8 @@ struct Avx512 {
       return _mm512_permutexvar_ps(low, codes);
     } else {
       constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
-      const Int bits = _mm512_ternarylogic_epi32(all(0x4b000000), low, all(0xff), kOrOfAnd);
-      return sub(_mm512_castsi512_ps(bits), all(8388608.0f + 128.0f));
+      const Int bits = _mm512_ternarylogic_epi32(set1(0x4b000000), low, set1(0xff), kOrOfAnd);
+      return sub(_mm512_castsi512_ps(bits), set1(8388608.0f + 128.0f));
     }
   }
   QCORE_NUMERIC Int to_int(Float a) { return _mm512_cvtps_epi32(a); }
@@ -82,6 +82,14 @@ struct Avx512 {
   }
   QCORE_NUMERIC void store_half(void* p, Float a) {
     _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // numerics::float_to_bfloat() in each lane.
+  QCORE_NUMERIC void store_bfloat(void* p, Float a) {
+    const Int bits = as_int(a), high = shift_right_32(bits, 16);
+    const Int rounded = shift_right_32(add(add(bits, set1(0x7fff)), bit_and(high, set1(1))), 16);
+    const Int quiet = _mm512_or_si512(high, set1(0x40));
+    const Int result = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), quiet);
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(result));
   }
   QCORE_NUMERIC __mmask16 first_lanes(int count) { return static_cast<__mmask16>((1u << count) - 1); }
   QCORE_NUMERIC Float load_first(const float* p, int count) { return _mm512_maskz_loadu_ps(first_lanes(count), p); }

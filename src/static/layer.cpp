@@ -125,13 +125,13 @@ class Builder {
     auto* bytes = static_cast<char*>(storage.get());
     std::fill(bytes, bytes + bytes_in_all, char{0});
     codes_ = reinterpret_cast<std::int8_t*>(bytes);
-    starts_ = reinterpret_cast<std::int32_t*>(bytes + code_bytes);
+    acc_init_ = reinterpret_cast<std::int32_t*>(bytes + code_bytes);
     sums_ = reinterpret_cast<std::int32_t*>(bytes + code_bytes + array_bytes);
     multipliers_ = reinterpret_cast<float*>(bytes + code_bytes + 2 * array_bytes);
     if (depthwise) depthwise_ = reinterpret_cast<std::int8_t*>(bytes + code_bytes + 3 * array_bytes);
     layer_.depthwise = depthwise_;
     layer_.codes = codes_;
-    layer_.starts = starts_;
+    layer_.acc_init = acc_init_;
     layer_.sums = sums_;
     layer_.multipliers = multipliers_;
     layer_.storage = storage;
@@ -165,7 +165,7 @@ class Builder {
                         " can reach sums of ", most, " with its weights and bias, expected at most ",
                         std::numeric_limits<std::int32_t>::max(), ": they are int32");
       sums_[channel] = static_cast<std::int32_t>(sums[channel]);
-      starts_[channel] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias - zero * sums[channel]));
+      acc_init_[channel] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias - zero * sums[channel]));
       multipliers_[channel] = multiplier_of(channel);
     }
   }
@@ -174,7 +174,7 @@ class Builder {
   const TensorView &weight_, &w_scale_;
   const TensorView* bias_;
   std::int8_t *codes_ = nullptr, *depthwise_ = nullptr;
-  std::int32_t *starts_ = nullptr, *sums_ = nullptr;
+  std::int32_t *acc_init_ = nullptr, *sums_ = nullptr;
   float* multipliers_ = nullptr;
 };
 
@@ -182,7 +182,7 @@ class Builder {
 
 std::shared_ptr<const StaticLayer> make_static_layer(const char* op, const TensorView& weight,
                                                      const TensorView& w_scale, const TensorView* bias,
-                                                     const Conv2dWindow& window, const StaticOptions& options) {
+                                                     const ConvParams& window, const StaticOptions& options) {
   auto layer = std::make_shared<StaticLayer>();
   layer->op = op;
   layer->window = window;
@@ -206,7 +206,7 @@ std::shared_ptr<const StaticLayer> move_static_layer(std::shared_ptr<const Stati
     array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(static_cast<char*>(storage.get()) + offset);
   };
   move(moved->codes);
-  move(moved->starts);
+  move(moved->acc_init);
   move(moved->sums);
   move(moved->multipliers);
   move(moved->depthwise);

@@ -16,18 +16,18 @@ namespace qcore {
 struct StaticLayer {
   const char* op = "static.qconv2d";
   StaticOptions options;
-  Conv2dWindow window;
+  ConvParams window;
   std::int64_t shape[4] = {};  // [Co, Ci / groups, Kh, Kw]; of a linear layer [N, K, 1, 1]
   Device device;
 
   PackedLayout layout;  // of one group; n = Co / groups, k = Ci / groups, taps = parts * Kh * Kw
   std::int64_t parts = 1;
 
-  const std::int8_t* codes = nullptr;    // groups * layout.code_bytes(); padding is 0
-  const std::int32_t* starts = nullptr;  // [Co] bias - Zx * sum of w, modulo 2^32: what the sum of x * w starts from
-  const std::int32_t* sums = nullptr;    // [Co] sum of w, modulo 2^32
-  const float* multipliers = nullptr;    // [Co]
-  std::shared_ptr<const void> storage;   // of all of them, and of what follows
+  const std::int8_t* codes = nullptr;      // groups * layout.code_bytes(); padding is 0
+  const std::int32_t* acc_init = nullptr;  // [Co] bias - Zx * sum of w, modulo 2^32: what the sum of x * w starts from
+  const std::int32_t* sums = nullptr;      // [Co] sum of w, modulo 2^32
+  const float* multipliers = nullptr;      // [Co]
+  std::shared_ptr<const void> storage;     // of all of them, and of what follows
   std::int64_t storage_bytes = 0;
 
   // The same weights for kernels that take channels side by side, if each has its own window and parts is 1, else null:
@@ -42,7 +42,7 @@ struct StaticLayer {
 
 std::shared_ptr<const StaticLayer> make_static_layer(const char* op, const TensorView& weight,
                                                      const TensorView& w_scale, const TensorView* bias,
-                                                     const Conv2dWindow& window, const StaticOptions& options);
+                                                     const ConvParams& window, const StaticOptions& options);
 
 std::shared_ptr<const StaticLayer> move_static_layer(std::shared_ptr<const StaticLayer> layer, Device device);
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "gemm/conv_checks.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
-#include "runtime/window_checks.h"
-#include "static/kernels.h"
+#include "static/dispatch.h"
 
 namespace qcore {
 namespace {
@@ -23,7 +23,7 @@ void check_images(const StaticLayer& layer, const TensorView& x, const TensorVie
   check_disjoint(op, "out", y, "x", x);
 }
 
-// The axes of x and y but the last, those of extent 1 left out, neighbours that lie evenly in both merged.
+// The axes of x and y but the last, those of extent 1 left out, neighbors that lie evenly in both merged.
 struct Rows {
   int count = 0;
   std::int64_t extent[TensorView::kMaxRank] = {}, x[TensorView::kMaxRank] = {}, y[TensorView::kMaxRank] = {};
@@ -48,7 +48,7 @@ struct Rows {
 StaticConv2d::StaticConv2d(std::shared_ptr<const StaticLayer> layer) : layer_(std::move(layer)) {}
 
 StaticConv2d StaticConv2d::create(const TensorView& weight, const TensorView& w_scale, const TensorView* bias,
-                                  const Conv2dWindow& window, const StaticOptions& options) {
+                                  const ConvParams& window, const StaticOptions& options) {
   constexpr const char* op = "static.qconv2d";
   check_window(op, window);
   QCORE_CHECK_VALUE(weight.rank == 4 && weight.shape[2] >= 1 && weight.shape[3] >= 1, op, ": weight has shape ",
@@ -67,7 +67,7 @@ void StaticConv2d::run(const TensorView& x, const TensorView& y, void* stream) c
   shape(x, expected);
   check_images(*layer_, x, y, expected);
   if (y.size() == 0) return;
-  const Conv2dWindow& window = layer_->window;
+  const ConvParams& window = layer_->window;
   const auto axis = [&](int at) {
     return numerics::WindowAxis{x.shape[2 + at],     layer_->shape[2 + at], window.stride[at],
                                 window.dilation[at], window.padding[at],    y.shape[2 + at]};

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "awq/kernels_cuda.h"
+#include "awq/cuda/kernels.h"
 #include "device_arrays.h"
 
 namespace qcore {
@@ -62,7 +62,7 @@ struct Out {
 bool is_nan(std::uint16_t half) { return (half & 0x7fff) > 0x7c00; }
 
 void check(const Weight& weight, const Out& out, void (*run)(const AwqProblem&),
-           const char* (*why_not)(const AwqProblem&), const std::string& what) {
+           const char* (*unsupported_reason)(const AwqProblem&), const std::string& what) {
   const std::int64_t room = out.first + (weight.k - 1) * out.k + (weight.n - 1) * out.n + 10;
   std::vector<std::uint16_t> expected(static_cast<std::size_t>(room), kPattern);
   {
@@ -79,7 +79,7 @@ void check(const Weight& weight, const Out& out, void (*run)(const AwqProblem&),
   problem.out = memory.get() + out.first;
   problem.out_k = out.k, problem.out_n = out.n;
   problem.device = kCuda;
-  ASSERT_EQ(why_not(problem), nullptr) << what;
+  ASSERT_EQ(unsupported_reason(problem), nullptr) << what;
   run(problem);
   const std::vector<std::uint16_t> given = memory.host();
   for (std::size_t i = 0; i < given.size(); ++i)
@@ -102,8 +102,8 @@ TEST(AwqCuda, Rows) {
   for (const Shape& s : kShapes)
     for (const std::int64_t apart : {0, 8}) {
       const Weight weight(random, s.k, s.n, s.group_size, apart);
-      check(weight, {s.n, 1, 0}, run_awq_lop3, awq_lop3_why_not, of(weight));
-      check(weight, {s.n + 16, 1, 8}, run_awq_lop3, awq_lop3_why_not, of(weight) + ", rows apart");
+      check(weight, {s.n, 1, 0}, run_awq_lop3, awq_lop3_unsupported_reason, of(weight));
+      check(weight, {s.n + 16, 1, 8}, run_awq_lop3, awq_lop3_unsupported_reason, of(weight) + ", rows apart");
     }
 }
 
@@ -112,8 +112,8 @@ TEST(AwqCuda, Columns) {
   for (const Shape& s : kShapes) {
     if (s.group_size % 8) continue;
     const Weight weight(random, s.k, s.n, s.group_size);
-    check(weight, {1, s.k, 0}, run_awq_lop3, awq_lop3_why_not, of(weight));
-    check(weight, {1, s.k + 24, 16}, run_awq_lop3, awq_lop3_why_not, of(weight) + ", columns apart");
+    check(weight, {1, s.k, 0}, run_awq_lop3, awq_lop3_unsupported_reason, of(weight));
+    check(weight, {1, s.k + 24, 16}, run_awq_lop3, awq_lop3_unsupported_reason, of(weight) + ", columns apart");
   }
 }
 
@@ -121,9 +121,9 @@ TEST(AwqCuda, Arithmetic) {
   Random random(3);
   for (const Shape& s : kShapes) {
     const Weight weight(random, s.k, s.n, s.group_size, 3);
-    check(weight, {s.n, 1, 0}, run_awq_arithmetic, awq_arithmetic_why_not, of(weight));
-    check(weight, {1, s.k, 1}, run_awq_arithmetic, awq_arithmetic_why_not, of(weight) + ", by columns");
-    check(weight, {2 * s.n + 1, 2, 3}, run_awq_arithmetic, awq_arithmetic_why_not, of(weight) + ", strided");
+    check(weight, {s.n, 1, 0}, run_awq_arithmetic, awq_arithmetic_unsupported_reason, of(weight));
+    check(weight, {1, s.k, 1}, run_awq_arithmetic, awq_arithmetic_unsupported_reason, of(weight) + ", by columns");
+    check(weight, {2 * s.n + 1, 2, 3}, run_awq_arithmetic, awq_arithmetic_unsupported_reason, of(weight) + ", strided");
   }
 }
 
@@ -131,9 +131,9 @@ TEST(AwqCuda, Arithmetic) {
 TEST(AwqCuda, ManyRows) {
   Random random(4);
   const Weight weight(random, 66000 * 4 + 5, 8, 1);
-  check(weight, {8, 1, 0}, run_awq_lop3, awq_lop3_why_not, "many rows");
+  check(weight, {8, 1, 0}, run_awq_lop3, awq_lop3_unsupported_reason, "many rows");
   const Weight fewer(random, 66000, 8, 1);
-  check(fewer, {8, 1, 0}, run_awq_arithmetic, awq_arithmetic_why_not, "many rows");
+  check(fewer, {8, 1, 0}, run_awq_arithmetic, awq_arithmetic_unsupported_reason, "many rows");
 }
 
 // All 256 differences with scales of every exponent.
@@ -148,32 +148,32 @@ TEST(AwqCuda, EveryCodeAndZero) {
   for (std::size_t i = 0; i < weight.scales.size(); ++i)
     weight.scales[i] =
         static_cast<std::uint16_t>(i % 64 / 2 << 10 | random.below(i % 64 < 62 ? 1 << 10 : 1) | (i % 2) << 15);
-  check(weight, {64, 1, 0}, run_awq_lop3, awq_lop3_why_not, "every code");
-  check(weight, {1, 256, 0}, run_awq_lop3, awq_lop3_why_not, "every code, by columns");
-  check(weight, {64, 1, 0}, run_awq_arithmetic, awq_arithmetic_why_not, "every code");
+  check(weight, {64, 1, 0}, run_awq_lop3, awq_lop3_unsupported_reason, "every code");
+  check(weight, {1, 256, 0}, run_awq_lop3, awq_lop3_unsupported_reason, "every code, by columns");
+  check(weight, {64, 1, 0}, run_awq_arithmetic, awq_arithmetic_unsupported_reason, "every code");
 }
 
 TEST(AwqCuda, Refusals) {
   AwqProblem problem;
-  EXPECT_STREQ(awq_lop3_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(awq_arithmetic_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(awq_lop3_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(awq_arithmetic_unsupported_reason(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   problem.out_k = 8;
-  EXPECT_EQ(awq_lop3_why_not(problem), nullptr);
+  EXPECT_EQ(awq_lop3_unsupported_reason(problem), nullptr);
   problem.out = reinterpret_cast<std::uint16_t*>(std::uintptr_t{8});
-  EXPECT_NE(awq_lop3_why_not(problem), nullptr);
+  EXPECT_NE(awq_lop3_unsupported_reason(problem), nullptr);
   problem.out = nullptr;
   problem.out_k = 12;
-  EXPECT_NE(awq_lop3_why_not(problem), nullptr);
+  EXPECT_NE(awq_lop3_unsupported_reason(problem), nullptr);
   problem.out_k = 1, problem.out_n = 16;
-  EXPECT_NE(awq_lop3_why_not(problem), nullptr) << "groups of one row";
+  EXPECT_NE(awq_lop3_unsupported_reason(problem), nullptr) << "groups of one row";
   problem.weight.group_size = 8;
-  EXPECT_EQ(awq_lop3_why_not(problem), nullptr);
+  EXPECT_EQ(awq_lop3_unsupported_reason(problem), nullptr);
   problem.weight.scales_row = 4;
-  EXPECT_STREQ(awq_lop3_why_not(problem), "it takes rows of scales that are aligned to 16 bytes");
+  EXPECT_STREQ(awq_lop3_unsupported_reason(problem), "it takes rows of scales that are aligned to 16 bytes");
   problem.weight.scales_row = 8;
   problem.weight.qzeros_column = 2;
-  EXPECT_STREQ(awq_lop3_why_not(problem), "it takes weights whose rows are contiguous");
+  EXPECT_STREQ(awq_lop3_unsupported_reason(problem), "it takes weights whose rows are contiguous");
 }
 
 TEST(AwqCuda, Pack) {

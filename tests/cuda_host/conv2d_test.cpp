@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "conv2d/kernels_cuda.h"
+#include "conv2d/cuda/kernels.h"
 #include "device_arrays.h"
 #include "image_arrays.h"
 #include "numerics/block_scale.h"
-#include "runtime/cuda_check.h"
+#include "runtime/cuda/cuda_check.h"
 
 namespace qcore {
 namespace {
@@ -24,7 +24,7 @@ struct Case {
   std::int64_t batch, channels, height, width;  // of x
   std::int64_t outputs, kernel[2];
   std::int64_t block_size;
-  Conv2dWindow window{};
+  ConvParams window{};
   int bits = 8;
   Scheme scheme = Scheme::symmetric;
   Compute compute = Compute::int8;
@@ -177,7 +177,7 @@ void check(const Case& c) {
     expect_same(expected.bytes, result(kernel, bounds), c.y_dtype, c);
   };
   const bool integer8 = c.compute == Compute::int8 || c.compute == Compute::int8_asym;
-  ASSERT_EQ(conv2d_implicit_gemm_why_not(problem) == nullptr, integer8 && c.implicit_gemm) << describe(c);
+  ASSERT_EQ(conv2d_implicit_gemm_unsupported_reason(problem) == nullptr, integer8 && c.implicit_gemm) << describe(c);
   if (integer8 && c.implicit_gemm)
     for (const std::int64_t enough_tiles : {1, 1000}) {
       if (enough_tiles == 1 && !c.large_tiles) continue;
@@ -186,7 +186,8 @@ void check(const Case& c) {
       run(run_conv2d_implicit_gemm, bounds);
     }
   const bool floating = c.compute == Compute::floating;
-  ASSERT_EQ(conv2d_implicit_gemm_float_why_not(problem) == nullptr, floating && c.implicit_gemm) << describe(c);
+  ASSERT_EQ(conv2d_implicit_gemm_float_unsupported_reason(problem) == nullptr, floating && c.implicit_gemm)
+      << describe(c);
   if (floating && c.implicit_gemm) {
     const std::vector<float> tolerance = tolerances(c, x, expected, weight.packed());
     for (const std::int64_t enough_tiles : {1, 2, 1000}) {
@@ -199,14 +200,14 @@ void check(const Case& c) {
     }
   }
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs;
-  ASSERT_EQ(conv2d_depthwise_why_not(problem) == nullptr, depthwise) << describe(c);
+  ASSERT_EQ(conv2d_depthwise_unsupported_reason(problem) == nullptr, depthwise) << describe(c);
   if (depthwise) run(run_conv2d_depthwise, c.bounds);
-  ASSERT_EQ(conv2d_direct_why_not(problem), nullptr);
+  ASSERT_EQ(conv2d_direct_unsupported_reason(problem), nullptr);
   run(run_conv2d_direct, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
-Conv2dWindow window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
+ConvParams window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
   return {{stride, stride}, {padding, padding, padding, padding}, {dilation, dilation}, groups};
 }
 
@@ -305,7 +306,7 @@ TEST(Conv2dOnTheMachine, SeveralTiles) {
 
 TEST(Conv2dOnTheMachine, Windows) {
   std::vector<Case> all;
-  const auto add = [&](Case c, const Conv2dWindow& w, bool implicit_gemm = true) {
+  const auto add = [&](Case c, const ConvParams& w, bool implicit_gemm = true) {
     c.window = w;
     c.implicit_gemm = implicit_gemm;
     all.push_back(c);
@@ -361,9 +362,9 @@ TEST(Conv2dOnTheMachine, Depthwise) {
           c.seed = 400 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
-  for (const Conv2dWindow& w :
-       {Conv2dWindow{{3, 1}, {2, 2, 1, 0}, {1, 1}, 24}, Conv2dWindow{{1, 2}, {4, 4, 4, 4}, {2, 3}, 24},
-        Conv2dWindow{{1, 1}, {3, 0, 3, 0}, {2, 1}, 24}})
+  for (const ConvParams& w :
+       {ConvParams{{3, 1}, {2, 2, 1, 0}, {1, 1}, 24}, ConvParams{{1, 2}, {4, 4, 4, 4}, {2, 3}, 24},
+        ConvParams{{1, 1}, {3, 0, 3, 0}, {2, 1}, 24}})
     for (const std::int64_t width : {3, 4}) {
       Case c{2, 24, 9, 8, 24, {5, width}, 64};
       c.window = w;
@@ -390,7 +391,7 @@ TEST(Conv2dOnTheMachine, ManyPasses) {
     }
 }
 
-TEST(Conv2dOnTheMachine, WhyNot) {
+TEST(Conv2dOnTheMachine, UnsupportedReason) {
   Random random(1);
   const auto weight = [&](std::int64_t outputs, std::int64_t channels, std::int64_t block_size) {
     Case c{1, channels, 4, 4, outputs, {3, 3}, block_size};
@@ -399,35 +400,35 @@ TEST(Conv2dOnTheMachine, WhyNot) {
   const QuantizedTensor usual = weight(32, 64, 32), odd = weight(32, 64, 20);
   Conv2dProblem problem;
   problem.weight = &usual.packed();
-  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(conv2d_depthwise_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(conv2d_direct_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_direct_unsupported_reason(problem), "it runs on CUDA devices");
   problem.device = kCuda;
-  EXPECT_EQ(conv2d_implicit_gemm_why_not(problem), nullptr);
-  EXPECT_EQ(conv2d_direct_why_not(problem), nullptr);
-  EXPECT_STREQ(conv2d_depthwise_why_not(problem), "it takes one input and one output channel per group");
+  EXPECT_EQ(conv2d_implicit_gemm_unsupported_reason(problem), nullptr);
+  EXPECT_EQ(conv2d_direct_unsupported_reason(problem), nullptr);
+  EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem), "it takes one input and one output channel per group");
   problem.groups = 4;
-  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes groups of a multiple of 16 output channels");
+  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it takes groups of a multiple of 16 output channels");
   problem.groups = 2;
-  EXPECT_EQ(conv2d_implicit_gemm_why_not(problem), nullptr);
+  EXPECT_EQ(conv2d_implicit_gemm_unsupported_reason(problem), nullptr);
   problem.groups = 1;
   problem.compute = Compute::int16;
-  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it computes float only");
+  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it computes float only");
   problem.compute = Compute::floating;
-  EXPECT_EQ(conv2d_implicit_gemm_float_why_not(problem), nullptr);
+  EXPECT_EQ(conv2d_implicit_gemm_float_unsupported_reason(problem), nullptr);
   problem.weight = &odd.packed();
-  EXPECT_STREQ(conv2d_implicit_gemm_float_why_not(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
   problem.compute = Compute::int8;
-  EXPECT_STREQ(conv2d_implicit_gemm_why_not(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
   problem.rows.input = std::int64_t{1} << 29;
   const QuantizedTensor single = weight(8, 1, 1);
   problem.weight = &single.packed();
   problem.groups = 8;
-  EXPECT_STREQ(conv2d_depthwise_why_not(problem),
+  EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
-  EXPECT_STREQ(conv2d_direct_why_not(problem),
+  EXPECT_STREQ(conv2d_direct_unsupported_reason(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
 }
 

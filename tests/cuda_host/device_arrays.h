@@ -10,11 +10,13 @@
 #include "linear/problem.h"
 #include "qcore/qcore.h"
 #include "random_numbers.h"
-#include "runtime/cuda_device.h"
+#include "runtime/cuda/cuda_device.h"
 
 namespace qcore {
 
 constexpr Device kCuda{DeviceType::cuda, 0};
+// Devices of compute capability 8.0 and 7.5 that have attributes and run nothing.
+constexpr Device kAmpere{DeviceType::cuda, 1}, kTuring{DeviceType::cuda, 2};
 
 // A copy in the machine's device memory, fenced by AddressSanitizer.
 template <class T>

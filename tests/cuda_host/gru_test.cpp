@@ -10,10 +10,10 @@
 #include "cuda_runtime.h"
 #include "device_arrays.h"
 #include "gru/code_access.h"
-#include "gru/gru_device.h"
-#include "gru/gru_packed.h"
-#include "gru/kernels.h"
-#include "gru/kernels_cuda.h"
+#include "gru/cpu/gru_packed.h"
+#include "gru/cuda/gru_device.h"
+#include "gru/cuda/kernels.h"
+#include "gru/dispatch.h"
 #include "random_gru.h"
 
 namespace qcore {
@@ -333,19 +333,20 @@ TEST(GruCuda, Rows) {
   GruProblem problem;
   problem.gru = &gru.storage();
   problem.steps = problem.batch = 1;
-  EXPECT_STREQ(gru_cuda_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(gru_persistent_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(gru_cuda_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(gru_persistent_unsupported_reason(problem), "it runs on CUDA devices");
   problem.device = kCuda;
-  EXPECT_EQ(gru_cuda_why_not(problem), nullptr);
-  EXPECT_STREQ(gru_persistent_why_not(problem), "it has less than two steps");
+  EXPECT_EQ(gru_cuda_unsupported_reason(problem), nullptr);
+  EXPECT_STREQ(gru_persistent_unsupported_reason(problem), "it has less than two steps");
   problem.steps = 2;
-  EXPECT_EQ(gru_persistent_why_not(problem), nullptr);
+  EXPECT_EQ(gru_persistent_unsupported_reason(problem), nullptr);
   problem.batch = 129;
-  EXPECT_STREQ(gru_persistent_why_not(problem), "it has more than 128 rows");
+  EXPECT_STREQ(gru_persistent_unsupported_reason(problem), "it has more than 128 rows");
   problem.batch = 1;
   const QuantizedGru large = random_gru(random, 1, 1025, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
   problem.gru = &large.storage();
-  EXPECT_STREQ(gru_persistent_why_not(problem), "R takes more than 128 KB of shared memory per thread block");
+  EXPECT_STREQ(gru_persistent_unsupported_reason(problem),
+               "R takes more than 128 KB of shared memory per thread block");
 }
 
 TEST(GruCuda, LayersAreUploadedOnce) {
@@ -377,7 +378,7 @@ TEST(GruCuda, FixedCodes) {
           from_view.data = device_from.get(), to_view.data = device_to.get();
           from_view.device = to_view.device = kCuda;
           convert_fixed_cuda(from_view, format, to_view, nullptr);
-          expect_equal(device_to.host(), to.bytes, quantize ? "quantised" : "dequantised");
+          expect_equal(device_to.host(), to.bytes, quantize ? "quantized" : "dequantized");
         }
     }
   // A NaN is the zero point, infinities are the ends.

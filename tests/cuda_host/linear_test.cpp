@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "device_arrays.h"
-#include "linear/float_mma_kernels.cuh"
-#include "linear/fused_kernels.cuh"
-#include "linear/int8_mma_kernels.cuh"
-#include "linear/kernels_cuda.h"
-#include "linear/scratch_bounds.h"
-#include "linear/wgmma_kernels.cuh"
+#include "linear/cuda/float_mma/float_mma_kernels.cuh"
+#include "linear/cuda/fused/fused_kernels.cuh"
+#include "linear/cuda/int8_mma/int8_mma_kernels.cuh"
+#include "linear/cuda/kernels.h"
+#include "linear/cuda/scratch_bounds.h"
+#include "linear/cuda/wgmma/wgmma_kernels.cuh"
 #include "numerics/block_scale.h"
-#include "runtime/cuda_check.h"
+#include "runtime/cuda/cuda_check.h"
 #include "runtime/memory.h"
 
 namespace qcore {
@@ -209,18 +209,18 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
     kernel(problem, bounds);
     expect_same(expected, device_y.host(), c.y_dtype, c);
   };
-  if (!fused_why_not(problem)) {
+  if (!fused_unsupported_reason(problem)) {
     if (c.large_tiles) run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1); });
     run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1000); });
   }
-  if (!int8_mma_why_not(problem)) {
+  if (!int8_mma_unsupported_reason(problem)) {
     run([](const LinearProblem& p, const ScratchBounds& b) { run_int8_mma(p, b, nullptr); });
     for (int i = 0; c.every_tile && i < int8_mma::kSizes; ++i) {
       const auto size = static_cast<int8_mma::Size>(i);
       run([&size](const LinearProblem& p, const ScratchBounds& b) { run_int8_mma(p, b, &size); });
     }
   }
-  if (!wgmma_why_not(problem)) {
+  if (!wgmma_unsupported_reason(problem)) {
     if (c.large_tiles) {
       run([](const LinearProblem& p, const ScratchBounds& b) { run_wgmma(p, b, 1); });
       const std::int64_t tiles = ceil_div(c.n, 128) * ceil_div(c.m, 64);
@@ -228,14 +228,12 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
     }
     run([](const LinearProblem& p, const ScratchBounds& b) { run_wgmma(p, b, 1000); });
   }
-  ASSERT_EQ(simt_why_not(problem), nullptr);
+  ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
   using Kernel = void (*)(const LinearProblem&, const ScratchBounds&);
   run(Kernel{run_simt});
   if (c.compute == Compute::int8 || c.compute == Compute::int8_asym) {
-    ASSERT_EQ(sliced_why_not(problem), nullptr);
+    ASSERT_EQ(sliced_unsupported_reason(problem), nullptr);
     run(Kernel{run_sliced});
-    EXPECT_EQ(!sliced_epilogue_why_not(problem), c.compute == Compute::int8 && c.scheme == Scheme::symmetric);
-    if (!sliced_epilogue_why_not(problem)) run(Kernel{run_sliced_epilogue});
   }
   const auto run_close = [&](const auto& kernel) {
     const DeviceArray<char> device_y(poison);
@@ -248,8 +246,11 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
     }
     expect_same(expected, given, c.y_dtype, c);
   };
-  if (!gemv_why_not(problem)) run_close([&] { run_gemv(problem); });
-  if (!float_mma_why_not(problem)) {
+  // Float activations are gemv's on devices before 8.0 only; its code is the same on all.
+  LinearProblem on_turing = problem;
+  on_turing.device = kTuring;
+  if (!gemv_unsupported_reason(on_turing)) run_close([&] { run_gemv(problem); });
+  if (!float_mma_unsupported_reason(problem)) {
     if (c.large_tiles) run_close([&] { run_float_mma(problem, bounds, 1); });
     run_close([&] { run_float_mma(problem, bounds, 1000); });
   }
@@ -510,57 +511,84 @@ TEST(LinearOnTheMachine, Warpgroups) {
       }
 }
 
-TEST(LinearOnTheMachine, WhyNot) {
+TEST(LinearOnTheMachine, UnsupportedReason) {
   Random random(3);
   const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
   LinearProblem problem;
   problem.weight = &weight.packed();
-  EXPECT_STREQ(sliced_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(simt_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(fused_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(gemv_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(float_mma_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(wgmma_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(int8_mma_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sliced_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(simt_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(fused_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(gemv_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(float_mma_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(wgmma_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   problem.compute = Compute::int16;
-  EXPECT_STREQ(int8_mma_why_not(problem), "it computes int8 only");
-  EXPECT_STREQ(fused_why_not(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(wgmma_why_not(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(gemv_why_not(problem), "it computes float, int8 and int8_asym only");
-  EXPECT_STREQ(sliced_why_not(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(float_mma_why_not(problem), "it computes float only");
-  EXPECT_EQ(simt_why_not(problem), nullptr);
+  EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it computes int8 only");
+  EXPECT_STREQ(fused_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(wgmma_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(gemv_unsupported_reason(problem), "it computes float, int8 and int8_asym only");
+  EXPECT_STREQ(sliced_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(float_mma_unsupported_reason(problem), "it computes float only");
+  EXPECT_EQ(simt_unsupported_reason(problem), nullptr);
   problem.compute = Compute::int8;
-  EXPECT_EQ(sliced_why_not(problem), nullptr);
-  EXPECT_STREQ(fused_why_not(problem), "it takes block sizes that are multiples of 32");
-  EXPECT_STREQ(gemv_why_not(problem), "it takes block sizes that are multiples of 32");
-  EXPECT_STREQ(wgmma_why_not(problem), "it takes block sizes 32, 64 and multiples of 128");
-  EXPECT_STREQ(int8_mma_why_not(problem), "it takes block sizes 32, 64 and 128");
+  EXPECT_EQ(sliced_unsupported_reason(problem), nullptr);
+  EXPECT_STREQ(fused_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(gemv_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(wgmma_unsupported_reason(problem), "it takes block sizes 32, 64 and multiples of 128");
+  EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it takes block sizes 32, 64 and 128");
   const QuantizedTensor whole = random_weight(random, 4, 40, 40, 4, Scheme::symmetric);
   problem.weight = &whole.packed();
   problem.m = 16;
-  EXPECT_EQ(gemv_why_not(problem), nullptr);
+  EXPECT_EQ(gemv_unsupported_reason(problem), nullptr);
   const QuantizedTensor usual = random_weight(random, 4, 40, 32, 4, Scheme::symmetric),
                         shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric);
   problem.weight = &usual.packed();
-  EXPECT_EQ(int8_mma_why_not(problem), nullptr);
+  EXPECT_EQ(int8_mma_unsupported_reason(problem), nullptr);
   for (const std::int64_t m : {4, 129}) {
     problem.m = m;
-    EXPECT_STREQ(int8_mma_why_not(problem), "it takes M from 5 to 128");
+    EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it takes M from 5 to 128");
   }
   problem.weight = &shifted.packed();
-  EXPECT_STREQ(int8_mma_why_not(problem), "it takes symmetric weights");
+  EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it takes symmetric weights");
   problem.weight = &whole.packed();
   problem.m = 17;
-  EXPECT_STREQ(gemv_why_not(problem), "it takes M up to 16");
-  EXPECT_EQ(fused_why_not(problem), nullptr);
+  EXPECT_STREQ(gemv_unsupported_reason(problem), "it takes M up to 16");
+  EXPECT_EQ(fused_unsupported_reason(problem), nullptr);
   problem.compute = Compute::floating;
   problem.m = 8;
-  EXPECT_EQ(gemv_why_not(problem), nullptr);
+  EXPECT_STREQ(gemv_unsupported_reason(problem), "float_mma takes float activations from compute capability 8.0 on");
+  problem.device = kTuring;
+  EXPECT_EQ(gemv_unsupported_reason(problem), nullptr);
+  problem.device = kCuda;
   problem.m = 9;
-  EXPECT_STREQ(gemv_why_not(problem), "it takes M up to 8 with float activations");
-  EXPECT_EQ(float_mma_why_not(problem), nullptr);
+  EXPECT_STREQ(gemv_unsupported_reason(problem), "it takes M up to 8 with float activations");
+  EXPECT_EQ(float_mma_unsupported_reason(problem), nullptr);
+}
+
+// What the retired row `sliced_epilogue`, and `gemv` with float activations from 8.0 on, took has a kernel that was
+// faster in every case of benchmarks/results/linear-h200.json.
+TEST(LinearOnTheMachine, EveryProblemOfTheRetiredRowsHasAKernel) {
+  for (const Device& device : {kCuda, kAmpere, kTuring})
+    for (const int bits : {4, 8})
+      for (const std::int64_t g : {1, 16, 32, 64, 96, 128, 512, 4096})
+        for (const std::int64_t k : {1, 31, 40, 4096, 11008})
+          for (const std::int64_t m : {1, 2, 8, 16, 17, 128, 5000}) {
+            PackedWeight weight;
+            weight.layout = PackedLayout(4096, k, 1, g, bits);
+            LinearProblem problem;
+            problem.weight = &weight;
+            problem.device = device;
+            problem.m = m;
+            problem.compute = Compute::int8;
+            EXPECT_EQ(sliced_unsupported_reason(problem), nullptr);
+            problem.compute = Compute::floating;
+            const bool was_gemv = m <= 8 && (weight.layout.blocks() <= 1 || g % 32 == 0);
+            if (was_gemv)
+              EXPECT_NE(gemv_unsupported_reason(problem) == nullptr, float_mma_unsupported_reason(problem) == nullptr)
+                  << k << ", " << g;
+          }
 }
 
 TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "device_arrays.h"
-#include "lut/device_elements.cuh"
-#include "lut/kernels.h"
-#include "lut/kernels_cuda.h"
-#include "runtime/cuda_check.h"
+#include "lut/cuda/device_elements.cuh"
+#include "lut/cuda/kernels.h"
+#include "lut/dispatch.h"
+#include "runtime/cuda/cuda_check.h"
 
 namespace qcore {
 namespace {
@@ -449,8 +449,8 @@ TEST(RowsCuda, NothingToDo) {
 }
 
 TEST(RowsCuda, OtherDevicesAreRefused) {
-  EXPECT_STREQ(lut_cuda_why_not(LutProblem{}), "it runs on CUDA devices");
-  EXPECT_STREQ(row_cuda_why_not(RowProblem{}), "it runs on CUDA devices");
+  EXPECT_STREQ(lut_cuda_unsupported_reason(LutProblem{}), "it runs on CUDA devices");
+  EXPECT_STREQ(row_cuda_unsupported_reason(RowProblem{}), "it runs on CUDA devices");
 }
 
 }  // namespace

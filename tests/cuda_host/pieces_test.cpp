@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/device_operands.cuh"
-#include "cuda/quantize_activations.cuh"
-#include "cuda/weight_sums.cuh"
 #include "device_arrays.h"
-#include "linear/unpack_weight.cuh"
+#include "gemm/cuda/device_operands.cuh"
+#include "gemm/cuda/quantize_activations.cuh"
+#include "gemm/cuda/weight_sums.cuh"
+#include "linear/cuda/sliced/unpack_weight.cuh"
 #include "numerics/block_product.h"
 #include "runtime/memory.h"
 

@@ -10,8 +10,8 @@
 
 #include "device_arrays.h"
 #include "image_arrays.h"
-#include "runtime/cuda_check.h"
-#include "static/kernels_cuda.h"
+#include "runtime/cuda/cuda_check.h"
+#include "static/cuda/kernels.h"
 
 namespace qcore {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 struct Case {
   std::int64_t batch, channels, height, width;  // of x
   std::int64_t outputs, kernel[2];
-  Conv2dWindow window{};
+  ConvParams window{};
   DType x_dtype = DType::u8, w_dtype = DType::i8, y_dtype = DType::u8;
   int x_zero = 3, w_zero = 0, y_zero = 100;
   int lo = -128, hi = 255;
@@ -104,7 +104,7 @@ void check(const Case& c) {
       ASSERT_EQ(static_cast<int>(given[i]), static_cast<int>(expected.bytes[i]))
           << kernel_name << ", " << describe(c) << ": byte " << i << " of the buffer";
   };
-  ASSERT_EQ(static_implicit_gemm_why_not(problem) == nullptr, c.implicit_gemm) << describe(c);
+  ASSERT_EQ(static_implicit_gemm_unsupported_reason(problem) == nullptr, c.implicit_gemm) << describe(c);
   if (c.implicit_gemm) {
     StaticBounds bounds = c.bounds;
     bounds.enough_tiles = 1000;
@@ -112,18 +112,15 @@ void check(const Case& c) {
     bounds.enough_tiles = 1;
     if (c.large_tiles) run("large tiles", run_static_implicit_gemm, bounds);
   }
-  const bool product = taps == 1 && c.window.stride[0] == 1 && c.window.padding[0] == 0 && c.window.groups == 1;
-  ASSERT_EQ(static_cutlass_why_not(problem) == nullptr, product && layer->parts == 1) << describe(c);
-  if (product && layer->parts == 1) run("cutlass", run_static_cutlass, c.bounds);
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs && layer->parts == 1;
-  ASSERT_EQ(static_depthwise_why_not(problem) == nullptr, depthwise) << describe(c);
+  ASSERT_EQ(static_depthwise_unsupported_reason(problem) == nullptr, depthwise) << describe(c);
   if (depthwise) run("depthwise", run_static_depthwise, c.bounds);
-  ASSERT_EQ(static_direct_why_not(problem), nullptr);
+  ASSERT_EQ(static_direct_unsupported_reason(problem), nullptr);
   run("direct", run_static_direct, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
-Conv2dWindow window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
+ConvParams window(std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups = 1) {
   return {{stride, stride}, {padding, padding, padding, padding}, {dilation, dilation}, groups};
 }
 
@@ -171,7 +168,7 @@ TEST(StaticOnTheMachine, SeveralTiles) {
 
 TEST(StaticOnTheMachine, Windows) {
   std::vector<Case> all;
-  const auto add = [&](Case c, const Conv2dWindow& w, bool implicit_gemm = true) {
+  const auto add = [&](Case c, const ConvParams& w, bool implicit_gemm = true) {
     c.window = w;
     c.implicit_gemm = implicit_gemm;
     all.push_back(c);
@@ -221,8 +218,8 @@ TEST(StaticOnTheMachine, Products) {
 TEST(StaticOnTheMachine, Depthwise) {
   unsigned cases = 0;
   for (const DType x_dtype : {DType::u8, DType::i8})
-    for (const Conv2dWindow& w :
-         {window(1, 1, 1), window(2, 1, 1), Conv2dWindow{{1, 1}, {5, 3, 0, 4}, {2, 1}, 1}, window(1, 3, 2)})
+    for (const ConvParams& w :
+         {window(1, 1, 1), window(2, 1, 1), ConvParams{{1, 1}, {5, 3, 0, 4}, {2, 1}, 1}, window(1, 3, 2)})
       for (const std::int64_t height : {1, 3, 5})
         for (const std::int64_t channels : {40, 5}) {
           Case c{2, channels, 9, 11, channels, {height, cases % 5 == 4 ? 4 : 3}};
@@ -291,13 +288,12 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   const std::vector<float> scale(1, 1.0f);
   StaticOptions options;
   const auto layer = make_static_layer("static.qlinear", TensorView(weight.data(), DType::i8, {8, 17}),
-                                       TensorView(scale.data(), DType::f32, {1}), nullptr, Conv2dWindow{}, options);
+                                       TensorView(scale.data(), DType::f32, {1}), nullptr, ConvParams{}, options);
   StaticProblem problem;
   problem.layer = layer.get();
-  EXPECT_STREQ(static_implicit_gemm_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(static_cutlass_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(static_depthwise_why_not(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(static_direct_why_not(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(static_implicit_gemm_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(static_depthwise_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(static_direct_unsupported_reason(problem), "it runs on CUDA devices");
   const auto moved = move_static_layer(layer, kCuda);
   const DeviceArray<char> x(std::vector<char>(17 * 4)), y(std::vector<char>(8 * 4));
   problem.layer = moved.get();
@@ -307,15 +303,32 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.x.data = x.get();
   problem.y.data = y.get();
   const int before = cuda_host::live_allocations();
-  using Run = void (*)(const StaticProblem&);
-  for (const Run kernel : {Run{run_static_implicit_gemm}, Run{run_static_cutlass}}) {
-    cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-    EXPECT_THROW(kernel(problem), CudaError);
-    EXPECT_EQ(cuda_host::live_allocations(), before);
-  }
+  cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+  EXPECT_THROW(run_static_implicit_gemm(problem), CudaError);
+  EXPECT_EQ(cuda_host::live_allocations(), before);
   problem.rows.input = std::int64_t{1} << 29;
-  EXPECT_STREQ(static_direct_why_not(problem),
+  EXPECT_STREQ(static_direct_unsupported_reason(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
+}
+
+// The row `cutlass` took 1x1 windows of stride 1 without groups, 1 to 65536 channels in and up to 4194240 out, and
+// stood behind implicit_gemm, which must take all of them.
+TEST(StaticOnTheMachine, EveryProblemOfTheRetiredRowHasImplicitGemm) {
+  StaticLayer layer{};
+  StaticProblem problem;
+  problem.layer = &layer;
+  problem.device = kCuda;
+  problem.batch = 1;
+  for (const std::int64_t k : {1, 7, 16, 4096, 65536})
+    for (const std::int64_t n : {1, 16, 1000, 4194240})
+      for (const std::int64_t rows : {1, 17, 1 << 14})
+        for (const std::int64_t columns : {1, 33, 1 << 16}) {
+          layer.layout = PackedLayout(n, k, 1, k, 8);
+          problem.rows = {rows, 1, 1, 1, 0, rows};
+          problem.columns = {columns, 1, 1, 1, 0, columns};
+          EXPECT_EQ(static_implicit_gemm_unsupported_reason(problem), nullptr)
+              << n << " x " << k << ", " << rows << " x " << columns;
+        }
 }
 
 }  // namespace

@@ -1,15 +1,15 @@
 """The rules that keep the tree readable: who may include whom, file lengths, headers that stand alone, one version.
 
     python -> bindings -> include
-    rooms (src/linear, src/quantize, ...) -> cuda, runtime, formats, simd, numerics, include
-    cuda -> runtime, formats, numerics, include
+    operators (src/linear, src/quantize, ...) -> gemm, runtime, formats, simd, numerics, include
+    gemm -> runtime, formats, simd, numerics, include
     formats -> numerics, include
     runtime -> include
     simd -> formats, numerics
     numerics -> nothing of ours
 
-A file for one instruction set, with everything that it includes, takes numerics, simd, formats/packed_layout.h, its
-folder's headers and intrinsics only.
+A file for one instruction set, with everything that it includes, takes numerics, simd, gemm,
+formats/packed_layout.h, its folder's headers and intrinsics only.
 """
 
 import ast
@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "src" / "numerics").is_dir(), reason="needs a source tree")
 
-SHARED = ("numerics", "simd", "formats", "runtime", "cuda")
+SHARED = ("numerics", "simd", "formats", "runtime", "gemm")
 MAY_INCLUDE = {
     "include": {"include"},
     "numerics": {"numerics"},
     "simd": {"simd", "formats", "numerics"},
     "formats": {"formats", "numerics", "include"},
     "runtime": {"runtime", "include"},
-    "cuda": {"cuda", "runtime", "formats", "numerics", "include"},
+    "gemm": {"gemm", "runtime", "formats", "simd", "numerics", "include"},
     "bindings": {"bindings", "include"},
 }
 CXX_SUFFIXES = {".cpp", ".h", ".cu", ".cuh"}
@@ -43,6 +44,7 @@ ISA_FILE = re.compile(r"_(avx2|avxvnni|avx512\w*|amx\w*|neon\w*)\.cpp$")
 # An inline function of the standard library that is compiled in such a file could be the copy that the linker keeps.
 ISA_SYSTEM_HEADERS = {"cstddef", "cstdint", "cstring", "immintrin.h", "arm_neon.h", "math.h"}
 LONGEST_FILE = 600
+MOST_FILES = 20
 
 
 def cxx_files(root):
@@ -65,7 +67,7 @@ def resolve(root, path, text):
 
 
 def area(root, path):
-    """include, bindings, numerics, formats, runtime or the name of a room."""
+    """include, bindings, numerics, formats, runtime or the name of an operator."""
     parts = path.relative_to(root.resolve()).parts
     return parts[1] if parts[0] == "src" else parts[0]
 
@@ -77,7 +79,7 @@ def include_violations(root):
         here = area(root, path.resolve())
         allowed = MAY_INCLUDE.get(here, {here, *SHARED, "include"})
         if path.resolve() in of_one_isa:
-            allowed = allowed | {"numerics", "simd"}
+            allowed = allowed | {"numerics", "simd", "gemm"}
         for text, _ in includes(path):
             target = resolve(root, path, text)
             if target is not None and area(root, target) not in allowed:
@@ -91,7 +93,7 @@ def isa_includes(root):
     for start in cxx_files(root):
         if not ISA_FILE.search(start.name):
             continue
-        room = area(root, start.resolve())
+        operator = area(root, start.resolve())
         pending, seen = [start.resolve()], set()
         while pending:
             path = pending.pop()
@@ -101,7 +103,7 @@ def isa_includes(root):
             for text, angled in includes(path):
                 target = resolve(root, path, text)
                 ours = target is not None and (
-                    area(root, target) in (room, "numerics", "simd") or target.name == "packed_layout.h"
+                    area(root, target) in (operator, "numerics", "simd", "gemm") or target.name == "packed_layout.h"
                 )
                 if ours:
                     pending.append(target)
@@ -115,7 +117,7 @@ def isa_violations(root):
             through = "" if path == start.resolve() else f", through {path.name},"
             found.append(
                 f"{start.relative_to(root)}{through} includes {text}: a file for one instruction set takes "
-                "numerics, simd, formats/packed_layout.h, its folder's headers and intrinsics only"
+                "numerics, simd, gemm, formats/packed_layout.h, its folder's headers and intrinsics only"
             )
     return found
 
@@ -155,6 +157,26 @@ def test_the_include_checks_see_violations(tmp_path):
         "src/linear/x_avx2.cpp, through own.h, includes vector",
         "src/linear/x_avx2.cpp includes runtime/r.h",
     }
+
+
+def test_folders_are_small():
+    """No folder of C++ has more files than a reader takes in at once."""
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in cxx_files(ROOT))
+    for folder in ("tests/cpp", "tests/cuda_host"):
+        counts.update(str(path.parent.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file())
+    assert not {folder: count for folder, count in counts.items() if count > MOST_FILES}
+
+
+def test_the_files_that_the_design_names_are_there():
+    """Paths in docs/design.md and CONTRIBUTING.md exist, and a path with a line has on it what the row says."""
+    for page in ("docs/design.md", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text()
+        for path in re.findall(r"`((?:src|python|bindings|tests)/[\w./]+\.\w+)`", text):
+            assert (ROOT / path).is_file(), f"{page} names {path}"
+        for path, number, symbol in re.findall(r"\| `([\w./]+):(\d+)` \| `([^`]+)`", text):
+            line = (ROOT / path).read_text().splitlines()[int(number) - 1]
+            assert symbol in line, f"{page}: line {number} of {path} is {line!r}, expected {symbol}"
+    assert re.search(r"\| `[\w./]+:\d+` \|", (ROOT / "docs" / "design.md").read_text())
 
 
 def test_files_are_short():

@@ -8,10 +8,10 @@ from typing import Any
 from qcore import _arrays, _checks, _core
 from qcore.decoder.cache import KeyValueCache, cache_arrays, writable
 
-ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3}
+ACTIVATIONS = {name: getattr(_core.GateActivation, name) for name in ("silu", "gelu", "gelu_tanh", "relu")}
 """Names of the activations of a gate; "gelu" is the form with erf."""
 
-LAYOUTS = {"halves": 0, "interleaved": 1}
+LAYOUTS = {name: getattr(_core.RotaryLayout, name) for name in ("halves", "interleaved")}
 """Names of the pairs of elements that a rotary embedding turns."""
 
 

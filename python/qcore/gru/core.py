@@ -22,9 +22,9 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
     return _core.QuantizedGru.make(
         input_size,
         hidden_size,
-        config.pipeline == "fused",
-        config.rounding == "half_even",
-        config.tables == "interp",
+        getattr(_core.GruPipeline, config.pipeline),
+        getattr(_core.ShiftRounding, config.rounding),
+        getattr(_core.GruTableKind, config.tables),
         parts["formats"],
         parts["weight_bits"],
         parts["bias_bits"],

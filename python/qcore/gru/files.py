@@ -48,8 +48,8 @@ def interpolated(core: _core.QuantizedGru) -> list[int]:
     return [gate for gate in range(3) if core.knots(gate)[0]]
 
 
-def save_gru(gru: GruCore, path: str | os.PathLike[str]) -> None:
-    """Writes as :meth:`QuantGRU.save`."""
+def gru_to_bytes(gru: GruCore) -> bytes:
+    """Returns the contents of the file that :meth:`QuantGRU.save` writes."""
     from safetensors.numpy import save
 
     tensors: dict[str, Any] = {}
@@ -68,20 +68,38 @@ def save_gru(gru: GruCore, path: str | os.PathLike[str]) -> None:
         "widths": widths,
         "tables": hashes,
     }
-    _files.write_whole(Path(path), save(tensors, {"format": FORMAT, "gru": json.dumps(description)}))
+    return save(tensors, {"format": FORMAT, "gru": json.dumps(description)})
+
+
+def save_gru(gru: GruCore, path: str | os.PathLike[str]) -> None:
+    """Writes the file of :meth:`QuantGRU.save`."""
+    _files.write_whole(Path(path), gru_to_bytes(gru))
 
 
 def read_gru(path: str | os.PathLike[str]) -> tuple[list[Layer], Config, bool]:
     """Returns layers, config and batch_first of a file; errors as for :meth:`QuantGRU.load`."""
-    from safetensors import SafetensorError, safe_open
+    return gru_from_bytes(Path(path).read_bytes(), f"gru: {os.fspath(path)}")
 
-    where = f"gru: {os.fspath(path)}"
+
+def gru_from_bytes(data: bytes, where: str) -> tuple[list[Layer], Config, bool]:
+    """Returns layers, config and batch_first of the GRU whose file holds ``data``.
+
+    Args:
+        data: what :func:`gru_to_bytes` returned.
+        where: what errors call the data.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: the data is damaged, or of another format.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
     try:
-        with safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        tensors = load(data)
     except SafetensorError as error:
         raise _core.QcoreValueError(f"{where} is not a GRU's safetensors file: {error}") from error
+    # load() has checked the header, which it does not return: its length in 8 bytes, then JSON.
+    metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
     if metadata.get("format") not in READ:
         raise _core.QcoreValueError(
             f"{where} has format {metadata.get('format')!r}, expected {' or '.join(repr(name) for name in READ)}"

@@ -10,7 +10,7 @@ import numpy as np
 from jax import ShapeDtypeStruct as Struct
 
 import qcore
-from qcore import _arrays, _core, _windows
+from qcore import _arrays, _conv_params, _core
 from qcore._options import Compute
 from qcore.jax import calls, constants
 from qcore.jax.calls import Call
@@ -34,7 +34,7 @@ class _Conv2d(ImageCall):
     op: ClassVar[str] = "conv2d"
 
     weight: Constant
-    window: _windows.Window
+    params: _core.ConvParams
     compute: Compute
     activation: Any
     out_dtype: str | None
@@ -44,10 +44,10 @@ class _Conv2d(ImageCall):
             x,
             self.weight.value,
             bias,
-            stride=self.window[:2],
-            dilation=self.window[2:4],
-            padding=self.window[4:8],
-            groups=self.window[8],
+            stride=self.params.stride,
+            dilation=self.params.dilation,
+            padding=self.params.padding,
+            groups=self.params.groups,
             compute=self.compute,
             activation=self.activation,
             out_dtype=self.out_dtype,
@@ -55,7 +55,7 @@ class _Conv2d(ImageCall):
 
     def results(self, x: Struct, bias: Struct | None = None) -> Struct:
         whole = _arrays.readable(calls.stand_in(x, None), "conv2d: x")
-        shape = _core.conv2d_shape(whole, self.weight.value._handle, self.window)
+        shape = _core.conv2d_shape(whole, self.weight.value._handle, self.params)
         made = self.run(calls.stand_in(x), None if bias is None else calls.stand_in(bias, None))
         return Struct(shape, made.dtype)
 
@@ -92,8 +92,8 @@ def conv2d(
     if not (activation is None or isinstance(activation, str)):
         _, *activation = activation_code(activation, "conv2d: activation")
         activation = tuple(activation)
-    window = _windows.window(stride, padding, dilation, groups, "conv2d")
+    params = _conv_params.make(stride, padding, dilation, groups, "conv2d")
     dtype = _arrays.floating_dtype(out_dtype, "conv2d: out_dtype")
-    call = _Conv2d(Constant(weight), window, compute, activation, dtype)
+    call = _Conv2d(Constant(weight), params, compute, activation, dtype)
     made: jax.Array = calls.apply(call, x) if bias is None else calls.apply(call, x, bias)
     return made

@@ -8,9 +8,11 @@ import numpy as np
 
 from qcore import _arrays, _checks, _core
 
-REDUCTIONS = {"none": 0, "exp": 1, "log": 2, "reciprocal": 3, "sqrt": 4, "rsqrt": 5, "periodic": 6}
-"""What is done around a table, with the core's numbers: see docs/luts.md."""
-_REDUCTION_NAMES = list(REDUCTIONS)
+REDUCTIONS = {
+    name: getattr(_core.LutReduction, name)
+    for name in ("none", "exp", "log", "reciprocal", "sqrt", "rsqrt", "periodic")
+}
+"""Range reductions around a table, by name: see docs/luts.md."""
 
 
 class TableCore:
@@ -85,7 +87,7 @@ class TableCore:
     @property
     def range_reduction(self) -> str:
         """What is done around the table: "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic"."""
-        return _REDUCTION_NAMES[self._handle.reduction]
+        return self._handle.reduction.name
 
     @property
     def table_dtype(self) -> str:

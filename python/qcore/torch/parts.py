@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -288,11 +286,10 @@ def table_of(cuts: torch.Tensor, values: torch.Tensor, range_reduction: str) -> 
 
 
 def gru_bytes(gru: Any) -> torch.Tensor:
-    """uint8: the file that ``QuantGRU.save`` writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "gru.safetensors"
-        gru.save(path)
-        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+    """Returns, as uint8, the bytes of the file that ``QuantGRU.save`` writes."""
+    from qcore.gru.files import gru_to_bytes
+
+    return torch.frombuffer(bytearray(gru_to_bytes(gru)), dtype=torch.uint8)
 
 
 def gru_of(state: torch.Tensor) -> Any:
@@ -300,11 +297,11 @@ def gru_of(state: torch.Tensor) -> Any:
 
     def make() -> Any:
         from qcore.gru import QuantGRU
+        from qcore.gru.files import gru_from_bytes
 
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "gru.safetensors"
-            path.write_bytes(state.detach().cpu().numpy().tobytes())
-            return QuantGRU.load(path)
+        data = state.detach().cpu().numpy().tobytes()
+        layers, config, batch_first = gru_from_bytes(data, "gru: the module's state")
+        return QuantGRU(layers, config, batch_first=batch_first)
 
     return packed((state,), ("gru",), make)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from qcore import _checks, _core, _windows
+from qcore import _checks, _conv_params, _core
 from qcore.conv import conv2d as _conv2d
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
@@ -423,14 +423,15 @@ class Conv2d(WeightedModule):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(weight, bias, compute=compute, activation=activation, dtype=dtype)
-        window = _windows.window(stride, padding, dilation, groups, "qcore.torch.Conv2d")
-        least = (1, 1, 1, 1, 0, 0, 0, 0, 1)
-        if any(number < low for number, low in zip(window, least, strict=True)) or self.shape[0] % window[8]:
+        params = _conv_params.make(stride, padding, dilation, groups, "qcore.torch.Conv2d")
+        positive = (*params.stride, *params.dilation, params.groups)
+        if min(positive) < 1 or min(params.padding) < 0 or self.shape[0] % params.groups:
             raise _core.QcoreValueError(
                 f"qcore.torch.Conv2d: stride is {stride!r}, padding {padding!r}, dilation {dilation!r} and groups "
                 f"{groups!r}, expected positive numbers, padding from 0, and groups that divide Co = {self.shape[0]}"
             )
-        self.stride, self.dilation, self.padding, self.groups = window[:2], window[2:4], window[4:8], window[8]
+        self.stride, self.dilation = params.stride, params.dilation
+        self.padding, self.groups = params.padding, params.groups
 
     @classmethod
     def from_float(

@@ -1,11 +1,11 @@
 #pragma once
 
 #include "decoder/cpu/vtable.h"
+#include "gemm/cpu/tile_data.h"
 #include "numerics/attention.h"
 #include "numerics/half_bits.h"
 #include "numerics/rms_norm.h"
 #include "numerics/rotary.h"
-#include "simd/tile_data.h"
 
 // Operators on one fp32 row, for any lanes (lanes_avx2.h, lanes_avx512.h). In an unnamed namespace, since they are
 // compiled for one instruction set.

@@ -2,10 +2,10 @@
 
 #include "decoder/cuda/attention_chunk.cuh"
 #include "decoder/cuda/kernels.h"
-#include "runtime/cuda_device.h"
-#include "runtime/cuda_scratch.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_scratch.h"
+#include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
-#include "runtime/ptx_launch.cuh"
 
 // Attention's kernels (attention_chunk.cuh has their core) and how they are launched.
 namespace qcore {
@@ -272,8 +272,8 @@ KernelChoice choose(std::int64_t rows, std::int64_t head_size, int stages, std::
     constexpr KernelChoice kLarge = choice<kDType, 8, 1, 1>();
     return takes(kLarge) ? kLarge : choice<kDType, 4, 1, 1>();
   }
-  constexpr KernelChoice kLargest = choice<kDType, 16, 2, 1>(), kLarge = choice<kDType, 8, 2, 1>();
-  if (takes(kLargest)) return kLargest;
+  constexpr KernelChoice kMax = choice<kDType, 16, 2, 1>(), kLarge = choice<kDType, 8, 2, 1>();
+  if (takes(kMax)) return kMax;
   return takes(kLarge) ? kLarge : choice<kDType, 4, 2, 1>();
 }
 

@@ -3,8 +3,8 @@
 #include "decoder/cuda/attention_stage.cuh"
 #include "decoder/cuda/elements.cuh"
 #include "numerics/attention.h"
-#include "runtime/cuda_launch.h"
-#include "runtime/cuda_warp.cuh"
+#include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/cuda_warp.cuh"
 
 // Attention of numerics/attention.h. A thread block has a tile of up to kRows queries that share a key head: tokens and
 // the heads of a group. It goes through chunks of 256 positions in steps, each of which uses one stage of a pipeline of

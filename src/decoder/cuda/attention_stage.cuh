@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "runtime/ptx.cuh"
+#include "runtime/cuda/ptx.cuh"
 
 // Copies of rows of bytes from a cache to shared memory, which overtake the threads that ask for them.
 namespace qcore {

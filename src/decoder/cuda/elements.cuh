@@ -7,7 +7,7 @@
 #include "formats/element.h"
 #include "numerics/half_bits.h"
 #include "qcore/tensor_view.h"
-#include "runtime/ptx_half.cuh"
+#include "runtime/cuda/ptx_half.cuh"
 
 // Elements whose dtype the compiler knows. A kernel that runs for a few microseconds spends most of them on fetching
 // its instructions, and the choice between dtypes at every element makes the most of them.

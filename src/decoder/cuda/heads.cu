@@ -3,11 +3,11 @@
 #include "numerics/attention.h"
 #include "numerics/rms_norm.h"
 #include "numerics/rotary.h"
-#include "runtime/cuda_device.h"
-#include "runtime/cuda_launch.h"
-#include "runtime/cuda_warp.cuh"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/cuda_warp.cuh"
+#include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
-#include "runtime/ptx_launch.cuh"
 
 // Heads of tokens: their norm, their rotation and the writing to a cache. A warp has a head in shared memory, so that
 // one kernel does all of it; results are rounded to the dtype of the heads between the steps, as the single operators

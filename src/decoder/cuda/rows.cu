@@ -4,11 +4,11 @@
 #include "decoder/cuda/kernels.h"
 #include "numerics/attention.h"
 #include "numerics/rms_norm.h"
-#include "runtime/cuda_device.h"
-#include "runtime/cuda_launch.h"
-#include "runtime/cuda_warp.cuh"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/cuda_warp.cuh"
+#include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
-#include "runtime/ptx_launch.cuh"
 
 // RMSNorm with the addition of the residual, gated activations and soft caps. The norm and the gate have two kernels
 // each: one for aligned rows of one dtype, which a decoder has, and one for rows of any strides and dtypes.

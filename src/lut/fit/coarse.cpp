@@ -82,7 +82,7 @@ class Coarse {
   }
 
  private:
-  // A third of `count` evenly spread, the others where curved and heavy parts of f want knots; the ends' neighbours;
+  // A third of `count` evenly spread, the others where curved and heavy parts of f want knots; the ends' neighbors;
   // zero, powers of two and what a table must have.
   std::vector<std::size_t> choose(std::size_t count) const {
     if (count >= c_.size()) count = c_.size();

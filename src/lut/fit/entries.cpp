@@ -5,7 +5,7 @@
 namespace qcore::lut_fit {
 namespace {
 
-constexpr int kSteps = 5, kMostRounds = 200;
+constexpr int kSteps = 5, kMaxRounds = 200;
 
 // An error, and for equal ones how far the entries are from f(knot), in steps.
 struct Rank {
@@ -116,7 +116,7 @@ double fit(const Problem& problem, const TableKnots& knots, Start start, double 
   const std::int64_t last_step = negligible > 0 ? problem.lattice.quantum() : 1;
   double error = kInfinity;
   for (std::int64_t step = first_step; step > 0; step = step > last_step ? (step + 3) / 4 : 0) {
-    for (int round = 0; round < kMostRounds && chain.improve(step, error); ++round) continue;
+    for (int round = 0; round < kMaxRounds && chain.improve(step, error); ++round) continue;
     progress(1.0 - static_cast<double>(step) / static_cast<double>(first_step));
   }
   progress(1.0);

@@ -9,7 +9,7 @@
 #include "lut/fit/samples.h"
 
 // The weighted errors of a table's segments over runs of samples. Sums have a fixed order, so that compilers may
-// vectorise them and the results are the same everywhere.
+// vectorize them and the results are the same everywhere.
 namespace qcore::lut_fit {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -11,7 +11,7 @@ namespace {
 constexpr int kEnds = 3;              // entries that are tried at a cut
 constexpr int kMiddle = 2;            // ... and at the knots between cuts: the two that enclose the best real number
 constexpr double kNegligible = 1e-4;  // of the table's error
-constexpr int kMostRounds = 40, kMostDescents = 4;
+constexpr int kMaxRounds = 40, kMaxDescents = 4;
 constexpr double kWorthwhile = 0.999;  // the gain that makes another descent through all strides worth its time
 
 // A place where a cut may go.
@@ -194,7 +194,7 @@ void search(const Problem& problem, int window, std::size_t stride, Fitted& fitt
   std::vector<std::size_t> cuts;
   const auto improve = [&](std::size_t apart, typename Local<Join>::Reach reach) {
     bool better = false;
-    for (int round = 0; round < kMostRounds && local.move(fitted, apart, reach, cuts); ++round) {
+    for (int round = 0; round < kMaxRounds && local.move(fitted, apart, reach, cuts); ++round) {
       Fitted moved = fit_cuts(problem, cuts, fitted.error * kNegligible, alive);
       if (!(moved.error < fitted.error)) break;
       fitted = std::move(moved);
@@ -203,16 +203,16 @@ void search(const Problem& problem, int window, std::size_t stride, Fitted& fitt
     return better;
   };
   const int wide = problem.largest ? 2 * window : window * window;  // largest errors have no short cut
-  for (int descent = 0; descent < kMostDescents; ++descent) {
+  for (int descent = 0; descent < kMaxDescents; ++descent) {
     const double before = fitted.error;
     for (std::size_t apart = stride; apart > 0; apart = apart > 1 ? (2 * apart + 1) / 3 : 0) {
       improve(apart, {window, window});
-      done = (descent + 0.5 / static_cast<double>(apart)) / kMostDescents;
+      done = (descent + 0.5 / static_cast<double>(apart)) / kMaxDescents;
       progress(done);
     }
     for (const std::size_t apart : {std::size_t{7}, std::size_t{1}})
       while (improve(apart, {wide, 0}) | improve(apart, {0, wide})) continue;
-    done = (descent + 1.0) / kMostDescents;
+    done = (descent + 1.0) / kMaxDescents;
     progress(done);
     if (!(fitted.error < before * kWorthwhile)) return;
   }

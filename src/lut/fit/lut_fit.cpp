@@ -17,7 +17,7 @@ namespace {
 using namespace lut_fit;
 
 constexpr const char* kOp = "lut fit";
-constexpr int kMostIntervals = 64, kMostSegments = 256, kMostCoarse = 4096, kMostWindow = 64;
+constexpr int kMaxIntervals = 64, kMaxSegments = 256, kMaxCoarse = 4096, kMaxWindow = 64;
 
 void check_vector(const char* argument, const TensorView& view, DType dtype, std::int64_t length) {
   check_dtype(kOp, argument, view, dtype);
@@ -57,14 +57,14 @@ Samples make_samples(const LutSamples& samples) {
 }
 
 void check_options(const LutFitOptions& options) {
-  QCORE_CHECK_VALUE(options.intervals >= 2 && options.intervals <= kMostIntervals, kOp, ": intervals is ",
-                    options.intervals, ", expected 2 to ", kMostIntervals);
-  QCORE_CHECK_VALUE(options.segments >= 1 && options.segments <= kMostSegments, kOp, ": segments is ", options.segments,
-                    ", expected 1 to ", kMostSegments);
-  QCORE_CHECK_VALUE(options.coarse > options.intervals && options.coarse <= kMostCoarse, kOp, ": coarse is ",
-                    options.coarse, ", expected ", options.intervals + 1, " to ", kMostCoarse);
-  QCORE_CHECK_VALUE(options.window >= 1 && options.window <= kMostWindow, kOp, ": window is ", options.window,
-                    ", expected 1 to ", kMostWindow);
+  QCORE_CHECK_VALUE(options.intervals >= 2 && options.intervals <= kMaxIntervals, kOp, ": intervals is ",
+                    options.intervals, ", expected 2 to ", kMaxIntervals);
+  QCORE_CHECK_VALUE(options.segments >= 1 && options.segments <= kMaxSegments, kOp, ": segments is ", options.segments,
+                    ", expected 1 to ", kMaxSegments);
+  QCORE_CHECK_VALUE(options.coarse > options.intervals && options.coarse <= kMaxCoarse, kOp, ": coarse is ",
+                    options.coarse, ", expected ", options.intervals + 1, " to ", kMaxCoarse);
+  QCORE_CHECK_VALUE(options.window >= 1 && options.window <= kMaxWindow, kOp, ": window is ", options.window,
+                    ", expected 1 to ", kMaxWindow);
 }
 
 Candidates make_candidates(const Samples& samples, const TensorView& candidates, const TensorView& required,

@@ -2,15 +2,15 @@
 
 // Stands in for the CUDA toolkit's header of this name, so that a C++ compiler takes qcore's .cu files as they are and
 // their kernels run on the CPU. It holds what those files use, and no more. Static shared memory is declared through
-// block_shared<T>() of runtime/cuda_launch.h, which gives every thread block its own poisoned copy; `__shared__` is
-// not defined.
+// block_shared<T>() of runtime/cuda/cuda_launch.h, which gives every thread block its own poisoned copy; `__shared__`
+// is not defined.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "half_values.h"
-#include "machine.h"
+#include "machine/machine.h"
 
 #define __global__
 #define __device__

@@ -45,12 +45,9 @@ def reference(layer, x):
 
 def takes(kernel, case, formats):
     """Whether a row takes one of the cases of conv_calls.SHAPES."""
-    _, (outputs, channels, *kernel_shape), _, stride, padding, _, groups = SHAPES[case]
+    _, (outputs, channels, *_), *_, groups = SHAPES[case]
     if kernel == "depthwise":
         return channels == 1 and outputs == groups and one_part(formats)
-    if kernel == "cutlass":
-        product = kernel_shape == [1, 1] and stride == 1 and padding == 0 and groups == 1
-        return product and one_part(formats)
     return kernel == "direct" or groups == 1 or (channels >= 8 and outputs // groups >= 8)
 
 
@@ -71,7 +68,7 @@ def conv_layer(rng, w_shape, formats, **window):
 
 
 def test_rows():
-    assert KERNELS == ["depthwise", "implicit_gemm", "cutlass", "direct"]
+    assert KERNELS == ["depthwise", "implicit_gemm", "direct"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -140,7 +137,7 @@ def test_linear(shape, formats):
     x = torch.from_numpy(static_calls.codes(rng, (*rows, k), x_dtype))
     expected = reference(layer, x)
     for kernel in KERNELS:
-        if kernel == "depthwise" or (kernel == "cutlass" and not one_part(formats)):
+        if kernel == "depthwise":
             continue
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
         turned = x.transpose(0, -1).contiguous().transpose(0, -1)

@@ -1,0 +1,64 @@
+#include <nanobind/nanobind.h>
+
+#include "bind.h"
+#include "qcore/decoder.h"
+#include "qcore/gru.h"
+#include "qcore/linear.h"
+#include "qcore/lut.h"
+#include "qcore/quantize.h"
+#include "qcore/tensor_view.h"
+
+namespace nb = nanobind;
+
+namespace qcore::bindings {
+
+// Binds the enumerations of the public headers, so that Python passes their values and never a number.
+void bind_enums(nb::module_& m) {
+  nb::enum_<DType>(m, "DType")
+      .value("f32", DType::f32)
+      .value("f16", DType::f16)
+      .value("bf16", DType::bf16)
+      .value("i8", DType::i8)
+      .value("u8", DType::u8)
+      .value("i32", DType::i32)
+      .value("i16", DType::i16)
+      .value("i64", DType::i64);
+  nb::enum_<Compute>(m, "Compute")
+      .value("floating", Compute::floating)
+      .value("int8", Compute::int8)
+      .value("int8_asym", Compute::int8_asym)
+      .value("int16", Compute::int16);
+  nb::enum_<ActivationKind>(m, "ActivationKind")
+      .value("none", ActivationKind::none)
+      .value("clamp", ActivationKind::clamp)
+      .value("silu", ActivationKind::silu)
+      .value("gelu", ActivationKind::gelu);
+  nb::enum_<ActivationMode>(m, "ActivationMode")
+      .value("int8", ActivationMode::int8)
+      .value("int8_asym", ActivationMode::int8_asym)
+      .value("int16", ActivationMode::int16);
+  nb::enum_<Method>(m, "Method").value("rtn", Method::rtn).value("mse", Method::mse).value("awq", Method::awq);
+  nb::enum_<LutReduction>(m, "LutReduction")
+      .value("none", LutReduction::none)
+      .value("exp", LutReduction::exp)
+      .value("log", LutReduction::log)
+      .value("reciprocal", LutReduction::reciprocal)
+      .value("sqrt", LutReduction::sqrt)
+      .value("rsqrt", LutReduction::rsqrt)
+      .value("periodic", LutReduction::periodic);
+  nb::enum_<GateActivation>(m, "GateActivation")
+      .value("silu", GateActivation::silu)
+      .value("gelu", GateActivation::gelu)
+      .value("gelu_tanh", GateActivation::gelu_tanh)
+      .value("relu", GateActivation::relu);
+  nb::enum_<RotaryLayout>(m, "RotaryLayout")
+      .value("halves", RotaryLayout::halves)
+      .value("interleaved", RotaryLayout::interleaved);
+  nb::enum_<GruPipeline>(m, "GruPipeline").value("staged", GruPipeline::staged).value("fused", GruPipeline::fused);
+  nb::enum_<ShiftRounding>(m, "ShiftRounding")
+      .value("half_away", ShiftRounding::half_away)
+      .value("half_even", ShiftRounding::half_even);
+  nb::enum_<GruTableKind>(m, "GruTableKind").value("exact", GruTableKind::exact).value("interp", GruTableKind::interp);
+}
+
+}  // namespace qcore::bindings

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "conv2d/problem.h"
+
+// Rows of conv2d's kernel table for CUDA devices. Every pointer of their problems lies on problem.device, and
+// problem.stream is a cudaStream_t.
+namespace qcore {
+
+// int8 and int8_asym: pixels quantized once, then tensor cores over taps and blocks in one launch.
+const char* conv2d_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
+void run_conv2d_implicit_gemm(const Conv2dProblem& problem);
+
+// float: tensor cores over taps and blocks in one launch, x in 16 bits.
+const char* conv2d_implicit_gemm_float_unsupported_reason(const Conv2dProblem& problem);
+void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem);
+
+// Every compute mode, one channel in and out per group: a thread makes neighboring pixels of four channels.
+const char* conv2d_depthwise_unsupported_reason(const Conv2dProblem& problem);
+void run_conv2d_depthwise(const Conv2dProblem& problem);
+
+// Every compute mode and shape: a thread per result.
+const char* conv2d_direct_unsupported_reason(const Conv2dProblem& problem);
+void run_conv2d_direct(const Conv2dProblem& problem);
+
+// What bounds the scratch memory of one call and the size of its launches; each yields to one image.
+struct Conv2dBounds {
+  std::int64_t codes = 128 << 20;  // of quantized pixels, or bytes of float ones
+  std::int64_t results = 1 << 19;  // pixels of y in one launch
+  std::int64_t enough_tiles = 96;  // with fewer, smaller ones
+};
+
+void run_conv2d_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_conv2d_direct(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+
+// What every implicit GEMM asks of a window, null if that is there.
+const char* implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
+
+}  // namespace qcore

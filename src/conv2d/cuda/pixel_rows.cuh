@@ -1,0 +1,54 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "conv2d/cuda/kernels.h"
+#include "gemm/cuda/quantize_activations.cuh"
+#include "gemm/cuda/window.cuh"
+
+// Images as rows of channels, which is how quantization and products take them.
+namespace qcore {
+
+// Row (pixel * groups + group): the group's channels of a pixel of x.
+inline RowView pixel_rows(const Conv2dProblem& problem) {
+  const ImageView& x = problem.x;
+  RowView rows;
+  rows.data = x.data;
+  rows.dtype = x.dtype;
+  rows.append(problem.batch, x.image);
+  rows.append(problem.rows.input, x.row);
+  rows.append(problem.columns.input, x.column);
+  rows.append(problem.groups, problem.weight->layout.k * x.channel);
+  rows.column_stride = x.channel;
+  return rows;
+}
+
+// The pixels of y, all channels.
+inline RowView result_rows(const Conv2dProblem& problem) {
+  const ImageView& y = problem.y;
+  RowView rows;
+  rows.data = y.data;
+  rows.dtype = y.dtype;
+  rows.append(problem.batch, y.image);
+  rows.append(problem.rows.output, y.row);
+  rows.append(problem.columns.output, y.column);
+  rows.column_stride = y.channel;
+  return rows;
+}
+
+inline std::int64_t rows_per_image(const Conv2dProblem& problem) {
+  return problem.rows.input * problem.columns.input * problem.groups;
+}
+
+// How many images' codes fit into the bound, `row_codes` in each row.
+inline std::int64_t images_at_once(const Conv2dProblem& problem, std::int64_t row_codes, std::int64_t bound) {
+  const std::int64_t image = std::max<std::int64_t>(rows_per_image(problem) * std::max<std::int64_t>(row_codes, 1), 1);
+  return std::min(std::max<std::int64_t>(bound / image, 1), problem.batch);
+}
+
+// x's pixels in int8, terms included; `first_row` as in quantize_activations().
+void quantize_pixels(const Conv2dProblem& problem, std::int64_t first_row, const QuantizedRows<std::int8_t>& out,
+                     cudaStream_t stream);
+
+}  // namespace qcore

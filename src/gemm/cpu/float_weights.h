@@ -1,0 +1,36 @@
+#pragma once
+
+#include "formats/packed_layout.h"
+#include "gemm/cpu/tile_parameters.h"
+
+// Packed weights as floats, for the vector set V.
+namespace qcore {
+namespace {
+
+template <class V, int Bits>
+struct FloatWeights {
+  using Int = typename V::Int;
+  using Float = typename V::Float;
+  static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
+  static constexpr int kStepK = Bits == 8 ? 4 : 8;
+
+  // Of one vector of columns.
+  struct Block {
+    Float scale, offset;
+  };
+  QCORE_NUMERIC Block block_of(const TileParameters& scales, const TileParameters& offsets, std::int64_t blocks,
+                               int vector, std::int64_t p) {
+    const std::int64_t at =
+        (vector / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows + vector % kVectorsPerPanel * V::kLanes;
+    return {load_parameters<V>(scales, at), offsets.data ? load_parameters<V>(offsets, at) : V::set1(0.0f)};
+  }
+
+  // numerics::decode() of the k-th code in each lane of a step.
+  template <int k>
+  QCORE_NUMERIC Float decode(Int stored, const Block& block) {
+    return V::fma(block.scale, V::template code_at<Bits, k % 4 * 8 + k / 4 * 4>(stored), block.offset);
+  }
+};
+
+}  // namespace
+}  // namespace qcore

@@ -1,0 +1,193 @@
+#pragma once
+
+#include "formats/packed_layout.h"
+#include "gemm/cpu/tile_data.h"
+#include "numerics/activation_block.h"
+#include "simd/unroll.h"
+
+// Quantization of activation rows into the places that the tiles read, for the vector set V.
+namespace qcore {
+namespace {
+
+template <class V, class Code>
+struct PackRows {
+  using Int = typename V::Int;
+  using Float = typename V::Float;
+  static constexpr int kParts = 4 / sizeof(Code);  // vectors of int32 that make one vector of codes
+  static constexpr int kChunk = kParts * V::kLanes;
+  static_assert(kChunk * sizeof(Code) <= PackedRows::kSlackBytes, "a row's last store would reach the next row");
+
+  // What decides a block's scale, in vectors whose lanes are still to be combined.
+  struct Range {
+    Int magnitude;  // bits of |x|
+    Float lo, hi;   // of activations with offsets only
+  };
+
+  template <bool Offsets>
+  QCORE_NUMERIC Range range_of(const float* values, std::int64_t count) {
+    const Int magnitude_mask = V::set1(0x7fffffff);
+    Range range{V::set1(0), V::set1(numerics::kFloatMax), V::set1(-numerics::kFloatMax)};
+    const auto add = [&](Float x) QCORE_UNROLLED {
+      range.magnitude = V::max(range.magnitude, V::bit_and(V::as_int(x), magnitude_mask));
+      if constexpr (Offsets) {
+        range.lo = V::at_most(x, range.lo);
+        range.hi = V::at_least(x, range.hi);
+      }
+    };
+    std::int64_t i = 0;
+    for (; i + V::kLanes <= count; i += V::kLanes) add(V::load(values + i));
+    if (i == count) return range;
+    // The last vector overlaps the one before, or is the first element again and again: extremes may see one twice.
+    if (count >= V::kLanes) {
+      add(V::load(values + count - V::kLanes));
+    } else {
+      for (; i < count; ++i) add(V::set1(values[i]));
+    }
+    return range;
+  }
+
+  // One vector of codes, zeros after the first `count` of them; adds to their sums.
+  template <bool Offsets, bool Short>
+  QCORE_NUMERIC Int codes_of(const float* x, int count, const numerics::BlockScale& scale, int mode, Int& sums) {
+    Int parts[kParts];
+    unroll<kParts>([&](auto part) QCORE_UNROLLED {
+      constexpr int kAt = part.value * V::kLanes;
+      parts[part.value] = V::set1(0);
+      if (Short && kAt >= count) return;
+      const bool whole = !Short || count - kAt >= V::kLanes;
+      Float scaled = whole ? V::load(x + kAt) : V::load_first(x + kAt, count - kAt);
+      if constexpr (Offsets) scaled = V::sub(scaled, V::set1(scale.offset));
+      scaled = V::mul(scaled, V::set1(scale.inverse));
+      if constexpr (Offsets) {
+        scaled = V::at_least(scaled, V::set1(static_cast<float>(numerics::activation_lowest(mode))));
+        scaled = V::at_most(scaled, V::set1(static_cast<float>(numerics::activation_highest(mode))));
+      }
+      parts[part.value] = V::to_int(scaled);
+      if (Offsets && !whole) parts[part.value] = V::keep_first(parts[part.value], count - kAt);
+      sums = V::add(sums, parts[part.value]);
+    });
+    if constexpr (sizeof(Code) == 1)
+      return V::narrow_to_bytes(parts);
+    else
+      return V::narrow_to_words(parts);
+  }
+
+  // Codes of one block, zeros up to `padded` and, because whole vectors are stored, beyond; the vector of their sums.
+  // The next block overwrites what is beyond; after the last one there is kSlackBytes of room. Symmetric codes need no
+  // clamp: the largest magnitude times the rounded inverse of its rounded scale is within 2^-21 of the largest code.
+  template <bool Offsets>
+  QCORE_NUMERIC Int pack_block(const float* x, std::int64_t length, std::int64_t padded,
+                               const numerics::BlockScale& scale, int mode, Code* out) {
+    Int sums = V::set1(0);
+    std::int64_t i = 0;
+    // A block of all zeros, or of a NaN, has the inverse 0 and codes 0 whatever its values are.
+    if (scale.inverse != 0.0f) {
+      for (; i + kChunk <= length; i += kChunk)
+        V::store(out + i, codes_of<Offsets, false>(x + i, kChunk, scale, mode, sums));
+      if (i < length) {
+        V::store(out + i, codes_of<Offsets, true>(x + i, static_cast<int>(length - i), scale, mode, sums));
+        i += kChunk;
+      }
+    }
+    for (; i < padded; i += kChunk) V::store(out + i, V::set1(0));
+    return sums;
+  }
+
+  // One block: what to pack, and where.
+  struct Place {
+    const float* values;
+    std::int64_t length, padded;
+    Code* codes;
+    std::int64_t at;  // of its parameters
+  };
+
+  // Up to kLanes blocks, place(i) the i-th. Scales of all of them come before their codes: divisions take longer than
+  // codes, and one after the other the processor overlaps them. Lanes of all of them are combined at once.
+  template <bool Offsets, class PlaceOf>
+  QCORE_NUMERIC void pack_blocks(int count, int mode, int zero_code, const PackedRows& rows, const PlaceOf& place_of) {
+    Int lanes[V::kLanes];
+    Float lowest[V::kLanes], highest[V::kLanes];
+    for (int i = 0; i < V::kLanes; ++i) {
+      const Place place = i < count ? place_of(i) : Place{};
+      const Range range = range_of<Offsets>(place.values, place.length);
+      lanes[i] = range.magnitude;
+      if constexpr (Offsets) lowest[i] = range.lo, highest[i] = range.hi;
+    }
+    std::int32_t magnitudes[V::kLanes];
+    float lo[V::kLanes] = {}, hi[V::kLanes] = {};
+    V::store(magnitudes, combine_lanes(lanes, [](Int a, Int b) QCORE_UNROLLED { return V::max(a, b); }));
+    if constexpr (Offsets) {
+      V::store(lo, combine_lanes(lowest, [](Float a, Float b) QCORE_UNROLLED { return V::at_most(a, b); }));
+      V::store(hi, combine_lanes(highest, [](Float a, Float b) QCORE_UNROLLED { return V::at_least(a, b); }));
+    }
+    numerics::BlockScale scales[V::kLanes];
+    for (int i = 0; i < count; ++i)
+      scales[i] = numerics::activation_scale(mode, lo[i], hi[i], static_cast<std::uint32_t>(magnitudes[i]));
+
+    for (int i = 0; i < V::kLanes; ++i) {
+      lanes[i] = V::set1(0);
+      if (i >= count) continue;
+      const Place place = place_of(i);
+      lanes[i] = pack_block<Offsets>(place.values, place.length, place.padded, scales[i], mode, place.codes);
+    }
+    std::int32_t sums[V::kLanes];
+    V::store(sums, combine_lanes(lanes, [](Int a, Int b) QCORE_UNROLLED { return V::add(a, b); }));
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t at = place_of(i).at;
+      rows.scales[at] = scales[i].scale;
+      rows.scaled_sums[at] = scales[i].scale * static_cast<float>(sums[i]);
+      rows.sums[at] = sums[i];
+      rows.acc_init[at] =
+          static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * static_cast<std::uint32_t>(sums[i]));
+      if constexpr (Offsets) rows.offsets[at] = scales[i].offset;
+    }
+  }
+
+  // Lane i of the result combines all lanes of v[i].
+  template <class Vector, class Combine>
+  QCORE_NUMERIC Vector combine_lanes(Vector (&v)[V::kLanes], Combine&& combine) {
+    unroll<V::kFolds>([&](auto level) QCORE_UNROLLED {
+      for (int i = 0; i < V::kLanes >> (level.value + 1); ++i)
+        v[i] = combine(V::template fold_low<level.value>(v[2 * i], v[2 * i + 1]),
+                       V::template fold_high<level.value>(v[2 * i], v[2 * i + 1]));
+    });
+    return v[0];
+  }
+
+  template <class PlaceOf>
+  QCORE_NUMERIC void pack(int count, int mode, int zero_code, const PackedRows& rows, const PlaceOf& place_of) {
+    if (mode == numerics::kActivationInt8Asym)
+      pack_blocks<true>(count, mode, zero_code, rows, place_of);
+    else
+      pack_blocks<false>(count, mode, zero_code, rows, place_of);
+  }
+
+  static void pack_row(const float* values, const PackedLayout& layout, int mode, int slot, const PackedRows& rows) {
+    const std::int64_t blocks = layout.blocks(), block_k = layout.block_first_step(1) * layout.step_k();
+    Code* out = static_cast<Code*>(rows.codes) + slot * rows.row_stride;
+    for (std::int64_t first = 0; first < blocks; first += V::kLanes) {
+      const int count = static_cast<int>(blocks - first < V::kLanes ? blocks - first : V::kLanes);
+      pack(count, mode, layout.zero_code(), rows, [&](int i) QCORE_UNROLLED {
+        const std::int64_t p = first + i;
+        return Place{values + p * layout.block_size, layout.block_length(p),
+                     p + 1 < blocks ? block_k : layout.block_steps(p) * layout.step_k(), out + p * block_k,
+                     p * rows.rows + slot};
+      });
+    }
+  }
+};
+
+// Float activations only move to the places where their blocks are padded like the weight's.
+[[maybe_unused]] static void pack_float_row(const float* values, const PackedLayout& layout, int, int slot,
+                                            const PackedRows& rows) {
+  const std::int64_t block_k = layout.block_first_step(1) * layout.step_k();
+  float* out = static_cast<float*>(rows.codes) + slot * rows.row_stride;
+  for (std::int64_t p = 0; p < layout.blocks(); ++p) {
+    const std::int64_t length = layout.block_length(p);
+    memcpy(out + p * block_k, values + layout.block_begin(p), static_cast<std::size_t>(length) * sizeof(float));
+    for (std::int64_t i = length; i < layout.block_steps(p) * layout.step_k(); ++i) out[p * block_k + i] = 0.0f;
+  }
+}
+
+}  // namespace
+}  // namespace qcore

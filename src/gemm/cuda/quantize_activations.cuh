@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "formats/row_view.h"
+#include "gemm/cuda/tiled_rows.cuh"
+#include "qcore/linear.h"
+
+namespace qcore {
+
+// What a row's block contributes besides its codes: one 16-byte load.
+struct alignas(16) ActivationTerms {
+  float scale;
+  std::int32_t shift;  // -zero_code * sum of the codes: what the products with stored weight codes are too large by
+  float scaled_sum;    // scale * sum of the codes
+  float offset;
+};
+
+// Rows of activations as codes, block after block; the last codes of a block are zeros up to `padded_block`.
+template <class Code>
+struct QuantizedRows {
+  Code* codes;         // [M, P * padded_block]
+  float* scales;       // [P, M]
+  float* scaled_sums;  // [P, M], scale * sum of the block's codes; may be null
+  float* offsets;      // [P, M]; null unless the activations have offsets
+  std::int64_t rows;   // M
+  std::int64_t blocks;
+  std::int64_t padded_block;
+  ActivationTerms* terms = nullptr;  // [P, M], in the place of the three arrays of floats, which are then null
+  int zero_code = 0;                 // of the weight, for terms
+  TiledRows
+      tiled{};  // with a shift, in the place of every other order; there are no terms then, and no arrays of floats
+};
+
+// Quantizes rows first_row .. first_row + out.rows - 1 of x [M, K] in blocks of block_size.
+// `Code` is std::int8_t, or std::int16_t, which takes the 8-bit modes too.
+template <class Code>
+void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t k, std::int64_t block_size,
+                          Compute compute, const QuantizedRows<Code>& out, cudaStream_t stream);
+
+}  // namespace qcore

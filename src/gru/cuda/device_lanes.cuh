@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "gru/cuda/gru_device.h"
+#include "numerics/gru_cell.h"
+
+namespace qcore {
+
+// The lanes of numerics/gru_cell.h with numbers of 32 bits and products of 64: where gru_pack.cpp proves that they fit,
+// with the shifts of its cell.
+template <numerics::ShiftRounding kRounding>
+struct GruDeviceLanes {
+  using I = std::int32_t;
+  using Table = GruDeviceTable;
+
+  QCORE_NUMERIC I add(I a, I b) { return a + b; }
+  QCORE_NUMERIC I sub(I a, I b) { return a - b; }
+  QCORE_NUMERIC I set(std::int32_t c) { return c; }
+  QCORE_NUMERIC I clamped(I a, const numerics::GruRange& range) {
+    a = a < range.lo ? range.lo : a;
+    return a > range.hi ? range.hi : a;
+  }
+  QCORE_NUMERIC I shifted(I a, int n) { return shift(a, n); }
+  QCORE_NUMERIC I shifted_product(I a, I b, int n) {
+    return static_cast<I>(shift(static_cast<std::int64_t>(a) * b, n));
+  }
+  QCORE_NUMERIC I shifted_mix(I a, I b, I c, I d, int n) {
+    return static_cast<I>(shift(static_cast<std::int64_t>(a) * b + static_cast<std::int64_t>(c) * d, n));
+  }
+  QCORE_NUMERIC I look_up(const Table& table, I index) {
+    const I entry = table.entry_bytes == 1 ? I{static_cast<const std::uint8_t*>(table.entries)[index]}
+                                           : I{static_cast<const std::uint16_t*>(table.entries)[index]};
+    return (entry ^ table.sign) - table.sign;
+  }
+  QCORE_NUMERIC const Table& table(const GruDeviceArrays& arrays, int gate) { return arrays.small_tables[gate]; }
+
+  // A row's total at its scale.
+  template <class Sum>
+  QCORE_NUMERIC I rescaled(Sum sum, Sum offset, int n, const numerics::GruRange& range) {
+    if constexpr (sizeof(Sum) == sizeof(I)) {
+      constexpr int kMax = 30;  // drops every bit
+      return clamped(shift(sum + offset, n < kMax ? n : kMax), range);
+    }
+    return static_cast<I>(numerics::clamp_code(shift(sum + offset, n), range.lo, range.hi));
+  }
+
+  // Where the result is known to fit.
+  template <class Integer>
+  QCORE_NUMERIC Integer shift(Integer a, int n) {
+    if (n <= 0) return a * (Integer{1} << -n);
+    const Integer half = Integer{1} << (n - 1);
+    if (kRounding == numerics::ShiftRounding::half_away) return (a + half - (a < 0)) >> n;
+    return (a + half - 1 + (a >> n & 1)) >> n;
+  }
+};
+
+// Those of the definition.
+template <numerics::ShiftRounding kRounding>
+struct GruWideLanes : numerics::GruScalar<kRounding> {
+  using Base = numerics::GruScalar<kRounding>;
+  QCORE_NUMERIC const std::int32_t* table(const GruDeviceArrays& arrays, int gate) { return arrays.tables[gate]; }
+  QCORE_NUMERIC std::int64_t rescaled(std::int64_t sum, std::int64_t offset, int n, const numerics::GruRange& range) {
+    return Base::clamped(Base::shifted(sum + offset, n), range);
+  }
+};
+
+}  // namespace qcore

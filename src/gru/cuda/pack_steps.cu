@@ -1,0 +1,57 @@
+#include <algorithm>
+
+#include "gru/cuda/pack_steps.cuh"
+#include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/ptx_launch.cuh"
+#include "runtime/memory.h"
+
+namespace qcore {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kMaxBlocks = 1 << 16;
+
+// A thread makes a word of four codes in each plane.
+__global__ void __launch_bounds__(kThreads) gru_pack_kernel(const __grid_constant__ PackPair pair) {
+  ptx::let_next_kernel_start();
+  const PackRows& p = pair.rows[blockIdx.y];
+  const std::int64_t words = p.row_bytes / 4, threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < p.rows * words;
+       i += threads) {
+    const std::int64_t row = i / words, word = i - row * words;
+    const std::int64_t b = row % p.batch, step = p.first + row / p.batch;
+    const std::int64_t length = row_length(p.lengths, p.length_stride, b, p.steps);
+    const std::int64_t at = time_of(step, length, p.reverse) * p.from.strides[0] + b * p.from.strides[1];
+    std::uint32_t high = 0, low = 0;
+#pragma unroll
+    for (int byte = 0; byte < 4; ++byte) {
+      const std::int64_t k = 4 * word + byte;
+      if (k >= p.features || step >= length) continue;
+      const std::int32_t centred =
+          p.from.data ? load_centred(p.from.data, p.from.dtype, at + k * p.from.strides[2], p.format) : 0;
+      const auto bits = static_cast<std::uint32_t>(centred + p.format.zero);
+      low |= (bits & 0xffu) << (8 * byte);
+      high |= (bits >> 8 & 0xffu) << (8 * byte);
+      if (blockIdx.y == 1 && pair.last.data)
+        store_centred(pair.last.data, pair.last.dtype, b * pair.last.strides[0] + k * pair.last.strides[1], centred,
+                      p.format);
+    }
+    auto* to = reinterpret_cast<std::uint32_t*>(p.to + row * p.row_bytes) + word;
+    if (p.planes == 2) {
+      *to = high;
+      to = reinterpret_cast<std::uint32_t*>(reinterpret_cast<char*>(to) + p.plane_bytes);
+    }
+    *to = low;
+  }
+}
+
+}  // namespace
+
+void pack_steps(const PackPair& pair, cudaStream_t stream) {
+  std::int64_t words = 1;
+  for (const PackRows& p : pair.rows) words = std::max(words, p.rows * p.row_bytes / 4);
+  const auto blocks = static_cast<unsigned>(std::min(ceil_div(words, kThreads), kMaxBlocks));
+  launch("gru_pack", gru_pack_kernel, {dim3(blocks, 2), dim3(kThreads)}, stream, pair);
+}
+
+}  // namespace qcore

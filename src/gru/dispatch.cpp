@@ -1,0 +1,40 @@
+#include "gru/dispatch.h"
+
+#include "gru/cpu/vtable.h"
+#include "runtime/requirements.h"
+
+#if defined(QCORE_CUDA_BACKEND)
+#include "gru/cuda/kernels.h"
+#endif
+
+namespace qcore {
+namespace {
+
+#if defined(QCORE_X86_KERNELS)
+
+template <const GruKernels& kernels>
+void run_with(const GruProblem& problem) {
+  run_gru_vector(problem, kernels);
+}
+#endif
+
+// Best first.
+KernelTable<GruProblem> table("gru",
+                              {
+#if defined(QCORE_CUDA_BACKEND)
+                                  {"persistent", kCuda75, gru_persistent_unsupported_reason, run_gru_persistent},
+                                  {"gemm", kCuda75, gru_cuda_unsupported_reason, run_gru_cuda},
+#endif
+#if defined(QCORE_X86_KERNELS)
+                                  {"avx512vnni", kAvx512Vnni, gru_vector_unsupported_reason, run_with<kGruAvx512Vnni>},
+                                  {"avxvnni", kAvxVnni, gru_vector_unsupported_reason, run_with<kGruAvxVnni>},
+                                  {"avx2", kAvx2, gru_vector_unsupported_reason, run_with<kGruAvx2>},
+#endif
+                                  {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},
+                              });
+
+}  // namespace
+
+KernelTable<GruProblem>& gru_table() { return table; }
+
+}  // namespace qcore

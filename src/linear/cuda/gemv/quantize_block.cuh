@@ -1,0 +1,96 @@
+#pragma once
+
+#include "formats/element.h"
+#include "numerics/activation_block.h"
+#include "runtime/cuda/cuda_warp.cuh"
+#include "runtime/cuda/ptx_convert.cuh"
+
+// A thread block's own int8 quantization of a few rows of x, in shared memory: codes, scales and shifts as
+// quantize_activations() makes them, a shift being -zero_code * sum of the block's codes.
+namespace qcore {
+
+struct RowQuantizer {
+  static constexpr int kMaxRows = 8;
+  static constexpr int kUnit = 8;  // values that a lane takes
+
+  const void* x;  // [rows, k], neighbors along k side by side; k a multiple of 8, rows start at multiples of 16 bytes
+  DType dtype;
+  int zero_code;  // of the weight
+  int rows, blocks, k;
+  int code_stride;   // bytes from row to row in shared memory
+  int scale_stride;  // values from row to row of the scales: a multiple of 4
+  std::int64_t row_at[kMaxRows];
+
+  // codes [rows, code_stride], scales [rows, scale_stride], shifts [P, rows].
+  // Called by all threads; blocks of kBlock k are shared by kBlock / 8 neighboring lanes. A barrier must follow.
+  template <int kBlock>
+  __device__ __forceinline__ void run(std::int8_t* codes, float* scales, std::int32_t* shifts) const {
+    constexpr int kLanes = kBlock / kUnit;
+    static_assert(kLanes <= kWarpSize && kWarpSize % kLanes == 0, "a warp holds whole blocks");
+    const int units = blocks * kLanes, thread = static_cast<int>(threadIdx.x);
+#pragma unroll 1
+    for (int row = 0; row < rows; ++row) {
+#pragma unroll 1
+      for (int first = thread; first - thread % kWarpSize < units; first += static_cast<int>(blockDim.x)) {
+        const int unit = first < units ? first : units - 1;
+        float values[kUnit];
+        load(values, row_at[row], unit);
+        std::uint32_t magnitude = 0;
+#pragma unroll
+        for (int i = 0; i < kUnit; ++i) {
+          const std::uint32_t bits = numerics::magnitude_bits(values[i]);
+          magnitude = bits > magnitude ? bits : magnitude;
+        }
+#pragma unroll
+        for (int distance = 1; distance < kLanes; distance *= 2) {
+          const std::uint32_t other = __shfl_xor_sync(kAllLanes, magnitude, distance);
+          magnitude = other > magnitude ? other : magnitude;
+        }
+        const numerics::BlockScale scale = numerics::activation_scale(numerics::kActivationInt8, 0.0f, 0.0f, magnitude);
+        std::uint32_t sum = 0, biased[kUnit];
+#pragma unroll
+        for (int i = 0; i < kUnit; ++i) {
+          biased[i] = numerics::encode_symmetric(values[i], scale);
+          sum += biased[i];
+        }
+        sum -= kUnit * numerics::kBiasedZero;
+#pragma unroll
+        for (int distance = 1; distance < kLanes; distance *= 2) sum += __shfl_xor_sync(kAllLanes, sum, distance);
+        if (first >= units) continue;
+        uint2 words;
+        words.x = ptx::lowest_bytes(biased[0], biased[1], biased[2], biased[3]);
+        words.y = ptx::lowest_bytes(biased[4], biased[5], biased[6], biased[7]);
+        *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
+        if (unit % kLanes) continue;
+        scales[row * scale_stride + unit / kLanes] = scale.scale;
+        shifts[unit / kLanes * rows + row] =
+            static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * sum);
+      }
+    }
+  }
+
+ private:
+  // Zeros behind the row's end: they change neither a block's largest magnitude nor its sum.
+  __device__ __forceinline__ void load(float (&values)[kUnit], std::int64_t row, int unit) const {
+    const std::int64_t first = row + unit * kUnit;
+    if (unit * kUnit >= k) {
+#pragma unroll
+      for (int i = 0; i < kUnit; ++i) values[i] = 0.0f;
+    } else if (dtype == DType::f32) {
+      const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(x) + first);
+      const float4 a = from[0], b = from[1];
+      values[0] = a.x, values[1] = a.y, values[2] = a.z, values[3] = a.w;
+      values[4] = b.x, values[5] = b.y, values[6] = b.z, values[7] = b.w;
+    } else {
+      const uint4 raw = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(x) + first);
+      const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+      for (int i = 0; i < kUnit; ++i) {
+        const auto half = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
+        values[i] = dtype == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
+      }
+    }
+  }
+};
+
+}  // namespace qcore

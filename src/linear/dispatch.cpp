@@ -1,0 +1,75 @@
+#include "linear/dispatch.h"
+
+#include "linear/cpu/vtable.h"
+#include "runtime/requirements.h"
+
+#if defined(QCORE_CUDA_BACKEND)
+#include "linear/cuda/kernels.h"
+#endif
+
+namespace qcore {
+namespace {
+
+#if defined(QCORE_X86_KERNELS)
+
+const char* int8_unsupported_reason(const LinearProblem& problem) {
+  if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
+    return "it computes in int8 and int8_asym";
+  return tiled_unsupported_reason(problem);
+}
+const char* int16_unsupported_reason(const LinearProblem& problem) {
+  return problem.compute == Compute::int16 ? tiled_unsupported_reason(problem) : "it computes in int16";
+}
+const char* float_unsupported_reason(const LinearProblem& problem) {
+  return problem.compute == Compute::floating ? tiled_unsupported_reason(problem) : "it computes in float";
+}
+
+const char* bfloat_unsupported_reason(const LinearProblem& problem) {
+  if (problem.compute != Compute::floating || problem.x.dtype != DType::bf16)
+    return "it computes in float from bfloat16 x";
+  return tiled_unsupported_reason(problem);
+}
+
+template <const TileKernels& kernels>
+void run_with(const LinearProblem& problem) {
+  run_tiled(problem, kernels);
+}
+
+// Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.
+void run_int8_avx2(const LinearProblem& problem) {
+  run_tiled(problem, problem.weight->layout.bits == 4 ? kInt8W4Avx2 : kInt8Avx2);
+}
+
+#endif
+
+// Best first.
+KernelTable<LinearProblem> table(
+    "linear", {
+#if defined(QCORE_CUDA_BACKEND)
+                  {"float_mma", kCuda80, float_mma_unsupported_reason, run_float_mma},
+                  {"int8_mma", kCuda90, int8_mma_unsupported_reason, run_int8_mma},
+                  {"gemv", kCuda75, gemv_unsupported_reason, run_gemv},
+                  {"wgmma", kCuda90, wgmma_unsupported_reason, run_wgmma},
+                  {"fused", kCuda80, fused_unsupported_reason, run_fused},
+                  {"sliced", kCuda75, sliced_unsupported_reason, run_sliced},
+                  {"simt", kCuda75, simt_unsupported_reason, run_simt},
+#endif
+#if defined(QCORE_X86_KERNELS)
+                  {"int8_avx512vnni", kAvx512Vnni, int8_unsupported_reason, run_with<kInt8Avx512Vnni>},
+                  {"int8_avxvnni", kAvxVnni, int8_unsupported_reason, run_with<kInt8AvxVnni>},
+                  {"int8_avx2", kAvx2, int8_unsupported_reason, run_int8_avx2},
+                  {"int16_avx512vnni", kAvx512Vnni, int16_unsupported_reason, run_with<kInt16Avx512Vnni>},
+                  {"int16_avxvnni", kAvxVnni, int16_unsupported_reason, run_with<kInt16AvxVnni>},
+                  {"int16_avx2", kAvx2, int16_unsupported_reason, run_with<kInt16Avx2>},
+                  {"float_avx512bf16", kAvx512Bf16, bfloat_unsupported_reason, run_with<kFloatAvx512Bf16>},
+                  {"float_avx512", kAvx512Vnni, float_unsupported_reason, run_with<kFloatAvx512>},
+                  {"float_avx2", kAvx2, float_unsupported_reason, run_with<kFloatAvx2>},
+#endif
+                  {"reference", kNoRequirement, reference_unsupported_reason, run_reference},
+              });
+
+}  // namespace
+
+KernelTable<LinearProblem>& linear_table() { return table; }
+
+}  // namespace qcore

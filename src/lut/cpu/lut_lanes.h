@@ -1,0 +1,198 @@
+#pragma once
+
+#include <cstring>
+
+#include "lut/cpu/vtable.h"
+
+// The loops over memory, for any lanes (lanes_avx2.h, lanes_avx512.h). In an unnamed namespace, since they are compiled
+// for one instruction set.
+namespace qcore {
+namespace {
+
+using numerics::LutReduction;
+
+template <LutElement kElement>
+struct ElementOf {
+  using Type = std::uint16_t;
+};
+template <>
+struct ElementOf<LutElement::f32> {
+  using Type = float;
+};
+
+template <class L, LutElement kElement>
+QCORE_NUMERIC typename L::F load_lanes(const typename ElementOf<kElement>::Type* x) {
+  if constexpr (kElement == LutElement::f32) {
+    return L::load(x);
+  } else if constexpr (kElement == LutElement::f16) {
+    return L::load_half(x);
+  } else {
+    return L::load_bfloat(x);
+  }
+}
+
+template <class L, LutElement kElement, bool kPastCache>
+QCORE_NUMERIC void store_lanes(typename ElementOf<kElement>::Type* y, typename L::F x) {
+  if constexpr (kElement == LutElement::f32) {
+    kPastCache ? L::stream(y, x) : L::store(y, x);
+  } else if constexpr (kElement == LutElement::f16) {
+    kPastCache ? L::stream_half(y, x) : L::store_half(y, x);
+  } else {
+    kPastCache ? L::stream_bfloat(y, x) : L::store_bfloat(y, x);
+  }
+}
+
+// In steps over blocks: a step is short enough for a processor to overlap several of its vectors, which it can't with
+// all of them in a row. `count` is a multiple of kWidth.
+template <class L, LutReduction kReduction, LutElement kElement, bool kPastCache, class Table>
+void look_up_vectors(const typename ElementOf<kElement>::Type* from, typename ElementOf<kElement>::Type* to,
+                     std::int64_t count, const Table& table) {
+  constexpr int kBlock = 512;
+  constexpr bool kConverted = kElement != LutElement::f32;  // else x is read again
+  alignas(64) float converted[kConverted ? kBlock : 1];
+  alignas(64) float inside[kBlock];        // then what is left behind the entry
+  alignas(64) std::int32_t index[kBlock];  // of the interval, then of the entry
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const int size = count - begin < kBlock ? static_cast<int>(count - begin) : kBlock;
+    for (int at = 0; at < size; at += L::kWidth) {
+      const auto lanes = load_lanes<L, kElement>(from + begin + at);
+      typename L::F clamped;
+      typename L::I i;
+      numerics::lut_find<kReduction, L>(lanes, table, clamped, i);
+      if constexpr (kConverted) L::store(converted + at, lanes);
+      L::store(inside + at, clamped);
+      L::store(index + at, i);
+    }
+    for (int at = 0; at < size; at += L::kWidth) {
+      typename L::I q;
+      typename L::F rest;
+      numerics::lut_place<L>(L::load(inside + at), L::load(index + at), table, q, rest);
+      L::store(inside + at, rest);
+      L::store(index + at, q);
+    }
+    for (int at = 0; at < size; at += L::kWidth) {
+      typename L::F x;
+      if constexpr (kConverted)
+        x = L::load(converted + at);
+      else
+        x = L::load(from + begin + at);
+      const auto y = numerics::lut_interpolate<kReduction, L>(x, L::load(index + at), L::load(inside + at), table);
+      store_lanes<L, kElement, kPastCache>(to + begin + at, y);
+    }
+  }
+}
+
+// The first or last few elements go through a buffer: nothing beyond the end is touched.
+template <class L, LutReduction kReduction, LutElement kElement, class Table>
+void look_up_some(const typename ElementOf<kElement>::Type* x, typename ElementOf<kElement>::Type* y,
+                  std::int64_t count, const Table& table) {
+  alignas(64) typename ElementOf<kElement>::Type buffer[L::kWidth] = {};
+  memcpy(buffer, x, static_cast<std::size_t>(count) * sizeof *x);
+  look_up_vectors<L, kReduction, kElement, false>(buffer, buffer, L::kWidth, table);
+  memcpy(y, buffer, static_cast<std::size_t>(count) * sizeof *y);
+}
+
+constexpr std::int64_t kLine = 64;
+
+// Elements up to the next cache line.
+template <class Element>
+QCORE_NUMERIC std::int64_t before_line(const Element* y, std::int64_t count) {
+  const auto beyond = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) % kLine);
+  const std::int64_t elements = (kLine - beyond) % kLine / static_cast<std::int64_t>(sizeof *y);
+  return elements < count ? elements : count;
+}
+
+template <class L, LutReduction kReduction, LutElement kElement, class Table>
+void look_up_elements(const LutRun& run, const Table& table) {
+  auto* x = static_cast<const typename ElementOf<kElement>::Type*>(run.x);
+  auto* y = static_cast<typename ElementOf<kElement>::Type*>(run.y);
+  std::int64_t count = run.count;
+  if (run.past_cache)
+    for (std::int64_t head = before_line(y, count); head > 0;) {
+      const std::int64_t n = head < L::kWidth ? head : L::kWidth;
+      look_up_some<L, kReduction, kElement>(x, y, n, table);
+      x += n, y += n, count -= n, head -= n;
+    }
+  const std::int64_t whole = count / L::kWidth * L::kWidth;
+  if (run.past_cache) {
+    look_up_vectors<L, kReduction, kElement, true>(x, y, whole, table);
+    _mm_sfence();
+  } else {
+    look_up_vectors<L, kReduction, kElement, false>(x, y, whole, table);
+  }
+  if (whole < count) look_up_some<L, kReduction, kElement>(x + whole, y + whole, count - whole, table);
+}
+
+template <class L, LutReduction kReduction, class Table>
+void map_elements(const LutRun& run, const Table& table) {
+  switch (run.element) {
+    case LutElement::f16:
+      return look_up_elements<L, kReduction, LutElement::f16>(run, table);
+    case LutElement::bf16:
+      return look_up_elements<L, kReduction, LutElement::bf16>(run, table);
+    default:
+      return look_up_elements<L, kReduction, LutElement::f32>(run, table);
+  }
+}
+
+template <class L, class Table>
+void map_reduced(LutReduction reduction, const LutRun& run, const Table& table) {
+  switch (reduction) {
+    case LutReduction::exp:
+      return map_elements<L, LutReduction::exp>(run, table);
+    case LutReduction::log:
+      return map_elements<L, LutReduction::log>(run, table);
+    case LutReduction::reciprocal:
+      return map_elements<L, LutReduction::reciprocal>(run, table);
+    case LutReduction::sqrt:
+      return map_elements<L, LutReduction::sqrt>(run, table);
+    case LutReduction::rsqrt:
+      return map_elements<L, LutReduction::rsqrt>(run, table);
+    case LutReduction::periodic:
+      return map_elements<L, LutReduction::periodic>(run, table);
+    default:
+      return map_elements<L, LutReduction::none>(run, table);
+  }
+}
+
+// Between an element type and fp32, the last few through a buffer.
+template <class L, LutElement kX, LutElement kY>
+void convert_elements(const void* from, void* to, std::int64_t count) {
+  auto* x = static_cast<const typename ElementOf<kX>::Type*>(from);
+  auto* y = static_cast<typename ElementOf<kY>::Type*>(to);
+  const std::int64_t whole = count / L::kWidth * L::kWidth;
+  for (std::int64_t i = 0; i < whole; i += L::kWidth) store_lanes<L, kY, false>(y + i, load_lanes<L, kX>(x + i));
+  if (whole == count) return;
+  alignas(64) typename ElementOf<kX>::Type last_x[L::kWidth] = {};
+  alignas(64) typename ElementOf<kY>::Type last_y[L::kWidth];
+  memcpy(last_x, x + whole, static_cast<std::size_t>(count - whole) * sizeof *x);
+  store_lanes<L, kY, false>(last_y, load_lanes<L, kX>(last_x));
+  memcpy(y + whole, last_y, static_cast<std::size_t>(count - whole) * sizeof *y);
+}
+
+template <class L>
+void load_row(const void* x, LutElement element, std::int64_t count, float* row) {
+  switch (element) {
+    case LutElement::f16:
+      return convert_elements<L, LutElement::f16, LutElement::f32>(x, row, count);
+    case LutElement::bf16:
+      return convert_elements<L, LutElement::bf16, LutElement::f32>(x, row, count);
+    default:
+      memcpy(row, x, static_cast<std::size_t>(count) * sizeof *row);
+  }
+}
+
+template <class L>
+void store_row(const float* row, std::int64_t count, LutElement element, void* y) {
+  switch (element) {
+    case LutElement::f16:
+      return convert_elements<L, LutElement::f32, LutElement::f16>(row, y, count);
+    case LutElement::bf16:
+      return convert_elements<L, LutElement::f32, LutElement::bf16>(row, y, count);
+    default:
+      memcpy(y, row, static_cast<std::size_t>(count) * sizeof *row);
+  }
+}
+
+}  // namespace
+}  // namespace qcore

@@ -1,0 +1,24 @@
+#include "quantize/cpu/block_search_avx2.h"
+#include "quantize/cpu/quantize_lanes.h"
+#include "simd/vector_avx2.h"
+
+namespace qcore {
+namespace {
+
+void load(const void* x, bool bfloat, std::int64_t count, float* values) { load_lanes<Avx2>(x, bfloat, count, values); }
+
+BlockScale quantize_block(const float* values, std::int64_t count, const NearestForm& form, std::int8_t* codes) {
+  return quantize_lanes<Avx2>(values, count, form, codes);
+}
+
+void search_blocks(const SearchedBlocks& blocks, const NearestForm& form, BlockScale* scales, std::int8_t* codes) {
+  const auto search = form.symmetric ? (blocks.importance ? search_lanes<true, true> : search_lanes<true, false>)
+                                     : (blocks.importance ? search_lanes<false, true> : search_lanes<false, false>);
+  search(blocks, form, scales, codes);
+}
+
+}  // namespace
+
+const QuantizeKernels kQuantizeAvx2{load, quantize_block, search_blocks};
+
+}  // namespace qcore

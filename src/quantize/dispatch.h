@@ -1,0 +1,20 @@
+#pragma once
+
+#include "quantize/cpu/vtable.h"
+#include "quantize/problem.h"
+#include "runtime/kernel_table.h"
+
+namespace qcore {
+
+KernelTable<QuantizeProblem>& quantize_table();
+
+// The definition, element by element; every method.
+void run_quantize_reference(const QuantizeProblem& problem);
+
+// Threads, strides and dtypes around one instruction set's kernels.
+void run_quantize_cpu(const QuantizeProblem& problem, const QuantizeKernels& kernels);
+
+// What a scale or an offset that scale_dtype cannot hold ends with.
+void check_parameters(const numerics::BlockScale& scale, std::int64_t row, std::int64_t p);
+
+}  // namespace qcore

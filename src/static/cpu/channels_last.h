@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gemm/cpu/driver.h"
+#include "static/cpu/vtable.h"
+#include "static/problem.h"
+
+namespace qcore {
+
+// x as the kernels of an instruction set read it: the channels of a pixel after each other, each group's in whole
+// fours. In place if it lies so, else a copy in the scratch memory of the caller.
+struct ChannelsLast {
+  const std::uint8_t* data = nullptr;  // the first pixel of the first image
+  std::int64_t image = 0, row = 0, column = 0;
+  std::int64_t group = 0;        // from group to group within a pixel
+  std::int64_t group_codes = 0;  // of a pixel's group, with padding
+  bool joined = false;  // the taps of a row of the kernel are one run: rows hold their padding, and begin with it
+  const std::uint8_t* padding = nullptr;  // codes of padding, as many as a run
+};
+
+// `quads`: runs are read in whole fours, and may be joined where that pays. Otherwise pixels are read code by code.
+ChannelsLast channels_last(const StaticProblem& problem, const StaticTileKernels& kernels, bool quads,
+                           Scratch& scratch);
+
+// Where y's channels do not lie after each other: codes [count][step] of the results from `first` on, and of the
+// channels from `channel` on, to their places.
+void scatter(const StaticProblem& problem, const StaticTileKernels& kernels, const std::uint8_t* codes,
+             std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels);
+
+// With fewer multiply-adds a call is over before a second thread has woken up; int8 sums take half of linear's time.
+constexpr std::int64_t kSerialStaticProducts = 1 << 19;
+
+// How y is stored.
+StaticCodeFormat code_format(const StaticLayer& layer);
+
+// 0x80 for int8 x: what makes its codes unsigned.
+inline std::uint32_t x_flip(const StaticLayer& layer) { return layer.options.x.dtype == DType::i8 ? 0x80 : 0; }
+
+// layer.acc_init for unsigned codes of x.
+inline std::int32_t unsigned_start(const StaticLayer& layer, std::int64_t channel) {
+  const auto start = static_cast<std::uint32_t>(layer.acc_init[channel]);
+  return static_cast<std::int32_t>(start - x_flip(layer) * static_cast<std::uint32_t>(layer.sums[channel]));
+}
+
+}  // namespace qcore

@@ -1,0 +1,95 @@
+#pragma once
+
+#include "simd/unroll.h"
+#include "static/cpu/vtable.h"
+
+// A tile of the product: sums stay in registers over all taps and channels and are requantized once.
+//
+// V is the set of vectors of codes. Dot says how codes are multiplied:
+//   Codes operand(Int)        prepares vectors of unsigned codes of x
+//   Weights split(Int)        prepares a vector of weights
+//   multiply(acc, w, codes)   adds the products of fours
+namespace qcore {
+namespace {
+
+// numerics/requantize.h's steps, in its order, but for the bounds: narrowing saturates. Only what leaves int32 upwards
+// must be cut before it becomes an integer.
+template <class V, bool Cut>
+QCORE_NUMERIC typename V::Int requantize_sums(typename V::Int sums, const float* multipliers,
+                                              const StaticCodeFormat& format) {
+  const auto y = V::mul(V::to_float(sums), V::load(multipliers));
+  if constexpr (!Cut) return V::to_int(y);
+  return V::to_int(V::at_most(y, V::set1(format.largest)));
+}
+
+template <class V, class Dot, int Pixels, int Panels>
+struct ProductTile {
+  using Int = typename V::Int;
+  static constexpr int kPanelVectors = 16 / V::kLanes, kVectors = Panels * kPanelVectors;
+  static constexpr int kPrefetch = 1024;  // bytes ahead, where each weight is used once or twice
+
+  QCORE_NUMERIC void add(Int (&acc)[Pixels][kVectors], const StaticTileArguments& t) {
+    const std::int8_t* w = t.weights;
+    const std::int64_t panel_bytes = t.panel_bytes, end = 4 * t.steps;
+    const Int flip = V::set1(static_cast<std::int32_t>(t.sign_xor_mask));
+    const std::uint8_t* const* pointers = t.x;
+    for (std::int64_t tap = 0; tap < t.taps; ++tap, pointers += StaticTileArguments::kMaxPixels) {
+      const std::uint8_t* x[Pixels];
+      unroll<Pixels>([&](auto p) QCORE_UNROLLED { x[p.value] = pointers[p.value]; });
+      for (std::int64_t k = 0; k < end; k += 4, w += 64) {
+        typename Dot::Weights weights[kVectors];
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          const std::int8_t* from = w + v.value / kPanelVectors * panel_bytes + v.value % kPanelVectors * V::kBytes;
+          weights[v.value] = Dot::split(V::load(from));
+          if constexpr (Pixels <= 2 && v.value % kPanelVectors == 0) __builtin_prefetch(from + kPrefetch, 0, 3);
+        });
+        unroll<Pixels>([&](auto p) QCORE_UNROLLED {
+          std::int32_t four;
+          memcpy(&four, x[p.value] + k, 4);
+          const typename Dot::Codes codes = Dot::operand(V::flip(V::set1(four), flip));
+          unroll<kVectors>([&](auto v)
+                               QCORE_UNROLLED { Dot::multiply(acc[p.value][v.value], weights[v.value], codes); });
+        });
+      }
+    }
+  }
+
+  static void run(const StaticTileArguments& t) {
+    Int acc[Pixels][kVectors];
+    unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+      const Int start = V::load(t.acc_init + v.value * V::kLanes);
+      unroll<Pixels>([&](auto p) QCORE_UNROLLED { acc[p.value][v.value] = start; });
+    });
+    add(acc, t);
+    if (__builtin_expect(t.format.needs_saturation, 0))
+      store<true>(acc, t);
+    else
+      store<false>(acc, t);
+  }
+
+  template <bool Cut>
+  QCORE_NUMERIC void store(const Int (&acc)[Pixels][kVectors], const StaticTileArguments& t) {
+    unroll<Pixels>([&](auto p) QCORE_UNROLLED {
+      Int sums[V::kStored] = {};
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        sums[v.value] = requantize_sums<V, Cut>(acc[p.value][v.value], t.multipliers + v.value * V::kLanes, t.format);
+      });
+      V::store_first_bytes(t.y[p.value] + t.y_offset, V::in_order(V::narrow(sums, t.format)), t.channels);
+    });
+  }
+};
+
+template <class V, class Dot, int Panels, int Pixels = 1>
+QCORE_NUMERIC void run_tile_of_pixels(const StaticTileArguments& t) {
+  if (t.pixels == Pixels) return ProductTile<V, Dot, Pixels, Panels>::run(t);
+  if constexpr (Pixels < StaticTileArguments::kMaxPixels) run_tile_of_pixels<V, Dot, Panels, Pixels + 1>(t);
+}
+
+template <class V, class Dot, int MaxPanels, int Panels = 1>
+void run_tile(const StaticTileArguments& t) {
+  if (t.panels == Panels) return run_tile_of_pixels<V, Dot, Panels>(t);
+  if constexpr (Panels < MaxPanels) run_tile<V, Dot, MaxPanels, Panels + 1>(t);
+}
+
+}  // namespace
+}  // namespace qcore

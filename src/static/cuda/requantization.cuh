@@ -1,0 +1,14 @@
+#pragma once
+
+#include "static/cuda/implicit_gemm/static_gemm.cuh"
+#include "static/problem.h"
+
+namespace qcore {
+
+inline static_gemm::Requantization requantization(const StaticLayer& layer) {
+  const StaticOptions& options = layer.options;
+  return {layer.acc_init, layer.multipliers, static_cast<float>(options.lo - options.y.zero_point),
+          static_cast<float>(options.hi - options.y.zero_point), options.y.zero_point};
+}
+
+}  // namespace qcore

@@ -1,0 +1,41 @@
+#include "static/dispatch.h"
+
+#include "runtime/requirements.h"
+#include "static/cpu/vtable.h"
+
+#if defined(QCORE_CUDA_BACKEND)
+#include "static/cuda/kernels.h"
+#endif
+
+namespace qcore {
+namespace {
+
+#if defined(QCORE_X86_KERNELS)
+
+template <const StaticTileKernels& kernels>
+void run_with(const StaticProblem& problem) {
+  run_static_tiled(problem, kernels);
+}
+#endif
+
+// Best first.
+KernelTable<StaticProblem> table(
+    "static", {
+#if defined(QCORE_CUDA_BACKEND)
+                  {"depthwise", kCuda75, static_depthwise_unsupported_reason, run_static_depthwise},
+                  {"implicit_gemm", kCuda75, static_implicit_gemm_unsupported_reason, run_static_implicit_gemm},
+                  {"direct", kCuda75, static_direct_unsupported_reason, run_static_direct},
+#endif
+#if defined(QCORE_X86_KERNELS)
+                  {"avx512vnni", kAvx512Vnni, static_tiled_unsupported_reason, run_with<kStaticAvx512Vnni>},
+                  {"avxvnni", kAvxVnni, static_tiled_unsupported_reason, run_with<kStaticAvxVnni>},
+                  {"avx2", kAvx2, static_tiled_unsupported_reason, run_with<kStaticAvx2>},
+#endif
+                  {"reference", kNoRequirement, static_reference_unsupported_reason, run_static_reference},
+              });
+
+}  // namespace
+
+KernelTable<StaticProblem>& static_table() { return table; }
+
+}  // namespace qcore

@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "numerics/half_bits.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace qcore::numerics {
+namespace {
+
+// The definition of binary16.
+double value_of_half(std::uint16_t h) {
+  const int exponent = h >> 10 & 31, fraction = h & 1023;
+  const double magnitude = exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24);
+  return h >> 15 ? -magnitude : magnitude;
+}
+
+bool is_half_nan(std::uint16_t h) { return (h & 0x7fff) > 0x7c00; }
+
+TEST(HalfBits, EveryHalfToFloat) {
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    const auto h = static_cast<std::uint16_t>(i);
+    const float x = half_to_float(h);
+    if (is_half_nan(h)) {
+      EXPECT_TRUE(std::isnan(x)) << i;
+    } else if ((h & 0x7fff) == 0x7c00) {
+      EXPECT_EQ(x, h >> 15 ? -INFINITY : INFINITY);
+    } else {
+      EXPECT_EQ(static_cast<double>(x), value_of_half(h)) << i;
+      EXPECT_EQ(std::signbit(x), h >> 15 != 0);
+    }
+  }
+}
+
+TEST(HalfBits, EveryHalfComesBack) {
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    const auto h = static_cast<std::uint16_t>(i);
+    const std::uint16_t quiet = is_half_nan(h) ? h | 0x200 : h;
+    EXPECT_EQ(float_to_half(half_to_float(h)), quiet) << i;
+  }
+}
+
+// Between two neighboring halves: below, at and above the midpoint.
+TEST(HalfBits, TiesGoToEven) {
+  for (std::uint32_t i = 0; i < 0x7bff; ++i) {
+    const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
+    const auto middle = static_cast<float>((value_of_half(low) + value_of_half(high)) / 2);
+    ASSERT_EQ(float_to_half(middle), i % 2 ? high : low) << i;
+    ASSERT_EQ(float_to_half(std::nextafter(middle, 0.0f)), low) << i;
+    ASSERT_EQ(float_to_half(std::nextafter(middle, INFINITY)), high) << i;
+    ASSERT_EQ(float_to_half(-middle), (i % 2 ? high : low) | 0x8000) << i;
+  }
+}
+
+TEST(HalfBits, Overflow) {
+  EXPECT_EQ(float_to_half(65504.0f), 0x7bff);
+  EXPECT_EQ(float_to_half(std::nextafter(65520.0f, 0.0f)), 0x7bff);
+  EXPECT_EQ(float_to_half(65520.0f), 0x7c00);
+  EXPECT_EQ(float_to_half(-INFINITY), 0xfc00);
+  EXPECT_EQ(float_to_half(std::numeric_limits<float>::max()), 0x7c00);
+  EXPECT_TRUE(is_half_nan(float_to_half(NAN)));
+}
+
+#if defined(__x86_64__)
+__attribute__((target("f16c"))) std::uint16_t hardware_half(float x) {
+  return static_cast<std::uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+void compare_with_hardware(std::uint32_t first, std::uint32_t last, std::uint32_t step) {
+  for (std::uint64_t u = first; u <= last; u += step)
+    for (const std::uint32_t sign : {0u, 0x80000000u}) {
+      const float x = bits_float(static_cast<std::uint32_t>(u) | sign);
+      ASSERT_EQ(float_to_half(x), hardware_half(x)) << "float bits " << std::hex << (u | sign);
+    }
+}
+
+TEST(HalfBits, FloatToHalfEqualsTheHardware) {
+  if (!__builtin_cpu_supports("f16c")) GTEST_SKIP() << "this CPU has no F16C";
+  compare_with_hardware(0, 0x7fffffff, 2039);          // all magnitudes, NaNs included
+  compare_with_hardware(0x32ffff00, 0x38801000, 101);  // results that are subnormal, or just not
+  compare_with_hardware(0x477fe000, 0x47800800, 1);    // around the overflow
+  compare_with_hardware(0x7f7fff00, 0x7f801000, 1);    // around infinity
+}
+#endif
+
+TEST(BfloatBits, EveryBfloatComesBack) {
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    const auto b = static_cast<std::uint16_t>(i);
+    const std::uint16_t quiet = (b & 0x7fff) > 0x7f80 ? b | 0x40 : b;
+    EXPECT_EQ(float_to_bfloat(bfloat_to_float(b)), quiet) << i;
+  }
+}
+
+TEST(BfloatBits, TiesGoToEven) {
+  for (std::uint32_t i = 0; i < 0x7f80; ++i) {
+    const std::uint32_t low = i << 16, even = i % 2 ? i + 1 : i;
+    EXPECT_EQ(float_to_bfloat(bits_float(low | 0x8000)), even);
+    EXPECT_EQ(float_to_bfloat(bits_float(low | 0x7fff)), i);
+    EXPECT_EQ(float_to_bfloat(bits_float(low | 0x8001)), i + 1);
+    EXPECT_EQ(float_to_bfloat(bits_float(low | 0x80008000u)), even | 0x8000);
+  }
+  EXPECT_TRUE(std::isnan(bfloat_to_float(float_to_bfloat(bits_float(0x7f800001)))));  // its payload is all rounded away
+}
+
+TEST(RoundHalfEven, EqualsNearbyint) {
+  for (int i = -(1 << 21); i < 1 << 21; i += 7) {
+    const auto whole = static_cast<float>(i);
+    for (const float x :
+         {whole, whole + 0.5f, std::nextafter(whole + 0.5f, -INFINITY), std::nextafter(whole + 0.5f, INFINITY)})
+      ASSERT_EQ(round_to_int_small(x), std::nearbyint(x)) << x;
+  }
+}
+
+}  // namespace
+}  // namespace qcore::numerics

@@ -1,0 +1,401 @@
+#include "machine/machine.h"
+
+#include <deque>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "machine/fiber.h"
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace cuda_host {
+namespace {
+
+constexpr int kWarpSize = 32;
+constexpr std::size_t kSharedBytes = 48 << 10;          // static
+constexpr std::size_t kDynamicSharedBytes = 227 << 10;  // dynamic included: what sm_90 grants
+constexpr unsigned kMaxCluster = 8;
+
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
+struct Block;
+
+struct Thread {
+  Fiber fiber;
+  std::vector<Copy> open_copies;
+  std::deque<std::vector<Copy>> copy_groups;  // oldest first
+  std::vector<std::function<void()>> open_products, products;
+  uint3 index;
+  int number = 0;  // in its block
+  Block* block = nullptr;
+  // Suspended until *watched differs from `seen`.
+  const unsigned* watched = nullptr;
+  unsigned seen = 0;
+  const char* where = nullptr;
+};
+
+// Posted values alternate between two sets: a lane can't post the next value but one before all have read this one.
+struct Warp {
+  std::uint64_t values[2][kWarpSize];
+  unsigned existing = 0;
+  unsigned arrived = 0;
+  unsigned mask = 0;
+  const char* where = nullptr;
+  unsigned phase = 0;
+};
+
+struct alignas(1024) SharedUnit {
+  char bytes[1024];
+};
+struct SharedPiece {
+  const void* key;
+  std::unique_ptr<SharedUnit[]> memory;
+  std::size_t bytes;
+
+  char* get() const { return reinterpret_cast<char*>(memory.get()); }
+};
+
+// Threads that have reached a barrier, and how often all have.
+struct Meeting {
+  int arrived = 0;
+  unsigned generation = 0;
+};
+
+struct Block {
+  std::vector<Warp> warps;
+  std::vector<SharedPiece> shared;
+  Meeting meeting;
+  uint3 index{};
+  int rank = 0;  // in the cluster
+};
+
+// Copies that a barrier waits for, by their bytes or by an arrival.
+struct BulkCopy {
+  std::vector<Copy> copies;
+  std::uint64_t* barrier;
+  std::int32_t bytes;
+  int arrivals;
+};
+
+struct Machine {
+  std::vector<std::unique_ptr<Thread>> threads;  // of a block, then of the next one in the cluster
+  std::vector<Block> blocks;                     // of the cluster
+  std::deque<BulkCopy> bulk_copies;
+  Meeting cluster;
+  unsigned phases = 0;  // of barriers that are over
+  Thread* running = nullptr;
+  int count = 0;  // threads of a block
+  std::size_t dynamic_bytes = 0;
+  bool falling = false;
+  const char* kernel = "";
+  void (*run)(void*) = nullptr;
+  void* context = nullptr;
+  std::exception_ptr failure;
+};
+Machine machine;
+std::map<std::string, std::map<const void*, int>> recorded;
+
+[[noreturn]] void fail(const std::string& what) {
+  const auto place = [](uint3 at) {
+    return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
+  };
+  throw MachineError(std::string("cuda_host: kernel ") + machine.kernel + ", block " + place(blockIdx) + ": " + what);
+}
+
+void wait(const unsigned* watched, const char* where) {
+  Thread& self = *machine.running;
+  self.watched = watched;
+  self.seen = *watched;
+  self.where = where;
+  Fiber::suspend();
+}
+
+int thread_count() { return machine.count * static_cast<int>(machine.blocks.size()); }
+
+void meet(Meeting& meeting, int count, const char* where) {
+  if (++meeting.arrived == count) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+    return;
+  }
+  wait(&meeting.generation, where);
+}
+
+// A barrier as its 64 bits: arrivals that a phase needs, those that are missing, bytes that are, and the phase's
+// number.
+struct BarrierState {
+  std::uint16_t count, missing;
+  std::int32_t bytes_and_phase;  // 2 * bytes + lowest bit of the phase
+
+  static BarrierState of(const std::uint64_t* barrier) {
+    BarrierState state;
+    std::memcpy(&state, barrier, sizeof(state));
+    return state;
+  }
+  void store(std::uint64_t* barrier) {
+    if (missing == 0 && bytes_and_phase >> 1 == 0) {
+      missing = count;
+      bytes_and_phase ^= 1;
+      ++machine.phases;
+    }
+    std::memcpy(barrier, this, sizeof(*this));
+  }
+};
+
+void make(const Copy& copy) {
+  if (copy.from)
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  else
+    std::memset(copy.to, 0, copy.bytes);
+}
+
+void arrive(std::uint64_t* barrier, int arrivals, std::int32_t bytes) {
+  BarrierState state = BarrierState::of(barrier);
+  if (state.missing < arrivals) fail("more threads arrive at a barrier than it counts");
+  state.missing = static_cast<std::uint16_t>(state.missing - arrivals);
+  state.bytes_and_phase += 2 * bytes;
+  state.store(barrier);
+}
+
+void finish_bulk_copy() {
+  auto& pending = machine.bulk_copies;
+  const BulkCopy done = machine.falling ? pending.back() : pending.front();
+  machine.falling ? pending.pop_back() : pending.pop_front();
+  for (const Copy& copy : done.copies) make(copy);
+  arrive(done.barrier, done.arrivals, -done.bytes);
+}
+
+void run_thread(void*) {
+  try {
+    machine.run(machine.context);
+  } catch (...) {
+    machine.failure = std::current_exception();
+  }
+}
+
+[[noreturn]] void report_deadlock() {
+  int returned = 0;
+  std::map<std::string, int> waiting;
+  for (int i = 0; i < thread_count(); ++i) {
+    const Thread& thread = *machine.threads[i];
+    if (thread.fiber.finished())
+      ++returned;
+    else
+      ++waiting[thread.where];
+  }
+  std::string text = "not all threads reach the same barrier:";
+  for (const auto& [where, threads] : waiting) text += " " + std::to_string(threads) + " wait at " + where + ",";
+  fail(text + " " + std::to_string(returned) + " have returned");
+}
+
+// One turn of every thread that can run; false if none could.
+bool run_round() {
+  bool progress = false;
+  for (int i = 0; i < thread_count(); ++i) {
+    Thread& thread = *machine.threads[machine.falling ? thread_count() - 1 - i : i];
+    if (thread.fiber.finished() || (thread.watched && *thread.watched == thread.seen)) continue;
+    progress = true;
+    thread.watched = nullptr;
+    machine.running = &thread;
+    threadIdx = thread.index;
+    blockIdx = thread.block->index;
+    thread.fiber.resume();
+    if (machine.failure) std::rethrow_exception(std::exchange(machine.failure, nullptr));
+  }
+  return progress;
+}
+
+SharedPiece new_piece(const void* key, std::size_t bytes) {
+  SharedPiece piece{key, std::make_unique<SharedUnit[]>(bytes / sizeof(SharedUnit) + 1), bytes};
+  std::memset(piece.get(), 0xff, bytes);
+  return piece;
+}
+
+void start_cluster(uint3 first) {
+  machine.cluster.arrived = 0;
+  machine.bulk_copies.clear();
+  for (Block& block : machine.blocks) {
+    block.rank = static_cast<int>(&block - machine.blocks.data());
+    block.index = {first.x + static_cast<unsigned>(block.rank), first.y, first.z};
+    for (auto& piece : block.shared) std::memset(piece.get(), 0xff, piece.bytes);
+    block.meeting.arrived = 0;
+    block.warps.assign((machine.count + kWarpSize - 1) / kWarpSize, Warp{});
+    for (int i = 0; i < machine.count; ++i) {
+      Thread& thread = *machine.threads[block.rank * machine.count + i];
+      const unsigned at = static_cast<unsigned>(i);
+      thread.index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / blockDim.x / blockDim.y};
+      thread.number = i;
+      thread.block = &block;
+      thread.watched = nullptr;
+      thread.open_copies.clear();
+      thread.copy_groups.clear();
+      thread.open_products.clear();
+      thread.products.clear();
+      thread.fiber.start(run_thread, nullptr);
+      block.warps[i / kWarpSize].existing |= 1u << (i % kWarpSize);
+    }
+  }
+}
+
+void run_cluster(uint3 first) {
+  start_cluster(first);
+  for (;;) {
+    while (run_round()) {
+    }
+    if (machine.bulk_copies.empty()) break;
+    bool all_returned = true;
+    for (int i = 0; i < thread_count(); ++i) all_returned &= machine.threads[i]->fiber.finished();
+    if (all_returned) fail("returns before its bulk copies are there");
+    finish_bulk_copy();
+  }
+  for (int i = 0; i < thread_count(); ++i)
+    if (!machine.threads[i]->fiber.finished()) report_deadlock();
+}
+
+}  // namespace
+
+void sync_threads() { meet(machine.running->block->meeting, machine.count, "__syncthreads"); }
+
+int cluster_rank() { return machine.running->block->rank; }
+
+void cluster_sync() { meet(machine.cluster, thread_count(), "barrier.cluster"); }
+
+void* shared_of(int rank, void* own) {
+  const auto place = [](const Block& block) { return block.shared.front().get(); };  // the dynamic part
+  const std::ptrdiff_t at = static_cast<char*>(own) - place(*machine.running->block);
+  if (at < 0 || at >= static_cast<std::ptrdiff_t>(machine.dynamic_bytes)) fail("not in dynamic shared memory");
+  if (rank < 0 || rank >= static_cast<int>(machine.blocks.size())) fail("no such thread block in the cluster");
+  return place(machine.blocks[rank]) + at;
+}
+
+void barrier_init(std::uint64_t* barrier, int count) {
+  const BarrierState state{static_cast<std::uint16_t>(count), static_cast<std::uint16_t>(count), 0};
+  std::memcpy(barrier, &state, sizeof(state));
+}
+
+void barrier_arrive(std::uint64_t* barrier, int bytes) { arrive(barrier, 1, bytes); }
+
+void barrier_complete(std::uint64_t* barrier, int bytes) { arrive(barrier, 0, -bytes); }
+
+void barrier_arrive_with_copies(std::uint64_t* barrier) {
+  machine.bulk_copies.push_back({std::move(machine.running->open_copies), barrier, 0, 1});
+  machine.running->open_copies.clear();
+}
+
+void barrier_wait(std::uint64_t* barrier, unsigned parity) {
+  while ((static_cast<unsigned>(BarrierState::of(barrier).bytes_and_phase) & 1u) == parity)
+    wait(&machine.phases, "mbarrier.try_wait");
+}
+
+void bulk_copy(void* to, const void* from, std::size_t bytes, std::uint64_t* barrier) {
+  const auto aligned = [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; };
+  if (!aligned(to) || !aligned(from) || bytes % 16) fail("a bulk copy is not aligned");
+  std::memset(to, 0xff, bytes);
+  machine.bulk_copies.push_back({{{to, from, bytes}}, barrier, static_cast<std::int32_t>(bytes), 0});
+}
+
+void product(std::function<void()> work) { machine.running->open_products.push_back(std::move(work)); }
+
+void products_commit() {
+  Thread& self = *machine.running;
+  for (auto& work : self.open_products) self.products.push_back(std::move(work));
+  self.open_products.clear();
+}
+
+void products_wait() {
+  for (const auto& work : machine.running->products) work();
+  machine.running->products.clear();
+}
+
+int lane() { return machine.running->number % kWarpSize; }
+
+Posted exchange(unsigned mask, std::uint64_t value, const char* where) {
+  Warp& warp = machine.running->block->warps[machine.running->number / kWarpSize];
+  const unsigned own = 1u << lane(), expected = mask & warp.existing;
+  if (!(mask & own)) fail(std::string(where) + ": the calling lane is not in the mask");
+  if (warp.arrived && (warp.mask != mask || warp.where != where))
+    fail(std::string("lanes of one warp are at ") + warp.where + " and " + where + ", or differ in the mask");
+  const unsigned phase = warp.phase;
+  warp.values[phase & 1u][lane()] = value;
+  warp.mask = mask;
+  warp.where = where;
+  warp.arrived |= own;
+  if (warp.arrived == expected) {
+    warp.arrived = 0;
+    ++warp.phase;
+  } else {
+    wait(&warp.phase, where);
+  }
+  return {warp.values[phase & 1u], expected};
+}
+
+void* shared_memory(const void* key, std::size_t bytes) {
+  auto& shared = machine.running->block->shared;
+  std::size_t total = bytes;
+  for (auto& piece : shared) {
+    if (piece.key == key) return piece.get();
+    total += piece.bytes;
+  }
+  if (total > (key && machine.dynamic_bytes <= kSharedBytes ? kSharedBytes : kDynamicSharedBytes))
+    fail("takes " + std::to_string(total) + " bytes of shared memory");
+  shared.push_back(new_piece(key, bytes));
+  return shared.back().get();
+}
+
+void copy_async(void* to, const void* from, std::size_t bytes) {
+  const auto aligned = [&](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % bytes == 0; };
+  if (!aligned(to) || !aligned(from)) fail("an asynchronous copy is not aligned");
+  std::memset(to, 0xff, bytes);
+  machine.running->open_copies.push_back({to, from, bytes});
+}
+
+void copy_commit() {
+  Thread& self = *machine.running;
+  self.copy_groups.push_back(std::move(self.open_copies));
+  self.open_copies.clear();
+}
+
+void copy_wait(std::size_t groups) {
+  for (auto& pending = machine.running->copy_groups; pending.size() > groups; pending.pop_front())
+    for (const Copy& copy : pending.front()) make(copy);
+}
+
+bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluster) {
+  const auto threads = static_cast<std::uint64_t>(block.x) * block.y * block.z;
+  return grid.x >= 1 && grid.x <= 0x7fffffffu && grid.y >= 1 && grid.y <= 65535 && grid.z >= 1 && grid.z <= 65535 &&
+         threads >= 1 && threads <= 1024 && block.z <= 64 && shared_bytes <= kDynamicSharedBytes && cluster >= 1 &&
+         cluster <= kMaxCluster && grid.x % cluster == 0;
+}
+
+void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluster, void (*run)(void*),
+              void* context) {
+  machine.kernel = name;
+  machine.run = run;
+  machine.context = context;
+  machine.count = static_cast<int>(block.x * block.y * block.z);
+  machine.falling = !machine.falling;
+  machine.blocks.clear();
+  machine.blocks.resize(cluster);
+  blockDim = block;
+  gridDim = grid;
+  while (static_cast<int>(machine.threads.size()) < thread_count())
+    machine.threads.push_back(std::make_unique<Thread>());
+  machine.dynamic_bytes = shared_bytes;
+  for (Block& each : machine.blocks) each.shared.push_back(new_piece(nullptr, shared_bytes));  // the dynamic part
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; x += cluster) run_cluster({x, y, z});
+}
+
+void record(const char* name, const void* kernel) { ++recorded[name][kernel]; }
+
+const std::map<std::string, std::map<const void*, int>>& launches() { return recorded; }
+
+}  // namespace cuda_host
