@@ -13,6 +13,7 @@ import qcore
 from .awq.command import awq
 from .conv.command import conv
 from .decoder.command import decoder
+from .documents import tables
 from .gpu.command import gpu
 from .gru.command import gru
 from .linear.command import linear
@@ -114,3 +115,4 @@ for command in (decoder, models, overhead):
 app.add_typer(gpu)
 app.command("all")(all_)
 app.command("report")(report)
+app.command("tables")(tables)

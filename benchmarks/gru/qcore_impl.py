@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import qcore
+from qcore.gru.formats import Pipeline
 
 from ..implementation import OURS, Arithmetic, Array, Bound, Built, Implementation, Scheme
 from .problem import Layer, Sequences
@@ -16,11 +17,11 @@ _ARITHMETIC: dict[int, Arithmetic] = {8: "int8", 16: "int16"}
 _CHECKED_STEPS, _CHECKED_ROWS = 8, 2
 
 
-def implementations(layer: Layer, widths: list[tuple[int, str]]) -> list[Implementation]:
+def implementations(layer: Layer, widths: list[tuple[int, Pipeline]]) -> list[Implementation]:
     return [_implementation(layer, bits, pipeline) for bits, pipeline in widths]
 
 
-def _implementation(layer: Layer, bits: int, pipeline: str) -> Implementation:
+def _implementation(layer: Layer, bits: int, pipeline: Pipeline) -> Implementation:
     def build() -> Built:
         from qcore.gru import Calibrator, Config, GruWeights
 

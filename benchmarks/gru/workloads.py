@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from qcore.gru.formats import Pipeline
+
 from ..implementation import Implementation, Inputs, Workload
 from ..selection import Selection as BaseSelection
 from . import baselines, qcore_impl
@@ -14,7 +16,7 @@ STEPS = (1, 50, 200)  # T
 BATCHES = (1, 8, 64)  # B
 HIDDEN = (128, 256, 512)  # H
 BITS = (8, 16)
-PIPELINES = ("fused", "staged")
+PIPELINES: tuple[Pipeline, ...] = ("fused", "staged")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +27,9 @@ class Selection(BaseSelection):
     inputs: int = 128  # C
     streaming: bool = True
     bits: Sequence[int] = BITS
-    pipelines: Sequence[str] = PIPELINES[:1]
+    pipelines: Sequence[Pipeline] = PIPELINES[:1]
 
-    def widths(self) -> list[tuple[int, str]]:
+    def widths(self) -> list[tuple[int, Pipeline]]:
         return [(bits, pipeline) for bits in self.bits for pipeline in self.pipelines]
 
 

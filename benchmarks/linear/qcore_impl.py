@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 
 import qcore
+from qcore import _options
+from qcore._options import Compute
 
 from ..implementation import OURS, Array, Bound, Built, Implementation, Scheme, copies_for
 from .weight import Weight
@@ -28,20 +30,20 @@ def implementations(weight: Weight, rotated_bytes: int) -> list[Implementation]:
     """
 
     @cache  # a search of some seconds
-    def quantized(bits: int, block_size: int, scheme: str, scale_dtype: str) -> qcore.QuantizedTensor:
+    def quantized(bits: int, block_size: int, scheme: _options.Scheme, scale_dtype: str) -> qcore.QuantizedTensor:
         return qcore.quantize(
             weight.values, bits=bits, block_size=block_size, scheme=scheme, method="mse", scale_dtype=scale_dtype
         )
 
     # Each form of compute has its own: it would find in the cache what the one before it has just read.
-    def copies(bits: int, block_size: int, scheme: str, scale_dtype: str) -> list[qcore.QuantizedTensor]:
+    def copies(bits: int, block_size: int, scheme: _options.Scheme, scale_dtype: str) -> list[qcore.QuantizedTensor]:
         one = quantized(bits, block_size, scheme, scale_dtype)
         parts = one.codes(), one.scales(), None if scheme == "symmetric" else one.offsets()
         count = copies_for(one.nbytes, rotated_bytes)
         return [qcore.QuantizedTensor.from_parts(*parts, bits=bits, block_size=block_size) for _ in range(count)]
 
     def implementation(
-        bits: int, block_size: int, compute: str, scheme: str, scale_dtype: str = "float16"
+        bits: int, block_size: int, compute: Compute, scheme: _options.Scheme, scale_dtype: str = "float16"
     ) -> Implementation:
         def build() -> Built:
             weights = copies(bits, block_size, scheme, scale_dtype)
@@ -62,11 +64,12 @@ def implementations(weight: Weight, rotated_bytes: int) -> list[Implementation]:
         made += [implementation(bits, block_size, "int8", "symmetric") for block_size in (32, 64, 128)]
         made.append(implementation(bits, 32, "int8", "symmetric", "float32"))
         made.append(implementation(bits, 64, "int8", "asymmetric"))
-        made += [implementation(bits, 64, compute, "symmetric") for compute in ("int8_asym", "int16", "float")]
+        others: tuple[Compute, ...] = ("int8_asym", "int16", "float")
+        made += [implementation(bits, 64, compute, "symmetric") for compute in others]
     return made
 
 
-def _bind(x: Array, weights: list[qcore.QuantizedTensor], compute: str) -> Bound:
+def _bind(x: Array, weights: list[qcore.QuantizedTensor], compute: Compute) -> Bound:
     out = np.empty((len(x), weights[0].shape[0]), np.float32)
 
     def run(copy: int) -> object:
@@ -80,7 +83,7 @@ def _bind(x: Array, weights: list[qcore.QuantizedTensor], compute: str) -> Bound
     return Bound(run, result, lambda: _same_as_reference(x, weights[0], compute), qcore.last_kernel("linear"))
 
 
-def _same_as_reference(x: Array, weight: qcore.QuantizedTensor, compute: str) -> bool:
+def _same_as_reference(x: Array, weight: qcore.QuantizedTensor, compute: Compute) -> bool:
     """Sampled rows and channels of a result have the reference kernel's bits."""
     n = weight.shape[0]
     rows = np.unique(np.linspace(0, len(x) - 1, _CHECKED_ROWS).astype(int))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qcore import _arrays, _checks, _conv_params, _core
+from qcore._options import Compute
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -18,7 +19,7 @@ def conv2d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-    compute: str = "int8",
+    compute: Compute = "int8",
     activation: Any = None,
     out: Any = None,
     out_dtype: Any = None,

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from qcore import _arrays, _checks, _core
+from qcore._options import Compute
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 
@@ -49,7 +50,7 @@ def linear(
     weight: QuantizedTensor | ReorderedTensor,
     bias: Any = None,
     *,
-    compute: str = "int8",
+    compute: Compute = "int8",
     activation: Any = None,
     out: Any = None,
     out_dtype: Any = None,

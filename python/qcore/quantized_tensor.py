@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qcore import _arrays, _checks, _core
+from qcore._options import Method, Scheme
 
 _SCHEMES = {"symmetric": True, "asymmetric": False}
 _METHODS = {name: getattr(_core.Method, name) for name in ("rtn", "mse", "awq")}
@@ -301,8 +302,8 @@ def quantize(
     *,
     bits: int = 4,
     block_size: int = 64,
-    scheme: str = "symmetric",
-    method: str = "rtn",
+    scheme: Scheme = "symmetric",
+    method: Method = "rtn",
     samples: Any = None,
     scale_dtype: Any = "float32",
 ) -> QuantizedTensor:
@@ -360,8 +361,8 @@ def quantize_weighted(
     *,
     bits: int,
     block_size: int,
-    scheme: str,
-    method: str,
+    scheme: Scheme,
+    method: Method,
     scale_dtype: Any,
 ) -> QuantizedTensor:
     """Quantizes as :func:`quantize`, with the importance [K] of input channels as :func:`mean_squares` returns it.

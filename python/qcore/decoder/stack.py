@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from qcore import _arrays, _checks, _core
+from qcore._options import Compute
 from qcore.decoder.cache import Caches, KeyValueCache, writable
 from qcore.decoder.operators import ACTIVATIONS, LAYOUTS, optional
 from qcore.linear import COMPUTE
@@ -131,8 +132,8 @@ class Decoder:
         head_size: int,
         intermediate_size: int,
         dtype: Any = "float32",
-        compute: str = "int8",
-        head_compute: str | None = None,
+        compute: Compute = "int8",
+        head_compute: Compute | None = None,
         eps: float = 1e-6,
         norm_offset: float = 0.0,
         round_normalized: bool = False,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 import qcore
 from qcore._files import write_whole
+from qcore._options import RangeMethod
 from qcore.gru import TENSORS, Calibrator, Config, QuantGRU, verify_golden
 from qcore.gru.array_files import check_folder, check_output, read_arrays, write_arrays
 from qcore.gru.chunks import run_in_chunks
@@ -74,7 +75,7 @@ def calibrate(
     """
     chosen = _config(config, bits, pipeline)
     check_folder(output)
-    calibrator = Calibrator(load_weights(weights, name=name, batch_first=batch_first), method)
+    calibrator = Calibrator(load_weights(weights, name=name, batch_first=batch_first), cast(RangeMethod, method))
     with _progress(f"calibrating on {len(samples)} batch{'es' * (len(samples) > 1)}") as update:
         for number, path in enumerate(samples):
 

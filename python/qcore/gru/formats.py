@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,12 @@ UNSIGNED = ("z", "r")
 ZERO_FREE = tuple(name for name in TENSORS if name not in ("z", "r", "g"))
 """Tensors that may have a zero point."""
 
-RULES = ("cover", "nearest", "mse")
-GRANULARITIES = ("channel", "gate", "tensor")
-TABLES = ("exact", "interp")
+Pipeline = Literal["staged", "fused"]
+Rounding = Literal["half_away", "half_even"]
+Rule = Literal["cover", "nearest", "mse"]
+Granularity = Literal["channel", "gate", "tensor"]
+TableKind = Literal["exact", "interp"]
+RULES, GRANULARITIES, TABLES = get_args(Rule), get_args(Granularity), get_args(TableKind)
 _EIGHT = {"x": 8, "h": 8, "z": 8, "r": 8, "g": 8, "weights": 8, "biases": 16}
 _SIXTEEN = {"x": 16, "h": 16, "z": 16, "r": 16, "g": 16, "weights": 16, "biases": 32}
 
@@ -144,11 +147,11 @@ class Config:
 
     bits: int = 8
     widths: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    pipeline: str = "staged"
-    rounding: str = "half_away"
-    rule: str = "cover"
-    granularity: str = "channel"
-    tables: str = "exact"
+    pipeline: Pipeline = "staged"
+    rounding: Rounding = "half_away"
+    rule: Rule = "cover"
+    granularity: Granularity = "channel"
+    tables: TableKind = "exact"
 
     def __post_init__(self) -> None:
         def fail(key: str, value: Any, expected: str) -> None:
@@ -157,8 +160,8 @@ class Config:
         if self.bits not in (8, 16):
             fail("bits", self.bits, "8 or 16")
         for key, allowed in (
-            ("pipeline", ("staged", "fused")),
-            ("rounding", ("half_away", "half_even")),
+            ("pipeline", get_args(Pipeline)),
+            ("rounding", get_args(Rounding)),
             ("rule", RULES),
             ("granularity", GRANULARITIES),
             ("tables", TABLES),

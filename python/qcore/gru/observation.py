@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from qcore import _core
+from qcore._options import RangeMethod
 from qcore.gru import float_cell
 from qcore.gru.core import Layer, make
 from qcore.gru.direction import Direction, Doubles, finite
@@ -35,7 +36,7 @@ class Observer:
         QcoreTypeError: other weights.
     """
 
-    def __init__(self, weights: GruWeights, method: str = "mse") -> None:
+    def __init__(self, weights: GruWeights, method: RangeMethod = "mse") -> None:
         if not isinstance(weights, GruWeights):
             raise _core.QcoreTypeError(
                 f"gru calibration: weights is a {type(weights).__name__}, expected GruWeights, as of from_torch"

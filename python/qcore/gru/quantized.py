@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from qcore._options import RangeMethod
 from qcore.gru.core import GruCore
 from qcore.gru.export import export_gru
 from qcore.gru.files import read_gru, save_gru
@@ -24,7 +25,7 @@ class QuantGRU(GruCore):
 
     @classmethod
     def from_torch(
-        cls, gru: Any, data: Any, bits: int = 8, *, method: str = "mse", config: Config | None = None
+        cls, gru: Any, data: Any, bits: int = 8, *, method: RangeMethod = "mse", config: Config | None = None
     ) -> QuantGRU:
         """Calibrates and quantizes a ``torch.nn.GRU``.
 

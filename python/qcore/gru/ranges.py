@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 
 from qcore import _core
+from qcore._options import RangeMethod
 from qcore.gru.direction import Doubles
 from qcore.gru.formats import Format, choose_format
 
-METHODS = ("minmax", "ema", "percentile", "mse")
+METHODS = get_args(RangeMethod)
 EMA_KEPT = 0.9
 PERCENTILE = 99.99
 HEADROOM = 1 / 16
@@ -28,7 +30,7 @@ class Range:
     the values: wider ones cover the range, since what another batch has clipped costs them more than an exponent gains.
     """
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: RangeMethod) -> None:
         if method not in METHODS:
             names = ", ".join(repr(name) for name in METHODS)
             raise _core.QcoreValueError(f"gru calibration: method is {method!r}, expected one of {names}")

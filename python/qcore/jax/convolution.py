@@ -11,6 +11,7 @@ from jax import ShapeDtypeStruct as Struct
 
 import qcore
 from qcore import _arrays, _conv_params, _core
+from qcore._options import Compute
 from qcore.jax import calls, constants
 from qcore.jax.calls import Call
 from qcore.jax.constants import Constant
@@ -34,7 +35,7 @@ class _Conv2d(ImageCall):
 
     weight: Constant
     params: _core.ConvParams
-    compute: str
+    compute: Compute
     activation: Any
     out_dtype: str | None
 
@@ -68,7 +69,7 @@ def conv2d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-    compute: str = "int8",
+    compute: Compute = "int8",
     activation: Any = None,
     out_dtype: Any = None,
 ) -> jax.Array:

@@ -13,6 +13,7 @@ from jax import ShapeDtypeStruct as Struct
 
 import qcore
 from qcore import _arrays, _core
+from qcore._options import Compute
 from qcore.jax import calls, constants
 from qcore.jax.calls import Call
 from qcore.jax.constants import Constant
@@ -27,7 +28,7 @@ class _Linear(Call):
 
     weight: Constant
     rank: int
-    compute: str
+    compute: Compute
     activation: Any
     out_dtype: str | None
 
@@ -71,7 +72,7 @@ def linear(
     weight: QuantizedTensor | ReorderedTensor,
     bias: Any = None,
     *,
-    compute: str = "int8",
+    compute: Compute = "int8",
     activation: Any = None,
     out_dtype: Any = None,
 ) -> jax.Array:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from qcore import lut as tables
 from qcore._files import write_whole
+from qcore._options import Metric, TableDtype
 from qcore.lut import Table, names
 from qcore.lut import fit as run
 from qcore.lut.accuracy import accuracy, function_of
@@ -121,7 +122,8 @@ def fit(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"fitting {name}", total=1.0)
         table = run(
-            name, domain=domain, cuts=cuts, segments=segments, table_dtype=table_dtype, metric=metric, samples=samples,
+            name, domain=domain, cuts=cuts, segments=segments, table_dtype=cast(TableDtype, table_dtype),
+            metric=cast(Metric, metric), samples=samples,
             range_reduction=range_reduction, progress=lambda done: progress.update(task, completed=done),
         )  # fmt: skip
     if output is not None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from qcore import _checks, _core
+from qcore._options import Metric, TableDtype
 from qcore.lut.callables import evaluate
 from qcore.lut.core import REDUCTIONS as REDUCTION_NUMBERS
 from qcore.lut.functions import FUNCTIONS, LIMIT, Function
@@ -90,8 +91,8 @@ def fit(
     domain: tuple[float, float] | None = None,
     cuts: int = 11,
     segments: int = 32,
-    table_dtype: str = "float16",
-    metric: str = "mean_relative",
+    table_dtype: TableDtype = "float16",
+    metric: Metric = "mean_relative",
     samples: Any = None,
     range_reduction: bool | None = None,
     progress: Callable[[float], Any] | None = None,

@@ -1,0 +1,23 @@
+"""The values of option strings, for signatures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Compute = Literal["float", "int8", "int8_asym", "int16"]
+"""What becomes of the activations inside an operator."""
+
+Scheme = Literal["symmetric", "asymmetric"]
+"""Whether blocks of a weight have offsets."""
+
+Method = Literal["rtn", "mse", "awq"]
+"""How scales are chosen: rounding to nearest, smallest squared error, or smallest error on samples."""
+
+RangeMethod = Literal["minmax", "ema", "percentile", "mse"]
+"""How a tensor's range follows from the values that were observed."""
+
+Metric = Literal["mean_relative", "max_relative", "mean_absolute", "max_absolute"]
+"""The error of a table that a fit minimizes."""
+
+TableDtype = Literal["float16", "float32"]
+"""The dtype of a table's values."""

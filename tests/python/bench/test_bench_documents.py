@@ -1,0 +1,40 @@
+"""Tables of the documents come from the kept results."""
+
+from pathlib import Path
+
+import pytest
+from benchmarks import documents
+from benchmarks.__main__ import main
+
+import qcore
+
+ROOT = Path(__file__).resolve().parents[3]
+
+pytestmark = pytest.mark.skipif(not (ROOT / "benchmarks" / "results").is_dir(), reason="needs a source tree")
+
+
+def test_tables_of_documents_are_current(capsys):
+    assert main(["tables", "--check"]) == 0, capsys.readouterr().out
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    assert all(f"<!-- table {name} -->" in text for name in documents.TABLES)
+
+
+def test_a_changed_table_is_seen_and_written(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    page = folder / "page.md"
+    page.write_text("Before.\n\n<!-- table gru-device -->\nold\n<!-- end of table -->\n\nAfter.\n", encoding="utf-8")
+    table = documents.gru_device()
+    monkeypatch.setitem(documents.TABLES, "gru-device", lambda: table)
+    monkeypatch.setattr(documents, "ROOT", tmp_path)
+    assert main(["tables", "--check"]) == 1
+    assert capsys.readouterr().out == "docs/page.md: is not current\n"
+    assert main(["tables"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert text == f"Before.\n\n<!-- table gru-device -->\n\n{table}\n<!-- end of table -->\n\nAfter.\n"
+    assert main(["tables", "--check"]) == 0
+
+
+def test_an_unknown_table_is_an_error():
+    with pytest.raises(qcore.QcoreValueError, match="page has a table 'nothing', expected one of linear-ratios, "):
+        documents.written("<!-- table nothing -->\n<!-- end of table -->", "page")
