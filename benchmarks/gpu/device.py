@@ -174,12 +174,11 @@ def _row(timed: Timed, found: dict[str, float | None]) -> Row:
         minimum=samples[0] * 1e3,
         spread=(samples[3 * count // 4] - samples[count // 4]) / seconds,
         samples=count,
-        weight_bytes=timed.bytes_per_call or None,
         weight_gbs=gbs,
         gops=gops,
         read_fraction=gbs / copy if gbs and copy else None,
         dot_fraction=gops / peak if gops and peak else None,
-        **timed.facts,
+        **{"weight_bytes": timed.bytes_per_call or None} | timed.facts,
     )
 
 

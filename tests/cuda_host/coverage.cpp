@@ -1,6 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
 
 #include "cuda_runtime.h"
 
@@ -63,32 +69,75 @@ constexpr Listed kKernels[] = {
     {"rms_norm", 8},
 };
 
+bool is_listed(const std::string& name) {
+  for (const Listed& kernel : kKernels)
+    if (name == kernel.name) return true;
+  return false;
+}
+
+// The instances that ran, by name, as distances in bytes from a place in this program: the same in each of its
+// processes.
+using Instances = std::map<std::string, std::set<std::intptr_t>>;
+
+Instances instances_that_ran() {
+  Instances found;
+  for (const auto& [name, instances] : cuda_host::launches())
+    for (const auto& [kernel, count] : instances)
+      found[name].insert(reinterpret_cast<std::intptr_t>(kernel) - reinterpret_cast<std::intptr_t>(&is_listed));
+  return found;
+}
+
+void expect_all(const Instances& found) {
+  for (const Listed& kernel : kKernels) {
+    const auto entry = found.find(kernel.name);
+    const std::size_t ran = entry == found.end() ? 0 : entry->second.size();
+    EXPECT_EQ(ran, kernel.instances) << "instances of " << kernel.name;
+  }
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// The folder in which processes that share the tests tell each other what ran, and its file for one of them.
+const std::string kFolder = environment("QCORE_CUDA_HOST_FOLDER");
+std::string file_of_shard(const std::string& index) { return kFolder + "/shard" + index; }
+
 class Coverage : public testing::Environment {
  public:
   void TearDown() override {
-    const bool all_tests = testing::GTEST_FLAG(filter) == "*";
     for (const auto& [name, instances] : cuda_host::launches()) {
       int runs = 0;
       for (const auto& [kernel, count] : instances) runs += count;
       std::printf("cuda_host: %-24s %zu instances, %d launches\n", name.c_str(), instances.size(), runs);
-      EXPECT_TRUE(name == "self_test" || listed(name)) << name << " is not listed in coverage.cpp";
+      EXPECT_TRUE(name == "self_test" || is_listed(name)) << name << " is not listed in coverage.cpp";
     }
-    for (const Listed& kernel : kKernels) {
-      const auto found = cuda_host::launches().find(kernel.name);
-      const std::size_t ran = found == cuda_host::launches().end() ? 0 : found->second.size();
-      EXPECT_TRUE(!all_tests || ran == kernel.instances)
-          << kernel.name << ": " << ran << " instances ran, expected " << kernel.instances;
+    const std::string shard = environment("GTEST_SHARD_INDEX");
+    if (shard.empty()) {
+      if (testing::GTEST_FLAG(filter) == "*") expect_all(instances_that_ran());
+      return;
     }
-  }
-
- private:
-  static bool listed(const std::string& name) {
-    for (const Listed& kernel : kKernels)
-      if (name == kernel.name) return true;
-    return false;
+    if (kFolder.empty()) return;
+    std::ofstream file(file_of_shard(shard));
+    for (const auto& [name, instances] : instances_that_ran())
+      for (const std::intptr_t instance : instances) file << name << ' ' << instance << '\n';
+    EXPECT_TRUE(file.flush().good()) << file_of_shard(shard) << " cannot be written";
   }
 };
 
 const auto* const coverage = testing::AddGlobalTestEnvironment(new Coverage);
+
+// Runs alone, after the processes that shared the tests.
+TEST(Coverage, DISABLED_OfAllShards) {
+  Instances found;
+  for (int shard = 0; shard < QCORE_CUDA_HOST_SHARDS; ++shard) {
+    std::ifstream file(file_of_shard(std::to_string(shard)));
+    ASSERT_TRUE(file.good()) << file_of_shard(std::to_string(shard)) << " cannot be read";
+    std::string name;
+    for (std::intptr_t instance; file >> name >> instance;) found[name].insert(instance);
+  }
+  expect_all(found);
+}
 
 }  // namespace
