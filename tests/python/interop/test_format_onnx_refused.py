@@ -139,7 +139,7 @@ def test_float_layers_are_left_out():
     node_of(model, "Conv").domain = "elsewhere"
     assert formats.from_onnx(model) == {}
     model = CONV.model()
-    node_of(model, "Conv").input[1] = "w"  # not dequantised
+    node_of(model, "Conv").input[1] = "w"  # not dequantized
     assert formats.from_onnx(model) == {}
     model = CONV.model()
     del model.graph.node[-1]

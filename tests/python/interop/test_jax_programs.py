@@ -1,5 +1,7 @@
-"""Operators inside programs of jax: the bits and dtypes of a plain call under every transformation, one call back for
-all that vmap batches."""
+"""Tests operators inside programs of jax: bits and dtypes of a plain call under every transformation.
+
+All calls that vmap batches make one callback.
+"""
 
 import os
 import pickle

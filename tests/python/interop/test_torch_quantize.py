@@ -151,7 +151,7 @@ def test_saved_and_loaded_in_a_new_process(make, sample, tmp_path):
     assert torch.equal(fresh_model(x), model(x))
 
 
-def test_adapters_on_a_quantised_block_lower_the_loss():
+def test_adapters_on_a_quantized_block_lower_the_loss():
     model, tokens = Block(), torch.randint(0, 50, (4, 9))
     qt.quantize_(model, bits=4, block_size=16)
     for parameter in model.parameters():
