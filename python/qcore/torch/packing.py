@@ -38,7 +38,7 @@ _entries: dict[Any, _Entry] = {}
 _lock = threading.RLock()
 
 
-def packed(tensors: Sequence[torch.Tensor | None], options: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+def cached(tensors: Sequence[torch.Tensor | None], options: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """Returns what ``make()`` returned for these tensors and options, until a tensor is freed or written to."""
     given = [tensor for tensor in tensors if tensor is not None]
     if any(tensor.is_inference() for tensor in given):

@@ -15,7 +15,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from qcore import _core
 from qcore.lut.table import Table
 from qcore.quantized_tensor import QuantizedTensor
-from qcore.torch.packing import packed
+from qcore.torch.packing import cached
 
 Parts = tuple["torch.Tensor | None", ...]
 
@@ -133,7 +133,7 @@ def storage_of(weight: QuantizedTensor) -> torch.Tensor:
     return made
 
 
-def weight_of(storage: torch.Tensor, form: WeightFormat, keep: bool = True) -> QuantizedTensor:
+def from_tensor(storage: torch.Tensor, form: WeightFormat, keep: bool = True) -> QuantizedTensor:
     """Returns the weight that lies in a tensor; without ``keep`` it does not keep the tensor alive.
 
     A tensor at an address that is no multiple of 64 is copied.
@@ -157,7 +157,7 @@ def weight_of(storage: torch.Tensor, form: WeightFormat, keep: bool = True) -> Q
 
 def viewed(storage: torch.Tensor, form: WeightFormat) -> QuantizedTensor:
     """Returns the weight that lies in a tensor of a graph, made once for each memory."""
-    weight: QuantizedTensor = packed((storage,), (form,), lambda: weight_of(storage, form, keep=False))
+    weight: QuantizedTensor = cached((storage,), (form,), lambda: from_tensor(storage, form, keep=False))
     return weight
 
 
@@ -176,7 +176,7 @@ def unpack(storage: torch.Tensor, form: WeightFormat) -> Parts:
     def make() -> tuple[Parts, WeightFormat]:
         if not _has_values(storage):
             return _empty_parts(storage.device, form), form
-        here = weight_of(storage, form).to("cpu")
+        here = from_tensor(storage, form).to("cpu")
         codes = here.nibbles() if form.bits == 4 else here.codes()
         scales = here.scales().astype(here.scale_dtype)
         offsets = None if here.offset_dtype is None else here.offsets().astype(here.offset_dtype)
@@ -229,7 +229,7 @@ def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tu
 
     def make() -> tuple[Parts, WeightFormat]:
         if device.type != "meta" and _has_values(storage):
-            weight = weight_of(storage, form).to(str(device))
+            weight = from_tensor(storage, form).to(str(device))
             return (storage_of(weight),), WeightFormat.of(weight)
         there = form
         if device.type == "cuda":  # CUDA kernels read float32 parameters
@@ -281,7 +281,7 @@ def table_of(cuts: torch.Tensor, values: torch.Tensor, range_reduction: str) -> 
     def make() -> Table:
         return Table.from_parts(cuts.detach().cpu(), values.detach().cpu(), range_reduction=range_reduction)
 
-    table: Table = packed((cuts, values), (range_reduction,), make)
+    table: Table = cached((cuts, values), (range_reduction,), make)
     return table
 
 
@@ -303,7 +303,7 @@ def gru_of(state: torch.Tensor) -> Any:
         layers, config, batch_first = gru_from_bytes(data, "gru: the module's state")
         return QuantGRU(layers, config, batch_first=batch_first)
 
-    return packed((state,), ("gru",), make)
+    return cached((state,), ("gru",), make)
 
 
 def _tensor(array: np.ndarray[Any, Any], device: str) -> torch.Tensor:

@@ -165,7 +165,7 @@ class WeightedModule(QuantizedModule):
                 f"qcore.torch.{type(self).__name__}: the weight is on the meta device, expected one with values: "
                 "load a state_dict first"
             )
-        weight = ModuleWeight.of(parts.weight_of(packed, self.format), self.dtype)
+        weight = ModuleWeight.of(parts.from_tensor(packed, self.format), self.dtype)
         self._view = _View(packed, weight, self.compute, self.activation)
         return self._view
 
