@@ -20,7 +20,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 """Largest relative L2 difference of a trial call by dtype: the orders of additions differ."""
 
 Experts3d = dict[str, tuple[torch.Tensor, "torch.Tensor | None"]]
-"""For the name of each projection, its weights [E, N, K] (a view) and biases [E, N]."""
+"""Type of projections by name: weights [E, N, K] (a view) and biases [E, N] or None."""
 Matrices = Callable[[torch.Tensor], torch.Tensor]
 
 

@@ -51,7 +51,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class Read:
-    """A read of an attribute of a module.
+    """Describes a read of an attribute of a module.
 
     Attributes:
         attribute: its name: "weight".

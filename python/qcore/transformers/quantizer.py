@@ -52,7 +52,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         self._projections: dict[str, tuple[Mixture, str]] = {}
         """Mixture and projection of each parameter of these mixtures, by its name."""
         self._experts: dict[str, list[list[modules.Weight]]] = {}
-        """The weights of each expert of a parameter."""
+        """Weights of each expert by the name of the parameter that they replace."""
         self._error: BaseException | None = None
         self._dtype = torch.float32
 
