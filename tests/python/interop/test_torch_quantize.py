@@ -22,7 +22,7 @@ def fresh():
 
 
 class Block(nn.Module):
-    """A transformer block with its embedding and head."""
+    """Computes a transformer block with its embedding and head."""
 
     def __init__(self, width=32, heads=4):
         super().__init__()
@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """A GRU between two layers."""
+    """Computes a GRU between two layers."""
 
     def __init__(self):
         super().__init__()
