@@ -1,4 +1,4 @@
-"""What of a benchmark is wanted."""
+"""Filters the cases and implementations of a benchmark run by the options of the command line."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from qcore.lut import table
 from qcore.lut.functions import FUNCTIONS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "lut"
-DPI, COLOURS = 90, 128  # 900 x 600
+DPI, COLORS = 90, 128  # 900 x 600
 INK, LINE, CUT, SHADES = "#123a5c", "#9ec5e8", "#8a8a8a", ("#eef4fa", "#dbe8f4")
 CUTS = (-4.0, -2.6, -1.1, 0.9, 2.4, 4.0)
 SEGMENTS = 4
@@ -86,7 +86,7 @@ def gallery(name: str, reduced: bool, file: str) -> None:
     figure = table(name, range_reduction=reduced).plot()
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=DPI)
-    Image.open(picture).convert("RGB").quantize(COLOURS).save(FOLDER / f"{file}.png", optimize=True)
+    Image.open(picture).convert("RGB").quantize(COLORS).save(FOLDER / f"{file}.png", optimize=True)
 
 
 def main() -> int:

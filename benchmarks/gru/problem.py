@@ -78,7 +78,7 @@ class Sequences:
         return rows, float_cell.run(direction, self.x[:, rows].astype(np.float64))[0]
 
     def error(self, result: Array) -> float:
-        """Relative, L2, of y [T, B, H]. Nobody whose result is wrong is timed."""
+        """Returns the relative L2 error of y [T, B, H]; implementations with a wrong result are not timed."""
         rows, truth = self.truth
         if result.shape != (*self.x.shape[:2], self.layer.hidden):
             raise qcore.QcoreValueError(f"bench: a result has shape {list(result.shape)}, expected [T, B, H]")

@@ -1,4 +1,4 @@
-// Quantises a small weight to 4 bits, multiplies with it, and shows what an error looks like.
+// Quantizes a small weight to 4 bits, multiplies with it, and shows what an error looks like.
 #include <qcore/qcore.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ int main() {
       double exact = 0;
       for (std::int64_t k = 0; k < K; ++k) exact += static_cast<double>(x[m * K + k]) * weight[n * K + k];
       if (n < 4)
-        std::printf("y[%lld, %lld] = %9.5f, unquantised %9.5f\n", static_cast<long long>(m), static_cast<long long>(n),
+        std::printf("y[%lld, %lld] = %9.5f, unquantized %9.5f\n", static_cast<long long>(m), static_cast<long long>(n),
                     y[m * N + n], exact);
       largest = std::fmax(largest, std::fabs(exact - y[m * N + n]));
     }

@@ -2,7 +2,7 @@
 
     python examples/digits/train.py
 
-The data are the handwritten digits bundled with scikit-learn (1797 images of 8x8 pixels, 17 grey levels). The model is
+The data are the handwritten digits bundled with scikit-learn (1797 images of 8x8 pixels, 17 gray levels). The model is
 small on purpose, but has one of everything: two convolutions, a linear projection, a GRU that reads the feature map
 row by row, and a linear head. Every source of randomness is seeded and training runs on one thread, so that a second
 run on the same machine writes the same bytes.

@@ -18,7 +18,7 @@ BANDS = 32
 
 
 ACCENTS = ("en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-us-nyc")
-# Nobody who speaks in the test is heard in training.
+# No speaker of the test set is in the training set.
 TRAINING = (
     "f1", "f2", "f3", "f5", "m1", "m3", "m4", "m6", "m7", "Alex", "Andrea", "Andy", "Diogo", "Gene", "Jacky", "Lee",
     "Mario", "Michael", "Mike", "adam", "antonio", "boris", "caleb", "ed", "edward", "john", "kaukovalta", "linda",

@@ -5,7 +5,7 @@
 
 The data are the handwritten digits that come with scikit-learn (1797 images of 8x8 pixels). They are laid side by
 side on a strip that passes under a scanner: a time step is one column of 8 pixels, and after the eighth column of a
-digit the model says which it was. Nobody tells it where the strip began: the state is never reset.
+digit the model says which it was. It is not told where the strip began: the state is never reset.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DLPack in, the caller's framework out.
 
-A *family* knows one array library: how to hand its arrays to ``_core``, how to make a result, and which stream its
+A *backend* knows one array library: how to hand its arrays to ``_core``, how to make a result, and which stream its
 work runs on. Libraries are recognized by the module of the array's type and never imported from here.
 """
 
@@ -29,8 +29,8 @@ DTYPES = {
 FLOATING = ("float32", "float16", "bfloat16")
 
 
-class Family(Protocol):
-    """What the operators need to know of an array library."""
+class ArrayBackend(Protocol):
+    """Defines what the operators need to know about an array library."""
 
     def readable(self, x: Any, where: str) -> Any:
         """Returns ``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
@@ -57,10 +57,10 @@ class Family(Protocol):
         """Returns a copy of ``x`` with the last axis in the order of ``columns``, a NumPy array."""
 
     def stream(self, x: Any) -> int:
-        """Address of the CUDA stream that the library's work on ``x`` runs on; 0 on the CPU."""
+        """Returns the address of the CUDA stream that the library's work on ``x`` runs on; 0 on the CPU."""
 
 
-class NumPyFamily:
+class NumPyBackend:
     def readable(self, x: Any, where: str) -> Any:
         if isinstance(x, np.ma.MaskedArray):
             raise _core.QcoreTypeError(f"{where} is a masked array, expected a plain one: fill it first")
@@ -95,7 +95,7 @@ class NumPyFamily:
         return 0
 
 
-class TorchFamily:
+class TorchBackend:
     def readable(self, x: Any, where: str) -> Any:
         if x.requires_grad:
             if sys.modules["torch"].is_grad_enabled():
@@ -139,7 +139,7 @@ class TorchFamily:
         return int(sys.modules["torch"].cuda.current_stream(x.device).cuda_stream)
 
 
-class CuPyFamily:
+class CuPyBackend:
     def readable(self, x: Any, where: str) -> Any:
         return x
 
@@ -169,7 +169,7 @@ class CuPyFamily:
         return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
 
-class DLPackFamily:
+class DLPackBackend:
     """Any other producer: results are made in memory of ours and imported by the library's own ``from_dlpack``."""
 
     def readable(self, x: Any, where: str) -> Any:
@@ -220,12 +220,12 @@ def _is_channels_last(x: Any) -> bool:
     return not x.flags.c_contiguous and bool(x.transpose(0, 2, 3, 1).flags.c_contiguous)
 
 
-_NUMPY, _TORCH, _CUPY, _DLPACK = NumPyFamily(), TorchFamily(), CuPyFamily(), DLPackFamily()
-_BY_MODULE: dict[str, Family] = {"numpy": _NUMPY, "torch": _TORCH, "cupy": _CUPY}
+_NUMPY, _TORCH, _CUPY, _DLPACK = NumPyBackend(), TorchBackend(), CuPyBackend(), DLPackBackend()
+_BY_MODULE: dict[str, ArrayBackend] = {"numpy": _NUMPY, "torch": _TORCH, "cupy": _CUPY}
 
 
 @functools.lru_cache(maxsize=256)
-def _family_of_type(kind: type) -> Family | None:
+def _backend_of_type(kind: type) -> ArrayBackend | None:
     for base in kind.__mro__:
         known = _BY_MODULE.get(base.__module__.partition(".")[0])
         if known is not None and hasattr(kind, "shape"):
@@ -233,9 +233,9 @@ def _family_of_type(kind: type) -> Family | None:
     return _DLPACK if hasattr(kind, "__dlpack__") else None
 
 
-def family(x: Any, where: str) -> Family:
-    """Returns the family of an array; ``where`` ("linear: x") begins the error if it is none."""
-    found = _family_of_type(type(x))  # type: ignore[arg-type]  # mypy sees the hash of the instances
+def backend_of(x: Any, where: str) -> ArrayBackend:
+    """Returns the backend of an array; ``where`` ("linear: x") begins the error if it is none."""
+    found = _backend_of_type(type(x))  # type: ignore[arg-type]  # mypy sees the hash of the instances
     if found is None:
         raise _core.QcoreTypeError(
             f"{where} is a {type(x).__name__}, expected an array with __dlpack__ (numpy, torch, jax, cupy, ...)"
@@ -244,8 +244,8 @@ def family(x: Any, where: str) -> Family:
 
 
 def readable(x: Any, where: str) -> Any:
-    """Returns an array of any family as ``_core`` takes it."""
-    return family(x, where).readable(x, where)
+    """Returns an array of any backend as ``_core`` takes it."""
+    return backend_of(x, where).readable(x, where)
 
 
 def empty_numpy(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -303,10 +303,10 @@ def floating_dtype(dtype: Any, where: str) -> str | None:
     return name
 
 
-def stream_address(stream: Any, x_family: Family, x: Any, where: str) -> int:
+def stream_address(stream: Any, x_backend: ArrayBackend, x: Any, where: str) -> int:
     """Returns the address of a caller's ``stream=``: None (the current one), an address, or a stream object."""
     if stream is None:
-        return x_family.stream(x)
+        return x_backend.stream(x)
     address = stream
     for attribute in ("cuda_stream", "ptr", "handle"):
         address = getattr(address, attribute, address)

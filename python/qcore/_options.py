@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 Compute = Literal["float", "int8", "int8_asym", "int16"]
-"""What becomes of the activations inside an operator."""
+"""Form that the activations get inside an operator."""
+
+Activation = Literal["relu", "relu6", "silu", "gelu"]
+"""The function that an operator applies to its results, by name."""
 
 Scheme = Literal["symmetric", "asymmetric"]
 """Whether blocks of a weight have offsets."""

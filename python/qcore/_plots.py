@@ -1,4 +1,4 @@
-"""What plots share: matplotlib when it is needed, names of pictures, pictures that appear whole or not at all."""
+"""Provides what plots share: matplotlib when it is needed, names of pictures, and pictures written atomically."""
 
 from __future__ import annotations
 

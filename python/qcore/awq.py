@@ -54,16 +54,16 @@ def dequantize(
     arrays = _readable(op, qweight, scales, qzeros)
     if not isinstance(transpose, bool):
         raise _core.QcoreTypeError(f"{op}: transpose is {transpose!r}, expected True or False")
-    family = _arrays.family(scales, f"{op}: scales")
-    address = _arrays.stream_address(stream, family, scales, f"{op}: stream")
+    backend = _arrays.backend_of(scales, f"{op}: scales")
+    address = _arrays.stream_address(stream, backend, scales, f"{op}: stream")
     if out is not None:
-        target = _arrays.family(out, f"{op}: out").writable(out, f"{op}: out")
+        target = _arrays.backend_of(out, f"{op}: out").writable(out, f"{op}: out")
         _core.awq_dequantize(*arrays, transpose, target, address)
         return out
     shape = (*qweight.shape[:1], *scales.shape[-1:])
-    out = family.empty(scales, shape[::-1] if transpose else shape, "float16")
-    _core.awq_dequantize(*arrays, transpose, family.writable(out, f"{op}: out"), address)
-    return family.result(out, scales)
+    out = backend.empty(scales, shape[::-1] if transpose else shape, "float16")
+    _core.awq_dequantize(*arrays, transpose, backend.writable(out, f"{op}: out"), address)
+    return backend.result(out, scales)
 
 
 def linear(
@@ -89,19 +89,19 @@ def linear(
             unchanged.
     """
     op = "awq.linear"
-    family = _arrays.family(x, f"{op}: x")
-    source = family.readable(x, f"{op}: x")
+    backend = _arrays.backend_of(x, f"{op}: x")
+    source = backend.readable(x, f"{op}: x")
     arrays = _readable(op, qweight, scales, qzeros)
     if bias is not None:
         bias = _arrays.readable(bias, f"{op}: bias")
-    address = _arrays.stream_address(stream, family, x, f"{op}: stream")
+    address = _arrays.stream_address(stream, backend, x, f"{op}: stream")
     if out is not None:
-        target = _arrays.family(out, f"{op}: out").writable(out, f"{op}: out")
+        target = _arrays.backend_of(out, f"{op}: out").writable(out, f"{op}: out")
         _core.awq_linear(source, *arrays, bias, target, address)
         return out
-    out = family.empty(x, (*x.shape[:-1], *scales.shape[-1:]), None)
-    _core.awq_linear(source, *arrays, bias, family.writable(out, f"{op}: out"), address)
-    return family.result(out, x)
+    out = backend.empty(x, (*x.shape[:-1], *scales.shape[-1:]), None)
+    _core.awq_linear(source, *arrays, bias, backend.writable(out, f"{op}: out"), address)
+    return backend.result(out, x)
 
 
 class Weight:
@@ -133,8 +133,8 @@ class Weight:
     def __init__(self, qweight: Any, scales: Any, qzeros: Any, *, stream: Any = None) -> None:
         op = "awq.Weight"
         arrays = _readable(op, qweight, scales, qzeros)
-        family = _arrays.family(scales, f"{op}: scales")
-        address = _arrays.stream_address(stream, family, scales, f"{op}: stream")
+        backend = _arrays.backend_of(scales, f"{op}: scales")
+        address = _arrays.stream_address(stream, backend, scales, f"{op}: stream")
         object.__setattr__(self, "packed", QuantizedTensor._of(_core.awq_pack(*arrays, address)))
 
     def __setattr__(self, name: str, value: Any) -> None:

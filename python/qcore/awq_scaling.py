@@ -17,7 +17,7 @@ _SAMPLES = 2048  # rows that decide; more change little and cost time
 
 @dataclass(frozen=True)
 class AwqScales:
-    """What :func:`awq_scales` found.
+    """Holds the result of :func:`awq_scales`.
 
     Attributes:
         scales: float32 [K]. Input channels are divided by them, columns of the weights have been multiplied.

@@ -69,18 +69,18 @@ def conv2d(
     kind, lo, hi = activation_code(activation, "conv2d: activation")
     params = _conv_params.make(stride, padding, dilation, groups, "conv2d")
     dtype = _arrays.floating_dtype(out_dtype, "conv2d: out_dtype")
-    x_family = _arrays.family(x, "conv2d: x")
-    source = x_family.readable(x, "conv2d: x")
+    x_backend = _arrays.backend_of(x, "conv2d: x")
+    source = x_backend.readable(x, "conv2d: x")
     if bias is not None:
         bias = _arrays.readable(bias, "conv2d: bias")
-    address = _arrays.stream_address(stream, x_family, x, "conv2d: stream")
+    address = _arrays.stream_address(stream, x_backend, x, "conv2d: stream")
     handle = weight._handle
     if out is not None:
         if dtype is not None:
             raise _core.QcoreValueError("conv2d: out and out_dtype are both given, expected at most one of them")
-        target = _arrays.family(out, "conv2d: out").writable(out, "conv2d: out")
+        target = _arrays.backend_of(out, "conv2d: out").writable(out, "conv2d: out")
         _core.conv2d(source, handle, bias, target, params, mode, kind, lo, hi, address)
         return out
-    out = x_family.empty_image(x, _core.conv2d_shape(source, handle, params), dtype)
-    _core.conv2d(source, handle, bias, x_family.writable(out, "conv2d: out"), params, mode, kind, lo, hi, address)
-    return x_family.result(out, x)
+    out = x_backend.empty_image(x, _core.conv2d_shape(source, handle, params), dtype)
+    _core.conv2d(source, handle, bias, x_backend.writable(out, "conv2d: out"), params, mode, kind, lo, hi, address)
+    return x_backend.result(out, x)

@@ -94,21 +94,21 @@ def linear(
     mode = _checks.choice(compute, COMPUTE, "linear: compute")
     kind, lo, hi = _ACTIVATIONS[None] if activation is None else activation_code(activation, "linear: activation")
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, "linear: out_dtype")
-    x_family = _arrays.family(x, "linear: x")
-    source = x_family.readable(x, "linear: x")
+    x_backend = _arrays.backend_of(x, "linear: x")
+    source = x_backend.readable(x, "linear: x")
     if bias is not None:
         bias = _arrays.readable(bias, "linear: bias")
-    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "linear: stream")
+    address = x_backend.stream(x) if stream is None else _arrays.stream_address(stream, x_backend, x, "linear: stream")
     handle = weight._handle
     if out is not None:
         if dtype is not None:
             raise _core.QcoreValueError("linear: out and out_dtype are both given, expected at most one of them")
-        target = _arrays.family(out, "linear: out").writable(out, "linear: out")
+        target = _arrays.backend_of(out, "linear: out").writable(out, "linear: out")
         _core.linear(source, handle, bias, target, mode, kind, lo, hi, address)
         return out
-    out = x_family.empty(x, (*x.shape[:-1], handle.rows), dtype)
-    _core.linear(source, handle, bias, x_family.writable(out, "linear: out"), mode, kind, lo, hi, address)
-    return x_family.result(out, x)
+    out = x_backend.empty(x, (*x.shape[:-1], handle.rows), dtype)
+    _core.linear(source, handle, bias, x_backend.writable(out, "linear: out"), mode, kind, lo, hi, address)
+    return x_backend.result(out, x)
 
 
 def embedding(
@@ -146,13 +146,13 @@ def embedding(
             "one"
         )
     dtype = _arrays.floating_dtype(out_dtype, "embedding: out_dtype")
-    backend = _arrays.family(indices, "embedding: indices")
+    backend = _arrays.backend_of(indices, "embedding: indices")
     source = backend.readable(indices, "embedding: indices")
     address = _arrays.stream_address(stream, backend, indices, "embedding: stream")
     if out is not None:
         if dtype is not None:
             raise _core.QcoreValueError("embedding: out and out_dtype are both given, expected at most one of them")
-        target = _arrays.family(out, "embedding: out").writable(out, "embedding: out")
+        target = _arrays.backend_of(out, "embedding: out").writable(out, "embedding: out")
         _core.embedding(source, weight._handle, target, address)
         return out
     shape = (*indices.shape, weight.shape[1])
@@ -162,7 +162,7 @@ def embedding(
 
 
 def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
-    x_family = _arrays.family(x, "linear: x")
+    x_backend = _arrays.backend_of(x, "linear: x")
     if stream is not None:
         raise _core.QcoreValueError(
             "linear: stream is given for a ReorderedTensor, expected None: x is gathered on the current one"
@@ -172,7 +172,7 @@ def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
             f"linear: x has shape {list(x.shape)}, expected [..., {len(weight.order)}] for a weight of shape "
             f"{list(weight.shape)}"
         )
-    return x_family.take(x, weight.order)
+    return x_backend.take(x, weight.order)
 
 
 def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[Any, Any, Any, Any]:
@@ -193,16 +193,16 @@ def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[A
     where = "quantize_activations"
     size = _checks.integer(block_size, f"{where}: block_size")
     number = _checks.choice(mode, _ACTIVATION_MODES, f"{where}: mode")
-    x_family = _arrays.family(x, f"{where}: x")
-    source = x_family.readable(x, f"{where}: x")
+    x_backend = _arrays.backend_of(x, f"{where}: x")
+    source = x_backend.readable(x, f"{where}: x")
     rows, columns = x.shape if len(x.shape) == 2 else (0, 0)  # another rank is refused by the core
     blocks = -(-columns // size) if size > 0 else 0
     parts = (
-        x_family.empty(x, (rows, columns), "int16" if mode == "int16" else "int8"),
-        x_family.empty(x, (rows, blocks), "float32"),
-        x_family.empty(x, (rows, blocks), "float32"),
-        x_family.empty(x, (rows, blocks), "int32"),
+        x_backend.empty(x, (rows, columns), "int16" if mode == "int16" else "int8"),
+        x_backend.empty(x, (rows, blocks), "float32"),
+        x_backend.empty(x, (rows, blocks), "float32"),
+        x_backend.empty(x, (rows, blocks), "int32"),
     )
     _core.quantize_activations(source, size, number, *parts)
-    codes, scales, offsets, sums = (x_family.result(part, x) for part in parts)
+    codes, scales, offsets, sums = (x_backend.result(part, x) for part in parts)
     return codes, scales, offsets, sums

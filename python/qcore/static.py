@@ -80,20 +80,20 @@ class _Layer(ABC):
         return moved
 
     @abstractmethod
-    def _empty(self, x_family: _arrays.Family, x: Any, source: Any) -> Any:
+    def _empty(self, x_backend: _arrays.ArrayBackend, x: Any, source: Any) -> Any:
         """Returns an array for the result; ``source`` is x as the core takes it."""
 
     def _run(self, x: Any, out: Any, stream: Any) -> Any:
-        x_family = _arrays.family(x, f"{self._op}: x")
-        source = x_family.readable(x, f"{self._op}: x")
-        address = _arrays.stream_address(stream, x_family, x, f"{self._op}: stream")
+        x_backend = _arrays.backend_of(x, f"{self._op}: x")
+        source = x_backend.readable(x, f"{self._op}: x")
+        address = _arrays.stream_address(stream, x_backend, x, f"{self._op}: stream")
         if out is not None:
-            target = _arrays.family(out, f"{self._op}: out").writable(out, f"{self._op}: out")
+            target = _arrays.backend_of(out, f"{self._op}: out").writable(out, f"{self._op}: out")
             self._handle.run(source, target, address)
             return out
-        out = self._empty(x_family, x, source)
-        self._handle.run(source, x_family.writable(out, f"{self._op}: out"), address)
-        return x_family.result(out, x)
+        out = self._empty(x_backend, x, source)
+        self._handle.run(source, x_backend.writable(out, f"{self._op}: out"), address)
+        return x_backend.result(out, x)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(x {self.x_dtype}, y {self.y_dtype}, {self.device})"
@@ -143,8 +143,8 @@ class QLinear(_Layer):
         parts = _parts(self._op, weight, w_scale, bias)
         super().__init__(_core.StaticLinear(*parts, x, y, zero, lo, hi), x_name, y_name, x, y)
 
-    def _empty(self, x_family: _arrays.Family, x: Any, source: Any) -> Any:
-        return x_family.empty(x, (*x.shape[:-1], self._handle.rows), self.y_dtype)
+    def _empty(self, x_backend: _arrays.ArrayBackend, x: Any, source: Any) -> Any:
+        return x_backend.empty(x, (*x.shape[:-1], self._handle.rows), self.y_dtype)
 
     @classmethod
     def from_float(
@@ -241,8 +241,8 @@ class QConv2d(_Layer):
         parts = _parts(self._op, weight, w_scale, bias)
         super().__init__(_core.StaticConv2d(*parts, params, x, y, zero, lo, hi), x_name, y_name, x, y)
 
-    def _empty(self, x_family: _arrays.Family, x: Any, source: Any) -> Any:
-        return x_family.empty_image(x, self._handle.shape(source), self.y_dtype)
+    def _empty(self, x_backend: _arrays.ArrayBackend, x: Any, source: Any) -> Any:
+        return x_backend.empty_image(x, self._handle.shape(source), self.y_dtype)
 
     @classmethod
     def from_float(
@@ -437,7 +437,7 @@ def _from_float(
 
 
 def _dtype_of(op: str, x: Any) -> str:
-    _arrays.family(x, f"{op}: x")
+    _arrays.backend_of(x, f"{op}: x")
     name = _arrays.dtype_name(x.dtype)
     if name not in _CODES:
         raise _core.QcoreTypeError(f"{op}: x has dtype {name}, expected int8 or uint8")

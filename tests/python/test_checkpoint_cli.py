@@ -20,7 +20,7 @@ from qcore.formats.checkpoint import pieces
 from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
 
-QUANTISED = {"layers.0.weight", "layers.1.weight", "conv.weight"}
+QUANTIZED = {"layers.0.weight", "layers.1.weight", "conv.weight"}
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_quantize_equals_quantizing_whole_tensors(files, monkeypatch, source, pi
     loaded = qcore.load(files / "o.safetensors")
     assert set(loaded) == set(model())
     for name, array in model().items():
-        if name in QUANTISED:
+        if name in QUANTIZED:
             assert loaded[name] == qcore.quantize(array, **options)
         else:
             assert loaded[name].dtype == array.dtype
@@ -87,11 +87,11 @@ def test_quantize_equals_quantizing_whole_tensors(files, monkeypatch, source, pi
 @pytest.mark.parametrize(
     ("flags", "quantized"),
     [
-        ([], QUANTISED),
-        (["--exclude", "layers.0.*"], QUANTISED - {"layers.0.weight"}),
+        ([], QUANTIZED),
+        (["--exclude", "layers.0.*"], QUANTIZED - {"layers.0.weight"}),
         (["--include", "layers.*"], {"layers.0.weight", "layers.1.weight"}),
         (["--include", "embed*", "--include", "norm*"], {"embed.weight", "norm.weight"}),
-        (["--include", "*", "--exclude", "conv*"], {"embed.weight", "norm.weight"} | QUANTISED - {"conv.weight"}),
+        (["--include", "*", "--exclude", "conv*"], {"embed.weight", "norm.weight"} | QUANTIZED - {"conv.weight"}),
     ],
     ids=lambda names: " ".join(sorted(names)),  # a set's own order changes from run to run
 )
@@ -137,7 +137,7 @@ def test_compare(files):
     rows = {row["name"]: row for row in json.loads((files / "e.json").read_text())["tensors"]}
     loaded = qcore.load(files / "o.safetensors")
     for name, array in model().items():
-        if name not in QUANTISED - {"conv.weight"}:
+        if name not in QUANTIZED - {"conv.weight"}:
             assert rows[name]["relative_l2"] == rows[name]["max_error"] == 0
             continue
         gap = array.astype(np.float64) - loaded[name].dequantize()
@@ -226,7 +226,7 @@ def test_damaged_work_is_done_again(files, monkeypatch):
     first = next(iter(open_checkpoint(files / "m.safetensors")))
     with open_checkpoint(files / "whole.safetensors") as whole:
         entry = whole.entry(first)
-        section = entry.section if first not in QUANTISED else entry.sections["codes"]
+        section = entry.section if first not in QUANTIZED else entry.sections["codes"]
     content[section.offset] ^= 1
     partial.write_bytes(content)
     done = run("quantize", files / "m.safetensors", files / "o.safetensors")

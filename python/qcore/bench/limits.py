@@ -1,4 +1,4 @@
-"""What this machine can do at most: qcore's probes, which run on the same threads as its kernels."""
+"""Measures the limits of this machine with qcore's probes, which run on the same threads as its kernels."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Timed:
             self.estimate = min(self.estimate, time.perf_counter() - start)
             if self.estimate > _HOPELESS_SECONDS or (attempt >= 2 and self.estimate < _SLOW_SECONDS):
                 break
-            if attempt >= 2:  # slow, or was somebody else at work?
+            if attempt >= 2:  # either it is slow, or another process was running
                 wait_budget.wait(2.0)
         self._batch = max(1, math.ceil(plan.sample_seconds / self.estimate))
         most = int(plan.implementation_seconds / (self.estimate * self._batch))

@@ -61,7 +61,7 @@ class KeyValueCache:
         def make(extents: tuple[int, ...], kind: str) -> Any:
             if like is None:
                 return _arrays.empty_numpy(extents, _arrays.numpy_dtype(kind))
-            return _arrays.family(like, f"{where}: like").empty(like, extents, kind)
+            return _arrays.backend_of(like, f"{where}: like").empty(like, extents, kind)
 
         scales = [make(shape[:3], "float32") for _ in range(2)] if name == "int8" else [None, None]
         return cls(make(shape, name), make(shape, name), *scales)
@@ -115,7 +115,7 @@ def cache_arrays(cache: Any, op: str) -> tuple[Any, Any, Any, Any]:
 
 def writable(array: Any, where: str) -> Any:
     """Returns an array of any library as the core writes to it."""
-    return _arrays.family(array, where).writable(array, where)
+    return _arrays.backend_of(array, where).writable(array, where)
 
 
 def _size(value: Any, where: str) -> int:

@@ -31,18 +31,18 @@ def _call(
     argument: str = "x",
 ) -> Any:
     """Calls run(x, out, stream) as the core takes them; returns out or a new array."""
-    family = _arrays.family(x, f"{op}: {argument}")
-    source = family.readable(x, f"{op}: {argument}")
-    address = family.stream(x) if stream is None else _arrays.stream_address(stream, family, x, f"{op}: stream")
+    backend = _arrays.backend_of(x, f"{op}: {argument}")
+    source = backend.readable(x, f"{op}: {argument}")
+    address = backend.stream(x) if stream is None else _arrays.stream_address(stream, backend, x, f"{op}: stream")
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, f"{op}: out_dtype")
     if out is not None:
         if dtype is not None:
             raise _core.QcoreValueError(f"{op}: out and out_dtype are both given, expected at most one of them")
         run(source, writable(out, f"{op}: out"), address)
         return out
-    made = family.empty(x, shape, dtype)
-    run(source, family.writable(made, f"{op}: out"), address)
-    return family.result(made, x)
+    made = backend.empty(x, shape, dtype)
+    run(source, backend.writable(made, f"{op}: out"), address)
+    return backend.result(made, x)
 
 
 def rms_norm(
@@ -228,10 +228,10 @@ def write_cache(keys: Any, values: Any, past: Any, cache: KeyValueCache, *, stre
         CudaError: a CUDA call failed.
     """
     op = "write_cache"
-    family = _arrays.family(keys, f"{op}: keys")
-    address = family.stream(keys) if stream is None else _arrays.stream_address(stream, family, keys, f"{op}: stream")
+    backend = _arrays.backend_of(keys, f"{op}: keys")
+    address = backend.stream(keys) if stream is None else _arrays.stream_address(stream, backend, keys, f"{op}: stream")
     _core.decoder_write_cache(
-        family.readable(keys, f"{op}: keys"),
+        backend.readable(keys, f"{op}: keys"),
         _arrays.readable(values, f"{op}: values"),
         _arrays.readable(past, f"{op}: past"),
         cache_arrays(cache, op),

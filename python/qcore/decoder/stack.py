@@ -291,12 +291,12 @@ class Decoder:
             caches = Caches(caches)
         kind = ("logits" if self.vocabulary else "hidden") if result is None else result
         logits = _checks.choice(kind, {"logits": True, "hidden": False}, f"{where}: result")
-        source_family = _arrays.family(hidden, f"{where}: hidden")
-        source = source_family.readable(hidden, f"{where}: hidden")
+        source_backend = _arrays.backend_of(hidden, f"{where}: hidden")
+        source = source_backend.readable(hidden, f"{where}: hidden")
         address = (
-            source_family.stream(hidden)
+            source_backend.stream(hidden)
             if stream is None
-            else _arrays.stream_address(stream, source_family, hidden, f"{where}: stream")
+            else _arrays.stream_address(stream, source_backend, hidden, f"{where}: stream")
         )
         dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, f"{where}: out_dtype")
         made = out
@@ -306,7 +306,7 @@ class Decoder:
             if not 1 <= rows <= max(tokens, 1):
                 raise _core.QcoreValueError(f"{where}: last is {last!r}, expected 1 to {tokens}, or None for all")
             columns = self.vocabulary if logits else self.hidden_size
-            made = source_family.empty(hidden, (batch, rows, columns), dtype)
+            made = source_backend.empty(hidden, (batch, rows, columns), dtype)
         elif dtype is not None:
             raise _core.QcoreValueError(f"{where}: out and out_dtype are both given, expected at most one of them")
         target = writable(made, f"{where}: out")
@@ -321,7 +321,7 @@ class Decoder:
             _checks.integer(max_length, f"{where}: max_length"),
             address,
         )
-        return made if out is not None else source_family.result(made, hidden)
+        return made if out is not None else source_backend.result(made, hidden)
 
 
 def _weights(weights: Any, where: str) -> list[_core.QuantizedTensor]:

@@ -84,7 +84,7 @@ class FloatOperators(Operators):
 
 
 class FixedGruOperators(FloatOperators):
-    """As float, but the GRU is qcore's, in integers: `Model.calibrate` chooses its formats."""
+    """Computes all operators in float except the GRU, which is qcore's: `Model.calibrate` chooses its formats."""
 
     def __init__(self, bits: Literal[8, 16]) -> None:
         super().__init__()

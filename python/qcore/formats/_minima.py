@@ -13,7 +13,7 @@ from qcore.formats._zero_points import NEEDS_ROUNDING, spread
 from qcore.quantized_tensor import QuantizedTensor
 
 
-def tensor_of(
+def decode(
     codes: NDArray[np.uint8],
     scales: Reals,
     minima: Reals,
@@ -63,7 +63,7 @@ def _tensor(codes: Any, scales: Reals, offsets: Any, bits: int, block_size: int)
     )
 
 
-def parts_of(weight: QuantizedTensor, where: str) -> tuple[NDArray[np.uint8], Reals, Reals]:
+def encode(weight: QuantizedTensor, where: str) -> tuple[NDArray[np.uint8], Reals, Reals]:
     """Returns u [N, K] of the weight's bits, s and b [N, P]; codes that are none of them negative stay as they are.
 
     Raises:

@@ -17,7 +17,7 @@ NEEDS_ROUNDING = (
 )
 
 
-def tensor_of(
+def decode(
     codes: Any, zeros: Any, scales: Reals, *, bits: int, block_size: int, where: str, exact: bool = True
 ) -> QuantizedTensor:
     """Returns u, uint8 [N, K], z, integers [N, P] in 0..2^bits - 1, and s, [N, P], as a QuantizedTensor.
@@ -56,7 +56,7 @@ def spread(parameters: NDArray[Any], columns: int, block_size: int) -> NDArray[A
     return np.repeat(parameters, block_size, axis=1)[:, :columns]
 
 
-def parts_of(weight: QuantizedTensor, where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Reals]:
+def encode(weight: QuantizedTensor, where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Reals]:
     """Returns u [N, K], z [N, P] and s [N, P] of a weight, with its own bits.
 
     Raises:

@@ -46,7 +46,7 @@ def from_awq_gemv(qweight: Any, scales: Any, qzeros: Any, *, block_size: int) ->
     s = _inputs.reals(scales, f"{where}: scales", ("float16",))
     _inputs.check_shape(s, (n, 8 * width), f"{where}: scales", "[N, 8 Zw]")
     blocks = k // size
-    return _zero_points.tensor_of(
+    return _zero_points.decode(
         _bits.codes_of_words(packed, 4),
         _bits.codes_of_words(zeros, 4)[:, :blocks],
         np.ascontiguousarray(s[:, :blocks]),
@@ -73,7 +73,7 @@ def to_awq_gemv(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.
     k = _outputs.matrix(weight, where, (4,)).shape[1]
     _outputs.multiple(k, 8, f"{where}: K")
     width = _zero_words(k, weight.block_size, where)
-    codes, zeros, scales = _zero_points.parts_of(weight, where)
+    codes, zeros, scales = _zero_points.encode(weight, where)
     halves = _outputs.halves(scales, f"{where}: weight's scales")
     return (
         _bits.words_of_codes(codes, 4),

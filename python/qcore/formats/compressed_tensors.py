@@ -67,9 +67,7 @@ def from_compressed_tensors(
         codes = codes[:, order]
     middle = 1 << (width - 1)
     unsigned = codes.astype(np.int16) + middle
-    tensor = _zero_points.tensor_of(
-        unsigned.astype(np.uint8), zeros + middle, s, bits=width, block_size=size, where=where
-    )
+    tensor = _zero_points.decode(unsigned.astype(np.uint8), zeros + middle, s, bits=width, block_size=size, where=where)
     return tensor if order is None else ReorderedTensor(tensor, order)
 
 

@@ -61,7 +61,7 @@ def _six_bit_pairs(raw: Bytes) -> tuple[Reals, Reals]:
 def _with_minima(
     codes: Bytes, scales: Reals, minima: Reals, bits: int, block: int, where: str, exact: bool
 ) -> QuantizedTensor:
-    return _minima.tensor_of(
+    return _minima.decode(
         _rows(codes), _rows(scales), -_rows(minima), bits=bits, block_size=block, where=where, exact=exact
     )
 

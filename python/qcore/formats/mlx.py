@@ -58,7 +58,7 @@ def from_mlx(
     _inputs.check_shape(s, (n, k // size), f"{where}: scales", "[N, K / block_size]")
     b = _inputs.reals(biases, f"{where}: biases")
     _inputs.check_shape(b, s.shape, f"{where}: biases", "[N, K / block_size]")
-    return _minima.tensor_of(_codes(packed, width), s, b, bits=width, block_size=size, where=where, exact=exact)
+    return _minima.decode(_codes(packed, width), s, b, bits=width, block_size=size, where=where, exact=exact)
 
 
 def to_mlx(weight: QuantizedTensor) -> tuple[NDArray[np.uint32], Reals, Reals]:
@@ -78,7 +78,7 @@ def to_mlx(weight: QuantizedTensor) -> tuple[NDArray[np.uint32], Reals, Reals]:
     k = _outputs.matrix(weight, where).shape[1]
     _outputs.multiple(k, 32 // weight.bits, f"{where}: K")
     _outputs.multiple(k, weight.block_size, f"{where}: K")
-    codes, scales, minima = _minima.parts_of(weight, where)
+    codes, scales, minima = _minima.encode(weight, where)
     return _bits.words_of_codes(codes, weight.bits).view(np.uint32), scales, minima
 
 

@@ -142,15 +142,15 @@ class GruCore:
         _, size, directions, layers = self._sizes
         if type(x) is np.ndarray and x.dtype in _PLAIN and h0 is lengths is out is stream is None and not gates:
             return self._plain_run(x, None, (first, second, directions * size), (layers * directions, batch, size))
-        family, dtype = self._family_of(x)
-        y = family.empty(x, (first, second, directions * size), dtype) if out is None else out
-        last = family.empty(x, (layers * directions, batch, size), dtype)
-        codes = family.empty(x, (layers * directions, steps, batch, 4 * size), "int32") if gates else None
+        backend, dtype = self._backend_of(x)
+        y = backend.empty(x, (first, second, directions * size), dtype) if out is None else out
+        last = backend.empty(x, (layers * directions, batch, size), dtype)
+        codes = backend.empty(x, (layers * directions, steps, batch, 4 * size), "int32") if gates else None
         if lengths is not None:
             lengths = _lengths(lengths)
-        self._run(family, x, h0, y, last, lengths, codes, stream)
-        results = (family.result(y, x) if out is None else out, family.result(last, x))
-        return (*results, family.result(codes, x)) if gates else results
+        self._run(backend, x, h0, y, last, lengths, codes, stream)
+        results = (backend.result(y, x) if out is None else out, backend.result(last, x))
+        return (*results, backend.result(codes, x)) if gates else results
 
     def step(
         self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None, stream: Any = None
@@ -181,16 +181,16 @@ class GruCore:
             if state.dtype != self._state_kind or state.shape != (layers, batch, size):
                 self._check_state(state, batch)
             return self._plain_run(x, state, (batch, size), state.shape)
-        family, dtype = self._family_of(x)
-        y = family.empty(x, (batch, size), dtype) if out is None else out
-        last = family.empty(x, (layers, batch, size), self._state_dtype)
+        backend, dtype = self._backend_of(x)
+        y = backend.empty(x, (batch, size), dtype) if out is None else out
+        last = backend.empty(x, (layers, batch, size), self._state_dtype)
         if state is not None:
             self._check_state(state, batch)
         if reset is not None:
             mask = _mask(reset, batch)
             state = None if state is None else self._restarted(state, mask)
-        self._run(family, x, state, y, last, None, None, stream)
-        return family.result(y, x) if out is None else out, family.result(last, x)
+        self._run(backend, x, state, y, last, None, None, stream)
+        return backend.result(y, x) if out is None else out, backend.result(last, x)
 
     def _plain_run(self, x: Any, state: Any, shape: tuple[int, ...], states: tuple[int, ...]) -> tuple[Any, Any]:
         """Runs on NumPy's arrays without options: the general way takes a third of the time of a small call.
@@ -203,23 +203,23 @@ class GruCore:
         self._stack.run(x, state, y, last, self.batch_first, None, None, 0)
         return y, last
 
-    def _family_of(self, x: Any) -> tuple[_arrays.Family, str | None]:
-        """x's family, and the dtype of results: None for x's own."""
-        family = _arrays.family(x, "gru: x")
-        return family, None if _arrays.dtype_name(x.dtype) in _arrays.FLOATING else self._state_dtype
+    def _backend_of(self, x: Any) -> tuple[_arrays.ArrayBackend, str | None]:
+        """Returns x's backend, and the dtype of results: None for x's own."""
+        backend = _arrays.backend_of(x, "gru: x")
+        return backend, None if _arrays.dtype_name(x.dtype) in _arrays.FLOATING else self._state_dtype
 
     def _run(
-        self, family: _arrays.Family, x: Any, h0: Any, y: Any, last: Any, lengths: Any, gates: Any, stream: Any
+        self, backend: _arrays.ArrayBackend, x: Any, h0: Any, y: Any, last: Any, lengths: Any, gates: Any, stream: Any
     ) -> None:
-        address = family.stream(x) if stream is None else _arrays.stream_address(stream, family, x, "gru: stream")
+        address = backend.stream(x) if stream is None else _arrays.stream_address(stream, backend, x, "gru: stream")
         self._stack.run(
-            family.readable(x, "gru: x"),
+            backend.readable(x, "gru: x"),
             None if h0 is None else _arrays.readable(h0, "gru: h0"),
-            _arrays.family(y, "gru: out").writable(y, "gru: out"),
-            family.writable(last, "gru: last"),
+            _arrays.backend_of(y, "gru: out").writable(y, "gru: out"),
+            backend.writable(last, "gru: last"),
             self.batch_first,
             lengths,
-            None if gates is None else family.writable(gates, "gru: gates"),
+            None if gates is None else backend.writable(gates, "gru: gates"),
             address,
         )
 

@@ -18,7 +18,7 @@ from qcore.gru.integers import Cell, rounding_shift
 from qcore.gru.trace import cell_of, trace
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_STEPS, _ROWS = 24, 2  # of inputs that nobody gave
+_STEPS, _ROWS = 24, 2  # steps and rows of generated inputs
 _WIDTH = 116
 _INT32 = (1 << 31) - 1
 

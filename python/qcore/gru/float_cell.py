@@ -27,7 +27,7 @@ def run(
     h = np.zeros((batch, size)) if h0 is None else h0.astype(np.float64)
     y = np.empty((steps, batch, size))
     see: Any = watch or (lambda name, step, values: None)
-    if h0 is not None:  # zeros that nobody gave say nothing of the range, which contains 0 anyway
+    if h0 is not None:  # default zeros need no observation, because the range contains 0 anyway
         see("h", 0, h)
     for step, t in enumerate(range(steps - 1, -1, -1) if reverse else range(steps)):
         see("x", step, x[t])

@@ -111,12 +111,12 @@ class TableCore:
 
 def evaluate(handle: _core.LutTable, x: Any, out: Any, stream: Any) -> Any:
     """Looks up every element of x; ``out`` and ``stream`` as for :meth:`TableCore.__call__`."""
-    x_family = _arrays.family(x, "lut: x")
-    source = x_family.readable(x, "lut: x")
-    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, "lut: stream")
+    x_backend = _arrays.backend_of(x, "lut: x")
+    source = x_backend.readable(x, "lut: x")
+    address = x_backend.stream(x) if stream is None else _arrays.stream_address(stream, x_backend, x, "lut: stream")
     if out is not None:
-        _core.lut(source, handle, _arrays.family(out, "lut: out").writable(out, "lut: out"), address)
+        _core.lut(source, handle, _arrays.backend_of(out, "lut: out").writable(out, "lut: out"), address)
         return out
-    out, target = x_family.new_like(x, "lut: out")
+    out, target = x_backend.new_like(x, "lut: out")
     _core.lut(source, handle, target, address)
-    return x_family.result(out, x)
+    return x_backend.result(out, x)

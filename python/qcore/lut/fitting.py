@@ -37,7 +37,7 @@ _TABLE_DTYPES = {"float16": True, "float32": False}
 _COARSE = 1024  # candidates of the global search
 _WINDOW = 8  # candidates to either side of a cut in the local search
 _FINENESS = 2.0**-13  # distance of the cuts that the table of one binade may have
-_BETWEEN, _NEIGHBOURHOODS = 1 << 14, 128  # of a reduced table: points that no fp16 number looks up, and groups of them
+_BETWEEN, _NEIGHBORHOODS = 1 << 14, 128  # of a reduced table: points that no fp16 number looks up, and groups of them
 
 
 @dataclass(frozen=True)
@@ -251,12 +251,12 @@ def _with_points_between(x: Array, weights: Array, reduction: Reduction, largest
     """
     steps = np.linspace(reduction.low, reduction.high, _BETWEEN + 2)[1:-1].astype(np.float32).astype(np.float64)
     between = np.setdiff1d(steps, x)
-    edges = np.linspace(reduction.low, reduction.high, _NEIGHBOURHOODS + 1)[1:-1]
+    edges = np.linspace(reduction.low, reduction.high, _NEIGHBORHOODS + 1)[1:-1]
     of_x, of_between = np.searchsorted(edges, x), np.searchsorted(edges, between)
-    total = np.zeros(_NEIGHBOURHOODS)
+    total = np.zeros(_NEIGHBORHOODS)
     (np.maximum if largest else np.add).at(total, of_x, weights)
     if not largest:
-        total /= np.maximum(np.bincount(of_between, minlength=_NEIGHBOURHOODS), 1)
+        total /= np.maximum(np.bincount(of_between, minlength=_NEIGHBORHOODS), 1)
     order = np.argsort(np.concatenate([x, between]), kind="stable")
     return np.concatenate([x, between])[order], np.concatenate([weights, total[of_between]])[order]
 

@@ -10,15 +10,15 @@ from qcore import _arrays, _checks, _core
 
 def _call(op: str, x: Any, out: Any, stream: Any, run: Callable[[Any, Any, int], None]) -> Any:
     """Calls run(x, out, stream) as the core takes them; out or a new array like x."""
-    x_family = _arrays.family(x, f"{op}: x")
-    source = x_family.readable(x, f"{op}: x")
-    address = x_family.stream(x) if stream is None else _arrays.stream_address(stream, x_family, x, f"{op}: stream")
+    x_backend = _arrays.backend_of(x, f"{op}: x")
+    source = x_backend.readable(x, f"{op}: x")
+    address = x_backend.stream(x) if stream is None else _arrays.stream_address(stream, x_backend, x, f"{op}: stream")
     if out is not None:
-        run(source, _arrays.family(out, f"{op}: out").writable(out, f"{op}: out"), address)
+        run(source, _arrays.backend_of(out, f"{op}: out").writable(out, f"{op}: out"), address)
         return out
-    out, target = x_family.new_like(x, f"{op}: out")
+    out, target = x_backend.new_like(x, f"{op}: out")
     run(source, target, address)
-    return x_family.result(out, x)
+    return x_backend.result(out, x)
 
 
 def softmax(x: Any, axis: int = -1, *, out: Any = None, stream: Any = None) -> Any:

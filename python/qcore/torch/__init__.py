@@ -1,4 +1,4 @@
-"""Quantised modules for torch, and operators that stay in the graphs of torch.compile and torch.export.
+"""Provides quantized modules for torch, and operators that stay in the graphs of torch.compile and torch.export.
 
 Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`Conv2d`, :class:`Embedding`,
 :class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`; :class:`Experts` in the place of mixtures of experts.

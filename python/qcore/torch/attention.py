@@ -18,7 +18,7 @@ _NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 class MultiheadAttention(QuantizedModule):
-    """Multi-head attention in the place of ``torch.nn.MultiheadAttention``, with a quantized layer per projection.
+    """Computes multi-head attention like ``torch.nn.MultiheadAttention``, with a quantized layer per projection.
 
     Its arguments, masks and results are those of torch's module. Dropout is applied while training.
 
@@ -74,7 +74,7 @@ class MultiheadAttention(QuantizedModule):
             make: quantizes one projection.
 
         Raises:
-            QcoreTypeError: it is another module.
+            QcoreTypeError: module is another module.
         """
         if not isinstance(module, torch.nn.MultiheadAttention):
             raise _core.QcoreTypeError(
@@ -123,7 +123,7 @@ class MultiheadAttention(QuantizedModule):
         )
 
     def config(self) -> dict[str, Any]:
-        """Returns the options: what ``load_state_dict`` compares."""
+        """Returns the options, which ``load_state_dict`` compares with those of the state."""
         names = ("kind", "num_heads", "dropout", "batch_first", "add_zero_attn")
         return {name: getattr(self, name) for name in names}
 

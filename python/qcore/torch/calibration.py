@@ -1,4 +1,4 @@
-"""Inputs of layers and outputs of a model, seen while it runs on samples."""
+"""Records inputs of layers and outputs of a model while it runs on samples."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor
 
 _ROWS = 2048
-"""Of activations kept for each linear layer, a quarter of them per batch at most."""
+"""Number of rows of activations that are kept for each linear layer, at most a quarter of them from one batch."""
 _PIECE = 1 << 18
 """Elements of a weight whose error is measured at once."""
 _BATCHES = 8
-"""Kept for each layer that takes whole images or sequences."""
+"""Number of batches that are kept for each layer that takes whole images or sequences."""
 
 
 def batches_of(calibration: Any) -> list[Any]:
-    """A list of batches; a single tensor is one."""
+    """Returns a calibration as a list of batches; a single tensor is one batch.
+
+    Raises:
+        QcoreTypeError: calibration is neither a tensor nor an iterable of batches.
+        QcoreValueError: calibration has no batches.
+    """
     if isinstance(calibration, torch.Tensor):
         return [calibration]
     if not isinstance(calibration, Iterable) or isinstance(calibration, (str, bytes, Mapping)):
@@ -35,7 +40,7 @@ def batches_of(calibration: Any) -> list[Any]:
 
 
 def outputs_of(model: torch.nn.Module, batches: list[Any]) -> list[torch.Tensor]:
-    """All floating-point results of all batches, in evaluation mode and without gradients, float32."""
+    """Returns all floating-point results for all batches in float32, in evaluation mode and without gradients."""
     results = []
     with _evaluating(model), torch.no_grad():
         for batch in batches:
@@ -46,7 +51,7 @@ def outputs_of(model: torch.nn.Module, batches: list[Any]) -> list[torch.Tensor]
 def inputs_of(
     model: torch.nn.Module, batches: list[Any], modules: Iterable[torch.nn.Module]
 ) -> tuple[dict[int, list[torch.Tensor]], list[torch.Tensor]]:
-    """For the id of each module, its first arguments, and :func:`outputs_of`."""
+    """Runs the model and returns the first arguments of each module, by its id, and what :func:`outputs_of` returns."""
     seen: dict[int, list[torch.Tensor]] = {}
 
     def watch(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -63,7 +68,7 @@ def inputs_of(
 
 
 def relative_error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-    """L2, over all of them; infinite where one is NaN."""
+    """Returns the relative L2 error over all tensors together; infinity if a value is NaN."""
     difference = sum(float((a - b).double().square().sum()) for a, b in zip(got, expected, strict=True))
     size = sum(float(b.double().square().sum()) for b in expected)
     return _ratio(difference, size)

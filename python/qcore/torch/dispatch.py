@@ -1,4 +1,4 @@
-"""Operators of torch whose body is called at once where torch's dispatcher has nothing to do.
+"""Registers operators of torch, whose body is called directly where torch's dispatcher has nothing to do.
 
 The dispatcher takes some 30 us for an operator written in Python, a small layer takes less than 10.
 """
@@ -32,7 +32,7 @@ _NO_TENSORS = (str, int, tuple, bool, type(None), torch.dtype)
 
 
 class Operator:
-    """``torch.ops.qcore.<name>`` and its body, called alike."""
+    """Calls an operator's body directly, or ``torch.ops.qcore.<name>`` where torch must see the call."""
 
     def __init__(self, name: str, schema: str, body: Callable[..., Any]) -> None:
         self.__doc__ = body.__doc__
@@ -45,7 +45,7 @@ class Operator:
 
 
 def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:
-    """Register a function under its name; the schema is without the name."""
+    """Returns a decorator that registers a function under its name; the schema is given without the name."""
 
     def register(body: Callable[..., Any]) -> Operator:
         return Operator(body.__name__, schema, body)

@@ -1,4 +1,4 @@
-"""An embedding over a per-block quantized weight."""
+"""Defines an embedding over a per-block quantized weight."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from qcore import _core
+from qcore._options import Method, Scheme
 from qcore.linear import embedding
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.torch import operators
@@ -22,7 +23,7 @@ class Embedding(WeightedModule):
     Args:
         weight: a QuantizedTensor [N, K].
         padding_idx: kept for callers that read it; lookups don't depend on it.
-        dtype: of the results: float32, float16 or bfloat16. ``.to(dtype)`` changes it.
+        dtype: dtype of the results: float32, float16 or bfloat16. ``.to(dtype)`` changes it.
 
     A call takes int32 or int64 [...] and returns [..., K]. On the CPU an index outside of 0 to N - 1 is an error, on
     CUDA it gives a row of NaN.
@@ -43,8 +44,8 @@ class Embedding(WeightedModule):
         *,
         bits: int = 8,
         block_size: int = 64,
-        scheme: str = "symmetric",
-        method: str = "rtn",
+        scheme: Scheme = "symmetric",
+        method: Method = "rtn",
         scale_dtype: Any = "float32",
     ) -> Embedding:
         """Quantizes a ``torch.nn.Embedding``.
@@ -54,7 +55,7 @@ class Embedding(WeightedModule):
             bits, block_size, scheme, method, scale_dtype: as for :func:`qcore.quantize`.
 
         Raises:
-            QcoreValueError, QcoreTypeError: it is none, has a ``max_norm``, or an option is impossible.
+            QcoreValueError, QcoreTypeError: module is no embedding or has a ``max_norm``, or an option is impossible.
         """
         if not isinstance(module, torch.nn.Embedding):
             raise _core.QcoreTypeError(
@@ -80,7 +81,7 @@ class Embedding(WeightedModule):
         return self.shape[1]
 
     def config(self) -> dict[str, Any]:
-        """Returns shape and options: what ``load_state_dict`` compares, but for the dtype."""
+        """Returns shape and options, which ``load_state_dict`` compares with those of the state, except the dtype."""
         names = ("kind", "shape", "bits", "block_size", "dtype")
         known = super().config()
         return {name: known[name] for name in names} | {"padding_idx": self.padding_idx}

@@ -1,4 +1,4 @@
-"""Mixtures of experts: modules with the weights of all experts in one parameter, one quantized layer per expert."""
+"""Quantizes mixtures of experts: modules that have the weights of all experts in one parameter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 """Largest relative L2 difference of a trial call by dtype: the orders of additions differ."""
 
 Experts3d = dict[str, tuple[torch.Tensor, "torch.Tensor | None"]]
-"""For the name of each projection, its weights [E, N, K] (a view) and biases [E, N]."""
+"""Type of projections by name: weights [E, N, K] (a view) and biases [E, N] or None."""
 Matrices = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -45,7 +45,7 @@ Make = Callable[[torch.Tensor, "torch.Tensor | None"], torch.nn.Module]
 
 
 class Experts(QuantizedModule):
-    """The experts of a mixture over quantized weights, in the place of a module that has them in 3-D parameters.
+    """Computes the experts of a mixture with quantized weights, in the place of a module that has 3-D parameters.
 
     ``projections`` holds a list of layers per projection, one layer per expert. What else the float module has (the
     activation, limits, scales) is kept in ``shell``: a copy of that module without its weights, whose own methods
@@ -123,7 +123,7 @@ class Experts(QuantizedModule):
         return cls(shell_of(module), layout, projections)
 
     def config(self) -> dict[str, Any]:
-        """Returns the layout and the number of experts: what ``load_state_dict`` compares."""
+        """Returns the layout and the number of experts, which ``load_state_dict`` compares with those of the state."""
         return {"kind": self.kind, "layout": self.layout, "num_experts": self.num_experts}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -134,11 +134,11 @@ class Experts(QuantizedModule):
 
     @property
     def num_experts(self) -> int:
-        """Number of experts (E)."""
+        """Returns the number of experts (E)."""
         return len(next(iter(self.projections.values())))
 
     def forward(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        """Computes what the float module does of the same arguments.
+        """Computes what the float module computes from the same arguments.
 
         Args:
             arguments: those of the float module: x [T, H] and, by the layout, the numbers [T, k] and shares [T, k] of
@@ -191,8 +191,10 @@ def _gated(shell: torch.nn.Module, gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def _indexed(self: Experts, hidden_states: torch.Tensor, *rest: Any, **keywords: Any) -> torch.Tensor:
-    """Computes, for each token, the weighted sum of the experts whose numbers are given: arguments [T, H], [T, k] and
-    [T, k]. Numbers from E on stand for no expert."""
+    """Computes for each token the weighted sum of its experts.
+
+    Arguments are x [T, H], the experts' numbers [T, k] and their shares [T, k]. Numbers from E on stand for no expert.
+    """
     index, weights = [*rest, *keywords.values()][:2]
     x = hidden_states.reshape(-1, hidden_states.shape[-1])
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
@@ -218,13 +220,13 @@ def _indexed(self: Experts, hidden_states: torch.Tensor, *rest: Any, **keywords:
 
 
 def _batched(self: Experts, hidden_states: torch.Tensor) -> torch.Tensor:
-    """Computes all experts, each of its own rows: [E * T, H]."""
+    """Computes every expert for its own T rows of x [E * T, H]."""
     parts = hidden_states.view(self.num_experts, -1, hidden_states.shape[-1])
     return torch.cat([self._one(expert, parts[expert]) for expert in range(self.num_experts)])
 
 
 def _split(self: Experts, inputs: torch.Tensor, expert_size: Any) -> torch.Tensor:
-    """Computes one projection of rows that are sorted by expert, and how many rows each has."""
+    """Computes one projection for rows that are sorted by expert; ``expert_size`` has the number of rows of each."""
     sizes = expert_size.tolist() if isinstance(expert_size, torch.Tensor) else list(expert_size)
     layers = next(iter(self.projections.values()))
     parts = inputs.split(sizes)
@@ -243,8 +245,8 @@ _FORWARDS: dict[str, Callable[..., torch.Tensor]] = {
 def layout_of(module: torch.nn.Module) -> str | None:
     """Returns how a module of experts is called and has its weights, or None if it is no such module.
 
-    The parameters' names and shapes tell which layouts are possible; the one is taken that computes what the module
-    itself does of random inputs. A module on the meta device is tried with random weights.
+    The parameters' names and shapes tell which layouts are possible. The result is the layout that gives the same
+    outputs as the module itself for random inputs. A module on the meta device is tried with random weights.
     """
     candidates = _candidates(module)
     with torch.device("cpu"):  # transformers makes its models within torch.device("meta")
@@ -360,7 +362,7 @@ def _assembled(cls: type[Experts], module: torch.nn.Module, layout: str, make: M
 
 
 class _FloatLayer(torch.nn.Module):
-    """A linear layer over a view of a weight."""
+    """Applies a linear layer over a view of a weight."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
@@ -393,7 +395,7 @@ def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
 
 @torch.no_grad()
 def _agrees(module: torch.nn.Module, layout: str) -> bool:
-    """Returns whether the module computes of random inputs what its layout says."""
+    """Returns whether the module computes from random inputs what its layout says."""
     try:
         projections = projections_of(module, layout)
         weights = next(iter(projections.values()))[0]
@@ -410,7 +412,7 @@ def _agrees(module: torch.nn.Module, layout: str) -> bool:
         if expected.shape != got.shape:
             got = got.reshape(expected.shape)
         difference, size = (got - expected).float().norm(), expected.float().norm()
-    except Exception:  # any code of others runs here, and what raises is no layout that is known
+    except Exception:  # the module's own code runs here; if it raises, its layout is unknown
         return False
     return bool(difference <= _TOLERANCE[weights.dtype] * size)
 

@@ -1,4 +1,4 @@
-"""A fixed-point GRU as a module."""
+"""Defines a fixed-point GRU as a module."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from qcore import _core
+from qcore._options import RangeMethod
 from qcore.torch import operators, parts
 from qcore.torch.module import QuantizedModule
 
 
 class GRU(QuantizedModule):
-    """A GRU in integers, in the place of ``torch.nn.GRU``; without gradients.
+    """Computes a GRU in integers, in the place of ``torch.nn.GRU``; without gradients.
 
     Its state is one buffer: the bytes of the file that :meth:`qcore.gru.QuantGRU.save` writes.
 
@@ -45,19 +46,19 @@ class GRU(QuantizedModule):
 
     @classmethod
     def from_float(
-        cls, module: torch.nn.GRU, *, samples: Any, bits: int = 8, method: str = "mse", config: Any = None
+        cls, module: torch.nn.GRU, *, samples: Any, bits: int = 8, method: RangeMethod = "mse", config: Any = None
     ) -> GRU:
-        """Calibrate and quantise a ``torch.nn.GRU``.
+        """Calibrates and quantizes a ``torch.nn.GRU``.
 
         Args:
             module: without dropout between layers while training.
             samples: one batch of inputs, [T, B, C] ([B, T, C] if batch_first), or a list of batches.
             bits: 8 or 16, ignored if ``config`` is given.
-            method: of calibration, see :class:`qcore.gru.Calibrator`.
+            method: how ranges follow from the samples, see :class:`qcore.gru.Calibrator`.
             config: a :class:`qcore.gru.Config`.
 
         Raises:
-            QcoreValueError, QcoreTypeError: it is none, or an option is impossible.
+            QcoreValueError, QcoreTypeError: module is no GRU, or an option is impossible.
         """
         from qcore.gru import QuantGRU
 
@@ -72,11 +73,11 @@ class GRU(QuantizedModule):
 
     @property
     def quantized(self) -> Any:
-        """The :class:`qcore.gru.QuantGRU`: lengths, streaming, gates and reports are there."""
+        """Returns the :class:`qcore.gru.QuantGRU`, which offers lengths, streaming, gates and reports."""
         return parts.gru_of(self.state)
 
     def config(self) -> dict[str, Any]:
-        """Sizes and order of axes: what ``load_state_dict`` compares."""
+        """Returns sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
         names = ("kind", "input_size", "hidden_size", "num_layers", "directions", "batch_first")
         return {name: getattr(self, name) for name in names}
 
@@ -88,19 +89,19 @@ class GRU(QuantizedModule):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         given = state_dict.get(prefix + "state")
         if isinstance(given, torch.Tensor) and given.shape != self.state.shape:
-            # Another calibration's file may be some bytes longer.
+            # The file of another calibration may have a different length.
             self.state = torch.empty(given.shape, dtype=torch.uint8, device=self.state.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: torch.Tensor, h0: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run all steps.
+        """Runs all steps.
 
         Args:
             x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first), or [T, C].
             h0: [layers * directions, B, H] or [layers * directions, H], or None for zeros.
 
         Returns:
-            The outputs and the last states, as of ``torch.nn.GRU``.
+            The outputs [T, B, directions * H] and the last states, with the axes that ``torch.nn.GRU`` returns.
 
         Raises:
             QcoreValueError, QcoreTypeError: x or h0 has another shape or dtype, or x is a packed sequence.

@@ -1,4 +1,4 @@
-"""Libraries that a quantized model belongs to."""
+"""Informs the library that a quantized model belongs to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qcore.torch.weighted import WeightedModule
 
 
 def tell_transformers(model: torch.nn.Module) -> None:
-    """Lets transformers know of the packed weights of one of its models, so that it saves and loads them.
+    """Registers the packed weights of a transformers model with transformers, so that it saves and loads them.
 
     Does nothing for another model, for one that another library has quantized too, and with a transformers that is too
     old for qcore.transformers.

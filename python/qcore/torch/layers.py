@@ -17,26 +17,26 @@ from qcore.torch.rules import Rule, Settings, refusal, rule_of, unanswered
 
 @dataclass
 class Layer:
-    """A module that a rule applies to, and all places that hold it."""
+    """Holds a module that a rule applies to, and all places in the model that refer to it."""
 
     names: list[str]
-    """In the model, in its order."""
+    """Names of the module in the model, in the model's order."""
     module: Any
-    """The float module; None once its weight has been given up."""
+    """Holds the float module; None once its weight has been freed."""
     rule: Rule | None
     places: list[tuple[torch.nn.Module, str]] = field(default_factory=list)
     reason: str = ""
-    """Why it is to be left; empty if it is not."""
+    """Says why the layer is left in floating point; empty if it is quantized."""
     asked: bool = False
-    """Whether the caller asked for that."""
+    """Tells whether the caller asked to leave the layer."""
     kind: str = ""
     parameters: int = 0
     nbytes: int = 0
     pattern: str | None = None
-    """The key of ``layers`` that chose its settings."""
+    """Key of ``layers`` that chose the settings; None if none did."""
     settings: Settings | None = None
     shared: int | None = None
-    """A number that the layers with the same weight have in common."""
+    """Number that the layers with the same weight have in common; None for a weight of one layer."""
 
     def __post_init__(self) -> None:
         self.kind = _class_name(self.module)
@@ -46,7 +46,7 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """Its first name."""
+        """Returns the first name of the module."""
         return self.names[0]
 
     def put(self, module: torch.nn.Module) -> None:
@@ -94,7 +94,7 @@ def _places(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str,
 
 
 def explain(model: torch.nn.Module, layers: list[Layer], skip: tuple[str, ...], embeddings: bool) -> None:
-    """Gives the layers that must be left their reasons."""
+    """Sets ``reason`` of the layers that must be left in floating point."""
     reads = reads_of(model)
     for layer in layers:
         pattern = first_match(layer.names, skip)
@@ -115,7 +115,7 @@ def explain(model: torch.nn.Module, layers: list[Layer], skip: tuple[str, ...], 
 
 
 def find_shared(layers: list[Layer]) -> None:
-    """Numbers the layers by their weights, so that those with the same one know each other."""
+    """Sets ``shared`` of the layers whose weight another layer has too."""
     numbers: dict[tuple[int, str], int] = {}
     for layer in layers:
         if layer.rule is not None and layer.rule.has_weight and not layer.reason:
@@ -152,10 +152,10 @@ def left_modules(model: torch.nn.Module, layers: list[Layer]) -> list[tuple[str,
 
 
 def disable_fast_paths(model: torch.nn.Module) -> Callable[[], None]:
-    """Makes torch's transformer encoders call their layers: a fused path of theirs reads the weights itself.
+    """Makes torch's transformer encoders call their layers, because their fused path reads float weights itself.
 
     Returns:
-        A function that undoes it.
+        A function that restores the fused path.
     """
     before: list[tuple[torch.nn.Module, str, Any]] = []
     flags = {
@@ -189,7 +189,7 @@ def forget_ties(model: torch.nn.Module) -> None:
             known = {each for each, _ in module.named_parameters(remove_duplicate=False)}
             known |= {each for each, _ in module.named_buffers(remove_duplicate=False)}
             if attribute == "_tied_weights_keys" and hasattr(module, "get_expanded_tied_weights_keys"):
-                with contextlib.suppress(Exception):  # code of others; the plain names do then
+                with contextlib.suppress(Exception):  # transformers' own code may raise; the plain names are used then
                     ties = module.get_expanded_tied_weights_keys(all_submodels=False)
             kept = {target: source for target, source in ties.items() if target in known and source in known}
             if kept != getattr(module, attribute):

@@ -1,4 +1,4 @@
-"""Activations by look-up tables as modules."""
+"""Defines activations by look-up tables as modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qcore.torch.module import QuantizedModule
 
 
 class LutActivation(QuantizedModule):
-    """A function by its look-up table, the same bits on every processor; without gradients.
+    """Applies a function by its look-up table, with the same bits on every processor; without gradients.
 
     Args:
         function: a name of :func:`qcore.lut.names`, or a :class:`qcore.lut.Table`.
@@ -38,7 +38,7 @@ class LutActivation(QuantizedModule):
 
     @classmethod
     def from_float(cls, module: torch.nn.Module) -> LutActivation:
-        """Of an activation of ``torch.nn`` with the parameters that a table of :func:`qcore.lut.names` has.
+        """Makes the module of an activation of ``torch.nn`` whose parameters a table of :func:`qcore.lut.names` has.
 
         Args:
             module: the activation.
@@ -58,18 +58,18 @@ class LutActivation(QuantizedModule):
 
     @property
     def table(self) -> Table:
-        """The table."""
+        """Returns the table."""
         return parts.table_of(self.cuts, self.values, self.range_reduction)
 
     def config(self) -> dict[str, Any]:
-        """Name and range reduction: what ``load_state_dict`` compares."""
+        """Returns name and range reduction, which ``load_state_dict`` compares with those of the state."""
         return {"kind": self.kind, "name": self.name, "range_reduction": self.range_reduction}
 
     def _configure(self, config: dict[str, Any]) -> None:
         self.name, self.range_reduction = config["name"], config["range_reduction"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The table's function of every element.
+        """Applies the table's function to every element.
 
         Args:
             x: float32, float16 or bfloat16, any shape.
@@ -97,11 +97,11 @@ _NAMES: dict[type, str] = {
     torch.nn.Hardsigmoid: "hardsigmoid",
 }
 _PARAMETERS = {"softplus": ("beta", 1), "elu": ("alpha", 1), "leaky_relu": ("negative_slope", 0.01)}
-"""What a table was made for."""
+"""Maps a table's name to the parameter of the ``torch.nn`` module and the value that the table was made for."""
 
 
 def table_name(module: torch.nn.Module) -> str | None:
-    """The table of an activation module, or None."""
+    """Returns the name of the table of an activation module, or None if it has no table."""
     name = _NAMES.get(type(module))
     if name == "gelu" and getattr(module, "approximate", "none") == "tanh":
         return "gelu_tanh"

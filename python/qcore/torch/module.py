@@ -1,4 +1,4 @@
-"""What the quantised modules have in common: state that loads, moves and keeps its dtypes."""
+"""Defines the base of the quantized modules: their state loads, moves and keeps its dtypes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import torch
 from qcore import _core
 
 CONFIG = "qcore_config"
-"""The state_dict's entry beside the tensors: what the module is, as JSON in a uint8 tensor, so that any file format for
+"""Name of the state_dict's entry that describes the module, as JSON in a uint8 tensor so that any file format for
 tensors takes it."""
 
 
 class QuantizedModule(torch.nn.Module):
-    """A frozen module. Its tensors are buffers, in dtypes that ``.half()`` and ``.to(dtype)`` leave alone."""
+    """Keeps a module's tensors as frozen buffers, whose dtypes ``.half()`` and ``.to(dtype)`` do not change."""
 
     kind = ""
     _kept: tuple[str, ...] = ()
-    """Buffers whose dtype is part of their meaning."""
+    """Names of the buffers whose dtype never changes, because their bytes would mean something else."""
 
     def config(self) -> dict[str, Any]:
-        """All but the tensors: what ``load_state_dict`` compares."""
+        """Returns everything but the tensors, which ``load_state_dict`` compares with the state."""
         raise NotImplementedError
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "") -> Any:
-        """The module whose state is in a state_dict, in any process.
+        """Returns the module whose state is in a state_dict, which another process may have written.
 
         Args:
             state_dict: tensors by name.
-            prefix: what the names of this module begin with: "encoder.0.".
+            prefix: beginning of this module's names, such as "encoder.0.".
 
         Raises:
-            QcoreValueError: there is none, or it is of another kind.
+            QcoreValueError: no quantized module has this prefix, or it is of another kind.
         """
         config = read_config(state_dict, prefix)
         if config.get("kind") != cls.kind:
@@ -49,7 +49,7 @@ class QuantizedModule(torch.nn.Module):
 
     @classmethod
     def _empty(cls, config: dict[str, Any], state_dict: Mapping[str, torch.Tensor], prefix: str) -> Any:
-        """A module of that configuration, with buffers like those of the state_dict."""
+        """Makes a module of that configuration, with uninitialized buffers like those of the state_dict."""
         module = cls.__new__(cls)
         torch.nn.Module.__init__(module)
         module._configure(config)
@@ -63,11 +63,11 @@ class QuantizedModule(torch.nn.Module):
         return module
 
     def _configure(self, config: dict[str, Any]) -> None:
-        """Set the attributes that :meth:`config` tells of."""
+        """Sets the attributes that :meth:`config` returns."""
         raise NotImplementedError
 
     def _tensors(self) -> tuple[str, ...]:
-        """Names of buffers (and of the bias), None included."""
+        """Returns the names of the buffers and of the bias, including those that are None."""
         return self._kept
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -104,7 +104,7 @@ class QuantizedModule(torch.nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         before = {name: self._buffers.get(name) for name in self._kept}
-        # Not as inference tensors, which count no versions and so can't be packed once.
+        # Inference mode is off because its tensors have no version counters, on which the cache of packing.py depends.
         with torch.inference_mode(False):
             super()._apply(fn, recurse)
             for name, old in before.items():
@@ -119,7 +119,11 @@ def _without_dtype(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any]:
-    """The entry :data:`CONFIG` under a prefix, checked."""
+    """Returns the checked entry :data:`CONFIG` under a prefix.
+
+    Raises:
+        QcoreValueError: there is no such entry, or it can't be read.
+    """
     where = prefix + CONFIG
     if where not in state_dict:
         raise _core.QcoreValueError(f"state_dict has no {where}, expected the state of a quantized module")
@@ -133,7 +137,7 @@ def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str
 
 
 def autocast(x: torch.Tensor) -> torch.Tensor:
-    """x in the dtype that an autocast region asks of layers."""
+    """Returns x in the dtype that an enclosing autocast region prescribes, or x itself."""
     kind = x.device.type
     if x.is_floating_point() and not x.is_meta and torch.is_autocast_enabled(kind):
         return x.to(torch.get_autocast_dtype(kind))

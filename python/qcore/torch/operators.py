@@ -1,11 +1,11 @@
-"""Operators registered with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``embedding``, ``lut`` and ``gru``.
+"""Registers operators with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``embedding``, ``lut`` and ``gru``.
 
 They take plain tensors (qcore/torch/packing.py says why), have fake kernels, and stay single nodes in graphs of
 ``torch.compile`` and ``torch.export``. The modules call them; a program that reads an exported model needs
 ``import qcore.torch`` first.
 
-``linear`` is differentiable with respect to x and bias: as if the weight were its dequantised value and x not rounded
-(a straight-through estimate), so that adapters can be trained on a frozen quantised base. Codes, scales and offsets get
+``linear`` is differentiable with respect to x and bias: as if the weight were its dequantized value and x not rounded
+(a straight-through estimate), so that adapters can be trained on a frozen quantized base. Codes, scales and offsets get
 no gradient. The other operators have none: a backward pass through them is an error of torch that names the operator.
 """
 
@@ -19,6 +19,7 @@ import torch
 
 import qcore
 from qcore import _core
+from qcore._options import Activation, Compute
 from qcore.torch import parts
 from qcore.torch.dispatch import operator
 
@@ -38,15 +39,15 @@ def linear(
     block_size: int,
     scale_dtype: torch.dtype,
     offset_dtype: torch.dtype | None,
-    compute: str = "int8",
-    activation: str | None = None,
+    compute: Compute = "int8",
+    activation: Activation | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """:func:`qcore.linear`, see there.
+    """Computes :func:`qcore.linear` with a weight that is a plain tensor.
 
     Args:
         x: float32, float16 or bfloat16 [..., K].
-        packed: uint8 [bytes], the memory of the weight as of ``QuantizedTensor.storage``.
+        packed: uint8 [bytes], the memory of the weight as ``QuantizedTensor.storage`` has it.
         bias: floating-point [N], or None.
         shape: [N, K].
         bits: 4 or 8.
@@ -79,8 +80,8 @@ def _(
     block_size: int,
     scale_dtype: Any,
     offset_dtype: Any,
-    compute: str = "int8",
-    activation: str | None = None,
+    compute: Compute = "int8",
+    activation: Activation | None = None,
     out_dtype: Any = None,
 ) -> Any:
     if x.dim() == 0 or x.shape[-1] != shape[1]:
@@ -114,8 +115,8 @@ def _linear_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     return grad_x, None, grad_bias, *(None,) * 8
 
 
-def _slope(z: torch.Tensor, activation: str) -> torch.Tensor:
-    """The derivative of a fused activation at z."""
+def _slope(z: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """Returns the derivative of a fused activation at z."""
     if activation == "relu":
         return (z > 0).float()
     if activation == "relu6":
@@ -147,10 +148,10 @@ def conv2d(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    compute: str = "int8",
-    activation: str | None = None,
+    compute: Compute = "int8",
+    activation: Activation | None = None,
 ) -> torch.Tensor:
-    """:func:`qcore.conv2d`, see there.
+    """Computes :func:`qcore.conv2d` with a weight that is a plain tensor.
 
     Args:
         x: float32, float16 or bfloat16 [N, Ci, H, W].
@@ -223,7 +224,7 @@ def embedding(
     offset_dtype: torch.dtype | None,
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
-    """:func:`qcore.embedding`, see there.
+    """Computes :func:`qcore.embedding` with a weight that is a plain tensor.
 
     Args:
         indices: int32 or int64 [...].
@@ -257,7 +258,7 @@ def _(
 
 @operator("(Tensor x, Tensor cuts, Tensor values, str range_reduction='none') -> Tensor")
 def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reduction: str = "none") -> torch.Tensor:
-    """A look-up table, see :class:`qcore.lut.Table`.
+    """Applies a look-up table, see :class:`qcore.lut.Table`.
 
     Args:
         x: float32, float16 or bfloat16, any shape.
@@ -266,7 +267,7 @@ def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reducti
         range_reduction: as for :meth:`qcore.lut.Table.from_parts`.
 
     Returns:
-        As x.
+        A tensor with x's shape and dtype.
 
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
@@ -293,7 +294,7 @@ def gru(
     directions: int,
     batch_first: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A call of :class:`qcore.gru.QuantGRU`, see there.
+    """Runs all steps of a :class:`qcore.gru.QuantGRU` whose state is a plain tensor.
 
     Args:
         x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first).

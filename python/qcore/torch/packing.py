@@ -1,4 +1,4 @@
-"""Objects of the core for plain tensors of torch.
+"""Caches objects of the core for plain tensors of torch.
 
 An operator of a graph can take tensors only, if the graph is to be compiled, exported, saved and read in another
 process. So a module's state is plain tensors, and the object of the core that reads them is made at the first call and
@@ -34,15 +34,15 @@ class _Entry:
 
 
 _entries: dict[Any, _Entry] = {}
-# Entries die in finalizers, which may run inside any allocation, this thread's own included.
+# Reentrant, because finalizers remove entries and may run inside any allocation, also of the thread that holds it.
 _lock = threading.RLock()
 
 
-def packed(tensors: Sequence[torch.Tensor | None], options: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """What ``make()`` returned for these tensors and options, as long as they live and nobody writes to them."""
+def cached(tensors: Sequence[torch.Tensor | None], options: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """Returns what ``make()`` returned for these tensors and options, until a tensor is freed or written to."""
     given = [tensor for tensor in tensors if tensor is not None]
     if any(tensor.is_inference() for tensor in given):
-        return make()  # they count no versions
+        return make()  # inference tensors have no version counters
     key = (options, *(_place(tensor) for tensor in tensors))
     versions = tuple(tensor._version for tensor in given)
     found = _entries.get(key)
@@ -59,7 +59,7 @@ def packed(tensors: Sequence[torch.Tensor | None], options: tuple[Any, ...], mak
 
 
 def size() -> int:
-    """The number of packed objects that are kept."""
+    """Returns the number of objects in the cache."""
     with _lock:
         _prune()
         return len(_entries)

@@ -1,4 +1,4 @@
-"""Weights, tables and GRUs as plain tensors, and back."""
+"""Converts weights, tables and GRUs to plain tensors and back."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torch.utils.weak import WeakIdKeyDictionary
 from qcore import _core
 from qcore.lut.table import Table
 from qcore.quantized_tensor import QuantizedTensor
-from qcore.torch.packing import packed
+from qcore.torch.packing import cached
 
 Parts = tuple["torch.Tensor | None", ...]
 
 _ALIGNMENT = 64
-_STEP_BYTES, _PANEL_ROWS, _WORD = 64, 16, 4  # as PackedLayout has them
+_STEP_BYTES, _PANEL_ROWS, _WORD = 64, 16, 4  # the same as in src/formats/packed_layout.h
 
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """Describes the bytes of a packed weight by the operators' arguments behind the tensor, in their order."""
+    """Describes the bytes of a packed weight by the arguments that follow the tensor in the operators' schemas."""
 
     shape: tuple[int, ...]
     bits: int
@@ -75,13 +75,13 @@ class WeightFormat:
 
 
 class _Shared:
-    """Keeps results for tensors that several modules have, as long as both live: tied layers then stay tied."""
+    """Keeps results for tensors that several modules have, while tensors and results live, so that ties are kept."""
 
     def __init__(self) -> None:
         self._known: Any = WeakIdKeyDictionary()
 
     def get(self, given: Parts, options: Any, make: Callable[[], tuple[Parts, WeightFormat]]) -> Any:
-        """Returns what ``make()``, tensors and a format, gave for these tensors and options, if all still live."""
+        """Returns the tensors and format of an earlier ``make()`` for these tensors and options, or calls it."""
         known = self._known.get(given[0])
         if known is not None and known[0] == options and known[1].are(given):
             tensors = known[2].living()
@@ -93,7 +93,7 @@ class _Shared:
 
 
 class _Remembered:
-    """Remembers tensors without keeping them alive. One that was written to since no longer counts."""
+    """Refers to tensors without keeping them alive, and notices when one of them is written to."""
 
     def __init__(self, tensors: Parts) -> None:
         self._entries = [None if each is None else (weakref.ref(each), _version(each)) for each in tensors]
@@ -109,7 +109,7 @@ class _Remembered:
         return tuple(found)
 
     def are(self, tensors: Parts) -> bool:
-        """Returns whether these are the tensors, unchanged."""
+        """Returns whether the remembered tensors are these, unchanged."""
         living = self.living()
         return living is not None and all(old is new for old, new in zip(living, tensors, strict=True))
 
@@ -133,7 +133,7 @@ def storage_of(weight: QuantizedTensor) -> torch.Tensor:
     return made
 
 
-def weight_of(storage: torch.Tensor, form: WeightFormat, keep: bool = True) -> QuantizedTensor:
+def from_tensor(storage: torch.Tensor, form: WeightFormat, keep: bool = True) -> QuantizedTensor:
     """Returns the weight that lies in a tensor; without ``keep`` it does not keep the tensor alive.
 
     A tensor at an address that is no multiple of 64 is copied.
@@ -157,7 +157,7 @@ def weight_of(storage: torch.Tensor, form: WeightFormat, keep: bool = True) -> Q
 
 def viewed(storage: torch.Tensor, form: WeightFormat) -> QuantizedTensor:
     """Returns the weight that lies in a tensor of a graph, made once for each memory."""
-    weight: QuantizedTensor = packed((storage,), (form,), lambda: weight_of(storage, form, keep=False))
+    weight: QuantizedTensor = cached((storage,), (form,), lambda: from_tensor(storage, form, keep=False))
     return weight
 
 
@@ -176,7 +176,7 @@ def unpack(storage: torch.Tensor, form: WeightFormat) -> Parts:
     def make() -> tuple[Parts, WeightFormat]:
         if not _has_values(storage):
             return _empty_parts(storage.device, form), form
-        here = weight_of(storage, form).to("cpu")
+        here = from_tensor(storage, form).to("cpu")
         codes = here.nibbles() if form.bits == 4 else here.codes()
         scales = here.scales().astype(here.scale_dtype)
         offsets = None if here.offset_dtype is None else here.offsets().astype(here.offset_dtype)
@@ -207,7 +207,7 @@ def pack(
     block_size: int,
     device: torch.device,
 ) -> tuple[torch.Tensor, WeightFormat]:
-    """Returns the packed weight of such parts on a device, and its format; shared as the codes are."""
+    """Returns the packed weight of such parts on a device, and its format; the same weight for the same codes."""
 
     def make() -> tuple[Parts, WeightFormat]:
         weight = QuantizedTensor.from_parts(
@@ -225,14 +225,14 @@ def pack(
 
 
 def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tuple[torch.Tensor, WeightFormat]:
-    """Returns a packed weight on another device, and its format there; shared as the tensor is."""
+    """Returns a packed weight on another device, and its format there; the same weight for the same tensor."""
 
     def make() -> tuple[Parts, WeightFormat]:
         if device.type != "meta" and _has_values(storage):
-            weight = weight_of(storage, form).to(str(device))
+            weight = from_tensor(storage, form).to(str(device))
             return (storage_of(weight),), WeightFormat.of(weight)
         there = form
-        if device.type == "cuda":  # whose kernels read float32 parameters
+        if device.type == "cuda":  # CUDA kernels read float32 parameters
             there = replace(form, scale_dtype=torch.float32, offset_dtype=form.offset_dtype and torch.float32)
         return (torch.empty(sum(there.sizes()), dtype=torch.uint8, device=device),), there
 
@@ -257,8 +257,8 @@ def dequantized(storage: torch.Tensor, form: WeightFormat) -> torch.Tensor:
         values = storage[begin : begin + count * dtype.itemsize].view(dtype).view(panels, form.blocks, _PANEL_ROWS)
         return values.permute(0, 2, 1).reshape(panels * _PANEL_ROWS, form.blocks)[:n].float()
 
-    # By index, not by repeat_interleave and a slice: inductor of torch 2.13 leaves the columns of a short last block
-    # unwritten there.
+    # Gathered by index, because inductor of torch 2.13 leaves the columns of a short last block unwritten for
+    # repeat_interleave followed by a slice.
     columns = torch.arange(k, device=storage.device)
     block = columns // form.block_size
     step = 8 if form.bits == 4 else 4
@@ -271,29 +271,29 @@ def dequantized(storage: torch.Tensor, form: WeightFormat) -> torch.Tensor:
 
 
 def table_parts(table: Table) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cut points and values as the table stores them."""
+    """Returns cut points, float32 [n + 1], and values as the table stores them."""
     return _tensor(table.cuts, "cpu"), _tensor(table.values, "cpu")
 
 
 def table_of(cuts: torch.Tensor, values: torch.Tensor, range_reduction: str) -> Table:
-    """The table of these parts, made once."""
+    """Returns the table of these parts, which is made once."""
 
     def make() -> Table:
         return Table.from_parts(cuts.detach().cpu(), values.detach().cpu(), range_reduction=range_reduction)
 
-    table: Table = packed((cuts, values), (range_reduction,), make)
+    table: Table = cached((cuts, values), (range_reduction,), make)
     return table
 
 
 def gru_bytes(gru: Any) -> torch.Tensor:
-    """Returns, as uint8, the bytes of the file that ``QuantGRU.save`` writes."""
+    """Returns the bytes of the file that ``QuantGRU.save`` writes, as uint8 [bytes]."""
     from qcore.gru.files import gru_to_bytes
 
     return torch.frombuffer(bytearray(gru_to_bytes(gru)), dtype=torch.uint8)
 
 
 def gru_of(state: torch.Tensor) -> Any:
-    """The QuantGRU of such bytes, made once."""
+    """Returns the QuantGRU of the bytes of such a file, which is made once."""
 
     def make() -> Any:
         from qcore.gru import QuantGRU
@@ -303,7 +303,7 @@ def gru_of(state: torch.Tensor) -> Any:
         layers, config, batch_first = gru_from_bytes(data, "gru: the module's state")
         return QuantGRU(layers, config, batch_first=batch_first)
 
-    return packed((state,), ("gru",), make)
+    return cached((state,), ("gru",), make)
 
 
 def _tensor(array: np.ndarray[Any, Any], device: str) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Patterns that choose modules of a model by their names."""
+"""Matches patterns that choose modules of a model by their names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check(patterns: Iterable[str], names: Sequence[str], where: str) -> None:
 
 
 def _closest(pattern: str, names: Sequence[str]) -> list[str]:
-    """Returns up to three names that look like the pattern, or end like it."""
+    """Returns up to three names that are similar to the pattern or end like it."""
     plain = pattern.strip("*.?")
     by_ending = {name.rpartition(".")[2]: name for name in names}
     found = difflib.get_close_matches(plain, names, 3, 0.5)

@@ -1,15 +1,16 @@
-"""Quantizes a whole model in one line."""
+"""Quantizes whole models in place."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from qcore import _checks, _core
+from qcore._options import Compute, Method, Scheme
 from qcore.linear import COMPUTE
 from qcore.quantized_tensor import quantize as quantize_weight
 from qcore.torch import patterns
@@ -41,16 +42,15 @@ _METHODS = {"rtn": 0, "mse": 0, "awq": 0}
 _SCALE_DTYPES = {"float32": 0, "float16": 0}
 _EMBEDDING_BITS = 8
 _TRIM_BYTES = 1 << 25
-"""Counts the freed bytes after which the C library gives its memory back: quantized weights between the freed ones keep
-larger pieces from being used again."""
+"""Freed bytes after which the C library returns its memory: quantized weights in between keep it from being reused."""
 
-PrecisionLevel = tuple[int, str] | None
-"""Bits and compute mode; None leaves the layer in floating point."""
+PrecisionLevel = tuple[int, Compute | Literal[""]] | None
+"""Bits and compute mode, "" if the layer has none; None leaves the layer in floating point."""
 
 
 @dataclass
 class _Plan:
-    """A layer with the ways to quantize it, cheapest first."""
+    """Holds a layer and the levels at which it can be quantized, cheapest first."""
 
     layer: Layer
     levels: list[PrecisionLevel]
@@ -62,7 +62,7 @@ class _Plan:
 
     @property
     def chosen(self) -> PrecisionLevel:
-        """The level that is made."""
+        """Returns the level at which the layer is quantized."""
         return self.levels[self.level]
 
 
@@ -70,20 +70,20 @@ def quantize_(
     model: torch.nn.Module,
     bits: int = 8,
     block_size: int = 64,
-    compute: str = "int8",
-    method: str = "rtn",
+    compute: Compute = "int8",
+    method: Method = "rtn",
     skip: Sequence[str] = (),
     calibration: Any = None,
     *,
     layers: Mapping[str, Mapping[str, Any] | None] | None = None,
-    scheme: str = "symmetric",
+    scheme: Scheme = "symmetric",
     scale_dtype: str = "float32",
     embeddings: bool = True,
     activations: bool = False,
     target_error: float | None = None,
     progress: bool | None = None,
 ) -> Report:
-    """Quantize the layers of a model in place.
+    """Quantizes the layers of a model in place.
 
     Replaced are ``torch.nn.Linear``, ``Conv2d``, ``Embedding``, ``MultiheadAttention``, with a calibration ``GRU``,
     GPT-2's ``Conv1D`` and modules with the weights of experts in 3-D parameters. Everything else is left, and the
@@ -309,7 +309,7 @@ def _is_plain(layer: Layer) -> bool:
 
 
 def _check_weights(plans: list[_Plan]) -> None:
-    """Raises for a weight with a NaN or an infinity, while nothing has been changed."""
+    """Raises QcoreValueError for a weight with a NaN or an infinity, before anything is changed."""
     checked = set()
     for plan in plans:
         for parameter in plan.layer.module.parameters():
@@ -340,7 +340,7 @@ def _levels(layer: Layer, sampled: bool) -> list[PrecisionLevel]:
     levels: list[PrecisionLevel] = [(settings.bits, compute)]
     if settings.bits == 4:
         levels.append((8, compute))
-    if sampled and compute in ("int8", "int8_asym"):  # an error of the weight knows nothing of activations
+    if sampled and compute in ("int8", "int8_asym"):  # the weight's error does not include that of the activations
         levels.append((8, "int16"))
     return [*levels, None]
 
@@ -358,8 +358,10 @@ def _promote(plan: _Plan) -> bool:
 
 
 def _promote_worst(plans: list[_Plan]) -> list[_Plan]:
-    """Promotes the quarter with the largest errors of those that are still quantized. Those that no sample reached come
-    last: they have no part in the outputs' error."""
+    """Promotes the quarter with the largest errors of those that are still quantized.
+
+    Those that no sample reached come last, because they do not contribute to the error of the outputs.
+    """
     left = [plan for plan in plans if plan.chosen is not None]
     left.sort(key=lambda plan: (plan.samples is not None, plan.error or 0.0), reverse=True)
     worst = left[: -(-len(left) // 4)]
@@ -392,9 +394,10 @@ def _make(plan: _Plan, shared: dict[Any, Any]) -> None:
 
 
 def _sharing(layer: Layer, settings: Settings, samples: list[torch.Tensor] | None, shared: dict[Any, Any]) -> Any:
-    """Returns the layer's module; with the packed weight of the first layer that has the same float one, if any."""
+    """Returns the layer's module, which shares the packed weight of an earlier layer with the same float weight."""
     assert layer.rule is not None
-    key = layer.shared, replace(settings, compute="")
+    # The compute mode has no part in the weight, so the key has the same one for all layers.
+    key = layer.shared, replace(settings, compute="float")
     if layer.shared is None or key not in shared:
         made = layer.rule.make(layer.module, settings, samples)
         if layer.shared is not None:
@@ -418,7 +421,7 @@ def _first(result: Any) -> torch.Tensor:
 
 
 def _shown(plans: list[_Plan], progress: bool | None) -> Iterable[_Plan]:
-    """Yields the plans, with a bar beside them."""
+    """Yields the plans while a progress bar counts them."""
     from rich.console import Console
     from rich.progress import track
 
@@ -466,7 +469,7 @@ def _row(layer: Layer, plan: _Plan | None) -> LayerReport:
 
 
 def _model_bytes(model: torch.nn.Module) -> int:
-    """Returns the bytes of all parameters and buffers; memory that several have counts once."""
+    """Returns the bytes of all parameters and buffers; memory that several of them share counts once."""
     sizes = {}
     for tensors in (model.parameters(), model.buffers()):
         for tensor in tensors:
@@ -478,7 +481,7 @@ def _model_bytes(model: torch.nn.Module) -> int:
 
 
 def _quantized_parameters(report: Report, layers: list[Layer]) -> int:
-    """Returns the number of parameters of layers that were quantized; a weight that several have counts once."""
+    """Returns the number of parameters of layers that were quantized; a weight that several share counts once."""
     total, counted = 0, set()
     for layer, row in zip(layers, report.layers, strict=False):
         if row.quantized and (layer.shared is None or layer.shared not in counted):

@@ -29,9 +29,9 @@ Paths = frozenset[Path]
 
 _NOTHING: Paths = frozenset()
 _DEPTH = 6
-"""Calls that are followed into each other."""
+"""Largest depth of nested calls that are followed."""
 _LENGTH = 8
-"""Names in a path, so that a loop over a recursive structure ends."""
+"""Largest number of names in a path, so that a loop over a recursive structure ends."""
 _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -45,13 +45,13 @@ _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
 _HARMLESS_CALLS = ("isinstance", "hasattr", "print", "repr", "str", "id", "type", "callable")
 _CONTAINER_CALLS = ("items", "values", "children", "modules", "copy")
 _CALLED = ("forward", "get_", "encode", "decode", "embed", "project")
-"""Beginnings of the names of public methods that have a part in calls; others make or change a model."""
+"""Beginnings of the names of public methods that a forward pass may call; others make or change a model."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
 class Read:
-    """A read of an attribute of a module.
+    """Describes a read of an attribute of a module.
 
     Attributes:
         attribute: its name: "weight".
@@ -80,7 +80,7 @@ def _resolved(module: torch.nn.Module, path: Path) -> Iterator[tuple[torch.nn.Mo
     for position, name in enumerate(path):
         below: list[torch.nn.Module] = []
         for each in modules:
-            children = dict(each._modules.items())  # those of a scripted module are no dictionary
+            children = dict(each._modules.items())  # for a scripted module it is no dictionary
             if name == ANY:
                 below += [child for child in children.values() if child is not None]
             elif (child := children.get(name)) is not None:
@@ -142,7 +142,7 @@ def _tree_of(function: Callable[..., Any]) -> ast.FunctionDef | None:
 class _Frame:
     kind: type | None
     names: dict[str, Any]
-    """Globals and builtins of the function."""
+    """Values of the function's globals and builtins."""
     values: dict[str, Paths]
     returned: set[Path] = field(default_factory=set)
 
@@ -174,7 +174,7 @@ class _Reader:
             return self._done.get(key, _NOTHING)
         self._active.append(key)
         frame = _Frame(kind, vars(builtins) | function.__globals__, values)
-        for _ in range(2):  # a loop may use what its end has bound
+        for _ in range(2):  # the beginning of a loop may use names that its end binds
             for statement in tree.body:
                 self._statement(statement, frame)
         self._active.pop()
@@ -233,7 +233,7 @@ class _Reader:
             except TypeError:
                 return None
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance" and len(node.args) == 2:
-            # The weight of a quantized module is no tensor, and of others nothing has to be known.
+            # The weight of a quantized module is no tensor, and for other modules the answer does not matter.
             kind = node.args[1]
             name = kind.attr if isinstance(kind, ast.Attribute) else getattr(kind, "id", "")
             paths = self._value(node.args[0], frame)
@@ -276,7 +276,7 @@ class _Reader:
                 frame.values[node.id] = frame.values.get(node.id, _NOTHING) | paths
 
     def _elements(self, node: ast.AST, frame: _Frame) -> Paths:
-        """Returns the paths of what iterating over an expression gives."""
+        """Returns the paths of the elements that iterating over an expression yields."""
         if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             if name in ("enumerate", "zip", "reversed", "list", "tuple", "iter"):
@@ -284,14 +284,14 @@ class _Reader:
         return _extended(self._value(node, frame), ANY)
 
     def _use(self, node: ast.AST, frame: _Frame) -> None:
-        """Reads what an expression is."""
+        """Records the reads of an expression whose value is not needed."""
         self._read(self._value(node, frame))
 
     def _read(self, paths: Paths) -> None:
         self.found |= paths
 
     def _value(self, node: ast.AST, frame: _Frame) -> Paths:
-        """Returns the paths that an expression may be, and reads what it takes to compute it."""
+        """Returns the paths that an expression may stand for, and records the reads that computing it needs."""
         if isinstance(node, ast.Name):
             return frame.values.get(node.id, _NOTHING)
         if isinstance(node, ast.Attribute):
@@ -347,7 +347,7 @@ class _Reader:
             of = self._value(node.func.value, frame)
             if node.func.attr in _CONTAINER_CALLS and of:
                 return of
-            # self.method(...): of the class itself; super().method(...) of one of its bases
+            # self.method(...) is found in the class itself, super().method(...) in one of its bases
             is_super = isinstance(node.func.value, ast.Call) and getattr(node.func.value.func, "id", "") == "super"
             owner = frame.kind if () in of or is_super else None
             target = None if owner is None else _method(owner, node.func.attr, is_super)

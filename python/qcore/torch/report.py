@@ -1,4 +1,4 @@
-"""Tells what :func:`qcore.torch.quantize_` did."""
+"""Reports what :func:`qcore.torch.quantize_` did."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ LOW_SHARE = 0.9
 
 @dataclass
 class LayerReport:
-    """One layer; a module that several parents share, or that several names have, is there once.
+    """Describes one layer; a module that has several parents or names is described once.
 
     Attributes:
-        name: in the model.
-        kind: the class it had.
-        bytes_before, bytes_after: of the tensors in its state_dict; the same where it was left.
-        error: relative L2 error: of its output on the calibration's inputs, or without those of its weight; None where
-            it was left or has neither.
-        bits: of its weight; None where it was left.
-        compute: as for :func:`qcore.linear`; None where it was left.
-        note: why it was left as it is, or what else is to be known.
+        name: name of the module in the model.
+        kind: name of the class that it had.
+        bytes_before, bytes_after: bytes of the tensors in its state_dict; equal where it was left.
+        error: relative L2 error of its output on the calibration's inputs, or without a calibration of its weight; None
+            where it was left or has neither.
+        bits: bits of its weight; None where it was left.
+        compute: compute mode as for :func:`qcore.linear`, or the kind of a module without one, such as "gru"; None
+            where it was left.
+        note: why it was left in floating point, or another remark.
         parameters: number of its parameters before.
         asked: whether the caller asked for it to be left.
     """
@@ -41,13 +42,13 @@ class LayerReport:
 
     @property
     def quantized(self) -> bool:
-        """Whether it was replaced."""
+        """Returns whether the module was replaced."""
         return self.bits is not None or self.compute is not None
 
 
 @dataclass
 class Report:
-    """What became of a model.
+    """Describes what became of a model.
 
     Attributes:
         layers: in the model's order; modules without a rule come last.
@@ -69,13 +70,15 @@ class Report:
 
     @property
     def share(self) -> float:
-        """Share of the model's parameters that were quantized."""
+        """Returns the share of the model's parameters that were quantized, from 0 to 1."""
         return self.quantized_parameters / self.parameters if self.parameters else 1.0
 
     @property
     def warning(self) -> str:
-        """Names what was left where less than 90% of the parameters were quantized, not counting those that the caller
-        asked to leave; empty otherwise."""
+        """Returns a text that names what was left if less than 90% of the parameters were quantized, else an empty one.
+
+        Parameters that the caller asked to leave are not counted.
+        """
         asked = sum(layer.parameters for layer in self.layers if layer.asked)
         if self.quantized_parameters >= LOW_SHARE * (self.parameters - asked):
             return ""
@@ -93,7 +96,7 @@ class Report:
         )
 
     def table(self) -> Any:
-        """A rich table."""
+        """Returns a rich table with a row per layer."""
         from rich.table import Table
 
         made = Table(title=self._title(), caption=self._caption(), caption_justify="left")
@@ -139,7 +142,7 @@ class Report:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """All of it."""
+        """Returns the whole report as a JSON text."""
         return json.dumps(asdict(self) | {"share": self.share, "warning": self.warning})
 
     def __str__(self) -> str:

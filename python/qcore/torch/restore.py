@@ -21,7 +21,7 @@ from qcore.torch.weighted import Conv2d, Linear
 
 
 def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:
-    """Load the state_dict of a model that :func:`quantize_` changed into the float model, in any process.
+    """Loads the state_dict of a model that :func:`quantize_` changed into the float model, in any process.
 
     Args:
         model: as it was before ``quantize_``; its values don't matter, and it may be on the meta device: what the state
@@ -97,7 +97,7 @@ def _restored(module: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], p
 
 
 def _check_meta(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], replaced: tuple[str, ...]) -> None:
-    """Raises if a tensor has no values and will get none."""
+    """Raises QcoreValueError if a tensor is on the meta device and the state has no values for it."""
     tensors = [
         *model.named_parameters(remove_duplicate=False),
         *model.named_buffers(remove_duplicate=False),
@@ -117,7 +117,7 @@ def _check_meta(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], 
 
 
 def _materialize(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:
-    """Gives memory to the parameters and buffers on the meta device; those that are shared stay so."""
+    """Allocates memory for the parameters and buffers on the meta device; shared ones stay shared."""
     made: dict[int, torch.Tensor] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, QuantizedModule):

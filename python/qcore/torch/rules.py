@@ -1,4 +1,4 @@
-"""Rules: which modules of a float model quantized ones can replace, and how they are made."""
+"""Decides which modules of a float model can be replaced by quantized ones, and makes those."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from qcore._options import Compute, Method, Scheme
 from qcore.torch import attention, experts
 from qcore.torch.attention import MultiheadAttention
 from qcore.torch.embedding import Embedding
@@ -25,17 +26,17 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of one layer, as of :func:`qcore.torch.quantize_`."""
+    """Holds the options of one layer, with the names that :func:`qcore.torch.quantize_` gives them."""
 
     bits: int
     block_size: int
-    compute: str
-    method: str
-    scheme: str
+    compute: Compute
+    method: Method
+    scheme: Scheme
     scale_dtype: str
 
     def of_weight(self) -> dict[str, Any]:
-        """Returns the options of :func:`qcore.quantize`, but for the method."""
+        """Returns the options of :func:`qcore.quantize`, except the method."""
         return {
             "bits": self.bits,
             "block_size": self.block_size,
@@ -49,7 +50,7 @@ Make = Callable[[Any, Settings, "list[torch.Tensor] | None"], Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """How modules of one kind are replaced.
+    """Tells how modules of one kind are replaced.
 
     Attributes:
         kind: names it in messages.
@@ -79,7 +80,7 @@ def rule_of(module: torch.nn.Module, activations: bool) -> Rule | None:
 
 
 def refusal(module: torch.nn.Module, rule: Rule) -> str:
-    """Returns why a module must be left, as far as it tells itself; an empty string if nothing speaks against it."""
+    """Returns why a module must be left, judged by the module alone; an empty string if it can be replaced."""
     if any(isinstance(each, torch.nn.parameter.UninitializedTensorMixin) for each in module.parameters()):
         return "its weights are not initialized"
     if torch.nn.utils.parametrize.is_parametrized(module):
@@ -112,7 +113,7 @@ def as_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linea
 
 
 def unanswered(rule: Rule, read: Read) -> bool:
-    """Returns whether a module of the rule's class lacks an attribute that code reads, or gives something else."""
+    """Returns whether the rule's quantized module lacks an attribute that code reads, or gives another value."""
     probes = _probes(rule.kind)
     if probes is None:
         return read.attribute == "weight" or not hasattr(torch.nn.Module, read.attribute)
@@ -142,7 +143,7 @@ def _value(probe: torch.nn.Module, read: Read) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _probes(kind: str) -> tuple[torch.nn.Module, torch.nn.Module] | None:
-    """Returns a quantized module and the float one it was made of, unlike enough for their attributes to differ."""
+    """Returns a quantized module and the float one that it was made from, to compare their attributes."""
     settings = Settings(8, 64, "int8", "rtn", "symmetric", "float32")
     floats: dict[str, Callable[[], torch.nn.Module]] = {
         "Linear": lambda: torch.nn.Linear(3, 5),
@@ -159,7 +160,7 @@ def _probes(kind: str) -> tuple[torch.nn.Module, torch.nn.Module] | None:
 
 
 def _exactly(kind: type) -> Callable[[torch.nn.Module], str]:
-    """Returns a refusal of subclasses."""
+    """Returns a function that gives the reason to leave a module if it is of a subclass, else an empty string."""
 
     def refuse(module: torch.nn.Module) -> str:
         return "" if type(module) is kind else f"it is a subclass of {kind.__name__}"
@@ -168,7 +169,7 @@ def _exactly(kind: type) -> Callable[[torch.nn.Module], str]:
 
 
 def _is_same(module: torch.nn.Module, kind: type, plain: torch.nn.Module, x: torch.Tensor) -> bool:
-    """Returns whether a module of a subclass has no more than one of ``kind`` and computes the same of x."""
+    """Returns whether a module of a subclass has the attributes of ``kind`` only and computes the same from x."""
     known = set(vars(plain)) | {"_is_hf_initialized"}
     if set(vars(module)) - known or module._buffers or module._modules:
         return False
@@ -176,7 +177,7 @@ def _is_same(module: torch.nn.Module, kind: type, plain: torch.nn.Module, x: tor
         with torch.no_grad():
             got, expected = module(x), kind.forward(module, x)  # type: ignore[attr-defined]
             return bool(got.shape == expected.shape and torch.allclose(got, expected, atol=1e-3, rtol=1e-2))
-    except Exception:  # code of others, which may want other arguments
+    except Exception:  # the module's own code, which may require other arguments
         return False
 
 
@@ -333,4 +334,4 @@ RULES = (
     Rule("experts", experts.has_experts, _refuse_experts, _make_experts, is_whole=True),
     Rule("activation", lambda module: table_name(module) is not None, lambda module: "", _make_activation),
 )
-"""In order: the first that applies is the one for a module."""
+"""Rules in the order in which they are tried: the first that applies to a module is used."""

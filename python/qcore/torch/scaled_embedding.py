@@ -1,4 +1,4 @@
-"""An embedding whose rows are multiplied by a number."""
+"""Defines an embedding whose rows are multiplied by a number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ScaledEmbedding(Embedding):
 
     Args:
         weight, padding_idx, dtype: as for :class:`Embedding`.
-        scale: a number.
+        scale: number by which all rows are multiplied.
     """
 
     kind = "scaled_embedding"
@@ -33,7 +33,7 @@ class ScaledEmbedding(Embedding):
         self.scale = _checks.number(scale, "qcore.torch.ScaledEmbedding: scale")
 
     def config(self) -> dict[str, Any]:
-        """Returns shape, options and scale: what ``load_state_dict`` compares."""
+        """Returns shape, options and scale, which ``load_state_dict`` compares with those of the state."""
         return super().config() | {"scale": self.scale}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -59,9 +59,9 @@ def scale_of(module: torch.nn.Embedding) -> float | None:
     try:
         with torch.no_grad():
             got = module(indices)
-    except Exception:  # code of others, which may want other arguments
+    except Exception:  # the module's own code, which may require other arguments
         return None
-    # Some round the scale to the weight's dtype first.
+    # Some embeddings round the scale to the weight's dtype first.
     for scale in (exact, float(torch.tensor(exact, dtype=module.weight.dtype))):
         if got.shape == rows.shape and torch.equal(got, rows * scale):
             return scale

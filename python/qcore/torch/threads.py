@@ -15,12 +15,13 @@ VARIABLE = "QCORE_OPENMP"
 
 
 def share_threads() -> bool:
-    """Makes the CPU kernels of this process run on the threads of the OpenMP library that torch runs on.
+    """Makes the CPU kernels of this process run on the threads of torch's OpenMP library.
 
-    A model's operators are torch's and ours in turn. With threads of their own for each, those of torch, which look for
-    work for some milliseconds, keep ours from the CPUs, and after that each side has to wake its own. Nothing changes
-    where torch has no such library, where its threads sleep at once (OMP_WAIT_POLICY=passive), which makes them slow to
-    start, or where QCORE_OPENMP=0 asks for threads of our own; QCORE_OPENMP=1 asks for torch's in any case.
+    A model runs operators of torch and of qcore in turn. If each had threads of its own, those of torch, which spin for
+    some milliseconds after their work, would occupy the CPUs that the threads of qcore need, and then each library
+    would have to wake its own. Nothing changes where torch has no such library, where its threads sleep at once
+    (OMP_WAIT_POLICY=passive), which makes them slow to start, or where QCORE_OPENMP=0 keeps the threads of qcore;
+    QCORE_OPENMP=1 uses torch's in any case.
 
     Returns:
         Whether kernels use torch's threads now.
@@ -51,7 +52,7 @@ def _openmp_of_torch() -> tuple[int, int] | None:
     name = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}.get(sys.platform, "libtorch_cpu.so")
     path = Path(torch.__file__).parent / "lib" / name
     try:
-        # Symbols are searched in the libraries that this one needs; the process may have other copies of OpenMP.
+        # Symbols are looked up in the libraries that torch's own needs: the process may have other copies of OpenMP.
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
         functions = library.GOMP_parallel, library.omp_get_thread_num
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""Linear layers and convolutions: modules over a QuantizedTensor."""
+"""Defines linear layers and convolutions over a QuantizedTensor."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from qcore import _checks, _conv_params, _core
+from qcore._options import Activation, Compute, Method, Scheme
 from qcore.conv import conv2d as _conv2d
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
@@ -19,16 +20,22 @@ from qcore.torch.module import QuantizedModule, autocast
 _is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 _PARTS = ("codes", "scales", "offsets")
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_ACTIVATIONS = {None: None, "relu": "relu", "relu6": "relu6", "silu": "silu", "gelu": "gelu"}
+_ACTIVATIONS: dict[Activation | None, Activation | None] = {
+    None: None,
+    "relu": "relu",
+    "relu6": "relu6",
+    "silu": "silu",
+    "gelu": "gelu",
+}
 
 
 class ModuleWeight(QuantizedTensor):
-    """A module's packed weight, which answers code that reads dtype and device of a float weight.
+    """Holds a module's packed weight and answers code that reads dtype and device of a float weight.
 
     ``x.to(layer.weight.dtype)`` is common in models, and so is ``torch.arange(n, device=layer.weight.device)``.
 
     Attributes:
-        dtype: torch.float32, torch.float16 or torch.bfloat16: that of the float weight in whose place it is.
+        dtype: torch.float32, torch.float16 or torch.bfloat16, the dtype of the float weight that it replaces.
     """
 
     __slots__ = ("dtype",)
@@ -37,7 +44,7 @@ class ModuleWeight(QuantizedTensor):
 
     @classmethod
     def of(cls, weight: QuantizedTensor, dtype: torch.dtype) -> ModuleWeight:
-        """Returns a weight in the same memory that has a dtype."""
+        """Returns a weight in the same memory that reports this dtype of torch."""
         made = object.__new__(cls)
         object.__setattr__(made, "_handle", weight._handle)
         object.__setattr__(made, "dtype", dtype)
@@ -45,7 +52,7 @@ class ModuleWeight(QuantizedTensor):
 
     @property
     def device(self) -> torch.device:
-        """Returns the device as torch has it, where QuantizedTensor has its name."""
+        """Returns the device as a ``torch.device``, where QuantizedTensor returns its name."""
         return torch.device(self._handle.device)
 
 
@@ -63,7 +70,7 @@ class _View:
 
     __slots__ = ("activation", "address", "handle", "mode", "options", "rows", "storage", "weight")
 
-    def __init__(self, storage: torch.Tensor, weight: ModuleWeight, compute: str, activation: Any) -> None:
+    def __init__(self, storage: torch.Tensor, weight: ModuleWeight, compute: Compute, activation: Any) -> None:
         self.storage, self.weight, self.address = storage, weight, storage.data_ptr()
         self.handle, self.rows = weight._handle, weight.shape[0]
         self.options = compute, activation
@@ -71,7 +78,7 @@ class _View:
 
 
 class WeightedModule(QuantizedModule):
-    """A module over one packed weight and a bias.
+    """Holds one packed weight and a bias: the base of the modules with a weight.
 
     Its one copy of the weight is the buffer ``packed``, the bytes that kernels read. The state_dict has ``codes``,
     ``scales`` and ``offsets`` instead, made when it is asked for.
@@ -80,6 +87,8 @@ class WeightedModule(QuantizedModule):
     _dimensions = 2
 
     packed: torch.Tensor
+    compute: Compute
+    activation: Activation | None
     dtype: torch.dtype
     bias: torch.nn.Parameter | None
     shape: tuple[int, ...]
@@ -90,8 +99,8 @@ class WeightedModule(QuantizedModule):
         weight: QuantizedTensor,
         bias: Any = None,
         *,
-        compute: str = "int8",
-        activation: str | None = None,
+        compute: Compute = "int8",
+        activation: Activation | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -156,12 +165,12 @@ class WeightedModule(QuantizedModule):
                 f"qcore.torch.{type(self).__name__}: the weight is on the meta device, expected one with values: "
                 "load a state_dict first"
             )
-        weight = ModuleWeight.of(parts.weight_of(packed, self.format), self.dtype)
+        weight = ModuleWeight.of(parts.from_tensor(packed, self.format), self.dtype)
         self._view = _View(packed, weight, self.compute, self.activation)
         return self._view
 
     def config(self) -> dict[str, Any]:
-        """Shape and options: what ``load_state_dict`` compares."""
+        """Returns shape and options, which ``load_state_dict`` compares with those of the state."""
         return {
             "kind": self.kind,
             "shape": list(self.shape),
@@ -245,7 +254,7 @@ class WeightedModule(QuantizedModule):
             super()._apply(fn, recurse)
             with torch.inference_mode(False):
                 self.dtype = fn(torch.empty(0, dtype=self.dtype, device=packed.device)).dtype
-                # Where fn puts a tensor that it may not turn into another dtype.
+                # Finds the device that fn moves tensors to, by a tensor whose dtype it does not change.
                 device = fn(torch.empty(0, dtype=torch.uint8, device=packed.device)).device
                 if device == packed.device:
                     packed = fn(packed)
@@ -278,13 +287,13 @@ def _dtype_of(dtype: Any, weight: QuantizedTensor, bias: torch.Tensor | None, wh
     return dtype
 
 
-def _named(value: Any, choices: Any, where: str) -> str:
+def _named(value: Any, choices: Any, where: str) -> Any:
     _checks.choice(value, choices, where)
     return str(value)
 
 
 def quantize_weight(
-    module: Any, bits: int, block_size: int, scheme: str, method: str, samples: Any, scale_dtype: Any
+    module: Any, bits: int, block_size: int, scheme: Scheme, method: Method, samples: Any, scale_dtype: Any
 ) -> QuantizedTensor:
     """Quantizes the weight of a float module; the result is on its device."""
     weight = module.weight.detach()
@@ -301,7 +310,7 @@ def quantize_weight(
 
 
 class Linear(WeightedModule):
-    """A linear layer over a per-block quantised weight, in the place of ``torch.nn.Linear``.
+    """Computes a linear layer with a per-block quantized weight, in the place of ``torch.nn.Linear``.
 
     Differentiable with respect to x and bias (:mod:`qcore.torch.operators`); the weight is frozen.
 
@@ -310,8 +319,8 @@ class Linear(WeightedModule):
         bias: floating-point tensor [N], or None. It becomes a parameter that requires no grad.
         compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`.
         activation: None, "relu", "relu6", "silu" or "gelu".
-        dtype: of the float weight in whose place the packed one is, for code that reads ``weight.dtype``; results have
-            x's. None: that of the weight if it is another module's, else the bias's, else torch's default.
+        dtype: dtype of the float weight that the packed one replaces, for code that reads ``weight.dtype``; results
+            have x's. None: the weight's own if it belongs to another module, else the bias's, else torch's default.
             ``.to(dtype)`` changes it.
 
     A call takes float32, float16 or bfloat16 [..., K] and returns [..., N] of that dtype, or of autocast's.
@@ -326,13 +335,13 @@ class Linear(WeightedModule):
         *,
         bits: int = 8,
         block_size: int = 64,
-        scheme: str = "symmetric",
-        compute: str = "int8",
-        method: str = "rtn",
+        scheme: Scheme = "symmetric",
+        compute: Compute = "int8",
+        method: Method = "rtn",
         samples: Any = None,
         scale_dtype: Any = "float32",
     ) -> Linear:
-        """Quantise a ``torch.nn.Linear``.
+        """Quantizes a ``torch.nn.Linear``.
 
         Args:
             module: float32, float16 or bfloat16, on any device, where the result will be too.
@@ -340,7 +349,7 @@ class Linear(WeightedModule):
             compute: as for the constructor.
 
         Raises:
-            QcoreValueError, QcoreTypeError: it is none, or an option is impossible.
+            QcoreValueError, QcoreTypeError: module is no linear layer, or an option is impossible.
         """
         if not isinstance(module, torch.nn.Linear):
             raise _core.QcoreTypeError(
@@ -353,16 +362,16 @@ class Linear(WeightedModule):
 
     @property
     def in_features(self) -> int:
-        """K."""
+        """Returns K, the number of input features."""
         return self.shape[1]
 
     @property
     def out_features(self) -> int:
-        """N."""
+        """Returns N, the number of output features."""
         return self.shape[0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``activation(x @ weight.T + bias)``.
+        """Computes ``activation(x @ weight.T + bias)``.
 
         Args:
             x: float32, float16 or bfloat16 [..., K].
@@ -394,7 +403,7 @@ class Linear(WeightedModule):
 
 
 class Conv2d(WeightedModule):
-    """A convolution over a per-block quantised weight, in the place of ``torch.nn.Conv2d``; without gradients.
+    """Computes a convolution with a per-block quantized weight, in the place of ``torch.nn.Conv2d``; without gradients.
 
     Args:
         weight: a QuantizedTensor [Co, Ci / groups, Kh, Kw].
@@ -418,8 +427,8 @@ class Conv2d(WeightedModule):
         padding: Any = 0,
         dilation: Any = 1,
         groups: int = 1,
-        compute: str = "int8",
-        activation: str | None = None,
+        compute: Compute = "int8",
+        activation: Activation | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(weight, bias, compute=compute, activation=activation, dtype=dtype)
@@ -440,13 +449,13 @@ class Conv2d(WeightedModule):
         *,
         bits: int = 8,
         block_size: int = 64,
-        scheme: str = "symmetric",
-        compute: str = "int8",
-        method: str = "rtn",
+        scheme: Scheme = "symmetric",
+        compute: Compute = "int8",
+        method: Method = "rtn",
         samples: Any = None,
         scale_dtype: Any = "float32",
     ) -> Conv2d:
-        """Quantise a ``torch.nn.Conv2d``.
+        """Quantizes a ``torch.nn.Conv2d``.
 
         Args:
             module: float32, float16 or bfloat16, on any device, where the result will be too.
@@ -454,7 +463,8 @@ class Conv2d(WeightedModule):
             compute: as for the constructor.
 
         Raises:
-            QcoreValueError, QcoreTypeError: it is none, pads with other values than zeros, or an option is impossible.
+            QcoreValueError, QcoreTypeError: module is no convolution, it pads with other values than zeros, or an
+                option is impossible.
         """
         if not isinstance(module, torch.nn.Conv2d):
             raise _core.QcoreTypeError(
@@ -492,7 +502,7 @@ class Conv2d(WeightedModule):
         return self.shape[2:]
 
     def config(self) -> dict[str, Any]:
-        """Shape, window and options: what ``load_state_dict`` compares."""
+        """Returns shape, window and options, which ``load_state_dict`` compares with those of the state."""
         window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         return super().config() | {name: list(sizes) for name, sizes in window.items()} | {"groups": self.groups}
 
@@ -502,7 +512,7 @@ class Conv2d(WeightedModule):
         self.dilation, self.groups = tuple(config["dilation"]), config["groups"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The convolution.
+        """Computes the convolution.
 
         Args:
             x: float32, float16 or bfloat16 [N, Ci, H, W] or [Ci, H, W].
@@ -541,7 +551,7 @@ class Conv2d(WeightedModule):
 
 
 def _padding(module: torch.nn.Conv2d) -> tuple[int, ...]:
-    """Top, left, bottom, right; of an odd number that 'same' adds, torch puts the larger half behind."""
+    """Returns (top, left, bottom, right); like torch, 'same' puts the larger half of an odd padding at the end."""
     if isinstance(module.padding, str):
         if module.padding == "valid":
             return 0, 0, 0, 0

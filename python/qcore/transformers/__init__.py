@@ -1,11 +1,11 @@
-"""qcore in transformers: models are quantized while they are loaded, saved, and opened with qcore's kernels.
+"""Connects qcore with transformers, which then quantizes models while loading them, and saves and opens them.
 
 Importing this package imports torch and transformers, registers the quantization method "qcore" with transformers and
 wraps its ``get_hf_quantizer`` (``qcore.transformers.serving``). :func:`fuse_` makes a quantized decoder compute a
 token by one native call, :func:`unfuse_` undoes it.
 """
 
-# ruff: noqa: E402 - the version is checked before anything that another one lacks is imported
+# ruff: noqa: E402 - the version is checked first, because the other imports fail with an older one
 import transformers as _transformers
 
 _OLDEST = "5.20"

@@ -1,4 +1,4 @@
-"""Models of transformers that :func:`qcore.torch.quantize_` has quantized in place."""
+"""Registers models with transformers that :func:`qcore.torch.quantize_` has quantized in place."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from qcore.transformers.quantizer import QcoreQuantizer
 def adopt_(model: Any) -> Any:
     """Makes save_pretrained and from_pretrained keep the packed weights of a model that was quantized in place.
 
-    Without it, save_pretrained would write tensors that from_pretrained doesn't know, and a model loaded from them has
-    random weights.
+    Without it, save_pretrained would write tensors that from_pretrained doesn't know, and a model loaded from them
+    would have random weights.
 
     Args:
         model: a model of transformers with modules of qcore.torch.
@@ -24,7 +24,7 @@ def adopt_(model: Any) -> Any:
         The model.
 
     Raises:
-        QcoreValueError: it has no such modules, or another library has quantized it.
+        QcoreValueError: the model has no such modules, or another library has quantized it.
     """
     found = {
         name: module.linear if isinstance(module, ReorderedLinear) else module for name, module in packed_modules(model)
@@ -46,7 +46,7 @@ def adopt_(model: Any) -> Any:
         compute=compute,
         layers={name: {"compute": module.compute} for name, module in found.items() if module.compute != compute},
     )
-    # Not model.is_quantized, which would forbid .half() and .float(): packed weights don't mind them.
+    # model.is_quantized stays False, since it would forbid .half() and .float(), which leave packed weights unchanged.
     model.hf_quantizer = QcoreQuantizer(config, pre_quantized=True)
     model.config.quantization_config = config
     return model

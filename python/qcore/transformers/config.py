@@ -1,4 +1,4 @@
-"""QcoreConfig: what becomes of a model's weights, and what config.json says of them."""
+"""Defines QcoreConfig: the options that quantize a model, and their form in config.json."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from qcore import _checks, _core
+from qcore._options import Compute, Method, Scheme
 from qcore.formats.checkpoint.layout import FORMAT
 from qcore.linear import COMPUTE
 
@@ -18,7 +19,7 @@ METHOD = "qcore"
 
 
 class QuantMethod(StrEnum):
-    """The method as an enumeration, which diffusers asks for its value."""
+    """Names the method as an enumeration, because diffusers reads its ``value``."""
 
     QCORE = METHOD
 
@@ -38,10 +39,10 @@ class LayerOptions:
 
     bits: int
     block_size: int
-    scheme: str
-    method: str
+    scheme: Scheme
+    method: Method
     scale_dtype: str
-    compute: str
+    compute: Compute
 
 
 class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
@@ -73,10 +74,10 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         self,
         bits: int = 4,
         block_size: int = 32,
-        scheme: str = "symmetric",
-        method: str = "mse",
+        scheme: Scheme = "symmetric",
+        method: Method = "mse",
         scale_dtype: str = "float16",
-        compute: str | None = None,
+        compute: Compute | None = None,
         modules_to_not_convert: Sequence[str] | None = None,
         layers: Mapping[str, Mapping[str, Any]] | None = None,
         embeddings: bool = True,
@@ -148,7 +149,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
 
     @property
     def compute_given(self) -> bool:
-        """Whether ``compute`` was given."""
+        """Returns whether ``compute`` was given."""
         return self._compute_given
 
     @classmethod
@@ -165,7 +166,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
             size = values.get("group_size")
             found = cls(bits=values.get("bits", 4), block_size=size if isinstance(size, int) and size > 0 else 32)
             found._files = dict(values)
-            found.compute = "float"  # of weights whose files say nothing of activations
+            found.compute = "float"  # for weights whose files say nothing about activations
         if given is not None:
             if given.compute_given:
                 found.compute, found._compute_given = given.compute, True
@@ -186,14 +187,14 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a pattern stands for a module: for its full name, the end of it, or a module around it."""
+    """Returns whether a pattern matches a module's full name, the end of it, or a module that contains it."""
     from fnmatch import fnmatchcase
 
     return any(fnmatchcase(name, form) for form in (pattern, f"*.{pattern}", f"{pattern}.*", f"*.{pattern}.*"))
 
 
 def _check_saved(unknown: dict[str, Any]) -> None:
-    """Takes what :meth:`QcoreConfig.to_dict` adds out of ``unknown``."""
+    """Removes the entries that :meth:`QcoreConfig.to_dict` adds from ``unknown`` and refuses all others."""
     method, version = unknown.pop("quant_method", METHOD), unknown.pop("format", FORMAT)
     if method != METHOD:
         raise _core.QcoreValueError(f"QcoreConfig: quant_method is {method!r}, expected {METHOD!r}")

@@ -1,4 +1,4 @@
-"""qcore in diffusers: importing this module registers the quantization method "qcore" there.
+"""Registers the quantization method "qcore" with diffusers when it is imported.
 
 diffusers has its own quantizers, chosen by two dictionaries and without a function to register one; an entry is added
 to each. The options are those of :class:`qcore.transformers.QcoreConfig`, the files those of transformers.
@@ -174,22 +174,22 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
 
     @property
     def supports_parallel_loading(self) -> bool:
-        """Whether files may be read by several threads: packed modules are put in one after the other."""
+        """Returns False: files are not read by several threads, because packed modules are inserted one by one."""
         return False
 
     @property
     def is_serializable(self) -> bool:
-        """Whether the model can be saved."""
+        """Returns True: the model can be saved."""
         return True
 
     @property
     def is_trainable(self) -> bool:
-        """Whether packed weights can be trained: they are frozen."""
+        """Returns False: packed weights are frozen."""
         return False
 
     @property
     def is_compileable(self) -> bool:
-        """Whether the model can be compiled."""
+        """Returns True: the model can be compiled."""
         return True
 
     def _dequantize(self, model: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which weights of a folder `qcore quantize` quantizes: those of the model's layers, by the model's own structure."""
+"""Chooses the weights of a folder that `qcore quantize` quantizes: those of the layers that the model has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qcore.transformers.planning import mixtures_plan, reasons_of, tied_groups
 
 @dataclass
 class FolderPlan:
-    """Names of weights in a folder's files, and why others are left.
+    """Holds the names of weights in a folder's files that can be quantized, and why others are left.
 
     Attributes:
         layers: weights that can be quantized.
@@ -43,7 +43,7 @@ class FolderPlan:
     mixtures: dict[str, str] = field(default_factory=dict)
 
     def add_expert(self, name: str, place: Place, places: Places) -> None:
-        """Takes a tensor of experts.
+        """Adds a tensor with weights of experts.
 
         Args:
             name: its name in the files.

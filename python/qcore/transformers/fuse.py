@@ -1,4 +1,4 @@
-"""A whole decoder in one native call: ``fuse_`` and ``unfuse_``."""
+"""Replaces the forward pass of a whole decoder by one native call: ``fuse_`` and ``unfuse_``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HOST_DTYPES = {
     "cpu": (torch.float32, torch.bfloat16),
     "cuda": (torch.float32, torch.bfloat16, torch.float16),
 }
-"""Dtypes of the hidden states for each type of device."""
+"""Dtypes of the hidden states that are supported on each type of device."""
 _KNOWN = {
     "input_ids",
     "attention_mask",
@@ -52,11 +52,11 @@ _classes: dict[type, type] = {}
 
 
 class LayerByLayerWarning(UserWarning):
-    """A fused model computed a call by its separate modules, and says why."""
+    """Says that a fused model computed a call with its separate modules, and why."""
 
 
 class FusedStack(Stack):
-    """The stack of a fused model, with the places of its joint weights.
+    """Holds the stack of a fused model and the places of its joint weights.
 
     Args:
         parts: the model.
@@ -71,7 +71,7 @@ class FusedStack(Stack):
         self.fused = [(parent, name, parent._modules[name]) for parent, name in places]
 
     def is_intact(self) -> bool:
-        """Returns whether all linear layers are those that were fused: an adapter puts others in their places."""
+        """Returns whether all linear layers are those that were fused; an adapter replaces them by others."""
         return all(parent._modules[name] is module for parent, name, module in self.fused)
 
     def kv_layer_dtype(self, host: torch.dtype) -> str:
@@ -147,7 +147,7 @@ class FusedMixin:
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache)
 
     def _qcore_unsupported(self, stack: FusedStack, arguments: dict[str, Any]) -> str:
-        """Returns what of a call only the unfused computation does; empty if nothing."""
+        """Returns what only the unfused computation supports in a call; an empty string if there is nothing."""
         if self.training:
             return "the model is in training mode"
         for name in ("output_attentions", "output_hidden_states"):
@@ -183,7 +183,7 @@ class FusedMixin:
     def _update_model_kwargs_for_generation(
         self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
-        """Makes the arguments of ``generate``'s next step, and keeps what is known of their values."""
+        """Returns the arguments of ``generate``'s next step, and carries over what is known of their values."""
         original: Any = type(self)._qcore_original._update_model_kwargs_for_generation  # type: ignore[attr-defined]
         before = dict(model_kwargs)
         after: dict[str, Any] = original(self, outputs, model_kwargs, *args, **kwargs)
@@ -293,7 +293,7 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
     Raises:
         QcoreValueError: a layer has other modules than expected or computes something else, naming it; or the model is
             on several devices, or on one that is neither the CPU nor a CUDA device.
-        QcoreTypeError: model is no model of transformers.
+        QcoreTypeError: model is not a model of transformers.
     """
     if not isinstance(model, PreTrainedModel):
         raise _core.QcoreTypeError(f"fuse_: model is a {type(model).__name__}, expected a transformers.PreTrainedModel")
@@ -321,7 +321,7 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
             for places in (layer.qkv, layer.gate_up):
                 join(places)
                 done.append(places)
-            trim()  # what the separate weights took would otherwise stay with the process, in holes
+            trim()  # the heap of the separate weights would otherwise stay with the process, fragmented
             check_layer(trial, parts, number)
         check_logits(trial, parts)
     except BaseException:
@@ -371,7 +371,7 @@ def _uninstall(model: Any) -> None:
 
 @contextmanager
 def _unfused(model: Any) -> Iterator[None]:
-    """Unfuses a model for a while. Its layers were tried when it was fused, which needs no repetition."""
+    """Unfuses a model inside the context and fuses it afterwards, without comparing its layers again."""
     stack: FusedStack = getattr(model, _STACK)
     unfuse_(model)
     try:

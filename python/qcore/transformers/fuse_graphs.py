@@ -1,4 +1,4 @@
-"""CUDA graphs of decoding steps: one token for each sequence, over caches whose memory stays where it is."""
+"""Records decoding steps as CUDA graphs: one token for each sequence, over caches whose memory does not move."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _recording = threading.Lock()
 
 
 class StepCall(NamedTuple):
-    """The native call of one step.
+    """Describes the native call of one step.
 
     Attributes:
         decoder: the native decoder.
@@ -42,7 +42,7 @@ class StepCall(NamedTuple):
 
 
 class _Step:
-    """A recorded step and the arrays that it reads and writes.
+    """Holds a recorded step and the arrays that it reads and writes.
 
     The arrays are allocated while the caller's stream is the current one, and the step is only replayed on that stream,
     so that torch may give their memory to others as soon as the step is dropped. The caches are not kept alive: a step
@@ -53,7 +53,7 @@ class _Step:
         self.decoder = call.decoder
         batch, device = call.hidden.shape[0], call.hidden.device
         columns = call.decoder.vocabulary if call.logits else call.decoder.hidden_size
-        # Outside of inference mode: its tensors could not be written by a later call without it.
+        # Allocated outside of inference mode, because a later call without it could not write to its tensors.
         with torch.inference_mode(False):
             self.hidden = torch.empty(call.hidden.shape, dtype=call.hidden.dtype, device=device)
             self.positions = torch.empty((batch, 1), dtype=torch.int32, device=device)
@@ -72,7 +72,7 @@ class _Step:
             self._last_first = call.first
 
     def record(self, call: StepCall) -> None:
-        """Records the step. The keys and values that this writes are those that the replay will write."""
+        """Records the step; the keys and values that this writes are those that the replay will write."""
         self._load(call)
 
         def run() -> None:
@@ -206,13 +206,13 @@ def record(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
         current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
         graph = torch.cuda.CUDAGraph()
         side.wait_stream(current)
-        # Without the context torch.cuda.graph, which returns torch's unused memory to the device: caches would then
-        # rarely get the same memory again.
+        # The context torch.cuda.graph is not used: it returns torch's unused memory to the device, so that caches
+        # would rarely get the same memory again.
         try:
             with torch.cuda.stream(side):
                 run()
-                # Relaxed: other threads may allocate, and Python may free memory of this device, while this is
-                # recorded.
+                # The mode is relaxed because other threads may allocate, and Python may free, memory of this device
+                # during the recording.
                 graph.capture_begin(capture_error_mode="relaxed")
                 try:
                     run()

@@ -1,7 +1,7 @@
-"""Padding and positions of a fused model's calls, which are read on the host as rarely as possible.
+"""Reads padding and positions of a fused model's calls, on the host as rarely as possible.
 
 ``generate`` makes a longer attention mask and longer positions at each step. On a device, reading them makes the host
-wait for all work before. So what was read once is remembered for the tensor, and carried over to the tensors that
+wait for all earlier work. So what was read once is remembered for the tensor, and carried over to the tensors that
 ``generate`` derives from it: ones are appended to a mask, and each next position is the last one plus 1.
 """
 
@@ -21,7 +21,7 @@ class _Facts(NamedTuple):
 
     Attributes:
         version: the tensor's counter of changes in place.
-        derived: whether ``generate`` made the tensor, so that nobody else can change it.
+        derived: whether ``generate`` made the tensor, so that no other code can change it.
         value: for a mask the first position of each sequence, or None; for positions the lowest and the exclusive end.
     """
 
@@ -44,12 +44,12 @@ def recall(tensor: torch.Tensor, *, just_read: bool = False) -> _Facts | None:
 
     Args:
         tensor: a mask or positions.
-        just_read: whether ``generate`` has it since :func:`read_arguments`, so that nobody has changed it.
+        just_read: whether :func:`read_arguments` has read it in this step, so that it cannot have changed since.
     """
     facts: _Facts | None = _known.get(tensor)
     if facts is None or facts.version != _version(tensor):
         return None
-    # A tensor of inference mode counts no changes.
+    # A tensor of inference mode has no version counter.
     return facts if facts.derived or just_read or not tensor.is_inference() else None
 
 
@@ -61,8 +61,8 @@ def first_positions(mask: Any, batch: int, length: int) -> torch.Tensor | str | 
         batch, length: B and past + T.
 
     Returns:
-        A text that says what the mask has else, if it has. For a mask that ``generate`` derived, the same tensor at
-        every step.
+        The positions, the same tensor at every step for a mask that ``generate`` derived; a text that says what else
+        the mask holds if it is not ones behind zeros; or None.
     """
     if mask is None:
         return None

@@ -56,7 +56,7 @@ class _PastLayer(CacheLayerMixin):
 
 
 def observe(model: Any, parts: StackParts) -> None:
-    """Completes the parts of a model by running it once on one token behind many that it is told to have seen.
+    """Completes the parts of a model by running it on one token whose cache claims to hold many earlier ones.
 
     Raises:
         QcoreValueError: something is computed that the fused stack does not compute, naming it.
@@ -120,7 +120,7 @@ def _windows(model: Any, parts: StackParts) -> Iterator[int]:
 
 @contextmanager
 def _attention_function(model: Any, parts: StackParts, attention: Any, mask_of: Any) -> Iterator[None]:
-    """Puts another attention and mask function into the model's configurations."""
+    """Replaces the attention and mask functions in the model's configurations inside the context."""
     configs = {id(each.config): each.config for each in (model, parts.base, *(x.attention for x in parts.layers))}
     before = {key: config._attn_implementation_internal for key, config in configs.items()}
     with _lock:
@@ -299,7 +299,7 @@ def _norm_kind(name: str, norm: Any) -> tuple[float, float, bool]:
         raise error(f"{name} is a {type(norm).__name__} without eps or weight, expected an RMS norm with both")
     generator = torch.Generator().manual_seed(0)
     size = weight.shape[0]
-    # The second half is so small that eps counts.
+    # The second half is so small that eps changes the result.
     x = torch.randn(8, size, generator=generator) + 0.3
     x[4:] *= math.sqrt(eps) * 2
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The native decoder of a model's parts, its rotary tables, and one call of it."""
+"""Makes the native decoder of a model's parts with its rotary tables, and calls it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float
 
 
 class _Prepared(NamedTuple):
-    """The caches of a call as the native decoder takes them.
+    """Holds the caches of a call as the native decoder takes them.
 
     Attributes:
         arrays: those of each layer.
@@ -59,8 +59,8 @@ class Stack:
         self.layers = list(parts.layers if layers is None else layers)
         self.ends = ends
         self.graphs = StepGraphs()
-        # The native decoder and the dtype, device, positions and regime that it is for: set at once, since threads may
-        # call.
+        # The native decoder with the dtype, device, positions and regime that it was made for: one tuple, since several
+        # threads may call.
         self._made: tuple[Any, Any] = None, None
         self._caches = _NO_CACHES
 
@@ -80,7 +80,7 @@ class Stack:
 
     @property
     def has_native_head(self) -> bool:
-        """Whether the head is quantized, so that the native call computes logits."""
+        """Returns whether the head is quantized, so that the native call computes logits."""
         head = self.parts.head
         return self.ends and type(head) is Linear and head.activation is None
 
@@ -281,8 +281,10 @@ class Stack:
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor in float32 on the CPU. The native decoder would copy it from a device without waiting for the
-    stream that computes it."""
+    """Returns a tensor in float32 on the CPU.
+
+    The native decoder would copy it from a device without waiting for the stream that computes it.
+    """
     return tensor.detach().float().cpu()
 
 

@@ -1,4 +1,4 @@
-"""The parts of a decoder-only transformer, found by the names and types of its modules."""
+"""Finds the parts of a decoder-only transformer by the names and types of its modules."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 import torch
 
 from qcore import _core
+from qcore._options import Compute
 from qcore.torch import Linear
 from qcore.transformers.fuse_weights import RowsLinear, difference_of
 
 Place = tuple[torch.nn.Module, str]
-"""A module and the name of one of its children."""
+"""Type of a place: a module and the name of one of its children."""
 
 _LAYER_NORMS = (
-    # input, after attention, before the MLP, after the MLP
+    # Norms of the input, after attention, before the MLP and after the MLP.
     ("input_layernorm", None, "post_attention_layernorm", None),
     ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"),
     ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),
@@ -26,7 +27,7 @@ _LAYER_NORMS = (
 
 @dataclass
 class LayerParts:
-    """The modules of one decoder layer, and what :mod:`fuse_observation` learns about it."""
+    """Holds the modules of one decoder layer, and what :mod:`fuse_observation` finds out about it."""
 
     name: str
     module: torch.nn.Module
@@ -58,7 +59,7 @@ class LayerParts:
 
 @dataclass
 class StackParts:
-    """The modules of a model, and the numbers that :mod:`fuse_observation` learns about it."""
+    """Holds the modules of a model, and the numbers that :mod:`fuse_observation` finds out about it."""
 
     base: torch.nn.Module
     layers: list[LayerParts]
@@ -66,7 +67,7 @@ class StackParts:
     embedding: torch.nn.Module
     rotary: torch.nn.Module
     head: torch.nn.Module
-    compute: str
+    compute: Compute
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     heads: int = 0
@@ -84,7 +85,7 @@ class StackParts:
     logit_soft_cap: float = 0.0
     interleaved: bool = False
     repeat_angles: bool = False
-    """Whether the rotary module gives angles as halves although pairs are interleaved."""
+    """Tells whether the rotary module gives angles as halves although pairs are interleaved."""
     tables: list[str | None] = field(default_factory=list)
     """``layer_type`` argument of the rotary module for each rotary table."""
 

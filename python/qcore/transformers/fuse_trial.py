@@ -1,4 +1,4 @@
-"""A trial of the fused layers: the unfused model runs some tokens, and each fused layer must do what it did."""
+"""Compares the fused layers with the unfused model, which runs some tokens to give the expected results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Trial:
 
     @property
     def first(self) -> torch.Tensor:
-        """int32 [B] on the CPU, the first position that holds a token."""
+        """Returns the first position of each sequence that holds a token, int32 [B] on the CPU."""
         return torch.tensor(_PADDING, dtype=torch.int32)
 
     def calls(self) -> list[slice]:
@@ -87,7 +87,7 @@ def check_layer(trial: Trial, parts: StackParts, number: int) -> None:
     """Compares one fused layer with the trial.
 
     Raises:
-        QcoreValueError: its keys, values or results are others than those of the unfused layer.
+        QcoreValueError: its keys, values or results differ from those of the unfused layer.
     """
     layer = parts.layers[number]
     dtype = trial.inputs[0][number].dtype
@@ -108,7 +108,7 @@ def check_layer(trial: Trial, parts: StackParts, number: int) -> None:
         _compare(f"{layer.name}.self_attn", what, dtype, *both)
     before, after = (torch.cat([call[number] for call in each], 1)[valid] for each in (trial.inputs, trial.outputs))
     change = after.float() - before.float()
-    # Rounding of the residual itself, which may be much larger than what the layer adds to it.
+    # Allows for the rounding of the residual itself, which may be much larger than what the layer adds to it.
     slack = float(after.float().norm()) * torch.finfo(dtype).eps
     _compare(layer.name, "results", dtype, torch.cat(outputs, 1)[valid].float() - before.float(), change, slack)
 

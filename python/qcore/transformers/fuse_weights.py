@@ -1,4 +1,4 @@
-"""Several linear layers of one input over one weight that holds the rows of all."""
+"""Joins linear layers of one input over one weight that holds the rows of all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qcore.torch.weighted import ModuleWeight
 
 
 def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
-    """Returns rows begin to end of a weight, end excluded, as one of their own on the same device."""
+    """Returns rows begin to end, an exclusive end, of a weight as a weight of their own on the same device."""
     here = weight.to("cpu")
     offsets = None if here.scheme == "symmetric" else here.offsets()[begin:end]
     return QuantizedTensor.from_parts(
@@ -36,12 +36,12 @@ def difference_of(modules: Sequence[Linear]) -> str:
 
 
 def have_one_format(modules: Sequence[Linear]) -> bool:
-    """Returns whether the weights of layers can be rows of one: GGUF's K_M files have formats of their own for v."""
+    """Returns whether the weights of layers have one format; GGUF's K_M files have another one for v."""
     return len({(each.bits, each.block_size, each.weight.scheme) for each in modules}) == 1
 
 
 class JointLinear(torch.nn.Module):
-    """Holds the weight that several :class:`RowsLinear` share. Its tensors are not in a state_dict: theirs are.
+    """Holds the weight that several :class:`RowsLinear` share; its own tensors are not in a state_dict, theirs are.
 
     Args:
         modules: layers of the same K and options; their rows are copied in this order.
@@ -66,7 +66,7 @@ class JointLinear(torch.nn.Module):
         return module.bias.detach()
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Returns the rows of layer ``number``: the first, and the one behind the last."""
+        """Returns the rows of layer ``number``: the first, and the exclusive end."""
         begin = sum(self.sizes[:number])
         return begin, begin + self.sizes[number]
 
@@ -106,7 +106,7 @@ class JointLinear(torch.nn.Module):
         return self.__dict__ | {"_pending": None}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds nothing: the layers that share this weight give their rows."""
+        """Returns no tensors, because the layers that share this weight save their rows."""
         return kwargs.get("destination", args[0] if args else {})
 
     def _load_from_state_dict(self, *args: Any) -> None:
@@ -114,7 +114,7 @@ class JointLinear(torch.nn.Module):
 
 
 class RowsLinear(Linear):
-    """A linear layer that is some rows of a :class:`JointLinear`.
+    """Computes a linear layer whose weight is some rows of a :class:`JointLinear`.
 
     Its results and its state_dict are those of the layer that it replaces. Called with the same x as its neighbors, it
     takes its part of one product.
@@ -144,7 +144,7 @@ class RowsLinear(Linear):
 
     @property
     def bias(self) -> torch.Tensor | None:  # type: ignore[override]
-        """The layer's part of the bias."""
+        """Returns the layer's part of the bias."""
         begin, end = self.joint.bounds(self.number)
         bias = self.joint.linear.bias
         return bias[begin:end] if bias is not None and self.joint.biased[self.number] else None

@@ -1,4 +1,4 @@
-"""GGUF files in transformers: packed weights by the model's names, all others as transformers' own loader has them."""
+"""Loads GGUF files in transformers: packed weights unchanged, all others as transformers' own loader reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _logger = logging.get_logger("transformers.qcore")
 
 
 class GgufWeights:
-    """The packed weights of a GGUF file.
+    """Holds the packed weights of a GGUF file.
 
     Args:
         entries: the file's tensors.
@@ -43,12 +43,12 @@ class GgufWeights:
         self.targets: dict[str, str] = {}
 
     def add(self, target: str, name: str, order: NDArray[np.intp] | None) -> None:
-        """Takes a weight.
+        """Adds a weight.
 
         Args:
             target: its name in the model.
             name: its name in the file.
-            order: of the file's rows in the model, if it is another.
+            order: int [N], the order of the file's rows in the model, or None if it is the same.
         """
         self.targets[target] = name
         self._orders[target] = order
@@ -63,7 +63,7 @@ class GgufWeights:
         return self._entries[name].read(name, self._orders[target])
 
     def activations(self, target: str) -> None:
-        """Returns None: GGUF files say nothing of activations.
+        """Returns None: GGUF files say nothing about activations.
 
         Args:
             target: name of a weight in the model.
@@ -86,7 +86,7 @@ class GgufQuantizer(QcoreQuantizer):
         self._given = getattr(quantization_config, "options", None) or serving.current_options()
 
     def read_header(self, gguf_file: str) -> None:
-        """Takes the file, which transformers has found.
+        """Reads the header of the file that transformers has found.
 
         Args:
             gguf_file: its path.
@@ -181,8 +181,11 @@ class GgufQuantizer(QcoreQuantizer):
 
 
 class _Names:
-    """Stands for a model where transformers looks names up: it would make gguf's table of names anew for every module,
-    and needs no more than the model's own and those of the model within."""
+    """Stands for a model where transformers looks names up.
+
+    With the model itself it would make gguf's table of names again for every module, but it needs only the tables of
+    the model and of the model within.
+    """
 
     def __init__(self, model: Any, is_whole: bool = True) -> None:
         self.config, self._model, self._is_whole = model.config, model, is_whole
@@ -193,14 +196,14 @@ class _Names:
         return found
 
     def named_children(self) -> list[tuple[str, Any]]:
-        """Returns the model within, which files of some architectures are of."""
+        """Returns the model within, whose tensors the files of some architectures hold."""
         name = self._model.base_model_prefix if self._is_whole else ""
         inner = getattr(self._model, name, None) if name else None
         return [] if inner is None or inner is self._model else [(name, _Names(inner, False))]
 
 
 def _processor(path: str, config: dict[str, Any]) -> Any:
-    """transformers' processor of the values of this architecture's tensors."""
+    """Returns transformers' processor of the values of this architecture's tensors."""
     metadata, _ = read_gguf_metadata(path)
     architecture = metadata["general.architecture"]
     if is_gguf_arch_supported(architecture):
@@ -212,7 +215,7 @@ def _processor(path: str, config: dict[str, Any]) -> Any:
 
 
 def _float_values(name: str, entry: Any, path: Path) -> Any:
-    """Values of a tensor in float32, by the package gguf where qcore has no form for its type."""
+    """Returns the values of a tensor in float32, by the package gguf where qcore has no form for its type."""
     if not isinstance(entry, GgufEntry):
         return entry.section.widened()
     if entry.kind.name in TYPES and len(entry.shape) == 2:
@@ -231,10 +234,10 @@ def _float_values(name: str, entry: Any, path: Path) -> Any:
 def _row_order(
     model: Any, target: str, name: str, entry: Any, processor: Any, parsed: Any
 ) -> NDArray[np.intp] | bool | None:
-    """The order of the file's rows in the model, None for the same, False if the weight can't stay packed.
+    """Returns the order of the file's rows in the model, None for the same, False if the weight can't stay packed.
 
-    transformers' processor of the tensor is applied to the numbers of the rows, in two columns: what comes back says
-    whether it permutes rows alone.
+    transformers' processor of the tensor is applied to the numbers of the rows, in two columns. The result tells
+    whether it only permutes rows.
     """
     if not isinstance(entry, GgufEntry) or entry.kind.name not in TYPES or len(entry.shape) != 2:
         return False
@@ -247,7 +250,7 @@ def _row_order(
     numbers = np.stack([np.arange(rows), np.arange(rows) + rows], axis=1)
     try:
         result = processor.process(weights=numbers, name=name, tensor_key_mapping={}, parsed_parameters=parsed)
-    except Exception:  # a processor that needs the whole tensor
+    except Exception:  # the processor may need the whole tensor
         return False
     found = np.asarray(result.weights)
     if result.name != name:

@@ -1,4 +1,4 @@
-"""Layers of a transformers cache with preallocated keys and values, in floating point or int8."""
+"""Defines layers of a transformers cache with preallocated keys and values, in floating point or int8."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ class KvLayer(CacheLayerMixin):
 
     @property
     def capacity(self) -> int:
-        """Positions that the arrays have room for."""
+        """Returns the number of positions that the arrays can hold."""
         return int(self.arrays[0].shape[2]) if self.arrays else 0
 
     @property
     def batch_size(self) -> int:
-        """Number of sequences B. It does not exist before the first tokens, as transformers expects."""
+        """Returns the number of sequences B; it does not exist before the first tokens, as transformers expects."""
         if not self.arrays:
             raise AttributeError("batch_size")
         return int(self.arrays[0].shape[0])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, unused capacity included."""
+        """Returns the bytes of the arrays, including unused capacity."""
         return sum(array.nbytes for array in self.arrays)
 
     @property
     def keys(self) -> torch.Tensor | None:
-        """Keys [B, Hkv, length, D] in the host's dtype: a view, or a dequantized copy."""
+        """Returns keys [B, Hkv, length, D] in the host's dtype: a view, or a dequantized copy."""
         return self._read(0)
 
     @property
     def values(self) -> torch.Tensor | None:
-        """Values [B, Hkv, length, D] in the host's dtype: a view, or a dequantized copy."""
+        """Returns values [B, Hkv, length, D] in the host's dtype: a view, or a dequantized copy."""
         return self._read(1)
 
     def _read(self, number: int) -> torch.Tensor | None:
@@ -82,7 +82,7 @@ class KvLayer(CacheLayerMixin):
         self.reserve(batch, heads, size, 0, key_states.device)
 
     def reserve(self, batch: int, heads: int, size: int, length: int, device: Any = "cpu") -> None:
-        """Makes room for ``length`` positions; the ones that are held stay.
+        """Allocates arrays for ``length`` positions if these are too short; the tokens that they hold are kept.
 
         Raises:
             QcoreValueError: the layer holds tokens of another number of sequences, heads or elements.
@@ -103,7 +103,7 @@ class KvLayer(CacheLayerMixin):
         shapes: list[tuple[tuple[int, ...], torch.dtype]] = [((batch, heads, capacity, size), dtype)] * 2
         if self.kv_dtype == "int8":
             shapes += [((batch, heads, capacity), torch.float32)] * 2
-        # Outside of inference mode: its tensors could not be written by a later call without it.
+        # Allocated outside of inference mode, because a later call without it could not write to its tensors.
         with torch.inference_mode(False):
             made = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes)
             for new, old in zip(made, self.arrays, strict=False):
@@ -159,11 +159,11 @@ class KvLayer(CacheLayerMixin):
         self.length = max(0, self.length + tokens_to_remove)
 
     def offload(self) -> None:
-        """Raises: an offloaded cache is not supported."""
+        """Raises an error, because an offloaded cache is not supported."""
         raise _core.QcoreValueError("KvLayer: the cache is to be offloaded, expected one that stays on its device")
 
     def prefetch(self) -> None:
-        """Raises: an offloaded cache is not supported."""
+        """Raises an error, because an offloaded cache is not supported."""
         self.offload()
 
     def _select(self, make: Any) -> None:
@@ -172,7 +172,7 @@ class KvLayer(CacheLayerMixin):
                 self.arrays = tuple(make(array) for array in self.arrays)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Takes the sequences ``beam_idx`` [B], as a beam search does after each token."""
+        """Reorders the sequences by ``beam_idx`` [B], as a beam search does after each token."""
         index = beam_idx.clone() if beam_idx.is_inference() else beam_idx
         if self.arrays and self.arrays[0].is_cuda and index.shape[0] == self.arrays[0].shape[0]:
             # The arrays stay where they are, since a CUDA graph of a step holds their addresses.

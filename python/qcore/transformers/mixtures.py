@@ -1,4 +1,4 @@
-"""Mixtures of experts in models of transformers: which modules can be packed, and where files have their weights."""
+"""Finds mixtures of experts in models of transformers that can be packed, and their weights in files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OTHER_NAME = re.compile(r"(.+)\.(\d+)\.(\w+)\.weight")
 
 @dataclass(frozen=True)
 class Mixture:
-    """A module of experts of a float model, whose weights have a packed form.
+    """Describes a module of experts of a float model, whose weights have a packed form.
 
     Attributes:
         path: name of the module in the model.
@@ -122,7 +122,7 @@ class Places:
     """
 
     def __init__(self, model: Any, conversions: list[Any], mixtures: Mapping[str, Mixture]) -> None:
-        conversions = deepcopy(conversions)  # a conversion that is asked counts as used
+        conversions = deepcopy(conversions)  # looking a name up marks a conversion as used
         self._renamings = [each for each in conversions if isinstance(each, WeightRenaming)]
         self._converters = [each for each in conversions if isinstance(each, WeightConverter)]
         self._prefix, self._state = model.base_model_prefix, model.state_dict()
@@ -181,7 +181,7 @@ def _merges_rows(converter: WeightConverter, halves: bool) -> bool:
 
 @dataclass
 class ExpertFiles:
-    """Names in the files of the weights of experts.
+    """Holds the names of the weights of experts in the files.
 
     Attributes:
         pieces: for the parameter's name, the names for each expert and half.
@@ -194,7 +194,7 @@ class ExpertFiles:
     places: dict[str, dict[tuple[str, str], Place]] = field(default_factory=dict)
 
     def add(self, name: str, place: Place) -> None:
-        """Takes a tensor of the files.
+        """Adds a tensor of the files.
 
         Args:
             name: its name in the files.

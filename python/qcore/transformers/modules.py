@@ -1,4 +1,4 @@
-"""The modules of a model that hold a packed weight: which ones can, and how they are put in."""
+"""Makes modules with a packed weight and puts them into a model in the place of float ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 import qcore.torch as qt
 from qcore import _core
+from qcore._options import Compute
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.torch.rules import embedding_like
@@ -20,7 +21,7 @@ _SCALE = "embed_scale"
 
 
 class ReorderedLinear(torch.nn.Module):
-    """A linear layer over a weight whose columns are in another order: GPTQ's "act-order".
+    """Computes a linear layer with a weight whose columns are in another order: GPTQ's "act-order".
 
     Args:
         linear: a :class:`qcore.torch.Linear` over the reordered columns.
@@ -37,12 +38,12 @@ class ReorderedLinear(torch.nn.Module):
 
     @property
     def weight(self) -> ReorderedTensor:
-        """The weight and its order."""
+        """Returns the weight and its order."""
         return ReorderedTensor(self.linear.weight, self.order.cpu().numpy())
 
     @property
     def bias(self) -> Any:
-        """The linear layer's bias."""
+        """Returns the linear layer's bias."""
         return self.linear.bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -56,7 +57,7 @@ class ReorderedLinear(torch.nn.Module):
 
 
 def is_conv1d(module: torch.nn.Module) -> bool:
-    """Whether it is GPT-2's Conv1D, whose weight is [K, N]."""
+    """Returns whether a module is GPT-2's Conv1D, whose weight is [K, N]."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
 
@@ -77,7 +78,7 @@ def matrix_shape(module: torch.nn.Module) -> tuple[int, ...]:
     return shape[::-1] if is_conv1d(module) else shape
 
 
-def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: str, name: str) -> torch.nn.Module:
+def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: Compute, name: str) -> torch.nn.Module:
     """Returns the module over a packed weight that takes the place of a float one.
 
     Args:
@@ -125,7 +126,7 @@ def _embedding(module: torch.nn.Embedding, weight: QuantizedTensor, name: str) -
     plain = qt.Embedding(weight, module.padding_idx, dtype=module.weight.dtype)
     if type(module) is torch.nn.Embedding:
         return plain
-    # The rows of a subclass are multiplied by a number, which a call with a few rows of weights tells.
+    # The rows of a subclass are multiplied by a number, which a call with a few rows of weights reveals.
     rows = torch.rand(min(8, weight.shape[0]), weight.shape[1], dtype=module.weight.dtype)
     module.weight = torch.nn.Parameter(rows.to(module.weight.device), requires_grad=False)
     made = embedding_like(module, plain)
@@ -215,7 +216,7 @@ def ties_of(model: torch.nn.Module) -> Ties:
 
 
 def forget_ties(ties: Ties, gone: set[str]) -> None:
-    """Takes weights that are packed out of transformers' lists of tied parameters: they have no such parameter.
+    """Removes packed weights, which are no parameters, from transformers' lists of tied parameters.
 
     Args:
         ties: what :func:`ties_of` returned while the parameters were there.

@@ -1,4 +1,4 @@
-"""The operations that transformers' loader applies to the tensors of a packed or a float weight."""
+"""Defines the operations that transformers' loader applies to the tensors of a packed or a float weight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Operation(ConversionOps):  # type: ignore[misc, unused-ignore]
-    """Hands weights to the quantizer. The loader copies operations per weight; the quantizer stays one."""
+    """Passes weights to the quantizer, which all copies of an operation share: the loader makes one per weight."""
 
     def __init__(self, quantizer: QcoreQuantizer) -> None:
         self.hf_quantizer = quantizer  # by this name the loader knows that tensors keep their dtypes
@@ -27,7 +27,7 @@ class _Operation(ConversionOps):  # type: ignore[misc, unused-ignore]
 
 
 class ReadPacked(_Operation):
-    """Reads a packed weight from its file. The loader's own tensors are views of the file that stay untouched."""
+    """Reads a packed weight from its file; the loader's own tensors, views of the file, are not read."""
 
     def convert(self, input_dict: dict[str, Any], *args: Any, full_layer_name: str, **options: Any) -> dict[str, Any]:
         """Returns a placeholder for the weight, which the quantizer keeps.
@@ -90,6 +90,8 @@ class DeferExperts(_Operation):
 
 
 def placeholder(rows: int, device: torch.device | str, dtype: torch.dtype) -> torch.Tensor:
-    """Returns a tensor [rows, 0], which stands for a packed weight until the model is loaded: transformers ties it,
-    moves it to its device and counts it as initialized."""
+    """Returns a tensor [rows, 0], which stands for a packed weight until the model is loaded.
+
+    transformers ties it, moves it to its device and counts it as initialized.
+    """
     return torch.empty((rows, 0), device=device, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The files of a model: packed weights under their names in the files and in the model."""
+"""Opens the files of a model, and finds packed weights by their names in the files and in the model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from transformers.core_model_loading import WeightConverter, WeightRenaming, apply_renamings, rename_source_key
 
 from qcore import _core
+from qcore._options import Compute
 from qcore.formats.checkpoint import compressed_layers, layout
 from qcore.formats.checkpoint.entries import Entry, PlainEntry
 from qcore.formats.checkpoint.frameworks import as_torch
@@ -34,7 +35,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 
 
 class Weights(Protocol):
-    """The packed weights of the files that a model is loaded from.
+    """Describes the packed weights of the files that a model is loaded from.
 
     Attributes:
         targets: names in the files by the names in the model.
@@ -45,12 +46,12 @@ class Weights(Protocol):
     def read(self, target: str) -> Any:
         """Returns a packed weight by its name in the model."""
 
-    def activations(self, target: str) -> str | None:
+    def activations(self, target: str) -> Compute | None:
         """Returns the compute mode that the files ask for, or None."""
 
 
 class PackedFolder:
-    """The weights of a model's files, each read when it is asked for.
+    """Holds the weights of a model's files, each of which is read when it is needed.
 
     Attributes:
         targets: names in the files by the names in the model.
@@ -103,7 +104,7 @@ class PackedFolder:
         """
         self._mixtures = mixtures
         places = Places(model, conversions, mixtures)
-        # On a copy: a conversion that is asked counts as used.
+        # Names are looked up in a copy, because a look-up marks a conversion as used.
         conversions = deepcopy(conversions)
         renamings = [each for each in conversions if isinstance(each, WeightRenaming)]
         converters = (
@@ -148,8 +149,11 @@ class PackedFolder:
             self._check_unmatched(name, model)
 
     def _check_unmatched(self, name: str, model: Any) -> None:
-        """A weight that the model lacks altogether is as good as absent, like the head for a model without one; one
-        within a module that has other parts would leave that module with random weights."""
+        """Raises QcoreValueError if a weight that the model lacks belongs to a module that has other parameters.
+
+        That module would keep random weights. A weight without any such module is ignored, like the head for a model
+        without one.
+        """
         path = name.removesuffix(".weight")
         while path:
             path = path.rpartition(".")[0]
@@ -183,7 +187,7 @@ class PackedFolder:
         """
         return [self._checkpoint[name] for name in self.experts.of_expert(parameter, expert)]
 
-    def expert_activations(self, parameter: str, expert: int) -> str | None:
+    def expert_activations(self, parameter: str, expert: int) -> Compute | None:
         """Returns the compute mode that the files ask for, or None.
 
         Args:
@@ -194,8 +198,10 @@ class PackedFolder:
         return getattr(entry, "activations", None)
 
     def float_experts(self, mixture: Mixture, projection: str) -> Callable[[int], Any] | None:
-        """Returns a function that reads the float weight of an expert as the files have it, or None if the loader makes
-        it in a way that only the loader knows, or of tensors that don't fit.
+        """Returns a function that reads the float weight of an expert as the files have it, or None if there is none.
+
+        There is none if the loader makes the weight by a conversion that is unknown here, or from tensors that don't
+        fit.
 
         Args:
             mixture: the module of experts.
@@ -219,8 +225,8 @@ class PackedFolder:
             if any(self._section(name).shape != (rows // len(names), columns) for name in names):
                 return None
 
-        # One buffer for the rows of all experts: with a new one for each, packed weights would be allocated where the
-        # one before was, and the heap would grow by almost a whole float tensor per expert.
+        # One buffer holds the rows of all experts in turn: with a new one for each, packed weights would be allocated
+        # where the last buffer was, and the heap would grow by almost a whole float tensor per expert.
         joined: list[torch.Tensor] = []
 
         def read(expert: int) -> Any:
@@ -247,7 +253,7 @@ class PackedFolder:
         """
         return self._checkpoint[self.targets[target]]
 
-    def activations(self, target: str) -> str | None:
+    def activations(self, target: str) -> Compute | None:
         """Returns the compute mode that the files ask for, or None.
 
         Args:
@@ -256,7 +262,7 @@ class PackedFolder:
         return getattr(self._checkpoint.entry(self.targets[target]), "activations", None)
 
     def float_operand(self, target: str) -> Callable[[], Any] | None:
-        """Returns a function that reads a float weight as its file has it, or None if the loader makes it of others.
+        """Returns a function that reads a float weight as its file has it, or None if it is made from other tensors.
 
         Args:
             target: its name in the model.

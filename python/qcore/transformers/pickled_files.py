@@ -1,4 +1,4 @@
-"""State_dicts that torch.save wrote (pytorch_model.bin), as older AWQ and GPTQ folders have them."""
+"""Reads state_dicts that torch.save wrote (pytorch_model.bin), as older AWQ and GPTQ folders have them."""
 
 from __future__ import annotations
 

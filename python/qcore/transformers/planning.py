@@ -1,4 +1,4 @@
-"""Which weights of a float model are quantized while it is loaded."""
+"""Chooses the weights of a float model that are quantized while it is loaded."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _reason(name: str, module: torch.nn.Module, config: QcoreConfig | None) -> s
 
 
 def _read_reason(module: torch.nn.Module, reads: set[Read], tolerated: Collection[str]) -> str:
-    """Why code around a module would fail: it reads what a packed module doesn't have."""
+    """Returns which attribute that a packed module lacks is read by code around a module; empty if none is."""
     rule = rule_of(module, False)
     for read in sorted(reads, key=repr):
         if read.attribute == "weight" and read.rest[:1] and read.rest[0] in tolerated:

@@ -1,4 +1,4 @@
-"""The quantizer that transformers' from_pretrained and save_pretrained call."""
+"""Defines the quantizer that transformers' from_pretrained and save_pretrained call."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from transformers.quantizers.base import HfQuantizer
 
 import qcore
 from qcore import _core
+from qcore._options import Compute
 from qcore.transformers import modules, packed_folders, saving
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.mixtures import Mixture, mixtures_of, packed_experts
@@ -44,14 +45,14 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         self._planned: set[str] = set()
         """Names of the weights that become packed ones."""
         self._transposed: set[str] = set()
-        """Names of those that are [K, N] in the model."""
+        """Names of the weights that are [K, N] in the model."""
         self._made: dict[str, modules.Weight] = {}
         self._mixtures: dict[str, Mixture] = {}
         """Mixtures of experts that are packed, by name."""
         self._projections: dict[str, tuple[Mixture, str]] = {}
-        """The mixture and the projection of each parameter of theirs."""
+        """Mixture and projection of each parameter of these mixtures, by its name."""
         self._experts: dict[str, list[list[modules.Weight]]] = {}
-        """The weights of each expert of a parameter."""
+        """Weights of each expert by the name of the parameter that they replace."""
         self._error: BaseException | None = None
         self._dtype = torch.float32
 
@@ -183,8 +184,10 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return self._keep(name, "cpu", partial(self._folder.read, name))
 
     def quantize_float(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Quantizes a float weight and keeps it, if it is to be; from its file where the loader changes nothing but its
-        dtype, so that nothing of the loader's own view of the file is in memory.
+        """Quantizes a float weight and keeps it, if it is planned.
+
+        It is read from its file where the loader changes only its dtype, so that the loader's own view of the file
+        takes no memory.
 
         Args:
             name: full name of the weight in the model.
@@ -206,7 +209,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             self._made[name] = weight.to(str(device))
             rows = weight.shape[0]
         except (_core.QcoreError, OSError) as error:
-            # Raised when loading is over: the loader would turn it into a line of its report.
+            # Raised when loading is over, because the loader would turn it into a line of its report.
             self._error = self._error or error
             rows = 0
         return placeholder(rows, device, self._dtype)
@@ -268,7 +271,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
                 self._quantize_rest(model)
             self._replace(model)
             self._replace_mixtures(model)
-            # Ours have no reverse; save_pretrained writes packed weights by itself.
+            # The operations of qcore have no reverse; save_pretrained writes packed weights without them.
             conversions = getattr(model, "_weight_conversions", None)
             model._weight_conversions = [_original(each) for each in conversions or () if not _is_ours(each)] or None
         finally:
@@ -328,21 +331,21 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             for parent, attribute in places[id(model.get_submodule(path))]:
                 parent._modules[attribute] = made
 
-    def _expert_compute(self, mixture: Mixture, projection: str, expert: int) -> str:
-        """The compute mode of an expert's layer, as :meth:`_compute`."""
+    def _expert_compute(self, mixture: Mixture, projection: str, expert: int) -> Compute:
+        """Returns the compute mode of an expert's layer, chosen as by :meth:`_compute`."""
         asked = self.quantization_config.of_layer(mixture.layer(projection, expert)).compute
         if self.quantization_config.compute_given or not self.pre_quantized:
             return asked
         return self._folder.expert_activations(mixture.parameter(projection), expert) or asked
 
     def _source(self, name: str, shared: str) -> str:
-        """The weight that a module gets: its own, unless it is the one that its placeholder is shared with."""
+        """Returns the name of the weight that a module gets: its own, or an equal one that shares the placeholder."""
         if name in self._made and (shared in ("", name) or self._made[name] != self._made[shared]):
             return name
         return shared
 
-    def _compute(self, layer: str, weight: str) -> str:
-        """The compute mode of a layer: what was asked for, else what the files ask for."""
+    def _compute(self, layer: str, weight: str) -> Compute:
+        """Returns the compute mode of a layer: the given one, else the one that the files ask for."""
         asked = self.quantization_config.of_layer(layer).compute
         if self.quantization_config.compute_given or self._folder is None or weight not in self._folder.targets:
             return asked
@@ -364,12 +367,12 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
 
     @property
     def is_trainable(self) -> bool:
-        """Whether packed weights can be trained: they are frozen."""
+        """Returns False: packed weights are frozen."""
         return False
 
     @property
     def is_compileable(self) -> bool:
-        """Whether ``generate`` may compile the model."""
+        """Returns whether ``generate`` may compile the model."""
         return True
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:

@@ -97,7 +97,7 @@ def _float_path(path: str, mixtures: Mapping[str, Experts]) -> str:
 
 
 def _aliases(model: torch.nn.Module) -> set[str]:
-    """Names of packed modules whose weight another one, which comes before, shares."""
+    """Returns the names of packed modules whose weight an earlier module shares."""
     seen: dict[Any, str] = {}
     found = set()
     for name, module in packed_modules(model):
@@ -108,7 +108,7 @@ def _aliases(model: torch.nn.Module) -> set[str]:
 
 
 def _check_kinds(model: torch.nn.Module) -> None:
-    """Refuses quantized modules that from_pretrained couldn't put back."""
+    """Raises QcoreValueError for quantized modules that from_pretrained could not make again."""
     for name, module in model.named_modules():
         if isinstance(module, QuantizedModule) and not isinstance(module, (WeightedModule, Experts)):
             raise _core.QcoreValueError(
@@ -118,10 +118,10 @@ def _check_kinds(model: torch.nn.Module) -> None:
 
 
 def _saved_names(model: Any, names: list[str]) -> dict[str, str]:
-    """The names in the files: those that transformers gives the parts when it saves."""
+    """Returns the names in the files: those that transformers gives the parts when it saves."""
     conversions = getattr(model, "_weight_conversions", None)
     if conversions is None and isinstance(model, PreTrainedModel):
-        # As transformers does for a model that was not loaded.
+        # transformers does the same for a model that was not loaded.
         conversions = get_model_conversion_mapping(model, add_legacy=False)
         conversions = [each for each in conversions if not isinstance(each, PrefixChange)]
     if conversions is None:

@@ -29,7 +29,7 @@ _lock = threading.RLock()
 _replaced: dict[str, tuple[Any, Any]] = {}
 """Keeps the replaced entries of the two dictionaries, by method."""
 _options: list[QcoreConfig] = []
-"""The options of the calls that are under way, and of :func:`enable` before them."""
+"""Options of :func:`enable`, followed by those of the calls that are running, the innermost last."""
 _logger = logging.get_logger("transformers.qcore")
 
 
@@ -56,7 +56,7 @@ class GgufOptions(GgufConfig):  # type: ignore[misc, unused-ignore]
 
 
 def current_options() -> QcoreConfig | None:
-    """Returns the options of the call that is under way, or of :func:`enable`."""
+    """Returns the options of the innermost running call, or of :func:`enable`; None without either."""
     return _options[-1] if _options else None
 
 
@@ -155,8 +155,10 @@ def install() -> None:
 
 
 def _restore_hidden(config: Any) -> None:
-    """Reads quantization_config of a folder of qcore again where ``quantization_config=None`` has hidden it: the model
-    would have random weights."""
+    """Reads quantization_config of a folder of qcore again where ``quantization_config=None`` has hidden it.
+
+    Otherwise the model would have random weights.
+    """
     folder = Path(str(getattr(config, "name_or_path", "") or ""))
     if getattr(config, "quantization_config", "") is not None or not (folder / "config.json").is_file():
         return
@@ -166,7 +168,7 @@ def _restore_hidden(config: Any) -> None:
 
 
 def _method_of(config: Any) -> str | None:
-    """``quant_method`` of the folder that is loaded, as transformers finds it."""
+    """Returns ``quant_method`` of the folder that is loaded, as transformers finds it, or None."""
     values = getattr(config, "quantization_config", None)
     if values is None:
         values = getattr(config.get_text_config(decoder=True), "quantization_config", None)

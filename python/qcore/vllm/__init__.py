@@ -1,4 +1,4 @@
-"""The quantization method "qcore" for vLLM, an out-of-tree plugin.
+"""Provides the quantization method "qcore" for vLLM, an out-of-tree plugin.
 
 vLLM finds :func:`register` by the entry point ``qcore`` of the group ``vllm.general_plugins`` and calls it in each of
 its processes. Importing this package imports neither vLLM nor torch.

@@ -1,4 +1,4 @@
-"""VllmConfig: which layers of a model in vLLM are quantized, and how."""
+"""Defines VllmConfig, which decides which layers of a model in vLLM are quantized, and how."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from qcore.vllm.moe import QcoreMoeMethod, QcoreOnlineMoeMethod
 
 
 class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
-    """Quantization config of the method "qcore" for vLLM.
+    """Holds the quantization config of the method "qcore" for vLLM.
 
     Args:
         options: what ``quantization_config`` of config.json says; defaults of :class:`qcore.transformers.QcoreConfig`

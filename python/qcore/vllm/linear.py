@@ -1,4 +1,4 @@
-"""Methods for vLLM's linear layers, vocabulary embeddings and heads."""
+"""Defines methods for vLLM's linear layers, vocabulary embeddings and heads."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qcore.transformers.config import LayerOptions
 from qcore.vllm import weights
 
 PACKED = "qcore_linear"
-"""Attribute of a layer of vLLM: the module over its packed weight."""
+"""Name of the attribute of a layer of vLLM that holds the module over its packed weight."""
 
 
 class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
-    """Base of the methods over a packed weight.
+    """Applies a packed weight: the base of the methods for linear layers.
 
     Args:
         options: of the layer.
@@ -212,7 +212,7 @@ def tied_to(layer: Any) -> Any:
 
 
 def is_head(layer: torch.nn.Module) -> bool:
-    """Whether it is a ParallelLMHead, which is never asked for rows.
+    """Returns whether a layer is a ParallelLMHead, whose rows are never looked up.
 
     Args:
         layer: a layer of vLLM.

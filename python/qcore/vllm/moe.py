@@ -1,4 +1,4 @@
-"""Methods for vLLM's routed experts: one product over packed weights for each expert that has tokens."""
+"""Defines methods for vLLM's routed experts: one product with packed weights for each expert that has tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Projection:
 
 
 class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
-    """Base of the methods over packed experts.
+    """Applies packed experts: the base of the methods for routed experts.
 
     Args:
         options: of the experts.
@@ -115,7 +115,7 @@ class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
         """Returns the weighted sum of each token's experts; on a rank, of its part of them.
 
         The tokens of an expert are found on the CPU, which waits for the device. While a CUDA graph is recorded that is
-        impossible: all experts then run over all tokens, and those that a token was not given to count as 0.
+        impossible: all experts then run over all tokens, and a token weights the experts that it does not use with 0.
 
         Args:
             layer: vLLM's RoutedExperts.

@@ -1,4 +1,4 @@
-"""Parameters of packed weights: their shapes, checks of what is loaded, and the QuantizedTensor that they become."""
+"""Describes the parameters of packed weights, checks what is loaded, and makes QuantizedTensors of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 
 import qcore.torch as qt
 from qcore import _core
+from qcore._options import Compute
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.transformers.config import LayerOptions
 
@@ -55,17 +56,17 @@ class Layout:
 
     @property
     def symmetric(self) -> bool:
-        """Whether there are no offsets."""
+        """Returns whether there are no offsets."""
         return self.options.scheme == "symmetric"
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of the tensors."""
+        """Returns the names of the tensors."""
         return PARTS[:2] if self.symmetric else PARTS
 
     @property
     def splits_blocks(self) -> bool:
-        """Whether a row is one block that all ranks share, so that each of them needs its whole scale."""
+        """Returns whether a row is one block that all ranks share, so that each of them needs its whole scale."""
         return self.options.block_size >= self.all_columns
 
     def width(self, part: str, columns: int) -> int:
@@ -109,7 +110,7 @@ class Layout:
             loaded: the tensor, with all of its columns.
 
         Raises:
-            QcoreValueError: its dtype or width is another one than config.json says, or a scale would change.
+            QcoreValueError: its dtype or width differs from what config.json says, or the dtype would change a scale.
         """
         name, dtype, width = f"{self.name}.{part}", self.dtype(part), self.width(part, self.all_columns)
         if loaded.dim() != 2 or loaded.shape[1] != width:
@@ -188,7 +189,7 @@ def quantize_rows(weight: torch.Tensor, options: LayerOptions) -> QuantizedTenso
     return made.to(str(weight.device))
 
 
-def linear_module(weight: QuantizedTensor, compute: str) -> torch.nn.Module:
+def linear_module(weight: QuantizedTensor, compute: Compute) -> torch.nn.Module:
     """Returns a frozen module over a weight.
 
     Args:
@@ -220,7 +221,7 @@ def drop(layer: torch.nn.Module, *names: str) -> None:
 
     Args:
         layer: a module of vLLM.
-        names: of parameters; one that is missing is passed over.
+        names: names of parameters; missing ones are ignored.
     """
     for name in names:
         if name in layer._parameters:

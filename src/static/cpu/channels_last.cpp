@@ -70,7 +70,7 @@ class Copy {
       kernels_.transpose(from, x.channel, to, to_.column, k, pixels, alone ? to_.column : k);
     } else if (x.channel == 1) {
       std::int64_t i = 0;
-      // Colours: four bytes at once, the last of which is the next pixel's, or no one's.
+      // Colors: four bytes at once, the last of which is the next pixel's, or no one's.
       if (k == 3 && alone && to_.column == 4 && x.column >= 3)
         for (; i + 1 < pixels; ++i) std::memcpy(to + i * 4, from + i * x.column, 4);
       for (; i < pixels; ++i) std::memcpy(to + i * to_.column, from + i * x.column, k);

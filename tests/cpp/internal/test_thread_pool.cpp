@@ -24,7 +24,7 @@ class ThreadPool : public ::testing::Test {
   void SetUp() override { set_num_threads(4); }
 };
 
-// Each task adds one to its own element, unsynchronised: what a kernel does to its output.
+// Each task adds one to its own element, unsynchronized: what a kernel does to its output.
 bool every_task_ran_once(std::int64_t tasks) {
   std::vector<int> runs(tasks);
   parallel_for(tasks, [&](std::int64_t task) { ++runs[task]; });

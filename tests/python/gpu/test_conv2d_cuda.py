@@ -48,7 +48,7 @@ def assert_same_bits(given, expected):
 
 
 def takes(kernel, case, mode, order):
-    """Whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
+    """Returns whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
     _, w_shape, block_size, stride, padding, _, groups = SHAPES[case]
     if kernel == "direct":
         return True
@@ -64,7 +64,7 @@ def takes(kernel, case, mode, order):
 
 
 def other_order(kernel, mode):
-    """Rows that add in other orders than the definition; linear's float rows do, too."""
+    """Returns whether a row adds in another order than the definition; linear's float rows do, too."""
     return kernel == "implicit_gemm_float" or (kernel == "linear_cuda" and mode == "float")
 
 

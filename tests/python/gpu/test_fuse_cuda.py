@@ -45,7 +45,7 @@ SHAPE = {
 
 
 def make(name="Llama", dtype=torch.float32, *, compute="int8", device="cuda", **options):
-    """A quantized tiny model whose logits have some distance from one another."""
+    """Returns a quantized tiny model whose logits have some distance from one another."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**SHAPE | options)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -62,7 +62,7 @@ def make(name="Llama", dtype=torch.float32, *, compute="int8", device="cuda", **
 
 
 def prompt(batch=1, device="cuda"):
-    """Tokens and a mask, padded on the left if there are several sequences."""
+    """Returns tokens and a mask, padded on the left if there are several sequences."""
     ids = torch.randint(2, 128, (batch, LENGTH), generator=torch.Generator().manual_seed(3))
     mask = torch.ones_like(ids)
     for row in range(batch):

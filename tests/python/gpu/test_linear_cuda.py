@@ -33,7 +33,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def block_values(rng, rows, k, g):
-    """Ordinary blocks, and ones that are zero, constant, tiny, one-sided or have an outlier."""
+    """Returns ordinary blocks, and ones that are zero, constant, tiny, one-sided or have an outlier."""
     values = rng.standard_normal((rows, k)).astype(np.float32)
     for row in range(rows):
         for begin in range(0, k, g):
@@ -57,7 +57,7 @@ def random_weight(rng, n, k, g, bits, scheme):
 
 
 def strided(x, layout):
-    """A view with x's values: contiguous, rows apart, or columns first."""
+    """Returns a view with x's values: contiguous, rows apart, or columns first."""
     if layout == "padded":
         wide = torch.full((x.shape[0], x.shape[1] + 5), float("nan"), dtype=x.dtype, device=x.device)
         wide[:, : x.shape[1]] = x
@@ -66,7 +66,7 @@ def strided(x, layout):
 
 
 def supported(kernel):
-    """Whether this device has what the kernel needs."""
+    """Returns whether this device has what the kernel needs."""
     capability = torch.cuda.get_device_capability()
     if kernel in ("int8_mma", "wgmma"):
         return capability == (9, 0)
@@ -90,12 +90,12 @@ def takes(kernel, compute, m, k, g, scheme):
 
 
 def other_order(kernel, compute):
-    """Whether it adds floats in another order than the reference."""
+    """Returns whether a kernel adds floats in another order than the reference."""
     return compute == "float" and kernel in ("gemv", "float_mma")
 
 
 def float_bound(x, weight):
-    """How far two float results may be apart, each being within 4 * (P + g) * 2^-24 * sum |x w| of the exact one."""
+    """Bounds the difference of two float results, each within 4 * (P + g) * 2^-24 * sum |x w| of the exact one."""
     w, k = np.abs(weight.dequantize().astype(np.float64)), x.shape[-1]
     roundings = -(-k // weight.block_size) + min(weight.block_size, k)
     with np.errstate(invalid="ignore"):
@@ -103,7 +103,7 @@ def float_bound(x, weight):
 
 
 def assert_close_floats(given, expected, x, weight):
-    """Equal but for the order of float sums, and one rounding to the dtype."""
+    """Checks equality except for the order of float sums, and one rounding to the dtype."""
     assert given.dtype == expected.dtype
     assert given.shape == expected.shape
     rounding = {torch.float32: 2.0**-22, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}[given.dtype]

@@ -44,7 +44,7 @@ def reference(layer, x):
 
 
 def takes(kernel, case, formats):
-    """Whether a row takes one of the cases of conv_calls.SHAPES."""
+    """Returns whether a row takes one of the cases of conv_calls.SHAPES."""
     _, (outputs, channels, *_), *_, groups = SHAPES[case]
     if kernel == "depthwise":
         return channels == 1 and outputs == groups and one_part(formats)
@@ -52,7 +52,7 @@ def takes(kernel, case, formats):
 
 
 def one_part(formats):
-    """Whether random weights less their zero point fit in a byte."""
+    """Returns whether random weights less their zero point fit in a byte."""
     return formats[2] == "int8"
 
 

@@ -57,7 +57,7 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def many(files):
-    """Ten weights of 24 pieces each, and the serial command's file."""
+    """Makes ten weights of 24 pieces each, and the serial command's file."""
     rng = np.random.default_rng(0)
     tensors = {f"l.{n:02}.weight": rng.standard_normal((24, 400), dtype=np.float32) for n in range(10)}
     save_file(tensors, files / "many.safetensors")
@@ -143,7 +143,7 @@ def test_a_killed_worker_loses_nothing(many, own_cluster):
 
 
 def dies_in_a_piece():
-    """In a worker: the next piece kills it."""
+    """Makes the worker that it runs in die at the next piece."""
 
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -191,7 +191,7 @@ def test_a_scheduler_that_is_gone(many, own_cluster):
 
 
 class Interrupted(BaseException):
-    """As SIGINT would."""
+    """Stands for the KeyboardInterrupt that SIGINT raises."""
 
 
 @pytest.mark.parametrize("first", ["serial", "cluster"])

@@ -1,4 +1,4 @@
-"""A model that MLX quantised and saved, through open_checkpoint: MLX's own values."""
+"""A model that MLX quantized and saved, through open_checkpoint: MLX's own values."""
 
 import json
 

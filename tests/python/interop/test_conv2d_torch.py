@@ -1,4 +1,4 @@
-"""conv2d beside torch's on dequantised weights, and tensors of torch in and out."""
+"""conv2d beside torch's on dequantized weights, and tensors of torch in and out."""
 
 import pytest
 

@@ -20,7 +20,7 @@ def test_convolution():
     np.testing.assert_allclose(layer(array(x)), array(torch.relu(conv(x))), atol=1e-5)
 
 
-def test_quantised_convolutions():
+def test_quantized_convolutions():
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(32, 7, (3, 2), padding=1)
     x = torch.randn(3, 32, 9, 8)

@@ -1,4 +1,4 @@
-"""Quantised layers of ONNX models as static operators, against ONNX Runtime."""
+"""Quantized layers of ONNX models as static operators, against ONNX Runtime."""
 
 from dataclasses import replace
 
@@ -57,9 +57,9 @@ PRODUCTS = {
 }
 
 
-def session_of(model, optimised=True):
+def session_of(model, optimized=True):
     options = onnxruntime.SessionOptions()
-    if not optimised:
+    if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(check(model).SerializeToString(), options, providers=["CPUExecutionProvider"])
 
@@ -70,12 +70,12 @@ def codes_of(dtype, shape, seed=1):
 
 
 def compare(model, layer, x, *, most_off=0.002):
-    """Codes are equal, but for a few that lie between two: the model's float sums round before they are quantised."""
+    """Checks that codes are equal except a few between two: the model's float sums are rounded before."""
     got = layer(x)
     lo, hi = np.iinfo(got.dtype).min, np.iinfo(got.dtype).max
     assert ((got > lo) & (got < hi)).mean() > 0.2  # neither end of the range hides what is compared
-    for optimised in (False, True):
-        expected = session_of(model, optimised).run(None, {"x": x})[0]
+    for optimized in (False, True):
+        expected = session_of(model, optimized).run(None, {"x": x})[0]
         assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
         difference = np.abs(got.astype(int) - expected.astype(int))
         assert difference.max() <= 1

@@ -1,4 +1,4 @@
-"""A small CNN that ONNX Runtime's own tool has quantised: each layer gives the codes that ONNX Runtime has there."""
+"""A small CNN that ONNX Runtime's own tool has quantized: each layer gives the codes that ONNX Runtime has there."""
 
 from itertools import product
 
@@ -56,15 +56,15 @@ class Samples(CalibrationDataReader):
         return None if x is None else {"x": x}
 
 
-def quantised(folder, layout, per_channel, x_type, w_type):
+def quantized(folder, layout, per_channel, x_type, w_type):
     onnx.save(network(), folder / "float.onnx")
     options = {"per_channel": per_channel, "activation_type": x_type, "weight_type": w_type}
-    quantize_static(folder / "float.onnx", folder / "quantised.onnx", Samples(), quant_format=layout, **options)
-    return onnx.load(folder / "quantised.onnx")
+    quantize_static(folder / "float.onnx", folder / "quantized.onnx", Samples(), quant_format=layout, **options)
+    return onnx.load(folder / "quantized.onnx")
 
 
 def ends_of(graph, name):
-    """The names of the codes that go into a layer and come out of it."""
+    """Returns the names of the codes that go into a layer and come out of it."""
     producer = {output: node for node in graph.node for output in node.output}
     node = next(each for each in graph.node if each.name == name)
     if node.op_type.startswith("Q"):
@@ -81,7 +81,7 @@ def ends_of(graph, name):
     ids=str,
 )
 def test_every_layer_is_onnxruntimes(layout, per_channel, x_type, w_type, tmp_path):
-    model = quantised(tmp_path, layout, per_channel, x_type, w_type)
+    model = quantized(tmp_path, layout, per_channel, x_type, w_type)
     found = formats.from_onnx(model)
     suffix = "" if layout is QuantFormat.QDQ else "_quant"
     assert {name.removesuffix(suffix): type(layer) for name, layer in found.items()} == LAYERS
@@ -99,6 +99,6 @@ def test_every_layer_is_onnxruntimes(layout, per_channel, x_type, w_type, tmp_pa
 
 
 def test_unsigned_weights_with_a_zero_point_for_each_channel(tmp_path):
-    model = quantised(tmp_path, QuantFormat.QOperator, True, U8, U8)
+    model = quantized(tmp_path, QuantFormat.QOperator, True, U8, U8)
     with pytest.raises(qcore.QcoreValueError, match=r"node '\w+_quant': [wb] less its zero points, which differ"):
         formats.from_onnx(model)

@@ -26,7 +26,7 @@ def refused(model, message, error=VALUE):
 
 
 def with_constant(model, name, array):
-    """The model with another value of a constant, or without it."""
+    """Returns the model with another value of a constant, or without it."""
     kept = [each for each in model.graph.initializer if each.name != name]
     assert len(kept) < len(model.graph.initializer)
     del model.graph.initializer[:]
@@ -133,13 +133,13 @@ def test_blocks_are_refused():
 
 
 def test_float_layers_are_left_out():
-    assert formats.from_onnx(add_output(CONV.model(), "r0")) == {}  # somebody else takes the result
+    assert formats.from_onnx(add_output(CONV.model(), "r0")) == {}  # another consumer takes the result
     assert formats.from_onnx(replace(CONV, between=(("Sigmoid", (), {}),)).model()) == {}
     model = CONV.model()
     node_of(model, "Conv").domain = "elsewhere"
     assert formats.from_onnx(model) == {}
     model = CONV.model()
-    node_of(model, "Conv").input[1] = "w"  # not dequantised
+    node_of(model, "Conv").input[1] = "w"  # not dequantized
     assert formats.from_onnx(model) == {}
     model = CONV.model()
     del model.graph.node[-1]

@@ -31,7 +31,7 @@ BOUND = 1e-3  # what the node tests allow, relative
 
 
 def arrays_of(case):
-    """(inputs by name, outputs by name)."""
+    """Returns (inputs by name, outputs by name)."""
     (inputs, outputs), *_ = case.data_sets
     node = case.model.graph.node[0]
     names = [name for name in node.output if name]
@@ -39,7 +39,7 @@ def arrays_of(case):
 
 
 def model_of(case, arrays, **attributes):
-    """The case's node with constant weights; attributes instead of the node's."""
+    """Returns the case's node with constant weights; attributes replace the node's."""
     node = case.model.graph.node[0]
     given = {each.name: helper.get_attribute_value(each) for each in node.attribute} | attributes
     made = helper.make_node("GRU", list(node.input), ["Y", "Y_h"], name=case.name, **given)
@@ -53,8 +53,8 @@ def model_of(case, arrays, **attributes):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
 
 
-def quantised(model, x, pipeline):
-    """Y and Y_h in ONNX's layout."""
+def quantized(model, x, pipeline):
+    """Returns Y and Y_h in ONNX's layout."""
     weights = GruWeights.from_onnx(model)
     q = Calibrator(weights).observe(x).finish(Config(bits=16, pipeline=pipeline))
     y, last = q(x)
@@ -93,7 +93,7 @@ def test_onnx_own_results_where_both_forms_agree(name, pipeline):
     assert "initial_h" not in arrays and not arrays.get("B", np.zeros((1, 6 * size)))[:, -size:].any()
     model = model_of(case, arrays, linear_before_reset=1)
     assert arrays["X"].shape[1 if GruWeights.from_onnx(model).batch_first else 0] == 1
-    for got, output in zip(quantised(model, arrays["X"], pipeline), ("Y", "Y_h"), strict=True):
+    for got, output in zip(quantized(model, arrays["X"], pipeline), ("Y", "Y_h"), strict=True):
         if output in outputs:
             assert_close(got, outputs[output])
 
@@ -105,7 +105,7 @@ def test_rebuilt_with_linear_before_reset(name, pipeline):
     arrays, _ = arrays_of(case)
     model = model_of(case, arrays, linear_before_reset=1)
     expected = ReferenceEvaluator(model).run(None, {"X": arrays["X"]})
-    for got, wanted in zip(quantised(model, arrays["X"], pipeline), expected, strict=True):
+    for got, wanted in zip(quantized(model, arrays["X"], pipeline), expected, strict=True):
         assert_close(got, wanted)
 
 
@@ -118,6 +118,6 @@ def test_reverse_is_forward_of_the_reversed_sequence():
         GruWeights.from_onnx(model_of(case, arrays, linear_before_reset=1))
     forward = model_of(case, arrays, linear_before_reset=1, direction="forward")
     y, last = ReferenceEvaluator(forward).run(None, {"X": arrays["X"][::-1]})
-    got, state = quantised(forward, np.ascontiguousarray(arrays["X"][::-1]), "fused")
+    got, state = quantized(forward, np.ascontiguousarray(arrays["X"][::-1]), "fused")
     assert_close(got[::-1], y[::-1])
     assert_close(state, last)

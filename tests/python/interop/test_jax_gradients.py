@@ -1,4 +1,4 @@
-"""Derivatives of qcore.jax.linear: those of the layer with the dequantised weight."""
+"""Derivatives of qcore.jax.linear: those of the layer with the dequantized weight."""
 
 import jax
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
-"""Operators inside programs of jax: the bits and dtypes of a plain call under every transformation, one call back for
-all that vmap batches."""
+"""Tests operators inside programs of jax: bits and dtypes of a plain call under every transformation.
+
+All calls that vmap batches make one callback.
+"""
 
 import os
 import pickle
@@ -80,7 +82,7 @@ def array(name, *batch, dtype=np.float32):
 
 
 def plain(name, x):
-    """The operator on arrays of NumPy, which jax has no part in."""
+    """Applies the operator to arrays of NumPy, without jax."""
     return jax.tree.map(np.asarray, OPERATORS[name][1](np.asarray(x)))
 
 
@@ -95,7 +97,7 @@ def assert_same(got, expected):
 
 @pytest.fixture
 def runs(monkeypatch):
-    """The classes of calls that reached an operator."""
+    """Returns the classes of calls that reached an operator."""
     seen = []
     for kind in subclasses(calls.Call):
         if "run" in vars(kind) and not getattr(kind.run, "__isabstractmethod__", False):

@@ -37,7 +37,7 @@ def noisy(model, amount=0.02):
 
 
 def log_probabilities(model, tokens, position, context, stride):
-    """The next token's in float64, by NumPy, from exactly the tokens that the definition gives it.
+    """Computes the next token's in float64 by NumPy, from exactly the tokens that the definition uses.
 
     A window begins at each multiple of the stride, and a token belongs to the first window that holds it.
     """

@@ -1,7 +1,7 @@
 """static.qconv2d and static.qlinear beside torch's quantized operators, through torch tensors.
 
-torch takes a float bias, and oneDNN requantises with a product of scales rounded otherwise, so that sums next to a half
-may round to the neighbouring code; each test prints how many do, and bounds them.
+torch takes a float bias, and oneDNN requantizes with a product of scales rounded otherwise, so that sums next to a half
+may round to the neighboring code; each test prints how many do, and bounds them.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ CASES = {
 }
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # torch announces its plans for quantisation
+    pytest.mark.filterwarnings("ignore"),  # torch announces its plans for quantization
     pytest.mark.skipif("onednn" not in torch.backends.quantized.supported_engines, reason="torch without oneDNN"),
 ]
 
@@ -39,7 +39,7 @@ def engine():
 
 
 def layer(rng, w_shape):
-    """(weight codes, scales, y's scale, bias codes)"""
+    """Returns (weight codes, scales, y's scale, bias codes)."""
     weight = torch.from_numpy(rng.integers(-128, 128, w_shape).astype(np.int8))
     w_scale = torch.from_numpy(rng.uniform(0.002, 0.01, w_shape[0]).astype(np.float32))
     bias = torch.from_numpy(rng.integers(-20000, 20000, w_shape[0]).astype(np.int32))

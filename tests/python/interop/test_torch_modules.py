@@ -229,7 +229,7 @@ class _Recorder(torch.utils._python_dispatch.TorchDispatchMode):
 
 @pytest.mark.parametrize("backend", (None, *BACKENDS))
 @pytest.mark.parametrize("bits, scheme", [(4, "asymmetric"), (8, "symmetric")])
-def test_the_gradient_of_x_is_that_of_the_dequantised_weight(bits, scheme, backend):
+def test_the_gradient_of_x_is_that_of_the_dequantized_weight(bits, scheme, backend):
     module = linear(bits, scheme)
     weight = torch.from_numpy(module.weight.dequantize())
     call = module if backend is None else torch.compile(module, fullgraph=True, backend=backend)

@@ -47,7 +47,7 @@ def inputs_of(case, *leading):
 
 
 def computed(case):
-    """What a rank finds out about a layer."""
+    """Returns what a rank computes with a layer."""
     layer, x = layer_of(case), inputs_of(case, 2, 5)
     column, row = ColumnParallelLinear.from_linear(layer), RowParallelLinear.from_linear(layer)
     split = ColumnParallelLinear.from_linear(layer, gather_output=False, multiple_of=4)
@@ -189,7 +189,7 @@ def rank_of(rank, world, folder):
 
 
 def run(world, folder):
-    """What each rank saved."""
+    """Returns what each rank saved."""
     started = torch.multiprocessing.start_processes(rank_of, (world, folder), world, join=False, start_method="spawn")
     deadline = time.monotonic() + SECONDS
     try:

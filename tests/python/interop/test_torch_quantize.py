@@ -22,7 +22,7 @@ def fresh():
 
 
 class Block(nn.Module):
-    """A transformer block with its embedding and head."""
+    """Computes a transformer block with its embedding and head."""
 
     def __init__(self, width=32, heads=4):
         super().__init__()
@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """A GRU between two layers."""
+    """Computes a GRU between two layers."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +151,7 @@ def test_saved_and_loaded_in_a_new_process(make, sample, tmp_path):
     assert torch.equal(fresh_model(x), model(x))
 
 
-def test_adapters_on_a_quantised_block_lower_the_loss():
+def test_adapters_on_a_quantized_block_lower_the_loss():
     model, tokens = Block(), torch.randint(0, 50, (4, 9))
     qt.quantize_(model, bits=4, block_size=16)
     for parameter in model.parameters():

@@ -420,7 +420,7 @@ def test_experts_that_compute_something_else_are_left():
 
 
 class Conv1D(nn.Module):
-    """A linear layer with its weight as [K, N], as GPT-2 of transformers has."""
+    """Computes a linear layer whose weight is [K, N], as GPT-2 of transformers has."""
 
     def __init__(self, outputs, inputs):
         super().__init__()

@@ -77,7 +77,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(source, tmp_path_factory):
-    """The same model with all experts of a projection in one tensor of its file."""
+    """Writes the same model with all experts of a projection in one tensor of its file."""
     folder = tmp_path_factory.mktemp("whole") / "model"
     model = transformers.AutoModelForCausalLM.from_pretrained(source)
     float_folder(folder, model)

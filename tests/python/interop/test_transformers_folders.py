@@ -48,7 +48,7 @@ def loaded(folder, config=FLOAT, **options):
 
 
 def check_same(folder, values, source, **options):
-    """The folder's weights are the values, and its logits those of a float model that has them."""
+    """Checks that the folder has these weights, and the logits of a float model that has them."""
     model = loaded(folder, dtype=torch.float32, **options)
     found = dict(packed_modules(model))
     assert len(found) == len(values)
@@ -123,7 +123,7 @@ def ct_config(fmt="pack-quantized", activations=None, **weights):
 
 
 def ct_folder(source, target, config, dtype=torch.float16, seed=0):
-    """A folder whose parts compressed-tensors itself has packed; values are what it decompresses, in float32."""
+    """Makes a folder that compressed-tensors itself has packed, and the values that it decompresses, in float32."""
     compressors = pytest.importorskip("compressed_tensors.compressors")
     from compressed_tensors.quantization import QuantizationScheme
 

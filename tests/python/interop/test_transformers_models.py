@@ -65,7 +65,7 @@ def weights_of(model):
 
 
 def dequantized(model, packed):
-    """The float model with the values of the packed weights."""
+    """Returns the float model with the values of the packed weights."""
     with torch.no_grad():
         for name, weight in weights_of(packed).items():
             parameter = model.get_parameter(f"{name}.weight")

@@ -62,7 +62,7 @@ def inspect(
 
 def compare(
     first: Annotated[Path, typer.Argument(metavar="FLOAT", help=f"The reference. {_KINDS}")],
-    second: Annotated[Path, typer.Argument(metavar="QUANTISED", help="What is compared with it, likewise.")],
+    second: Annotated[Path, typer.Argument(metavar="QUANTIZED", help="What is compared with it, likewise.")],
     json: _Json = None,
 ) -> None:
     """Compare two checkpoints tensor by tensor: ||a - b|| / ||a|| and max |a - b|, in float64.

@@ -106,7 +106,7 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Task:
-    """What a worker is sent."""
+    """Holds the task that is sent to a worker."""
 
     piece: Piece
     options: Options

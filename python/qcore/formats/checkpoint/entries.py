@@ -1,4 +1,4 @@
-"""What a checkpoint knows of a tensor before it reads it."""
+"""Describes the tensors of a checkpoint before they are read."""
 
 from __future__ import annotations
 

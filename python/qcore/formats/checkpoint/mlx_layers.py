@@ -58,7 +58,7 @@ def _layers(sections: Mapping[str, Section]) -> list[str]:
 
 
 def entries_of(sections: Mapping[str, Section], config: Mapping[str, Any] | None, where: str) -> dict[str, Entry]:
-    """Layers as NAME.weight, everything else as it is.
+    """Returns entries by name: each layer as NAME.weight, every other tensor under its own name.
 
     Raises:
         QcoreValueError: config.json or a field of it is missing or has another value than a layer's, or a layer's parts
@@ -66,7 +66,7 @@ def entries_of(sections: Mapping[str, Section], config: Mapping[str, Any] | None
     """
     values = None if config is None else config.get(KEY)
     if values is None and not any(f"{layer}.biases" in sections for layer in _layers(sections)):
-        return {name: PlainEntry(section) for name, section in sections.items()}  # somebody else's words and scales
+        return {name: PlainEntry(section) for name, section in sections.items()}  # words and scales of another format
     if not isinstance(values, dict):
         what = "config.json beside it" if config is None else f"object {KEY} in its config.json"
         raise _core.QcoreValueError(

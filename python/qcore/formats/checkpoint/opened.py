@@ -143,7 +143,7 @@ def open_files(
     where: str,
     read: Callable[[Path], SafetensorsFile] = read_header,
 ) -> Checkpoint:
-    """Opens files that belong together, with the config.json that somebody else has read.
+    """Opens files that belong together, with the contents of their config.json.
 
     Args:
         files: one file or the shards of a model.

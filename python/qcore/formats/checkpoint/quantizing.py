@@ -108,7 +108,7 @@ def _parts(name: str, section: Section, experts: dict[str, str]) -> list[tuple[s
 
 
 def _check_names(samples: Samples, jobs: list[Job]) -> None:
-    """Samples that belong to no tensor are a slip of the pen, as are those of tensors that stay float and no others."""
+    """Raises QcoreValueError if samples have an unknown name, or if no tensor uses them."""
     unknown = sorted(set(samples.shapes) - {job.name for job in jobs})
     if unknown:
         raise _core.QcoreValueError(

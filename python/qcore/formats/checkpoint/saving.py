@@ -81,11 +81,11 @@ def add_parts(found: dict[str, Any], parts: Mapping[str, Any], where: str) -> No
 
 def plain_array(value: Any, where: str) -> tuple[str, NDArray[Any]]:
     """safetensors' name of an array's dtype, and its values in an array of NumPy with that item size."""
-    family = _arrays.family(value, where)
+    backend = _arrays.backend_of(value, where)
     name = _arrays.dtype_name(value.dtype)
     if name not in _NAMES:
         raise _core.QcoreTypeError(f"{where} has dtype {value.dtype}, expected one of {', '.join(_NAMES)}")
-    if isinstance(family, _arrays.TorchFamily):
+    if isinstance(backend, _arrays.TorchBackend):
         value = value.detach().cpu().resolve_neg()
         if name in _NOT_NUMPY:
             value = value.contiguous().view(getattr(sys.modules["torch"], _NOT_NUMPY[name]))

@@ -1,7 +1,7 @@
-"""Linear layers whose weight is split over the processes of a torch.distributed group (tensor parallelism).
+"""Splits the weights of linear layers over the processes of a torch.distributed group (tensor parallelism).
 
 :class:`ColumnParallelLinear` has some of the outputs N on each rank, :class:`RowParallelLinear` some of the blocks of
-K. Both are made from a whole quantised layer, which is split without quantising anew. The package is imported by name:
+K. Both are made from a whole quantized layer, which is split without being quantized again. Import it by name:
 ``import qcore.torch.parallel``.
 """
 

@@ -1,4 +1,4 @@
-"""A process group, and its collectives as operations that autograd knows.
+"""Wraps a process group, whose collectives are operations that autograd differentiates.
 
 The gradients are those of one model that all ranks compute together: a tensor that is the same on every rank has the
 same gradient there.
@@ -16,11 +16,11 @@ from qcore.torch.parallel.shards import Shard
 
 
 class Group:
-    """A group that this process belongs to; the default group if ``group`` is None.
+    """Represents a group that this process belongs to; the default group if ``group`` is None.
 
     Raises:
-        QcoreValueError: torch.distributed is not initialised, or the process is no member.
-        QcoreTypeError: it is no process group.
+        QcoreValueError: torch.distributed is not initialized, or the process is no member.
+        QcoreTypeError: group is no process group.
     """
 
     def __init__(self, group: Any, where: str) -> None:
@@ -51,17 +51,17 @@ class Group:
         return Group, (None, "unpickle")
 
     def sum_(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over all ranks, in place of ``values``."""
+        """Replaces ``values`` by their sum over all ranks and returns them."""
         if self.size > 1 and values.numel():
             dist.all_reduce(values, group=self._group)
         return values
 
     def join(self, values: torch.Tensor, shard: Shard) -> torch.Tensor:
-        """All ranks' shards of the last axis, side by side."""
+        """Returns the shards of the last axis of all ranks, concatenated in the order of the ranks."""
         most = max(shard.sizes)
         if self.size == 1:
             return values
-        # Backends want equal shapes of all ranks.
+        # Backends require equal shapes on all ranks.
         sent = torch.nn.functional.pad(values, (0, most - values.shape[-1])).contiguous()
         received = [torch.empty_like(sent) for _ in shard.sizes]
         if sent.numel():
@@ -69,32 +69,32 @@ class Group:
         return torch.cat([piece[..., :size] for piece, size in zip(received, shard.sizes, strict=True)], dim=-1)
 
     def copy(self, x: torch.Tensor) -> torch.Tensor:
-        """x, which is the same on every rank; its gradient is the sum of the ranks'."""
+        """Returns x, which is the same on every rank; its gradient is the sum of all ranks' gradients."""
         if self.size == 1 or not _follows(x):
             return x
         copied: torch.Tensor = _Copy.apply(x, self)
         return copied
 
     def reduce(self, partial: torch.Tensor) -> torch.Tensor:
-        """The sum of all ranks' float32 tensors, on every rank. ``partial`` is used up."""
+        """Returns the sum of all ranks' float32 tensors, on every rank; ``partial`` may be overwritten."""
         if not _follows(partial):
             return self.sum_(partial)
         total: torch.Tensor = _Reduce.apply(partial, self)
         return total
 
     def gather(self, values: torch.Tensor, shard: Shard) -> torch.Tensor:
-        """As :meth:`join`; the gradient of a shard is its part of the whole's."""
+        """Returns what :meth:`join` does; the gradient of a shard is its part of the whole tensor's gradient."""
         gathered: torch.Tensor = _Gather.apply(values, self, shard)
         return gathered
 
     def scatter(self, x: torch.Tensor, shard: Shard) -> torch.Tensor:
-        """This rank's part of x, which is the same on every rank; the gradient is joined."""
+        """Returns this rank's part of x, which is the same on every rank; its gradient joins those of all ranks."""
         part: torch.Tensor = _Scatter.apply(x, self, shard)
         return part
 
 
 def _follows(x: torch.Tensor) -> bool:
-    """Whether autograd records what becomes of x."""
+    """Returns whether autograd records operations on x."""
     return torch.is_grad_enabled() and bool(x.requires_grad)
 
 

@@ -1,4 +1,4 @@
-"""Linear layers that several processes compute together."""
+"""Defines linear layers that several processes compute together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from qcore import _checks, _core
+from qcore._options import Activation, Compute
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.torch import operators
 from qcore.torch.module import autocast
@@ -25,7 +26,7 @@ _FUNCTIONS = {
 
 
 class _ParallelLinear(Linear):
-    """A shard of a linear layer; ``shape`` is the shard's."""
+    """Holds a shard of a linear layer; ``shape`` is the shard's."""
 
     whole: tuple[int, int]
     _shard: Shard
@@ -33,14 +34,14 @@ class _ParallelLinear(Linear):
 
     @classmethod
     def from_linear(cls, layer: Linear, group: Any = None, **options: Any) -> Any:
-        """This rank's shard of a quantised layer, which stays as it is.
+        """Returns this rank's shard of a quantized layer, which stays as it is.
 
         Args:
             layer: a :class:`qcore.torch.Linear`, the same on every rank.
             group, options: as for the constructor; compute and activation are the layer's.
 
         Raises:
-            QcoreValueError, QcoreTypeError: layer is none; or as the constructor.
+            QcoreValueError, QcoreTypeError: layer is no :class:`qcore.torch.Linear`, or as for the constructor.
         """
         if type(layer) is not Linear:
             raise _core.QcoreTypeError(
@@ -54,7 +55,7 @@ class _ParallelLinear(Linear):
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "", *, group: Any = None) -> Any:
-        """The shard whose state is in a state_dict, on the rank and in a group of the size it is of.
+        """Returns the shard whose state is in a state_dict, on the same rank of a group of the same size.
 
         Args:
             state_dict: tensors by name.
@@ -62,7 +63,7 @@ class _ParallelLinear(Linear):
             group: a torch.distributed process group; the default group if None.
 
         Raises:
-            QcoreValueError: there is none, it is of another kind, or of another rank or number of ranks.
+            QcoreValueError: there is no such state, or it is of another kind, rank or number of ranks.
         """
         module = super().from_state_dict(state_dict, prefix)
         module._join(Group(group, f"{cls.__name__}.from_state_dict"))
@@ -77,7 +78,7 @@ class _ParallelLinear(Linear):
         self._group = group
 
     def config(self) -> dict[str, Any]:
-        """Shape, options and shard: what ``load_state_dict`` compares."""
+        """Returns shape, options and shard, which ``load_state_dict`` compares with those of the state."""
         shard = {"rank": self._shard.rank, "sizes": list(self._shard.sizes)}
         return super().config() | {"whole": list(self.whole)} | shard
 
@@ -89,17 +90,17 @@ class _ParallelLinear(Linear):
 
     @property
     def in_features(self) -> int:
-        """K of the whole layer."""
+        """Returns K of the whole layer."""
         return self.whole[1]
 
     @property
     def out_features(self) -> int:
-        """N of the whole layer."""
+        """Returns N of the whole layer."""
         return self.whole[0]
 
     @property
     def shard(self) -> range:
-        """Which outputs (column-parallel) or inputs (row-parallel) this rank has."""
+        """Returns the range of outputs (column-parallel) or inputs (row-parallel) that this rank has."""
         return range(self._shard.start, self._shard.stop)
 
     def _place(self) -> str:
@@ -121,10 +122,10 @@ def _weight(weight: Any, where: str) -> QuantizedTensor:
 
 
 class ColumnParallelLinear(_ParallelLinear):
-    """A linear layer [N, K] whose outputs are split over the ranks: each has [N_r, K].
+    """Computes a linear layer [N, K] whose outputs are split over the ranks: each has [N_r, K].
 
-    Every rank is given the same x [..., K]. The results have the bits of the whole layer's. Differentiable as
-    :class:`qcore.torch.Linear` is; the gradient of x is the whole one, on every rank.
+    Every rank is given the same x [..., K]. The results have the same bits as those of the whole layer. It is
+    differentiable like :class:`qcore.torch.Linear`; the gradient of x is the whole one, on every rank.
 
     Args:
         weight: the whole QuantizedTensor [N, K], the same on every rank; only its shard is kept.
@@ -138,7 +139,7 @@ class ColumnParallelLinear(_ParallelLinear):
     With fewer multiples than ranks the last ranks have nothing (N_r = 0) and take part all the same.
 
     Raises:
-        QcoreValueError, QcoreTypeError: torch.distributed is not initialised, or an argument is impossible.
+        QcoreValueError, QcoreTypeError: torch.distributed is not initialized, or an argument is impossible.
     """
 
     kind = "column_parallel_linear"
@@ -151,8 +152,8 @@ class ColumnParallelLinear(_ParallelLinear):
         group: Any = None,
         gather_output: bool = True,
         multiple_of: int = 1,
-        compute: str = "int8",
-        activation: str | None = None,
+        compute: Compute = "int8",
+        activation: Activation | None = None,
     ) -> None:
         where = "ColumnParallelLinear"
         joined = Group(group, where)
@@ -167,7 +168,7 @@ class ColumnParallelLinear(_ParallelLinear):
         self.gather_output = bool(gather_output)
 
     def config(self) -> dict[str, Any]:
-        """Shape, options and shard: what ``load_state_dict`` compares."""
+        """Returns shape, options and shard, which ``load_state_dict`` compares with those of the state."""
         return super().config() | {"gather_output": self.gather_output}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -175,7 +176,7 @@ class ColumnParallelLinear(_ParallelLinear):
         self.gather_output = config["gather_output"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The outputs of the whole layer, or this rank's.
+        """Returns the outputs of the whole layer, or this rank's.
 
         Args:
             x: float32, float16 or bfloat16 [..., K], the same on every rank.
@@ -197,9 +198,9 @@ class ColumnParallelLinear(_ParallelLinear):
 
 
 class RowParallelLinear(_ParallelLinear):
-    """A linear layer [N, K] whose inputs are split over the ranks, between blocks: each has [N, K_r].
+    """Computes a linear layer [N, K] whose inputs are split over the ranks, between blocks: each has [N, K_r].
 
-    Activations are quantised per block, so that codes and the sums of their products are those of the whole layer. The
+    Activations are quantized per block, so that codes and the sums of their products are those of the whole layer. The
     ranks' sums are added in float32 (all-reduce), then the bias, once, and the activation: the result differs from the
     whole layer's by the rounding of float32 sums in another order. It is the same on every rank as far as the
     backend's all-reduce is. Differentiable as :class:`qcore.torch.Linear` is.
@@ -216,7 +217,7 @@ class RowParallelLinear(_ParallelLinear):
     have nothing (K_r = 0) and take part all the same.
 
     Raises:
-        QcoreValueError, QcoreTypeError: torch.distributed is not initialised, or an argument is impossible.
+        QcoreValueError, QcoreTypeError: torch.distributed is not initialized, or an argument is impossible.
     """
 
     kind = "row_parallel_linear"
@@ -228,8 +229,8 @@ class RowParallelLinear(_ParallelLinear):
         *,
         group: Any = None,
         input_is_parallel: bool = False,
-        compute: str = "int8",
-        activation: str | None = None,
+        compute: Compute = "int8",
+        activation: Activation | None = None,
     ) -> None:
         where = "RowParallelLinear"
         joined = Group(group, where)
@@ -241,7 +242,7 @@ class RowParallelLinear(_ParallelLinear):
         self.input_is_parallel = bool(input_is_parallel)
 
     def config(self) -> dict[str, Any]:
-        """Shape, options and shard: what ``load_state_dict`` compares."""
+        """Returns shape, options and shard, which ``load_state_dict`` compares with those of the state."""
         return super().config() | {"input_is_parallel": self.input_is_parallel}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -249,7 +250,7 @@ class RowParallelLinear(_ParallelLinear):
         self.input_is_parallel = config["input_is_parallel"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The outputs of the whole layer, on every rank.
+        """Returns the outputs of the whole layer, on every rank.
 
         Args:
             x: float32, float16 or bfloat16 [..., K], the same on every rank; this rank's [..., K_r] if
@@ -275,7 +276,7 @@ class RowParallelLinear(_ParallelLinear):
         return _FUNCTIONS[self.activation](total).to(x.dtype)
 
     def _check(self, x: torch.Tensor) -> None:
-        """Before a rank waits for the others."""
+        """Checks x before this rank waits for the others, which would otherwise wait forever."""
         expected = self.shape[1] if self.input_is_parallel else self.in_features
         if x.dim() > 0 and x.shape[-1] == expected:
             return
@@ -298,7 +299,7 @@ class RowParallelLinear(_ParallelLinear):
 
 
 def _check_bias(bias: Any, n: int, where: str) -> None:
-    """Of the whole layer."""
+    """Raises QcoreValueError unless the bias of the whole layer is None or a floating-point tensor [n]."""
     if bias is None or (isinstance(bias, torch.Tensor) and bias.is_floating_point() and tuple(bias.shape) == (n,)):
         return
     given = f"{bias.dtype} {list(bias.shape)}" if isinstance(bias, torch.Tensor) else type(bias).__name__

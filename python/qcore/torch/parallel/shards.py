@@ -1,4 +1,4 @@
-"""Which part of a weight a rank has."""
+"""Divides a weight among ranks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from qcore.quantized_tensor import QuantizedTensor
 
 
 def shard_sizes(total: int, parts: int, multiple_of: int = 1) -> list[int]:
-    """The sizes of contiguous shards: multiples of ``multiple_of``, but for the last that is not empty.
+    """Returns the sizes of contiguous shards: multiples of ``multiple_of``, but for the last that is not empty.
 
     Whole multiples are spread evenly, the first shards having one more; where there are fewer multiples than shards,
     the last shards are empty.
 
     Args:
-        total: what is split, 0 or more.
+        total: number of elements that are split, 0 or more.
         parts: number of shards.
-        multiple_of: a block that is not divided.
+        multiple_of: number of elements of a block that is not divided.
 
     Raises:
-        QcoreValueError, QcoreTypeError: a number is too small, or is none.
+        QcoreValueError, QcoreTypeError: an argument is too small, or is no integer.
     """
     for name, value, least in (("total", total, 0), ("parts", parts, 1), ("multiple_of", multiple_of, 1)):
         if _checks.integer(value, f"shard_sizes: {name}") < least:
@@ -35,10 +35,10 @@ def shard_sizes(total: int, parts: int, multiple_of: int = 1) -> list[int]:
 
 @dataclass(frozen=True)
 class Shard:
-    """What one rank has of an axis."""
+    """Describes the part of an axis that one rank has."""
 
     sizes: tuple[int, ...]
-    """Of all ranks."""
+    """Sizes of the parts of all ranks."""
     rank: int
 
     @property
@@ -51,13 +51,13 @@ class Shard:
 
 
 def rows_of(weight: QuantizedTensor, shard: Shard) -> QuantizedTensor:
-    """[stop - start, K]: outputs start to stop of a weight [N, K]."""
+    """Returns outputs start to stop of a weight [N, K] as a weight [stop - start, K]."""
     rows = slice(shard.start, shard.stop)
     return _part(weight, rows, slice(None), slice(None))
 
 
 def columns_of(weight: QuantizedTensor, shard: Shard) -> QuantizedTensor:
-    """[N, stop - start]: whole blocks of a weight [N, K]."""
+    """Returns columns start to stop, whole blocks, of a weight [N, K] as a weight [N, stop - start]."""
     first, last = (-(-end // weight.block_size) for end in (shard.start, shard.stop))
     return _part(weight, slice(None), slice(shard.start, shard.stop), slice(first, last))
 

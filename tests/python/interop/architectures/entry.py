@@ -78,8 +78,10 @@ class Entry:
 
 
 def spread(model: torch.nn.Module) -> None:
-    """Gives the layers weights that keep the size of what they pass on: with those that the libraries set, the outputs
-    of some models are zero."""
+    """Gives the layers weights that keep the magnitude of activations.
+
+    With the weights that the libraries initialize, the outputs of some models are zero.
+    """
     for module in model.modules():
         kind = type(module).__name__
         if kind in ("Linear", "Conv1d", "Conv2d", "Conv3d", "Conv1D") or "Experts" in kind:
