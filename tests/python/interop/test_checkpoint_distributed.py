@@ -310,9 +310,9 @@ def test_a_worker_with_another_view(files, cluster, monkeypatch, change, error, 
 @pytest.mark.parametrize(
     "worker, scheduler, words",
     [
-        (PackageNotFoundError("qcore"), qcore.__version__, "the worker tcp://a:1 has no qcore"),
-        ("0.0.1", qcore.__version__, r"the worker tcp://a:1 has qcore 0\.0\.1"),
-        (qcore.__version__, PackageNotFoundError("qcore"), "the scheduler has no qcore"),
+        (PackageNotFoundError("libqcore"), qcore.__version__, "the worker tcp://a:1 has no libqcore"),
+        ("0.0.1", qcore.__version__, r"the worker tcp://a:1 has libqcore 0\.0\.1"),
+        (qcore.__version__, PackageNotFoundError("libqcore"), "the scheduler has no libqcore"),
     ],
     ids=["no worker's", "another worker's", "no scheduler's"],
 )
@@ -326,7 +326,7 @@ def test_a_cluster_without_our_qcore(monkeypatch, cluster, worker, scheduler, wo
         DaskWorkers(client)
         monkeypatch.setattr(Client, "run", lambda *_, **__: {"tcp://a:1": worker})
         monkeypatch.setattr(Client, "run_on_scheduler", found)
-        with pytest.raises(qcore.QcoreValueError, match=f"{words}, expected qcore {qcore.__version__}, as here"):
+        with pytest.raises(qcore.QcoreValueError, match=f"{words}, expected libqcore {qcore.__version__}, as here"):
             DaskWorkers(client)
 
 

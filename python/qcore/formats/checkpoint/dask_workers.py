@@ -164,16 +164,17 @@ class DaskWorkers:
 def _check_versions(client: Any) -> None:
     """Checks versions before anything is sent: workers that can't read their tasks may die one after the other."""
     with _lost():
-        found = {f"worker {place}": each for place, each in client.run(version, "qcore", on_error="return").items()}
+        answers = client.run(version, "libqcore", on_error="return")
+        found = {f"worker {place}": each for place, each in answers.items()}
         try:
-            found["scheduler"] = client.run_on_scheduler(version, "qcore")
+            found["scheduler"] = client.run_on_scheduler(version, "libqcore")
         except PackageNotFoundError as error:
             found["scheduler"] = error
     for place, there in found.items():
         if there != _core.__version__:
-            given = "no qcore" if isinstance(there, PackageNotFoundError) else f"qcore {there}"
+            given = "no libqcore" if isinstance(there, PackageNotFoundError) else f"libqcore {there}"
             raise _core.QcoreValueError(
-                f"quantize: --dask: the {place} has {given}, expected qcore {_core.__version__}, as here"
+                f"quantize: --dask: the {place} has {given}, expected libqcore {_core.__version__}, as here"
             )
 
 
