@@ -76,7 +76,7 @@ void bind_conv2d(nb::module_& m) {
   m.def(
       "conv2d",
       [](nb::handle x, const QuantizedTensor& weight, nb::handle bias, nb::handle out, const ConvParams& params,
-         Compute compute, ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
+         ComputeMode compute, ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
         const ArrayArgument x_array(x, "conv2d", "x"), out_array(out, "conv2d", "out");
         const OptionalArray bias_array(bias, "conv2d", "bias");
         Conv2dOptions options;

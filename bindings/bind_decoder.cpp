@@ -102,8 +102,8 @@ Decoder make_decoder(nb::dict o, nb::list layers, nb::list rotary, nb::handle fi
   options.head_size = nb::cast<std::int64_t>(o["head_size"]);
   options.intermediate_size = nb::cast<std::int64_t>(o["intermediate_size"]);
   options.dtype = nb::cast<DType>(o["dtype"]);
-  options.compute = nb::cast<Compute>(o["compute"]);
-  options.head_compute = nb::cast<Compute>(o["head_compute"]);
+  options.compute = nb::cast<ComputeMode>(o["compute"]);
+  options.head_compute = nb::cast<ComputeMode>(o["head_compute"]);
   options.eps = nb::cast<float>(o["eps"]);
   options.norm_offset = nb::cast<float>(o["norm_offset"]);
   options.round_normalized = nb::cast<bool>(o["round_normalized"]);

@@ -23,20 +23,16 @@ void bind_enums(nb::module_& m) {
       .value("i32", DType::i32)
       .value("i16", DType::i16)
       .value("i64", DType::i64);
-  nb::enum_<Compute>(m, "Compute")
-      .value("floating", Compute::floating)
-      .value("int8", Compute::int8)
-      .value("int8_asym", Compute::int8_asym)
-      .value("int16", Compute::int16);
+  nb::enum_<ComputeMode>(m, "ComputeMode")
+      .value("floating", ComputeMode::floating)
+      .value("int8", ComputeMode::int8)
+      .value("int8_asym", ComputeMode::int8_asym)
+      .value("int16", ComputeMode::int16);
   nb::enum_<ActivationKind>(m, "ActivationKind")
       .value("none", ActivationKind::none)
       .value("clamp", ActivationKind::clamp)
       .value("silu", ActivationKind::silu)
       .value("gelu", ActivationKind::gelu);
-  nb::enum_<ActivationMode>(m, "ActivationMode")
-      .value("int8", ActivationMode::int8)
-      .value("int8_asym", ActivationMode::int8_asym)
-      .value("int16", ActivationMode::int16);
   nb::enum_<Method>(m, "Method").value("rtn", Method::rtn).value("mse", Method::mse).value("awq", Method::awq);
   nb::enum_<LutReduction>(m, "LutReduction")
       .value("none", LutReduction::none)

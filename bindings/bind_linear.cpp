@@ -13,7 +13,7 @@ namespace qcore::bindings {
 void bind_linear(nb::module_& m) {
   m.def(
       "linear",
-      [](nb::handle x, const QuantizedTensor& weight, nb::handle bias, nb::handle out, Compute compute,
+      [](nb::handle x, const QuantizedTensor& weight, nb::handle bias, nb::handle out, ComputeMode compute,
          ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
         const ArrayArgument x_array(x, "linear", "x"), out_array(out, "linear", "out");
         const OptionalArray bias_array(bias, "linear", "bias");

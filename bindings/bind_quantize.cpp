@@ -166,7 +166,7 @@ void bind_quantize(nb::module_& m) {
     return QuantizedTensor::concatenate(weights.data(), static_cast<std::int64_t>(weights.size()));
   });
 
-  m.def("quantize_activations", [](nb::handle x, std::int64_t block_size, ActivationMode mode, nb::handle codes,
+  m.def("quantize_activations", [](nb::handle x, std::int64_t block_size, ComputeMode mode, nb::handle codes,
                                    nb::handle scales, nb::handle offsets, nb::handle sums) {
     const char* op = "quantize_activations";
     const ArrayArgument x_array(x, op, "x"), codes_array(codes, op, "codes"), scales_array(scales, op, "scales"),

@@ -6,10 +6,10 @@ set(QCORE_CUDA_OWN
     awq/cuda/awq_arithmetic.cu
     awq/cuda/awq_lop3.cu
     awq/cuda/awq_pack.cu
-    conv2d/cuda/depthwise/conv2d_depthwise.cu
-    conv2d/cuda/direct/conv2d_direct.cu
-    conv2d/cuda/implicit_gemm/conv2d_implicit_gemm.cu
-    conv2d/cuda/implicit_gemm_float/conv2d_implicit_gemm_float.cu
+    conv2d/cuda/simt_depthwise/run.cu
+    conv2d/cuda/simt/run.cu
+    conv2d/cuda/sm80_int8_implicit_gemm/run.cu
+    conv2d/cuda/sm80_float_implicit_gemm/run.cu
     conv2d/cuda/quantize_pixels.cu
     decoder/cuda/attention.cu
     decoder/cuda/heads.cu
@@ -24,48 +24,48 @@ set(QCORE_CUDA_OWN
     gru/cuda/gru_step.cu
     gru/cuda/input_product.cu
     gru/cuda/pack_steps.cu
-    linear/cuda/float_mma/linear_float_mma.cu
-    linear/cuda/fused/linear_fused.cu
+    linear/cuda/sm80_float_mma/run.cu
+    linear/cuda/sm80_int8_mma/run.cu
     linear/cuda/gather_rows.cu
-    linear/cuda/gemv/gemv_float.cu
-    linear/cuda/gemv/gemv_int8.cu
-    linear/cuda/gemv/gemv_integer.cu
-    linear/cuda/gemv/linear_gemv.cu
-    linear/cuda/int8_mma/linear_int8_mma.cu
-    linear/cuda/simt/linear_simt.cu
+    linear/cuda/sm75_gemv/gemv_float.cu
+    linear/cuda/sm75_gemv/gemv_int8.cu
+    linear/cuda/sm75_gemv/gemv_integer.cu
+    linear/cuda/sm75_gemv/run.cu
+    linear/cuda/sm90_int8_mma/run.cu
+    linear/cuda/simt/run.cu
     linear/cuda/simt/simt_float.cu
     linear/cuda/simt/simt_integer.cu
-    linear/cuda/sliced/dequantize_accumulate.cu
-    linear/cuda/sliced/linear_sliced.cu
-    linear/cuda/sliced/unpack_weight.cu
-    linear/cuda/wgmma/linear_wgmma.cu
+    linear/cuda/sm75_int8_sliced/dequantize_accumulate.cu
+    linear/cuda/sm75_int8_sliced/run.cu
+    linear/cuda/sm75_int8_sliced/unpack_weight.cu
+    linear/cuda/sm90_int8_wgmma/run.cu
     lut/cuda/direct_map.cu
     lut/cuda/lut.cu
     lut/cuda/rms_norm.cu
     lut/cuda/softmax.cu
-    static/cuda/depthwise/static_depthwise.cu
-    static/cuda/direct/static_direct.cu
-    static/cuda/implicit_gemm/static_gemm.cu
-    static/cuda/implicit_gemm/static_implicit_gemm.cu)
+    static/cuda/simt_depthwise/run.cu
+    static/cuda/simt/run.cu
+    static/cuda/sm75_int8_implicit_gemm/launch.cu
+    static/cuda/sm75_int8_implicit_gemm/run.cu)
 set(QCORE_CUDA_FUSED
-    conv2d/cuda/implicit_gemm/implicit_gemm.cu
-    linear/cuda/fused/fused_integer.cu)
+    conv2d/cuda/sm80_int8_implicit_gemm/launch.cu
+    linear/cuda/sm80_int8_mma/launch.cu)
 set(QCORE_CUDA_FLOAT_MMA
-    conv2d/cuda/implicit_gemm_float/implicit_gemm_float_bf16.cu
-    conv2d/cuda/implicit_gemm_float/implicit_gemm_float_f16.cu
-    conv2d/cuda/implicit_gemm_float/implicit_gemm_float_f32.cu
-    linear/cuda/float_mma/float_mma_bf16.cu
-    linear/cuda/float_mma/float_mma_f16.cu
-    linear/cuda/float_mma/float_mma_f32.cu)
+    conv2d/cuda/sm80_float_implicit_gemm/bf16.cu
+    conv2d/cuda/sm80_float_implicit_gemm/f16.cu
+    conv2d/cuda/sm80_float_implicit_gemm/f32.cu
+    linear/cuda/sm80_float_mma/bf16.cu
+    linear/cuda/sm80_float_mma/f16.cu
+    linear/cuda/sm80_float_mma/f32.cu)
 set(QCORE_CUDA_INT8_MMA
-    linear/cuda/int8_mma/int8_mma_w4.cu
-    linear/cuda/int8_mma/int8_mma_w8.cu)
+    linear/cuda/sm90_int8_mma/w4.cu
+    linear/cuda/sm90_int8_mma/w8.cu)
 set(QCORE_CUDA_WGMMA
-    linear/cuda/wgmma/wgmma_integer.cu)
+    linear/cuda/sm90_int8_wgmma/gemm.cu)
 set(QCORE_CUDA_CUTLASS_SM75
-    linear/cuda/sliced/gemm_int8_sm75.cu)
+    linear/cuda/sm75_int8_sliced/gemm_int8_sm75.cu)
 set(QCORE_CUDA_CUTLASS_SM80
-    linear/cuda/sliced/gemm_int8_sm80.cu)
+    linear/cuda/sm75_int8_sliced/gemm_int8_sm80.cu)
 # C++ that only the CUDA backend needs.
 set(QCORE_CUDA_CXX
     gru/cuda/gru_device.cpp

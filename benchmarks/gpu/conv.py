@@ -1,7 +1,7 @@
 """Convolutions on a device: the kernels of conv2d and static beside torch's of floats.
 
 Each call finds its weight in the second-level cache. Images are channels_last for everybody, in fp16 for conv2d; torch
-chooses its algorithms with cudnn.benchmark. Every kernel of qcore is compared with its `direct` row: bit for bit, float
+chooses its algorithms with cudnn.benchmark. Every kernel of qcore is compared with its `simt` row: bit for bit, float
 activations within a thousandth of the largest result.
 """
 
@@ -102,10 +102,10 @@ class _Problem:
             self.add_row("qcore static", kernel, call, True, weight_bits=8, activations="int8")
 
     def add_row(self, family: str, kernel: str, call: Any, exact: bool, **facts: Any) -> None:
-        """Adds one of qcore's kernels, if it takes the case, compared with `direct`."""
+        """Adds one of qcore's kernels, if it takes the case, compared with `simt`."""
         try:
             if family not in self.expected:
-                self.expected[family] = call(kernel="direct")
+                self.expected[family] = call(kernel="simt")
             y = call()
         except qcore.QcoreValueError:
             return

@@ -20,8 +20,8 @@ using Conv2dWindow = ConvParams;  // the earlier name
 
 struct Conv2dOptions {
   ConvParams window;
-  Compute compute = Compute::int8;
-  Activation activation;
+  ComputeMode compute = ComputeMode::int8;
+  FusedActivation activation;
   void* stream = nullptr;  // cudaStream_t; ignored on the CPU
 };
 

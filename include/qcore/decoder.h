@@ -154,14 +154,14 @@ struct RotaryTable {
 };
 
 struct DecoderOptions {
-  std::int64_t hidden_size = 0;          // H
-  std::int64_t heads = 0;                // Hq
-  std::int64_t kv_heads = 0;             // Hkv
-  std::int64_t head_size = 0;            // D
-  std::int64_t intermediate_size = 0;    // I
-  DType dtype = DType::f32;              // of the residual and of every operator's output
-  Compute compute = Compute::int8;       // of the layers' products
-  Compute head_compute = Compute::int8;  // of the head
+  std::int64_t hidden_size = 0;                  // H
+  std::int64_t heads = 0;                        // Hq
+  std::int64_t kv_heads = 0;                     // Hkv
+  std::int64_t head_size = 0;                    // D
+  std::int64_t intermediate_size = 0;            // I
+  DType dtype = DType::f32;                      // of the residual and of every operator's output
+  ComputeMode compute = ComputeMode::int8;       // of the layers' products
+  ComputeMode head_compute = ComputeMode::int8;  // of the head
   float eps = 1e-6f;
   float norm_offset = 0.0f;       // added to the weights of all norms
   bool round_normalized = false;  // see RmsNormOptions

@@ -8,21 +8,20 @@
 
 namespace qcore {
 
-// What becomes of the activations inside an operator; see docs/design.md.
-enum class Compute : std::uint8_t { floating, int8, int8_asym, int16 };
-
 enum class ActivationKind : std::uint8_t { none, clamp, silu, gelu };
 
 // Applied to the fp32 result before it is rounded to the output dtype. relu is clamp(0, inf).
-struct Activation {
+struct FusedActivation {
   ActivationKind kind = ActivationKind::none;
   float lo = 0.0f;
   float hi = 0.0f;
 };
 
+using Activation = FusedActivation;  // its earlier name
+
 struct LinearOptions {
-  Compute compute = Compute::int8;
-  Activation activation;
+  ComputeMode compute = ComputeMode::int8;
+  FusedActivation activation;
   void* stream = nullptr;  // cudaStream_t; ignored on the CPU
 };
 

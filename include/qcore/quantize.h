@@ -108,12 +108,18 @@ class QCORE_API QuantizedTensor {
   std::shared_ptr<const PackedWeight> packed_;
 };
 
-enum class ActivationMode : std::uint8_t { int8, int8_asym, int16 };
+// How an operator treats its activations: `floating` leaves them as they are, the others quantize each block of a row
+// to codes of that width, `int8_asym` with an offset; see docs/design.md.
+enum class ComputeMode : std::uint8_t { floating, int8, int8_asym, int16 };
 
-// What linear does to its input, for inspection: x [M, K] in blocks of `block_size` along K.
-// codes int8 (int16 for ActivationMode::int16) [M, K]; scales, offsets fp32 [M, P] (offsets may be null);
+// Earlier names.
+using Compute = ComputeMode;
+using ActivationMode = ComputeMode;
+
+// Quantizes x [M, K] in blocks of `block_size` along K, as linear does with its input. Takes every mode but floating.
+// codes int8 (int16 for ComputeMode::int16) [M, K]; scales, offsets fp32 [M, P] (offsets may be null);
 // sums int32 [M, P], the sum of the codes of each block. A block with a NaN or an Inf gets scale NaN, codes 0.
-QCORE_API void quantize_activations(const TensorView& x, std::int64_t block_size, ActivationMode mode,
+QCORE_API void quantize_activations(const TensorView& x, std::int64_t block_size, ComputeMode mode,
                                     const TensorView& codes, const TensorView& scales, const TensorView* offsets,
                                     const TensorView& sums);
 

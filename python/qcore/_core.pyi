@@ -18,7 +18,7 @@ class DType(enum.Enum):
     i16 = 6
     i64 = 7
 
-class Compute(enum.Enum):
+class ComputeMode(enum.Enum):
     floating = 0
     int8 = 1
     int8_asym = 2
@@ -29,11 +29,6 @@ class ActivationKind(enum.Enum):
     clamp = 1
     silu = 2
     gelu = 3
-
-class ActivationMode(enum.Enum):
-    int8 = 0
-    int8_asym = 1
-    int16 = 2
 
 class Method(enum.Enum):
     rtn = 0
@@ -144,14 +139,14 @@ def quantize(
     weight: Any, bits: int, block_size: int, symmetric: bool, method: Method, half_scales: bool, importance: Any
 ) -> QuantizedTensor: ...
 def quantize_activations(
-    x: Any, block_size: int, mode: ActivationMode, codes: Any, scales: Any, offsets: Any, sums: Any
+    x: Any, block_size: int, mode: ComputeMode, codes: Any, scales: Any, offsets: Any, sums: Any
 ) -> None: ...
 def linear(
     x: Any,
     weight: QuantizedTensor,
     bias: Any,
     out: Any,
-    compute: Compute,
+    compute: ComputeMode,
     activation: ActivationKind,
     lo: float,
     hi: float,
@@ -166,7 +161,7 @@ def conv2d(
     bias: Any,
     out: Any,
     params: ConvParams,
-    compute: Compute,
+    compute: ComputeMode,
     activation: ActivationKind,
     lo: float,
     hi: float,

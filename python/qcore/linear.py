@@ -11,12 +11,12 @@ from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 
 COMPUTE = {
-    "float": _core.Compute.floating,
-    "int8": _core.Compute.int8,
-    "int8_asym": _core.Compute.int8_asym,
-    "int16": _core.Compute.int16,
+    "float": _core.ComputeMode.floating,
+    "int8": _core.ComputeMode.int8,
+    "int8_asym": _core.ComputeMode.int8_asym,
+    "int16": _core.ComputeMode.int16,
 }
-_ACTIVATION_MODES = {name: getattr(_core.ActivationMode, name) for name in ("int8", "int8_asym", "int16")}
+_ACTIVATION_MODES = {name: mode for name, mode in COMPUTE.items() if name != "float"}
 _NONE, _CLAMP = _core.ActivationKind.none, _core.ActivationKind.clamp
 _SILU, _GELU = _core.ActivationKind.silu, _core.ActivationKind.gelu
 _ACTIVATIONS = {

@@ -135,7 +135,7 @@ void AwqDescriptor::linear(const TensorView& x, const TensorView* bias, const Te
   const std::int64_t m = y.size() / columns();
   if (device() != kCpu || m >= kAwqFewRows) {
     LinearOptions options;
-    options.compute = Compute::floating;
+    options.compute = ComputeMode::floating;
     options.stream = stream;
     return qcore::linear(x, packed_in(weight, AwqStorage::of_the_stream, op), bias, y, options);
   }

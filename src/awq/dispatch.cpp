@@ -22,8 +22,8 @@ void run_with(const Problem& problem) {
 KernelTable<AwqProblem> awq_rows(
     "awq", {
 #if defined(QCORE_CUDA_BACKEND)
-               {"lop3", kCuda75, awq_lop3_unsupported_reason, run_awq_lop3},
-               {"arithmetic", kCuda75, awq_arithmetic_unsupported_reason, run_awq_arithmetic},
+               {"simt_lop3", kCuda75, awq_lop3_unsupported_reason, run_awq_lop3},
+               {"simt_arithmetic", kCuda75, awq_arithmetic_unsupported_reason, run_awq_arithmetic},
 #endif
 #if defined(QCORE_X86_KERNELS)
                {"avx512", kAvx512Vnni, awq_cpu_unsupported_reason, run_with<AwqProblem, run_awq_cpu, kAwqAvx512>},

@@ -35,7 +35,7 @@ void check_arguments(const TensorView& x, const QuantizedTensor& w, const Tensor
     check_shape("conv2d", "bias", *bias, 1, channels);
     check_disjoint("conv2d", "out", y, "bias", *bias);
   }
-  const Activation& activation = options.activation;
+  const FusedActivation& activation = options.activation;
   QCORE_CHECK_VALUE(activation.kind != ActivationKind::clamp || activation.lo <= activation.hi,
                     "conv2d: activation clamps to (", activation.lo, ", ", activation.hi, "), expected lo <= hi");
 }

@@ -13,15 +13,15 @@ namespace {
 #if defined(QCORE_X86_KERNELS)
 
 const char* int8_unsupported_reason(const Conv2dProblem& problem) {
-  if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
+  if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
     return "it computes in int8 and int8_asym";
   return tiled_conv_unsupported_reason(problem);
 }
 const char* int16_unsupported_reason(const Conv2dProblem& problem) {
-  return problem.compute == Compute::int16 ? tiled_conv_unsupported_reason(problem) : "it computes in int16";
+  return problem.compute == ComputeMode::int16 ? tiled_conv_unsupported_reason(problem) : "it computes in int16";
 }
 const char* float_unsupported_reason(const Conv2dProblem& problem) {
-  return problem.compute == Compute::floating ? tiled_conv_unsupported_reason(problem) : "it computes in float";
+  return problem.compute == ComputeMode::floating ? tiled_conv_unsupported_reason(problem) : "it computes in float";
 }
 
 const char* depthwise_unsupported_reason(const Conv2dProblem& problem) {
@@ -32,7 +32,7 @@ const char* depthwise_unsupported_reason(const Conv2dProblem& problem) {
 
 template <const ConvKernels& codes, const ConvKernels& floats>
 void run_depthwise(const Conv2dProblem& problem) {
-  run_tiled_conv(problem, problem.compute == Compute::floating ? floats : codes);
+  run_tiled_conv(problem, problem.compute == ComputeMode::floating ? floats : codes);
 }
 
 template <const ConvKernels& kernels>
@@ -60,10 +60,11 @@ KernelTable<Conv2dProblem> table(
     {
 #if defined(QCORE_CUDA_BACKEND)
         {"linear_cuda", kCuda75, linear_cuda_unsupported_reason, run_conv2d_linear},
-        {"depthwise", kCuda75, conv2d_depthwise_unsupported_reason, run_conv2d_depthwise},
-        {"implicit_gemm", kCuda80, conv2d_implicit_gemm_unsupported_reason, run_conv2d_implicit_gemm},
-        {"implicit_gemm_float", kCuda80, conv2d_implicit_gemm_float_unsupported_reason, run_conv2d_implicit_gemm_float},
-        {"direct", kCuda75, conv2d_direct_unsupported_reason, run_conv2d_direct},
+        {"simt_depthwise", kCuda75, conv2d_depthwise_unsupported_reason, run_conv2d_depthwise},
+        {"sm80_int8_implicit_gemm", kCuda80, sm80_int8_implicit_gemm_unsupported_reason, run_sm80_int8_implicit_gemm},
+        {"sm80_float_implicit_gemm", kCuda80, sm80_float_implicit_gemm_unsupported_reason,
+         run_sm80_float_implicit_gemm},
+        {"simt", kCuda75, conv2d_simt_unsupported_reason, run_conv2d_simt},
 #endif
         {"linear", kNoRequirement, conv2d_linear_unsupported_reason, run_conv2d_linear},
 #if defined(QCORE_X86_KERNELS)

@@ -18,8 +18,8 @@ struct Conv2dProblem {
   ImageView y;                           // [N, Co, Ho, Wo]; written to through const_cast
   const PackedWeight* weight = nullptr;  // n = Co, k = Ci / groups, taps = Kh * Kw
   TensorView bias;                       // [Co], rank 0 if there is none
-  Compute compute = Compute::int8;
-  Activation activation;
+  ComputeMode compute = ComputeMode::int8;
+  FusedActivation activation;
   Device device;
   void* stream = nullptr;
   // What conv2d() was called with, for a row that hands the call on.

@@ -1,4 +1,5 @@
 #include "conv2d/dispatch.h"
+#include "formats/compute_mode.h"
 #include "gemm/epilogue.h"
 #include "numerics/activation_block.h"
 #include "numerics/block_product.h"
@@ -15,9 +16,9 @@ class Reference {
   explicit Reference(const Conv2dProblem& problem)
       : problem_(problem),
         w_(*problem.weight),
-        integer_(problem.compute != Compute::floating),
-        mode_(static_cast<int>(problem.compute) - static_cast<int>(Compute::int8)),
-        weight_sums_(problem.compute == Compute::int8_asym ? w_.weight_sums() : nullptr) {}
+        integer_(problem.compute != ComputeMode::floating),
+        mode_(activation_mode(problem.compute)),
+        weight_sums_(problem.compute == ComputeMode::int8_asym ? w_.weight_sums() : nullptr) {}
 
   // One row of one image's results.
   void run(std::int64_t task) const {

@@ -31,7 +31,7 @@ template <class Problem, void (*run)(const Problem&, const DecoderKernels&), voi
 std::vector<Kernel<Problem>> rows_of([[maybe_unused]] const CudaRow<Problem>& cuda) {
   return {
 #if defined(QCORE_CUDA_BACKEND)
-      {"cuda", kCuda75, cuda.unsupported_reason, cuda.run},
+      {"simt", kCuda75, cuda.unsupported_reason, cuda.run},
 #endif
 #if defined(QCORE_X86_KERNELS)
       {"avx512", kAvx512Vnni, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderAvx512>},

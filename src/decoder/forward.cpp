@@ -232,7 +232,7 @@ class Forward {
   }
 
   void multiply(const TensorView& x, const QuantizedTensor& w, const TensorView& bias, const TensorView& y,
-                Compute compute) const {
+                ComputeMode compute) const {
     LinearOptions options;
     options.compute = compute;
     options.stream = call_.stream;
@@ -249,7 +249,7 @@ class Forward {
 
   // y = x w^T + bias for weights whose rows follow each other.
   void multiply(const TensorView& x, const std::vector<QuantizedTensor>& weights, const TensorView& bias,
-                const TensorView& y, Compute compute) const {
+                const TensorView& y, ComputeMode compute) const {
     std::int64_t first = 0;
     for (const QuantizedTensor& w : weights) {
       multiply(x, w, bias.rank ? columns_of(bias, first, w.rows()) : bias, columns_of(y, first, w.rows()), compute);

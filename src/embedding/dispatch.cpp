@@ -13,7 +13,7 @@ const char* cuda_unsupported_reason(const EmbeddingProblem& problem) {
 // Best first.
 KernelTable<EmbeddingProblem> table("embedding", {
 #if defined(QCORE_CUDA_BACKEND)
-                                                     {"cuda", kCuda75, cuda_unsupported_reason, run_embedding_cuda},
+                                                     {"simt", kCuda75, cuda_unsupported_reason, run_embedding_cuda},
 #endif
                                                      {"reference", kNoRequirement,
                                                       cpu_unsupported_reason<EmbeddingProblem>, run_embedding_cpu},

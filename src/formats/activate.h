@@ -6,7 +6,7 @@
 namespace qcore {
 
 // What follows an operator's sum and bias, on the fp32 result.
-QCORE_NUMERIC float activate(float y, const Activation& activation) {
+QCORE_NUMERIC float activate(float y, const FusedActivation& activation) {
   switch (activation.kind) {
     case ActivationKind::clamp:
       return numerics::clamp_keep_nan(y, activation.lo, activation.hi);

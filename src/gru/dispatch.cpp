@@ -22,8 +22,8 @@ void run_with(const GruProblem& problem) {
 KernelTable<GruProblem> table("gru",
                               {
 #if defined(QCORE_CUDA_BACKEND)
-                                  {"persistent", kCuda75, gru_persistent_unsupported_reason, run_gru_persistent},
-                                  {"gemm", kCuda75, gru_cuda_unsupported_reason, run_gru_cuda},
+                                  {"sm75_persistent", kCuda75, gru_persistent_unsupported_reason, run_gru_persistent},
+                                  {"sm75_stepwise", kCuda75, gru_cuda_unsupported_reason, run_gru_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
                                   {"avx512vnni", kAvx512Vnni, gru_vector_unsupported_reason, run_with<kGruAvx512Vnni>},

@@ -13,19 +13,19 @@ namespace {
 #if defined(QCORE_X86_KERNELS)
 
 const char* int8_unsupported_reason(const LinearProblem& problem) {
-  if (problem.compute != Compute::int8 && problem.compute != Compute::int8_asym)
+  if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
     return "it computes in int8 and int8_asym";
   return tiled_unsupported_reason(problem);
 }
 const char* int16_unsupported_reason(const LinearProblem& problem) {
-  return problem.compute == Compute::int16 ? tiled_unsupported_reason(problem) : "it computes in int16";
+  return problem.compute == ComputeMode::int16 ? tiled_unsupported_reason(problem) : "it computes in int16";
 }
 const char* float_unsupported_reason(const LinearProblem& problem) {
-  return problem.compute == Compute::floating ? tiled_unsupported_reason(problem) : "it computes in float";
+  return problem.compute == ComputeMode::floating ? tiled_unsupported_reason(problem) : "it computes in float";
 }
 
 const char* bfloat_unsupported_reason(const LinearProblem& problem) {
-  if (problem.compute != Compute::floating || problem.x.dtype != DType::bf16)
+  if (problem.compute != ComputeMode::floating || problem.x.dtype != DType::bf16)
     return "it computes in float from bfloat16 x";
   return tiled_unsupported_reason(problem);
 }
@@ -46,12 +46,12 @@ void run_int8_avx2(const LinearProblem& problem) {
 KernelTable<LinearProblem> table(
     "linear", {
 #if defined(QCORE_CUDA_BACKEND)
-                  {"float_mma", kCuda80, float_mma_unsupported_reason, run_float_mma},
-                  {"int8_mma", kCuda90, int8_mma_unsupported_reason, run_int8_mma},
-                  {"gemv", kCuda75, gemv_unsupported_reason, run_gemv},
-                  {"wgmma", kCuda90, wgmma_unsupported_reason, run_wgmma},
-                  {"fused", kCuda80, fused_unsupported_reason, run_fused},
-                  {"sliced", kCuda75, sliced_unsupported_reason, run_sliced},
+                  {"sm80_float_mma", kCuda80, sm80_float_mma_unsupported_reason, run_sm80_float_mma},
+                  {"sm90_int8_mma", kCuda90, sm90_int8_mma_unsupported_reason, run_sm90_int8_mma},
+                  {"sm75_gemv", kCuda75, sm75_gemv_unsupported_reason, run_sm75_gemv},
+                  {"sm90_int8_wgmma", kCuda90, sm90_int8_wgmma_unsupported_reason, run_sm90_int8_wgmma},
+                  {"sm80_int8_mma", kCuda80, sm80_int8_mma_unsupported_reason, run_sm80_int8_mma},
+                  {"sm75_int8_sliced", kCuda75, sm75_int8_sliced_unsupported_reason, run_sm75_int8_sliced},
                   {"simt", kCuda75, simt_unsupported_reason, run_simt},
 #endif
 #if defined(QCORE_X86_KERNELS)

@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-void check_activation(const Activation& activation) {
+void check_activation(const FusedActivation& activation) {
   if (activation.kind != ActivationKind::clamp) return;
   QCORE_CHECK_VALUE(activation.lo <= activation.hi, "linear: activation clamps to (", activation.lo, ", ",
                     activation.hi, "), expected lo <= hi");

@@ -15,8 +15,8 @@ struct LinearProblem {
   RowView y;                             // [M, N]; written to through const_cast in one place, store_rows()
   const PackedWeight* weight = nullptr;  // n, k, block_size, blocks
   TensorView bias;                       // [N], rank 0 if there is none
-  Compute compute = Compute::int8;
-  Activation activation;
+  ComputeMode compute = ComputeMode::int8;
+  FusedActivation activation;
   Device device;
   void* stream = nullptr;
 };

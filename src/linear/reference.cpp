@@ -1,3 +1,4 @@
+#include "formats/compute_mode.h"
 #include "formats/element.h"
 #include "gemm/epilogue.h"
 #include "linear/dispatch.h"
@@ -59,9 +60,9 @@ const char* reference_unsupported_reason(const LinearProblem& problem) {
 void run_reference(const LinearProblem& problem) {
   const PackedWeight& w = *problem.weight;
   const PackedLayout& layout = w.layout;
-  const bool integer = problem.compute != Compute::floating;
-  const int mode = static_cast<int>(problem.compute) - static_cast<int>(Compute::int8);
-  if (problem.compute == Compute::int8_asym) w.weight_sums();
+  const bool integer = problem.compute != ComputeMode::floating;
+  const int mode = activation_mode(problem.compute);
+  if (problem.compute == ComputeMode::int8_asym) w.weight_sums();
 
   parallel_for(problem.m, [&](std::int64_t m) {
     Scratch scratch;
@@ -82,7 +83,7 @@ void run_reference(const LinearProblem& problem) {
     const ReferenceRow row{values, codes, scales, sums};
     for (std::int64_t n = 0; n < layout.n; ++n) {
       const float y =
-          integer ? integer_output(row, w, n, problem.compute == Compute::int8_asym) : float_output(row, w, n);
+          integer ? integer_output(row, w, n, problem.compute == ComputeMode::int8_asym) : float_output(row, w, n);
       store_result(problem, problem.y.row_offset(m) + n * problem.y.column_stride, n, y);
     }
   });

@@ -23,7 +23,7 @@ KernelTable<LutProblem> lut_rows(
     "lut",
     {
 #if defined(QCORE_CUDA_BACKEND)
-        {"cuda", kCuda75, lut_cuda_unsupported_reason, run_lut_cuda},
+        {"simt", kCuda75, lut_cuda_unsupported_reason, run_lut_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
         {"avx512", kAvx512Vnni, cpu_unsupported_reason<LutProblem>, run_with<LutProblem, run_lut_cpu, kLutAvx512>},
@@ -36,7 +36,7 @@ KernelTable<RowProblem> softmax_rows(
     "softmax",
     {
 #if defined(QCORE_CUDA_BACKEND)
-        {"cuda", kCuda75, row_cuda_unsupported_reason, run_softmax_cuda},
+        {"simt", kCuda75, row_cuda_unsupported_reason, run_softmax_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
         {"avx512", kAvx512Vnni, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_softmax_cpu, kLutAvx512>},
@@ -49,7 +49,7 @@ KernelTable<RowProblem> rms_norm_rows(
     "rms_norm",
     {
 #if defined(QCORE_CUDA_BACKEND)
-        {"cuda", kCuda75, row_cuda_unsupported_reason, run_rms_norm_cuda},
+        {"simt", kCuda75, row_cuda_unsupported_reason, run_rms_norm_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
         {"avx512", kAvx512Vnni, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_rms_norm_cpu, kLutAvx512>},

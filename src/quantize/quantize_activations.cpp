@@ -1,3 +1,4 @@
+#include "formats/compute_mode.h"
 #include "formats/element.h"
 #include "numerics/activation_block.h"
 #include "qcore/quantize.h"
@@ -8,9 +9,10 @@
 
 namespace qcore {
 
-void quantize_activations(const TensorView& x, std::int64_t block_size, ActivationMode mode, const TensorView& codes,
+void quantize_activations(const TensorView& x, std::int64_t block_size, ComputeMode mode, const TensorView& codes,
                           const TensorView& scales, const TensorView* offsets, const TensorView& sums) {
   const char* op = "quantize_activations";
+  QCORE_CHECK_VALUE(mode != ComputeMode::floating, op, ": mode is floating, expected int8, int8_asym or int16");
   check_floating(op, "x", x);
   check_device(op, "x", x, kCpu, "every array");
   QCORE_CHECK_VALUE(x.rank == 2, op, ": x has shape ", shape_string(x), ", expected [M, K]");
@@ -21,7 +23,7 @@ void quantize_activations(const TensorView& x, std::int64_t block_size, Activati
                     ", expected an integer from 1 to ", kMaxBlock);
   const std::int64_t blocks = ceil_div(k, block_size);
   const std::int64_t per_element[] = {m, k}, per_block[] = {m, blocks};
-  check_dtype(op, "codes", codes, mode == ActivationMode::int16 ? DType::i16 : DType::i8);
+  check_dtype(op, "codes", codes, mode == ComputeMode::int16 ? DType::i16 : DType::i8);
   check_shape(op, "codes", codes, 2, per_element);
   check_output(op, "codes", codes);
   check_dtype(op, "scales", scales, DType::f32);
@@ -36,7 +38,7 @@ void quantize_activations(const TensorView& x, std::int64_t block_size, Activati
     check_output(op, "offsets", *offsets);
   }
 
-  const int kind = static_cast<int>(mode);
+  const int kind = activation_mode(mode);
   parallel_for(m, [&](std::int64_t row) {
     Scratch scratch;
     float* values = scratch.take<float>(block_size < k ? block_size : k);
@@ -50,7 +52,7 @@ void quantize_activations(const TensorView& x, std::int64_t block_size, Activati
       for (std::int64_t i = 0; i < length; ++i) {
         const int code = numerics::activation_code(values[i], scale, kind);
         const std::int64_t at = row * codes.strides[0] + (begin + i) * codes.strides[1];
-        if (mode == ActivationMode::int16)
+        if (mode == ComputeMode::int16)
           static_cast<std::int16_t*>(codes.data)[at] = static_cast<std::int16_t>(code);
         else
           static_cast<std::int8_t*>(codes.data)[at] = static_cast<std::int8_t>(code);

@@ -22,9 +22,10 @@ void run_with(const StaticProblem& problem) {
 KernelTable<StaticProblem> table(
     "static", {
 #if defined(QCORE_CUDA_BACKEND)
-                  {"depthwise", kCuda75, static_depthwise_unsupported_reason, run_static_depthwise},
-                  {"implicit_gemm", kCuda75, static_implicit_gemm_unsupported_reason, run_static_implicit_gemm},
-                  {"direct", kCuda75, static_direct_unsupported_reason, run_static_direct},
+                  {"simt_depthwise", kCuda75, static_depthwise_unsupported_reason, run_static_depthwise},
+                  {"sm75_int8_implicit_gemm", kCuda75, static_sm75_int8_implicit_gemm_unsupported_reason,
+                   run_static_sm75_int8_implicit_gemm},
+                  {"simt", kCuda75, static_simt_unsupported_reason, run_static_simt},
 #endif
 #if defined(QCORE_X86_KERNELS)
                   {"avx512vnni", kAvx512Vnni, static_tiled_unsupported_reason, run_with<kStaticAvx512Vnni>},

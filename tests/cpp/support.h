@@ -65,20 +65,21 @@ inline QuantizedTensor random_weight(std::int64_t n, std::int64_t k, const Weigh
                                    {form.bits, form.block_size, form.scheme, Method::rtn});
 }
 
-inline LinearOptions computing(Compute compute) {
+inline LinearOptions computing(ComputeMode compute) {
   LinearOptions options;
   options.compute = compute;
   return options;
 }
 
-constexpr Compute kComputes[] = {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16};
+constexpr ComputeMode kComputes[] = {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym,
+                                     ComputeMode::int16};
 
 // What the kernels' names promise: int8_* computes in int8 and int8_asym, and so on; reference in everything.
 // With x of fp32 or fp16: what multiplies bf16 as it is adds in an order of its own, see test_linear_bfloat.py.
-inline bool takes(const std::string& kernel, Compute compute) {
+inline bool takes(const std::string& kernel, ComputeMode compute) {
   if (kernel == "reference") return true;
-  if (compute == Compute::floating) return kernel.rfind("float_", 0) == 0 && kernel != "float_avx512bf16";
-  if (compute == Compute::int16) return kernel.rfind("int16_", 0) == 0;
+  if (compute == ComputeMode::floating) return kernel.rfind("float_", 0) == 0 && kernel != "float_avx512bf16";
+  if (compute == ComputeMode::int16) return kernel.rfind("int16_", 0) == 0;
   return kernel.rfind("int8_", 0) == 0;
 }
 

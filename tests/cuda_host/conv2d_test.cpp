@@ -27,10 +27,10 @@ struct Case {
   ConvParams window{};
   int bits = 8;
   Scheme scheme = Scheme::symmetric;
-  Compute compute = Compute::int8;
+  ComputeMode compute = ComputeMode::int8;
   DType x_dtype = DType::f32, y_dtype = DType::f32;
   bool bias = true;
-  Activation activation{};
+  FusedActivation activation{};
   ImageOrder x_order = ImageOrder::channels_last, y_order = ImageOrder::channels_last;
   bool special = false;  // x holds a NaN and an Inf
   bool implicit_gemm = true;
@@ -176,17 +176,17 @@ void check(const Case& c) {
   const auto run = [&](Kernel kernel, const Conv2dBounds& bounds) {
     expect_same(expected.bytes, result(kernel, bounds), c.y_dtype, c);
   };
-  const bool integer8 = c.compute == Compute::int8 || c.compute == Compute::int8_asym;
-  ASSERT_EQ(conv2d_implicit_gemm_unsupported_reason(problem) == nullptr, integer8 && c.implicit_gemm) << describe(c);
+  const bool integer8 = c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym;
+  ASSERT_EQ(sm80_int8_implicit_gemm_unsupported_reason(problem) == nullptr, integer8 && c.implicit_gemm) << describe(c);
   if (integer8 && c.implicit_gemm)
     for (const std::int64_t enough_tiles : {1, 1000}) {
       if (enough_tiles == 1 && !c.large_tiles) continue;
       Conv2dBounds bounds = c.bounds;
       bounds.enough_tiles = enough_tiles;
-      run(run_conv2d_implicit_gemm, bounds);
+      run(run_sm80_int8_implicit_gemm, bounds);
     }
-  const bool floating = c.compute == Compute::floating;
-  ASSERT_EQ(conv2d_implicit_gemm_float_unsupported_reason(problem) == nullptr, floating && c.implicit_gemm)
+  const bool floating = c.compute == ComputeMode::floating;
+  ASSERT_EQ(sm80_float_implicit_gemm_unsupported_reason(problem) == nullptr, floating && c.implicit_gemm)
       << describe(c);
   if (floating && c.implicit_gemm) {
     const std::vector<float> tolerance = tolerances(c, x, expected, weight.packed());
@@ -194,7 +194,7 @@ void check(const Case& c) {
       if (enough_tiles < 1000 && !c.large_tiles) continue;
       Conv2dBounds bounds = c.bounds;
       bounds.enough_tiles = enough_tiles;
-      std::vector<char> given = result(run_conv2d_implicit_gemm_float, bounds);
+      std::vector<char> given = result(run_sm80_float_implicit_gemm, bounds);
       settle(expected, tolerance, expected.bytes, given);
       expect_same(expected.bytes, given, c.y_dtype, c);
     }
@@ -202,8 +202,8 @@ void check(const Case& c) {
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs;
   ASSERT_EQ(conv2d_depthwise_unsupported_reason(problem) == nullptr, depthwise) << describe(c);
   if (depthwise) run(run_conv2d_depthwise, c.bounds);
-  ASSERT_EQ(conv2d_direct_unsupported_reason(problem), nullptr);
-  run(run_conv2d_direct, c.bounds);
+  ASSERT_EQ(conv2d_simt_unsupported_reason(problem), nullptr);
+  run(run_conv2d_simt, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
@@ -220,10 +220,10 @@ TEST(Conv2dOnTheMachine, EveryInstance) {
   for (const std::int64_t block_size : {32, 64, 128, 96})
     for (const int bits : {4, 8})
       for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
-        for (const Compute compute : {Compute::int8, Compute::int8_asym}) {
+        for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym}) {
           Case c{1, block_size + 13, 3, 4, 21, {2, 2}, block_size};
           c.window = window(1, 1, 1);
-          c.large_tiles = scheme == Scheme::symmetric && compute == Compute::int8;
+          c.large_tiles = scheme == Scheme::symmetric && compute == ComputeMode::int8;
           c.bits = bits;
           c.scheme = scheme;
           c.compute = compute;
@@ -251,7 +251,7 @@ TEST(Conv2dOnTheMachine, EveryFloatInstance) {
           const std::int64_t channels = block_size == 200 ? 45 : block_size + (cases % 2 ? 13 : 16);
           Case c{1, channels, 3, 4, 70, {2, 2}, block_size};
           c.window = window(1, 1, 1);
-          c.compute = Compute::floating;
+          c.compute = ComputeMode::floating;
           c.large_tiles = true;
           c.bits = bits;
           c.scheme = scheme;
@@ -276,7 +276,7 @@ TEST(Conv2dOnTheMachine, FloatInPlace) {
       for (const std::int64_t channels : {8, 40, 96, 160}) {
         Case c{2, groups * channels, 6, 5, groups * 80, {3, 2}, channels == 40 ? 40 : 64};
         c.window = {{2, 1}, {1, 0, 2, 1}, {1, 2}, groups};
-        c.compute = Compute::floating;
+        c.compute = ComputeMode::floating;
         c.large_tiles = true;
         c.bits = cases % 2 ? 4 : 8;
         c.scheme = cases / 2 % 2 ? Scheme::symmetric : Scheme::asymmetric;
@@ -296,7 +296,7 @@ TEST(Conv2dOnTheMachine, SeveralTiles) {
     c.large_tiles = order == ImageOrder::channels_last;
     c.x_order = order;
     c.y_order = kOrders[++cases % 3];
-    for (const Compute compute : {cases % 2 ? Compute::int8 : Compute::int8_asym, Compute::floating}) {
+    for (const ComputeMode compute : {cases % 2 ? ComputeMode::int8 : ComputeMode::int8_asym, ComputeMode::floating}) {
       c.compute = compute;
       c.seed = 100 + cases;
       ASSERT_NO_FATAL_FAILURE(check(c));
@@ -325,7 +325,8 @@ TEST(Conv2dOnTheMachine, Windows) {
   add({1, 16, 0, 4, 8, {2, 2}, 16}, window(1, 2, 1));  // no pixels but padding
   unsigned cases = 0;
   for (Case c : all)
-    for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16, Compute::floating}) {
+    for (const ComputeMode compute :
+         {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16, ComputeMode::floating}) {
       c.compute = compute;
       c.bits = cases % 2 ? 4 : 8;
       c.scheme = cases / 4 % 2 ? Scheme::asymmetric : Scheme::symmetric;
@@ -340,7 +341,8 @@ TEST(Conv2dOnTheMachine, Windows) {
 // one launch and in many.
 TEST(Conv2dOnTheMachine, Depthwise) {
   unsigned cases = 0;
-  for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16, Compute::floating})
+  for (const ComputeMode compute :
+       {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16, ComputeMode::floating})
     for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
       for (const DType dtype : kDTypes)
         for (const std::int64_t stride : {1, 2}) {
@@ -377,7 +379,8 @@ TEST(Conv2dOnTheMachine, Depthwise) {
 
 // Images through scratch memory one at a time, results in many launches.
 TEST(Conv2dOnTheMachine, ManyPasses) {
-  for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16, Compute::floating})
+  for (const ComputeMode compute :
+       {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16, ComputeMode::floating})
     for (const std::int64_t codes : {1, 2 * 20 * 32}) {
       Case c{5, 17, 5, 4, 18, {3, 3}, 32};
       c.window = window(1, 1, 1);
@@ -400,35 +403,36 @@ TEST(Conv2dOnTheMachine, UnsupportedReason) {
   const QuantizedTensor usual = weight(32, 64, 32), odd = weight(32, 64, 20);
   Conv2dProblem problem;
   problem.weight = &usual.packed();
-  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm80_int8_implicit_gemm_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm80_float_implicit_gemm_unsupported_reason(problem), "it runs on CUDA devices");
   EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(conv2d_direct_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(conv2d_simt_unsupported_reason(problem), "it runs on CUDA devices");
   problem.device = kCuda;
-  EXPECT_EQ(conv2d_implicit_gemm_unsupported_reason(problem), nullptr);
-  EXPECT_EQ(conv2d_direct_unsupported_reason(problem), nullptr);
+  EXPECT_EQ(sm80_int8_implicit_gemm_unsupported_reason(problem), nullptr);
+  EXPECT_EQ(conv2d_simt_unsupported_reason(problem), nullptr);
   EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem), "it takes one input and one output channel per group");
   problem.groups = 4;
-  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it takes groups of a multiple of 16 output channels");
+  EXPECT_STREQ(sm80_int8_implicit_gemm_unsupported_reason(problem),
+               "it takes groups of a multiple of 16 output channels");
   problem.groups = 2;
-  EXPECT_EQ(conv2d_implicit_gemm_unsupported_reason(problem), nullptr);
+  EXPECT_EQ(sm80_int8_implicit_gemm_unsupported_reason(problem), nullptr);
   problem.groups = 1;
-  problem.compute = Compute::int16;
-  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it computes float only");
-  problem.compute = Compute::floating;
-  EXPECT_EQ(conv2d_implicit_gemm_float_unsupported_reason(problem), nullptr);
+  problem.compute = ComputeMode::int16;
+  EXPECT_STREQ(sm80_int8_implicit_gemm_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(sm80_float_implicit_gemm_unsupported_reason(problem), "it computes float only");
+  problem.compute = ComputeMode::floating;
+  EXPECT_EQ(sm80_float_implicit_gemm_unsupported_reason(problem), nullptr);
   problem.weight = &odd.packed();
-  EXPECT_STREQ(conv2d_implicit_gemm_float_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
-  problem.compute = Compute::int8;
-  EXPECT_STREQ(conv2d_implicit_gemm_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(sm80_float_implicit_gemm_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
+  problem.compute = ComputeMode::int8;
+  EXPECT_STREQ(sm80_int8_implicit_gemm_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
   problem.rows.input = std::int64_t{1} << 29;
   const QuantizedTensor single = weight(8, 1, 1);
   problem.weight = &single.packed();
   problem.groups = 8;
   EXPECT_STREQ(conv2d_depthwise_unsupported_reason(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
-  EXPECT_STREQ(conv2d_direct_unsupported_reason(problem),
+  EXPECT_STREQ(conv2d_simt_unsupported_reason(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
 }
 
@@ -446,8 +450,7 @@ TEST(Conv2dOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
   using Run = void (*)(const Conv2dProblem&);
-  for (const Run kernel :
-       {Run{run_conv2d_implicit_gemm}, Run{run_conv2d_implicit_gemm_float}, Run{run_conv2d_direct}}) {
+  for (const Run kernel : {Run{run_sm80_int8_implicit_gemm}, Run{run_sm80_float_implicit_gemm}, Run{run_conv2d_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
     EXPECT_THROW(kernel(problem), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);

@@ -54,7 +54,7 @@ QuantizedTensor moved(const QuantizedTensor& weight) {
   return QuantizedTensor::from_packed(on_device(weight.packed()));
 }
 
-Stacks make(bool full, DType dtype, Compute compute) {
+Stacks make(bool full, DType dtype, ComputeMode compute) {
   Weights w(full);
   DecoderOptions options;
   options.hidden_size = kHidden;
@@ -103,7 +103,7 @@ Stacks make(bool full, DType dtype, Compute compute) {
   return {Decoder::make(options, layers, norm, head, {}), Decoder::make(options, on_machine, norm, moved(head), {})};
 }
 
-void check(bool full, DType dtype, Compute compute, DType cache_dtype) {
+void check(bool full, DType dtype, ComputeMode compute, DType cache_dtype) {
   const Stacks stacks = make(full, dtype, compute);
   Random random(5);
   constexpr std::int64_t kBatch = 2;
@@ -147,18 +147,18 @@ void check(bool full, DType dtype, Compute compute, DType cache_dtype) {
 }
 
 TEST(DecoderStackCuda, PlainLayers) {
-  check(false, DType::f32, Compute::int8, DType::f32);
-  check(false, DType::bf16, Compute::int8, DType::bf16);
+  check(false, DType::f32, ComputeMode::int8, DType::f32);
+  check(false, DType::bf16, ComputeMode::int8, DType::bf16);
 }
 
 TEST(DecoderStackCuda, EveryOption) {
-  check(true, DType::f16, Compute::int8, DType::i8);
-  check(true, DType::f32, Compute::int8_asym, DType::f16);
+  check(true, DType::f16, ComputeMode::int8, DType::i8);
+  check(true, DType::f32, ComputeMode::int8_asym, DType::f16);
 }
 
 // The memory of a call is freed with it.
 TEST(DecoderStackCuda, NothingIsLeftAllocated) {
-  const Stacks stacks = make(false, DType::f32, Compute::int8);
+  const Stacks stacks = make(false, DType::f32, ComputeMode::int8);
   const int before = cuda_host::live_allocations();
   {
     Random random(5);

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "device_arrays.h"
-#include "linear/cuda/float_mma/float_mma_kernels.cuh"
-#include "linear/cuda/fused/fused_kernels.cuh"
-#include "linear/cuda/int8_mma/int8_mma_kernels.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/wgmma/wgmma_kernels.cuh"
+#include "linear/cuda/sm80_float_mma/launch.cuh"
+#include "linear/cuda/sm80_int8_mma/launch.cuh"
+#include "linear/cuda/sm90_int8_mma/launch.cuh"
+#include "linear/cuda/sm90_int8_wgmma/launch.cuh"
 #include "numerics/block_scale.h"
 #include "runtime/cuda/cuda_check.h"
 #include "runtime/memory.h"
@@ -88,10 +88,10 @@ struct Case {
   std::int64_t m, n, k, block_size;
   int bits = 4;
   Scheme scheme = Scheme::symmetric;
-  Compute compute = Compute::int8;
+  ComputeMode compute = ComputeMode::int8;
   DType x_dtype = DType::f32, y_dtype = DType::f32, bias_dtype = DType::f32;
   bool bias = true;
-  Activation activation{};
+  FusedActivation activation{};
   Layout x_layout = Layout::contiguous, y_layout = Layout::contiguous;
   bool special = false;      // x holds a NaN and an Inf
   bool large_tiles = false;  // of the kernels that have them, too
@@ -209,38 +209,38 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
     kernel(problem, bounds);
     expect_same(expected, device_y.host(), c.y_dtype, c);
   };
-  if (!fused_unsupported_reason(problem)) {
-    if (c.large_tiles) run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1); });
-    run([](const LinearProblem& p, const ScratchBounds& b) { run_fused(p, b, 1000); });
+  if (!sm80_int8_mma_unsupported_reason(problem)) {
+    if (c.large_tiles) run([](const LinearProblem& p, const ScratchBounds& b) { run_sm80_int8_mma(p, b, 1); });
+    run([](const LinearProblem& p, const ScratchBounds& b) { run_sm80_int8_mma(p, b, 1000); });
   }
-  if (!int8_mma_unsupported_reason(problem)) {
-    run([](const LinearProblem& p, const ScratchBounds& b) { run_int8_mma(p, b, nullptr); });
-    for (int i = 0; c.every_tile && i < int8_mma::kSizes; ++i) {
-      const auto size = static_cast<int8_mma::Size>(i);
-      run([&size](const LinearProblem& p, const ScratchBounds& b) { run_int8_mma(p, b, &size); });
+  if (!sm90_int8_mma_unsupported_reason(problem)) {
+    run([](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_mma(p, b, nullptr); });
+    for (int i = 0; c.every_tile && i < sm90_int8_mma::kSizes; ++i) {
+      const auto size = static_cast<sm90_int8_mma::Size>(i);
+      run([&size](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_mma(p, b, &size); });
     }
   }
-  if (!wgmma_unsupported_reason(problem)) {
+  if (!sm90_int8_wgmma_unsupported_reason(problem)) {
     if (c.large_tiles) {
-      run([](const LinearProblem& p, const ScratchBounds& b) { run_wgmma(p, b, 1); });
+      run([](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_wgmma(p, b, 1); });
       const std::int64_t tiles = ceil_div(c.n, 128) * ceil_div(c.m, 64);
-      run([tiles](const LinearProblem& p, const ScratchBounds& b) { run_wgmma(p, b, tiles); });
+      run([tiles](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_wgmma(p, b, tiles); });
     }
-    run([](const LinearProblem& p, const ScratchBounds& b) { run_wgmma(p, b, 1000); });
+    run([](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_wgmma(p, b, 1000); });
   }
   ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
   using Kernel = void (*)(const LinearProblem&, const ScratchBounds&);
   run(Kernel{run_simt});
-  if (c.compute == Compute::int8 || c.compute == Compute::int8_asym) {
-    ASSERT_EQ(sliced_unsupported_reason(problem), nullptr);
-    run(Kernel{run_sliced});
+  if (c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym) {
+    ASSERT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
+    run(Kernel{run_sm75_int8_sliced});
   }
   const auto run_close = [&](const auto& kernel) {
     const DeviceArray<char> device_y(poison);
     problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);
     kernel();
     std::vector<char> given = device_y.host();
-    if (c.compute == Compute::floating) {
+    if (c.compute == ComputeMode::floating) {
       const std::vector<float> x_seen = seen_values(x, x_at, c.m, c.k);
       settle(c, y_at, tolerances(c, x_seen, weight.packed()), expected, given);
     }
@@ -249,10 +249,10 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   // Float activations are gemv's on devices before 8.0 only; its code is the same on all.
   LinearProblem on_turing = problem;
   on_turing.device = kTuring;
-  if (!gemv_unsupported_reason(on_turing)) run_close([&] { run_gemv(problem); });
-  if (!float_mma_unsupported_reason(problem)) {
-    if (c.large_tiles) run_close([&] { run_float_mma(problem, bounds, 1); });
-    run_close([&] { run_float_mma(problem, bounds, 1000); });
+  if (!sm75_gemv_unsupported_reason(on_turing)) run_close([&] { run_sm75_gemv(problem); });
+  if (!sm80_float_mma_unsupported_reason(problem)) {
+    if (c.large_tiles) run_close([&] { run_sm80_float_mma(problem, bounds, 1); });
+    run_close([&] { run_sm80_float_mma(problem, bounds, 1000); });
   }
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
@@ -261,13 +261,14 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
 TEST(LinearOnTheMachine, EqualsTheReference) {
   constexpr std::int64_t kM[] = {0, 1, 2, 7, 16, 17, 65}, kN[] = {1, 3, 8, 9, 63, 65};
   constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-  constexpr Compute kComputes[] = {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16};
+  constexpr ComputeMode kComputes[] = {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym,
+                                       ComputeMode::int16};
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const Activation activations[] = {{ActivationKind::none, 0, 0},
-                                    {ActivationKind::clamp, 0.0f, kInfinity},
-                                    {ActivationKind::clamp, -0.5f, 6.0f},
-                                    {ActivationKind::silu, 0, 0},
-                                    {ActivationKind::gelu, 0, 0}};
+  const FusedActivation activations[] = {{ActivationKind::none, 0, 0},
+                                         {ActivationKind::clamp, 0.0f, kInfinity},
+                                         {ActivationKind::clamp, -0.5f, 6.0f},
+                                         {ActivationKind::silu, 0, 0},
+                                         {ActivationKind::gelu, 0, 0}};
   constexpr int kDepths = 7, kBlockSizes = 6;
   Random random(7);
   unsigned cases = 0;
@@ -300,7 +301,8 @@ TEST(LinearOnTheMachine, EqualsTheReference) {
 
 // Every combination of mode, bits and scheme, fp32 in and out.
 TEST(LinearOnTheMachine, EveryFormatAndMode) {
-  for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16})
+  for (const ComputeMode compute :
+       {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16})
     for (const int bits : {4, 8})
       for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
         for (const std::int64_t m : {3, 20}) {
@@ -324,10 +326,11 @@ TEST(LinearOnTheMachine, ManyPasses) {
   few_of_both = few_rows;
   few_of_both.unpacked_bytes = 3 * 32 * 16;
   for (const ScratchBounds& bounds : {few_rows, few_blocks, few_of_both})
-    for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16})
+    for (const ComputeMode compute :
+         {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16})
       for (const std::int64_t m : {1, 4, 23}) {
         Case c{m, 21, 100, 16};
-        c.scheme = compute == Compute::int8 && m > 1 ? Scheme::symmetric : Scheme::asymmetric;
+        c.scheme = compute == ComputeMode::int8 && m > 1 ? Scheme::symmetric : Scheme::asymmetric;
         c.compute = compute;
         c.x_layout = c.y_layout = Layout::broken;
         c.seed = static_cast<unsigned>(2000 + m);
@@ -336,7 +339,8 @@ TEST(LinearOnTheMachine, ManyPasses) {
 }
 
 TEST(LinearOnTheMachine, NoFeatures) {
-  for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16})
+  for (const ComputeMode compute :
+       {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16})
     for (const bool bias : {false, true}) {
       Case c{5, 9, 0, 32};
       c.scheme = Scheme::asymmetric;
@@ -351,7 +355,8 @@ TEST(LinearOnTheMachine, OddAndSingleElementBlocks) {
   for (const std::int64_t block_size : {1, 5, 7, 20}) {
     Case c{4, 18, 23, block_size};
     c.scheme = Scheme::asymmetric;
-    for (const Compute compute : {Compute::floating, Compute::int8, Compute::int8_asym, Compute::int16}) {
+    for (const ComputeMode compute :
+         {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16}) {
       c.compute = compute;
       ASSERT_NO_FATAL_FAILURE(check(c));
     }
@@ -365,7 +370,7 @@ TEST(LinearOnTheMachine, Fused) {
   for (const std::int64_t block_size : {32, 64, 128, 96})
     for (const int bits : {4, 8})
       for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
-        for (const Compute compute : {Compute::int8, Compute::int8_asym}) {
+        for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym}) {
           Case c{37 + 100 * (cases % 2), 41 + 120 * (cases / 2 % 2), 2 * block_size + 61, block_size};
           c.bits = bits;
           c.scheme = scheme;
@@ -392,7 +397,8 @@ TEST(LinearOnTheMachine, FewRows) {
         c.bits = bits;
         c.seed = 3000 + cases;
         c.scheme = cases % 2 ? Scheme::asymmetric : Scheme::symmetric;
-        for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::floating, Compute::floating}) {
+        for (const ComputeMode compute :
+             {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::floating, ComputeMode::floating}) {
           c.compute = compute;
           ASSERT_NO_FATAL_FAILURE(check(c));
           c.scheme = c.scheme == Scheme::symmetric ? Scheme::asymmetric : Scheme::symmetric;
@@ -432,7 +438,7 @@ TEST(LinearOnTheMachine, FloatOnTensorCores) {
             Case c{m, 41 + 96 * (cases % 2), 2 * block_size + 56 + 5 * (cases / 2 % 2), block_size};
             c.bits = bits;
             c.scheme = scheme;
-            c.compute = Compute::floating;
+            c.compute = ComputeMode::floating;
             c.x_dtype = dtype;
             c.y_dtype = cases % 3 ? dtype : DType::f32;
             c.large_tiles = m > 32;
@@ -495,7 +501,7 @@ TEST(LinearOnTheMachine, Warpgroups) {
         Case c{shape.m, shape.n, shape.k, shape.block_size};
         c.bits = bits;
         c.scheme = scheme;
-        c.compute = cases % 3 ? Compute::int8 : Compute::int8_asym;
+        c.compute = cases % 3 ? ComputeMode::int8 : ComputeMode::int8_asym;
         constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
         c.x_dtype = kDTypes[cases / 2 % 3];
         c.y_dtype = kDTypes[cases % 3];
@@ -516,59 +522,60 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
   LinearProblem problem;
   problem.weight = &weight.packed();
-  EXPECT_STREQ(sliced_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm75_int8_sliced_unsupported_reason(problem), "it runs on CUDA devices");
   EXPECT_STREQ(simt_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(fused_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(gemv_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(float_mma_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(wgmma_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm80_float_mma_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it runs on CUDA devices");
   problem.device = kCuda;
-  problem.compute = Compute::int16;
-  EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it computes int8 only");
-  EXPECT_STREQ(fused_unsupported_reason(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(wgmma_unsupported_reason(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(gemv_unsupported_reason(problem), "it computes float, int8 and int8_asym only");
-  EXPECT_STREQ(sliced_unsupported_reason(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(float_mma_unsupported_reason(problem), "it computes float only");
+  problem.compute = ComputeMode::int16;
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it computes int8 only");
+  EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it computes float, int8 and int8_asym only");
+  EXPECT_STREQ(sm75_int8_sliced_unsupported_reason(problem), "it computes int8 and int8_asym only");
+  EXPECT_STREQ(sm80_float_mma_unsupported_reason(problem), "it computes float only");
   EXPECT_EQ(simt_unsupported_reason(problem), nullptr);
-  problem.compute = Compute::int8;
-  EXPECT_EQ(sliced_unsupported_reason(problem), nullptr);
-  EXPECT_STREQ(fused_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
-  EXPECT_STREQ(gemv_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
-  EXPECT_STREQ(wgmma_unsupported_reason(problem), "it takes block sizes 32, 64 and multiples of 128");
-  EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it takes block sizes 32, 64 and 128");
+  problem.compute = ComputeMode::int8;
+  EXPECT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
+  EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it takes block sizes 32, 64 and multiples of 128");
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes block sizes 32, 64 and 128");
   const QuantizedTensor whole = random_weight(random, 4, 40, 40, 4, Scheme::symmetric);
   problem.weight = &whole.packed();
   problem.m = 16;
-  EXPECT_EQ(gemv_unsupported_reason(problem), nullptr);
+  EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
   const QuantizedTensor usual = random_weight(random, 4, 40, 32, 4, Scheme::symmetric),
                         shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric);
   problem.weight = &usual.packed();
-  EXPECT_EQ(int8_mma_unsupported_reason(problem), nullptr);
+  EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
   for (const std::int64_t m : {4, 129}) {
     problem.m = m;
-    EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it takes M from 5 to 128");
+    EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M from 5 to 128");
   }
   problem.weight = &shifted.packed();
-  EXPECT_STREQ(int8_mma_unsupported_reason(problem), "it takes symmetric weights");
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes symmetric weights");
   problem.weight = &whole.packed();
   problem.m = 17;
-  EXPECT_STREQ(gemv_unsupported_reason(problem), "it takes M up to 16");
-  EXPECT_EQ(fused_unsupported_reason(problem), nullptr);
-  problem.compute = Compute::floating;
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes M up to 16");
+  EXPECT_EQ(sm80_int8_mma_unsupported_reason(problem), nullptr);
+  problem.compute = ComputeMode::floating;
   problem.m = 8;
-  EXPECT_STREQ(gemv_unsupported_reason(problem), "float_mma takes float activations from compute capability 8.0 on");
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem),
+               "float_mma takes float activations from compute capability 8.0 on");
   problem.device = kTuring;
-  EXPECT_EQ(gemv_unsupported_reason(problem), nullptr);
+  EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
   problem.device = kCuda;
   problem.m = 9;
-  EXPECT_STREQ(gemv_unsupported_reason(problem), "it takes M up to 8 with float activations");
-  EXPECT_EQ(float_mma_unsupported_reason(problem), nullptr);
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes M up to 8 with float activations");
+  EXPECT_EQ(sm80_float_mma_unsupported_reason(problem), nullptr);
 }
 
-// What the retired row `sliced_epilogue`, and `gemv` with float activations from 8.0 on, took has a kernel that was
-// faster in every case of benchmarks/results/linear-h200.json.
+// What the retired row `sliced_epilogue`, and `sm75_gemv` with float activations from 8.0 on, took has a kernel that
+// was faster in every case of benchmarks/results/linear-h200.json.
 TEST(LinearOnTheMachine, EveryProblemOfTheRetiredRowsHasAKernel) {
   for (const Device& device : {kCuda, kAmpere, kTuring})
     for (const int bits : {4, 8})
@@ -581,12 +588,13 @@ TEST(LinearOnTheMachine, EveryProblemOfTheRetiredRowsHasAKernel) {
             problem.weight = &weight;
             problem.device = device;
             problem.m = m;
-            problem.compute = Compute::int8;
-            EXPECT_EQ(sliced_unsupported_reason(problem), nullptr);
-            problem.compute = Compute::floating;
+            problem.compute = ComputeMode::int8;
+            EXPECT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
+            problem.compute = ComputeMode::floating;
             const bool was_gemv = m <= 8 && (weight.layout.blocks() <= 1 || g % 32 == 0);
             if (was_gemv)
-              EXPECT_NE(gemv_unsupported_reason(problem) == nullptr, float_mma_unsupported_reason(problem) == nullptr)
+              EXPECT_NE(sm75_gemv_unsupported_reason(problem) == nullptr,
+                        sm80_float_mma_unsupported_reason(problem) == nullptr)
                   << k << ", " << g;
           }
 }
@@ -608,8 +616,8 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
   using Run = void (*)(const LinearProblem&);
-  for (const Run kernel : {Run{run_gemv}, Run{run_fused}, Run{run_float_mma}, Run{run_int8_mma}, Run{run_wgmma},
-                           Run{run_sliced}, Run{run_simt}}) {
+  for (const Run kernel : {Run{run_sm75_gemv}, Run{run_sm80_int8_mma}, Run{run_sm80_float_mma}, Run{run_sm90_int8_mma},
+                           Run{run_sm90_int8_wgmma}, Run{run_sm75_int8_sliced}, Run{run_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
     EXPECT_THROW(kernel(problem), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);

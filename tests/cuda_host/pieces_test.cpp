@@ -6,14 +6,14 @@
 #include "gemm/cuda/device_operands.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "gemm/cuda/weight_sums.cuh"
-#include "linear/cuda/sliced/unpack_weight.cuh"
+#include "linear/cuda/sm75_int8_sliced/unpack_weight.cuh"
 #include "numerics/block_product.h"
 #include "runtime/memory.h"
 
 namespace qcore {
 namespace {
 
-constexpr ActivationMode kModes[] = {ActivationMode::int8, ActivationMode::int8_asym, ActivationMode::int16};
+constexpr ComputeMode kModes[] = {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16};
 
 bool same(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || numerics::float_bits(a) == numerics::float_bits(b);
@@ -27,7 +27,7 @@ struct Expected {
 };
 
 template <class Code>
-Expected expected_rows(const TensorView& x, std::int64_t block_size, ActivationMode mode) {
+Expected expected_rows(const TensorView& x, std::int64_t block_size, ComputeMode mode) {
   const std::int64_t m = x.shape[0], k = x.shape[1], blocks = ceil_div(k, block_size);
   std::vector<Code> codes(m * k);
   Expected expected{
@@ -43,10 +43,10 @@ Expected expected_rows(const TensorView& x, std::int64_t block_size, ActivationM
 
 template <class Code>
 void check_rows(const std::vector<float>& values, std::int64_t m, std::int64_t k, std::int64_t block_size,
-                ActivationMode mode) {
+                ComputeMode mode) {
   const TensorView x(values.data(), DType::f32, {m, k});
-  const Expected expected = mode == ActivationMode::int16 ? expected_rows<std::int16_t>(x, block_size, mode)
-                                                          : expected_rows<std::int8_t>(x, block_size, mode);
+  const Expected expected = mode == ComputeMode::int16 ? expected_rows<std::int16_t>(x, block_size, mode)
+                                                       : expected_rows<std::int8_t>(x, block_size, mode);
   const std::int64_t blocks = ceil_div(k, block_size), padded = round_up(std::min(block_size, k), 16);
   const DeviceArray<float> device_x(values);
   const DeviceArray<Code> codes(std::vector<Code>(m * blocks * padded, Code{99}));
@@ -58,8 +58,7 @@ void check_rows(const std::vector<float>& values, std::int64_t m, std::int64_t k
   rows.shape[0] = m;
   rows.strides[0] = k;
   const QuantizedRows<Code> out{codes.get(), scales.get(), sums.get(), offsets.get(), m, blocks, padded};
-  quantize_activations(rows, 0, k, block_size,
-                       static_cast<Compute>(static_cast<int>(Compute::int8) + static_cast<int>(mode)), out, nullptr);
+  quantize_activations(rows, 0, k, block_size, mode, out, nullptr);
 
   for (std::int64_t row = 0; row < m; ++row)
     for (std::int64_t p = 0; p < blocks; ++p) {
@@ -79,13 +78,13 @@ TEST(Pieces, QuantizeActivations) {
   Random random(1);
   for (const std::int64_t block_size : {1, 16, 33, 64, 300})
     for (const std::int64_t k : {1, 31, 64, 130})
-      for (const ActivationMode mode : kModes) {
+      for (const ComputeMode mode : kModes) {
         const std::int64_t m = 5;
         std::vector<float> values = block_values(random, m, k, block_size);
         values[random.below(static_cast<int>(values.size()))] = std::numeric_limits<float>::quiet_NaN();
         values[random.below(static_cast<int>(values.size()))] = -std::numeric_limits<float>::infinity();
         check_rows<std::int16_t>(values, m, k, block_size, mode);
-        if (mode != ActivationMode::int16) check_rows<std::int8_t>(values, m, k, block_size, mode);
+        if (mode != ComputeMode::int16) check_rows<std::int8_t>(values, m, k, block_size, mode);
       }
 }
 

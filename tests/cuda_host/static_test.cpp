@@ -104,19 +104,19 @@ void check(const Case& c) {
       ASSERT_EQ(static_cast<int>(given[i]), static_cast<int>(expected.bytes[i]))
           << kernel_name << ", " << describe(c) << ": byte " << i << " of the buffer";
   };
-  ASSERT_EQ(static_implicit_gemm_unsupported_reason(problem) == nullptr, c.implicit_gemm) << describe(c);
+  ASSERT_EQ(static_sm75_int8_implicit_gemm_unsupported_reason(problem) == nullptr, c.implicit_gemm) << describe(c);
   if (c.implicit_gemm) {
     StaticBounds bounds = c.bounds;
     bounds.enough_tiles = 1000;
-    run("small tiles", run_static_implicit_gemm, bounds);
+    run("small tiles", run_static_sm75_int8_implicit_gemm, bounds);
     bounds.enough_tiles = 1;
-    if (c.large_tiles) run("large tiles", run_static_implicit_gemm, bounds);
+    if (c.large_tiles) run("large tiles", run_static_sm75_int8_implicit_gemm, bounds);
   }
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs && layer->parts == 1;
   ASSERT_EQ(static_depthwise_unsupported_reason(problem) == nullptr, depthwise) << describe(c);
   if (depthwise) run("depthwise", run_static_depthwise, c.bounds);
-  ASSERT_EQ(static_direct_unsupported_reason(problem), nullptr);
-  run("direct", run_static_direct, c.bounds);
+  ASSERT_EQ(static_simt_unsupported_reason(problem), nullptr);
+  run("simt", run_static_simt, c.bounds);
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
@@ -291,9 +291,9 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
                                        TensorView(scale.data(), DType::f32, {1}), nullptr, ConvParams{}, options);
   StaticProblem problem;
   problem.layer = layer.get();
-  EXPECT_STREQ(static_implicit_gemm_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(static_sm75_int8_implicit_gemm_unsupported_reason(problem), "it runs on CUDA devices");
   EXPECT_STREQ(static_depthwise_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(static_direct_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(static_simt_unsupported_reason(problem), "it runs on CUDA devices");
   const auto moved = move_static_layer(layer, kCuda);
   const DeviceArray<char> x(std::vector<char>(17 * 4)), y(std::vector<char>(8 * 4));
   problem.layer = moved.get();
@@ -304,10 +304,10 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.y.data = y.get();
   const int before = cuda_host::live_allocations();
   cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-  EXPECT_THROW(run_static_implicit_gemm(problem), CudaError);
+  EXPECT_THROW(run_static_sm75_int8_implicit_gemm(problem), CudaError);
   EXPECT_EQ(cuda_host::live_allocations(), before);
   problem.rows.input = std::int64_t{1} << 29;
-  EXPECT_STREQ(static_direct_unsupported_reason(problem),
+  EXPECT_STREQ(static_simt_unsupported_reason(problem),
                "it takes images of up to 2^30 pixels, and extents and windows up to 2^28");
 }
 
@@ -326,7 +326,7 @@ TEST(StaticOnTheMachine, EveryProblemOfTheRetiredRowHasImplicitGemm) {
           layer.layout = PackedLayout(n, k, 1, k, 8);
           problem.rows = {rows, 1, 1, 1, 0, rows};
           problem.columns = {columns, 1, 1, 1, 0, columns};
-          EXPECT_EQ(static_implicit_gemm_unsupported_reason(problem), nullptr)
+          EXPECT_EQ(static_sm75_int8_implicit_gemm_unsupported_reason(problem), nullptr)
               << n << " x " << k << ", " << rows << " x " << columns;
         }
 }

@@ -50,8 +50,8 @@ class TiledConv {
 
  private:
   void allocate(Scratch& scratch) {
-    const bool integer = problem_.compute != Compute::floating;
-    if (problem_.compute == Compute::int8_asym) weight_sums_ = problem_.weight->weight_sums();
+    const bool integer = problem_.compute != ComputeMode::floating;
+    if (problem_.compute == ComputeMode::int8_asym) weight_sums_ = problem_.weight->weight_sums();
     if (depthwise_) {
       rows_.plane_channels = kernels_.max_panels * PackedLayout::kPanelRows;
       const std::int64_t bytes = rows_.plane_channels * static_cast<std::int64_t>(sizeof(float));
@@ -224,7 +224,7 @@ class TiledConv {
     arguments.codes_at = rows_.codes;
     arguments.panels = static_cast<int>(end_panel - panel);
     if (simple_) {
-      const Activation& act = problem_.activation;
+      const FusedActivation& act = problem_.activation;
       arguments.bias = bias_ ? bias_ + panel * PackedLayout::kPanelRows : nullptr;
       arguments.clamp = act.kind == ActivationKind::clamp;
       arguments.lo = act.lo, arguments.hi = act.hi;

@@ -7,20 +7,20 @@
 namespace qcore {
 
 // int8 and int8_asym: pixels quantized once, then tensor cores over taps and blocks in one launch.
-const char* conv2d_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
-void run_conv2d_implicit_gemm(const Conv2dProblem& problem);
+const char* sm80_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
+void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem);
 
 // float: tensor cores over taps and blocks in one launch, x in 16 bits.
-const char* conv2d_implicit_gemm_float_unsupported_reason(const Conv2dProblem& problem);
-void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem);
+const char* sm80_float_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
+void run_sm80_float_implicit_gemm(const Conv2dProblem& problem);
 
 // Every compute mode, one channel in and out per group: a thread makes neighboring pixels of four channels.
 const char* conv2d_depthwise_unsupported_reason(const Conv2dProblem& problem);
 void run_conv2d_depthwise(const Conv2dProblem& problem);
 
 // Every compute mode and shape: a thread per result.
-const char* conv2d_direct_unsupported_reason(const Conv2dProblem& problem);
-void run_conv2d_direct(const Conv2dProblem& problem);
+const char* conv2d_simt_unsupported_reason(const Conv2dProblem& problem);
+void run_conv2d_simt(const Conv2dProblem& problem);
 
 // What bounds the scratch memory of one call and the size of its launches; each yields to one image.
 struct Conv2dBounds {
@@ -29,10 +29,10 @@ struct Conv2dBounds {
   std::int64_t enough_tiles = 96;  // with fewer, smaller ones
 };
 
-void run_conv2d_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
-void run_conv2d_implicit_gemm_float(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_sm80_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& bounds);
-void run_conv2d_direct(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+void run_conv2d_simt(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 
 // What every implicit GEMM asks of a window, null if that is there.
 const char* implicit_gemm_unsupported_reason(const Conv2dProblem& problem);

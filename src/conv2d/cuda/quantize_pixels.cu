@@ -1,4 +1,5 @@
 #include "conv2d/cuda/pixel_rows.cuh"
+#include "formats/compute_mode.h"
 #include "formats/element.h"
 #include "numerics/activation_block.h"
 #include "runtime/cuda/cuda_launch.h"
@@ -71,9 +72,7 @@ void quantize_pixels(const Conv2dProblem& problem, std::int64_t first_row, const
   constexpr std::int64_t kMaxBlocks = 65535;  // of a grid's second axis
   if (x.column_stride == 1 || out.blocks > kMaxBlocks)
     return quantize_activations(x, first_row, layout.k, layout.block_size, problem.compute, out, stream);
-  const Arguments arguments{
-      x,  first_row, layout.k, layout.block_size, static_cast<int>(problem.compute) - static_cast<int>(Compute::int8),
-      out};
+  const Arguments arguments{x, first_row, layout.k, layout.block_size, activation_mode(problem.compute), out};
   launch("quantize_pixels", quantize_pixels_kernel,
          {dim3(static_cast<unsigned>(ceil_div(out.rows, kThreads)), static_cast<unsigned>(out.blocks)), dim3(kThreads)},
          stream, arguments);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "formats/compute_mode.h"
 #include "formats/element.h"
 #include "formats/packed_weight.h"
 #include "gemm/cpu/tile_data.h"
@@ -25,11 +26,8 @@ void for_each_task(std::int64_t tasks, bool parallel, const Task& task) {
     for (std::int64_t i = 0; i < tasks; ++i) task(i);
 }
 
-// Returns the index of a compute mode with integer activations, as numerics/activation_block.h counts them.
-inline int activation_mode(Compute compute) { return static_cast<int>(compute) - static_cast<int>(Compute::int8); }
-
 // Whether tiles and their vectors apply the activation themselves; the others are applied value by value.
-inline bool is_clamp_or_none(const Activation& activation) {
+inline bool is_clamp_or_none(const FusedActivation& activation) {
   return activation.kind == ActivationKind::none || activation.kind == ActivationKind::clamp;
 }
 

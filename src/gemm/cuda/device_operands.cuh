@@ -74,10 +74,10 @@ struct DeviceOutput {
   const void* bias;  // [N] or null
   DType bias_dtype;
   std::int64_t bias_stride;
-  Activation activation;
+  FusedActivation activation;
 };
 
-inline DeviceOutput device_output(const RowView& y, const TensorView& bias, const Activation& activation) {
+inline DeviceOutput device_output(const RowView& y, const TensorView& bias, const FusedActivation& activation) {
   return {y, bias.rank ? bias.data : nullptr, bias.dtype, bias.rank ? bias.strides[0] : 0, activation};
 }
 

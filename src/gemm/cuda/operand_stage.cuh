@@ -4,7 +4,7 @@
 #include "runtime/cuda/ptx.cuh"
 
 // Operands of one step of a tile of integer products, in shared memory, and how they get there. Weights stay packed.
-namespace qcore::fused {
+namespace qcore::sm80_int8_mma {
 
 // A tile of y is 32*pairs*warps_n columns n by 8*tiles*warps_m rows; each warp computes 32*pairs columns of 8*tiles
 // rows.
@@ -150,4 +150,4 @@ class OperandCopier {
   const std::int8_t* codes_ = nullptr;
 };
 
-}  // namespace qcore::fused
+}  // namespace qcore::sm80_int8_mma

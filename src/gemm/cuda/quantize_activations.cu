@@ -1,3 +1,4 @@
+#include "formats/compute_mode.h"
 #include "formats/element.h"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "numerics/activation_block.h"
@@ -250,12 +251,11 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
 
 template <class Code>
 void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t k, std::int64_t block_size,
-                          Compute compute, const QuantizedRows<Code>& out, cudaStream_t stream) {
+                          ComputeMode compute, const QuantizedRows<Code>& out, cudaStream_t stream) {
   const std::int64_t thread_blocks = ceil_div(out.rows * out.blocks, kWarps);
   if (thread_blocks == 0) return;
   constexpr std::int64_t kMaxThreadBlocks = 1 << 20;
-  const Arguments<Code> arguments{
-      x, first_row, k, block_size, static_cast<int>(compute) - static_cast<int>(Compute::int8), out};
+  const Arguments<Code> arguments{x, first_row, k, block_size, activation_mode(compute), out};
   if constexpr (sizeof(Code) == 1)
     if (aligned_rows(arguments)) return launch_aligned(arguments, stream);
   launch("quantize_activations", quantize_activations_kernel<Code>,
@@ -264,9 +264,9 @@ void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t
          stream, arguments);
 }
 
-template void quantize_activations(const RowView&, std::int64_t, std::int64_t, std::int64_t, Compute,
+template void quantize_activations(const RowView&, std::int64_t, std::int64_t, std::int64_t, ComputeMode,
                                    const QuantizedRows<std::int8_t>&, cudaStream_t);
-template void quantize_activations(const RowView&, std::int64_t, std::int64_t, std::int64_t, Compute,
+template void quantize_activations(const RowView&, std::int64_t, std::int64_t, std::int64_t, ComputeMode,
                                    const QuantizedRows<std::int16_t>&, cudaStream_t);
 
 }  // namespace qcore

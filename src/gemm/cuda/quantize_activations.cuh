@@ -38,6 +38,6 @@ struct QuantizedRows {
 // `Code` is std::int8_t, or std::int16_t, which takes the 8-bit modes too.
 template <class Code>
 void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t k, std::int64_t block_size,
-                          Compute compute, const QuantizedRows<Code>& out, cudaStream_t stream);
+                          ComputeMode compute, const QuantizedRows<Code>& out, cudaStream_t stream);
 
 }  // namespace qcore

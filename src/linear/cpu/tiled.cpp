@@ -55,7 +55,7 @@ class TiledLinear {
     scaled_sums_ = scratch.take<float>(problem_.m * blocks);
     sums_ = scratch.take<std::int32_t>(problem_.m * blocks);
     acc_init_ = scratch.take<std::int32_t>(problem_.m * blocks);
-    const bool activation_offsets = problem_.compute == Compute::int8_asym;
+    const bool activation_offsets = problem_.compute == ComputeMode::int8_asym;
     offsets_ = activation_offsets ? scratch.take<float>(problem_.m * blocks) : nullptr;
     weight_sums_ = activation_offsets ? problem_.weight->weight_sums() : nullptr;
     bias_ = float_bias(problem_.bias, layout_.n, layout_.n, scratch);
@@ -185,7 +185,7 @@ class TiledLinear {
     const std::int64_t row_length = std::min(panels_, layout_.panels() - column * panels_) * PackedLayout::kPanelRows;
     const std::int64_t columns = std::min(row_length, layout_.n - first_n);
     const RowView& y = problem_.y;
-    const Activation& act = problem_.activation;
+    const FusedActivation& act = problem_.activation;
     const bool vectorized = y.column_stride == 1 && is_clamp_or_none(act);
     for (std::int64_t m = first_row(tile); m < first_row(tile + 1); ++m, results += row_length) {
       if (vectorized) {

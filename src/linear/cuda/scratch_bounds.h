@@ -16,7 +16,7 @@ struct ScratchBounds {
   std::int64_t fewest_rows = 128;          // a GEMM's tile
 };
 
-void run_sliced(const LinearProblem& problem, const ScratchBounds& bounds);
+void run_sm75_int8_sliced(const LinearProblem& problem, const ScratchBounds& bounds);
 void run_simt(const LinearProblem& problem, const ScratchBounds& bounds);
 
 }  // namespace qcore

@@ -11,12 +11,12 @@ const char* static_depthwise_unsupported_reason(const StaticProblem& problem);
 void run_static_depthwise(const StaticProblem& problem);
 
 // Tensor cores over taps and channels, codes requantized where their sums are made.
-const char* static_implicit_gemm_unsupported_reason(const StaticProblem& problem);
-void run_static_implicit_gemm(const StaticProblem& problem);
+const char* static_sm75_int8_implicit_gemm_unsupported_reason(const StaticProblem& problem);
+void run_static_sm75_int8_implicit_gemm(const StaticProblem& problem);
 
 // Every layer: a thread per result.
-const char* static_direct_unsupported_reason(const StaticProblem& problem);
-void run_static_direct(const StaticProblem& problem);
+const char* static_simt_unsupported_reason(const StaticProblem& problem);
+void run_static_simt(const StaticProblem& problem);
 
 // What bounds the scratch memory of one call and the size of its launches; each yields to one image.
 struct StaticBounds {
@@ -26,7 +26,7 @@ struct StaticBounds {
 };
 
 void run_static_depthwise(const StaticProblem& problem, const StaticBounds& bounds);
-void run_static_implicit_gemm(const StaticProblem& problem, const StaticBounds& bounds);
-void run_static_direct(const StaticProblem& problem, const StaticBounds& bounds);
+void run_static_sm75_int8_implicit_gemm(const StaticProblem& problem, const StaticBounds& bounds);
+void run_static_simt(const StaticProblem& problem, const StaticBounds& bounds);
 
 }  // namespace qcore

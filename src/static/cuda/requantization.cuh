@@ -1,6 +1,6 @@
 #pragma once
 
-#include "static/cuda/implicit_gemm/static_gemm.cuh"
+#include "static/cuda/sm75_int8_implicit_gemm/launch.cuh"
 #include "static/problem.h"
 
 namespace qcore {

@@ -117,7 +117,7 @@ TEST(Conv2d, EveryKernelGivesTheReferencesBits) {
     for (const int bits : {4, 8})
       for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric}) {
         const auto w = weight_of(c, bits, scheme);
-        for (const Compute compute : kComputes) {
+        for (const ComputeMode compute : kComputes) {
           Conv2dOptions options;
           options.window = c.window;
           options.compute = compute;
@@ -156,7 +156,7 @@ TEST(Conv2d, FloatComputeIsCloseToAPlainLoop) {
     std::vector<float> y(c.batch * c.outputs * c.out(0) * c.out(1));
     Conv2dOptions options;
     options.window = c.window;
-    options.compute = Compute::floating;
+    options.compute = ComputeMode::floating;
     const TensorView view(y.data(), DType::f32, {c.batch, c.outputs, c.out(0), c.out(1)});
     conv2d(TensorView(x.data(), DType::f32, {c.batch, c.channels, c.height, c.width}), w, nullptr, view, options);
     for_each_element(view, [&](std::int64_t n, std::int64_t o, std::int64_t i, std::int64_t j) {
@@ -184,7 +184,7 @@ TEST(Conv2d, RunsFromSeveralThreadsAtOnce) {
     const TensorView view(x.data(), DType::f32, {c.batch, c.channels, c.height, c.width});
     Conv2dOptions options;
     options.window = c.window;
-    options.compute = Compute::int8_asym;  // whose first call computes sums of the weights
+    options.compute = ComputeMode::int8_asym;  // whose first call computes sums of the weights
     const std::int64_t size = c.batch * c.outputs * c.out(0) * c.out(1);
     std::vector<std::vector<float>> results(4, std::vector<float>(size));
     std::vector<std::thread> threads;
@@ -273,7 +273,7 @@ TEST_F(Conv2dErrors, Output) {
   y.data = memory.data() + 3999;
   EXPECT_EQ(text(), "conv2d: out overlaps bias in memory, expected separate arrays");
 }
-TEST_F(Conv2dErrors, Activation) {
+TEST_F(Conv2dErrors, FusedActivation) {
   options.activation = {ActivationKind::clamp, 1.0f, -1.0f};
   EXPECT_EQ(text(), "conv2d: activation clamps to (1, -1), expected lo <= hi");
 }

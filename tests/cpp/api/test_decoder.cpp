@@ -135,7 +135,7 @@ class SmallModel {
   static constexpr std::int64_t kHidden = 32, kHeads = 4, kKvHeads = 2, kSize = 8, kInner = 48, kVocabulary = 21;
   static constexpr std::int64_t kQkv = (kHeads + 2 * kKvHeads) * kSize, kPositions = 40;
 
-  explicit SmallModel(Compute compute) {
+  explicit SmallModel(ComputeMode compute) {
     options.hidden_size = kHidden;
     options.heads = kHeads;
     options.kv_heads = kKvHeads;
@@ -287,7 +287,7 @@ std::vector<float> run(const Decoder& stack, const float* hidden, std::int64_t t
 constexpr std::int64_t kTokens = 19;
 
 TEST(DecoderStack, GivesWhatAPlainImplementationDoes) {
-  const SmallModel model(Compute::floating);
+  const SmallModel model(ComputeMode::floating);
   const auto hidden = normal_values(kTokens * SmallModel::kHidden, 50);
   const auto expected = model.plain(hidden, kTokens);
   const auto logits = run(model.make(), hidden.data(), kTokens, 0, OwnCaches(kTokens));
@@ -296,7 +296,7 @@ TEST(DecoderStack, GivesWhatAPlainImplementationDoes) {
 }
 
 TEST(DecoderStack, TokensOneByOneGiveTheBitsOfAllTogether) {
-  for (const Compute compute : kComputes)
+  for (const ComputeMode compute : kComputes)
     for (const DType dtype : {DType::f32, DType::i8}) {
       const SmallModel model(compute);
       const Decoder stack = model.make();
@@ -313,7 +313,7 @@ TEST(DecoderStack, TokensOneByOneGiveTheBitsOfAllTogether) {
 }
 
 TEST(DecoderStack, EveryKernelGivesTheReferencesBits) {
-  const SmallModel model(Compute::int8);
+  const SmallModel model(ComputeMode::int8);
   const Decoder stack = model.make();
   const auto hidden = normal_values(kTokens * SmallModel::kHidden, 52);
   const auto expected = run(stack, hidden.data(), kTokens, 0, OwnCaches(kTokens));
@@ -326,7 +326,7 @@ TEST(DecoderStack, EveryKernelGivesTheReferencesBits) {
 }
 
 TEST(DecoderStack, ErrorsNameTheLayer) {
-  SmallModel model(Compute::int8);
+  SmallModel model(ComputeMode::int8);
   model.layers[1].down.reset();
   EXPECT_EQ(error_of<ValueError>([&] { model.make(); }),
             "decoder: layer 1: down is missing, expected a weight [32, 48]");

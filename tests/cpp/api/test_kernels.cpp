@@ -7,7 +7,7 @@
 namespace qcore::test {
 namespace {
 
-void run_once(Compute compute = Compute::int8) {
+void run_once(ComputeMode compute = ComputeMode::int8) {
   static const auto w = random_weight(8, 64, {});
   const auto x = normal_values(64, 2);
   float y[8];
@@ -30,7 +30,7 @@ TEST(Kernels, ReferenceIsLastAndAlwaysThere) {
 
 TEST(Kernels, AForcedKernelRunsAndIsRecorded) {
   for (const std::string& kernel : available_cpu_kernels())
-    for (const Compute compute : kComputes) {
+    for (const ComputeMode compute : kComputes) {
       if (!takes(kernel, compute)) continue;
       const std::uint64_t before = runs_of(kernel);
       ForceKernel force("linear", kernel);
@@ -42,7 +42,7 @@ TEST(Kernels, AForcedKernelRunsAndIsRecorded) {
 
 TEST(Kernels, WithoutForceTheFirstThatTakesTheCallRuns) {
   const auto names = available_cpu_kernels();
-  for (const Compute compute : kComputes) {
+  for (const ComputeMode compute : kComputes) {
     run_once(compute);
     const auto first = std::find_if(names.begin(), names.end(), [&](const auto& name) { return takes(name, compute); });
     EXPECT_EQ(last_kernel("linear"), *first);
@@ -79,7 +79,7 @@ TEST(Kernels, ForceAndRecordBelongToTheThread) {
 
 TEST(Kernels, AForcedKernelSaysWhyItRefuses) {
   for (const std::string& kernel : available_cpu_kernels())
-    for (const Compute compute : kComputes) {
+    for (const ComputeMode compute : kComputes) {
       if (takes(kernel, compute)) continue;
       ForceKernel force("linear", kernel);
       const std::string text = error_of<ValueError>([&] { run_once(compute); });

@@ -22,7 +22,7 @@ constexpr std::int64_t kColumns[] = {1, 9, 16, 33, 65};
 constexpr WeightCase kForms[] = {
     {4, 0, Scheme::symmetric}, {4, 0, Scheme::asymmetric}, {8, 0, Scheme::symmetric}, {8, 0, Scheme::asymmetric}};
 
-std::string text_of(std::int64_t m, std::int64_t n, const Depth& depth, const WeightCase& form, Compute compute) {
+std::string text_of(std::int64_t m, std::int64_t n, const Depth& depth, const WeightCase& form, ComputeMode compute) {
   std::ostringstream text;
   text << "M " << m << " N " << n << " K " << depth.k << " g " << depth.block << " bits " << form.bits
        << (form.scheme == Scheme::symmetric ? " symmetric" : " asymmetric") << " compute " << static_cast<int>(compute);
@@ -40,7 +40,7 @@ TEST(Linear, EveryKernelGivesTheReferencesBits) {
         const TensorView bias_view(bias.data(), DType::f32, {n});
         for (const std::int64_t m : kRows) {
           const auto x = normal_values(m * depth.k, 12);
-          for (const Compute compute : kComputes) {
+          for (const ComputeMode compute : kComputes) {
             const auto expected = linear_on("reference", x, m, w, computing(compute), &bias_view);
             for (const std::string& kernel : names) {
               if (!takes(kernel, compute)) continue;
@@ -71,7 +71,7 @@ TEST(Linear, OutliersConstantsAndZerosGiveTheReferencesBits) {
       std::fill_n(&x[i * k + 96], 32, -3.0f);
       std::fill_n(&x[i * k + 128], 32, i % 2 ? -0.0f : 1e-42f);
     }
-    for (const Compute compute : kComputes) {
+    for (const ComputeMode compute : kComputes) {
       const auto expected = linear_on("reference", x, m, w, computing(compute));
       for (const std::string& kernel : available_cpu_kernels()) {
         if (!takes(kernel, compute)) continue;
@@ -90,7 +90,7 @@ TEST(Linear, LongRowsGiveTheReferencesBits) {
       const auto w = random_weight(n, depth.k, form);
       for (const std::int64_t m : {1, 7}) {
         const auto x = normal_values(m * depth.k, 20);
-        for (const Compute compute : kComputes) {
+        for (const ComputeMode compute : kComputes) {
           const auto expected = linear_on("reference", x, m, w, computing(compute));
           for (const std::string& kernel : available_cpu_kernels()) {
             if (!takes(kernel, compute)) continue;
@@ -116,7 +116,7 @@ TEST(Linear, ExtremeCodesGiveTheReferencesBits) {
                                                  &parameters, bits, depth.block);
       std::vector<float> x(m * depth.k, 1.0f);
       for (std::int64_t i = 0; i < depth.k; ++i) x[i] = -1.0f, x[depth.k + i] = i ? -1.0f : 1.0f;
-      for (const Compute compute : kComputes) {
+      for (const ComputeMode compute : kComputes) {
         const auto expected = linear_on("reference", x, m, w, computing(compute));
         for (const std::string& kernel : available_cpu_kernels()) {
           if (!takes(kernel, compute) || kernel == "reference") continue;
@@ -134,7 +134,7 @@ TEST(Linear, BlocksBeyondTheKernelsGoToTheReference) {
   const auto x = normal_values(k, 15);
   float y = 0;
   linear(TensorView(x.data(), DType::f32, {1, k}), w, nullptr, TensorView(&y, DType::f32, {1, 1}),
-         computing(Compute::int16));
+         computing(ComputeMode::int16));
   EXPECT_EQ(last_kernel("linear"), "reference");
 }
 
@@ -144,7 +144,7 @@ TEST(Linear, FloatComputeIsCloseToTheProduct) {
   std::vector<float> weights(n * k);
   w.dequantize(TensorView(weights.data(), DType::f32, {n, k}));
   const auto x = normal_values(m * k, 16);
-  const auto y = linear_on("reference", x, m, w, computing(Compute::floating));
+  const auto y = linear_on("reference", x, m, w, computing(ComputeMode::floating));
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
       double sum = 0;
@@ -158,7 +158,7 @@ TEST(Linear, ThreadsDoNotChangeTheResult) {
   const int before = get_num_threads();
   const auto w = random_weight(n, k, {4, 64, Scheme::asymmetric});
   const auto x = normal_values(m * k, 17);
-  for (const Compute compute : kComputes)
+  for (const ComputeMode compute : kComputes)
     for (const std::string& kernel : available_cpu_kernels()) {
       if (!takes(kernel, compute)) continue;
       set_num_threads(1);
@@ -182,7 +182,7 @@ TEST(Linear, NonFiniteActivationsMakeTheirRowNaN) {
         const auto good = normal_values(m * k, 18);
         auto x = good;
         x[2 * k + at] = bad;
-        for (const Compute compute : {Compute::int8, Compute::int8_asym, Compute::int16})
+        for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16})
           for (const std::string& kernel : available_cpu_kernels()) {
             if (!takes(kernel, compute)) continue;
             auto expected = linear_on(kernel, good, m, w, computing(compute));
@@ -199,8 +199,9 @@ TEST(Linear, NaNInFloatComputeIsNaN) {
   auto x = normal_values(k, 18);
   x[70] = std::numeric_limits<float>::quiet_NaN();
   for (const std::string& kernel : available_cpu_kernels()) {
-    if (!takes(kernel, Compute::floating)) continue;
-    for (const float y : linear_on(kernel, x, 1, w, computing(Compute::floating))) EXPECT_TRUE(std::isnan(y)) << kernel;
+    if (!takes(kernel, ComputeMode::floating)) continue;
+    for (const float y : linear_on(kernel, x, 1, w, computing(ComputeMode::floating)))
+      EXPECT_TRUE(std::isnan(y)) << kernel;
   }
 }
 
@@ -210,11 +211,11 @@ TEST(Linear, ActivationsKeepNaNAndAgree) {
   const auto w = random_weight(n, k, {8, 32, Scheme::symmetric});
   auto x = normal_values(m * k, 19);
   x[k + 3] = std::numeric_limits<float>::quiet_NaN();
-  for (const Activation& activation :
-       {Activation{ActivationKind::clamp, 0.0f, infinity}, Activation{ActivationKind::clamp, 0.0f, 6.0f},
-        Activation{ActivationKind::clamp, -1.0f, 1.0f}, Activation{ActivationKind::silu, 0.0f, 0.0f},
-        Activation{ActivationKind::gelu, 0.0f, 0.0f}})
-    for (const Compute compute : kComputes) {
+  for (const FusedActivation& activation :
+       {FusedActivation{ActivationKind::clamp, 0.0f, infinity}, FusedActivation{ActivationKind::clamp, 0.0f, 6.0f},
+        FusedActivation{ActivationKind::clamp, -1.0f, 1.0f}, FusedActivation{ActivationKind::silu, 0.0f, 0.0f},
+        FusedActivation{ActivationKind::gelu, 0.0f, 0.0f}})
+    for (const ComputeMode compute : kComputes) {
       LinearOptions options = computing(compute);
       options.activation = activation;
       const auto plain = linear_on("reference", x, m, w, computing(compute));
@@ -257,7 +258,7 @@ TEST(Linear, DotProductsOfBfloatAreWithinTheBound) {
     w.dequantize(TensorView(weights.data(), DType::f32, {n, k}));
     ForceKernel force("linear", kernel);
     linear(TensorView(x.data(), DType::bf16, {m, k}), w, nullptr, TensorView(y.data(), DType::f32, {m, n}),
-           computing(Compute::floating));
+           computing(ComputeMode::floating));
     EXPECT_EQ(last_kernel("linear"), kernel);
     for (std::int64_t i = 0; i < m * n; ++i) {
       double exact = 0, magnitude = 0;

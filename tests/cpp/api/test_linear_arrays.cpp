@@ -12,7 +12,7 @@ QuantizedTensor weight() { return random_weight(kN, kK, {4, 32, Scheme::asymmetr
 
 // Runs `body` under every available kernel and compute mode that go together.
 void for_each_kernel(const std::function<void(const LinearOptions&, const std::string&)>& body) {
-  for (const Compute compute : kComputes)
+  for (const ComputeMode compute : kComputes)
     for (const std::string& kernel : available_cpu_kernels()) {
       if (!takes(kernel, compute)) continue;
       SCOPED_TRACE(kernel + ", compute " + std::to_string(static_cast<int>(compute)));

@@ -13,14 +13,14 @@ struct Activations {
 };
 
 Activations quantized(const std::vector<float>& x, std::int64_t m, std::int64_t k, std::int64_t block,
-                      ActivationMode mode) {
+                      ComputeMode mode) {
   const std::int64_t blocks = (k + block - 1) / block;
   Guarded<std::int8_t> bytes(m * k);
   Guarded<std::int16_t> words(m * k);
   Activations result{
       {}, std::vector<float>(m * blocks), std::vector<float>(m * blocks), std::vector<std::int32_t>(m * blocks)};
   const TensorView offsets(result.offsets.data(), DType::f32, {m, blocks});
-  const bool wide = mode == ActivationMode::int16;
+  const bool wide = mode == ComputeMode::int16;
   quantize_activations(
       TensorView(x.data(), DType::f32, {m, k}), block, mode,
       wide ? TensorView(words.data(), DType::i16, {m, k}) : TensorView(bytes.data(), DType::i8, {m, k}),
@@ -31,17 +31,17 @@ Activations quantized(const std::vector<float>& x, std::int64_t m, std::int64_t 
   return result;
 }
 
-class Modes : public ::testing::TestWithParam<ActivationMode> {};
+class Modes : public ::testing::TestWithParam<ComputeMode> {};
 
 INSTANTIATE_TEST_SUITE_P(QuantizeActivations, Modes,
-                         ::testing::Values(ActivationMode::int8, ActivationMode::int8_asym, ActivationMode::int16));
+                         ::testing::Values(ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16));
 
 TEST_P(Modes, CodesScalesAndSumsBelongTogether) {
   const std::int64_t m = 4, k = 101, block = 32, blocks = 4;
   const auto x = normal_values(m * k, 6);
   const Activations result = quantized(x, m, k, block, GetParam());
-  const int highest = GetParam() == ActivationMode::int16 ? 32767 : 127;
-  const int lowest = GetParam() == ActivationMode::int8_asym ? -128 : -highest;
+  const int highest = GetParam() == ComputeMode::int16 ? 32767 : 127;
+  const int lowest = GetParam() == ComputeMode::int8_asym ? -128 : -highest;
   for (std::int64_t row = 0; row < m; ++row)
     for (std::int64_t p = 0; p < blocks; ++p) {
       const std::int64_t at = row * blocks + p;
@@ -55,7 +55,7 @@ TEST_P(Modes, CodesScalesAndSumsBelongTogether) {
         EXPECT_NEAR(restored, x[row * k + i], 0.51 * result.scales[at]);
       }
       EXPECT_EQ(result.sums[at], sum);
-      if (GetParam() == ActivationMode::int8_asym) {
+      if (GetParam() == ComputeMode::int8_asym) {
         EXPECT_EQ(smallest, lowest);
         EXPECT_EQ(largest, highest);
       } else {

@@ -124,7 +124,7 @@ TEST(BlockProduct, EqualsTheProductOfDecodedValues) {
   EXPECT_NEAR(y, exact, 1e-5);
 }
 
-TEST(Activation, ClampKeepsNaN) {
+TEST(FusedActivation, ClampKeepsNaN) {
   EXPECT_TRUE(std::isnan(clamp_keep_nan(kNaN, 0.0f, 1.0f)));
   EXPECT_EQ(clamp_keep_nan(-2.0f, -1.0f, 1.0f), -1.0f);
   EXPECT_EQ(clamp_keep_nan(kInfinity, -1.0f, 1.0f), 1.0f);

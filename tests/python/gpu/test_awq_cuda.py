@@ -60,9 +60,9 @@ def test_bits(shape, transpose):
     expected = reference(weight, transpose=transpose)
     given = awq.dequantize(*on_device(weight), transpose=transpose)
     assert given.is_cuda
-    assert qcore.last_kernel("awq") == ("lop3" if not transpose or shape[2] % 8 == 0 else "arithmetic")
+    assert qcore.last_kernel("awq") == ("simt_lop3" if not transpose or shape[2] % 8 == 0 else "simt_arithmetic")
     assert_same_bits(given, expected)
-    with qcore.force_kernel("awq", "arithmetic"):
+    with qcore.force_kernel("awq", "simt_arithmetic"):
         assert_same_bits(awq.dequantize(*on_device(weight), transpose=transpose), expected)
 
 
@@ -76,7 +76,7 @@ def test_places(shift, transpose):
     memory = torch.full((rows + 2, columns + 16), 77.0, dtype=torch.float16, device="cuda")
     out = memory[1:-1, shift : shift + columns]
     assert awq.dequantize(*on_device(weight), transpose=transpose, out=out) is out
-    assert qcore.last_kernel("awq") == ("arithmetic" if shift == 1 else "lop3")
+    assert qcore.last_kernel("awq") == ("simt_arithmetic" if shift == 1 else "simt_lop3")
     assert_same_bits(out, reference(weight, transpose=transpose))
     out.fill_(77)
     assert bool((memory == 77).all())
@@ -88,7 +88,7 @@ def test_strides():
     assert_same_bits(awq.dequantize(*apart), reference(weight))
     turned = tuple(a.t().contiguous().t() for a in on_device(weight))
     w = awq.dequantize(*turned)
-    assert qcore.last_kernel("awq") == "arithmetic"
+    assert qcore.last_kernel("awq") == "simt_arithmetic"
     assert_same_bits(w, reference(weight))
 
 

@@ -50,14 +50,14 @@ def assert_same_bits(given, expected):
 def takes(kernel, case, mode, order):
     """Returns whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
     _, w_shape, block_size, stride, padding, _, groups = SHAPES[case]
-    if kernel == "direct":
+    if kernel == "simt":
         return True
-    if kernel == "depthwise":
+    if kernel == "simt_depthwise":
         return w_shape[1] == 1 and w_shape[0] == groups
     if kernel == "linear_cuda":
         product = w_shape[2:] == (1, 1) and stride == 1 and padding == 0 and groups == 1
         return product and order == "channels_last"
-    modes = {"implicit_gemm": ("int8", "int8_asym"), "implicit_gemm_float": ("float",)}[kernel]
+    modes = {"sm80_int8_implicit_gemm": ("int8", "int8_asym"), "sm80_float_implicit_gemm": ("float",)}[kernel]
     blocks = -(-w_shape[1] // block_size)
     whole_panels = groups == 1 or w_shape[0] // groups % 16 == 0
     return CAN_MULTIPLY and mode in modes and whole_panels and (blocks == 1 or block_size % 32 == 0)
@@ -65,11 +65,11 @@ def takes(kernel, case, mode, order):
 
 def other_order(kernel, mode):
     """Returns whether a row adds in another order than the definition; linear's float rows do, too."""
-    return kernel == "implicit_gemm_float" or (kernel == "linear_cuda" and mode == "float")
+    return kernel == "sm80_float_implicit_gemm" or (kernel == "linear_cuda" and mode == "float")
 
 
 def test_rows():
-    assert KERNELS == ["linear_cuda", "depthwise", "implicit_gemm", "implicit_gemm_float", "direct"]
+    assert KERNELS == ["linear_cuda", "simt_depthwise", "sm80_int8_implicit_gemm", "sm80_float_implicit_gemm", "simt"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -107,12 +107,12 @@ def test_every_row_gives_the_references_bits(case, mode, order):
     assert ran
 
 
-@pytest.mark.parametrize("kernel", ["implicit_gemm", "direct"])
+@pytest.mark.parametrize("kernel", ["sm80_int8_implicit_gemm", "simt"])
 @pytest.mark.parametrize("block_size", [32, 64, 128, 96, 200])
 @pytest.mark.parametrize("mode", ["int8", "int8_asym"])
 def test_many_tiles(kernel, block_size, mode):
     """More tiles than multiprocessors, strips of every width of blocks, more channels than a tile."""
-    if kernel == "implicit_gemm" and not CAN_MULTIPLY:
+    if kernel == "sm80_int8_implicit_gemm" and not CAN_MULTIPLY:
         pytest.skip("needs compute capability 8.0")
     rng = np.random.default_rng(block_size)
     w = rng.standard_normal((150, 200, 3, 3), dtype=np.float32)
@@ -125,7 +125,7 @@ def test_many_tiles(kernel, block_size, mode):
         expected = qcore.conv2d(x, weight, **options)
         assert_same_bits(conv_calls.run(kernel, x.cuda(), weight.to("cuda"), **options), expected)
 
-    assert KERNELS == ["linear_cuda", "depthwise", "implicit_gemm", "implicit_gemm_float", "direct"]
+    assert KERNELS == ["linear_cuda", "simt_depthwise", "sm80_int8_implicit_gemm", "sm80_float_implicit_gemm", "simt"]
 
 
 def test_into_a_piece_of_a_larger_array():
@@ -134,7 +134,7 @@ def test_into_a_piece_of_a_larger_array():
     expected = reference(torch.from_numpy(x), weight, None, padding=1)
     memory = torch.full((2, 40, 11, 9), 7.0, device="cuda")
     out = memory[:, 3:36, 1:10, 1:8]
-    for kernel in ("implicit_gemm", "direct"):
+    for kernel in ("sm80_int8_implicit_gemm", "simt"):
         if takes(kernel, "3x3", "int8", "channels_first"):
             assert conv_calls.run(kernel, torch.from_numpy(x).cuda(), weight.to("cuda"), padding=1, out=out) is out
             assert_same_bits(out, expected)

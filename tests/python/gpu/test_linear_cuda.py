@@ -24,9 +24,9 @@ pytestmark = pytest.mark.gpu
 COMPUTE = ("float", "int8", "int8_asym", "int16")
 # Best first. Not every row takes every problem: see takes().
 KERNELS = {
-    "float": ("float_mma", "gemv", "simt"),
-    "int8": ("int8_mma", "gemv", "wgmma", "fused", "sliced", "simt"),
-    "int8_asym": ("gemv", "wgmma", "fused", "sliced", "simt"),
+    "float": ("sm80_float_mma", "sm75_gemv", "simt"),
+    "int8": ("sm90_int8_mma", "sm75_gemv", "sm90_int8_wgmma", "sm80_int8_mma", "sm75_int8_sliced", "simt"),
+    "int8_asym": ("sm75_gemv", "sm90_int8_wgmma", "sm80_int8_mma", "sm75_int8_sliced", "simt"),
     "int16": ("simt",),
 }
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -68,30 +68,30 @@ def strided(x, layout):
 def supported(kernel):
     """Returns whether this device has what the kernel needs."""
     capability = torch.cuda.get_device_capability()
-    if kernel in ("int8_mma", "wgmma"):
+    if kernel in ("sm90_int8_mma", "sm90_int8_wgmma"):
         return capability == (9, 0)
-    return capability >= (8, 0) or kernel in ("gemv", "sliced", "simt")
+    return capability >= (8, 0) or kernel in ("sm75_gemv", "sm75_int8_sliced", "simt")
 
 
 def takes(kernel, compute, m, k, g, scheme):
     if not supported(kernel):
         return False
-    if kernel == "int8_mma":
+    if kernel == "sm90_int8_mma":
         return scheme == "symmetric" and g in (32, 64, 128) and 5 <= m <= 128
-    if kernel in ("sliced", "simt"):
+    if kernel in ("sm75_int8_sliced", "simt"):
         return True
-    if kernel == "wgmma":
+    if kernel == "sm90_int8_wgmma":
         return k <= g or g in (32, 64) or g % 128 == 0
-    if kernel == "gemv" and compute == "float":
+    if kernel == "sm75_gemv" and compute == "float":
         return m <= 8 and torch.cuda.get_device_capability() < (8, 0)
-    if kernel == "gemv" and m > 16:
+    if kernel == "sm75_gemv" and m > 16:
         return False
     return k <= g or g % 32 == 0
 
 
 def other_order(kernel, compute):
     """Returns whether a kernel adds floats in another order than the reference."""
-    return compute == "float" and kernel in ("gemv", "float_mma")
+    return compute == "float" and kernel in ("sm75_gemv", "sm80_float_mma")
 
 
 def float_bound(x, weight):
@@ -238,7 +238,7 @@ def test_fused_tiles(compute, bits, scheme, g):
     for m, n, k in ((200, 260, 4 * g + 40), (1300, 1300, 3 * g)):
         weight = random_weight(rng, n, k, g, bits, scheme)
         x = torch.from_numpy(block_values(rng, m, k, g)).cuda()
-        with qcore.force_kernel("linear", "fused"):
+        with qcore.force_kernel("linear", "sm80_int8_mma"):
             y = qcore.linear(x, weight.to("cuda"), compute=compute)
         assert_same_bits(y, reference(x, weight, None, compute=compute))
 
@@ -260,7 +260,7 @@ def test_warpgroups(compute, bits, scheme, g):
     ):
         weight = random_weight(rng, n, k, g, bits, scheme)
         x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
-        with qcore.force_kernel("linear", "wgmma"):
+        with qcore.force_kernel("linear", "sm90_int8_wgmma"):
             y = qcore.linear(x, weight.to("cuda"), compute=compute)
         assert_same_bits(y, reference(x, weight, None, compute=compute))
 
@@ -281,7 +281,7 @@ def test_some_rows(bits, g):
         moved = weight.to("cuda")
         for m in rows:
             x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
-            with qcore.force_kernel("linear", "int8_mma"):
+            with qcore.force_kernel("linear", "sm90_int8_mma"):
                 y = qcore.linear(x, moved)
             assert_same_bits(y, reference(x, weight, None))
 
@@ -294,11 +294,11 @@ def test_few_rows(compute, bits, scheme, k, g):
     rng = np.random.default_rng([k, bits])
     weight = random_weight(rng, 200, k, g, bits, scheme)
     moved = weight.to("cuda")
-    if not takes("gemv", compute, 1, k, g, scheme):
+    if not takes("sm75_gemv", compute, 1, k, g, scheme):
         pytest.skip("gemv takes float activations on devices before compute capability 8.0")
     for m in (1, 2, 4, 8) if compute == "float" else (1, 3, 8, 9, 16):
         x = torch.from_numpy(block_values(rng, m, k, g)).cuda()
-        with qcore.force_kernel("linear", "gemv"):
+        with qcore.force_kernel("linear", "sm75_gemv"):
             y = qcore.linear(x, moved, compute=compute)
         expected = reference(x, weight, None, compute=compute)
         if compute == "float":
@@ -317,7 +317,7 @@ def test_float_tiles(dtype, bits, scheme, g):
     for m, n, k in ((5, 100, 1096), (20, 260, 1099), (90, 200, 1160), (1300, 1300, 680)):
         weight = random_weight(rng, n, k, min(g, k), bits, scheme)
         x = torch.from_numpy(block_values(rng, m, k, min(g, k))).to(dtype).cuda()
-        with qcore.force_kernel("linear", "float_mma"):
+        with qcore.force_kernel("linear", "sm80_float_mma"):
             y = qcore.linear(x, weight.to("cuda"), compute="float", out_dtype=torch.float32)
         expected = reference(x, weight, None, compute="float", out_dtype=torch.float32)
         assert_close_floats(y, expected, x, weight)
@@ -394,7 +394,7 @@ def test_cuda_graph(compute):
     weight = random_weight(rng, 70, 200, 64, 4, scheme)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
-        m = 8 if kernel == "gemv" else 33
+        m = 8 if kernel == "sm75_gemv" else 33
         if not takes(kernel, compute, m, 200, 64, scheme):
             continue
         x, out = torch.zeros(m, 200, device="cuda"), torch.empty(m, 70, device="cuda")
@@ -433,12 +433,13 @@ def test_devices_must_match():
 def test_forced_kernels_refuse_what_they_cannot_do():
     weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32).to("cuda")
     x = torch.ones(2, 64, device="cuda")
-    with qcore.force_kernel("linear", "sliced"), pytest.raises(qcore.QcoreValueError, match="int8 and int8_asym only"):
+    refused = pytest.raises(qcore.QcoreValueError, match="int8 and int8_asym only")
+    with qcore.force_kernel("linear", "sm75_int8_sliced"), refused:
         qcore.linear(x, weight, compute="int16")
-    with qcore.force_kernel("linear", "gemv"), pytest.raises(qcore.QcoreValueError, match="it takes M up to 16"):
+    with qcore.force_kernel("linear", "sm75_gemv"), pytest.raises(qcore.QcoreValueError, match="it takes M up to 16"):
         qcore.linear(torch.ones(33, 64, device="cuda"), weight)
     odd = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=20).to("cuda")
-    for kernel in ("gemv", "fused"):
+    for kernel in ("sm75_gemv", "sm80_int8_mma"):
         with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError, match="multiples of 32"):
             qcore.linear(x, odd)
     with qcore.force_kernel("linear", "reference"), pytest.raises(qcore.QcoreValueError, match="it runs on the CPU"):

@@ -46,9 +46,9 @@ def reference(layer, x):
 def takes(kernel, case, formats):
     """Returns whether a row takes one of the cases of conv_calls.SHAPES."""
     _, (outputs, channels, *_), *_, groups = SHAPES[case]
-    if kernel == "depthwise":
+    if kernel == "simt_depthwise":
         return channels == 1 and outputs == groups and one_part(formats)
-    return kernel == "direct" or groups == 1 or (channels >= 8 and outputs // groups >= 8)
+    return kernel == "simt" or groups == 1 or (channels >= 8 and outputs // groups >= 8)
 
 
 def one_part(formats):
@@ -68,7 +68,7 @@ def conv_layer(rng, w_shape, formats, **window):
 
 
 def test_rows():
-    assert KERNELS == ["depthwise", "implicit_gemm", "direct"]
+    assert KERNELS == ["simt_depthwise", "sm75_int8_implicit_gemm", "simt"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -101,7 +101,7 @@ def test_many_tiles(channels):
         memory_format=torch.channels_last
     )
     expected = layer(x)
-    for kernel in ("implicit_gemm", "direct"):
+    for kernel in ("sm75_int8_implicit_gemm", "simt"):
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
 
 
@@ -118,7 +118,7 @@ def test_many_strips(formats, stride, channels):
         for order in ORDERS.values():
             x = x.contiguous(memory_format=order)
             expected = layer(x)
-            for kernel in ("depthwise", "direct"):
+            for kernel in ("simt_depthwise", "simt"):
                 assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
 
 
@@ -137,7 +137,7 @@ def test_linear(shape, formats):
     x = torch.from_numpy(static_calls.codes(rng, (*rows, k), x_dtype))
     expected = reference(layer, x)
     for kernel in KERNELS:
-        if kernel == "depthwise":
+        if kernel == "simt_depthwise":
             continue
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
         turned = x.transpose(0, -1).contiguous().transpose(0, -1)
@@ -151,7 +151,7 @@ def test_into_a_piece_of_a_larger_array():
     expected = reference(layer, x)
     memory = torch.full((2, 40, 11, 9), 7, dtype=torch.uint8, device="cuda")
     out = memory[:, 3:36, 1:10, 1:8]
-    for kernel in ("implicit_gemm", "direct"):
+    for kernel in ("sm75_int8_implicit_gemm", "simt"):
         assert static_calls.run(kernel, layer.to("cuda"), x.cuda(), out=out) is out
         assert torch.equal(out.cpu(), expected)
         out.fill_(7)

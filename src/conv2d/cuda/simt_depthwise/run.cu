@@ -1,0 +1,263 @@
+#include "conv2d/cuda/pixel_rows.cuh"
+#include "formats/compute_mode.h"
+#include "gemm/cuda/depthwise_strips.cuh"
+#include "gemm/cuda/device_operands.cuh"
+#include "numerics/block_product.h"
+#include "numerics/lanes.h"
+#include "numerics/single_block.h"
+#include "runtime/cuda/cuda_device.h"
+
+// Depthwise convolution: every block is one activation, so a thread quantizes what it reads. What of a product is known
+// before its tap is computed once per pixel, as in tile_depthwise.h: sA * sB, or the offset of int8_asym, or x itself;
+// and sA * sumA for weights with offsets. Then a tap is one fma with its weight, or two.
+namespace qcore {
+namespace {
+
+using depthwise::kChannels;
+using depthwise::kPixels;
+using depthwise::kSlide;
+constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
+
+struct Arguments {
+  DeviceWeight w;
+  DeviceOutput out;
+  ImageView x, y;
+  bool reads_together;
+  ComputeMode compute;
+  int mode;                        // of numerics/activation_block.h
+  float largest_code, reciprocal;  // numerics::activation_highest() and 1 / it
+  depthwise::Strips strips;
+};
+
+// What is added for a tap, beside the product of factor and weight.
+enum class Terms { scaled, with_offsets, rounded_products };
+
+template <class Word, Terms kTerms, bool kSlides>
+class Depthwise {
+ public:
+  __device__ explicit Depthwise(const Arguments& a) : a_(a), strip_(a.strips) {
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) {
+      const bool exists = i < strip_.channels;
+      scales_[i] = exists ? a.w.scales[strip_.channel + i] : 0.0f;
+      offsets_[i] = exists && a.w.offsets ? a.w.offsets[strip_.channel + i] : 0.0f;
+    }
+  }
+
+  __device__ void run() {
+    if (strip_.channels == 0) return;
+    const DeviceWindow& window = a_.strips.window;
+    for (int tap_row = 0; tap_row < window.kernel[0]; ++tap_row) {
+      const int row = strip_.origin.row + tap_row * window.dilation[0];
+      if (row < 0 || row >= window.input[0]) continue;
+      if constexpr (kSlides)
+        slide(row, tap_row);
+      else
+        for (int tap_column = 0; tap_column < window.kernel[1]; ++tap_column) add_tap(row, tap_row, tap_column);
+    }
+    store();
+  }
+
+ private:
+  using Values = float[kChannels];
+  struct Factors {
+    Values product, offset;
+  };
+
+  __device__ void slide(int row, int tap_row) {
+    Values x[kPixels + kSlide - 1], weights[kSlide];
+    load_pixels(row, strip_.origin.column, 1, x);
+#pragma unroll
+    for (int i = 0; i < kSlide; ++i) load_weights(tap_row * kSlide + i, weights[i]);
+#pragma unroll
+    for (int i = 0; i < kPixels + kSlide - 1; ++i) {
+      const Factors factors = factors_of(x[i]);
+#pragma unroll
+      for (int pixel = 0; pixel < kPixels; ++pixel)
+        if (i - pixel >= 0 && i - pixel < kSlide) add(factors, weights[i - pixel], totals_[pixel]);
+    }
+  }
+
+  __device__ void add_tap(int row, int tap_row, int tap_column) {
+    const DeviceWindow& window = a_.strips.window;
+    Values x[kPixels], weights;
+    load_pixels(row, strip_.origin.column + tap_column * window.dilation[1], window.stride[1], x);
+    load_weights(tap_row * window.kernel[1] + tap_column, weights);
+#pragma unroll
+    for (int pixel = 0; pixel < kPixels; ++pixel) add(factors_of(x[pixel]), weights, totals_[pixel]);
+  }
+
+  // Pixels of a row of x, `step` apart, zeros beside the image: they add nothing.
+  template <int kCount>
+  __device__ void load_pixels(int row, int column, int step, Values (&x)[kCount]) const {
+    const auto* from = static_cast<const Word*>(a_.x.data) + strip_.origin.image + row * a_.strips.window.row +
+                       strip_.channel * a_.x.channel;
+    Word words[kCount][kChannels] = {};
+    // Not in the loops, so that all loads are on their way together.
+    if (a_.reads_together && strip_.channels == kChannels) {
+      for_each_pixel<kCount>(column, step, [&](int i, std::int64_t at) {
+        struct alignas(kChannels * sizeof(Word)) Four {
+          Word of[kChannels];
+        };
+        const Four four = *reinterpret_cast<const Four*>(from + at);
+#pragma unroll
+        for (int channel = 0; channel < kChannels; ++channel) words[i][channel] = four.of[channel];
+      });
+    } else {
+      for_each_pixel<kCount>(column, step, [&](int i, std::int64_t at) {
+#pragma unroll
+        for (int channel = 0; channel < kChannels; ++channel)
+          if (channel < strip_.channels) words[i][channel] = from[at + channel * a_.x.channel];
+      });
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+#pragma unroll
+      for (int channel = 0; channel < kChannels; ++channel) x[i][channel] = value_of(words[i][channel], a_.x.dtype);
+  }
+  __device__ static float value_of(float x, DType) { return x; }
+  __device__ static float value_of(std::uint16_t x, DType dtype) {
+    return dtype == DType::f16 ? numerics::half_to_float(x) : numerics::bfloat_to_float(x);
+  }
+  template <int kCount, class Load>
+  __device__ void for_each_pixel(int column, int step, const Load& load) const {
+    const DeviceWindow& window = a_.strips.window;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int w = column + i * step;
+      if (w >= 0 && w < window.input[1]) load(i, w * window.column);
+    }
+  }
+
+  // The largest activation code times the weight's; the weight's sum for activations with offsets; or the weight.
+  __device__ void load_weights(int tap, Values& weights) const {
+    const std::int64_t panel = strip_.channel / PackedLayout::kPanelRows;
+    const int row = strip_.channel % PackedLayout::kPanelRows;
+    // Panels are whole, and four of their rows lie together.
+    const uint4 words =
+        *reinterpret_cast<const uint4*>(a_.w.words + (panel * a_.w.taps + tap) * PackedLayout::kPanelRows + row);
+    const std::uint32_t stored[] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) {
+      const int code =
+          a_.w.bits == 8 ? static_cast<int>(stored[i] & 0xffu) - 128 : static_cast<int>(stored[i] & 15u) - 8;
+      if constexpr (kTerms == Terms::rounded_products)
+        weights[i] = numerics::decode(code, scales_[i], offsets_[i]);
+      else
+        weights[i] = a_.compute == ComputeMode::int8_asym ? numerics::block_weight_sum(code, 1, scales_[i], offsets_[i])
+                                                          : a_.largest_code * static_cast<float>(code);
+    }
+  }
+
+  __device__ Factors factors_of(const Values& x) const {
+    Factors factors{};
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) {
+      if (kTerms == Terms::rounded_products) {
+        factors.product[i] = x[i];
+      } else if (kTerms == Terms::scaled && a_.compute == ComputeMode::int8_asym) {
+        factors.product[i] = numerics::constant_offset(x[i]);
+      } else {
+        const float scale = signed_scale(x[i]);
+        factors.product[i] = scale * scales_[i];
+        factors.offset[i] = scale * a_.largest_code;
+      }
+    }
+    return factors;
+  }
+
+  __device__ float signed_scale(float x) const {
+    const std::uint32_t bits = numerics::magnitude_bits(x);
+    if (bits != 0 && (bits < numerics::kSmallestExactBits || bits >= numerics::kInfinityBits))
+      return numerics::signed_scale(x, a_.mode);
+    return numerics::quotient<numerics::ScalarLanes>(x, -a_.largest_code, a_.reciprocal);
+  }
+
+  __device__ void add(const Factors& factors, const Values& weights, Values& totals) const {
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) {
+      if constexpr (kTerms == Terms::rounded_products)
+        totals[i] += factors.product[i] * weights[i];
+      else
+        totals[i] = numerics::fma_once(weights[i], factors.product[i], totals[i]);
+      if constexpr (kTerms == Terms::with_offsets)
+        totals[i] = numerics::add_weight_offset(totals[i], factors.offset[i], offsets_[i]);
+    }
+  }
+
+  __device__ void store() const {
+    const std::int64_t y = a_.y.offset(strip_.image, 0, strip_.row, strip_.column);
+#pragma unroll
+    for (int pixel = 0; pixel < kPixels; ++pixel)
+      if (strip_.column + pixel < a_.strips.columns)
+#pragma unroll
+        for (int i = 0; i < kChannels; ++i)
+          if (i < strip_.channels)
+            store_epilogue(a_.out, y + pixel * a_.y.column, strip_.channel + i, totals_[pixel][i]);
+  }
+
+  const Arguments& a_;
+  const depthwise::Strip strip_;
+  Values scales_, offsets_;
+  Values totals_[kPixels] = {};
+};
+
+template <class Word, Terms kTerms, bool kSlides>
+__global__ void __launch_bounds__(depthwise::kThreads, 6) conv2d_depthwise_kernel(const Arguments a) {
+  Depthwise<Word, kTerms, kSlides>(a).run();
+}
+
+using Kernel = void (*)(Arguments);
+
+template <class Word, Terms kTerms>
+Kernel kernel_for(bool slides) {
+  return slides ? conv2d_depthwise_kernel<Word, kTerms, true> : conv2d_depthwise_kernel<Word, kTerms, false>;
+}
+template <class Word>
+Kernel kernel_for(const Arguments& a, bool slides) {
+  if (a.compute == ComputeMode::floating) return kernel_for<Word, Terms::rounded_products>(slides);
+  if (a.compute == ComputeMode::int8_asym || !a.w.offsets) return kernel_for<Word, Terms::scaled>(slides);
+  return kernel_for<Word, Terms::with_offsets>(slides);
+}
+
+}  // namespace
+
+const char* conv2d_depthwise_unsupported_reason(const Conv2dProblem& problem) {
+  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
+  if (problem.weight->layout.k != 1 || problem.outputs_per_group() != 1)
+    return "it takes one input and one output channel per group";
+  if (problem.groups > kMaxPixels) return "it takes up to 2^30 channels";
+  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
+      problem.rows.output * problem.columns.output > kMaxPixels)
+    return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
+  return nullptr;
+}
+
+void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& bounds) {
+  DeviceGuard guard(problem.device.index);
+  Arguments a{};
+  a.w = device_weight(*problem.weight);
+  a.out = device_output(result_rows(problem), problem.bias, problem.activation);
+  a.x = problem.x;
+  a.y = problem.y;
+  const std::int64_t bytes = item_size(problem.x.dtype);
+  a.reads_together = depthwise::reads_together(problem.x, bytes);
+  a.compute = problem.compute;
+  a.mode = activation_mode(problem.compute);
+  a.largest_code = static_cast<float>(numerics::activation_highest(a.mode));
+  a.reciprocal = 1.0f / a.largest_code;
+  const DeviceWindow window =
+      device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
+  depthwise::for_each_launch(window, problem.batch, problem.groups, problem.y, bounds.results,
+                             [&](const depthwise::Strips& strips, dim3 grid) {
+                               a.strips = strips;
+                               const Kernel kernel = bytes == 2 ? kernel_for<std::uint16_t>(a, strips.slides)
+                                                                : kernel_for<float>(a, strips.slides);
+                               launch("conv2d_depthwise", kernel, {grid, dim3(depthwise::kThreads)},
+                                      static_cast<cudaStream_t>(problem.stream), a);
+                             });
+}
+
+void run_conv2d_depthwise(const Conv2dProblem& problem) { run_conv2d_depthwise(problem, Conv2dBounds{}); }
+
+}  // namespace qcore

@@ -1,0 +1,98 @@
+#pragma once
+
+#include "runtime/cuda/ptx.cuh"
+#include "runtime/cuda/ptx_half.cuh"
+
+// Stored codes to pairs of 16-bit floats, without a conversion: as the lowest bits of a power of two they add
+// themselves to it. All values are small integers, so every step is exact.
+namespace qcore::sm80_float_mma {
+
+__device__ constexpr std::uint32_t both(std::uint32_t half) { return half * 0x00010001u; }
+
+template <ptx::Half kHalf, int kBits>
+struct Decoder;
+
+// What a column's codes are shifted by, as the addends of the last step; `code` is the stored code that becomes 0.
+// decode() makes eight neighbors along k of a column out of its bytes, pairs[i] k 2*i and 2*i + 1; unless `kShifted`,
+// the shift is that of signed codes.
+template <>
+struct Decoder<ptx::Half::f16, 4> {
+  struct Shift {
+    std::uint32_t low, high;
+  };
+  __device__ static constexpr Shift shift(std::uint32_t code) {
+    return {both(0xe400u | code), both(0xd400u | code << 4)};  // -(1024 + code), -(64 + code)
+  }
+  template <bool kShifted>
+  __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t word, std::uint32_t,
+                                                const Shift& shift) {
+    constexpr std::uint32_t k1024 = both(0x6400u), kOne = both(0x3c00u), kSixteenth = both(0x2c00u);
+    const std::uint32_t first = ptx::pick_bytes<0x1100>(word, 0), second = ptx::pick_bytes<0x3322>(word, 0);
+    pairs[0] = ptx::fma_pair<ptx::Half::f16>(ptx::and_or(first, both(0x000fu), k1024), kOne, shift.low);
+    pairs[1] = ptx::fma_pair<ptx::Half::f16>(ptx::and_or(second, both(0x000fu), k1024), kOne, shift.low);
+    pairs[2] = ptx::fma_pair<ptx::Half::f16>(ptx::and_or(first, both(0x00f0u), k1024), kSixteenth, shift.high);
+    pairs[3] = ptx::fma_pair<ptx::Half::f16>(ptx::and_or(second, both(0x00f0u), k1024), kSixteenth, shift.high);
+  }
+};
+
+template <>
+struct Decoder<ptx::Half::bf16, 4> {
+  using Shift = std::uint32_t;
+  __device__ static constexpr Shift shift(std::uint32_t code) { return both(0xc300u | code); }  // -(128 + code)
+  template <bool kShifted>
+  __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t word, std::uint32_t,
+                                                Shift shift) {
+    constexpr std::uint32_t k128 = both(0x4300u), kOne = both(0x3f80u), kMask = both(0x000fu);
+    const std::uint32_t first = ptx::pick_bytes<0x1100>(word, 0), second = ptx::pick_bytes<0x3322>(word, 0);
+    pairs[0] = ptx::fma_pair<ptx::Half::bf16>(ptx::and_or(first, kMask, k128), kOne, shift);
+    pairs[1] = ptx::fma_pair<ptx::Half::bf16>(ptx::and_or(second, kMask, k128), kOne, shift);
+    pairs[2] = ptx::fma_pair<ptx::Half::bf16>(ptx::and_or(first >> 4, kMask, k128), kOne, shift);
+    pairs[3] = ptx::fma_pair<ptx::Half::bf16>(ptx::and_or(second >> 4, kMask, k128), kOne, shift);
+  }
+};
+
+template <>
+struct Decoder<ptx::Half::f16, 8> {
+  using Shift = std::uint32_t;
+  __device__ static constexpr Shift shift(std::uint32_t code) { return both(0xe400u | code); }  // -(1024 + code)
+  template <bool kShifted>
+  __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t first, std::uint32_t second,
+                                                Shift shift) {
+    constexpr std::uint32_t kOne = both(0x3c00u);
+    pairs[0] = ptx::fma_pair<ptx::Half::f16>(ptx::pick_bytes<0x4140>(first, 0x64), kOne, shift);
+    pairs[1] = ptx::fma_pair<ptx::Half::f16>(ptx::pick_bytes<0x4342>(first, 0x64), kOne, shift);
+    pairs[2] = ptx::fma_pair<ptx::Half::f16>(ptx::pick_bytes<0x4140>(second, 0x64), kOne, shift);
+    pairs[3] = ptx::fma_pair<ptx::Half::f16>(ptx::pick_bytes<0x4342>(second, 0x64), kOne, shift);
+  }
+};
+
+// bf16 has seven bits behind the first one. The code's top bit chooses between two powers of two to subtract, which
+// differ in one bit; that makes signed codes, and another step those that count from elsewhere.
+template <>
+struct Decoder<ptx::Half::bf16, 8> {
+  using Shift = std::uint32_t;
+  static constexpr std::uint32_t kOne = both(0x3f80u);
+
+  __device__ __forceinline__ static std::uint32_t signed_codes(std::uint32_t bytes) {
+    return ptx::fma_pair<ptx::Half::bf16>(ptx::and_or(bytes, both(0x007fu), both(0x4300u)), kOne,
+                                          (bytes & both(0x0080u)) ^ both(0xc380u));
+  }
+  __device__ __forceinline__ static Shift shift(std::uint32_t code) {  // 128 - code
+    return ptx::fma_pair<ptx::Half::bf16>(signed_codes(both(code)), both(0xbf80u), 0);
+  }
+  template <bool kShifted>
+  __device__ __forceinline__ static std::uint32_t pair(std::uint32_t bytes, Shift shift) {
+    const std::uint32_t codes = signed_codes(bytes);
+    return kShifted ? ptx::fma_pair<ptx::Half::bf16>(codes, kOne, shift) : codes;
+  }
+  template <bool kShifted>
+  __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t first, std::uint32_t second,
+                                                Shift shift) {
+    pairs[0] = pair<kShifted>(ptx::pick_bytes<0x4140>(first, 0), shift);
+    pairs[1] = pair<kShifted>(ptx::pick_bytes<0x4342>(first, 0), shift);
+    pairs[2] = pair<kShifted>(ptx::pick_bytes<0x4140>(second, 0), shift);
+    pairs[3] = pair<kShifted>(ptx::pick_bytes<0x4342>(second, 0), shift);
+  }
+};
+
+}  // namespace qcore::sm80_float_mma

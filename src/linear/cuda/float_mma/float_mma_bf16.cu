@@ -1,7 +1,0 @@
-#include "linear/cuda/float_mma/float_mma_launch.cuh"
-
-namespace qcore::float_mma {
-
-void run_bf16(const Arguments& a, cudaStream_t stream) { launch_weight<ptx::Half::bf16, 1>(a, stream); }
-
-}  // namespace qcore::float_mma

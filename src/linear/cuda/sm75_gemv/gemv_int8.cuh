@@ -1,0 +1,50 @@
+#pragma once
+
+#include "linear/cuda/sm75_gemv/gemv_kernels.cuh"
+#include "linear/cuda/sm75_gemv/quantize_block.cuh"
+
+// The short way for the most usual of gemv's problems: one launch, nothing but y written to memory. Blocks of 32, 64 or
+// 128 k, neither weights nor activations with offsets.
+namespace qcore::gemv {
+
+// Dynamic shared memory, in bytes: codes of x, their scales [rows, P] and shifts [P, rows], the weight's scales
+// [2 panels][P][16], a round's sums [slots, rows, 32], and 16 or 32
+// bytes of weights per thread.
+struct Int8Layout {
+  int rows, blocks, code_stride, scale_stride, slots;
+  int x_scales_at, shifts_at, scales_at, scales_stride, sums_at, waiting_at, bytes;
+
+  Int8Layout() = default;
+  Int8Layout(const RowQuantizer& x, int slots_, int waiting_bytes)
+      : rows(x.rows), blocks(x.blocks), code_stride(x.code_stride), scale_stride(x.scale_stride), slots(slots_) {
+    x_scales_at = rows * code_stride;
+    shifts_at = x_scales_at + rows * scale_stride * 4;
+    scales_at = shifts_at + rows * scale_stride * 4;
+    scales_stride = static_cast<int>(round_up(blocks, 2) + 1) * 64;  // the second panel's take the other banks
+    sums_at = scales_at + 2 * scales_stride;
+    waiting_at = sums_at + rows * slots * kColumns * 4;
+    bytes = waiting_at + waiting_bytes;
+  }
+};
+
+struct Int8Arguments {
+  DeviceWeight w;
+  DeviceOutput out;
+  RowQuantizer x;
+  std::int64_t y_at[RowQuantizer::kMaxRows];  // out.y.row_offset()
+  int warps;
+  Int8Layout layout;
+};
+
+// Chunks that a warp multiplies in one round.
+constexpr int round_chunks(int bits) { return batch_chunks(bits); }
+
+inline Int8Layout int8_layout(const Int8Arguments& a) {
+  return {a.x, a.warps * round_chunks(a.w.bits) / static_cast<int>(a.w.block_size / kChunk),
+          a.warps * kWarpSize * 16 * chunk_loads(a.w.bits)};
+}
+
+// `overlap`: the device has compute capability 9.0.
+void run_int8(const Int8Arguments& arguments, bool overlap, cudaStream_t stream);
+
+}  // namespace qcore::gemv

@@ -1,0 +1,112 @@
+#include "linear/cuda/kernels.h"
+#include "linear/cuda/sm75_gemv/gemv_int8.cuh"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_scratch.h"
+
+namespace qcore {
+namespace {
+
+constexpr std::int64_t kMaxExactBlock = 131071;        // 128 * 128 * block_size < 2^31
+constexpr std::int64_t kMaxTensorCoreDepth = 1 << 28;  // of float_mma
+constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
+
+// Of dynamic shared memory that a thread block may ask for: before sm_80, since, and on sm_90.
+constexpr int kMaxSharedBytes75 = 64 << 10, kMaxSharedBytes = 99 << 10, kMaxSharedBytes90 = 227 << 10;
+constexpr std::int64_t kMaxShortDepth = 1 << 20;
+
+// Returns false if gemv_int8.cuh does not support this problem.
+bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStream_t stream) {
+  if (problem.compute != ComputeMode::int8 || w.offsets || problem.m > RowQuantizer::kMaxRows || w.k == 0 ||
+      w.k % RowQuantizer::kUnit || w.k > kMaxShortDepth || problem.x.column_stride != 1 ||
+      reinterpret_cast<std::uintptr_t>(problem.x.data) % 16 ||
+      (w.block_size != 32 && w.block_size != 64 && w.block_size != 128))
+    return false;
+  gemv::Int8Arguments a{};
+  a.w = w;
+  a.out = device_output(problem);
+  RowQuantizer& x = a.x;
+  x.x = problem.x.data;
+  x.dtype = problem.x.dtype;
+  x.zero_code = problem.weight->layout.zero_code();
+  x.rows = static_cast<int>(problem.m);
+  x.blocks = static_cast<int>(w.blocks);
+  x.k = static_cast<int>(w.k);
+  // Rows that lie 32 bytes more than whole 128 apart take different banks.
+  x.code_stride = static_cast<int>(round_up(w.blocks * w.block_size, 128)) + 32;
+  x.scale_stride = static_cast<int>(round_up(w.blocks, 4));
+  const int item = x.dtype == DType::f32 ? 4 : 2;
+  for (int row = 0; row < x.rows; ++row) {
+    x.row_at[row] = problem.x.row_offset(row);
+    if (x.row_at[row] * item % 16) return false;
+    a.y_at[row] = problem.y.row_offset(row);
+  }
+  const int capability = compute_capability(problem.device.index);
+  const int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
+  for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
+    a.layout = gemv::int8_layout(a);
+    if (a.layout.bytes > most_bytes) continue;
+    gemv::run_int8(a, capability >= 90, stream);
+    return true;
+  }
+  return false;
+}
+
+void run_gemv_integer(const LinearProblem& problem, const DeviceWeight& w, std::int64_t padded_block,
+                      cudaStream_t stream) {
+  ScratchPlan plan;
+  const auto codes = plan.add<std::int8_t>(problem.m * w.blocks * padded_block);
+  const auto terms = plan.add<ActivationTerms>(problem.m * w.blocks);
+  CudaScratch scratch(plan, problem.device.index, stream);
+  QuantizedRows<std::int8_t> x{scratch[codes], nullptr, nullptr, nullptr, problem.m, w.blocks, padded_block};
+  x.terms = scratch[terms];
+  x.zero_code = problem.weight->layout.zero_code();
+  quantize_activations(problem.x, 0, w.k, w.block_size, problem.compute, x, stream);
+  const gemv::SplitKSchedule schedule = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
+  gemv::run_integer({x, 0, w, device_output(problem), schedule, problem.compute == ComputeMode::int8_asym}, stream);
+}
+
+void run_gemv_float(const LinearProblem& problem, const DeviceWeight& w, std::int64_t padded_block,
+                    cudaStream_t stream) {
+  ScratchPlan plan;
+  const auto values = plan.add<float>(problem.m * w.blocks * padded_block);
+  CudaScratch scratch(plan, problem.device.index, stream);
+  const GatheredRows x{scratch[values], problem.m, w.blocks, padded_block, w.bits};
+  gather_rows(problem.x, 0, w.k, w.block_size, x, stream);
+  const gemv::SplitKSchedule schedule = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
+  gemv::run_float({x, 0, w, device_output(problem), schedule}, stream);
+}
+
+}  // namespace
+
+const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
+  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
+  if (problem.compute == ComputeMode::int16) return "it computes float, int8 and int8_asym only";
+  const PackedLayout& layout = problem.weight->layout;
+  if (layout.taps != 1) return "it takes weights [N, K] only";
+  if (problem.compute == ComputeMode::floating && problem.m > gemv::Tuning::kMaxFloatRows)
+    return "it takes M up to 8 with float activations";
+  if (problem.m > gemv::Tuning::kMaxRows) return "it takes M up to 16";
+  if (layout.blocks() > 1 && layout.block_size % gemv::kChunk) return "it takes block sizes that are multiples of 32";
+  if (problem.compute != ComputeMode::floating && std::min(layout.block_size, layout.k) > kMaxExactBlock)
+    return "its int32 sums take blocks up to 131071";
+  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
+  const int capability = compute_capability(problem.device.index);
+  if (capability < 75) return "it needs compute capability 7.5";
+  if (problem.compute == ComputeMode::floating && capability >= 80 && layout.k <= kMaxTensorCoreDepth)
+    return "float_mma takes float activations from compute capability 8.0 on";
+  return nullptr;
+}
+
+void run_sm75_gemv(const LinearProblem& problem) {
+  if (problem.m == 0 || problem.weight->layout.n == 0) return;
+  DeviceGuard guard(problem.device.index);
+  const DeviceWeight w = device_weight(*problem.weight);
+  const auto stream = static_cast<cudaStream_t>(problem.stream);
+  const std::int64_t padded_block = round_up(std::max<std::int64_t>(std::min(w.block_size, w.k), 1), gemv::kChunk);
+  if (problem.compute == ComputeMode::floating)
+    run_gemv_float(problem, w, padded_block, stream);
+  else if (!run_gemv_int8(problem, w, stream))
+    run_gemv_integer(problem, w, padded_block, stream);
+}
+
+}  // namespace qcore

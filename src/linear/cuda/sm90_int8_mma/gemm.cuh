@@ -1,0 +1,364 @@
+#pragma once
+
+#include "linear/cuda/sm90_int8_mma/stage.cuh"
+#include "numerics/block_product.h"
+#include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/cuda_warp.cuh"
+#include "runtime/cuda/ptx.cuh"
+#include "runtime/cuda/ptx_convert.cuh"
+#include "runtime/memory.h"
+
+// The kernel and the choice among its instances; each number of bits has its own file.
+namespace qcore::sm90_int8_mma {
+
+// Operand a of a chunk's product of a panel: rows `group` and group + 8 are columns 2*group and 2*group + 1 of n, and
+// quad's k are 8*quad .. of the chunk. 4-bit codes are sixteenfold there: signed bytes without a subtraction.
+template <int kBits>
+struct Weights {
+  std::uint32_t a[4];
+
+  template <class TileStage>
+  __device__ __forceinline__ Weights(const TileStage& stage, int panel, int chunk, int group, int quad) {
+    constexpr std::uint32_t kTopBits = 0x80808080u;
+    const auto pair = [&](int step) {
+      const uint4& unit = stage.weights[TileStage::weight_unit(panel, chunk, step, group / 2)];
+      return reinterpret_cast<const uint2*>(&unit)[group % 2];
+    };
+    if constexpr (kBits == 8) {
+      const uint2 low = pair(2 * quad), high = pair(2 * quad + 1);
+      a[0] = low.x ^ kTopBits, a[1] = low.y ^ kTopBits, a[2] = high.x ^ kTopBits, a[3] = high.y ^ kTopBits;
+    } else {
+      constexpr std::uint32_t kHigh = 0xf0f0f0f0u;
+      const uint2 both = pair(quad);
+      a[0] = ptx::and_xor(both.x << 4, kHigh, kTopBits), a[1] = ptx::and_xor(both.y << 4, kHigh, kTopBits);
+      a[2] = ptx::and_xor(both.x, kHigh, kTopBits), a[3] = ptx::and_xor(both.y, kHigh, kTopBits);
+    }
+  }
+};
+
+// Products of a block stay below 2^22, those of sixteenfold codes too, so they become floats without a conversion: an
+// integer that starts at the bits of 1.5 * 2^23 counts in the lowest bits of that float.
+constexpr std::int32_t kThreeHalvesBits = 0x4b400000;
+
+template <int kBits>
+__device__ __forceinline__ float to_float(std::int32_t product) {
+  constexpr float kThreeHalves = 12582912.0f, kSixteenth = 0.0625f;
+  const float shifted = numerics::bits_float(static_cast<std::uint32_t>(product));
+  return kBits == 8 ? shifted - kThreeHalves : numerics::fma_once(shifted, kSixteenth, -kThreeHalves * kSixteenth);
+}
+
+template <int kBits, int kBlockChunks, Size kSize>
+class Gemm {
+ public:
+  static constexpr Shape kShape = Tuning::shape(kSize);
+  using TileStage = Stage<kBits, kBlockChunks, kSize>;
+  static constexpr int kPanels = kShape.panels, kTiles = kShape.tiles, kRows = kShape.rows();
+  static constexpr int kBlocks = TileStage::kBlocks, kWarpBlocks = kBlocks / kShape.warps_k;
+  static constexpr int kWarps = kShape.warps(), kThreads = kWarpSize * (kWarps + 1);
+  static constexpr bool kShared = kShape.warps_k > 1;  // K, by the warps
+  static constexpr int kPitch = kShape.columns() + 4;  // of floats in shared memory: rows 2*quad take every bank once
+  // Sums of two stages' blocks: while those of one are made, the other's are added.
+  static constexpr int kSums = kShared ? 2 * kBlocks * kRows * kPitch : 0;
+  static constexpr int kFit = static_cast<int>((Tuning::shared_bytes(kSize) - 4 * kSums - 256) / sizeof(TileStage));
+  static constexpr int kStages = kFit < Tuning::kMaxStages ? kFit : Tuning::kMaxStages;
+  using TileRing = SmemPipeline<TileStage, kStages>;
+  static constexpr std::size_t kTotalBytes = sizeof(float) * kRows * kPitch;
+  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + 4 * kSums;
+  static_assert(kStages >= 2 && sizeof(TileRing) >= kTotalBytes, "a stage is copied while another one is multiplied");
+  static_assert(!kShared || kShape.columns() == kWarpSize, "a lane owns a column");
+
+  __device__ __forceinline__ explicit Gemm(const Arguments& a)
+      : a_(a),
+        pipeline_(*reinterpret_cast<TileRing*>(dynamic_shared())),
+        warp_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0)),
+        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
+        group_(lane_ / 4),
+        quad_(lane_ % 4),
+        first_panel_(warp_ % kShape.warps_n * kPanels),
+        first_row_(warp_ / kShape.warps_n % kShape.warps_m * (8 * kTiles)),
+        warp_k_(warp_ / (kShape.warps_n * kShape.warps_m)) {}
+
+  __device__ __forceinline__ void run() {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < kStages; ++i) {
+        ptx::barrier_init(pipeline_.full[i], kFullArrivals);
+        ptx::barrier_init(pipeline_.empty[i], kWarps);
+      }
+      for (int i = 0; i < 2; ++i) ptx::barrier_init(pipeline_.summed[i], kWarps * kWarpSize);
+      ptx::barriers_are_ready();
+    }
+    ptx::let_next_kernel_start();
+    __syncthreads();
+    const int count = static_cast<int>((a_.w.blocks + kBlocks - 1) / kBlocks);
+    if (warp_ == kWarps) {
+      Producer<TileStage, kStages>(a_, pipeline_, lane_).run(count);
+    } else {
+      consume(count);
+    }
+    __syncthreads();
+    store();
+  }
+
+ private:
+  using Products = std::int32_t[kPanels][kTiles][4];
+
+  __device__ __forceinline__ void consume(int count) {
+    PipelineState<kStages> state;
+    PipelineState<2> buffer, before;
+    int slot_before = 0, blocks_left = static_cast<int>(a_.w.blocks);
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      if (kShared && i > 0) {
+        accumulate(slot_before, before, kBlocks);
+        before.next();
+      }
+      ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+      const TileStage& stage = pipeline_.stages[state.slot];
+      if (blocks_left >= kBlocks)
+        multiply(stage, buffer.slot);
+      else
+        multiply_some(stage, buffer.slot, blocks_left);
+      // Every lane has written sums that other warps read.
+      if constexpr (kShared)
+        ptx::barrier_arrive(pipeline_.summed[buffer.slot], 0);
+      else
+        arrive(pipeline_.empty[state.slot]);
+      slot_before = state.slot;
+      blocks_left -= kBlocks;
+      buffer.next();
+      state.next();
+    }
+    if (kShared && count > 0) accumulate(slot_before, before, blocks_left + kBlocks);
+  }
+
+  __device__ __forceinline__ void arrive(ptx::Barrier& barrier) const {
+    __syncwarp();
+    if (lane_ == 0) ptx::barrier_arrive(barrier, 0);
+  }
+
+  __device__ __forceinline__ void multiply(const TileStage& stage, int buffer) {
+#pragma unroll
+    for (int i = 0; i < kWarpBlocks; ++i) multiply_block(stage, buffer, i * kShape.warps_k + warp_k_);
+  }
+  // Behind the last block there is what an earlier stage left.
+  __device__ __forceinline__ void multiply_some(const TileStage& stage, int buffer, int blocks) {
+#pragma unroll 1
+    for (int block = warp_k_; block < blocks; block += kShape.warps_k) multiply_block(stage, buffer, block);
+  }
+
+  __device__ __forceinline__ void multiply_block(const TileStage& stage, int buffer, int block) {
+    Products products;
+    add_block(products, stage, block);
+    if constexpr (kShared)
+      keep(products, buffer, block);
+    else
+      promote(products, stage, block);
+  }
+
+  __device__ __forceinline__ void add_block(Products& products, const TileStage& stage, int block) const {
+    constexpr std::int32_t kStart[4] = {kThreeHalvesBits, kThreeHalvesBits, kThreeHalvesBits, kThreeHalvesBits};
+#pragma unroll
+    for (int i = 0; i < kBlockChunks; ++i) {
+      const int chunk = block * kBlockChunks + i;
+      std::uint32_t x[kTiles][2];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const auto* row = reinterpret_cast<const uint2*>(stage.codes[chunk][first_row_ + 8 * tile + group_]);
+        x[tile][0] = row[quad_].x, x[tile][1] = row[quad_].y;
+      }
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        const Weights<kBits> w(stage, first_panel_ + panel, chunk, group_, quad_);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          std::int32_t (&sums)[4] = products[panel][tile];
+          if (i == 0)
+            ptx::mma_s8s8(sums, w.a, x[tile], kStart);
+          else
+            ptx::mma_s8s8(sums, w.a, x[tile], sums);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void promote(const Products& products, const TileStage& stage, int block) {
+    float2 rows[kTiles];
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile)
+      rows[tile] = *reinterpret_cast<const float2*>(&stage.row_scales[block][first_row_ + 8 * tile + 2 * quad_]);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      const float2 columns =
+          *reinterpret_cast<const float2*>(&stage.column_scales[first_panel_ + panel][block][2 * group_]);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& y = y_[panel][tile][i];
+          y = numerics::add_float_product(y, to_float<kBits>(products[panel][tile][i]),
+                                          i % 2 ? rows[tile].y : rows[tile].x, i / 2 ? columns.y : columns.x);
+        }
+    }
+  }
+
+  // Of a stage's blocks in one of two buffers: [rows, kPitch].
+  __device__ __forceinline__ float* sums(int buffer, int block) const {
+    return reinterpret_cast<float*>(dynamic_shared() + sizeof(TileRing)) +
+           (buffer * kBlocks + block) * (kRows * kPitch);
+  }
+
+  // values[i]: of row 2*quad + i%2, column 2*group + i/2.
+  __device__ __forceinline__ void put(float* to, int panel, int tile, const float (&values)[4]) const {
+    const int row = first_row_ + 8 * tile + 2 * quad_, column = 16 * (first_panel_ + panel) + 2 * group_;
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      *reinterpret_cast<float2*>(&to[(row + j) * kPitch + column]) = float2{values[j], values[2 + j]};
+  }
+
+  __device__ __forceinline__ void keep(const Products& products, int buffer, int block) const {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel)
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        float values[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values[i] = to_float<kBits>(products[panel][tile][i]);
+        put(sums(buffer, block), panel, tile, values);
+      }
+  }
+
+  // Thread (warp, lane) owns column `lane` of rows warp + kWarps*i.
+  __device__ __forceinline__ void accumulate(int slot, const PipelineState<2>& buffer, int blocks) {
+    const TileStage& stage = pipeline_.stages[slot];
+    ptx::barrier_wait(pipeline_.summed[buffer.slot], buffer.parity);
+    if (blocks >= kBlocks) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) accumulate_block(stage, buffer.slot, block);
+    } else {
+#pragma unroll 1
+      for (int block = 0; block < blocks; ++block) accumulate_block(stage, buffer.slot, block);
+    }
+    arrive(pipeline_.empty[slot]);
+  }
+  __device__ __forceinline__ void accumulate_block(const TileStage& stage, int buffer, int block) {
+    const float column = stage.column_scales[lane_ / 16][block][lane_ % 16];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int row = warp_ + kWarps * i;
+      own_[i] = numerics::add_float_product(own_[i], sums(buffer, block)[row * kPitch + lane_],
+                                            stage.row_scales[block][row], column);
+    }
+  }
+
+  // Through shared memory, so that neighboring columns are written at once.
+  __device__ __forceinline__ void store() const {
+    float* totals = reinterpret_cast<float*>(dynamic_shared());
+    if (warp_ == kWarps) {
+      // The producer warp holds no accumulators.
+    } else if constexpr (kShared) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) totals[(warp_ + kWarps * i) * kPitch + lane_] = own_[i];
+    } else {
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel)
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) put(totals, panel, tile, y_[panel][tile]);
+    }
+    __syncthreads();
+    constexpr int kFours = kShape.columns() / 4;
+#pragma unroll 1
+    for (int at = static_cast<int>(threadIdx.x); at < kRows * kFours; at += kThreads) {
+      const std::int64_t row = blockIdx.y * static_cast<std::int64_t>(kRows) + at / kFours;
+      const std::int64_t n = blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + at % kFours * 4;
+      if (row < a_.x.rows && n < a_.w.n)
+        store_four(row, n, *reinterpret_cast<const float4*>(&totals[at / kFours * kPitch + at % kFours * 4]));
+    }
+  }
+
+  __device__ __forceinline__ void store_four(std::int64_t row, std::int64_t n, const float4& four) const {
+    const std::int64_t m = a_.first_row + row;
+    const std::int64_t at = a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m);
+    const DType dtype = a_.out.y.dtype;
+    float y[4] = {four.x, four.y, four.z, four.w};
+    if (!a_.store_fours || n + 4 > a_.w.n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (n + i < a_.w.n) store_epilogue(a_.out, at, n + i, y[i]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (a_.out.bias) y[i] += load_float(a_.out.bias, a_.out.bias_dtype, (n + i) * a_.out.bias_stride);
+      y[i] = activate(y[i], a_.out.activation);
+    }
+    void* data = const_cast<void*>(a_.out.y.data);
+    if (dtype == DType::f32) {
+      *reinterpret_cast<float4*>(static_cast<float*>(data) + at + n) = make_float4(y[0], y[1], y[2], y[3]);
+      return;
+    }
+    std::uint32_t half[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      half[i] = dtype == DType::f16 ? numerics::float_to_half(y[i]) : numerics::float_to_bfloat(y[i]);
+    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(data) + at + n) = {half[0] | half[1] << 16,
+                                                                             half[2] | half[3] << 16};
+  }
+
+  static constexpr int kOwn = kShared ? kRows / kWarps : 1;
+
+  const Arguments& a_;
+  TileRing& pipeline_;
+  int warp_, lane_, group_, quad_;
+  int first_panel_, first_row_, warp_k_;
+  float y_[kPanels][kTiles][4] = {};  // see put()
+  float own_[kOwn] = {};
+};
+
+template <int kBits, int kBlockChunks, Size kSize>
+__global__ void __launch_bounds__(Gemm<kBits, kBlockChunks, kSize>::kThreads, Tuning::shape(kSize).resident)
+    sm90_int8_mma_kernel(const __grid_constant__ Arguments a) {
+  Gemm<kBits, kBlockChunks, kSize>(a).run();
+}
+
+template <int kBits, int kBlockChunks, Size kSize>
+void launch_kernel(const Arguments& a, cudaStream_t stream) {
+  using Kernel = Gemm<kBits, kBlockChunks, kSize>;
+  constexpr Shape kShape = Kernel::kShape;
+  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.w.n, kShape.columns())),
+                         static_cast<unsigned>(ceil_div(a.x.rows, kShape.rows()))),
+                    dim3(Kernel::kThreads), Kernel::kSharedBytes};
+  shape.overlap = a.w.blocks > 0;
+  launch("sm90_int8_mma", sm90_int8_mma_kernel<kBits, kBlockChunks, kSize>, shape, stream, a);
+}
+
+template <int kBits, int kBlockChunks>
+void launch_size(const Arguments& a, cudaStream_t stream) {
+  switch (a.size) {
+    case Size::rows8:
+      return launch_kernel<kBits, kBlockChunks, Size::rows8>(a, stream);
+    case Size::rows16:
+      return launch_kernel<kBits, kBlockChunks, Size::rows16>(a, stream);
+    case Size::rows32:
+      return launch_kernel<kBits, kBlockChunks, Size::rows32>(a, stream);
+    case Size::rows64:
+      return launch_kernel<kBits, kBlockChunks, Size::rows64>(a, stream);
+    case Size::broad:
+      return launch_kernel<kBits, kBlockChunks, Size::broad>(a, stream);
+    case Size::broad16:
+      return launch_kernel<kBits, kBlockChunks, Size::broad16>(a, stream);
+    case Size::tall:
+      return launch_kernel<kBits, kBlockChunks, Size::tall>(a, stream);
+  }
+}
+
+template <int kBits>
+void launch_blocks(const Arguments& a, cudaStream_t stream) {
+  if (a.w.block_size == 32)
+    launch_size<kBits, 1>(a, stream);
+  else if (a.w.block_size == 64)
+    launch_size<kBits, 2>(a, stream);
+  else
+    launch_size<kBits, 4>(a, stream);
+}
+
+}  // namespace qcore::sm90_int8_mma

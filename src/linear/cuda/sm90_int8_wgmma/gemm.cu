@@ -1,0 +1,333 @@
+#include "linear/cuda/sm90_int8_wgmma/stage.cuh"
+#include "numerics/block_product.h"
+#include "runtime/cuda/cuda_launch.h"
+#include "runtime/memory.h"
+
+namespace qcore::sm90_int8_wgmma {
+namespace {
+
+constexpr std::size_t kMaxSharedBytes = 227 << 10;
+constexpr int kMaxStages = 8;
+// Of 168 that every thread starts with; the sum over the three warpgroups stays the same.
+constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+constexpr int kRegisterRows = 4;  // neighboring rows of a lane, see TiledRows::column()
+
+template <int kBits, int kBlocks, int kRows>
+struct Shape {
+  using TileStage = Stage<kBits, kBlocks, kRows>;
+
+  // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
+  static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
+  static constexpr std::size_t kRest = kStagingBytes + 2048;
+  static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
+  static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
+  using TileRing = SmemPipeline<TileStage, kStages>;
+  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes;
+  static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
+};
+
+// A warpgroup computes 64 columns n of a tile, a warp a panel of 16: row `group` of its part of a product is column
+// 2*group, row group + 8 the one behind it.
+template <int kBits, int kBlocks, int kRows>
+class Consumer {
+ public:
+  using S = Shape<kBits, kBlocks, kRows>;
+  using TileStage = typename S::TileStage;
+  static constexpr int kStages = S::kStages;
+  static constexpr int kChunks = kStageK / kBlocks / 32;  // products of a block
+
+  __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles& tiles, float* staging, int warp,
+                      int block_stages)
+      : a_(a),
+        pipeline_(ring),
+        tiles_(tiles),
+        block_stages_(block_stages),
+        panel_(warp),
+        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
+        group_(lane_ / 4),
+        quad_(lane_ % 4),
+        staging_(staging + panel_ * 256) {
+    // Which producers wait for this thread block: those of its row and column of the cluster.
+    releases_ =
+        lane_ < a.cluster.columns * a.cluster.rows && ((tiles.row_ranks() | tiles.column_ranks()) >> lane_ & 1u);
+  }
+
+  __device__ void run() {
+    const int stages = static_cast<int>(a_.x.tiled.stages);
+    PipelineState<kStages> state;
+    for (; tiles_.valid(); tiles_.next()) {
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i) y_[i] = 0.0f;
+      std::int64_t blocks_left = a_.w.blocks;
+      if (stages > 0) wait_and_load(state);
+      for (int stage = 0, of_block = 0; stage < stages; ++stage) {
+        const PipelineState<kStages> here = state;
+        state.next();
+        const bool ends = of_block + 1 == block_stages_;
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          multiply(pipeline_.stages[here.slot], block, of_block > 0);
+          // While the other warpgroup multiplies: the next operands, then this block's totals. Behind the weight's last
+          // block there are products of codes that nobody wrote.
+          if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(state);
+          if (ends && block < blocks_left) promote(pipeline_.stages[here.slot], block);
+        }
+        of_block = ends ? 0 : of_block + 1;
+        if (ends) blocks_left -= kBlocks;
+        __syncwarp();
+        if (releases_) ptx::barrier_arrive(pipeline_.empty[here.slot], lane_);
+      }
+      store(tiles_.tile());
+    }
+  }
+
+ private:
+  // Operands a of the products of a stage.
+  struct Weights {
+    std::uint32_t a[kStageK / 32][4];
+
+    __device__ void load(const char* weights, int group, int quad) {
+      const uint2* from = reinterpret_cast<const uint2*>(weights) + group;  // [steps, 8 pairs of columns]
+#pragma unroll
+      for (int i = 0; i < kStageK / 32; ++i) {
+        if constexpr (kBits == 8) {
+          const uint2 low = from[(8 * i + quad) * 8], high = from[(8 * i + 4 + quad) * 8];
+          a[i][0] = low.x ^ kTopBits, a[i][1] = low.y ^ kTopBits;
+          a[i][2] = high.x ^ kTopBits, a[i][3] = high.y ^ kTopBits;
+        } else {
+          const uint2 both = from[(4 * i + quad) * 8];
+          a[i][0] = from_nibbles(both.x), a[i][1] = from_nibbles(both.y);
+          a[i][2] = from_nibbles(both.x >> 4), a[i][3] = from_nibbles(both.y >> 4);
+        }
+      }
+    }
+    // Stored codes are shifted by 8: adding 120 makes that 128, which the top bit takes back, and no byte overflows.
+    __device__ static std::uint32_t from_nibbles(std::uint32_t word) {
+      return ((word & 0x0f0f0f0fu) + 0x78787878u) ^ kTopBits;
+    }
+    static constexpr std::uint32_t kTopBits = 0x80808080u;
+  };
+
+  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state) {
+    ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+    weights_.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
+  }
+
+  __device__ __forceinline__ void multiply(const TileStage& stage, int block, bool add) {
+    const ptx::SwizzledRows codes = ptx::swizzled_rows(stage.codes);
+    ptx::product_fence();
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      const int chunk = block * kChunks + i;
+      ptx::product<kRows>(products_, weights_.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
+    }
+    ptx::product_commit();
+    ptx::product_wait(products_);
+  }
+
+  __device__ __forceinline__ void promote(const TileStage& stage, int block) {
+    if (a_.x.tiled.arrays == 1)
+      promote<false>(stage, block);
+    else
+      promote<true>(stage, block);
+  }
+
+  template <bool kOffsets>
+  __device__ __forceinline__ void promote(const TileStage& stage, int block) {
+    const float2 scales = column_pair(stage, 0, block);
+    const float* rows = &stage.rows[block * (kOffsets ? TileStage::kArrays : 1) * kRows + kRegisterRows * quad_];
+#pragma unroll
+    for (int j = 0; j < kRows / 16; ++j) {
+      const float4 four = *reinterpret_cast<const float4*>(rows + 16 * j);
+      const float row_scales[] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int i = 0; i < kRegisterRows; ++i) {
+        const int at = index(j, i);
+        y_[at] = numerics::add_product(y_[at], products_[at], row_scales[i], scales.x);
+        y_[at + 2] = numerics::add_product(y_[at + 2], products_[at + 2], row_scales[i], scales.y);
+      }
+    }
+    if constexpr (kOffsets) {
+      if (a_.w.offsets) add<1>(column_pair(stage, 1, block), rows + kRows);
+      if (a_.w.sums) add<2>(column_pair(stage, 2, block), rows + 2 * kRows);
+    }
+  }
+
+  template <int kArray>
+  __device__ __forceinline__ void add(float2 columns, const float* rows) {
+#pragma unroll
+    for (int j = 0; j < kRows / 16; ++j) {
+      const float4 four = *reinterpret_cast<const float4*>(rows + 16 * j);
+      const float factors[] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int i = 0; i < kRegisterRows; ++i) {
+        const int at = index(j, i);
+        y_[at] = add_one<kArray>(y_[at], factors[i], columns.x);
+        y_[at + 2] = add_one<kArray>(y_[at + 2], factors[i], columns.y);
+      }
+    }
+  }
+  template <int kArray>
+  __device__ static float add_one(float y, float row, float column) {
+    return kArray == 1 ? numerics::add_weight_offset(y, row, column) : numerics::add_activation_offset(y, row, column);
+  }
+
+  __device__ float2 column_pair(const TileStage& stage, int array, int block) const {
+    return reinterpret_cast<const float2*>(stage.columns[array][panel_][block])[group_];
+  }
+
+  // Row 16*j + 4*quad + i, column 2*group; two further on: the column behind it.
+  __device__ static constexpr int index(int j, int i) { return 8 * j + 4 * (i / 2) + i % 2; }
+
+  __device__ void store(Tiles::Tile tile) {
+    const std::int64_t row = static_cast<std::int64_t>(tile.row) * kRows,
+                       n = tile.column * std::int64_t{Tuning::kColumns} + 16 * panel_;
+    const bool simple =
+        a_.out.activation.kind == ActivationKind::none || a_.out.activation.kind == ActivationKind::clamp;
+    if (!a_.pairs || !simple || n + 16 > a_.w.n) return store_any(row, n);
+    float bias[2] = {};
+    if (a_.out.bias)
+      for (int i = 0; i < 2; ++i)
+        bias[i] = load_float(a_.out.bias, a_.out.bias_dtype, (n + 2 * group_ + i) * a_.out.bias_stride);
+    if (a_.out.y.dtype == DType::f32)
+      store_pairs<DType::f32>(row, n + 2 * group_, bias);
+    else if (a_.out.y.dtype == DType::f16)
+      store_pairs<DType::f16>(row, n + 2 * group_, bias);
+    else
+      store_pairs<DType::bf16>(row, n + 2 * group_, bias);
+  }
+
+  // Eight lanes write 16 neighboring outputs of a row.
+  template <DType dtype>
+  __device__ __forceinline__ void store_pairs(std::int64_t first, std::int64_t n, const float (&bias)[2]) {
+    const bool clamp = a_.out.activation.kind == ActivationKind::clamp;
+#pragma unroll
+    for (int j = 0; j < kRows / 16; ++j)
+#pragma unroll
+      for (int i = 0; i < kRegisterRows; ++i) {
+        const std::int64_t row = first + 16 * j + kRegisterRows * quad_ + i;
+        if (row >= a_.x.rows) continue;
+        float low = y_[index(j, i)], high = y_[index(j, i) + 2];
+        if (a_.out.bias) low += bias[0], high += bias[1];
+        if (clamp) {
+          low = numerics::clamp_keep_nan(low, a_.out.activation.lo, a_.out.activation.hi);
+          high = numerics::clamp_keep_nan(high, a_.out.activation.lo, a_.out.activation.hi);
+        }
+        char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data));
+        const std::int64_t at = (a_.first_row + row) * a_.out.y.strides[0] + n;
+        if constexpr (dtype == DType::f32) {
+          *reinterpret_cast<float2*>(to + 4 * at) = {low, high};
+        } else {
+          const bool half = dtype == DType::f16;
+          const std::uint32_t a = half ? numerics::float_to_half(low) : numerics::float_to_bfloat(low);
+          const std::uint32_t b = half ? numerics::float_to_half(high) : numerics::float_to_bfloat(high);
+          *reinterpret_cast<std::uint32_t*>(to + 2 * at) = a | b << 16;
+        }
+      }
+  }
+
+  // Through shared memory, so that what finishes a value is there once per 16 rows, and not for each register.
+  __device__ void store_any(std::int64_t first, std::int64_t n) {
+    const std::int64_t column = n + lane_ % 16;
+#pragma unroll
+    for (int j = 0; j < kRows / 16; ++j) {
+#pragma unroll
+      for (int i = 0; i < kRegisterRows; ++i)
+        reinterpret_cast<float2*>(staging_)[(kRegisterRows * quad_ + i) * 8 + group_] = {y_[index(j, i)],
+                                                                                         y_[index(j, i) + 2]};
+      __syncwarp();
+#pragma unroll 1
+      for (int at = lane_; at < 256; at += kWarpSize) {
+        const std::int64_t row = first + 16 * j + at / 16;
+        if (row < a_.x.rows && column < a_.w.n)
+          store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + row), column, staging_[at]);
+      }
+      __syncwarp();
+    }
+  }
+
+  const Arguments& a_;
+  typename S::TileRing& pipeline_;
+  Tiles& tiles_;
+  int block_stages_, panel_, lane_, group_, quad_;
+  float* staging_;
+  bool releases_;
+  Weights weights_;
+  std::int32_t products_[kRows / 2];
+  float y_[kRows / 2];
+};
+
+template <int kBits, int kBlocks, int kRows>
+__global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __grid_constant__ Arguments a) {
+  using S = Shape<kBits, kBlocks, kRows>;
+  auto& ring = S::TileRing::get(dynamic_shared());
+  // The same in all lanes for the compiler too.
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; ++i) {
+      ptx::barrier_init(ring.full[i], kFullArrivals);
+      ptx::barrier_init(ring.empty[i], kConsumerWarps * (a.cluster.columns + a.cluster.rows - 1));
+    }
+  }
+  ptx::cluster_sync();
+  Tiles tiles(a, kRows);
+  // A block of more than a stage's k is promoted after its last one.
+  const int block_stages = kBlocks > 1 ? 1 : static_cast<int>(a.x.padded_block / kStageK);
+  if (warp >= kConsumerWarps) {
+    ptx::fewer_registers<kProducerRegisters>();
+    Producer<kBits, kBlocks, kRows, S::kStages>(a, ring, tiles, warp - kConsumerWarps, block_stages).run();
+  } else {
+    ptx::more_registers<kConsumerRegisters>();
+    Consumer<kBits, kBlocks, kRows>(a, ring, tiles, reinterpret_cast<float*>(&ring + 1), warp, block_stages).run();
+  }
+  __syncwarp();
+  // Others of the cluster may still copy to this thread block's memory, or arrive at its barriers.
+  ptx::cluster_sync();
+}
+
+template <int kBits, int kBlocks, int kRows>
+void launch_kernel(const Arguments& a, cudaStream_t stream) {
+  using S = Shape<kBits, kBlocks, kRows>;
+  const auto kernel = sm90_int8_wgmma_kernel<kBits, kBlocks, kRows>;
+  const auto size = static_cast<unsigned>(a.cluster.columns * a.cluster.rows);
+  const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.x.rows, kRows);
+  LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size)};
+  const std::int64_t resident = static_cast<std::int64_t>(resident_clusters("sm90_int8_wgmma", kernel, shape)) * size;
+  shape.grid = dim3(static_cast<unsigned>(tiles < resident ? tiles : resident));
+  launch("sm90_int8_wgmma", kernel, shape, stream, a);
+}
+
+template <int kBits, int kBlocks>
+void launch_rows(const Arguments& a, cudaStream_t stream) {
+  switch (a.x.tiled.rows()) {
+    case 128:
+      return launch_kernel<kBits, kBlocks, 128>(a, stream);
+    case 64:
+      return launch_kernel<kBits, kBlocks, 64>(a, stream);
+    default:
+      return launch_kernel<kBits, kBlocks, 32>(a, stream);
+  }
+}
+
+template <int kBits>
+void launch_blocks(const Arguments& a, cudaStream_t stream) {
+  switch (a.x.padded_block) {
+    case 32:
+      return launch_rows<kBits, 4>(a, stream);
+    case 64:
+      return launch_rows<kBits, 2>(a, stream);
+    default:
+      return launch_rows<kBits, 1>(a, stream);
+  }
+}
+
+}  // namespace
+
+void run(const Arguments& a, cudaStream_t stream) {
+  if (a.w.bits == 8)
+    launch_blocks<8>(a, stream);
+  else
+    launch_blocks<4>(a, stream);
+}
+
+}  // namespace qcore::sm90_int8_wgmma
