@@ -5,7 +5,7 @@
 
 namespace qcore {
 
-KernelTable<Conv2dProblem>& conv2d_table();
+KernelTable<Conv2dProblem>& conv2d_dispatch();
 
 // The definition: any format, any shape, plain loops over src/numerics.
 const char* conv2d_reference_unsupported_reason(const Conv2dProblem& problem);

@@ -5,7 +5,7 @@
 
 namespace qcore {
 
-KernelTable<LinearProblem>& linear_table();
+KernelTable<LinearProblem>& linear_dispatch();
 
 // The definition: any format, any shape, plain loops over src/numerics.
 const char* reference_unsupported_reason(const LinearProblem& problem);

@@ -6,7 +6,7 @@
 
 namespace qcore {
 
-KernelTable<QuantizeProblem>& quantize_table();
+KernelTable<QuantizeProblem>& quantize_dispatch();
 
 // The definition, element by element; every method.
 void run_quantize_reference(const QuantizeProblem& problem);

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "lut/fit/lattice.h"
+#include "lut/fit/float_lattice.h"
 #include "lut/fit/line_error.h"
 #include "lut/fit/samples.h"
 

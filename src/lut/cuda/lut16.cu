@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "lut/cuda/direct_map.cuh"
+#include "lut/cuda/lut16.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 
@@ -33,7 +33,7 @@ __device__ __forceinline__ std::uint32_t mapped(std::uint32_t word, const char* 
   return low | high << 16;
 }
 
-__global__ void __launch_bounds__(kThreads, 1) direct_map_kernel(const Arguments a) {
+__global__ void __launch_bounds__(kThreads, 1) lut16_kernel(const Arguments a) {
   const auto* x = static_cast<const uint4*>(a.x);
   auto* y = static_cast<uint4*>(a.y);
   auto* map = reinterpret_cast<uint4*>(dynamic_shared());
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, 1) direct_map_kernel(const Arguments
   uint4 words[kVectors] = {};
   load(x, at, threads, vectors, words);
 #pragma unroll
-  for (int i = 0; i < kMapBytes / static_cast<int>(sizeof(uint4)) / kThreads; ++i)
+  for (int i = 0; i < kLut16Bytes / static_cast<int>(sizeof(uint4)) / kThreads; ++i)
     map[i * kThreads + threadIdx.x] = a.map[i * kThreads + threadIdx.x];
   __syncthreads();
   const char* bytes = reinterpret_cast<const char*>(map);
@@ -67,16 +67,15 @@ __global__ void __launch_bounds__(kThreads, 1) direct_map_kernel(const Arguments
   }
   if (last < a.count)
     static_cast<std::uint16_t*>(a.y)[last] =
-        reinterpret_cast<const std::uint16_t*>(bytes)[map_index(static_cast<const std::uint16_t*>(a.x)[last])];
+        reinterpret_cast<const std::uint16_t*>(bytes)[lut16_index(static_cast<const std::uint16_t*>(a.x)[last])];
 }
 
 }  // namespace
 
-void run_direct_map(const std::uint16_t* map, const void* x, void* y, std::int64_t count, int device,
-                    cudaStream_t stream) {
+void run_lut16(const std::uint16_t* map, const void* x, void* y, std::int64_t count, int device, cudaStream_t stream) {
   const std::int64_t blocks = std::clamp<std::int64_t>(count / kVectorItems / kThreads, 1, multiprocessors(device));
-  launch("direct_map", direct_map_kernel,
-         {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), static_cast<std::size_t>(kMapBytes)}, stream,
+  launch("lut16", lut16_kernel,
+         {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), static_cast<std::size_t>(kLut16Bytes)}, stream,
          Arguments{reinterpret_cast<const uint4*>(map), x, y, count});
 }
 

@@ -1,4 +1,4 @@
-#include "lut/fit/entries.h"
+#include "lut/fit/value_fit.h"
 
 #include <cstdlib>
 

@@ -1,9 +1,9 @@
-#include "lut/fit/local.h"
+#include "lut/fit/cut_refine.h"
 
 #include <algorithm>
 #include <array>
 
-#include "lut/fit/entries.h"
+#include "lut/fit/value_fit.h"
 
 namespace qcore::lut_fit {
 namespace {

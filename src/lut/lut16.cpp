@@ -1,4 +1,4 @@
-#include "lut/take_results.h"
+#include "lut/lut16.h"
 
 #if defined(QCORE_X86_KERNELS)
 #include <emmintrin.h>
@@ -22,8 +22,8 @@ void take(const std::uint16_t* results, const std::uint16_t* x, std::uint16_t* y
 
 }  // namespace
 
-void take_results(const std::uint16_t* results, const std::uint16_t* x, std::uint16_t* y, std::int64_t count,
-                  [[maybe_unused]] bool past_cache) {
+void take_lut16(const std::uint16_t* results, const std::uint16_t* x, std::uint16_t* y, std::int64_t count,
+                [[maybe_unused]] bool past_cache) {
 #if defined(QCORE_X86_KERNELS)
   if (past_cache) {
     // Lines that bypass the caches are written whole: a chunk is made first.

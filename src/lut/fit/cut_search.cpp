@@ -1,4 +1,4 @@
-#include "lut/fit/coarse.h"
+#include "lut/fit/cut_search.h"
 
 #include <algorithm>
 #include <cmath>
