@@ -36,7 +36,7 @@ class Row:
     minimum: Any = None
     spread: Any = None  # interquartile range / median
     samples: Any = None
-    disturbed: int = 0  # samples with somebody else on the processor, however often repeated
+    disturbed: int = 0  # samples during which another process used the processor, however often repeated
     gops: Any = None
     weight_gbs: Any = None
     read_fraction: float | None = None  # of the bandwidth of the read probe, or of a copy where the case has that limit

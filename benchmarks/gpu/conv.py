@@ -1,6 +1,6 @@
 """Convolutions on a device: the kernels of conv2d and static beside torch's of floats.
 
-Each call finds its weight in the second-level cache. Images are channels_last for everybody, in fp16 for conv2d; torch
+Each call finds its weight in the second-level cache. Images are channels_last for all libraries, fp16 for conv2d; torch
 chooses its algorithms with cudnn.benchmark. Every kernel of qcore is compared with its `simt` row: bit for bit, float
 activations within a thousandth of the largest result.
 """

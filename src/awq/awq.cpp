@@ -30,7 +30,7 @@ AwqWeight weight_of(const TensorView& qweight, const TensorView& scales, const T
   weight.scales_column = scales.strides[1];
   weight.qzeros_row = qzeros.strides[0];
   weight.qzeros_column = qzeros.strides[1];
-  // Of a single word any stride is the same.
+  // A dimension of one word may have any stride.
   if (qweight.shape[1] == 1) weight.qweight_column = weight.qzeros_column = 1;
   weight.device = qweight.device;
   weight.stream = stream;

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 import qcore
 
-# The same examples on every run: a failure is a failure for everybody.
+# The same examples on every run: a failure can be repeated on every machine.
 settings.register_profile("qcore", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("qcore")
 

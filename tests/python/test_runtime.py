@@ -194,7 +194,7 @@ def test_gil_is_released():
         return result
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # nobody is made to give up the GIL: only linear's own release lets the other run
+    sys.setswitchinterval(1000)  # no thread is made to give up the GIL: only linear's own release lets the other run
     try:
         # The operating system may wake the other thread late; not every time.
         assert any(seen_inside_a_call() for _ in range(50))

@@ -26,8 +26,8 @@ struct Arguments {
   std::int64_t count;
 };
 
-// x and y contiguous, aligned and of one dtype. A thread reads elements before it writes them, and nobody else does: x
-// may be y.
+// x and y contiguous, aligned and of one dtype. A thread reads elements before it writes them, and no other thread
+// does: x may be y.
 template <Reduction kReduction, DType kDType, class Table>
 __device__ __forceinline__ void map_vectors(const Arguments& a, const Table& table) {
   using V = Vector<kDType>;

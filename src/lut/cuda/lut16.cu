@@ -25,7 +25,7 @@ __device__ __forceinline__ void load(const uint4* x, std::int64_t at, std::int64
     if (at + v * threads < vectors) words[v] = x[at + v * threads];
 }
 
-// Of the two numbers in a word.
+// Returns the results of the two numbers in a word.
 __device__ __forceinline__ std::uint32_t mapped(std::uint32_t word, const char* map) {
   word ^= word >> 5 & 0x003e003eu;
   const std::uint32_t low = *reinterpret_cast<const std::uint16_t*>(map + (word << 1 & 0x1fffeu));
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 1) lut16_kernel(const Arguments a) {
   __syncthreads();
   const char* bytes = reinterpret_cast<const char*>(map);
 
-  // A thread reads a vector long before it writes it, and nobody else does.
+  // A thread reads a vector long before it writes it, and no other thread touches it.
   for (; at < vectors; at += kVectors * threads) {
     uint4 next[kVectors] = {};
     load(x, at + kVectors * threads, threads, vectors, next);

@@ -161,7 +161,7 @@ class Local {
             std::min(Join::join(best[s * kMiddle], segment[t]), Join::join(best[s * kMiddle + 1], segment[kEnds + t]));
   }
 
-  // Of segment number k between knots_ k and k + 1.
+  // Computes the errors of segment k, which lies between knots_ k and k + 1.
   template <int kLefts, int kRights>
   void errors_between(const IntervalScale& scale, int k, const double* lefts, const double* rights, double* errors) {
     const std::size_t begin = knots_.first[k], end = knots_.first[k + 1];

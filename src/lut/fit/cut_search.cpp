@@ -120,7 +120,7 @@ class Coarse {
         const std::size_t a = middle - apart, b = middle + apart;
         const double weight = samples_.weight(c_.first[a], c_.first[b]);
         const double chord = c_.f[a] + (c_.f[b] - c_.f[a]) * ((c_.at[middle] - c_.at[a]) / (c_.at[b] - c_.at[a]));
-        // What fp32 makes of a straight line is no curvature.
+        // The rounding of a straight line to fp32 does not count as curvature.
         const double noise = 1e-6 * std::max(std::fabs(c_.f[a]), std::fabs(c_.f[b]));
         density = std::sqrt(std::sqrt(weight * std::max(std::fabs(chord - c_.f[middle]) - noise, 0.0)));
       }
@@ -350,7 +350,7 @@ class Coarse {
     const int last = problem_.intervals - 1;
     for (std::size_t i = 0; i < n_; ++i) {
       for (std::size_t j = i + 1; j < n_; ++j) {
-        // What an interval may cost beside the least that the others do.
+        // Returns the largest cost of an interval beside the least cost of the others.
         const auto left_for = [&](double others) { return std::is_same_v<Join, SumOf> ? limit - others : limit; };
         double rest = std::min(Join::join(before[0][i], after[1][j]), Join::join(before[last][i], after[last + 1][j]));
         if (Join::join(rest, least_.edge.at(i, j)) > limit) {

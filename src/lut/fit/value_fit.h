@@ -21,7 +21,7 @@ TableKnots table_knots(const Problem& problem, const std::vector<double>& cuts);
 // faster.
 enum class Start { f, moved };
 
-// Entries that minimise the error, by dynamic programming over five steps of the lattice around each entry, from
+// Entries that minimize the error, by dynamic programming over five steps of the lattice around each entry, from
 // coarse steps to single ones, until none of them moves. Returns the error, up to `negligible` for each segment.
 double fit_entries(const Problem& problem, const TableKnots& knots, Start start, double negligible,
                    std::vector<std::int64_t>& entries, const Progress& progress);

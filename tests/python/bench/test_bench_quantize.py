@@ -1,4 +1,4 @@
-"""`python -m benchmarks quantize`: that everybody does what is measured, and that a wrong result is found."""
+"""`python -m benchmarks quantize`: every implementation does what is measured, and a wrong result is found."""
 
 import numpy as np
 import pytest
