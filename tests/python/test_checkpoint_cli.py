@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import qcore
 from qcore.cli import app, main
 from qcore.formats import open_checkpoint
-from qcore.formats.checkpoint import pieces
+from qcore.formats.checkpoint import chunks
 from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
 
@@ -64,8 +64,8 @@ def test_names_do_not_reach_the_terminal_raw(tmp_path):
 @pytest.mark.parametrize("piece", [None, 130])
 def test_quantize_equals_quantizing_whole_tensors(files, monkeypatch, source, piece):
     if piece is not None:  # a few rows at a time
-        monkeypatch.setattr(pieces, "_PIECE_ITEMS", piece)
-        monkeypatch.setattr(pieces, "_PIECE_BYTES", piece)
+        monkeypatch.setattr(chunks, "_PIECE_ITEMS", piece)
+        monkeypatch.setattr(chunks, "_PIECE_BYTES", piece)
     sharded(files / "shards", model())
     options = {"bits": 8, "block_size": 16, "scheme": "asymmetric", "method": "mse", "scale_dtype": "float16"}
     flags = [text for key, value in options.items() for text in (f"--{key.replace('_', '-')}", value)]
@@ -377,7 +377,7 @@ def test_awq_output(files):
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_gguf_output(files, monkeypatch, bits):
-    monkeypatch.setattr(pieces, "_PIECE_ITEMS", 130)
+    monkeypatch.setattr(chunks, "_PIECE_ITEMS", 130)
     flags = ["--format", "gguf", "--bits", str(bits), "--block-size", "32", "--scale-dtype", "float16"]
     assert run("quantize", files / "m.safetensors", files / "m.gguf", *flags).exit_code == 0
     with open_checkpoint(files / "m.gguf") as checkpoint:

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 import qcore
 from qcore.cli import main
 from qcore.formats import open_checkpoint
-from qcore.formats.checkpoint import folder, safetensors_file
+from qcore.formats.checkpoint.files import folder, safetensors
 from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.quantizing import Options, plan
 
@@ -58,7 +58,7 @@ def test_config_of_an_absurd_size(tmp_path, monkeypatch):
 
 
 def test_a_header_that_no_reader_would_take(tmp_path, monkeypatch):
-    monkeypatch.setattr(safetensors_file, "MOST_HEADER_BYTES", 20)
+    monkeypatch.setattr(safetensors, "MOST_HEADER_BYTES", 20)
     with pytest.raises(qcore.QcoreValueError, match=r"a header of \d+ bytes is needed, expected at most 20"):
         qcore.save(tmp_path / "o.safetensors", {"x": np.ones(3)})
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import qcore
 from qcore.cli import app, main
 from qcore.formats import open_checkpoint
-from qcore.formats.checkpoint import pieces
+from qcore.formats.checkpoint import chunks
 from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.quantizing import Options, quantize_checkpoint
 
@@ -42,7 +42,7 @@ def run(*arguments):
 @pytest.mark.parametrize("piece", [None, 130])
 def test_the_bits_of_whole_tensors(files, monkeypatch, kind, piece):
     if piece is not None:  # a few rows at a time
-        monkeypatch.setattr(pieces, "_PIECE_ITEMS", piece)
+        monkeypatch.setattr(chunks, "_PIECE_ITEMS", piece)
     flags = ["--method", "awq", "--samples", files / f"s.{kind}", "--block-size", 16]
     done = run("quantize", files / "m.safetensors", files / "o.safetensors", *flags)
     assert done.exit_code == 0

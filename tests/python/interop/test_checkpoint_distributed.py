@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import qcore
 from qcore.cli import app, main
 from qcore.formats import open_checkpoint
-from qcore.formats.checkpoint import dask_workers, pieces
+from qcore.formats.checkpoint import chunks, dask_workers
 from qcore.formats.checkpoint.dask_workers import DaskWorkers
 from qcore.formats.checkpoint.quantizing import Options, quantize_checkpoint
 
@@ -49,8 +49,8 @@ def own_cluster():
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "_PIECE_ITEMS", 400)  # many small ones
-    monkeypatch.setattr(pieces, "_PIECE_BYTES", 700)
+    monkeypatch.setattr(chunks, "_PIECE_ITEMS", 400)  # many small ones
+    monkeypatch.setattr(chunks, "_PIECE_BYTES", 700)
     save_file(model(), tmp_path / "m.safetensors")
     return tmp_path
 

@@ -12,7 +12,7 @@ import qcore
 from qcore import formats
 from qcore.cli import main
 from qcore.formats import open_checkpoint
-from qcore.formats.checkpoint import pieces
+from qcore.formats.checkpoint import chunks
 from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.quantizing import Options, quantize_checkpoint
 
@@ -36,7 +36,7 @@ def session_of(path):
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("method", ["rtn", "mse"])
 def test_onnxruntime_has_our_values(source, tmp_path, monkeypatch, bits, method):
-    monkeypatch.setattr(pieces, "_PIECE_ITEMS", 130)  # a few rows at a time
+    monkeypatch.setattr(chunks, "_PIECE_ITEMS", 130)  # a few rows at a time
     path = tmp_path / "m.onnx"
     flags = ["--format", "onnx", "--bits", str(bits), "--block-size", "16", "--method", method]
     assert main(["quantize", str(source), str(path), *flags]) == 0

@@ -8,8 +8,8 @@ from torch import nn
 
 import qcore.torch as qt
 from qcore.torch.attention import MultiheadAttention
+from qcore.torch.conversion.rules import as_linear
 from qcore.torch.experts import Experts, layout_of
-from qcore.torch.rules import as_linear
 
 
 def float_layer(weight, bias):

@@ -9,7 +9,7 @@ from test_fuse import greedy, prompt
 
 import qcore.torch
 from qcore.transformers import QcoreConfig, fuse_
-from qcore.transformers.fuse import FusedMixin
+from qcore.transformers.fuse.model import FusedMixin
 
 
 @pytest.fixture(scope="module", params=("llama-biases", "gemma3", "phi3"))

@@ -13,7 +13,9 @@ import torch
 from test_fuse import greedy, prompt
 from transformers.cache_utils import DynamicCache
 
-from qcore.transformers import LayerByLayerWarning, fuse_, fuse_graphs, fuse_inputs, unfuse_
+from qcore.transformers import LayerByLayerWarning, fuse_, unfuse_
+from qcore.transformers.fuse import graphs as fuse_graphs
+from qcore.transformers.fuse import inputs as fuse_inputs
 from qcore.transformers.kv_cache import KvLayer
 
 
