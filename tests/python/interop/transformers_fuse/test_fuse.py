@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import stack_oracle
-import tiny_models
 import torch
 import transformers
+from fused_models import stack_oracle, tiny_models
+from fused_models.calls import LENGTH, greedy, prompt, relative
 from transformers.cache_utils import DynamicCache
 
 import qcore.torch
@@ -23,32 +23,6 @@ from qcore.transformers.fuse import stack as fuse_stack
 from qcore.transformers.fuse import structure as fuse_structure
 from qcore.transformers.fuse import weights as fuse_weights
 from qcore.transformers.fuse.weights import JointLinear, RowsLinear
-
-LENGTH, PADDING = 14, 5
-
-
-def prompt(batch=2):
-    generator = torch.Generator().manual_seed(3)
-    ids = torch.randint(2, 128, (batch, LENGTH), generator=generator)
-    mask = torch.ones_like(ids)
-    if batch > 1:
-        ids[1, :PADDING] = mask[1, :PADDING] = 0
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def greedy(model, inputs, tokens=30, **options):
-    return model.generate(
-        **inputs,
-        max_new_tokens=tokens,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_logits=True,
-        **options,
-    )
-
-
-def relative(got, expected):
-    return float((got.float() - expected.float()).norm() / expected.float().norm())
 
 
 @pytest.mark.parametrize("name", tiny_models.CONFIGS)

@@ -8,9 +8,9 @@ import io
 import warnings
 
 import pytest
-import tiny_models
 import torch
-from test_fuse import greedy, prompt
+from fused_models import tiny_models
+from fused_models.calls import greedy, prompt
 from transformers.cache_utils import DynamicCache
 
 from qcore.transformers import LayerByLayerWarning, fuse_, unfuse_

@@ -10,7 +10,7 @@ import pytest
 
 from qcore.lut.functions import FUNCTIONS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "luts.md"
 MOST_BYTES = 60_000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_sdist.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "check_sdist.py"
 
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="needs a source tree")
 

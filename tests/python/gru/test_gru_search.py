@@ -13,7 +13,7 @@ from rich.console import Console
 import qcore
 from qcore.gru import Calibrator, Config, Direction, GruWeights, Search
 
-ACCURACY = Path(__file__).resolve().parents[2] / "scripts" / "gru_accuracy.py"
+ACCURACY = Path(__file__).resolve().parents[3] / "scripts" / "gru_accuracy.py"
 
 
 def case_b():

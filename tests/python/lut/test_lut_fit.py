@@ -15,7 +15,7 @@ import qcore
 from qcore import _core, lut
 from qcore.lut import Table, fit
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SMALL = {"domain": (0.25, 4.0), "cuts": 5, "segments": 4}
 """Fits that take a fraction of a second."""
 

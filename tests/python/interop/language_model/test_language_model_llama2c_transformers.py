@@ -11,7 +11,7 @@ import torch
 
 import qcore.language_model as lm
 
-FILE = Path(__file__).resolve().parents[3] / "examples" / "stories15m" / "llama2c.py"
+FILE = Path(__file__).resolve().parents[4] / "examples" / "stories15m" / "llama2c.py"
 
 pytestmark = pytest.mark.skipif(not FILE.is_file(), reason="needs a source tree")
 

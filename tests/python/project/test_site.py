@@ -8,7 +8,7 @@ import pytest
 
 from qcore import lut
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 MODULES = (
     "qcore",

@@ -1,6 +1,6 @@
 """Docstrings of functions begin with a verb, and those of public names tell of every parameter and of errors.
 
-ruff's D rules keep their form. qcore.torch: interop/test_docstrings_torch.py.
+ruff's D rules keep their form. qcore.torch: interop/qcore_torch/test_docstrings_torch.py.
 """
 
 import ast

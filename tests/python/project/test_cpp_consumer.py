@@ -9,7 +9,7 @@ import pytest
 
 import qcore
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONSUMER = ROOT / "examples" / "cpp_consumer"
 
 pytestmark = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CHECK = ROOT / "scripts" / "check_readme.py"
 
 pytestmark = pytest.mark.skipif(not CHECK.is_file(), reason="needs a source tree")

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 import qcore
 from qcore.gru import Calibrator, Config, Direction, GruWeights, verify_golden
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 VERIFIER = ROOT / "tests" / "cpp" / "verify_golden.cpp"
 CONFIGS = {
     "staged 8": Config(),

@@ -12,6 +12,7 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
+import model_folders  # noqa: E402
 from model_folders import float_folder, kl, llama, logits  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
@@ -334,7 +335,7 @@ def test_peak_memory_is_the_final_size_and_a_tensor(tmp_path):
     paths = [str(tmp_path / name) for name in ("small", "large", "packed")]
     for kind in ("float", "packed"):
         code = f"import sys; sys.argv[0] = {kind!r}\n" + textwrap.dedent(MEASURE)
-        environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__)), "QCORE_NUM_THREADS": "1"}
+        environment = os.environ | {"PYTHONPATH": os.path.dirname(model_folders.__file__), "QCORE_NUM_THREADS": "1"}
         run = subprocess.run(
             [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False, env=environment
         )

@@ -13,6 +13,7 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
+import model_folders  # noqa: E402
 from architectures import language  # noqa: E402
 from architectures.entry import relative_error, results  # noqa: E402
 from model_folders import (  # noqa: E402
@@ -468,7 +469,7 @@ def test_peak_memory_is_the_final_size_and_a_tensor(source, tmp_path, is_whole):
             {name: value.clone() for name, value in large.state_dict().items()}, tmp_path / "large/model.safetensors"
         )
     largest = max(parameter.nbytes for parameter in large.parameters())
-    environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__)), "QCORE_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": os.path.dirname(model_folders.__file__), "QCORE_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(MEASURE), str(source), str(tmp_path / "large")],
         capture_output=True,

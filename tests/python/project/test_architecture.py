@@ -25,7 +25,7 @@ import pytest
 
 import qcore
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "src" / "numerics").is_dir(), reason="needs a source tree")
 
