@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import qcore
-from qcore._terminal import make_console, make_table, write_json
+from qcore._display.terminal import make_console, make_table, write_json
 from qcore.bench import machine
 from qcore.bench.cases import OPERATORS, Case
 from qcore.bench.limits import Limits, find_limits

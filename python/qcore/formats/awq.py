@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats import _bits, _inputs, _outputs, _zero_points
+from qcore.formats import _bits, _inputs, _outputs, _zero_point_codec
 from qcore.quantized_tensor import QuantizedTensor
 
 _NIBBLES = np.array([0, 4, 1, 5, 2, 6, 3, 7])
@@ -49,7 +49,7 @@ def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
         )
     zeros = _inputs.words(qzeros, f"{where}: qzeros", "[P, N / 8]")
     _inputs.check_shape(zeros, (s.shape[0], n // 8), f"{where}: qzeros", "[P, N / 8]")
-    return _zero_points.decode(
+    return _zero_point_codec.decode(
         _columns(packed).T, _columns(zeros).T, s.T, bits=4, block_size=k // s.shape[0], where=where
     )
 
@@ -71,7 +71,7 @@ def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float
     n, k = _outputs.matrix(weight, where, (4,)).shape
     _outputs.multiple(n, 8, f"{where}: N")
     _outputs.multiple(k, weight.block_size, f"{where}: K")
-    codes, zeros, scales = _zero_points.encode(weight, where)
+    codes, zeros, scales = _zero_point_codec.encode(weight, where)
     halves = _outputs.halves(scales, f"{where}: weight's scales")
     return _words(codes.T), np.ascontiguousarray(halves.T), _words(zeros.T)
 

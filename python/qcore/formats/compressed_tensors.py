@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _zero_points
+from qcore.formats import _bits, _inputs, _zero_point_codec
 from qcore.formats.gptq import order_of
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
@@ -67,7 +67,9 @@ def from_compressed_tensors(
         codes = codes[:, order]
     middle = 1 << (width - 1)
     unsigned = codes.astype(np.int16) + middle
-    tensor = _zero_points.decode(unsigned.astype(np.uint8), zeros + middle, s, bits=width, block_size=size, where=where)
+    tensor = _zero_point_codec.decode(
+        unsigned.astype(np.uint8), zeros + middle, s, bits=width, block_size=size, where=where
+    )
     return tensor if order is None else ReorderedTensor(tensor, order)
 
 

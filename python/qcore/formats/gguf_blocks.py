@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats import _inputs, _minima, _outputs, gguf_k_blocks
+from qcore.formats import _affine_codec, _inputs, _outputs, gguf_k_blocks
 from qcore.formats._inputs import Reals
-from qcore.formats._zero_points import spread
+from qcore.formats._zero_point_codec import spread
 from qcore.quantized_tensor import QuantizedTensor
 
 Bytes = NDArray[np.uint8]
@@ -65,7 +65,7 @@ def _from_q4_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
 def _from_q4_1(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
     codes = _split_nibbles(raw[..., 4:]).reshape(len(raw), -1)
     d, m = _halves(raw[..., :2], where), _halves(raw[..., 2:4], where)
-    return _minima.decode(codes, d, m, bits=4, block_size=BLOCK, where=where, exact=exact)
+    return _affine_codec.decode(codes, d, m, bits=4, block_size=BLOCK, where=where, exact=exact)
 
 
 def _from_q5_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
@@ -78,7 +78,7 @@ def _from_q5_1(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
     high = np.unpackbits(raw[..., 4:8], axis=-1, bitorder="little") << np.uint8(4)
     codes = (_split_nibbles(raw[..., 8:]) | high).reshape(len(raw), -1)
     d, m = _halves(raw[..., :2], where), _halves(raw[..., 2:4], where)
-    return _minima.decode(codes, d, m, bits=5, block_size=BLOCK, where=where, exact=exact)
+    return _affine_codec.decode(codes, d, m, bits=5, block_size=BLOCK, where=where, exact=exact)
 
 
 def _from_q8_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
@@ -109,7 +109,7 @@ def _to_q4_0(weight: QuantizedTensor, where: str) -> Bytes:
 
 
 def _to_q4_1(weight: QuantizedTensor, where: str) -> Bytes:
-    codes, scales, minima = _minima.encode(weight, where)
+    codes, scales, minima = _affine_codec.encode(weight, where)
     if codes.max() > 15:
         raise _core.QcoreValueError(f"{where}: weight has codes up to {codes.max()}, expected 0 to 15 for Q4_1")
     return np.concatenate(

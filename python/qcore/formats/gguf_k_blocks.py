@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from qcore.formats import _inputs, _minima
+from qcore.formats import _affine_codec, _inputs
 from qcore.formats._inputs import Reals
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -61,7 +61,7 @@ def _six_bit_pairs(raw: Bytes) -> tuple[Reals, Reals]:
 def _with_minima(
     codes: Bytes, scales: Reals, minima: Reals, bits: int, block: int, where: str, exact: bool
 ) -> QuantizedTensor:
-    return _minima.decode(
+    return _affine_codec.decode(
         _rows(codes), _rows(scales), -_rows(minima), bits=bits, block_size=block, where=where, exact=exact
     )
 

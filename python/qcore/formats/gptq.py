@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _outputs, _zero_points
+from qcore.formats import _bits, _inputs, _outputs, _zero_point_codec
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 
@@ -73,7 +73,7 @@ def from_gptq(
     codes = _bits.codes_of_words(np.ascontiguousarray(packed.T), width)
     if order is not None:
         codes = codes[:, order]
-    tensor = _zero_points.decode(codes, zeros.T, s.T, bits=width, block_size=size, where=where)
+    tensor = _zero_point_codec.decode(codes, zeros.T, s.T, bits=width, block_size=size, where=where)
     return tensor if order is None else ReorderedTensor(tensor, order)
 
 
@@ -101,7 +101,7 @@ def to_gptq(
     _outputs.multiple(n, per_word, f"{where}: N")
     _outputs.multiple(k, per_word, f"{where}: K")
     first = _checks.choice(version, {1: 1, 2: 0}, f"{where}: version")
-    codes, zeros, scales = _zero_points.encode(inner, where)
+    codes, zeros, scales = _zero_point_codec.encode(inner, where)
     if zeros.min() < first:
         raise _core.QcoreValueError(
             f"{where}: weight has a zero point 0, expected 1 or more, which version 1 can hold: use version=2"

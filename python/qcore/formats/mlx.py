@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _minima, _outputs
+from qcore.formats import _affine_codec, _bits, _inputs, _outputs
 from qcore.formats._inputs import Reals
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -58,7 +58,7 @@ def from_mlx(
     _inputs.check_shape(s, (n, k // size), f"{where}: scales", "[N, K / block_size]")
     b = _inputs.reals(biases, f"{where}: biases")
     _inputs.check_shape(b, s.shape, f"{where}: biases", "[N, K / block_size]")
-    return _minima.decode(_codes(packed, width), s, b, bits=width, block_size=size, where=where, exact=exact)
+    return _affine_codec.decode(_codes(packed, width), s, b, bits=width, block_size=size, where=where, exact=exact)
 
 
 def to_mlx(weight: QuantizedTensor) -> tuple[NDArray[np.uint32], Reals, Reals]:
@@ -78,7 +78,7 @@ def to_mlx(weight: QuantizedTensor) -> tuple[NDArray[np.uint32], Reals, Reals]:
     k = _outputs.matrix(weight, where).shape[1]
     _outputs.multiple(k, 32 // weight.bits, f"{where}: K")
     _outputs.multiple(k, weight.block_size, f"{where}: K")
-    codes, scales, minima = _minima.encode(weight, where)
+    codes, scales, minima = _affine_codec.encode(weight, where)
     return _bits.words_of_codes(codes, weight.bits).view(np.uint32), scales, minima
 
 

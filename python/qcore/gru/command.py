@@ -13,9 +13,9 @@ import qcore
 from qcore._files import write_whole
 from qcore._options import RangeMethod
 from qcore.gru import TENSORS, Calibrator, Config, QuantGRU, verify_golden
-from qcore.gru.array_files import check_folder, check_output, read_arrays, write_arrays
 from qcore.gru.chunks import run_in_chunks
-from qcore.gru.weight_files import load_weights
+from qcore.gru.files.arrays import check_folder, check_output, read_arrays, write_arrays
+from qcore.gru.files.weights import load_weights
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,8 @@ from typing import Any
 
 from qcore._options import RangeMethod
 from qcore.gru.core import GruCore
-from qcore.gru.export import export_gru
-from qcore.gru.files import read_gru, save_gru
+from qcore.gru.export.header import export_gru
+from qcore.gru.files.quantized import read_gru, save_gru
 from qcore.gru.formats import Config
 from qcore.gru.golden import write_golden
 from qcore.gru.observation import Observer

@@ -64,7 +64,7 @@ def model(
       qcore bench model llama-4bit/ --float llama/ --json llama.json
       qcore bench model llama/ --only qcore --only torch_bfloat16 --prompt-tokens 128
     """
-    from qcore._terminal import progress, write_json
+    from qcore._display.terminal import progress, write_json
     from qcore.bench import machine
     from qcore.language_model.loading import find_source, require_transformers
     from qcore.language_model.measuring import IMPLEMENTATIONS, Job
@@ -115,7 +115,7 @@ def _run(row: Row, job: Job, folder: Path) -> None:
 
 
 def _print(rows: list[Row], job: Job) -> None:
-    from qcore._terminal import make_console, make_table
+    from qcore._display.terminal import make_console, make_table
     from qcore.language_model.measuring import IMPLEMENTATIONS
 
     headings = ("", ">load s", ">prompt tok/s", ">new tok/s", ">MB", ">peak MB", ">imports MB")

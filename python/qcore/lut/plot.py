@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qcore import _plots
+from qcore._display import plots
 from qcore.lut.accuracy import Accuracy, Errors, accuracy, function_of
 from qcore.lut.core import TableCore
 from qcore.lut.functions import Function
@@ -53,24 +53,24 @@ def plot_table(
         check(path)
     matplotlib = _module("matplotlib")
     compared = function_of(table, function)
-    with matplotlib.rc_context(_plots.STYLE):
+    with matplotlib.rc_context(plots.STYLE):
         figure = _draw(table, compared, domain)
         if path is not None:
-            _plots.write(figure, path)
+            plots.write(figure, path)
     return figure
 
 
 def check(path: str | os.PathLike[str]) -> str:
     """Returns the ending of a plot's name, or raises if it can't be drawn: called before a fit of seconds."""
-    return _plots.ending(path, _WHERE)
+    return plots.ending(path, _WHERE)
 
 
 def _module(name: str) -> Any:
-    return _plots.module(name, _WHERE)
+    return plots.module(name, _WHERE)
 
 
 def _draw(table: TableCore, function: Function | None, domain: tuple[float, float] | None) -> Any:
-    figure = _plots.new_figure(_WHERE)
+    figure = plots.new_figure(_WHERE)
     if function is None:
         axis = figure.subplots()
         cuts = table.cuts.astype(np.float64)

@@ -287,7 +287,7 @@ def table_of(cuts: torch.Tensor, values: torch.Tensor, range_reduction: str) -> 
 
 def gru_bytes(gru: Any) -> torch.Tensor:
     """Returns the bytes of the file that ``QuantGRU.save`` writes, as uint8 [bytes]."""
-    from qcore.gru.files import gru_to_bytes
+    from qcore.gru.files.quantized import gru_to_bytes
 
     return torch.frombuffer(bytearray(gru_to_bytes(gru)), dtype=torch.uint8)
 
@@ -297,7 +297,7 @@ def gru_of(state: torch.Tensor) -> Any:
 
     def make() -> Any:
         from qcore.gru import QuantGRU
-        from qcore.gru.files import gru_from_bytes
+        from qcore.gru.files.quantized import gru_from_bytes
 
         data = state.detach().cpu().numpy().tobytes()
         layers, config, batch_first = gru_from_bytes(data, "gru: the module's state")

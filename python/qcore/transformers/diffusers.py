@@ -17,8 +17,8 @@ from diffusers.quantizers.base import DiffusersQuantizer
 import qcore
 from qcore import _core
 from qcore.formats.checkpoint import layout
-from qcore.formats.checkpoint.entries import PlainEntry
-from qcore.formats.checkpoint.opened import Checkpoint, open_files
+from qcore.formats.checkpoint.reader import Checkpoint, open_files
+from qcore.formats.checkpoint.records import PlainEntry
 from qcore.transformers import modules, saving
 from qcore.transformers.config import METHOD, QcoreConfig
 from qcore.transformers.planning import plan_of

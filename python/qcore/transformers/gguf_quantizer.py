@@ -15,7 +15,7 @@ from transformers.integrations.gguf.utils import is_gguf_arch_supported
 from transformers.utils import logging
 
 from qcore import _core
-from qcore.formats.checkpoint.gguf_file import GgufEntry, read_gguf
+from qcore.formats.checkpoint.files.gguf import GgufEntry, read_gguf
 from qcore.formats.gguf_blocks import TYPES
 from qcore.transformers import serving
 from qcore.transformers.config import QcoreConfig

@@ -12,7 +12,7 @@ from qcore import _core
 from qcore._options import Compute
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
-from qcore.torch.rules import embedding_like
+from qcore.torch.conversion.rules import embedding_like
 from qcore.torch.weighted import WeightedModule
 
 Weight = QuantizedTensor | ReorderedTensor

@@ -13,12 +13,13 @@ from transformers.core_model_loading import WeightConverter, WeightRenaming, app
 
 from qcore import _core
 from qcore._options import Compute
-from qcore.formats.checkpoint import compressed_layers, layout
-from qcore.formats.checkpoint.entries import Entry, PlainEntry
+from qcore.formats.checkpoint import layout
+from qcore.formats.checkpoint.byte_ranges import Section
+from qcore.formats.checkpoint.files.safetensors import read_header
 from qcore.formats.checkpoint.frameworks import as_torch
-from qcore.formats.checkpoint.opened import Checkpoint, open_files
-from qcore.formats.checkpoint.safetensors_file import read_header
-from qcore.formats.checkpoint.sections import Section
+from qcore.formats.checkpoint.layers import compressed_tensors
+from qcore.formats.checkpoint.reader import Checkpoint, open_files
+from qcore.formats.checkpoint.records import Entry, PlainEntry
 from qcore.transformers.mixtures import ExpertFiles, Mixture, Places
 from qcore.transformers.modules import matrix_shape, unfit_reason
 from qcore.transformers.pickled_files import read_pickled
@@ -29,7 +30,7 @@ Patterns = tuple[list[str], str]
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "qcore": ("codes", "scales", "offsets", "order"),
     "packed": ("qweight", "qzeros", "scales", "g_idx"),
-    "compressed": (*(part for part in compressed_layers.PARTS if part != "weight"), *compressed_layers.UNUSED),
+    "compressed": (*(part for part in compressed_tensors.PARTS if part != "weight"), *compressed_tensors.UNUSED),
 }
 """Ends of the names of a weight's parts, by kind of folder."""
 
@@ -296,7 +297,7 @@ def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
     checkpoint = open_files(files, {"quantization_config": dict(config)}, where, read)
     method = config.get("quant_method")
     if method != "qcore":
-        return PackedFolder(checkpoint, "compressed" if method == compressed_layers.METHOD else "packed")
+        return PackedFolder(checkpoint, "compressed" if method == compressed_tensors.METHOD else "packed")
     for name in checkpoint:
         if name.endswith(".codes"):
             raise _core.QcoreValueError(

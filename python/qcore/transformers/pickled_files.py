@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.safetensors_file import SafetensorsFile
-from qcore.formats.checkpoint.sections import DTYPES, Section
+from qcore.formats.checkpoint.byte_ranges import DTYPES, Section
+from qcore.formats.checkpoint.files.safetensors import SafetensorsFile
 
 _NAMES = {getattr(torch, theirs): name for name, theirs in DTYPES.items()}
 

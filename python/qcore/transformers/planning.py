@@ -10,8 +10,8 @@ import torch
 from transformers.utils import logging
 
 from qcore import _core
-from qcore.torch.reads import Read, reads_of
-from qcore.torch.rules import rule_of, unanswered
+from qcore.torch.conversion.reads import Read, reads_of
+from qcore.torch.conversion.rules import rule_of, unanswered
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.mixtures import Mixture
 from qcore.transformers.modules import unfit_reason

@@ -21,7 +21,7 @@ from transformers.utils import logging
 from transformers.utils.quantization_config import GgufConfig
 
 from qcore import _core
-from qcore.formats.checkpoint.folder import read_config
+from qcore.formats.checkpoint.files.folder import read_config
 from qcore.transformers.config import METHOD, QcoreConfig
 
 METHODS = ("awq", "gptq", "compressed-tensors", "gguf")

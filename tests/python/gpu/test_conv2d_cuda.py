@@ -5,9 +5,6 @@ implicit_gemm_float is within the bound of a float sum.
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -19,7 +16,6 @@ if qcore.info()["cuda"]["device_count"] == 0:
 if not torch.cuda.is_available():
     pytest.skip("this torch has no CUDA", allow_module_level=True)
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import conv_calls  # noqa: E402
 from conv_calls import MODES, SHAPES  # noqa: E402

@@ -23,7 +23,9 @@ qt = pytest.importorskip("qcore.torch")
 from transformers.cache_utils import DynamicCache  # noqa: E402
 
 from qcore import QcoreValueError  # noqa: E402
-from qcore.transformers import LayerByLayerWarning, fuse, fuse_, fuse_graphs, unfuse_  # noqa: E402
+from qcore.transformers import LayerByLayerWarning, fuse_, unfuse_  # noqa: E402
+from qcore.transformers.fuse import graphs as fuse_graphs  # noqa: E402
+from qcore.transformers.fuse import model as fuse_model  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -254,7 +256,7 @@ def test_a_step_makes_the_host_wait_for_nothing(monkeypatch):
     fuse_(model)
     inputs = prompt(3)
     expected = greedy(model, inputs).sequences
-    forward, calls = fuse.FusedMixin._qcore_forward, []
+    forward, calls = fuse_model.FusedMixin._qcore_forward, []
 
     def watched(self, arguments):
         calls.append(arguments["input_ids"].shape[1])
@@ -267,7 +269,7 @@ def test_a_step_makes_the_host_wait_for_nothing(monkeypatch):
         finally:
             torch.cuda.set_sync_debug_mode(before)
 
-    monkeypatch.setattr(fuse.FusedMixin, "_qcore_forward", watched)
+    monkeypatch.setattr(fuse_model.FusedMixin, "_qcore_forward", watched)
     assert torch.equal(greedy(model, inputs).sequences, expected)
     assert calls == [LENGTH] + [1] * 23
 

@@ -12,11 +12,11 @@ import typer
 from qcore import _core
 from qcore._files import write_whole
 from qcore.formats import open_checkpoint
-from qcore.formats.checkpoint.comparing import compare as compare_checkpoints
 from qcore.formats.checkpoint.dask_workers import connected
+from qcore.formats.checkpoint.diff import compare as compare_checkpoints
 from qcore.formats.checkpoint.folder_options import of_folder
-from qcore.formats.checkpoint.model_folder import becomes_folder
 from qcore.formats.checkpoint.quantizing import Job, Options, Result, plan, quantize_checkpoint
+from qcore.formats.checkpoint.targets.model_folder import becomes_folder
 from qcore.formats.checkpoint.workers import Workers
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qcore import _core
-from qcore.formats.checkpoint.pieces import Converted, Piece, convert
+from qcore.formats.checkpoint.chunks import Converted, Piece, convert
 from qcore.formats.checkpoint.workers import Pending
 
 if TYPE_CHECKING:
     from qcore.formats.checkpoint.options import Options
-    from qcore.formats.checkpoint.targets import Target
+    from qcore.formats.checkpoint.targets.target import Target
 
 _CONNECT_SECONDS = 10
 _WORKER_SECONDS = 60

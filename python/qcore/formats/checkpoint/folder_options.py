@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from qcore import _core
-from qcore.formats.checkpoint.choice import check_patterns, matching
-from qcore.formats.checkpoint.opened import Checkpoint
 from qcore.formats.checkpoint.options import Options
+from qcore.formats.checkpoint.reader import Checkpoint
+from qcore.formats.checkpoint.selection import check_patterns, matching
 
 
 def of_folder(

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from qcore import _core
-from qcore.formats.checkpoint.sections import DTYPES, ITEM_BYTES, Section
+from qcore.formats.checkpoint.byte_ranges import DTYPES, ITEM_BYTES, Section
 
 
 def as_torch(section: Section) -> Any:

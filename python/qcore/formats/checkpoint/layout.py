@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
-from qcore.formats.checkpoint.safetensors_file import SafetensorsFile, is_sizes, parse_json, short
-from qcore.formats.checkpoint.sections import Section, addressable
+from qcore.formats.checkpoint.byte_ranges import Section, addressable
+from qcore.formats.checkpoint.files.safetensors import SafetensorsFile, is_sizes, parse_json, short
+from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from qcore import _core
-from qcore.formats.checkpoint.model_folder import ModelFolderTarget, quantization_config
 from qcore.formats.checkpoint.samples import Samples
-from qcore.formats.checkpoint.targets import Target, target
+from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, quantization_config
+from qcore.formats.checkpoint.targets.target import Target, target
 from qcore.quantized_tensor import quantize
 
 

@@ -16,17 +16,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.choice import Choice, check_patterns, choose
-from qcore.formats.checkpoint.entries import PlainEntry
+from qcore.formats.checkpoint.byte_ranges import FLOATING, Section
+from qcore.formats.checkpoint.chunks import Converted, Piece, byte_pieces, row_pieces
 from qcore.formats.checkpoint.layout import Description, Parts
-from qcore.formats.checkpoint.opened import Checkpoint
 from qcore.formats.checkpoint.options import Options
 from qcore.formats.checkpoint.partial_file import PartialFile
-from qcore.formats.checkpoint.pieces import Converted, Piece, byte_pieces, row_pieces
+from qcore.formats.checkpoint.reader import Checkpoint
+from qcore.formats.checkpoint.records import PlainEntry
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.saving import add_parts
-from qcore.formats.checkpoint.sections import FLOATING, Section
-from qcore.formats.checkpoint.targets import Target
+from qcore.formats.checkpoint.selection import Choice, check_patterns, choose
+from qcore.formats.checkpoint.targets.target import Target
 from qcore.formats.checkpoint.workers import Pending, Threads, Workers
 
 __all__ = ["Job", "Options", "Result", "plan", "quantize_checkpoint"]

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.folder import read_safetensors
-from qcore.formats.checkpoint.sections import Section
+from qcore.formats.checkpoint.byte_ranges import Section
+from qcore.formats.checkpoint.files.folder import read_safetensors
 from qcore.quantized_tensor import mean_squares
 
 _ZIP = b"PK"

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from qcore import _arrays, _core, _files
 from qcore.formats.checkpoint import layout
-from qcore.formats.checkpoint.opened import open_checkpoint
-from qcore.formats.checkpoint.safetensors_file import header_bytes
-from qcore.formats.checkpoint.sections import DTYPES
+from qcore.formats.checkpoint.byte_ranges import DTYPES
+from qcore.formats.checkpoint.files.safetensors import header_bytes
+from qcore.formats.checkpoint.reader import open_checkpoint
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 

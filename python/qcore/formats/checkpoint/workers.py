@@ -6,12 +6,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from qcore.formats.checkpoint.pieces import Converted, Piece, convert
+from qcore.formats.checkpoint.chunks import Converted, Piece, convert
 from qcore.runtime import get_num_threads
 
 if TYPE_CHECKING:
     from qcore.formats.checkpoint.options import Options
-    from qcore.formats.checkpoint.targets import Target
+    from qcore.formats.checkpoint.targets.target import Target
 
 _MOST_THREADS = 4
 

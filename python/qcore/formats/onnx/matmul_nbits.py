@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _minima, _outputs, _zero_points
+from qcore.formats import _affine_codec, _bits, _inputs, _outputs, _zero_point_codec
 from qcore.formats.onnx.graph import Graph, Node, package
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -60,12 +60,12 @@ def tensor_of(
     s = _table(_inputs.reals(scales, f"{where}: scales"), n, blocks, f"{where}: scales")
     zeros = _zeros(zero_points, n, blocks, bits, f"{where}: zero_points")
     if zeros.dtype == np.uint8 or ((zeros == np.rint(zeros)) & (zeros >= 0) & (zeros < 1 << bits)).all():
-        return _zero_points.decode(codes, zeros, s, bits=bits, block_size=size, where=where, exact=exact)
+        return _zero_point_codec.decode(codes, zeros, s, bits=bits, block_size=size, where=where, exact=exact)
     wide = -(s.astype(np.float64) * zeros)
     minima = wide.astype(np.float32)
     if exact and not np.array_equal(minima, wide):
-        raise _core.QcoreValueError(f"{where}: {_zero_points.NEEDS_ROUNDING}")
-    return _minima.decode(codes, s, minima, bits=bits, block_size=size, where=where, exact=exact)
+        raise _core.QcoreValueError(f"{where}: {_zero_point_codec.NEEDS_ROUNDING}")
+    return _affine_codec.decode(codes, s, minima, bits=bits, block_size=size, where=where, exact=exact)
 
 
 def _table(array: NDArray[Any], n: int, columns: int, where: str) -> NDArray[Any]:
@@ -143,7 +143,7 @@ def arrays_of(weight: QuantizedTensor, where: str) -> dict[str, NDArray[Any]]:
     bits, size = weight.bits, weight.block_size
     if size < 16 or size & (size - 1):
         raise _core.QcoreValueError(f"{where}: block_size is {size}, expected a power of 2 from 16 on")
-    codes, zeros, scales = _zero_points.encode(weight, where)
+    codes, zeros, scales = _zero_point_codec.encode(weight, where)
     middle = 1 << (bits - 1)
     filled = _bits.padded(codes, size, fill=middle).reshape(n, -1, size)
     arrays = {"B": _bits.pack_nibbles(filled) if bits == 4 else filled, "scales": scales}

@@ -3,9 +3,9 @@
 import warnings
 
 import pytest
-import tiny_models
 import torch
-from test_fuse import greedy, prompt, relative
+from fused_models import tiny_models
+from fused_models.calls import greedy, prompt, relative
 from transformers import TextStreamer
 from transformers.cache_utils import DynamicCache, StaticCache
 

@@ -8,12 +8,14 @@ import io
 import warnings
 
 import pytest
-import tiny_models
 import torch
-from test_fuse import greedy, prompt
+from fused_models import tiny_models
+from fused_models.calls import greedy, prompt
 from transformers.cache_utils import DynamicCache
 
-from qcore.transformers import LayerByLayerWarning, fuse_, fuse_graphs, fuse_inputs, unfuse_
+from qcore.transformers import LayerByLayerWarning, fuse_, unfuse_
+from qcore.transformers.fuse import graphs as fuse_graphs
+from qcore.transformers.fuse import inputs as fuse_inputs
 from qcore.transformers.kv_cache import KvLayer
 
 
