@@ -36,7 +36,7 @@ def _noise(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 def copy_limits(elements: int, dtype: str, item_bytes: int, *, others: bool) -> Limits:
-    """Returns torch's copy on as many threads as the other libraries have, or NumPy's if not `others`."""
+    """Return torch's copy on as many threads as the other libraries have, or NumPy's if not `others`."""
     nbytes = elements * item_bytes
     try:
         if not others:

@@ -1,4 +1,4 @@
-"""What an operator's benchmark is made of: workloads, their implementations, and calls bound to inputs."""
+"""Parts of an operator's benchmark: workloads, their implementations, and calls bound to inputs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Workload(ABC):
     def inputs(self, case_name: str) -> Inputs: ...
 
     def outliers(self) -> Inputs | None:
-        """Inputs with a few channels much larger than the others, where that matters."""
+        """Make inputs with a few channels much larger than the others, where that matters."""
         return None
 
     def limits(self, case_name: str) -> Limits:
@@ -108,7 +108,7 @@ class Workload(ABC):
 
 
 def copies_for(weight_bytes: int, rotated_bytes: int) -> int:
-    """Copies that together are larger than the caches, so that a call finds its weights in memory."""
+    """Copy that together are larger than the caches, so that a call finds its weights in memory."""
     return max(2, min(_MOST_COPIES, math.ceil(rotated_bytes / weight_bytes)))
 
 

@@ -60,7 +60,7 @@ class Session:
         self._document = Document(run.operator, settings, libraries.describe(run.threads))
 
     def run(self, workloads: Sequence[Workload]) -> None:
-        """Prints each case as soon as it is measured."""
+        """Print each case as soon as it is measured."""
         console = make_console()
         document, budget = self._document, Budget(self._seconds)
         limits = None

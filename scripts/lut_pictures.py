@@ -68,7 +68,7 @@ def draw_curve(axis: Any, x: Any) -> None:
 
 
 def draw_memory(axis: Any, lengths: list[int], firsts: Any) -> None:
-    """The entries in their order, the first one of each interval named."""
+    """Draw the entries in their order, the first one of each interval named."""
     for i, length in enumerate(lengths):
         for entry in range(firsts[i], firsts[i] + length):
             axis.add_patch(matplotlib.patches.Rectangle((entry, 0), 1, 1, fc=SHADES[i % 2], ec=CUT, lw=0.8))

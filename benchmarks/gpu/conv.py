@@ -32,7 +32,7 @@ _FLOAT_TOLERANCE = 1e-3
 
 
 def name_of(x: Sequence[int], w: Sequence[int]) -> str:
-    """Returns the name of a layer's case."""
+    """Return the name of a layer's case."""
     return f"{'x'.join(map(str, x))}_w{'x'.join(map(str, w))}"
 
 
@@ -102,7 +102,7 @@ class _Problem:
             self.add_row("qcore static", kernel, call, True, weight_bits=8, activations="int8")
 
     def add_row(self, family: str, kernel: str, call: Any, exact: bool, **facts: Any) -> None:
-        """Adds one of qcore's kernels, if it takes the case, compared with `simt`."""
+        """Add one of qcore's kernels, if it takes the case, compared with `simt`."""
         try:
             if family not in self.expected:
                 self.expected[family] = call(kernel="simt")

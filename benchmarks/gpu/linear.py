@@ -109,7 +109,7 @@ class _Problem:
             )
 
     def check(self) -> None:
-        """Notes the relative L2 error of the first rows and columns, and whether integer kernels have equal bits."""
+        """Note the relative L2 error of the first rows and columns, and whether integer kernels have equal bits."""
         torch = self.torch
         for timed in self.implementations:
             if timed.problem or "given" in timed.name or "random" in timed.name:

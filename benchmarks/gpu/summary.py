@@ -19,13 +19,13 @@ LEGEND = (
 
 
 def torch_row(case: Case) -> Row | None:
-    """Returns torch's fastest row that computes something, with weights that were given."""
+    """Return torch's fastest row that computes something, with weights that were given."""
     rows = [row for row in case.rows if row.library == "torch" and "copy" not in row.name and "given" not in row.name]
     return min(rows, key=lambda row: row.milliseconds, default=None)
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """Shows all rows of a case, fastest first, or the first `most` and ours."""
+    """Show all rows of a case, fastest first, or the first `most` and ours."""
     peer = torch_row(case)
     columns: dict[str, Callable[[Row], str]] = {
         "us": lambda row: f"{1e3 * row.milliseconds:.2f}",

@@ -1,1 +1,1 @@
-"""What commands show: tables and progress in a terminal, and pictures."""
+"""Output of commands: tables and progress in a terminal, and pictures."""

@@ -32,7 +32,7 @@ def module(name: str, where: str) -> Any:
 
 
 def ending(path: str | os.PathLike[str], where: str) -> str:
-    """Returns the ending of a picture's name, or raises if no such picture can be drawn."""
+    """Return the ending of a picture's name, or raise if no such picture can be drawn."""
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise _core.QcoreValueError(
@@ -43,14 +43,14 @@ def ending(path: str | os.PathLike[str], where: str) -> str:
 
 
 def new_figure(where: str) -> Any:
-    """Makes a figure for Agg, whatever the program has chosen."""
+    """Make a figure for Agg, whatever the program has chosen."""
     figure = module("matplotlib.figure", where).Figure(figsize=INCHES, dpi=DPI, layout="constrained")
     module("matplotlib.backends.backend_agg", where).FigureCanvasAgg(figure)
     return figure
 
 
 def write(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a picture: the same bytes for the same figure, without a date."""
+    """Write a picture: the same bytes for the same figure, without a date."""
     suffix = Path(path).suffix.lower()
     image = io.BytesIO()
     metadata = {} if suffix == ".png" else {"Date" if suffix == ".svg" else "CreationDate": None}

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def make_console(stderr: bool = False) -> Console:
-    """Returns a console that neither highlights nor interprets what it prints."""
+    """Return a console that neither highlights nor interprets what it prints."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, markup=False)
 
 
 def make_table(headings: Sequence[str]) -> Table:
-    """Returns an empty table; a heading that begins with > is that of a column of numbers."""
+    """Return an empty table; a heading that begins with > is that of a column of numbers."""
     from rich import box
     from rich.table import Table
 
@@ -35,7 +35,7 @@ def make_table(headings: Sequence[str]) -> Table:
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Shows a bar on stderr, if that is a terminal; yields a function that advances it."""
+    """Show a bar on stderr, if that is a terminal; yields a function that advances it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -47,7 +47,7 @@ def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes a JSON file that appears when it is whole. NaN and infinities are errors."""
+    """Write a JSON file that appears when it is whole. NaN and infinities are errors."""
     import json
 
     write_whole(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())

@@ -45,7 +45,7 @@ def patches(x: Floats, kernel: tuple[int, int], padding: int) -> Floats:
 
 
 def patch_weight(weight: Floats) -> Floats:
-    """Turns [Co, Ci, Kh, Kw] into [Co, Kh*Kw*Ci], the order of `patches`."""
+    """Turn [Co, Ci, Kh, Kw] into [Co, Kh*Kw*Ci], the order of `patches`."""
     return np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(weight.shape[0], -1)
 
 
@@ -130,5 +130,5 @@ class FixedGru(Calibrated):
 
 
 def rows_as_steps(x: Floats) -> Floats:
-    """Turns [B, C, H, W] into [B, H, W*C]: each image row becomes one time step."""
+    """Turn [B, C, H, W] into [B, H, W*C]: each image row becomes one time step."""
     return x.transpose(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)

@@ -55,7 +55,7 @@ class Result:
 
 
 def configurations() -> list[tuple[str, Operators]]:
-    """Returns the name and the operators of each configuration; the float reference comes first."""
+    """Return the name and the operators of each configuration; the float reference comes first."""
     return [
         ("float", FloatOperators()),
         ("tables", FloatOperators(tables=True)),
@@ -77,7 +77,7 @@ def _quantized(operators: Operators) -> str:
 
 
 def _product_kernel(operators: Operators) -> str:
-    """Returns the name of the kernel that computed the last product."""
+    """Return the name of the kernel that computed the last product."""
     if isinstance(operators, StaticOperators):
         return qcore.last_kernel("static")
     return "NumPy" if isinstance(operators, FloatOperators) else qcore.last_kernel("linear")

@@ -23,7 +23,7 @@ def decode(
     where: str,
     exact: bool = True,
 ) -> QuantizedTensor:
-    """Returns u, uint8 [N, K] of ``bits`` 2 to 8, s and b, [N, P], as a QuantizedTensor.
+    """Return u, uint8 [N, K] of ``bits`` 2 to 8, s and b, [N, P], as a QuantizedTensor.
 
     Where signed codes can hold u, the offset is b itself: up to 3 bits in 4, up to 7 in 8. Codes of 4 and 8 bits become
     ``u - c``, c = 8 or 128, with the offset ``b + c * s`` if float32 holds all of them; otherwise codes of 4 bits stay
@@ -47,7 +47,7 @@ def decode(
 
 
 def _sums(minima: Reals, scales: Reals, middle: int) -> tuple[Reals, NDArray[np.bool_]]:
-    """Returns ``minima + middle * scales`` rounded to float32, and where that was exact."""
+    """Return ``minima + middle * scales`` rounded to float32, and where that was exact."""
     a, b = minima.astype(np.float64), scales.astype(np.float64) * middle
     total = a + b
     part = total - a
@@ -64,7 +64,7 @@ def _tensor(codes: Any, scales: Reals, offsets: Any, bits: int, block_size: int)
 
 
 def encode(weight: QuantizedTensor, where: str) -> tuple[NDArray[np.uint8], Reals, Reals]:
-    """Returns u [N, K] of the weight's bits, s and b [N, P]; codes that are none of them negative stay as they are.
+    """Return u [N, K] of the weight's bits, s and b [N, P]; codes that are none of them negative stay as they are.
 
     Raises:
         QcoreValueError: a minimum, ``offset - 2^(bits - 1) * scale``, is no float32 number.

@@ -20,7 +20,7 @@ NEEDS_ROUNDING = (
 def decode(
     codes: Any, zeros: Any, scales: Reals, *, bits: int, block_size: int, where: str, exact: bool = True
 ) -> QuantizedTensor:
-    """Returns u, uint8 [N, K], z, integers [N, P] in 0..2^bits - 1, and s, [N, P], as a QuantizedTensor.
+    """Return u, uint8 [N, K], z, integers [N, P] in 0..2^bits - 1, and s, [N, P], as a QuantizedTensor.
 
     Codes are ``u - 2^(bits - 1)`` and the offset is ``s * (2^(bits - 1) - z)``, where float32 holds all offsets: always
     so for scales that were fp16 or bfloat16. Otherwise offsets are avoided: the codes are ``u - z`` in 8 bits, for all
@@ -57,7 +57,7 @@ def spread(parameters: NDArray[Any], columns: int, block_size: int) -> NDArray[A
 
 
 def encode(weight: QuantizedTensor, where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Reals]:
-    """Returns u [N, K], z [N, P] and s [N, P] of a weight, with its own bits.
+    """Return u [N, K], z [N, P] and s [N, P] of a weight, with its own bits.
 
     Raises:
         QcoreValueError: an offset is no integer multiple of its scale, or the multiple is out of range.

@@ -21,12 +21,12 @@ from qcore.formats import _bits, _inputs, _outputs, _zero_point_codec
 from qcore.quantized_tensor import QuantizedTensor
 
 _NIBBLES = np.array([0, 4, 1, 5, 2, 6, 3, 7])
-"""Where columns 0..7 of a word sit."""
+"""Positions of columns 0..7 in a word."""
 _COLUMNS = np.argsort(_NIBBLES)
 
 
 def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
-    """Returns a weight [N, K] of an AWQ checkpoint (version "gemm"), exactly.
+    """Return a weight [N, K] of an AWQ checkpoint (version "gemm"), exactly.
 
     Args:
         qweight: int32 [K, N / 8].
@@ -55,7 +55,7 @@ def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
 
 
 def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32]]:
-    """Returns qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq` takes them.
+    """Return qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq` takes them.
 
     Args:
         weight: a QuantizedTensor [N, K] of 4 bits.
@@ -77,7 +77,7 @@ def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float
 
 
 def _columns(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Turns words [R, N / 8] into codes [R, N]."""
+    """Turn words [R, N / 8] into codes [R, N]."""
     nibbles = _bits.codes_of_words(packed, 4).reshape(*packed.shape, 8)
     return nibbles[..., _NIBBLES].reshape(packed.shape[0], -1)
 

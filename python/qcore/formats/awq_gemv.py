@@ -22,7 +22,7 @@ from qcore.quantized_tensor import QuantizedTensor
 
 
 def from_awq_gemv(qweight: Any, scales: Any, qzeros: Any, *, block_size: int) -> QuantizedTensor:
-    """Returns a weight [N, K] of an AWQ checkpoint (version "gemv"), exactly.
+    """Return a weight [N, K] of an AWQ checkpoint (version "gemv"), exactly.
 
     Args:
         qweight: int32 [N, K / 8].
@@ -57,7 +57,7 @@ def from_awq_gemv(qweight: Any, scales: Any, qzeros: Any, *, block_size: int) ->
 
 
 def to_awq_gemv(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32]]:
-    """Returns qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq_gemv` takes them; padding is zero.
+    """Return qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq_gemv` takes them; padding is zero.
 
     Args:
         weight: a QuantizedTensor [N, K] of 4 bits.
@@ -83,7 +83,7 @@ def to_awq_gemv(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.
 
 
 def _zero_words(k: int, block_size: int, where: str) -> int:
-    """Returns the number of words of zeros per row (Zw)."""
+    """Return the number of words of zeros per row (Zw)."""
     if block_size < 32 or k % block_size:
         raise _core.QcoreValueError(
             f"{where}: block_size is {block_size}, expected 32 or more and a divisor of K = {k}"

@@ -38,7 +38,7 @@ def from_compressed_tensors(
     g_idx: Any = None,
     block_size: int | None = None,
 ) -> QuantizedTensor | ReorderedTensor:
-    """Reads a weight [N, K] of compressed-tensors, exactly.
+    """Read a weight [N, K] of compressed-tensors, exactly.
 
     Args:
         weight: int32 [N, ceil(K * bits / 32)], "weight_packed", or int8 [N, K], "weight".
@@ -74,7 +74,7 @@ def from_compressed_tensors(
 
 
 def _codes(weight: Any, bits: int, shape: Any, where: str) -> NDArray[np.int8]:
-    """Returns int8 [N, K]."""
+    """Return int8 [N, K]."""
     array = _inputs.host(weight, f"{where}: weight")
     if array.dtype == np.int8:
         _inputs.matrix(array, f"{where}: weight", "[N, K]")

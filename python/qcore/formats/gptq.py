@@ -38,7 +38,7 @@ def from_gptq(
     block_size: int | None = None,
     wrapped_zeros: str | None = None,
 ) -> QuantizedTensor | ReorderedTensor:
-    """Returns a weight [N, K] of a GPTQ checkpoint, exactly.
+    """Return a weight [N, K] of a GPTQ checkpoint, exactly.
 
     Args:
         qweight: int32 [K * bits / 32, N].
@@ -80,7 +80,7 @@ def from_gptq(
 def to_gptq(
     weight: QuantizedTensor | ReorderedTensor, *, version: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32], NDArray[np.int32]]:
-    """Returns qweight, scales, qzeros and g_idx of a weight, as :func:`from_gptq` takes them.
+    """Return qweight, scales, qzeros and g_idx of a weight, as :func:`from_gptq` takes them.
 
     Args:
         weight: a QuantizedTensor or ReorderedTensor [N, K].
@@ -138,7 +138,7 @@ def _zeros(stored: NDArray[np.uint8], bits: int, version: Any, wrapped: Any, whe
 
 
 def order_of(g_idx: Any, k: int, blocks: int, block_size: Any, where: str) -> tuple[NDArray[np.intp] | None, int]:
-    """Returns the permutation that sorts K by block, None for none, and the block size."""
+    """Return the permutation that sorts K by block, None for none, and the block size."""
     size = None if block_size is None else _checks.integer(block_size, f"{where}: block_size")
     if g_idx is None:
         if size is None and k % blocks:

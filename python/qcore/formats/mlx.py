@@ -26,7 +26,7 @@ _WIDTHS = {bits: bits for bits in (2, 3, 4, 5, 6, 8)}
 def from_mlx(
     weight: Any, scales: Any, biases: Any, *, bits: int, block_size: int, exact: bool = True
 ) -> QuantizedTensor:
-    """Returns a weight [N, K] of MLX, exactly: ``dequantize()`` is ``s * u + b``, rounded once to float32.
+    """Return a weight [N, K] of MLX, exactly: ``dequantize()`` is ``s * u + b``, rounded once to float32.
 
     MLX itself computes in the dtype of the scales, with a rounding after the product and one after the sum. Codes of 2
     and 3 bits are kept in 4, those of 5 and 6 in 8. Codes of 4 and 8 bits become signed, with the offset ``b + 8 * s``

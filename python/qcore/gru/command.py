@@ -200,7 +200,7 @@ gru.command("export-c")(export_c)
 
 
 def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
-    """Reads the config of a file, with what the command line says instead."""
+    """Read the config of a file, with what the command line says instead."""
     import dataclasses
 
     given: dict[str, Any] = {"bits": bits, "pipeline": pipeline}
@@ -235,7 +235,7 @@ def _whole_sequences(path: Path) -> tuple[np.ndarray[Any, Any], Any]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Yields a bar on stderr, if that is a terminal."""
+    """Yield a bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -46,13 +46,13 @@ class QuantGRU(GruCore):
 
     @classmethod
     def _from_observer(cls, observer: Observer, config: Config) -> QuantGRU:
-        """Makes the GRU of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
+        """Make the GRU of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
         made = cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
         made.float_weights = observer.weights
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes parameters, config and the tables' hashes as safetensors.
+        """Write parameters, config and the tables' hashes as safetensors.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -64,7 +64,7 @@ class QuantGRU(GruCore):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QuantGRU:
-        """Makes a GRU that :meth:`save` wrote: the same integers.
+        """Make a GRU that :meth:`save` wrote: the same integers.
 
         Args:
             path: the file.
@@ -77,7 +77,7 @@ class QuantGRU(GruCore):
         return cls(layers, config, batch_first=batch_first)
 
     def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
-        """Writes inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
+        """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
 
         ``help(qcore.gru.golden)`` has the layout, :func:`qcore.gru.verify_golden` checks such a file in NumPy integers.
 

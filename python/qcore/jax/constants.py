@@ -33,7 +33,7 @@ class Constant:
 
 
 def register() -> None:
-    """Makes weights and layers nodes without leaves of jax's trees, so that they can stand among a model's parameters.
+    """Make weights and layers nodes without leaves of jax's trees, so that they can stand among a model's parameters.
 
     ``jit`` sees a constant, ``grad`` and ``tree.map`` nothing at all.
     """

@@ -28,7 +28,7 @@ class Row:
     unavailable: str = ""
 
     def median(self) -> dict[str, float]:
-        """Returns the median of each measurement."""
+        """Return the median of each measurement."""
         return {key: statistics.median(run[key] for run in self.runs) for key in self.runs[0]} if self.runs else {}
 
 
@@ -102,7 +102,7 @@ def model(
 
 
 def _run(row: Row, job: Job, folder: Path) -> None:
-    """Adds a run of a process, or the reason why it failed."""
+    """Add a run of a process, or the reason why it failed."""
     given = json_module.dumps(asdict(replace(job, folder=str(folder), implementation=row.name)))
     command = [sys.executable, "-m", "qcore.language_model.measuring", given]
     threads = {name: str(job.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}

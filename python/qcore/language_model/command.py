@@ -191,7 +191,7 @@ def _name(loaded: LoadedModel) -> str:
 
 
 def _about(loaded: LoadedModel) -> dict[str, Any]:
-    """Returns what JSON files say of a model. No names of folders but the last one."""
+    """Return what JSON files say of a model. No names of folders but the last one."""
     source = loaded.source
     return {
         "name": source.gguf or source.folder.resolve().name,

@@ -81,7 +81,7 @@ class Embedding(WeightedModule):
         return self.shape[1]
 
     def config(self) -> dict[str, Any]:
-        """Returns shape and options, which ``load_state_dict`` compares with those of the state, except the dtype."""
+        """Return shape and options, which ``load_state_dict`` compares with those of the state, except the dtype."""
         names = ("kind", "shape", "bits", "block_size", "dtype")
         known = super().config()
         return {name: known[name] for name in names} | {"padding_idx": self.padding_idx}
@@ -91,7 +91,7 @@ class Embedding(WeightedModule):
         self.padding_idx = config["padding_idx"]
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of the indices.
+        """Return the rows of the indices.
 
         Args:
             indices: int32 or int64 [...].

@@ -77,7 +77,7 @@ class GRU(QuantizedModule):
         return parts.gru_of(self.state)
 
     def config(self) -> dict[str, Any]:
-        """Returns sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
+        """Return sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
         names = ("kind", "input_size", "hidden_size", "num_layers", "directions", "batch_first")
         return {name: getattr(self, name) for name in names}
 
@@ -94,7 +94,7 @@ class GRU(QuantizedModule):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: torch.Tensor, h0: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Runs all steps.
+        """Run all steps.
 
         Args:
             x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first), or [T, C].

@@ -23,12 +23,12 @@ class QuantizedModule(torch.nn.Module):
     """Names of the buffers whose dtype never changes, because their bytes would mean something else."""
 
     def config(self) -> dict[str, Any]:
-        """Returns everything but the tensors, which ``load_state_dict`` compares with the state."""
+        """Return everything but the tensors, which ``load_state_dict`` compares with the state."""
         raise NotImplementedError
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "") -> Any:
-        """Returns the module whose state is in a state_dict, which another process may have written.
+        """Return the module whose state is in a state_dict, which another process may have written.
 
         Args:
             state_dict: tensors by name.
@@ -49,7 +49,7 @@ class QuantizedModule(torch.nn.Module):
 
     @classmethod
     def _empty(cls, config: dict[str, Any], state_dict: Mapping[str, torch.Tensor], prefix: str) -> Any:
-        """Makes a module of that configuration, with uninitialized buffers like those of the state_dict."""
+        """Make a module of that configuration, with uninitialized buffers like those of the state_dict."""
         module = cls.__new__(cls)
         torch.nn.Module.__init__(module)
         module._configure(config)
@@ -63,11 +63,11 @@ class QuantizedModule(torch.nn.Module):
         return module
 
     def _configure(self, config: dict[str, Any]) -> None:
-        """Sets the attributes that :meth:`config` returns."""
+        """Set the attributes that :meth:`config` returns."""
         raise NotImplementedError
 
     def _tensors(self) -> tuple[str, ...]:
-        """Returns the names of the buffers and of the bias, including those that are None."""
+        """Return the names of the buffers and of the bias, including those that are None."""
         return self._kept
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -119,7 +119,7 @@ def _without_dtype(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any]:
-    """Returns the checked entry :data:`CONFIG` under a prefix.
+    """Return the checked entry :data:`CONFIG` under a prefix.
 
     Raises:
         QcoreValueError: there is no such entry, or it can't be read.
@@ -137,7 +137,7 @@ def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str
 
 
 def autocast(x: torch.Tensor) -> torch.Tensor:
-    """Returns x in the dtype that an enclosing autocast region prescribes, or x itself."""
+    """Return x in the dtype that an enclosing autocast region prescribes, or x itself."""
     kind = x.device.type
     if x.is_floating_point() and not x.is_meta and torch.is_autocast_enabled(kind):
         return x.to(torch.get_autocast_dtype(kind))

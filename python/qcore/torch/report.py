@@ -96,7 +96,7 @@ class Report:
         )
 
     def table(self) -> Any:
-        """Returns a rich table with a row per layer."""
+        """Return a rich table with a row per layer."""
         from rich.table import Table
 
         made = Table(title=self._title(), caption=self._caption(), caption_justify="left")
@@ -142,7 +142,7 @@ class Report:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """Returns the whole report as a JSON text."""
+        """Return the whole report as a JSON text."""
         return json.dumps(asdict(self) | {"share": self.share, "warning": self.warning})
 
     def __str__(self) -> str:

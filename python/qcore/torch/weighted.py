@@ -44,7 +44,7 @@ class ModuleWeight(QuantizedTensor):
 
     @classmethod
     def of(cls, weight: QuantizedTensor, dtype: torch.dtype) -> ModuleWeight:
-        """Returns a weight in the same memory that reports this dtype of torch."""
+        """Return a weight in the same memory that reports this dtype of torch."""
         made = object.__new__(cls)
         object.__setattr__(made, "_handle", weight._handle)
         object.__setattr__(made, "dtype", dtype)
@@ -170,7 +170,7 @@ class WeightedModule(QuantizedModule):
         return self._view
 
     def config(self) -> dict[str, Any]:
-        """Returns shape and options, which ``load_state_dict`` compares with those of the state."""
+        """Return shape and options, which ``load_state_dict`` compares with those of the state."""
         return {
             "kind": self.kind,
             "shape": list(self.shape),
@@ -188,7 +188,7 @@ class WeightedModule(QuantizedModule):
         self.dtype = getattr(torch, config.get("dtype", "float32"))  # files of version 0.1 have none
 
     def _operands(self) -> tuple[Any, ...]:
-        """Returns the arguments of an operator between x and its options."""
+        """Return the arguments of an operator between x and its options."""
         if self.format is None:
             self._current_view()
         return self.packed, self.bias, *self.format.arguments()  # type: ignore[union-attr]
@@ -371,7 +371,7 @@ class Linear(WeightedModule):
         return self.shape[0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Computes ``activation(x @ weight.T + bias)``.
+        """Compute ``activation(x @ weight.T + bias)``.
 
         Args:
             x: float32, float16 or bfloat16 [..., K].
@@ -502,7 +502,7 @@ class Conv2d(WeightedModule):
         return self.shape[2:]
 
     def config(self) -> dict[str, Any]:
-        """Returns shape, window and options, which ``load_state_dict`` compares with those of the state."""
+        """Return shape, window and options, which ``load_state_dict`` compares with those of the state."""
         window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         return super().config() | {name: list(sizes) for name, sizes in window.items()} | {"groups": self.groups}
 
@@ -512,7 +512,7 @@ class Conv2d(WeightedModule):
         self.dilation, self.groups = tuple(config["dilation"]), config["groups"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Computes the convolution.
+        """Compute the convolution.
 
         Args:
             x: float32, float16 or bfloat16 [N, Ci, H, W] or [Ci, H, W].
@@ -551,7 +551,7 @@ class Conv2d(WeightedModule):
 
 
 def _padding(module: torch.nn.Conv2d) -> tuple[int, ...]:
-    """Returns (top, left, bottom, right); like torch, 'same' puts the larger half of an odd padding at the end."""
+    """Return (top, left, bottom, right); like torch, 'same' puts the larger half of an odd padding at the end."""
     if isinstance(module.padding, str):
         if module.padding == "valid":
             return 0, 0, 0, 0

@@ -41,7 +41,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
         self._model: Any = None
 
     def maybe_update_loaded_keys(self, loaded_keys: list[str], checkpoint_files: list[str]) -> list[str]:
-        """Returns the names in the files, those of packed weights instead of their parts'.
+        """Return the names in the files, those of packed weights instead of their parts'.
 
         Args:
             loaded_keys: names of tensors.
@@ -65,7 +65,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
         return list(self._checkpoint)
 
     def maybe_update_state_dict(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Returns tensors by name, a placeholder for each packed weight instead of its parts.
+        """Return tensors by name, a placeholder for each packed weight instead of its parts.
 
         Args:
             state_dict: tensors of a file.
@@ -100,7 +100,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
     def check_if_quantized_param(
         self, model: Any, param_value: Any, param_name: str, state_dict: Any, **options: Any
     ) -> bool:
-        """Returns whether a tensor becomes a packed weight.
+        """Return whether a tensor becomes a packed weight.
 
         Args:
             model: the model.
@@ -114,7 +114,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
     def create_quantized_param(
         self, model: Any, param_value: torch.Tensor, param_name: str, target_device: Any, *args: Any, **options: Any
     ) -> None:
-        """Puts a packed module in the place of a float one.
+        """Put a packed module in the place of a float one.
 
         Args:
             model: the model.
@@ -157,7 +157,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
     def get_state_dict_and_metadata(
         self, state_dict: dict[str, Any], safe_serialization: bool = False
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns what save_pretrained writes: tensors by name and the files' metadata.
+        """Return what save_pretrained writes: tensors by name and the files' metadata.
 
         Args:
             state_dict: the model's, of which nothing is used: it has no shapes of packed weights.

@@ -114,7 +114,7 @@ class KvLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Appends keys and values [B, Hkv, T, D] and returns all of them in the host's dtype."""
+        """Append keys and values [B, Hkv, T, D] and return all of them in the host's dtype."""
         batch, heads, tokens, size = key_states.shape
         end = self.length + tokens
         self.reserve(batch, heads, size, end, key_states.device)
@@ -131,15 +131,15 @@ class KvLayer(CacheLayerMixin):
         return keys, values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Returns the number of keys of a call with ``query_length`` tokens, and the position of the first."""
+        """Return the number of keys of a call with ``query_length`` tokens, and the position of the first."""
         return self.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Returns the number of tokens held."""
+        """Return the number of tokens held."""
         return self.length
 
     def get_max_length(self) -> int:
-        """Returns -1: there is no limit."""
+        """Return -1: there is no limit."""
         return -1
 
     def reset(self) -> None:
@@ -147,7 +147,7 @@ class KvLayer(CacheLayerMixin):
         self.length = 0
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Removes the last ``-tokens_to_remove`` tokens.
+        """Remove the last ``-tokens_to_remove`` tokens.
 
         Raises:
             QcoreValueError: tokens_to_remove is positive, which transformers' layers refuse too.
@@ -159,11 +159,11 @@ class KvLayer(CacheLayerMixin):
         self.length = max(0, self.length + tokens_to_remove)
 
     def offload(self) -> None:
-        """Raises an error, because an offloaded cache is not supported."""
+        """Raise an error, because an offloaded cache is not supported."""
         raise _core.QcoreValueError("KvLayer: the cache is to be offloaded, expected one that stays on its device")
 
     def prefetch(self) -> None:
-        """Raises an error, because an offloaded cache is not supported."""
+        """Raise an error, because an offloaded cache is not supported."""
         self.offload()
 
     def _select(self, make: Any) -> None:
@@ -187,13 +187,13 @@ class KvLayer(CacheLayerMixin):
         self._select(lambda array: array.repeat_interleave(repeats, dim=0))
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keeps the sequences ``indices``, numbers or a mask."""
+        """Keep the sequences ``indices``, numbers or a mask."""
         index = indices.clone() if indices.is_inference() else indices
         self._select(lambda array: array[index.to(array.device)].contiguous())
 
 
 def quantize_heads(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns int8 codes of states [B, Hkv, T, D] and the scales [B, Hkv, T]: a head's largest magnitude / 127.
+    """Return int8 codes of states [B, Hkv, T, D] and the scales [B, Hkv, T]: a head's largest magnitude / 127.
 
     Codes are rounded half to even. A head with a NaN or an infinity gets the scale NaN and codes 0.
     """
@@ -206,7 +206,7 @@ def quantize_heads(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def unsupported_reason(cache: Any, layers: int) -> str:
-    """Returns why the keys and values of a cache cannot be kept in :class:`KvLayer` objects; empty if they can."""
+    """Return why the keys and values of a cache cannot be kept in :class:`KvLayer` objects; empty if they can."""
     if type(cache) is not DynamicCache:
         return f"past_key_values is a {type(cache).__name__}, expected a DynamicCache"
     if cache.offloading:

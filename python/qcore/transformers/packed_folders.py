@@ -45,10 +45,10 @@ class Weights(Protocol):
     targets: dict[str, str]
 
     def read(self, target: str) -> Any:
-        """Returns a packed weight by its name in the model."""
+        """Return a packed weight by its name in the model."""
 
     def activations(self, target: str) -> Compute | None:
-        """Returns the compute mode that the files ask for, or None."""
+        """Return the compute mode that the files ask for, or None."""
 
 
 class PackedFolder:
@@ -69,13 +69,13 @@ class PackedFolder:
         self._unmatched: list[str] = []
 
     def entries(self) -> dict[str, Entry]:
-        """Returns the weights by their names in the files."""
+        """Return the weights by their names in the files."""
         found = {name: self._checkpoint.entry(name) for name in self._checkpoint}
         plain = self._kind == "float"
         return {name: entry for name, entry in found.items() if isinstance(entry, PlainEntry) == plain}
 
     def patterns(self, conversions: list[Any]) -> Patterns:
-        """Returns the patterns of parts, for the loader, after whose renamings they apply.
+        """Return the patterns of parts, for the loader, after whose renamings they apply.
 
         Args:
             conversions: transformers' for this model.
@@ -91,12 +91,12 @@ class PackedFolder:
         return found, target
 
     def expert_patterns(self) -> dict[str, list[str]]:
-        """Returns the patterns of parts of experts' weights, for the loader, by what takes their place in the name."""
+        """Return the patterns of parts of experts' weights, for the loader, by what takes their place in the name."""
         parts = _PARTS[self._kind] + (("weight",) if self._kind == "compressed" else ())
         return self.experts.patterns(parts, self._kind == "qcore")
 
     def find_targets(self, conversions: list[Any], model: Any, mixtures: Mapping[str, Mixture]) -> None:
-        """Finds the names in the model.
+        """Find the names in the model.
 
         Args:
             conversions: transformers' for this model.
@@ -124,7 +124,7 @@ class PackedFolder:
                 self._unmatched.append(target)
 
     def check_modules(self, model: Any) -> None:
-        """Checks that packed weights have a place in the model, before any is read.
+        """Check that packed weights have a place in the model, before any is read.
 
         Args:
             model: the model, on meta.
@@ -150,7 +150,7 @@ class PackedFolder:
             self._check_unmatched(name, model)
 
     def _check_unmatched(self, name: str, model: Any) -> None:
-        """Raises QcoreValueError if a weight that the model lacks belongs to a module that has other parameters.
+        """Raise QcoreValueError if a weight that the model lacks belongs to a module that has other parameters.
 
         That module would keep random weights. A weight without any such module is ignored, like the head for a model
         without one.
@@ -172,7 +172,7 @@ class PackedFolder:
                 return
 
     def packed_mixtures(self) -> list[Mixture]:
-        """Returns the mixtures of experts that have packed weights in the files."""
+        """Return the mixtures of experts that have packed weights in the files."""
         return [
             mixture
             for mixture in self._mixtures.values()
@@ -180,7 +180,7 @@ class PackedFolder:
         ]
 
     def read_expert(self, parameter: str, expert: int) -> list[Any]:
-        """Returns the packed weights of an expert, whose rows follow one another.
+        """Return the packed weights of an expert, whose rows follow one another.
 
         Args:
             parameter: full name of the parameter of all experts.
@@ -189,7 +189,7 @@ class PackedFolder:
         return [self._checkpoint[name] for name in self.experts.of_expert(parameter, expert)]
 
     def expert_activations(self, parameter: str, expert: int) -> Compute | None:
-        """Returns the compute mode that the files ask for, or None.
+        """Return the compute mode that the files ask for, or None.
 
         Args:
             parameter: full name of the parameter of all experts.
@@ -199,7 +199,7 @@ class PackedFolder:
         return getattr(entry, "activations", None)
 
     def float_experts(self, mixture: Mixture, projection: str) -> Callable[[int], Any] | None:
-        """Returns a function that reads the float weight of an expert as the files have it, or None if there is none.
+        """Return a function that reads the float weight of an expert as the files have it, or None if there is none.
 
         There is none if the loader makes the weight by a conversion that is unknown here, or from tensors that don't
         fit.
@@ -247,7 +247,7 @@ class PackedFolder:
         return entry.section
 
     def read(self, target: str) -> Any:
-        """Returns a packed weight.
+        """Return a packed weight.
 
         Args:
             target: its name in the model.
@@ -255,7 +255,7 @@ class PackedFolder:
         return self._checkpoint[self.targets[target]]
 
     def activations(self, target: str) -> Compute | None:
-        """Returns the compute mode that the files ask for, or None.
+        """Return the compute mode that the files ask for, or None.
 
         Args:
             target: the weight's name in the model.
@@ -263,7 +263,7 @@ class PackedFolder:
         return getattr(self._checkpoint.entry(self.targets[target]), "activations", None)
 
     def float_operand(self, target: str) -> Callable[[], Any] | None:
-        """Returns a function that reads a float weight as its file has it, or None if it is made from other tensors.
+        """Return a function that reads a float weight as its file has it, or None if it is made from other tensors.
 
         Args:
             target: its name in the model.
@@ -277,7 +277,7 @@ class PackedFolder:
 
 
 def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
-    """Opens the files of a model that is quantized.
+    """Open the files of a model that is quantized.
 
     Args:
         files: safetensors files, or state_dicts that torch.save wrote (.bin).
@@ -308,7 +308,7 @@ def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
 
 
 def float_folder(files: list[Path]) -> PackedFolder | None:
-    """Opens the files of a float model, or returns None if some are no safetensors files.
+    """Open the files of a float model, or return None if some are no safetensors files.
 
     Args:
         files: as transformers found them.

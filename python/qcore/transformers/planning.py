@@ -23,7 +23,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 def plan_of(
     model: Any, config: QcoreConfig, tolerated: Collection[str] = (), mixtures: Iterable[Mixture] = ()
 ) -> dict[str, torch.nn.Module]:
-    """Returns the modules whose weights are quantized, by the full names of those weights.
+    """Return the modules whose weights are quantized, by the full names of those weights.
 
     A weight that several modules share is quantized if all of them can hold a packed one.
 
@@ -53,7 +53,7 @@ def plan_of(
 def mixtures_plan(
     model: Any, config: QcoreConfig | None, found: Mapping[str, Mixture], unknown: Mapping[str, str]
 ) -> tuple[dict[str, Mixture], dict[str, str]]:
-    """Returns the mixtures of experts that are quantized, by name, and why others are left, by their parameters' names.
+    """Return the mixtures of experts that are quantized, by name, and why others are left, by their parameters' names.
 
     Args:
         model: a model of transformers, on meta or not.
@@ -111,7 +111,7 @@ def warn_of_the_rest(
 
 
 def reasons_of(model: Any, config: QcoreConfig | None, tolerated: Collection[str] = ()) -> dict[str, str]:
-    """Returns why the weight of each module can't be quantized, by full name; empty if it can.
+    """Return why the weight of each module can't be quantized, by full name; empty if it can.
 
     Args:
         model: a model of transformers, on meta or not.
@@ -147,7 +147,7 @@ def _reason(name: str, module: torch.nn.Module, config: QcoreConfig | None) -> s
 
 
 def _read_reason(module: torch.nn.Module, reads: set[Read], tolerated: Collection[str]) -> str:
-    """Returns which attribute that a packed module lacks is read by code around a module; empty if none is."""
+    """Return which attribute that a packed module lacks is read by code around a module; empty if none is."""
     rule = rule_of(module, False)
     for read in sorted(reads, key=repr):
         if read.attribute == "weight" and read.rest[:1] and read.rest[0] in tolerated:
@@ -158,7 +158,7 @@ def _read_reason(module: torch.nn.Module, reads: set[Read], tolerated: Collectio
 
 
 def tied_groups(model: Any) -> list[set[str]]:
-    """Returns groups of names of one parameter: tied by transformers, after loading, or shared already.
+    """Return groups of names of one parameter: tied by transformers, after loading, or shared already.
 
     Args:
         model: a model of transformers.

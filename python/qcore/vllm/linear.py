@@ -47,7 +47,7 @@ class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
         raise NotImplementedError
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns ``x @ weight.T + bias`` in x's dtype.
+        """Return ``x @ weight.T + bias`` in x's dtype.
 
         Args:
             layer: a layer of vLLM.
@@ -58,7 +58,7 @@ class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
         return y if bias is None else y + bias
 
     def dequantize_weight(self, layer: torch.nn.Module) -> torch.Tensor:
-        """Returns the weight of a processed layer in float32, for vLLM's other quantization methods.
+        """Return the weight of a processed layer in float32, for vLLM's other quantization methods.
 
         Args:
             layer: a layer of vLLM.
@@ -81,7 +81,7 @@ class QcoreLinearMethod(LinearMethod):
         params_dtype: torch.dtype,
         **extra_weight_attrs: Any,
     ) -> None:
-        """Gives a layer the parameters codes, scales and offsets.
+        """Give a layer the parameters codes, scales and offsets.
 
         Args:
             layer: a layer of vLLM.
@@ -130,7 +130,7 @@ class QcoreOnlineLinearMethod(LinearMethod):
         params_dtype: torch.dtype,
         **extra_weight_attrs: Any,
     ) -> None:
-        """Gives a layer its float weight.
+        """Give a layer its float weight.
 
         Args:
             layer: a layer of vLLM.
@@ -170,7 +170,7 @@ class _EmbeddingMethod(LinearMethod):
             layer.qcore_embedding = qt.Embedding(getattr(layer, PACKED).weight, dtype=layer.params_dtype)
 
     def embedding(self, layer: Any, input_: torch.Tensor) -> torch.Tensor:
-        """Returns rows of the weight in the layer's dtype.
+        """Return rows of the weight in the layer's dtype.
 
         Args:
             layer: a VocabParallelEmbedding of vLLM.
@@ -180,7 +180,7 @@ class _EmbeddingMethod(LinearMethod):
         return rows
 
     def tie_weights(self, layer: Any, embed_tokens: Any) -> Any:
-        """Returns the head, which from now on uses the weight of an embedding.
+        """Return the head, which from now on uses the weight of an embedding.
 
         Args:
             layer: a ParallelLMHead of vLLM.
@@ -203,7 +203,7 @@ class QcoreOnlineEmbeddingMethod(_EmbeddingMethod, QcoreOnlineLinearMethod):
 
 
 def tied_to(layer: Any) -> Any:
-    """Returns the embedding whose weight a tied head uses, or the layer itself.
+    """Return the embedding whose weight a tied head uses, or the layer itself.
 
     Args:
         layer: a layer of vLLM.
@@ -212,7 +212,7 @@ def tied_to(layer: Any) -> Any:
 
 
 def is_head(layer: torch.nn.Module) -> bool:
-    """Returns whether a layer is a ParallelLMHead, whose rows are never looked up.
+    """Return whether a layer is a ParallelLMHead, whose rows are never looked up.
 
     Args:
         layer: a layer of vLLM.

@@ -54,7 +54,7 @@ class Section:
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
     def rows(self, start: int, stop: int) -> Section:
-        """Returns rows ``start`` to ``stop`` of its first axis."""
+        """Return rows ``start`` to ``stop`` of its first axis."""
         inner = self.shape[1:]
         step = math.prod(inner) * ITEM_BYTES[self.dtype]
         return Section(self.path, self.dtype, (stop - start, *inner), self.offset + start * step)
@@ -76,7 +76,7 @@ class Section:
         return np.frombuffer(mapped, np.uint8, self.nbytes, inside)
 
     def array(self) -> NDArray[Any]:
-        """Returns ``bytes`` with its dtype and shape. It is copied only where the file has it at an odd address."""
+        """Return ``bytes`` with its dtype and shape. It is copied only where the file has it at an odd address."""
         dtype = numpy_dtype(self.dtype)
         data = self.bytes()
         if data.ctypes.data % dtype.itemsize:
@@ -85,14 +85,14 @@ class Section:
         return data.view(dtype).reshape(self.shape)
 
     def widened(self) -> NDArray[Any]:
-        """Returns ``array``, bfloat16 in float32, which holds it: no ml_dtypes is needed."""
+        """Return ``array``, bfloat16 in float32, which holds it: no ml_dtypes is needed."""
         if self.dtype != "BF16":
             return self.array()
         words = Section(self.path, "U16", self.shape, self.offset).array()
         return (words.astype(np.uint32) << 16).view(np.float32)
 
     def operand(self, where: str) -> Any:
-        """Returns a floating-point array as ``_core`` takes it; bfloat16 needs no ml_dtypes here."""
+        """Return a floating-point array as ``_core`` takes it; bfloat16 needs no ml_dtypes here."""
         if self.dtype != "BF16":
             return self.array()
         words = Section(self.path, "I16", self.shape, self.offset).array()
@@ -101,7 +101,7 @@ class Section:
 
 
 def addressable(shape: Iterable[int]) -> bool:
-    """Returns whether NumPy can have such an array; it minds the other axes even if one is 0."""
+    """Return whether NumPy can have such an array; it minds the other axes even if one is 0."""
     return math.prod(size for size in shape if size) * _WIDEST < 2**63
 
 

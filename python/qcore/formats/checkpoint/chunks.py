@@ -1,4 +1,4 @@
-"""What is quantized or copied at a time: rows or bytes of a tensor. A piece's result depends on nothing but itself."""
+"""Pieces that are quantized or copied at a time: rows or bytes of a tensor. A piece's result depends on itself only."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Piece:
     """A stretch of a tensor."""
 
     name: str
-    """Of the tensor."""
+    """Name of the tensor."""
     section: Section
     start: int
     """Its first row, or byte."""
     method: str
-    """As of :func:`qcore.quantize`; empty if the bytes are copied."""
+    """Method of :func:`qcore.quantize`; empty if the bytes are copied."""
     importance: NDArray[Any] | None = None
-    """Of the input channels, for method "awq"."""
+    """Importance of the input channels, for method "awq"."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Converted:
 
     name: str
     nbytes: int
-    """Of the input."""
+    """Bytes of the input."""
     parts: dict[str, NDArray[Any]]
 
 
 def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
-    """Yields a tensor that stays as it is."""
+    """Yield a tensor that stays as it is."""
     for start in range(0, max(1, section.nbytes), _PIECE_BYTES):
         count = min(_PIECE_BYTES, section.nbytes - start)
         yield Piece(name, Section(section.path, "U8", (count,), section.offset + start), start, "")
@@ -56,7 +56,7 @@ def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
 def row_pieces(
     name: str, section: Section, method: str, importance: NDArray[Any] | None, by_rows: bool
 ) -> Iterator[Piece]:
-    """Yields a tensor that is quantized; in one piece if not ``by_rows``. A row's codes depend on no other row."""
+    """Yield a tensor that is quantized; in one piece if not ``by_rows``. A row's codes depend on no other row."""
     rows = section.shape[0]
     step = max(1, _PIECE_ITEMS * rows * ITEM_BYTES[section.dtype] // section.nbytes) if by_rows else rows
     for start in range(0, rows, step):
@@ -64,7 +64,7 @@ def row_pieces(
 
 
 def convert(piece: Piece, options: Options, layout: Target) -> Converted:
-    """Returns the piece, quantized and encoded.
+    """Return the piece, quantized and encoded.
 
     Raises:
         QcoreValueError: it holds a NaN or an Inf, or the file has become shorter.

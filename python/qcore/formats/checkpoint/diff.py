@@ -18,7 +18,7 @@ _PIECE_ITEMS = 1 << 20
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one tensor. NaN and infinities count as they come: a NaN in one of the two makes both errors NaN."""
+    """Errors of one tensor. NaN and infinities count as they come: a NaN in one of the two makes both errors NaN."""
 
     name: str
     format: str
@@ -35,14 +35,14 @@ class Comparison:
     only_second: list[str]
 
     def relative_l2(self) -> float:
-        """Returns the error of the worst tensor."""
+        """Return the error of the worst tensor."""
         return max((row.relative_l2 for row in self.differences), default=0.0)
 
 
 def compare(
     first: Checkpoint, second: Checkpoint, progress: Callable[[str, int], None] = lambda name, done: None
 ) -> Comparison:
-    """Compares every tensor that both have, ``second``'s against ``first``'s, in float64.
+    """Compare every tensor that both have, ``second``'s against ``first``'s, in float64.
 
     Raises:
         QcoreValueError: no name is in both, or a tensor has another shape.

@@ -47,7 +47,7 @@ class Checkpoint(Mapping[str, Any]):
         return self._open()[name].info(name)
 
     def entry(self, name: str) -> Entry:
-        """Returns how a tensor is stored, for tools that read pieces of it.
+        """Return how a tensor is stored, for tools that read pieces of it.
 
         Args:
             name: of the tensor.
@@ -58,7 +58,7 @@ class Checkpoint(Mapping[str, Any]):
         return self._open()[name]
 
     def tensor(self, name: str, framework: str = "numpy") -> Any:
-        """Reads a tensor for a framework.
+        """Read a tensor for a framework.
 
         Args:
             name: of the tensor.
@@ -80,7 +80,7 @@ class Checkpoint(Mapping[str, Any]):
         return entry.read(name)
 
     def close(self) -> None:
-        """Ends its use: every later access is an error."""
+        """End its use: every later access is an error."""
         self._entries = None
 
     def _open(self) -> Mapping[str, Entry]:
@@ -115,7 +115,7 @@ class Checkpoint(Mapping[str, Any]):
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Opens a checkpoint; reads its headers and no tensor.
+    """Open a checkpoint; reads its headers and no tensor.
 
     Args:
         path: a .safetensors file, an index (model.safetensors.index.json), a .gguf file, or a folder with one of
@@ -145,7 +145,7 @@ def open_files(
     where: str,
     read: Callable[[Path], SafetensorsFile] = read_header,
 ) -> Checkpoint:
-    """Opens files that belong together, with the contents of their config.json.
+    """Open files that belong together, with the contents of their config.json.
 
     Args:
         files: one file or the shards of a model.

@@ -12,7 +12,7 @@ from qcore.formats.checkpoint.byte_ranges import DTYPES, ITEM_BYTES, Section
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Of one tensor of a checkpoint, from headers alone.
+    """Description of one tensor of a checkpoint, from headers alone.
 
     Attributes:
         name: of the tensor.

@@ -66,7 +66,7 @@ def matching(name: str, patterns: Iterable[str]) -> bool:
 
 
 def check_patterns(names: Iterable[str], include: Sequence[str], exclude: Sequence[str]) -> None:
-    """Raises QcoreValueError if a pattern matches no tensor."""
+    """Raise QcoreValueError if a pattern matches no tensor."""
     names = list(names)
     for option, patterns in (("include", include), ("exclude", exclude)):
         for pattern in patterns:

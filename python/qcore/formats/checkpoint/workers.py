@@ -1,4 +1,4 @@
-"""Who quantizes the pieces of a checkpoint: threads of this process, or another's processes."""
+"""Workers that quantize the pieces of a checkpoint: threads of this process, or processes of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Pending(Protocol):
     """A piece that is under way."""
 
     def result(self) -> Converted:
-        """Waits for it."""
+        """Wait for it."""
 
     def cancel(self) -> object:
-        """It isn't wanted any more."""
+        """Cancel the piece, whose result is not needed any more."""
 
 
 class Workers(Protocol):

@@ -25,11 +25,11 @@ from qcore.quantized_tensor import QuantizedTensor
 
 OPERATOR, DOMAIN = "MatMulNBits", "com.microsoft"
 IR_VERSION, OPSET = 10, 21
-"""As old as the operator's readers may be."""
+"""The oldest versions with all that the models need, so that old readers open them."""
 
 
 def weight_of(graph: Graph, node: Node, *, exact: bool) -> QuantizedTensor:
-    """Returns the weight [N, K] of a node; its bias is not part of it."""
+    """Return the weight [N, K] of a node; its bias is not part of it."""
     inputs = {each: node.input(i) for i, each in enumerate(("A", "B", "scales", "zero_points", "g_idx", "bias"))}
     if inputs["g_idx"]:
         raise _core.QcoreValueError(f"{node.where} has g_idx, expected blocks in the order of K")
@@ -40,7 +40,7 @@ def weight_of(graph: Graph, node: Node, *, exact: bool) -> QuantizedTensor:
 def tensor_of(
     B: Any, scales: Any, zero_points: Any, *, attributes: Mapping[str, Any], where: str, exact: bool = True
 ) -> QuantizedTensor:
-    """Makes a weight of a node's arrays (zero_points may be None) and attributes N, K, bits (4) and block_size."""
+    """Make a weight of a node's arrays (zero_points may be None) and attributes N, K, bits (4) and block_size."""
     n, k, bits, size = (
         _checks.integer(attributes.get(each, 4 if each == "bits" else 0), f"{where}: {each}")
         for each in ("N", "K", "bits", "block_size")
@@ -77,7 +77,7 @@ def _table(array: NDArray[Any], n: int, columns: int, where: str) -> NDArray[Any
 
 
 def _zeros(zero_points: Any, n: int, blocks: int, bits: int, where: str) -> NDArray[Any]:
-    """Returns uint8 or float32 [N, P]."""
+    """Return uint8 or float32 [N, P]."""
     if zero_points is None:
         return np.full((n, blocks), 1 << (bits - 1), np.uint8)
     array = _inputs.host(zero_points, where)
@@ -88,7 +88,7 @@ def _zeros(zero_points: Any, n: int, blocks: int, bits: int, where: str) -> NDAr
 
 
 def to_onnx(weights: Mapping[str, QuantizedTensor]) -> Any:
-    """Makes an ``onnx.ModelProto`` with one MatMulNBits node per weight [N, K], float32 scales and packed zero points.
+    """Make an ``onnx.ModelProto`` with one MatMulNBits node per weight [N, K], float32 scales and packed zero points.
 
     Node ``name`` has the input ``name.x`` [M, K] and the output ``name.y`` [M, N].
 
@@ -117,11 +117,11 @@ class Layer:
     bits: int
     block_size: int
     arrays: tuple[str, ...]
-    """Of "B", "scales" and "zero_points", which are the constants NAME.B and so on."""
+    """Return the arrays "B", "scales" and "zero_points", which are the constants NAME.B and so on."""
 
 
 def model_of(layers: Sequence[Layer], constants: Sequence[Any]) -> Any:
-    """Returns an ``onnx.ModelProto`` with these nodes side by side and these TensorProtos."""
+    """Return an ``onnx.ModelProto`` with these nodes side by side and these TensorProtos."""
     onnx = package()
     helper, real = onnx.helper, onnx.TensorProto.FLOAT
     nodes, inputs, outputs = [], [], []

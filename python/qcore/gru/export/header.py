@@ -45,7 +45,7 @@ _STAGED_RANGES = ("rb", "rrh", "old_part", "new_part")
 
 
 def export_gru(gru: GruCore, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
-    """Writes as :meth:`QuantGRU.export_c`."""
+    """Write as :meth:`QuantGRU.export_c`."""
     name = _checks.text(name, "gru export: name")
     if not _IDENTIFIER.fullmatch(name):
         raise _core.QcoreValueError(f"gru export: name is {name!r}, expected a C identifier that begins with a letter")
@@ -73,7 +73,7 @@ def _named(text: str, name: str) -> str:
 
 
 def _array(kind: str, name: str, values: Iterable[int], shape: str = "") -> str:
-    """Returns a constant array; a row of a self-test's inputs per `shape` is left to C."""
+    """Return a constant array; a row of a self-test's inputs per `shape` is left to C."""
     lines, line = [], " "
     for text in (f" {value}," for value in values):
         if len(line) + len(text) > _WIDTH:
@@ -85,7 +85,7 @@ def _array(kind: str, name: str, values: Iterable[int], shape: str = "") -> str:
 
 
 def _nested(kind: str, name: str, shape: str, codes: NDArray[Any]) -> str:
-    """Returns [rows, steps, N], with the braces that pedantic compilers want."""
+    """Return [rows, steps, N], with the braces that pedantic compilers want."""
     rows = []
     for row in codes.tolist():
         steps = ",\n".join("    {" + ", ".join(map(str, step)) + "}" for step in row)
@@ -127,7 +127,7 @@ class _Layer:
 
 
 def _product(cell: Cell, source: str, weights: str, biases: str, target: str) -> tuple[Any, Any, int]:
-    """Returns what is added to sums of products, their shifts, and a bound of them: [3H], [3H], one number."""
+    """Return what is added to sums of products, their shifts, and a bound of them: [3H], [3H], one number."""
     form, p = cell.format(source), cell.parts
     w = p[weights].astype(np.int64)
     offsets = -w.sum(1) * form.zero_point

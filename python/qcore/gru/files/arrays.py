@@ -19,7 +19,7 @@ SUFFIXES = (".safetensors", ".npz", ".npy")
 
 
 def read_arrays(path: str | os.PathLike[str]) -> Arrays:
-    """Returns all arrays of a file; a .npy file's is called "x".
+    """Return all arrays of a file; a .npy file's is called "x".
 
     Raises:
         QcoreValueError: the file is of another kind, or damaged.
@@ -52,7 +52,7 @@ def _read_safetensors(path: Path) -> Arrays:
 
 
 def check_output(path: Path) -> None:
-    """Checks before the work that write_arrays() can write such a file and that its folder is there."""
+    """Check before the work that write_arrays() can write such a file and that its folder is there."""
     if path.suffix not in SUFFIXES[:2]:
         raise _core.QcoreValueError(f"gru: {path} has the suffix {path.suffix!r}, expected {' or '.join(SUFFIXES[:2])}")
     check_folder(path)
@@ -64,7 +64,7 @@ def check_folder(path: Path) -> None:
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes a .safetensors or .npz file, whole or not at all."""
+    """Write a .safetensors or .npz file, whole or not at all."""
     path = Path(path)
     check_output(path)
     made = {name: np.ascontiguousarray(array) for name, array in arrays.items()}

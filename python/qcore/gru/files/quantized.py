@@ -31,7 +31,7 @@ _ARRAYS = {
 
 
 def knots_of(core: _core.QuantizedGru, gate: int) -> Any:
-    """Returns int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
+    """Return int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
     return np.array(core.knots(gate), np.int32)
 
 
@@ -49,7 +49,7 @@ def interpolated(core: _core.QuantizedGru) -> list[int]:
 
 
 def gru_to_bytes(gru: GruCore) -> bytes:
-    """Returns the contents of the file that :meth:`QuantGRU.save` writes."""
+    """Return the contents of the file that :meth:`QuantGRU.save` writes."""
     from safetensors.numpy import save
 
     tensors: dict[str, Any] = {}
@@ -72,17 +72,17 @@ def gru_to_bytes(gru: GruCore) -> bytes:
 
 
 def save_gru(gru: GruCore, path: str | os.PathLike[str]) -> None:
-    """Writes the file of :meth:`QuantGRU.save`."""
+    """Write the file of :meth:`QuantGRU.save`."""
     _files.write_whole(Path(path), gru_to_bytes(gru))
 
 
 def read_gru(path: str | os.PathLike[str]) -> tuple[list[Layer], Config, bool]:
-    """Returns layers, config and batch_first of a file; errors as for :meth:`QuantGRU.load`."""
+    """Return layers, config and batch_first of a file; errors as for :meth:`QuantGRU.load`."""
     return gru_from_bytes(Path(path).read_bytes(), f"gru: {os.fspath(path)}")
 
 
 def gru_from_bytes(data: bytes, where: str) -> tuple[list[Layer], Config, bool]:
-    """Returns layers, config and batch_first of the GRU whose file holds ``data``.
+    """Return layers, config and batch_first of the GRU whose file holds ``data``.
 
     Args:
         data: what :func:`gru_to_bytes` returned.
@@ -122,7 +122,7 @@ def gru_from_bytes(data: bytes, where: str) -> tuple[list[Layer], Config, bool]:
 
 
 def _description(text: str, where: str) -> tuple[int, int, bool, Config, list[tuple[int, int]], list[str]]:
-    """Checked: layers, directions, batch_first, config, widths and table hashes."""
+    """Check and return layers, directions, batch_first, config, widths and table hashes."""
     try:
         values = json.loads(text)
         layers, directions = int(values["layers"]), int(values["directions"])

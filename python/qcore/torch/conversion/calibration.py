@@ -20,7 +20,7 @@ _BATCHES = 8
 
 
 def batches_of(calibration: Any) -> list[Any]:
-    """Returns a calibration as a list of batches; a single tensor is one batch.
+    """Return a calibration as a list of batches; a single tensor is one batch.
 
     Raises:
         QcoreTypeError: calibration is neither a tensor nor an iterable of batches.
@@ -40,7 +40,7 @@ def batches_of(calibration: Any) -> list[Any]:
 
 
 def outputs_of(model: torch.nn.Module, batches: list[Any]) -> list[torch.Tensor]:
-    """Returns all floating-point results for all batches in float32, in evaluation mode and without gradients."""
+    """Return all floating-point results for all batches in float32, in evaluation mode and without gradients."""
     results = []
     with _evaluating(model), torch.no_grad():
         for batch in batches:
@@ -51,7 +51,7 @@ def outputs_of(model: torch.nn.Module, batches: list[Any]) -> list[torch.Tensor]
 def inputs_of(
     model: torch.nn.Module, batches: list[Any], modules: Iterable[torch.nn.Module]
 ) -> tuple[dict[int, list[torch.Tensor]], list[torch.Tensor]]:
-    """Runs the model and returns the first arguments of each module, by its id, and what :func:`outputs_of` returns."""
+    """Run the model and return the first arguments of each module, by its id, and what :func:`outputs_of` returns."""
     seen: dict[int, list[torch.Tensor]] = {}
 
     def watch(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -68,14 +68,14 @@ def inputs_of(
 
 
 def relative_error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-    """Returns the relative L2 error over all tensors together; infinity if a value is NaN."""
+    """Return the relative L2 error over all tensors together; infinity if a value is NaN."""
     difference = sum(float((a - b).double().square().sum()) for a, b in zip(got, expected, strict=True))
     size = sum(float(b.double().square().sum()) for b in expected)
     return _ratio(difference, size)
 
 
 def weight_error(got: QuantizedTensor, expected: torch.Tensor) -> float:
-    """Returns the relative L2 error of a quantized weight, a piece at a time.
+    """Return the relative L2 error of a quantized weight, a piece at a time.
 
     Args:
         got: of the shape of ``expected``.

@@ -10,7 +10,7 @@ from qcore.torch.weighted import WeightedModule
 
 
 def tell_transformers(model: torch.nn.Module) -> None:
-    """Registers the packed weights of a transformers model with transformers, so that it saves and loads them.
+    """Register the packed weights of a transformers model with transformers, so that it saves and load them.
 
     Does nothing for another model, for one that another library has quantized too, and with a transformers that is too
     old for qcore.transformers.

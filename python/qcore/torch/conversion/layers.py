@@ -50,18 +50,18 @@ class Layer:
         return self.names[0]
 
     def put(self, module: torch.nn.Module) -> None:
-        """Puts a module into all places."""
+        """Put a module into all places."""
         for parent, attribute in self.places:
             parent._modules[attribute] = module
 
 
 def known(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """Returns the parameters that have a size: those of lazy modules have none yet."""
+    """Return the parameters that have a size: those of lazy modules have none yet."""
     return [each for each in parameters if not isinstance(each, torch.nn.parameter.UninitializedTensorMixin)]
 
 
 def layers_of(model: torch.nn.Module, activations: bool) -> list[Layer]:
-    """Returns the layers in the model's order, without reasons."""
+    """Return the layers in the model's order, without reasons."""
     found: dict[int, Layer] = {}
     for name, parent, attribute, child in _places(model):
         if id(child) in found:
@@ -76,7 +76,7 @@ def layers_of(model: torch.nn.Module, activations: bool) -> list[Layer]:
 
 
 def _places(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, torch.nn.Module]]:
-    """Yields name, parent, attribute and module of each place, in order; not below modules that are replaced whole."""
+    """Yield name, parent, attribute and module of each place, in order; not below modules that are replaced whole."""
     stack: list[tuple[str, torch.nn.Module, tuple[int, ...]]] = [("", model, ())]
     while stack:
         path, parent, above = stack.pop()
@@ -94,7 +94,7 @@ def _places(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str,
 
 
 def explain(model: torch.nn.Module, layers: list[Layer], skip: tuple[str, ...], embeddings: bool) -> None:
-    """Sets ``reason`` of the layers that must be left in floating point."""
+    """Set ``reason`` of the layers that must be left in floating point."""
     reads = reads_of(model)
     for layer in layers:
         pattern = first_match(layer.names, skip)
@@ -115,7 +115,7 @@ def explain(model: torch.nn.Module, layers: list[Layer], skip: tuple[str, ...], 
 
 
 def find_shared(layers: list[Layer]) -> None:
-    """Sets ``shared`` of the layers whose weight another layer has too."""
+    """Set ``shared`` of the layers whose weight another layer has too."""
     numbers: dict[tuple[int, str], int] = {}
     for layer in layers:
         if layer.rule is not None and layer.rule.has_weight and not layer.reason:
@@ -125,7 +125,7 @@ def find_shared(layers: list[Layer]) -> None:
 
 
 def outside_weights(model: torch.nn.Module, layers: list[Layer]) -> dict[int, str]:
-    """Returns, for the number of a shared weight, a module that keeps it in floating point."""
+    """Return, for the number of a shared weight, a module that keeps it in floating point."""
     inside = {id(layer.module): layer for layer in layers if layer.shared is not None}
     numbers = {id(layer.module.weight): layer.shared for layer in inside.values()}
     found: dict[int, str] = {}
@@ -140,7 +140,7 @@ def outside_weights(model: torch.nn.Module, layers: list[Layer]) -> dict[int, st
 
 
 def left_modules(model: torch.nn.Module, layers: list[Layer]) -> list[tuple[str, torch.nn.Module]]:
-    """Returns modules with parameters of their own that are no layer and not below one, by name."""
+    """Return modules with parameters of their own that are no layer and not below one, by name."""
     covered = {id(below) for layer in layers for below in layer.module.modules()}
     return [
         (name, module)
@@ -152,7 +152,7 @@ def left_modules(model: torch.nn.Module, layers: list[Layer]) -> list[tuple[str,
 
 
 def disable_fast_paths(model: torch.nn.Module) -> Callable[[], None]:
-    """Makes torch's transformer encoders call their layers, because their fused path reads float weights itself.
+    """Make torch's transformer encoders call their layers, because their fused path reads float weights itself.
 
     Returns:
         A function that restores the fused path.
@@ -176,7 +176,7 @@ def disable_fast_paths(model: torch.nn.Module) -> Callable[[], None]:
 
 
 def forget_ties(model: torch.nn.Module) -> None:
-    """Drops from a model of transformers the ties of parameters that quantized modules have replaced.
+    """Drop from a model of transformers the ties of parameters that quantized modules have replaced.
 
     ``tie_weights`` follows names of parameters; those of a quantized layer are gone, and layers that shared a weight
     share its packed one.

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def trim() -> None:
-    """Returns the free heap of the C library to the operating system, where the library can (glibc)."""
+    """Return the free heap of the C library to the operating system, where the library can (glibc)."""
     function = _malloc_trim()
     if function is not None:
         function(0)

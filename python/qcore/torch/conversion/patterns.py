@@ -10,19 +10,19 @@ from qcore import _core
 
 
 def first_match(names: Iterable[str], patterns: Iterable[str]) -> str | None:
-    """Returns the first pattern that matches one of the names, or a module above it; None if none does."""
+    """Return the first pattern that matches one of the names, or a module above it; None if none does."""
     given = list(names)
     return next((pattern for pattern in patterns if any(matches(name, pattern) for name in given)), None)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Returns whether a pattern of ``fnmatch`` matches a dotted name or the name of a module above it."""
+    """Return whether a pattern of ``fnmatch`` matches a dotted name or the name of a module above it."""
     parts = name.split(".")
     return any(fnmatch.fnmatchcase(".".join(parts[:end]), pattern) for end in range(len(parts), 0, -1))
 
 
 def check(patterns: Iterable[str], names: Sequence[str], where: str) -> None:
-    """Raises QcoreValueError with the closest names if a pattern matches none of the names.
+    """Raise QcoreValueError with the closest names if a pattern matches none of the names.
 
     Args:
         patterns: as of ``fnmatch``.
@@ -38,7 +38,7 @@ def check(patterns: Iterable[str], names: Sequence[str], where: str) -> None:
 
 
 def _closest(pattern: str, names: Sequence[str]) -> list[str]:
-    """Returns up to three names that are similar to the pattern or end like it."""
+    """Return up to three names that are similar to the pattern or end like it."""
     plain = pattern.strip("*.?")
     by_ending = {name.rpartition(".")[2]: name for name in names}
     found = difflib.get_close_matches(plain, names, 3, 0.5)

@@ -190,7 +190,7 @@ def quantize_(
 
 
 def _nothing() -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 def _check(model: Any, skip: Any, calibration: Any, target_error: Any, default: Settings) -> Settings:
@@ -217,7 +217,7 @@ def _check(model: Any, skip: Any, calibration: Any, target_error: Any, default: 
 
 
 def _checked(settings: Settings, where: str, calibration: Any) -> Settings:
-    """Returns the settings with a plain integer as the block size."""
+    """Return the settings with a plain integer as the block size."""
     _checks.choice(settings.bits, _BITS, f"{where}bits")
     _checks.choice(settings.compute, COMPUTE, f"{where}compute")
     _checks.choice(settings.method, _METHODS, f"{where}method")
@@ -232,7 +232,7 @@ def _checked(settings: Settings, where: str, calibration: Any) -> Settings:
 
 
 def _layer_options(layers: Any, default: Settings, calibration: Any) -> dict[str, Settings | None]:
-    """Returns the settings for each pattern; None where it leaves its layers."""
+    """Return the settings for each pattern; None where it leaves its layers."""
     if layers is None:
         return {}
     if not isinstance(layers, Mapping):
@@ -253,7 +253,7 @@ def _layer_options(layers: Any, default: Settings, calibration: Any) -> dict[str
 
 
 def _choose_settings(layers: list[Layer], options: dict[str, Settings | None], default: Settings) -> None:
-    """Gives each layer its settings; layers with one weight have one bits, block size and scheme."""
+    """Give each layer its settings; layers with one weight have one bits, block size and scheme."""
     for layer in layers:
         layer.pattern = patterns.first_match(layer.names, options)
         if layer.pattern is not None and options[layer.pattern] is None and not layer.reason:
@@ -275,7 +275,7 @@ def _choose_settings(layers: list[Layer], options: dict[str, Settings | None], d
 def _plans(
     model: torch.nn.Module, layers: list[Layer], batches: list[Any] | None
 ) -> tuple[list[_Plan], list[torch.Tensor]]:
-    """Returns a plan for each layer that is to be quantized, and the model's outputs on the calibration."""
+    """Return a plan for each layer that is to be quantized, and the model's outputs on the calibration."""
     chosen = [layer for layer in layers if not layer.reason]
     seen: dict[int, list[torch.Tensor]] = {}
     expected: list[torch.Tensor] = []
@@ -309,7 +309,7 @@ def _is_plain(layer: Layer) -> bool:
 
 
 def _check_weights(plans: list[_Plan]) -> None:
-    """Raises QcoreValueError for a weight with a NaN or an infinity, before anything is changed."""
+    """Raise QcoreValueError for a weight with a NaN or an infinity, before anything is changed."""
     checked = set()
     for plan in plans:
         for parameter in plan.layer.module.parameters():
@@ -350,7 +350,7 @@ def _is_above(plan: _Plan, limit: float) -> bool:
 
 
 def _promote(plan: _Plan) -> bool:
-    """Raises the level by one; returns False if it is the highest already."""
+    """Raise the level by one; returns False if it is the highest already."""
     if plan.level == len(plan.levels) - 1:
         return False
     plan.level += 1
@@ -371,7 +371,7 @@ def _promote_worst(plans: list[_Plan]) -> list[_Plan]:
 
 
 def _make(plan: _Plan, shared: dict[Any, Any]) -> None:
-    """Makes the module of the chosen level and measures its error."""
+    """Make the module of the chosen level and measure its error."""
     layer, level = plan.layer, plan.chosen
     plan.error = None
     if level is None or layer.rule is None:
@@ -394,7 +394,7 @@ def _make(plan: _Plan, shared: dict[Any, Any]) -> None:
 
 
 def _sharing(layer: Layer, settings: Settings, samples: list[torch.Tensor] | None, shared: dict[Any, Any]) -> Any:
-    """Returns the layer's module, which shares the packed weight of an earlier layer with the same float weight."""
+    """Return the layer's module, which shares the packed weight of an earlier layer with the same float weight."""
     assert layer.rule is not None
     # The compute mode has no part in the weight, so the key has the same one for all layers.
     key = layer.shared, replace(settings, compute="float")
@@ -421,7 +421,7 @@ def _first(result: Any) -> torch.Tensor:
 
 
 def _shown(plans: list[_Plan], progress: bool | None) -> Iterable[_Plan]:
-    """Yields the plans while a progress bar counts them."""
+    """Yield the plans while a progress bar counts them."""
     from rich.console import Console
     from rich.progress import track
 
@@ -431,7 +431,7 @@ def _shown(plans: list[_Plan], progress: bool | None) -> Iterable[_Plan]:
 
 
 def _empty_report(model: torch.nn.Module, layers: list[Layer]) -> Report:
-    """Returns a report of the float model, with rows for the modules without a rule."""
+    """Return a report of the float model, with rows for the modules without a rule."""
     report = Report(bytes_before=_model_bytes(model))
     report.parameters = sum(each.numel() for each in known(model.parameters()))
     for name, module in left_modules(model, layers):
@@ -469,7 +469,7 @@ def _row(layer: Layer, plan: _Plan | None) -> LayerReport:
 
 
 def _model_bytes(model: torch.nn.Module) -> int:
-    """Returns the bytes of all parameters and buffers; memory that several of them share counts once."""
+    """Return the bytes of all parameters and buffers; memory that several of them share counts once."""
     sizes = {}
     for tensors in (model.parameters(), model.buffers()):
         for tensor in tensors:
@@ -481,7 +481,7 @@ def _model_bytes(model: torch.nn.Module) -> int:
 
 
 def _quantized_parameters(report: Report, layers: list[Layer]) -> int:
-    """Returns the number of parameters of layers that were quantized; a weight that several share counts once."""
+    """Return the number of parameters of layers that were quantized; a weight that several share counts once."""
     total, counted = 0, set()
     for layer, row in zip(layers, report.layers, strict=False):
         if row.quantized and (layer.shared is None or layer.shared not in counted):

@@ -65,7 +65,7 @@ class Read:
 
 
 def reads_of(model: torch.nn.Module) -> dict[int, set[Read]]:
-    """Returns the reads of each module's attributes by the modules above and beside it, by the id of the module."""
+    """Return the reads of each module's attributes by the modules above and beside it, by the id of the module."""
     found: dict[int, set[Read]] = {}
     for module in model.modules():
         for path in _paths_of(module):
@@ -75,7 +75,7 @@ def reads_of(model: torch.nn.Module) -> dict[int, set[Read]]:
 
 
 def _resolved(module: torch.nn.Module, path: Path) -> Iterator[tuple[torch.nn.Module, str, Path]]:
-    """Yields the modules below a module that a path leads to, with the attribute read of each."""
+    """Yield the modules below a module that a path leads to, with the attribute read of each."""
     modules = [module]
     for position, name in enumerate(path):
         below: list[torch.nn.Module] = []
@@ -95,7 +95,7 @@ _cache: dict[type, list[tuple[dict[Path, Any], Paths]]] = {}
 
 
 def _paths_of(module: torch.nn.Module) -> Paths:
-    """Returns the paths that the methods of a module read."""
+    """Return the paths that the methods of a module read."""
     kind = type(module)
     if _is_of_torch(kind):
         return _NOTHING
@@ -114,7 +114,7 @@ def _paths_of(module: torch.nn.Module) -> Paths:
 
 
 def _attribute(module: torch.nn.Module, path: Path) -> tuple[Any]:
-    """Returns a value of a plain type at the end of a path, in a tuple; an empty one if there is none."""
+    """Return a value of a plain type at the end of a path, in a tuple; an empty one if there is none."""
     value: Any = module
     try:
         for name in path:
@@ -160,7 +160,7 @@ class _Reader:
     def follow(
         self, function: Callable[..., Any], kind: type | None, positional: list[Paths], keywords: dict[str, Paths]
     ) -> Paths:
-        """Returns the paths that a call of the function returns."""
+        """Return the paths that a call of the function returns."""
         function = inspect.unwrap(function)
         if not inspect.isfunction(function) or _is_of_torch(function) or len(self._active) >= _DEPTH:
             return _NOTHING
@@ -216,7 +216,7 @@ class _Reader:
                 self._statement(below, frame)
 
     def _truth(self, node: ast.expr, frame: _Frame) -> bool | None:
-        """Returns whether a test of attributes of the module itself holds, None where only a call can tell."""
+        """Return whether a test of attributes of the module itself holds, None where only a call can tell."""
         if isinstance(node, ast.BoolOp):
             truths = [self._truth(each, frame) for each in node.values]
             decisive = isinstance(node.op, ast.Or)
@@ -276,7 +276,7 @@ class _Reader:
                 frame.values[node.id] = frame.values.get(node.id, _NOTHING) | paths
 
     def _elements(self, node: ast.AST, frame: _Frame) -> Paths:
-        """Returns the paths of the elements that iterating over an expression yields."""
+        """Return the paths of the elements that iterating over an expression yields."""
         if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             if name in ("enumerate", "zip", "reversed", "list", "tuple", "iter"):
@@ -284,14 +284,14 @@ class _Reader:
         return _extended(self._value(node, frame), ANY)
 
     def _use(self, node: ast.AST, frame: _Frame) -> None:
-        """Records the reads of an expression whose value is not needed."""
+        """Record the reads of an expression whose value is not needed."""
         self._read(self._value(node, frame))
 
     def _read(self, paths: Paths) -> None:
         self.found |= paths
 
     def _value(self, node: ast.AST, frame: _Frame) -> Paths:
-        """Returns the paths that an expression may stand for, and records the reads that computing it needs."""
+        """Return the paths that an expression may stand for, and record the reads that computing it needs."""
         if isinstance(node, ast.Name):
             return frame.values.get(node.id, _NOTHING)
         if isinstance(node, ast.Attribute):
@@ -384,7 +384,7 @@ def _method(kind: type, name: str, is_super: bool) -> Any:
 
 
 def _of_module(node: ast.Attribute, frame: _Frame) -> Any:
-    """Returns the function ``module.name`` of an imported module."""
+    """Return the function ``module.name`` of an imported module."""
     if isinstance(node.value, ast.Name):
         module = frame.names.get(node.value.id)
         if inspect.ismodule(module):

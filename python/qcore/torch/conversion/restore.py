@@ -21,7 +21,7 @@ from qcore.torch.weighted import Conv2d, Linear
 
 
 def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:
-    """Loads the state_dict of a model that :func:`quantize_` changed into the float model, in any process.
+    """Load the state_dict of a model that :func:`quantize_` changed into the float model, in any process.
 
     Args:
         model: as it was before ``quantize_``; its values don't matter, and it may be on the meta device: what the state
@@ -71,7 +71,7 @@ def _kinds() -> dict[str, Any]:
 
 
 def _prefixes(state_dict: Mapping[str, torch.Tensor]) -> list[str]:
-    """Returns the prefixes of all quantized states, those of the modules above first."""
+    """Return the prefixes of all quantized states, those of the modules above first."""
     found = [key[: -len(CONFIG)] for key in state_dict if key.rpartition(".")[2] == CONFIG and "." in key]
     return sorted(found, key=lambda prefix: prefix.count("."))
 
@@ -97,7 +97,7 @@ def _restored(module: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], p
 
 
 def _check_meta(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], replaced: tuple[str, ...]) -> None:
-    """Raises QcoreValueError if a tensor is on the meta device and the state has no values for it."""
+    """Raise QcoreValueError if a tensor is on the meta device and the state has no values for it."""
     tensors = [
         *model.named_parameters(remove_duplicate=False),
         *model.named_buffers(remove_duplicate=False),

@@ -36,7 +36,7 @@ class Settings:
     scale_dtype: str
 
     def of_weight(self) -> dict[str, Any]:
-        """Returns the options of :func:`qcore.quantize`, except the method."""
+        """Return the options of :func:`qcore.quantize`, except the method."""
         return {
             "bits": self.bits,
             "block_size": self.block_size,
@@ -70,7 +70,7 @@ class Rule:
 
 
 def rule_of(module: torch.nn.Module, activations: bool) -> Rule | None:
-    """Returns the rule for a module, or None if there is none."""
+    """Return the rule for a module, or None if there is none."""
     if isinstance(module, torch.jit.ScriptModule):
         return None
     for rule in RULES:
@@ -80,7 +80,7 @@ def rule_of(module: torch.nn.Module, activations: bool) -> Rule | None:
 
 
 def refusal(module: torch.nn.Module, rule: Rule) -> str:
-    """Returns why a module must be left, judged by the module alone; an empty string if it can be replaced."""
+    """Return why a module must be left, judged by the module alone; an empty string if it can be replaced."""
     if any(isinstance(each, torch.nn.parameter.UninitializedTensorMixin) for each in module.parameters()):
         return "its weights are not initialized"
     if torch.nn.utils.parametrize.is_parametrized(module):
@@ -105,7 +105,7 @@ def refusal(module: torch.nn.Module, rule: Rule) -> str:
 
 
 def as_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
-    """Returns a float layer of a weight [N, K], which it shares, and a bias [N]."""
+    """Return a float layer of a weight [N, K], which it shares, and a bias [N]."""
     made = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     made.weight = torch.nn.Parameter(weight.detach(), requires_grad=False)
     made.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
@@ -113,7 +113,7 @@ def as_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linea
 
 
 def unanswered(rule: Rule, read: Read) -> bool:
-    """Returns whether the rule's quantized module lacks an attribute that code reads, or gives another value."""
+    """Return whether the rule's quantized module lacks an attribute that code reads, or gives another value."""
     probes = _probes(rule.kind)
     if probes is None:
         return read.attribute == "weight" or not hasattr(torch.nn.Module, read.attribute)
@@ -143,7 +143,7 @@ def _value(probe: torch.nn.Module, read: Read) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _probes(kind: str) -> tuple[torch.nn.Module, torch.nn.Module] | None:
-    """Returns a quantized module and the float one that it was made from, to compare their attributes."""
+    """Return a quantized module and the float one that it was made from, to compare their attributes."""
     settings = Settings(8, 64, "int8", "rtn", "symmetric", "float32")
     floats: dict[str, Callable[[], torch.nn.Module]] = {
         "Linear": lambda: torch.nn.Linear(3, 5),
@@ -160,7 +160,7 @@ def _probes(kind: str) -> tuple[torch.nn.Module, torch.nn.Module] | None:
 
 
 def _exactly(kind: type) -> Callable[[torch.nn.Module], str]:
-    """Returns a function that gives the reason to leave a module if it is of a subclass, else an empty string."""
+    """Return a function that gives the reason to leave a module if it is of a subclass, else an empty string."""
 
     def refuse(module: torch.nn.Module) -> str:
         return "" if type(module) is kind else f"it is a subclass of {kind.__name__}"
@@ -169,7 +169,7 @@ def _exactly(kind: type) -> Callable[[torch.nn.Module], str]:
 
 
 def _is_same(module: torch.nn.Module, kind: type, plain: torch.nn.Module, x: torch.Tensor) -> bool:
-    """Returns whether a module of a subclass has the attributes of ``kind`` only and computes the same from x."""
+    """Return whether a module of a subclass has the attributes of ``kind`` only and computes the same from x."""
     known = set(vars(plain)) | {"_is_hf_initialized"}
     if set(vars(module)) - known or module._buffers or module._modules:
         return False
@@ -243,7 +243,7 @@ def _make_embedding(module: torch.nn.Embedding, settings: Settings, samples: Any
 
 
 def embedding_like(module: torch.nn.Embedding, plain: Embedding) -> Embedding:
-    """Returns an embedding with the scale of the float module, if it has one."""
+    """Return an embedding with the scale of the float module, if it has one."""
     scale = scale_of(module)
     if scale is None:
         return plain
@@ -280,7 +280,7 @@ def _layer_maker(settings: Settings) -> attention.Make:
 
 
 def takes_awq(module: Any, samples: list[torch.Tensor] | None) -> bool:
-    """Returns whether method "awq" is possible for a module with these inputs."""
+    """Return whether method "awq" is possible for a module with these inputs."""
     return samples is not None and hasattr(module, "weight") and getattr(module, "groups", 1) == 1
 
 
@@ -295,7 +295,7 @@ def _weight_options(module: Any, settings: Settings, samples: list[torch.Tensor]
 
 
 def _is_transposed_linear(module: torch.nn.Module) -> bool:
-    """Returns whether a module is a linear layer with its weight as [K, N], as GPT-2 of transformers has."""
+    """Return whether a module is a linear layer with its weight as [K, N], as GPT-2 of transformers has."""
     if type(module).__name__ != "Conv1D" or set(module._parameters) != {"weight", "bias"}:
         return False
     weight, bias = module._parameters["weight"], module._parameters["bias"]

@@ -72,7 +72,7 @@ class _Step:
             self._last_first = call.first
 
     def record(self, call: StepCall) -> None:
-        """Records the step; the keys and values that this writes are those that the replay will write."""
+        """Record the step; the keys and values that this writes are those that the replay will write."""
         self._load(call)
 
         def run() -> None:
@@ -90,7 +90,7 @@ class _Step:
         self._replay = record(run, call.hidden.device)
 
     def run(self, call: StepCall) -> torch.Tensor:
-        """Runs the step and returns a copy of its result."""
+        """Run the step and return a copy of its result."""
         assert self._replay is not None
         self._load(call)
         self._replay()
@@ -117,12 +117,12 @@ class StepGraphs:
         self._lock = threading.Lock()
 
     def clear(self) -> None:
-        """Drops all recorded steps, and the decoders that they keep alive."""
+        """Drop all recorded steps, and the decoders that they keep alive."""
         with self._lock:
             self._steps.clear()
 
     def run(self, call: StepCall) -> torch.Tensor | None:
-        """Returns the result of a step that is recorded, or None if the caller must run the step."""
+        """Return the result of a step that is recorded, or None if the caller must run the step."""
         if not self.enabled or not can_record(call.hidden):
             return None
         device = call.hidden.device
@@ -181,7 +181,7 @@ class StepGraphs:
 
 
 def can_record(hidden: torch.Tensor) -> bool:
-    """Returns whether a graph may be recorded or replayed now: on CUDA, where the caller records none itself."""
+    """Return whether a graph may be recorded or replayed now: on CUDA, where the caller records none itself."""
     if not hidden.is_cuda:
         return False
     with torch.cuda.device(hidden.device):
@@ -189,12 +189,12 @@ def can_record(hidden: torch.Tensor) -> bool:
 
 
 def current_stream(device: torch.device) -> int:
-    """Returns the address of the device's current stream."""
+    """Return the address of the device's current stream."""
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 def record(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Records the CUDA work that ``run`` enqueues on the current stream.
+    """Record the CUDA work that ``run`` enqueues on the current stream.
 
     ``run`` allocates nothing with torch. It is called twice: first on the side stream without recording, since CUDA
     loads kernels and qcore makes its pool of memory at their first use, which must not happen while recording.

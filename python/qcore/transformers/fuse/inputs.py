@@ -40,7 +40,7 @@ def remember(tensor: torch.Tensor, value: Any, *, derived: bool = False) -> None
 
 
 def recall(tensor: torch.Tensor, *, just_read: bool = False) -> _Facts | None:
-    """Returns what is known of a tensor, or None if it may have changed since.
+    """Return what is known of a tensor, or None if it may have changed since.
 
     Args:
         tensor: a mask or positions.
@@ -54,7 +54,7 @@ def recall(tensor: torch.Tensor, *, just_read: bool = False) -> _Facts | None:
 
 
 def first_positions(mask: Any, batch: int, length: int) -> torch.Tensor | str | None:
-    """Returns the first position of each sequence that holds a token, int32 [B] on the CPU, or None if all are 0.
+    """Return the first position of each sequence that holds a token, int32 [B] on the CPU, or None if all are 0.
 
     Args:
         mask: [B, past + T], ones behind zeros in each row, or None.
@@ -87,7 +87,7 @@ def _read_mask(mask: torch.Tensor) -> torch.Tensor | str | None:
 
 
 def position_range(positions: torch.Tensor) -> tuple[int, int]:
-    """Returns the lowest position and the exclusive end of positions [B, T]."""
+    """Return the lowest position and the exclusive end of positions [B, T]."""
     facts = recall(positions)
     if facts is not None:
         lowest, end = facts.value
@@ -97,7 +97,7 @@ def position_range(positions: torch.Tensor) -> tuple[int, int]:
 
 
 def read_arguments(arguments: dict[str, Any]) -> None:
-    """Reads the mask and the positions that ``generate`` has for a call, and remembers what they hold."""
+    """Read the mask and the positions that ``generate`` has for a call, and remember what they hold."""
     mask, positions = arguments.get("attention_mask"), arguments.get("position_ids")
     if _is_index(mask) and recall(mask) is None:
         first = _read_mask(mask)

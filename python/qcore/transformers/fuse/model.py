@@ -71,11 +71,11 @@ class FusedStack(Stack):
         self.fused = [(parent, name, parent._modules[name]) for parent, name in places]
 
     def is_intact(self) -> bool:
-        """Returns whether all linear layers are those that were fused; an adapter replaces them by others."""
+        """Return whether all linear layers are those that were fused; an adapter replaces them by others."""
         return all(parent._modules[name] is module for parent, name, module in self.fused)
 
     def kv_layer_dtype(self, host: torch.dtype) -> str:
-        """Returns what the cache of a model with this host dtype holds."""
+        """Return what the cache of a model with this host dtype holds."""
         return self.kv_dtype or DTYPE_NAMES[host]
 
 
@@ -87,7 +87,7 @@ class FusedMixin:
     _qcore_original: type
 
     def _qcore_forward(self, arguments: dict[str, Any]) -> CausalLMOutputWithPast | str:
-        """Returns the result, or why the native call cannot compute it."""
+        """Return the result, or why the native call cannot compute it."""
         stack: FusedStack = getattr(self, _STACK)
         reason = self._qcore_unsupported(stack, arguments)
         if reason:
@@ -147,7 +147,7 @@ class FusedMixin:
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache)
 
     def _qcore_unsupported(self, stack: FusedStack, arguments: dict[str, Any]) -> str:
-        """Returns what only the unfused computation supports in a call; an empty string if there is nothing."""
+        """Return what only the unfused computation supports in a call; an empty string if there is nothing."""
         if self.training:
             return "the model is in training mode"
         for name in ("output_attentions", "output_hidden_states"):
@@ -183,7 +183,7 @@ class FusedMixin:
     def _update_model_kwargs_for_generation(
         self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
-        """Returns the arguments of ``generate``'s next step, and carries over what is known of their values."""
+        """Return the arguments of ``generate``'s next step, and carry over what is known of their values."""
         original: Any = type(self)._qcore_original._update_model_kwargs_for_generation  # type: ignore[attr-defined]
         before = dict(model_kwargs)
         after: dict[str, Any] = original(self, outputs, model_kwargs, *args, **kwargs)
@@ -192,7 +192,7 @@ class FusedMixin:
         return after
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> Any:
-        """Saves the unfused model, with the arguments of transformers' method of this name."""
+        """Save the unfused model, with the arguments of transformers' method of this name."""
         model: Any = self
         with _unfused(model):
             return model.save_pretrained(*args, **kwargs)
@@ -223,7 +223,7 @@ def _fused_class(original: type) -> type:
 
 
 def _mixin_of(original: Any) -> type:
-    """Returns a class with the forward pass of a fused model and the signature of the original one."""
+    """Return a class with the forward pass of a fused model and the signature of the original one."""
     signature = inspect.signature(original.forward)
     names = [name for name in signature.parameters if name != "self"]
 
@@ -267,7 +267,7 @@ def _mixin_of(original: Any) -> type:
 
 
 def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
-    """Makes a quantized transformers model compute each forward pass by one native call.
+    """Make a quantized transformers model compute each forward pass by one native call.
 
     ``generate`` and ``model(...)`` stay as they are. Queries, keys and values become one product, gate and up another;
     norms, rotary embedding, attention and gate run on the threads of this library over a preallocated cache. The model

@@ -120,7 +120,7 @@ def _windows(model: Any, parts: StackParts) -> Iterator[int]:
 
 @contextmanager
 def _attention_function(model: Any, parts: StackParts, attention: Any, mask_of: Any) -> Iterator[None]:
-    """Replaces the attention and mask functions in the model's configurations inside the context."""
+    """Replace the attention and mask functions in the model's configurations inside the context."""
     configs = {id(each.config): each.config for each in (model, parts.base, *(x.attention for x in parts.layers))}
     before = {key: config._attn_implementation_internal for key, config in configs.items()}
     with _lock:
@@ -191,7 +191,7 @@ def _read_attention(parts: StackParts, seen: dict[int, dict[str, Any]], past: in
 
 
 def _window_of(name: str, mask: Any, past: int) -> int:
-    """Returns how many keys a token sees, 0 for all, by the mask of a token behind ``past`` ones."""
+    """Return how many keys a token sees, 0 for all, by the mask of a token behind ``past`` ones."""
     if not isinstance(mask, torch.Tensor) or tuple(mask.shape) != (1, 1, 1, past + 1):
         given = list(mask.shape) if isinstance(mask, torch.Tensor) else type(mask).__name__
         raise error(f"{name}.self_attn has the mask {given}, expected [1, 1, 1, {past + 1}]")
@@ -203,7 +203,7 @@ def _window_of(name: str, mask: Any, past: int) -> int:
 
 
 def rotary_rows(parts: StackParts, positions: torch.Tensor, layer_type: str | None) -> tuple[torch.Tensor, ...]:
-    """Returns cos and sin [positions, R] in float32, as the model's rotary module gives them to its layers."""
+    """Return cos and sin [positions, R] in float32, as the model's rotary module gives them to its layers."""
     x = torch.empty(1, 1, 1, dtype=parts.dtype, device=positions.device)
     arguments = () if layer_type is None else (layer_type,)
     with torch.no_grad():
@@ -265,7 +265,7 @@ def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved:
 
 
 def _tables(parts: StackParts, past: int) -> dict[str | None, tuple[torch.Tensor, ...]]:
-    """Returns cos and sin [R] of the position ``past`` for each argument of the rotary module."""
+    """Return cos and sin [R] of the position ``past`` for each argument of the rotary module."""
     position = torch.tensor([past], device=parts.device)
     types = getattr(parts.rotary, "layer_types", None)
     names: list[str | None] = [None] if types is None else list(types)
@@ -273,7 +273,7 @@ def _tables(parts: StackParts, past: int) -> dict[str | None, tuple[torch.Tensor
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float, round_first: bool) -> torch.Tensor:
-    """Returns x / rms(x) * (weight + offset) in x's dtype; ``round_first`` rounds x / rms(x) to it too."""
+    """Return x / rms(x) * (weight + offset) in x's dtype; ``round_first`` rounds x / rms(x) to it too."""
     wide = x.float()
     normalized = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     if round_first:
@@ -292,7 +292,7 @@ def _read_norms(parts: StackParts) -> None:
 
 
 def _norm_kind(name: str, norm: Any) -> tuple[float, float, bool]:
-    """Returns eps, what is added to the weight, and whether x / rms(x) is rounded before the weight multiplies it."""
+    """Return eps, what is added to the weight, and whether x / rms(x) is rounded before the weight multiplies it."""
     eps = next((getattr(norm, each) for each in ("variance_epsilon", "eps") if hasattr(norm, each)), None)
     weight = getattr(norm, "weight", None)
     if not isinstance(eps, float) or not isinstance(weight, torch.Tensor) or weight.dim() != 1:
@@ -334,7 +334,7 @@ def _read_activation(parts: StackParts) -> None:
 
 
 def _read_ends(model: Any, parts: StackParts, tensors: dict[str, torch.Tensor], logits: torch.Tensor) -> None:
-    """Reads what is done to embeddings before the first layer, and to the head's results."""
+    """Read what is done to embeddings before the first layer, and to the head's results."""
     config = model.config
     parts.input_multiplier = float(getattr(config, "embedding_multiplier", 1.0))
     embedded, hidden = tensors["embedded"], tensors["hidden"]
@@ -354,7 +354,7 @@ def _read_ends(model: Any, parts: StackParts, tensors: dict[str, torch.Tensor], 
 
 
 def finish_logits(parts: StackParts, logits: torch.Tensor) -> torch.Tensor:
-    """Returns logits of a head multiplied and soft-capped."""
+    """Return logits of a head multiplied and soft-capped."""
     if parts.logit_multiplier != 1:
         logits = logits * parts.logit_multiplier
     if parts.logit_soft_cap:

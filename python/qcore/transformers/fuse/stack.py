@@ -74,7 +74,7 @@ class Stack:
         self._caches = _NO_CACHES
 
     def release(self) -> None:
-        """Drops the native decoder and what it shares with the modules; the next call makes another."""
+        """Drop the native decoder and what it shares with the modules; the next call makes another."""
         self._made, self._caches = (None, None), _NO_CACHES
         self.graphs.clear()
 
@@ -95,7 +95,7 @@ class Stack:
         logits: bool,
         end: int | None = None,
     ) -> torch.Tensor:
-        """Runs the layers over T tokens of B sequences and appends their keys and values to the caches.
+        """Run the layers over T tokens of B sequences and append their keys and values to the caches.
 
         Args:
             hidden: float32, bfloat16 or float16 [B, T, H], what the first layer gets.
@@ -138,7 +138,7 @@ class Stack:
         return finish_logits(self.parts, self.parts.head(out)) if logits and not in_head else out
 
     def _have_room(self, caches: Sequence[KvLayer], batch: int, length: int) -> bool:
-        """Returns whether caches that a call has prepared before have room: a step then looks at one of them only."""
+        """Return whether caches that a call has prepared before have room: a step then looks at one of them only."""
         if not self._are_prepared(caches):
             return False
         keys = caches[0].arrays[0]
@@ -149,7 +149,7 @@ class Stack:
         return len(held) == len(caches) and all(old is new.arrays for old, new in zip(held, caches, strict=True))
 
     def _prepared(self, caches: Sequence[KvLayer]) -> _Prepared:
-        """Returns the caches as the native call takes them, made anew when one of them has other arrays.
+        """Return the caches as the native call takes them, made anew when one of them has other arrays.
 
         They are held until another cache comes or the caches themselves are dropped, so that their memory is free for
         the cache of the next generation.
@@ -178,7 +178,7 @@ class Stack:
         return prepared
 
     def _prepare(self, dtype: torch.dtype, device: torch.device, length: int) -> Any:
-        """Returns the native decoder, a new one unless it is for this dtype and device with ``length`` positions."""
+        """Return the native decoder, a new one unless it is for this dtype and device with ``length`` positions."""
         self.parts.dtype, self.parts.device = dtype, device
         size, regime = self._positions(length)
         decoder, made_for = self._made
@@ -192,7 +192,7 @@ class Stack:
         return decoder
 
     def _positions(self, length: int) -> tuple[int, Any]:
-        """Returns the rows for tables that a call up to ``length`` needs, and what their angles depend on else.
+        """Return the rows for tables that a call up to ``length`` needs, and what their angles depend on else.
 
         Angles of the types "dynamic" and "longrope" depend on the length of the longest sequence.
         """
@@ -209,7 +209,7 @@ class Stack:
         return (length, length) if any("dynamic" in kind for kind in kinds) else (max(size, limit + 1), "long")
 
     def _scaled_beyond(self) -> int:
-        """Returns the longest sequence with the original angles."""
+        """Return the longest sequence with the original angles."""
         parameters = self.parts.rotary.config.rope_parameters
         nested = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
         given = [each["original_max_position_embeddings"] for each in nested if "longrope" in each.values()]
@@ -281,7 +281,7 @@ class Stack:
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor in float32 on the CPU.
+    """Return a tensor in float32 on the CPU.
 
     The native decoder would copy it from a device without waiting for the stream that computes it.
     """
@@ -289,6 +289,6 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _parts(places: Sequence[Place]) -> list[Linear]:
-    """Returns the linear layers of several places: the one that holds the rows of all where they were joined."""
+    """Return the linear layers of several places: the one that holds the rows of all where they were joined."""
     modules: list[Any] = [parent._modules[name] for parent, name in places]
     return [modules[0].joint.linear] if isinstance(modules[0], RowsLinear) else modules

@@ -47,13 +47,13 @@ class LayerParts:
     rotary: int = -1
 
     def norms(self) -> Iterable[tuple[str, torch.nn.Module]]:
-        """Yields the norms that there are, with names."""
+        """Yield the norms that there are, with names."""
         for name in ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm", "q_norm", "k_norm"):
             if getattr(self, name) is not None:
                 yield f"{self.name}: {name}", getattr(self, name)
 
     def linears(self) -> list[Linear]:
-        """Returns the linear layers in the order qkv, out, gate and up, down."""
+        """Return the linear layers in the order qkv, out, gate and up, down."""
         return [parent._modules[name] for parent, name in (*self.qkv, self.out, *self.gate_up, self.down)]
 
 
@@ -91,12 +91,12 @@ class StackParts:
 
 
 def error(message: str) -> _core.QcoreValueError:
-    """Returns the error of fuse_ with this message."""
+    """Return the error of fuse_ with this message."""
     return _core.QcoreValueError(f"fuse_: {message}")
 
 
 def parts_of(model: Any) -> StackParts:
-    """Returns the parts of a quantized model.
+    """Return the parts of a quantized model.
 
     Raises:
         QcoreValueError: a module that a decoder of this kind has is missing, of another type, or there is one too many.

@@ -41,12 +41,12 @@ class Trial:
         return torch.tensor(_PADDING, dtype=torch.int32)
 
     def calls(self) -> list[slice]:
-        """Returns the tokens of each call."""
+        """Return the tokens of each call."""
         return [slice(0, _TOKENS), slice(_TOKENS, _TOKENS + 1)]
 
 
 def record(model: Any, parts: StackParts) -> Trial:
-    """Runs the unfused model and keeps what went into its layers and came out."""
+    """Run the unfused model and keep what went into its layers and came out."""
     generator = torch.Generator().manual_seed(16)
     vocabulary = int(model.config.get_text_config().vocab_size)
     batch, length = len(_PADDING), _TOKENS + 1
@@ -84,7 +84,7 @@ def record(model: Any, parts: StackParts) -> Trial:
 
 @torch.no_grad()
 def check_layer(trial: Trial, parts: StackParts, number: int) -> None:
-    """Compares one fused layer with the trial.
+    """Compare one fused layer with the trial.
 
     Raises:
         QcoreValueError: its keys, values or results differ from those of the unfused layer.
@@ -115,7 +115,7 @@ def check_layer(trial: Trial, parts: StackParts, number: int) -> None:
 
 @torch.no_grad()
 def check_logits(trial: Trial, parts: StackParts) -> None:
-    """Compares the last fused layer with final norm and head behind it with the trial's logits.
+    """Compare the last fused layer with final norm and head behind it with the trial's logits.
 
     Raises:
         QcoreValueError: they differ.

@@ -14,7 +14,7 @@ from qcore.torch.weighted import ModuleWeight
 
 
 def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
-    """Returns rows begin to end, an exclusive end, of a weight as a weight of their own on the same device."""
+    """Return rows begin to end, an exclusive end, of a weight as a weight of their own on the same device."""
     here = weight.to("cpu")
     offsets = None if here.scheme == "symmetric" else here.offsets()[begin:end]
     return QuantizedTensor.from_parts(
@@ -27,7 +27,7 @@ def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
 
 
 def difference_of(modules: Sequence[Linear]) -> str:
-    """Returns what keeps layers from computing parts of one result, "compute int8 and float"; empty if nothing does."""
+    """Return what keeps layers from computing parts of one result, "compute int8 and float"; empty if nothing does."""
     for name in ("compute", "activation", "in_features"):
         found = list(dict.fromkeys(getattr(each, name) for each in modules))
         if len(found) > 1:
@@ -36,7 +36,7 @@ def difference_of(modules: Sequence[Linear]) -> str:
 
 
 def have_one_format(modules: Sequence[Linear]) -> bool:
-    """Returns whether the weights of layers have one format; GGUF's K_M files have another one for v."""
+    """Return whether the weights of layers have one format; GGUF's K_M files have another one for v."""
     return len({(each.bits, each.block_size, each.weight.scheme) for each in modules}) == 1
 
 
@@ -66,12 +66,12 @@ class JointLinear(torch.nn.Module):
         return module.bias.detach()
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Returns the rows of layer ``number``: the first, and the exclusive end."""
+        """Return the rows of layer ``number``: the first, and the exclusive end."""
         begin = sum(self.sizes[:number])
         return begin, begin + self.sizes[number]
 
     def part(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        """Returns the outputs of layer ``number`` for x [..., K].
+        """Return the outputs of layer ``number`` for x [..., K].
 
         The product is computed for all layers when the first of them is called with x, and kept until the last has
         had its part.
@@ -93,7 +93,7 @@ class JointLinear(torch.nn.Module):
         return taken
 
     def separate(self, number: int) -> Linear:
-        """Returns layer ``number`` with a weight of its own."""
+        """Return layer ``number`` with a weight of its own."""
         begin, end = self.bounds(number)
         bias = self.linear.bias
         bias = bias[begin:end] if bias is not None and self.biased[number] else None
@@ -106,11 +106,11 @@ class JointLinear(torch.nn.Module):
         return self.__dict__ | {"_pending": None}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns no tensors, because the layers that share this weight save their rows."""
+        """Return no tensors, because the layers that share this weight save their rows."""
         return kwargs.get("destination", args[0] if args else {})
 
     def _load_from_state_dict(self, *args: Any) -> None:
-        """Loads nothing, see :meth:`RowsLinear._load_from_state_dict`."""
+        """Load nothing, see :meth:`RowsLinear._load_from_state_dict`."""
 
 
 class RowsLinear(Linear):
@@ -150,11 +150,11 @@ class RowsLinear(Linear):
         return bias[begin:end] if bias is not None and self.joint.biased[self.number] else None
 
     def separate(self) -> Linear:
-        """Returns the layer with a weight of its own."""
+        """Return the layer with a weight of its own."""
         return self.joint.separate(self.number)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns ``x @ weight.T + bias``; arguments and errors are those of :class:`qcore.torch.Linear`."""
+        """Return ``x @ weight.T + bias``; arguments and errors are those of :class:`qcore.torch.Linear`."""
         return self.joint.part(x, self.number)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -191,7 +191,7 @@ class RowsLinear(Linear):
 
 
 def join(places: Sequence[tuple[torch.nn.Module, str]]) -> None:
-    """Replaces the linear layers in several places, (parent, attribute), by rows of one weight.
+    """Replace the linear layers in several places, (parent, attribute), by rows of one weight.
 
     A single layer stays as it is, and so do layers whose weights have different formats.
     """
@@ -207,7 +207,7 @@ def join(places: Sequence[tuple[torch.nn.Module, str]]) -> None:
 
 
 def split(places: Sequence[tuple[torch.nn.Module, str]]) -> None:
-    """Replaces rows of one weight by layers with weights of their own: undoes :func:`join`."""
+    """Replace rows of one weight by layers with weights of their own: undoes :func:`join`."""
     for parent, name in places:
         module = parent._modules[name]
         if isinstance(module, RowsLinear):

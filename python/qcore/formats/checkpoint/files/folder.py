@@ -21,7 +21,7 @@ INDEX_SUFFIX = ".safetensors.index.json"
 
 
 def find_file(path: Path) -> Path:
-    """Returns the .safetensors, .gguf or index file that stands for ``path``.
+    """Return the .safetensors, .gguf or index file that stands for ``path``.
 
     Raises:
         QcoreValueError: a folder holds none of them, or several of equal right.
@@ -55,7 +55,7 @@ class Sharded:
 
 
 def read_safetensors(path: Path) -> Sharded:
-    """Returns a file's tensors, or those of an index's shards together."""
+    """Return a file's tensors, or those of an index's shards together."""
     if not path.name.endswith(".json"):
         return Sharded(read_header(path), (path,))
     where = f"open_checkpoint: {path}"
@@ -77,7 +77,7 @@ def read_safetensors(path: Path) -> Sharded:
 
 
 def join_files(files: Sequence[Path], where: str, read: Callable[[Path], SafetensorsFile] = read_header) -> Sharded:
-    """Returns the tensors of several files together, each of which ``read`` describes.
+    """Return the tensors of several files together, each of which ``read`` describes.
 
     Raises:
         QcoreValueError: two files have a tensor of one name.
@@ -107,7 +107,7 @@ def _read_shard(index: Path, name: str, shard: Any, where: str) -> SafetensorsFi
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """Returns config.json of a model's folder, or None."""
+    """Return config.json of a model's folder, or None."""
     path = folder / "config.json"
     return _read_json(path) if path.is_file() else None
 

@@ -81,12 +81,12 @@ class GgufEntry:
         return TensorInfo(name, f"gguf {kind.name}", self.shape, kind.bits, kind.group, kind.scheme, nbytes)
 
     def raw(self) -> NDArray[np.uint8]:
-        """Returns the bytes of its rows, uint8 [rows, bytes of a row]."""
+        """Return the bytes of its rows, uint8 [rows, bytes of a row]."""
         rows = (math.prod(self.shape[:-1]), self.shape[-1] // self.kind.elements * self.kind.nbytes)
         return Section(self.path, "U8", rows, self.offset).array()
 
     def read(self, name: str, order: NDArray[np.intp] | None = None) -> Any:
-        """Returns the weight, its rows in another order if one is given."""
+        """Return the weight, its rows in another order if one is given."""
         if self.kind.name not in TYPES:
             raise _core.QcoreValueError(
                 f"open_checkpoint: {self.path}: tensor {name!r} is {self.kind.name}, expected {', '.join(TYPES)} "
@@ -155,7 +155,7 @@ class _Cursor:
 
 
 def read_gguf(path: Path) -> dict[str, Entry]:
-    """Returns the tensors of a file.
+    """Return the tensors of a file.
 
     Raises:
         QcoreValueError: a header that is truncated or inconsistent, tensors that overlap or reach beyond the end, a

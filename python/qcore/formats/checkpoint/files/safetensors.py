@@ -30,7 +30,7 @@ class SafetensorsFile:
 
 
 def read_header(path: Path) -> SafetensorsFile:
-    """Returns what a file holds.
+    """Return what a file holds.
 
     Raises:
         QcoreValueError: it is truncated, its header is no safetensors header, or tensors overlap, leave holes, reach
@@ -93,7 +93,7 @@ def _check_coverage(found: Mapping[str, Section], begin: int, size: int, where: 
 
 
 def header_bytes(tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]) -> tuple[bytes, Any]:
-    """Returns the header of a file with these (dtype, shape), and each tensor's (offset, bytes) in the file.
+    """Return the header of a file with these (dtype, shape), and each tensor's (offset, bytes) in the file.
 
     Wide items come first, as in files of the safetensors package, so that every array is aligned.
     """
@@ -117,7 +117,7 @@ def header_bytes(tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: M
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
-    """Returns a JSON object; a key that comes twice is an error."""
+    """Return a JSON object; a key that comes twice is an error."""
     try:
         found = json.loads(text.decode("utf-8"), object_pairs_hook=_no_key_twice)
     except (ValueError, RecursionError) as error:
@@ -137,11 +137,11 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_sizes(value: Any) -> bool:
-    """Returns a list of integers that a 63-bit size can hold."""
+    """Return a list of integers that a 63-bit size can hold."""
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
 
 
 def short(value: Any) -> str:
-    """Truncates untrusted text to one line."""
+    """Truncate untrusted text to one line."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -39,7 +39,7 @@ def has_packed_layers(sections: dict[str, Section]) -> bool:
 
 
 def read_packing(config: dict[str, Any] | None, where: str) -> PackingConfig:
-    """Returns what a config.json says of its packed layers.
+    """Return what a config.json says of its packed layers.
 
     Raises:
         QcoreValueError: it is missing, or a field is, or has a value that qcore doesn't know. Nothing is guessed.

@@ -33,7 +33,7 @@ class Scheme:
     """The compute mode that ``input_activations`` stands for; None if it says nothing."""
 
     def holds(self, layer: str) -> bool:
-        """Returns whether a layer of that name is in the group; names of classes, such as Linear, mean all layers."""
+        """Return whether a layer of that name is in the group; names of classes, such as Linear, mean all layers."""
         return any(
             re.match(target[3:], layer) is not None
             if target.startswith("re:")
@@ -43,13 +43,13 @@ class Scheme:
 
 
 def is_compressed(config: dict[str, Any] | None) -> bool:
-    """Returns whether a config.json says that a model has such layers."""
+    """Return whether a config.json says that a model has such layers."""
     values = (config or {}).get("quantization_config")
     return isinstance(values, dict) and values.get("quant_method") == METHOD
 
 
 def read_schemes(values: dict[str, Any], where: str) -> list[Scheme]:
-    """Returns the groups of a ``quantization_config``.
+    """Return the groups of a ``quantization_config``.
 
     Raises:
         QcoreValueError: a field is missing, or has a value that qcore doesn't know.

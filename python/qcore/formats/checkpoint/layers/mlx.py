@@ -52,13 +52,13 @@ def may_have_layers(sections: Mapping[str, Section]) -> bool:
 
 
 def _layers(sections: Mapping[str, Section]) -> list[str]:
-    """Returns names of what has words and scales."""
+    """Return names of what has words and scales."""
     names = (name.removesuffix(".weight") for name in sections if name.endswith(".weight"))
     return [name for name in names if sections[f"{name}.weight"].dtype == "U32" and f"{name}.scales" in sections]
 
 
 def entries_of(sections: Mapping[str, Section], config: Mapping[str, Any] | None, where: str) -> dict[str, Entry]:
-    """Returns entries by name: each layer as NAME.weight, every other tensor under its own name.
+    """Return entries by name: each layer as NAME.weight, every other tensor under its own name.
 
     Raises:
         QcoreValueError: config.json or a field of it is missing or has another value than a layer's, or a layer's parts

@@ -1,1 +1,1 @@
-"""What `qcore quantize` writes, one module per format, and folders of whole models."""
+"""Formats that `qcore quantize` writes, one module per format, and folders of whole models."""

@@ -21,7 +21,7 @@ _KINDS = {4: "Q4_0", 8: "Q8_0"}
 _NUMBERS = {kind.name: number for number, kind in BLOCK_TYPES.items()}
 _PLAIN_NUMBERS = {dtype: number for number, dtype in PLAIN_TYPES.items()}
 _MOST_NAME_BYTES = 63
-"""What ggml has room for."""
+"""Longest name of a tensor that ggml stores."""
 _UINT32, _STRING = 4, 8
 _BLOCK_FORMAT_VERSION = 2
 """general.quantization_version: of ggml's block layouts."""
@@ -84,7 +84,7 @@ class GgufTarget:
 
 
 def check_output_file(output: Path) -> Path:
-    """Returns a file's name in a folder that is there."""
+    """Return a file's name in a folder that is there."""
     if not output.absolute().parent.is_dir():
         raise _core.QcoreValueError(
             f"quantize: there is no folder {output.absolute().parent} for {output.name}, expected one"

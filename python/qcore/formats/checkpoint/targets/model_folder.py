@@ -25,7 +25,7 @@ _NOT_COPIED = ("config.json", "quantize_config.json", "quant_config.json")
 
 
 def is_model_folder(path: Path) -> bool:
-    """Returns whether a path is a folder with a model of transformers.
+    """Return whether a path is a folder with a model of transformers.
 
     Args:
         path: a file or folder.
@@ -37,7 +37,7 @@ def is_model_folder(path: Path) -> bool:
 
 
 def becomes_folder(source: Path, output: Path, format: str) -> bool:
-    """Returns whether ``qcore quantize`` writes a folder of transformers.
+    """Return whether ``qcore quantize`` writes a folder of transformers.
 
     Args:
         source: what is quantized.
@@ -48,7 +48,7 @@ def becomes_folder(source: Path, output: Path, format: str) -> bool:
 
 
 def copied_files(source: Path) -> Iterator[Path]:
-    """Yields the files that are copied, relative to the folder: tokenizer, generation, code, parts of pipelines.
+    """Yield the files that are copied, relative to the folder: tokenizer, generation, code, parts of pipelines.
 
     Args:
         source: the folder.
@@ -67,7 +67,7 @@ def copied_files(source: Path) -> Iterator[Path]:
 def quantization_config(
     *, format: str, bits: int, block_size: int, scheme: str, method: str, scale_dtype: str, left: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns what config.json says of the weights.
+    """Return what config.json says of the weights.
 
     Args:
         format: of the folder.
@@ -109,7 +109,7 @@ class ModelFolderTarget:
         self.by_rows: bool = inner.by_rows
 
     def misfit(self, name: str, about: Description) -> str:
-        """Returns why the layout can't hold a weight; empty if it can."""
+        """Return why the layout can't hold a weight; empty if it can."""
         reason: str = self._inner.misfit(name, about)
         return reason
 
@@ -119,12 +119,12 @@ class ModelFolderTarget:
         return found
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
-        """Returns their values."""
+        """Return their values."""
         found: dict[str, NDArray[Any]] = self._inner.encode(name, weight)
         return found
 
     def container(self, shapes: Parts, weights: Mapping[str, Description]) -> tuple[bytes, dict[str, tuple[int, int]]]:
-        """Returns the file's beginning, as transformers writes it too."""
+        """Return the file's beginning, as transformers writes it too."""
         metadata = {"format": "pt"}
         if self._values["quant_method"] == "qcore":
             described = layout.metadata_of(weights)
@@ -132,7 +132,7 @@ class ModelFolderTarget:
         return header_bytes(shapes, metadata)
 
     def prepare(self, output: Path) -> Path:
-        """Makes the folder; a config.json of an earlier run goes first, since it says that the folder is whole."""
+        """Make the folder; a config.json of an earlier run goes first, since it says that the folder is whole."""
         if output.exists() and not output.is_dir():
             raise _core.QcoreValueError(
                 f"quantize: {output} is a file, expected a folder: the input is a model's folder"
@@ -146,7 +146,7 @@ class ModelFolderTarget:
     def complete(
         self, output: Path, shapes: Parts, weights: Mapping[str, Description], places: dict[str, tuple[int, int]]
     ) -> None:
-        """Copies the other files; config.json comes last."""
+        """Copy the other files; config.json comes last."""
         for relative in copied_files(self._source):
             target = output / relative
             target.parent.mkdir(exist_ok=True)

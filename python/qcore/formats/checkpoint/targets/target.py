@@ -1,4 +1,4 @@
-"""What `qcore quantize` writes: how a weight becomes parts of a file, and what stands beside that file."""
+"""Base of the formats that `qcore quantize` writes: how a weight becomes parts of a file, and what stands beside it."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class Target(Protocol):
     """Rows [N] can be encoded in pieces, one after the other."""
 
     def misfit(self, name: str, about: Description) -> str:
-        """Returns why the layout can't hold a weight; empty if it can."""
+        """Return why the layout can't hold a weight; empty if it can."""
 
     def parts(self, name: str, about: Description) -> Parts:
         """Tensors of the file, by name."""
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
-        """Returns their values, for all rows or for a piece of them."""
+        """Return their values, for all rows or for a piece of them."""
 
     def container(self, shapes: Parts, weights: Mapping[str, Description]) -> Container:
-        """Returns the file's beginning, and (offset, bytes) of every part."""
+        """Return the file's beginning, and (offset, bytes) of every part."""
 
     def prepare(self, output: Path) -> Path:
-        """Makes what stands beside the file, and returns the file's name."""
+        """Make what stands beside the file, and return the file's name."""
 
     def complete(self, output: Path, shapes: Parts, weights: Mapping[str, Description], places: Places) -> None:
-        """Makes what refers to the file, which is there now."""
+        """Make what refers to the file, which is there now."""
 
 
 class QcoreTarget:
@@ -179,7 +179,7 @@ class GptqTarget:
 
 
 def target(*, format: str, bits: int, block_size: int, scheme: str, scale_dtype: str) -> Target:
-    """Returns the layout of that name.
+    """Return the layout of that name.
 
     Raises:
         QcoreValueError: there is none, it can't hold such weights, or its codec is missing.
