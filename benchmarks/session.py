@@ -34,7 +34,7 @@ _CAPS = {
 
 
 def measure(run: Run, operator: Operator, selection: Selection, workloads: Sequence[Workload]) -> None:
-    """Measures the workloads that were selected.
+    """Measure the workloads that were selected.
 
     Ends the command with MISMATCH_STATUS if a result of qcore is wrong.
     """

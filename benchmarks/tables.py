@@ -98,7 +98,7 @@ def case_table(case: Case, most: int | None = None) -> Table:
 
 
 def conditions(document: Document) -> str:
-    """Says on what the results were measured, as far as the file knows it."""
+    """Say on what the results were measured, as far as the file knows it."""
     machine = document.machine
     about = {
         "cpu": "{}",

@@ -54,7 +54,7 @@ class Picture:
         return axis
 
     def box(self, axis: Any, x: float, y: float, width: float, height: float, title: str, *lines: str, **options: Any):
-        """Draws a box centered at (x, y); integers=True if it holds integers only."""
+        """Draw a box centered at (x, y); integers=True if it holds integers only."""
         fill = self.colors.integer_box if options.get("integers") else self.colors.float_box
         corner = (x - width / 2, y - height / 2)
         axis.add_patch(

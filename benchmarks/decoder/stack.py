@@ -28,7 +28,7 @@ class Shape:
 
     @property
     def products(self) -> dict[str, tuple[int, int]]:
-        """Returns [N, K] of a layer's linear layers by their names in :class:`qcore.decoder.Layer`."""
+        """Return [N, K] of a layer's linear layers by their names in :class:`qcore.decoder.Layer`."""
         q, kv = self.heads * self.head_size, self.kv_heads * self.head_size
         hidden, inner = self.hidden_size, self.intermediate_size
         return {

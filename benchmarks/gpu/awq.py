@@ -73,7 +73,7 @@ def _case(torch: Any, k: int, n: int, group: int, rounds: int) -> Case:
 
 
 def cases(torch: Any, *, shapes: Sequence[tuple[int, int, int]] = SHAPES, rounds: int = 15) -> Iterator[Case]:
-    """Measures all weights."""
+    """Measure all weights."""
     for k, n, group in shapes:
         yield _case(torch, k, n, group, rounds)
         free(torch)

@@ -127,7 +127,7 @@ def cases(
     kernels: str = "",
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measures all layers."""
+    """Measure all layers."""
     torch.backends.cudnn.benchmark = True
     found = limits(torch)
     for x, w, groups in layers:

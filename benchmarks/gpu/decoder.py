@@ -181,7 +181,7 @@ def _operators(torch: Any, shape: Shape, past: int, product: _Product) -> list[t
 
 
 def _parts_case(torch: Any, weights: list[Any], shape: Shape, past: int, rounds: int) -> Case:
-    """Measures the whole stack and what each part adds to it."""
+    """Measure the whole stack and what each part adds to it."""
     calls = _operators(torch, shape, past, _qcore_products(weights, "int8"))
 
     def run(without: str) -> None:
@@ -200,7 +200,7 @@ def _parts_case(torch: Any, weights: list[Any], shape: Shape, past: int, rounds:
 
 
 def _loops_case(torch: Any, weights: list[Any], shape: Shape, block: int, past: int, rounds: int) -> Case:
-    """Measures the stack of single operators, without the head, with our products and with humming's."""
+    """Measure the stack of single operators, without the head, with our products and with humming's."""
     makers = {
         "qcore int8": _qcore_products(weights, "int8"),
         "qcore float": _qcore_products(weights, "float"),
@@ -250,7 +250,7 @@ def cases(
     humming: bool = False,
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measures a step of all batches, and its parts."""
+    """Measure a step of all batches, and its parts."""
     shape, rng = SHAPES[model], np.random.default_rng(0)
     _check(torch, rng, shape, block_size)
     head = random_weight(rng, shape.vocabulary, shape.hidden_size, 4, block_size)

@@ -103,7 +103,7 @@ def median_seconds(torch: Any, work: Callable[[], Any], samples: int = 15) -> fl
 
 
 def limits(torch: Any) -> dict[str, float | None]:
-    """Measures a copy's bandwidth in GB/s and the rates of torch's large products in 10^9 operations per second."""
+    """Measure a copy's bandwidth in GB/s and the rates of torch's large products in 10^9 operations per second."""
     source = torch.empty(_LIMIT_BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     found: dict[str, float | None] = {
@@ -183,6 +183,6 @@ def _row(timed: Timed, found: dict[str, float | None]) -> Row:
 
 
 def free(torch: Any) -> None:
-    """Frees graphs and arrays of a case: graphs that go while another is captured would spoil it."""
+    """Free graphs and arrays of a case: graphs that go while another is captured would spoil it."""
     gc.collect()
     torch.cuda.empty_cache()

@@ -142,7 +142,7 @@ def cases(
     kernels: str = "",
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measures all layers with all numbers of rows."""
+    """Measure all layers with all numbers of rows."""
     found = limits(torch)
     for n, k in shapes:
         for g in block_sizes:

@@ -56,7 +56,7 @@ def memory() -> dict[str, int]:
 
 
 def work(name: str, source: Path, folder: Path, threads: int) -> None:
-    """Answers commands, a JSON line each: what the process of one implementation does."""
+    """Answer commands, a JSON line each: what the process of one implementation does."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print goes to stderr
     from .implementations import ALL
@@ -131,7 +131,7 @@ class Worker:
         self.process.wait()
 
     def sample(self, ids: list[int], count: int) -> None:
-        """Measures one prompt and the tokens behind it."""
+        """Measure one prompt and the tokens behind it."""
         answer = self.ask(do="generate", ids=ids, count=count)
         if self.error:
             return

@@ -55,7 +55,7 @@ def divergence(found: Evaluation) -> str:
 def methods_table(
     model: Any, samples: dict[str, Any], texts: list[list[int]], story: list[int], head: bool
 ) -> tuple[list[str], dict[str, float]]:
-    """Measures all methods. Returns lines of Markdown, and the KL divergence by name."""
+    """Measure all methods. Returns lines of Markdown, and the KL divergence by name."""
     lines = [
         "| weights | bits per weight | KL, sampled texts | same first choice | perplexity | KL, story.txt |",
         "|---|---|---|---|---|---|",
@@ -75,7 +75,7 @@ def methods_table(
 
 
 def kernels_table(model: Any, samples: dict[str, Any], texts: list[list[int]]) -> list[str]:
-    """Measures qcore's kernels against the float model, and in float against torch with the same weights."""
+    """Measure qcore's kernels against the float model, and in float against torch with the same weights."""
     heading = "".join(f" compute={mode!r} |" for mode in COMPUTE)
     lines = [f"| weights | float32 in torch |{heading} 'float' against torch |", "|---" * (len(COMPUTE) + 3) + "|"]
     for method in all_methods():

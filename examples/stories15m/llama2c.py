@@ -53,7 +53,7 @@ class Header:
 
     @property
     def head_dim(self) -> int:
-        """Returns the width of a head."""
+        """Return the width of a head."""
         return self.dim // self.n_heads
 
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:

@@ -216,7 +216,7 @@ class DLPackBackend:
 
 
 def _is_channels_last(x: Any) -> bool:
-    """Tells whether an array [N, C, H, W] of NumPy's kind lies in the order of [N, H, W, C] and of no other."""
+    """Tell whether an array [N, C, H, W] of NumPy's kind lies in the order of [N, H, W, C] and of no other."""
     return not x.flags.c_contiguous and bool(x.transpose(0, 2, 3, 1).flags.c_contiguous)
 
 

@@ -176,7 +176,7 @@ def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
 
 
 def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[Any, Any, Any, Any]:
-    """Quantizes activations as :func:`linear` does to its input, for inspection.
+    """Quantize activations as :func:`linear` does to its input, for inspection.
 
     Args:
         x: float32, float16 or bfloat16 [M, K] on the CPU.

@@ -276,7 +276,7 @@ def _unpickle(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int,
 
 
 def concatenate(weights: Any) -> QuantizedTensor:
-    """Stacks the rows of several weights: one product then gives the outputs of all of them.
+    """Stack the rows of several weights: one product then gives the outputs of all of them.
 
     Args:
         weights: QuantizedTensors [N_i, K] (or [Co_i, Ci, Kh, Kw]) of the same bits, block_size and scheme.
@@ -307,7 +307,7 @@ def quantize(
     samples: Any = None,
     scale_dtype: Any = "float32",
 ) -> QuantizedTensor:
-    """Quantizes a weight per block.
+    """Quantize a weight per block.
 
     Args:
         weight: float32, float16 or bfloat16 [N, K] or [Co, Ci, Kh, Kw] on the CPU, any strides, finite.
@@ -365,7 +365,7 @@ def quantize_weighted(
     method: Method,
     scale_dtype: Any,
 ) -> QuantizedTensor:
-    """Quantizes as :func:`quantize`, with the importance [K] of input channels as :func:`mean_squares` returns it.
+    """Quantize as :func:`quantize`, with the importance [K] of input channels as :func:`mean_squares` returns it.
 
     Pieces of a weight's rows then share it.
     """

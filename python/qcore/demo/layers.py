@@ -34,7 +34,7 @@ def sigmoid(x: Floats) -> Floats:
 
 
 def patches(x: Floats, kernel: tuple[int, int], padding: int) -> Floats:
-    """Gathers windows (im2col): [B, Ci, H, W] -> [B, Ho, Wo, Kh*Kw*Ci], stride 1, zeros outside the image.
+    """Gather windows (im2col): [B, Ci, H, W] -> [B, Ho, Wo, Kh*Kw*Ci], stride 1, zeros outside the image.
 
     Channels come last, so that a run of Kw*Ci values is copied at once and a block of channels shares a scale.
     """
@@ -100,7 +100,7 @@ class Calibrated(ABC):
 
     @abstractmethod
     def calibrate(self, x: Floats) -> None:
-        """Chooses formats for what samples ``x`` of the layer's input make necessary."""
+        """Choose formats for what samples ``x`` of the layer's input make necessary."""
 
     @abstractmethod
     def __call__(self, x: Floats) -> Floats: ...

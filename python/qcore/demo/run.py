@@ -93,7 +93,7 @@ def relative_error(values: Floats, reference: Floats) -> float:
 
 
 def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digits | None = None) -> Result:
-    """Quantizes the shipped model and puts every test image through each configuration."""
+    """Quantize the shipped model and put every test image through each configuration."""
     digits = digits or load()
     named = configurations()
     models = [Model(digits.weights, operators) for _, operators in named]

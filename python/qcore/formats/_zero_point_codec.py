@@ -52,7 +52,7 @@ def _tensor(codes: Any, scales: Reals, offsets: Any, bits: int, block_size: int)
 
 
 def spread(parameters: NDArray[Any], columns: int, block_size: int) -> NDArray[Any]:
-    """Repeats [N, P] along K: [N, K]."""
+    """Repeat [N, P] along K: [N, K]."""
     return np.repeat(parameters, block_size, axis=1)[:, :columns]
 
 

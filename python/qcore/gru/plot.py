@@ -19,7 +19,7 @@ _MOST_STEPS = 400  # more would be a blur
 
 
 def plot_report(report: Report, path: str | os.PathLike[str] | None = None) -> Any:
-    """Draws as :meth:`Report.plot`."""
+    """Draw as :meth:`Report.plot`."""
     if path is not None:
         plots.ending(path, _WHERE)
     with plots.module("matplotlib", _WHERE).rc_context(plots.STYLE):
@@ -46,7 +46,7 @@ def _draw_states(axis: Any, report: Report) -> None:
 
 
 def _draw_tensors(axis: Any, report: Report) -> None:
-    """Draws one bar for each tensor; where layers or directions differ, the lowest."""
+    """Draw one bar for each tensor; where layers or directions differ, the lowest."""
     lowest: dict[str, float] = {}
     for row in report.rows:
         if row.sqnr is not None:

@@ -27,7 +27,7 @@ class QuantGRU(GruCore):
     def from_torch(
         cls, gru: Any, data: Any, bits: int = 8, *, method: RangeMethod = "mse", config: Config | None = None
     ) -> QuantGRU:
-        """Calibrates and quantizes a ``torch.nn.GRU``.
+        """Calibrate and quantize a ``torch.nn.GRU``.
 
         Args:
             gru: the module.
@@ -93,7 +93,7 @@ class QuantGRU(GruCore):
         write_golden(self, path, x, h0)
 
     def report(self, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
-        """Measures clip rate, bits in use and SQNR against float64, of every tensor and step.
+        """Measure clip rate, bits in use and SQNR against float64, of every tensor and step.
 
         Args:
             x, h0: a batch as for a call, on the CPU: numbers or codes.

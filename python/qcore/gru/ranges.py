@@ -86,7 +86,7 @@ class Range:
     def format(
         self, bits: int, rule: str, *, signed: bool = True, zero_point: bool = True, exponent: int | None = None
     ) -> Format:
-        """Chooses the format for these values by a rule of :data:`qcore.gru.formats.RULES` or by an exponent."""
+        """Choose the format for these values by a rule of :data:`qcore.gru.formats.RULES` or by an exponent."""
         low, high = self.bounds()
         if bits > 8:
             low, high = low * (1 + HEADROOM), high * (1 + HEADROOM)

@@ -108,7 +108,7 @@ class Report:
         return table
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draws float against quantized state, SQNR by tensor and by step; needs matplotlib.
+        """Draw float against quantized state, SQNR by tensor and by step; needs matplotlib.
 
         Args:
             path: .png, .svg or .pdf to write, whole or not at all; None writes nothing.
@@ -137,7 +137,7 @@ def sqnr(exact: Doubles, got: Doubles) -> float | None:
 
 
 def make_report(gru: GruCore, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
-    """Measures as :meth:`QuantGRU.report`."""
+    """Measure as :meth:`QuantGRU.report`."""
     floats = _weights_of(gru, weights)
     layers = trace(gru, x, h0)
     if is_codes(x):

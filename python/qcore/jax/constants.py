@@ -50,7 +50,7 @@ def _unflatten(constant: Constant, leaves: Any) -> Any:
 
 
 def check(value: Any, kinds: type | tuple[type, ...], where: str) -> None:
-    """Refuses anything but an instance; a tracer with a word about it."""
+    """Refuse anything but an instance; a tracer with a word about it."""
     if isinstance(value, kinds):
         return
     names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))

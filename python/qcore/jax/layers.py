@@ -113,7 +113,7 @@ def _join(array: Any, batch: tuple[int, ...], extra: int, axis: int) -> Any:
 
 
 def _split(array: Any, batch: tuple[int, ...], axis: int) -> Any:
-    """Undoes what ``_join`` did."""
+    """Undo what ``_join`` did."""
     spread = array.reshape(*array.shape[:axis], *batch, -1, *array.shape[axis + 1 :])
     return np.moveaxis(spread, range(axis, axis + len(batch)), range(len(batch)))
 

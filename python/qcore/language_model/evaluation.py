@@ -104,7 +104,7 @@ def evaluate(
     stride: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Measures how well a causal language model predicts text.
+    """Measure how well a causal language model predicts text.
 
     The text is cut into windows of ``context`` tokens that begin ``stride`` tokens apart, and each token but the first
     is predicted once, from the tokens before it in its window. Both models are in memory and see a window one after the

@@ -37,12 +37,12 @@ class Generation:
 
     @property
     def prefill_rate(self) -> float:
-        """Returns prompt tokens per second."""
+        """Return prompt tokens per second."""
         return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
 
     @property
     def decode_rate(self) -> float:
-        """Returns new tokens per second, without the first one, which the prefill makes."""
+        """Return new tokens per second, without the first one, which the prefill makes."""
         return (len(self.tokens) - 1) / self.decode_seconds if self.decode_seconds > 0 else 0.0
 
 
@@ -151,7 +151,7 @@ def generate(
     chat: bool = False,
     show: Callable[[str], None] | None = None,
 ) -> Generation:
-    """Continues a text.
+    """Continue a text.
 
     Args:
         model, tokenizer: of transformers.

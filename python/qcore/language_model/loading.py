@@ -182,7 +182,7 @@ def _from_pretrained(source: Source, path: Any, dtype: str, options: dict[str, A
 
 
 def _fuse(model: Any) -> str:
-    """Fuses a model, or returns the reason why it was not."""
+    """Fuse a model, or return the reason why it was not."""
     import qcore.transformers
 
     fuse = getattr(qcore.transformers, "fuse_", None)

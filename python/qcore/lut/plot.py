@@ -33,7 +33,7 @@ def plot_table(
     *,
     domain: tuple[float, float] | None = None,
 ) -> Any:
-    """Draws function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
+    """Draw function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
 
     Args:
         table: any.
@@ -198,7 +198,7 @@ def _along(axis: Any, x: Array) -> Array:
 
 
 def _draw_errors(axis: Any, measured: Accuracy, errors: Errors, top: Any) -> None:
-    """Draws the largest and the mean error of each small stretch of the axis."""
+    """Draw the largest and the mean error of each small stretch of the axis."""
     low, high = top.get_xlim()
     inside = (measured.x >= low) & (measured.x <= high)
     place, worst, mean = (np.array(column) for column in zip(*_stretches(top, measured, errors, inside), strict=True))

@@ -75,7 +75,7 @@ class Table(TableCore):
         export_hex(self, path)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, function: Any = None) -> Any:
-        """Draws function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
+        """Draw function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
 
         Args:
             path: .png, .svg or .pdf to write; None writes nothing.

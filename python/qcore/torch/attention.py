@@ -67,7 +67,7 @@ class MultiheadAttention(QuantizedModule):
 
     @classmethod
     def from_float(cls, module: torch.nn.MultiheadAttention, make: Make) -> MultiheadAttention:
-        """Quantizes a ``torch.nn.MultiheadAttention``.
+        """Quantize a ``torch.nn.MultiheadAttention``.
 
         Args:
             module: float32, float16 or bfloat16.

@@ -48,7 +48,7 @@ class Embedding(WeightedModule):
         method: Method = "rtn",
         scale_dtype: Any = "float32",
     ) -> Embedding:
-        """Quantizes a ``torch.nn.Embedding``.
+        """Quantize a ``torch.nn.Embedding``.
 
         Args:
             module: float32, float16 or bfloat16, on any device, where the result will be too.
@@ -72,12 +72,12 @@ class Embedding(WeightedModule):
 
     @property
     def num_embeddings(self) -> int:
-        """Returns N, the number of rows."""
+        """Return N, the number of rows."""
         return self.shape[0]
 
     @property
     def embedding_dim(self) -> int:
-        """Returns K, the length of a row."""
+        """Return K, the length of a row."""
         return self.shape[1]
 
     def config(self) -> dict[str, Any]:

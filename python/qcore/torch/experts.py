@@ -75,7 +75,7 @@ class Experts(QuantizedModule):
 
     @classmethod
     def from_float(cls, module: torch.nn.Module, make: Make) -> Experts:
-        """Quantizes a module of experts.
+        """Quantize a module of experts.
 
         Args:
             module: one for which ``layout_of`` returns a layout.
@@ -134,7 +134,7 @@ class Experts(QuantizedModule):
 
     @property
     def num_experts(self) -> int:
-        """Returns the number of experts (E)."""
+        """Return the number of experts (E)."""
         return len(next(iter(self.projections.values())))
 
     def forward(self, *arguments: Any, **keywords: Any) -> torch.Tensor:

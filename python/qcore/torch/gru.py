@@ -48,7 +48,7 @@ class GRU(QuantizedModule):
     def from_float(
         cls, module: torch.nn.GRU, *, samples: Any, bits: int = 8, method: RangeMethod = "mse", config: Any = None
     ) -> GRU:
-        """Calibrates and quantizes a ``torch.nn.GRU``.
+        """Calibrate and quantize a ``torch.nn.GRU``.
 
         Args:
             module: without dropout between layers while training.
@@ -73,7 +73,7 @@ class GRU(QuantizedModule):
 
     @property
     def quantized(self) -> Any:
-        """Returns the :class:`qcore.gru.QuantGRU`, which offers lengths, streaming, gates and reports."""
+        """Return the :class:`qcore.gru.QuantGRU`, which offers lengths, streaming, gates and reports."""
         return parts.gru_of(self.state)
 
     def config(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class LutActivation(QuantizedModule):
 
     @property
     def table(self) -> Table:
-        """Returns the table."""
+        """Return the table."""
         return parts.table_of(self.cuts, self.values, self.range_reduction)
 
     def config(self) -> dict[str, Any]:

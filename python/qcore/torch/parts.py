@@ -45,17 +45,17 @@ class WeightFormat:
 
     @property
     def blocks(self) -> int:
-        """Returns P, the number of blocks of a row."""
+        """Return P, the number of blocks of a row."""
         return -(-self.shape[1] // self.block_size)
 
     @property
     def taps(self) -> int:
-        """Returns Kh * Kw, 1 for a linear weight."""
+        """Return Kh * Kw, 1 for a linear weight."""
         return self.shape[2] * self.shape[3] if len(self.shape) == 4 else 1
 
     @property
     def steps(self) -> int:
-        """Returns the number of 64-byte steps of a panel and tap."""
+        """Return the number of 64-byte steps of a panel and tap."""
         codes = 4 if self.bits == 8 else 8
         if self.blocks == 0:
             return 0

@@ -42,7 +42,7 @@ class LayerReport:
 
     @property
     def quantized(self) -> bool:
-        """Returns whether the module was replaced."""
+        """Return whether the module was replaced."""
         return self.bits is not None or self.compute is not None
 
 
@@ -70,12 +70,12 @@ class Report:
 
     @property
     def share(self) -> float:
-        """Returns the share of the model's parameters that were quantized, from 0 to 1."""
+        """Return the share of the model's parameters that were quantized, from 0 to 1."""
         return self.quantized_parameters / self.parameters if self.parameters else 1.0
 
     @property
     def warning(self) -> str:
-        """Returns a text that names what was left if less than 90% of the parameters were quantized, else an empty one.
+        """Return a text that names what was left if less than 90% of the parameters were quantized, else an empty one.
 
         Parameters that the caller asked to leave are not counted.
         """

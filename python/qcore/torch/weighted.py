@@ -52,7 +52,7 @@ class ModuleWeight(QuantizedTensor):
 
     @property
     def device(self) -> torch.device:
-        """Returns the device as a ``torch.device``, where QuantizedTensor returns its name."""
+        """Return the device as a ``torch.device``, where QuantizedTensor returns its name."""
         return torch.device(self._handle.device)
 
 
@@ -141,7 +141,7 @@ class WeightedModule(QuantizedModule):
 
     @property
     def weight(self) -> ModuleWeight:
-        """Returns the packed weight, which shares the memory of this module's buffer.
+        """Return the packed weight, which shares the memory of this module's buffer.
 
         It has the dtype of the float weight in whose place it is, and torch's device. While torch compiles or exports
         there is no memory to share: what is returned then has only shape, dtype and device.
@@ -295,7 +295,7 @@ def _named(value: Any, choices: Any, where: str) -> Any:
 def quantize_weight(
     module: Any, bits: int, block_size: int, scheme: Scheme, method: Method, samples: Any, scale_dtype: Any
 ) -> QuantizedTensor:
-    """Quantizes the weight of a float module; the result is on its device."""
+    """Quantize the weight of a float module; the result is on its device."""
     weight = module.weight.detach()
     made = quantize(
         weight.cpu(),
@@ -341,7 +341,7 @@ class Linear(WeightedModule):
         samples: Any = None,
         scale_dtype: Any = "float32",
     ) -> Linear:
-        """Quantizes a ``torch.nn.Linear``.
+        """Quantize a ``torch.nn.Linear``.
 
         Args:
             module: float32, float16 or bfloat16, on any device, where the result will be too.
@@ -362,12 +362,12 @@ class Linear(WeightedModule):
 
     @property
     def in_features(self) -> int:
-        """Returns K, the number of input features."""
+        """Return K, the number of input features."""
         return self.shape[1]
 
     @property
     def out_features(self) -> int:
-        """Returns N, the number of output features."""
+        """Return N, the number of output features."""
         return self.shape[0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -455,7 +455,7 @@ class Conv2d(WeightedModule):
         samples: Any = None,
         scale_dtype: Any = "float32",
     ) -> Conv2d:
-        """Quantizes a ``torch.nn.Conv2d``.
+        """Quantize a ``torch.nn.Conv2d``.
 
         Args:
             module: float32, float16 or bfloat16, on any device, where the result will be too.
@@ -488,17 +488,17 @@ class Conv2d(WeightedModule):
 
     @property
     def in_channels(self) -> int:
-        """Returns Ci, the number of channels of x."""
+        """Return Ci, the number of channels of x."""
         return self.shape[1] * self.groups
 
     @property
     def out_channels(self) -> int:
-        """Returns Co, the number of channels of the result."""
+        """Return Co, the number of channels of the result."""
         return self.shape[0]
 
     @property
     def kernel_size(self) -> tuple[int, ...]:
-        """Returns (Kh, Kw)."""
+        """Return (Kh, Kw)."""
         return self.shape[2:]
 
     def config(self) -> dict[str, Any]:

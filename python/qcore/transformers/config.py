@@ -149,7 +149,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
 
     @property
     def compute_given(self) -> bool:
-        """Returns whether ``compute`` was given."""
+        """Return whether ``compute`` was given."""
         return self._compute_given
 
     @classmethod

@@ -174,22 +174,22 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
 
     @property
     def supports_parallel_loading(self) -> bool:
-        """Returns False: files are not read by several threads, because packed modules are inserted one by one."""
+        """Return False: files are not read by several threads, because packed modules are inserted one by one."""
         return False
 
     @property
     def is_serializable(self) -> bool:
-        """Returns True: the model can be saved."""
+        """Return True: the model can be saved."""
         return True
 
     @property
     def is_trainable(self) -> bool:
-        """Returns False: packed weights are frozen."""
+        """Return False: packed weights are frozen."""
         return False
 
     @property
     def is_compileable(self) -> bool:
-        """Returns True: the model can be compiled."""
+        """Return True: the model can be compiled."""
         return True
 
     def _dequantize(self, model: Any) -> Any:

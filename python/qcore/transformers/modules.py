@@ -20,6 +20,23 @@ _SCALE = "embed_scale"
 """Names the attribute by which the embeddings of Gemma and BART multiply their rows."""
 
 
+class ReorderedWeight(ReorderedTensor):
+    """Holds a module's reordered weight and answers code that reads dtype and device of a float weight."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the float weight that it replaces."""
+        dtype: torch.dtype = self.weight.dtype  # type: ignore[attr-defined]  # a ModuleWeight
+        return dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device as a ``torch.device``, where ReorderedTensor has its name."""
+        return torch.device(self.weight.device)
+
+
 class ReorderedLinear(torch.nn.Module):
     """Computes a linear layer with a weight whose columns are in another order: GPTQ's "act-order".
 
@@ -37,17 +54,17 @@ class ReorderedLinear(torch.nn.Module):
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
     @property
-    def weight(self) -> ReorderedTensor:
-        """Returns the weight and its order."""
-        return ReorderedTensor(self.linear.weight, self.order.cpu().numpy())
+    def weight(self) -> ReorderedWeight:
+        """Return the weight and its order."""
+        return ReorderedWeight(self.linear.weight, self.order.cpu().numpy())
 
     @property
     def bias(self) -> Any:
-        """Returns the linear layer's bias."""
+        """Return the linear layer's bias."""
         return self.linear.bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Gathers the columns of x and applies the layer.
+        """Gather the columns of x and apply the layer.
 
         Args:
             x: float32, float16 or bfloat16 [..., K].

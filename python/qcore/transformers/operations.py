@@ -22,7 +22,7 @@ class _Operation(ConversionOps):  # type: ignore[misc, unused-ignore]
 
     @property
     def reverse_op(self) -> ConversionOps:
-        """Returns itself: the quantizer removes it from the model before anything is saved."""
+        """Return itself: the quantizer removes it from the model before anything is saved."""
         return self
 
 

@@ -87,7 +87,7 @@ def _mixture_reason(mixture: Mixture, config: QcoreConfig | None, reads: set[Rea
 def warn_of_the_rest(
     model: Any, plan: Collection[str], config: QcoreConfig, mixture_reasons: Mapping[str, str] | None = None
 ) -> None:
-    """Warns if less than nine tenths of a model's parameters are quantized, and says what is left and why.
+    """Warn if less than nine tenths of a model's parameters are quantized, and say what is left and why.
 
     Args:
         model: the model.

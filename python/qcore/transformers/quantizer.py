@@ -184,7 +184,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return self._keep(name, "cpu", partial(self._folder.read, name))
 
     def quantize_float(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Quantizes a float weight and keeps it, if it is planned.
+        """Quantize a float weight and keep it, if it is planned.
 
         It is read from its file where the loader changes only its dtype, so that the loader's own view of the file
         takes no memory.
@@ -215,7 +215,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return placeholder(rows, device, self._dtype)
 
     def _quantize_experts(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Quantizes the weights of all experts, each from its file where that has it."""
+        """Quantize the weights of all experts, each from its file where that has it."""
         mixture, projection = self._projections[name]
         read = None if self._folder is None else self._folder.float_experts(mixture, projection)
         if read is None:
@@ -279,7 +279,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return model
 
     def _quantize_rest(self, model: Any) -> None:
-        """Quantizes planned weights that the loader has made in another way, from several tensors for instance."""
+        """Quantize planned weights that the loader has made in another way, from several tensors for instance."""
         for name in sorted(self._planned - set(self._made) - set(self._experts)):
             module, parameter = _owner(model, name)
             if parameter is None or parameter.is_meta or parameter.shape[-1] == 0:
@@ -325,8 +325,12 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         places = modules.places_of(model) if self._mixtures else {}
         for path, mixture in self._mixtures.items():
             weights = {each: self._experts[mixture.parameter(each)] for each in mixture.sources}
-            device = _owner(model, mixture.parameter(next(iter(mixture.sources))))[1].device  # type: ignore[union-attr]
-            made = packed_experts(mixture, weights, partial(self._expert_compute, mixture), device)
+            name = mixture.parameter(next(iter(mixture.sources)))
+            parameter = _owner(model, name)[1]
+            assert parameter is not None  # the placeholder of the mixture's weights
+            if parameter.is_meta:
+                raise _core.QcoreValueError(_offloaded(f"device_map has left {name} off its devices"))
+            made = packed_experts(mixture, weights, partial(self._expert_compute, mixture), parameter.device)
             made._is_hf_initialized = True
             for parent, attribute in places[id(model.get_submodule(path))]:
                 parent._modules[attribute] = made
@@ -367,12 +371,12 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
 
     @property
     def is_trainable(self) -> bool:
-        """Returns False: packed weights are frozen."""
+        """Return False: packed weights are frozen."""
         return False
 
     @property
     def is_compileable(self) -> bool:
-        """Returns whether ``generate`` may compile the model."""
+        """Return whether ``generate`` may compile the model."""
         return True
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:

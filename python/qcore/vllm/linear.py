@@ -31,7 +31,7 @@ class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
         self.prefix = prefix
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Packs the loaded parameters and removes them. A second call changes nothing.
+        """Pack the loaded parameters and remove them. A second call changes nothing.
 
         Args:
             layer: a layer of vLLM.
@@ -157,7 +157,7 @@ class _EmbeddingMethod(LinearMethod):
     """Adds row lookup to the linear method, for embeddings and heads that share one weight."""
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Packs the loaded parameters and removes them. A second call changes nothing.
+        """Pack the loaded parameters and remove them. A second call changes nothing.
 
         Args:
             layer: a VocabParallelEmbedding or a ParallelLMHead of vLLM.

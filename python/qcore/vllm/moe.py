@@ -82,7 +82,7 @@ class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
         return None
 
     def process_weights_after_loading(self, layer: Any) -> None:
-        """Packs the loaded parameters and removes them. A second call changes nothing.
+        """Pack the loaded parameters and remove them. A second call changes nothing.
 
         Args:
             layer: vLLM's RoutedExperts.

@@ -56,17 +56,17 @@ class Layout:
 
     @property
     def symmetric(self) -> bool:
-        """Returns whether there are no offsets."""
+        """Return whether there are no offsets."""
         return self.options.scheme == "symmetric"
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Returns the names of the tensors."""
+        """Return the names of the tensors."""
         return PARTS[:2] if self.symmetric else PARTS
 
     @property
     def splits_blocks(self) -> bool:
-        """Returns whether a row is one block that all ranks share, so that each of them needs its whole scale."""
+        """Return whether a row is one block that all ranks share, so that each of them needs its whole scale."""
         return self.options.block_size >= self.all_columns
 
     def width(self, part: str, columns: int) -> int:

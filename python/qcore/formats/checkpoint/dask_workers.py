@@ -92,7 +92,7 @@ def connected(address: str) -> Iterator[DaskWorkers]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences the package's own log of connections that are lost: what matters becomes an error."""
+    """Silence the package's own log of connections that are lost: what matters becomes an error."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
     levels = {name: logging.getLogger(name).level for name in names}  # Dask gives some of them their own
     for name in names:

@@ -111,7 +111,7 @@ class PartialFile:
         return TensorWriter(self._handle, self._places[name])
 
     def finish_tensor(self, name: str, writer: TensorWriter) -> None:
-        """Enters it in the journal."""
+        """Enter it in the journal."""
         self._append({"tensor": name, "crc32": writer.checksums()})
         self.finished.add(name)
 

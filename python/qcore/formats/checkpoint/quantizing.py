@@ -70,7 +70,7 @@ class Result:
 
 
 def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
-    """Plans what becomes of every tensor.
+    """Plan what becomes of every tensor.
 
     Raises:
         QcoreValueError: a tensor is quantized already, an option is impossible, a pattern matches no name, or samples

@@ -34,7 +34,7 @@ def choose(
     exclude: Sequence[str],
     layers: Collection[str] | None = None,
 ) -> Choice:
-    """Chooses the tensors to quantize.
+    """Choose the tensors to quantize.
 
     They are the names of ``layers`` if these are given, else those that match a pattern of ``include``, else those of
     the default rule; never those that match one of ``exclude``, nor tensors of another dtype or number of axes.
@@ -61,7 +61,7 @@ def choose(
 
 
 def matching(name: str, patterns: Iterable[str]) -> bool:
-    """Tells whether a name matches one of the shell patterns; a * also stands for dots."""
+    """Tell whether a name matches one of the shell patterns; a * also stands for dots."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -28,7 +28,7 @@ class Pending(Protocol):
 
 class Workers(Protocol):
     def submit(self, piece: Piece, options: Options, layout: Target) -> Pending:
-        """Begins with a piece; doesn't wait."""
+        """Begin with a piece; doesn't wait."""
 
     def most(self, layout: Target) -> int:
         """Pieces that are under way at a time: what bounds the memory."""

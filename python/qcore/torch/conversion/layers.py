@@ -46,7 +46,7 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """Returns the first name of the module."""
+        """Return the first name of the module."""
         return self.names[0]
 
     def put(self, module: torch.nn.Module) -> None:

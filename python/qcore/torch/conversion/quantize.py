@@ -62,7 +62,7 @@ class _Plan:
 
     @property
     def chosen(self) -> PrecisionLevel:
-        """Returns the level at which the layer is quantized."""
+        """Return the level at which the layer is quantized."""
         return self.levels[self.level]
 
 
@@ -83,7 +83,7 @@ def quantize_(
     target_error: float | None = None,
     progress: bool | None = None,
 ) -> Report:
-    """Quantizes the layers of a model in place.
+    """Quantize the layers of a model in place.
 
     Replaced are ``torch.nn.Linear``, ``Conv2d``, ``Embedding``, ``MultiheadAttention``, with a calibration ``GRU``,
     GPT-2's ``Conv1D`` and modules with the weights of experts in 3-D parameters. Everything else is left, and the
@@ -358,7 +358,7 @@ def _promote(plan: _Plan) -> bool:
 
 
 def _promote_worst(plans: list[_Plan]) -> list[_Plan]:
-    """Promotes the quarter with the largest errors of those that are still quantized.
+    """Promote the quarter with the largest errors of those that are still quantized.
 
     Those that no sample reached come last, because they do not contribute to the error of the outputs.
     """

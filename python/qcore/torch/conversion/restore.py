@@ -117,7 +117,7 @@ def _check_meta(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], 
 
 
 def _materialize(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:
-    """Allocates memory for the parameters and buffers on the meta device; shared ones stay shared."""
+    """Allocate memory for the parameters and buffers on the meta device; shared ones stay shared."""
     made: dict[int, torch.Tensor] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, QuantizedModule):

@@ -90,17 +90,17 @@ class _ParallelLinear(Linear):
 
     @property
     def in_features(self) -> int:
-        """Returns K of the whole layer."""
+        """Return K of the whole layer."""
         return self.whole[1]
 
     @property
     def out_features(self) -> int:
-        """Returns N of the whole layer."""
+        """Return N of the whole layer."""
         return self.whole[0]
 
     @property
     def shard(self) -> range:
-        """Returns the range of outputs (column-parallel) or inputs (row-parallel) that this rank has."""
+        """Return the range of outputs (column-parallel) or inputs (row-parallel) that this rank has."""
         return range(self._shard.start, self._shard.stop)
 
     def _place(self) -> str:

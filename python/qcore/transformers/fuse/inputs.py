@@ -35,7 +35,7 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def remember(tensor: torch.Tensor, value: Any, *, derived: bool = False) -> None:
-    """Remembers what was read from a tensor as long as the tensor lives."""
+    """Remember what was read from a tensor as long as the tensor lives."""
     _known[tensor] = _Facts(_version(tensor), derived, value)
 
 
@@ -108,7 +108,7 @@ def read_arguments(arguments: dict[str, Any]) -> None:
 
 
 def carry_to_inputs(arguments: dict[str, Any], inputs: dict[str, Any]) -> None:
-    """Carries what is known of ``generate``'s arguments over to the inputs of a call, their last columns or copies."""
+    """Carry what is known of ``generate``'s arguments over to the inputs of a call, their last columns or copies."""
     for name in ("attention_mask", "position_ids"):
         source, made = arguments.get(name), inputs.get(name)
         if source is made or not _is_index(source) or not _is_index(made):
@@ -121,7 +121,7 @@ def carry_to_inputs(arguments: dict[str, Any], inputs: dict[str, Any]) -> None:
 
 
 def carry_to_next(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Carries what is known of the arguments of one step over to those of the next, which have more columns.
+    """Carry what is known of the arguments of one step over to those of the next, which have more columns.
 
     Args:
         before: the arguments before ``_update_model_kwargs_for_generation``, which appends ones to the mask and the

@@ -334,7 +334,7 @@ def fuse_(model: Any, *, kv_cache: str | None = None) -> None:
 
 
 def unfuse_(model: Any) -> None:
-    """Undoes :func:`fuse_`: every linear layer has a weight of its own again, with the same bits.
+    """Undo :func:`fuse_`: every linear layer has a weight of its own again, with the same bits.
 
     Args:
         model: a fused model.
@@ -371,7 +371,7 @@ def _uninstall(model: Any) -> None:
 
 @contextmanager
 def _unfused(model: Any) -> Iterator[None]:
-    """Unfuses a model inside the context and fuses it afterwards, without comparing its layers again."""
+    """Unfuse a model inside the context and fuse it afterwards, without comparing its layers again."""
     stack: FusedStack = getattr(model, _STACK)
     unfuse_(model)
     try:

@@ -56,7 +56,7 @@ class _PastLayer(CacheLayerMixin):
 
 
 def observe(model: Any, parts: StackParts) -> None:
-    """Completes the parts of a model by running it on one token whose cache claims to hold many earlier ones.
+    """Complete the parts of a model by running it on one token whose cache claims to hold many earlier ones.
 
     Raises:
         QcoreValueError: something is computed that the fused stack does not compute, naming it.

@@ -80,7 +80,7 @@ class Stack:
 
     @property
     def has_native_head(self) -> bool:
-        """Returns whether the head is quantized, so that the native call computes logits."""
+        """Return whether the head is quantized, so that the native call computes logits."""
         head = self.parts.head
         return self.ends and type(head) is Linear and head.activation is None
 

@@ -37,7 +37,7 @@ class Trial:
 
     @property
     def first(self) -> torch.Tensor:
-        """Returns the first position of each sequence that holds a token, int32 [B] on the CPU."""
+        """Return the first position of each sequence that holds a token, int32 [B] on the CPU."""
         return torch.tensor(_PADDING, dtype=torch.int32)
 
     def calls(self) -> list[slice]:

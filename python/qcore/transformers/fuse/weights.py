@@ -133,18 +133,18 @@ class RowsLinear(Linear):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Returns the dtype of the float weight."""
+        """Return the dtype of the float weight."""
         return self.joint.linear.dtype
 
     @property
     def weight(self) -> ModuleWeight:
-        """Returns a copy of the layer's rows."""
+        """Return a copy of the layer's rows."""
         begin, end = self.joint.bounds(self.number)
         return ModuleWeight.of(rows_of(self.joint.linear.weight, begin, end), self.dtype)
 
     @property
     def bias(self) -> torch.Tensor | None:  # type: ignore[override]
-        """Returns the layer's part of the bias."""
+        """Return the layer's part of the bias."""
         begin, end = self.joint.bounds(self.number)
         bias = self.joint.linear.bias
         return bias[begin:end] if bias is not None and self.joint.biased[self.number] else None

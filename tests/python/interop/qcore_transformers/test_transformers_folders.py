@@ -72,7 +72,9 @@ def test_awq(source, tmp_path, version):
 def test_gptq(source, tmp_path, bits, version, act_order):
     folder, values = gptq_folder(source, tmp_path / "gptq", bits, version, act_order)
     model = check_same(folder, values, source)
-    assert isinstance(model.model.layers[0].self_attn.q_proj, ReorderedLinear) == act_order
+    layer = model.model.layers[0].self_attn.q_proj
+    assert isinstance(layer, ReorderedLinear) == act_order
+    assert (layer.weight.dtype, layer.weight.device) == (torch.float32, torch.device("cpu"))
 
 
 def test_gptq_without_a_version_is_version_1_with_a_warning(source, tmp_path):

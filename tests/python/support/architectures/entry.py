@@ -28,22 +28,22 @@ class Entry:
 
     @property
     def bound(self) -> float:
-        """Returns the largest relative L2 error of the outputs with 8 bits."""
+        """Return the largest relative L2 error of the outputs with 8 bits."""
         return BOUNDS.get(self.name, 0.1)
 
     @property
     def least_share(self) -> float:
-        """Returns the least share of the parameters that are quantized."""
+        """Return the least share of the parameters that are quantized."""
         return LEAST_SHARES.get(self.name, 0.9)
 
     @property
     def compiles(self) -> bool:
-        """Returns whether the compiled float model computes the same."""
+        """Return whether the compiled float model computes the same."""
         return self.name not in COMPILED_OTHERWISE
 
     @property
     def exports(self) -> bool:
-        """Returns whether the float model can be exported."""
+        """Return whether the float model can be exported."""
         return self.name not in NOT_EXPORTED
 
     def is_available(self) -> bool:

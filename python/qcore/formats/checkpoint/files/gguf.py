@@ -131,7 +131,7 @@ class _Cursor:
             raise _core.QcoreValueError(f"{self.where}: {what} is not UTF-8: {error}") from None
 
     def value(self, kind: int, what: str) -> int | None:
-        """Skips a metadata value; returns it if it is a uint32."""
+        """Skip a metadata value; returns it if it is a uint32."""
         if kind == _STRING:
             self.skip(self.number("Q", what), what)
         elif kind == _ARRAY:
