@@ -103,8 +103,8 @@ class Workload(ABC):
         return None
 
     def limits(self, case_name: str) -> Limits:
-        """Limits of this case, instead of those of the run, where `has_limits`."""
-        raise NotImplementedError
+        """Return the limits of this case, instead of those of the run; called where `has_limits`."""
+        raise AssertionError(f"{type(self).__name__} has no limits of its own")
 
 
 def copies_for(weight_bytes: int, rotated_bytes: int) -> int:

@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 
-class Implementation:
+class Implementation(ABC):
     """Generates greedily from token ids. Every class has a process of its own."""
 
     name = ""
@@ -26,7 +27,7 @@ class Implementation:
         self.source = source
         """Folder of the model in bfloat16."""
         self.folder = work / self.name
-        """Return the files that :meth:`prepare` writes."""
+        """The files that :meth:`prepare` writes."""
         self.threads = threads
 
     @classmethod
@@ -34,19 +35,19 @@ class Implementation:
         """Return what is not installed; empty if nothing."""
         return ", ".join(name for name in cls.needs if importlib.util.find_spec(name) is None)
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - not all need it
         """Convert the source once; not measured. Writes to :attr:`folder`."""
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027 - not all need it
         """Import what the implementation needs and set its threads."""
 
+    @abstractmethod
     def load(self) -> None:
         """Open the model; measured."""
-        raise NotImplementedError
 
+    @abstractmethod
     def generate(self, ids: list[int], count: int) -> list[float]:
         """Generate ``count`` tokens and return the time of each from the call's start; the first is the prefill."""
-        raise NotImplementedError
 
     def stored_bytes(self) -> int:
         """Return the bytes of the files that are opened."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,16 +16,16 @@ CONFIG = "qcore_config"
 tensors takes it."""
 
 
-class QuantizedModule(torch.nn.Module):
+class QuantizedModule(torch.nn.Module, ABC):
     """Keeps a module's tensors as frozen buffers, whose dtypes ``.half()`` and ``.to(dtype)`` do not change."""
 
     kind = ""
     _kept: tuple[str, ...] = ()
     """Names of the buffers whose dtype never changes, because their bytes would mean something else."""
 
+    @abstractmethod
     def config(self) -> dict[str, Any]:
         """Return everything but the tensors, which ``load_state_dict`` compares with the state."""
-        raise NotImplementedError
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "") -> Any:
@@ -62,9 +63,9 @@ class QuantizedModule(torch.nn.Module):
                 module.register_buffer(name, buffer)
         return module
 
+    @abstractmethod
     def _configure(self, config: dict[str, Any]) -> None:
         """Set the attributes that :meth:`config` returns."""
-        raise NotImplementedError
 
     def _tensors(self) -> tuple[str, ...]:
         """Return the names of the buffers and of the bias, including those that are None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ PACKED = "qcore_linear"
 """Name of the attribute of a layer of vLLM that holds the module over its packed weight."""
 
 
-class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
+class LinearMethod(LinearMethodBase, ABC):  # type: ignore[misc, unused-ignore]
     """Applies a packed weight: the base of the methods for linear layers.
 
     Args:
@@ -43,8 +44,9 @@ class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
             setattr(layer, PACKED, weights.linear_module(self._weight(layer), self.options.compute))
             weights.drop(layer, "weight", *weights.PARTS)
 
+    @abstractmethod
     def _weight(self, layer: torch.nn.Module) -> Any:
-        raise NotImplementedError
+        """Return the layer's weight, packed."""
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Return ``x @ weight.T + bias`` in x's dtype.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ class _Projection:
     pieces: int
 
 
-class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
+class MoeMethod(FusedMoEMethodBase, ABC):  # type: ignore[misc, unused-ignore]
     """Applies packed experts: the base of the methods for routed experts.
 
     Args:
@@ -100,8 +101,9 @@ class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
             setattr(layer, f"qcore_{name}", torch.nn.ModuleList(packed))
             weights.drop(layer, *(f"{name}_{part}" for part in ("weight", *weights.PARTS)))
 
+    @abstractmethod
     def _weight(self, layer: Any, name: str, expert: int) -> Any:
-        raise NotImplementedError
+        """Return one projection of one expert, packed."""
 
     def apply(
         self,
