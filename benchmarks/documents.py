@@ -87,7 +87,7 @@ def awq_device() -> str:
                 *(f"{value} us" for value in few + many),
             ]
         )
-    headings = ["K x N", "`copy_`", "`lop3`", "`lop3` transposed", "`awq.Weight`, M = 1", "raw arrays, M = 1"]
+    headings = ["K x N", "`copy_`", "`simt_lop3`", "`simt_lop3` transposed", "`awq.Weight`, M = 1", "raw arrays, M = 1"]
     return _table([*headings, "torch, M = 1", "`awq.Weight`, M = 512", "torch, M = 512"], rows)
 
 

@@ -44,7 +44,7 @@ class Row:
     error: float | None = None
     error_outliers: float | None = None
     kernel: str = ""
-    same_as_reference: bool | None = None  # bit for bit: the reference kernel; on a device `simt`, `simt` or the CPU
+    same_as_reference: bool | None = None  # bit for bit: the reference kernel; on a device `simt` or the CPU
     details: dict[str, Any] = field(default_factory=dict)  # what only this operator has
 
     @property

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LEGEND = (
     "us: median of a call from a CUDA graph. copy: of a copy's bandwidth. int8: of the rate of torch's large int8 "
     "products. torch: of the speed of torch's fastest row that computes something. error: relative, L2, against "
-    "float64. != its results differ from the reference's: `simt`, `simt` or the CPU."
+    "float64. != its results differ from the reference's: `simt` or the CPU."
 )
 
 
