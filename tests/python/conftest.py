@@ -1,4 +1,4 @@
-"""What every test sees: deterministic hypothesis, and an honest word about frameworks that are not installed."""
+"""Settings of all tests: deterministic hypothesis, and a report of the frameworks that are not installed."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ REQUIRED = os.environ.get("QCORE_REQUIRE_INTEROP") == "1"
 
 
 def _needed(module):
-    """The frameworks that a module of interop/ names in its own name."""
+    """Return the frameworks that a module of interop/ names in its own name."""
     return [name for name in FRAMEWORKS if f"_{name}_" in f"_{module.stem}_"]
 
 

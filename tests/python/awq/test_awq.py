@@ -142,7 +142,7 @@ def test_threads(kernel, threads):
 
 
 def strided(array, row_step=3):
-    """The same values, rows apart and backwards."""
+    """Return the same values, rows apart and backwards."""
     memory = np.zeros((row_step * len(array), array.shape[1] + 3), array.dtype)
     view = memory[::-row_step, : array.shape[1]]
     view[...] = array

@@ -7,7 +7,7 @@ import qcore
 
 
 def layer(seed=0, n=96, k=256, m=300):
-    """A layer, and inputs of which 2% of the channels are 20 times as large."""
+    """Return a layer, and inputs of which 2% of the channels are 20 times as large."""
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((n, k)).astype(np.float32)
     x = rng.standard_normal((m, k))

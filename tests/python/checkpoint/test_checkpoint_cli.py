@@ -169,11 +169,11 @@ def test_a_reordered_weight_is_listed_and_compared_in_the_matrixs_own_order(tmp_
 
 
 class Killed(BaseException):
-    """As SIGINT would, at a given tensor."""
+    """Interrupt as SIGINT does, at a given tensor."""
 
 
 def quantize_until(files, monkeypatch, name, **options):
-    """Runs until the named tensor is about to be entered in the journal."""
+    """Run until the named tensor is about to be entered in the journal."""
     finish = PartialFile.finish_tensor
 
     def stop(self, tensor, writer):

@@ -1,4 +1,4 @@
-"""What open_checkpoint, save and `qcore quantize` refuse beyond hostile headers, each with the whole reason."""
+"""Calls that open_checkpoint, save and `qcore quantize` refuse beyond hostile headers, each with the whole reason."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from qcore.formats.checkpoint.quantizing import Options, plan
 
 
 def changed(path, config, change):
-    """A folder of packed layers with arrays of another kind; None leaves one out."""
+    """Write a folder of packed layers with arrays of another kind; None leaves one out."""
     made = packed_folder(path, config)
     tensors = {name: array for name, array in (load_file(made / "model.safetensors") | change).items()}
     save_file({n: a for n, a in tensors.items() if a is not None}, made / "model.safetensors")

@@ -14,11 +14,11 @@ import qcore
 from qcore.formats import open_checkpoint
 
 MOST_BYTES = 4_000_000
-"""That opening a small file may allocate, whatever it says."""
+"""Memory that opening a small file may allocate, whatever the file says."""
 
 
 def opens_or_refuses(path):
-    """Opens and reads everything; True if that went well. Only qcore's errors are allowed, and little memory."""
+    """Open and read everything; True if that went well. Only qcore's errors are allowed, and little memory."""
     tracemalloc.start()
     try:
         with open_checkpoint(path) as checkpoint:
@@ -142,7 +142,7 @@ def test_indexes_of_another_form(tmp_path, text):
 
 
 def own_file(tmp_path, change):
-    """A file in qcore's layout whose description of "w" is changed."""
+    """Write a file in qcore's layout whose description of "w" is changed."""
     path = tmp_path / "w.safetensors"
     qcore.save(path, {"w": qcore.quantize(np.eye(6, 10, dtype=np.float32), bits=4, block_size=4)})
     content = path.read_bytes()
@@ -272,7 +272,7 @@ def test_gguf_tensors_that_overlap_or_come_twice(tmp_path):
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory):
-    """A valid file of each kind, as (name, bytes), and what stands beside it."""
+    """Return a valid file of each kind, as (name, bytes), and what stands beside it."""
     folder = tmp_path_factory.mktemp("seeds")
     qcore.save(folder / "own.safetensors", {"w": qcore.quantize(np.eye(6, 10, dtype=np.float32)), "b": np.ones(3)})
     tensors = {"a": (GGUF_F32, (3, 4), FLOATS), "b": (1, (2, 2), bytes(8))}

@@ -19,7 +19,7 @@ from qcore.formats.checkpoint.quantizing import Options, quantize_checkpoint
 
 
 def inputs(seed=0):
-    """Of two layers and the convolution, with channels of very different sizes; layers.1 has none."""
+    """Write samples of two layers and the convolution, with channels of very different sizes; layers.1 has none."""
     rng = np.random.default_rng(seed)
     spread = lambda m, k: (rng.standard_normal((m, k)) * np.exp(rng.standard_normal(k) * 2)).astype(np.float32)  # noqa: E731
     return {"layers.0.weight": spread(40, 64), "conv.weight": spread(7, 5)}
@@ -136,7 +136,7 @@ def compressed(array):
 
 
 def huge():
-    """An array of 2^50 rows whose header is all there is."""
+    """Write an array of 2^50 rows whose header is all there is."""
     content = io.BytesIO()
     np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": (2**50, 64)})
     return archive({"layers.0.weight.npy": content.getvalue()})

@@ -13,7 +13,7 @@ from qcore.cli import main
 
 
 def run_qcore(*arguments, **environment):
-    """A real process, as a user starts it."""
+    """Run the command in a process, as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "qcore", *arguments],
         capture_output=True,

@@ -11,7 +11,7 @@ from qcore import decoder
 
 
 def filled(batch, heads, capacity, size, dtype="float32", seed=0, lengths=None):
-    """A cache with random tokens up to `lengths`, and NaNs (as int8: large scales) behind them."""
+    """Return a cache with random tokens up to `lengths`, and NaNs (as int8: large scales) behind them."""
     generator = np.random.default_rng(seed)
     cache = decoder.KeyValueCache.empty(batch, heads, capacity, size, dtype)
     for array in (cache.keys, cache.values):
@@ -36,7 +36,7 @@ def queries(batch, tokens, heads, size, dtype=np.float32, seed=1):
 
 
 def every_kernel(q, cache, past, **options):
-    """The result, which all kernels must give with the same bits and without an unwritten element."""
+    """Return the result, which all kernels must give with the same bits and without an unwritten element."""
     expected = None
     for name in reversed(kernels("attention")):
         out = np.full(q.shape, np.nan, np.float32).astype(q.dtype)
@@ -103,7 +103,7 @@ def test_padding_on_the_left(tokens):
     past = np.array([300, 300, 300, 0], np.int32)
     first = np.array([0, 7, 299, 5], np.int32)
     cache = filled(4, 1, 333, 16, lengths=past + tokens)
-    # What lies in the padding doesn't matter.
+    # The padding's contents don't matter.
     for b in range(4):
         cache.keys[b, :, : first[b]] = np.nan
         cache.values[b, :, : first[b]] = np.nan

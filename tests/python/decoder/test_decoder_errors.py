@@ -1,4 +1,4 @@
-"""What qcore.decoder refuses, each with the whole message, and that nothing is written then."""
+"""Calls that qcore.decoder refuses, each with the whole message; nothing is written then."""
 
 import dataclasses
 
@@ -229,7 +229,7 @@ TABLES = [oracle.rotary_tables(9, 16), oracle.rotary_tables(7, 16)]
 
 
 def make(layer=None, **changes):
-    """A stack of one layer; a string stands for that weight of the layer."""
+    """Return a stack of one layer; a string stands for that weight of the layer."""
     full = make_layer(np.random.default_rng(0), True)
 
     def named(given):

@@ -254,7 +254,7 @@ def test_write_cache_quantizes_tiny_and_special_heads():
 
 
 def strided(array, seed=0):
-    """The same values at odd strides."""
+    """Return the same values at odd strides."""
     wide = random((*array.shape[:-1], 2 * array.shape[-1] + 1), np.float32, seed).astype(array.dtype)
     view = wide[..., 1 : 2 * array.shape[-1] : 2]
     view[:] = array

@@ -339,7 +339,7 @@ def test_layers_without_norms_and_rotation():
 
 
 def cut(w, *sizes):
-    """Returns rows of a weight that follow each other as weights of their own."""
+    """Return rows of a weight that follow each other as weights of their own."""
     ends = np.cumsum(sizes)
     return [w.slice_rows(end - size, end) for end, size in zip(ends.tolist(), sizes, strict=True)]
 

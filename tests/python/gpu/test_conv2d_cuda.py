@@ -44,7 +44,7 @@ def assert_same_bits(given, expected):
 
 
 def takes(kernel, case, mode, order):
-    """Returns whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
+    """Return whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
     _, w_shape, block_size, stride, padding, _, groups = SHAPES[case]
     if kernel == "simt":
         return True
@@ -60,7 +60,7 @@ def takes(kernel, case, mode, order):
 
 
 def other_order(kernel, mode):
-    """Returns whether a row adds in another order than the definition; linear's float rows do, too."""
+    """Return whether a row adds in another order than the definition; linear's float rows do, too."""
     return kernel == "sm80_float_implicit_gemm" or (kernel == "linear_cuda" and mode == "float")
 
 

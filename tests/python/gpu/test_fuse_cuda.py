@@ -47,7 +47,7 @@ SHAPE = {
 
 
 def make(name="Llama", dtype=torch.float32, *, compute="int8", device="cuda", **options):
-    """Returns a quantized tiny model whose logits have some distance from one another."""
+    """Return a quantized tiny model whose logits have some distance from one another."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**SHAPE | options)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -64,7 +64,7 @@ def make(name="Llama", dtype=torch.float32, *, compute="int8", device="cuda", **
 
 
 def prompt(batch=1, device="cuda"):
-    """Returns tokens and a mask, padded on the left if there are several sequences."""
+    """Return tokens and a mask, padded on the left if there are several sequences."""
     ids = torch.randint(2, 128, (batch, LENGTH), generator=torch.Generator().manual_seed(3))
     mask = torch.ones_like(ids)
     for row in range(batch):
@@ -92,7 +92,7 @@ def relative(got, expected):
 
 
 def assert_same_generation(got, expected, limit):
-    """Compares logits, relative L2, until two tokens are so close that the difference of the logits may exchange them.
+    """Compare logits, relative L2, until two tokens are so close that the difference of the logits may exchange them.
 
     Such tokens are at most ``2 * limit`` times the standard deviation of the logits apart, and another text follows.
     """

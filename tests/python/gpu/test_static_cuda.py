@@ -40,7 +40,7 @@ def reference(layer, x):
 
 
 def takes(kernel, case, formats):
-    """Returns whether a row takes one of the cases of conv_calls.SHAPES."""
+    """Return whether a row takes one of the cases of conv_calls.SHAPES."""
     _, (outputs, channels, *_), *_, groups = SHAPES[case]
     if kernel == "simt_depthwise":
         return channels == 1 and outputs == groups and one_part(formats)
@@ -48,7 +48,7 @@ def takes(kernel, case, formats):
 
 
 def one_part(formats):
-    """Returns whether random weights less their zero point fit in a byte."""
+    """Return whether random weights less their zero point fit in a byte."""
     return formats[2] == "int8"
 
 

@@ -41,7 +41,7 @@ def opened(folder, config=FLOAT, device_map="cuda:0", **options):
 
 
 def check_device(model, count):
-    """Checks that all of the model is on the device, each packed weight in one copy."""
+    """Check that all of the model is on the device, each packed weight in one copy."""
     assert all(tensor.is_cuda for tensors in (model.parameters(), model.buffers()) for tensor in tensors)
     found = dict(packed_modules(model))
     assert len(found) == count

@@ -45,7 +45,7 @@ def files(tmp_path):
 
 
 def same_files(*paths):
-    """The same tensors and descriptions; the order of a file's metadata is chance."""
+    """Check that two files have the same tensors and descriptions; the order of metadata is chance."""
     found = []
     for path in paths:
         with safe_open(path, "numpy") as file:

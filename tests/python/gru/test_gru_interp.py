@@ -21,7 +21,7 @@ def cores(formats):
     """With exact and with interpolated tables, C = H = 1."""
     parts = {"sizes": (1, 1), "weight_bits": 8, "bias_bits": 16}
     rows = {name: Format(16, name not in ("z", "r"), 0) for name in TENSORS} | formats
-    # What is multiplied has exponents that fit all these formats.
+    # The factors have exponents that fit all these formats.
     exponents = {"wx": rows["z_pre"].exponent, "rh": rows["z_pre"].exponent, "rb": rows["g_pre"].exponent}
     rows |= {name: Format(16, True, exponent) for name, exponent in exponents.items()}
     parts["formats"] = np.array([rows[name].row() for name in TENSORS], np.int32)
@@ -54,7 +54,7 @@ def check(exact, interp, gate, bits):
 
 @st.composite
 def gate_formats(draw):
-    """Formats that calibration may choose for an argument and its gate: any range that contains 0."""
+    """Format that calibration may choose for an argument and its gate: any range that contains 0."""
     formats = {}
     for pre, out, _ in GATES:
         bits = draw(st.integers(7, 16))
@@ -94,7 +94,7 @@ def test_every_range_of_sixteen_bits(range_exponent):
 
 
 def sixteen_segments(function, source, target):
-    """The predecessor's way: 16 straight lines of equal length over the argument's codes, fitted by least squares."""
+    """Return the predecessor's table: 16 straight lines over the argument's codes, least-squares fits."""
     exact = table(function, source, target).astype(float)
     lines = [np.polyval(np.polyfit(np.arange(4096), part, 1), np.arange(4096)) for part in np.split(exact, 16)]
     return np.clip(np.rint(np.concatenate(lines)), target.lowest, target.highest)

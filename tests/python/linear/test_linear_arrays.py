@@ -66,7 +66,7 @@ def test_out_memory_layouts(kernel, mode, layout):
         owner[...] = np.nan
         assert run(kernel, x, weight, bias, compute=mode, activation=activation, out=out) is out
         assert_same(out, expected, dtype, activation)
-        # Of the memory around out nothing has changed.
+        # The memory around out has not changed.
         assert np.isnan(owner.astype(np.float32)).sum() == owner.size - out.size
 
 

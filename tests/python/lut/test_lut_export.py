@@ -16,7 +16,7 @@ from qcore.lut.core import REDUCTIONS
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 FLAGS = {
     "c99": ["-std=c99"],
-    # Where the compiler may fuse a product with a sum, if it finds one.
+    # The compiler may fuse a product with a sum here.
     "native": ["-std=gnu11", "-march=native", "-O3"],
 }
 
@@ -88,7 +88,7 @@ void run(const float* x, float* y, long n) {
 
 
 def run_header(exported, name, folder, flags, x):
-    """What the exported function gives for x, as a C program includes it."""
+    """Return what the exported function gives for x in a C program."""
     program = folder / f"{name}.c"
     program.write_text(PROGRAM % (exported.name, name))
     library = folder / f"{name}.so"

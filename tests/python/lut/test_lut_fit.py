@@ -70,7 +70,7 @@ def mean_relative(y, f):
 
 
 def interpolated(cuts, values, segments, x):
-    """The table in float64."""
+    """Return the table in float64."""
     return np.interp(x, knots(cuts, segments), np.asarray(values, np.float64))
 
 

@@ -59,7 +59,7 @@ def includes(path):
 
 
 def resolve(root, path, text):
-    """The file of ours that an include means, or None."""
+    """Return the file of ours that an include means, or None."""
     for base in (path.parent, root / "src", root / "include"):
         if (base / text).is_file():
             return (base / text).resolve()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="needs a source tre
 
 @pytest.fixture
 def check(tmp_path, monkeypatch):
-    """The script, looking at a checkout of its own."""
+    """Return the script, which looks at a checkout of its own."""
     spec = importlib.util.spec_from_file_location("check_sdist", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def tool(name):
-    """The program that the test extra installed, also where the environment's folder is not on PATH."""
+    """Return the program that the test extra installed, also where the environment's folder is not on PATH."""
     found = shutil.which(name, path=Path(sys.executable).parent) or shutil.which(name)
     assert found, f"{name} is part of libqcore[test] and was not found"
     return found

@@ -16,7 +16,7 @@ TYPER = Path(typer.__file__).parents[1]
 
 
 def import_beside(folder, module, *, init):
-    """Imports a module of a copy of the package in ``folder``, without the packages that site finds."""
+    """Import a module of a copy of the package in ``folder``, without the packages that site finds."""
     package = folder / "qcore"
     for name in ("_distribution.py", "cli.py"):
         shutil.copy(PACKAGE / name, package / name)

@@ -1,6 +1,6 @@
 """Check that docstrings of public names describe every parameter and the errors.
 
-ruff keeps their form and, by D401, the verb that they begin with. qcore.torch: interop/qcore_torch/test_docstrings_torch.py.
+ruff checks their form. qcore.torch: interop/qcore_torch/test_docstrings_torch.py.
 """
 
 import importlib

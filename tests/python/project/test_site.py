@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not (ROOT / "mkdocs.yml").is_file(), reason="nee
 
 
 def public_names(module):
-    """Of ``__all__``, from the source: torch and jax need not be installed."""
+    """Return the names of ``__all__``, from the source: torch and jax need not be installed."""
     base = ROOT / "python" / Path(*module.split("."))
     source = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     for node in ast.parse(source.read_text(encoding="utf-8")).body:

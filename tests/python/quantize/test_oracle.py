@@ -9,7 +9,7 @@ import pytest
 
 
 def round_to_float32(value):
-    """A Fraction, rounded half to even to float32."""
+    """Return a Fraction, rounded half to even to float32."""
     if value == 0:
         return np.float32(0)
     exponent = math.floor(math.log2(abs(value.numerator)) - math.log2(value.denominator))

@@ -34,7 +34,7 @@ def check(kind, message, call, *arguments, **options):
 
 
 def refuse_linear(kind, message, x=None, weight=WEIGHT, bias=None, **options):
-    """The call fails with this message, with and without a good out=, and leaves out as it was."""
+    """Check that the call fails with this message, with and without a good out=, and leaves out as it was."""
     x = x_ok() if x is None else x
     check(kind, f"linear: {message}", qcore.linear, x, weight, bias, **options)
     if "out" in options or "out_dtype" in options:

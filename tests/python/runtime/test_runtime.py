@@ -1,4 +1,4 @@
-"""What surrounds the operators: import, information, threads, fork, memory, exported symbols."""
+"""Everything around the operators: import, information, threads, fork, memory, exported symbols."""
 
 import gc
 import os

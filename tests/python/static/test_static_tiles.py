@@ -123,7 +123,7 @@ def test_any_address(kernel):
 @pytest.mark.parametrize("kernel", CPU_KERNELS)
 @pytest.mark.parametrize("y_dtype", ["uint8", "int8"])
 def test_sums_far_beyond_the_codes(kernel, y_dtype):
-    """Sums near int32's ends, which a large multiplier takes out of its range: saturated, not wrapped."""
+    """Sum near int32's ends, which a large multiplier takes out of its range: saturated, not wrapped."""
     x = np.array([[255] * 64, [0] * 64, [128] * 64], np.uint8)
     weight = np.stack([np.full(64, 127), np.full(64, -128), np.tile([127, -128], 32)]).astype(np.int8)
     for y_scale in (1e-6, 1e-3, 1.0, 1e20):

@@ -8,7 +8,7 @@ from qcore.gru import Calibrator, Config, GruWeights
 
 
 def sources():
-    """Inputs of all operators, in NumPy."""
+    """Return inputs of all operators, in NumPy."""
     rng = np.random.default_rng(0)
 
     def normal(*shape):

@@ -10,7 +10,7 @@ GGUF_F32, GGUF_F16, GGUF_Q8_0 = 0, 1, 8
 
 
 def model(seed=0):
-    """A float model: two linear layers, a convolution in fp16, and what stays float."""
+    """Return a float model: two linear layers, a convolution in fp16, and what stays float."""
     rng = np.random.default_rng(seed)
     return {
         "embed.weight": rng.standard_normal((30, 20), dtype=np.float32),
@@ -24,7 +24,7 @@ def model(seed=0):
 
 
 def raw_safetensors(path, header, data=b"", length=None):
-    """A file with exactly this header, right or wrong."""
+    """Write a file with exactly this header, right or wrong."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
     return path

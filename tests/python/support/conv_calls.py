@@ -1,4 +1,4 @@
-"""What the tests of conv2d share: the kernels of this machine, cases, and calls of one kernel."""
+"""Shared by the tests of conv2d: the kernels of this machine, cases, and calls of one kernel."""
 
 import numpy as np
 

@@ -71,7 +71,7 @@ def add_float_product(y, x, b):
 
 
 def conv2d(x, weight, mode, asymmetric_weight, stride=1, padding=0, dilation=1, groups=1):
-    """The exact bits of a float32 result without bias and activation; x float32 [N, Ci, H, W]."""
+    """Return the exact bits of a float32 result without bias and activation; x float32 [N, Ci, H, W]."""
     co, per_group, *kernel = weight.codes.shape
     ho, wo = output_size(x.shape, kernel, stride, padding, dilation)
     y = np.zeros((len(x) * ho * wo, co), F32)

@@ -1,4 +1,4 @@
-"""What the tests of qcore.decoder share: the operators in NumPy and float64, and a stack of layers made of them.
+"""Shared by the tests of qcore.decoder: the operators in NumPy and float64, and a stack of layers made of them.
 
 Written from the definitions in docs/decoder.md, not from the code.
 """
@@ -22,7 +22,7 @@ def kernels(op):
 
 
 def bits(array):
-    """An array's memory as unsigned integers, so that equal means the same bits."""
+    """Return an array's memory as unsigned integers, so that equal means the same bits."""
     array = np.ascontiguousarray(array)
     return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[array.dtype.itemsize])
 

@@ -1,4 +1,4 @@
-"""What a public name's docstring must say: something, every parameter by name, and which errors there are."""
+"""Requirements of a public name's docstring: text, every parameter by name, and which errors there are."""
 
 import inspect
 import re
@@ -7,7 +7,7 @@ _SECTION = re.compile(r"^(?:Args|Attributes):\n((?: +.*\n)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^    (?:\*\*)?(\w+(?:, \w+)*): \S", re.MULTILINE)
 
 OF_TORCH = ("extra_repr",)
-"""What torch calls, and no user."""
+"""Methods that torch calls, and no user."""
 WITHOUT_ERRORS = ("Format.encode", "Format.decode", "Config.width")
 """Arithmetic on what was checked when it was made."""
 

@@ -58,7 +58,7 @@ def sizes(tie=False):
 
 
 def write(path, kinds, tie=False, architecture="llama"):
-    """A file of one layer; returns the float values by the model's names."""
+    """Write a file of one layer and return the float values by the model's names."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("tiny")
     writer.add_block_count(1)

@@ -10,7 +10,7 @@ _kept = []  # mappings whose pages an array may still need
 
 
 def before_a_guard(values):
-    """A copy of an array [n, ...] whose last byte, in C order, is the last one of a page."""
+    """Return a copy of an array [n, ...] whose last byte, in C order, is the last one of a page."""
     values = np.ascontiguousarray(values)
     page = mmap.PAGESIZE
     length = -(-max(values.nbytes, 1) // page) * page

@@ -9,7 +9,7 @@ POSITIONS = 64
 
 
 def tokenizer():
-    """Returns a tokenizer of bytes and a few words that puts <s> before a text."""
+    """Return a tokenizer of bytes and a few words that puts <s> before a text."""
     names = ["<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     merges = []
     for word in WORDS:
@@ -25,7 +25,7 @@ def tokenizer():
 
 
 def llama(seed=0, **options):
-    """Returns a Llama of two layers whose logits are far from equal."""
+    """Return a Llama of two layers whose logits are far from equal."""
     torch.manual_seed(seed)
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "max_position_embeddings": POSITIONS}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": len(tokenizer())}
@@ -34,7 +34,7 @@ def llama(seed=0, **options):
 
 
 def write(folder, seed=0, **options):
-    """Writes a folder with a model and a tokenizer, and returns it."""
+    """Write a folder with a model and a tokenizer, and return it."""
     llama(seed, **options).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return folder

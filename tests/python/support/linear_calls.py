@@ -1,4 +1,4 @@
-"""What the tests of linear share: the kernels of this machine, and calls of one of them."""
+"""Shared by the tests of linear: the kernels of this machine, and calls of one of them."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the tests of look-up tables share: an oracle in NumPy, tables of every kind, and the kernels of this machine.
+"""Shared by the tests of look-up tables: an oracle in NumPy, tables of every kind, and the kernels of this machine.
 
 The oracle is written from the definition in docs/luts.md in float64, each operation rounded to float32 by hand; float64
 holds every product of two float32 numbers exactly, so that one rounding of ``a * b + c`` is an fma wherever the sum is
@@ -26,18 +26,18 @@ INNER = {
     "rsqrt": (lambda x: x**-0.5, 1.0, 4.0),
     "periodic": (np.sin, -np.pi, np.pi),
 }
-"""What the table of each range reduction is of, and where."""
+"""Function and domain of the table of each range reduction."""
 
 
 def knots(cuts, segments):
-    """Where the entries of a table are, float64."""
+    """Return the positions of the entries of a table, float64."""
     cuts = np.asarray(cuts, np.float64)
     inner = [cuts[i] + (cuts[i + 1] - cuts[i]) * np.arange(segments) / segments for i in range(1, len(cuts) - 2)]
     return np.concatenate([cuts[:1], *inner, cuts[-2:]])
 
 
 def sampled(reduction="none", *, intervals=10, segments=32, dtype=np.float16, seed=0):
-    """A table of the function that belongs to a range reduction, on uneven cuts."""
+    """Return a table of the function that belongs to a range reduction, on uneven cuts."""
     function, low, high = INNER[reduction]
     steps = np.random.default_rng(seed).uniform(0.5, 1.5, intervals)
     cuts = (low + (high - low) * np.concatenate([[0], np.cumsum(steps) / steps.sum()])).astype(np.float32)
@@ -75,7 +75,7 @@ def inputs(dtype):
 
 
 def run(kernel, table, x, out=None):
-    """A look-up by one kernel; checks that it was this one that ran."""
+    """Look up with one kernel and check that it was this one that ran."""
     with qcore.force_kernel("lut", kernel):
         y = table(x, out)
     if y.size:
@@ -87,12 +87,12 @@ def run(kernel, table, x, out=None):
 
 
 def fma(a, b, c):
-    """``a * b + c`` of float32 arrays, rounded once."""
+    """Return ``a * b + c`` of float32 arrays, rounded once."""
     a, b, c = (np.asarray(value, np.float32).astype(np.float64) for value in (a, b, c))
     with np.errstate(all="ignore"):
         product = a * b
         total = product + c
-        # What the float64 sum lost: of importance only where it lies halfway between two float32 numbers.
+        # The rounding error of the float64 sum matters only halfway between two float32 numbers.
         virtual = total - product
         lost = (product - (total - virtual)) + (c - virtual)
         rounded = total.astype(np.float32)
@@ -105,7 +105,7 @@ def fma(a, b, c):
 
 
 def _nearest(exact):
-    """The float32 nearest to a fraction, half to even."""
+    """Return the float32 nearest to a fraction, half to even."""
     guess = np.float32(float(exact))
     around = [np.nextafter(guess, np.float32(-np.inf)), guess, np.nextafter(guess, np.float32(np.inf))]
     return min(around, key=lambda f: (abs(Fraction(float(f)) - exact), int(f.view(np.uint32)) & 1))

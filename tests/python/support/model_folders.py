@@ -16,7 +16,7 @@ TOKENS = torch.arange(1, 17)[None] * 5
 
 
 def llama(tie=False, dtype=torch.float32, **sizes):
-    """A decoder with biases, two layers."""
+    """Return a decoder with biases, two layers."""
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         **{
@@ -42,7 +42,7 @@ def llama(tie=False, dtype=torch.float32, **sizes):
 
 
 def float_folder(path, model=None):
-    """Saves a model and returns its folder."""
+    """Save a model and return its folder."""
     (llama() if model is None else model).save_pretrained(path)
     return Path(path)
 
@@ -62,7 +62,7 @@ def kl(p, q):
 
 
 def rewritten(source, target, quantization_config, encode, keep=("lm_head",)):
-    """Writes a folder in which every linear layer's weight is what ``encode(name, matrix)`` gives by part.
+    """Write a folder in which every linear layer's weight is what ``encode(name, matrix)`` gives by part.
 
     ``encode`` returns the parts and the float matrix that they stand for; the latter are returned by name.
     """
@@ -83,12 +83,12 @@ def rewritten(source, target, quantization_config, encode, keep=("lm_head",)):
 
 
 def quantized(matrix, bits=4, block_size=32, scheme="symmetric"):
-    """A weight whose scales are float16 numbers."""
+    """Return a weight whose scales are float16 numbers."""
     return qcore.quantize(matrix, bits=bits, block_size=block_size, scheme=scheme, scale_dtype="float16")
 
 
 def integer_zeros(matrix, bits=4, block_size=32, seed=0):
-    """A weight with random integer zero points, as AWQ and GPTQ have them."""
+    """Return a weight with random integer zero points, as AWQ and GPTQ have them."""
     rng = np.random.default_rng(seed)
     n, k = matrix.shape
     blocks = -(-k // block_size)
@@ -101,7 +101,7 @@ def integer_zeros(matrix, bits=4, block_size=32, seed=0):
 
 
 def awq_folder(source, target, version="gemm"):
-    """A folder as AutoAWQ writes it."""
+    """Write a folder as AutoAWQ writes it."""
 
     def encode(layer, matrix):
         weight = integer_zeros(matrix)
@@ -114,7 +114,7 @@ def awq_folder(source, target, version="gemm"):
 
 
 def gptq_folder(source, target, bits=4, version=1, act_order=False, **more):
-    """A folder as AutoGPTQ and GPTQModel write it."""
+    """Write a folder as AutoGPTQ and GPTQModel write it."""
 
     def encode(layer, matrix):
         weight = integer_zeros(matrix, bits)
@@ -130,7 +130,7 @@ def gptq_folder(source, target, bits=4, version=1, act_order=False, **more):
 
 
 def mixtral(**sizes):
-    """A decoder with four experts, whose files have a tensor for each expert and projection."""
+    """Return a decoder with four experts, whose files have a tensor for each expert and projection."""
     torch.manual_seed(0)
     config = {
         "hidden_size": 64,
@@ -147,7 +147,7 @@ def mixtral(**sizes):
 
 
 def float_twin(source, target, values):
-    """Writes the float folder again, with other values for some of its tensors."""
+    """Write the float folder again, with other values for some of its tensors."""
     target.mkdir()
     (target / "config.json").write_text((source / "config.json").read_text())
     tensors = load_file(source / "model.safetensors")
@@ -157,7 +157,7 @@ def float_twin(source, target, values):
 
 
 def replaced(source, values):
-    """The float model with the matrices that the packed weights stand for."""
+    """Return the float model with the matrices that the packed weights stand for."""
     model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     with torch.no_grad():
         for name, value in values.items():

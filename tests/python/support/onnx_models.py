@@ -72,7 +72,7 @@ class Layer:
 
 
 def model_of(nodes, constants, x, y, opset=21):
-    """A model with one input and one output, (name, dtype, shape) each."""
+    """Return a model with one input and one output, (name, dtype, shape) each."""
     graph = helper.make_graph(
         nodes,
         "g",

@@ -1,4 +1,4 @@
-"""What qcore computes, in NumPy, written from the specification and not from the C++.
+"""Oracle of qcore's operators in NumPy, written from the specification and not from the C++.
 
 float32 in every step, each operation rounded once. Integers are int64. Shape letters as everywhere: M rows of
 activations, K input features, N output features, g block size along K, P blocks.
@@ -98,7 +98,7 @@ class Quantized:
 
     @property
     def sums(self):
-        """Of each block's codes, int64 [R, P]."""
+        """Return the sum of each block's codes, int64 [R, P]."""
         slices = block_slices(self.codes.shape[1], self.g)
         within = tuple(range(1, self.codes.ndim))
         columns = [self.codes[:, block].sum(axis=within) for block in slices]
@@ -116,7 +116,7 @@ def _empty(x, g):
 
 @np.errstate(all="ignore")
 def quantize_weight(w, bits, g, scheme, scale_dtype="float32"):
-    """A float32 weight [N, K] or [Co, Ci, Kh, Kw] by round-to-nearest, with parameters rounded to ``scale_dtype``."""
+    """Return a float32 weight [N, K] or [Co, Ci, Kh, Kw] rounded to nearest, with parameters in ``scale_dtype``."""
     if w.size == 0:
         return _empty(w, g)
     highest = code_max(bits)
@@ -173,7 +173,7 @@ def block_products(a, b):
 
 @np.errstate(all="ignore")
 def integer_linear(a, b, products, mode, asymmetric_weight):
-    """The float32 result of the integer modes, step by step; the order of the steps is the definition."""
+    """Return the float32 result of the integer modes, step by step; the order of the steps is the definition."""
     y = np.zeros((len(a.codes), len(b.codes)), F32)
     sums_a, sums_b = a.sums, b.sums
     for p, acc in enumerate(products):
@@ -190,7 +190,7 @@ def integer_linear(a, b, products, mode, asymmetric_weight):
 
 @np.errstate(all="ignore")
 def float_linear(x, b):
-    """The float32 result of the float mode: every block is summed in order, then added to the total."""
+    """Return the float32 result of the float mode: every block is summed in order, then added to the total."""
     weight = b.dequantize()
     y = np.zeros((len(x), len(weight)), F32)
     for block in block_slices(x.shape[1], b.g):
@@ -202,7 +202,7 @@ def float_linear(x, b):
 
 
 def integer_linear_float64(a, b, products):
-    """The same sum of four terms in float64, and the sum of their magnitudes."""
+    """Return the same sum of four terms in float64, and the sum of their magnitudes."""
     y, magnitude = (np.zeros((len(a.codes), len(b.codes))) for _ in range(2))
     sums_a, sums_b = a.sums, b.sums
     for p, acc in enumerate(products):
@@ -221,7 +221,7 @@ def integer_linear_float64(a, b, products):
 
 
 def linear(x, b, mode, asymmetric_weight):
-    """The exact bits of a float32 result without bias and activation."""
+    """Return the exact bits of a float32 result without bias and activation."""
     if mode == "float":
         return float_linear(x, b)
     a = quantize_activations(x, b.g, mode)
@@ -229,7 +229,7 @@ def linear(x, b, mode, asymmetric_weight):
 
 
 def linear_and_bound(x, b, mode, asymmetric_weight):
-    """(the exact bits, the result in float64, how far a float32 result may be from it)."""
+    """Return the exact bits, the result in float64 and how far a float32 result may be from it."""
     if mode == "float":
         weight = b.dequantize().astype(np.float64).T
         exact, magnitude = x.astype(np.float64) @ weight, np.abs(x).astype(np.float64) @ np.abs(weight)
@@ -242,6 +242,6 @@ def linear_and_bound(x, b, mode, asymmetric_weight):
 
 
 def error_bound(magnitude, k, g, mode):
-    """What a result may be off by: 4 * P * 2^-24 * sum |terms|, and a rounding per product in the float mode."""
+    """Return the largest error of a result: 4 * P * 2^-24 * sum |terms|, more in the float mode for each product."""
     roundings = block_count(k, g) + (min(g, k) if mode == "float" else 0)
     return 4 * roundings * 2.0**-24 * magnitude

@@ -1,4 +1,4 @@
-"""What the tests of static int8 share: kernels, an oracle in NumPy, calls of one kernel."""
+"""Shared by the tests of static int8: kernels, an oracle in NumPy, calls of one kernel."""
 
 import conv_oracle
 import numpy as np
@@ -51,7 +51,7 @@ def linear(x, x_scale, x_zero_point, weight, w_scale, y_scale, y_zero_point, bia
 
 
 def run(kernel, function, *arguments, **options):
-    """A function of qcore.static by one kernel; checks that it was this kernel that ran."""
+    """Run a layer of qcore.static with one kernel and check that it was this one that ran."""
     with qcore.force_kernel("static", kernel):
         y = function(*arguments, **options)
     if y.size:

@@ -54,7 +54,7 @@ QUANTIZATION = {
 
 @contextlib.contextmanager
 def in_vllm(folder):
-    """Enters vLLM's context: a config, and a group of one process."""
+    """Enter vLLM's context: a config, and a group of one process."""
     config = _config.VllmConfig()
     with _config.set_current_vllm_config(config):
         _distributed.init_distributed_environment(1, 0, f"file://{folder}/rendezvous", 0, "gloo")
@@ -64,7 +64,7 @@ def in_vllm(folder):
 
 @contextlib.contextmanager
 def on_rank(rank, ranks):
-    """Makes layers that are created and loaded inside those of one rank of several."""
+    """Make layers that are created and loaded inside those of one rank of several."""
     with contextlib.ExitStack() as stack:
         for module in (linear_layers, vocabulary_layers, _parameters):
             for name, value in (("rank", rank), ("world_size", ranks)):
@@ -83,7 +83,7 @@ def replaced(module, name, value):
 
 
 def load_model(folder, tensors, dtype="float32", device="cpu", **options):
-    """Returns vLLM's model of a folder with config.json, with weights from an iterable of names and tensors."""
+    """Return vLLM's model of a folder with config.json, with weights from an iterable of names and tensors."""
     model_config = _config.ModelConfig(
         model=str(folder), tokenizer=str(folder), skip_tokenizer_init=True, dtype=dtype, **options
     )
@@ -100,7 +100,7 @@ def random(*shape, seed):
 
 
 def write_folder(folder, architecture, kind, quantized, floats, quantization=QUANTIZATION, suffix=""):
-    """Writes a folder as save_pretrained of a quantized model does; returns the float values of all tensors."""
+    """Write a folder as save_pretrained of a quantized model does; returns the float values of all tensors."""
     config = SIZES | {"architectures": [architecture], "model_type": kind, "rms_norm_eps": 1e-6}
     if kind == "mixtral":
         config |= {"num_local_experts": 4, "num_experts_per_tok": 2}

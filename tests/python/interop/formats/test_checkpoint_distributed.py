@@ -57,7 +57,7 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def many(files):
-    """Makes ten weights of 24 pieces each, and the serial command's file."""
+    """Make ten weights of 24 pieces each, and the serial command's file."""
     rng = np.random.default_rng(0)
     tensors = {f"l.{n:02}.weight": rng.standard_normal((24, 400), dtype=np.float32) for n in range(10)}
     save_file(tensors, files / "many.safetensors")
@@ -143,7 +143,7 @@ def test_a_killed_worker_loses_nothing(many, own_cluster):
 
 
 def dies_in_a_piece():
-    """Makes the worker that it runs in die at the next piece."""
+    """Make the worker that it runs in die at the next piece."""
 
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -288,7 +288,7 @@ def test_a_cluster_without_workers(files, monkeypatch, capsys):
     ids=lambda value: "".join(value) if isinstance(value, dict) else "",
 )
 def test_a_worker_with_another_view(files, cluster, monkeypatch, change, error, words):
-    """What the client sends is changed; the worker finds out."""
+    """Check that a worker notices if what the client sends is changed."""
     task = dask_workers._Task
 
     def changed(piece, *rest):

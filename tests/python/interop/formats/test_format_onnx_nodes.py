@@ -20,7 +20,7 @@ BATCHED = [name for name in CASES if "matmul_3D" in name]
 
 
 def model_and_data(case):
-    """Returns the case's node, with all inputs but the first constant, that input and the output."""
+    """Return the case's node, with all inputs but the first constant, that input and the output."""
     ((inputs, (output,)), *_) = case.data_sets
     node = case.model.graph.node[0]
     kinds = {each.name: each.type.tensor_type.elem_type for each in (*case.model.graph.input, *case.model.graph.output)}

@@ -14,7 +14,7 @@ P = 3
 
 
 def model_of(bits, zeros="packed", *, dtype=np.float16, name="w", constant=True, seed=0):
-    """Returns a model whose scales are float32 numbers with the digits of ``dtype``."""
+    """Return a model whose scales are float32 numbers with the digits of ``dtype``."""
     rng = np.random.default_rng(seed)
     scales = (rng.standard_normal((N, P)) * 0.02).astype(dtype).astype(np.float32)
     arrays = {"B": rng.integers(0, 256, (N, P, G * bits // 8)).astype(np.uint8), "scales": scales}
@@ -36,7 +36,7 @@ def model_of(bits, zeros="packed", *, dtype=np.float16, name="w", constant=True,
 
 
 def dequantized(model, x="x", y="y"):
-    """Returns values [N, K]: each sum of a product with an identity has one term, so that nothing is rounded."""
+    """Return values [N, K]: each sum of a product with an identity has one term, so that nothing is rounded."""
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run([y], {x: np.eye(session.get_inputs()[0].shape[1], dtype=np.float32)})[0].T
 

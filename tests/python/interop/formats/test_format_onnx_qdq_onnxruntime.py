@@ -70,7 +70,7 @@ def codes_of(dtype, shape, seed=1):
 
 
 def compare(model, layer, x, *, most_off=0.002):
-    """Checks that codes are equal except a few between two: the model's float sums are rounded before."""
+    """Check that codes are equal except a few between two: the model's float sums are rounded before."""
     got = layer(x)
     lo, hi = np.iinfo(got.dtype).min, np.iinfo(got.dtype).max
     assert ((got > lo) & (got < hi)).mean() > 0.2  # neither end of the range hides what is compared

@@ -64,7 +64,7 @@ def quantized(folder, layout, per_channel, x_type, w_type):
 
 
 def ends_of(graph, name):
-    """Returns the names of the codes that go into a layer and come out of it."""
+    """Return the names of the codes that go into a layer and come out of it."""
     producer = {output: node for node in graph.node for output in node.output}
     node = next(each for each in graph.node if each.name == name)
     if node.op_type.startswith("Q"):

@@ -1,4 +1,4 @@
-"""What from_onnx leaves out, and what it refuses with the node's name: layers that qcore hasn't, and broken models."""
+"""Nodes that from_onnx leaves out, and models that it refuses with the node's name."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def refused(model, message, error=VALUE):
 
 
 def with_constant(model, name, array):
-    """Returns the model with another value of a constant, or without it."""
+    """Return the model with another value of a constant, or without it."""
     kept = [each for each in model.graph.initializer if each.name != name]
     assert len(kept) < len(model.graph.initializer)
     del model.graph.initializer[:]

@@ -31,7 +31,7 @@ def llama2c():
 
 
 def tensors(shared):
-    """Returns random float32 tensors by llama2.c's names, in the order of the file."""
+    """Return random float32 tensors by llama2.c's names, in the order of the file."""
     rng = np.random.default_rng(0)
     dim, hidden, layers, vocab = (SIZES[name] for name in ("dim", "hidden", "layers", "vocab"))
     kv = dim * SIZES["kv_heads"] // SIZES["heads"]
@@ -62,7 +62,7 @@ def model_file(weights, shared):
 
 
 def tokens():
-    """Returns (bytes, score) of each token: three special ones, 256 bytes, and pieces; earlier pieces score higher."""
+    """Return (bytes, score) of each token: three special ones, 256 bytes, and pieces; earlier pieces score higher."""
     special = [(b"<unk>", 0.0), (b"\n<s>\n", 0.0), (b"\n</s>\n", 0.0)]
     found = special + [(bytes([byte]), 0.0) for byte in range(256)]
     found += [(piece.encode(), -float(rank)) for rank, piece in enumerate(PIECES)]
@@ -76,7 +76,7 @@ def tokenizer_file(vocabulary):
 
 
 def logits(weights, ids):
-    """Computes llama2.c's forward pass for a whole sequence: rotary embedding rotates neighbors (2i, 2i + 1)."""
+    """Compute llama2.c's forward pass for a whole sequence: rotary embedding rotates neighbors (2i, 2i + 1)."""
     w = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
     heads, kv_heads = SIZES["heads"], SIZES["kv_heads"]
     size = SIZES["dim"] // heads
@@ -114,7 +114,7 @@ def logits(weights, ids):
 
 
 def encoded(text, vocabulary):
-    """Encodes a text like llama2.c: characters or their bytes, and the best pair merged until there is none."""
+    """Encode a text like llama2.c: characters or their bytes, and the best pair merged until there is none."""
     numbers = {piece: number for number, (piece, _) in enumerate(vocabulary) if number >= 259}
     ids = []
     for letter in " " + text:

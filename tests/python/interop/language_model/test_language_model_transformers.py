@@ -26,7 +26,7 @@ def model(folder):
 
 
 def noisy(model, amount=0.02):
-    """Returns a copy of a model with other weights."""
+    """Return a copy of a model with other weights."""
     made = language_models.llama()
     made.load_state_dict(model.state_dict())
     generator = torch.Generator().manual_seed(1)
@@ -37,7 +37,7 @@ def noisy(model, amount=0.02):
 
 
 def log_probabilities(model, tokens, position, context, stride):
-    """Computes the next token's in float64 by NumPy, from exactly the tokens that the definition uses.
+    """Compute the next token's in float64 by NumPy, from exactly the tokens that the definition uses.
 
     A window begins at each multiple of the stride, and a token belongs to the first window that holds it.
     """

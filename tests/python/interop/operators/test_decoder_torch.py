@@ -57,7 +57,7 @@ def test_a_tensor_that_requires_grad_is_refused():
 
 
 def stack_of(model, dtype, compute="float"):
-    """Returns a decoder of a model of transformers, whose products get the values of the quantized weights."""
+    """Return a decoder of a model of transformers, whose products get the values of the quantized weights."""
     config, inner = model.config, model.model
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 

@@ -31,7 +31,7 @@ BOUND = 1e-3  # what the node tests allow, relative
 
 
 def arrays_of(case):
-    """Returns (inputs by name, outputs by name)."""
+    """Return (inputs by name, outputs by name)."""
     (inputs, outputs), *_ = case.data_sets
     node = case.model.graph.node[0]
     names = [name for name in node.output if name]
@@ -39,7 +39,7 @@ def arrays_of(case):
 
 
 def model_of(case, arrays, **attributes):
-    """Returns the case's node with constant weights; attributes replace the node's."""
+    """Return the case's node with constant weights; attributes replace the node's."""
     node = case.model.graph.node[0]
     given = {each.name: helper.get_attribute_value(each) for each in node.attribute} | attributes
     made = helper.make_node("GRU", list(node.input), ["Y", "Y_h"], name=case.name, **given)
@@ -54,7 +54,7 @@ def model_of(case, arrays, **attributes):
 
 
 def quantized(model, x, pipeline):
-    """Returns Y and Y_h in ONNX's layout."""
+    """Return Y and Y_h in ONNX's layout."""
     weights = GruWeights.from_onnx(model)
     q = Calibrator(weights).observe(x).finish(Config(bits=16, pipeline=pipeline))
     y, last = q(x)

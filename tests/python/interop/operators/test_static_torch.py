@@ -39,7 +39,7 @@ def engine():
 
 
 def layer(rng, w_shape):
-    """Returns (weight codes, scales, y's scale, bias codes)."""
+    """Return (weight codes, scales, y's scale, bias codes)."""
     weight = torch.from_numpy(rng.integers(-128, 128, w_shape).astype(np.int8))
     w_scale = torch.from_numpy(rng.uniform(0.002, 0.01, w_shape[0]).astype(np.float32))
     bias = torch.from_numpy(rng.integers(-20000, 20000, w_shape[0]).astype(np.int32))

@@ -25,7 +25,7 @@ def tensor(*shape, dtype=torch.float32, seed=1):
 
 
 def exact_of(x, bias=None, **options):
-    """Returns the same result from NumPy, in float32."""
+    """Return the same result from NumPy, in float32."""
     values = x.detach().float().contiguous().numpy()
     if x.dtype == torch.bfloat16:  # which has a kernel of its own
         values = values.astype(ml_dtypes.bfloat16)
@@ -34,7 +34,7 @@ def exact_of(x, bias=None, **options):
 
 
 def expected_of(x, bias=None, **options):
-    """Returns the same result, rounded to x's dtype by torch."""
+    """Return the same result, rounded to x's dtype by torch."""
     return exact_of(x, bias, **options).to(x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""What qcore.jax refuses: when a program is traced, naming operator, argument, what was given and what was expected."""
+"""Calls that qcore.jax refuses while a program is traced; messages name operator and argument."""
 
 import jax
 import jax.numpy as jnp

@@ -82,7 +82,7 @@ def array(name, *batch, dtype=np.float32):
 
 
 def plain(name, x):
-    """Applies the operator to arrays of NumPy, without jax."""
+    """Apply the operator to arrays of NumPy, without jax."""
     return jax.tree.map(np.asarray, OPERATORS[name][1](np.asarray(x)))
 
 
@@ -97,7 +97,7 @@ def assert_same(got, expected):
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Returns the classes of calls that reached an operator."""
+    """Return the classes of calls that reached an operator."""
     seen = []
     for kind in subclasses(calls.Call):
         if "run" in vars(kind) and not getattr(kind.run, "__isabstractmethod__", False):

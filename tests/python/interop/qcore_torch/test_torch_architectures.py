@@ -15,7 +15,7 @@ ENTRIES = {entry.name: entry for entry in (*language.ENTRIES, *others.ENTRIES, *
 
 
 def available(entry):
-    """Returns the entry as a parameter that is skipped where its package is missing."""
+    """Return the entry as a parameter that is skipped where its package is missing."""
     return pytest.param(entry, id=entry.name, marks=() if entry.is_available() else pytest.mark.skip(entry.missing()))
 
 
@@ -34,7 +34,7 @@ def fresh():
 
 
 def pickled(model):
-    """Returns a whole model as bytes, None if it can't be pickled: parametrizations and hooks of transformers can't."""
+    """Return a whole model as bytes, None if it can't be pickled: parametrizations and hooks of transformers can't."""
     file = io.BytesIO()
     try:
         torch.save(model, file)

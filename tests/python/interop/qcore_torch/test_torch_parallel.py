@@ -47,7 +47,7 @@ def inputs_of(case, *leading):
 
 
 def computed(case):
-    """Returns what a rank computes with a layer."""
+    """Return what a rank computes with a layer."""
     layer, x = layer_of(case), inputs_of(case, 2, 5)
     column, row = ColumnParallelLinear.from_linear(layer), RowParallelLinear.from_linear(layer)
     split = ColumnParallelLinear.from_linear(layer, gather_output=False, multiple_of=4)
@@ -111,7 +111,7 @@ def seeded(number):
 
 
 def state():
-    """Saved, loaded, copied and pickled on a rank."""
+    """Save, load, copy and pickle on a rank."""
     layer, x = layer_of("uneven, ragged last block"), inputs_of("uneven, ragged last block", 3)
     for kind, option in ((ColumnParallelLinear, "gather_output"), (RowParallelLinear, "input_is_parallel")):
         module = kind.from_linear(layer, **{option: False})
@@ -189,7 +189,7 @@ def rank_of(rank, world, folder):
 
 
 def run(world, folder):
-    """Returns what each rank saved."""
+    """Return what each rank saved."""
     started = torch.multiprocessing.start_processes(rank_of, (world, folder), world, join=False, start_method="spawn")
     deadline = time.monotonic() + SECONDS
     try:

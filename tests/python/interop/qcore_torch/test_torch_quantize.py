@@ -118,7 +118,7 @@ def test_compiled_by_inductor(make, sample):
     model, x = make(), sample()
     qt.quantize_(model, calibration=sample())
     got = torch.compile(model, fullgraph=True)(x)
-    # What is ours has the same bits; the compiler's own norms and sums round otherwise, which may move a code.
+    # qcore's operators have the same bits; the compiler's own norms and sums round otherwise, which may move a code.
     torch.testing.assert_close(got, model(x), atol=2e-2, rtol=2e-2)
 
 

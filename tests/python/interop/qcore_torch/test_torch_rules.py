@@ -13,7 +13,7 @@ from qcore.torch.experts import Experts, layout_of
 
 
 def float_layer(weight, bias):
-    """Makes a float layer where a rule makes a quantized one: results are then those of the float module."""
+    """Make a float layer where a rule makes a quantized one: results are then those of the float module."""
     return as_linear(weight, bias)
 
 

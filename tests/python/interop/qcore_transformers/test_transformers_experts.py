@@ -78,7 +78,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(source, tmp_path_factory):
-    """Writes the same model with all experts of a projection in one tensor of its file."""
+    """Write the same model with all experts of a projection in one tensor of its file."""
     folder = tmp_path_factory.mktemp("whole") / "model"
     model = transformers.AutoModelForCausalLM.from_pretrained(source)
     float_folder(folder, model)
@@ -153,7 +153,7 @@ def test_shards_and_files_of_torch_save(source, tmp_path):
 
 
 def spoiled(source, target, edit):
-    """Copies a folder and edits its tensors."""
+    """Copy a folder and edit its tensors."""
     change(float_twin(source, target, {}), edit)
     return target
 
@@ -229,7 +229,7 @@ def test_generate_and_what_is_refused(source):
 
 
 def packed_by_hand(source, target, asymmetric=False, packed=True):
-    """Writes a folder in the layout of compressed-tensors, a scale per group, or int8 codes and a scale per row."""
+    """Write a folder in the layout of compressed-tensors, a scale per group, or int8 codes and a scale per row."""
     weights = {"num_bits": 4, "type": "int", "symmetric": not asymmetric, "strategy": "group", "group_size": 32}
     if not packed:
         weights |= {"num_bits": 8, "strategy": "channel", "group_size": None}
@@ -302,7 +302,7 @@ def test_activations_of_the_files_count_for_experts(source, tmp_path):
 
 
 def change(folder, edit):
-    """Edits the tensors of a folder."""
+    """Edit the tensors of a folder."""
     tensors = load_file(folder / "model.safetensors")
     edit(tensors)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})

@@ -48,7 +48,7 @@ def loaded(folder, config=FLOAT, **options):
 
 
 def check_same(folder, values, source, **options):
-    """Checks that the folder has these weights, and the logits of a float model that has them."""
+    """Check that the folder has these weights, and the logits of a float model that has them."""
     model = loaded(folder, dtype=torch.float32, **options)
     found = dict(packed_modules(model))
     assert len(found) == len(values)
@@ -125,7 +125,7 @@ def ct_config(fmt="pack-quantized", activations=None, **weights):
 
 
 def ct_folder(source, target, config, dtype=torch.float16, seed=0):
-    """Makes a folder that compressed-tensors itself has packed, and the values that it decompresses, in float32."""
+    """Make a folder that compressed-tensors itself has packed, and the values that it decompresses, in float32."""
     compressors = pytest.importorskip("compressed_tensors.compressors")
     from compressed_tensors.quantization import QuantizationScheme
 

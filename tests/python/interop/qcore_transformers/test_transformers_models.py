@@ -66,7 +66,7 @@ def weights_of(model):
 
 
 def dequantized(model, packed):
-    """Returns the float model with the values of the packed weights."""
+    """Return the float model with the values of the packed weights."""
     with torch.no_grad():
         for name, weight in weights_of(packed).items():
             parameter = model.get_parameter(f"{name}.weight")

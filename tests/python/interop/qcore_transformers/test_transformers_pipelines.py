@@ -22,7 +22,7 @@ def weights_of(model):
 
 @pytest.fixture
 def sentence_folder(tmp_path):
-    """Writes a tiny BERT with a vocabulary, and mean pooling."""
+    """Write a tiny BERT with a vocabulary, and mean pooling."""
     package = pytest.importorskip("sentence_transformers")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))

@@ -51,7 +51,7 @@ def packed(n, k, seed=0, bits=4, scheme="asymmetric", block_size=32, scale_dtype
 
 
 def tensors_of(weight, scale_dtype="float16"):
-    """Returns the tensors by which a checkpoint represents a weight."""
+    """Return the tensors by which a checkpoint represents a weight."""
     found = {
         "codes": torch.from_numpy(weight.nibbles() if weight.bits == 4 else weight.codes()),
         "scales": torch.from_numpy(weight.scales()).to(DTYPES[scale_dtype]),
@@ -75,7 +75,7 @@ def finish(layer):
 
 
 def rows(weight, *ranges):
-    """Returns the weight of some of the rows."""
+    """Return the weight of some of the rows."""
     chosen = np.concatenate([np.arange(*each) for each in ranges])
     offsets = None if weight.scheme == "symmetric" else weight.offsets()[chosen]
     return qcore.QuantizedTensor.from_parts(

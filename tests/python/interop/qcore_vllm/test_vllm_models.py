@@ -114,7 +114,7 @@ def test_experts_of_a_model_of_vllm(tmp_path, online):
 
 
 def moe_layer(rank, hidden=64, intermediate=128, activation="silu", **options):
-    """Returns the method and a layer with its parameters, for one rank of two."""
+    """Return the method and a layer with its parameters, for one rank of two."""
     from qcore.transformers.config import QcoreConfig
     from qcore.vllm.moe import QcoreMoeMethod
 

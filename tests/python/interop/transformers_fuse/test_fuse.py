@@ -160,7 +160,7 @@ def test_state_is_that_of_the_unfused_model():
     assert (weight.dtype, weight.device) == (torch.float32, torch.device("cpu"))
     del linears
     gc.collect()
-    # What was joined is gone: per layer o_proj and down_proj are left, and the head.
+    # The joined layers are gone: per layer o_proj and down_proj are left, and the head.
     assert sum(each() is not None for each in gone) == len(names) - len(joined)
     assert sum(isinstance(module, JointLinear) for module in model.modules()) == 2 * model.config.num_hidden_layers
     with pytest.raises(RuntimeError, match=r"call qcore\.transformers\.unfuse_"):

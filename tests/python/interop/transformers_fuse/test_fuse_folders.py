@@ -14,7 +14,7 @@ from qcore.transformers.fuse.model import FusedMixin
 
 @pytest.fixture(scope="module", params=("llama-biases", "gemma3", "phi3"))
 def folder(request, tmp_path_factory):
-    """Writes a float model to disk."""
+    """Write a float model to disk."""
     path = tmp_path_factory.mktemp(request.param)
     torch.manual_seed(1)
     config = tiny_models.CONFIGS[request.param]()

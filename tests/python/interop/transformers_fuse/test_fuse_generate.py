@@ -15,7 +15,7 @@ from qcore.transformers.kv_cache import KvLayer, quantize_heads
 
 
 def both(name, run, **options):
-    """Returns what ``run`` returns for the unfused and for the fused model."""
+    """Return what ``run`` returns for the unfused and for the fused model."""
     model = tiny_models.make(name, compute="float")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

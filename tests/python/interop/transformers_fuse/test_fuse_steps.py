@@ -21,7 +21,7 @@ from qcore.transformers.kv_cache import KvLayer
 
 @pytest.fixture
 def recorder(monkeypatch):
-    """Lets steps on the CPU be "recorded": a replay repeats the call."""
+    """Let steps on the CPU be "recorded": a replay repeats the call."""
 
     def record(run, device):
         run()
@@ -138,7 +138,7 @@ class TestReads:
 
     @pytest.fixture
     def reads(self, monkeypatch):
-        """Counts the masks and the positions that are read."""
+        """Count the masks and the positions that are read."""
         counts = {"mask": 0, "positions": 0}
         read_mask, aminmax = fuse_inputs._read_mask, torch.aminmax
 

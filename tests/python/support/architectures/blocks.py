@@ -29,27 +29,27 @@ class Network:
     exports: bool = True
 
     def is_available(self) -> bool:
-        """Returns whether the package can be imported."""
+        """Return whether the package can be imported."""
         return not _failure(self.package)
 
     def missing(self) -> str:
-        """Returns why the package can't be imported."""
+        """Return why the package can't be imported."""
         return f"{self.package} can't be imported: {_failure(self.package)}"
 
     def make(self) -> nn.Module:
-        """Returns the network in evaluation mode, with seeded weights and statistics."""
+        """Return the network in evaluation mode, with seeded weights and statistics."""
         torch.manual_seed(0)
         made = self.build().eval()
         spread(made)
         return made
 
     def sample(self) -> dict[str, Any]:
-        """Returns seeded arguments of a call."""
+        """Return seeded arguments of a call."""
         generator = torch.Generator().manual_seed(1)
         return {"x": torch.randn(BATCH, 3, self.size, self.size, generator=generator)}
 
     def call(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns positional and keyword arguments."""
+        """Return positional and keyword arguments."""
         return (), arguments
 
 
@@ -210,7 +210,7 @@ class UNet(nn.Module):
 
 
 def conv(inputs: int, outputs: int, kernel: int = 3, **options: Any) -> nn.Sequential:
-    """Returns a convolution, a norm and an activation."""
+    """Return a convolution, a norm and an activation."""
     options = {"padding": kernel // 2, "bias": False} | options
     return nn.Sequential(nn.Conv2d(inputs, outputs, kernel, **options), nn.BatchNorm2d(outputs), nn.ReLU())
 

@@ -1,4 +1,4 @@
-"""What a tiny model is built from, and its inputs."""
+"""Description of a tiny model: how it is built, and its inputs."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ class Entry:
         return self.name not in NOT_EXPORTED
 
     def is_available(self) -> bool:
-        """Returns whether the package is installed and has the model."""
+        """Return whether the package is installed and has the model."""
         return importlib.util.find_spec(self.package) is not None
 
     def missing(self) -> str:
-        """Returns why the model can't be made."""
+        """Return why the model can't be made."""
         return f"{self.package} is not installed"
 
     def call(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns positional and keyword arguments."""
+        """Return positional and keyword arguments."""
         return (), arguments
 
     def make(self) -> torch.nn.Module:
-        """Returns the model in evaluation mode, with seeded weights."""
+        """Return the model in evaluation mode, with seeded weights."""
         import transformers
 
         torch.manual_seed(0)
@@ -70,7 +70,7 @@ class Entry:
         return model
 
     def sample(self) -> dict[str, Any]:
-        """Returns seeded arguments of a call."""
+        """Return seeded arguments of a call."""
         generator = torch.Generator().manual_seed(1)
         if callable(self.inputs):
             return self.inputs(generator)
@@ -78,7 +78,7 @@ class Entry:
 
 
 def spread(model: torch.nn.Module) -> None:
-    """Gives the layers weights that keep the magnitude of activations.
+    """Give the layers weights that keep the magnitude of activations.
 
     With the weights that the libraries initialize, the outputs of some models are zero.
     """
@@ -93,34 +93,34 @@ def spread(model: torch.nn.Module) -> None:
 
 
 def tokens(generator: torch.Generator, count: int = TOKENS, vocabulary: int = 96) -> torch.Tensor:
-    """Returns identifiers [BATCH, count] from 3 on: the smaller ones have a special meaning."""
+    """Return identifiers [BATCH, count] from 3 on: the smaller ones have a special meaning."""
     return torch.randint(3, vocabulary, (BATCH, count), generator=generator)
 
 
 def text(generator: torch.Generator) -> dict[str, Any]:
-    """Returns two sequences, the second of them padded on the right."""
+    """Return two sequences, the second of them padded on the right."""
     mask = torch.ones(BATCH, TOKENS, dtype=torch.int64)
     mask[1, -3:] = 0
     return {"input_ids": tokens(generator), "attention_mask": mask}
 
 
 def sequences(generator: torch.Generator) -> dict[str, Any]:
-    """Returns inputs of an encoder and of a decoder."""
+    """Return inputs of an encoder and of a decoder."""
     return text(generator) | {"decoder_input_ids": tokens(generator, 5)}
 
 
 def pixels(size: int, channels: int = 3) -> Callable[[torch.Generator], dict[str, Any]]:
-    """Returns a maker of square images."""
+    """Return a maker of square images."""
     return lambda generator: {"pixel_values": torch.randn(BATCH, channels, size, size, generator=generator)}
 
 
 def features(name: str, *shape: int) -> Callable[[torch.Generator], dict[str, Any]]:
-    """Returns a maker of a float argument of that name."""
+    """Return a maker of a float argument of that name."""
     return lambda generator: {name: torch.randn(BATCH, *shape, generator=generator)}
 
 
 def both(*makers: Callable[[torch.Generator], dict[str, Any]]) -> Callable[[torch.Generator], dict[str, Any]]:
-    """Returns a maker of the arguments of several."""
+    """Return a maker of the arguments of several."""
 
     def make(generator: torch.Generator) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
@@ -132,7 +132,7 @@ def both(*makers: Callable[[torch.Generator], dict[str, Any]]) -> Callable[[torc
 
 
 def results(model: Any, arguments: dict[str, Any]) -> list[torch.Tensor]:
-    """Returns all floating-point results of a call, with the same random numbers in each."""
+    """Return all floating-point results of a call, with the same random numbers in each."""
     torch.manual_seed(2)
     return list(_tensors(model(**arguments)))
 
@@ -147,7 +147,7 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
 
 
 def relative_error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-    """Returns the largest relative L2 error of several tensors."""
+    """Return the largest relative L2 error of several tensors."""
     assert len(got) == len(expected) > 0
     errors = []
     for mine, theirs in zip(got, expected, strict=True):

@@ -69,7 +69,7 @@ def _speech(name, model, suffix="ForCTC", **options):
 
 
 def _image_and_text(generator):
-    """Returns a picture's four placeholders (token 90) among words."""
+    """Return a picture's four placeholders (token 90) among words."""
     identifiers = tokens(generator, 12, 80)
     identifiers[:, 2:6] = 90
     image = torch.randn(BATCH, 3, 16, 16, generator=generator)

@@ -85,7 +85,7 @@ class Decoder:
         return (normalized * (weight.double() + self.norm_offset)).to(self.dtype)
 
     def _product(self, x, weights, bias):
-        """Multiplies by weights whose rows follow each other; a bias is that of all rows."""
+        """Multiply by weights whose rows follow each other; a bias is that of all rows."""
         parts = weights if isinstance(weights, list) else [weights]
         ends = np.cumsum([weight.shape[0] for weight in parts])
         biases = [None if bias is None else bias[end - w.shape[0] : end] for w, end in zip(parts, ends, strict=True)]

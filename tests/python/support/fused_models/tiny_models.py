@@ -20,7 +20,7 @@ _SHAPE = dict(
 
 
 def config(name, **options):
-    """Returns the configuration of a tiny model of a family."""
+    """Return the configuration of a tiny model of a family."""
     return getattr(transformers, f"{name}Config")(**_SHAPE | options)
 
 
@@ -97,7 +97,7 @@ CONFIGS = {
 
 
 def make(name, dtype=torch.float32, *, bits=8, compute="int8", seed=0):
-    """Returns a quantized model of a family, with weights that give logits some distance from one another."""
+    """Return a quantized model of a family, with weights that give logits some distance from one another."""
     torch.manual_seed(seed)
     chosen = CONFIGS[name]()
     model = transformers.AutoModelForCausalLM.from_config(chosen, dtype=torch.float32)
