@@ -57,7 +57,7 @@ def all_(
     seconds: Annotated[float, typer.Option(min=1, help="For each operator.")] = 300,
     wait: Annotated[float, typer.Option(min=0, help="Seconds for each to wait while others use the CPUs.")] = 30,
 ) -> None:
-    """All operators one after the other, as with --quick. The status is 1 if a result of qcore was wrong.
+    """Measure all operators one after the other, as with --quick. The status is 1 if a result of qcore was wrong.
 
     \b
     Examples:

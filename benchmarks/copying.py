@@ -17,7 +17,7 @@ TORCH, NUMPY = "torch copy_", "numpy copyto (1 thread)"
 
 
 def torch_copy(elements: int, dtype: str = "uint8") -> Callable[[int], object]:
-    """torch's, of a dtype by its name there."""
+    """Return torch's dtype of that name."""
     torch = libraries.torch()
     target = torch.empty(elements, dtype=getattr(torch, dtype))
     source = torch.from_numpy(_noise(target.nbytes)).view(target.dtype)
@@ -31,7 +31,7 @@ def numpy_copy(nbytes: int) -> Callable[[int], object]:
 
 
 def _noise(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Virtual machines move zeros up to three times as fast as anything else."""
+    """Return random values, because virtual machines copy zeros up to three times as fast."""
     return np.random.default_rng(0).integers(0, 256, nbytes, np.uint8)
 
 

@@ -113,6 +113,6 @@ def copies_for(weight_bytes: int, rotated_bytes: int) -> int:
 
 
 def relative_error(result: Array, truth: Array) -> float:
-    """In the L2 norm."""
+    """Return the relative error in the L2 norm."""
     difference = np.asarray(result, np.float64).reshape(truth.shape) - truth
     return float(np.linalg.norm(difference) / np.linalg.norm(truth))

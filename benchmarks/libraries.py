@@ -23,7 +23,7 @@ _threads = 1
 
 
 def set_threads(threads: int) -> None:
-    """To be called before any other library is imported: some read the environment only then."""
+    """Set threads in the environment, before other libraries are imported and read it."""
     global _threads
     _threads = threads
     for variable in _THREAD_VARIABLES:
@@ -66,7 +66,7 @@ def torchao() -> Any:
 
 @cache
 def onnxruntime() -> tuple[Any, Any]:
-    """(onnxruntime, onnx); all sessions share one thread pool."""
+    """Return (onnxruntime, onnx); all sessions share one thread pool."""
     runtime, onnx = _import("onnxruntime"), _import("onnx")
     runtime.set_default_logger_severity(3)
     runtime.set_global_thread_pool_sizes(_threads, 1)
@@ -98,7 +98,7 @@ DISTRIBUTIONS = {
 
 
 def versions() -> dict[str, str]:
-    """Versions of the libraries that are installed."""
+    """Return the versions of the libraries that are installed."""
     found = {}
     for library, distribution in DISTRIBUTIONS.items():
         try:
@@ -109,7 +109,7 @@ def versions() -> dict[str, str]:
 
 
 def reason(error: Exception) -> str:
-    """One line on why something did not work."""
+    """Return one line on why something did not work."""
     text = " ".join(str(error).split()) or "no message"
     prefix = "" if isinstance(error, Unavailable) else f"{type(error).__name__}: "
     return (prefix + text)[:200]

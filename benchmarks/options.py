@@ -33,7 +33,7 @@ class Run:
     plot: Path | None = None
 
     def choose(self, full: Chosen, quick: Chosen, **given: Any) -> Chosen:
-        """`full` or `quick`, with what was given in the place of its own."""
+        """Return `full` or `quick` with the given options in place of its own."""
         return replace(
             quick if self.quick else full,
             cases=pattern(self.cases, "--cases"),
@@ -96,7 +96,7 @@ def _command(function: Callable[..., None], shared: Callable[..., None]) -> Call
 
 
 def pattern(text: str, option: str) -> re.Pattern[str]:
-    """Compiled, or an error that names the option."""
+    """Return the compiled expression, or raise an error that names the option."""
     try:
         return re.compile(text)
     except re.error as error:

@@ -22,7 +22,7 @@ _MOST_WORDS_BELOW = 12  # with more cases their names stand upright
 
 
 def check(path: Path) -> None:
-    """Before hours of measurement: can this plot be drawn?"""
+    """Check, before hours of measurement, that this plot can be drawn."""
     if path.suffix.lower() not in _FORMATS:
         raise qcore.QcoreValueError(f"bench: plot is {path}, expected a name that ends in {', '.join(_FORMATS)}")
     load_pyplot()
@@ -38,7 +38,7 @@ def load_pyplot() -> Any:
 
 @contextmanager
 def drawing(document: Document, path: Path) -> Iterator[tuple[Any, list[Case]]]:
-    """(pyplot, the cases that have results); the figure made inside gets a title and is written."""
+    """Yield (pyplot, the cases that have results); the figure made inside gets a title and is written."""
     check(path)
     plt = load_pyplot()
     cases = [case for case in document.cases if case.rows]
@@ -77,7 +77,7 @@ def _fastest_by_family(case: Case) -> dict[str, Row]:
 
 
 def _families(cases: Iterable[Case]) -> list[str]:
-    """Ours first, then those that come closest to the fastest in some case."""
+    """Return ours first, then those that come closest to the fastest in some case."""
     closeness: dict[str, float] = {}
     for case in cases:
         for family, row in _fastest_by_family(case).items():
@@ -88,7 +88,7 @@ def _families(cases: Iterable[Case]) -> list[str]:
 
 
 def roofline(document: Document, path: Path) -> None:
-    """One panel per workload; each family of implementations is a line of markers, left to right as M grows."""
+    """Draw one panel per workload; each family of implementations is a line of markers, left to right as M grows."""
     with drawing(document, path) as (plt, measured):
         panels: dict[str, list[Case]] = {}
         for case in measured:
@@ -173,7 +173,7 @@ def _points(cases: list[Case], family: str) -> list[tuple[float, float]]:
 
 
 def by_memory(row: Row) -> str:
-    """Convolutions: by library and order of memory."""
+    """Return the family of a convolution: by library and order of memory."""
     return f"{row.library} {'nchw' if 'nchw' in row.name else 'channels_last'}"
 
 

@@ -57,7 +57,7 @@ class Runner:
         self._limits, self._budget, self._progress = limits, budget, progress
 
     def run(self, workloads: Sequence[Workload]) -> Iterator[Case]:
-        """Cases as they are finished; the document has them too."""
+        """Yield cases as they are finished; the document has them too."""
         left = sum(len(workload.case_names) for workload in workloads)
         for workload in workloads:
             if self._budget.left() <= 0:

@@ -37,7 +37,7 @@ class Selection:
         return [implementation for implementation in found if self.takes(implementation)]
 
     def settings(self) -> dict[str, object]:
-        """All of it as JSON has it."""
+        """Return all of it as JSON has it."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
 

@@ -85,7 +85,7 @@ class Session:
 
 
 def _check_files(json: Path | None, picture: Path | None) -> None:
-    """Before hours of measurement: can they be written?"""
+    """Check, before hours of measurement, that the files can be written."""
     for path in (json, picture):
         if path is not None and not path.absolute().parent.is_dir():
             raise qcore.QcoreValueError(f"bench: there is no folder {path.absolute().parent}")

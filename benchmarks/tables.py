@@ -33,7 +33,7 @@ def make_console() -> Console:
 
 
 def show_progress(text: str) -> None:
-    """One line of a terminal, written over; no thread that would disturb what is being timed."""
+    """Show progress in one line of a terminal, without a thread that would disturb the timing."""
     if sys.stderr.isatty():
         print(f"\r\x1b[2K{text[:100]}", end="", file=sys.stderr, flush=True)
 
@@ -64,7 +64,7 @@ _COMMON: Columns = {
 
 
 def rows_table(case: Case, title: str, columns: Columns, most: int | None) -> Table:
-    """All rows of a case, fastest first, or the first `most` and ours: name, ms, `columns`, error, spread, samples."""
+    """Return the rows of a case, fastest first: all, or the first `most` and ours."""
     columns = {"ms": _COMMON["ms"]} | columns
     columns |= {heading: cell for heading, cell in _COMMON.items() if heading not in columns}
     table = plain_table(title)
@@ -79,7 +79,7 @@ def rows_table(case: Case, title: str, columns: Columns, most: int | None) -> Ta
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """Tables of linear layers."""
+    """Return tables of linear layers."""
     limits = ", ".join(
         f"{name} {rate:.0f} {'GB/s' if name == 'read' else 'GOP/s'}" for name, rate in case.limits.items() if rate
     )
@@ -153,7 +153,7 @@ class Goal:
 
 
 def goals_table(goals: list[Goal]) -> Table:
-    """Goals without a single measurement are left out."""
+    """Print the goals; those without a measurement are left out."""
     table = plain_table("goals")
     table.add_column("goal", overflow="fold")
     for heading in ("wanted", "met", "worst"):

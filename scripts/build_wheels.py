@@ -92,7 +92,7 @@ def build_sdist(out: Path, work: Path) -> Path:
 
 
 def build_wheel(source: Path, out: Path, kind: str, work: Path) -> Path:
-    """Built, checked and tagged."""
+    """Build, check and tag a wheel."""
     from check_wheel import check, tool
 
     for old in out.glob("libqcore-*.whl"):
@@ -109,7 +109,7 @@ def build_wheel(source: Path, out: Path, kind: str, work: Path) -> Path:
 
 
 def try_wheel(wheel: Path, kind: str, python: str, work: Path) -> str:
-    """Installed into a fresh environment and used there; returns the Python's version."""
+    """Install the wheel into a fresh environment, use it there and return the Python's version."""
     venv = work / "venv"
     shutil.rmtree(venv, ignore_errors=True)
     run(f"{python} -m venv", [python, "-m", "venv", venv], work / "venv.log")

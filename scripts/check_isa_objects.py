@@ -18,7 +18,7 @@ WEAK = set("WwVvu")
 
 
 def defined_symbols(file: Path) -> list[tuple[str, str]]:
-    """(type letter of nm, demangled name) of every symbol that the object defines."""
+    """Return (type letter of nm, demangled name) of every symbol that the object defines."""
     command = ["nm", "--defined-only", "--demangle", "--format=posix", str(file)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     # NAME TYPE VALUE [SIZE]; a demangled name has spaces.

@@ -21,7 +21,7 @@ _BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```\n(?:\n*^```text\n(.*?)^```$)?"
 
 
 def python_blocks(text: str) -> list[tuple[str, str]]:
-    """(code, what comes of it or "") of each block."""
+    """Return (code, what comes of it or "") of each block."""
     return _BLOCK.findall(text + "\n")
 
 
@@ -55,7 +55,7 @@ def complaint(block: str, expected: str) -> str:
 
 
 def check(path: Path, skipping: bool) -> tuple[int, int]:
-    """Numbers of blocks that failed and of blocks in the file."""
+    """Return the numbers of blocks that failed and of blocks in the file."""
     failed = 0
     blocks = python_blocks(path.read_text(encoding="utf-8"))
     for number, (block, expected) in enumerate(blocks, 1):

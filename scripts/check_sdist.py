@@ -17,7 +17,7 @@ MAX_BYTES = 6_000_000
 
 
 def members(sdist: Path) -> dict[str, bytes]:
-    """Content by name, without the leading folder."""
+    """Return the content by name, without the leading folder."""
     with tarfile.open(sdist) as archive:
         files = {}
         for member in archive:

@@ -26,7 +26,7 @@ DIST_INFO = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENS
 
 
 def expected(info: str) -> set[str]:
-    """All files: Python's and headers as the sources have them, and what the build makes. ``info`` is .dist-info."""
+    """Return all files: those of Python and headers in the sources, and those of the build. ``info`` is .dist-info."""
     python = {f"qcore/{path.relative_to(ROOT / 'python/qcore')}" for path in (ROOT / "python/qcore").rglob("*.py")}
     headers = {f"qcore/include/qcore/{path.name}" for path in (ROOT / "include/qcore").glob("*.h")}
     made = {f"qcore/{name}" for name in PACKAGE} | {f"qcore/lib/cmake/qcore/{name}" for name in CMAKE}
@@ -42,7 +42,7 @@ def contents_problems(wheel: Path, names: set[str]) -> list[str]:
 
 
 def search_paths(library: Path) -> list[str]:
-    """RPATH and RUNPATH."""
+    """Return RPATH and RUNPATH."""
     with library.open("rb") as file:
         sections = [section for section in ELFFile(file).iter_sections() if isinstance(section, DynamicSection)]
         tags = [tag for section in sections for tag in section.iter_tags()]

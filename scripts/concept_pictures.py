@@ -139,7 +139,7 @@ def block(colors: Colors, name: str) -> None:
 
 
 def linear(colors: Colors, name: str) -> None:
-    """One element of a result, K = 8 in two blocks of 4."""
+    """Draw one element of a result, K = 8 in two blocks of 4."""
     x = np.array([[0.9, -0.4, 0.1, 0.6, 3.0, -2.1, 0.5, 1.2]], np.float32)
     weight = np.array([[0.30, 0.11, -0.21, 0.07, 0.50, -0.14, 0.36, -0.43]], np.float32)
     w = qcore.quantize(weight, bits=4, block_size=4)
@@ -179,7 +179,7 @@ def linear(colors: Colors, name: str) -> None:
 
 
 def table(colors: Colors, name: str) -> None:
-    """One look-up in the table of silu."""
+    """Draw one look-up in the table of silu."""
     made = lut.table("silu")
     cuts, values = made.cuts, made.values.astype(np.float32)
     x = np.float32(-2.5)

@@ -44,7 +44,7 @@ PER_LINE = 13  # of values: 120 columns
 
 
 def rows() -> list[tuple[str, str]]:
-    """(name, reduction) of every table, in the order of the file."""
+    """Return (name, reduction) of every table, in the order of the file."""
     plain = [(name, "none") for name in FUNCTIONS]
     reduced = [(name, function.reduction) for name, function in FUNCTIONS.items() if function.reduction]
     return plain + reduced
@@ -57,7 +57,7 @@ def number(value: float) -> str:
 
 
 def row_text(table: Table) -> str:
-    """One element of the array."""
+    """Return one element of the array."""
     cuts = [number(float(cut)) for cut in table.cuts]
     bits = [f"0x{value:04x}" for value in table.values.view("uint16").tolist()]
     lines = [f'    {{"{table.name}", LutReduction::{table.range_reduction},']
@@ -75,7 +75,7 @@ def rows_of(text: str) -> dict[tuple[str, str], str]:
 
 
 def fitted(name: str, reduction: str) -> Table:
-    """One table as it ships."""
+    """Return one table as it ships."""
     return fit(name, range_reduction=reduction != "none")
 
 

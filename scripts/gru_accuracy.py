@@ -28,14 +28,14 @@ def truncated(rng: np.random.Generator, shape: tuple[int, ...], low: float, high
 
 
 def case_a(rng: np.random.Generator) -> Case:
-    """torch's default initialization: C = 128, H = 256, B = 64, T = 50."""
+    """Make a GRU with torch's default initialization: C = 128, H = 256, B = 64, T = 50."""
     c, h, bound = 128, 256, 1 / 16
     parts = [rng.uniform(-bound, bound, shape) for shape in ((3 * h, c), (3 * h, h), 3 * h, 3 * h)]
     return GruWeights.from_arrays(*parts), lambda: rng.uniform(-0.7, 0.8, (50, 64, c))
 
 
 def case_b(rng: np.random.Generator) -> Case:
-    """Small weights, larger biases: C = H = 256, B = 64, T = 50."""
+    """Make a GRU with small weights, larger biases: C = H = 256, B = 64, T = 50."""
     h = 256
     ranges = [((3 * h, h), 0.001), ((3 * h, h), 0.005), ((3 * h,), 0.15), ((3 * h,), 0.15)]
     weights = GruWeights.from_arrays(*(truncated(rng, shape, -bound, bound) for shape, bound in ranges))
@@ -43,7 +43,7 @@ def case_b(rng: np.random.Generator) -> Case:
 
 
 def case_c(rng: np.random.Generator) -> Case:
-    """Large weights, which saturate the gates: C = 64, H = 128, B = 16, T = 100."""
+    """Make a GRU with large weights, which saturate the gates: C = 64, H = 128, B = 16, T = 100."""
     c, h = 64, 128
     sizes = [((3 * h, c), 0.5), ((3 * h, h), 0.25), (3 * h, 0.3), (3 * h, 0.3)]
     weights = GruWeights.from_arrays(*(rng.normal(0, sigma, shape) for shape, sigma in sizes))

@@ -28,7 +28,7 @@ SEGMENTS = 4
 
 
 def scheme() -> None:
-    """Five intervals of four segments, where qcore's tables have ten of 32."""
+    """Make a table of five intervals of four segments, where qcore's tables have ten of 32."""
     matplotlib.rcParams.update({"svg.hashsalt": "qcore", "svg.fonttype": "none", "font.size": 12})
     figure = Figure(figsize=(10, 5.2), layout="constrained")
     FigureCanvasAgg(figure)

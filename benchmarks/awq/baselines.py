@@ -33,7 +33,7 @@ def numpy(layer: Layer, problem: Problem, rotated_bytes: int) -> list[Implementa
 
 
 def onnxruntime(layer: Layer, problem: Problem, rotated_bytes: int) -> list[Implementation]:
-    """MatMulNBits with the same codes, zeros and scales, in fp32 and with activations in int8."""
+    """Run MatMulNBits with the same codes, zeros and scales, in fp32 and with activations in int8."""
     if problem.m is None:
         return []
     libraries.onnxruntime()
@@ -71,7 +71,7 @@ def _copy(problem: Problem, name: str, library: str, make: Callable[[], Callable
 
 
 def _expression(data: Data) -> Bound:
-    """(u - z) * s in fp16."""
+    """Return (u - z) * s in fp16."""
     torch = libraries.torch()
     qweight, scales, qzeros = (torch.from_numpy(array) for array in data.layer.arrays)
     shifts = torch.tensor([4 * COLUMNS_OF_NIBBLES.index(column) for column in range(8)], dtype=torch.int32)

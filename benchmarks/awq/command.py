@@ -35,7 +35,7 @@ def awq(
     shape: Annotated[list[str] | None, typer.Option(metavar="KxNxg", help="g is 128 if left out; repeatable.")] = None,
     m: Annotated[list[int] | None, typer.Option("--m", min=1, help="Rows of activations; repeatable.")] = None,
 ) -> None:
-    """AWQ weights dequantized, beside a copy, and multiplied, beside ONNX Runtime's MatMulNBits; with every error.
+    """Measure dequantization of AWQ weights beside a copy, and products beside ONNX Runtime, with every error.
 
     All are sampled in turn in one run, on the same number of threads. The status is 1 if a dequantized weight has
     other bits than the reference kernel's.

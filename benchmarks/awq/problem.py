@@ -93,7 +93,7 @@ class Layer(Weight):
 
 
 def words(codes: Array) -> Array:
-    """int32 [rows, N/8] of uint8 [rows, N]."""
+    """Return int32 [rows, N/8] of uint8 [rows, N]."""
     nibbles = codes.reshape(len(codes), -1, 8)[..., list(COLUMNS_OF_NIBBLES)]
     return np.ascontiguousarray(nibbles[..., 0::2] | nibbles[..., 1::2] << 4).view(np.int32)[..., 0]
 

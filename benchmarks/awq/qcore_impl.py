@@ -13,7 +13,7 @@ from .problem import Data, Layer, Problem
 
 
 def implementations(layer: Layer, problem: Problem, rotated_bytes: int) -> list[Implementation]:
-    """Both orders of the dequantized weight; products with the weight as it lies, and packed once."""
+    """Yield both orders of the dequantized weight, and products with the weight as it lies and packed once."""
     if problem.m is None:
         return [_dequantize(problem, transpose) for transpose in (False, True)]
     return [_raw(layer, problem, rotated_bytes), _packed(layer, problem, rotated_bytes)]

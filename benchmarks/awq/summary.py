@@ -30,7 +30,7 @@ def summarize(document: Document) -> list[RenderableType]:
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """All rows of a case, fastest first, or the first `most` and ours."""
+    """Return all rows of a case, fastest first, or the first `most` and ours."""
     copy, weights = case.limits.get("copy"), case.parameters["K"] * case.parameters["N"]
     columns: Columns = {
         "ns": lambda row: f"{row.milliseconds * 1e6 / weights:.3f}",

@@ -16,7 +16,7 @@ BF16 = Scheme(16, "bf16", "bf16")
 
 
 def torch_implementations(layer: Layer) -> list[Implementation]:
-    """fp32 in both memory orders, and bf16 channels_last."""
+    """Yield fp32 in both memory orders, and bf16 channels_last."""
     libraries.torch()
     return [
         _torch(layer, "torch fp32 nchw", FP32, "float32", "contiguous_format"),
@@ -45,7 +45,7 @@ def _torch(layer: Layer, name: str, scheme: Scheme, dtype: str, memory: str) -> 
 
 
 def onnxruntime_implementations(layer: Layer) -> list[Implementation]:
-    """fp32, whose arrays are NCHW."""
+    """Yield fp32, whose arrays are NCHW."""
     libraries.onnxruntime()
     return [Implementation("ort fp32 nchw", "onnxruntime", FP32, lambda: Built(4 * layer.weights, 1, _onnxruntime))]
 

@@ -33,7 +33,7 @@ class Floats:
         return convolved(self.layer, self.x, self.weight)
 
     def error(self, result: Array) -> float:
-        """Relative, in the L2 norm. Raises QcoreValueError for what is another result."""
+        """Return the relative error in the L2 norm. Raises QcoreValueError for a wrong result."""
         if result.shape != self.layer.y:
             raise qcore.QcoreValueError(f"bench: a result has shape {list(result.shape)}, expected {self.layer.y}")
         error = relative_error(result, self.truth)

@@ -18,7 +18,7 @@ MEMORY = ("channels_last", "nchw")
 
 
 def implementations(layer: Layer) -> list[Implementation]:
-    """In both memory orders."""
+    """Yield calls in both memory orders."""
     return [
         _implementation(layer, bits, block_size, memory)
         for bits in BITS

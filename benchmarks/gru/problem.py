@@ -47,7 +47,7 @@ class Layer:
         return tuple(np.concatenate([a[size : 2 * size], a[:size], a[2 * size :]]) for a in self.arrays)
 
     def sequences(self, steps: int, batch: int, seed: int) -> Array:
-        """[T, B, C]."""
+        """Return x as [T, B, C]."""
         return np.random.default_rng(seed).uniform(-0.7, 0.8, (steps, batch, self.inputs)).astype(np.float32)
 
 

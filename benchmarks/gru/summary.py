@@ -28,7 +28,7 @@ def summarize(document: Document) -> list[RenderableType]:
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """All rows of a case, fastest first, or the first `most` and ours."""
+    """Return all rows of a case, fastest first, or the first `most` and ours."""
     peaks = ", ".join(f"{name} {rate:.0f} GOP/s" for name, rate in case.limits.items() if rate and name != "read")
     columns: Columns = {
         "us/step": lambda row: f"{1e3 * row.milliseconds / case.parameters['T']:.4g}",
@@ -43,7 +43,7 @@ def _fastest(case: Case, wanted: Callable[[Row], bool]) -> Row | None:
 
 
 def int8(case: Case) -> Row | None:
-    """qcore's fastest."""
+    """Return qcore's fastest."""
     return _fastest(case, lambda row: row.ours and row.weight_bits == 8)
 
 

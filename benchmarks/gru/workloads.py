@@ -37,7 +37,7 @@ QUICK = Selection(steps=(1, 20), batches=(1, 8), hidden=(128,))
 
 
 def workloads(selection: Selection) -> list[GruWorkload]:
-    """Those with at least one case."""
+    """Return the workloads with at least one case."""
     made = (GruWorkload.of(Layer(selection.inputs, hidden), selection) for hidden in selection.hidden)
     return [workload for workload in made if workload.case_names]
 

@@ -39,7 +39,7 @@ def linear(
     bits: Annotated[list[int] | None, typer.Option(min=4, max=8, help="4, 8 or both; repeatable.")] = None,
     block_size: Annotated[list[int] | None, typer.Option(min=1, help="32, 64, 128; repeatable.")] = None,
 ) -> None:
-    """Linear layers: qcore's forms and the peers that are installed, with this machine's limits and every error.
+    """Measure linear layers: qcore's forms and the peers that are installed, the machine's limits and every error.
 
     All are sampled in turn in one run, on the same number of threads. Weights are rotated through copies, so that
     small M read memory. The status is 1 if a result of qcore has other bits than its reference kernel's.

@@ -23,7 +23,7 @@ _CHECKED_ROWS, _CHECKED_CHANNELS = 4, 64
 
 
 def implementations(weight: Weight, rotated_bytes: int) -> list[Implementation]:
-    """Each block size with int8 activations; all other forms of compute and offsets at g = 64.
+    """Yield each block size with int8 activations; all other forms of compute and offsets at g = 64.
 
     Codes minimize each block's squared error, as the peers' conversions try to in their ways, and scales are fp16 as
     theirs are; once, at g = 32, where they weigh most, scales are fp32.

@@ -129,7 +129,7 @@ def _decode_goals(cases: list[Case]) -> list[Goal]:
 
 
 def _no_larger(ours: Row, bits: int | None, row: Row) -> bool:
-    """No more bits per weight than ours, with scales; and as wide without them, if that is asked."""
+    """Return whether a row has no more bits per weight than ours with scales, and as many without if asked."""
     return bool(row.bits_per_weight <= ours.bits_per_weight + 0.01) and bits in (None, row.weight_bits)
 
 

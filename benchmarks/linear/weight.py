@@ -21,12 +21,12 @@ class Blocks:
     zero_points: Array  # uint8 [N, P]
 
     def packed_codes(self) -> Array:
-        """Two 4-bit codes a byte, the first in the low half: uint8 [N, P, g / 2]."""
+        """Pack two 4-bit codes a byte, the first in the low half: uint8 [N, P, g / 2]."""
         return pairs(self.codes)
 
 
 def pairs(codes: Array) -> Array:
-    """Neighbors along the last axis in one byte, the first in the low half."""
+    """Pack neighbors along the last axis into one byte, the first in the low half."""
     return np.asarray(codes[..., 0::2] | (codes[..., 1::2] << 4))
 
 
@@ -42,7 +42,7 @@ class Weight:
         self._channels: tuple[Array, Array] | None = None
 
     def per_channel(self) -> tuple[Array, Array]:
-        """int8 codes [N, K] in +-127 and float32 scales [N]."""
+        """Return int8 codes [N, K] in +-127 and float32 scales [N]."""
         if self._channels is None:
             scales = np.maximum(np.abs(self.values).max(axis=1), _TINY).astype(np.float32) / np.float32(127)
             codes = np.empty(self.values.shape, np.int8)

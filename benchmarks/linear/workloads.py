@@ -43,7 +43,7 @@ QUICK = Selection(shapes=((384, 1536), (1024, 2048)), rows=(1, 16))
 
 
 def workloads(selection: Selection) -> list[LinearWorkload]:
-    """Those with at least one case."""
+    """Return the workloads with at least one case."""
     made = (LinearWorkload.of(n, k, selection) for n, k in selection.shapes)
     return [workload for workload in made if workload.case_names]
 

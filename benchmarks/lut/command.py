@@ -24,7 +24,7 @@ def lut(
     dtype: Annotated[list[str] | None, typer.Option(help="fp32, fp16 or bf16; repeatable.")] = None,
     size: Annotated[list[int] | None, typer.Option(min=1, help="Elements; repeatable.")] = None,
 ) -> None:
-    """Functions by look-up tables beside other libraries' own, with the speed of a copy and every error.
+    """Measure functions by look-up tables beside other libraries' own, with the speed of a copy and every error.
 
     All are sampled in turn in one run, on the same number of threads. The status is 1 if a result of qcore has other
     bits than its reference kernel's.

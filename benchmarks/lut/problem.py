@@ -25,7 +25,7 @@ _SPREAD, _LARGEST = 2.0, 10.0  # of inputs: exp of them stays within fp16
 
 
 def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
-    """bf16 is ml_dtypes's."""
+    """Return NumPy's dtype; bf16 is ml_dtypes's."""
     if dtype != "bf16":
         return np.dtype({"fp32": np.float32, "fp16": np.float16}[dtype])
     try:
@@ -110,7 +110,7 @@ class Data:
         return FUNCTIONS[self.problem.function].evaluate(x)
 
     def error(self, result: Array) -> float | None:
-        """Mean of |y - f| / max(|f|, 2^-14) over the sample; None for what computes nothing."""
+        """Return the mean of |y - f| / max(|f|, 2^-14) over the sample; None for what computes nothing."""
         if result.size == 0:
             return None
         where, truth = self.sample

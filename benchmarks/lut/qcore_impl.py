@@ -16,7 +16,7 @@ _CHECKED = 1 << 12
 
 
 def implementations(problem: Problem) -> list[Implementation]:
-    """With and without `out`; where a range reduction is the default, also without it."""
+    """Yield calls with and without `out`; where a range reduction is the default, also without it."""
     numpy_dtype(problem.dtype)
     name = problem.function
     made = [_implementation(problem, f"{OURS} out=", True), _implementation(problem, f"{OURS}", False)]

@@ -29,7 +29,7 @@ def summarize(document: Document) -> list[RenderableType]:
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """All rows of a case, fastest first, or the first `most` and ours."""
+    """Return all rows of a case, fastest first, or the first `most` and ours."""
     copy = case.limits.get("copy")
     columns: Columns = {
         "Gelem/s": lambda row: f"{row.gops:.3g}",

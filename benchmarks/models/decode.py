@@ -219,7 +219,7 @@ def models(
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="For what other libraries print.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results.")] = None,
 ) -> None:
-    """Language models with random weights: prefill, decode, load time and memory beside llama.cpp, openvino and others.
+    """Measure language models with random weights beside llama.cpp and others: speed, load time and memory.
 
     \b
     Examples:

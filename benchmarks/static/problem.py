@@ -90,7 +90,7 @@ class Codes:
         return np.asarray(codes.transpose(0, 3, 1, 2))
 
     def error(self, result: Array) -> float:
-        """Mean distance of codes. Raises QcoreValueError for what is another result."""
+        """Return the mean distance of codes. Raises QcoreValueError for a wrong result."""
         if result.shape != self.layer.y:
             raise qcore.QcoreValueError(f"bench: a result has shape {list(result.shape)}, expected {self.layer.y}")
         error = float(np.abs(result.astype(np.float64) - self.truth).mean())

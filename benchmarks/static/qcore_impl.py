@@ -18,7 +18,7 @@ _CHECKED_ROWS = 2
 
 
 def implementations(layer: Layer) -> list[Implementation]:
-    """In both memory orders, with and without `out`; a layer of single pixels as rows of a QLinear too."""
+    """Yield calls in both memory orders, with and without `out`; a layer of single pixels as rows of a QLinear too."""
     made = [_implementation(layer, last, with_out) for last in (True, False) for with_out in (True, False)]
     if layer.weight[2:] == (1, 1) and (layer.stride, layer.padding, layer.groups) == (1, 0, 1):
         made.append(Implementation(f"{OURS} QLinear", OURS, SCHEME, lambda: Built(layer.weights, 1, _linear)))

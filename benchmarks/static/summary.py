@@ -26,7 +26,7 @@ def summarize(document: Document) -> list[RenderableType]:
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """All rows of a case, fastest first, or the first `most` and ours."""
+    """Return all rows of a case, fastest first, or the first `most` and ours."""
     peak = case.limits.get("int8")
     title = f"{case.name} (peak here: int8 {peak:.0f} GOP/s)" if peak else case.name
     columns: Columns = {"GOP/s": lambda row: f"{row.gops:.3g}", "dot": lambda row: percent(row.dot_fraction)}
@@ -34,12 +34,12 @@ def case_table(case: Case, most: int | None = None) -> Table:
 
 
 def last(case: Case) -> Row | None:
-    """qcore's fastest from channels_last to channels_last."""
+    """Return qcore's fastest from channels_last to channels_last."""
     return _fastest([row for row in case.rows if row.ours and "channels_last" in row.name])
 
 
 def first(case: Case) -> Row | None:
-    """qcore's fastest from NCHW to NCHW."""
+    """Return qcore's fastest from NCHW to NCHW."""
     return _fastest([row for row in case.rows if row.ours and "nchw" in row.name])
 
 

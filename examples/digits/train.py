@@ -62,7 +62,7 @@ class DigitsModel(nn.Module):
 
 
 def load_split() -> tuple[torch.Tensor, torch.Tensor, np.ndarray, np.ndarray]:
-    """Training images [M, 1, 8, 8] fp32 in [0, 1] and labels, then test images [M, 8, 8] uint8 in 0..16 and labels."""
+    """Return training images [M, 1, 8, 8] fp32 in [0, 1], test images [M, 8, 8] uint8 in 0..16, each with labels."""
     images, labels = load_digits(return_X_y=True)
     images = images.reshape(-1, 8, 8).astype(np.uint8)
     split = train_test_split(

@@ -29,7 +29,7 @@ TEST = ("f4", "m2", "m5", "m8", "Annie", "Alicia", "david", "paul", "robert", "s
 
 @cache
 def synthesise(word: str, voice: str, speed: int, pitch: int) -> np.ndarray:
-    """float32 samples of one word without the silence around it; its loudest is 1."""
+    """Return float32 samples of one word without the silence around it; its loudest is 1."""
     command = ["espeak-ng", "-v", voice, "-s", str(speed), "-p", str(pitch), "--stdout", word]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0 or len(done.stdout) <= 44:
@@ -96,14 +96,14 @@ def _noises() -> list[np.ndarray]:
 
 
 def noise(count: int, rng: np.random.Generator) -> np.ndarray:
-    """10 to 40 dB below the loudest words."""
+    """Add noise 10 to 40 dB below the loudest words."""
     samples = np.resize(_noises()[rng.integers(4)], 2 * max(count, 1 << 20))
     first = rng.integers(len(samples) - count)
     return samples[first : first + count] * np.float32(0.2 * 10 ** (-rng.uniform(10, 40) / 20))
 
 
 def _mel_filters() -> np.ndarray:
-    """[WINDOW / 2 + 1, BANDS] triangles from 80 to 8000 Hz, evenly on the mel scale."""
+    """Return [WINDOW / 2 + 1, BANDS] triangles from 80 to 8000 Hz, evenly on the mel scale."""
     mel = np.linspace(*(2595 * np.log10(1 + np.array([80, 8000]) / 700)), BANDS + 2)
     edges = 700 * (10 ** (mel / 2595) - 1)
     bins = np.fft.rfftfreq(WINDOW, 1 / RATE)[:, None]
@@ -124,6 +124,6 @@ def log_mel(windows: np.ndarray) -> np.ndarray:
 
 
 def frames(samples: np.ndarray) -> np.ndarray:
-    """Features [T, BANDS] of a whole recording: those that a stream of hops would give."""
+    """Return the features [T, BANDS] of a whole recording: those that a stream of hops would give."""
     padded = np.concatenate([np.zeros(WINDOW - HOP, np.float32), samples])
     return log_mel(np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP])

@@ -52,7 +52,7 @@ class Spotter(nn.Module):
 
 
 def batch(speakers: Speakers, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Frames [T, count, BANDS] and the wanted class of each, -1 where none is asked for."""
+    """Return frames [T, count, BANDS] and the wanted class of each, -1 where none is asked for."""
     sound, wanted = [], []
     for _ in range(count):
         samples, said = speakers.stream(SECONDS, rng, STRETCH)
@@ -87,7 +87,7 @@ def train(speakers: Speakers, steps: int) -> Spotter:
 
 
 def listen(step: Callable, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Frames and scores [T, ...] of a recording, hop by hop, and the median microseconds of features and of a step."""
+    """Return frames and scores [T, ...] of a recording, and the median microseconds of features and of a step."""
     window, state = np.zeros(WINDOW, np.float32), None
     heard, found, feature_times, step_times = [], [], [], []
     for hop in samples.reshape(-1, HOP):
@@ -105,7 +105,7 @@ def listen(step: Callable, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def events(scores: np.ndarray) -> list[tuple[int, int]]:
-    """(frame, keyword) of every keyword that stays the best class for three frames."""
+    """Return (frame, keyword) of every keyword that stays the best class for three frames."""
     best = scores.argmax(axis=1)
     heard, current = [], NOTHING
     for t in range(2, len(best)):

@@ -62,7 +62,7 @@ def write_expected(path: Path) -> None:
 
 
 def sizes(size: str, file: Path) -> dict[str, int]:
-    """Bytes of code, constants and variables of an object file."""
+    """Return the bytes of code, constants and variables of an object file."""
     found = {"code": 0, "constants": 0, "variables": 0}
     for line in run([size, "-A", file], file.parent).splitlines():
         section, *numbers = line.split() or [""]

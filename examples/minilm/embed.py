@@ -41,7 +41,7 @@ def by_command(model: Path, out: Path, *options: str) -> dict[str, Any]:
 
 
 def by_samples(weights: dict[str, Any], inputs: dict[str, Array]) -> dict[str, Any]:
-    """4 bits by the activations that calibration sentences give."""
+    """Quantize to 4 bits by the activations that calibration sentences give."""
     made = dict(weights)
     for name in linear_names(weights):
         made[name] = qcore.quantize(
@@ -143,7 +143,7 @@ def main() -> int:
 
 
 def torch_rows(folder: Path, weights: dict[str, Any], texts: list[str]) -> list[tuple[str, float, Array, float]]:
-    """In torch, where it is installed: fp32, its dynamic int8, and the model that qcore.torch.quantize_ makes."""
+    """Compute in torch, where it is installed: fp32, dynamic int8, and the model of qcore.torch.quantize_."""
     try:
         import torch
         from torch_peer import TorchMiniLM, linear_bytes

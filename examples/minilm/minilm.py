@@ -55,7 +55,7 @@ class MiniLM:
         return np.array(vectors)
 
     def embed(self, ids: Array, mask: Array) -> Array:
-        """Token ids and 0/1 masks [B, T] -> float32 [B, 384]."""
+        """Return sentence vectors, float32 [B, 384], of token ids and 0/1 masks [B, T]."""
         place = "embeddings"
         h = self.rows(f"{place}.word_embeddings.weight", ids)
         h = h + self.rows(f"{place}.position_embeddings.weight", np.arange(ids.shape[1]))
@@ -118,7 +118,7 @@ class MiniLM:
 
 
 def _exact_gelu(x: Array) -> Array:
-    """Through erf, which NumPy lacks: Abramowitz and Stegun 7.1.26, 1.5e-7 exact."""
+    """Compute gelu with erf, which NumPy lacks: Abramowitz and Stegun 7.1.26, 1.5e-7 exact."""
     z = np.abs(x) / np.float32(np.sqrt(2))
     t = 1 / (1 + np.float32(0.3275911) * z)
     polynomial = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))

@@ -7,7 +7,7 @@ from pydoc_data.topics import topics
 
 
 def sentences(count: int) -> list[str]:
-    """Distinct sentences of 40 to 300 characters, evenly from the whole reference."""
+    """Return distinct sentences of 40 to 300 characters, evenly from the whole reference."""
     found: dict[str, None] = {}
     for topic in sorted(topics):
         for paragraph in re.split(r"\n\s*\n", topics[topic]):

@@ -44,12 +44,12 @@ class Reader(nn.Module):
 
 
 def strip(images: np.ndarray) -> np.ndarray:
-    """Images [..., 8, 8] of a strip, one after the other -> its columns [8 * images, 8]."""
+    """Return the columns [8 * images, 8] of a strip of images [..., 8, 8]."""
     return np.ascontiguousarray(images.transpose(0, 2, 1).reshape(-1, 8), np.float32)
 
 
 def strips(images: np.ndarray, labels: np.ndarray, count: int, rng: np.random.Generator):
-    """Random digits side by side: [T, count, 8] and the labels [digits, count]."""
+    """Return random digits side by side: [T, count, 8] and the labels [digits, count]."""
     chosen = rng.integers(len(images), size=(count, DIGITS_PER_STRIP))
     columns = np.stack([strip(images[row]) for row in chosen], axis=1)
     return torch.from_numpy(columns), torch.from_numpy(labels[chosen.T])
@@ -73,7 +73,7 @@ def train(images: np.ndarray, labels: np.ndarray) -> Reader:
 
 
 def stream(step: Callable, columns: np.ndarray) -> tuple[np.ndarray, float]:
-    """States [T, H] of one strip, column by column, and the median microseconds of a step."""
+    """Return the states [T, H] of one strip, column by column, and the median microseconds of a step."""
     state, found, times = None, [], []
     for column in columns[:, None]:  # [1, 8]: a batch of one strip
         start = time.perf_counter()

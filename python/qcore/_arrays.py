@@ -258,7 +258,7 @@ _plain_dtype = functools.lru_cache(maxsize=64)(np.dtype)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of that name; bfloat16 is ml_dtypes's."""
+    """Return NumPy's dtype of that name; bfloat16 is ml_dtypes's."""
     if name != "bfloat16":
         return _plain_dtype(name)
     try:

@@ -31,7 +31,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def mode_for(path: Path) -> int:
-    """Permissions of a file that takes this name: those of the one that has it, or what a new one gets."""
+    """Return the permissions for a file of this name: those of an existing one, or those that a new one gets."""
     return path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
 
 

@@ -37,7 +37,7 @@ class AwqScales:
 def awq_scales(
     weights: Sequence[Any], samples: Any, *, steps: int = 20, clip: bool = True, **options: Any
 ) -> AwqScales:
-    """Scales of the input channels of layers that share an input, and the layers quantized with them.
+    """Return the scales of the input channels of layers that share an input, and the layers quantized with them.
 
     Channels with large inputs matter most; multiplied by a scale above 1 their weights lose less, and the input is
     divided by it in return: fold the division into what makes the input, a norm's weight and bias or the rows of the
@@ -90,7 +90,7 @@ def awq_scales(
 
 
 def fold_scales(scales: Any, *parameters: Any) -> list[npt.NDArray[np.float32]]:
-    """Parameters of what makes a scaled input, divided by the scales of its channels.
+    """Return the parameters of what makes a scaled input, divided by the scales of its channels.
 
     Args:
         scales: [K], of :func:`awq_scales`.

@@ -142,7 +142,7 @@ app.add_typer(gru)
 
 
 def _message(error: Exception) -> str:
-    """One line, whatever the error's own text looks like."""
+    """Return an error's text as one line."""
     if isinstance(error, _ClickException):
         text = error.format_message()  # type: ignore[attr-defined]
     elif isinstance(error, OSError) and error.filename is not None:

@@ -25,7 +25,7 @@ def examples() -> list[Path]:
 
 
 def on_config(config: Any) -> Any:
-    """Pages that nav doesn't name are listed under Guides, examples under Examples."""
+    """List pages that nav doesn't name under Guides, examples under Examples."""
     named = set(_named(config.nav))
     for entry in config.nav:
         if "Guides" in entry:

@@ -34,7 +34,7 @@ def implementations(layer: Layer) -> list[Implementation]:
 
 
 def _model(layer: Layer) -> bytes:
-    """From X [T, B, C] and initial_h [1, B, H] to Y [T, 1, B, H] and Y_h [1, B, H]."""
+    """Make a model from X [T, B, C] and initial_h [1, B, H] to Y [T, 1, B, H] and Y_h [1, B, H]."""
     _, onnx = libraries.onnxruntime()
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
     w, r, bx, br = layer.arrays  # ONNX's gate order is z, r, h

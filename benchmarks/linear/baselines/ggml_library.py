@@ -72,7 +72,7 @@ class Ggml:
         raise Unavailable(f"this ggml has no {name}")
 
     def context(self, tensors: int, graph_size: int = 0) -> Any:
-        """Room for the descriptions of tensors, and of as many graphs of that size."""
+        """Return the room for the descriptions of tensors, and of as many graphs of that size."""
         size = self.tensor_overhead() * tensors + 4096
         if graph_size:
             size += (self.graph_overhead_custom(graph_size, False) + 64) * tensors

@@ -13,7 +13,7 @@ from ..weight import Weight
 
 
 def model(nodes: Sequence[Any], weight: Weight, constants: dict[str, Array]) -> bytes:
-    """From X [M, K] to Y [M, N], both fp32, with any M."""
+    """Make a model from X [M, K] to Y [M, N], both fp32, with any M."""
     _, onnx = libraries.onnxruntime()
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
     graph = helper.make_graph(

@@ -48,7 +48,7 @@ def _dynamic(torch: Any, engine: str, weight: Weight, rotated_bytes: int) -> Imp
 
 
 def _static(torch: Any, weight: Weight, rotated_bytes: int) -> Implementation:
-    """oneDNN's linear with a scale of x known beforehand; quantizing x to it is part of the call."""
+    """Run oneDNN's linear with a scale of x known beforehand; quantizing x to it is part of the call."""
 
     def build() -> Built:
         codes, scales = (torch.from_numpy(part) for part in weight.per_channel())

@@ -22,7 +22,7 @@ STYLE = {
 
 
 def module(name: str, where: str) -> Any:
-    """matplotlib's, or an error that says how to get it."""
+    """Return matplotlib's pyplot, or raise an error that says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -29,7 +29,7 @@ class Limits:
     bandwidth: str = "read"
 
     def rates(self) -> dict[str, float | None]:
-        """GB/s and 10^9 operations per second, medians of what was sampled last."""
+        """Return GB/s and 10^9 operations per second, medians of what was sampled last."""
         found: dict[str, float | None] = {self.bandwidth: self.read.bytes_per_call / self.read.median() * 1e-9}
         for name, timed in self.peaks.items():
             found[name] = self.operations[name] / timed.median() * 1e-9

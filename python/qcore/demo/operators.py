@@ -34,23 +34,23 @@ class Operators(ABC):
 
     @abstractmethod
     def product(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Product:
-        """weight [N, K], bias [N]; the product maps [..., K] -> [..., N]."""
+        """Return the product of weight [N, K] and bias [N], which maps [..., K] -> [..., N]."""
 
     def linear(self, weight: Floats, bias: Floats, *, with_relu: bool = False) -> Layer:
-        """weight [N, K], bias [N]; the layer maps [..., K] -> [..., N]."""
+        """Return the layer of weight [N, K] and bias [N], which maps [..., K] -> [..., N]."""
         return self.product(weight, bias, with_relu=with_relu)
 
     def conv2d(self, weight: Floats, bias: Floats, *, padding: int, with_relu: bool = False) -> Layer:
-        """weight [Co, Ci, Kh, Kw], bias [Co]; the layer maps [B, Ci, H, W] -> [B, Co, Ho, Wo] at stride 1."""
+        """Return the convolution of w and bias [Co], which maps [B, Ci, H, W] -> [B, Co, Ho, Wo] at stride 1."""
         product = self.product(patch_weight(weight), bias, with_relu=with_relu)
         return PatchConv2d(product, (weight.shape[2], weight.shape[3]), padding)
 
     def gru(self, w: Floats, r: Floats, bias_w: Floats, bias_r: Floats) -> Layer:
-        """w [3H, C], r [3H, H], biases [3H], torch's gate order; the layer maps [B, T, C] -> [B, H], the last state."""
+        """Return the GRU of w [3H, C], r [3H, H] and biases [3H] in torch's order; it maps [B, T, C] -> [B, H]."""
         return GatedGru(self.product(w, bias_w), self.product(r, bias_r), r.shape[1], *self.gate_functions())
 
     def gate_functions(self) -> tuple[Function, Function]:
-        """sigmoid and tanh: qcore's look-up tables."""
+        """Return sigmoid and tanh: qcore's look-up tables."""
         return lut.sigmoid, lut.tanh
 
 
@@ -112,7 +112,7 @@ class StaticOperators(FixedGruOperators):
         return self._layer(QConv2d.from_float, weight, bias, reference, padding=padding)
 
     def _layer(self, make: Any, weight: Floats, bias: Floats, reference: Layer, **options: Any) -> Layer:
-        """Behind a relu y's least value is 0, so that y's format is the relu: codes end there."""
+        """Return y's format; after a relu the least value is 0, so that the range of codes does the relu."""
         self.weight_count += weight.size
         self.weight_bytes += weight.size + 4 * len(weight)  # a scale for each output channel
 

@@ -84,7 +84,7 @@ def _product_kernel(operators: Operators) -> str:
 
 
 def logits(model: Model, images: Floats, batch: int) -> Floats:
-    """Images [M, 1, 8, 8] -> [M, 10], computed `batch` images at a time."""
+    """Compute the logits [M, 10] of images [M, 1, 8, 8], `batch` images at a time."""
     return np.concatenate([model(images[start : start + batch]) for start in range(0, len(images), batch)])
 
 

@@ -98,7 +98,7 @@ def _signed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
 
 
 def _zeros(zero_points: Any, bits: int, shape: tuple[int, ...], where: str) -> NDArray[np.int16]:
-    """Signed zero points [N, P]."""
+    """Return signed zero points [N, P]."""
     if zero_points is None:
         return np.zeros(shape, np.int16)
     at = f"{where}: zero_points"

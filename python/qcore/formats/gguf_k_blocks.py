@@ -37,7 +37,7 @@ def _half(raw: Bytes, where: str) -> Reals:
 
 
 def _runs(raw: Bytes, bits: int, length: int = 32) -> Bytes:
-    """Fields of ``bits`` in stretches of ``length`` bytes: [N, S, B] to [N, S, B * 8 / bits], in order."""
+    """Return the fields of ``bits`` in stretches of ``length`` bytes: [N, S, B] to [N, S, B * 8 / bits], in order."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     stretches = raw.reshape(*raw.shape[:2], -1, 1, length)
     return ((stretches >> shifts) & np.uint8((1 << bits) - 1)).reshape(*raw.shape[:2], -1)

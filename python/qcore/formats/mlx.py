@@ -62,7 +62,7 @@ def from_mlx(
 
 
 def to_mlx(weight: QuantizedTensor) -> tuple[NDArray[np.uint32], Reals, Reals]:
-    """weight, scales and biases of a 4- or 8-bit weight, as :func:`from_mlx` takes them; parameters are float32.
+    """Return weight, scales and biases of a 4- or 8-bit weight, as :func:`from_mlx` takes them; parameters are float32.
 
     Args:
         weight: a QuantizedTensor [N, K] of 4 or 8 bits.

@@ -62,7 +62,7 @@ def from_mnn(qweight: Any, scales: Any, offsets: Any = None, *, in_channels: int
 
 
 def to_mnn(weight: QuantizedTensor) -> tuple[NDArray[np.uint8], Reals, Reals | None]:
-    """qweight, scales and offsets (None for a symmetric weight) of a 4-bit weight, as :func:`from_mnn` takes them.
+    """Return qweight, scales and offsets (None if symmetric) of a 4-bit weight, as :func:`from_mnn` takes them.
 
     Padding is code 0. Always exact.
 
@@ -86,5 +86,5 @@ def to_mnn(weight: QuantizedTensor) -> tuple[NDArray[np.uint8], Reals, Reals | N
 
 
 def _swapped(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """High nibbles low and low ones high."""
+    """Swap high and low nibbles."""
     return packed >> np.uint8(4) | packed << np.uint8(4)

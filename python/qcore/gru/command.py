@@ -212,7 +212,7 @@ def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config
 
 
 def _inputs(path: Path) -> tuple[np.ndarray[Any, Any], Any, Any]:
-    """x, h0 and lengths of a file; a single array is x, whatever its name."""
+    """Return x, h0 and lengths of a file; a single array is x, whatever its name."""
     arrays = read_arrays(path)
     if len(arrays) == 1:
         return next(iter(arrays.values())), None, None
@@ -224,7 +224,7 @@ def _inputs(path: Path) -> tuple[np.ndarray[Any, Any], Any, Any]:
 
 
 def _whole_sequences(path: Path) -> tuple[np.ndarray[Any, Any], Any]:
-    """x and h0 of a file without lengths."""
+    """Return x and h0 of a file without lengths."""
     x, h0, lengths = _inputs(path)
     if lengths is not None:
         raise typer.BadParameter(

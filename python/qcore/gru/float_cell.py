@@ -21,7 +21,7 @@ def sigmoid(x: Doubles) -> Doubles:
 def run(
     weights: Direction, x: Doubles, h0: Doubles | None = None, *, reverse: bool = False, watch: Watch | None = None
 ) -> tuple[Doubles, Doubles]:
-    """x [T, B, C], h0 [B, H] or None -> y [T, B, H] and the last state [B, H]."""
+    """Compute y [T, B, H] and the last state [B, H] of x [T, B, C] and h0 [B, H] or None."""
     size = weights.hidden_size
     steps, batch = x.shape[:2]
     h = np.zeros((batch, size)) if h0 is None else h0.astype(np.float64)

@@ -178,7 +178,7 @@ class Config:
                 fail(f"widths[{name!r}]", bits, f"an integer from 2 to {most}")
 
     def width(self, name: str) -> int:
-        """Bits of a tensor.
+        """Return the bits of a tensor.
 
         Args:
             name: of :data:`TENSORS`, "weights" or "biases".

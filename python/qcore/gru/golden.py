@@ -261,7 +261,7 @@ def _check_tables(tensors: Tensors, prefix: str, cell: Cell, where: str) -> None
 
 
 def _compare(name: str, expected: Any, got: NDArray[Any], where: str, step: int | None = None) -> None:
-    """Arrays [T, B, N], or [B, N] of one step."""
+    """Return arrays [T, B, N], or [B, N] of one step."""
     if expected.shape != got.shape:
         raise _core.QcoreValueError(f"{where}: {name} has shape {list(got.shape)}, expected {list(expected.shape)}")
     wrong = np.argwhere(expected != got)

@@ -23,7 +23,7 @@ FUSED = ("wx", "rh", "z_pre", "z", "r_pre", "r", "rb", "g_pre", "g", "h")
 
 
 def rounding_shift(values: Any, bits: Any, *, half_even: bool) -> Integers:
-    """values * 2**-bits, rounded half away from zero or half to even; to the left if bits is negative."""
+    """Return values * 2**-bits, rounded half away from zero or half to even; to the left if bits is negative."""
     v, n = np.broadcast_arrays(np.asarray(values, np.int64), np.asarray(bits, np.int64))
     right = np.maximum(n, 0)
     magnitude = np.abs(v)

@@ -100,7 +100,7 @@ def _named(widths: Any) -> str:
 
 
 def size_of(weights: GruWeights, config: Config, state_rows: int = 0) -> int:
-    """Bytes of weights and biases, and of the states of `state_rows` rows: 1 for up to 8 bits, 2 to 16, 4 to 32."""
+    """Return the bytes of weights, biases and states of `state_rows` rows: 1 for up to 8 bits, 2 to 16, 4 to 32."""
 
     def each(name: str) -> int:
         bits = config.width(name)

@@ -31,7 +31,7 @@ class Call(ABC):
 
     @abstractmethod
     def results(self, *arrays: Any, **_: Any) -> Any:
-        """Shapes and dtypes of what ``run`` returns; an error if it would refuse the arrays."""
+        """Return shapes and dtypes of the results of ``run``; raise an error if it would refuse the arrays."""
 
     def run_batched(self, x: Any, *others: Any) -> Any:
         """Call ``run`` with more leading axes on x; the others have none. Most operators take any number."""

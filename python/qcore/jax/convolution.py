@@ -73,7 +73,7 @@ def conv2d(
     activation: Any = None,
     out_dtype: Any = None,
 ) -> jax.Array:
-    """:func:`qcore.conv2d` in programs of jax, see there; without a derivative.
+    """Call :func:`qcore.conv2d` in programs of jax; without a derivative.
 
     Args:
         x: float32, float16 or bfloat16 [N, Ci, H, W].

@@ -86,7 +86,7 @@ def apply(x: Any, table: tables.Table) -> jax.Array:
 
 
 def softmax(x: Any, axis: int = -1) -> jax.Array:
-    """:func:`qcore.lut.softmax` along an axis, see there.
+    """Compute :func:`qcore.lut.softmax` along an axis.
 
     Args:
         x: float32, float16 or bfloat16, at least one axis.
@@ -103,7 +103,7 @@ def softmax(x: Any, axis: int = -1) -> jax.Array:
 
 
 def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6) -> jax.Array:
-    """:func:`qcore.lut.rms_norm` along the last axis, see there.
+    """Compute :func:`qcore.lut.rms_norm` along the last axis.
 
     Args:
         x: float32, float16 or bfloat16 [..., K].

@@ -76,7 +76,7 @@ def linear(
     activation: Any = None,
     out_dtype: Any = None,
 ) -> jax.Array:
-    """:func:`qcore.linear` in programs of jax, see there.
+    """Call :func:`qcore.linear` in programs of jax.
 
     Differentiable in reverse mode with respect to x and bias, as if x were not rounded and the weight were its
     dequantized value; nothing is differentiated with respect to the weight.

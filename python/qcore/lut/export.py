@@ -178,7 +178,7 @@ def _header(table: TableCore, name: str) -> str:
 
 
 def _rows(values: np.ndarray[Any, Any], firsts: np.ndarray[Any, Any], half: bool) -> Iterator[str]:
-    """Lines of entries; each interval begins one."""
+    """Return the lines of entries; each interval begins one."""
     texts = [f"0x{bits:04x}" for bits in values.view(np.uint16)] if half else [_literal(value) for value in values]
     width = _PER_LINE[values.dtype.name]
     starts = [*firsts[:-1], firsts[-1] + 1]

@@ -215,7 +215,7 @@ def _domain(function: Function, domain: Any, reduction: Reduction | None) -> tup
 
 
 def _plain_task(grid: Grid, objective: Array, function: Function, ends: tuple[float, float] | None) -> _Task:
-    """Cuts are fp16 numbers of the grid, the first and the last one `ends` if there are some."""
+    """Return cuts as fp16 numbers of the grid; the first and the last are `ends` if given."""
     x, f, weights = grid.x, grid.f, objective
     if ends is not None:
         x, f, weights = _with_points(x, f, weights, np.array(ends, np.float32).astype(np.float64), function.evaluate)
@@ -273,7 +273,7 @@ def _with_points(
 
 
 def _single(array: Array) -> Array:
-    """float32. f loses the bits in which one machine's exp() differs from another's: the fit is the same on all."""
+    """Return float32 without the bits in which machines' exp() differ, so that the fit is the same on all."""
     return np.ascontiguousarray(array, np.float32)
 
 

@@ -36,18 +36,18 @@ class Function:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x) without overflow, to full relative accuracy on both sides."""
+    """Return 1 / (1 + e^-x) without overflow, to full relative accuracy on both sides."""
     small = np.exp(-np.abs(x))
     return np.asarray(np.where(x < 0, small, 1.0) / (1.0 + small))
 
 
 def softplus(x: Array) -> Array:
-    """log(1 + e^x)."""
+    """Return log(1 + e^x)."""
     return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))
 
 
 def mish(x: Array) -> Array:
-    """x * tanh(log(1 + e^x)), the hyperbolic tangent as a quotient of polynomials in e^-|x|."""
+    """Return x * tanh(log(1 + e^x)), the hyperbolic tangent as a quotient of polynomials in e^-|x|."""
     small = np.exp(-np.abs(x))
     below = small * (small + 2.0)
     above = 1.0 + 2.0 * small

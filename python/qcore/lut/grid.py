@@ -49,14 +49,14 @@ class Grid:
         return cls(x, f, counts, counts if samples is None else _histogram(samples, x))
 
     def errors(self, handle: _core.LutTable) -> Array:
-        """|table(x) - f(x)|, float64 [n], the table evaluated in float32."""
+        """Return |table(x) - f(x)|, float64 [n], the table evaluated in float32."""
         x = self.x.astype(np.float32)
         y = np.empty_like(x)
         _core.lut(x, handle, y, 0)
         return np.abs(y.astype(np.float64) - self.f)
 
     def relative_to(self) -> Array:
-        """max(|f|, 2^-14), float64 [n]."""
+        """Return max(|f|, 2^-14), float64 [n]."""
         return np.asarray(np.maximum(np.abs(self.f), FLOOR))
 
     def objective(self, largest: bool, relative: bool) -> Array:

@@ -132,7 +132,7 @@ def _own_cuts(table: TableCore) -> list[float]:
 
 
 def _scale_x(axis: Any, x: Array, cuts: list[float]) -> None:
-    """Scales x linearly, logarithmically, or both: fp16 numbers are as dense as the logarithm, on either side of 0."""
+    """Scale x linearly, logarithmically, or both: fp16 numbers are as dense as the logarithm, on either side of 0."""
     low, high = float(x[0]), float(x[-1])
     if low > 0 and high > 32 * low and high < 1:
         axis.set_xscale("logit")
@@ -173,7 +173,7 @@ def _power(value: float) -> str:
 
 
 def _scale_y(axis: Any, y: Array) -> None:
-    """Scales y logarithmically above 1 where y needs it, and everywhere if x is and y is positive."""
+    """Scale y logarithmically above 1 where y needs it, and everywhere if x is and y is positive."""
     low, high = float(y.min()), float(y.max())
     if max(-low, high) <= 100:
         return
@@ -189,7 +189,7 @@ def _scale_y(axis: Any, y: Array) -> None:
 
 
 def _along(axis: Any, x: Array) -> Array:
-    """Points that are close to each other on the axis: x itself is, but for the gap around 0 and for few numbers."""
+    """Return points that are close on the axis: x, and more in the gap around 0 or if x has few numbers."""
     low, high = float(x[0]), float(x[-1])
     transform = axis.xaxis.get_transform()
     ends = transform.transform(np.array([low if low > 0 or axis.get_xscale() != "log" else float(x[x > 0][0]), high]))

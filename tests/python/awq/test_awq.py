@@ -43,7 +43,7 @@ def run(kernel, *weight, **options):
 
 
 def poisoned(rows, columns, kernel, weight, shift, transpose):
-    """dequantize into a piece of a larger array, nothing of which may change around it."""
+    """Dequantize into a piece of a larger array, nothing of which may change around it."""
     memory = np.full((rows + 2, columns + 24), POISON)
     out = memory[1:-1, shift : shift + columns]
     assert run(kernel, *weight, out=out, transpose=transpose) is out

@@ -19,7 +19,7 @@ def weight_of(k, n, group_size):
 
 
 def assert_close(y, x, weight, bias=None):
-    """Within fp32 sums of scale * code and offset terms, and one rounding to y's dtype."""
+    """Check that results are within fp32 sums of scale * code and offset terms, and one rounding to y's dtype."""
     matrix = oracle.exact(*weight)
     x = x.astype(np.float64)
     expected = x @ matrix + (0 if bias is None else bias.astype(np.float64))

@@ -24,7 +24,7 @@ def layer(n=6, k=64, bits=4, g=32, dtype=np.float16, seed=0):
 
 
 def folder(path, layers, quantization=QUANTIZATION, extra=None):
-    """``quantization`` None: no such field; "absent": no config.json."""
+    """Write a folder; ``quantization`` None: no such field; "absent": no config.json."""
     path.mkdir(exist_ok=True)
     tensors = {f"{name}.{part}": array for name, parts in layers.items() for part, array in parts.items()}
     save_file(tensors | (extra or {"norm.weight": np.ones(4, np.float32)}), path / "model.safetensors")

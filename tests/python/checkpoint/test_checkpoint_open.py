@@ -227,7 +227,7 @@ def test_awq_gemv_layers_are_read(tmp_path, k):
 
 
 def packed_values(qweight, qzeros, order):
-    """u - z of [K, N / 8] words: column n is nibble order[n % 8] of word n // 8. By arithmetic, without qcore."""
+    """Return u - z of [K, N / 8] words without qcore: column n is nibble order[n % 8] of word n // 8."""
     nibbles = lambda words: np.stack([words.astype(np.int64) >> 4 * order[n] & 15 for n in range(8)], -1)  # noqa: E731
     u, z = (nibbles(words).reshape(words.shape[0], -1) for words in (qweight, qzeros))
     return u - np.repeat(z, u.shape[0] // z.shape[0], axis=0)

@@ -14,7 +14,7 @@ from qcore.formats.checkpoint.layout import unpack_nibbles
 
 
 def same(a, b):
-    """Bit for bit."""
+    """Check that arrays are equal bit for bit."""
     if isinstance(a, np.ndarray):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         assert a.tobytes() == b.tobytes()

@@ -169,7 +169,7 @@ def test_strided_arrays_give_the_same_bits(cache_dtype):
     expected = every_kernel(q, cache, past)
 
     def spread(array):
-        """[B, Hkv, C, ...] as [B, C, Hkv, ...] in memory, with a gap behind each head."""
+        """Return [B, Hkv, C, ...] as [B, C, Hkv, ...] in memory, with a gap behind each head."""
         if array is None:
             return None
         wide = np.zeros(

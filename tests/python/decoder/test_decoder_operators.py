@@ -19,7 +19,7 @@ def random(shape, dtype=np.float32, seed=0, scale=1.0):
 
 
 def every_kernel(op, run):
-    """run() by every kernel; checks that all give the reference's bits, and returns the result."""
+    """Call run() with every kernel, check that all give the reference's bits, and return the result."""
     results = {}
     for name in kernels(op):
         with qcore.force_kernel(f"decoder_{op}", name):
@@ -262,7 +262,7 @@ def strided(array, seed=0):
 
 
 def run_on_strided(op, x, residual, out):
-    """One call of an operator with every array at odd strides; `residual` and `out` are written to."""
+    """Make one call of an operator with every array at odd strides; `residual` and `out` are written to."""
     cos, sin = oracle.rotary_tables(9, 8)
     if op == "rms_norm":
         return decoder.rms_norm(strided(x), strided(random(20, seed=2)), residual=residual, out=out)

@@ -97,7 +97,7 @@ class Model:
         return self.decoder.caches(batch, capacity, dtype)
 
     def by_operators(self, hidden, positions, past, caches, *, first=None, logits=True):
-        """All tokens' results with the public operators."""
+        """Return all tokens' results with the public operators."""
         o = {**dict.fromkeys(("norm_offset", "attention_soft_cap", "logit_soft_cap"), 0.0), **self.options}
         branch_multiplier, dtype = o.get("residual_multiplier", 1.0), self.dtype
         batch, tokens, _ = hidden.shape
@@ -189,7 +189,7 @@ def test_same_bits_as_the_operators(cache_dtype, kind, dtype, compute):
 
 
 def silu_layer_in_float64(model, layer, x, positions):
-    """One layer of plain structure over whole sequences without padding."""
+    """Compute one layer of plain structure over whole sequences without padding."""
     heads, kv_heads, size = (model.sizes[name] for name in ("heads", "kv_heads", "head_size"))
     w = {name: getattr(layer, name).dequantize().astype(np.float64) for name in ("qkv", "out", "gate_up", "down")}
     batch, tokens, _ = x.shape

@@ -10,7 +10,7 @@ N, K = 24, 96
 
 
 def packed(codes, bits, axis=1):
-    """int32 words of signed codes, lowest bits first along an axis, each plus half the range."""
+    """Return int32 words of signed codes, lowest bits first along an axis, each plus half the range."""
     codes = codes if axis else codes.T
     unsigned = (codes.astype(np.int64) + (1 << (bits - 1))).astype(np.uint64)
     per_word = 32 // bits

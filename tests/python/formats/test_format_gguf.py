@@ -19,7 +19,7 @@ SMALL = ("Q2_K", "Q3_K", "Q6_K")
 
 
 def raw_of(kind, n=6, k=512, seed=0, spread=0.02):
-    """Random bytes with fp16 numbers of both signs."""
+    """Return random bytes with fp16 numbers of both signs."""
     rng = np.random.default_rng(seed)
     block = gguf_blocks.TYPES[kind]
     raw = rng.integers(0, 256, (n, k // block.elements, block.octets)).astype(np.uint8)
@@ -34,7 +34,7 @@ def dequantized(kind, raw):
 
 
 def wide_raw(kind):
-    """Numbers whose exponents lie so far apart that float32 has no sum of them."""
+    """Return numbers whose exponents lie so far apart that float32 has no sum of them."""
     raw = raw_of(kind).reshape(6, -1, gguf_blocks.TYPES[kind].octets)
     raw[0, 0, :4] = np.array([3.0e-5, 1000.0], np.float16).view(np.uint8)
     return raw.reshape(6, -1)

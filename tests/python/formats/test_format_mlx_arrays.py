@@ -16,7 +16,7 @@ def arrays_of(bits, n=5, k=128, g=32, dtype=np.float16, seed=0):
 
 
 def value_of(weight, scales, biases, bits, g, n, k):
-    """Exact in a Python float for parameters of 16 bits."""
+    """Return the values, exact in a Python float for parameters of 16 bits."""
     stream = sum(int(word) << (32 * i) for i, word in enumerate(weight[n]))
     u = stream >> (bits * k) & (2**bits - 1)
     return float(scales[n, k // g]) * u + float(biases[n, k // g])

@@ -17,7 +17,7 @@ def arrays_of(channels, shape, g=16, seed=0):
 
 
 def fma(a, b, c):
-    """One rounding: the product is exact in a float64, and so is its sum with numbers of this size."""
+    """Dequantize with one rounding: the product is exact in a float64, and so is its sum with numbers of this size."""
     return np.float32(float(a) * b + float(c))
 
 

@@ -95,7 +95,7 @@ def other_order(kernel, compute):
 
 
 def float_bound(x, weight):
-    """Bounds the difference of two float results, each within 4 * (P + g) * 2^-24 * sum |x w| of the exact one."""
+    """Bound the difference of two float results, each within 4 * (P + g) * 2^-24 * sum |x w| of the exact one."""
     w, k = np.abs(weight.dequantize().astype(np.float64)), x.shape[-1]
     roundings = -(-k // weight.block_size) + min(weight.block_size, k)
     with np.errstate(invalid="ignore"):

@@ -10,7 +10,7 @@ SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 
 @pytest.fixture
 def script(monkeypatch):
-    """scripts/gru_accuracy.py, on its smallest case only."""
+    """Run scripts/gru_accuracy.py on its smallest case."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     import gru_accuracy
 

@@ -67,7 +67,7 @@ def rewritten(path, tensors):
 
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory):
-    """tests/cpp/verify_golden.cpp, compiled against the library that is installed."""
+    """Return tests/cpp/verify_golden.cpp, compiled against the library that is installed."""
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None or not VERIFIER.is_file():
         pytest.skip("needs a C++ compiler and the source tree")

@@ -18,7 +18,7 @@ GATES = (("z_pre", "z", sigmoid), ("r_pre", "r", sigmoid), ("g_pre", "g", math.t
 
 
 def cores(formats):
-    """With exact and with interpolated tables, C = H = 1."""
+    """Make GRUs with exact and with interpolated tables, C = H = 1."""
     parts = {"sizes": (1, 1), "weight_bits": 8, "bias_bits": 16}
     rows = {name: Format(16, name not in ("z", "r"), 0) for name in TENSORS} | formats
     # The factors have exponents that fit all these formats.

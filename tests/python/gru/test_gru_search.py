@@ -17,7 +17,7 @@ ACCURACY = Path(__file__).resolve().parents[3] / "scripts" / "gru_accuracy.py"
 
 
 def case_b():
-    """scripts/gru_accuracy.py's, with fewer rows."""
+    """Make the problem of scripts/gru_accuracy.py with fewer rows."""
     if not ACCURACY.is_file():
         pytest.skip("needs a source tree")
     spec = importlib.util.spec_from_file_location("gru_accuracy", ACCURACY)

@@ -10,7 +10,7 @@ STEPS, FIRST = 10_000, 100
 
 
 def slow_gru():
-    """z around sigmoid(2) = 0.88, so that a state remembers, and errors could add up over some ten steps."""
+    """Make weights with z around sigmoid(2) = 0.88, so that errors could add up over some ten steps."""
     rng = np.random.default_rng(0)
     c, h = 6, 12
     bias = np.r_[np.full(h, 2.0), rng.normal(0, 0.3, 2 * h)]
@@ -38,7 +38,7 @@ def test_the_state_does_not_drift(bits, pipeline, rounding):
 
 
 def fixed_gru(level, z_bias):
-    """Whatever x and h are: z = sigmoid(z_bias), g = level."""
+    """Make weights with z = sigmoid(z_bias) and g = level for every x and h."""
     h = 4
     bias = np.r_[np.full(h, z_bias), np.zeros(h), np.full(h, np.arctanh(level))]
     return GruWeights.from_arrays(np.zeros((3 * h, 1)), np.zeros((3 * h, h)), bias)

@@ -40,7 +40,7 @@ def oracle_weight(weight):
 
 @functools.cache
 def grid_x(k):
-    """Ordinary rows, then in places: outliers, one-sided, zero, constant, tiny, a zero block among others."""
+    """Return ordinary rows, then in places: outliers, one-sided, zero, constant, tiny, a zero block among others."""
     rng = np.random.default_rng([1, k])
     x = rng.standard_normal((max(MS), k), dtype=np.float32) * rng.lognormal(size=(max(MS), 1)).astype(np.float32)
     x[1, rng.integers(0, k, 1 + k // 50)] *= 1e5
@@ -105,7 +105,7 @@ FLOAT_COLUMNS = np.array([*range(9), 15, 16, 17, 31, 32, 62, 63, 64, 500, 991, 9
 
 
 def check_against_oracle(y, x, expected_weight, mode, scheme, where):
-    """y [M, N] of the kernel `reference`, for the rows and columns that the oracle computes."""
+    """Return y [M, N] of the kernel `reference`, for the rows and columns that the oracle computes."""
     n = y.shape[1]
     columns = FLOAT_COLUMNS[n > FLOAT_COLUMNS] if mode == "float" else np.arange(n)
     x, b, y = x[:ORACLE_ROWS], expected_weight[columns], y[:ORACLE_ROWS, columns]
@@ -174,7 +174,7 @@ def test_any_shape_and_block_size(m, n, k, g, bits, scheme, mode, seed):
 
 
 def integer_x(rng, m, k, g, mode):
-    """Small integers, and in each block the two extremes of the code range that make its scale exactly 1."""
+    """Return small integers, and in each block the two extremes of the code range that make its scale exactly 1."""
     x = rng.integers(-8, 9, (m, k))
     shift = 37 if mode == "int8_asym" else 0
     highest = {"float": 8, "int8": 127, "int8_asym": 127, "int16": 32767}[mode]

@@ -20,7 +20,7 @@ def random_call(rng, m, n, k, g, bits, scheme, **options):
 
 
 def check(kernel, x, weight, **options):
-    """Within 4 * (P + g) * 2^-24 * sum |x w| of the exact result."""
+    """Check that a result is within 4 * (P + g) * 2^-24 * sum |x w| of the exact result."""
     y = run(kernel, x, weight, compute="float", out_dtype="float32", **options)
     w = weight.dequantize().astype(np.float64)
     wide = x.astype(np.float64)

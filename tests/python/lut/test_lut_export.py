@@ -22,7 +22,7 @@ FLAGS = {
 
 
 def all_inputs():
-    """float32: every fp16 and bf16 number, random bits, and numbers near those where something changes."""
+    """Return float32: every fp16 and bf16 number, random bits, and numbers near those where something changes."""
     sixteen = np.arange(65536, dtype=np.uint16)
     bits = np.random.default_rng(0).integers(0, 2**32, 200_000, np.uint64).astype(np.uint32)
     return np.concatenate(
@@ -35,14 +35,14 @@ def all_inputs():
 
 
 def around(numbers):
-    """Each with its neighbors, and their negatives."""
+    """Return each number with its neighbors, and their negatives."""
     given = np.asarray(numbers, np.float32)
     near = np.concatenate([given, np.nextafter(given, np.float32(-np.inf)), np.nextafter(given, np.float32(np.inf))])
     return np.concatenate([near, -near])
 
 
 def custom(reduction="none", dtype="float32", cuts=8, segments=5, seed=1):
-    """Random numbers: also negative ones and 0, whatever the reduction."""
+    """Return random numbers: also negative ones and 0, whatever the reduction."""
     generator = np.random.default_rng(seed)
     ends = {"none": (-9, 7), "exp": (0, 1), "reciprocal": (1, 2), "log": (0.7, 1.42), "periodic": (-3.2, 3.2)}
     low, high = ends.get(reduction, (1, 4))
@@ -176,7 +176,7 @@ def test_a_missing_folder_is_an_error_of_the_system(tmp_path):
 
 
 def read_hex(path):
-    """(table, scales, firsts, segments) of a file, as hardware or its test bench would read it."""
+    """Return (table, scales, firsts, segments) of a file, as hardware or its test bench would read it."""
     reduction, intervals, patterns, end = None, [], [], None
     for line in path.read_text(encoding="ascii").splitlines():
         if line.startswith("// range reduction: "):

@@ -57,7 +57,7 @@ FUNCTIONS = {
 
 
 def points(name, positive):
-    """fp16 numbers with a finite fp16 f(x), and f there."""
+    """Return fp16 numbers with a finite fp16 f(x), and f there."""
     x = HALVES[HALVES > 0] if positive else HALVES
     with np.errstate(all="ignore"):
         f = FUNCTIONS[name](x.astype(np.float64))
@@ -139,7 +139,7 @@ def test_shipped_tables_are_what_the_fit_gives(name):
 
 
 def small_problem(seed):
-    """x, f, weight of 60 samples, and 9 of the x as candidates."""
+    """Return x, f, weight of 60 samples, and 9 of the x as candidates."""
     rng = np.random.default_rng(seed)
     x = np.sort(rng.choice(np.arange(-256, 256), 60, replace=False)) / np.float32(64)
     f = (np.sin(x) + 0.3 * x * x).astype(np.float32)

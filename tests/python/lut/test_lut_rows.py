@@ -17,7 +17,7 @@ LENGTHS = (1, 2, 31, 32, 33, 64, 1000, 4097)
 
 
 def total(terms, squares=False):
-    """32 partial sums along the last axis, added by halves; float32."""
+    """Return 32 partial sums along the last axis, added by halves; float32."""
     sums = np.zeros((*terms.shape[:-1], 32), np.float32)
     for start in range(0, terms.shape[-1], 32):
         part = terms[..., start : start + 32]

@@ -53,7 +53,7 @@ def cxx_files(root):
 
 
 def includes(path):
-    """(text as written, True for angle brackets) of every #include."""
+    """Return (text as written, True for angle brackets) of every #include."""
     for bracket, text in re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', path.read_text(), re.MULTILINE):
         yield text, bracket == "<"
 
@@ -67,7 +67,7 @@ def resolve(root, path, text):
 
 
 def area(root, path):
-    """include, bindings, numerics, formats, runtime or the name of an operator."""
+    """Return include, bindings, numerics, formats, runtime or the name of an operator."""
     parts = path.relative_to(root.resolve()).parts
     return parts[1] if parts[0] == "src" else parts[0]
 
@@ -89,7 +89,7 @@ def include_violations(root):
 
 
 def isa_includes(root):
-    """(ISA file, file, text, allowed) of every include in an ISA file and in what it takes along."""
+    """Return (ISA file, file, text, allowed) of every include in an ISA file and in what it takes along."""
     for start in cxx_files(root):
         if not ISA_FILE.search(start.name):
             continue
@@ -215,7 +215,7 @@ def test_there_is_one_version():
 
 
 def imported_modules(path):
-    """(top-level name of a module, True if the import is optional) for every import of a Python file."""
+    """Return (top-level name of a module, True if the import is optional) for every import of a Python file."""
     tree = ast.parse(path.read_text())
     guarded = {
         id(node)

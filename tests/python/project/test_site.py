@@ -39,7 +39,7 @@ def public_names(module):
 
 
 def shown(page):
-    """Names that mkdocstrings puts on a page, and those in its tables."""
+    """Return the names that mkdocstrings puts on a page, and those in its tables."""
     text = page.read_text(encoding="utf-8")
     names = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
     names |= set(re.findall(r"heading: ([\w.]+)", text))

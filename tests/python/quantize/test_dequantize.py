@@ -20,7 +20,7 @@ CASES = [
 
 
 def weight_of(shape, g, bits, scheme):
-    """Rows of every size, down to subnormal numbers and up to what overflows float16."""
+    """Return rows of every size, down to subnormal numbers and up to what overflows float16."""
     rng = np.random.default_rng(3)
     size = 10.0 ** rng.integers(-44, 7, size=(shape[0], *[1] * (len(shape) - 1)))
     values = (rng.standard_normal(shape) * size).astype(np.float32)

@@ -43,7 +43,7 @@ def subnormal(rng, rows, columns):
 
 
 def around_the_smallest_scale(rng, rows, columns):
-    """Scales on both sides of 2^-128, below which 1/scale is infinite."""
+    """Return scales on both sides of 2^-128, below which 1/scale is infinite."""
     exponents = rng.uniform(-130, -112, (rows, 1))
     return (gaussian(rng, rows, columns) * np.float64(2.0) ** exponents).astype(np.float32)
 
@@ -259,7 +259,7 @@ def test_non_finite_convolution_weight_names_the_first_index():
 
 
 def squared_errors(w, weight):
-    """Per row and block."""
+    """Return the errors per row and block."""
     difference = np.square(w.astype(np.float64) - weight.dequantize())
     blocks = oracle.block_slices(w.shape[1], weight.block_size)
     return np.stack([difference[:, block].sum(axis=1) for block in blocks], axis=1)

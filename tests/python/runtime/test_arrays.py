@@ -37,7 +37,7 @@ def values(*shape, dtype=np.float32, seed=1):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Addresses of x, bias and out of every call that reaches the core."""
+    """Return the addresses of x, bias and out of every call that reaches the core."""
     calls = []
     original = _core.linear
 

@@ -64,7 +64,7 @@ def misaligned(array):
 
 
 def in_a_structure(array):
-    """With a stride of itemsize + 1 bytes."""
+    """Return the array with a stride of itemsize + 1 bytes."""
     records = np.zeros(array.shape, [("value", array.dtype), ("rest", np.int8)])
     records["value"] = array
     return records["value"]

@@ -24,7 +24,7 @@ def restore_threads():
 
 
 def problem(seed=0, m=40, n=300, k=500):
-    """Large enough for several threads."""
+    """Make a product large enough for several threads."""
     rng = np.random.default_rng(seed)
     weight = qcore.quantize(rng.standard_normal((n, k), dtype=np.float32), scheme="asymmetric")
     return rng.standard_normal((m, k), dtype=np.float32), weight
@@ -328,7 +328,7 @@ def test_arguments_are_released():
 
 
 def dynamic_symbols(path):
-    """Names of the symbols that an ELF library of 64 bits defines for others."""
+    """Return the names of the symbols that an ELF library of 64 bits defines for others."""
     data = Path(path).read_bytes()
     assert data[:5] == b"\x7fELF\x02"
     offset, (entry_size, count) = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<HH", data, 58)

@@ -13,7 +13,7 @@ DTYPES = [(x, y) for x in RANGES for y in RANGES]
 
 
 def layer(rng, weight_shape, x_dtype, y_dtype, *, x_zero=None, y_zero=None):
-    """(x_scale, x_zero_point, weight, w_scale, y_scale, y_zero_point, bias) with results spread over y's range."""
+    """Return (x_scale, x_zero_point, weight, w_scale, y_scale, y_zero_point, bias) with results all over y's range."""
     weight = codes(rng, weight_shape, "int8")
     channels, count = weight_shape[0], int(np.prod(weight_shape[1:]))
     w_scale = rng.uniform(0.001, 0.01, channels).astype(np.float32)

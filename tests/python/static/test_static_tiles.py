@@ -11,7 +11,7 @@ from qcore.static import QConv2d, qconv2d, qlinear
 
 
 def scales(channels, count, seed=0):
-    """w_scale, y_scale with results that fill y's range."""
+    """Return w_scale, y_scale with results that fill y's range."""
     w_scale = np.random.default_rng(seed).uniform(0.001, 0.01, channels).astype(np.float32)
     return w_scale, 0.02 * 0.005 * 74 * 74 * max(count, 1) ** 0.5 / 60
 

@@ -32,7 +32,7 @@ def sources():
 
 
 def operators(device="cpu"):
-    """name: function of a dictionary as of :func:`sources`. Weights and layers lie on ``device``."""
+    """Return {name: function of a dictionary as of :func:`sources`. Weights and layers lie on ``device``."""
     rng = np.random.default_rng(1)
 
     def normal(*shape):
@@ -64,7 +64,7 @@ def operators(device="cpu"):
 
 
 def cpu_operators():
-    """Those that run on the CPU only, or return none of the caller's arrays."""
+    """Return the operators that run on the CPU only, or return none of the caller's arrays."""
     return {
         "quantize_activations": lambda a: qcore.quantize_activations(a["x"], 16),
         "quantize": lambda a: qcore.quantize(a["weight"], bits=4, block_size=16),

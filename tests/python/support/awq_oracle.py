@@ -6,7 +6,7 @@ NIBBLE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 def make(k, n, group_size, seed=0, scales=None):
-    """(qweight, scales, qzeros) of random bits; scales of both signs, subnormal and large ones among them."""
+    """Return (qweight, scales, qzeros) of random bits; scales of both signs, subnormal and large ones among them."""
     rng = np.random.default_rng(seed)
 
     def words(rows):
@@ -23,7 +23,7 @@ def ordinary_scales(k, n, group_size, seed=0):
 
 
 def unpack(words):
-    """int [rows, N] of int32 [rows, N/8]."""
+    """Return int [rows, N] of int32 [rows, N/8]."""
     rows, columns = words.shape
     out = np.empty((rows, 8 * columns), np.int64)
     for row in range(rows):
@@ -34,7 +34,7 @@ def unpack(words):
 
 
 def exact(qweight, scales, qzeros):
-    """float64 [K, N], exact."""
+    """Return float64 [K, N], exact."""
     k, groups = len(qweight), len(scales)
     group = np.arange(k) // (k // groups)
     difference = unpack(qweight) - unpack(qzeros)[group]
@@ -43,6 +43,6 @@ def exact(qweight, scales, qzeros):
 
 
 def dequantize(qweight, scales, qzeros):
-    """float16 [K, N]: the exact products, rounded once."""
+    """Return float16 [K, N]: the exact products, rounded once."""
     with np.errstate(over="ignore"):
         return exact(qweight, scales, qzeros).astype(np.float16)

@@ -31,7 +31,7 @@ def raw_safetensors(path, header, data=b"", length=None):
 
 
 def sharded(folder, tensors, shards=2):
-    """model-1.safetensors, ... and the index."""
+    """Write model-1.safetensors, ... and the index."""
     folder.mkdir(exist_ok=True)
     weight_map = {}
     for number in range(shards):
@@ -49,7 +49,7 @@ def gguf_string(text):
 
 
 def gguf(path, tensors, metadata=b"", values=0, version=3, alignment=32):
-    """``tensors``: {name: (type, shape outermost first, bytes)}."""
+    """Write a GGUF file; ``tensors``: {name: (type, shape outermost first, bytes)}."""
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), values) + metadata
     data = b""
     for name, (kind, shape, content) in tensors.items():
@@ -66,7 +66,7 @@ GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, 
 
 
 def packed_folder(folder, config, n=16, k=64, g=32):
-    """One layer "layer" in the layout of ``config``, filled at random, and an array beside it."""
+    """Write one layer "layer" in the layout of ``config``, filled at random, and an array beside it."""
     rng = np.random.default_rng(0)
     folder.mkdir(exist_ok=True)
     words = lambda *shape: rng.integers(-(2**31), 2**31, shape, dtype=np.int64).astype(np.int32)  # noqa: E731

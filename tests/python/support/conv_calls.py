@@ -36,7 +36,7 @@ def window(case):
 
 
 def arrays(case, seed=0):
-    """(x, weight) float32, x with an outlier, a zero pixel, a constant and a tiny one."""
+    """Return (x, weight) float32, x with an outlier, a zero pixel, a constant and a tiny one."""
     x_shape, w_shape, *_ = SHAPES[case]
     rng = np.random.default_rng([seed, *map(ord, case)])
     x = rng.standard_normal(x_shape, dtype=np.float32)
@@ -51,7 +51,7 @@ def arrays(case, seed=0):
 
 
 def run(kernel, x, weight, bias=None, **options):
-    """conv2d by one kernel; checks that it was this kernel that ran."""
+    """Run conv2d with one kernel and check that it was this kernel that ran."""
     with qcore.force_kernel("conv2d", kernel):
         y = qcore.conv2d(x, weight, bias, **options)
     if y.size:
@@ -60,7 +60,7 @@ def run(kernel, x, weight, bias=None, **options):
 
 
 def refusal(kernel, x, weight, **options):
-    """Why a kernel doesn't take a call, or None."""
+    """Return why a kernel doesn't take a call, or None."""
     try:
         run(kernel, x, weight, **options)
     except qcore.QcoreValueError as error:

@@ -10,7 +10,7 @@ def pairs(value):
 
 
 def sides(padding):
-    """(top, left, bottom, right)."""
+    """Return (top, left, bottom, right)."""
     values = pairs(padding)
     return values if len(values) == 4 else (*values, *values)
 
@@ -25,7 +25,7 @@ def output_size(x_shape, kernel, stride, padding, dilation):
 
 
 def windows(x, kernel, stride, padding, dilation):
-    """For each tap (pixels [N*Ho*Wo, C] with zeros in the padding, which of them are inside the image)."""
+    """Yield for each tap (pixels [N*Ho*Wo, C] with zeros in the padding, which of them are inside the image)."""
     top, left, bottom, right = sides(padding)
     borders = ((0, 0), (top, bottom), (left, right))
     padded = np.pad(x.transpose(0, 2, 3, 1), (*borders, (0, 0)))
@@ -40,7 +40,7 @@ def windows(x, kernel, stride, padding, dilation):
 
 
 def tap_of(weight, i, j):
-    """One tap of a Quantized [Co, Ci, Kh, Kw] as a matrix [Co, Ci] with the parameters of all of them."""
+    """Return one tap of a Quantized [Co, Ci, Kh, Kw] as a matrix [Co, Ci] with the parameters of all of them."""
     return Quantized(weight.codes[:, :, i, j], weight.scales, weight.offsets, weight.g)
 
 

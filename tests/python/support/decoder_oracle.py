@@ -17,7 +17,7 @@ SPACING = {np.dtype(np.float32): 2**-23, np.dtype(np.float16): 2**-10, np.dtype(
 
 
 def kernels(op):
-    """Kernels of an operator that this machine has on the CPU, the reference last."""
+    """Return the kernels of an operator that this machine has on the CPU, the reference last."""
     return [row.name for row in qcore.kernels(f"decoder_{op}") if row.device == "cpu" and row.available]
 
 
@@ -28,7 +28,7 @@ def bits(array):
 
 
 def close(result, expected, *, ulps=2.0, absolute=0.0):
-    """Whether each element is within `ulps` spacings of its dtype of the float64 expectation, or within `absolute`."""
+    """Return whether each element is within `ulps` spacings of the float64 expectation, or within `absolute`."""
     result64, expected = np.asarray(result, np.float64), np.asarray(expected, np.float64)
     bound = ulps * SPACING[np.dtype(result.dtype)] * np.abs(expected) + absolute
     return bool(np.all(np.abs(result64 - expected) <= bound))
@@ -75,7 +75,7 @@ def gated_activation(x, name):
 
 
 def attention(q, keys, values, past, *, first=None, scale=None, window=0, soft_cap=0.0):
-    """keys and values [B, Hkv, C, D] in any dtype."""
+    """Return keys and values [B, Hkv, C, D] in any dtype."""
     q, keys, values = (np.asarray(array, np.float64) for array in (q, keys, values))
     batch, tokens, heads, size = q.shape
     group = heads // keys.shape[1]
@@ -98,7 +98,7 @@ def attention(q, keys, values, past, *, first=None, scale=None, window=0, soft_c
 
 
 def cached(cache):
-    """Keys and values of a cache in float64."""
+    """Return keys and values of a cache in float64."""
     arrays = []
     for array, scales in ((cache.keys, cache.key_scales), (cache.values, cache.value_scales)):
         array = np.asarray(array, np.float64)
@@ -107,7 +107,7 @@ def cached(cache):
 
 
 def quantized_head(x):
-    """Codes and scale of one head of an int8 cache, in float32 arithmetic."""
+    """Return codes and scale of one head of an int8 cache, in float32 arithmetic."""
     x = np.asarray(x, np.float32)
     largest = np.abs(x).max(initial=np.float32(0))
     if not np.isfinite(x).all():

@@ -13,7 +13,7 @@ WITHOUT_ERRORS = ("Format.encode", "Format.decode", "Config.width")
 
 
 def documented(text):
-    """Names that the sections Args and Attributes have an entry for."""
+    """Return the names that the sections Args and Attributes have an entry for."""
     found = set()
     for section in _SECTION.findall(inspect.cleandoc(text) + "\n"):
         for names in _ENTRY.findall(section):
@@ -22,7 +22,7 @@ def documented(text):
 
 
 def missing(name, thing, *, made_elsewhere=()):
-    """Complaints about a function, class or method; about a class's public members too.
+    """Return complaints about a function, class or method; about a class's public members too.
 
     ``made_elsewhere``: classes that users get from functions and never construct.
     """
@@ -49,7 +49,7 @@ def _parameters(name, thing, text):
 
 
 def _members(kind):
-    """Public ones, and calls, that qcore itself defines, in this class or in one that it is made of."""
+    """Return the public members, and calls, that qcore itself defines, in this class or in one that it is made of."""
     seen = set()
     for base in kind.__mro__:
         if not base.__module__.startswith("qcore"):

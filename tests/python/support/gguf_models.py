@@ -21,7 +21,7 @@ END = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)}
 
 
 def random_raw(kind, n, k, seed):
-    """Random bytes of a type whose fp16 numbers are small."""
+    """Return random bytes of a type whose fp16 numbers are small."""
     rng = np.random.default_rng(seed)
     block = gguf_blocks.TYPES.get(kind)
     octets, elements = (block.octets, block.elements) if block else SIZES[kind]
@@ -38,7 +38,7 @@ SIZES = {"IQ4_NL": (18, 32)}
 
 
 def permuted(values, heads):
-    """llama.cpp's order of the rows of q and k."""
+    """Return llama.cpp's order of the rows of q and k."""
     return (
         values.reshape(heads, 2, values.shape[0] // heads // 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     )

@@ -8,7 +8,7 @@ from qcore.gru import TENSORS, Format
 
 
 def shifted(values, bits, rounding):
-    """values * 2**-bits: half away from zero or half to even; to the left if bits is negative."""
+    """Return values * 2**-bits, rounded half away from zero or half to even; to the left if bits is negative."""
     values = np.asarray(values, np.int64)
     bits = np.asarray(bits, np.int64)
     left = values << np.maximum(-bits, 0)
@@ -24,7 +24,7 @@ def shifted(values, bits, rounding):
 
 
 def table(function, source, target):
-    """Code of function for every code of source, lowest first."""
+    """Return the code of function for every code of source, lowest first."""
     codes = []
     for code in range(source.lowest, source.highest + 1):
         value = function(math.ldexp(code - source.zero_point, -source.exponent))
@@ -62,7 +62,7 @@ class Oracle:
         return np.clip(values + form.zero_point, form.lowest, form.highest)
 
     def product(self, codes, weights, exponents, bias, bias_exponents, source, target):
-        """[B, K] codes -> [B, 3H] codes."""
+        """Return codes [B, 3H] of codes [B, K]."""
         f = self.f
         total = (codes.astype(np.int64) - f[source].zero_point) @ weights.astype(np.int64).T
         scale = exponents.astype(np.int64) + f[source].exponent
@@ -71,7 +71,7 @@ class Oracle:
         return self.clamp(self.rs(total, scale - f[target].exponent), target)
 
     def step(self, x, h):
-        """[B, C], [B, H] codes -> gates [B, 4H] (z, r, g, R h + br) and the new h."""
+        """Return gates [B, 4H] (z, r, g, R h + br) and the new h of codes [B, C] and [B, H]."""
         p, f, size = self.p, self.f, h.shape[1]
         e = {name: form.exponent for name, form in f.items()}
         z = {name: form.zero_point for name, form in f.items()}
@@ -112,7 +112,7 @@ class Oracle:
         return np.concatenate([gz, gr, gg, rb], axis=1), self.clamp(total, "h")
 
     def run(self, x, h0=None, *, reverse=False, lengths=None):
-        """x [T, B, C] codes -> y [T, B, H], last [B, H], gates [T, B, 4H]."""
+        """Return y [T, B, H], last [B, H] and gates [T, B, 4H] of codes x [T, B, C]."""
         steps, batch, _ = x.shape
         size = self.p["sizes"][1]
         zero = self.f["h"].zero_point
@@ -133,7 +133,7 @@ class Oracle:
 
 
 def random_parts(rng, c, h, *, wide=False):
-    """Parameters of no float model at all: any widths, zero points and exponents that fit together."""
+    """Return parameters of no float model at all: any widths, zero points and exponents that fit together."""
     formats = []
     for name in TENSORS:
         bits = int(rng.integers(2, 17)) if wide else int(rng.choice([8, 16]))

@@ -19,7 +19,7 @@ LONGEST_K = 4097
 
 
 def takes(name, mode, dtype=np.float32):
-    """Whether a kernel takes a call in this mode. By trying: a new kernel is tested without being listed here."""
+    """Return whether a kernel takes a call in this mode, found by trying, so that new kernels need no list."""
     weight = qcore.quantize(np.ones((1, 4), np.float32), block_size=4)
     try:
         with qcore.force_kernel("linear", name):
@@ -39,7 +39,7 @@ PAIRS = [(name, mode) for mode in MODES for name in KERNELS[mode]]
 
 
 def run(kernel, x, weight, bias=None, **options):
-    """linear by one kernel; checks that it was this kernel that ran."""
+    """Run linear with one kernel and check that it was this kernel that ran."""
     with qcore.force_kernel("linear", kernel):
         y = qcore.linear(x, weight, bias, **options)
     if y.size:
@@ -48,7 +48,7 @@ def run(kernel, x, weight, bias=None, **options):
 
 
 def same_bits(a, b):
-    """Equal, -0 and +0 told apart; any NaN equals any other."""
+    """Check that arrays are equal, with -0 and +0 told apart; any NaN equals any other."""
     integer = np.dtype(f"u{a.dtype.itemsize}")
     both_nan = np.isnan(a) & np.isnan(b)
     return a.shape == b.shape and a.dtype == b.dtype and bool(((a.view(integer) == b.view(integer)) | both_nan).all())
@@ -61,7 +61,7 @@ def assert_same(actual, expected, *where):
 
 
 def poisoned_run(kernel, x, weight, **options):
-    """linear into NaNs that are not 64-byte aligned, with guards around them that must stay."""
+    """Run linear into NaNs that are not 64-byte aligned, with guards around them that must stay."""
     rows, columns, guard = x.shape[0], weight.shape[0], 33
     memory = np.full(rows * columns + 2 * guard, POISON)
     memory[:guard], memory[len(memory) - guard :] = 12345, 54321

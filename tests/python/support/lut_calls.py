@@ -50,7 +50,7 @@ SIZES = [(2, 1), (3, 1), (3, 7), (11, 16), (11, 20), (12, 8), (5, 64), (40, 50)]
 
 
 def all_tables():
-    """One of every kind: (name, Table)."""
+    """Return one of every kind: (name, Table)."""
     for reduction in INNER:
         for dtype in (np.float16, np.float32):
             yield f"{reduction} {np.dtype(dtype).name}", sampled(reduction, dtype=dtype)
@@ -63,7 +63,7 @@ def all_tables():
 
 
 def inputs(dtype):
-    """Every number of 16 bits; for float32 their images and as many random bit patterns."""
+    """Return every number of 16 bits; for float32 their images and as many random bit patterns."""
     every = np.arange(1 << 16, dtype=np.uint16)
     if np.dtype(dtype).itemsize == 2:
         return every.view(dtype)
@@ -151,7 +151,7 @@ class Oracle:
         return self.plain(z - n) * scale
 
     def _split(self, x, even):
-        """Mantissa and exponent of |x|, exponents even on request; zeros and what is not finite give 1 and 0."""
+        """Return mantissa and exponent of |x|, exponents even on request; zeros and what is not finite give 1 and 0."""
         mantissa, exponent = np.frexp(np.where(np.isfinite(x) & (x != 0), np.abs(x), np.float32(1)).astype(np.float64))
         mantissa, exponent = mantissa * 2, exponent - 1
         if even:

@@ -48,7 +48,7 @@ def float_folder(path, model=None):
 
 
 def logits(model, **inputs):
-    """Logits of a fixed text, on the model's device."""
+    """Return the logits of a fixed text, on the model's device."""
     with torch.no_grad():
         return model(
             **{name: value.to(model.device) for name, value in (inputs or {"input_ids": TOKENS}).items()}
@@ -56,7 +56,7 @@ def logits(model, **inputs):
 
 
 def kl(p, q):
-    """Mean KL divergence of the distributions that two arrays of logits stand for."""
+    """Return the mean KL divergence of the distributions that two arrays of logits stand for."""
     p, q = p.double().log_softmax(-1), q.double().log_softmax(-1)
     return (p.exp() * (p - q)).sum(-1).mean().item()
 

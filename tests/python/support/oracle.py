@@ -13,7 +13,7 @@ FLOAT_MAX = np.finfo(F32).max
 
 
 def fma(a, b, c):
-    """a*b + c in float32, rounded once.
+    """Return a*b + c in float32, rounded once.
 
     The product of two float32 is exact in float64. Its sum with c is not, and rounding it again to float32 could err;
     rounded to odd instead (the inexact bit kept in the last place), the second rounding is right.
@@ -44,7 +44,7 @@ def code_max(bits):
 
 
 def _per_block(x, g):
-    """[R, K, ...] as [R, P, elements of a block]; a short block is filled up with its last element."""
+    """Return [R, K, ...] as [R, P, elements of a block]; a short block is filled up with its last element."""
     k = x.shape[1]
     blocks = block_count(k, g)
     g = min(g, k)
@@ -54,13 +54,13 @@ def _per_block(x, g):
 
 
 def _spread(parameters, like, g):
-    """[R, P] to the shape of ``like`` [R, K, ...]."""
+    """Expand [R, P] to the shape of ``like`` [R, K, ...]."""
     per_k = np.repeat(parameters, min(g, like.shape[1]), axis=1)[:, : like.shape[1]]
     return per_k.reshape(per_k.shape + (1,) * (like.ndim - 2))
 
 
 def _reciprocal(scale):
-    """1/scale, or 0 where that is not finite: such a block has no codes."""
+    """Return 1/scale, or 0 where that is not finite: such a block has no codes."""
     inverse = F32(1) / scale
     return np.where(np.isfinite(inverse), inverse, F32(0))
 
@@ -138,7 +138,7 @@ def quantize_weight(w, bits, g, scheme, scale_dtype="float32"):
 
 @np.errstate(all="ignore")
 def quantize_activations(x, g, mode):
-    """float32 [M, K] as linear sees it. A block with a NaN or an infinity has scale NaN and codes 0."""
+    """Return float32 [M, K] as linear sees it. A block with a NaN or an infinity has scale NaN and codes 0."""
     if x.size == 0:
         return _empty(x, g)
     blocks = _per_block(x, g)
@@ -164,7 +164,7 @@ def quantize_activations(x, g, mode):
 
 
 def block_products(a, b):
-    """For each block the exact sums of products of codes, int64 [M, N]."""
+    """Return each block's exact sums of products of codes, int64 [M, N]."""
     # Exact in float64, where BLAS is fast: every partial sum is far below 2^53.
     codes_a, codes_b = a.codes.astype(np.float64), b.codes.astype(np.float64)
     slices = block_slices(a.codes.shape[1], a.g)

@@ -10,7 +10,7 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 def requantize(acc, multiplier, y_zero_point, y_dtype, clamp=None):
-    """Codes of exact int64 sums [..., N]."""
+    """Return codes of exact int64 sums [..., N]."""
     assert np.abs(acc).max(initial=0) < 2**31
     scaled = acc.astype(np.float32) * multiplier
     lo, hi = RANGES[y_dtype]
@@ -25,7 +25,7 @@ def multiplier(x_scale, w_scale, y_scale):
 
 def conv2d(x, x_scale, x_zero_point, weight, w_scale, y_scale, y_zero_point, bias=None, *, clamp=None, w_zero_point=0,
            y_dtype=None, stride=1, padding=0, dilation=1, groups=1):  # fmt: skip
-    """static.qconv2d from its definition, sums in float64, which holds them exactly."""
+    """Compute static.qconv2d from its definition, sums in float64, which holds them exactly."""
     co, per_group, *kernel = weight.shape
     ho, wo = conv_oracle.output_size(x.shape, kernel, stride, padding, dilation)
     real = x.astype(np.float64) - x_zero_point
@@ -44,7 +44,7 @@ def conv2d(x, x_scale, x_zero_point, weight, w_scale, y_scale, y_zero_point, bia
 
 def linear(x, x_scale, x_zero_point, weight, w_scale, y_scale, y_zero_point, bias=None, *, clamp=None, w_zero_point=0,
            y_dtype=None):  # fmt: skip
-    """static.qlinear from its definition."""
+    """Compute static.qlinear from its definition."""
     acc = (x.astype(np.float64) - x_zero_point) @ (weight.astype(np.float64) - w_zero_point).T
     acc = acc.astype(np.int64) + (0 if bias is None else bias.astype(np.int64))
     return requantize(acc, multiplier(x_scale, w_scale, y_scale), y_zero_point, y_dtype or str(x.dtype), clamp)

@@ -60,7 +60,7 @@ class Section:
         return Section(self.path, self.dtype, (stop - start, *inner), self.offset + start * step)
 
     def bytes(self) -> NDArray[np.uint8]:
-        """uint8 [nbytes], read-only, mapped from the file: pages are read when touched and freed with the array."""
+        """Return uint8 [nbytes], read-only, mapped from the file: pages are read when used, freed with the array."""
         if self.nbytes == 0:
             return np.empty(0, np.uint8)
         with open(self.path, "rb") as file:
@@ -106,7 +106,7 @@ def addressable(shape: Iterable[int]) -> bool:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype for safetensors' name."""
+    """Return NumPy's dtype for safetensors' name."""
     if not name.startswith("F8_"):
         return _arrays.numpy_dtype(DTYPES[name])
     try:

@@ -80,7 +80,7 @@ def add_parts(found: dict[str, Any], parts: Mapping[str, Any], where: str) -> No
 
 
 def plain_array(value: Any, where: str) -> tuple[str, NDArray[Any]]:
-    """safetensors' name of an array's dtype, and its values in an array of NumPy with that item size."""
+    """Return safetensors' name of an array's dtype, and its values in an array of NumPy with that item size."""
     backend = _arrays.backend_of(value, where)
     name = _arrays.dtype_name(value.dtype)
     if name not in _NAMES:

@@ -31,7 +31,7 @@ class Workers(Protocol):
         """Begin with a piece; doesn't wait."""
 
     def most(self, layout: Target) -> int:
-        """Pieces that are under way at a time: what bounds the memory."""
+        """Return the pieces that are under way at a time: what bounds the memory."""
 
 
 class Threads:

@@ -138,7 +138,7 @@ def model_of(layers: Sequence[Layer], constants: Sequence[Any]) -> Any:
 
 
 def arrays_of(weight: QuantizedTensor, where: str) -> dict[str, NDArray[Any]]:
-    """B, scales and, unless all are in the middle, zero_points of a weight."""
+    """Return B, scales and, unless all are in the middle, zero_points of a weight."""
     n = _outputs.matrix(weight, where).shape[0]
     bits, size = weight.bits, weight.block_size
     if size < 16 or size & (size - 1):

@@ -30,7 +30,7 @@ _SAME_UNIT = 1e-5
 
 
 def layer_of(graph: Graph, node: Node) -> static.QConv2d | static.QLinear | None:
-    """None if the node isn't quantized on all sides."""
+    """Read the node; None if it isn't quantized on all sides."""
     source, weights = _dequantizer(graph, node.input(0)), _dequantizer(graph, node.input(1))
     if source is None or weights is None:
         return None
@@ -117,7 +117,7 @@ def _quantizer_of_constant(graph: Graph, name: str) -> Node | None:
 
 
 def _codes(graph: Graph, name: str, where: str) -> NDArray[Any]:
-    """Constant codes, or those that a QuantizeLinear makes of a constant."""
+    """Return constant codes, or those that a QuantizeLinear makes of a constant."""
     node = _quantizer_of_constant(graph, name)
     if node is None:
         return graph.required(name, where)

@@ -32,14 +32,14 @@ def convolution_of(graph: Graph, node: Node) -> static.QConv2d:
 
 
 def product_of(graph: Graph, node: Node) -> static.QLinear | None:
-    """None for a product of two computed values."""
+    """Read the node; None for a product of two computed values."""
     if graph.is_computed(node.input(3)):
         return None
     return layers.product(node, *_product(graph, node, 6, transposed=False), None)
 
 
 def gemm_of(graph: Graph, node: Node) -> static.QLinear | None:
-    """None for a product of two computed values, or one with a float result."""
+    """Read the node; None for a product of two computed values, or one with a float result."""
     if graph.is_computed(node.input(3)) or not node.input(7):
         return None
     for attribute, expected in (("transA", 0), ("alpha", 1)):

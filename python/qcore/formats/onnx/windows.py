@@ -11,7 +11,7 @@ _AUTO_PAD = {each: each for each in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWE
 
 
 def window_of(graph: Graph, node: Node, kernel: tuple[int, int]) -> dict[str, Any]:
-    """stride, padding, dilation and groups of :class:`qcore.static.QConv2d`."""
+    """Return the stride, padding, dilation and groups of :class:`qcore.static.QConv2d`."""
     stated = _integers(node, "kernel_shape", kernel)
     if stated != kernel:
         raise _core.QcoreValueError(

@@ -140,7 +140,7 @@ def _product(cell: Cell, source: str, weights: str, biases: str, target: str) ->
 
 
 def _biases(cell: Cell) -> NDArray[np.int64]:
-    """z, r, g and rb, H each, at the scale of what they are added to."""
+    """Return z, r, g and rb, H each, at the scale of what they are added to."""
     size = cell.parts["r"].shape[1]
 
     def bias(name: str, gate: int, to: str) -> Any:

@@ -36,7 +36,7 @@ def knots_of(core: _core.QuantizedGru, gate: int) -> Any:
 
 
 def table_hash(core: _core.QuantizedGru) -> str:
-    """SHA-256 of the three tables' codes, int32 little-endian, gates z, r, g, each behind its knots if it has some."""
+    """Return the SHA-256 of the tables' codes, int32 little-endian: z, r, g, each after its knots if it has some."""
     digest = hashlib.sha256()
     for gate in range(3):
         digest.update(knots_of(core, gate).astype("<i4").tobytes())

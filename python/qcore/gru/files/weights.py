@@ -13,7 +13,7 @@ _FIRST = "weight_ih_l0"
 
 
 def load_weights(path: str | os.PathLike[str], *, name: str | None = None, batch_first: bool = False) -> GruWeights:
-    """Weights of a GRU.
+    """Return the weights of a GRU.
 
     Args:
         path: an .onnx model, or a .safetensors or .npz file with the names of a ``torch.nn.GRU``'s state_dict

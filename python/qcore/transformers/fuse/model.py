@@ -198,7 +198,7 @@ class FusedMixin:
             return model.save_pretrained(*args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickles the class that was fused, since the fused one is made at run time."""
+        """Pickle the class that was fused, since the fused one is made at run time."""
         return _remake, (type(self)._qcore_original,), self.__dict__
 
 

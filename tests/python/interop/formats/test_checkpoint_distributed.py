@@ -42,7 +42,7 @@ def cluster():
 
 @pytest.fixture
 def own_cluster():
-    """For tests that destroy it."""
+    """Start a cluster for tests that destroy it."""
     with LocalCluster(n_workers=WORKERS, **OPTIONS) as running, Client(running, set_as_default=False) as client:
         yield running, client
 

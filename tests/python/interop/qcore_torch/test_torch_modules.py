@@ -45,7 +45,7 @@ def embedding(**options):
 
 
 def sample(shape):
-    """x of a case: floats, or indices where the shape begins with None."""
+    """Return x of a case: floats, or indices where the shape begins with None."""
     return torch.randint(0, 30, shape[1:]) if shape[0] is None else torch.randn(shape)
 
 

@@ -76,7 +76,7 @@ def codes_of(x, layer):
 
 
 def integers_of(x, weight, layer):
-    """int64 [M, N, P]: the sums of products of every block."""
+    """Return int64 [M, N, P]: the sums of products of every block."""
     if layer.compute == "float":
         return np.zeros((0, 0, 0), np.int64)
     a, b = codes_of(x, layer).astype(np.int64), weight.codes().astype(np.int64)
@@ -86,7 +86,7 @@ def integers_of(x, weight, layer):
 
 
 def trained():
-    """Gradients through both kinds, one behind the other, with respect to x, a bias and an adapter."""
+    """Return gradients through both kinds, one behind the other, with respect to x, a bias and an adapter."""
     up, down = layer_of("even"), qt.Linear(qcore.quantize(torch.randn(8, 32, generator=seeded(1)), block_size=8))
     adapter = torch.randn(8, 256, generator=seeded(2)).requires_grad_()
     results = {}
@@ -148,7 +148,7 @@ def state():
 
 
 def errors():
-    """Those that need a group; none of them may leave a rank waiting."""
+    """Call what needs a group; no error may leave a rank waiting."""
     layer = layer_of("even")
     row = RowParallelLinear.from_linear(layer, input_is_parallel=True)
     width = len(row.shard)
@@ -238,7 +238,7 @@ def test_row_parallel_has_the_integers_of_one_process(ranks, case):
 
 
 def partial_sums(layer, x, ranges):
-    """float32 [..., N] of each rank, computed in this process."""
+    """Return float32 [..., N] of each rank, computed in this process."""
     codes, scales, offsets = layer.weight.codes(), layer.weight.scales(), layer.weight.offsets()
     g, found = layer.block_size, []
     for start, stop in ranges:
@@ -255,7 +255,7 @@ def partial_sums(layer, x, ranges):
 
 
 def sizes_of_terms(layer, x):
-    """[..., N] in float64: the sums without signs, offsets on both sides included."""
+    """Return [..., N] in float64: the sums without signs, offsets on both sides included."""
     blocks = np.arange(x.shape[-1]) // layer.block_size
     wide = np.abs(x.double().numpy())
     if layer.compute != "float":

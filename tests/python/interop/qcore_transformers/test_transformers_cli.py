@@ -146,7 +146,7 @@ def test_awq_folders(source, tmp_path):
 
 
 def check_parts(folder, parts, count=PROJECTIONS):
-    """Names, dtypes and shapes are those that the format's loaders create."""
+    """Check that names, dtypes and shapes are those that the format's loaders create."""
     with safe_open(folder / "model.safetensors", "pt") as file:
         assert file.metadata()["format"] == "pt"
         names = set(file.keys())

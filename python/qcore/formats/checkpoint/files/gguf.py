@@ -183,7 +183,7 @@ def read_gguf(path: Path) -> dict[str, Entry]:
 
 
 def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
-    """Name, shape outermost first, type, offset."""
+    """Return name, shape outermost first, type, offset."""
     name = cursor.text("the name of a tensor")
     what = f"tensor {name[:64]!r}"
     axes = cursor.number("I", what)

@@ -81,7 +81,7 @@ def _section(path: Path, name: str, entry: Any, begin: int, where: str) -> Secti
 
 
 def _check_coverage(found: Mapping[str, Section], begin: int, size: int, where: str) -> None:
-    """Tensors follow one another without gaps up to the end, as the format demands."""
+    """Check that tensors follow one another without gaps up to the end, as the format demands."""
     end, last = begin, "the header"
     for name, section in sorted(found.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
         if section.offset != end:

@@ -115,7 +115,7 @@ class PackedEntry:
 
 
 def entries_of(sections: dict[str, Section], config: PackingConfig, where: str) -> dict[str, Entry]:
-    """Layers as NAME.weight, everything else as it is."""
+    """Return the layers as NAME.weight, everything else as it is."""
     found: dict[str, Entry] = {}
     left = dict(sections)
     for name in sections:
@@ -132,7 +132,7 @@ def entries_of(sections: dict[str, Section], config: PackingConfig, where: str) 
 
 
 def _entry(layer: str, parts: dict[str, Section], config: PackingConfig, where: str) -> PackedEntry:
-    """Sizes are checked here, so that info() is right and no codec sees parts that don't fit."""
+    """Check sizes, so that info() is right and no codec sees parts that don't fit."""
     at = f"{where}: layer {layer!r} ({config.format}, {config.bits} bits, group_size {config.group_size})"
     for part in _PARTS[:3]:
         if part not in parts:

@@ -126,7 +126,7 @@ class CompressedEntry:
 
 
 def entries_of(sections: dict[str, Section], values: dict[str, Any], where: str) -> dict[str, Entry]:
-    """Layers as NAME.weight, everything else as it is.
+    """Return the layers as NAME.weight, everything else as it is.
 
     Raises:
         QcoreValueError: a layer is in no group, lacks a tensor, or has one of another dtype or shape.

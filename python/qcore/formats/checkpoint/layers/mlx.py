@@ -52,7 +52,7 @@ def may_have_layers(sections: Mapping[str, Section]) -> bool:
 
 
 def _layers(sections: Mapping[str, Section]) -> list[str]:
-    """Return names of what has words and scales."""
+    """Return the names of what has words and scales."""
     names = (name.removesuffix(".weight") for name in sections if name.endswith(".weight"))
     return [name for name in names if sections[f"{name}.weight"].dtype == "U32" and f"{name}.scales" in sections]
 
@@ -106,7 +106,7 @@ def _widths(values: Mapping[str, Any], where: str) -> tuple[int, int]:
 
 
 def _entry(layer: str, parts: dict[str, Section], bits: int, group_size: int, at: str) -> MlxEntry:
-    """Sizes are checked here, so that info() is right."""
+    """Check sizes, so that info() is right."""
     if "biases" not in parts:
         raise _core.QcoreValueError(f"{at} has no tensor {layer}.biases, expected one")
     *rows, words = parts["weight"].shape or (0,)

@@ -114,7 +114,7 @@ class ModelFolderTarget:
         return reason
 
     def parts(self, name: str, about: Description) -> Parts:
-        """Tensors of the file, by name."""
+        """Return the tensors of the file, by name."""
         found: Parts = self._inner.parts(name, about)
         return found
 

@@ -33,7 +33,7 @@ class Target(Protocol):
         """Return why the layout can't hold a weight; empty if it can."""
 
     def parts(self, name: str, about: Description) -> Parts:
-        """Tensors of the file, by name."""
+        """Return the tensors of the file, by name."""
 
     def encode(self, name: str, weight: QuantizedTensor) -> dict[str, NDArray[Any]]:
         """Return their values, for all rows or for a piece of them."""
