@@ -26,6 +26,10 @@ struct ExceptionTypes {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  // At exit torch and pytest keep modules alive that hold our objects, and nanobind would report them as leaks of ours.
+  // tests/python/runtime/test_runtime.py turns the report on in a process without them.
+  nb::set_leak_warnings(false);
+  m.def("set_leak_warnings", [](bool enabled) { nb::set_leak_warnings(enabled); });
   m.attr("__version__") = QCORE_VERSION;
 
   static ExceptionTypes types;  // for the life of the process, like the module

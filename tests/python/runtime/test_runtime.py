@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import array_operators
 import numpy as np
 import pytest
 
@@ -30,7 +31,7 @@ def problem(seed=0, m=40, n=300, k=500):
     return rng.standard_normal((m, k), dtype=np.float32), weight
 
 
-def run_python(code, **environment):
+def run_process(code, **environment):
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -40,7 +41,11 @@ def run_python(code, **environment):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
+
+
+def run_python(code, **environment):
+    return run_process(code, **environment).stdout
 
 
 # Import and information
@@ -52,6 +57,35 @@ def test_import_is_light():
     assert {"qcore", "numpy"} <= modules
     heavy = {"torch", "jax", "cupy", "ml_dtypes", "typer", "rich", "safetensors", "matplotlib", "scipy", "hypothesis"}
     assert not modules & heavy
+
+
+def test_nothing_is_left_at_exit():
+    """Check that the objects of every operator are freed before the interpreter ends."""
+    code = """
+import sys
+from qcore import _core
+_core.set_leak_warnings(True)
+import array_operators
+arrays = array_operators.sources()
+results = {name: operator(arrays) for name, operator in array_operators.operators().items()}
+print(len(results))
+"""
+    done = run_process(code, PYTHONPATH=str(Path(array_operators.__file__).parent))
+    assert int(done.stdout) > 10
+    assert "leaked" not in done.stderr, done.stderr
+
+
+def test_leaks_are_reported():
+    """Check that the test above would see an object that is left."""
+    code = """
+import ctypes
+import numpy as np
+from qcore import _core, quantize
+_core.set_leak_warnings(True)
+weight = quantize(np.ones((1, 8), np.float32), bits=8, block_size=8)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(weight._handle))
+"""
+    assert "leaked 1 instances" in run_process(code).stderr
 
 
 def test_formats_and_gru_are_imported_when_asked_for():
