@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -67,7 +69,7 @@ def _find_limits(threads: int | None, samples: int) -> tuple[Plan, WaitBudget, L
 
 
 def _measure(case: Case, plan: Plan, budget: WaitBudget, limits: Limits) -> dict[str, Any]:
-    """Check and times the calls of a case in turn, and return it as results files have it."""
+    """Check and time the calls of a case in turn, and return it as results files have it."""
     facts: dict[str, dict[str, Any]] = {}
     timed: list[Timed] = []
     for call in case.calls:
@@ -130,6 +132,8 @@ def _show_limits(threads: int | None, samples: int) -> None:
 
 
 def _run(name: str, *, threads: int | None, samples: int, quick: bool, no_torch: bool, json: Path | None) -> None:
+    if json is not None and not json.parent.is_dir():  # said before minutes of measurement
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(json))
     plan, budget, limits = _find_limits(threads, samples)
     count = qcore.get_num_threads()
     torch = None if no_torch else _import_torch(count)

@@ -26,6 +26,7 @@ def restore_threads():
 @pytest.fixture(autouse=True)
 def brief_limits(monkeypatch):
     monkeypatch.setattr("qcore.bench.limits.READ_STREAMS", (1,))
+    monkeypatch.setattr("qcore.bench.command._WAIT_SECONDS", 0)  # other tests are running
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
