@@ -1,7 +1,7 @@
 #pragma once
 
-#include "formats/packed_layout.h"
 #include "gemm/cpu/tile_parameters.h"
+#include "gemm/cpu/vtable.h"
 
 // Packed weights as floats, for the vector set V.
 namespace qcore {
@@ -18,11 +18,10 @@ struct FloatWeights {
   struct Block {
     Float scale, offset;
   };
-  QCORE_NUMERIC Block block_of(const TileParameters& scales, const TileParameters& offsets, std::int64_t blocks,
-                               int vector, std::int64_t p) {
-    const std::int64_t at =
-        (vector / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows + vector % kVectorsPerPanel * V::kLanes;
-    return {load_parameters<V>(scales, at), offsets.data ? load_parameters<V>(offsets, at) : V::set1(0.0f)};
+  QCORE_NUMERIC Block block_of(const BlockTileArguments& t, int vector, std::int64_t p) {
+    const std::int64_t at = (vector / kVectorsPerPanel * t.layout->blocks() + p) * PackedLayout::kPanelRows +
+                            vector % kVectorsPerPanel * V::kLanes;
+    return {load_parameters<V>(t.scales, at), t.offsets.data ? load_parameters<V>(t.offsets, at) : V::set1(0.0f)};
   }
 
   // numerics::decode() of the k-th code in each lane of a step.
