@@ -84,15 +84,19 @@ class TiledProduct {
     BlockTileArguments t{};
     t.layout = &layout_;
     t.x_offset = column.group * rows_.row_bytes;
+    t.blocks = blocks;
     t.block_steps = layout_.block_first_step(1);
     t.last_block_steps = blocks ? layout_.block_steps(blocks - 1) : 0;
-    t.codes = weight_.codes + column.panel * layout_.panel_bytes();
+    t.panel_bytes = panel_bytes_;
+    t.codes = weight_.codes + column.panel * panel_bytes_;
     t.scales = tile_parameters(weight_.scales, parameters);
     t.offsets = tile_parameters(weight_.offsets, parameters);
     t.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
+    t.weight_sums_tap = layout_.parameter_count();
     t.codes_at = rows_.codes;
     t.end_block = blocks;
     t.finishes = true;
+    set_prefetch(t, 0, 1);
     if (finished_) {
       t.bias = bias_ ? bias_ + column.panel * PackedLayout::kPanelRows : nullptr;
       t.clamp = product_.activation.kind == ActivationKind::clamp;
@@ -144,7 +148,7 @@ class TiledProduct {
         t.decoded = decoded;
       }
       walk([&](std::int64_t tile) {
-        set_prefetch(t, tile, tiles);
+        if (layout_.taps == 1) set_prefetch(t, tile, tiles);
         kernels_.tile(t);
       });
     }
@@ -327,7 +331,7 @@ class TiledProduct {
     t.prefetch_switch_block =
         single && layout_.taps == 1 ? std::max<std::int64_t>(0, panel_bytes_ - kAhead) / block_bytes : -1;
     t.prefetch_switch_bytes = next_column - panel_bytes_;
-    t.prefetch_parameters = single ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
+    t.prefetch_parameters = single && layout_.taps == 1 ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
   }
 
   // fp32 weights of one step of a panel.

@@ -152,12 +152,11 @@ class TileDriver {
       t.panels = static_cast<int>(column.panels);
       t.out_stride = in_place ? product_.y_step() : row_length;
       Result* const out = in_place ? in_place + begin * t.out_stride : buffer;
-      // Rows are spread evenly: 7 become tiles of 4 and 3, not of 6 and 1.
       const auto walk = [&](const auto& visit) {
-        std::int64_t tile = 0;
+        std::int64_t tile = 0, stop = begin;
         for (std::int64_t at = begin; at < end; at += t.rows, ++tile) {
-          const std::int64_t left = product_.tile_end(at, end) - at;
-          t.rows = static_cast<int>(left <= max_rows_ ? left : ceil_div(left, ceil_div(left, max_rows_)));
+          if (at == stop) stop = product_.tile_end(at, end);
+          t.rows = static_cast<int>(rows_of_tile(stop - at));
           t.x = table + (at - begin);
           t.out = out + (at - begin) * t.out_stride;
           visit(tile);
@@ -166,6 +165,11 @@ class TileDriver {
       product_.multiply(t, ceil_div(rows, max_rows_), walk, memory);
       if (!in_place) product_.store(column, begin, end, buffer, row_length);
     }
+  }
+
+  // Rows are spread evenly at the end: the last 7 become tiles of 4 and 3, not of 6 and 1.
+  std::int64_t rows_of_tile(std::int64_t left) const {
+    return left <= max_rows_ ? left : left >= 2 * max_rows_ ? max_rows_ : (left + 1) / 2;
   }
 
   const Product& product_;

@@ -19,8 +19,8 @@ struct FloatWeights {
     Float scale, offset;
   };
   QCORE_NUMERIC Block block_of(const BlockTileArguments& t, int vector, std::int64_t p) {
-    const std::int64_t at = (vector / kVectorsPerPanel * t.layout->blocks() + p) * PackedLayout::kPanelRows +
-                            vector % kVectorsPerPanel * V::kLanes;
+    const std::int64_t at =
+        (vector / kVectorsPerPanel * t.blocks + p) * PackedLayout::kPanelRows + vector % kVectorsPerPanel * V::kLanes;
     return {load_parameters<V>(t.scales, at), t.offsets.data ? load_parameters<V>(t.offsets, at) : V::set1(0.0f)};
   }
 

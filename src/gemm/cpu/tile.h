@@ -77,7 +77,7 @@ QCORE_NUMERIC void add_blocks(const BlockTileArguments& t) {
   typename V::Float y[Rows][Block::kVectors];
   Totals::load(t, y);
   Block block(t);
-  const std::int64_t blocks = t.layout->blocks(), first_step = t.first_block * t.block_steps;
+  const std::int64_t first_step = t.first_block * t.block_steps;
   const std::uint8_t* codes = t.codes + first_step * PackedLayout::kStepBytes;
   const char* const* x = t.x;
   for (std::int64_t tap = 0; tap < t.layout->taps; ++tap, x += t.tap_stride) {
@@ -85,7 +85,7 @@ QCORE_NUMERIC void add_blocks(const BlockTileArguments& t) {
     unroll<Rows>([&](auto r) QCORE_UNROLLED { rows.row[r.value] = x[r.value] + t.x_offset; });
     rows.at = t.codes_at + first_step * Block::kStepBytes;
     for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
-      const std::int64_t steps = p + 1 < blocks ? t.block_steps : t.last_block_steps;
+      const std::int64_t steps = p + 1 < t.blocks ? t.block_steps : t.last_block_steps;
       block.add(y, rows, codes, p, steps);
       codes += steps * PackedLayout::kStepBytes;
       rows.at += steps * Block::kStepBytes;

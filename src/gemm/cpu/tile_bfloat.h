@@ -57,7 +57,7 @@ struct BfloatBlock {
   }
 
   QCORE_INLINE explicit BfloatBlock(const BlockTileArguments& arguments)
-      : t(arguments), blocks(arguments.layout->blocks()), panel_bytes(arguments.layout->panel_bytes()) {
+      : t(arguments), blocks(arguments.blocks), panel_bytes(arguments.panel_bytes) {
     alignas(64) std::uint16_t entries[32];
     for (int i = 0; i < 32; ++i)
       entries[i] = static_cast<std::uint16_t>(numerics::float_bits(static_cast<float>(i % 16 - 8)) >> 16);

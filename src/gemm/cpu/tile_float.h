@@ -21,7 +21,7 @@ struct FloatBlock {
 
   QCORE_INLINE explicit FloatBlock(const BlockTileArguments& arguments)
       : t(arguments),
-        panel_bytes(arguments.layout->panel_bytes()),
+        panel_bytes(arguments.panel_bytes),
         decoded_panel(arguments.decoded_steps * kStepK * PackedLayout::kPanelRows),
         decoded(arguments.decoded) {}
 
@@ -93,13 +93,12 @@ QCORE_NUMERIC void decode_blocks(const BlockTileArguments& t, float* out) {
   using Weights = FloatWeights<V, Bits>;
   constexpr int kVectorsPerPanel = Weights::kVectorsPerPanel, kStepK = Weights::kStepK;
   for (int panel = 0; panel < t.panels; ++panel) {
-    const std::uint8_t* w =
-        t.codes + panel * t.layout->panel_bytes() + t.first_block * t.block_steps * PackedLayout::kStepBytes;
+    const std::uint8_t* w = t.codes + panel * t.panel_bytes + t.first_block * t.block_steps * PackedLayout::kStepBytes;
     for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
       typename Weights::Block block[kVectorsPerPanel];
       unroll<kVectorsPerPanel>(
           [&](auto v) QCORE_UNROLLED { block[v.value] = Weights::block_of(t, panel * kVectorsPerPanel + v.value, p); });
-      const std::int64_t steps = p + 1 < t.layout->blocks() ? t.block_steps : t.last_block_steps;
+      const std::int64_t steps = p + 1 < t.blocks ? t.block_steps : t.last_block_steps;
       for (std::int64_t step = 0; step < steps; ++step, w += PackedLayout::kStepBytes) {
         __builtin_prefetch(w + t.prefetch_distance[0], 0, 2);
         unroll<kVectorsPerPanel>([&](auto v) QCORE_UNROLLED {

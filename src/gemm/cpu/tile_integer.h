@@ -15,7 +15,8 @@
 namespace qcore {
 namespace {
 
-template <class Vectors, class Dot, int Rows, int Panels, int Bits>
+// Long blocks are those whose sums may not fit in int32.
+template <class Vectors, class Dot, int Rows, int Panels, int Bits, bool Long = false>
 struct IntegerBlock {
   using V = Vectors;
   using Int = typename V::Int;
@@ -35,10 +36,7 @@ struct IntegerBlock {
   };
 
   QCORE_INLINE explicit IntegerBlock(const BlockTileArguments& arguments)
-      : t(arguments),
-        blocks(arguments.layout->blocks()),
-        panel_bytes(arguments.layout->panel_bytes()),
-        weight_sums(arguments.weight_sums) {
+      : t(arguments), blocks(arguments.blocks), panel_bytes(arguments.panel_bytes), weight_sums(arguments.weight_sums) {
     unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] = t.prefetch_distance[panel.value]; });
   }
 
@@ -52,7 +50,7 @@ struct IntegerBlock {
   }
 
   QCORE_INLINE void next_tap() {
-    if (weight_sums) weight_sums += t.layout->parameter_count();
+    if (weight_sums) weight_sums += t.weight_sums_tap;
   }
 
   // Adds the products of a step's stored codes.
@@ -80,7 +78,7 @@ struct IntegerBlock {
   // float(acc) of a block.
   QCORE_INLINE void sum(Float (&sums)[Rows][kVectors], const Weights& w, const TileRows<Rows>& rows, std::int64_t p,
                         std::int64_t steps) const {
-    if (__builtin_expect(steps * kStepK <= Dot::kMaxBlock, 1)) {
+    if constexpr (!Long) {
       Int acc[Rows][kVectors];
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         const Int first = V::set1(rows.template parameter<std::int32_t>(r.value, PackedRows::kStart, blocks, p));
@@ -96,7 +94,8 @@ struct IntegerBlock {
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         code_sums[r.value] = rows.template parameter<std::int32_t>(r.value, PackedRows::kSum, blocks, p);
       });
-      sum_long(rounded, w, rows, steps, code_sums);
+      constexpr std::int64_t kNothingAhead[Panels] = {};
+      sum_long(rounded, {w.codes, w.panel_bytes, kNothingAhead}, rows, steps, code_sums);
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
           sums[r.value][v.value] = V::load(rounded + (r.value * kVectors + v.value) * V::kLanes);
@@ -135,7 +134,7 @@ struct IntegerBlock {
   }
 
   QCORE_NUMERIC void add_steps(Int (&acc)[Rows][kVectors], Weights w, TileRows<Rows> rows, std::int64_t steps) {
-    for (std::int64_t step = 0; step < steps; ++step) {
+    do {
       Int stored[kVectors];
       unroll<Panels>([&](auto panel) QCORE_UNROLLED {
         __builtin_prefetch(w.codes + panel.value * w.panel_bytes + w.ahead[panel.value], 0, 2);
@@ -147,19 +146,16 @@ struct IntegerBlock {
       multiply_step(acc, stored, rows);
       w.codes += PackedLayout::kStepBytes;
       rows.at += kStepBytes;
-    }
+    } while (--steps > 0);
   }
 
-  // For a block too long for int32: runs of kMaxBlock, summed in int64, rounded once. Out of line, because its arrays
-  // would crowd the registers of the ordinary case.
-  __attribute__((noinline, cold)) static void sum_long(float* sums, Weights w, TileRows<Rows> rows, std::int64_t steps,
-                                                       const std::int32_t* code_sums) {
+  // For a block too long for int32: runs of kMaxBlock, summed in int64, rounded once.
+  QCORE_NUMERIC void sum_long(float* sums, Weights w, TileRows<Rows> rows, std::int64_t steps,
+                              const std::int32_t* code_sums) {
     std::int64_t total[Rows * kVectors * V::kLanes];
     std::int32_t part[Rows * kVectors * V::kLanes];
     constexpr int kResults = sizeof(total) / sizeof(total[0]), kResultsPerRow = kVectors * V::kLanes;
     for (int i = 0; i < kResults; ++i) total[i] = -std::int64_t{1 << (Bits - 1)} * code_sums[i / kResultsPerRow];
-    constexpr std::int64_t kNothingAhead[Panels] = {};
-    w.ahead = kNothingAhead;
     constexpr std::int64_t kMaxSteps = Dot::kMaxBlock / kStepK;
     for (std::int64_t done = 0; done < steps;) {
       const std::int64_t run = steps - done < kMaxSteps ? steps - done : kMaxSteps;
@@ -198,7 +194,13 @@ struct IntegerTile {
   static void run(const BlockTileArguments& t) {
     if constexpr (Rows == 1)
       if (is_plain_row(t)) return run_plain_row(t);
+    if (t.block_steps * kStepK > Dot::kMaxBlock) return run_long(t);
     add_blocks<Block, Rows>(t);
+  }
+
+  // Out of line, so that what it keeps does not crowd the registers of the ordinary case.
+  __attribute__((noinline, cold)) static void run_long(const BlockTileArguments& t) {
+    add_blocks<IntegerBlock<V, Dot, Rows, Panels, Bits, true>, Rows>(t);
   }
 
   // Returns whether there is one row alone and a weight with fp16 scales and no offsets, whose blocks are whole groups
@@ -206,7 +208,7 @@ struct IntegerTile {
   static bool is_plain_row(const BlockTileArguments& t) {
     return t.prefetch_switch_block >= 0 && t.scales.half && !t.offsets.data && !t.weight_sums &&
            t.block_steps % kGroup == 0 && t.last_block_steps == t.block_steps &&
-           t.block_steps * kStepK <= Dot::kMaxBlock && t.first_block == 0 && t.end_block == t.layout->blocks();
+           t.block_steps * kStepK <= Dot::kMaxBlock && t.first_block == 0 && t.end_block == t.blocks;
   }
 
   // Computes such a row. The general loop decides for every block whether scales are fp16, whether there are offsets
@@ -216,7 +218,7 @@ struct IntegerTile {
     const std::uint8_t* codes[Panels];
     const std::uint16_t* scales[Panels];
     unroll<Panels>([&](auto panel) QCORE_UNROLLED {
-      codes[panel.value] = t.codes + panel.value * t.layout->panel_bytes();
+      codes[panel.value] = t.codes + panel.value * t.panel_bytes;
       scales[panel.value] =
           static_cast<const std::uint16_t*>(t.scales.data) + panel.value * blocks * PackedLayout::kPanelRows;
     });

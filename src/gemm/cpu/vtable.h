@@ -29,11 +29,12 @@ struct PackedRows {
 struct BlockTileArguments : TilePlace<float> {
   static constexpr int kMaxPanels = 6;
 
-  std::int64_t block_steps, last_block_steps;
-  const std::uint8_t* codes;                   // of the tile's first panel
-  TileParameters scales;                       // likewise
-  TileParameters offsets;                      // likewise; null for symmetric weights
+  std::int64_t blocks, block_steps, last_block_steps, panel_bytes;  // of the layout, which computes them by divisions
+  const std::uint8_t* codes;                                        // of the tile's first panel
+  TileParameters scales;                                            // likewise
+  TileParameters offsets;                                           // likewise; null for symmetric weights
   const float* weight_sums;                    // likewise, of the first tap; null unless the activations have offsets
+  std::int64_t weight_sums_tap;                // from tap to tap
   std::int64_t codes_at;                       // PackedRows::codes
   std::int64_t prefetch_distance[kMaxPanels];  // bytes ahead of each panel's weights; 0 for none
   std::int64_t prefetch_switch_block;          // from this block on, the prefetch goes prefetch_switch_bytes
