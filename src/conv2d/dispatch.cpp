@@ -1,7 +1,7 @@
 #include "conv2d/dispatch.h"
 
 #include "conv2d/cpu/depthwise.h"
-#include "gemm/cpu/dispatch.h"
+#include "gemm/dispatch.h"
 #include "runtime/requirements.h"
 
 #if defined(QCORE_CUDA_BACKEND)

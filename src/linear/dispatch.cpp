@@ -1,6 +1,6 @@
 #include "linear/dispatch.h"
 
-#include "gemm/cpu/dispatch.h"
+#include "gemm/dispatch.h"
 #include "runtime/requirements.h"
 
 #if defined(QCORE_CUDA_BACKEND)

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "gemm/cpu/tile_parameters.h"
-#include "gemm/cpu/vtable.h"
+#include "gemm/cpu/tile.h"
 
 // Packed weights as floats, for the vector set V.
 namespace qcore {

@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #include "gemm/cpu/tile.h"
-#include "gemm/cpu/tile_parameters.h"
 #include "gemm/cpu/tile_table.h"
 #include "simd/vector_avx512.h"
 
@@ -48,7 +47,7 @@ struct BfloatBlock {
                                      _mm512_set1_epi32(static_cast<int>(0xffff0000u)), kOrOfAnd);
   }
 
-  // Assembly for the same reasons as in dot_avx512vnni.h.
+  // Assembly for the same reasons as in gemm_avx512vnni.cpp.
   struct Pair {
     std::uint16_t values[2];
   };

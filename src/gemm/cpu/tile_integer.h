@@ -2,7 +2,6 @@
 
 #include "gemm/cpu/pack_rows.h"
 #include "gemm/cpu/tile.h"
-#include "gemm/cpu/tile_parameters.h"
 #include "gemm/cpu/tile_table.h"
 
 // A tile of the integer product: a block's sum is exact, and enters the totals by the scales of both sides.
