@@ -11,7 +11,7 @@ from .command import app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit status. Expected failures are one line on stderr, never a traceback."""
+    """Run one command and return the exit status. Expected failures are one line on stderr, never a traceback."""
     return run_app(app, "benchmarks", arguments)
 
 

@@ -36,7 +36,7 @@ def _noise(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 def copy_limits(elements: int, dtype: str, item_bytes: int, *, others: bool) -> Limits:
-    """torch's copy, on as many threads as everybody has, or else NumPy's, as where `others` are not to be imported."""
+    """Return torch's copy on as many threads as the other libraries have, or NumPy's if not `others`."""
     nbytes = elements * item_bytes
     try:
         if not others:

@@ -42,7 +42,7 @@ def _case_name(case: Case) -> str:
 
 
 def linear_ratios() -> str:
-    """Makes the table of the fastest peer of any scheme over qcore's int8 forms."""
+    """Make the table of the fastest peer of any scheme over qcore's int8 forms."""
     rows = []
     for case in _results("linear-zen4").cases:
         peer = next(row for row in case.rows if not row.ours)
@@ -52,7 +52,7 @@ def linear_ratios() -> str:
 
 
 def linear_read() -> str:
-    """Makes the table of the fraction of the read probe's bandwidth that products of one row reach."""
+    """Make the table of the fraction of the read probe's bandwidth that products of one row reach."""
     rows = [
         [
             case.workload,
@@ -65,7 +65,7 @@ def linear_read() -> str:
 
 
 def awq_device() -> str:
-    """Makes the table of AWQ weights on a device."""
+    """Make the table of AWQ weights on a device."""
 
     def us(row: Row) -> str:
         value = 1e3 * row.milliseconds
@@ -87,12 +87,12 @@ def awq_device() -> str:
                 *(f"{value} us" for value in few + many),
             ]
         )
-    headings = ["K x N", "`copy_`", "`lop3`", "`lop3` transposed", "`awq.Weight`, M = 1", "raw arrays, M = 1"]
+    headings = ["K x N", "`copy_`", "`simt_lop3`", "`simt_lop3` transposed", "`awq.Weight`, M = 1", "raw arrays, M = 1"]
     return _table([*headings, "torch, M = 1", "`awq.Weight`, M = 512", "torch, M = 512"], rows)
 
 
 def gru_device() -> str:
-    """Makes the table of the GRU on a device, in microseconds, with torch's time over ours."""
+    """Make the table of the GRU on a device, in microseconds, with torch's time over ours."""
     cases = {case.name: case for case in _results("gru-h200").cases}
     shapes = [(1, 1), (50, 1), (50, 64), (200, 64)]
     rows = []
@@ -117,7 +117,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def written(text: str, where: str) -> str:
-    """Returns a document's text with its tables made anew. An unknown name is a QcoreValueError."""
+    """Return a document's text with its tables made anew. An unknown name is a QcoreValueError."""
 
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:

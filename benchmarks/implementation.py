@@ -1,4 +1,4 @@
-"""What an operator's benchmark is made of: workloads, their implementations, and calls bound to inputs."""
+"""Parts of an operator's benchmark: workloads, their implementations, and calls bound to inputs."""
 
 from __future__ import annotations
 
@@ -99,16 +99,16 @@ class Workload(ABC):
     def inputs(self, case_name: str) -> Inputs: ...
 
     def outliers(self) -> Inputs | None:
-        """Inputs with a few channels much larger than the others, where that matters."""
+        """Make inputs with a few channels much larger than the others, where that matters."""
         return None
 
     def limits(self, case_name: str) -> Limits:
-        """Limits of this case, instead of those of the run, where `has_limits`."""
-        raise NotImplementedError
+        """Return the limits of this case, instead of those of the run; called where `has_limits`."""
+        raise AssertionError(f"{type(self).__name__} has no limits of its own")
 
 
 def copies_for(weight_bytes: int, rotated_bytes: int) -> int:
-    """Copies that together are larger than the caches, so that a call finds its weights in memory."""
+    """Copy that together are larger than the caches, so that a call finds its weights in memory."""
     return max(2, min(_MOST_COPIES, math.ceil(rotated_bytes / weight_bytes)))
 
 

@@ -98,7 +98,7 @@ DISTRIBUTIONS = {
 
 
 def versions() -> dict[str, str]:
-    """Of those that are installed."""
+    """Versions of the libraries that are installed."""
     found = {}
     for library, distribution in DISTRIBUTIONS.items():
         try:
@@ -116,7 +116,7 @@ def reason(error: Exception) -> str:
 
 
 def gather(sources: list[tuple[str, Callable[[], list[Any]]]], unavailable: dict[str, str]) -> list[Any]:
-    """What all sources offer; a source that can't is noted with its reason."""
+    """Collect what all sources offer; a source that fails is noted with its reason."""
     found = []
     for name, source in sources:
         try:
@@ -127,12 +127,12 @@ def gather(sources: list[tuple[str, Callable[[], list[Any]]]], unavailable: dict
 
 
 def describe(threads: int) -> dict[str, Any]:
-    """Returns the machine, versions and the commit, for a results file of the CPU."""
+    """Return the machine, versions and the commit, for a results file of the CPU."""
     return machine.describe(threads, versions()) | {"commit": commit()}
 
 
 def commit() -> str | None:
-    """Returns the commit of the checkout that holds qcore, or else the current folder; a plus sign means changes."""
+    """Return the commit of the checkout that holds qcore, or else the current folder; a plus sign means changes."""
     for folder in (Path(qcore.__file__).resolve().parents[2], Path.cwd()):
         if not (folder / "python" / "qcore").is_dir():
             continue

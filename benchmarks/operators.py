@@ -28,7 +28,7 @@ _OTHERS = {room.OPERATOR.name: room.OPERATOR for room in (decoder, models, overh
 
 
 def operator_of(document: Document) -> Operator:
-    """Returns how a document is shown. Raises QcoreValueError if nothing shows it."""
+    """Return how a document is shown. Raises QcoreValueError if nothing shows it."""
     known = ON_DEVICES if document.device == "cuda" else OPERATORS | _OTHERS
     if document.operator not in known:
         raise qcore.QcoreValueError(

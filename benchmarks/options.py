@@ -16,7 +16,7 @@ Chosen = TypeVar("Chosen", bound=Selection)
 
 @dataclass(frozen=True)
 class Run:
-    """What the shared options say."""
+    """Values of the shared options."""
 
     operator: str
     cases: str = ""
@@ -50,7 +50,7 @@ BENCHMARKS: dict[str, Callable[[Run], None]] = {}
 def benchmark(
     cases: str, ours: str, peers: str, quick: str, seconds: float = 1800, wait: float = 300
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a command of ``function(run, ...)``: the shared options follow its own.
+    """Make a command of ``function(run, ...)``: the shared options follow its own.
 
     `cases`, `ours` and `peers` are examples of names, `quick` is what that option leaves; `seconds` and `wait` are
     defaults.
@@ -104,7 +104,7 @@ def pattern(text: str, option: str) -> re.Pattern[str]:
 
 
 def check_known(values: Collection[Any] | None, known: Collection[Any], option: str) -> None:
-    """An error that names the option unless each value is a known one."""
+    """Raise an error that names the option unless each value is a known one."""
     for value in values or []:
         if value not in known:
             names = ", ".join(str(name) for name in known)

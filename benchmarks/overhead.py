@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _microseconds(call: Callable[[], object], calls: int, runs: int) -> float:
-    """Returns the smallest mean of many short runs: whatever disturbs a call only adds to it."""
+    """Return the smallest mean of many short runs: whatever disturbs a call only adds to it."""
     best = float("inf")
     for _ in range(runs):
         started = time.perf_counter()
@@ -34,7 +34,7 @@ def _microseconds(call: Callable[[], object], calls: int, runs: int) -> float:
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """Shows the calls in their order."""
+    """Show the calls in their order."""
     table = plain_table(case.name)
     table.add_column("arrays")
     table.add_column("us", justify="right")
@@ -51,7 +51,7 @@ def overhead(
     runs: Annotated[int, typer.Option(min=1, help="Of which the fastest counts.")] = 15,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results.")] = None,
 ) -> None:
-    """The time of a call of qcore.linear on a tiny layer, with arrays of NumPy, torch and jax.
+    """Measure the time of a call of qcore.linear on a tiny layer, with arrays of NumPy, torch and jax.
 
     \b
     Examples:

@@ -61,7 +61,7 @@ def legend_below(figure: Any, handles: dict[str, Any], columns: int) -> None:
 
 
 def _family(row: Row) -> str:
-    """Implementations of one kind, of which the fastest in each case is drawn."""
+    """Return the kind of a row; the fastest of each kind in a case is drawn."""
     if row.weight_bits > 8:
         return f"{row.library} {row.activations}"
     shared = "per block" if row.block_size else "per channel"
@@ -147,7 +147,7 @@ def _highest_roof(cases: list[Case]) -> float:
 
 
 def _roofs(axis: Any, cases: list[Case], low: float, high: float) -> None:
-    """The read probe's range over the cases, up to each peak (the median over the cases)."""
+    """Return the read probe's range over the cases, up to each peak (the median over the cases)."""
     read = [rate for case in cases if (rate := case.limits["read"])]
     if not read:
         return
@@ -178,7 +178,7 @@ def by_memory(row: Row) -> str:
 
 
 def by_library(row: Row) -> str:
-    """Copies apart: they compute nothing."""
+    """Copy apart: they compute nothing."""
     return row.library + (" copy" if row.error is None else "")
 
 

@@ -36,7 +36,7 @@ class Row:
     minimum: Any = None
     spread: Any = None  # interquartile range / median
     samples: Any = None
-    disturbed: int = 0  # samples with somebody else on the processor, however often repeated
+    disturbed: int = 0  # samples during which another process used the processor, however often repeated
     gops: Any = None
     weight_gbs: Any = None
     read_fraction: float | None = None  # of the bandwidth of the read probe, or of a copy where the case has that limit
@@ -44,7 +44,7 @@ class Row:
     error: float | None = None
     error_outliers: float | None = None
     kernel: str = ""
-    same_as_reference: bool | None = None  # bit for bit: the reference kernel; on a device `simt`, `simt` or the CPU
+    same_as_reference: bool | None = None  # bit for bit: the reference kernel; on a device `simt` or the CPU
     details: dict[str, Any] = field(default_factory=dict)  # what only this operator has
 
     @property
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def bound_fraction(self) -> float | None:
-        """Of the roofline: the longer of the two least times, over the time taken."""
+        """Fraction of the roofline: the longer of the two shortest possible times, over the time taken."""
         known = [part for part in (self.read_fraction, self.dot_fraction) if part is not None]
         return max(known) if known else None
 
@@ -91,7 +91,7 @@ class Document:
         return [f"{case}: {row.name}" for case, row in rows if row.same_as_reference is False]
 
     def save(self, path: Path) -> None:
-        """Writes the document as JSON, a row a line; the file appears whole or not at all."""
+        """Write the document as JSON, a row a line; the file appears whole or not at all."""
         partial = path.with_name(path.name + ".partial")
         partial.write_text(self._text(), encoding="utf-8")
         os.replace(partial, path)
@@ -110,13 +110,13 @@ def _case_text(case: Case) -> str:
 
 
 def _row_values(row: Row) -> dict[str, Any]:
-    """Returns what is not a field's default."""
+    """Return what is not a field's default."""
     values = {item.name: (getattr(row, item.name), item.default) for item in fields(row)}
     return {name: value for name, (value, default) in values.items() if value != default and value != {}}
 
 
 def load(path: Path) -> Document:
-    """Reads a document. Raises QcoreValueError if the file is not one that save() wrote."""
+    """Read a document. Raises QcoreValueError if the file is not one that save() wrote."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("schema") != SCHEMA:
@@ -128,7 +128,7 @@ def load(path: Path) -> Document:
 
 
 def merge(documents: Sequence[Document]) -> Document:
-    """The first document with the cases of all; where a case is in several, it is the last one's."""
+    """Return the first document with the cases of all; of a case in several documents, the last."""
     first = documents[0]
     kinds = dict.fromkeys(f"{document.operator} on {document.device}" for document in documents)
     if len(kinds) > 1:

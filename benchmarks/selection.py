@@ -29,7 +29,7 @@ class Selection:
     def implementations(
         self, ours: Source, peers: Mapping[str, Source], *arguments: Any, unavailable: dict[str, str]
     ) -> list[Implementation]:
-        """What all sources make of the arguments; a source that can't is noted in `unavailable`."""
+        """Collect what all sources make of the arguments; a source that fails is noted in `unavailable`."""
         sources = {OURS: ours, **(peers if self.peers is not None else {})}
         found: list[Implementation] = libraries.gather(
             [(name, partial(source, *arguments)) for name, source in sources.items()], unavailable

@@ -34,7 +34,7 @@ _CAPS = {
 
 
 def measure(run: Run, operator: Operator, selection: Selection, workloads: Sequence[Workload]) -> None:
-    """Measures the workloads that were selected.
+    """Measure the workloads that were selected.
 
     Ends the command with MISMATCH_STATUS if a result of qcore is wrong.
     """
@@ -60,7 +60,7 @@ class Session:
         self._document = Document(run.operator, settings, libraries.describe(run.threads))
 
     def run(self, workloads: Sequence[Workload]) -> None:
-        """Prints each case as soon as it is measured."""
+        """Print each case as soon as it is measured."""
         console = make_console()
         document, budget = self._document, Budget(self._seconds)
         limits = None

@@ -79,7 +79,7 @@ def rows_table(case: Case, title: str, columns: Columns, most: int | None) -> Ta
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """Of linear layers."""
+    """Tables of linear layers."""
     limits = ", ".join(
         f"{name} {rate:.0f} {'GB/s' if name == 'read' else 'GOP/s'}" for name, rate in case.limits.items() if rate
     )
@@ -98,7 +98,7 @@ def case_table(case: Case, most: int | None = None) -> Table:
 
 
 def conditions(document: Document) -> str:
-    """Says on what the results were measured, as far as the file knows it."""
+    """Say on what the results were measured, as far as the file knows it."""
     machine = document.machine
     about = {
         "cpu": "{}",
@@ -122,7 +122,7 @@ def conditions(document: Document) -> str:
 
 
 def omissions(document: Document) -> str:
-    """What was not measured, and why."""
+    """Return what was not measured, and why."""
     lines = [f"not measured: {name}: {why}" for name, why in document.unavailable.items()]
     reasons: dict[tuple[str, str], list[str]] = {}
     for case in document.cases:
@@ -182,12 +182,12 @@ class Operator:
 
 
 def no_summary(document: Document) -> list[RenderableType]:
-    """Returns nothing, for operators whose tables say all."""
+    """Return nothing, for operators whose tables say all."""
     return []
 
 
 def print_summary(document: Document, operator: Operator, console: Console) -> None:
-    """Prints what follows the cases: summary, conditions, what is missing or wrong."""
+    """Print what follows the cases: summary, conditions, what is missing or wrong."""
     for part in operator.summarize(document):
         console.print(part)
     for text in (operator.legend, omissions(document), conditions(document)):

@@ -15,7 +15,7 @@ constexpr const char* kFloatingDtypes = "float32, float16 or bfloat16";
 
 // An array argument for the length of a call: a TensorView, and what keeps its memory alive. The only place where
 // Python objects become arrays. In order of speed:
-//   the producer type's C exchange table (torch), the buffer protocol (numpy), __dlpack__ (everybody else).
+//   the producer type's C exchange table (torch), the buffer protocol (numpy), __dlpack__ (all others).
 class ArrayArgument {
  public:
   // Throws TypeError or ValueError in the name of `op` and `argument`; `expected` names the dtypes that the operator
@@ -28,7 +28,7 @@ class ArrayArgument {
   const TensorView& view() const { return view_; }
 
  private:
-  // Who asks for the array, and what it takes.
+  // Describes the operator and argument that an array is for, and which dtypes it takes.
   struct Asked {
     const char *op, *argument, *expected;
   };
@@ -41,7 +41,7 @@ class ArrayArgument {
   std::optional<nb::ndarray<nb::ro>> array_;
 };
 
-// As above for an optional argument: None gives no view.
+// Holds an optional argument in the same way: None gives no view.
 class OptionalArray {
  public:
   OptionalArray(nb::handle object, const char* op, const char* argument, const char* expected = kFloatingDtypes) {

@@ -42,7 +42,7 @@ def nvcc() -> str | None:
 
 
 def run(what: str, command: list[str | Path], log: Path, **environment: str) -> None:
-    """The command's output goes to the log, and its end into the error if it fails."""
+    """Run a command with its output in the log, the end of which is part of the error if it fails."""
     with log.open("w") as file:
         done = subprocess.run(
             [str(part) for part in command],
@@ -58,7 +58,7 @@ def run(what: str, command: list[str | Path], log: Path, **environment: str) -> 
 
 
 def build(source: Path, out: Path, what: str, log: Path, *options: str, **environment: str) -> Path:
-    """The file that `python -m build` makes without isolation: what it needs must be installed here."""
+    """Return the file that `python -m build` makes without isolation, from packages installed here."""
     made = log.parent / f"made-{log.stem}"
     shutil.rmtree(made, ignore_errors=True)
     run(
@@ -75,7 +75,7 @@ def build(source: Path, out: Path, what: str, log: Path, *options: str, **enviro
 
 
 def build_sdist(out: Path, work: Path) -> Path:
-    """Of this tree, checked, and unpacked into work, where it must make itself again."""
+    """Build and check the source distribution of this tree, unpack it into work and build it again there."""
     from check_sdist import members, problems
 
     sdist = build(ROOT, out, "source distribution", work / "sdist.log", "--sdist")
@@ -124,7 +124,7 @@ def try_wheel(wheel: Path, kind: str, python: str, work: Path) -> str:
 
 
 def missing(cuda: str) -> str | None:
-    """What this environment lacks, or None."""
+    """Return what this environment lacks, or None."""
     lacking = [name for name in MODULES if importlib.util.find_spec(name) is None]
     if lacking:
         return f"not installed: {', '.join(lacking)}; pip install -r scripts/wheel-requirements.txt"

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 LIBRARY = re.compile(r"(?:(?:typeinfo|typeinfo name|vtable) for )?qcore::")
-# What the linker itself defines in older libraries.
+# Symbols that the linker itself defines in older libraries.
 LINKER = {"_init", "_fini", "_edata", "_end", "__bss_start"}
 
 

@@ -36,7 +36,7 @@ def missing_packages(block: str) -> list[str]:
 
 
 def complaint(block: str, expected: str) -> str:
-    """What is wrong with a block, or ""."""
+    """Return what is wrong with a block, or ""."""
     with tempfile.TemporaryDirectory() as folder:
         # From a file in an empty folder, so that nothing of this tree is importable by accident.
         script = Path(folder) / "example.py"

@@ -30,7 +30,7 @@ def members(sdist: Path) -> dict[str, bytes]:
 
 
 def tracked() -> set[str] | None:
-    """What git tracks less what pyproject excludes; None outside a checkout."""
+    """Return the files that git tracks without those that pyproject excludes; None outside a checkout."""
     if not (ROOT / ".git").exists():
         return None
     done = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True)

@@ -74,13 +74,13 @@ def tool(name: str, *arguments: str | Path) -> str:
 
 
 def policy(wheel: Path) -> str:
-    """The oldest platform tag that the wheel's symbols allow, e.g. manylinux_2_35_x86_64."""
+    """Return the oldest platform tag that the wheel's symbols allow, e.g. manylinux_2_35_x86_64."""
     report = json.loads(tool("auditwheel", "show", "--json", wheel))
     return str(report["overall_tag"])
 
 
 def check(wheel: Path) -> tuple[list[str], str]:
-    """What is wrong with it, and its policy."""
+    """Return what is wrong with it, and its policy."""
     kind = "cuda" if wheel.parent.name == "cuda" else "cpu"
     found = []
     if TAGS not in wheel.name:

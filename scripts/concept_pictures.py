@@ -54,7 +54,7 @@ class Picture:
         return axis
 
     def box(self, axis: Any, x: float, y: float, width: float, height: float, title: str, *lines: str, **options: Any):
-        """Centred at (x, y); integers=True for what holds integers only."""
+        """Draw a box centered at (x, y); integers=True if it holds integers only."""
         fill = self.colors.integer_box if options.get("integers") else self.colors.float_box
         corner = (x - width / 2, y - height / 2)
         axis.add_patch(
@@ -87,7 +87,7 @@ def listed(values: Any, form: str) -> str:
 
 
 def block(colors: Colors, name: str) -> None:
-    """A row of two blocks: the values, the grid of each block, the codes and scales that are stored."""
+    """Draw a row of two blocks: the values, the grid of each block, the codes and scales that are stored."""
     g, rng = 12, np.random.default_rng(3)
     row = np.concatenate([rng.normal(0, 0.2, g), rng.normal(0, 0.55, g)]).astype(np.float32)
     made = qcore.quantize(row[None], bits=4, block_size=g)
@@ -218,7 +218,7 @@ def table(colors: Colors, name: str) -> None:
 
 
 def gru(colors: Colors, name: str) -> None:
-    """A step of the staged pipeline; names as in docs/gru.md."""
+    """Draw a step of the staged pipeline; names as in docs/gru.md."""
     picture = Picture(10, 5.6, colors)
     axis = picture.plane(10, 5.6)
 

@@ -51,7 +51,7 @@ def rows() -> list[tuple[str, str]]:
 
 
 def number(value: float) -> str:
-    """A float literal of exactly that value."""
+    """Return a float literal of exactly that value."""
     text = f"{value:.9g}"
     return text + ("f" if "." in text or "e" in text else ".0f")
 
@@ -68,7 +68,7 @@ def row_text(table: Table) -> str:
 
 
 def rows_of(text: str) -> dict[tuple[str, str], str]:
-    """The rows of a file, as row_text() writes them."""
+    """Return the rows of a file, as row_text() writes them."""
     found = re.findall(r'^    \{"(\w+)", LutReduction::(\w+),\n(?:     .*\n)+', text, re.MULTILINE)
     parts = re.findall(r'^    \{"\w+", LutReduction::\w+,\n(?:     .*\n)+', text, re.MULTILINE)
     return dict(zip(found, parts, strict=True))

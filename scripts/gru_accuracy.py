@@ -20,7 +20,7 @@ Case = tuple[GruWeights, Callable[[], np.ndarray]]
 
 
 def truncated(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
-    """Normal numbers with sigma a sixth of the range, those outside drawn again."""
+    """Draw normal numbers with sigma a sixth of the range, those outside drawn again."""
     values = rng.normal((low + high) / 2, (high - low) / 6, shape)
     while (bad := (values < low) | (values > high)).any():
         values[bad] = rng.normal((low + high) / 2, (high - low) / 6, int(bad.sum()))
@@ -52,7 +52,7 @@ def case_c(rng: np.random.Generator) -> Case:
 
 CASES = {"A": case_a, "B": case_b, "C": case_c}
 
-# Of the mean squared error, by case and bits; A with 8 bits has one of the cosine.
+# Bounds of the mean squared error, by case and bits; A with 8 bits has one of the cosine.
 ERROR_BARS = {("A", 16): 5e-10, ("B", 8): 1e-6, ("C", 8): 2.2e-3, ("C", 16): 1e-6}
 COSINE_BARS = {("A", 8): 0.9998}
 

@@ -40,7 +40,7 @@ SILU_CUTS = (
 
 
 def published_silu() -> Table:
-    """The published cut points with the function's values at the ends of their segments."""
+    """Return the published cut points with the function's values at the ends of their segments."""
     cuts = np.array(SILU_CUTS, np.float32).astype(np.float64)
     parts = [1, *[32] * 8, 1]
     ends = [cuts[i] + (cuts[i + 1] - cuts[i]) / n * np.arange(n) for i, n in enumerate(parts)]
@@ -49,7 +49,7 @@ def published_silu() -> Table:
 
 
 def between(given: Table, measured: Accuracy, function: Function) -> float:
-    """The largest error of float32 numbers between those of fp16: three inside each gap."""
+    """Return the largest error of float32 numbers between those of fp16: three inside each gap."""
     x = measured.x
     inner = np.concatenate([x[:-1] + np.diff(x) * part for part in (0.25, 0.5, 0.75)]).astype(np.float32)
     f = function.evaluate(inner.astype(np.float64))

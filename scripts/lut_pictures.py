@@ -2,7 +2,7 @@
 """Draws the pictures of docs/luts.md into docs/images/lut: the scheme, and every table that ships with qcore.
 
 python scripts/lut_pictures.py                  # needs an installed qcore and its extra [plot]; a minute
-python scripts/lut_pictures.py silu scheme      # these only
+python scripts/lut_pictures.py silu plain/exp   # these only
 """
 
 import io
@@ -68,7 +68,7 @@ def draw_curve(axis: Any, x: Any) -> None:
 
 
 def draw_memory(axis: Any, lengths: list[int], firsts: Any) -> None:
-    """The entries in their order, the first one of each interval named."""
+    """Draw the entries in their order, the first one of each interval named."""
     for i, length in enumerate(lengths):
         for entry in range(firsts[i], firsts[i] + length):
             axis.add_patch(matplotlib.patches.Rectangle((entry, 0), 1, 1, fc=SHADES[i % 2], ec=CUT, lw=0.8))
@@ -86,16 +86,18 @@ def gallery(name: str, reduced: bool, file: str) -> None:
     figure = table(name, range_reduction=reduced).plot()
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=DPI)
-    Image.open(picture).convert("RGB").quantize(COLORS).save(FOLDER / f"{file}.png", optimize=True)
+    target = FOLDER / f"{file}.png"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    Image.open(picture).convert("RGB").quantize(COLORS).save(target, optimize=True)
 
 
 def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     made = {"scheme": scheme}
     for name, function in FUNCTIONS.items():
-        made[name] = lambda name=name, reduced=bool(function.reduction): gallery(name, reduced, name)
-        if function.reduction:
-            made[f"{name}-plain"] = lambda name=name: gallery(name, False, f"{name}-plain")
+        pictures = {f"reduced/{name}": True, f"plain/{name}": False} if function.reduction else {name: False}
+        for file, reduced in pictures.items():
+            made[file] = lambda name=name, reduced=reduced, file=file: gallery(name, reduced, file)
     wanted = sys.argv[1:] or list(made)
     unknown = [name for name in wanted if name not in made]
     if unknown:

@@ -1,4 +1,4 @@
-"""What an installed wheel must do on any machine: everything but CUDA, which needs a wheel with it and a driver.
+"""Check what an installed wheel must do on any machine: everything but CUDA, which needs a wheel with it and a driver.
 
 python -I scripts/smoke_wheel.py cpu        # or cuda
 """

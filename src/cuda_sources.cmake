@@ -39,7 +39,7 @@ set(QCORE_CUDA_OWN
     linear/cuda/sm75_int8_sliced/run.cu
     linear/cuda/sm75_int8_sliced/unpack_weight.cu
     linear/cuda/sm90_int8_wgmma/run.cu
-    lut/cuda/direct_map.cu
+    lut/cuda/lut16.cu
     lut/cuda/lut.cu
     lut/cuda/rms_norm.cu
     lut/cuda/softmax.cu

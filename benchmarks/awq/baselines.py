@@ -1,4 +1,4 @@
-"""What there is beside ours: copies, dequantization as one writes it in torch, and ONNX Runtime's product."""
+"""Baselines of AWQ: copies, dequantization as a torch expression, and ONNX Runtime's product."""
 
 from __future__ import annotations
 

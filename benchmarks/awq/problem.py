@@ -79,7 +79,7 @@ class Layer(Weight):
         super().__init__(values.reshape(-1, n).T)
 
     def per_block(self, bits: int, block_size: int, offsets: bool) -> Blocks:
-        """The very codes, zeros and scales: there is no other form."""
+        """Return the codes, zeros and scales themselves: there is no other form."""
         if (bits, block_size, offsets) != (4, self.shape.group_size, True):
             raise qcore.QcoreValueError(f"bench awq: the weight has 4 bits, g = {self.shape.group_size} and zeros")
         codes = np.ascontiguousarray(self.codes.transpose(2, 0, 1))
@@ -87,7 +87,7 @@ class Layer(Weight):
         return Blocks(codes, scales, zeros)
 
     def copies(self, count: int) -> list[tuple[Array, Array, Array]]:
-        """The arrays that AWQ's kernels take."""
+        """Return the arrays that AWQ's kernels take."""
         qweight, scales, qzeros = self.arrays
         return [self.arrays, *((qweight.copy(), scales.copy(), qzeros.copy()) for _ in range(count - 1))]
 
@@ -99,7 +99,7 @@ def words(codes: Array) -> Array:
 
 
 class Data:
-    """What the calls of a case are given, and how far their results are from the truth."""
+    """Inputs of the calls of a case, and the error of their results."""
 
     def __init__(self, layer: Layer, problem: Problem) -> None:
         self.layer, self.problem = layer, problem
@@ -116,7 +116,7 @@ class Data:
         return rows, self.x[rows].astype(np.float64) @ weight.astype(np.float64)
 
     def error(self, result: Array) -> float | None:
-        """Of rows of the weight or of y; None for what computes nothing."""
+        """Return the error of rows of the weight or of y; None for a copy, which computes nothing."""
         if result.size == 0:
             return None
         rows, truth = self._sample

@@ -44,7 +44,7 @@ def _dequantize(problem: Problem, transpose: bool) -> Implementation:
 
 
 def _same_as_reference(layer: Layer, result: Array) -> bool:
-    """The first and the last group have the reference kernel's bits."""
+    """Return whether the first and the last group have the reference kernel's bits."""
     qweight, scales, qzeros = layer.arrays
     size = layer.shape.group_size
     for group in {0, len(scales) - 1}:
@@ -84,6 +84,6 @@ def _packed(layer: Layer, problem: Problem, rotated_bytes: int) -> Implementatio
 
 
 def _linear(run: Callable[[int], Array], operator: str) -> Bound:
-    """Sums in fp32 differ in their last bits from kernel to kernel; the error says whether they are right."""
+    """Sum in fp32 differ in their last bits from kernel to kernel; the error says whether they are right."""
     run(0)
     return Bound(run, lambda: run(0), None, qcore.last_kernel(operator) or "")

@@ -25,7 +25,7 @@ _AS_EXACT = 10  # times the error: sums in fp32 in any order, not activations in
 
 
 def summarize(document: Document) -> list[RenderableType]:
-    """Returns the table of the benchmark's goals."""
+    """Return the table of the benchmark's goals."""
     return [goals_table(_goals([case for case in document.cases if case.rows]))]
 
 

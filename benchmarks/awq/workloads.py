@@ -29,7 +29,7 @@ QUICK = Selection(shapes=((1024, 2048, 128), (512, 512, 128)), rows=(1, 16))
 
 
 def workloads(selection: Selection) -> list[AwqWorkload]:
-    """A weight dequantized, then multiplied with each number of rows."""
+    """Yield cases that dequantize a weight, then multiply it with each number of rows."""
     problems = [Problem(Shape(*shape), m) for shape in selection.shapes for m in (None, *selection.rows)]
     return [AwqWorkload.of(problem, selection) for problem in problems if selection.cases.search(problem.name)]
 
@@ -68,6 +68,6 @@ class AwqWorkload(Workload):
         return Inputs(case_name, parameters, problem.operations, data, data.error)
 
     def limits(self, case_name: str) -> Limits:
-        """A copy of as many bytes as a call moves, or a weight has."""
+        """Return a copy of as many bytes as a call moves, or a weight has."""
         others = self.selection.peers is not None
         return copy_limits(self.problem.moved_bytes // 2, "uint8", 1, others=others)

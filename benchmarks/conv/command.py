@@ -13,7 +13,7 @@ from .workloads import LAYERS, QUICK, workloads
 def conv(run: Run) -> None:
     """Convolutions with per-block weights beside other libraries' of floats: layers of ResNets and of a MobileNet.
 
-    Weights are quantized before. All are sampled in turn in one run, on the same number of threads; everybody's results
+    Weights are quantized before. All are sampled in turn in one run, on the same number of threads; all results
     are compared with the exact ones first. The status is 1 if a result of qcore has other bits than its reference
     kernel's.
 

@@ -52,7 +52,7 @@ def _implementation(layer: Layer, bits: int, block_size: int, memory: str) -> Im
 
 
 def _same_as_reference(layer: Layer, call: Any, x: Array) -> bool:
-    """The first row of the first image: the reference kernel is given no more of it than that row sees."""
+    """Return whether the first row of the first image has the reference's bits, which gets only what that row reads."""
     needed = min(layer.x[2], max(1, layer.weight[2] - layer.padding))
     with qcore.force_kernel("conv2d", "reference"):
         expected = np.asarray(call(x[:1, :, :needed]))

@@ -21,7 +21,7 @@ LEGEND = (
 
 
 def summarize(document: Document) -> list[RenderableType]:
-    """The goals: each width and block size in each memory order beside the fastest peer."""
+    """Return the goals: each width and block size in each memory order beside the fastest peer."""
     cases = [case for case in document.cases if case.rows]
     names = [qcore_impl.name(*form) for form in _forms()]
     return [goals_table([_goal(name, cases) for name in names])]

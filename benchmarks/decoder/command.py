@@ -24,7 +24,7 @@ LEGEND = "ms: the smallest of several runs. step: the whole call; rest: what rem
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """Shows the parts of a step in its order."""
+    """Show the parts of a step in its order."""
     table = plain_table(case.name)
     for heading in ("part", "ms"):
         table.add_column(heading, justify="right" if heading == "ms" else "left")
@@ -49,7 +49,7 @@ def decoder(
     runs: Annotated[int, typer.Option(min=1, help="Of which the fastest counts.")] = 20,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results.")] = None,
 ) -> None:
-    """A call of qcore.decoder.Decoder with random weights: a decoding step or a prompt, whole and in parts.
+    """Measure a call of qcore.decoder.Decoder with random weights: a decoding step or a prompt, whole and in parts.
 
     \b
     Examples:

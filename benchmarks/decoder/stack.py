@@ -28,7 +28,7 @@ class Shape:
 
     @property
     def products(self) -> dict[str, tuple[int, int]]:
-        """Returns [N, K] of a layer's linear layers by their names in :class:`qcore.decoder.Layer`."""
+        """Return [N, K] of a layer's linear layers by their names in :class:`qcore.decoder.Layer`."""
         q, kv = self.heads * self.head_size, self.kv_heads * self.head_size
         hidden, inner = self.hidden_size, self.intermediate_size
         return {
@@ -48,7 +48,7 @@ SHAPES = {
 
 
 def random_weight(rng: np.random.Generator, rows: int, features: int, bits: int, block: int) -> qcore.QuantizedTensor:
-    """Makes a weight [rows, features] of random codes."""
+    """Make a weight [rows, features] of random codes."""
     low, high = -(2 ** (bits - 1)) + 1, 2 ** (bits - 1)
     codes = rng.integers(low, high, (rows, features), dtype=np.int8)
     scales = np.full((rows, -(-features // block)), 2.0 ** -(bits + 3), np.float32)  # exact in float16
@@ -56,12 +56,12 @@ def random_weight(rng: np.random.Generator, rows: int, features: int, bits: int,
 
 
 def layer_weights(rng: np.random.Generator, shape: Shape, bits: int, block: int) -> list[qcore.QuantizedTensor]:
-    """Makes the weights of one layer, in the order of :attr:`Shape.products`."""
+    """Make the weights of one layer, in the order of :attr:`Shape.products`."""
     return [random_weight(rng, *size, bits, block) for size in shape.products.values()]
 
 
 def make_layer(shape: Shape, weights: Sequence[Any]) -> decoder.Layer:
-    """Makes a layer of its weights, with norms of ones."""
+    """Make a layer of its weights, with norms of ones."""
     norm = np.ones(shape.hidden_size, np.float32)
     bias = np.zeros(shape.products["qkv"][0], np.float32) if shape.qkv_bias else None
     return decoder.Layer(*weights, input_norm=norm, mlp_norm=norm, qkv_bias=bias)
@@ -70,7 +70,7 @@ def make_layer(shape: Shape, weights: Sequence[Any]) -> decoder.Layer:
 def make_decoder(
     shape: Shape, layers: Sequence[decoder.Layer], head: Any, capacity: int, compute: str, **options: Any
 ) -> decoder.Decoder:
-    """Makes a decoder of its layers whose caches may hold ``capacity`` positions."""
+    """Make a decoder of its layers whose caches may hold ``capacity`` positions."""
     return decoder.Decoder(
         list(layers),
         hidden_size=shape.hidden_size,
@@ -87,7 +87,7 @@ def make_decoder(
 
 
 def rotary_table(shape: Shape, positions: int) -> tuple[Any, Any]:
-    """Returns cosines and sines, float32 [positions, head size]."""
+    """Return cosines and sines, float32 [positions, head size]."""
     size = shape.head_size
     angles = np.arange(positions)[:, None] * shape.rotary_base ** (-np.arange(0, size, 2) / size)
     angles = np.concatenate([angles, angles], axis=-1)

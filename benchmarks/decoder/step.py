@@ -21,7 +21,7 @@ from .stack import SHAPES, layer_weights, make_decoder, make_layer, random_weigh
 
 
 def _milliseconds(call: Callable[[], object], runs: int) -> float:
-    """Returns the smallest of several runs after one that isn't counted."""
+    """Return the smallest of several runs after one that isn't counted."""
     call()
     best = float("inf")
     for _ in range(runs):
@@ -34,7 +34,7 @@ def _milliseconds(call: Callable[[], object], runs: int) -> float:
 def _product_calls(
     layers: Sequence[decoder.Layer], head: Any, rows: int, compute: str
 ) -> dict[str, Callable[[], None]]:
-    """Returns for each kind of product a call that runs it for all layers."""
+    """Return for each kind of product a call that runs it for all layers."""
     calls: dict[str, Callable[[], None]] = {}
     kinds = {name: [getattr(layer, name) for layer in layers] for name in ("qkv", "out", "gate_up", "down")}
     kinds["head"] = [head]
@@ -56,7 +56,7 @@ def _product_calls(
 def measure_step(
     model: str, *, length: int, tokens: int, batch: int, bits: int, block: int, compute: str, cache: str, runs: int
 ) -> Case:
-    """Times a call of ``tokens`` tokens after ``length`` others, and its parts.
+    """Time a call of ``tokens`` tokens after ``length`` others, and its parts.
 
     Args:
         model: a name of :data:`SHAPES`.

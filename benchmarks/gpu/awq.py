@@ -29,7 +29,7 @@ def _weight(torch: Any, k: int, n: int, group: int, seed: int) -> tuple[Any, Any
 
 
 def _differing(torch: Any, weight: tuple[Any, Any, Any]) -> int:
-    """Counts the dequantized weights that differ from the CPU's."""
+    """Count the dequantized weights that differ from the CPU's."""
     expected = qcore.awq.dequantize(*(array.cpu() for array in weight)).view(torch.int16)
     given = qcore.awq.dequantize(*weight).cpu().view(torch.int16)
     return int((expected != given).sum())
@@ -73,7 +73,7 @@ def _case(torch: Any, k: int, n: int, group: int, rounds: int) -> Case:
 
 
 def cases(torch: Any, *, shapes: Sequence[tuple[int, int, int]] = SHAPES, rounds: int = 15) -> Iterator[Case]:
-    """Measures all weights."""
+    """Measure all weights."""
     for k, n, group in shapes:
         yield _case(torch, k, n, group, rounds)
         free(torch)

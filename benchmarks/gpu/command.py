@@ -48,7 +48,7 @@ Texts = list[str] | None
 def _measure(
     operator: str, json: Path | None, make: Callable[..., Iterator[Case]], quick: dict[str, Any], **options: Any
 ) -> None:
-    """Prints and writes the cases of an operator. What was not given keeps the default of ``make``, or of ``quick``."""
+    """Print and write the cases of an operator. What was not given keeps the default of ``make``, or of ``quick``."""
     torch = device.require()
     given = quick | {name: value for name, value in options.items() if value not in (None, [])}
     document = Document(operator, given, device.describe(torch), device="cuda")
@@ -170,7 +170,7 @@ def gru(
     rounds: Rounds = 15,
     json: Json = None,
 ) -> None:
-    """A GRU layer beside cuDNN's, floats in and out.
+    """Measure a GRU layer beside cuDNN's, floats in and out.
 
     \b
     Examples:
@@ -207,7 +207,7 @@ def decoder(
     rounds: Rounds = 15,
     json: Json = None,
 ) -> None:
-    """A decoding step in the shape of Llama-3.1-8B beside torch in bfloat16.
+    """Measure a decoding step in the shape of Llama-3.1-8B beside torch in bfloat16.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """Convolutions on a device: the kernels of conv2d and static beside torch's of floats.
 
-Each call finds its weight in the second-level cache. Images are channels_last for everybody, in fp16 for conv2d; torch
+Each call finds its weight in the second-level cache. Images are channels_last for all libraries, fp16 for conv2d; torch
 chooses its algorithms with cudnn.benchmark. Every kernel of qcore is compared with its `simt` row: bit for bit, float
 activations within a thousandth of the largest result.
 """
@@ -32,7 +32,7 @@ _FLOAT_TOLERANCE = 1e-3
 
 
 def name_of(x: Sequence[int], w: Sequence[int]) -> str:
-    """Returns the name of a layer's case."""
+    """Return the name of a layer's case."""
     return f"{'x'.join(map(str, x))}_w{'x'.join(map(str, w))}"
 
 
@@ -102,7 +102,7 @@ class _Problem:
             self.add_row("qcore static", kernel, call, True, weight_bits=8, activations="int8")
 
     def add_row(self, family: str, kernel: str, call: Any, exact: bool, **facts: Any) -> None:
-        """Adds one of qcore's kernels, if it takes the case, compared with `simt`."""
+        """Add one of qcore's kernels, if it takes the case, compared with `simt`."""
         try:
             if family not in self.expected:
                 self.expected[family] = call(kernel="simt")
@@ -127,7 +127,7 @@ def cases(
     kernels: str = "",
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measures all layers."""
+    """Measure all layers."""
     torch.backends.cudnn.benchmark = True
     found = limits(torch)
     for x, w, groups in layers:

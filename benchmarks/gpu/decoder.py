@@ -34,7 +34,7 @@ _CHECKED_VOCABULARY = 4096
 
 
 def _stack(weights: list[Any], head: Any, shape: Shape, device: str, compute: str, capacity: int) -> decoder.Decoder:
-    """Makes a Decoder whose layers hold copies of the same weights."""
+    """Make a Decoder whose layers hold copies of the same weights."""
 
     def copy(weight: Any) -> Any:
         return weight.to(device) if device == "cuda" else weight
@@ -98,7 +98,7 @@ def _qcore_products(weights: list[Any], compute: str) -> _Product:
 
 
 def _humming_products(torch: Any, shape: Shape, block: int, activations: str) -> _Product:
-    """Returns the same over humming's kernels, with weights of 4 bits and activations in "bfloat16" or "int8"."""
+    """Return the same over humming's kernels, with weights of 4 bits and activations in "bfloat16" or "int8"."""
     from humming.forward import humming_forward
     from humming.kernel.humming import HummingKernel
     from humming.layer import HummingLayer
@@ -143,7 +143,7 @@ def _humming_products(torch: Any, shape: Shape, block: int, activations: str) ->
 
 
 def _operators(torch: Any, shape: Shape, past: int, product: _Product) -> list[tuple[str, Callable[[], Any]]]:
-    """Returns the calls of a step of one sequence through all layers, each with the part that it belongs to."""
+    """Return the calls of a step of one sequence through all layers, each with the part that it belongs to."""
     heads, kv, size, inner = shape.heads, shape.kv_heads, shape.head_size, shape.intermediate_size
 
     def array(*extents: int) -> Any:
@@ -181,7 +181,7 @@ def _operators(torch: Any, shape: Shape, past: int, product: _Product) -> list[t
 
 
 def _parts_case(torch: Any, weights: list[Any], shape: Shape, past: int, rounds: int) -> Case:
-    """Measures the whole stack and what each part adds to it."""
+    """Measure the whole stack and what each part adds to it."""
     calls = _operators(torch, shape, past, _qcore_products(weights, "int8"))
 
     def run(without: str) -> None:
@@ -200,7 +200,7 @@ def _parts_case(torch: Any, weights: list[Any], shape: Shape, past: int, rounds:
 
 
 def _loops_case(torch: Any, weights: list[Any], shape: Shape, block: int, past: int, rounds: int) -> Case:
-    """Measures the stack of single operators, without the head, with our products and with humming's."""
+    """Measure the stack of single operators, without the head, with our products and with humming's."""
     makers = {
         "qcore int8": _qcore_products(weights, "int8"),
         "qcore float": _qcore_products(weights, "float"),
@@ -223,7 +223,7 @@ def _timed(name: str, call: Callable[[], Any], **facts: Any) -> Timed:
 
 
 def _check(torch: Any, rng: np.random.Generator, shape: Shape, block: int) -> None:
-    """Raises QcoreValueError unless two layers have the CPU's bits."""
+    """Raise QcoreValueError unless two layers have the CPU's bits."""
     small = replace(shape, layers=2, vocabulary=_CHECKED_VOCABULARY)
     weights = layer_weights(rng, small, 4, block)
     head = random_weight(rng, small.vocabulary, small.hidden_size, 4, block)
@@ -250,7 +250,7 @@ def cases(
     humming: bool = False,
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measures a step of all batches, and its parts."""
+    """Measure a step of all batches, and its parts."""
     shape, rng = SHAPES[model], np.random.default_rng(0)
     _check(torch, rng, shape, block_size)
     head = random_weight(rng, shape.vocabulary, shape.hidden_size, 4, block_size)

@@ -28,7 +28,7 @@ _NANO = 1e-9
 
 
 def require() -> Any:
-    """Returns torch, or raises QcoreValueError if it is missing or finds no device."""
+    """Return torch, or raise QcoreValueError if it is missing or find no device."""
     try:
         import torch
     except ImportError as error:
@@ -39,7 +39,7 @@ def require() -> Any:
 
 
 def describe(torch: Any) -> dict[str, Any]:
-    """Returns the device, versions and the date, for a results file."""
+    """Return the device, versions and the date, for a results file."""
     return {
         "device": torch.cuda.get_device_name(),
         "capability": list(torch.cuda.get_device_capability()),
@@ -54,7 +54,7 @@ def describe(torch: Any) -> dict[str, Any]:
 
 
 def copies_for(nbytes: int) -> int:
-    """Returns how many copies of so many bytes are together larger than the second-level cache."""
+    """Return how many copies of so many bytes are together larger than the second-level cache."""
     return max(1, min(_MOST_COPIES, -(-_WORKING_SET // nbytes)))
 
 
@@ -77,7 +77,7 @@ class Timed:
     problem: str = ""  # why there is no figure
 
     def run(self) -> None:
-        """Makes all calls of one sample."""
+        """Make all calls of one sample."""
         if self.graph is not None:
             self.graph.replay()
             return
@@ -86,7 +86,7 @@ class Timed:
 
 
 def event_seconds(torch: Any, work: Callable[[], Any]) -> float:
-    """Returns the seconds between two CUDA events around the work."""
+    """Return the seconds between two CUDA events around the work."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     work()
@@ -96,14 +96,14 @@ def event_seconds(torch: Any, work: Callable[[], Any]) -> float:
 
 
 def median_seconds(torch: Any, work: Callable[[], Any], samples: int = 15) -> float:
-    """Returns the median of several times, after three that are not counted."""
+    """Return the median of several times, after three that are not counted."""
     for _ in range(3):
         work()
     return statistics.median(event_seconds(torch, work) for _ in range(samples))
 
 
 def limits(torch: Any) -> dict[str, float | None]:
-    """Measures a copy's bandwidth in GB/s and the rates of torch's large products in 10^9 operations per second."""
+    """Measure a copy's bandwidth in GB/s and the rates of torch's large products in 10^9 operations per second."""
     source = torch.empty(_LIMIT_BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     found: dict[str, float | None] = {
@@ -118,7 +118,7 @@ def limits(torch: Any) -> dict[str, float | None]:
 
 
 def capture(torch: Any, timed: Timed) -> None:
-    """Captures the calls of one sample, or notes why that is not possible."""
+    """Capture the calls of one sample, or note why that is not possible."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     try:
@@ -141,7 +141,7 @@ def capture(torch: Any, timed: Timed) -> None:
 
 
 def measure(torch: Any, implementations: list[Timed], rounds: int) -> None:
-    """Captures all implementations and samples them in turn."""
+    """Capture all implementations and samples them in turn."""
     with torch.no_grad():
         for timed in implementations:
             capture(torch, timed)
@@ -154,7 +154,7 @@ def measure(torch: Any, implementations: list[Timed], rounds: int) -> None:
 def case_of(
     name: str, parameters: dict[str, Any], operations: int, found: dict[str, float | None], timed: list[Timed]
 ) -> Case:
-    """Makes the case of a results file from what was sampled."""
+    """Make the case of a results file from what was sampled."""
     rows = [_row(each, found) for each in timed if each.samples]
     rows.sort(key=lambda row: row.milliseconds)
     skipped = {each.name: each.problem for each in timed if not each.samples}
@@ -183,6 +183,6 @@ def _row(timed: Timed, found: dict[str, float | None]) -> Row:
 
 
 def free(torch: Any) -> None:
-    """Frees graphs and arrays of a case: graphs that go while another is captured would spoil it."""
+    """Free graphs and arrays of a case: graphs that go while another is captured would spoil it."""
     gc.collect()
     torch.cuda.empty_cache()

@@ -76,7 +76,7 @@ def cases(
     bits: Sequence[int] = BITS,
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measures all layers on all sequences."""
+    """Measure all layers on all sequences."""
     for size in hidden:
         for width in bits:
             for length in steps:

@@ -109,7 +109,7 @@ class _Problem:
             )
 
     def check(self) -> None:
-        """Notes the relative L2 error of the first rows and columns, and whether integer kernels have equal bits."""
+        """Note the relative L2 error of the first rows and columns, and whether integer kernels have equal bits."""
         torch = self.torch
         for timed in self.implementations:
             if timed.problem or "given" in timed.name or "random" in timed.name:
@@ -142,7 +142,7 @@ def cases(
     kernels: str = "",
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measures all layers with all numbers of rows."""
+    """Measure all layers with all numbers of rows."""
     found = limits(torch)
     for n, k in shapes:
         for g in block_sizes:

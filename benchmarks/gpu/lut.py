@@ -75,7 +75,7 @@ def cases(
     sizes: Sequence[int] = SIZES,
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measures all functions on all arrays."""
+    """Measure all functions on all arrays."""
     for size in sizes:
         for dtype in dtypes:
             for function in functions:

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 LEGEND = (
     "us: median of a call from a CUDA graph. copy: of a copy's bandwidth. int8: of the rate of torch's large int8 "
     "products. torch: of the speed of torch's fastest row that computes something. error: relative, L2, against "
-    "float64. != its results differ from the reference's: `simt`, `simt` or the CPU."
+    "float64. != its results differ from the reference's: `simt` or the CPU."
 )
 
 
 def torch_row(case: Case) -> Row | None:
-    """Returns torch's fastest row that computes something, with weights that were given."""
+    """Return torch's fastest row that computes something, with weights that were given."""
     rows = [row for row in case.rows if row.library == "torch" and "copy" not in row.name and "given" not in row.name]
     return min(rows, key=lambda row: row.milliseconds, default=None)
 
 
 def case_table(case: Case, most: int | None = None) -> Table:
-    """Shows all rows of a case, fastest first, or the first `most` and ours."""
+    """Show all rows of a case, fastest first, or the first `most` and ours."""
     peer = torch_row(case)
     columns: dict[str, Callable[[Row], str]] = {
         "us": lambda row: f"{1e3 * row.milliseconds:.2f}",

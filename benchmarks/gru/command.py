@@ -32,7 +32,7 @@ def gru(
 ) -> None:
     """GRU layers beside other libraries' own: whole calls from floats to floats, and single steps of a stream.
 
-    All are sampled in turn in one run, on the same number of threads; everybody's result is compared with float64
+    All are sampled in turn in one run, on the same number of threads; every result is compared with float64
     first. The status is 1 if a result of qcore has other integers than its reference kernel's.
 
     \b

@@ -53,7 +53,7 @@ class Layer:
 
 @dataclass
 class Sequences:
-    """What one case runs on: x [T, B, C], as a whole or step by step."""
+    """Input of a case: x [T, B, C], as a whole or step by step."""
 
     layer: Layer
     steps: int
@@ -78,7 +78,7 @@ class Sequences:
         return rows, float_cell.run(direction, self.x[:, rows].astype(np.float64))[0]
 
     def error(self, result: Array) -> float:
-        """Returns the relative L2 error of y [T, B, H]; implementations with a wrong result are not timed."""
+        """Return the relative L2 error of y [T, B, H]; implementations with a wrong result are not timed."""
         rows, truth = self.truth
         if result.shape != (*self.x.shape[:2], self.layer.hidden):
             raise qcore.QcoreValueError(f"bench: a result has shape {list(result.shape)}, expected [T, B, H]")

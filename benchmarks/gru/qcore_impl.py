@@ -64,7 +64,7 @@ def _streamed(gru: Any, x: Array) -> tuple[Callable[[int], object], Callable[[],
 
 
 def _same_as_reference(gru: Any, x: Array, result: Array) -> bool:
-    """The first steps of a few rows have the reference kernel's bits."""
+    """Return whether the first steps of a few rows have the reference kernel's bits."""
     rows = np.unique(np.linspace(0, x.shape[1] - 1, _CHECKED_ROWS).astype(int))
     with qcore.force_kernel("gru", "reference"):
         expected = np.asarray(gru(np.ascontiguousarray(x[:_CHECKED_STEPS, rows]))[0])

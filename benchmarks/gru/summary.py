@@ -22,7 +22,7 @@ LEGEND = (
 
 
 def summarize(document: Document) -> list[RenderableType]:
-    """The fastest of each kind, ratios, and the goals."""
+    """Return the fastest of each kind, ratios, and the goals."""
     cases = [case for case in document.cases if case.rows]
     return [_fastest_table(cases), goals_table(_goals(cases))]
 
@@ -52,7 +52,7 @@ def int16(case: Case) -> Row | None:
 
 
 def peer(case: Case) -> Row | None:
-    """The fastest of all."""
+    """Return the fastest of all."""
     return _fastest(case, lambda row: not row.ours)
 
 

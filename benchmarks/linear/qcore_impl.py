@@ -84,7 +84,7 @@ def _bind(x: Array, weights: list[qcore.QuantizedTensor], compute: Compute) -> B
 
 
 def _same_as_reference(x: Array, weight: qcore.QuantizedTensor, compute: Compute) -> bool:
-    """Sampled rows and channels of a result have the reference kernel's bits."""
+    """Return whether sampled rows and channels of a result have the reference kernel's bits."""
     n = weight.shape[0]
     rows = np.unique(np.linspace(0, len(x) - 1, _CHECKED_ROWS).astype(int))
     channels = np.unique(np.linspace(0, n - 1, _CHECKED_CHANNELS).astype(int))

@@ -19,7 +19,7 @@ _OURS = [(bits, block_size) for bits in (4, 8) for block_size in (32, 64, 128)]
 
 
 def summarize(document: Document) -> list[RenderableType]:
-    """The fastest of each kind, ratios to them, and the goals."""
+    """Return the fastest of each kind, ratios to them, and the goals."""
     cases = [case for case in document.cases if case.rows]
     parts: list[RenderableType] = [_fastest_table(cases)]
     if any(not row.ours for case in cases for row in case.rows):

@@ -52,7 +52,7 @@ class Weight:
         return self._channels
 
     def per_block(self, bits: int, block_size: int, offsets: bool) -> Blocks:
-        """As ONNX Runtime and ggml make them.
+        """Quantize as ONNX Runtime and ggml do.
 
         Without offsets the zero point is the middle, and the scale's sign is such that the largest magnitude of the
         block gets the code 0, which has no opposite; with them it is where the block's range has its zero.

@@ -119,7 +119,7 @@ class Data:
 
 
 def _exact(x: Array, dtype: str) -> Array:
-    """Rounded to the dtype, in float32; bf16 without needing anybody's type for it."""
+    """Round to the dtype, in float32; bf16 without a library that has its type."""
     if dtype == "fp32":
         return x
     if dtype == "fp16":

@@ -56,7 +56,7 @@ def _operator(problem: Problem) -> str:
 
 
 def _same_as_reference(problem: Problem, x: Array, call: Callable[..., Any]) -> bool:
-    """Sampled rows or elements of a result have the reference kernel's bits."""
+    """Return whether sampled rows or elements of a result have the reference kernel's bits."""
     where = np.unique(np.linspace(0, len(x) - 1, 4 if problem.by_rows else _CHECKED).astype(int))
     with qcore.force_kernel(_operator(problem), "reference"):
         expected = np.asarray(call(x[where]))

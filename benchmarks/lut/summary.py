@@ -23,7 +23,7 @@ _LARGE = 1 << 20
 
 
 def summarize(document: Document) -> list[RenderableType]:
-    """The fastest of each case, ratios, and the goals."""
+    """Return the fastest of each case, ratios, and the goals."""
     cases = [case for case in document.cases if case.rows]
     return [_fastest_table(cases), goals_table(_goals(cases))]
 
@@ -40,7 +40,7 @@ def case_table(case: Case, most: int | None = None) -> Table:
 
 
 def fastest(case: Case, ours: bool) -> Row | None:
-    """Of those that compute something."""
+    """Return the rows that compute something."""
     rows = [row for row in case.rows if row.ours == ours and row.error is not None]
     return min(rows, key=lambda row: row.milliseconds, default=None)
 

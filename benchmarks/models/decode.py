@@ -36,7 +36,7 @@ _FOLDER = Path(tempfile.gettempdir()) / "qcore-models"
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked for."""
+    """Options of a run."""
 
     shape: str
     implementations: list[str]
@@ -50,13 +50,13 @@ class Options:
 
 
 def memory() -> dict[str, int]:
-    """Returns the resident and the peak bytes of this process."""
+    """Return the resident and the peak bytes of this process."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
     return {"resident": int(fields["VmRSS"].split()[0]) * 1024, "peak": int(fields["VmHWM"].split()[0]) * 1024}
 
 
 def work(name: str, source: Path, folder: Path, threads: int) -> None:
-    """Answers commands, a JSON line each: what the process of one implementation does."""
+    """Answer commands, a JSON line each: what the process of one implementation does."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print goes to stderr
     from .implementations import ALL
@@ -110,7 +110,7 @@ class Worker:
         )
 
     def ask(self, **command: Any) -> dict[str, Any]:
-        """Sends a command and returns the answer; an error ends the process."""
+        """Send a command and return the answer; an error ends the process."""
         assert self.process.stdin and self.process.stdout
         try:
             self.process.stdin.write(json.dumps(command) + "\n")
@@ -125,13 +125,13 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         if self.process.stdin and not self.process.stdin.closed:
             self.process.stdin.close()
         self.process.wait()
 
     def sample(self, ids: list[int], count: int) -> None:
-        """Measures one prompt and the tokens behind it."""
+        """Measure one prompt and the tokens behind it."""
         answer = self.ask(do="generate", ids=ids, count=count)
         if self.error:
             return
@@ -141,7 +141,7 @@ class Worker:
         self.after = answer["after"]
 
     def row(self) -> Row:
-        """Returns the medians and what they are of; a token's time is the row's."""
+        """Return the medians and what they are of; a token's time is the row's."""
         from .implementations import ALL
 
         medians = {key: statistics.median(each[key] for each in self.samples) for key in ("prefill", "decode")}
@@ -151,7 +151,7 @@ class Worker:
 
 
 def table(case: Case, most: int | None = None) -> str:
-    """Returns the results as lines of text."""
+    """Return the results as lines of text."""
     head = ("implementation", "prefill/s", "decode/s", "load s", "files MB", "imports MB", "resident MB", "peak MB")
     rows = [head]
     for row in case.rows:
@@ -167,7 +167,7 @@ OPERATOR = Operator("models", (), no_summary, table, "", None)
 
 
 def run(options: Options) -> Case:
-    """Prepares, loads and measures all implementations."""
+    """Prepare, load and measure all implementations."""
     from .implementations import ALL
     from .shapes import SHAPES, write
 

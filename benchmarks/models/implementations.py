@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 
-class Implementation:
+class Implementation(ABC):
     """Generates greedily from token ids. Every class has a process of its own."""
 
     name = ""
@@ -26,30 +27,30 @@ class Implementation:
         self.source = source
         """Folder of the model in bfloat16."""
         self.folder = work / self.name
-        """What :meth:`prepare` writes."""
+        """The files that :meth:`prepare` writes."""
         self.threads = threads
 
     @classmethod
     def missing(cls) -> str:
-        """Returns what is not installed; empty if nothing."""
+        """Return what is not installed; empty if nothing."""
         return ", ".join(name for name in cls.needs if importlib.util.find_spec(name) is None)
 
-    def prepare(self) -> None:
-        """Converts the source once; not measured. Writes to :attr:`folder`."""
+    def prepare(self) -> None:  # noqa: B027 - not all need it
+        """Convert the source once; not measured. Writes to :attr:`folder`."""
 
-    def start(self) -> None:
-        """Imports what the implementation needs and sets its threads."""
+    def start(self) -> None:  # noqa: B027 - not all need it
+        """Import what the implementation needs and set its threads."""
 
+    @abstractmethod
     def load(self) -> None:
-        """Opens the model; measured."""
-        raise NotImplementedError
+        """Open the model; measured."""
 
+    @abstractmethod
     def generate(self, ids: list[int], count: int) -> list[float]:
-        """Generates ``count`` tokens and returns the time of each from the call's start; the first is the prefill."""
-        raise NotImplementedError
+        """Generate ``count`` tokens and return the time of each from the call's start; the first is the prefill."""
 
     def stored_bytes(self) -> int:
-        """Returns the bytes of the files that are opened."""
+        """Return the bytes of the files that are opened."""
         folder = self.folder if self.folder.exists() else self.source
         return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
@@ -69,7 +70,7 @@ class Transformers(Implementation):
         transformers.utils.logging.set_verbosity_error()
 
     def open(self, folder: Path, **options: Any) -> Any:
-        """Returns the model of a folder."""
+        """Return the model of a folder."""
         import torch
         from transformers import AutoModelForCausalLM
 

@@ -46,7 +46,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def write(shape: str, folder: Path, seed: int = 0) -> None:
-    """Writes a folder of transformers in bfloat16 with a file for each layer; one layer is in memory at a time.
+    """Write a folder of transformers in bfloat16 with a file for each layer; one layer is in memory at a time.
 
     Args:
         shape: a key of :data:`SHAPES`.
@@ -112,7 +112,7 @@ def _json(path: Path, value: Any) -> None:
 
 
 def _tokenizer(folder: Path, vocabulary: int) -> None:
-    """Writes a tokenizer of made-up words, because some converters insist on one."""
+    """Write a tokenizer of made-up words, because some converters insist on one."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

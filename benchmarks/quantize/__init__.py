@@ -1,1 +1,1 @@
-"""What `qcore bench quantize` measures: floats into blocks of codes, and back."""
+"""Benchmark of quantization: floats to blocks of codes, and back."""

@@ -1,4 +1,4 @@
-"""What one writes in torch and in NumPy, a code in a byte; and their copies of as many bytes."""
+"""Quantization as expressions in torch and NumPy, a code in a byte, and their copies of as many bytes."""
 
 from __future__ import annotations
 

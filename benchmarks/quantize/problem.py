@@ -76,7 +76,7 @@ class Data:
         return rows, (codes[rows] * scales[rows].astype(np.float64)).reshape(len(rows), -1)
 
     def error(self, result: Array) -> float | None:
-        """Of x after rounding, or of the dequantized codes; None for what computes nothing."""
+        """Return the error of x after rounding or of the dequantized codes; None for a copy, which computes nothing."""
         if result.size == 0:
             return None
         rows, truth = self._sample

@@ -29,7 +29,7 @@ def _quantize(data: Data) -> Bound:
 
 
 def _same_as_reference(x: Array, bits: int) -> bool:
-    """Some rows have the reference kernel's bits."""
+    """Return whether some rows have the reference kernel's bits."""
     rows = np.unique(np.linspace(0, len(x) - 1, _CHECKED_ROWS).astype(int))
     with qcore.force_kernel("quantize", "reference"):
         expected = qcore.quantize(x[rows], bits=bits, block_size=BLOCK_SIZE)

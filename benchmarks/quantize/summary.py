@@ -21,7 +21,7 @@ LEGEND = (
 
 
 def summarize(document: Document) -> list[RenderableType]:
-    """Returns the table of the benchmark's goals."""
+    """Return the table of the benchmark's goals."""
     goal = Goal("fastest expression of a peer / qcore", 1.0)
     for case in document.cases:
         row, peer = fastest(case, True), fastest(case, False)

@@ -58,5 +58,5 @@ class QuantizationWorkload(Workload):
         return Inputs(case_name, parameters, problem.elements, data, data.error)
 
     def limits(self, case_name: str) -> Limits:
-        """A copy of as many bytes as a call moves."""
+        """Return a copy of as many bytes as a call moves."""
         return copy_limits(self.problem.moved_bytes // 2, "uint8", 1, others=self.selection.peers is not None)

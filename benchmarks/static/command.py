@@ -10,9 +10,9 @@ from .workloads import LAYERS, QUICK, Selection, workloads
 
 @benchmark(cases="1x64x56x56 w64x64x3x3 s1", ours="qcore nchw out=", peers="ort QLinearConv", quick="Two layers")
 def static(run: Run) -> None:
-    """Static int8 convolutions beside other libraries' own: layers of ResNets and of a MobileNet, codes in and out.
+    """Measure static int8 convolutions beside other libraries': layers of ResNets and a MobileNet, codes in and out.
 
-    Layers are packed before. All are sampled in turn in one run, on the same number of threads; everybody's codes are
+    Layers are packed before. All are sampled in turn in one run, on the same number of threads; all codes are
     compared with the exact ones first. The status is 1 if a result of qcore has other codes than its reference
     kernel's.
 

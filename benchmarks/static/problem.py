@@ -52,7 +52,7 @@ class Layer:
 
 @dataclass
 class Codes:
-    """What a layer is made of, and its input: uint8 codes, int8 weights with a scale per channel, int32 bias."""
+    """Parameters of a layer and its input: uint8 codes, int8 weights with a scale per channel, int32 bias."""
 
     layer: Layer
     x: Array = field(init=False)
@@ -75,7 +75,7 @@ class Codes:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What qcore.static's layers take, in their order."""
+        """Return the arguments of qcore.static's layers, in their order."""
         return (
             self.x_scale, self.x_zero_point, self.weight, self.w_scale, self.y_scale, self.y_zero_point, self.bias,
         )  # fmt: skip
@@ -100,7 +100,7 @@ class Codes:
 
 
 def convolved(layer: Layer, x: Array, weight: Array) -> Array:
-    """The convolution of x with the layer's window, in float64."""
+    """Return the convolution of x with the layer's window, in float64."""
     padding, stride, groups, per_group = layer.padding, layer.stride, layer.groups, layer.weight[1]
     n, channels, rows, columns = layer.y
     x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (padding,) * 2, (padding,) * 2]).transpose(0, 2, 3, 1)
@@ -115,5 +115,5 @@ def convolved(layer: Layer, x: Array, weight: Array) -> Array:
 
 
 def channels_last(x: Array) -> Array:
-    """The same array in other memory."""
+    """Return the same array in other memory."""
     return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)

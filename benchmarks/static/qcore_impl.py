@@ -63,7 +63,7 @@ def _implementation(layer: Layer, last: bool, with_out: bool) -> Implementation:
 
 
 def _same_as_reference(layer: Layer, made: QConv2d, x: Array) -> bool:
-    """The first rows of the first image: of it, the reference kernel is given no more than they need."""
+    """Return whether the first rows of the first image have the reference's bits, which gets only what they read."""
     rows = min(_CHECKED_ROWS, layer.y[2])
     needed = min(layer.x[2], (rows - 1) * layer.stride + layer.weight[2])
     with qcore.force_kernel("static", "reference"):

@@ -20,7 +20,7 @@ LEGEND = (
 
 
 def summarize(document: Document) -> list[RenderableType]:
-    """The fastest of each kind, ratios, and the goals."""
+    """Return the fastest of each kind, ratios, and the goals."""
     cases = [case for case in document.cases if case.rows]
     return [_fastest_table(cases), goals_table(_goals(cases))]
 

@@ -42,7 +42,7 @@ QUERIES = (
 
 
 def make_folder(model: Path, weights: dict[str, Array], texts: list[str], out: Path) -> None:
-    """An AWQ "gemm" folder of the model, its scales chosen by what the layers see of some sentences."""
+    """Write an AWQ "gemm" folder of the model, its scales chosen by what the layers see of some sentences."""
     samples = out.with_suffix(".npz")
     inputs = layer_inputs(model, weights, texts)
     np.savez(samples, **{f"{name}.weight": x for name, x in inputs.items()})

@@ -107,7 +107,7 @@ def train(images: torch.Tensor, labels: torch.Tensor) -> DigitsModel:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """A reader sees the old file or the new one, never half of it."""
+    """Write a file so that a reader sees the old one or the new one, never half of it."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")
     try:
         with os.fdopen(descriptor, "wb") as file:

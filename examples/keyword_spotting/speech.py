@@ -64,7 +64,7 @@ class Speakers:
     def stream(
         self, seconds: float, rng: np.random.Generator, stretch: float = 0
     ) -> tuple[np.ndarray, list[tuple[str, int, int]]]:
-        """Samples, and (word, first, last frame) of what is said: a word, a pause, a word, in noise.
+        """Sample, and (word, first, last frame) of what is said: a word, a pause, a word, in noise.
 
         With ``stretch`` each word is played up to that much slower or faster: another throat.
         """
@@ -87,7 +87,7 @@ class Speakers:
 
 @cache
 def _noises() -> list[np.ndarray]:
-    """A minute of white noise, and of ever darker ones to brown."""
+    """Make a minute of noise of each color, from white to brown."""
     rng = np.random.default_rng(0)
     count = 1 << 20
     white = np.fft.rfft(rng.standard_normal(count))
@@ -117,7 +117,7 @@ _HANN = np.hanning(WINDOW).astype(np.float32)
 
 
 def log_mel(windows: np.ndarray) -> np.ndarray:
-    """Samples [..., WINDOW] -> features [..., BANDS], about -2 to 2."""
+    """Sample [..., WINDOW] -> features [..., BANDS], about -2 to 2."""
     spectrum = np.fft.rfft(windows * _HANN)
     power = np.square(spectrum.real) + np.square(spectrum.imag)
     return (np.log(power.astype(np.float32) @ _FILTERS + np.float32(1e-3)) / 3).astype(np.float32)

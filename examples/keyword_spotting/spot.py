@@ -117,7 +117,7 @@ def events(scores: np.ndarray) -> list[tuple[int, int]]:
 
 
 def judge(scores: np.ndarray, said: Said) -> tuple[int, int]:
-    """Returns the number of keywords that were detected, each counted once, and of all other detections."""
+    """Return the number of keywords that were detected, each counted once, and of all other detections."""
     heard, right = events(scores), 0
     for word, first, last in said:
         during = [event for event in heard if first <= event[0] <= last + LATEST]

@@ -41,7 +41,7 @@ def run(command: list[str | Path], folder: Path) -> str:
 
 
 def row_features(weights: dict[str, np.ndarray], images: np.ndarray) -> np.ndarray:
-    """What the digits model's GRU sees: [8 rows, M, 64]. A window's nine products, summed, are a convolution."""
+    """Return the input of the digits model's GRU, [8 rows, M, 64]: each value sums the nine products of a window."""
     x = images
     for name in ("conv1", "conv2"):
         windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
@@ -52,7 +52,7 @@ def row_features(weights: dict[str, np.ndarray], images: np.ndarray) -> np.ndarr
 
 
 def write_expected(path: Path) -> None:
-    """Inputs and results of the table, as bits."""
+    """Return inputs and results of the table, as bits."""
     x = np.concatenate([np.linspace(-30, 30, 1999), [0.0, -0.0, 1e-30, 1e30, -1e30]]).astype(np.float32)
     lines = ["#include <stdint.h>\n"]
     for name, values in (("inputs", x), ("outputs", lut.silu(x))):

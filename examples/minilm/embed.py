@@ -34,7 +34,7 @@ def linear_names(weights: dict[str, Any]) -> list[str]:
 
 
 def by_command(model: Path, out: Path, *options: str) -> dict[str, Any]:
-    """What `qcore quantize` makes of the checkpoint."""
+    """Quantize the checkpoint with `qcore quantize`."""
     command = [sys.executable, "-m", "qcore", "quantize", str(model), str(out), "--include", "encoder.*", *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return dict(qcore.load(out))
@@ -57,7 +57,7 @@ def by_samples(weights: dict[str, Any], inputs: dict[str, Array]) -> dict[str, A
 
 
 def layer_inputs(folder: Path, weights: dict[str, Any], texts: list[str]) -> dict[str, Array]:
-    """Some rows of what every linear layer of the float model sees."""
+    """Return some rows of the input of every linear layer of the float model."""
     rng = np.random.default_rng(0)
     seen: dict[str, list[Array]] = {}
 
@@ -69,7 +69,7 @@ def layer_inputs(folder: Path, weights: dict[str, Any], texts: list[str]) -> dic
 
 
 def timed(encode: Callable[[list[str]], Array], texts: list[str]) -> tuple[Array, float]:
-    """The vectors, and milliseconds per sentence: the faster of two rounds."""
+    """Return the vectors, and milliseconds per sentence: the faster of two rounds."""
     seconds = []
     for _ in range(2):
         start = time.perf_counter()

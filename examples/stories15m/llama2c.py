@@ -53,11 +53,11 @@ class Header:
 
     @property
     def head_dim(self) -> int:
-        """Returns the width of a head."""
+        """Return the width of a head."""
         return self.dim // self.n_heads
 
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Returns names and shapes of the tensors in the order of the file."""
+        """Return names and shapes of the tensors in the order of the file."""
         layers, kv = self.n_layers, self.n_kv_heads * self.head_dim
         named: list[tuple[str, tuple[int, ...]]] = [
             ("embedding", (self.vocab_size, self.dim)),
@@ -77,7 +77,7 @@ class Header:
 
 
 def read_header(content: bytes) -> Header:
-    """Returns the sizes that a model.bin begins with.
+    """Return the sizes that a model.bin begins with.
 
     Raises:
         ValueError: the file is too short, or a size is not one of a model.
@@ -93,12 +93,12 @@ def read_header(content: bytes) -> Header:
 
 
 def model_bytes(header: Header) -> int:
-    """Returns the number of bytes of a model.bin."""
+    """Return the number of bytes of a model.bin."""
     return 28 + 4 * sum(int(np.prod(shape)) for _, shape in header.tensors())
 
 
 def read_model(content: bytes) -> tuple[Header, dict[str, Array]]:
-    """Reads a model.bin.
+    """Read a model.bin.
 
     Returns:
         The sizes, and float32 tensors by the names of a Llama checkpoint of transformers. The rows of each query and
@@ -130,14 +130,14 @@ def read_model(content: bytes) -> tuple[Header, dict[str, Array]]:
 
 
 def _halves(weight: Array, head_dim: int) -> Array:
-    """Moves the even rows of each head before its odd rows."""
+    """Move the even rows of each head before its odd rows."""
     rows, columns = weight.shape
     pairs = weight.reshape(rows // head_dim, head_dim // 2, 2, columns)
     return np.ascontiguousarray(pairs.transpose(0, 2, 1, 3).reshape(rows, columns))
 
 
 def read_tokenizer(content: bytes, vocab_size: int) -> list[tuple[bytes, float]]:
-    """Reads a tokenizer.bin.
+    """Read a tokenizer.bin.
 
     Returns:
         The bytes and the score of each token.
@@ -160,7 +160,7 @@ def read_tokenizer(content: bytes, vocab_size: int) -> list[tuple[bytes, float]]
 
 
 def make_tokenizer(tokens: list[tuple[bytes, float]]) -> Tokenizer:
-    """Makes a tokenizer that merges the pair with the best score first, as llama2.c and SentencePiece do."""
+    """Make a tokenizer that merges the pair with the best score first, as llama2.c and SentencePiece do."""
     names = [UNKNOWN, BOS, EOS, *(f"<0x{byte:02X}>" for byte in range(256))]
     # llama2.c writes spaces for SentencePiece's sign.
     names += [piece.decode("utf-8").replace(" ", SPACE) for piece, _ in tokens[FIRST_PIECE:]]
@@ -185,7 +185,7 @@ def make_tokenizer(tokens: list[tuple[bytes, float]]) -> Tokenizer:
 
 
 def config(header: Header) -> dict[str, Any]:
-    """Returns config.json of a Llama of transformers."""
+    """Return config.json of a Llama of transformers."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -210,7 +210,7 @@ def config(header: Header) -> dict[str, Any]:
 
 
 def write_folder(model: bytes, tokenizer: bytes, folder: Path) -> Header:
-    """Writes a folder that transformers opens as a Llama: config, weights, tokenizer.
+    """Write a folder that transformers opens as a Llama: config, weights, tokenizer.
 
     Returns:
         The sizes of the model.

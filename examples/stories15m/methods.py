@@ -32,7 +32,7 @@ class Method:
     options: dict[str, Any]
 
     def quantized(self, weight: Array, samples: Array) -> qcore.QuantizedTensor:
-        """Returns the weight as qcore stores it."""
+        """Return the weight as qcore stores it."""
         return _quantized(weight, samples, self.options)
 
 
@@ -63,7 +63,7 @@ def _ours(scheme: str, block_size: int, method: str) -> Method:
 
 
 def all_methods() -> list[Method]:
-    """Returns llama.cpp's formats and qcore's methods, by bits per weight and name."""
+    """Return llama.cpp's formats and qcore's methods, by bits per weight and name."""
     found = [_llama_cpp("Q4_0", 4.5), _llama_cpp("Q4_1", 5.0)]
     for scheme, block_size in (("symmetric", 32), ("asymmetric", 64), ("symmetric", 16), ("asymmetric", 32)):
         found += [_ours(scheme, block_size, method) for method in ("rtn", "mse", "awq")]
@@ -71,7 +71,7 @@ def all_methods() -> list[Method]:
 
 
 def sample_texts(model: Any, seed: int, count: int, length: int = 200) -> list[list[int]]:
-    """Returns texts that the model samples at temperature 1, each up to its end.
+    """Return texts that the model samples at temperature 1, each up to its end.
 
     Args:
         model: a causal language model whose texts begin with token 1 and end with token 1 or 2.
@@ -92,7 +92,7 @@ def sample_texts(model: Any, seed: int, count: int, length: int = 200) -> list[l
 
 
 def linear_layers(model: Any, head: bool) -> dict[str, torch.nn.Linear]:
-    """Returns the linear layers of a model by name, with or without the head."""
+    """Return the linear layers of a model by name, with or without the head."""
     skipped = None if head else model.get_output_embeddings()
     return {
         name: module
@@ -102,7 +102,7 @@ def linear_layers(model: Any, head: bool) -> dict[str, torch.nn.Linear]:
 
 
 def layer_inputs(model: Any, texts: list[list[int]]) -> dict[str, Array]:
-    """Returns the inputs [M, K] that the model's linear layers get from some texts."""
+    """Return the inputs [M, K] that the model's linear layers get from some texts."""
     seen: dict[str, list[torch.Tensor]] = {}
     layers = linear_layers(model, head=True)
 

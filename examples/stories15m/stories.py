@@ -29,7 +29,7 @@ SAMPLED = 12
 
 
 def run(*arguments: Any) -> None:
-    """Runs a command of qcore and shows what it prints."""
+    """Run a command of qcore and show what it prints."""
     print(f"\n$ qcore {' '.join(map(str, arguments))}", flush=True)
     subprocess.run([sys.executable, "-m", "qcore", *map(str, arguments)], check=True)
 

@@ -43,7 +43,7 @@ class GatedMlp(torch.nn.Module):
 
 
 def split(mlp: GatedMlp) -> GatedMlp:
-    """This rank's part of a quantized MLP."""
+    """Return this rank's part of a quantized MLP."""
     mine = GatedMlp.__new__(GatedMlp)
     torch.nn.Module.__init__(mine)
     # Hidden features are cut where blocks of `down` begin, so that no block of K is divided.
@@ -68,7 +68,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 
 def hidden_codes(mlp: GatedMlp, x: torch.Tensor) -> torch.Tensor:
-    """What `down` multiplies: int8 codes of its input, block by block."""
+    """Return the operand of `down`: int8 codes of its input, block by block."""
     hidden = torch.nn.functional.silu(mlp.gate(x)) * mlp.up(x)
     codes: torch.Tensor = qcore.quantize_activations(hidden, BLOCK_SIZE, "int8")[0]
     return codes

@@ -30,8 +30,8 @@ struct Conv2dOptions {
 //   w     [Co, Ci / groups, Kh, Kw] on x's device, blocked along its channels
 //   bias  [Co] fp32, fp16 or bf16, or null
 //   y     [N, Co, Ho, Wo] fp32, fp16 or bf16, any strides without overlap; shares no memory with x or bias
-// What `compute` makes of the activations happens per pixel and block of channels, as per row and block in linear().
-// The result is the fp32 sum over taps (row by row of the kernel), for each over blocks, in the order of
+// Convolves x with w. `compute` treats the activations per pixel and block of channels, as linear() does per row and
+// block. The result is the fp32 sum over taps (row by row of the kernel), for each over blocks, in the order of
 // numerics/block_product.h; padding contributes nothing. Throws before anything is written to y.
 QCORE_API void conv2d(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
                       const Conv2dOptions& options);

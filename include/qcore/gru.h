@@ -74,7 +74,7 @@ class QCORE_API QuantizedGru {
   // Codes of sigmoid or tanh for each code of their argument: gate 0, 1, 2 is z, r, g.
   const std::vector<std::int32_t>& table(int gate) const;
 
-  // What an interpolated table was made of; empty for an exact one.
+  // Returns the knots of an interpolated table; none for an exact one.
   const GruKnots& knots(int gate) const;
 
   // x [T, B, C], h0 [B, H] or null (zeros), y [T, B, H], last [B, H] (the state after each row's last step) or null.
@@ -109,9 +109,9 @@ class QCORE_API GruStack {
   int directions() const { return directions_; }
   const QuantizedGru& cell(int layer, int direction) const { return cells_[layer * directions_ + direction]; }
 
-  // As QuantizedGru::run: y [T, B, directions * H], h0 and last [layers * directions, B, H], gates [layers *
-  // directions, T, B, 4H]. Without a backward direction x may be [B, C]: one step, y is then [B, H]. `reverse` must be
-  // false.
+  // Takes the arrays of QuantizedGru::run: y [T, B, directions * H], h0 and last [layers * directions, B, H], gates
+  // [layers * directions, T, B, 4H]. Without a backward direction x may be [B, C]: one step, y is then [B, H].
+  // `reverse` must be false.
   void run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
            const GruRun& options = {}) const;
 

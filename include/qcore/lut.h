@@ -11,8 +11,8 @@
 // Piecewise-linear look-up tables; docs/luts.md has their definition.
 namespace qcore {
 
-// What is done around a table, so that it needs to cover one binade or one period only: e^x from 2^f on [0, 1], log
-// from [sqrt(1/2), sqrt(2)], 1/x from [1, 2], square roots from [1, 4], sines from [-pi, pi].
+// Says which identity reduces an argument, so that a table needs to cover one binade or one period only: e^x from 2^f
+// on [0, 1], log from [sqrt(1/2), sqrt(2)], 1/x from [1, 2], square roots from [1, 4], sines from [-pi, pi].
 enum class LutReduction : std::uint8_t { none, exp, log, reciprocal, sqrt, rsqrt, periodic };
 
 struct LutStorage;  // src/lut/lut_storage.h

@@ -21,7 +21,7 @@ struct LutFitOptions {
   int intervals = 10;       // 2 to 64; the first and the last have one segment
   int segments = 32;        // 1 to 256, of each interval between them
   bool half_values = true;  // entries are fp16, else fp32
-  bool largest = false;     // minimise the largest weighted error instead of the sum
+  bool largest = false;     // minimize the largest weighted error instead of the sum
   bool fixed_ends = false;  // the first and the last cut are the first and the last candidate
   int coarse = 1024;        // candidates of the global search, beside zero, powers of two and the ends' neighbors
   int window = 8;           // the local search looks at so many candidates to either side of each cut at once
@@ -47,7 +47,7 @@ struct LutCuts {
 QCORE_API LutCuts fit_lut_cuts(const LutSamples& samples, const TensorView& candidates, const TensorView& required,
                                const LutFitOptions& options, const LutFitProgress& progress = {});
 
-// Entries of a table with the given cuts (fp32 [n + 1]) that minimise the error. `knots` (fp32 [entries]) has f at the
+// Entries of a table with the given cuts (fp32 [n + 1]) that minimize the error. `knots` (fp32 [entries]) has f at the
 // ends of all segments; `pinned` (u8 [entries]) is nonzero where the entry must be f(knot), rounded. Writes fp32
 // [entries] to `values` and returns the error. Entries that no sample depends on are f(knot), rounded.
 QCORE_API double fit_lut_values(const LutSamples& samples, const TensorView& cuts, const TensorView& knots,

@@ -84,8 +84,8 @@ class QCORE_API QuantizedTensor {
 
   // Each writes to a caller's array of exactly that shape on the CPU, any strides.
   void codes(const TensorView& out) const;  // int8, shape of the weight
-  // Of 4 bits: uint8 [N, ceil(K * taps / 2)]. Element 2j of a row (of [Ci, Kh, Kw] in order) is the low half of byte j,
-  // 2j + 1 the high one, each plus 8; an odd row ends with a zero half.
+  // Writes codes of 4 bits in pairs: uint8 [N, ceil(K * taps / 2)]. Element 2j of a row (of [Ci, Kh, Kw] in order) is
+  // the low half of byte j, 2j + 1 the high one, each plus 8; an odd row ends with a zero half.
   void nibbles(const TensorView& out) const;
   void scales(const TensorView& out) const;      // fp32 [N, P]
   void offsets(const TensorView& out) const;     // fp32 [N, P], zeros for a symmetric weight

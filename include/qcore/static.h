@@ -57,7 +57,7 @@ class QCORE_API StaticConv2d {
 
 class QCORE_API StaticLinear {
  public:
-  // As above with a weight [N, K].
+  // Prepares a layer as StaticConv2d::create does, with a weight [N, K].
   static StaticLinear create(const TensorView& weight, const TensorView& w_scale, const TensorView* bias,
                              const StaticOptions& options);
 

@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a submodule when it is first used: together they take longer to import than the rest."""
+    """Import a submodule when it is first used: together they take longer to import than the rest."""
     if name in ("decoder", "formats", "gru", "jax", "lut", "static", "torch"):
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):

@@ -33,31 +33,31 @@ class ArrayBackend(Protocol):
     """Defines what the operators need to know about an array library."""
 
     def readable(self, x: Any, where: str) -> Any:
-        """Returns ``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
+        """Return ``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        """Returns an uninitialized, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
+        """Return an uninitialized, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
 
     def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
-        """Makes an uninitialized array [N, C, H, W]; channels_last if ``like``, an image too, is."""
+        """Make an uninitialized array [N, C, H, W]; channels_last if ``like``, an image too, is."""
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
-        """Makes an array like another, and what ``_core`` writes to in order to fill it.
+        """Make an array like another, and what ``_core`` writes to in order to fill it.
 
         Shape and dtype are ``like``'s, and so is the order of axes where the library's own functions keep it.
         """
 
     def writable(self, array: Any, where: str) -> Any:
-        """Returns what ``_core`` writes to in order to fill ``array``."""
+        """Return what ``_core`` writes to in order to fill ``array``."""
 
     def result(self, array: Any, like: Any) -> Any:
-        """Returns the filled array as the caller's library has it."""
+        """Return the filled array as the caller's library has it."""
 
     def take(self, x: Any, columns: Any) -> Any:
-        """Returns a copy of ``x`` with the last axis in the order of ``columns``, a NumPy array."""
+        """Return a copy of ``x`` with the last axis in the order of ``columns``, a NumPy array."""
 
     def stream(self, x: Any) -> int:
-        """Returns the address of the CUDA stream that the library's work on ``x`` runs on; 0 on the CPU."""
+        """Return the address of the CUDA stream that the library's work on ``x`` runs on; 0 on the CPU."""
 
 
 class NumPyBackend:
@@ -216,7 +216,7 @@ class DLPackBackend:
 
 
 def _is_channels_last(x: Any) -> bool:
-    """Tells whether an array [N, C, H, W] of NumPy's kind lies in the order of [N, H, W, C] and of no other."""
+    """Tell whether an array [N, C, H, W] of NumPy's kind lies in the order of [N, H, W, C] and of no other."""
     return not x.flags.c_contiguous and bool(x.transpose(0, 2, 3, 1).flags.c_contiguous)
 
 
@@ -234,7 +234,7 @@ def _backend_of_type(kind: type) -> ArrayBackend | None:
 
 
 def backend_of(x: Any, where: str) -> ArrayBackend:
-    """Returns the backend of an array; ``where`` ("linear: x") begins the error if it is none."""
+    """Return the backend of an array; ``where`` ("linear: x") begins the error if it is none."""
     found = _backend_of_type(type(x))  # type: ignore[arg-type]  # mypy sees the hash of the instances
     if found is None:
         raise _core.QcoreTypeError(
@@ -244,12 +244,12 @@ def backend_of(x: Any, where: str) -> ArrayBackend:
 
 
 def readable(x: Any, where: str) -> Any:
-    """Returns an array of any backend as ``_core`` takes it."""
+    """Return an array of any backend as ``_core`` takes it."""
     return backend_of(x, where).readable(x, where)
 
 
 def empty_numpy(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Makes an uninitialized array as ``numpy.empty`` does, aligned to 64 bytes."""
+    """Make an uninitialized array as ``numpy.empty`` does, aligned to 64 bytes."""
     buffer = np.empty(math.prod(shape) * dtype.itemsize + 64, np.uint8)
     return np.ndarray(shape, dtype, buffer, _core.line_offset(buffer))
 
@@ -272,7 +272,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Returns 'float16' for "float16", numpy.float16, torch.float16, jax.numpy.float16, ..."""
+    """Return 'float16' for "float16", numpy.float16, torch.float16, jax.numpy.float16, ..."""
     try:
         return _known_name(type(dtype).__module__, dtype)
     except TypeError:  # it can't be hashed
@@ -281,7 +281,7 @@ def dtype_name(dtype: Any) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _known_name(library: str, dtype: Any) -> str:
-    """Returns a dtype's name; ``library`` keeps the cache from comparing dtypes of two of them: some warn."""
+    """Return a dtype's name; ``library`` keeps the cache from comparing dtypes of two of them: some warn."""
     return _name_of(dtype)
 
 
@@ -294,7 +294,7 @@ def _name_of(dtype: Any) -> str:
 
 
 def floating_dtype(dtype: Any, where: str) -> str | None:
-    """Checks a requested output dtype and returns its name, None for none."""
+    """Check a requested output dtype and return its name, None for none."""
     if dtype is None:
         return None
     name = dtype_name(dtype)
@@ -304,7 +304,7 @@ def floating_dtype(dtype: Any, where: str) -> str | None:
 
 
 def stream_address(stream: Any, x_backend: ArrayBackend, x: Any, where: str) -> int:
-    """Returns the address of a caller's ``stream=``: None (the current one), an address, or a stream object."""
+    """Return the address of a caller's ``stream=``: None (the current one), an address, or a stream object."""
     if stream is None:
         return x_backend.stream(x)
     address = stream

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def integer(value: Any, where: str, bits: int = 64) -> int:
-    """Returns the value if it is a Python or NumPy integer; a bool or a float is an error."""
+    """Return the value if it is a Python or NumPy integer; a bool or a float is an error."""
     if isinstance(value, bool):
         raise _core.QcoreTypeError(f"{where} is {value!r}, expected an integer")
     try:
@@ -26,7 +26,7 @@ def integer(value: Any, where: str, bits: int = 64) -> int:
 
 
 def number(value: Any, where: str) -> float:
-    """Returns the value if it is a Python or NumPy number; a bool or a string is an error."""
+    """Return the value if it is a Python or NumPy number; a bool or a string is an error."""
     try:
         if isinstance(value, (bool, str, bytes)):
             raise TypeError
@@ -36,14 +36,14 @@ def number(value: Any, where: str) -> float:
 
 
 def text(value: Any, where: str) -> str:
-    """Returns the value if it is a string; anything else is an error."""
+    """Return the value if it is a string; anything else is an error."""
     if not isinstance(value, str):
         raise _core.QcoreTypeError(f"{where} is {value!r}, expected a string")
     return value
 
 
 def choice(value: Any, choices: Mapping[Any, T], where: str) -> T:
-    """Returns the entry that ``value`` names."""
+    """Return the entry that ``value`` names."""
     try:
         return choices[value]
     except (KeyError, TypeError):
@@ -52,7 +52,7 @@ def choice(value: Any, choices: Mapping[Any, T], where: str) -> T:
 
 
 def device(value: Any, where: str) -> tuple[bool, int]:
-    """Returns (whether it is a CUDA device, its index) of "cpu", "cuda", "cuda:1" or an object that prints so."""
+    """Return (whether it is a CUDA device, its index) of "cpu", "cuda", "cuda:1" or an object that prints so."""
     match = re.fullmatch(r"(cpu|cuda)(?::(\d{1,4}))?", str(value))
     if match is None or (match[1] == "cpu" and match[2] not in (None, "0")):
         raise _core.QcoreValueError(f"{where} is {value!r}, expected 'cpu', 'cuda' or 'cuda:<index>'")

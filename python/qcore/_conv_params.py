@@ -8,7 +8,7 @@ from qcore import _checks, _core
 
 
 def make(stride: Any, padding: Any, dilation: Any, groups: Any, op: str) -> _core.ConvParams:
-    """Returns the parameters that an operator's arguments describe; the core checks their range."""
+    """Return the parameters that an operator's arguments describe; the core checks their range."""
     sides = _integers(padding, f"{op}: padding", (1, 2, 4), "an integer, (H, W) or (top, left, bottom, right)")
     if len(sides) == 2:
         sides = (*sides, *sides)

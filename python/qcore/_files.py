@@ -11,14 +11,14 @@ from typing import BinaryIO
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes to a temporary name in the same folder, then renames. An existing file's permissions are kept."""
+    """Write to a temporary name in the same folder, then rename. An existing file's permissions are kept."""
     with whole_file(path) as file:
         file.write(content)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Writes as :func:`write_whole`, for content that is written in pieces; the rename is at the end of the block."""
+    """Write as :func:`write_whole`, for content that is written in pieces; the rename is at the end of the block."""
     handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -27,7 +27,7 @@ def _readable(op: str, qweight: Any, scales: Any, qzeros: Any) -> tuple[Any, Any
 def dequantize(
     qweight: Any, scales: Any, qzeros: Any, *, transpose: bool = False, out: Any = None, stream: Any = None
 ) -> Any:
-    """Computes ``W = (u - z) * s``, each product rounded once to float16: the same bits from every kernel.
+    """Compute ``W = (u - z) * s``, each product rounded once to float16: the same bits from every kernel.
 
     Args:
         qweight: int32 [K, N/8], any strides.
@@ -69,7 +69,7 @@ def dequantize(
 def linear(
     x: Any, qweight: Any, scales: Any, qzeros: Any, bias: Any = None, *, out: Any = None, stream: Any = None
 ) -> Any:
-    """Computes ``x @ W + bias`` without W in memory; sums in float32.
+    """Compute ``x @ W + bias`` without W in memory; sums in float32.
 
     Few rows are multiplied by the weight as it lies. For more, and on a CUDA device, each call packs it for
     :func:`qcore.linear` first: a :class:`Weight` does that once.
@@ -141,7 +141,7 @@ class Weight:
         raise AttributeError(f"Weight is immutable: can't set {name!r}")
 
     def __call__(self, x: Any, bias: Any = None, *, out: Any = None, stream: Any = None) -> Any:
-        """Computes ``x @ W + bias``: :func:`qcore.linear` with ``compute="float"``.
+        """Compute ``x @ W + bias``: :func:`qcore.linear` with ``compute="float"``.
 
         Args:
             x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.

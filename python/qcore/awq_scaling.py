@@ -123,7 +123,7 @@ def _layer(weight: Any, where: str) -> npt.NDArray[np.float32]:
 
 
 def _scales(mean: npt.NDArray[np.float64], exponent: float) -> npt.NDArray[np.float32]:
-    """Returns ``mean ** exponent``, around 1: the geometric middle of the largest and the smallest is 1."""
+    """Return ``mean ** exponent``, around 1: the geometric middle of the largest and the smallest is 1."""
     raw = np.maximum(mean, 1e-4 * (mean.max() or 1.0)) ** exponent
     scales: npt.NDArray[np.float32] = (raw / np.sqrt(raw.max() * raw.min())).astype(np.float32)
     return scales

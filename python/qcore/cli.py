@@ -153,7 +153,7 @@ def _message(error: Exception) -> str:
 
 
 def run_app(application: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> int:
-    """Runs one command of an application and returns the exit status.
+    """Run one command of an application and return the exit status.
 
     Expected failures are one line on stderr, never a traceback.
 
@@ -177,5 +177,5 @@ def run_app(application: typer.Typer, name: str, arguments: Sequence[str] | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command of `qcore` and returns the exit status."""
+    """Run one command of `qcore` and return the exit status."""
     return run_app(app, "qcore", arguments)

@@ -25,7 +25,7 @@ def conv2d(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Computes a two-dimensional convolution with a per-block quantized weight.
+    """Compute a two-dimensional convolution with a per-block quantized weight.
 
     Like every framework's: a cross-correlation, without turning the kernel around.
 

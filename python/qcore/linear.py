@@ -29,7 +29,7 @@ _ACTIVATIONS = {
 
 
 def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, float, float]:
-    """Returns (kind, lo, hi) of an ``activation=`` argument."""
+    """Return (kind, lo, hi) of an ``activation=`` argument."""
     try:
         return _ACTIVATIONS[activation]
     except (KeyError, TypeError):
@@ -56,7 +56,7 @@ def linear(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Computes ``activation(x @ weight.T + bias)`` with a per-block quantized weight.
+    """Compute ``activation(x @ weight.T + bias)`` with a per-block quantized weight.
 
     Args:
         x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
@@ -114,7 +114,7 @@ def linear(
 def embedding(
     indices: Any, weight: QuantizedTensor, *, out: Any = None, out_dtype: Any = None, stream: Any = None
 ) -> Any:
-    """Looks up rows of a quantized weight: ``weight[indices]``, dequantized.
+    """Look up rows of a quantized weight: ``weight[indices]``, dequantized.
 
     Args:
         indices: int32 or int64 [...], any strides, on the weight's device; 0 to N - 1. On CUDA an index outside gives
@@ -176,7 +176,7 @@ def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
 
 
 def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[Any, Any, Any, Any]:
-    """Quantizes activations as :func:`linear` does to its input, for inspection.
+    """Quantize activations as :func:`linear` does to its input, for inspection.
 
     Args:
         x: float32, float16 or bfloat16 [M, K] on the CPU.

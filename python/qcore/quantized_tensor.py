@@ -44,7 +44,7 @@ class QuantizedTensor:
     def from_parts(
         cls, codes: Any, scales: Any, offsets: Any = None, *, bits: int, block_size: int, shape: Any = None
     ) -> QuantizedTensor:
-        """Makes a weight from its parts, without loss.
+        """Make a weight from its parts, without loss.
 
         Args:
             codes: int8 [N, K] or [Co, Ci, Kh, Kw], within the range of ``bits``; or for 4 bits uint8
@@ -83,7 +83,7 @@ class QuantizedTensor:
         scale_dtype: Any = "float32",
         offset_dtype: Any = None,
     ) -> QuantizedTensor:
-        """Views memory that has the bytes of :meth:`storage`, without a copy.
+        """View memory that has the bytes of :meth:`storage`, without a copy.
 
         Args:
             storage: uint8 [bytes], contiguous, at an address that is a multiple of 64. The weight keeps it alive; it
@@ -142,7 +142,7 @@ class QuantizedTensor:
 
     @property
     def scale_dtype(self) -> str:
-        """Of the scales as stored: 'float16' wherever every one of them is exact in it, else 'float32'."""
+        """Dtype of the scales as stored: 'float16' wherever every one of them is exact in it, else 'float32'."""
         return self._handle.scale_dtype
 
     @property
@@ -161,13 +161,13 @@ class QuantizedTensor:
         return self._handle.bits_per_weight
 
     def codes(self) -> npt.NDArray[np.int8]:
-        """Returns the codes, int8 of the weight's shape."""
+        """Return the codes, int8 of the weight's shape."""
         out = _arrays.empty_numpy(self.shape, np.dtype(np.int8))
         self._handle.codes(out)
         return out
 
     def nibbles(self) -> npt.NDArray[np.uint8]:
-        """Returns the codes of 4 bits in half a byte each: uint8 [N, ceil(K / 2)], K = Ci * Kh * Kw of a convolution.
+        """Return the codes of 4 bits in half a byte each: uint8 [N, ceil(K / 2)], K = Ci * Kh * Kw of a convolution.
 
         Element 2j of a row is the low half of byte j, 2j + 1 the high half, each plus 8; an odd row ends with a zero
         half.
@@ -180,13 +180,13 @@ class QuantizedTensor:
         return out
 
     def scales(self) -> npt.NDArray[np.float32]:
-        """Returns the scales, float32 [N, P]."""
+        """Return the scales, float32 [N, P]."""
         out = self._parameters()
         self._handle.scales(out)
         return out
 
     def offsets(self) -> npt.NDArray[np.float32]:
-        """Returns the offsets, float32 [N, P]; zeros for a symmetric weight."""
+        """Return the offsets, float32 [N, P]; zeros for a symmetric weight."""
         out = self._parameters()
         self._handle.offsets(out)
         return out
@@ -195,7 +195,7 @@ class QuantizedTensor:
         return _arrays.empty_numpy((self.shape[0], self._handle.blocks), np.dtype(np.float32))
 
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
-        """Computes ``scale * code + offset``, rounded once to float32, then to ``dtype``.
+        """Compute ``scale * code + offset``, rounded once to float32, then to ``dtype``.
 
         Args:
             dtype: float32, float16 or bfloat16, which needs ml-dtypes: a name or any library's dtype.
@@ -212,7 +212,7 @@ class QuantizedTensor:
         return out
 
     def storage(self) -> Any:
-        """Returns all that the weight has in memory, without a copy.
+        """Return all that the weight has in memory, without a copy.
 
         Returns:
             uint8 [bytes]: codes, scales and offsets in the layout that kernels read, each part at a multiple of 64
@@ -227,7 +227,7 @@ class QuantizedTensor:
         return array
 
     def slice_rows(self, start: int, stop: int) -> QuantizedTensor:
-        """Returns some rows as a weight of their own, on the same device.
+        """Return some rows as a weight of their own, on the same device.
 
         Args:
             start: the first row of N.
@@ -240,7 +240,7 @@ class QuantizedTensor:
         return QuantizedTensor._of(self._handle.slice_rows(begin, end))
 
     def to(self, device: Any) -> QuantizedTensor:
-        """Returns the weight on ``device``; itself if it is there already.
+        """Return the weight on ``device``; itself if it is there already.
 
         Args:
             device: "cpu", "cuda" (the current one) or "cuda:1", or torch's device.
@@ -276,7 +276,7 @@ def _unpickle(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int,
 
 
 def concatenate(weights: Any) -> QuantizedTensor:
-    """Stacks the rows of several weights: one product then gives the outputs of all of them.
+    """Stack the rows of several weights: one product then gives the outputs of all of them.
 
     Args:
         weights: QuantizedTensors [N_i, K] (or [Co_i, Ci, Kh, Kw]) of the same bits, block_size and scheme.
@@ -307,7 +307,7 @@ def quantize(
     samples: Any = None,
     scale_dtype: Any = "float32",
 ) -> QuantizedTensor:
-    """Quantizes a weight per block.
+    """Quantize a weight per block.
 
     Args:
         weight: float32, float16 or bfloat16 [N, K] or [Co, Ci, Kh, Kw] on the CPU, any strides, finite.
@@ -365,7 +365,7 @@ def quantize_weighted(
     method: Method,
     scale_dtype: Any,
 ) -> QuantizedTensor:
-    """Quantizes as :func:`quantize`, with the importance [K] of input channels as :func:`mean_squares` returns it.
+    """Quantize as :func:`quantize`, with the importance [K] of input channels as :func:`mean_squares` returns it.
 
     Pieces of a weight's rows then share it.
     """
@@ -383,7 +383,7 @@ def quantize_weighted(
 
 
 def mean_squares(samples: Any, features: int, where: str) -> npt.NDArray[np.float32]:
-    """Returns the mean square of each input channel, at least a ten-thousandth of their mean.
+    """Return the mean square of each input channel, at least a ten-thousandth of their mean.
 
     A channel that no sample has used is not free to be wrong.
     """
@@ -395,7 +395,7 @@ def mean_squares(samples: Any, features: int, where: str) -> npt.NDArray[np.floa
 
 
 def float_samples(samples: Any, features: int, where: str) -> npt.NDArray[np.float64]:
-    """Returns [M, K] in float64, checked."""
+    """Return [M, K] in float64, checked."""
     if hasattr(samples, "detach"):
         samples = samples.detach().cpu().double().numpy()
     x = np.asarray(samples, np.float64)

@@ -88,7 +88,7 @@ class ReorderedTensor:
         return 8 * self.nbytes / (self.shape[0] * self.shape[1])
 
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
-        """Returns the matrix, columns in its own order.
+        """Return the matrix, columns in its own order.
 
         Args:
             dtype: float32, float16 or bfloat16, as for :meth:`QuantizedTensor.dequantize`.
@@ -105,7 +105,7 @@ class ReorderedTensor:
         return out
 
     def to(self, device: Any) -> ReorderedTensor:
-        """Returns the tensor on another device, as :meth:`QuantizedTensor.to`.
+        """Return the tensor on another device, as :meth:`QuantizedTensor.to`.
 
         Args:
             device: "cpu", "cuda" or "cuda:1".

@@ -10,7 +10,7 @@ from qcore import _checks, _core
 
 
 def kernels(op: str | None = None) -> list[_core.KernelInfo]:
-    """Returns the rows of the kernel table, best first, of one operator or of all.
+    """Return the rows of the kernel table, best first, of one operator or of all.
 
     Args:
         op: "linear", "conv2d", "gru" and so on; None for all.
@@ -26,7 +26,7 @@ def kernels(op: str | None = None) -> list[_core.KernelInfo]:
 
 
 def last_kernel(op: str) -> str:
-    """Returns the name of the kernel that the calling thread ran last; '' if it has run none.
+    """Return the name of the kernel that the calling thread ran last; '' if it has run none.
 
     Args:
         op: an operator, as for :func:`kernels`.
@@ -71,12 +71,12 @@ class force_kernel:  # noqa: N801 - used like a function, as a context manager
 
 
 def get_num_threads() -> int:
-    """Returns the number of threads of CPU kernels: at first QCORE_NUM_THREADS, else the CPUs of this process."""
+    """Return the number of threads of CPU kernels: at first QCORE_NUM_THREADS, else the CPUs of this process."""
     return _core.get_num_threads()
 
 
 def set_num_threads(n: int) -> None:
-    """Sets the number of threads of CPU kernels. Results do not depend on it.
+    """Set the number of threads of CPU kernels. Results do not depend on it.
 
     Args:
         n: 1 to 1024.
@@ -88,12 +88,12 @@ def set_num_threads(n: int) -> None:
 
 
 def package_dir() -> Path:
-    """Returns the folder of the compiled part, with include/ and lib/cmake/qcore/ beside it."""
+    """Return the folder of the compiled part, with include/ and lib/cmake/qcore/ beside it."""
     return Path(_core.__file__).resolve().parent
 
 
 def info() -> dict[str, Any]:
-    """Describes what this build and machine have.
+    """Describe what this build and machine have.
 
     Returns:
         ``version``; ``isa``, the instruction sets that kernels may use, best last; ``threads``;

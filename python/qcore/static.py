@@ -28,7 +28,7 @@ _Format = tuple[_core.DType, float, int]
 
 
 class _Layer(ABC):
-    """What QLinear and QConv2d share."""
+    """Base of QLinear and QConv2d."""
 
     _op: str
     _handle: Any
@@ -39,22 +39,22 @@ class _Layer(ABC):
 
     @property
     def x_scale(self) -> float:
-        """Of the input's codes, as float32 holds it."""
+        """Scale of the input's codes, rounded to float32."""
         return float(np.float32(self._x[1]))
 
     @property
     def x_zero_point(self) -> int:
-        """Of the input's codes."""
+        """Zero point of the input's codes."""
         return self._x[2]
 
     @property
     def y_scale(self) -> float:
-        """Of the output's codes, as float32 holds it."""
+        """Scale of the output's codes, rounded to float32."""
         return float(np.float32(self._y[1]))
 
     @property
     def y_zero_point(self) -> int:
-        """Of the output's codes."""
+        """Zero point of the output's codes."""
         return self._y[2]
 
     @property
@@ -63,7 +63,7 @@ class _Layer(ABC):
         return str(self._handle.device)
 
     def to(self, device: Any) -> Any:
-        """Returns the layer on ``device``; itself if it is there already.
+        """Return the layer on ``device``; itself if it is there already.
 
         Args:
             device: "cpu", "cuda" or "cuda:1".
@@ -81,7 +81,7 @@ class _Layer(ABC):
 
     @abstractmethod
     def _empty(self, x_backend: _arrays.ArrayBackend, x: Any, source: Any) -> Any:
-        """Returns an array for the result; ``source`` is x as the core takes it."""
+        """Return an array for the result; ``source`` is x as the core takes it."""
 
     def _run(self, x: Any, out: Any, stream: Any) -> Any:
         x_backend = _arrays.backend_of(x, f"{self._op}: x")
@@ -157,7 +157,7 @@ class QLinear(_Layer):
         bias: Any = None,
         **options: Any,
     ) -> QLinear:
-        """Makes a layer from a float weight [N, K] and bias [N].
+        """Make a layer from a float weight [N, K] and bias [N].
 
         The weight becomes int8, symmetric, with the scale max|w| / 127 of each output channel; the bias int32 in units
         of x_scale times that scale, rounded to nearest.
@@ -175,7 +175,7 @@ class QLinear(_Layer):
         return cls(x_scale, x_zero_point, codes, scale, y_scale, y_zero_point, added, **options)
 
     def __call__(self, x: Any, *, out: Any = None, stream: Any = None) -> Any:
-        """Computes the layer's codes from those of x.
+        """Compute the layer's codes from those of x.
 
         Args:
             x: codes of ``x_dtype`` [..., K] on the layer's device, any strides.
@@ -255,7 +255,7 @@ class QConv2d(_Layer):
         bias: Any = None,
         **options: Any,
     ) -> QConv2d:
-        """Makes a layer from a float weight and bias, as :meth:`QLinear.from_float`.
+        """Make a layer from a float weight and bias, as :meth:`QLinear.from_float`.
 
         Args:
             x_scale, x_zero_point, y_scale, y_zero_point: as for :class:`QLinear`.
@@ -271,7 +271,7 @@ class QConv2d(_Layer):
         return cls(x_scale, x_zero_point, codes, scale, y_scale, y_zero_point, added, **options)
 
     def __call__(self, x: Any, *, out: Any = None, stream: Any = None) -> Any:
-        """Computes the layer's codes from those of x.
+        """Compute the layer's codes from those of x.
 
         Args:
             x: codes of ``x_dtype`` [N, Ci, H, W] on the layer's device, any strides.
@@ -305,7 +305,7 @@ def qlinear(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Calls a :class:`QLinear` once. To call a layer more often make one: here the weight is packed every time.
+    """Call a :class:`QLinear` once. To call a layer more often make one: here the weight is packed every time.
 
     Args:
         x: int8 or uint8 [..., K], any strides.
@@ -354,7 +354,7 @@ def qconv2d(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Calls a :class:`QConv2d` once. To call a layer more often make one: here the weight is packed every time.
+    """Call a :class:`QConv2d` once. To call a layer more often make one: here the weight is packed every time.
 
     Args:
         x: int8 or uint8 [N, Ci, H, W], any strides.
@@ -445,7 +445,7 @@ def _dtype_of(op: str, x: Any) -> str:
 
 
 def _device_of(x: Any) -> str:
-    """Returns 'cpu' or 'cuda:<index>'."""
+    """Return 'cpu' or 'cuda:<index>'."""
     if isinstance(x, np.ndarray):
         return "cpu"
     kind, index = x.__dlpack_device__()

@@ -1,4 +1,4 @@
-"""What our docstrings need to become pages, as an extension of griffe.
+"""Extension of griffe that turns our docstrings into pages.
 
 - Roles such as :func:`qcore.linear`, which editors and `help()` show well enough, become links.
 - "Example:" is griffe's "Examples:", whose doctests are shown as code.

@@ -30,7 +30,7 @@ AwqWeight weight_of(const TensorView& qweight, const TensorView& scales, const T
   weight.scales_column = scales.strides[1];
   weight.qzeros_row = qzeros.strides[0];
   weight.qzeros_column = qzeros.strides[1];
-  // Of a single word any stride is the same.
+  // A dimension of one word may have any stride.
   if (qweight.shape[1] == 1) weight.qweight_column = weight.qzeros_column = 1;
   weight.device = qweight.device;
   weight.stream = stream;
@@ -94,7 +94,7 @@ void AwqDescriptor::dequantize(const TensorView& out, bool transpose, void* stre
   problem.device = device();
   problem.out_k = out.strides[transpose ? 1 : 0];
   problem.out_n = out.strides[transpose ? 0 : 1];
-  awq_table().run(problem);
+  awq_dispatch().run(problem);
 }
 
 QuantizedTensor AwqDescriptor::pack(void* stream) const {
@@ -146,7 +146,7 @@ void AwqDescriptor::linear(const TensorView& x, const TensorView* bias, const Te
   problem.x = x;
   problem.y = y;
   if (bias) problem.bias = *bias;
-  awq_linear_table().run(problem);
+  awq_linear_dispatch().run(problem);
 }
 
 }  // namespace qcore

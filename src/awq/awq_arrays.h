@@ -21,7 +21,7 @@ QCORE_NUMERIC std::uint16_t awq_scale(const AwqWeight& weight, std::int64_t p, s
   return weight.scales[p * weight.scales_row + n * weight.scales_column];
 }
 
-// Of the first element of a row, the leading axes flattened.
+// Returns the offset of the first element of a row, with the leading axes flattened.
 inline std::int64_t row_offset(const TensorView& view, std::int64_t row) {
   std::int64_t offset = 0;
   for (int axis = view.rank - 2; axis >= 0; --axis) {

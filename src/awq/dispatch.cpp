@@ -45,8 +45,8 @@ KernelTable<AwqLinearProblem> awq_linear_rows(
 
 }  // namespace
 
-KernelTable<AwqProblem>& awq_table() { return awq_rows; }
-KernelTable<AwqLinearProblem>& awq_linear_table() { return awq_linear_rows; }
+KernelTable<AwqProblem>& awq_dispatch() { return awq_rows; }
+KernelTable<AwqLinearProblem>& awq_linear_dispatch() { return awq_linear_rows; }
 
 const AwqKernels* awq_kernels_in_use() {
 #if defined(QCORE_X86_KERNELS)

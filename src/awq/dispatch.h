@@ -6,8 +6,8 @@
 
 namespace qcore {
 
-KernelTable<AwqProblem>& awq_table();
-KernelTable<AwqLinearProblem>& awq_linear_table();
+KernelTable<AwqProblem>& awq_dispatch();
+KernelTable<AwqLinearProblem>& awq_linear_dispatch();
 
 // The definitions: plain loops over src/numerics. Any strides.
 void run_awq_reference(const AwqProblem& problem);

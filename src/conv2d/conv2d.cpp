@@ -47,7 +47,7 @@ void conv2d(const TensorView& x, const QuantizedTensor& w, const TensorView* bia
   problem.y_view = &y;
   problem.bias_view = bias;
   problem.quantized = &w;
-  conv2d_table().run(problem);
+  conv2d_dispatch().run(problem);
 }
 
 }  // namespace qcore

@@ -67,6 +67,6 @@ KernelTable<Conv2dProblem> table(
 
 }  // namespace
 
-KernelTable<Conv2dProblem>& conv2d_table() { return table; }
+KernelTable<Conv2dProblem>& conv2d_dispatch() { return table; }
 
 }  // namespace qcore

@@ -5,7 +5,7 @@
 
 namespace qcore {
 
-KernelTable<Conv2dProblem>& conv2d_table();
+KernelTable<Conv2dProblem>& conv2d_dispatch();
 
 // 1x1 windows over pixels whose channels are neighbors: a matrix product, and linear's.
 const char* conv2d_linear_unsupported_reason(const Conv2dProblem& problem);

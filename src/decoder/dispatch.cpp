@@ -82,11 +82,11 @@ bool run_heads_at_once([[maybe_unused]] const HeadsProblem& problem) {
 #endif
 }
 
-KernelTable<NormProblem>& decoder_norm_table() { return norm_rows; }
-KernelTable<RotaryProblem>& decoder_rotary_table() { return rotary_rows; }
-KernelTable<GateProblem>& decoder_gate_table() { return gate_rows; }
-KernelTable<CapProblem>& decoder_cap_table() { return cap_rows; }
-KernelTable<CacheProblem>& decoder_cache_table() { return cache_rows; }
-KernelTable<AttentionProblem>& decoder_attention_table() { return attention_rows; }
+KernelTable<NormProblem>& decoder_norm_dispatch() { return norm_rows; }
+KernelTable<RotaryProblem>& decoder_rotary_dispatch() { return rotary_rows; }
+KernelTable<GateProblem>& decoder_gate_dispatch() { return gate_rows; }
+KernelTable<CapProblem>& decoder_cap_dispatch() { return cap_rows; }
+KernelTable<CacheProblem>& decoder_cache_dispatch() { return cache_rows; }
+KernelTable<AttentionProblem>& decoder_attention_dispatch() { return attention_rows; }
 
 }  // namespace qcore

@@ -7,12 +7,12 @@ namespace qcore {
 
 struct DecoderKernels;  // decoder/cpu/vtable.h
 
-KernelTable<NormProblem>& decoder_norm_table();
-KernelTable<RotaryProblem>& decoder_rotary_table();
-KernelTable<GateProblem>& decoder_gate_table();
-KernelTable<CapProblem>& decoder_cap_table();
-KernelTable<CacheProblem>& decoder_cache_table();
-KernelTable<AttentionProblem>& decoder_attention_table();
+KernelTable<NormProblem>& decoder_norm_dispatch();
+KernelTable<RotaryProblem>& decoder_rotary_dispatch();
+KernelTable<GateProblem>& decoder_gate_dispatch();
+KernelTable<CapProblem>& decoder_cap_dispatch();
+KernelTable<CacheProblem>& decoder_cache_dispatch();
+KernelTable<AttentionProblem>& decoder_attention_dispatch();
 
 // Runs the operators of a HeadsProblem by one kernel and returns true where the device has one, unless a kernel is
 // forced.

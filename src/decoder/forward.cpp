@@ -202,7 +202,7 @@ class Forward {
     problem.round_normalized = o_.round_normalized;
     problem.device = s_.device;
     problem.stream = call_.stream;
-    decoder_norm_table().run(problem);
+    decoder_norm_dispatch().run(problem);
   }
 
   // Brings the residual up to date and its norm to `normed_`.
@@ -228,7 +228,7 @@ class Forward {
     problem.round_normalized = o_.round_normalized;
     problem.device = s_.device;
     problem.stream = call_.stream;
-    decoder_norm_table().run(problem);
+    decoder_norm_dispatch().run(problem);
   }
 
   void multiply(const TensorView& x, const QuantizedTensor& w, const TensorView& bias, const TensorView& y,
@@ -274,7 +274,7 @@ class Forward {
     problem.max_length = call_.max_length > 0 ? call_.max_length : cache.keys.shape[2];
     problem.device = s_.device;
     problem.stream = call_.stream;
-    decoder_attention_table().run(problem);
+    decoder_attention_dispatch().run(problem);
     multiply(attended_, layer.out, layer.out_bias, branch_, o_.compute);
   }
 
@@ -314,7 +314,7 @@ class Forward {
       problem.layout = o_.rotary_layout;
       problem.device = s_.device;
       problem.stream = call_.stream;
-      decoder_rotary_table().run(problem);
+      decoder_rotary_dispatch().run(problem);
     }
     CacheProblem write;
     write.keys = k;
@@ -323,7 +323,7 @@ class Forward {
     write.cache = cache;
     write.device = s_.device;
     write.stream = call_.stream;
-    decoder_cache_table().run(write);
+    decoder_cache_dispatch().run(write);
   }
 
   void multiply_mlp(const DecoderStorage::Layer& layer) const {
@@ -339,7 +339,7 @@ class Forward {
       problem.activation = o_.activation;
       problem.device = s_.device;
       problem.stream = call_.stream;
-      decoder_gate_table().run(problem);
+      decoder_gate_dispatch().run(problem);
       multiply(gated, layer.down, layer.down_bias, rows_of(branch_, first, count), o_.compute);
     }
   }
@@ -367,7 +367,7 @@ class Forward {
     problem.soft_cap = o_.logit_soft_cap;
     problem.device = s_.device;
     problem.stream = call_.stream;
-    decoder_cap_table().run(problem);
+    decoder_cap_dispatch().run(problem);
   }
 
   const DecoderStorage& s_;

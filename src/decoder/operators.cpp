@@ -75,7 +75,7 @@ void rms_norm(const TensorView& x, const TensorView* weight, const TensorView& y
   problem.round_normalized = options.round_normalized;
   problem.device = x.device;
   problem.stream = options.stream;
-  decoder_norm_table().run(problem);
+  decoder_norm_dispatch().run(problem);
 }
 
 void rotary_embedding(const TensorView& x, const TensorView& positions, const TensorView& cos, const TensorView& sin,
@@ -100,7 +100,7 @@ void rotary_embedding(const TensorView& x, const TensorView& positions, const Te
   problem.layout = options.layout;
   problem.device = x.device;
   problem.stream = options.stream;
-  decoder_rotary_table().run(problem);
+  decoder_rotary_dispatch().run(problem);
 }
 
 void gated_activation(const TensorView& x, const TensorView& y, const GatedOptions& options) {
@@ -121,7 +121,7 @@ void gated_activation(const TensorView& x, const TensorView& y, const GatedOptio
   problem.activation = options.activation;
   problem.device = x.device;
   problem.stream = options.stream;
-  decoder_gate_table().run(problem);
+  decoder_gate_dispatch().run(problem);
 }
 
 void soft_cap(const TensorView& x, const TensorView& y, const SoftCapOptions& options) {
@@ -142,7 +142,7 @@ void soft_cap(const TensorView& x, const TensorView& y, const SoftCapOptions& op
   problem.soft_cap = options.cap;
   problem.device = x.device;
   problem.stream = options.stream;
-  decoder_cap_table().run(problem);
+  decoder_cap_dispatch().run(problem);
 }
 
 void write_cache(const TensorView& keys, const TensorView& values, const TensorView& past, const KeyValueCache& cache,
@@ -169,7 +169,7 @@ void write_cache(const TensorView& keys, const TensorView& values, const TensorV
   problem.cache = cache;
   problem.device = keys.device;
   problem.stream = stream;
-  decoder_cache_table().run(problem);
+  decoder_cache_dispatch().run(problem);
 }
 
 void attention(const TensorView& q, const KeyValueCache& cache, const TensorView& past, const TensorView* first,
@@ -209,7 +209,7 @@ void attention(const TensorView& q, const KeyValueCache& cache, const TensorView
   problem.max_length = options.max_length > 0 ? options.max_length : cache.keys.shape[2];
   problem.device = q.device;
   problem.stream = options.stream;
-  decoder_attention_table().run(problem);
+  decoder_attention_dispatch().run(problem);
 }
 
 }  // namespace qcore::decoder

@@ -21,6 +21,6 @@ KernelTable<EmbeddingProblem> table("embedding", {
 
 }  // namespace
 
-KernelTable<EmbeddingProblem>& embedding_table() { return table; }
+KernelTable<EmbeddingProblem>& embedding_dispatch() { return table; }
 
 }  // namespace qcore

@@ -47,7 +47,7 @@ void embedding(const TensorView& indices, const QuantizedTensor& w, const Tensor
                                  indices.device, stream};
   if (indices.device == kCpu) check_indices(problem);
   if (y.size() == 0) return;
-  embedding_table().run(problem);
+  embedding_dispatch().run(problem);
 }
 
 }  // namespace qcore

@@ -24,7 +24,7 @@ struct EmbeddingProblem {
   }
 };
 
-KernelTable<EmbeddingProblem>& embedding_table();
+KernelTable<EmbeddingProblem>& embedding_dispatch();
 
 void run_embedding_cpu(const EmbeddingProblem& problem);
 void run_embedding_cuda(const EmbeddingProblem& problem);

@@ -5,7 +5,7 @@
 
 namespace qcore {
 
-// What follows an operator's sum and bias, on the fp32 result.
+// Applies an operator's fused activation to its fp32 result.
 QCORE_NUMERIC float activate(float y, const FusedActivation& activation) {
   switch (activation.kind) {
     case ActivationKind::clamp:

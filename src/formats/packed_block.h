@@ -22,7 +22,7 @@ class BlockPlaces {
     const std::int64_t panel = row / PackedLayout::kPanelRows * taps_ + tap;
     return (panel * steps_ + p * block_steps_) * PackedLayout::kStepBytes + kWord * (row % PackedLayout::kPanelRows);
   }
-  // As PackedLayout::parameter_index.
+  // Returns the same index as PackedLayout::parameter_index.
   std::int64_t parameter(std::int64_t row, std::int64_t p) const {
     return (row / PackedLayout::kPanelRows * blocks_ + p) * PackedLayout::kPanelRows + row % PackedLayout::kPanelRows;
   }

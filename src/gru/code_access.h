@@ -20,7 +20,7 @@ struct CodeFormat : CodeNumbers {
 
 inline DType code_dtype(const FixedFormat& format) { return format.bits <= 8 ? DType::i8 : DType::i16; }
 
-// Of an array whose dtype has been checked.
+// Converts the dtype of an array, which has been checked.
 QCORE_NUMERIC CodeElement code_element(DType dtype) {
   static_assert(static_cast<int>(DType::f32) == static_cast<int>(CodeElement::f32));
   static_assert(static_cast<int>(DType::f16) == static_cast<int>(CodeElement::f16));
@@ -30,13 +30,13 @@ QCORE_NUMERIC CodeElement code_element(DType dtype) {
   return static_cast<CodeElement>(dtype);
 }
 
-QCORE_NUMERIC std::int32_t load_centred(const void* data, DType dtype, std::int64_t at, const CodeNumbers& format) {
-  return load_centred(data, code_element(dtype), at, format);
+QCORE_NUMERIC std::int32_t load_centered(const void* data, DType dtype, std::int64_t at, const CodeNumbers& format) {
+  return load_centered(data, code_element(dtype), at, format);
 }
 
-QCORE_NUMERIC void store_centred(void* data, DType dtype, std::int64_t at, std::int32_t centred,
-                                 const CodeNumbers& format) {
-  store_centred(data, code_element(dtype), at, centred, format);
+QCORE_NUMERIC void store_centered(void* data, DType dtype, std::int64_t at, std::int32_t centered,
+                                  const CodeNumbers& format) {
+  store_centered(data, code_element(dtype), at, centered, format);
 }
 
 }  // namespace qcore

@@ -10,7 +10,7 @@ namespace qcore {
 // Values are DType's; code_access.h checks.
 enum class CodeElement : std::uint8_t { f32 = 0, f16 = 1, bf16 = 2, i8 = 3, i16 = 6 };
 
-// What a format means to elements that may be codes (int8, int16) or numbers (fp32, fp16, bf16).
+// Converts between a format's codes (int8, int16) and the numbers that they stand for (fp32, fp16, bf16).
 struct CodeNumbers {
   float per_unit = 1, unit = 1;  // 2^exponent, 2^-exponent
   std::int32_t zero = 0;
@@ -18,8 +18,8 @@ struct CodeNumbers {
 };
 
 // A code less its zero point.
-QCORE_NUMERIC std::int32_t load_centred(const void* data, CodeElement element, std::int64_t at,
-                                        const CodeNumbers& format) {
+QCORE_NUMERIC std::int32_t load_centered(const void* data, CodeElement element, std::int64_t at,
+                                         const CodeNumbers& format) {
   float value = 0;
   switch (element) {
     case CodeElement::i8:
@@ -38,15 +38,15 @@ QCORE_NUMERIC std::int32_t load_centred(const void* data, CodeElement element, s
   return numerics::fixed_code(value, format.per_unit, format.range.lo, format.range.hi);
 }
 
-QCORE_NUMERIC void store_centred(void* data, CodeElement element, std::int64_t at, std::int32_t centred,
-                                 const CodeNumbers& format) {
-  const float value = numerics::fixed_value(centred, format.unit);
+QCORE_NUMERIC void store_centered(void* data, CodeElement element, std::int64_t at, std::int32_t centered,
+                                  const CodeNumbers& format) {
+  const float value = numerics::fixed_value(centered, format.unit);
   switch (element) {
     case CodeElement::i8:
-      static_cast<std::int8_t*>(data)[at] = static_cast<std::int8_t>(centred + format.zero);
+      static_cast<std::int8_t*>(data)[at] = static_cast<std::int8_t>(centered + format.zero);
       break;
     case CodeElement::i16:
-      static_cast<std::int16_t*>(data)[at] = static_cast<std::int16_t>(centred + format.zero);
+      static_cast<std::int16_t*>(data)[at] = static_cast<std::int16_t>(centered + format.zero);
       break;
     case CodeElement::f16:
       static_cast<std::uint16_t*>(data)[at] = numerics::float_to_half(value);

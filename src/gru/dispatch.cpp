@@ -35,6 +35,6 @@ KernelTable<GruProblem> table("gru",
 
 }  // namespace
 
-KernelTable<GruProblem>& gru_table() { return table; }
+KernelTable<GruProblem>& gru_dispatch() { return table; }
 
 }  // namespace qcore

@@ -5,7 +5,7 @@
 
 namespace qcore {
 
-KernelTable<GruProblem>& gru_table();
+KernelTable<GruProblem>& gru_dispatch();
 
 // The definition: plain loops over src/numerics.
 void run_gru_reference(const GruProblem& problem);

@@ -48,8 +48,8 @@ void quantize_fixed(const TensorView& x, const FixedFormat& format, const Tensor
   check_finite("quantize_fixed", "x", x);
   const CodeFormat wanted(format);
   for (std::int64_t i = 0; i < x.size(); ++i)
-    store_centred(codes.data, codes.dtype, offset_of(codes, i), load_centred(x.data, x.dtype, offset_of(x, i), wanted),
-                  wanted);
+    store_centered(codes.data, codes.dtype, offset_of(codes, i),
+                   load_centered(x.data, x.dtype, offset_of(x, i), wanted), wanted);
 }
 
 void dequantize_fixed(const TensorView& codes, const FixedFormat& format, const TensorView& x, void* stream) {
@@ -58,8 +58,8 @@ void dequantize_fixed(const TensorView& codes, const FixedFormat& format, const 
   if (x.device != kCpu) return convert_on_device("dequantize_fixed", codes, format, x, stream);
   const CodeFormat given(format);
   for (std::int64_t i = 0; i < x.size(); ++i)
-    store_centred(x.data, x.dtype, offset_of(x, i), load_centred(codes.data, codes.dtype, offset_of(codes, i), given),
-                  given);
+    store_centered(x.data, x.dtype, offset_of(x, i), load_centered(codes.data, codes.dtype, offset_of(codes, i), given),
+                   given);
 }
 
 }  // namespace qcore

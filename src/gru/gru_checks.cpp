@@ -82,7 +82,7 @@ void check_lengths(const TensorView& lengths, std::int64_t steps, std::int64_t b
   }
 }
 
-// What `argument`, written next to out, shares memory with must be nothing.
+// Checks that `argument`, which the call writes, shares memory with no other argument.
 void check_written(const char* argument, const TensorView& view, const GruArguments& given) {
   check_output("gru", argument, view);
   check_disjoint("gru", argument, view, "x", given.x);

@@ -152,7 +152,7 @@ std::int64_t rounded(const GruParameters& p, const char* what, std::int32_t valu
              : numerics::rounding_shift<numerics::ShiftRounding::half_even>(value, shift);
 }
 
-// Of one product with its input: shifts and offsets of each row, and whether its sums fit in int32.
+// Computes the shifts and offsets of each row of one product, and whether its sums fit in int32.
 void prepare_product(const GruParameters& p, const std::vector<std::int16_t>& weights, std::int64_t features,
                      const FixedFormat& input, const std::vector<std::int32_t>& exponents, const FixedFormat& output,
                      const std::vector<std::int32_t>& bias, const std::vector<std::int32_t>& bias_exponents,

@@ -75,7 +75,7 @@ void run_layers(const GruStack& stack, const GruArguments& given, bool reverse, 
       problem.last = slice(given.last, cell);
       problem.gates = slice(given.gates, cell);
       problem.reverse = reverse != (direction == 1);
-      gru_table().run(problem);
+      gru_dispatch().run(problem);
     }
     problem.x = out;
   }

@@ -22,7 +22,7 @@ struct GruStorage {
   std::vector<std::int32_t> tables[3];
   GruKnots knots[3];
 
-  // What is added to a sum of products before it is shifted to wx's (rh's) scale: -zero_point * sum of the row's
+  // Added to a sum of products before it is shifted to wx's (rh's) scale: -zero_point * sum of the row's
   // weights, and in the fused pipeline the bias.
   std::vector<std::int64_t> wx_offsets, rh_offsets;
   std::vector<int> wx_shifts, rh_shifts;

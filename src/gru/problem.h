@@ -7,7 +7,7 @@
 
 namespace qcore {
 
-// Of GruRun::trace, in units of H.
+// Size of GruRun::trace for a step and row, in units of H.
 constexpr int kTraceTensors = 17;
 
 // One run over all steps. x, y, h0 and last are each either codes (int8 where the format has at most 8 bits, else

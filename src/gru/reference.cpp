@@ -70,8 +70,8 @@ class Row {
   std::int32_t* trace;  // codes, as GruRun::trace has them
 
  private:
-  static std::int32_t code(typename L::I centred, const FixedFormat& format) {
-    return static_cast<std::int32_t>(centred + format.zero_point);
+  static std::int32_t code(typename L::I centered, const FixedFormat& format) {
+    return static_cast<std::int32_t>(centered + format.zero_point);
   }
 
   numerics::GruBiases<L> bias(std::int64_t j) const {
@@ -83,13 +83,13 @@ class Row {
   std::int64_t *wx_, *rh_;
 };
 
-// What GruRun::gates holds of a trace: z, r, g, rb.
+// Tensors of a trace that GruRun::gates holds: z, r, g, rb.
 constexpr int kGates[] = {11, 12, 13, 8};
 
 void store_row(const TensorView& to, std::int64_t at, std::int64_t stride, std::int64_t count,
-               const std::int32_t* centred, const CodeFormat& format) {
+               const std::int32_t* centered, const CodeFormat& format) {
   for (std::int64_t j = 0; j < count; ++j)
-    store_centred(to.data, to.dtype, at + j * stride, centred ? centred[j] : 0, format);
+    store_centered(to.data, to.dtype, at + j * stride, centered ? centered[j] : 0, format);
 }
 
 template <class L>
@@ -107,14 +107,14 @@ void run(const GruProblem& problem) {
         problem.lengths.data ? static_cast<const std::int32_t*>(problem.lengths.data)[b * problem.lengths.strides[0]]
                              : problem.steps;
     for (std::int64_t j = 0; j < size; ++j)
-      row.h[j] = problem.h0.data ? load_centred(problem.h0.data, problem.h0.dtype, at(problem.h0, b, j), h_format) : 0;
+      row.h[j] = problem.h0.data ? load_centered(problem.h0.data, problem.h0.dtype, at(problem.h0, b, j), h_format) : 0;
     for (std::int64_t i = 0; i < problem.steps; ++i) {
       const std::int64_t t = problem.reverse && i < length ? length - 1 - i : i;
       const std::int64_t y = at(problem.y, t, b);
       if (i < length) {
         for (std::int64_t k = 0; k < c; ++k)
           row.x[k] =
-              load_centred(problem.x.data, problem.x.dtype, at(problem.x, t, b) + k * problem.x.strides[2], x_format);
+              load_centered(problem.x.data, problem.x.dtype, at(problem.x, t, b) + k * problem.x.strides[2], x_format);
         row.step();
       }
       store_row(problem.y, y, problem.y.strides[2], size, i < length ? row.h : nullptr, h_format);

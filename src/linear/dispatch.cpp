@@ -51,6 +51,6 @@ KernelTable<LinearProblem> table(
 
 }  // namespace
 
-KernelTable<LinearProblem>& linear_table() { return table; }
+KernelTable<LinearProblem>& linear_dispatch() { return table; }
 
 }  // namespace qcore

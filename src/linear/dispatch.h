@@ -5,6 +5,6 @@
 
 namespace qcore {
 
-KernelTable<LinearProblem>& linear_table();
+KernelTable<LinearProblem>& linear_dispatch();
 
 }  // namespace qcore

@@ -44,7 +44,7 @@ void linear(const TensorView& x, const QuantizedTensor& w, const TensorView* bia
   problem.activation = options.activation;
   problem.device = x.device;
   problem.stream = options.stream;
-  linear_table().run(problem);
+  linear_dispatch().run(problem);
 }
 
 }  // namespace qcore

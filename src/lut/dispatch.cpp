@@ -60,8 +60,8 @@ KernelTable<RowProblem> rms_norm_rows(
 
 }  // namespace
 
-KernelTable<LutProblem>& lut_table() { return lut_rows; }
-KernelTable<RowProblem>& softmax_table() { return softmax_rows; }
-KernelTable<RowProblem>& rms_norm_table() { return rms_norm_rows; }
+KernelTable<LutProblem>& lut_dispatch() { return lut_rows; }
+KernelTable<RowProblem>& softmax_dispatch() { return softmax_rows; }
+KernelTable<RowProblem>& rms_norm_dispatch() { return rms_norm_rows; }
 
 }  // namespace qcore

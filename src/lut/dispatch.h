@@ -6,9 +6,9 @@
 
 namespace qcore {
 
-KernelTable<LutProblem>& lut_table();
-KernelTable<RowProblem>& softmax_table();
-KernelTable<RowProblem>& rms_norm_table();
+KernelTable<LutProblem>& lut_dispatch();
+KernelTable<RowProblem>& softmax_dispatch();
+KernelTable<RowProblem>& rms_norm_dispatch();
 
 // The definitions: plain loops over src/numerics.
 void run_lut_reference(const LutProblem& problem);

@@ -69,7 +69,7 @@ void lut(const TensorView& x, const LutTable& table, const TensorView& y, void* 
   LutProblem problem = sorted_axes(x, y);
   problem.table = &table.storage();
   problem.stream = stream;
-  lut_table().run(problem);
+  lut_dispatch().run(problem);
 }
 
 void softmax(const TensorView& x, int axis, const TensorView& y, void* stream) {
@@ -82,7 +82,7 @@ void softmax(const TensorView& x, int axis, const TensorView& y, void* stream) {
   RowProblem problem = row_problem(x, axis < 0 ? axis + x.rank : axis, y, stream);
   problem.first = &exp.storage();
   problem.second = &reciprocal.storage();
-  softmax_table().run(problem);
+  softmax_dispatch().run(problem);
 }
 
 void rms_norm(const TensorView& x, const TensorView* weight, float eps, const TensorView& y, void* stream) {
@@ -106,7 +106,7 @@ void rms_norm(const TensorView& x, const TensorView* weight, float eps, const Te
     problem.weight_dtype = weight->dtype;
     problem.weight_stride = weight->strides[0];
   }
-  rms_norm_table().run(problem);
+  rms_norm_dispatch().run(problem);
 }
 
 }  // namespace qcore

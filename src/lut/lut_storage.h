@@ -31,7 +31,7 @@ struct LutStorage {
 
   // Results of all 65,536 fp16 or bf16 numbers, in their order as unsigned bits: for such x and y one load each. Null
   // until `count` elements, of this and of earlier calls, are as many as that; then `fill` makes them.
-  const std::uint16_t* results(bool bfloat, std::int64_t count, const std::function<void(std::uint16_t*)>& fill) const;
+  const std::uint16_t* lut16(bool bfloat, std::int64_t count, const std::function<void(std::uint16_t*)>& fill) const;
 
   // All of the above but `registers` in one piece of the device's memory, made at its first use: floats in the order
   // cuts, scales, lengths, firsts (as int32), values, deltas.
@@ -40,8 +40,8 @@ struct LutStorage {
 
   // The table's result for each of the 65,536 numbers of a 16-bit dtype, likewise: what work(memory, stream) makes, in
   // place, of `numbers` [65536].
-  const std::uint16_t* map_on_device(int index, DType dtype, const std::vector<std::uint16_t>& (*numbers)(),
-                                     const std::function<void(void* memory, void* stream)>& work) const;
+  const std::uint16_t* lut16_on_device(int index, DType dtype, const std::vector<std::uint16_t>& (*numbers)(),
+                                       const std::function<void(void* memory, void* stream)>& work) const;
 
  private:
   struct Copy {

@@ -121,8 +121,8 @@ void write_floats(const std::vector<float>& values, const char* argument, const 
 
 }  // namespace
 
-const std::uint16_t* LutStorage::results(bool bfloat, std::int64_t count,
-                                         const std::function<void(std::uint16_t*)>& fill) const {
+const std::uint16_t* LutStorage::lut16(bool bfloat, std::int64_t count,
+                                       const std::function<void(std::uint16_t*)>& fill) const {
   constexpr std::int64_t kNumbers = 1 << 16;
   Results& all = results_[bfloat];
   if (all.ready.load(std::memory_order_acquire)) return all.of.data();

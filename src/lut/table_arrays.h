@@ -5,7 +5,7 @@
 // Tables in the CPU's memory. Included by files for one instruction set.
 namespace qcore {
 
-// What a table of at most 11 intervals and 259 fp16 entries looks like in vector registers. The number of segments is a
+// Layout of a table of at most 11 intervals and 259 fp16 entries in vector registers. The number of segments is a
 // power of two: then p <= len_i without a comparison, since len_i times 1 + 2^-24 is rounded to len_i.
 struct alignas(64) LutRegisters {
   static constexpr int kIntervals = 11, kCutVectors = 12, kLanes = 16, kInner = 256, kEdges = 32;

@@ -8,7 +8,7 @@ namespace qcore::numerics {
 
 constexpr int kAwqColumns = 8;  // of a word
 
-// Of column n % 8, in bits: nibbles 0, 4, 1, 5, 2, 6, 3, 7.
+// Returns the shift of column n % 8 in bits: nibbles 0, 4, 1, 5, 2, 6, 3, 7.
 QCORE_NUMERIC constexpr int awq_shift(int column) { return 4 * (column / 2 + column % 2 * 4); }
 
 QCORE_NUMERIC int awq_nibble(std::uint32_t word, int column) {

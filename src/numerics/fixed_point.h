@@ -34,7 +34,7 @@ QCORE_NUMERIC std::int64_t rounding_shift(std::int64_t v, int bits) {
 }
 
 // The number that a code less its zero point stands for; `unit` is 2^-exponent.
-QCORE_NUMERIC float fixed_value(std::int32_t centred, float unit) { return static_cast<float>(centred) * unit; }
+QCORE_NUMERIC float fixed_value(std::int32_t centered, float unit) { return static_cast<float>(centered) * unit; }
 
 // The code less its zero point that is nearest to x, half to even, within [lo, hi]; 0 for a NaN. `per_unit` is
 // 2^exponent: a product with it is exact, or so small that it rounds to 0 anyway.

@@ -22,7 +22,7 @@ struct GruRange {
   std::int32_t lo, hi;
 };
 
-// What all channels share. A shift is the difference of two exponents.
+// Parameters that all channels share. A shift is the difference of two exponents.
 struct GruCell {
   GruRange wx, rh, rb, rrh, z_pre, r_pre, g_pre, old_part, new_part, h;
   int wx_to_z, rh_to_z, wx_to_r, rh_to_r, wx_to_g;
@@ -38,7 +38,8 @@ struct GruTables {
   typename L::Table z, r, g;
 };
 
-// Of one channel, at the scale of what they are added to. In the fused pipeline biases are part of wx and rh.
+// Biases of one channel, each at the scale of the sum that it is added to. In the fused pipeline biases are part of wx
+// and rh.
 template <class L>
 struct GruBiases {
   typename L::I z, r, g, rb;

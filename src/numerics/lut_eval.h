@@ -17,7 +17,8 @@
 //   void entry(I q, F& value, F& delta)  t[q], delta[q]
 namespace qcore::numerics {
 
-// What is done around the table, so that it covers one binade (or one period) only: see reduced() and restored().
+// Says which identity reduces an argument, so that the table covers one binade (or one period) only: see reduced() and
+// restored().
 enum class LutReduction : std::uint8_t { none, exp, log, reciprocal, sqrt, rsqrt, periodic };
 
 constexpr float kLutLimit = 65504.0f;  // the largest fp16
@@ -30,7 +31,7 @@ constexpr float kInverseTwoPi = 0.15915494309189533577f;
 constexpr float kTwoPi1 = 6.28318548202514648438f, kTwoPi2 = -1.74845553146951715462e-7f,
                 kTwoPi3 = -6.86049804002352749e-15f;
 
-// Of an exponent with the bias of 127; 0 gives 0.
+// Returns the power of two of an exponent with a bias of 127; 0 gives 0.
 template <class L>
 QCORE_NUMERIC typename L::F power_of_two(typename L::I biased_exponent) {
   return L::from_bits(L::template shift_left<23>(biased_exponent));
@@ -88,7 +89,7 @@ QCORE_NUMERIC typename L::F split_even_exponent(typename L::F x, typename L::I& 
   return L::from_bits(L::sub(u, L::template shift_left<24>(h)));
 }
 
-// What the table is asked for.
+// Returns the argument of the table.
 template <LutReduction kReduction, class L>
 QCORE_NUMERIC typename L::F reduced(typename L::F x) {
   using R = LutReduction;
@@ -133,7 +134,7 @@ QCORE_NUMERIC typename L::F restored(typename L::F x, typename L::F y, typename 
     const auto exponent = L::template shift_right<23>(L::bits(reciprocal_magnitude<L>(x)));
     return with_sign_of<L>(L::mul(y, power_of_two<L>(L::larger(L::sub(L::set(254), exponent), L::set(0)))), x);
   } else if constexpr (kReduction == R::sqrt) {
-    // Of -0 it is -0.
+    // The root of -0 is -0.
     auto a = root_magnitude<kReduction, L>(x);
     const auto nonzero = L::less(L::set(0.0f), a);
     const auto bias = L::select(normalize<L>(a), L::set(127 - 12), L::set(127));
@@ -143,7 +144,7 @@ QCORE_NUMERIC typename L::F restored(typename L::F x, typename L::F y, typename 
     const auto root = L::mul(y, power_of_two<L>(L::larger(L::add(h, bias), L::set(0))));
     return with_sign_of<L>(L::select(nonzero, root, L::set(0.0f)), x);
   } else if constexpr (kReduction == R::rsqrt) {
-    // Of -0 it is -65504, of infinity 0.
+    // The result is -65504 for -0 and 0 for infinity.
     const auto a = root_magnitude<kReduction, L>(x);
     typename L::I h;
     split_even_exponent<L>(a, h);

@@ -7,7 +7,7 @@
 // two factors with their signs exchanged, or both turned, have the same bits.
 namespace qcore::numerics {
 
-// What 1 / scale must be finite for; symmetric_scale() asks the same.
+// Smallest scale whose reciprocal is finite; symmetric_scale() uses the same bound.
 constexpr std::uint32_t kSmallestScaleBits = 0x00200001u;  // the float after 2^-128
 
 // x / divisor with one rounding, as IEEE 754 has it, for 127 and 32767 with the rounded reciprocal, finite x from

@@ -14,7 +14,7 @@ struct DequantizeProblem {
   Device device = kCpu;
 };
 
-KernelTable<DequantizeProblem>& dequantize_table();
+KernelTable<DequantizeProblem>& dequantize_dispatch();
 
 // The definition, element by element.
 void run_dequantize_reference(const DequantizeProblem& problem);

@@ -37,7 +37,7 @@ KernelTable<DequantizeProblem> dequantize_rows("dequantize",
 
 }  // namespace
 
-KernelTable<QuantizeProblem>& quantize_table() { return quantize_rows; }
-KernelTable<DequantizeProblem>& dequantize_table() { return dequantize_rows; }
+KernelTable<QuantizeProblem>& quantize_dispatch() { return quantize_rows; }
+KernelTable<DequantizeProblem>& dequantize_dispatch() { return dequantize_rows; }
 
 }  // namespace qcore

@@ -6,7 +6,7 @@
 
 namespace qcore {
 
-KernelTable<QuantizeProblem>& quantize_table();
+KernelTable<QuantizeProblem>& quantize_dispatch();
 
 // The definition, element by element; every method.
 void run_quantize_reference(const QuantizeProblem& problem);
@@ -14,7 +14,7 @@ void run_quantize_reference(const QuantizeProblem& problem);
 // Threads, strides and dtypes around one instruction set's kernels.
 void run_quantize_cpu(const QuantizeProblem& problem, const QuantizeKernels& kernels);
 
-// What a scale or an offset that scale_dtype cannot hold ends with.
+// Throws ValueError for a scale or an offset that scale_dtype cannot hold.
 void check_parameters(const numerics::BlockScale& scale, std::int64_t row, std::int64_t p);
 
 }  // namespace qcore

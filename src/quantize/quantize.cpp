@@ -42,7 +42,7 @@ QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const Quanti
   check_finite("quantize", "weight", weight);
 
   check_importance(options, packed->layout.k);
-  quantize_table().run({weight, options, *packed});
+  quantize_dispatch().run({weight, options, *packed});
   finish_weight(*packed);
   return QuantizedTensor(std::move(packed));
 }

@@ -176,7 +176,7 @@ void QuantizedTensor::dequantize(const TensorView& out) const {
   check_floating("dequantize", "out", out);
   check_shape("dequantize", "out", out, rank(), packed_->shape);
   check_output("dequantize", "out", out);
-  dequantize_table().run({*packed_, out});
+  dequantize_dispatch().run({*packed_, out});
 }
 
 QuantizedTensor QuantizedTensor::to(Device target) const {

@@ -2,7 +2,7 @@
 
 namespace qcore {
 
-// What CPU kernels may use: detected once, then capped by the environment variable
+// Instruction sets that CPU kernels may use: detected once, then capped by the environment variable
 // QCORE_ISA = baseline | avx2 | avxvnni | avx512vnni.
 struct CpuFeatures {
   bool avx2;        // AVX2, FMA and F16C

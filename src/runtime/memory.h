@@ -17,7 +17,7 @@ constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { retu
 // 64-byte aligned, uninitialized; large blocks ask for huge pages. Throws std::bad_alloc.
 std::shared_ptr<void> allocate_aligned(std::int64_t bytes);
 
-// As above for memory that is read again and again and stays, such as weights: neighboring blocks share huge pages, so
+// Allocates memory that is read again and again and stays, such as weights: neighboring blocks share huge pages, so
 // that a stream of many small weights does not end at every 4 KB. Memory of a freed block goes back to the system, the
 // rest of a page that others use excepted. Throws std::bad_alloc.
 std::shared_ptr<void> allocate_long_lived(std::int64_t bytes);

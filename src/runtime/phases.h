@@ -57,7 +57,7 @@ class PhasedParallelFor {
 
   const std::int64_t phases_;
   const int parts_;
-  std::vector<Next> next_;  // the next phase of each part that nobody has begun
+  std::vector<Next> next_;  // the next phase of each part that no thread has begun
   alignas(64) std::atomic<std::int64_t> done_{0};
   std::atomic<bool> failed_{false};
 };

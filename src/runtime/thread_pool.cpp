@@ -273,7 +273,7 @@ void abandon_in_child() {
 }
 
 // While libqcore is loaded, not at the first use: a fork() in the middle of a first use would leave the child waiting
-// for an initialization that nobody finishes. A bad variable is reported by the first call that asks for threads.
+// for an initialization that no thread finishes. A bad variable is reported by the first call that asks for threads.
 const bool prepared = [] {
   pthread_atfork(nullptr, nullptr, abandon_in_child);
   try {

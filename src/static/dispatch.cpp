@@ -37,6 +37,6 @@ KernelTable<StaticProblem> table(
 
 }  // namespace
 
-KernelTable<StaticProblem>& static_table() { return table; }
+KernelTable<StaticProblem>& static_dispatch() { return table; }
 
 }  // namespace qcore

@@ -5,7 +5,7 @@
 
 namespace qcore {
 
-KernelTable<StaticProblem>& static_table();
+KernelTable<StaticProblem>& static_dispatch();
 
 // The definition: plain loops over src/numerics.
 const char* static_reference_unsupported_reason(const StaticProblem& problem);

@@ -81,7 +81,7 @@ void StaticConv2d::run(const TensorView& x, const TensorView& y, void* stream) c
   problem.x = ImageView(x);
   problem.y = ImageView(y);
   problem.stream = stream;
-  static_table().run(problem);
+  static_dispatch().run(problem);
 }
 
 StaticConv2d StaticConv2d::to(Device device) const { return StaticConv2d(move_static_layer(layer_, device)); }
@@ -142,7 +142,7 @@ void StaticLinear::run(const TensorView& x, const TensorView& y, void* stream) c
     }
     problem.x.data = static_cast<const char*>(x.data) + x_at;
     problem.y.data = static_cast<const char*>(y.data) + y_at;
-    static_table().run(problem);
+    static_dispatch().run(problem);
   }
 }
 

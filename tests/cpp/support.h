@@ -74,8 +74,9 @@ inline LinearOptions computing(ComputeMode compute) {
 constexpr ComputeMode kComputes[] = {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym,
                                      ComputeMode::int16};
 
-// What the kernels' names promise: int8_* computes in int8 and int8_asym, and so on; reference in everything.
-// With x of fp32 or fp16: what multiplies bf16 as it is adds in an order of its own, see test_linear_bfloat.py.
+// Says whether a kernel takes a mode, by its name: int8_* computes in int8 and int8_asym, and so on; reference in
+// everything. Holds for x of fp32 or fp16: the kernel that multiplies bf16 directly adds in another order, see
+// test_linear_bfloat.py.
 inline bool takes(const std::string& kernel, ComputeMode compute) {
   if (kernel == "reference") return true;
   if (compute == ComputeMode::floating) return kernel.rfind("float_", 0) == 0 && kernel != "float_avx512bf16";

@@ -62,7 +62,7 @@ constexpr Listed kKernels[] = {
     {"unpack_weight", 1},
     {"weight_sums", 1},
     {"sm90_int8_wgmma", 18},
-    {"direct_map", 1},
+    {"lut16", 1},
     {"lut", 21},
     {"lut_strided", 7},
     {"softmax", 8},

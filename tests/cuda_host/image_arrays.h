@@ -34,7 +34,7 @@ struct ImageArray {
     bytes.assign(static_cast<std::size_t>((16 + 2 * gap + shape[0] * image + 16) * item_size(dtype)), '\xcd');
   }
 
-  // Of the element `i` in the order N, C, H, W.
+  // Returns the offset of element `i` in the order N, C, H, W.
   std::int64_t at(std::int64_t i) const {
     std::int64_t offset = first;
     for (int axis = 3; axis >= 0; --axis) {

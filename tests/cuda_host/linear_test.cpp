@@ -17,7 +17,6 @@
 #include "linear/cuda/sm90_int8_mma/launch.cuh"
 #include "linear/cuda/sm90_int8_wgmma/launch.cuh"
 #include "numerics/block_scale.h"
-#include "runtime/cuda/cuda_check.h"
 #include "runtime/memory.h"
 
 namespace qcore {
@@ -515,113 +514,6 @@ TEST(LinearOnTheMachine, Warpgroups) {
         c.seed = 5000 + ++cases;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
-}
-
-TEST(LinearOnTheMachine, UnsupportedReason) {
-  Random random(3);
-  const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
-  LinearProblem problem;
-  problem.weight = &weight.packed();
-  EXPECT_STREQ(sm75_int8_sliced_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(simt_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(sm80_float_mma_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it runs on CUDA devices");
-  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it runs on CUDA devices");
-  problem.device = kCuda;
-  problem.compute = ComputeMode::int16;
-  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it computes int8 only");
-  EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it computes float, int8 and int8_asym only");
-  EXPECT_STREQ(sm75_int8_sliced_unsupported_reason(problem), "it computes int8 and int8_asym only");
-  EXPECT_STREQ(sm80_float_mma_unsupported_reason(problem), "it computes float only");
-  EXPECT_EQ(simt_unsupported_reason(problem), nullptr);
-  problem.compute = ComputeMode::int8;
-  EXPECT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
-  EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
-  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
-  EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it takes block sizes 32, 64 and multiples of 128");
-  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes block sizes 32, 64 and 128");
-  const QuantizedTensor whole = random_weight(random, 4, 40, 40, 4, Scheme::symmetric);
-  problem.weight = &whole.packed();
-  problem.m = 16;
-  EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
-  const QuantizedTensor usual = random_weight(random, 4, 40, 32, 4, Scheme::symmetric),
-                        shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric);
-  problem.weight = &usual.packed();
-  EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
-  for (const std::int64_t m : {4, 129}) {
-    problem.m = m;
-    EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M from 5 to 128");
-  }
-  problem.weight = &shifted.packed();
-  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes symmetric weights");
-  problem.weight = &whole.packed();
-  problem.m = 17;
-  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes M up to 16");
-  EXPECT_EQ(sm80_int8_mma_unsupported_reason(problem), nullptr);
-  problem.compute = ComputeMode::floating;
-  problem.m = 8;
-  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem),
-               "float_mma takes float activations from compute capability 8.0 on");
-  problem.device = kTuring;
-  EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
-  problem.device = kCuda;
-  problem.m = 9;
-  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes M up to 8 with float activations");
-  EXPECT_EQ(sm80_float_mma_unsupported_reason(problem), nullptr);
-}
-
-// What the retired row `sliced_epilogue`, and `sm75_gemv` with float activations from 8.0 on, took has a kernel that
-// was faster in every case of benchmarks/results/linear-h200.json.
-TEST(LinearOnTheMachine, EveryProblemOfTheRetiredRowsHasAKernel) {
-  for (const Device& device : {kCuda, kAmpere, kTuring})
-    for (const int bits : {4, 8})
-      for (const std::int64_t g : {1, 16, 32, 64, 96, 128, 512, 4096})
-        for (const std::int64_t k : {1, 31, 40, 4096, 11008})
-          for (const std::int64_t m : {1, 2, 8, 16, 17, 128, 5000}) {
-            PackedWeight weight;
-            weight.layout = PackedLayout(4096, k, 1, g, bits);
-            LinearProblem problem;
-            problem.weight = &weight;
-            problem.device = device;
-            problem.m = m;
-            problem.compute = ComputeMode::int8;
-            EXPECT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
-            problem.compute = ComputeMode::floating;
-            const bool was_gemv = m <= 8 && (weight.layout.blocks() <= 1 || g % 32 == 0);
-            if (was_gemv)
-              EXPECT_NE(sm75_gemv_unsupported_reason(problem) == nullptr,
-                        sm80_float_mma_unsupported_reason(problem) == nullptr)
-                  << k << ", " << g;
-          }
-}
-
-TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
-  Random random(4);
-  const QuantizedTensor weight = random_weight(random, 4, 40, 32, 4, Scheme::symmetric);
-  const auto moved = on_device(weight.packed());
-  const DeviceArray<float> x(std::vector<float>(9 * 40)), y(std::vector<float>(9 * 4));
-  LinearProblem problem;
-  problem.m = 9;  // with fewer rows gemv needs no scratch memory
-  problem.x.data = x.get();
-  problem.y.data = y.get();
-  problem.x.leading = problem.y.leading = 1;
-  problem.x.shape[0] = problem.y.shape[0] = 9;
-  problem.x.strides[0] = 40;
-  problem.y.strides[0] = 4;
-  problem.weight = moved.get();
-  problem.device = kCuda;
-  const int before = cuda_host::live_allocations();
-  using Run = void (*)(const LinearProblem&);
-  for (const Run kernel : {Run{run_sm75_gemv}, Run{run_sm80_int8_mma}, Run{run_sm80_float_mma}, Run{run_sm90_int8_mma},
-                           Run{run_sm90_int8_wgmma}, Run{run_sm75_int8_sliced}, Run{run_simt}}) {
-    cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-    EXPECT_THROW(kernel(problem), CudaError);
-    EXPECT_EQ(cuda_host::live_allocations(), before);
-  }
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ std::vector<LutTable> ordinary_tables() {
       table_of(evenly(-kPi, kPi, 10), 32, DType::f16, LutReduction::periodic, [](double x) { return std::sin(x); })};
 }
 
-// Of other sizes and dtypes: in shared memory or not.
+// Returns tables of other sizes and dtypes, which fit in shared memory or do not.
 std::vector<LutTable> odd_tables() {
   const auto cube = [](double x) { return 65504 * x * x * x; };
   std::vector<LutTable> tables{table_of({-1, 0, 1}, 1, DType::f16, LutReduction::none, cube),
@@ -286,7 +286,7 @@ TEST(LutCuda, Axes) {
   check_lut(contiguous(0), silu(), arrays({1.0f}, DType::f16, DType::f16), "empty");
 }
 
-// What is too much for one launch is cut into pieces that together are the whole.
+// Checks that a call too large for one launch is cut into pieces that cover it.
 TEST(LutCuda, Pieces) {
   LutProblem problem;
   problem.rank = 2;

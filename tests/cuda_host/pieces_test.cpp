@@ -19,7 +19,7 @@ bool same(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || numerics::float_bits(a) == numerics::float_bits(b);
 }
 
-// What the public function says about x, on the CPU.
+// Results of the public function for x, on the CPU.
 struct Expected {
   std::vector<int> codes;
   std::vector<float> scales, offsets;

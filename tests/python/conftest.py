@@ -1,4 +1,4 @@
-"""What every test sees: deterministic hypothesis, and an honest word about frameworks that are not installed."""
+"""Settings of all tests: deterministic hypothesis, and a report of the frameworks that are not installed."""
 
 import importlib.util
 import os
@@ -11,23 +11,24 @@ from hypothesis import settings
 
 import qcore
 
-# The same examples on every run: a failure is a failure for everybody.
+# The same examples on every run: a failure can be repeated on every machine.
 settings.register_profile("qcore", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("qcore")
 
 FRAMEWORKS = ("torch", "jax", "array_api_strict", "onnx", "onnxruntime", "mlx", "distributed", "transformers", "vllm")
+INTEROP = Path(__file__).parent / "interop"
 REQUIRED = os.environ.get("QCORE_REQUIRE_INTEROP") == "1"
 
 
 def _needed(module):
-    """The frameworks that a module of interop/ names in its own name."""
+    """Return the frameworks that a module of interop/ names in its own name."""
     return [name for name in FRAMEWORKS if f"_{name}_" in f"_{module.stem}_"]
 
 
 _missing = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
 _left_out = [
     module
-    for module in sorted((Path(__file__).parent / "interop").glob("test_*.py"))
+    for module in sorted(INTEROP.rglob("test_*.py"))
     if not REQUIRED and any(name in _missing for name in _needed(module))
 ]
 collect_ignore = [str(module) for module in _left_out]
@@ -38,6 +39,6 @@ def pytest_report_header():
     kernels = ", ".join(row.name for row in qcore.kernels() if row.available)
     lines = [f"qcore: {info['version']}, isa {info['isa']}, {info['threads']} threads, kernels {kernels}"]
     if _left_out:
-        names = ", ".join(f"interop/{module.name}" for module in _left_out)
+        names = ", ".join(f"interop/{module.relative_to(INTEROP)}" for module in _left_out)
         lines.append(f"qcore: NOT TESTED, for want of {' and '.join(_missing)}: {names}")
     return lines

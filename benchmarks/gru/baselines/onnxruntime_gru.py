@@ -129,7 +129,7 @@ def _streamed(session: Any, data: Sequences) -> Bound:
 
 
 def _streamed_bound(session: Any, data: Sequences) -> Bound:
-    """A binding per step; the state goes back and forth between two arrays."""
+    """Make a binding per step; the state alternates between two arrays."""
     batch, size = data.batch, data.layer.hidden
     states = [_value(np.zeros((1, batch, size), np.float32)) for _ in range(2)]
     y = _value(np.zeros((1, 1, batch, size), np.float32))

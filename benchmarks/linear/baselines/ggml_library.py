@@ -79,7 +79,7 @@ class Ggml:
         return self._init(_InitParams(size, None, True))
 
     def interleaved_buffers(self) -> Any:
-        """The buffer type whose weights are stored for its fastest kernels; None if this build has none."""
+        """Return the buffer type whose weights are stored for its fastest kernels; None if this build has none."""
         name = b"ggml_backend_dev_get_extra_bufts"
         address = self.backend_reg_get_proc_address(self.backend_cpu_reg(), name)
         if not address:

@@ -22,7 +22,7 @@ def _bytes(weight: Weight) -> int:
 
 
 def _dynamic(torch: Any, engine: str, weight: Weight, rotated_bytes: int) -> Implementation:
-    """Quantizes x in every call."""
+    """Quantize x in every call."""
 
     def build() -> Built:
         if engine not in torch.backends.quantized.supported_engines:

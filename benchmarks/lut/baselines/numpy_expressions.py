@@ -1,4 +1,4 @@
-"""What one writes in NumPy, on one thread, in float32 and float16; and its copy."""
+"""NumPy expressions on one thread, in float32 and float16, and NumPy's copy."""
 
 from __future__ import annotations
 

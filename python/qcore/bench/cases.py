@@ -52,7 +52,7 @@ class Case:
         kernels: str = "",
         **options: Any,
     ) -> None:
-        """Adds ``function(*arguments, **options)``; of ``weights`` each call gets another one as its last argument."""
+        """Add ``function(*arguments, **options)``; of ``weights`` each call gets another one as its last argument."""
 
         def run(copy: int) -> Any:
             return function(*arguments, *weights[copy : copy + 1], **options)
@@ -60,7 +60,7 @@ class Case:
         self.calls.append(Call(name, run, nbytes, max(1, len(weights)), peak, kernels))
 
     def error(self, result: Any) -> float | None:
-        """Returns the relative error of a result in the L2 norm."""
+        """Return the relative error of a result in the L2 norm."""
         if self.truth is None:
             return None
         values = np.asarray(result.float() if hasattr(result, "float") else result, np.float64)
@@ -68,7 +68,7 @@ class Case:
 
 
 def _copies(make: Callable[[], Any], nbytes: int) -> list[Any]:
-    """Returns copies that are together larger than the caches, so that a call finds its weight in memory."""
+    """Return copies that are together larger than the caches, so that a call finds its weight in memory."""
     return [make() for _ in range(min(_MOST_COPIES, math.ceil(_ROTATED_BYTES / nbytes)))]
 
 
@@ -77,7 +77,7 @@ def _product(x: Array, w: Array) -> Array:
 
 
 def linear(torch: Any, quick: bool) -> Iterator[Case]:
-    """Makes linear layers with one, some and many rows of activations."""
+    """Make linear layers with one, some and many rows of activations."""
     n = k = 1024 if quick else 4096
     rng = np.random.default_rng(0)
     w = rng.standard_normal((n, k), np.float32) / np.float32(math.sqrt(k))
@@ -105,7 +105,7 @@ def linear(torch: Any, quick: bool) -> Iterator[Case]:
 
 
 def conv(torch: Any, quick: bool) -> Iterator[Case]:
-    """Makes convolutions with per-block weights and in static int8."""
+    """Make convolutions with per-block weights and in static int8."""
     extent = 14 if quick else 56
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, 64, extent, extent), np.float32), rng.standard_normal((64, 64, 3, 3), np.float32)
@@ -128,7 +128,7 @@ def conv(torch: Any, quick: bool) -> Iterator[Case]:
 
 
 def gru(torch: Any, quick: bool) -> Iterator[Case]:
-    """Makes a GRU layer on a few sequences."""
+    """Make a GRU layer on a few sequences."""
     steps, batch, inputs, hidden = (10, 4, 64, 64) if quick else (50, 8, 128, 256)
     rng, bound = np.random.default_rng(0), hidden**-0.5
     shapes = ((3 * hidden, inputs), (3 * hidden, hidden), (3 * hidden,), (3 * hidden,))
@@ -153,7 +153,7 @@ def gru(torch: Any, quick: bool) -> Iterator[Case]:
 
 
 def functions(torch: Any, quick: bool) -> Iterator[Case]:
-    """Makes functions by look-up tables, and softmax."""
+    """Make functions by look-up tables, and softmax."""
     size = 1 << (14 if quick else 20)
     exact: dict[str, Callable[[Array], Array]] = {
         "silu": lambda x: x / (1 + np.exp(-x)),
@@ -175,7 +175,7 @@ def functions(torch: Any, quick: bool) -> Iterator[Case]:
 
 
 def quantize(torch: Any, quick: bool) -> Iterator[Case]:
-    """Makes weights to quantize and to decode, beside a copy of as many bytes."""
+    """Make weights to quantize and to decode, beside a copy of as many bytes."""
     n = 512 if quick else 4096
     w = np.random.default_rng(0).standard_normal((n, n), np.float32)
     packed = qcore.quantize(w, bits=4, block_size=64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import qcore
-from qcore._terminal import make_console, make_table, write_json
+from qcore._display.terminal import make_console, make_table, write_json
 from qcore.bench import machine
 from qcore.bench.cases import OPERATORS, Case
 from qcore.bench.limits import Limits, find_limits
@@ -49,7 +49,7 @@ Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the 
 
 
 def _import_torch(threads: int) -> Any:
-    """Returns torch with so many threads, or None if it is not installed."""
+    """Return torch with so many threads, or None if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -59,7 +59,7 @@ def _import_torch(threads: int) -> Any:
 
 
 def _find_limits(threads: int | None, samples: int) -> tuple[Plan, WaitBudget, Limits]:
-    """Sets qcore's threads and finds the fastest way of reading memory."""
+    """Set qcore's threads and find the fastest way of reading memory."""
     if threads is not None:
         qcore.set_num_threads(threads)
     plan, budget = Plan(samples), WaitBudget(_WAIT_SECONDS)
@@ -67,7 +67,7 @@ def _find_limits(threads: int | None, samples: int) -> tuple[Plan, WaitBudget, L
 
 
 def _measure(case: Case, plan: Plan, budget: WaitBudget, limits: Limits) -> dict[str, Any]:
-    """Checks and times the calls of a case in turn, and returns it as results files have it."""
+    """Check and times the calls of a case in turn, and return it as results files have it."""
     facts: dict[str, dict[str, Any]] = {}
     timed: list[Timed] = []
     for call in case.calls:
@@ -166,7 +166,7 @@ def _command(name: str, text: str) -> Callable[..., None]:
 
 @bench.command("limits")
 def show_limits(threads: Threads = None, samples: Samples = 15) -> None:
-    """This machine's limits: reading memory, int8 dot products and fp32 multiply-adds on qcore's threads.
+    """Measure this machine's limits: reading memory, int8 dot products and fp32 multiply-adds on qcore's threads.
 
     \b
     Examples:
@@ -188,7 +188,7 @@ for _name, _text in {
 
 @bench.command("all")
 def measure_all(threads: Threads = None, samples: Samples = 15, quick: Quick = False, no_torch: Alone = False) -> None:
-    """The limits and all operators, one after the other.
+    """Measure the limits and all operators, one after the other.
 
     \b
     Examples:

@@ -44,7 +44,7 @@ def _read_probe(buffer: npt.NDArray[np.uint8], part: int, streams: int) -> Timed
 
 
 def find_limits(plan: Plan, wait_budget: WaitBudget, *, mebibytes: int = 256, part_mebibytes: int = 32) -> Limits:
-    """Chooses the fastest way of reading memory, and makes the probes of the peaks that this processor has."""
+    """Choose the fastest way of reading memory, and make the probes of the peaks that this processor has."""
     buffer = np.ones(mebibytes * _MEBIBYTE, np.uint8)
     part = min(part_mebibytes, mebibytes) * _MEBIBYTE
     reads = {streams: _read_probe(buffer, part, streams) for streams in READ_STREAMS}

@@ -16,7 +16,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def describe(threads: int, libraries: dict[str, str]) -> dict[str, Any]:
-    """Returns the processor, its memory, versions and the date, for a results file.
+    """Return the processor, its memory, versions and the date, for a results file.
 
     Args:
         threads: of every library.

@@ -10,7 +10,7 @@ _LOAD = Path("/proc/loadavg")
 
 
 def stalled_seconds() -> float:
-    """Returns the total time in which some runnable task waited for a CPU; 0 where the kernel does not count it."""
+    """Return the total time in which some runnable task waited for a CPU; 0 where the kernel does not count it."""
     try:
         some = _PRESSURE.read_text().partition("\n")[0]
         return int(some.rpartition("total=")[2]) * 1e-6
@@ -19,7 +19,7 @@ def stalled_seconds() -> float:
 
 
 def others_running() -> bool:
-    """Returns whether a task besides the calling one is running or wants to."""
+    """Return whether a task besides the calling one is running or wants to."""
     try:
         return int(_LOAD.read_text().split()[3].partition("/")[0]) > 1
     except (OSError, ValueError, IndexError):
@@ -27,7 +27,7 @@ def others_running() -> bool:
 
 
 def wait_until_idle(longest: float = 0.25) -> None:
-    """Waits until this process's other threads have stopped.
+    """Wait until this process's other threads have stopped.
 
     Libraries' workers spin for a while after a call, ONNX Runtime's for some 45 ms.
     """

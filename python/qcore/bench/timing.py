@@ -63,7 +63,7 @@ class Timed:
         self.run(self._next)
 
     def warm_up(self, plan: Plan, wait_budget: WaitBudget) -> None:
-        """Runs every copy once, within reason, then makes a first estimate."""
+        """Run every copy once, within reason, then make a first estimate."""
         end = time.perf_counter() + 1.0
         for _ in range(self.copies):
             self.call()
@@ -104,7 +104,7 @@ class Timed:
             wait_budget.wait()
 
     def used(self) -> list[Sample]:
-        """Returns the clean samples where there are enough of them."""
+        """Return the clean samples where there are enough of them."""
         clean = [sample for sample in self.samples if sample.clean]
         return clean if len(clean) >= min(5, self._wanted) else self.samples
 
@@ -112,7 +112,7 @@ class Timed:
         return statistics.median(sample.seconds for sample in self.used())
 
     def spread(self) -> float:
-        """Returns the interquartile range over the median."""
+        """Return the interquartile range over the median."""
         ordered = sorted(sample.seconds for sample in self.used())
         count = len(ordered)
         return (ordered[3 * count // 4] - ordered[count // 4]) / statistics.median(ordered)
@@ -121,7 +121,7 @@ class Timed:
         return sum(not sample.clean for sample in self.samples)
 
     def read_fraction(self) -> float | None:
-        """Returns the median over the samples of its weights' bytes per second against the read probe's beside it."""
+        """Return the median over the samples of its weights' bytes per second against the read probe's beside it."""
         near = [(sample.seconds, sample.read_rate) for sample in self.used() if sample.read_rate]
         if not near or not self.bytes_per_call:
             return None
@@ -135,7 +135,7 @@ class Clock:
         self._plan, self._wait_budget, self._read, self._limits = plan, wait_budget, read, list(limits)
 
     def measure(self, implementations: list[Timed], deadline: float) -> None:
-        """Fills their samples; after the deadline only what is needed for a median."""
+        """Fill their samples; after the deadline only what is needed for a median."""
         gc.disable()
         try:
             self._measure(implementations, deadline)

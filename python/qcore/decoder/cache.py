@@ -31,7 +31,7 @@ class KeyValueCache:
     def empty(
         cls, batch: int, kv_heads: int, capacity: int, head_size: int, dtype: Any = "float32", *, like: Any = None
     ) -> KeyValueCache:
-        """Makes an uninitialized cache.
+        """Make an uninitialized cache.
 
         Args:
             batch: B.
@@ -67,7 +67,7 @@ class KeyValueCache:
         return cls(make(shape, name), make(shape, name), *scales)
 
     def _arrays(self, where: str) -> tuple[Any, Any, Any, Any]:
-        """Returns the arrays as the core takes them; ``where`` begins the error if one can't be written."""
+        """Return the arrays as the core takes them; ``where`` begins the error if one can't be written."""
         return (
             writable(self.keys, f"{where}: cache.keys"),
             writable(self.values, f"{where}: cache.values"),
@@ -107,14 +107,14 @@ class Caches:
 
 
 def cache_arrays(cache: Any, op: str) -> tuple[Any, Any, Any, Any]:
-    """Returns the arrays of an operator's cache as the core takes them."""
+    """Return the arrays of an operator's cache as the core takes them."""
     if not isinstance(cache, KeyValueCache):
         raise _core.QcoreTypeError(f"{op}: cache is a {type(cache).__name__}, expected a KeyValueCache")
     return cache._arrays(op)
 
 
 def writable(array: Any, where: str) -> Any:
-    """Returns an array of any library as the core writes to it."""
+    """Return an array of any library as the core writes to it."""
     return _arrays.backend_of(array, where).writable(array, where)
 
 

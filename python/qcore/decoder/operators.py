@@ -16,7 +16,7 @@ LAYOUTS = {name: getattr(_core.RotaryLayout, name) for name in ("halves", "inter
 
 
 def optional(array: Any, where: str) -> Any:
-    """Returns an array as the core reads it, or None."""
+    """Return an array as the core reads it, or None."""
     return None if array is None else _arrays.readable(array, where)
 
 
@@ -30,7 +30,7 @@ def _call(
     run: Callable[[Any, Any, int], None],
     argument: str = "x",
 ) -> Any:
-    """Calls run(x, out, stream) as the core takes them; returns out or a new array."""
+    """Call run(x, out, stream) as the core takes them; returns out or a new array."""
     backend = _arrays.backend_of(x, f"{op}: {argument}")
     source = backend.readable(x, f"{op}: {argument}")
     address = backend.stream(x) if stream is None else _arrays.stream_address(stream, backend, x, f"{op}: stream")
@@ -57,7 +57,7 @@ def rms_norm(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Returns ``x / sqrt(mean(x * x) + eps) * (weight + offset)`` along the last axis.
+    """Return ``x / sqrt(mean(x * x) + eps) * (weight + offset)`` along the last axis.
 
     Unlike :func:`qcore.lut.rms_norm` it uses plain arithmetic and no table.
 
@@ -108,7 +108,7 @@ def rotary_embedding(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Returns x with the first R elements of each head rotated by the angles of its token's position.
+    """Return x with the first R elements of each head rotated by the angles of its token's position.
 
     Args:
         x: float32, float16 or bfloat16 [B, T, heads, D], any strides, CPU or CUDA.
@@ -147,7 +147,7 @@ def rotary_embedding(
 def gated_activation(
     x: Any, activation: str = "silu", *, out: Any = None, out_dtype: Any = None, stream: Any = None
 ) -> Any:
-    """Returns ``activation(x[..., :I]) * x[..., I:]`` for x [..., 2 * I].
+    """Return ``activation(x[..., :I]) * x[..., I:]`` for x [..., 2 * I].
 
     Args:
         x: float32, float16 or bfloat16, any strides, CPU or CUDA.
@@ -180,7 +180,7 @@ def gated_activation(
 def soft_cap(
     x: Any, cap: float, *, multiplier: float = 1.0, out: Any = None, out_dtype: Any = None, stream: Any = None
 ) -> Any:
-    """Returns ``cap * tanh(x * multiplier / cap)``, or ``x * multiplier`` for a cap of 0.
+    """Return ``cap * tanh(x * multiplier / cap)``, or ``x * multiplier`` for a cap of 0.
 
     Args:
         x: float32, float16 or bfloat16 [..., N], any strides, CPU or CUDA.
@@ -211,7 +211,7 @@ def soft_cap(
 
 
 def write_cache(keys: Any, values: Any, past: Any, cache: KeyValueCache, *, stream: Any = None) -> None:
-    """Writes the keys and values of T tokens to the positions past[b], ..., past[b] + T - 1 of a cache.
+    """Write the keys and values of T tokens to the positions past[b], ..., past[b] + T - 1 of a cache.
 
     In an int8 cache the scale of a head is its largest magnitude / 127; a head with a NaN or an infinity gets the scale
     NaN.
@@ -253,7 +253,7 @@ def attention(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Returns the causal attention of T tokens at the positions past[b] + t over a cache that holds these tokens too.
+    """Return the causal attention of T tokens at the positions past[b] + t over a cache that holds these tokens too.
 
     Query head h uses the key head h // (Hq // Hkv). A result does not depend on T.
 

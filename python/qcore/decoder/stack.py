@@ -218,7 +218,7 @@ class Decoder:
 
     @property
     def device(self) -> str:
-        """Where the weights are: "cpu", "cuda:0", ..."""
+        """Device of the weights: "cpu", "cuda:0", ..."""
         return self._handle.device
 
     @property
@@ -227,7 +227,7 @@ class Decoder:
         return self._handle.nbytes
 
     def caches(self, batch: int, capacity: int, dtype: Any = None, *, like: Any = None) -> Caches:
-        """Makes uninitialized caches for every layer.
+        """Make uninitialized caches for every layer.
 
         Args:
             batch: B.
@@ -261,7 +261,7 @@ class Decoder:
         max_length: int = 0,
         stream: Any = None,
     ) -> Any:
-        """Runs all layers over T tokens of B sequences and writes their keys and values to the caches.
+        """Run all layers over T tokens of B sequences and write their keys and values to the caches.
 
         A token's result depends neither on T nor on B nor on the number of threads.
 

@@ -28,7 +28,7 @@ class Digits:
 
 
 def load(path: Path = CHECKPOINT) -> Digits:
-    """Reads the checkpoint that `examples/digits/train.py` writes."""
+    """Read the checkpoint that `examples/digits/train.py` writes."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -34,7 +34,7 @@ def sigmoid(x: Floats) -> Floats:
 
 
 def patches(x: Floats, kernel: tuple[int, int], padding: int) -> Floats:
-    """Gathers windows (im2col): [B, Ci, H, W] -> [B, Ho, Wo, Kh*Kw*Ci], stride 1, zeros outside the image.
+    """Gather windows (im2col): [B, Ci, H, W] -> [B, Ho, Wo, Kh*Kw*Ci], stride 1, zeros outside the image.
 
     Channels come last, so that a run of Kw*Ci values is copied at once and a block of channels shares a scale.
     """
@@ -45,7 +45,7 @@ def patches(x: Floats, kernel: tuple[int, int], padding: int) -> Floats:
 
 
 def patch_weight(weight: Floats) -> Floats:
-    """Turns [Co, Ci, Kh, Kw] into [Co, Kh*Kw*Ci], the order of `patches`."""
+    """Turn [Co, Ci, Kh, Kw] into [Co, Kh*Kw*Ci], the order of `patches`."""
     return np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(weight.shape[0], -1)
 
 
@@ -100,7 +100,7 @@ class Calibrated(ABC):
 
     @abstractmethod
     def calibrate(self, x: Floats) -> None:
-        """Chooses formats for what samples ``x`` of the layer's input make necessary."""
+        """Choose formats for what samples ``x`` of the layer's input make necessary."""
 
     @abstractmethod
     def __call__(self, x: Floats) -> Floats: ...
@@ -130,5 +130,5 @@ class FixedGru(Calibrated):
 
 
 def rows_as_steps(x: Floats) -> Floats:
-    """Turns [B, C, H, W] into [B, H, W*C]: each image row becomes one time step."""
+    """Turn [B, C, H, W] into [B, H, W*C]: each image row becomes one time step."""
     return x.transpose(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)

@@ -27,7 +27,7 @@ class Model:
         ]
 
     def calibrate(self, images: Floats) -> None:
-        """Runs samples through the model, so that layers which need them see what would reach them."""
+        """Run samples through the model, so that layers which need them see what would reach them."""
         x = images
         for layer in self.layers:
             if isinstance(layer, Calibrated):

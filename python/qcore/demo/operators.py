@@ -1,4 +1,4 @@
-"""Who computes a layer: NumPy in float, or qcore on quantized weights.
+"""Implementations of the layers: NumPy in float, or qcore on quantized weights.
 
 The model asks for its layers by kind and knows nothing else, so a layer changes hands in one method of this file.
 """

@@ -1,4 +1,4 @@
-"""What was measured, as a table for people and as JSON for programs. Nothing here is a figure of its own."""
+"""Report of the measurements, as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def table(result: Result) -> Table:
 
 
 def conditions(result: Result) -> str:
-    """Returns the lines that say how to read the table."""
+    """Return the lines that say how to read the table."""
     per_block, static = (
         ", ".join(dict.fromkeys(row.kernel for row in result.measurements if row.quantized == kind))
         for kind in ("all", "all, static")
@@ -68,12 +68,12 @@ def conditions(result: Result) -> str:
 
 
 def quantized(result: Result) -> list[Measurement]:
-    """Returns the rows in which all weights are quantized."""
+    """Return the rows in which all weights are quantized."""
     return [row for row in result.measurements if row.quantized.startswith("all")]
 
 
 def conclusion(result: Result) -> str:
-    """Returns a sentence on what tables and quantization cost and gained."""
+    """Return a sentence on what tables and quantization cost and gained."""
     reference = result.measurements[0]
     tables = result.measurements[1]
 

@@ -55,7 +55,7 @@ class Result:
 
 
 def configurations() -> list[tuple[str, Operators]]:
-    """Returns the name and the operators of each configuration; the float reference comes first."""
+    """Return the name and the operators of each configuration; the float reference comes first."""
     return [
         ("float", FloatOperators()),
         ("tables", FloatOperators(tables=True)),
@@ -77,7 +77,7 @@ def _quantized(operators: Operators) -> str:
 
 
 def _product_kernel(operators: Operators) -> str:
-    """Returns the name of the kernel that computed the last product."""
+    """Return the name of the kernel that computed the last product."""
     if isinstance(operators, StaticOperators):
         return qcore.last_kernel("static")
     return "NumPy" if isinstance(operators, FloatOperators) else qcore.last_kernel("linear")
@@ -93,7 +93,7 @@ def relative_error(values: Floats, reference: Floats) -> float:
 
 
 def run(batch: int = DEFAULT_BATCH, repeats: int = DEFAULT_REPEATS, digits: Digits | None = None) -> Result:
-    """Quantizes the shipped model and puts every test image through each configuration."""
+    """Quantize the shipped model and put every test image through each configuration."""
     digits = digits or load()
     named = configurations()
     models = [Model(digits.weights, operators) for _, operators in named]

@@ -11,7 +11,7 @@ Bytes = NDArray[np.uint8]
 
 
 def nibbles(packed: Bytes) -> Bytes:
-    """Turns [..., B] into [..., 2 B]: a byte's low nibble, then its high one."""
+    """Turn [..., B] into [..., 2 B]: a byte's low nibble, then its high one."""
     out = np.empty((*packed.shape[:-1], packed.shape[-1] * 2), np.uint8)
     np.bitwise_and(packed, 15, out=out[..., 0::2])
     np.right_shift(packed, 4, out=out[..., 1::2])
@@ -19,25 +19,25 @@ def nibbles(packed: Bytes) -> Bytes:
 
 
 def pack_nibbles(codes: NDArray[Any]) -> Bytes:
-    """Returns the inverse of :func:`nibbles`; an even number of codes in 0..15 along the last axis."""
+    """Return the inverse of :func:`nibbles`; an even number of codes in 0..15 along the last axis."""
     low, high = codes[..., 0::2].astype(np.uint8), codes[..., 1::2].astype(np.uint8)
     return np.ascontiguousarray(low | high << np.uint8(4))
 
 
 def codes_of_words(packed: NDArray[np.uint32], bits: int) -> Bytes:
-    """Turns [..., W] into [..., W * 32 / bits], from each word's lowest bits upwards. ``packed`` is contiguous."""
+    """Turn [..., W] into [..., W * 32 / bits], from each word's lowest bits upwards. ``packed`` is contiguous."""
     octets = packed.view(np.uint8)
     return octets if bits == 8 else nibbles(octets)
 
 
 def words_of_codes(codes: NDArray[Any], bits: int) -> NDArray[np.int32]:
-    """Returns the inverse of :func:`codes_of_words`; int32, as checkpoints have it."""
+    """Return the inverse of :func:`codes_of_words`; int32, as checkpoints have it."""
     octets = np.ascontiguousarray(codes, np.uint8) if bits == 8 else pack_nibbles(codes)
     return octets.view(np.dtype("<i4")).astype(np.int32, copy=False)
 
 
 def padded(array: NDArray[Any], multiple: int, fill: int = 0) -> NDArray[Any]:
-    """Returns the last axis filled up to a multiple."""
+    """Return the last axis filled up to a multiple."""
     missing = -array.shape[-1] % multiple
     if missing == 0:
         return array

@@ -14,7 +14,7 @@ Reals = NDArray[np.float32]
 
 
 def host(x: Any, where: str) -> NDArray[Any]:
-    """Returns an array of any library, in host memory."""
+    """Return an array of any library, in host memory."""
     if isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray):
         return x
     _arrays.readable(x, where)
@@ -39,7 +39,7 @@ def matrix(array: NDArray[Any], where: str, names: str) -> None:
 
 
 def words(x: Any, where: str, names: str) -> Words:
-    """Returns a matrix of int32 or uint32, contiguous and little-endian: its bytes are in the order of its bits."""
+    """Return a matrix of int32 or uint32, contiguous and little-endian: its bytes are in the order of its bits."""
     array = host(x, where)
     if array.dtype.kind not in "iu" or array.dtype.itemsize != 4:
         raise _core.QcoreTypeError(f"{where} has dtype {array.dtype}, expected int32")
@@ -55,7 +55,7 @@ def octets(x: Any, where: str) -> NDArray[np.uint8]:
 
 
 def reals(x: Any, where: str, dtypes: tuple[str, ...] = _arrays.FLOATING) -> Reals:
-    """Returns finite numbers of one of ``dtypes``, in float32, which holds them exactly."""
+    """Return finite numbers of one of ``dtypes``, in float32, which holds them exactly."""
     array = host(x, where)
     if array.dtype.name not in dtypes:
         raise _core.QcoreTypeError(f"{where} has dtype {array.dtype}, expected {' or '.join(dtypes)}")

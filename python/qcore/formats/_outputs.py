@@ -13,7 +13,7 @@ from qcore.quantized_tensor import QuantizedTensor
 
 
 def matrix(weight: Any, where: str, bits: tuple[int, ...] = (4, 8)) -> QuantizedTensor:
-    """Returns a QuantizedTensor [N, K] of one of ``bits``."""
+    """Return a QuantizedTensor [N, K] of one of ``bits``."""
     if not isinstance(weight, QuantizedTensor):
         raise _core.QcoreTypeError(f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor")
     if len(weight.shape) != 2:
@@ -30,7 +30,7 @@ def multiple(extent: int, of: int, where: str) -> None:
 
 
 def halves(values: Reals, where: str) -> NDArray[np.float16]:
-    """Returns the values as float16, without loss."""
+    """Return the values as float16, without loss."""
     with np.errstate(over="ignore"):
         rounded = values.astype(np.float16)
     bad = np.argwhere(rounded.astype(np.float32) != values)

@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats import _bits, _inputs, _outputs, _zero_points
+from qcore.formats import _bits, _inputs, _outputs, _zero_point_codec
 from qcore.quantized_tensor import QuantizedTensor
 
 _NIBBLES = np.array([0, 4, 1, 5, 2, 6, 3, 7])
-"""Where columns 0..7 of a word sit."""
+"""Positions of columns 0..7 in a word."""
 _COLUMNS = np.argsort(_NIBBLES)
 
 
 def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
-    """Returns a weight [N, K] of an AWQ checkpoint (version "gemm"), exactly.
+    """Return a weight [N, K] of an AWQ checkpoint (version "gemm"), exactly.
 
     Args:
         qweight: int32 [K, N / 8].
@@ -49,13 +49,13 @@ def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
         )
     zeros = _inputs.words(qzeros, f"{where}: qzeros", "[P, N / 8]")
     _inputs.check_shape(zeros, (s.shape[0], n // 8), f"{where}: qzeros", "[P, N / 8]")
-    return _zero_points.decode(
+    return _zero_point_codec.decode(
         _columns(packed).T, _columns(zeros).T, s.T, bits=4, block_size=k // s.shape[0], where=where
     )
 
 
 def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32]]:
-    """Returns qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq` takes them.
+    """Return qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq` takes them.
 
     Args:
         weight: a QuantizedTensor [N, K] of 4 bits.
@@ -71,13 +71,13 @@ def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float
     n, k = _outputs.matrix(weight, where, (4,)).shape
     _outputs.multiple(n, 8, f"{where}: N")
     _outputs.multiple(k, weight.block_size, f"{where}: K")
-    codes, zeros, scales = _zero_points.encode(weight, where)
+    codes, zeros, scales = _zero_point_codec.encode(weight, where)
     halves = _outputs.halves(scales, f"{where}: weight's scales")
     return _words(codes.T), np.ascontiguousarray(halves.T), _words(zeros.T)
 
 
 def _columns(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Turns words [R, N / 8] into codes [R, N]."""
+    """Turn words [R, N / 8] into codes [R, N]."""
     nibbles = _bits.codes_of_words(packed, 4).reshape(*packed.shape, 8)
     return nibbles[..., _NIBBLES].reshape(packed.shape[0], -1)
 

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _outputs, _zero_points
+from qcore.formats import _bits, _inputs, _outputs, _zero_point_codec
 from qcore.quantized_tensor import QuantizedTensor
 
 
 def from_awq_gemv(qweight: Any, scales: Any, qzeros: Any, *, block_size: int) -> QuantizedTensor:
-    """Returns a weight [N, K] of an AWQ checkpoint (version "gemv"), exactly.
+    """Return a weight [N, K] of an AWQ checkpoint (version "gemv"), exactly.
 
     Args:
         qweight: int32 [N, K / 8].
@@ -46,7 +46,7 @@ def from_awq_gemv(qweight: Any, scales: Any, qzeros: Any, *, block_size: int) ->
     s = _inputs.reals(scales, f"{where}: scales", ("float16",))
     _inputs.check_shape(s, (n, 8 * width), f"{where}: scales", "[N, 8 Zw]")
     blocks = k // size
-    return _zero_points.decode(
+    return _zero_point_codec.decode(
         _bits.codes_of_words(packed, 4),
         _bits.codes_of_words(zeros, 4)[:, :blocks],
         np.ascontiguousarray(s[:, :blocks]),
@@ -57,7 +57,7 @@ def from_awq_gemv(qweight: Any, scales: Any, qzeros: Any, *, block_size: int) ->
 
 
 def to_awq_gemv(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32]]:
-    """Returns qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq_gemv` takes them; padding is zero.
+    """Return qweight, scales and qzeros of a 4-bit weight, as :func:`from_awq_gemv` takes them; padding is zero.
 
     Args:
         weight: a QuantizedTensor [N, K] of 4 bits.
@@ -73,7 +73,7 @@ def to_awq_gemv(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.
     k = _outputs.matrix(weight, where, (4,)).shape[1]
     _outputs.multiple(k, 8, f"{where}: K")
     width = _zero_words(k, weight.block_size, where)
-    codes, zeros, scales = _zero_points.encode(weight, where)
+    codes, zeros, scales = _zero_point_codec.encode(weight, where)
     halves = _outputs.halves(scales, f"{where}: weight's scales")
     return (
         _bits.words_of_codes(codes, 4),
@@ -83,7 +83,7 @@ def to_awq_gemv(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.
 
 
 def _zero_words(k: int, block_size: int, where: str) -> int:
-    """Returns the number of words of zeros per row (Zw)."""
+    """Return the number of words of zeros per row (Zw)."""
     if block_size < 32 or k % block_size:
         raise _core.QcoreValueError(
             f"{where}: block_size is {block_size}, expected 32 or more and a divisor of K = {k}"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _zero_points
+from qcore.formats import _bits, _inputs, _zero_point_codec
 from qcore.formats.gptq import order_of
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
@@ -38,7 +38,7 @@ def from_compressed_tensors(
     g_idx: Any = None,
     block_size: int | None = None,
 ) -> QuantizedTensor | ReorderedTensor:
-    """Reads a weight [N, K] of compressed-tensors, exactly.
+    """Read a weight [N, K] of compressed-tensors, exactly.
 
     Args:
         weight: int32 [N, ceil(K * bits / 32)], "weight_packed", or int8 [N, K], "weight".
@@ -67,12 +67,14 @@ def from_compressed_tensors(
         codes = codes[:, order]
     middle = 1 << (width - 1)
     unsigned = codes.astype(np.int16) + middle
-    tensor = _zero_points.decode(unsigned.astype(np.uint8), zeros + middle, s, bits=width, block_size=size, where=where)
+    tensor = _zero_point_codec.decode(
+        unsigned.astype(np.uint8), zeros + middle, s, bits=width, block_size=size, where=where
+    )
     return tensor if order is None else ReorderedTensor(tensor, order)
 
 
 def _codes(weight: Any, bits: int, shape: Any, where: str) -> NDArray[np.int8]:
-    """Returns int8 [N, K]."""
+    """Return int8 [N, K]."""
     array = _inputs.host(weight, f"{where}: weight")
     if array.dtype == np.int8:
         _inputs.matrix(array, f"{where}: weight", "[N, K]")

@@ -25,7 +25,7 @@ def _package() -> Any:
 
 
 def from_gguf(path: str | os.PathLike[str], name: str, *, exact: bool = True) -> QuantizedTensor:
-    """Returns a weight [N, K] of a GGUF file, of type Q4_0, Q4_1, Q5_0, Q8_0 or Q4_K, exactly.
+    """Return a weight [N, K] of a GGUF file, of type Q4_0, Q4_1, Q5_0, Q8_0 or Q4_K, exactly.
 
     Q4_0 becomes 4 bits, Q8_0 and Q5_0 become 8. Q4_1 and Q4_K have a minimum m, and 4-bit codes ``u - 8`` with the
     offset ``m + 8 * d`` if float32 holds that exactly for all blocks of the tensor; if not, u stays as it is in 8 bits.
@@ -64,7 +64,7 @@ def to_gguf(
     kind: str | None = None,
     architecture: str = "qcore",
 ) -> None:
-    """Writes a GGUF file with weights and float arrays; it appears whole or not at all.
+    """Write a GGUF file with weights and float arrays; it appears whole or not at all.
 
     Args:
         path: the file to write.
@@ -99,7 +99,7 @@ def to_gguf(
 
 
 def _encoded(tensor: Any, kind: str | None, where: str) -> tuple[Any, str | None]:
-    """Returns an array as the file has it, and the name of its type if that doesn't follow from the dtype."""
+    """Return an array as the file has it, and the name of its type if that doesn't follow from the dtype."""
     if not isinstance(tensor, QuantizedTensor):
         array = _inputs.host(tensor, where)
         if array.dtype not in (np.float32, np.float16):

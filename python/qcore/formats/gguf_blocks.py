@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats import _inputs, _minima, _outputs, gguf_k_blocks
+from qcore.formats import _affine_codec, _inputs, _outputs, gguf_k_blocks
 from qcore.formats._inputs import Reals
-from qcore.formats._zero_points import spread
+from qcore.formats._zero_point_codec import spread
 from qcore.quantized_tensor import QuantizedTensor
 
 Bytes = NDArray[np.uint8]
@@ -34,22 +34,22 @@ BLOCK = 32
 
 
 def _halves(blocks: Bytes, where: str) -> Reals:
-    """Turns [N, P, 2] bytes into [N, P] float32."""
+    """Turn [N, P, 2] bytes into [N, P] float32."""
     return _inputs.reals(np.ascontiguousarray(blocks).view("<f2")[..., 0].astype(np.float16), where, ("float16",))
 
 
 def _half_bytes(values: Reals, where: str) -> Bytes:
-    """Turns [N, P] into [N, P, 2]."""
+    """Turn [N, P] into [N, P, 2]."""
     return np.ascontiguousarray(_outputs.halves(values, where)).astype("<f2")[..., None].view(np.uint8)
 
 
 def _split_nibbles(packed: Bytes) -> Bytes:
-    """Turns [..., B] bytes into [..., 2 B]: all low nibbles, then all high ones."""
+    """Turn [..., B] bytes into [..., 2 B]: all low nibbles, then all high ones."""
     return np.concatenate([packed & 15, packed >> 4], axis=-1)
 
 
 def _join_nibbles(codes: Bytes) -> Bytes:
-    """Turns [..., 32] into [..., 16]."""
+    """Turn [..., 32] into [..., 16]."""
     return codes[..., :16] | codes[..., 16:] << np.uint8(4)
 
 
@@ -65,7 +65,7 @@ def _from_q4_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
 def _from_q4_1(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
     codes = _split_nibbles(raw[..., 4:]).reshape(len(raw), -1)
     d, m = _halves(raw[..., :2], where), _halves(raw[..., 2:4], where)
-    return _minima.decode(codes, d, m, bits=4, block_size=BLOCK, where=where, exact=exact)
+    return _affine_codec.decode(codes, d, m, bits=4, block_size=BLOCK, where=where, exact=exact)
 
 
 def _from_q5_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
@@ -78,7 +78,7 @@ def _from_q5_1(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
     high = np.unpackbits(raw[..., 4:8], axis=-1, bitorder="little") << np.uint8(4)
     codes = (_split_nibbles(raw[..., 8:]) | high).reshape(len(raw), -1)
     d, m = _halves(raw[..., :2], where), _halves(raw[..., 2:4], where)
-    return _minima.decode(codes, d, m, bits=5, block_size=BLOCK, where=where, exact=exact)
+    return _affine_codec.decode(codes, d, m, bits=5, block_size=BLOCK, where=where, exact=exact)
 
 
 def _from_q8_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
@@ -86,7 +86,7 @@ def _from_q8_0(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
 
 
 def _blocks_of(weight: QuantizedTensor, lowest: int, highest: int, kind: str, where: str) -> tuple[Bytes, Reals]:
-    """Returns u, uint8 [N, P, 32], and scales [N, P] of a symmetric weight."""
+    """Return u, uint8 [N, P, 32], and scales [N, P] of a symmetric weight."""
     if weight.offsets().any():
         raise _core.QcoreValueError(f"{where}: weight has offsets, expected none: {kind} has no place for them")
     codes = weight.codes()
@@ -99,7 +99,7 @@ def _blocks_of(weight: QuantizedTensor, lowest: int, highest: int, kind: str, wh
 
 
 def _per_block(parameters: Reals, weight: QuantizedTensor) -> Reals:
-    """Returns the parameters of blocks of 32 from those of blocks of a multiple of 32."""
+    """Return the parameters of blocks of 32 from those of blocks of a multiple of 32."""
     return spread(parameters, weight.shape[1] // BLOCK, weight.block_size // BLOCK)
 
 
@@ -109,7 +109,7 @@ def _to_q4_0(weight: QuantizedTensor, where: str) -> Bytes:
 
 
 def _to_q4_1(weight: QuantizedTensor, where: str) -> Bytes:
-    codes, scales, minima = _minima.encode(weight, where)
+    codes, scales, minima = _affine_codec.encode(weight, where)
     if codes.max() > 15:
         raise _core.QcoreValueError(f"{where}: weight has codes up to {codes.max()}, expected 0 to 15 for Q4_1")
     return np.concatenate(
@@ -160,7 +160,7 @@ WRITTEN = [name for name, kind in TYPES.items() if kind.write is not None]
 
 
 def tensor_of(kind: str, raw: Any, where: str, *, exact: bool = True) -> QuantizedTensor:
-    """Returns a weight [N, K] from the bytes of its rows, uint8 [N, K / elements * octets], of one of :data:`TYPES`."""
+    """Return a weight [N, K] from the bytes of its rows, uint8 [N, K / elements * octets], of one of :data:`TYPES`."""
     found = TYPES.get(kind)
     if found is None:
         raise _core.QcoreValueError(f"{where} has type {kind}, expected one of {', '.join(TYPES)}")
@@ -174,7 +174,7 @@ def tensor_of(kind: str, raw: Any, where: str, *, exact: bool = True) -> Quantiz
 
 
 def raw_of(kind: str, weight: QuantizedTensor, where: str) -> Bytes:
-    """Returns the bytes of a weight's rows, uint8 [N, K / 32 * octets].
+    """Return the bytes of a weight's rows, uint8 [N, K / 32 * octets].
 
     Raises:
         QcoreValueError: the type can't hold the weight exactly.

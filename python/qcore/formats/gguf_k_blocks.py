@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from qcore.formats import _inputs, _minima
+from qcore.formats import _affine_codec, _inputs
 from qcore.formats._inputs import Reals
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -31,7 +31,7 @@ _SMALL, _LARGE = 16, 32
 
 
 def _half(raw: Bytes, where: str) -> Reals:
-    """Turns [N, S, 2] bytes into [N, S, 1] float32."""
+    """Turn [N, S, 2] bytes into [N, S, 1] float32."""
     values = np.ascontiguousarray(raw).view("<f2").astype(np.float16)
     return _inputs.reals(values, where, ("float16",))
 
@@ -48,7 +48,7 @@ def _rows(values: NDArray[T]) -> NDArray[T]:
 
 
 def _six_bit_pairs(raw: Bytes) -> tuple[Reals, Reals]:
-    """Returns scales and minima [N, S, 8] of 12 bytes.
+    """Return scales and minima [N, S, 8] of 12 bytes.
 
     Blocks 0..3 have 6 bits in the first eight; 4..7 have four in the last ones and two above those six.
     """
@@ -61,13 +61,13 @@ def _six_bit_pairs(raw: Bytes) -> tuple[Reals, Reals]:
 def _with_minima(
     codes: Bytes, scales: Reals, minima: Reals, bits: int, block: int, where: str, exact: bool
 ) -> QuantizedTensor:
-    return _minima.decode(
+    return _affine_codec.decode(
         _rows(codes), _rows(scales), -_rows(minima), bits=bits, block_size=block, where=where, exact=exact
     )
 
 
 def from_q2_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
-    """Reads 84 bytes as 16 blocks of 4 bits.
+    """Read 84 bytes as 16 blocks of 4 bits.
 
     Args:
         raw: uint8 [N, S, 84].
@@ -80,7 +80,7 @@ def from_q2_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
 
 
 def from_q3_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
-    """Reads 110 bytes as 16 symmetric blocks of 4 bits.
+    """Read 110 bytes as 16 symmetric blocks of 4 bits.
 
     Args:
         raw: uint8 [N, S, 110].
@@ -98,7 +98,7 @@ def from_q3_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
 
 
 def from_q4_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
-    """Reads 144 bytes as 8 blocks of 4 bits, or of 8 where that alone is exact.
+    """Read 144 bytes as 8 blocks of 4 bits, or of 8 where that alone is exact.
 
     Args:
         raw: uint8 [N, S, 144].
@@ -111,7 +111,7 @@ def from_q4_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
 
 
 def from_q5_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
-    """Reads 176 bytes as 8 blocks of 8 bits.
+    """Read 176 bytes as 8 blocks of 8 bits.
 
     Args:
         raw: uint8 [N, S, 176].
@@ -125,7 +125,7 @@ def from_q5_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
 
 
 def from_q6_k(raw: Bytes, where: str, exact: bool) -> QuantizedTensor:
-    """Reads 210 bytes as 16 symmetric blocks of 8 bits.
+    """Read 210 bytes as 16 symmetric blocks of 8 bits.
 
     Args:
         raw: uint8 [N, S, 210].

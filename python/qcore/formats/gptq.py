@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _outputs, _zero_points
+from qcore.formats import _bits, _inputs, _outputs, _zero_point_codec
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 
@@ -38,7 +38,7 @@ def from_gptq(
     block_size: int | None = None,
     wrapped_zeros: str | None = None,
 ) -> QuantizedTensor | ReorderedTensor:
-    """Returns a weight [N, K] of a GPTQ checkpoint, exactly.
+    """Return a weight [N, K] of a GPTQ checkpoint, exactly.
 
     Args:
         qweight: int32 [K * bits / 32, N].
@@ -73,14 +73,14 @@ def from_gptq(
     codes = _bits.codes_of_words(np.ascontiguousarray(packed.T), width)
     if order is not None:
         codes = codes[:, order]
-    tensor = _zero_points.decode(codes, zeros.T, s.T, bits=width, block_size=size, where=where)
+    tensor = _zero_point_codec.decode(codes, zeros.T, s.T, bits=width, block_size=size, where=where)
     return tensor if order is None else ReorderedTensor(tensor, order)
 
 
 def to_gptq(
     weight: QuantizedTensor | ReorderedTensor, *, version: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.int32], NDArray[np.int32]]:
-    """Returns qweight, scales, qzeros and g_idx of a weight, as :func:`from_gptq` takes them.
+    """Return qweight, scales, qzeros and g_idx of a weight, as :func:`from_gptq` takes them.
 
     Args:
         weight: a QuantizedTensor or ReorderedTensor [N, K].
@@ -101,7 +101,7 @@ def to_gptq(
     _outputs.multiple(n, per_word, f"{where}: N")
     _outputs.multiple(k, per_word, f"{where}: K")
     first = _checks.choice(version, {1: 1, 2: 0}, f"{where}: version")
-    codes, zeros, scales = _zero_points.encode(inner, where)
+    codes, zeros, scales = _zero_point_codec.encode(inner, where)
     if zeros.min() < first:
         raise _core.QcoreValueError(
             f"{where}: weight has a zero point 0, expected 1 or more, which version 1 can hold: use version=2"
@@ -138,7 +138,7 @@ def _zeros(stored: NDArray[np.uint8], bits: int, version: Any, wrapped: Any, whe
 
 
 def order_of(g_idx: Any, k: int, blocks: int, block_size: Any, where: str) -> tuple[NDArray[np.intp] | None, int]:
-    """Returns the permutation that sorts K by block, None for none, and the block size."""
+    """Return the permutation that sorts K by block, None for none, and the block size."""
     size = None if block_size is None else _checks.integer(block_size, f"{where}: block_size")
     if g_idx is None:
         if size is None and k % blocks:

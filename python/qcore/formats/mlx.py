@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _minima, _outputs
+from qcore.formats import _affine_codec, _bits, _inputs, _outputs
 from qcore.formats._inputs import Reals
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -26,7 +26,7 @@ _WIDTHS = {bits: bits for bits in (2, 3, 4, 5, 6, 8)}
 def from_mlx(
     weight: Any, scales: Any, biases: Any, *, bits: int, block_size: int, exact: bool = True
 ) -> QuantizedTensor:
-    """Returns a weight [N, K] of MLX, exactly: ``dequantize()`` is ``s * u + b``, rounded once to float32.
+    """Return a weight [N, K] of MLX, exactly: ``dequantize()`` is ``s * u + b``, rounded once to float32.
 
     MLX itself computes in the dtype of the scales, with a rounding after the product and one after the sum. Codes of 2
     and 3 bits are kept in 4, those of 5 and 6 in 8. Codes of 4 and 8 bits become signed, with the offset ``b + 8 * s``
@@ -58,7 +58,7 @@ def from_mlx(
     _inputs.check_shape(s, (n, k // size), f"{where}: scales", "[N, K / block_size]")
     b = _inputs.reals(biases, f"{where}: biases")
     _inputs.check_shape(b, s.shape, f"{where}: biases", "[N, K / block_size]")
-    return _minima.decode(_codes(packed, width), s, b, bits=width, block_size=size, where=where, exact=exact)
+    return _affine_codec.decode(_codes(packed, width), s, b, bits=width, block_size=size, where=where, exact=exact)
 
 
 def to_mlx(weight: QuantizedTensor) -> tuple[NDArray[np.uint32], Reals, Reals]:
@@ -78,7 +78,7 @@ def to_mlx(weight: QuantizedTensor) -> tuple[NDArray[np.uint32], Reals, Reals]:
     k = _outputs.matrix(weight, where).shape[1]
     _outputs.multiple(k, 32 // weight.bits, f"{where}: K")
     _outputs.multiple(k, weight.block_size, f"{where}: K")
-    codes, scales, minima = _minima.encode(weight, where)
+    codes, scales, minima = _affine_codec.encode(weight, where)
     return _bits.words_of_codes(codes, weight.bits).view(np.uint32), scales, minima
 
 

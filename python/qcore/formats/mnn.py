@@ -24,7 +24,7 @@ _DTYPES = ("float32", "float16")
 
 
 def from_mnn(qweight: Any, scales: Any, offsets: Any = None, *, in_channels: int, block_size: int) -> QuantizedTensor:
-    """Returns a weight of MNN, exactly: the codes and parameters are the same.
+    """Return a weight of MNN, exactly: the codes and parameters are the same.
 
     Args:
         qweight: uint8 [Co, Kh, Kw, ceil8(Ci) / 2] for a convolution's weight [Co, Ci, Kh, Kw], or [Co, ceil8(Ci) / 2]

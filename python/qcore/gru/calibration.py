@@ -25,7 +25,7 @@ class Calibrator(Observer):
     """
 
     def finish(self, config: Config | None = None) -> QuantGRU:
-        """Makes the quantized GRU. Parameters are static from here on.
+        """Make the quantized GRU. Parameters are static from here on.
 
         Args:
             config: widths, pipeline and rules; ``Config()`` by default.
@@ -47,7 +47,7 @@ class Calibrator(Observer):
         target: float = 0.0,
         progress: Progress | None = None,
     ) -> Search:
-        """Finds the tensors to widen within a size: one at a time, always the one that lowers the measured error most.
+        """Find the tensors to widen within a size: one at a time, always the one that lowers the measured error most.
 
         Starts from ``config`` and widens single tensors to 16 bits, biases to 32, as long as one lowers the error
         enough; then takes back those that no longer do. What costs no bytes is widened only if it pays, too.

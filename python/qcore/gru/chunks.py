@@ -20,7 +20,7 @@ def run_in_chunks(
     steps: int = 256,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Computes the same y and last states as ``gru(x, h0, lengths=lengths)``, at most `steps` steps in a call.
+    """Compute the same y and last states as ``gru(x, h0, lengths=lengths)``, at most `steps` steps in a call.
 
     The state goes from call to call as float32 or as codes, either of which holds it exactly. Both directions of a
     bidirectional GRU need the whole sequence, so that is one call.

@@ -13,9 +13,9 @@ import qcore
 from qcore._files import write_whole
 from qcore._options import RangeMethod
 from qcore.gru import TENSORS, Calibrator, Config, QuantGRU, verify_golden
-from qcore.gru.array_files import check_folder, check_output, read_arrays, write_arrays
 from qcore.gru.chunks import run_in_chunks
-from qcore.gru.weight_files import load_weights
+from qcore.gru.files.arrays import check_folder, check_output, read_arrays, write_arrays
+from qcore.gru.files.weights import load_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -200,7 +200,7 @@ gru.command("export-c")(export_c)
 
 
 def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
-    """Reads the config of a file, with what the command line says instead."""
+    """Read the config of a file, with what the command line says instead."""
     import dataclasses
 
     given: dict[str, Any] = {"bits": bits, "pipeline": pipeline}
@@ -235,7 +235,7 @@ def _whole_sequences(path: Path) -> tuple[np.ndarray[Any, Any], Any]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Yields a bar on stderr, if that is a terminal."""
+    """Yield a bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -13,11 +13,11 @@ from qcore.gru.weights import GruWeights
 _PLAIN = {np.dtype(name) for name in ("float32", "float16", "int8", "int16")}
 
 Layer = list[tuple[_core.QuantizedGru, dict[str, Any]]]
-"""Of each direction the core's object and what it was made of, for files and reports."""
+"""The core's object of each direction, with the parameters that files and reports need."""
 
 
 def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
-    """Makes the core's object of one layer in one direction."""
+    """Make the core's object of one layer in one direction."""
     input_size, hidden_size = parts["sizes"]
     return _core.QuantizedGru.make(
         input_size,
@@ -51,7 +51,7 @@ class GruCore:
         self.config = config
         self.batch_first = batch_first
         self.float_weights: GruWeights | None = None
-        """What :meth:`Calibrator.finish` was given, for reports; not in files."""
+        """Config that :meth:`Calibrator.finish` was given, for reports; not in files."""
 
     @property
     def input_size(self) -> int:
@@ -74,7 +74,7 @@ class GruCore:
         return len(self._layers[0])
 
     def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
-        """Returns the format of a tensor.
+        """Return the format of a tensor.
 
         Args:
             name: of :data:`qcore.gru.TENSORS`.
@@ -112,7 +112,7 @@ class GruCore:
         out: Any = None,
         stream: Any = None,
     ) -> tuple[Any, ...]:
-        """Runs all steps.
+        """Run all steps.
 
         Args:
             x: [T, B, C] ([B, T, C] if batch_first): float32, float16 or bfloat16, or codes (int8 or int16 of
@@ -155,7 +155,7 @@ class GruCore:
     def step(
         self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None, stream: Any = None
     ) -> tuple[Any, Any]:
-        """Runs one step of streaming; only without a backward direction.
+        """Run one step of streaming; only without a backward direction.
 
         Args:
             x: [B, C] as for a call.
@@ -193,7 +193,7 @@ class GruCore:
         return backend.result(y, x) if out is None else out, backend.result(last, x)
 
     def _plain_run(self, x: Any, state: Any, shape: tuple[int, ...], states: tuple[int, ...]) -> tuple[Any, Any]:
-        """Runs on NumPy's arrays without options: the general way takes a third of the time of a small call.
+        """Run on NumPy's arrays without options: the general way takes a third of the time of a small call.
 
         The last states are codes after a state, as x otherwise.
         """
@@ -204,7 +204,7 @@ class GruCore:
         return y, last
 
     def _backend_of(self, x: Any) -> tuple[_arrays.ArrayBackend, str | None]:
-        """Returns x's backend, and the dtype of results: None for x's own."""
+        """Return x's backend, and the dtype of results: None for x's own."""
         backend = _arrays.backend_of(x, "gru: x")
         return backend, None if _arrays.dtype_name(x.dtype) in _arrays.FLOATING else self._state_dtype
 
@@ -232,7 +232,7 @@ class GruCore:
             )
 
     def _restarted(self, state: Any, mask: Any) -> Any:
-        """Returns a copy of the state with zeros in some rows."""
+        """Return a copy of the state with zeros in some rows."""
         if hasattr(state, "clone"):
             copied = state.clone()
         elif hasattr(state, "at"):  # jax's arrays can't be written to
@@ -253,7 +253,7 @@ def _mask(reset: Any, batch: int) -> Any:
 
 
 def _lengths(lengths: Any) -> Any:
-    """Returns lengths as int32, if they are integers on the CPU, and arrays of other libraries as they are."""
+    """Return lengths as int32, if they are integers on the CPU, and arrays of other libraries as they are."""
     if hasattr(lengths, "dtype") and not isinstance(lengths, np.ndarray):
         return _arrays.readable(lengths, "gru: lengths")
     integers = np.asarray(lengths)

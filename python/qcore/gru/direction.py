@@ -37,7 +37,7 @@ class Direction:
 
 
 def finite(values: Any, where: str) -> Doubles:
-    """Returns the numbers as float64.
+    """Return the numbers as float64.
 
     Args:
         values: an array of numbers, or what NumPy makes one of.

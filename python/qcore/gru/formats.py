@@ -59,15 +59,15 @@ class Format:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of arrays of codes: int8 for at most 8 bits, else int16."""
+        """Dtype of arrays of codes: int8 for at most 8 bits, else int16."""
         return np.dtype(np.int8 if self.bits <= 8 else np.int16)
 
     def row(self) -> tuple[int, bool, int, int]:
-        """Returns the format as the core takes it."""
+        """Return the format as the core takes it."""
         return self.bits, self.signed, self.exponent, self.zero_point
 
     def encode(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns codes of numbers, rounded half to even and clamped.
+        """Return codes of numbers, rounded half to even and clamped.
 
         Args:
             values: numbers, any shape.
@@ -77,7 +77,7 @@ class Format:
         return clamped
 
     def decode(self, codes: NDArray[Any]) -> NDArray[np.float64]:
-        """Returns the real values of codes, exactly.
+        """Return the real values of codes, exactly.
 
         Args:
             codes: integers, any shape.
@@ -86,7 +86,7 @@ class Format:
 
 
 def _covering_exponent(low: float, high: float, codes: int, bound: int | None) -> int:
-    """Returns the largest e for which rint(high * 2**e) - rint(low * 2**e) <= codes, both within `bound` if given."""
+    """Return the largest e for which rint(high * 2**e) - rint(low * 2**e) <= codes, both within `bound` if given."""
     largest = max(-low, high)
     if largest == 0.0:  # anything would do; as if it were 1, since sums of products take their scale from their factors
         low, high, largest = -1.0, 1.0, 1.0
@@ -104,7 +104,7 @@ def _covering_exponent(low: float, high: float, codes: int, bound: int | None) -
 def choose_format(
     low: float, high: float, bits: int, *, signed: bool = True, zero_point: bool = True, exponent: int | None = None
 ) -> Format:
-    """Returns the format that covers a range with the largest exponent, or with a given one.
+    """Return the format that covers a range with the largest exponent, or with a given one.
 
     Args:
         low, high: the range; it is widened to contain 0.
@@ -122,7 +122,7 @@ def choose_format(
     if not zero_point:
         return Format(bits, signed, exponent)
     first, last = int(np.rint(math.ldexp(low, exponent))), int(np.rint(math.ldexp(high, exponent)))
-    # What the range leaves free lies at both ends, for values that calibration did not see.
+    # The rest of the range is divided between both ends, for values that calibration did not see.
     zero = shape.lowest - first + (codes - (last - first)) // 2
     return Format(bits, signed, exponent, min(max(zero, shape.lowest), shape.highest))
 
@@ -187,12 +187,12 @@ class Config:
         return self.widths.get(name, preset.get(name, 16))
 
     def to_json(self) -> str:
-        """Returns all of it as JSON, which :meth:`from_json` reads."""
+        """Return all of it as JSON, which :meth:`from_json` reads."""
         return json.dumps(dataclasses.asdict(self) | {"widths": dict(self.widths)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """Makes the config that :meth:`to_json` wrote.
+        """Make the config that :meth:`to_json` wrote.
 
         Args:
             text: a JSON object; keys that are missing have their defaults.

@@ -40,7 +40,7 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class GoldenCheck:
-    """What was checked, and equal.
+    """Numbers of tensors that were checked and are equal.
 
     Args:
         layers: of the GRU.
@@ -60,7 +60,7 @@ class GoldenCheck:
 
 
 def write_golden(gru: GruCore, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
-    """Writes a golden file as :meth:`QuantGRU.golden`."""
+    """Write a golden file as :meth:`QuantGRU.golden`."""
     from safetensors.numpy import save
 
     layers = trace(gru, x, h0)
@@ -92,13 +92,13 @@ def write_golden(gru: GruCore, path: str | os.PathLike[str], x: Any, h0: Any = N
 
 
 def _results(states: list[list[NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns y and last from h of all layers and directions."""
+    """Return y and last from h of all layers and directions."""
     last = [h[0] if side else h[-1] for layer in states for side, h in enumerate(layer)]
     return np.concatenate(states[-1], axis=2), np.stack(last)
 
 
 def verify_golden(path: str | os.PathLike[str]) -> GoldenCheck:
-    """Computes everything in a golden file again, in NumPy integers, without the library's kernels.
+    """Compute everything in a golden file again, in NumPy integers, without the library's kernels.
 
     Each tensor is computed from the file's tensors before it, so that one wrong number is one difference.
 
@@ -239,7 +239,7 @@ def _cell(tensors: Tensors, prefix: str, x: NDArray[Any], where: str) -> Cell:
 
 
 def _check_tables(tensors: Tensors, prefix: str, cell: Cell, where: str) -> None:
-    """Checks that exact tables are rounded correctly; interpolated ones are within 2 codes and don't fall."""
+    """Check that exact tables are rounded correctly; interpolated ones are within 2 codes and don't fall."""
     for (gate, pre), table in zip(_GATES, cell.tables, strict=True):
         argument, result = cell.format(pre), cell.format(gate)
         interpolated = bool(tensors[f"{prefix}.options"][2]) and argument.bits > 8

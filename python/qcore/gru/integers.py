@@ -19,7 +19,7 @@ Codes = Mapping[str, NDArray[Any]]
 
 STAGED = ("wx", "rh", "z_pre", "z", "r_pre", "r", "rb", "rrh", "g_pre", "g", "old_part", "new_part", "h")
 FUSED = ("wx", "rh", "z_pre", "z", "r_pre", "r", "rb", "g_pre", "g", "h")
-"""What a step computes, in this order. In the fused pipeline rb is what rh holds for g."""
+"""Tensors that a step computes, in this order. In the fused pipeline rb is the part of rh for g."""
 
 
 def rounding_shift(values: Any, bits: Any, *, half_even: bool) -> Integers:
@@ -61,7 +61,7 @@ class Cell:
         return Format(bits, bool(signed), exponent, zero)
 
     def step(self, x: Any, h: Any, given: Callable[[str, Integers], Any] | None = None) -> dict[str, Integers]:
-        """Returns codes of all tensors of one step, from codes x [B, C] and h [B, H].
+        """Return codes of all tensors of one step, from codes x [B, C] and h [B, H].
 
         ``given(name, unclamped)`` is told each tensor before it is clamped; codes it returns take its place.
         """
@@ -79,7 +79,7 @@ class Cell:
             return rounding_shift(values, bits, half_even=self.half_even)
 
         def settle(name: str, values: Integers) -> Integers:
-            """Returns codes of `values`, which count from the zero point; less that zero point again."""
+            """Return codes of `values`, which count from the zero point; less that zero point again."""
             form = self.format(name)
             values = values + form.zero_point
             replaced = None if given is None else given(name, values)
@@ -133,7 +133,7 @@ class Cell:
 def replay(
     cell: Cell, x: NDArray[Any], h0: NDArray[Any], trace: Codes, *, reverse: bool = False
 ) -> Iterator[tuple[int, str, Integers, NDArray[Any]]]:
-    """Yields each tensor of each step from the trace's own tensors before it: (t, name, unclamped, the trace's codes).
+    """Yield each tensor of each step from the trace's own tensors before it: (t, name, unclamped, the trace's codes).
 
     Args:
         x: codes [T, B, C].

@@ -51,7 +51,7 @@ class Observer:
         self._last_batch: tuple[Doubles, Doubles | None] | None = None
 
     def observe(self, x: Any, h0: Any = None, *, progress: Callable[[float], None] | None = None) -> Self:
-        """Looks at one batch.
+        """Look at one batch.
 
         Args:
             x: [T, B, C] ([B, T, C] if the weights are batch_first), numbers.
@@ -85,7 +85,7 @@ class Observer:
         return self
 
     def _checked(self, x: Any, h0: Any) -> tuple[Doubles, Doubles | None]:
-        """Returns x as [T, B, C] and h0, float64."""
+        """Return x as [T, B, C] and h0, float64."""
         inputs = finite(x, "gru calibration: x")
         if inputs.ndim != 3 or inputs.shape[2] != self.weights.input_size or 0 in inputs.shape:
             raise _core.QcoreValueError(
@@ -105,7 +105,7 @@ class Observer:
         return inputs, states
 
     def _quantize_layers(self, config: Config) -> list[Layer]:
-        """Returns the parameters of all layers and directions.
+        """Return the parameters of all layers and directions.
 
         Args:
             config: widths, pipeline and rules.
@@ -133,7 +133,7 @@ class Observer:
 
 
 def _rows(weights: Doubles, bits: int, granularity: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Returns codes and one exponent per row of 3H."""
+    """Return codes and one exponent per row of 3H."""
     rows = weights.reshape(len(weights), -1)
     size = len(rows) // 3
     group = {"channel": 1, "gate": size, "tensor": 3 * size}[granularity]
@@ -150,7 +150,7 @@ def _rows(weights: Doubles, bits: int, granularity: str) -> tuple[np.ndarray[Any
 def quantize_direction(
     weights: Direction, ranges: dict[str, Range], config: Config, x: Format, h: Format
 ) -> tuple[_core.QuantizedGru, dict[str, Any]]:
-    """Returns the core's object and what it was made of, for files and reports."""
+    """Return the core's object and what it was made of, for files and reports."""
     formats: dict[str, Format] = {"x": x, "h": h}
     fused = config.pipeline == "fused"
     for name in TENSORS[2:]:

@@ -12,7 +12,7 @@ from qcore.gru.direction import Direction
 
 
 def layer_of_node(model: Any, node: str | None) -> tuple[list[Direction], bool]:
-    """Returns the directions of a GRU node's layer, and batch_first.
+    """Return the directions of a GRU node's layer, and batch_first.
 
     Arguments and errors are those of :meth:`GruWeights.from_onnx`.
     """
@@ -68,7 +68,7 @@ def _chosen(graph: Any, name: str | None) -> Any:
 
 
 def _checked(attributes: dict[str, Any], where: str) -> tuple[str, bool]:
-    """Returns (direction, batch_first), if the rest is what the cell computes."""
+    """Return (direction, batch_first), if the rest is what the cell computes."""
     if attributes.get("linear_before_reset", 0) != 1:
         raise _core.QcoreValueError(
             f"{where} has linear_before_reset = 0, expected 1: with 0 the reset gate multiplies h before its product "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qcore import _plots
+from qcore._display import plots
 
 if TYPE_CHECKING:
     from qcore.gru.report import Report
@@ -19,17 +19,17 @@ _MOST_STEPS = 400  # more would be a blur
 
 
 def plot_report(report: Report, path: str | os.PathLike[str] | None = None) -> Any:
-    """Draws as :meth:`Report.plot`."""
+    """Draw as :meth:`Report.plot`."""
     if path is not None:
-        _plots.ending(path, _WHERE)
-    with _plots.module("matplotlib", _WHERE).rc_context(_plots.STYLE):
-        figure = _plots.new_figure(_WHERE)
+        plots.ending(path, _WHERE)
+    with plots.module("matplotlib", _WHERE).rc_context(plots.STYLE):
+        figure = plots.new_figure(_WHERE)
         grid = figure.add_gridspec(2, 2, height_ratios=(1, 1), width_ratios=(2, 1))
         _draw_states(figure.add_subplot(grid[0, :]), report)
         _draw_tensors(figure.add_subplot(grid[1, 0]), report)
         _draw_steps(figure.add_subplot(grid[1, 1]), report)
         if path is not None:
-            _plots.write(figure, path)
+            plots.write(figure, path)
     return figure
 
 
@@ -46,7 +46,7 @@ def _draw_states(axis: Any, report: Report) -> None:
 
 
 def _draw_tensors(axis: Any, report: Report) -> None:
-    """Draws one bar for each tensor; where layers or directions differ, the lowest."""
+    """Draw one bar for each tensor; where layers or directions differ, the lowest."""
     lowest: dict[str, float] = {}
     for row in report.rows:
         if row.sqnr is not None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from qcore._options import RangeMethod
 from qcore.gru.core import GruCore
-from qcore.gru.export import export_gru
-from qcore.gru.files import read_gru, save_gru
+from qcore.gru.export.header import export_gru
+from qcore.gru.files.quantized import read_gru, save_gru
 from qcore.gru.formats import Config
 from qcore.gru.golden import write_golden
 from qcore.gru.observation import Observer
@@ -27,7 +27,7 @@ class QuantGRU(GruCore):
     def from_torch(
         cls, gru: Any, data: Any, bits: int = 8, *, method: RangeMethod = "mse", config: Config | None = None
     ) -> QuantGRU:
-        """Calibrates and quantizes a ``torch.nn.GRU``.
+        """Calibrate and quantize a ``torch.nn.GRU``.
 
         Args:
             gru: the module.
@@ -46,13 +46,13 @@ class QuantGRU(GruCore):
 
     @classmethod
     def _from_observer(cls, observer: Observer, config: Config) -> QuantGRU:
-        """Makes the GRU of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
+        """Make the GRU of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
         made = cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
         made.float_weights = observer.weights
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes parameters, config and the tables' hashes as safetensors.
+        """Write parameters, config and the tables' hashes as safetensors.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -64,7 +64,7 @@ class QuantGRU(GruCore):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QuantGRU:
-        """Makes a GRU that :meth:`save` wrote: the same integers.
+        """Make a GRU that :meth:`save` wrote: the same integers.
 
         Args:
             path: the file.
@@ -77,7 +77,7 @@ class QuantGRU(GruCore):
         return cls(layers, config, batch_first=batch_first)
 
     def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
-        """Writes inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
+        """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
 
         ``help(qcore.gru.golden)`` has the layout, :func:`qcore.gru.verify_golden` checks such a file in NumPy integers.
 
@@ -93,7 +93,7 @@ class QuantGRU(GruCore):
         write_golden(self, path, x, h0)
 
     def report(self, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
-        """Measures clip rate, bits in use and SQNR against float64, of every tensor and step.
+        """Measure clip rate, bits in use and SQNR against float64, of every tensor and step.
 
         Args:
             x, h0: a batch as for a call, on the CPU: numbers or codes.

@@ -22,7 +22,7 @@ _SAMPLES = 1 << 18
 
 
 class Range:
-    """What one tensor's values were.
+    """Statistics of one tensor's values.
 
     Methods: "minmax" is the range of everything; "ema" takes each step's range into
     ``min = 0.9 * min + 0.1 * current``, carried over steps and batches; "percentile" leaves out 0.01% of the values at
@@ -64,7 +64,7 @@ class Range:
 
     @classmethod
     def union(cls, ranges: Sequence[Range]) -> Range:
-        """Returns what all of them saw, by the method of the first."""
+        """Return what all of them saw, by the method of the first."""
         if len(ranges) == 1:
             return ranges[0]
         made = cls(ranges[0].method)
@@ -86,7 +86,7 @@ class Range:
     def format(
         self, bits: int, rule: str, *, signed: bool = True, zero_point: bool = True, exponent: int | None = None
     ) -> Format:
-        """Chooses the format for these values by a rule of :data:`qcore.gru.formats.RULES` or by an exponent."""
+        """Choose the format for these values by a rule of :data:`qcore.gru.formats.RULES` or by an exponent."""
         low, high = self.bounds()
         if bits > 8:
             low, high = low * (1 + HEADROOM), high * (1 + HEADROOM)

@@ -55,7 +55,7 @@ class ReportRow:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What :meth:`QuantGRU.report` measured.
+    """Result of :meth:`QuantGRU.report`.
 
     Args:
         rows: in the order of computation.
@@ -66,7 +66,7 @@ class Report:
     states: tuple[Doubles, Doubles] = dataclasses.field(repr=False, compare=False)
 
     def row(self, tensor: str, layer: int = 0, direction: int = 0) -> ReportRow:
-        """Returns the row of one tensor.
+        """Return the row of one tensor.
 
         Args:
             tensor: its name, as in :class:`ReportRow`.
@@ -85,11 +85,11 @@ class Report:
         )
 
     def to_json(self) -> str:
-        """Returns the rows as JSON."""
+        """Return the rows as JSON."""
         return json.dumps({"rows": [dataclasses.asdict(row) for row in self.rows]}, indent=2) + "\n"
 
     def table(self) -> Table:
-        """Makes a table for a rich console; the last columns are the SQNR of the first, middle and last step."""
+        """Make a table for a rich console; the last columns are the SQNR of the first, middle and last step."""
         from rich import box
         from rich.table import Table
 
@@ -108,7 +108,7 @@ class Report:
         return table
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draws float against quantized state, SQNR by tensor and by step; needs matplotlib.
+        """Draw float against quantized state, SQNR by tensor and by step; needs matplotlib.
 
         Args:
             path: .png, .svg or .pdf to write, whole or not at all; None writes nothing.
@@ -137,7 +137,7 @@ def sqnr(exact: Doubles, got: Doubles) -> float | None:
 
 
 def make_report(gru: GruCore, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
-    """Measures as :meth:`QuantGRU.report`."""
+    """Measure as :meth:`QuantGRU.report`."""
     floats = _weights_of(gru, weights)
     layers = trace(gru, x, h0)
     if is_codes(x):
@@ -200,7 +200,7 @@ def _used(codes: NDArray[Any]) -> float:
 
 
 def _outside(form: Format, values: Doubles) -> float:
-    """Returns the part of numbers whose code had to be clamped."""
+    """Return the part of numbers whose code had to be clamped."""
     codes = np.rint(np.ldexp(values, form.exponent)) + form.zero_point
     return float(((codes < form.lowest) | (codes > form.highest)).mean())
 
@@ -222,7 +222,7 @@ def _parameter_rows(place: tuple[int, int], direction: Direction, parts: Any) ->
 def _float_tensors(
     direction: Direction, x: Doubles, h0: Doubles | None, fused: bool, *, reverse: bool
 ) -> dict[str, Doubles]:
-    """Returns [T, B, ...] by name, as a cell of the pipeline defines them."""
+    """Return [T, B, ...] by name, as a cell of the pipeline defines them."""
     seen: dict[str, list[Doubles]] = {}
 
     def watch(name: str, step: int, values: Doubles) -> None:
@@ -237,7 +237,7 @@ def _float_tensors(
 
 
 def _clipped(cell: Any, each: Trace, *, reverse: bool) -> dict[str, int]:
-    """Returns how many values of each tensor were clamped."""
+    """Return how many values of each tensor were clamped."""
     counts = dict.fromkeys(cell.tensors, 0)
     for _, name, unclamped, _ in replay(cell, each.x, each.h0, each.tensors, reverse=reverse):
         form = cell.format(name)

@@ -49,7 +49,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What :meth:`Calibrator.search` found, and all that was tried.
+    """Result of :meth:`Calibrator.search`, with all configurations that were tried.
 
     Args:
         config: the one that was chosen.
@@ -66,7 +66,7 @@ class Search:
     tried: tuple[Trial, ...]
 
     def to_json(self) -> str:
-        """Returns all of it as JSON."""
+        """Return all of it as JSON."""
         values = {
             "budget": self.budget,
             "size": self.size,
@@ -77,7 +77,7 @@ class Search:
         return json.dumps(values, indent=2) + "\n"
 
     def table(self) -> Table:
-        """Makes a table for a rich console."""
+        """Make a table for a rich console."""
         from rich import box
         from rich.table import Table
 
@@ -125,7 +125,7 @@ def search(
     target: float,
     progress: Progress | None,
 ) -> Search:
-    """Searches as :meth:`Calibrator.search`; x [T, B, C], and ``finish`` makes the quantized GRU of a config."""
+    """Search as :meth:`Calibrator.search`; x [T, B, C], and ``finish`` makes the quantized GRU of a config."""
     exact = float_outputs(weights, x, h0)
     given = np.ascontiguousarray(x.transpose(1, 0, 2) if weights.batch_first else x, np.float32)
     states = None if h0 is None else h0.astype(np.float32)
@@ -171,7 +171,7 @@ def search(
             break
         best = choose(found)
         widened.append(found.tensor)
-    # What came later may have made an earlier one superfluous.
+    # A later change may have made an earlier one superfluous.
     for name in widened[:-1]:
         number += 1
         widths = {key: bits for key, bits in best.widths.items() if key != name}
@@ -184,7 +184,7 @@ def search(
 
 
 def float_outputs(weights: GruWeights, x: Doubles, h0: Doubles | None) -> Doubles:
-    """Returns the last layer's y [T, B, directions * H] in float64."""
+    """Return the last layer's y [T, B, directions * H] in float64."""
     for number, layer in enumerate(weights.layers):
         outputs = []
         for side, direction in enumerate(layer):

@@ -30,7 +30,7 @@ class Trace:
 
 
 def readable(values: Any) -> Any:
-    """Returns what NumPy can read of torch's tensors, too."""
+    """Return what NumPy can read of torch's tensors, too."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         return values.float() if str(values.dtype) == "torch.bfloat16" else values
@@ -42,7 +42,7 @@ def is_codes(values: Any) -> bool:
 
 
 def input_codes(form: Format, values: Any, where: str) -> Codes:
-    """Returns the codes of numbers, rounded; or codes of the format's dtype as they are."""
+    """Return the codes of numbers, rounded; or codes of the format's dtype as they are."""
     array = np.asarray(readable(values))
     if is_codes(array):
         if array.dtype != form.dtype:
@@ -52,7 +52,7 @@ def input_codes(form: Format, values: Any, where: str) -> Codes:
                 f"{where} has codes from {array.min()} to {array.max()}, expected {form.lowest} to {form.highest}"
             )
         return array.astype(np.int32)
-    # As the operator does: through float32, whose rounding is part of what a caller gets.
+    # Convert through float32 as the operator does, whose rounding is part of what a caller gets.
     return form.encode(finite(array, where).astype(np.float32).astype(np.float64)).astype(np.int32)
 
 
@@ -63,7 +63,7 @@ def cell_of(gru: GruCore, layer: int, direction: int) -> Cell:
 
 
 def trace(gru: GruCore, x: Any, h0: Any = None) -> list[list[Trace]]:
-    """Runs all steps on the reference and keeps everything.
+    """Run all steps on the reference and keep everything.
 
     Args:
         x: [T, B, C] ([B, T, C] if batch_first): numbers or codes, at least one step and one row.

@@ -13,7 +13,7 @@ from qcore.gru.onnx_weights import layer_of_node
 
 
 def _swap_gates(array: Any, where: str) -> Doubles:
-    """Returns rows in torch's order r, z, n as z, r, g."""
+    """Return rows in torch's order r, z, n as z, r, g."""
     rows = finite(array, where)
     if rows.ndim == 0 or len(rows) % 3:
         raise _core.QcoreValueError(f"{where} has shape {list(rows.shape)}, expected 3H rows")
@@ -65,7 +65,7 @@ class GruWeights:
 
     @classmethod
     def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> GruWeights:
-        """Makes one layer in one direction, gate order z, r, g.
+        """Make one layer in one direction, gate order z, r, g.
 
         Args:
             w: numbers [3H, C], of the inputs.
@@ -80,7 +80,7 @@ class GruWeights:
 
     @classmethod
     def from_torch(cls, gru: Any) -> GruWeights:
-        """Makes the weights of a ``torch.nn.GRU`` (or ``GRUCell``), layers, directions and ``batch_first`` included.
+        """Make the weights of a ``torch.nn.GRU`` (or ``GRUCell``), layers, directions and ``batch_first`` included.
 
         torch keeps gates in the order r, z, n: the first two blocks of rows change places.
 
@@ -105,7 +105,7 @@ class GruWeights:
 
     @classmethod
     def from_state_dict(cls, tensors: Mapping[str, Any], *, batch_first: bool = False) -> GruWeights:
-        """Makes the weights from arrays named and ordered as in a ``torch.nn.GRU``'s (or ``GRUCell``'s) state_dict.
+        """Make the weights from arrays named and ordered as in a ``torch.nn.GRU``'s (or ``GRUCell``'s) state_dict.
 
         Layers and directions follow from the names; biases may be missing.
 
@@ -147,7 +147,7 @@ class GruWeights:
 
     @classmethod
     def from_onnx(cls, model: Any, node: str | None = None) -> GruWeights:
-        """Makes the weights of a GRU node with linear_before_reset = 1: one layer in one or two directions.
+        """Make the weights of a GRU node with linear_before_reset = 1: one layer in one or two directions.
 
         Args:
             model: a path, or a loaded ModelProto.

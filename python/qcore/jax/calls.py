@@ -23,22 +23,22 @@ class Call(ABC):
 
     op: ClassVar[str]
     rank: int
-    """Of the first array, before any ``vmap``."""
+    """Rank of the first array, before any ``vmap``."""
 
     @abstractmethod
     def run(self, *arrays: Any, **_: Any) -> Any:
-        """Runs the operator on arrays with values, of NumPy or jax: an array or a tuple of arrays."""
+        """Run the operator on arrays with values, of NumPy or jax: an array or a tuple of arrays."""
 
     @abstractmethod
     def results(self, *arrays: Any, **_: Any) -> Any:
         """Shapes and dtypes of what ``run`` returns; an error if it would refuse the arrays."""
 
     def run_batched(self, x: Any, *others: Any) -> Any:
-        """Calls ``run`` with more leading axes on x; the others have none. Most operators take any number."""
+        """Call ``run`` with more leading axes on x; the others have none. Most operators take any number."""
         return self.run(x, *others)
 
     def __call__(self, *arrays: Any) -> Any:
-        """Runs the operator for jax: leading axes beyond ``rank`` are ``vmap``'s, 1 where an array is not batched."""
+        """Run the operator for jax: leading axes beyond ``rank`` are ``vmap``'s, 1 where an array is not batched."""
         x, *others = (np.asarray(array) for array in arrays)
         extra = x.ndim - self.rank
         if extra == 0:
@@ -56,7 +56,7 @@ class Call(ABC):
 
 
 def apply(call: Call, *arrays: Any) -> Any:
-    """Calls the operator on arrays of jax: at once where they have values here, else as a node of the program."""
+    """Call the operator on arrays of jax: at once where they have values here, else as a node of the program."""
     given = tuple(jnp.asarray(array) for array in arrays)
     if all(is_here(array) for array in given):
         return call.run(*given)
@@ -64,7 +64,7 @@ def apply(call: Call, *arrays: Any) -> Any:
 
 
 def node(call: Call, arrays: tuple[Any, ...]) -> Any:
-    """Calls back, with arrays with values or without. Its errors at run time become jax's."""
+    """Call back, with arrays with values or without. Its errors at run time become jax's."""
     results = call.results(*(Struct(array.shape, array.dtype) for array in arrays))
     return jax.pure_callback(call, results, *arrays, vmap_method="expand_dims")
 
@@ -82,7 +82,7 @@ def _(call: Call, primals: Any, tangents: Any) -> Any:
 
 
 def is_here(array: Any) -> bool:
-    """Returns whether the array has values, on one device, a CPU."""
+    """Return whether the array has values, on one device, a CPU."""
     if isinstance(array, jax.core.Tracer):
         return False
     devices = array.devices()
@@ -90,7 +90,7 @@ def is_here(array: Any) -> bool:
 
 
 def stand_in(struct: Struct, empty_axis: int | None = 0) -> Any:
-    """Makes an array of NumPy of this shape and dtype without elements, for the operator's own checks.
+    """Make an array of NumPy of this shape and dtype without elements, for the operator's own checks.
 
     An axis that it does not check is 0 long. Without such an axis it is a single zero seen everywhere.
     """

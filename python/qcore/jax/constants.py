@@ -33,7 +33,7 @@ class Constant:
 
 
 def register() -> None:
-    """Makes weights and layers nodes without leaves of jax's trees, so that they can stand among a model's parameters.
+    """Make weights and layers nodes without leaves of jax's trees, so that they can stand among a model's parameters.
 
     ``jit`` sees a constant, ``grad`` and ``tree.map`` nothing at all.
     """
@@ -50,7 +50,7 @@ def _unflatten(constant: Constant, leaves: Any) -> Any:
 
 
 def check(value: Any, kinds: type | tuple[type, ...], where: str) -> None:
-    """Refuses anything but an instance; a tracer with a word about it."""
+    """Refuse anything but an instance; a tracer with a word about it."""
     if isinstance(value, kinds):
         return
     names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))

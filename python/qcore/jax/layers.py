@@ -49,7 +49,7 @@ class _StaticConv2d(ImageCall):
 
 
 def static(x: Any, layer: QLinear | QConv2d) -> jax.Array:
-    """Calls a static int8 layer in programs of jax: ``layer(x)``.
+    """Call a static int8 layer in programs of jax: ``layer(x)``.
 
     Args:
         x: int8 or uint8, [..., K] or [N, Ci, H, W], as the layer takes it.
@@ -106,20 +106,20 @@ class _Gru(Call):
 
 
 def _join(array: Any, batch: tuple[int, ...], extra: int, axis: int) -> Any:
-    """Turns [V, ..., B, ...] into [..., V * B, ...], with B at ``axis`` of the rest."""
+    """Turn [V, ..., B, ...] into [..., V * B, ...], with B at ``axis`` of the rest."""
     spread = np.broadcast_to(array, batch + array.shape[extra:])
     moved = np.moveaxis(spread, range(extra), range(axis, axis + extra))
     return moved.reshape(*moved.shape[:axis], -1, *moved.shape[axis + extra + 1 :])
 
 
 def _split(array: Any, batch: tuple[int, ...], axis: int) -> Any:
-    """Undoes what ``_join`` did."""
+    """Undo what ``_join`` did."""
     spread = array.reshape(*array.shape[:axis], *batch, -1, *array.shape[axis + 1 :])
     return np.moveaxis(spread, range(axis, axis + len(batch)), range(len(batch)))
 
 
 def gru(x: Any, gru: QuantGRU, h0: Any = None) -> tuple[jax.Array, jax.Array]:
-    """Calls a GRU in programs of jax: ``gru(x, h0)``, without a derivative.
+    """Call a GRU in programs of jax: ``gru(x, h0)``, without a derivative.
 
     Args:
         x: [T, B, C] ([B, T, C] if batch_first): float32, float16, bfloat16 or codes, as the GRU takes them.

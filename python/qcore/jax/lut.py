@@ -68,7 +68,7 @@ class _RmsNorm(Call):
 
 
 def apply(x: Any, table: tables.Table) -> jax.Array:
-    """Computes ``table(x)``, element by element.
+    """Compute ``table(x)``, element by element.
 
     Args:
         x: float32, float16 or bfloat16, any shape.

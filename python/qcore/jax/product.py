@@ -144,7 +144,7 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def _slope(z: Any, activation: Any) -> Any:
-    """Returns the derivative of a fused activation at z."""
+    """Return the derivative of a fused activation at z."""
     if activation == "silu":
         gate = jax.nn.sigmoid(z)
         return gate * (1 + z * (1 - gate))

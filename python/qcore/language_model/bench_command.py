@@ -28,7 +28,7 @@ class Row:
     unavailable: str = ""
 
     def median(self) -> dict[str, float]:
-        """Returns the median of each measurement."""
+        """Return the median of each measurement."""
         return {key: statistics.median(run[key] for run in self.runs) for key in self.runs[0]} if self.runs else {}
 
 
@@ -64,7 +64,7 @@ def model(
       qcore bench model llama-4bit/ --float llama/ --json llama.json
       qcore bench model llama/ --only qcore --only torch_bfloat16 --prompt-tokens 128
     """
-    from qcore._terminal import progress, write_json
+    from qcore._display.terminal import progress, write_json
     from qcore.bench import machine
     from qcore.language_model.loading import find_source, require_transformers
     from qcore.language_model.measuring import IMPLEMENTATIONS, Job
@@ -102,7 +102,7 @@ def model(
 
 
 def _run(row: Row, job: Job, folder: Path) -> None:
-    """Adds a run of a process, or the reason why it failed."""
+    """Add a run of a process, or the reason why it failed."""
     given = json_module.dumps(asdict(replace(job, folder=str(folder), implementation=row.name)))
     command = [sys.executable, "-m", "qcore.language_model.measuring", given]
     threads = {name: str(job.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -115,7 +115,7 @@ def _run(row: Row, job: Job, folder: Path) -> None:
 
 
 def _print(rows: list[Row], job: Job) -> None:
-    from qcore._terminal import make_console, make_table
+    from qcore._display.terminal import make_console, make_table
     from qcore.language_model.measuring import IMPLEMENTATIONS
 
     headings = ("", ">load s", ">prompt tok/s", ">new tok/s", ">MB", ">peak MB", ">imports MB")

@@ -136,7 +136,7 @@ def evaluate(
     from qcore.language_model.memory import measure_memory
 
     require_transformers("evaluate")
-    from qcore._terminal import progress
+    from qcore._display.terminal import progress
     from qcore.language_model.evaluation import evaluate as measure
 
     content = _read_text(text)
@@ -191,7 +191,7 @@ def _name(loaded: LoadedModel) -> str:
 
 
 def _about(loaded: LoadedModel) -> dict[str, Any]:
-    """Returns what JSON files say of a model. No names of folders but the last one."""
+    """Return what JSON files say of a model. No names of folders but the last one."""
     source = loaded.source
     return {
         "name": source.gguf or source.folder.resolve().name,
@@ -246,7 +246,7 @@ def _set_threads(threads: int | None) -> None:
 
 
 def _write(path: Path, command: str, **content: Any) -> None:
-    from qcore._terminal import write_json
+    from qcore._display.terminal import write_json
     from qcore.language_model.versions import versions
 
     write_json(path, {"schema": f"qcore.{command}/1", "versions": versions(), **content})

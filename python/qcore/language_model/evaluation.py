@@ -72,7 +72,7 @@ class Evaluation:
 
 
 def plan_windows(length: int, context: int, stride: int) -> list[Window]:
-    """Splits a text into overlapping windows such that each token but the first is predicted once.
+    """Split a text into overlapping windows such that each token but the first is predicted once.
 
     Args:
         length: number of tokens.
@@ -104,7 +104,7 @@ def evaluate(
     stride: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Measures how well a causal language model predicts text.
+    """Measure how well a causal language model predicts text.
 
     The text is cut into windows of ``context`` tokens that begin ``stride`` tokens apart, and each token but the first
     is predicted once, from the tokens before it in its window. Both models are in memory and see a window one after the
@@ -163,7 +163,7 @@ def evaluate(
 
 
 def _pieces(tokens: Any) -> list[torch.Tensor]:
-    """Returns the texts as int64 tensors [T]."""
+    """Return the texts as int64 tensors [T]."""
     several = isinstance(tokens, Sequence) and len(tokens) > 0 and not isinstance(tokens[0], int)
     pieces = []
     for given in tokens if several else [tokens]:
@@ -193,7 +193,7 @@ def _context(model: Any, against: Any, context: int | None) -> int:
 
 
 def positions_of(model: Any) -> int | None:
-    """Returns the number of positions that a model's configuration names, or None."""
+    """Return the number of positions that a model's configuration names, or None."""
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "get_text_config"):
         config = config.get_text_config()
@@ -202,7 +202,7 @@ def positions_of(model: Any) -> int | None:
 
 
 def _logits(model: Any, piece: torch.Tensor, window: Window) -> torch.Tensor:
-    """Returns the logits [targets, V] of a window's predicted tokens."""
+    """Return the logits [targets, V] of a window's predicted tokens."""
     kept = window.end - window.first
     options: dict[str, Any] = {"use_cache": False}
     if "logits_to_keep" in inspect.signature(model.forward).parameters:
@@ -225,7 +225,7 @@ def _device(model: Any) -> Any:
 def _chunks(
     logits: torch.Tensor, reference: torch.Tensor | None, targets: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]]:
-    """Yields log-probabilities in float64 of some rows of both models, and the tokens that follow."""
+    """Yield log-probabilities in float64 of some rows of both models, and the tokens that follow."""
     if reference is not None and reference.shape != logits.shape:
         raise _core.QcoreValueError(
             f"evaluate: against has a vocabulary of {reference.shape[-1]}, expected the model's {logits.shape[-1]}"

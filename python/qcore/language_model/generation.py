@@ -37,12 +37,12 @@ class Generation:
 
     @property
     def prefill_rate(self) -> float:
-        """Returns prompt tokens per second."""
+        """Return prompt tokens per second."""
         return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
 
     @property
     def decode_rate(self) -> float:
-        """Returns new tokens per second, without the first one, which the prefill makes."""
+        """Return new tokens per second, without the first one, which the prefill makes."""
         return (len(self.tokens) - 1) / self.decode_seconds if self.decode_seconds > 0 else 0.0
 
 
@@ -61,7 +61,7 @@ class TokenClock:
     _started: bool = False
 
     def put(self, value: torch.Tensor) -> None:
-        """Takes the prompt at the first call, and a new token at each later one.
+        """Take the prompt at the first call, and a new token at each later one.
 
         Args:
             value: numbers of tokens.
@@ -75,7 +75,7 @@ class TokenClock:
             self.show(self.tokens[-1])
 
     def end(self) -> None:
-        """Does nothing: the last token is known by then."""
+        """Do nothing: the last token is known by then."""
 
 
 class IncrementalText:
@@ -94,7 +94,7 @@ class IncrementalText:
         self._start, self._shown = 0, len(self._tokens)
 
     def add(self, token: int) -> str:
-        """Returns the text that a token completes; may be empty.
+        """Return the text that a token completes; may be empty.
 
         Args:
             token: the next one.
@@ -107,7 +107,7 @@ class IncrementalText:
         return piece
 
     def rest(self) -> str:
-        """Returns the text of tokens that waited for more."""
+        """Return the text of tokens that waited for more."""
         return self._difference() if self._shown < len(self._tokens) else ""
 
     def _difference(self) -> str:
@@ -119,7 +119,7 @@ class IncrementalText:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str, *, chat: bool = False) -> list[int]:
-    """Returns the tokens of a prompt, with those that the tokenizer adds.
+    """Return the tokens of a prompt, with those that the tokenizer adds.
 
     Args:
         tokenizer: of transformers.
@@ -151,7 +151,7 @@ def generate(
     chat: bool = False,
     show: Callable[[str], None] | None = None,
 ) -> Generation:
-    """Continues a text.
+    """Continue a text.
 
     Args:
         model, tokenizer: of transformers.
@@ -206,7 +206,7 @@ def generate(
 
 
 def run(model: Any, prompt: list[int], clock: TokenClock, limit: int, *, seed: int = 0, **options: Any) -> None:
-    """Calls the model's ``generate()`` with one prompt.
+    """Call the model's ``generate()`` with one prompt.
 
     Args:
         model: of transformers.

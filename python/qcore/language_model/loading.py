@@ -52,7 +52,7 @@ class LoadedModel:
 
 
 def require_transformers(where: str) -> None:
-    """Raises an error that says how to install transformers and torch, if one of them is missing.
+    """Raise an error that says how to install transformers and torch, if one of them is missing.
 
     Args:
         where: name of the command or function, for the error.
@@ -68,7 +68,7 @@ def require_transformers(where: str) -> None:
 
 
 def find_source(path: Any) -> Source:
-    """Finds the model that a path stands for.
+    """Find the model that a path stands for.
 
     Args:
         path: a folder with config.json, a GGUF file, or a folder with one GGUF file and no config.json.
@@ -112,7 +112,7 @@ def load_model(
     device: Any = "cpu",
     fuse: bool = False,
 ) -> LoadedModel:
-    """Loads a causal language model such that qcore's kernels run its quantized layers.
+    """Load a causal language model such that qcore's kernels run its quantized layers.
 
     Nothing is downloaded, and no code of the folder is run.
 
@@ -152,7 +152,7 @@ def load_model(
 
 
 def _options(source: Source, bits: int | None, compute: str | None) -> dict[str, Any]:
-    """Returns the arguments of from_pretrained that choose qcore's kernels."""
+    """Return the arguments of from_pretrained that choose qcore's kernels."""
     options: dict[str, Any] = {}
     if source.gguf:
         options["gguf_file"] = source.gguf
@@ -182,7 +182,7 @@ def _from_pretrained(source: Source, path: Any, dtype: str, options: dict[str, A
 
 
 def _fuse(model: Any) -> str:
-    """Fuses a model, or returns the reason why it was not."""
+    """Fuse a model, or return the reason why it was not."""
     import qcore.transformers
 
     fuse = getattr(qcore.transformers, "fuse_", None)
@@ -196,7 +196,7 @@ def _fuse(model: Any) -> str:
 
 
 def load_tokenizer(path: Any) -> Any:
-    """Loads the tokenizer that lies beside a model, or inside of its GGUF file.
+    """Load the tokenizer that lies beside a model, or inside of its GGUF file.
 
     Args:
         path: as for ``find_source``.
@@ -216,7 +216,7 @@ def load_tokenizer(path: Any) -> Any:
 
 @contextlib.contextmanager
 def _as_library_error(message: str) -> Iterator[None]:
-    """Turns errors of transformers and safetensors into one of qcore with their first sentence."""
+    """Turn errors of transformers and safetensors into one of qcore with their first sentence."""
     from safetensors import SafetensorError
 
     try:
@@ -239,7 +239,7 @@ def _as_library_error(message: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keeps transformers from writing warnings and progress bars to stderr."""
+    """Keep transformers from writing warnings and progress bars to stderr."""
     import warnings
 
     from transformers.utils import logging

@@ -78,7 +78,7 @@ IMPLEMENTATIONS = {
 
 
 def measure(job: Job) -> Measurement:
-    """Loads a model and lets it continue a random prompt.
+    """Load a model and let it continue a random prompt.
 
     Args:
         job: what to measure.
@@ -109,7 +109,7 @@ def measure(job: Job) -> Measurement:
 
 
 def _import_classes(job: Job) -> None:
-    """Imports what every model of this kind needs, so that its memory is not counted as the model's."""
+    """Import what every model of this kind needs, so that its memory is not counted as the model's."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from qcore.language_model.loading import find_source
@@ -143,7 +143,7 @@ def _load(job: Job) -> Any:
 
 
 def _rates(model: Any, prompt: list[int], new_tokens: int) -> tuple[float, float]:
-    """Returns tokens per second of the prompt and of the new tokens."""
+    """Return tokens per second of the prompt and of the new tokens."""
     from qcore.language_model.generation import TokenClock, run
 
     clock = TokenClock()
@@ -154,7 +154,7 @@ def _rates(model: Any, prompt: list[int], new_tokens: int) -> tuple[float, float
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the job that the only argument describes. An error is one line on stderr and status 2."""
+    """Run the job that the only argument describes. An error is one line on stderr and status 2."""
     job = Job(**json.loads(arguments[0]))
     try:
         if not Path(job.folder).exists():

@@ -24,7 +24,7 @@ class Memory:
 
 
 def measure_memory() -> Memory:
-    """Returns this process's memory.
+    """Return this process's memory.
 
     ``ru_maxrss`` is the peak where the kernel writes none into ``/proc/self/status``. It is not used elsewhere because
     a child inherits its parent's.

@@ -15,7 +15,7 @@ _DISTRIBUTIONS = {
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of those packages that are installed."""
+    """Return the versions of those packages that are installed."""
     found = {}
     for package, distribution in _DISTRIBUTIONS.items():
         try:

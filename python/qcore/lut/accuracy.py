@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Errors:
-    """Of results y of f(x): |y - f(x)| / max(|f(x)|, 2^-14)."""
+    """Relative error of results y of f(x): |y - f(x)| / max(|f(x)|, 2^-14)."""
 
     each: Array  # float64 [n]
     mean: float
@@ -34,21 +34,21 @@ class Accuracy:
     counts: Array  # float64 [n]
 
     def errors(self, y: Array) -> Errors:
-        """Returns the errors of any results, [n]."""
+        """Return the errors of any results, [n]."""
         each = np.abs(np.asarray(y, np.float64) - self.f) / np.maximum(np.abs(self.f), FLOOR)
         return Errors(each, float(np.average(each, weights=self.counts)), float(each.max()))
 
     def of_table(self, table: TableCore, dtype: str = "float32") -> Errors:
-        """Returns the errors of a table's results, as float32 or rounded to another dtype."""
+        """Return the errors of a table's results, as float32 or rounded to another dtype."""
         return self.errors(table(self.x.astype(np.float32)).astype(dtype))
 
     def of_rounding(self) -> Errors:
-        """Returns the errors of the function itself, rounded to fp16 once: nothing that writes fp16 is closer."""
+        """Return the errors of the function itself, rounded to fp16 once: nothing that writes fp16 is closer."""
         return self.errors(self.f.astype(np.float16))
 
 
 def function_of(table: TableCore, function: Any = None) -> Function | None:
-    """Returns what a table is compared with: ``function``, a name or a callable, else the function of its name."""
+    """Return what a table is compared with: ``function``, a name or a callable, else the function of its name."""
     if function is None:
         return FUNCTIONS.get(table.name)
     if isinstance(function, str):
@@ -59,7 +59,7 @@ def function_of(table: TableCore, function: Any = None) -> Function | None:
 
 
 def accuracy(table: TableCore, function: Function, domain: tuple[float, float] | None = None) -> Accuracy:
-    """Makes the points where a table and its function are compared.
+    """Make the points where a table and its function are compared.
 
     They lie in a domain, by default the named function's, else between the table's ends.
 

@@ -11,7 +11,7 @@ from qcore.lut.table import Table
 
 
 def names() -> list[str]:
-    """Returns the functions that ship with qcore."""
+    """Return the functions that ship with qcore."""
     return sorted({name for name, _ in _core.builtin_luts()})
 
 
@@ -26,7 +26,7 @@ def _builtin(name: str, range_reduction: bool) -> Table:
 
 
 def table(name_or_callable: Any, *, range_reduction: bool | None = None, **fit_options: Any) -> Table:
-    """Returns the table of a function.
+    """Return the table of a function.
 
     Args:
         name_or_callable: a name of :func:`names`, or any callable of arrays or of numbers.

@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def evaluate(f: Any, x: Array) -> Array:
-    """Returns ``f(x)``, or ``f`` of each number where it doesn't take arrays.
+    """Return ``f(x)``, or ``f`` of each number where it doesn't take arrays.
 
     Args:
         f: a callable; of one number, it may raise OverflowError (infinity) and ValueError (NaN) as Python's math does.

@@ -229,7 +229,7 @@ def _known(name: str) -> None:
 
 
 def _table(source: str, range_reduction: bool | None) -> Table:
-    """Returns a table by its name, or from a file."""
+    """Return a table by its name, or from a file."""
     if source in tables.names():
         return tables.table(source, range_reduction=range_reduction)
     path = Path(source)
@@ -252,7 +252,7 @@ def _number(text: str) -> float:
 
 
 def _folder_of(path: Path | None) -> None:
-    """Checks before a fit that this file can be written."""
+    """Check before a fit that this file can be written."""
     import errno
     import os
 
@@ -300,7 +300,7 @@ def _grid(*headings: str) -> Grid:
 
 
 def _formula(function: Any) -> str:
-    """Returns what its docstring begins with, between double backquotes."""
+    """Return what its docstring begins with, between double backquotes."""
     return str(function.__doc__).split("``")[1]
 
 

@@ -27,7 +27,7 @@ class TableCore:
 
     @classmethod
     def from_parts(cls, cuts: Any, values: Any, *, range_reduction: str = "none", name: str = "custom") -> Self:
-        """Makes a table of given numbers.
+        """Make a table of given numbers.
 
         Args:
             cuts: float32 [n + 1], increasing; n >= 2 intervals, at most 256.
@@ -48,7 +48,7 @@ class TableCore:
         return cls(handle, _checks.text(name, "lut table: name"))
 
     def __call__(self, x: Any, out: Any = None, *, stream: Any = None) -> Any:
-        """Computes ``table(x)``, element by element.
+        """Compute ``table(x)``, element by element.
 
         Args:
             x: float32, float16 or bfloat16, any shape and strides, CPU or CUDA.
@@ -86,7 +86,7 @@ class TableCore:
 
     @property
     def range_reduction(self) -> str:
-        """What is done around the table: "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic"."""
+        """Identity that reduces the argument: "none", "exp", "log", "reciprocal", "sqrt", "rsqrt" or "periodic"."""
         return self._handle.reduction.name
 
     @property
@@ -110,7 +110,7 @@ class TableCore:
 
 
 def evaluate(handle: _core.LutTable, x: Any, out: Any, stream: Any) -> Any:
-    """Looks up every element of x; ``out`` and ``stream`` as for :meth:`TableCore.__call__`."""
+    """Look up every element of x; ``out`` and ``stream`` as for :meth:`TableCore.__call__`."""
     x_backend = _arrays.backend_of(x, "lut: x")
     source = x_backend.readable(x, "lut: x")
     address = x_backend.stream(x) if stream is None else _arrays.stream_address(stream, x_backend, x, "lut: stream")

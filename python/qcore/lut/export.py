@@ -18,7 +18,7 @@ from qcore.lut.core import TableCore
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _PER_LINE = {"float16": 12, "float32": 5}
-# What the header's own includes declare or may declare; C++'s keywords too, for headers get around.
+# Names that the header's own includes declare or may declare, and C++'s keywords, because C++ includes the header too.
 _TAKEN = frozenset(
     """
     auto break case char const continue default do double else enum extern float for goto if inline int long register
@@ -44,7 +44,7 @@ _MATH = frozenset(
 
 
 def export_c(table: TableCore, path: str | os.PathLike[str], name: str | None = None) -> None:
-    """Writes a C99 header: the table, and ``static inline float NAME(float x)`` with the same bits as ``table(x)``.
+    """Write a C99 header: the table, and ``static inline float NAME(float x)`` with the same bits as ``table(x)``.
 
     The header needs nothing but <math.h> (floorf, rintf, fabsf, fmaf), <stdint.h> and <string.h>, and gives no warning
     under ``-std=c99 -Wall -Wextra -pedantic``. Its comment has the table's ends, range reduction, and errors if the
@@ -64,7 +64,7 @@ def export_c(table: TableCore, path: str | os.PathLike[str], name: str | None = 
 
 
 def export_hex(table: TableCore, path: str | os.PathLike[str]) -> None:
-    """Writes memory contents for Verilog's ``$readmemh``: the bit pattern of one entry per line, in their order.
+    """Write memory contents for Verilog's ``$readmemh``: the bit pattern of one entry per line, in their order.
 
     Four digits for fp16 tables, eight for fp32. Comments before them have what surrounds the memory: cuts and scales as
     bits of fp32, and the first entry and number of segments of each interval.
@@ -80,17 +80,17 @@ def export_hex(table: TableCore, path: str | os.PathLike[str]) -> None:
 
 
 def scales_of(table: TableCore) -> np.ndarray[Any, Any]:
-    """Returns float32 [n]: segments per unit of x in each interval, as look-ups use them."""
+    """Return float32 [n]: segments per unit of x in each interval, as look-ups use them."""
     return np.asarray(_lengths(table).astype(np.float32) / np.diff(table.cuts))
 
 
 def firsts_of(table: TableCore) -> np.ndarray[Any, Any]:
-    """Returns int64 [n + 1]: the entry at each cut."""
+    """Return int64 [n + 1]: the entry at each cut."""
     return np.concatenate([[0], np.cumsum(_lengths(table))])
 
 
 def _lengths(table: TableCore) -> np.ndarray[Any, Any]:
-    """Returns int64 [n]: segments of each interval."""
+    """Return int64 [n]: segments of each interval."""
     lengths = np.full(len(table.cuts) - 1, table.segments, np.int64)
     lengths[[0, -1]] = 1
     return lengths
@@ -107,18 +107,18 @@ def _identifier(table: TableCore, name: str | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns the part of a text that can't end a comment or a line."""
+    """Return the part of a text that can't end a comment or a line."""
     return re.sub(r"[^\w .,:+=()-]", "_", text, flags=re.ASCII)
 
 
 def _literal(value: Any) -> str:
-    """Returns exactly this float32 as C99 writes it."""
+    """Return exactly this float32 as C99 writes it."""
     digits, _, exponent = float(value).hex().partition("p")
     return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits}p{exponent}f"
 
 
 def _described(table: TableCore) -> Iterator[str]:
-    """Yields the lines that a reader wants to know first."""
+    """Yield the lines that a reader wants to know first."""
     cuts, values = table.cuts, table.values
     yield (
         f"{_plain(table.name)} by a table: linear between {len(values)} {table.table_dtype} values, in {len(cuts) - 1} "
@@ -131,7 +131,7 @@ def _described(table: TableCore) -> Iterator[str]:
 
 
 def _errors(table: TableCore) -> Iterator[str]:
-    """Yields the errors of the report, or else against the function that the table's name stands for."""
+    """Yield the errors of the report, or else against the function that the table's name stands for."""
     report, function = table.report, function_of(table)
     if report is not None:
         yield (

@@ -13,7 +13,7 @@ FORMAT = "qcore.lut.1"
 
 
 def save_table(table: TableCore, path: str | os.PathLike[str]) -> None:
-    """Writes as :meth:`Table.save`."""
+    """Write as :meth:`Table.save`."""
     from safetensors.numpy import save
 
     metadata = {"format": FORMAT, "name": table.name, "range_reduction": table.range_reduction}
@@ -21,7 +21,7 @@ def save_table(table: TableCore, path: str | os.PathLike[str]) -> None:
 
 
 def read_table(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns the arguments of :meth:`Table.from_parts` for the table of a file; errors as for :meth:`Table.load`."""
+    """Return the arguments of :meth:`Table.from_parts` for the table of a file; errors as for :meth:`Table.load`."""
     from safetensors import SafetensorError, safe_open
 
     where = f"lut table: {os.fspath(path)}"

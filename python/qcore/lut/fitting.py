@@ -42,7 +42,7 @@ _BETWEEN, _NEIGHBORHOODS = 1 << 14, 128  # of a reduced table: points that no fp
 
 @dataclass(frozen=True)
 class FitReport:
-    """What a fit found. Errors are of the table's own evaluation in float32 on the fp16 numbers of the domain.
+    """Result of a fit. Errors are those of the table's own evaluation in float32 on the fp16 numbers of the domain.
 
     Attributes:
         metric: what was minimized.
@@ -74,7 +74,7 @@ class FitReport:
 
 @dataclass(frozen=True)
 class _Task:
-    """What the core fits: samples of the table's function and where cuts may lie. float32."""
+    """Input of the core's fit: samples of the table's function and where cuts may lie. float32."""
 
     function: Callable[[Array], Array]
     x: Array  # [n]
@@ -97,7 +97,7 @@ def fit(
     range_reduction: bool | None = None,
     progress: Callable[[float], Any] | None = None,
 ) -> Table:
-    """Returns a table of ``f`` with the smallest error over the fp16 numbers of its domain; takes seconds.
+    """Return a table of ``f`` with the smallest error over the fp16 numbers of its domain; takes seconds.
 
     Deterministic: the same numbers on every machine. Cuts come from dynamic programming over about a thousand
     candidates and then over windows of neighboring ones; entries are fitted with them. :class:`FitReport` says what is
@@ -224,7 +224,7 @@ def _plain_task(grid: Grid, objective: Array, function: Function, ends: tuple[fl
 
 
 def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: bool) -> _Task:
-    """Returns the points that inputs look up, each once, and what their errors add to that of the results."""
+    """Return the points that inputs look up, each once, and what their errors add to that of the results."""
     inside = np.abs(grid.x) > 0 if reduction.skips_zero else np.ones(len(grid.x), bool)
     reduced = reduction.reduce(grid.x[inside].astype(np.float32))
     weights = objective[inside] * reduced.scales
@@ -245,7 +245,7 @@ def _reduced_task(grid: Grid, objective: Array, reduction: Reduction, largest: b
 
 
 def _with_points_between(x: Array, weights: Array, reduction: Reduction, largest: bool) -> tuple[Array, Array]:
-    """Adds points that fp16 inputs do not look up and fp32 inputs do: entries in between are otherwise unconstrained.
+    """Add points that fp16 inputs do not look up and fp32 inputs do: entries in between are otherwise unconstrained.
 
     Together they weigh as much as their neighborhood's own points (each as much as the largest for a largest error).
     """
@@ -264,7 +264,7 @@ def _with_points_between(x: Array, weights: Array, reduction: Reduction, largest
 def _with_points(
     x: Array, f: Array, weights: Array, added: Array, function: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Adds samples at `added` that weigh nothing, so that f is known there."""
+    """Add samples at `added` that weigh nothing, so that f is known there."""
     added = np.setdiff1d(added, x)
     order = np.argsort(np.concatenate([x, added]), kind="stable")
     more = [(x, added), (f, function(added)), (weights, np.zeros(len(added)))]
@@ -278,7 +278,7 @@ def _single(array: Array) -> Array:
 
 
 def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], progress: Any) -> Array:
-    """Returns float32 [entries]."""
+    """Return float32 [entries]."""
     intervals, segments, _, _ = options
     at = cuts.astype(np.float64)
     parts = [1, *[segments] * (intervals - 2), 1]

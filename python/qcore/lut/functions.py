@@ -55,7 +55,7 @@ def mish(x: Array) -> Array:
 
 
 def gelu_tanh(x: Array) -> Array:
-    """Returns the usual approximation of gelu; (1 + tanh(u)) / 2 is sigmoid(2 u)."""
+    """Return the usual approximation of gelu; (1 + tanh(u)) / 2 is sigmoid(2 u)."""
     return np.asarray(x * sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 

@@ -28,7 +28,7 @@ class Grid:
 
     @classmethod
     def of(cls, function: Callable[[Array], Array], low: float, high: float, samples: Any) -> Grid:
-        """Makes the grid of [low, high].
+        """Make the grid of [low, high].
 
         Raises:
             QcoreValueError: f is NaN there; no sample lies there.
@@ -60,7 +60,7 @@ class Grid:
         return np.asarray(np.maximum(np.abs(self.f), FLOOR))
 
     def objective(self, largest: bool, relative: bool) -> Array:
-        """Returns what errors are multiplied by before they are added (or the largest is taken), float64 [n]."""
+        """Return what errors are multiplied by before they are added (or the largest is taken), float64 [n]."""
         weights = (self.weights > 0).astype(np.float64) if largest else self.weights / self.weights.sum()
         return np.asarray(weights / self.relative_to() if relative else weights)
 
@@ -71,7 +71,7 @@ def _all_halves() -> Array:
 
 
 def _histogram(samples: Any, x: Array) -> Array:
-    """Returns how many of the samples round to each x."""
+    """Return how many of the samples round to each x."""
     found = np.asarray(_arrays.readable(samples, "lut fit: samples"))
     if found.dtype.kind != "f" and found.dtype.name != "bfloat16":
         raise _core.QcoreTypeError(f"lut fit: samples have dtype {found.dtype}, expected a floating-point one")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qcore import _plots
+from qcore._display import plots
 from qcore.lut.accuracy import Accuracy, Errors, accuracy, function_of
 from qcore.lut.core import TableCore
 from qcore.lut.functions import Function
@@ -22,7 +22,7 @@ _LEAST_ERROR = 1e-8  # of float32 results, about; smaller ones are drawn here
 _HALF_UNIT = 2.0**-11  # the largest relative error of rounding to fp16
 _FUNCTION, _TABLE, _CUT, _WORST, _MEAN = "#9ec5e8", "#123a5c", "#b9b9b9", "#c8553d", "#f0c9a0"
 
-# Where a reduced table is asked for x itself (of exp: for x / ln 2), so that its cuts can be drawn.
+# Domains in which a reduced table is evaluated at x itself (exp: at x / ln 2), so that its cuts can be drawn.
 _FACTOR = {"exp": math.log(2.0)}
 
 
@@ -33,7 +33,7 @@ def plot_table(
     *,
     domain: tuple[float, float] | None = None,
 ) -> Any:
-    """Draws function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
+    """Draw function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
 
     Args:
         table: any.
@@ -53,24 +53,24 @@ def plot_table(
         check(path)
     matplotlib = _module("matplotlib")
     compared = function_of(table, function)
-    with matplotlib.rc_context(_plots.STYLE):
+    with matplotlib.rc_context(plots.STYLE):
         figure = _draw(table, compared, domain)
         if path is not None:
-            _plots.write(figure, path)
+            plots.write(figure, path)
     return figure
 
 
 def check(path: str | os.PathLike[str]) -> str:
-    """Returns the ending of a plot's name, or raises if it can't be drawn: called before a fit of seconds."""
-    return _plots.ending(path, _WHERE)
+    """Return the ending of a plot's name, or raise if it can't be drawn: called before a fit of seconds."""
+    return plots.ending(path, _WHERE)
 
 
 def _module(name: str) -> Any:
-    return _plots.module(name, _WHERE)
+    return plots.module(name, _WHERE)
 
 
 def _draw(table: TableCore, function: Function | None, domain: tuple[float, float] | None) -> Any:
-    figure = _plots.new_figure(_WHERE)
+    figure = plots.new_figure(_WHERE)
     if function is None:
         axis = figure.subplots()
         cuts = table.cuts.astype(np.float64)
@@ -127,7 +127,7 @@ def _draw_table(axis: Any, table: TableCore, x: Array, function: Function | None
 
 
 def _own_cuts(table: TableCore) -> list[float]:
-    """Returns the cut points as numbers that x can have."""
+    """Return the cut points as numbers that x can have."""
     return [float(cut) * _FACTOR.get(table.range_reduction, 1.0) for cut in table.cuts]
 
 
@@ -153,7 +153,7 @@ def _scale_x(axis: Any, x: Array, cuts: list[float]) -> None:
 
 
 def _symmetric_ticks(ruler: Any, exponent: int, low: float, high: float) -> None:
-    """Marks each power of ten; or each second one, and none beside 0, if there were more than would fit."""
+    """Mark each power of ten; or each second one, and none beside 0, if there were more than would fit."""
     ticker = _module("matplotlib.ticker")
     exponents = list(range(exponent, 5))
     if len(exponents) > 6:
@@ -165,7 +165,7 @@ def _symmetric_ticks(ruler: Any, exponent: int, low: float, high: float) -> None
 
 
 def _power(value: float) -> str:
-    """Writes 1000 as it is, 0.0001 as a power."""
+    """Write 1000 as it is, 0.0001 as a power."""
     if value == 0 or 0.01 <= abs(value) < 10_000:
         return f"{value:g}".replace("-", "\N{MINUS SIGN}")
     sign = "-" if value < 0 else ""
@@ -198,7 +198,7 @@ def _along(axis: Any, x: Array) -> Array:
 
 
 def _draw_errors(axis: Any, measured: Accuracy, errors: Errors, top: Any) -> None:
-    """Draws the largest and the mean error of each small stretch of the axis."""
+    """Draw the largest and the mean error of each small stretch of the axis."""
     low, high = top.get_xlim()
     inside = (measured.x >= low) & (measured.x <= high)
     place, worst, mean = (np.array(column) for column in zip(*_stretches(top, measured, errors, inside), strict=True))
@@ -216,12 +216,12 @@ def _draw_errors(axis: Any, measured: Accuracy, errors: Errors, top: Any) -> Non
 
 
 def _legend(axis: Any) -> None:
-    """Puts the legend above the panel, where no curve is."""
+    """Put the legend above the panel, where no curve is."""
     axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False, fontsize=10, borderaxespad=0.1)
 
 
 def _stretches(top: Any, measured: Accuracy, errors: Errors, inside: Array) -> Iterator[tuple[float, float, float]]:
-    """Yields (x, largest, mean) of the errors in each stretch that has fp16 numbers."""
+    """Yield (x, largest, mean) of the errors in each stretch that has fp16 numbers."""
     transform = top.xaxis.get_transform()
     x, each = measured.x[inside], errors.each[inside]
     with np.errstate(all="ignore"):

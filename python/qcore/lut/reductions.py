@@ -21,7 +21,7 @@ _INVERSE_TWO_PI = np.float32(0.15915494309189533577)
 
 @dataclass(frozen=True)
 class Reduced:
-    """Where inputs look up a table."""
+    """Arguments of a table, and the factors by which its errors grow."""
 
     points: Array  # float32 [n]
     scales: Array  # float64 [n]: what an error of the table is multiplied by in the result
@@ -32,14 +32,14 @@ class Reduction:
     """One of the reductions, for one function."""
 
     function: Callable[[Array], Array]
-    """What the table is of, in float64."""
+    """Function that the table approximates, in float64."""
     low: float
     high: float
     """The table's ends, fp32."""
     exact: tuple[float, ...]
     """Inner points that must be cuts, with an exact entry."""
     reduce: Callable[[Array], Reduced]
-    """Of x, float32 [n]."""
+    """Function from x, float32 [n], to the table's arguments."""
     skips_zero: bool = False
     """0 is not looked up."""
 

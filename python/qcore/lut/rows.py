@@ -9,7 +9,7 @@ from qcore import _arrays, _checks, _core
 
 
 def _call(op: str, x: Any, out: Any, stream: Any, run: Callable[[Any, Any, int], None]) -> Any:
-    """Calls run(x, out, stream) as the core takes them; out or a new array like x."""
+    """Call run(x, out, stream) as the core takes them; out or a new array like x."""
     x_backend = _arrays.backend_of(x, f"{op}: x")
     source = x_backend.readable(x, f"{op}: x")
     address = x_backend.stream(x) if stream is None else _arrays.stream_address(stream, x_backend, x, f"{op}: stream")
@@ -22,7 +22,7 @@ def _call(op: str, x: Any, out: Any, stream: Any, run: Callable[[Any, Any, int],
 
 
 def softmax(x: Any, axis: int = -1, *, out: Any = None, stream: Any = None) -> Any:
-    """Computes ``exp(x - max(x)) / sum(exp(x - max(x)))`` along an axis, with the tables of exp and reciprocal.
+    """Compute ``exp(x - max(x)) / sum(exp(x - max(x)))`` along an axis, with the tables of exp and reciprocal.
 
     Args:
         x: float32, float16 or bfloat16, at least one axis, any strides, CPU or CUDA.
@@ -43,7 +43,7 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None, stream: Any = None) -> A
 
 
 def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, stream: Any = None) -> Any:
-    """Computes ``x * rsqrt(mean(x * x) + eps) * weight`` along the last axis, with the table of rsqrt.
+    """Compute ``x * rsqrt(mean(x * x) + eps) * weight`` along the last axis, with the table of rsqrt.
 
     Args:
         x: float32, float16 or bfloat16 [..., K], any strides, CPU or CUDA.

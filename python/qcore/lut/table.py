@@ -27,7 +27,7 @@ class Table(TableCore):
         return _restore, (self.cuts, self.values, self.range_reduction, self.name)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the table as safetensors: float32 ``cuts``, ``values``, and metadata.
+        """Write the table as safetensors: float32 ``cuts``, ``values``, and metadata.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -39,7 +39,7 @@ class Table(TableCore):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Table:
-        """Makes a table that :meth:`save` wrote.
+        """Make a table that :meth:`save` wrote.
 
         Args:
             path: the file.
@@ -51,7 +51,7 @@ class Table(TableCore):
         return cls.from_parts(**read_table(path))
 
     def export_c(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
-        """Writes a C99 header with the table and its evaluation in float, of the same bits as here.
+        """Write a C99 header with the table and its evaluation in float, of the same bits as here.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -64,7 +64,7 @@ class Table(TableCore):
         export_c(self, path, name=name)
 
     def export_hex(self, path: str | os.PathLike[str]) -> None:
-        """Writes the values' bit patterns for Verilog's ``$readmemh``, one per line; cuts and scales as comments.
+        """Write the values' bit patterns for Verilog's ``$readmemh``, one per line; cuts and scales as comments.
 
         Args:
             path: the file, which appears whole or not at all.
@@ -75,7 +75,7 @@ class Table(TableCore):
         export_hex(self, path)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, function: Any = None) -> Any:
-        """Draws function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
+        """Draw function, table and error over x; needs matplotlib (``pip install 'libqcore[plot]'``).
 
         Args:
             path: .png, .svg or .pdf to write; None writes nothing.

@@ -9,13 +9,13 @@ kernels run on torch's threads (``qcore.torch.threads``).
 
 from qcore.torch import operators
 from qcore.torch.attention import MultiheadAttention
+from qcore.torch.conversion.quantize import quantize_
+from qcore.torch.conversion.restore import restore_
 from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation
-from qcore.torch.quantize import quantize_
 from qcore.torch.report import LayerReport, Report
-from qcore.torch.restore import restore_
 from qcore.torch.threads import share_threads
 from qcore.torch.weighted import Conv2d, Linear
 

@@ -67,7 +67,7 @@ class MultiheadAttention(QuantizedModule):
 
     @classmethod
     def from_float(cls, module: torch.nn.MultiheadAttention, make: Make) -> MultiheadAttention:
-        """Quantizes a ``torch.nn.MultiheadAttention``.
+        """Quantize a ``torch.nn.MultiheadAttention``.
 
         Args:
             module: float32, float16 or bfloat16.
@@ -90,7 +90,7 @@ class MultiheadAttention(QuantizedModule):
     def from_state_dict_and_float(
         cls, module: torch.nn.MultiheadAttention, state_dict: Mapping[str, torch.Tensor], prefix: str
     ) -> MultiheadAttention:
-        """Returns the module whose state is in a state_dict.
+        """Return the module whose state is in a state_dict.
 
         Args:
             module: the float module, for its options; its values don't matter.
@@ -123,7 +123,7 @@ class MultiheadAttention(QuantizedModule):
         )
 
     def config(self) -> dict[str, Any]:
-        """Returns the options, which ``load_state_dict`` compares with those of the state."""
+        """Return the options, which ``load_state_dict`` compares with those of the state."""
         names = ("kind", "num_heads", "dropout", "batch_first", "add_zero_attn")
         return {name: getattr(self, name) for name in names}
 
@@ -143,7 +143,7 @@ class MultiheadAttention(QuantizedModule):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Computes attention as ``torch.nn.MultiheadAttention`` does.
+        """Compute attention as ``torch.nn.MultiheadAttention`` does.
 
         Args:
             query, key, value: [T, B, E], [S, B, Ek] and [S, B, Ev] ([B, T, E] and so on if batch_first), or without B.
@@ -192,7 +192,7 @@ class MultiheadAttention(QuantizedModule):
         return y, weights
 
     def _appended(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Returns keys and values with those that the options append, and their number."""
+        """Return keys and values with those that the options append, and their number."""
         before = k.shape[1]
         if self.bias_k is not None and self.bias_v is not None:
             k, v = (
@@ -205,7 +205,7 @@ class MultiheadAttention(QuantizedModule):
     def _mask(
         self, attn_mask: torch.Tensor | None, padding: torch.Tensor | None, dtype: torch.dtype, batches: int, extra: int
     ) -> torch.Tensor | None:
-        """Returns numbers to add to the scores [B or 1, heads or 1, T or 1, S + extra]."""
+        """Return numbers to add to the scores [B or 1, heads or 1, T or 1, S + extra]."""
         total = None
         if attn_mask is not None:
             total = _numbers(attn_mask, dtype)
@@ -226,7 +226,7 @@ def _numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def projections_of(module: torch.nn.MultiheadAttention) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
-    """Returns weights (views) and biases of the four projections."""
+    """Return weights (views) and biases of the four projections."""
     if module.in_proj_weight is not None:
         weights = module.in_proj_weight.detach().chunk(3)
     else:

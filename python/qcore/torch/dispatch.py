@@ -45,7 +45,7 @@ class Operator:
 
 
 def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:
-    """Returns a decorator that registers a function under its name; the schema is given without the name."""
+    """Return a decorator that registers a function under its name; the schema is given without the name."""
 
     def register(body: Callable[..., Any]) -> Operator:
         return Operator(body.__name__, schema, body)
@@ -54,7 +54,7 @@ def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:
 
 
 def is_plain_call(x: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
-    """Returns whether torch need not see a call on these tensors.
+    """Return whether torch need not see a call on these tensors.
 
     Nothing records or transforms it then, and no gradient is asked for. A module asks this at every call, so that it is
     written for speed: a microsecond.

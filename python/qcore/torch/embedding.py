@@ -48,7 +48,7 @@ class Embedding(WeightedModule):
         method: Method = "rtn",
         scale_dtype: Any = "float32",
     ) -> Embedding:
-        """Quantizes a ``torch.nn.Embedding``.
+        """Quantize a ``torch.nn.Embedding``.
 
         Args:
             module: float32, float16 or bfloat16, on any device, where the result will be too.
@@ -72,16 +72,16 @@ class Embedding(WeightedModule):
 
     @property
     def num_embeddings(self) -> int:
-        """Returns N, the number of rows."""
+        """Return N, the number of rows."""
         return self.shape[0]
 
     @property
     def embedding_dim(self) -> int:
-        """Returns K, the length of a row."""
+        """Return K, the length of a row."""
         return self.shape[1]
 
     def config(self) -> dict[str, Any]:
-        """Returns shape and options, which ``load_state_dict`` compares with those of the state, except the dtype."""
+        """Return shape and options, which ``load_state_dict`` compares with those of the state, except the dtype."""
         names = ("kind", "shape", "bits", "block_size", "dtype")
         known = super().config()
         return {name: known[name] for name in names} | {"padding_idx": self.padding_idx}
@@ -91,7 +91,7 @@ class Embedding(WeightedModule):
         self.padding_idx = config["padding_idx"]
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of the indices.
+        """Return the rows of the indices.
 
         Args:
             indices: int32 or int64 [...].

@@ -75,7 +75,7 @@ class Experts(QuantizedModule):
 
     @classmethod
     def from_float(cls, module: torch.nn.Module, make: Make) -> Experts:
-        """Quantizes a module of experts.
+        """Quantize a module of experts.
 
         Args:
             module: one for which ``layout_of`` returns a layout.
@@ -98,7 +98,7 @@ class Experts(QuantizedModule):
     def from_state_dict_and_float(
         cls, module: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], prefix: str
     ) -> Experts:
-        """Returns the module whose state is in a state_dict.
+        """Return the module whose state is in a state_dict.
 
         Args:
             module: the float module, for its structure; its values don't matter.
@@ -123,7 +123,7 @@ class Experts(QuantizedModule):
         return cls(shell_of(module), layout, projections)
 
     def config(self) -> dict[str, Any]:
-        """Returns the layout and the number of experts, which ``load_state_dict`` compares with those of the state."""
+        """Return the layout and the number of experts, which ``load_state_dict`` compares with those of the state."""
         return {"kind": self.kind, "layout": self.layout, "num_experts": self.num_experts}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -134,11 +134,11 @@ class Experts(QuantizedModule):
 
     @property
     def num_experts(self) -> int:
-        """Returns the number of experts (E)."""
+        """Return the number of experts (E)."""
         return len(next(iter(self.projections.values())))
 
     def forward(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        """Computes what the float module computes from the same arguments.
+        """Compute what the float module computes from the same arguments.
 
         Args:
             arguments: those of the float module: x [T, H] and, by the layout, the numbers [T, k] and shares [T, k] of
@@ -155,7 +155,7 @@ class Experts(QuantizedModule):
         return f"layout={self.layout!r}, num_experts={self.num_experts}"
 
     def _one(self, expert: int, x: torch.Tensor) -> torch.Tensor:
-        """Computes one expert's output for its rows."""
+        """Compute one expert's output for its rows."""
         layers = {name: each[expert] for name, each in self.projections.items()}
         if "gate_up_proj" in layers:
             inner = _gated(self.shell, layers["gate_up_proj"](x))
@@ -172,7 +172,7 @@ class Experts(QuantizedModule):
 
 
 def _activation(shell: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Returns the activation between the projections, under the names that modules give it."""
+    """Return the activation between the projections, under the names that modules give it."""
     for owner in (shell, getattr(shell, "mlp", None)):
         for name in ("act_fn", "activation_fn", "act", "activation"):
             if callable(getattr(owner, name, None)):
@@ -191,7 +191,7 @@ def _gated(shell: torch.nn.Module, gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def _indexed(self: Experts, hidden_states: torch.Tensor, *rest: Any, **keywords: Any) -> torch.Tensor:
-    """Computes for each token the weighted sum of its experts.
+    """Compute for each token the weighted sum of its experts.
 
     Arguments are x [T, H], the experts' numbers [T, k] and their shares [T, k]. Numbers from E on stand for no expert.
     """
@@ -220,13 +220,13 @@ def _indexed(self: Experts, hidden_states: torch.Tensor, *rest: Any, **keywords:
 
 
 def _batched(self: Experts, hidden_states: torch.Tensor) -> torch.Tensor:
-    """Computes every expert for its own T rows of x [E * T, H]."""
+    """Compute every expert for its own T rows of x [E * T, H]."""
     parts = hidden_states.view(self.num_experts, -1, hidden_states.shape[-1])
     return torch.cat([self._one(expert, parts[expert]) for expert in range(self.num_experts)])
 
 
 def _split(self: Experts, inputs: torch.Tensor, expert_size: Any) -> torch.Tensor:
-    """Computes one projection for rows that are sorted by expert; ``expert_size`` has the number of rows of each."""
+    """Compute one projection for rows that are sorted by expert; ``expert_size`` has the number of rows of each."""
     sizes = expert_size.tolist() if isinstance(expert_size, torch.Tensor) else list(expert_size)
     layers = next(iter(self.projections.values()))
     parts = inputs.split(sizes)
@@ -243,7 +243,7 @@ _FORWARDS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def layout_of(module: torch.nn.Module) -> str | None:
-    """Returns how a module of experts is called and has its weights, or None if it is no such module.
+    """Return how a module of experts is called and has its weights, or None if it is no such module.
 
     The parameters' names and shapes tell which layouts are possible. The result is the layout that gives the same
     outputs as the module itself for random inputs. A module on the meta device is tried with random weights.
@@ -256,7 +256,7 @@ def layout_of(module: torch.nn.Module) -> str | None:
 
 
 def has_experts(module: torch.nn.Module) -> bool:
-    """Returns whether a module has parameters of experts, of a layout that is known or not."""
+    """Return whether a module has parameters of experts, of a layout that is known or not."""
     lazy = torch.nn.parameter.UninitializedTensorMixin
     given = {name: each for name, each in module._parameters.items() if each is not None and not isinstance(each, lazy)}
     threes = {name for name, each in given.items() if each.dim() == 3}
@@ -288,13 +288,13 @@ def _candidates(module: torch.nn.Module) -> list[str]:
 
 
 def _is_plain(names: set[str], threes: set[str]) -> bool:
-    """Returns whether there are no parameters but the projections and their biases."""
+    """Return whether there are no parameters but the projections and their biases."""
     known = {"gate_up_proj", "gate_proj", "up_proj", "down_proj"}
     return threes <= known and names - threes <= {f"{name}_bias" for name in threes}
 
 
 def sources_of(module: torch.nn.Module, layout: str) -> dict[str, Source]:
-    """Returns where the weights of the projections are in a module of experts, in the order in which they are computed.
+    """Return where the weights of the projections are in a module of experts, in the order in which they are computed.
 
     Args:
         module: a module of experts, on the meta device or not.
@@ -324,7 +324,7 @@ def sources_of(module: torch.nn.Module, layout: str) -> dict[str, Source]:
 
 
 def projections_of(module: torch.nn.Module, layout: str) -> Experts3d:
-    """Returns the projections of a module of experts, in the order in which they are computed."""
+    """Return the projections of a module of experts, in the order in which they are computed."""
     return {
         name: (
             source.matrices(module.get_parameter(source.weight).detach()),
@@ -335,7 +335,7 @@ def projections_of(module: torch.nn.Module, layout: str) -> Experts3d:
 
 
 def shell_of(module: torch.nn.Module) -> torch.nn.Module:
-    """Returns a copy of a module of experts, and of ``mlp`` in it, without their parameters."""
+    """Return a copy of a module of experts, and of ``mlp`` in it, without their parameters."""
     shell = _bare(module)
     for name, child in module._modules.items():
         if child is not None and child._parameters and name == "mlp":
@@ -373,7 +373,7 @@ class _FloatLayer(torch.nn.Module):
 
 
 def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
-    """Returns a copy of a module on the meta device with random weights of the experts that a trial call chooses.
+    """Return a copy of a module on the meta device with random weights of the experts that a trial call chooses.
 
     The weights of the others are zeros in pages that the system provides when they are written, which they never are:
     the copy takes little memory.
@@ -395,7 +395,7 @@ def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
 
 @torch.no_grad()
 def _agrees(module: torch.nn.Module, layout: str) -> bool:
-    """Returns whether the module computes from random inputs what its layout says."""
+    """Return whether the module computes from random inputs what its layout says."""
     try:
         projections = projections_of(module, layout)
         weights = next(iter(projections.values()))[0]

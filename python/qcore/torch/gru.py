@@ -48,7 +48,7 @@ class GRU(QuantizedModule):
     def from_float(
         cls, module: torch.nn.GRU, *, samples: Any, bits: int = 8, method: RangeMethod = "mse", config: Any = None
     ) -> GRU:
-        """Calibrates and quantizes a ``torch.nn.GRU``.
+        """Calibrate and quantize a ``torch.nn.GRU``.
 
         Args:
             module: without dropout between layers while training.
@@ -73,11 +73,11 @@ class GRU(QuantizedModule):
 
     @property
     def quantized(self) -> Any:
-        """Returns the :class:`qcore.gru.QuantGRU`, which offers lengths, streaming, gates and reports."""
+        """Return the :class:`qcore.gru.QuantGRU`, which offers lengths, streaming, gates and reports."""
         return parts.gru_of(self.state)
 
     def config(self) -> dict[str, Any]:
-        """Returns sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
+        """Return sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
         names = ("kind", "input_size", "hidden_size", "num_layers", "directions", "batch_first")
         return {name: getattr(self, name) for name in names}
 
@@ -94,7 +94,7 @@ class GRU(QuantizedModule):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: torch.Tensor, h0: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Runs all steps.
+        """Run all steps.
 
         Args:
             x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first), or [T, C].

@@ -38,7 +38,7 @@ class LutActivation(QuantizedModule):
 
     @classmethod
     def from_float(cls, module: torch.nn.Module) -> LutActivation:
-        """Makes the module of an activation of ``torch.nn`` whose parameters a table of :func:`qcore.lut.names` has.
+        """Make the module of an activation of ``torch.nn`` whose parameters a table of :func:`qcore.lut.names` has.
 
         Args:
             module: the activation.
@@ -58,18 +58,18 @@ class LutActivation(QuantizedModule):
 
     @property
     def table(self) -> Table:
-        """Returns the table."""
+        """Return the table."""
         return parts.table_of(self.cuts, self.values, self.range_reduction)
 
     def config(self) -> dict[str, Any]:
-        """Returns name and range reduction, which ``load_state_dict`` compares with those of the state."""
+        """Return name and range reduction, which ``load_state_dict`` compares with those of the state."""
         return {"kind": self.kind, "name": self.name, "range_reduction": self.range_reduction}
 
     def _configure(self, config: dict[str, Any]) -> None:
         self.name, self.range_reduction = config["name"], config["range_reduction"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Applies the table's function to every element.
+        """Apply the table's function to every element.
 
         Args:
             x: float32, float16 or bfloat16, any shape.
@@ -101,7 +101,7 @@ _PARAMETERS = {"softplus": ("beta", 1), "elu": ("alpha", 1), "leaky_relu": ("neg
 
 
 def table_name(module: torch.nn.Module) -> str | None:
-    """Returns the name of the table of an activation module, or None if it has no table."""
+    """Return the name of the table of an activation module, or None if it has no table."""
     name = _NAMES.get(type(module))
     if name == "gelu" and getattr(module, "approximate", "none") == "tanh":
         return "gelu_tanh"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,20 +16,20 @@ CONFIG = "qcore_config"
 tensors takes it."""
 
 
-class QuantizedModule(torch.nn.Module):
+class QuantizedModule(torch.nn.Module, ABC):
     """Keeps a module's tensors as frozen buffers, whose dtypes ``.half()`` and ``.to(dtype)`` do not change."""
 
     kind = ""
     _kept: tuple[str, ...] = ()
     """Names of the buffers whose dtype never changes, because their bytes would mean something else."""
 
+    @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Returns everything but the tensors, which ``load_state_dict`` compares with the state."""
-        raise NotImplementedError
+        """Return everything but the tensors, which ``load_state_dict`` compares with the state."""
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "") -> Any:
-        """Returns the module whose state is in a state_dict, which another process may have written.
+        """Return the module whose state is in a state_dict, which another process may have written.
 
         Args:
             state_dict: tensors by name.
@@ -49,7 +50,7 @@ class QuantizedModule(torch.nn.Module):
 
     @classmethod
     def _empty(cls, config: dict[str, Any], state_dict: Mapping[str, torch.Tensor], prefix: str) -> Any:
-        """Makes a module of that configuration, with uninitialized buffers like those of the state_dict."""
+        """Make a module of that configuration, with uninitialized buffers like those of the state_dict."""
         module = cls.__new__(cls)
         torch.nn.Module.__init__(module)
         module._configure(config)
@@ -62,12 +63,12 @@ class QuantizedModule(torch.nn.Module):
                 module.register_buffer(name, buffer)
         return module
 
+    @abstractmethod
     def _configure(self, config: dict[str, Any]) -> None:
-        """Sets the attributes that :meth:`config` returns."""
-        raise NotImplementedError
+        """Set the attributes that :meth:`config` returns."""
 
     def _tensors(self) -> tuple[str, ...]:
-        """Returns the names of the buffers and of the bias, including those that are None."""
+        """Return the names of the buffers and of the bias, including those that are None."""
         return self._kept
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -119,7 +120,7 @@ def _without_dtype(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any]:
-    """Returns the checked entry :data:`CONFIG` under a prefix.
+    """Return the checked entry :data:`CONFIG` under a prefix.
 
     Raises:
         QcoreValueError: there is no such entry, or it can't be read.
@@ -137,7 +138,7 @@ def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str
 
 
 def autocast(x: torch.Tensor) -> torch.Tensor:
-    """Returns x in the dtype that an enclosing autocast region prescribes, or x itself."""
+    """Return x in the dtype that an enclosing autocast region prescribes, or x itself."""
     kind = x.device.type
     if x.is_floating_point() and not x.is_meta and torch.is_autocast_enabled(kind):
         return x.to(torch.get_autocast_dtype(kind))

@@ -43,7 +43,7 @@ def linear(
     activation: Activation | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Computes :func:`qcore.linear` with a weight that is a plain tensor.
+    """Compute :func:`qcore.linear` with a weight that is a plain tensor.
 
     Args:
         x: float32, float16 or bfloat16 [..., K].
@@ -116,7 +116,7 @@ def _linear_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _slope(z: torch.Tensor, activation: Activation) -> torch.Tensor:
-    """Returns the derivative of a fused activation at z."""
+    """Return the derivative of a fused activation at z."""
     if activation == "relu":
         return (z > 0).float()
     if activation == "relu6":
@@ -151,7 +151,7 @@ def conv2d(
     compute: Compute = "int8",
     activation: Activation | None = None,
 ) -> torch.Tensor:
-    """Computes :func:`qcore.conv2d` with a weight that is a plain tensor.
+    """Compute :func:`qcore.conv2d` with a weight that is a plain tensor.
 
     Args:
         x: float32, float16 or bfloat16 [N, Ci, H, W].
@@ -224,7 +224,7 @@ def embedding(
     offset_dtype: torch.dtype | None,
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Computes :func:`qcore.embedding` with a weight that is a plain tensor.
+    """Compute :func:`qcore.embedding` with a weight that is a plain tensor.
 
     Args:
         indices: int32 or int64 [...].
@@ -258,7 +258,7 @@ def _(
 
 @operator("(Tensor x, Tensor cuts, Tensor values, str range_reduction='none') -> Tensor")
 def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reduction: str = "none") -> torch.Tensor:
-    """Applies a look-up table, see :class:`qcore.lut.Table`.
+    """Apply a look-up table, see :class:`qcore.lut.Table`.
 
     Args:
         x: float32, float16 or bfloat16, any shape.
@@ -294,7 +294,7 @@ def gru(
     directions: int,
     batch_first: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Runs all steps of a :class:`qcore.gru.QuantGRU` whose state is a plain tensor.
+    """Run all steps of a :class:`qcore.gru.QuantGRU` whose state is a plain tensor.
 
     Args:
         x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first).

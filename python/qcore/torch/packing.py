@@ -39,7 +39,7 @@ _lock = threading.RLock()
 
 
 def cached(tensors: Sequence[torch.Tensor | None], options: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Returns what ``make()`` returned for these tensors and options, until a tensor is freed or written to."""
+    """Return what ``make()`` returned for these tensors and options, until a tensor is freed or written to."""
     given = [tensor for tensor in tensors if tensor is not None]
     if any(tensor.is_inference() for tensor in given):
         return make()  # inference tensors have no version counters
@@ -59,7 +59,7 @@ def cached(tensors: Sequence[torch.Tensor | None], options: tuple[Any, ...], mak
 
 
 def size() -> int:
-    """Returns the number of objects in the cache."""
+    """Return the number of objects in the cache."""
     with _lock:
         _prune()
         return len(_entries)

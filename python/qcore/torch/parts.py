@@ -35,27 +35,27 @@ class WeightFormat:
 
     @classmethod
     def of(cls, weight: QuantizedTensor) -> WeightFormat:
-        """Reads the format of a weight."""
+        """Read the format of a weight."""
         offset_dtype = None if weight.offset_dtype is None else getattr(torch, weight.offset_dtype)
         return cls(weight.shape, weight.bits, weight.block_size, getattr(torch, weight.scale_dtype), offset_dtype)
 
     def arguments(self) -> tuple[Any, ...]:
-        """Returns (shape, bits, block_size, scale_dtype, offset_dtype)."""
+        """Return (shape, bits, block_size, scale_dtype, offset_dtype)."""
         return self.shape, self.bits, self.block_size, self.scale_dtype, self.offset_dtype
 
     @property
     def blocks(self) -> int:
-        """Returns P, the number of blocks of a row."""
+        """Return P, the number of blocks of a row."""
         return -(-self.shape[1] // self.block_size)
 
     @property
     def taps(self) -> int:
-        """Returns Kh * Kw, 1 for a linear weight."""
+        """Return Kh * Kw, 1 for a linear weight."""
         return self.shape[2] * self.shape[3] if len(self.shape) == 4 else 1
 
     @property
     def steps(self) -> int:
-        """Returns the number of 64-byte steps of a panel and tap."""
+        """Return the number of 64-byte steps of a panel and tap."""
         codes = 4 if self.bits == 8 else 8
         if self.blocks == 0:
             return 0
@@ -63,7 +63,7 @@ class WeightFormat:
         return (self.blocks - 1) * -(-self.block_size // codes) + -(-last // codes)
 
     def sizes(self) -> tuple[int, int, int]:
-        """Returns the bytes of codes, scales and offsets, each rounded up to a multiple of 64."""
+        """Return the bytes of codes, scales and offsets, each rounded up to a multiple of 64."""
         panels = -(-self.shape[0] // _PANEL_ROWS)
         count = panels * self.blocks * _PANEL_ROWS
 
@@ -81,7 +81,7 @@ class _Shared:
         self._known: Any = WeakIdKeyDictionary()
 
     def get(self, given: Parts, options: Any, make: Callable[[], tuple[Parts, WeightFormat]]) -> Any:
-        """Returns the tensors and format of an earlier ``make()`` for these tensors and options, or calls it."""
+        """Return the tensors and format of an earlier ``make()`` for these tensors and options, or call it."""
         known = self._known.get(given[0])
         if known is not None and known[0] == options and known[1].are(given):
             tensors = known[2].living()
@@ -99,7 +99,7 @@ class _Remembered:
         self._entries = [None if each is None else (weakref.ref(each), _version(each)) for each in tensors]
 
     def living(self) -> Parts | None:
-        """Returns the tensors if all of them still live, unchanged."""
+        """Return the tensors if all of them still live, unchanged."""
         found: list[torch.Tensor | None] = []
         for entry in self._entries:
             tensor = None if entry is None else entry[0]()
@@ -109,7 +109,7 @@ class _Remembered:
         return tuple(found)
 
     def are(self, tensors: Parts) -> bool:
-        """Returns whether the remembered tensors are these, unchanged."""
+        """Return whether the remembered tensors are these, unchanged."""
         living = self.living()
         return living is not None and all(old is new for old, new in zip(living, tensors, strict=True))
 
@@ -123,7 +123,7 @@ _moved, _unpacked, _loaded = _Shared(), _Shared(), _Shared()
 
 
 def storage_of(weight: QuantizedTensor) -> torch.Tensor:
-    """Returns the memory of a weight as a tensor, uint8 [bytes]: no copy, and the same tensor for the same memory."""
+    """Return the memory of a weight as a tensor, uint8 [bytes]: no copy, and the same tensor for the same memory."""
     with torch.inference_mode(False):
         made: torch.Tensor = torch.from_dlpack(weight._handle.storage())
     known = _by_address.get(made.data_ptr())
@@ -134,7 +134,7 @@ def storage_of(weight: QuantizedTensor) -> torch.Tensor:
 
 
 def from_tensor(storage: torch.Tensor, form: WeightFormat, keep: bool = True) -> QuantizedTensor:
-    """Returns the weight that lies in a tensor; without ``keep`` it does not keep the tensor alive.
+    """Return the weight that lies in a tensor; without ``keep`` it does not keep the tensor alive.
 
     A tensor at an address that is no multiple of 64 is copied.
     """
@@ -156,7 +156,7 @@ def from_tensor(storage: torch.Tensor, form: WeightFormat, keep: bool = True) ->
 
 
 def viewed(storage: torch.Tensor, form: WeightFormat) -> QuantizedTensor:
-    """Returns the weight that lies in a tensor of a graph, made once for each memory."""
+    """Return the weight that lies in a tensor of a graph, made once for each memory."""
     weight: QuantizedTensor = cached((storage,), (form,), lambda: from_tensor(storage, form, keep=False))
     return weight
 
@@ -166,7 +166,7 @@ def _has_values(tensor: torch.Tensor) -> bool:
 
 
 def unpack(storage: torch.Tensor, form: WeightFormat) -> Parts:
-    """Returns codes, scales and offsets of a packed weight, on its device.
+    """Return codes, scales and offsets of a packed weight, on its device.
 
     Codes are int8 of the weight's shape, or for 4 bits uint8 [N, ceil(K / 2)] as of ``nibbles()``; the others float16
     where that is exact, else float32, [N, P]; None for the offsets of a symmetric weight. The result is the same for
@@ -207,7 +207,7 @@ def pack(
     block_size: int,
     device: torch.device,
 ) -> tuple[torch.Tensor, WeightFormat]:
-    """Returns the packed weight of such parts on a device, and its format; the same weight for the same codes."""
+    """Return the packed weight of such parts on a device, and its format; the same weight for the same codes."""
 
     def make() -> tuple[Parts, WeightFormat]:
         weight = QuantizedTensor.from_parts(
@@ -225,7 +225,7 @@ def pack(
 
 
 def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tuple[torch.Tensor, WeightFormat]:
-    """Returns a packed weight on another device, and its format there; the same weight for the same tensor."""
+    """Return a packed weight on another device, and its format there; the same weight for the same tensor."""
 
     def make() -> tuple[Parts, WeightFormat]:
         if device.type != "meta" and _has_values(storage):
@@ -241,7 +241,7 @@ def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tu
 
 
 def dequantized(storage: torch.Tensor, form: WeightFormat) -> torch.Tensor:
-    """Returns float32 [N, K] of a linear layer's weight, in operations that torch traces."""
+    """Return float32 [N, K] of a linear layer's weight, in operations that torch traces."""
     code_bytes, scale_bytes, _ = form.sizes()
     n, k = form.shape[0], form.shape[1]
     panels = -(-n // _PANEL_ROWS)
@@ -271,12 +271,12 @@ def dequantized(storage: torch.Tensor, form: WeightFormat) -> torch.Tensor:
 
 
 def table_parts(table: Table) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns cut points, float32 [n + 1], and values as the table stores them."""
+    """Return cut points, float32 [n + 1], and values as the table stores them."""
     return _tensor(table.cuts, "cpu"), _tensor(table.values, "cpu")
 
 
 def table_of(cuts: torch.Tensor, values: torch.Tensor, range_reduction: str) -> Table:
-    """Returns the table of these parts, which is made once."""
+    """Return the table of these parts, which is made once."""
 
     def make() -> Table:
         return Table.from_parts(cuts.detach().cpu(), values.detach().cpu(), range_reduction=range_reduction)
@@ -286,18 +286,18 @@ def table_of(cuts: torch.Tensor, values: torch.Tensor, range_reduction: str) -> 
 
 
 def gru_bytes(gru: Any) -> torch.Tensor:
-    """Returns the bytes of the file that ``QuantGRU.save`` writes, as uint8 [bytes]."""
-    from qcore.gru.files import gru_to_bytes
+    """Return the bytes of the file that ``QuantGRU.save`` writes, as uint8 [bytes]."""
+    from qcore.gru.files.quantized import gru_to_bytes
 
     return torch.frombuffer(bytearray(gru_to_bytes(gru)), dtype=torch.uint8)
 
 
 def gru_of(state: torch.Tensor) -> Any:
-    """Returns the QuantGRU of the bytes of such a file, which is made once."""
+    """Return the QuantGRU of the bytes of such a file, which is made once."""
 
     def make() -> Any:
         from qcore.gru import QuantGRU
-        from qcore.gru.files import gru_from_bytes
+        from qcore.gru.files.quantized import gru_from_bytes
 
         data = state.detach().cpu().numpy().tobytes()
         layers, config, batch_first = gru_from_bytes(data, "gru: the module's state")

@@ -42,7 +42,7 @@ class LayerReport:
 
     @property
     def quantized(self) -> bool:
-        """Returns whether the module was replaced."""
+        """Return whether the module was replaced."""
         return self.bits is not None or self.compute is not None
 
 
@@ -70,12 +70,12 @@ class Report:
 
     @property
     def share(self) -> float:
-        """Returns the share of the model's parameters that were quantized, from 0 to 1."""
+        """Return the share of the model's parameters that were quantized, from 0 to 1."""
         return self.quantized_parameters / self.parameters if self.parameters else 1.0
 
     @property
     def warning(self) -> str:
-        """Returns a text that names what was left if less than 90% of the parameters were quantized, else an empty one.
+        """Return a text that names what was left if less than 90% of the parameters were quantized, else an empty one.
 
         Parameters that the caller asked to leave are not counted.
         """
@@ -96,7 +96,7 @@ class Report:
         )
 
     def table(self) -> Any:
-        """Returns a rich table with a row per layer."""
+        """Return a rich table with a row per layer."""
         from rich.table import Table
 
         made = Table(title=self._title(), caption=self._caption(), caption_justify="left")
@@ -142,7 +142,7 @@ class Report:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """Returns the whole report as a JSON text."""
+        """Return the whole report as a JSON text."""
         return json.dumps(asdict(self) | {"share": self.share, "warning": self.warning})
 
     def __str__(self) -> str:

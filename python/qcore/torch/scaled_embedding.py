@@ -33,7 +33,7 @@ class ScaledEmbedding(Embedding):
         self.scale = _checks.number(scale, "qcore.torch.ScaledEmbedding: scale")
 
     def config(self) -> dict[str, Any]:
-        """Returns shape, options and scale, which ``load_state_dict`` compares with those of the state."""
+        """Return shape, options and scale, which ``load_state_dict`` compares with those of the state."""
         return super().config() | {"scale": self.scale}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ class ScaledEmbedding(Embedding):
         self.scale = config["scale"]
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of the indices, times the scale."""
+        """Return the rows of the indices, times the scale."""
         return super().forward(indices) * self.scale
 
     def _details(self) -> str:
@@ -49,7 +49,7 @@ class ScaledEmbedding(Embedding):
 
 
 def scale_of(module: torch.nn.Embedding) -> float | None:
-    """Returns the number by which an embedding multiplies its rows; None if it does something else."""
+    """Return the number by which an embedding multiplies its rows; None if it does something else."""
     given: Any = getattr(module, "embed_scale", None)
     if given is None or module.weight.is_meta or module.weight.numel() == 0:
         return None

@@ -15,7 +15,7 @@ VARIABLE = "QCORE_OPENMP"
 
 
 def share_threads() -> bool:
-    """Makes the CPU kernels of this process run on the threads of torch's OpenMP library.
+    """Make the CPU kernels of this process run on the threads of torch's OpenMP library.
 
     A model runs operators of torch and of qcore in turn. If each had threads of its own, those of torch, which spin for
     some milliseconds after their work, would occupy the CPUs that the threads of qcore need, and then each library
@@ -48,7 +48,7 @@ def share_threads() -> bool:
 
 
 def _openmp_of_torch() -> tuple[int, int] | None:
-    """Returns the addresses of GOMP_parallel and omp_get_thread_num in the library that torch is linked with."""
+    """Return the addresses of GOMP_parallel and omp_get_thread_num in the library that torch is linked with."""
     name = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}.get(sys.platform, "libtorch_cpu.so")
     path = Path(torch.__file__).parent / "lib" / name
     try:

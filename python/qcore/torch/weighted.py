@@ -44,7 +44,7 @@ class ModuleWeight(QuantizedTensor):
 
     @classmethod
     def of(cls, weight: QuantizedTensor, dtype: torch.dtype) -> ModuleWeight:
-        """Returns a weight in the same memory that reports this dtype of torch."""
+        """Return a weight in the same memory that reports this dtype of torch."""
         made = object.__new__(cls)
         object.__setattr__(made, "_handle", weight._handle)
         object.__setattr__(made, "dtype", dtype)
@@ -52,7 +52,7 @@ class ModuleWeight(QuantizedTensor):
 
     @property
     def device(self) -> torch.device:
-        """Returns the device as a ``torch.device``, where QuantizedTensor returns its name."""
+        """Return the device as a ``torch.device``, where QuantizedTensor returns its name."""
         return torch.device(self._handle.device)
 
 
@@ -141,7 +141,7 @@ class WeightedModule(QuantizedModule):
 
     @property
     def weight(self) -> ModuleWeight:
-        """Returns the packed weight, which shares the memory of this module's buffer.
+        """Return the packed weight, which shares the memory of this module's buffer.
 
         It has the dtype of the float weight in whose place it is, and torch's device. While torch compiles or exports
         there is no memory to share: what is returned then has only shape, dtype and device.
@@ -170,7 +170,7 @@ class WeightedModule(QuantizedModule):
         return self._view
 
     def config(self) -> dict[str, Any]:
-        """Returns shape and options, which ``load_state_dict`` compares with those of the state."""
+        """Return shape and options, which ``load_state_dict`` compares with those of the state."""
         return {
             "kind": self.kind,
             "shape": list(self.shape),
@@ -188,7 +188,7 @@ class WeightedModule(QuantizedModule):
         self.dtype = getattr(torch, config.get("dtype", "float32"))  # files of version 0.1 have none
 
     def _operands(self) -> tuple[Any, ...]:
-        """Returns the arguments of an operator between x and its options."""
+        """Return the arguments of an operator between x and its options."""
         if self.format is None:
             self._current_view()
         return self.packed, self.bias, *self.format.arguments()  # type: ignore[union-attr]
@@ -295,7 +295,7 @@ def _named(value: Any, choices: Any, where: str) -> Any:
 def quantize_weight(
     module: Any, bits: int, block_size: int, scheme: Scheme, method: Method, samples: Any, scale_dtype: Any
 ) -> QuantizedTensor:
-    """Quantizes the weight of a float module; the result is on its device."""
+    """Quantize the weight of a float module; the result is on its device."""
     weight = module.weight.detach()
     made = quantize(
         weight.cpu(),
@@ -341,7 +341,7 @@ class Linear(WeightedModule):
         samples: Any = None,
         scale_dtype: Any = "float32",
     ) -> Linear:
-        """Quantizes a ``torch.nn.Linear``.
+        """Quantize a ``torch.nn.Linear``.
 
         Args:
             module: float32, float16 or bfloat16, on any device, where the result will be too.
@@ -362,16 +362,16 @@ class Linear(WeightedModule):
 
     @property
     def in_features(self) -> int:
-        """Returns K, the number of input features."""
+        """Return K, the number of input features."""
         return self.shape[1]
 
     @property
     def out_features(self) -> int:
-        """Returns N, the number of output features."""
+        """Return N, the number of output features."""
         return self.shape[0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Computes ``activation(x @ weight.T + bias)``.
+        """Compute ``activation(x @ weight.T + bias)``.
 
         Args:
             x: float32, float16 or bfloat16 [..., K].
@@ -455,7 +455,7 @@ class Conv2d(WeightedModule):
         samples: Any = None,
         scale_dtype: Any = "float32",
     ) -> Conv2d:
-        """Quantizes a ``torch.nn.Conv2d``.
+        """Quantize a ``torch.nn.Conv2d``.
 
         Args:
             module: float32, float16 or bfloat16, on any device, where the result will be too.
@@ -488,21 +488,21 @@ class Conv2d(WeightedModule):
 
     @property
     def in_channels(self) -> int:
-        """Returns Ci, the number of channels of x."""
+        """Return Ci, the number of channels of x."""
         return self.shape[1] * self.groups
 
     @property
     def out_channels(self) -> int:
-        """Returns Co, the number of channels of the result."""
+        """Return Co, the number of channels of the result."""
         return self.shape[0]
 
     @property
     def kernel_size(self) -> tuple[int, ...]:
-        """Returns (Kh, Kw)."""
+        """Return (Kh, Kw)."""
         return self.shape[2:]
 
     def config(self) -> dict[str, Any]:
-        """Returns shape, window and options, which ``load_state_dict`` compares with those of the state."""
+        """Return shape, window and options, which ``load_state_dict`` compares with those of the state."""
         window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         return super().config() | {name: list(sizes) for name, sizes in window.items()} | {"groups": self.groups}
 
@@ -512,7 +512,7 @@ class Conv2d(WeightedModule):
         self.dilation, self.groups = tuple(config["dilation"]), config["groups"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Computes the convolution.
+        """Compute the convolution.
 
         Args:
             x: float32, float16 or bfloat16 [N, Ci, H, W] or [Ci, H, W].
@@ -551,7 +551,7 @@ class Conv2d(WeightedModule):
 
 
 def _padding(module: torch.nn.Conv2d) -> tuple[int, ...]:
-    """Returns (top, left, bottom, right); like torch, 'same' puts the larger half of an odd padding at the end."""
+    """Return (top, left, bottom, right); like torch, 'same' puts the larger half of an odd padding at the end."""
     if isinstance(module.padding, str):
         if module.padding == "valid":
             return 0, 0, 0, 0

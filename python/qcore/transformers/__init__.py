@@ -23,7 +23,7 @@ from transformers.quantizers.auto import (
 
 from qcore.transformers.adopting import adopt_
 from qcore.transformers.config import QcoreConfig
-from qcore.transformers.fuse import LayerByLayerWarning, fuse_, unfuse_
+from qcore.transformers.fuse.model import LayerByLayerWarning, fuse_, unfuse_
 from qcore.transformers.quantizer import QcoreQuantizer
 from qcore.transformers.serving import disable, enable, install
 

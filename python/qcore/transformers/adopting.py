@@ -12,7 +12,7 @@ from qcore.transformers.quantizer import QcoreQuantizer
 
 
 def adopt_(model: Any) -> Any:
-    """Makes save_pretrained and from_pretrained keep the packed weights of a model that was quantized in place.
+    """Make save_pretrained and from_pretrained keep the packed weights of a model that was quantized in place.
 
     Without it, save_pretrained would write tensors that from_pretrained doesn't know, and a model loaded from them
     would have random weights.

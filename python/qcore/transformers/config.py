@@ -101,7 +101,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         return {name: getattr(self, name) for name in LayerOptions.__dataclass_fields__}
 
     def of_layer(self, name: str) -> LayerOptions:
-        """Returns the options of the module of that name.
+        """Return the options of the module of that name.
 
         Args:
             name: full name of a module, with dots.
@@ -112,7 +112,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         return LayerOptions(**self._options())
 
     def leaves(self, name: str) -> str:
-        """Returns the pattern of ``modules_to_not_convert`` that keeps a module in floating point, or "".
+        """Return the pattern of ``modules_to_not_convert`` that keeps a module in floating point, or "".
 
         Args:
             name: full name of a module, with dots.
@@ -120,7 +120,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         return next((pattern for pattern in self.modules_to_not_convert or () if matches(name, pattern)), "")
 
     def check_patterns(self, names: Sequence[str]) -> None:
-        """Checks that each pattern means one of the modules.
+        """Check that each pattern means one of the modules.
 
         Args:
             names: full names of a model's modules.
@@ -140,7 +140,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
                     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what config.json holds."""
+        """Return what config.json holds."""
         found = {"quant_method": METHOD, "format": FORMAT} | self._options()
         found["modules_to_not_convert"] = self.modules_to_not_convert
         found["layers"] = {pattern: dict(options) for pattern, options in self.layers.items()}
@@ -149,12 +149,12 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
 
     @property
     def compute_given(self) -> bool:
-        """Returns whether ``compute`` was given."""
+        """Return whether ``compute`` was given."""
         return self._compute_given
 
     @classmethod
     def of_files(cls, values: Mapping[str, Any], given: QcoreConfig | None) -> QcoreConfig:
-        """Returns the options of a model that is quantized already.
+        """Return the options of a model that is quantized already.
 
         Args:
             values: ``quantization_config`` of its files, of qcore or of another method.
@@ -178,23 +178,23 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         return found
 
     def files(self) -> dict[str, Any]:
-        """Returns the ``quantization_config`` of the files that the model is loaded from."""
+        """Return the ``quantization_config`` of the files that the model is loaded from."""
         return self._files or self.to_dict()
 
     def get_loading_attributes(self) -> dict[str, Any]:
-        """Returns the options that count for a model that is quantized already."""
+        """Return the options that count for a model that is quantized already."""
         return {"compute": self.compute, "layers": self.layers}
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Returns whether a pattern matches a module's full name, the end of it, or a module that contains it."""
+    """Return whether a pattern matches a module's full name, the end of it, or a module that contains it."""
     from fnmatch import fnmatchcase
 
     return any(fnmatchcase(name, form) for form in (pattern, f"*.{pattern}", f"{pattern}.*", f"*.{pattern}.*"))
 
 
 def _check_saved(unknown: dict[str, Any]) -> None:
-    """Removes the entries that :meth:`QcoreConfig.to_dict` adds from ``unknown`` and refuses all others."""
+    """Remove the entries that :meth:`QcoreConfig.to_dict` adds from ``unknown`` and refuse all others."""
     method, version = unknown.pop("quant_method", METHOD), unknown.pop("format", FORMAT)
     if method != METHOD:
         raise _core.QcoreValueError(f"QcoreConfig: quant_method is {method!r}, expected {METHOD!r}")

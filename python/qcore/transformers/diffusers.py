@@ -17,8 +17,8 @@ from diffusers.quantizers.base import DiffusersQuantizer
 import qcore
 from qcore import _core
 from qcore.formats.checkpoint import layout
-from qcore.formats.checkpoint.entries import PlainEntry
-from qcore.formats.checkpoint.opened import Checkpoint, open_files
+from qcore.formats.checkpoint.reader import Checkpoint, open_files
+from qcore.formats.checkpoint.records import PlainEntry
 from qcore.transformers import modules, saving
 from qcore.transformers.config import METHOD, QcoreConfig
 from qcore.transformers.planning import plan_of
@@ -41,7 +41,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
         self._model: Any = None
 
     def maybe_update_loaded_keys(self, loaded_keys: list[str], checkpoint_files: list[str]) -> list[str]:
-        """Returns the names in the files, those of packed weights instead of their parts'.
+        """Return the names in the files, those of packed weights instead of their parts'.
 
         Args:
             loaded_keys: names of tensors.
@@ -65,7 +65,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
         return list(self._checkpoint)
 
     def maybe_update_state_dict(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Returns tensors by name, a placeholder for each packed weight instead of its parts.
+        """Return tensors by name, a placeholder for each packed weight instead of its parts.
 
         Args:
             state_dict: tensors of a file.
@@ -100,7 +100,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
     def check_if_quantized_param(
         self, model: Any, param_value: Any, param_name: str, state_dict: Any, **options: Any
     ) -> bool:
-        """Returns whether a tensor becomes a packed weight.
+        """Return whether a tensor becomes a packed weight.
 
         Args:
             model: the model.
@@ -114,7 +114,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
     def create_quantized_param(
         self, model: Any, param_value: torch.Tensor, param_name: str, target_device: Any, *args: Any, **options: Any
     ) -> None:
-        """Puts a packed module in the place of a float one.
+        """Put a packed module in the place of a float one.
 
         Args:
             model: the model.
@@ -157,7 +157,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
     def get_state_dict_and_metadata(
         self, state_dict: dict[str, Any], safe_serialization: bool = False
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns what save_pretrained writes: tensors by name and the files' metadata.
+        """Return what save_pretrained writes: tensors by name and the files' metadata.
 
         Args:
             state_dict: the model's, of which nothing is used: it has no shapes of packed weights.
@@ -174,22 +174,22 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
 
     @property
     def supports_parallel_loading(self) -> bool:
-        """Returns False: files are not read by several threads, because packed modules are inserted one by one."""
+        """Return False: files are not read by several threads, because packed modules are inserted one by one."""
         return False
 
     @property
     def is_serializable(self) -> bool:
-        """Returns True: the model can be saved."""
+        """Return True: the model can be saved."""
         return True
 
     @property
     def is_trainable(self) -> bool:
-        """Returns False: packed weights are frozen."""
+        """Return False: packed weights are frozen."""
         return False
 
     @property
     def is_compileable(self) -> bool:
-        """Returns True: the model can be compiled."""
+        """Return True: the model can be compiled."""
         return True
 
     def _dequantize(self, model: Any) -> Any:

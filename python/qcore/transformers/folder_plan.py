@@ -43,7 +43,7 @@ class FolderPlan:
     mixtures: dict[str, str] = field(default_factory=dict)
 
     def add_expert(self, name: str, place: Place, places: Places) -> None:
-        """Adds a tensor with weights of experts.
+        """Add a tensor with weights of experts.
 
         Args:
             name: its name in the files.
@@ -65,7 +65,7 @@ class FolderPlan:
 
 
 def folder_plan(folder: Path, names: Iterable[str]) -> FolderPlan:
-    """Returns the plan for a folder; the model is built without memory for its weights.
+    """Return the plan for a folder; the model is built without memory for its weights.
 
     Args:
         folder: with config.json.

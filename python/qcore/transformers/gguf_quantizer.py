@@ -15,7 +15,7 @@ from transformers.integrations.gguf.utils import is_gguf_arch_supported
 from transformers.utils import logging
 
 from qcore import _core
-from qcore.formats.checkpoint.gguf_file import GgufEntry, read_gguf
+from qcore.formats.checkpoint.files.gguf import GgufEntry, read_gguf
 from qcore.formats.gguf_blocks import TYPES
 from qcore.transformers import serving
 from qcore.transformers.config import QcoreConfig
@@ -43,7 +43,7 @@ class GgufWeights:
         self.targets: dict[str, str] = {}
 
     def add(self, target: str, name: str, order: NDArray[np.intp] | None) -> None:
-        """Adds a weight.
+        """Add a weight.
 
         Args:
             target: its name in the model.
@@ -54,7 +54,7 @@ class GgufWeights:
         self._orders[target] = order
 
     def read(self, target: str) -> Any:
-        """Returns a weight, with the rows in the model's order.
+        """Return a weight, with the rows in the model's order.
 
         Args:
             target: its name in the model.
@@ -63,7 +63,7 @@ class GgufWeights:
         return self._entries[name].read(name, self._orders[target])
 
     def activations(self, target: str) -> None:
-        """Returns None: GGUF files say nothing about activations.
+        """Return None: GGUF files say nothing about activations.
 
         Args:
             target: name of a weight in the model.
@@ -86,7 +86,7 @@ class GgufQuantizer(QcoreQuantizer):
         self._given = getattr(quantization_config, "options", None) or serving.current_options()
 
     def read_header(self, gguf_file: str) -> None:
-        """Reads the header of the file that transformers has found.
+        """Read the header of the file that transformers has found.
 
         Args:
             gguf_file: its path.
@@ -94,7 +94,7 @@ class GgufQuantizer(QcoreQuantizer):
         self._path = Path(gguf_file)
 
     def update_dtype(self, dtype: torch.dtype | None) -> torch.dtype:
-        """Returns the dtype of what stays in floating point: float32 unless another is given.
+        """Return the dtype of what stays in floating point: float32 unless another is given.
 
         Args:
             dtype: as from_pretrained was called.
@@ -102,7 +102,7 @@ class GgufQuantizer(QcoreQuantizer):
         return torch.float32 if dtype is None else dtype
 
     def preprocess_model(self, model: Any, dtype: torch.dtype | None = None, **options: Any) -> None:
-        """Prepares the quantizer; the model stays as it is.
+        """Prepare the quantizer; the model stays as it is.
 
         Args:
             model: the model, on meta.
@@ -117,7 +117,7 @@ class GgufQuantizer(QcoreQuantizer):
         return model
 
     def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
-        """Returns the conversion of packed weights alone: names are the model's already.
+        """Return the conversion of packed weights alone: names are the model's already.
 
         Args:
             weight_conversions: the model's own, for safetensors files.
@@ -126,7 +126,7 @@ class GgufQuantizer(QcoreQuantizer):
         return [WeightConverter([r"^(.+)\.codes$"], r"\1", [ReadPacked(self)], force_cpu=True)]
 
     def get_state_dict(self, checkpoint_file: str, model: Any) -> dict[str, torch.Tensor]:
-        """Returns the file's tensors by the model's names; a packed one as an empty NAME.codes.
+        """Return the file's tensors by the model's names; a packed one as an empty NAME.codes.
 
         Args:
             checkpoint_file: path of the file.
@@ -191,19 +191,19 @@ class _Names:
         self.config, self._model, self._is_whole = model.config, model, is_whole
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the tensors by name."""
+        """Return the tensors by name."""
         found: dict[str, Any] = self._model.state_dict()
         return found
 
     def named_children(self) -> list[tuple[str, Any]]:
-        """Returns the model within, whose tensors the files of some architectures hold."""
+        """Return the model within, whose tensors the files of some architectures hold."""
         name = self._model.base_model_prefix if self._is_whole else ""
         inner = getattr(self._model, name, None) if name else None
         return [] if inner is None or inner is self._model else [(name, _Names(inner, False))]
 
 
 def _processor(path: str, config: dict[str, Any]) -> Any:
-    """Returns transformers' processor of the values of this architecture's tensors."""
+    """Return transformers' processor of the values of this architecture's tensors."""
     metadata, _ = read_gguf_metadata(path)
     architecture = metadata["general.architecture"]
     if is_gguf_arch_supported(architecture):
@@ -215,7 +215,7 @@ def _processor(path: str, config: dict[str, Any]) -> Any:
 
 
 def _float_values(name: str, entry: Any, path: Path) -> Any:
-    """Returns the values of a tensor in float32, by the package gguf where qcore has no form for its type."""
+    """Return the values of a tensor in float32, by the package gguf where qcore has no form for its type."""
     if not isinstance(entry, GgufEntry):
         return entry.section.widened()
     if entry.kind.name in TYPES and len(entry.shape) == 2:
@@ -234,7 +234,7 @@ def _float_values(name: str, entry: Any, path: Path) -> Any:
 def _row_order(
     model: Any, target: str, name: str, entry: Any, processor: Any, parsed: Any
 ) -> NDArray[np.intp] | bool | None:
-    """Returns the order of the file's rows in the model, None for the same, False if the weight can't stay packed.
+    """Return the order of the file's rows in the model, None for the same, False if the weight can't stay packed.
 
     transformers' processor of the tensor is applied to the numbers of the rows, in two columns. The result tells
     whether it only permutes rows.

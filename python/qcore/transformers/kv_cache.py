@@ -43,29 +43,29 @@ class KvLayer(CacheLayerMixin):
 
     @property
     def capacity(self) -> int:
-        """Returns the number of positions that the arrays can hold."""
+        """Return the number of positions that the arrays can hold."""
         return int(self.arrays[0].shape[2]) if self.arrays else 0
 
     @property
     def batch_size(self) -> int:
-        """Returns the number of sequences B; it does not exist before the first tokens, as transformers expects."""
+        """Return the number of sequences B; it does not exist before the first tokens, as transformers expects."""
         if not self.arrays:
             raise AttributeError("batch_size")
         return int(self.arrays[0].shape[0])
 
     @property
     def nbytes(self) -> int:
-        """Returns the bytes of the arrays, including unused capacity."""
+        """Return the bytes of the arrays, including unused capacity."""
         return sum(array.nbytes for array in self.arrays)
 
     @property
     def keys(self) -> torch.Tensor | None:
-        """Returns keys [B, Hkv, length, D] in the host's dtype: a view, or a dequantized copy."""
+        """Return keys [B, Hkv, length, D] in the host's dtype: a view, or a dequantized copy."""
         return self._read(0)
 
     @property
     def values(self) -> torch.Tensor | None:
-        """Returns values [B, Hkv, length, D] in the host's dtype: a view, or a dequantized copy."""
+        """Return values [B, Hkv, length, D] in the host's dtype: a view, or a dequantized copy."""
         return self._read(1)
 
     def _read(self, number: int) -> torch.Tensor | None:
@@ -77,12 +77,12 @@ class KvLayer(CacheLayerMixin):
         return stored.to(self.host_dtype)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocates the arrays for key_states [B, Hkv, T, D]; value_states has the same shape."""
+        """Allocate the arrays for key_states [B, Hkv, T, D]; value_states has the same shape."""
         batch, heads, _, size = key_states.shape
         self.reserve(batch, heads, size, 0, key_states.device)
 
     def reserve(self, batch: int, heads: int, size: int, length: int, device: Any = "cpu") -> None:
-        """Allocates arrays for ``length`` positions if these are too short; the tokens that they hold are kept.
+        """Allocate arrays for ``length`` positions if these are too short; the tokens that they hold are kept.
 
         Raises:
             QcoreValueError: the layer holds tokens of another number of sequences, heads or elements.
@@ -114,7 +114,7 @@ class KvLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Appends keys and values [B, Hkv, T, D] and returns all of them in the host's dtype."""
+        """Append keys and values [B, Hkv, T, D] and return all of them in the host's dtype."""
         batch, heads, tokens, size = key_states.shape
         end = self.length + tokens
         self.reserve(batch, heads, size, end, key_states.device)
@@ -131,23 +131,23 @@ class KvLayer(CacheLayerMixin):
         return keys, values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Returns the number of keys of a call with ``query_length`` tokens, and the position of the first."""
+        """Return the number of keys of a call with ``query_length`` tokens, and the position of the first."""
         return self.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Returns the number of tokens held."""
+        """Return the number of tokens held."""
         return self.length
 
     def get_max_length(self) -> int:
-        """Returns -1: there is no limit."""
+        """Return -1: there is no limit."""
         return -1
 
     def reset(self) -> None:
-        """Forgets all tokens; the arrays stay for the next ones."""
+        """Forget all tokens; the arrays stay for the next ones."""
         self.length = 0
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Removes the last ``-tokens_to_remove`` tokens.
+        """Remove the last ``-tokens_to_remove`` tokens.
 
         Raises:
             QcoreValueError: tokens_to_remove is positive, which transformers' layers refuse too.
@@ -159,11 +159,11 @@ class KvLayer(CacheLayerMixin):
         self.length = max(0, self.length + tokens_to_remove)
 
     def offload(self) -> None:
-        """Raises an error, because an offloaded cache is not supported."""
+        """Raise an error, because an offloaded cache is not supported."""
         raise _core.QcoreValueError("KvLayer: the cache is to be offloaded, expected one that stays on its device")
 
     def prefetch(self) -> None:
-        """Raises an error, because an offloaded cache is not supported."""
+        """Raise an error, because an offloaded cache is not supported."""
         self.offload()
 
     def _select(self, make: Any) -> None:
@@ -172,7 +172,7 @@ class KvLayer(CacheLayerMixin):
                 self.arrays = tuple(make(array) for array in self.arrays)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Reorders the sequences by ``beam_idx`` [B], as a beam search does after each token."""
+        """Reorder the sequences by ``beam_idx`` [B], as a beam search does after each token."""
         index = beam_idx.clone() if beam_idx.is_inference() else beam_idx
         if self.arrays and self.arrays[0].is_cuda and index.shape[0] == self.arrays[0].shape[0]:
             # The arrays stay where they are, since a CUDA graph of a step holds their addresses.
@@ -183,17 +183,17 @@ class KvLayer(CacheLayerMixin):
         self._select(lambda array: array.index_select(0, index.to(array.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeats every sequence ``repeats`` times."""
+        """Repeat every sequence ``repeats`` times."""
         self._select(lambda array: array.repeat_interleave(repeats, dim=0))
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keeps the sequences ``indices``, numbers or a mask."""
+        """Keep the sequences ``indices``, numbers or a mask."""
         index = indices.clone() if indices.is_inference() else indices
         self._select(lambda array: array[index.to(array.device)].contiguous())
 
 
 def quantize_heads(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns int8 codes of states [B, Hkv, T, D] and the scales [B, Hkv, T]: a head's largest magnitude / 127.
+    """Return int8 codes of states [B, Hkv, T, D] and the scales [B, Hkv, T]: a head's largest magnitude / 127.
 
     Codes are rounded half to even. A head with a NaN or an infinity gets the scale NaN and codes 0.
     """
@@ -206,7 +206,7 @@ def quantize_heads(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def unsupported_reason(cache: Any, layers: int) -> str:
-    """Returns why the keys and values of a cache cannot be kept in :class:`KvLayer` objects; empty if they can."""
+    """Return why the keys and values of a cache cannot be kept in :class:`KvLayer` objects; empty if they can."""
     if type(cache) is not DynamicCache:
         return f"past_key_values is a {type(cache).__name__}, expected a DynamicCache"
     if cache.offloading:
@@ -224,7 +224,7 @@ def unsupported_reason(cache: Any, layers: int) -> str:
 
 
 def adopt(cache: Cache, layers: int, kv_dtype: str, host_dtype: torch.dtype) -> Sequence[KvLayer]:
-    """Exchanges the layers of a DynamicCache for :class:`KvLayer` objects, tokens included, and returns them."""
+    """Exchange the layers of a DynamicCache for :class:`KvLayer` objects, tokens included, and return them."""
     if len(cache.layers) == layers and type(cache.layers[0]) is KvLayer:
         held: Sequence[KvLayer] = cache.layers
         return held

@@ -46,28 +46,28 @@ class Mixture:
     sources: Mapping[str, Source]
 
     def parameter(self, projection: str) -> str:
-        """Returns the full name of the parameter that has the weights of a projection."""
+        """Return the full name of the parameter that has the weights of a projection."""
         return f"{self.path}.{self.sources[projection].weight}"
 
     def shape(self, projection: str) -> tuple[int, int, int]:
-        """Returns E, N and K of a projection."""
+        """Return E, N and K of a projection."""
         source = self.sources[projection]
         experts, rows, columns = source.matrices(self.module.get_parameter(source.weight)).shape
         return experts, rows, columns
 
     def layer(self, projection: str, expert: int) -> str:
-        """Returns the name of an expert's layer in the packed model."""
+        """Return the name of an expert's layer in the packed model."""
         return f"{self.path}.projections.{projection}.{expert}"
 
     def layers(self) -> list[str]:
-        """Returns the names of all layers in the packed model."""
+        """Return the names of all layers in the packed model."""
         return [
             self.layer(projection, expert) for projection in self.sources for expert in range(self.shape(projection)[0])
         ]
 
 
 def mixtures_of(model: torch.nn.Module) -> tuple[dict[str, Mixture], dict[str, str]]:
-    """Returns the mixtures of experts of a model that can be packed, by name, and why others can't.
+    """Return the mixtures of experts of a model that can be packed, by name, and why others can't.
 
     Args:
         model: a model of transformers, on the meta device or not.
@@ -134,7 +134,7 @@ class Places:
         }
 
     def find(self, name: str) -> Place | None:
-        """Returns the place of a tensor, or None if it belongs to no mixture or is joined in an unknown way.
+        """Return the place of a tensor, or None if it belongs to no mixture or is joined in an unknown way.
 
         Args:
             name: its name in the files, NAME.weight for a packed one.
@@ -170,7 +170,7 @@ class Places:
 
 
 def _merges_rows(converter: WeightConverter, halves: bool) -> bool:
-    """Returns whether a conversion stacks the experts, after whose rows those of a second tensor come if ``halves``."""
+    """Return whether a conversion stacks the experts, after whose rows those of a second tensor come if ``halves``."""
     operations = list(converter.operations)
     if not operations or type(operations[0]) is not MergeModulelist or operations[0].dim != 0:
         return False
@@ -194,7 +194,7 @@ class ExpertFiles:
     places: dict[str, dict[tuple[str, str], Place]] = field(default_factory=dict)
 
     def add(self, name: str, place: Place) -> None:
-        """Adds a tensor of the files.
+        """Add a tensor of the files.
 
         Args:
             name: its name in the files.
@@ -211,7 +211,7 @@ class ExpertFiles:
         self.places.setdefault(parameter, {})[place.prefix, name_of_layer] = place
 
     def of_expert(self, parameter: str, expert: int) -> list[str]:
-        """Returns the names of the tensors of an expert, whose rows follow one another.
+        """Return the names of the tensors of an expert, whose rows follow one another.
 
         Args:
             parameter: full name of the parameter.
@@ -223,7 +223,7 @@ class ExpertFiles:
         return [pieces[expert, half] for half in (0, 1)]
 
     def patterns(self, parts: tuple[str, ...], is_qcore: bool) -> dict[str, list[str]]:
-        """Returns the regular expressions of the names of the parts in the files, renamed, by what takes their place.
+        """Return the regular expressions of the names of the parts in the files, renamed, by what takes their place.
 
         Args:
             parts: ends of the names of a weight's parts.
@@ -244,7 +244,7 @@ class ExpertFiles:
         return found
 
     def check(self, mixture: Mixture, shape_of: Any, where: str) -> None:
-        """Checks that the packed weights of a mixture are all there.
+        """Check that the packed weights of a mixture are all there.
 
         Args:
             mixture: the module of experts.
@@ -283,7 +283,7 @@ class ExpertFiles:
 def packed_experts(
     mixture: Mixture, weights: Mapping[str, list[list[Weight]]], compute: Any, device: torch.device
 ) -> Experts:
-    """Returns the module over packed weights that takes the place of a float one.
+    """Return the module over packed weights that takes the place of a float one.
 
     Args:
         mixture: the float module; its biases are read.
@@ -325,7 +325,7 @@ def packed_experts(
 
 
 def _joined(weights: list[Weight]) -> list[Weight]:
-    """Returns one weight with the rows of all, or the weights themselves if they differ in more than their values."""
+    """Return one weight with the rows of all, or the weights themselves if they differ in more than their values."""
     packed = [each for each in weights if isinstance(each, QuantizedTensor)]
     kinds = {(each.bits, each.block_size, each.scheme) for each in packed}
     if len(weights) == 1 or len(packed) < len(weights) or len(kinds) > 1:

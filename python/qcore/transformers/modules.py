@@ -12,12 +12,29 @@ from qcore import _core
 from qcore._options import Compute
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
-from qcore.torch.rules import embedding_like
+from qcore.torch.conversion.rules import embedding_like
 from qcore.torch.weighted import WeightedModule
 
 Weight = QuantizedTensor | ReorderedTensor
 _SCALE = "embed_scale"
 """Names the attribute by which the embeddings of Gemma and BART multiply their rows."""
+
+
+class ReorderedWeight(ReorderedTensor):
+    """Holds a module's reordered weight and answers code that reads dtype and device of a float weight."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the float weight that it replaces."""
+        dtype: torch.dtype = self.weight.dtype  # type: ignore[attr-defined]  # a ModuleWeight
+        return dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device as a ``torch.device``, where ReorderedTensor has its name."""
+        return torch.device(self.weight.device)
 
 
 class ReorderedLinear(torch.nn.Module):
@@ -37,17 +54,17 @@ class ReorderedLinear(torch.nn.Module):
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
     @property
-    def weight(self) -> ReorderedTensor:
-        """Returns the weight and its order."""
-        return ReorderedTensor(self.linear.weight, self.order.cpu().numpy())
+    def weight(self) -> ReorderedWeight:
+        """Return the weight and its order."""
+        return ReorderedWeight(self.linear.weight, self.order.cpu().numpy())
 
     @property
     def bias(self) -> Any:
-        """Returns the linear layer's bias."""
+        """Return the linear layer's bias."""
         return self.linear.bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Gathers the columns of x and applies the layer.
+        """Gather the columns of x and apply the layer.
 
         Args:
             x: float32, float16 or bfloat16 [..., K].
@@ -57,12 +74,12 @@ class ReorderedLinear(torch.nn.Module):
 
 
 def is_conv1d(module: torch.nn.Module) -> bool:
-    """Returns whether a module is GPT-2's Conv1D, whose weight is [K, N]."""
+    """Return whether a module is GPT-2's Conv1D, whose weight is [K, N]."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
 
 def unfit_reason(module: torch.nn.Module) -> str:
-    """Returns why a module can't hold a packed weight; empty if it can."""
+    """Return why a module can't hold a packed weight; empty if it can."""
     if type(module) is torch.nn.Linear or is_conv1d(module):
         return ""
     if type(module) is torch.nn.Embedding or (isinstance(module, torch.nn.Embedding) and hasattr(module, _SCALE)):
@@ -73,13 +90,13 @@ def unfit_reason(module: torch.nn.Module) -> str:
 
 
 def matrix_shape(module: torch.nn.Module) -> tuple[int, ...]:
-    """Returns the shape of the packed weight that takes the place of the module's."""
+    """Return the shape of the packed weight that takes the place of the module's."""
     shape = tuple(module.weight.shape)
     return shape[::-1] if is_conv1d(module) else shape
 
 
 def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: Compute, name: str) -> torch.nn.Module:
-    """Returns the module over a packed weight that takes the place of a float one.
+    """Return the module over a packed weight that takes the place of a float one.
 
     Args:
         module: the float module, of which options are read and no values.
@@ -139,7 +156,7 @@ def _embedding(module: torch.nn.Embedding, weight: QuantizedTensor, name: str) -
 
 
 def places_of(model: torch.nn.Module) -> dict[int, list[tuple[torch.nn.Module, str]]]:
-    """Returns all places of the modules of a model, parent and attribute, by the modules' ids.
+    """Return all places of the modules of a model, parent and attribute, by the modules' ids.
 
     Args:
         model: the model.
@@ -153,7 +170,7 @@ def places_of(model: torch.nn.Module) -> dict[int, list[tuple[torch.nn.Module, s
 
 
 def put(model: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> None:
-    """Replaces a module in all places of a model."""
+    """Replace a module in all places of a model."""
     for parent in model.modules():
         for attribute, child in parent._modules.items():
             if child is old:
@@ -161,7 +178,7 @@ def put(model: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> N
 
 
 def dequantize_(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """Replaces linear layers with packed weights by float ones, in place.
+    """Replace linear layers with packed weights by float ones, in place.
 
     Args:
         model: the model.
@@ -188,7 +205,7 @@ def dequantize_(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
 
 
 def packed_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yields the modules with a packed weight, each by its first name."""
+    """Yield the modules with a packed weight, each by its first name."""
     inside: set[int] = set()
     for name, module in model.named_modules():
         if isinstance(module, ReorderedLinear):
@@ -201,7 +218,7 @@ Ties = list[tuple[Any, str, dict[str, str]]]
 
 
 def ties_of(model: torch.nn.Module) -> Ties:
-    """Returns the tied parameters of a model and of the models within: the model, the prefix of its names, its ties.
+    """Return the tied parameters of a model and of the models within: the model, the prefix of its names, its ties.
 
     Args:
         model: a model of transformers.
@@ -216,7 +233,7 @@ def ties_of(model: torch.nn.Module) -> Ties:
 
 
 def forget_ties(ties: Ties, gone: set[str]) -> None:
-    """Removes packed weights, which are no parameters, from transformers' lists of tied parameters.
+    """Remove packed weights, which are no parameters, from transformers' lists of tied parameters.
 
     Args:
         ties: what :func:`ties_of` returned while the parameters were there.

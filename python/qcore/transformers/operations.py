@@ -22,7 +22,7 @@ class _Operation(ConversionOps):  # type: ignore[misc, unused-ignore]
 
     @property
     def reverse_op(self) -> ConversionOps:
-        """Returns itself: the quantizer removes it from the model before anything is saved."""
+        """Return itself: the quantizer removes it from the model before anything is saved."""
         return self
 
 
@@ -30,7 +30,7 @@ class ReadPacked(_Operation):
     """Reads a packed weight from its file; the loader's own tensors, views of the file, are not read."""
 
     def convert(self, input_dict: dict[str, Any], *args: Any, full_layer_name: str, **options: Any) -> dict[str, Any]:
-        """Returns a placeholder for the weight, which the quantizer keeps.
+        """Return a placeholder for the weight, which the quantizer keeps.
 
         Args:
             input_dict: the loader's tensors.
@@ -45,7 +45,7 @@ class Quantize(_Operation):
     """Quantizes float weights."""
 
     def convert(self, input_dict: dict[str, Any], *args: Any, **options: Any) -> dict[str, Any]:
-        """Returns placeholders for the weights that the quantizer keeps, and all other tensors.
+        """Return placeholders for the weights that the quantizer keeps, and all other tensors.
 
         Args:
             input_dict: tensors, or lists of one, by their names in the model.
@@ -73,7 +73,7 @@ class DeferExperts(_Operation):
         self.operations = operations
 
     def convert(self, input_dict: dict[str, Any], *args: Any, full_layer_name: str, **options: Any) -> dict[str, Any]:
-        """Returns an empty tensor, for :class:`Quantize` after it, or what the loader's operations make.
+        """Return an empty tensor, for :class:`Quantize` after it, or what the loader's operations make.
 
         Args:
             input_dict: the loader's tensors.
@@ -90,7 +90,7 @@ class DeferExperts(_Operation):
 
 
 def placeholder(rows: int, device: torch.device | str, dtype: torch.dtype) -> torch.Tensor:
-    """Returns a tensor [rows, 0], which stands for a packed weight until the model is loaded.
+    """Return a tensor [rows, 0], which stands for a packed weight until the model is loaded.
 
     transformers ties it, moves it to its device and counts it as initialized.
     """

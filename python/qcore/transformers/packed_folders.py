@@ -13,12 +13,13 @@ from transformers.core_model_loading import WeightConverter, WeightRenaming, app
 
 from qcore import _core
 from qcore._options import Compute
-from qcore.formats.checkpoint import compressed_layers, layout
-from qcore.formats.checkpoint.entries import Entry, PlainEntry
+from qcore.formats.checkpoint import layout
+from qcore.formats.checkpoint.byte_ranges import Section
+from qcore.formats.checkpoint.files.safetensors import read_header
 from qcore.formats.checkpoint.frameworks import as_torch
-from qcore.formats.checkpoint.opened import Checkpoint, open_files
-from qcore.formats.checkpoint.safetensors_file import read_header
-from qcore.formats.checkpoint.sections import Section
+from qcore.formats.checkpoint.layers import compressed_tensors
+from qcore.formats.checkpoint.reader import Checkpoint, open_files
+from qcore.formats.checkpoint.records import Entry, PlainEntry
 from qcore.transformers.mixtures import ExpertFiles, Mixture, Places
 from qcore.transformers.modules import matrix_shape, unfit_reason
 from qcore.transformers.pickled_files import read_pickled
@@ -29,7 +30,7 @@ Patterns = tuple[list[str], str]
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "qcore": ("codes", "scales", "offsets", "order"),
     "packed": ("qweight", "qzeros", "scales", "g_idx"),
-    "compressed": (*(part for part in compressed_layers.PARTS if part != "weight"), *compressed_layers.UNUSED),
+    "compressed": (*(part for part in compressed_tensors.PARTS if part != "weight"), *compressed_tensors.UNUSED),
 }
 """Ends of the names of a weight's parts, by kind of folder."""
 
@@ -44,10 +45,10 @@ class Weights(Protocol):
     targets: dict[str, str]
 
     def read(self, target: str) -> Any:
-        """Returns a packed weight by its name in the model."""
+        """Return a packed weight by its name in the model."""
 
     def activations(self, target: str) -> Compute | None:
-        """Returns the compute mode that the files ask for, or None."""
+        """Return the compute mode that the files ask for, or None."""
 
 
 class PackedFolder:
@@ -68,13 +69,13 @@ class PackedFolder:
         self._unmatched: list[str] = []
 
     def entries(self) -> dict[str, Entry]:
-        """Returns the weights by their names in the files."""
+        """Return the weights by their names in the files."""
         found = {name: self._checkpoint.entry(name) for name in self._checkpoint}
         plain = self._kind == "float"
         return {name: entry for name, entry in found.items() if isinstance(entry, PlainEntry) == plain}
 
     def patterns(self, conversions: list[Any]) -> Patterns:
-        """Returns the patterns of parts, for the loader, after whose renamings they apply.
+        """Return the patterns of parts, for the loader, after whose renamings they apply.
 
         Args:
             conversions: transformers' for this model.
@@ -90,12 +91,12 @@ class PackedFolder:
         return found, target
 
     def expert_patterns(self) -> dict[str, list[str]]:
-        """Returns the patterns of parts of experts' weights, for the loader, by what takes their place in the name."""
+        """Return the patterns of parts of experts' weights, for the loader, by what takes their place in the name."""
         parts = _PARTS[self._kind] + (("weight",) if self._kind == "compressed" else ())
         return self.experts.patterns(parts, self._kind == "qcore")
 
     def find_targets(self, conversions: list[Any], model: Any, mixtures: Mapping[str, Mixture]) -> None:
-        """Finds the names in the model.
+        """Find the names in the model.
 
         Args:
             conversions: transformers' for this model.
@@ -123,7 +124,7 @@ class PackedFolder:
                 self._unmatched.append(target)
 
     def check_modules(self, model: Any) -> None:
-        """Checks that packed weights have a place in the model, before any is read.
+        """Check that packed weights have a place in the model, before any is read.
 
         Args:
             model: the model, on meta.
@@ -149,7 +150,7 @@ class PackedFolder:
             self._check_unmatched(name, model)
 
     def _check_unmatched(self, name: str, model: Any) -> None:
-        """Raises QcoreValueError if a weight that the model lacks belongs to a module that has other parameters.
+        """Raise QcoreValueError if a weight that the model lacks belongs to a module that has other parameters.
 
         That module would keep random weights. A weight without any such module is ignored, like the head for a model
         without one.
@@ -171,7 +172,7 @@ class PackedFolder:
                 return
 
     def packed_mixtures(self) -> list[Mixture]:
-        """Returns the mixtures of experts that have packed weights in the files."""
+        """Return the mixtures of experts that have packed weights in the files."""
         return [
             mixture
             for mixture in self._mixtures.values()
@@ -179,7 +180,7 @@ class PackedFolder:
         ]
 
     def read_expert(self, parameter: str, expert: int) -> list[Any]:
-        """Returns the packed weights of an expert, whose rows follow one another.
+        """Return the packed weights of an expert, whose rows follow one another.
 
         Args:
             parameter: full name of the parameter of all experts.
@@ -188,7 +189,7 @@ class PackedFolder:
         return [self._checkpoint[name] for name in self.experts.of_expert(parameter, expert)]
 
     def expert_activations(self, parameter: str, expert: int) -> Compute | None:
-        """Returns the compute mode that the files ask for, or None.
+        """Return the compute mode that the files ask for, or None.
 
         Args:
             parameter: full name of the parameter of all experts.
@@ -198,7 +199,7 @@ class PackedFolder:
         return getattr(entry, "activations", None)
 
     def float_experts(self, mixture: Mixture, projection: str) -> Callable[[int], Any] | None:
-        """Returns a function that reads the float weight of an expert as the files have it, or None if there is none.
+        """Return a function that reads the float weight of an expert as the files have it, or None if there is none.
 
         There is none if the loader makes the weight by a conversion that is unknown here, or from tensors that don't
         fit.
@@ -246,7 +247,7 @@ class PackedFolder:
         return entry.section
 
     def read(self, target: str) -> Any:
-        """Returns a packed weight.
+        """Return a packed weight.
 
         Args:
             target: its name in the model.
@@ -254,7 +255,7 @@ class PackedFolder:
         return self._checkpoint[self.targets[target]]
 
     def activations(self, target: str) -> Compute | None:
-        """Returns the compute mode that the files ask for, or None.
+        """Return the compute mode that the files ask for, or None.
 
         Args:
             target: the weight's name in the model.
@@ -262,7 +263,7 @@ class PackedFolder:
         return getattr(self._checkpoint.entry(self.targets[target]), "activations", None)
 
     def float_operand(self, target: str) -> Callable[[], Any] | None:
-        """Returns a function that reads a float weight as its file has it, or None if it is made from other tensors.
+        """Return a function that reads a float weight as its file has it, or None if it is made from other tensors.
 
         Args:
             target: its name in the model.
@@ -276,7 +277,7 @@ class PackedFolder:
 
 
 def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
-    """Opens the files of a model that is quantized.
+    """Open the files of a model that is quantized.
 
     Args:
         files: safetensors files, or state_dicts that torch.save wrote (.bin).
@@ -296,7 +297,7 @@ def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
     checkpoint = open_files(files, {"quantization_config": dict(config)}, where, read)
     method = config.get("quant_method")
     if method != "qcore":
-        return PackedFolder(checkpoint, "compressed" if method == compressed_layers.METHOD else "packed")
+        return PackedFolder(checkpoint, "compressed" if method == compressed_tensors.METHOD else "packed")
     for name in checkpoint:
         if name.endswith(".codes"):
             raise _core.QcoreValueError(
@@ -307,7 +308,7 @@ def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
 
 
 def float_folder(files: list[Path]) -> PackedFolder | None:
-    """Opens the files of a float model, or returns None if some are no safetensors files.
+    """Open the files of a float model, or return None if some are no safetensors files.
 
     Args:
         files: as transformers found them.

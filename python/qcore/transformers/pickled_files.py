@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.safetensors_file import SafetensorsFile
-from qcore.formats.checkpoint.sections import DTYPES, Section
+from qcore.formats.checkpoint.byte_ranges import DTYPES, Section
+from qcore.formats.checkpoint.files.safetensors import SafetensorsFile
 
 _NAMES = {getattr(torch, theirs): name for name, theirs in DTYPES.items()}
 
@@ -25,26 +25,26 @@ class PickledSection(Section):
     tensor: torch.Tensor
 
     def bytes(self) -> NDArray[np.uint8]:
-        """Returns uint8 [nbytes], mapped from the file if the tensor is contiguous."""
+        """Return uint8 [nbytes], mapped from the file if the tensor is contiguous."""
         flat: NDArray[np.uint8] = self.tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
         return flat
 
     def rows(self, start: int, stop: int) -> PickledSection:
-        """Returns rows ``start`` to ``stop`` of the first axis."""
+        """Return rows ``start`` to ``stop`` of the first axis."""
         part = self.tensor[start:stop]
         return PickledSection(self.path, self.dtype, tuple(part.shape), 0, part)
 
     def operand(self, where: str) -> NDArray[Any]:
-        """Returns a floating-point array as ``_core`` takes it."""
+        """Return a floating-point array as ``_core`` takes it."""
         return self.widened()
 
     def widened(self) -> NDArray[Any]:
-        """Returns the array, bfloat16 in float32."""
+        """Return the array, bfloat16 in float32."""
         return self.tensor.float().numpy() if self.dtype == "BF16" else self.array()
 
 
 def read_pickled(path: Path) -> SafetensorsFile:
-    """Returns the tensors of a state_dict, without running code of the file.
+    """Return the tensors of a state_dict, without running code of the file.
 
     Args:
         path: the file.

@@ -10,8 +10,8 @@ import torch
 from transformers.utils import logging
 
 from qcore import _core
-from qcore.torch.reads import Read, reads_of
-from qcore.torch.rules import rule_of, unanswered
+from qcore.torch.conversion.reads import Read, reads_of
+from qcore.torch.conversion.rules import rule_of, unanswered
 from qcore.transformers.config import QcoreConfig
 from qcore.transformers.mixtures import Mixture
 from qcore.transformers.modules import unfit_reason
@@ -23,7 +23,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 def plan_of(
     model: Any, config: QcoreConfig, tolerated: Collection[str] = (), mixtures: Iterable[Mixture] = ()
 ) -> dict[str, torch.nn.Module]:
-    """Returns the modules whose weights are quantized, by the full names of those weights.
+    """Return the modules whose weights are quantized, by the full names of those weights.
 
     A weight that several modules share is quantized if all of them can hold a packed one.
 
@@ -53,7 +53,7 @@ def plan_of(
 def mixtures_plan(
     model: Any, config: QcoreConfig | None, found: Mapping[str, Mixture], unknown: Mapping[str, str]
 ) -> tuple[dict[str, Mixture], dict[str, str]]:
-    """Returns the mixtures of experts that are quantized, by name, and why others are left, by their parameters' names.
+    """Return the mixtures of experts that are quantized, by name, and why others are left, by their parameters' names.
 
     Args:
         model: a model of transformers, on meta or not.
@@ -87,7 +87,7 @@ def _mixture_reason(mixture: Mixture, config: QcoreConfig | None, reads: set[Rea
 def warn_of_the_rest(
     model: Any, plan: Collection[str], config: QcoreConfig, mixture_reasons: Mapping[str, str] | None = None
 ) -> None:
-    """Warns if less than nine tenths of a model's parameters are quantized, and says what is left and why.
+    """Warn if less than nine tenths of a model's parameters are quantized, and say what is left and why.
 
     Args:
         model: the model.
@@ -111,7 +111,7 @@ def warn_of_the_rest(
 
 
 def reasons_of(model: Any, config: QcoreConfig | None, tolerated: Collection[str] = ()) -> dict[str, str]:
-    """Returns why the weight of each module can't be quantized, by full name; empty if it can.
+    """Return why the weight of each module can't be quantized, by full name; empty if it can.
 
     Args:
         model: a model of transformers, on meta or not.
@@ -147,7 +147,7 @@ def _reason(name: str, module: torch.nn.Module, config: QcoreConfig | None) -> s
 
 
 def _read_reason(module: torch.nn.Module, reads: set[Read], tolerated: Collection[str]) -> str:
-    """Returns which attribute that a packed module lacks is read by code around a module; empty if none is."""
+    """Return which attribute that a packed module lacks is read by code around a module; empty if none is."""
     rule = rule_of(module, False)
     for read in sorted(reads, key=repr):
         if read.attribute == "weight" and read.rest[:1] and read.rest[0] in tolerated:
@@ -158,7 +158,7 @@ def _read_reason(module: torch.nn.Module, reads: set[Read], tolerated: Collectio
 
 
 def tied_groups(model: Any) -> list[set[str]]:
-    """Returns groups of names of one parameter: tied by transformers, after loading, or shared already.
+    """Return groups of names of one parameter: tied by transformers, after loading, or shared already.
 
     Args:
         model: a model of transformers.

@@ -59,7 +59,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
     # Before loading
 
     def validate_environment(self, *args: Any, **options: Any) -> None:
-        """Checks what from_pretrained was called with.
+        """Check what from_pretrained was called with.
 
         Args:
             args: not used.
@@ -78,7 +78,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             raise _core.QcoreValueError(_offloaded("device_map has 'cpu' beside other devices"))
 
     def param_element_size(self, model: Any, param_name: str, param: torch.Tensor) -> float:
-        """Returns the bytes that an element of a parameter takes in the end.
+        """Return the bytes that an element of a parameter takes in the end.
 
         Args:
             model: the model.
@@ -114,7 +114,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             self._projections |= {mixture.parameter(each): (mixture, each) for each in mixture.sources}
 
     def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
-        """Returns the loader's conversions with those of packed weights before them.
+        """Return the loader's conversions with those of packed weights before them.
 
         Args:
             weight_conversions: the model's own.
@@ -138,7 +138,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return [*ours, *weight_conversions]
 
     def _deferring(self, conversion: Any) -> Any:
-        """Returns the conversion, with operations that leave the experts that are quantized to the quantizer."""
+        """Return the conversion, with operations that leave the experts that are quantized to the quantizer."""
         if not self._mixtures or not any(isinstance(each, MergeModulelist) for each in _operations(conversion)):
             return conversion
         made = deepcopy(conversion)
@@ -146,7 +146,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return made
 
     def reads_experts(self, name: str) -> bool:
-        """Returns whether the quantizer reads the tensors of single experts by itself.
+        """Return whether the quantizer reads the tensors of single experts by itself.
 
         Args:
             name: full name of the parameter of all experts.
@@ -156,7 +156,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
     # While tensors arrive
 
     def param_needs_quantization(self, model: Any, param_name: str, **options: Any) -> bool:
-        """Returns whether a parameter becomes a packed weight.
+        """Return whether a parameter becomes a packed weight.
 
         Args:
             model: the model.
@@ -166,11 +166,11 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return param_name in self._planned
 
     def get_quantize_ops(self) -> Quantize:
-        """Returns the operation that quantizes a float weight."""
+        """Return the operation that quantizes a float weight."""
         return Quantize(self)
 
     def read_packed(self, name: str) -> torch.Tensor:
-        """Reads a packed weight and keeps it.
+        """Read a packed weight and keep it.
 
         Args:
             name: full name of the weight in the model.
@@ -184,7 +184,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return self._keep(name, "cpu", partial(self._folder.read, name))
 
     def quantize_float(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Quantizes a float weight and keeps it, if it is planned.
+        """Quantize a float weight and keep it, if it is planned.
 
         It is read from its file where the loader changes only its dtype, so that the loader's own view of the file
         takes no memory.
@@ -215,7 +215,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return placeholder(rows, device, self._dtype)
 
     def _quantize_experts(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Quantizes the weights of all experts, each from its file where that has it."""
+        """Quantize the weights of all experts, each from its file where that has it."""
         mixture, projection = self._projections[name]
         read = None if self._folder is None else self._folder.float_experts(mixture, projection)
         if read is None:
@@ -279,7 +279,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return model
 
     def _quantize_rest(self, model: Any) -> None:
-        """Quantizes planned weights that the loader has made in another way, from several tensors for instance."""
+        """Quantize planned weights that the loader has made in another way, from several tensors for instance."""
         for name in sorted(self._planned - set(self._made) - set(self._experts)):
             module, parameter = _owner(model, name)
             if parameter is None or parameter.is_meta or parameter.shape[-1] == 0:
@@ -293,7 +293,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
             module._parameters[name.rpartition(".")[2]] = torch.nn.Parameter(kept, requires_grad=False)
 
     def _replace(self, model: Any) -> None:
-        """Puts packed modules where the placeholders are; those that share one share the weight."""
+        """Put packed modules where the placeholders are; those that share one share the weight."""
         by_placeholder: dict[int, str] = {}
         for name in self._made:
             _, parameter = _owner(model, name)
@@ -321,31 +321,35 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         modules.forget_ties(ties, gone)
 
     def _replace_mixtures(self, model: Any) -> None:
-        """Puts modules over packed weights where the mixtures of experts are."""
+        """Put modules over packed weights where the mixtures of experts are."""
         places = modules.places_of(model) if self._mixtures else {}
         for path, mixture in self._mixtures.items():
             weights = {each: self._experts[mixture.parameter(each)] for each in mixture.sources}
-            device = _owner(model, mixture.parameter(next(iter(mixture.sources))))[1].device  # type: ignore[union-attr]
-            made = packed_experts(mixture, weights, partial(self._expert_compute, mixture), device)
+            name = mixture.parameter(next(iter(mixture.sources)))
+            parameter = _owner(model, name)[1]
+            assert parameter is not None  # the placeholder of the mixture's weights
+            if parameter.is_meta:
+                raise _core.QcoreValueError(_offloaded(f"device_map has left {name} off its devices"))
+            made = packed_experts(mixture, weights, partial(self._expert_compute, mixture), parameter.device)
             made._is_hf_initialized = True
             for parent, attribute in places[id(model.get_submodule(path))]:
                 parent._modules[attribute] = made
 
     def _expert_compute(self, mixture: Mixture, projection: str, expert: int) -> Compute:
-        """Returns the compute mode of an expert's layer, chosen as by :meth:`_compute`."""
+        """Return the compute mode of an expert's layer, chosen as by :meth:`_compute`."""
         asked = self.quantization_config.of_layer(mixture.layer(projection, expert)).compute
         if self.quantization_config.compute_given or not self.pre_quantized:
             return asked
         return self._folder.expert_activations(mixture.parameter(projection), expert) or asked
 
     def _source(self, name: str, shared: str) -> str:
-        """Returns the name of the weight that a module gets: its own, or an equal one that shares the placeholder."""
+        """Return the name of the weight that a module gets: its own, or an equal one that shares the placeholder."""
         if name in self._made and (shared in ("", name) or self._made[name] != self._made[shared]):
             return name
         return shared
 
     def _compute(self, layer: str, weight: str) -> Compute:
-        """Returns the compute mode of a layer: the given one, else the one that the files ask for."""
+        """Return the compute mode of a layer: the given one, else the one that the files ask for."""
         asked = self.quantization_config.of_layer(layer).compute
         if self.quantization_config.compute_given or self._folder is None or weight not in self._folder.targets:
             return asked
@@ -354,7 +358,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
     # Saving, and what transformers asks about
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-        """Returns what save_pretrained writes: tensors by name and the files' metadata.
+        """Return what save_pretrained writes: tensors by name and the files' metadata.
 
         Args:
             model: the model.
@@ -362,17 +366,17 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         return saving.state_of(model)
 
     def is_serializable(self) -> bool:
-        """Returns True: packed weights are saved without loss."""
+        """Return True: packed weights are saved without loss."""
         return True
 
     @property
     def is_trainable(self) -> bool:
-        """Returns False: packed weights are frozen."""
+        """Return False: packed weights are frozen."""
         return False
 
     @property
     def is_compileable(self) -> bool:
-        """Returns whether ``generate`` may compile the model."""
+        """Return whether ``generate`` may compile the model."""
         return True
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
@@ -380,7 +384,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
 
 
 def _offloaded(given: str) -> str:
-    """Returns the message for a model of which a part is offloaded."""
+    """Return the message for a model of which a part is offloaded."""
     return (
         f"qcore.transformers: {given}, expected CUDA devices that hold all of the model, or 'cpu' for all of it: "
         "accelerate copies offloaded weights to a device at each call, which it can't do with packed ones"
@@ -402,7 +406,7 @@ def _is_ours(conversion: Any) -> bool:
 
 
 def _original(conversion: Any) -> Any:
-    """Returns a conversion with the operations that it had before :meth:`QcoreQuantizer._deferring`."""
+    """Return a conversion with the operations that it had before :meth:`QcoreQuantizer._deferring`."""
     for operation in _operations(conversion):
         if isinstance(operation, DeferExperts):
             conversion.operations = operation.operations

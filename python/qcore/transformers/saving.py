@@ -19,7 +19,7 @@ from qcore.transformers.modules import ReorderedLinear, packed_modules
 
 
 def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Returns the tensors that are saved, by name, and the files' metadata.
+    """Return the tensors that are saved, by name, and the files' metadata.
 
     A weight X.weight is X.weight.codes, X.weight.scales and so on. A weight that several modules share is saved once.
     Biases of experts, and what their module has beside its projections, have the names of the float model.
@@ -74,7 +74,7 @@ def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str,
 
 
 def _expert_biases(prefix: str, module: Experts) -> dict[str, torch.Tensor]:
-    """Returns the biases [E, N] of the projections of experts by their names in the float model."""
+    """Return the biases [E, N] of the projections of experts by their names in the float model."""
     biases = {
         name: [getattr(layer, "bias", None) for layer in cast(Any, layers)]
         for name, layers in module.projections.items()
@@ -88,7 +88,7 @@ def _expert_biases(prefix: str, module: Experts) -> dict[str, torch.Tensor]:
 
 
 def _float_path(path: str, mixtures: Mapping[str, Experts]) -> str:
-    """Returns the name in the float model of a module, which may be within the shell of a module of experts."""
+    """Return the name in the float model of a module, which may be within the shell of a module of experts."""
     for prefix in mixtures:
         shell = f"{prefix.removesuffix('projections.')}shell"
         if path == shell or path.startswith(f"{shell}."):
@@ -97,7 +97,7 @@ def _float_path(path: str, mixtures: Mapping[str, Experts]) -> str:
 
 
 def _aliases(model: torch.nn.Module) -> set[str]:
-    """Returns the names of packed modules whose weight an earlier module shares."""
+    """Return the names of packed modules whose weight an earlier module shares."""
     seen: dict[Any, str] = {}
     found = set()
     for name, module in packed_modules(model):
@@ -108,7 +108,7 @@ def _aliases(model: torch.nn.Module) -> set[str]:
 
 
 def _check_kinds(model: torch.nn.Module) -> None:
-    """Raises QcoreValueError for quantized modules that from_pretrained could not make again."""
+    """Raise QcoreValueError for quantized modules that from_pretrained could not make again."""
     for name, module in model.named_modules():
         if isinstance(module, QuantizedModule) and not isinstance(module, (WeightedModule, Experts)):
             raise _core.QcoreValueError(
@@ -118,7 +118,7 @@ def _check_kinds(model: torch.nn.Module) -> None:
 
 
 def _saved_names(model: Any, names: list[str]) -> dict[str, str]:
-    """Returns the names in the files: those that transformers gives the parts when it saves."""
+    """Return the names in the files: those that transformers gives the parts when it saves."""
     conversions = getattr(model, "_weight_conversions", None)
     if conversions is None and isinstance(model, PreTrainedModel):
         # transformers does the same for a model that was not loaded.

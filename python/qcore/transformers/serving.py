@@ -21,7 +21,7 @@ from transformers.utils import logging
 from transformers.utils.quantization_config import GgufConfig
 
 from qcore import _core
-from qcore.formats.checkpoint.folder import read_config
+from qcore.formats.checkpoint.files.folder import read_config
 from qcore.transformers.config import METHOD, QcoreConfig
 
 METHODS = ("awq", "gptq", "compressed-tensors", "gguf")
@@ -38,7 +38,7 @@ class _FilesConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], **options: Any) -> QcoreConfig:
-        """Returns the options of a folder that is quantized.
+        """Return the options of a folder that is quantized.
 
         Args:
             values: ``quantization_config`` of its config.json.
@@ -56,12 +56,12 @@ class GgufOptions(GgufConfig):  # type: ignore[misc, unused-ignore]
 
 
 def current_options() -> QcoreConfig | None:
-    """Returns the options of the innermost running call, or of :func:`enable`; None without either."""
+    """Return the options of the innermost running call, or of :func:`enable`; None without either."""
     return _options[-1] if _options else None
 
 
 def enable(*methods: str, config: QcoreConfig | None = None) -> None:
-    """Makes from_pretrained use qcore for folders of these methods, without an argument, until :func:`disable`.
+    """Make from_pretrained use qcore for folders of these methods, without an argument, until :func:`disable`.
 
     Args:
         methods: "awq", "gptq", "compressed-tensors" or "gguf"; all by default.
@@ -83,7 +83,7 @@ def enable(*methods: str, config: QcoreConfig | None = None) -> None:
 
 
 def disable() -> None:
-    """Gives all methods back to transformers' own quantizers."""
+    """Give all methods back to transformers' own quantizers."""
     with _lock:
         _restore(list(_replaced))
         del _options[:]
@@ -129,7 +129,7 @@ def _served(options: QcoreConfig) -> Iterator[None]:
 
 
 def install() -> None:
-    """Wraps transformers' ``get_hf_quantizer``, once."""
+    """Wrap transformers' ``get_hf_quantizer``, once."""
     original = modeling_utils.get_hf_quantizer
     if getattr(original, "_qcore", False):
         return
@@ -155,7 +155,7 @@ def install() -> None:
 
 
 def _restore_hidden(config: Any) -> None:
-    """Reads quantization_config of a folder of qcore again where ``quantization_config=None`` has hidden it.
+    """Read quantization_config of a folder of qcore again where ``quantization_config=None`` has hidden it.
 
     Otherwise the model would have random weights.
     """
@@ -168,7 +168,7 @@ def _restore_hidden(config: Any) -> None:
 
 
 def _method_of(config: Any) -> str | None:
-    """Returns ``quant_method`` of the folder that is loaded, as transformers finds it, or None."""
+    """Return ``quant_method`` of the folder that is loaded, as transformers finds it, or None."""
     values = getattr(config, "quantization_config", None)
     if values is None:
         values = getattr(config.get_text_config(decoder=True), "quantization_config", None)

@@ -13,7 +13,7 @@ __all__ = ["METHOD", "register"]
 
 
 def register() -> None:
-    """Registers the method "qcore" with vLLM. A second call changes nothing.
+    """Register the method "qcore" with vLLM. A second call changes nothing.
 
     Raises:
         QcoreValueError: vLLM cannot be imported, or lacks the interfaces that the plugin needs.

@@ -53,27 +53,27 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def get_name(cls) -> str:
-        """Returns "qcore"."""
+        """Return "qcore"."""
         return METHOD
 
     @classmethod
     def get_supported_act_dtypes(cls) -> list[torch.dtype]:
-        """Returns the dtypes of activations."""
+        """Return the dtypes of activations."""
         return [torch.bfloat16, torch.float16, torch.float32]
 
     @classmethod
     def get_min_capability(cls) -> int:
-        """Returns the smallest compute capability, times 10."""
+        """Return the smallest compute capability, times 10."""
         return 80
 
     @staticmethod
     def get_config_filenames() -> list[str]:
-        """Returns no names: config.json has it all."""
+        """Return no names: config.json has it all."""
         return []
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> VllmConfig:
-        """Returns the config of a checkpoint that is quantized.
+        """Return the config of a checkpoint that is quantized.
 
         Args:
             config: ``quantization_config`` of config.json.
@@ -85,7 +85,7 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def from_config_dict_json(cls, text: str) -> VllmConfig:
-        """Returns the config that quantizes a float checkpoint: ``quantization_config_dict_json`` of ``hf_overrides``.
+        """Return the config that quantizes a float checkpoint: ``quantization_config_dict_json`` of ``hf_overrides``.
 
         Args:
             text: a JSON object with options of :class:`qcore.transformers.QcoreConfig`.
@@ -103,7 +103,7 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def from_config_file(cls, path: str) -> VllmConfig:
-        """Returns the config that quantizes a float checkpoint: ``quantization_config_file`` of ``hf_overrides``.
+        """Return the config that quantizes a float checkpoint: ``quantization_config_file`` of ``hf_overrides``.
 
         Args:
             path: of a JSON file, see :meth:`from_config_dict_json`.
@@ -115,12 +115,12 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def get_checkpoint_weight_mapper() -> WeightsMapper:
-        """Returns the renaming of tensors: "X.weight.codes" becomes "X.codes", "X.qcore_config" is left out."""
+        """Return the renaming of tensors: "X.weight.codes" becomes "X.codes", "X.qcore_config" is left out."""
         renamed: dict[str, str | None] = {f".weight.{part}": f".{part}" for part in weights.PARTS}
         return WeightsMapper(orig_to_new_suffix=renamed | {".qcore_config": None})
 
     def maybe_update_config(self, model_name: str, hf_config: Any = None, revision: str | None = None) -> None:
-        """Reads which modules of the checkpoint are quantized.
+        """Read which modules of the checkpoint are quantized.
 
         Args:
             model_name: folder or name of the model.
@@ -140,7 +140,7 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
             }
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: WeightsMapper) -> None:
-        """Renames modules as a model of vLLM does.
+        """Rename modules as a model of vLLM does.
 
         Args:
             hf_to_vllm_mapper: names in the checkpoint to names in vLLM.
@@ -153,7 +153,7 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
         self.options.layers = hf_to_vllm_mapper.apply_dict(self.options.layers)
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
-        """Returns the method of a layer, None for vLLM's own.
+        """Return the method of a layer, None for vLLM's own.
 
         Args:
             layer: a module of vLLM.
@@ -191,7 +191,7 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
         return (QcoreOnlineEmbeddingMethod if self.online else QcoreEmbeddingMethod)(options, prefix)
 
     def _embedding_name(self, rows: int) -> str:
-        """Returns the name of an embedding that vLLM's model does not name: the quantized one with as many rows."""
+        """Return the name of an embedding that vLLM's model does not name: the quantized one with as many rows."""
         for name, found in (self.names or {}).items():
             last = name.rpartition(".")[2]
             if found == rows and ("emb" in last or last == "wte"):
@@ -199,7 +199,7 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
         return "embed_tokens"
 
     def _options(self, prefix: str, experts: bool = False) -> LayerOptions | None:
-        """Returns the options of a layer of vLLM, None if it stays in floating point."""
+        """Return the options of a layer of vLLM, None if it stays in floating point."""
         found = {name: self._options_of_module(name, experts) for name in self._merged(prefix)}
         first = next(iter(found.values()))
         for name, options in found.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ PACKED = "qcore_linear"
 """Name of the attribute of a layer of vLLM that holds the module over its packed weight."""
 
 
-class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
+class LinearMethod(LinearMethodBase, ABC):  # type: ignore[misc, unused-ignore]
     """Applies a packed weight: the base of the methods for linear layers.
 
     Args:
@@ -31,7 +32,7 @@ class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
         self.prefix = prefix
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Packs the loaded parameters and removes them. A second call changes nothing.
+        """Pack the loaded parameters and remove them. A second call changes nothing.
 
         Args:
             layer: a layer of vLLM.
@@ -43,11 +44,12 @@ class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
             setattr(layer, PACKED, weights.linear_module(self._weight(layer), self.options.compute))
             weights.drop(layer, "weight", *weights.PARTS)
 
+    @abstractmethod
     def _weight(self, layer: torch.nn.Module) -> Any:
-        raise NotImplementedError
+        """Return the layer's weight, packed."""
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns ``x @ weight.T + bias`` in x's dtype.
+        """Return ``x @ weight.T + bias`` in x's dtype.
 
         Args:
             layer: a layer of vLLM.
@@ -58,7 +60,7 @@ class LinearMethod(LinearMethodBase):  # type: ignore[misc, unused-ignore]
         return y if bias is None else y + bias
 
     def dequantize_weight(self, layer: torch.nn.Module) -> torch.Tensor:
-        """Returns the weight of a processed layer in float32, for vLLM's other quantization methods.
+        """Return the weight of a processed layer in float32, for vLLM's other quantization methods.
 
         Args:
             layer: a layer of vLLM.
@@ -81,7 +83,7 @@ class QcoreLinearMethod(LinearMethod):
         params_dtype: torch.dtype,
         **extra_weight_attrs: Any,
     ) -> None:
-        """Gives a layer the parameters codes, scales and offsets.
+        """Give a layer the parameters codes, scales and offsets.
 
         Args:
             layer: a layer of vLLM.
@@ -130,7 +132,7 @@ class QcoreOnlineLinearMethod(LinearMethod):
         params_dtype: torch.dtype,
         **extra_weight_attrs: Any,
     ) -> None:
-        """Gives a layer its float weight.
+        """Give a layer its float weight.
 
         Args:
             layer: a layer of vLLM.
@@ -157,7 +159,7 @@ class _EmbeddingMethod(LinearMethod):
     """Adds row lookup to the linear method, for embeddings and heads that share one weight."""
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Packs the loaded parameters and removes them. A second call changes nothing.
+        """Pack the loaded parameters and remove them. A second call changes nothing.
 
         Args:
             layer: a VocabParallelEmbedding or a ParallelLMHead of vLLM.
@@ -170,7 +172,7 @@ class _EmbeddingMethod(LinearMethod):
             layer.qcore_embedding = qt.Embedding(getattr(layer, PACKED).weight, dtype=layer.params_dtype)
 
     def embedding(self, layer: Any, input_: torch.Tensor) -> torch.Tensor:
-        """Returns rows of the weight in the layer's dtype.
+        """Return rows of the weight in the layer's dtype.
 
         Args:
             layer: a VocabParallelEmbedding of vLLM.
@@ -180,7 +182,7 @@ class _EmbeddingMethod(LinearMethod):
         return rows
 
     def tie_weights(self, layer: Any, embed_tokens: Any) -> Any:
-        """Returns the head, which from now on uses the weight of an embedding.
+        """Return the head, which from now on uses the weight of an embedding.
 
         Args:
             layer: a ParallelLMHead of vLLM.
@@ -203,7 +205,7 @@ class QcoreOnlineEmbeddingMethod(_EmbeddingMethod, QcoreOnlineLinearMethod):
 
 
 def tied_to(layer: Any) -> Any:
-    """Returns the embedding whose weight a tied head uses, or the layer itself.
+    """Return the embedding whose weight a tied head uses, or the layer itself.
 
     Args:
         layer: a layer of vLLM.
@@ -212,7 +214,7 @@ def tied_to(layer: Any) -> Any:
 
 
 def is_head(layer: torch.nn.Module) -> bool:
-    """Returns whether a layer is a ParallelLMHead, whose rows are never looked up.
+    """Return whether a layer is a ParallelLMHead, whose rows are never looked up.
 
     Args:
         layer: a layer of vLLM.

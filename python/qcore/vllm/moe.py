@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ class _Projection:
     pieces: int
 
 
-class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
+class MoeMethod(FusedMoEMethodBase, ABC):  # type: ignore[misc, unused-ignore]
     """Applies packed experts: the base of the methods for routed experts.
 
     Args:
@@ -74,7 +75,7 @@ class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
         return {"w13": _Projection(up, intermediate, pieces), "w2": _Projection(down, hidden, 1)}
 
     def get_fused_moe_quant_config(self, layer: Any) -> None:
-        """Returns None: vLLM's own kernels do not run.
+        """Return None: vLLM's own kernels do not run.
 
         Args:
             layer: vLLM's RoutedExperts.
@@ -82,7 +83,7 @@ class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
         return None
 
     def process_weights_after_loading(self, layer: Any) -> None:
-        """Packs the loaded parameters and removes them. A second call changes nothing.
+        """Pack the loaded parameters and remove them. A second call changes nothing.
 
         Args:
             layer: vLLM's RoutedExperts.
@@ -100,8 +101,9 @@ class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
             setattr(layer, f"qcore_{name}", torch.nn.ModuleList(packed))
             weights.drop(layer, *(f"{name}_{part}" for part in ("weight", *weights.PARTS)))
 
+    @abstractmethod
     def _weight(self, layer: Any, name: str, expert: int) -> Any:
-        raise NotImplementedError
+        """Return one projection of one expert, packed."""
 
     def apply(
         self,
@@ -112,7 +114,7 @@ class MoeMethod(FusedMoEMethodBase):  # type: ignore[misc, unused-ignore]
         shared_experts: Any = None,
         shared_experts_input: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Returns the weighted sum of each token's experts; on a rank, of its part of them.
+        """Return the weighted sum of each token's experts; on a rank, of its part of them.
 
         The tokens of an expert are found on the CPU, which waits for the device. While a CUDA graph is recorded that is
         impossible: all experts then run over all tokens, and a token weights the experts that it does not use with 0.
@@ -167,7 +169,7 @@ class QcoreMoeMethod(MoeMethod):
         params_dtype: torch.dtype,
         **extra_weight_attrs: Any,
     ) -> None:
-        """Gives a layer the parameters w13_codes, w2_codes and so on, [E, rows, ...].
+        """Give a layer the parameters w13_codes, w2_codes and so on, [E, rows, ...].
 
         Args:
             layer: vLLM's RoutedExperts.
@@ -232,7 +234,7 @@ class QcoreOnlineMoeMethod(MoeMethod):
         params_dtype: torch.dtype,
         **extra_weight_attrs: Any,
     ) -> None:
-        """Gives a layer the float parameters w13_weight and w2_weight.
+        """Give a layer the float parameters w13_weight and w2_weight.
 
         Args:
             layer: vLLM's RoutedExperts.

@@ -56,21 +56,21 @@ class Layout:
 
     @property
     def symmetric(self) -> bool:
-        """Returns whether there are no offsets."""
+        """Return whether there are no offsets."""
         return self.options.scheme == "symmetric"
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Returns the names of the tensors."""
+        """Return the names of the tensors."""
         return PARTS[:2] if self.symmetric else PARTS
 
     @property
     def splits_blocks(self) -> bool:
-        """Returns whether a row is one block that all ranks share, so that each of them needs its whole scale."""
+        """Return whether a row is one block that all ranks share, so that each of them needs its whole scale."""
         return self.options.block_size >= self.all_columns
 
     def width(self, part: str, columns: int) -> int:
-        """Returns the elements in a row of a part.
+        """Return the elements in a row of a part.
 
         Args:
             part: "codes", "scales" or "offsets".
@@ -81,7 +81,7 @@ class Layout:
         return columns if self.options.bits == 8 else -(-columns // 2)
 
     def dtype(self, part: str) -> torch.dtype:
-        """Returns the dtype of a part.
+        """Return the dtype of a part.
 
         Args:
             part: "codes", "scales" or "offsets".
@@ -91,7 +91,7 @@ class Layout:
         return torch.float16 if self.options.scale_dtype == "float16" else torch.float32
 
     def empty(self, part: str, *rows: int) -> torch.Tensor:
-        """Returns a tensor for a part of this rank's columns, on the default device; scales and offsets are NaN.
+        """Return a tensor for a part of this rank's columns, on the default device; scales and offsets are NaN.
 
         Args:
             part: "codes", "scales" or "offsets".
@@ -103,7 +103,7 @@ class Layout:
         return torch.full(shape, torch.nan, dtype=self.dtype(part))
 
     def check(self, part: str, loaded: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor of the checkpoint, [N, ...], in the dtype of the parameter.
+        """Return a tensor of the checkpoint, [N, ...], in the dtype of the parameter.
 
         Args:
             part: "codes", "scales" or "offsets".
@@ -132,7 +132,7 @@ class Layout:
         return cast
 
     def assemble(self, codes: torch.Tensor, scales: torch.Tensor, offsets: torch.Tensor | None) -> QuantizedTensor:
-        """Returns the weight of loaded parts, on the device of the codes.
+        """Return the weight of loaded parts, on the device of the codes.
 
         Args:
             codes, scales, offsets: tensors [N, ...].
@@ -158,7 +158,7 @@ class Layout:
 
 
 def unpack_nibbles(nibbles: np.ndarray[Any, Any], columns: int) -> np.ndarray[Any, Any]:
-    """Returns codes of 4 bits as int8 [N, K].
+    """Return codes of 4 bits as int8 [N, K].
 
     Args:
         nibbles: uint8 [N, ceil(K / 2)], element 2j of a row in the low half of byte j, each plus 8.
@@ -172,7 +172,7 @@ def unpack_nibbles(nibbles: np.ndarray[Any, Any], columns: int) -> np.ndarray[An
 
 
 def quantize_rows(weight: torch.Tensor, options: LayerOptions) -> QuantizedTensor:
-    """Returns a float weight quantized, on its device.
+    """Return a float weight quantized, on its device.
 
     Args:
         weight: float32, float16 or bfloat16 [N, K].
@@ -190,7 +190,7 @@ def quantize_rows(weight: torch.Tensor, options: LayerOptions) -> QuantizedTenso
 
 
 def linear_module(weight: QuantizedTensor, compute: Compute) -> torch.nn.Module:
-    """Returns a frozen module over a weight.
+    """Return a frozen module over a weight.
 
     Args:
         weight: [N, K].
@@ -201,7 +201,7 @@ def linear_module(weight: QuantizedTensor, compute: Compute) -> torch.nn.Module:
 
 
 def checked_loader(loader: Callable[..., Any], layout: Layout, part: str) -> Callable[..., Any]:
-    """Returns vLLM's weight loader, with a check of the tensor before it.
+    """Return vLLM's weight loader, with a check of the tensor before it.
 
     Args:
         loader: takes the parameter, the checkpoint's tensor, and more.
@@ -217,7 +217,7 @@ def checked_loader(loader: Callable[..., Any], layout: Layout, part: str) -> Cal
 
 
 def drop(layer: torch.nn.Module, *names: str) -> None:
-    """Removes parameters from a layer.
+    """Remove parameters from a layer.
 
     Args:
         layer: a module of vLLM.

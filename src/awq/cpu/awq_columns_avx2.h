@@ -84,7 +84,7 @@ struct AwqColumns256 {
 
   QCORE_NUMERIC void take_words(const AwqRows& rows, std::int64_t first, std::int64_t word, __m256i taken,
                                 std::uint8_t* codes) {
-    // Of four rows' words: the first bytes, the second ones, ...
+    // Gathers the first bytes of four rows' words, then the second bytes, and so on.
     const __m256i by_byte =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     __m256i blocks[kBlocks][kWords];

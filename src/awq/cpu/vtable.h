@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// What an instruction set provides. Included by files for one instruction set.
+// Declares what an instruction set provides. Included by files for one instruction set.
 namespace qcore {
 
 // Rows of one group: `columns` is a multiple of 8, the rows' words follow each other.
@@ -13,7 +13,7 @@ struct AwqRows {
   const float *zeros, *scales;  // [columns], of the group; kAwqBias + z
 };
 
-// What store_columns takes together at most.
+// Largest number of rows in one call of store_columns.
 constexpr int kAwqTileRows = 128;
 
 constexpr int kAwqWordBytes = 16;  // of the fp16 weights of one word

@@ -31,7 +31,7 @@ __device__ __forceinline__ std::uint32_t awq_pair(std::uint32_t word, std::uint3
     return awq_fma(ptx::and_or(low, 0x00f000f0u, kAwq1024), kAwqSixteenth, addend);
 }
 
-// What turns pairs of a word into u - z: exact, as all integers up to 2048 are.
+// Returns the addend that turns a pair of a word into u - z: exact, as all integers up to 2048 are.
 template <int kPair>
 __device__ __forceinline__ std::uint32_t awq_addend(std::uint32_t zeros) {
   constexpr std::uint32_t kBias = kPair % 2 == 0 ? kAwqMinus1024 : kAwqMinus64;

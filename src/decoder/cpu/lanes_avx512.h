@@ -2,7 +2,7 @@
 
 #include "simd/vector_avx512.h"
 
-// As lanes_avx2.h, with 16 lanes.
+// Provides the operations of lanes_avx2.h with 16 lanes.
 namespace qcore {
 namespace {
 

@@ -11,7 +11,8 @@
 namespace qcore {
 namespace {
 
-// Of W x of as many steps as are computed together: they stay in the second-level cache until they are used.
+// Largest size of the products W x that are computed ahead of their steps: they stay in the second-level cache until
+// they are used.
 constexpr std::int64_t kAheadBytes = 192 << 10;
 constexpr std::int64_t kMaxStepsAhead = 64;
 // Multiply-adds that are worth waking another thread for, and those of a step that are worth a synchronization.

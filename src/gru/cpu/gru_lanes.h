@@ -22,8 +22,8 @@ struct GruLanes {
     return V::smaller(V::larger(a, V::set1(range.lo)), V::set1(range.hi));
   }
 
-  // What is added before bits are dropped. Half away from zero: a half, and one less for a negative number. Half to
-  // even: one less than a half, and one more if what stays is odd.
+  // Shifts right with rounding: a number is added before bits are dropped. Half away from zero: a half, and one less
+  // for a negative number. Half to even: one less than a half, and one more if what stays is odd.
   QCORE_NUMERIC I shifted(I a, int n) {
     if (n <= 0) return n < 0 ? V::shift_left(a, -n) : a;
     const std::int32_t half = std::int32_t{1} << (n - 1);

@@ -32,7 +32,7 @@ std::shared_ptr<void> pack_weights(const std::vector<std::int16_t>& codes, std::
   return memory;
 }
 
-// What one of the two products is made of.
+// Operands of one of the two products.
 struct ProductParts {
   const std::vector<std::int16_t>& codes;
   std::int64_t features;

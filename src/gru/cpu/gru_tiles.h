@@ -16,7 +16,7 @@ struct GruTiles {
 
   QCORE_NUMERIC std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-  // Of vectors (kLanes channels of a row each): [vector][gate][part][lane].
+  // Sums of products, [vector][gate][part][lane]; a vector is kLanes channels of a row.
   struct Sums {
     alignas(64) std::int32_t parts[kMaxRows][kGruGates][kMaxParts][kLanes];
   };
@@ -168,10 +168,10 @@ struct GruTiles {
     if (planes == 2) u = V::add(V::shift_left(u, 8), V::load_bytes(at + h.plane_stride));
     return V::sub(u, V::set1(bias));
   }
-  QCORE_NUMERIC void store_state(const GruPlanes& h, int planes, std::int64_t row, std::int64_t channel, I centred,
+  QCORE_NUMERIC void store_state(const GruPlanes& h, int planes, std::int64_t row, std::int64_t channel, I centered,
                                  std::int32_t bias) {
     std::uint8_t* at = h.row(row) + channel;
-    const I u = V::add(centred, V::set1(bias));
+    const I u = V::add(centered, V::set1(bias));
     if (planes == 2) {
       V::store_bytes(at, V::shift_right(u, 8));
       V::store_bytes(at + h.plane_stride, u);
@@ -181,21 +181,21 @@ struct GruTiles {
   }
 
   // The first `count` lanes; more lanes' memory is not touched.
-  QCORE_NUMERIC void store_elements(const GruElements& to, std::int64_t at, I centred, int count,
+  QCORE_NUMERIC void store_elements(const GruElements& to, std::int64_t at, I centered, int count,
                                     const CodeNumbers& format) {
     if (to.stride == 1 && count == kLanes && to.element == CodeElement::f32)
-      return V::store(static_cast<float*>(to.data) + at, V::mul(V::to_float(centred), V::set1(format.unit)));
+      return V::store(static_cast<float*>(to.data) + at, V::mul(V::to_float(centered), V::set1(format.unit)));
     if (to.stride == 1 && count == kLanes && to.element == CodeElement::i8)
-      return V::store_bytes(static_cast<std::uint8_t*>(to.data) + at, V::add(centred, V::set1(format.zero)));
+      return V::store_bytes(static_cast<std::uint8_t*>(to.data) + at, V::add(centered, V::set1(format.zero)));
     if (to.stride == 1 && count == kLanes && to.element == CodeElement::i16)
-      return V::store_words(static_cast<std::int16_t*>(to.data) + at, V::add(centred, V::set1(format.zero)));
+      return V::store_words(static_cast<std::int16_t*>(to.data) + at, V::add(centered, V::set1(format.zero)));
     alignas(64) std::int32_t lanes[kLanes];
-    V::store(lanes, centred);
+    V::store(lanes, centered);
     for (int lane = 0; lane < count; ++lane)
-      store_centred(to.data, to.element, at + lane * to.stride, lanes[lane], format);
+      store_centered(to.data, to.element, at + lane * to.stride, lanes[lane], format);
   }
 
-  // What goes into and comes out of the cell: vectors of kLanes channels of a row each.
+  // Inputs and outputs of the cell: vectors of kLanes channels of a row each.
   struct Batch {
     int vectors = 0;
     std::int64_t row[kMaxRows], channel[kMaxRows];
@@ -412,7 +412,7 @@ struct GruTiles {
       for (; k + kLanes <= count; k += kLanes)
         store_state(to, planes, 0, k, load_elements(from, from.at + k, format), bias);
     for (; k < count; ++k) {
-      const std::int32_t u = load_centred(from.data, from.element, from.at + k * from.stride, format) + bias;
+      const std::int32_t u = load_centered(from.data, from.element, from.at + k * from.stride, format) + bias;
       to.data[k] = static_cast<std::uint8_t>(planes == 2 ? u >> 8 : u);
       if (planes == 2) to.data[to.plane_stride + k] = static_cast<std::uint8_t>(u);
     }

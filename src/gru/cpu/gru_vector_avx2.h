@@ -5,7 +5,7 @@
 namespace qcore {
 namespace {
 
-// As gru_vector_avx512.h, for 256-bit registers.
+// Provides the operations of gru_vector_avx512.h for 256-bit registers.
 struct GruAvx2 : Avx2 {
   struct Wide {
     Int lo, hi;

@@ -5,7 +5,7 @@
 namespace qcore {
 namespace {
 
-// What the fixed-point cell needs of vectors beyond what the tiles of `linear` do.
+// Adds to the vectors of `linear` the operations that the fixed-point cell needs.
 struct GruAvx512 : Avx512 {
   struct Wide {  // int64 lanes
     Int lo, hi;

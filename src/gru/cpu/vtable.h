@@ -2,8 +2,8 @@
 
 #include "gru/code_numbers.h"
 
-// What the driver of the CPU kernels (gru_cpu.cpp) hands to an instruction set: nothing of the standard library.
-// Channels are in groups of 16; a group's three gates lie together.
+// Declares the arguments that the driver of the CPU kernels (gru_cpu.cpp) passes to an instruction set; they use
+// nothing of the standard library. Channels are in groups of 16; a group's three gates lie together.
 namespace qcore {
 
 constexpr std::int64_t kGruGroup = 16;
@@ -95,7 +95,7 @@ struct GruStepTile {
 QCORE_NUMERIC std::int32_t gru_wx_bias(const GruLayer& layer) { return layer.input.range.lo + 32768; }
 
 struct GruKernels {
-  // `count` elements as unsigned bytes, and zeros behind them to a multiple of 64; `bias` is u less the centred code.
+  // `count` elements as unsigned bytes, and zeros behind them to a multiple of 64; `bias` is u less the centered code.
   void (*pack)(const GruElements& from, std::int64_t count, const CodeNumbers& format, std::int32_t bias, int planes,
                const GruPlanes& to);
   void (*unpack)(const GruPlanes& from, std::int64_t count, const CodeNumbers& format, std::int32_t bias, int planes,

@@ -10,7 +10,7 @@ namespace qcore {
 // k of one sum in int32: 2 * 128 * 255 * k stays below 2^31.
 constexpr int kGruMostSteps = (1 << 15) / kGruStepK;
 
-// What a warp reads: pointers are those of its lane.
+// Operands that a warp reads; the pointers are those of its lane.
 struct ByteOperands {
   const uint4* weights;      // [tile, plane, step, 2] of 32 lanes
   int steps;                 // of 64 k, in a row
@@ -86,7 +86,7 @@ struct ByteProduct {
   }
 };
 
-// Of element i of a fragment.
+// Return the row and the column of element i of a fragment.
 __device__ __forceinline__ int fragment_row(int lane, int i) { return lane / 4 + 8 * (i / 2); }
 __device__ __forceinline__ int fragment_column(int lane, int i) { return 2 * (lane % 4) + i % 2; }
 

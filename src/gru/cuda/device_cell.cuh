@@ -23,7 +23,7 @@ struct CellPlace {
   std::int64_t b, step, length;
 };
 
-// What belongs to a channel.
+// Constants of a channel.
 template <class Sum>
 struct CellConstants {
   Sum offsets[3];
@@ -92,17 +92,17 @@ __device__ __forceinline__ CellOutputs evaluate_cell(const GruSteps& a, const Ce
 __device__ __forceinline__ void store_cell(const GruSteps& a, const CellPlace& at, std::int64_t j,
                                            const CellOutputs& out) {
   const std::int64_t t = time_of(at.step, at.length, a.reverse);
-  store_centred(a.y.data, a.y.dtype, t * a.y.strides[0] + at.b * a.y.strides[1] + j * a.y.strides[2],
-                at.step < at.length ? out.h : 0, a.h);
+  store_centered(a.y.data, a.y.dtype, t * a.y.strides[0] + at.b * a.y.strides[1] + j * a.y.strides[2],
+                 at.step < at.length ? out.h : 0, a.h);
   if (a.last.data && at.step == a.steps - 1)
-    store_centred(a.last.data, a.last.dtype, at.b * a.last.strides[0] + j * a.last.strides[1], out.h, a.h);
+    store_centered(a.last.data, a.last.dtype, at.b * a.last.strides[0] + j * a.last.strides[1], out.h, a.h);
   if (!a.gates.data) return;
   auto* gates = static_cast<std::int32_t*>(a.gates.data) + t * a.gates.strides[0] + at.b * a.gates.strides[1];
 #pragma unroll
   for (int gate = 0; gate < 4; ++gate) gates[(gate * a.size + j) * a.gates.strides[2]] = out.gates[gate];
 }
 
-// Of a code in planes of bytes, the signed one first.
+// Loads a code from its planes of bytes, of which the first is signed.
 template <int kPlanes>
 __device__ __forceinline__ std::int32_t load_planes(const char* plane, std::int64_t plane_bytes) {
   const auto first = static_cast<std::int32_t>(static_cast<std::int8_t>(plane[0]));

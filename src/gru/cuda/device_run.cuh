@@ -7,7 +7,7 @@
 #include "gru/problem.h"
 #include "runtime/cuda/cuda_warp.cuh"
 
-// What the kernels of one run have in common.
+// Declares the arguments that the kernels of one run share.
 namespace qcore {
 
 // An array of the caller's; strides in elements, of [rows, channels] or of [steps, rows, channels].
@@ -23,8 +23,8 @@ inline DeviceView device_view(const TensorView& view) {
   return made;
 }
 
-// What the cell's numbers need: `any` is everything; the others round half away from zero in 32 bits, with products of
-// 64, where gru_pack.cpp proves that this holds.
+// Says which arithmetic a cell needs: `any` covers every format; the others round half away from zero in 32 bits, with
+// products of 64, where gru_pack.cpp proves that this holds.
 enum class GruCellKind : std::uint8_t { any, staged, fused };
 
 // Some of the steps of a run, between whose launches the states are kept as planes of bytes [plane, row, state_bytes].

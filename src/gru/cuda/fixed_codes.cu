@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) gru_codes_kernel(const __grid_consta
       to += at * a.to.strides[axis];
       rest = outer;
     }
-    store_centred(a.to.data, a.to.dtype, to, load_centred(a.from.data, a.from.dtype, from, a.format), a.format);
+    store_centered(a.to.data, a.to.dtype, to, load_centered(a.from.data, a.from.dtype, from, a.format), a.format);
   }
 }
 

@@ -117,7 +117,7 @@ void run_gru_cuda(const GruProblem& problem, const GruCudaOptions& options) {
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   GruSteps a = steps_of(problem);
-  // As many steps at once as the memory holds.
+  // Take as many steps at once as fit in the scratch memory.
   const std::int64_t step_bytes =
       problem.batch * (gru_planes(p.formats.x.bits) * gru_row_bytes(p.input_size) + 6 * a.channels);
   const std::int64_t most =

@@ -17,7 +17,7 @@ void run_gru_persistent(const GruProblem& problem);
 struct GruCudaOptions {
   bool persistent = false;
   int largest_cluster = 8;  // that every device with clusters runs
-  // Of scratch memory for the inputs of some steps, unless one step takes more.
+  // Limit of the scratch memory for inputs, unless one step takes more.
   std::int64_t scratch_bytes = std::int64_t{256} << 20;
 };
 void run_gru_cuda(const GruProblem& problem, const GruCudaOptions& options);

@@ -27,14 +27,14 @@ __global__ void __launch_bounds__(kThreads) gru_pack_kernel(const __grid_constan
     for (int byte = 0; byte < 4; ++byte) {
       const std::int64_t k = 4 * word + byte;
       if (k >= p.features || step >= length) continue;
-      const std::int32_t centred =
-          p.from.data ? load_centred(p.from.data, p.from.dtype, at + k * p.from.strides[2], p.format) : 0;
-      const auto bits = static_cast<std::uint32_t>(centred + p.format.zero);
+      const std::int32_t centered =
+          p.from.data ? load_centered(p.from.data, p.from.dtype, at + k * p.from.strides[2], p.format) : 0;
+      const auto bits = static_cast<std::uint32_t>(centered + p.format.zero);
       low |= (bits & 0xffu) << (8 * byte);
       high |= (bits >> 8 & 0xffu) << (8 * byte);
       if (blockIdx.y == 1 && pair.last.data)
-        store_centred(pair.last.data, pair.last.dtype, b * pair.last.strides[0] + k * pair.last.strides[1], centred,
-                      p.format);
+        store_centered(pair.last.data, pair.last.dtype, b * pair.last.strides[0] + k * pair.last.strides[1], centered,
+                       p.format);
     }
     auto* to = reinterpret_cast<std::uint32_t*>(p.to + row * p.row_bytes) + word;
     if (p.planes == 2) {

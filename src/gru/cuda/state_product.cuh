@@ -28,7 +28,7 @@ constexpr std::int64_t partial_count(int tiles, int slices, int columns) {
   return std::int64_t{1} * tiles * slices * columns * kPartialRows;
 }
 
-// What a warp does at a time.
+// Part of the product that a warp computes at a time.
 struct StateUnit {
   int tile, slice, begin, end;  // steps of 64 k
 };
@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_state(const ByteOperands& all, const St
 
 constexpr int kMaxSlices = 4;
 
-// Of the three gates of a row, whose tiles follow each other. Loads for all slices at once.
+// Adds the partial sums of the three gates of a row, whose tiles follow each other. All slices are loaded at once.
 template <class Sum>
 __device__ __forceinline__ void sum_partials(const Partials<Sum>& from, int first_tile, int column, int row,
                                              Sum (&sums)[3]) {

@@ -173,7 +173,7 @@ struct RegisterTable512 {
   }
 
  private:
-  // Of 12 cuts every fourth, then the three behind it.
+  // Compares with every fourth of 12 cuts, then with the three after it.
   QCORE_INLINE __m512i search(__m512 x) const {
     const __m512i one = _mm512_set1_epi32(1), four = _mm512_set1_epi32(4);
     __m512i i = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(x, cut4, _CMP_GE_OQ), four);

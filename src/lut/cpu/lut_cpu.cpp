@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "lut/dispatch.h"
-#include "lut/take_results.h"
+#include "lut/lut16.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
 
@@ -44,7 +44,7 @@ const std::uint16_t* all_results(const LutProblem& problem, const LutKernels& ke
   constexpr std::int64_t kNumbers = 1 << 16;
   if (problem.x_dtype != problem.y_dtype || problem.x_dtype == DType::f32) return nullptr;
   const bool bfloat = problem.x_dtype == DType::bf16;
-  return problem.table->results(bfloat, problem.size(), [&](std::uint16_t* results) {
+  return problem.table->lut16(bfloat, problem.size(), [&](std::uint16_t* results) {
     for (std::int64_t i = 0; i < kNumbers; ++i) results[i] = static_cast<std::uint16_t>(i);
     kernels.run(problem.table->arrays(), {results, results, kNumbers, element_of(problem.x_dtype), false});
   });
@@ -69,8 +69,8 @@ class Stretch {
       const bool aligned =
           reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(problem_.y_dtype)) == 0;
       if (results_)
-        take_results(results_, reinterpret_cast<const std::uint16_t*>(x), reinterpret_cast<std::uint16_t*>(y), count,
-                     past_cache_ && aligned);
+        take_lut16(results_, reinterpret_cast<const std::uint16_t*>(x), reinterpret_cast<std::uint16_t*>(y), count,
+                   past_cache_ && aligned);
       else
         kernels_.run(table_, {x, y, count, element_of(problem_.y_dtype), past_cache_ && aligned});
       return;

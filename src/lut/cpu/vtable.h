@@ -2,7 +2,7 @@
 
 #include "lut/table_arrays.h"
 
-// What an instruction set provides. Included by files for one instruction set.
+// Declares what an instruction set provides. Included by files for one instruction set.
 namespace qcore {
 
 // The first three of DType.

@@ -63,7 +63,7 @@ struct Vector {
 // Elements, or rows, that a launch counts in 32 bits: dividing those takes a fraction of the time and registers.
 constexpr std::int64_t kMaxCounted = std::int64_t{1} << 31;
 
-// As offsets_at().
+// Returns what offsets_at() does, on the device.
 __device__ __forceinline__ LutOffsets device_offsets(const LutProblem& axes, std::uint32_t index) {
   LutOffsets at;
 #pragma unroll 1

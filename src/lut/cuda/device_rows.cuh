@@ -9,9 +9,9 @@
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
 
-// What softmax and rms_norm have in common: a warp or a thread block per row, whose values wait in shared memory as
-// fp32; of a row that is too long for that, one part after the other, each as often as it is needed. Element i of a row
-// is added by lane i mod 32 of one warp, in the order of i.
+// Provides the row loop of softmax and rms_norm: a warp or a thread block takes a row and keeps its values in shared
+// memory as fp32. A row that is too long for that is read part by part, as often as its values are needed. Element i of
+// a row is added by lane i mod 32 of one warp, in the order of i.
 namespace qcore {
 
 constexpr int kRowThreads = 256;
@@ -219,7 +219,7 @@ __device__ __forceinline__ void for_parts(const RowArguments& a, const Part& par
 
 __device__ __forceinline__ float plain_nan(float x) { return x != x ? numerics::bits_float(numerics::kNaNBits) : x; }
 
-// Of a number that a whole row shares.
+// Looks up a number that a whole row shares.
 template <Reduction kReduction>
 __device__ __forceinline__ float look_up_in(const DeviceTable& table, const char* shared, int lane, float x) {
   float y = 0.0f;

@@ -19,7 +19,7 @@ struct DeviceLanes : numerics::ScalarLanes {
   QCORE_NUMERIC F at_least(F x, F low) { return fmaxf(x, low); }
   QCORE_NUMERIC F at_most(F x, F high) { return fminf(x, high); }
 #endif
-  // Of what lut_eval rounds: exponents.
+  // Truncates the exponents that lut_eval rounds.
   QCORE_NUMERIC I truncate(F x) {
     return static_cast<I>(numerics::floor_to_small_int_bits(x) - numerics::kSmallIntBits);
   }
@@ -192,7 +192,7 @@ class MemoryTable : public numerics::LutView {
   }
 };
 
-// Everybody calls; the block meets before the table is used.
+// Called by all threads; the block synchronizes before the table is used.
 __device__ __forceinline__ void fill_table(const DeviceTable& table, char* shared, int thread, int threads) {
   if (table.place == TablePlace::halves) SharedTable<HalfEntry>::fill(table, shared, thread, threads);
   if (table.place == TablePlace::floats) SharedTable<FloatEntry>::fill(table, shared, thread, threads);

@@ -2,8 +2,8 @@
 
 #include "lut/cuda/device_elements.cuh"
 #include "lut/cuda/device_table.cuh"
-#include "lut/cuda/direct_map.cuh"
 #include "lut/cuda/kernels.h"
+#include "lut/cuda/lut16.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
@@ -26,8 +26,8 @@ struct Arguments {
   std::int64_t count;
 };
 
-// x and y contiguous, aligned and of one dtype. A thread reads elements before it writes them, and nobody else does: x
-// may be y.
+// x and y contiguous, aligned and of one dtype. A thread reads elements before it writes them, and no other thread
+// does: x may be y.
 template <Reduction kReduction, DType kDType, class Table>
 __device__ __forceinline__ void map_vectors(const Arguments& a, const Table& table) {
   using V = Vector<kDType>;
@@ -153,26 +153,26 @@ void evaluate(const LutProblem& problem, const DeviceTable& table, cudaStream_t 
   }
 }
 
-const std::vector<std::uint16_t>& map_numbers() {
+const std::vector<std::uint16_t>& lut16_numbers() {
   static const std::vector<std::uint16_t> numbers = [] {
     std::vector<std::uint16_t> made(1 << 16);
-    for (std::uint32_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::uint16_t>(map_index(i));
+    for (std::uint32_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::uint16_t>(lut16_index(i));
     return made;
   }();
   return numbers;
 }
 
 // The results of a 16-bit dtype, by the kernel that evaluates elements.
-const std::uint16_t* direct_map(const LutProblem& problem, const DeviceTable& table) {
-  return problem.table->map_on_device(problem.device.index, problem.x_dtype, map_numbers,
-                                      [&](void* memory, void* stream) {
-                                        LutProblem all = problem;
-                                        all.rank = 1;
-                                        all.shape[0] = 1 << 16;
-                                        all.x_strides[0] = all.y_strides[0] = 1;
-                                        all.x = all.y = memory;
-                                        evaluate(all, table, static_cast<cudaStream_t>(stream));
-                                      });
+const std::uint16_t* lut16(const LutProblem& problem, const DeviceTable& table) {
+  return problem.table->lut16_on_device(problem.device.index, problem.x_dtype, lut16_numbers,
+                                        [&](void* memory, void* stream) {
+                                          LutProblem all = problem;
+                                          all.rank = 1;
+                                          all.shape[0] = 1 << 16;
+                                          all.x_strides[0] = all.y_strides[0] = 1;
+                                          all.x = all.y = memory;
+                                          evaluate(all, table, static_cast<cudaStream_t>(stream));
+                                        });
 }
 
 }  // namespace
@@ -189,9 +189,9 @@ void run_lut_cuda(const LutProblem& problem, std::int64_t direct_elements) {
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceTable table = device_table(*problem.table, device, copies_shift_for(count));
   const bool direct = count >= direct_elements && problem.x_dtype != DType::f32 && takes_vectors(problem) &&
-                      most_shared_bytes(device) >= kMapBytes;
+                      most_shared_bytes(device) >= kLut16Bytes;
   if (direct)
-    run_direct_map(direct_map(problem, table), problem.x, problem.y, count, device, stream);
+    run_lut16(lut16(problem, table), problem.x, problem.y, count, device, stream);
   else
     evaluate(problem, table, stream);
 }

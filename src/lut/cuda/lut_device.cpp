@@ -31,8 +31,8 @@ const float* LutStorage::on_device(int index) const {
   return static_cast<const float*>(memory.get());
 }
 
-const std::uint16_t* LutStorage::map_on_device(int index, DType dtype, const std::vector<std::uint16_t>& (*numbers)(),
-                                               const std::function<void(void* memory, void* stream)>& work) const {
+const std::uint16_t* LutStorage::lut16_on_device(int index, DType dtype, const std::vector<std::uint16_t>& (*numbers)(),
+                                                 const std::function<void(void* memory, void* stream)>& work) const {
   std::lock_guard<std::mutex> lock(mutex_);
   Copy& copy = copy_on(index);
   std::shared_ptr<void>& map = dtype == DType::f16 ? copy.f16_map : copy.bf16_map;

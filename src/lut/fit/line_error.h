@@ -14,7 +14,7 @@ namespace qcore::lut_fit {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What becomes of the errors of samples: their sum or the largest.
+// Join the errors of samples: to their sum or to the largest.
 struct SumOf {
   static double join(double a, double b) { return a + b; }
 };
@@ -32,7 +32,7 @@ struct IntervalScale {
   float cut, scale;
 };
 
-// Of segment number `segment` of an interval, from `left` to `right`, over samples [begin, end).
+// Returns the error of segment `segment` of an interval, from `left` to `right`, over samples [begin, end).
 template <class Join>
 double segment_error(const Samples& samples, std::size_t begin, std::size_t end, const IntervalScale& scale,
                      int segment, double left, double right) {
@@ -50,7 +50,7 @@ double segment_error(const Samples& samples, std::size_t begin, std::size_t end,
   return error;
 }
 
-// Of the constant `value` over samples [begin, end).
+// Returns the error of the constant `value` over samples [begin, end).
 template <class Join>
 double constant_error(const Samples& samples, std::size_t begin, std::size_t end, double value) {
   return segment_error<Join>(samples, begin, end, IntervalScale(0.0, 1.0, 1), 0, value, value);
@@ -85,7 +85,7 @@ struct BoundedSegment {
   double rounding() const { return std::fabs(right - left) * (number + 1) * (3 * 0x1p-24); }
 };
 
-// Of a segment's error, in a time that does not depend on the number of samples.
+// Bounds of a segment's error, found in a time that does not depend on the number of samples.
 struct Bounds {
   double least = 0.0;   // not above segment_error(), for any roundings in fp32
   double likely = 0.0;  // an estimate

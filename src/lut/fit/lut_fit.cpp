@@ -5,9 +5,9 @@
 #include <string>
 
 #include "formats/element.h"
-#include "lut/fit/coarse.h"
-#include "lut/fit/entries.h"
-#include "lut/fit/local.h"
+#include "lut/fit/cut_refine.h"
+#include "lut/fit/cut_search.h"
+#include "lut/fit/value_fit.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 

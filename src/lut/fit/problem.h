@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "lut/fit/lattice.h"
+#include "lut/fit/float_lattice.h"
 #include "lut/fit/line_error.h"
 #include "lut/fit/samples.h"
 
@@ -53,7 +53,7 @@ struct Knots {
   std::vector<std::size_t> first;
 };
 
-// With errors spread like u * (1 - u) along a chord, moving it by 3/4 of the largest minimises the sum of magnitudes,
+// With errors spread like u * (1 - u) along a chord, moving it by 3/4 of the largest minimizes the sum of magnitudes,
 // by 1/2 the largest magnitude.
 inline double chord_share(bool largest) { return largest ? 0.5 : 0.75; }
 

@@ -2,7 +2,7 @@
 
 #include "numerics/block_scale.h"
 
-// What an instruction set provides for dequantizing. Included by files for one instruction set.
+// Declares what an instruction set provides for dequantizing. Included by files for one instruction set.
 namespace qcore {
 
 // numerics::decode of codes [count] with one scale and offset, to contiguous values.

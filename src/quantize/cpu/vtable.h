@@ -2,7 +2,7 @@
 
 #include "numerics/block_scale.h"
 
-// What an instruction set provides for quantization. Included by files for one instruction set.
+// Declares what an instruction set provides for quantization. Included by files for one instruction set.
 namespace qcore {
 
 struct NearestForm {

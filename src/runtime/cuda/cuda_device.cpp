@@ -42,7 +42,7 @@ int attribute(cudaDeviceAttr which, int index) {
   return value;
 }
 
-// What never changes about a device. A value found twice by two threads is the same one.
+// Caches attributes of devices that never change. Two threads that find one at the same time find the same value.
 class AttributeCache {
  public:
   template <class Find>
@@ -72,7 +72,7 @@ void check_device(int index) {
     throw CudaError(message("there is no device cuda:", index, ": this machine has ", count, ", the first is cuda:0"));
 }
 
-// Destructors report nothing; the error must not surface in somebody else's call either.
+// Destructors report nothing; the error must not surface in a later call of the user's either.
 void forget(cudaError_t status) {
   if (status != cudaSuccess) cudaGetLastError();
 }

@@ -18,7 +18,8 @@ cudaMemPool_t create_pool(int device) {
   properties.location.id = device;
   cudaMemPool_t pool = nullptr;
   QCORE_CHECK_CUDA(cudaMemPoolCreate(&pool, &properties));
-  // What a synchronization may leave in the pool. Operators bound their scratch memory to less; see linear_sliced.cu.
+  // Memory that a synchronization may leave in the pool. Operators bound their scratch memory to less; see
+  // linear/cuda/scratch_bounds.h.
   std::uint64_t keep = std::uint64_t{1} << 30;
   QCORE_CHECK_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
   return pool;

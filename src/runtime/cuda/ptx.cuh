@@ -67,7 +67,7 @@ __device__ __forceinline__ std::uint32_t insert_byte(std::uint32_t word, std::ui
 #endif
 }
 
-// 16 bytes that nobody reads again: they take no room in the first-level cache.
+// Loads 16 bytes that are not read again, so that they do not displace others from the first-level cache.
 __device__ __forceinline__ uint4 load_once(const uint4* from) {
 #if defined(__CUDACC__)
   uint4 value;

@@ -6,7 +6,7 @@
 
 #include "runtime/cuda/ptx_wgmma.cuh"
 
-// What thread blocks of a cluster have in common, for files that are compiled for every target: before sm_90 there are
+// Wraps the instructions of thread block clusters for files that are compiled for every target: before sm_90 there are
 // no clusters, and none of this (nor runtime/cuda/ptx_wgmma.cuh, whose barriers it goes with) may be called.
 namespace qcore::ptx {
 

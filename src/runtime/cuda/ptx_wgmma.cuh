@@ -59,7 +59,8 @@ __device__ __forceinline__ void barrier_init(Barrier& barrier, int count) {
 #endif
 }
 
-// Bulk copies see the barriers that the calling thread has made. cluster_sync() does that for everybody's.
+// Makes the barriers that the calling thread initialized visible to bulk copies; cluster_sync() does so for all
+// threads.
 __device__ __forceinline__ void barriers_are_ready() {
 #if defined(__CUDACC__)
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -4,7 +4,7 @@
 
 namespace qcore {
 
-// What one instruction set does for the probes of qcore/probes.h, on one thread.
+// Declares what one instruction set does for the probes of qcore/probes.h, on one thread.
 struct ProbeKernels {
   // The exclusive or of all 8-byte words; bytes is a multiple of 8 * 4096. Index: log2 of the number of streams.
   std::uint64_t (*read[4])(const char* data, std::int64_t bytes);

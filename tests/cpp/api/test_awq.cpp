@@ -36,7 +36,7 @@ struct AwqArrays {
   TensorView qzeros_view() const { return TensorView(qzeros.data(), DType::i32, {groups(), words()}); }
   AwqDescriptor descriptor() const { return AwqDescriptor::create(qweight_view(), scales_view(), qzeros_view()); }
 
-  // Of the layout: column n is nibble (n % 8) / 2 + 4 * (n % 2) of its word.
+  // Returns a code: column n is nibble (n % 8) / 2 + 4 * (n % 2) of its word.
   static int code(const std::vector<std::int32_t>& from, std::int64_t at, std::int64_t column) {
     const auto nibble = column % 8 / 2 + 4 * (column % 2);
     return static_cast<int>(static_cast<std::uint32_t>(from[at]) >> 4 * nibble & 15u);

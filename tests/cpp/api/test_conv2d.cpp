@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "reference_results.h"
 #include "support.h"
 
 namespace qcore::test {
@@ -123,6 +124,7 @@ TEST(Conv2d, EveryKernelGivesTheReferencesBits) {
           options.compute = compute;
           options.activation = {ActivationKind::clamp, -0.5f, 2.0f};
           const auto expected = conv_on("reference", c, x, w, options, &bias_view, Order::nchw, Order::nchw, 0);
+          compare_with_unoptimized(expected);
           int others = 0;
           for (const KernelInfo& row : rows) {
             if (!row.available || row.device != "cpu" || row.name == "reference") continue;

@@ -1,4 +1,5 @@
 #include "random_gru.h"
+#include "reference_results.h"
 #include "support.h"
 
 // Every kernel of the fixed-point GRU against the reference.
@@ -28,6 +29,7 @@ class Codes {
   bool operator==(Codes& other) {
     return std::memcmp(bytes_.data(), other.bytes_.data(), bytes_.size()) == 0 && bytes_.guards_intact();
   }
+  std::vector<unsigned char> bytes() { return {bytes_.data(), bytes_.data() + bytes_.size()}; }
 
  private:
   DType dtype_;
@@ -74,6 +76,8 @@ void check(Random& random, const Sizes& s, const GruWidths& widths, bool extreme
     for (std::int64_t b = 0; b < s.batch; ++b) lengths.push_back(random.below(static_cast<int>(s.steps) + 1));
   const bool reverse = random.below(2) > 0;
   Run expected = run(gru, s, x, h0, lengths, reverse, "reference");
+  compare_with_unoptimized(expected.y.bytes());
+  compare_with_unoptimized(expected.last.bytes());
   for (const KernelInfo& kernel : kernels("gru")) {
     if (!kernel.available || kernel.device != "cpu" || kernel.name == "reference") continue;
     SCOPED_TRACE(kernel.name + ": T " + std::to_string(s.steps) + ", B " + std::to_string(s.batch) + ", C " +

@@ -5,6 +5,7 @@
 #include <limits>
 #include <sstream>
 
+#include "reference_results.h"
 #include "support.h"
 
 namespace qcore::test {
@@ -42,6 +43,7 @@ TEST(Linear, EveryKernelGivesTheReferencesBits) {
           const auto x = normal_values(m * depth.k, 12);
           for (const ComputeMode compute : kComputes) {
             const auto expected = linear_on("reference", x, m, w, computing(compute), &bias_view);
+            compare_with_unoptimized(expected);
             for (const std::string& kernel : names) {
               if (!takes(kernel, compute)) continue;
               ASSERT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(compute), &bias_view), expected))

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference_results.h"
 #include "support.h"
 
 namespace qcore::test {
@@ -164,6 +165,10 @@ TEST(Quantize, EveryKernelGivesTheReferencesBits) {
               const QuantizeOptions options{bits, g, scheme, Method::rtn, scale_dtype};
               const auto expected = quantized_by("reference", view, options);
               const auto w = quantized_by(kernel, view, options);
+              if (kernel == "reference") {
+                compare_with_unoptimized(parts_of(expected).codes);
+                compare_with_unoptimized(parts_of(expected).scales);
+              }
               EXPECT_TRUE(w.equal(expected)) << kernel << " " << bits << " bits, blocks of " << g;
               EXPECT_EQ(parts_of(w).codes, parts_of(expected).codes) << kernel;
             }

@@ -34,7 +34,7 @@ void sync_threads();
 
 int lane();
 
-// What the lanes of a warp posted. Lanes that are not in the mask, or do not exist, read as poison.
+// Values that the lanes of a warp posted. Lanes that are not in the mask, or do not exist, read as poison.
 struct Posted {
   const std::uint64_t* values;
   unsigned lanes;
@@ -68,7 +68,7 @@ class WarpWords {
 };
 
 // Asynchronous copies of the running thread, from null: zeros. A copy poisons its destination when it is issued and
-// happens when it is waited for, so that both reading too early and issuing while somebody still reads are seen.
+// happens when it is waited for, so that both reading too early and issuing while another thread still reads are seen.
 void copy_async(void* to, const void* from, std::size_t bytes);
 void copy_commit();
 void copy_wait(std::size_t groups);
@@ -111,7 +111,7 @@ bool launchable(dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluste
 void run_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, unsigned cluster, void (*run)(void*),
               void* context);
 
-// What has been launched: by name, then by kernel (the instances of a template), how often.
+// Count launches: by name, then by kernel (the instances of a template).
 void record(const char* name, const void* kernel);
 const std::map<std::string, std::map<const void*, int>>& launches();
 

@@ -69,7 +69,7 @@ def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, caps
 
 @pytest.mark.parametrize("m", [None, 3])
 def test_everybody_computes_the_same(m):
-    """Of the libraries that are installed."""
+    """Check the libraries that are installed."""
     chosen = workloads(Selection(shapes=[(256, 64, 128)], rows=[3], rotated_bytes=1))
     (workload,) = [workload for workload in chosen if workload.problem.m == m]
     inputs = workload.inputs(workload.case_names[0])

@@ -1,4 +1,4 @@
-"""What all commands of `python -m benchmarks` have in common: options, files, plots, reports, errors."""
+"""Behavior that all commands of `python -m benchmarks` share: options, files, plots, reports, errors."""
 
 import importlib.util
 import json

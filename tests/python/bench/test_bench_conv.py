@@ -62,7 +62,7 @@ def test_goals_compare_with_the_fastest_peer(tmp_path):
 
 @pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
 def test_everybody_convolves(layer):
-    """Of the libraries that are installed."""
+    """Check the libraries that are installed."""
     (workload,) = workloads(Selection(layers=(layer,)))
     inputs = workload.inputs(layer.name)
     seen = set()

@@ -67,7 +67,7 @@ def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, caps
 @pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantization
 @pytest.mark.parametrize("streamed", [False, True])
 def test_everybody_computes_the_same(streamed):
-    """Of the libraries that are installed: within float64's GRU, whole and streamed, and no state is lost."""
+    """Check the libraries that are installed: within float64's GRU, whole and streamed, and no state is lost."""
     selection = Selection(steps=(6,), batches=(1,), hidden=(32,), inputs=32, cases=re.compile("T=|step"))
     (workload,) = workloads(selection)
     inputs = workload.inputs(workload.case_names[0 if streamed else 1])

@@ -72,7 +72,7 @@ def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, caps
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 @pytest.mark.parametrize("function", FUNCTION_NAMES)
 def test_everybody_computes_the_function(function, dtype):
-    """Of the libraries that are installed."""
+    """Check the libraries that are installed."""
     (workload,) = workloads(Selection(functions=[function], dtypes=[dtype], sizes=[1024]))
     inputs = workload.inputs(workload.case_names[0])
     libraries_seen = set()

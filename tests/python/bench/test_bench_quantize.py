@@ -1,4 +1,4 @@
-"""`python -m benchmarks quantize`: that everybody does what is measured, and that a wrong result is found."""
+"""`python -m benchmarks quantize`: every implementation does what is measured, and a wrong result is found."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from benchmarks.quantize.workloads import Selection, workloads
 
 @pytest.mark.parametrize("workload", workloads(Selection(shapes=((40, 192),))), ids=lambda workload: workload.name)
 def test_everybody_computes_the_same(workload):
-    """Of the libraries that are installed."""
+    """Check the libraries that are installed."""
     inputs = workload.inputs(workload.case_names[0])
     bound = {contender.name: contender.build().bind(inputs.data) for contender in workload.implementations()}
     for one in bound.values():

@@ -75,7 +75,7 @@ def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, caps
 @pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantization
 @pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
 def test_everybody_computes_the_same(layer):
-    """Of the libraries that are installed."""
+    """Check the libraries that are installed."""
     (workload,) = workloads(Selection(layers=(layer,)))
     inputs = workload.inputs(workload.case_names[0])
     seen = set()

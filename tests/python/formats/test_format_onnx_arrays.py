@@ -11,7 +11,7 @@ P = 5
 
 
 def code(row, index, bits):
-    """Of a row of bytes, low nibble first."""
+    """Return the nibbles of a row of bytes, the low one first."""
     return int(row[index]) if bits == 8 else int(row[index // 2]) >> (4 * (index % 2)) & 15
 
 

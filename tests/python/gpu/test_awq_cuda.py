@@ -3,9 +3,6 @@
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,7 +14,6 @@ if qcore.info()["cuda"]["device_count"] == 0:
 if not torch.cuda.is_available():
     pytest.skip("this torch has no CUDA", allow_module_level=True)
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import awq_oracle as oracle  # noqa: E402
 

@@ -5,9 +5,6 @@ implicit_gemm_float is within the bound of a float sum.
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -19,7 +16,6 @@ if qcore.info()["cuda"]["device_count"] == 0:
 if not torch.cuda.is_available():
     pytest.skip("this torch has no CUDA", allow_module_level=True)
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import conv_calls  # noqa: E402
 from conv_calls import MODES, SHAPES  # noqa: E402
@@ -48,7 +44,7 @@ def assert_same_bits(given, expected):
 
 
 def takes(kernel, case, mode, order):
-    """Returns whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
+    """Return whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
     _, w_shape, block_size, stride, padding, _, groups = SHAPES[case]
     if kernel == "simt":
         return True
@@ -64,7 +60,7 @@ def takes(kernel, case, mode, order):
 
 
 def other_order(kernel, mode):
-    """Returns whether a row adds in another order than the definition; linear's float rows do, too."""
+    """Return whether a row adds in another order than the definition; linear's float rows do, too."""
     return kernel == "sm80_float_implicit_gemm" or (kernel == "linear_cuda" and mode == "float")
 
 

@@ -41,7 +41,7 @@ def assert_same_bits(given, expected):
 
 
 def moved(cache):
-    """Returns a copy of a cache on the device."""
+    """Return a copy of a cache on the device."""
     arrays = {field.name: getattr(cache, field.name) for field in dataclasses.fields(cache)}
     return decoder.KeyValueCache(**{name: None if array is None else array.cuda() for name, array in arrays.items()})
 
@@ -181,7 +181,7 @@ def stack(device, dtype, full):
 
 
 def steps(full):
-    """Returns the numbers of tokens of successive calls."""
+    """Return the numbers of tokens of successive calls."""
     return (5, 1, 300, 1, 1, 4) if full else (260, 1, 1)
 
 

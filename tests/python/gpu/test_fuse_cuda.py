@@ -23,7 +23,9 @@ qt = pytest.importorskip("qcore.torch")
 from transformers.cache_utils import DynamicCache  # noqa: E402
 
 from qcore import QcoreValueError  # noqa: E402
-from qcore.transformers import LayerByLayerWarning, fuse, fuse_, fuse_graphs, unfuse_  # noqa: E402
+from qcore.transformers import LayerByLayerWarning, fuse_, unfuse_  # noqa: E402
+from qcore.transformers.fuse import graphs as fuse_graphs  # noqa: E402
+from qcore.transformers.fuse import model as fuse_model  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -45,7 +47,7 @@ SHAPE = {
 
 
 def make(name="Llama", dtype=torch.float32, *, compute="int8", device="cuda", **options):
-    """Returns a quantized tiny model whose logits have some distance from one another."""
+    """Return a quantized tiny model whose logits have some distance from one another."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**SHAPE | options)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -62,7 +64,7 @@ def make(name="Llama", dtype=torch.float32, *, compute="int8", device="cuda", **
 
 
 def prompt(batch=1, device="cuda"):
-    """Returns tokens and a mask, padded on the left if there are several sequences."""
+    """Return tokens and a mask, padded on the left if there are several sequences."""
     ids = torch.randint(2, 128, (batch, LENGTH), generator=torch.Generator().manual_seed(3))
     mask = torch.ones_like(ids)
     for row in range(batch):
@@ -90,7 +92,7 @@ def relative(got, expected):
 
 
 def assert_same_generation(got, expected, limit):
-    """Compares logits, relative L2, until two tokens are so close that the difference of the logits may exchange them.
+    """Compare logits, relative L2, until two tokens are so close that the difference of the logits may exchange them.
 
     Such tokens are at most ``2 * limit`` times the standard deviation of the logits apart, and another text follows.
     """
@@ -254,7 +256,7 @@ def test_a_step_makes_the_host_wait_for_nothing(monkeypatch):
     fuse_(model)
     inputs = prompt(3)
     expected = greedy(model, inputs).sequences
-    forward, calls = fuse.FusedMixin._qcore_forward, []
+    forward, calls = fuse_model.FusedMixin._qcore_forward, []
 
     def watched(self, arguments):
         calls.append(arguments["input_ids"].shape[1])
@@ -267,7 +269,7 @@ def test_a_step_makes_the_host_wait_for_nothing(monkeypatch):
         finally:
             torch.cuda.set_sync_debug_mode(before)
 
-    monkeypatch.setattr(fuse.FusedMixin, "_qcore_forward", watched)
+    monkeypatch.setattr(fuse_model.FusedMixin, "_qcore_forward", watched)
     assert torch.equal(greedy(model, inputs).sequences, expected)
     assert calls == [LENGTH] + [1] * 23
 

@@ -34,7 +34,7 @@ def cube_table(intervals, segments, dtype):
 
 
 def tables():
-    """Returns every table that ships with qcore, and some of other sizes."""
+    """Return every table that ships with qcore, and some of other sizes."""
     yield from (
         pytest.param(lut.table(name, range_reduction=reduced), id=f"{name}-{reduced}")
         for name, reduced in qcore._core.builtin_luts()
@@ -59,7 +59,7 @@ def reference(operator, function, x, **options):
 
 
 def every_number(dtype):
-    """Returns all numbers of a 16-bit dtype; for float32 those of both, and random bits."""
+    """Return all numbers of a 16-bit dtype; for float32 those of both, and random bits."""
     codes = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16)
     if dtype != torch.float32:
         return codes.view(dtype)
@@ -68,7 +68,7 @@ def every_number(dtype):
 
 
 def rows_of(shape, dtype, seed=0):
-    """Returns rows with infinities of either sign, with a NaN first and last, and of nothing but -inf."""
+    """Return rows with infinities of either sign, with a NaN first and last, and of nothing but -inf."""
     values = torch.from_numpy(4 * np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
     flat = values.view(-1, shape[-1])
     middle = shape[-1] // 2

@@ -25,7 +25,7 @@ def seeded():
 
 
 def calls():
-    """Returns by name an operator with its weight moved to a device, and inputs on the CPU."""
+    """Return by name an operator with its weight moved to a device, and inputs on the CPU."""
     matrix = qcore.quantize(np.random.default_rng(0).standard_normal((96, 256), np.float32), bits=4, block_size=32)
     image = qcore.quantize(np.random.default_rng(1).standard_normal((32, 32, 3, 3), np.float32), bits=8, block_size=32)
     narrow = np.random.default_rng(2).integers(-128, 127, (32, 64)).astype(np.int8)

@@ -3,9 +3,6 @@
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,7 +14,6 @@ if qcore.info()["cuda"]["device_count"] == 0:
 if not torch.cuda.is_available():
     pytest.skip("this torch has no CUDA", allow_module_level=True)
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import conv_calls  # noqa: E402
 import static_calls  # noqa: E402
@@ -44,7 +40,7 @@ def reference(layer, x):
 
 
 def takes(kernel, case, formats):
-    """Returns whether a row takes one of the cases of conv_calls.SHAPES."""
+    """Return whether a row takes one of the cases of conv_calls.SHAPES."""
     _, (outputs, channels, *_), *_, groups = SHAPES[case]
     if kernel == "simt_depthwise":
         return channels == 1 and outputs == groups and one_part(formats)
@@ -52,7 +48,7 @@ def takes(kernel, case, formats):
 
 
 def one_part(formats):
-    """Returns whether random weights less their zero point fit in a byte."""
+    """Return whether random weights less their zero point fit in a byte."""
     return formats[2] == "int8"
 
 

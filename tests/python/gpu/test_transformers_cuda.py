@@ -16,7 +16,7 @@ if not torch.cuda.is_available():
     pytest.skip("this torch has no CUDA", allow_module_level=True)
 pytest.importorskip("accelerate", reason="device_map needs accelerate")
 
-from model_folders import awq_folder, float_folder, gptq_folder, kl, llama, logits, replaced  # noqa: E402
+from model_folders import awq_folder, float_folder, gptq_folder, kl, llama, logits, mixtral, replaced  # noqa: E402
 
 import qcore.torch  # noqa: E402
 import qcore.transformers as qt  # noqa: E402
@@ -41,7 +41,7 @@ def opened(folder, config=FLOAT, device_map="cuda:0", **options):
 
 
 def check_device(model, count):
-    """Checks that all of the model is on the device, each packed weight in one copy."""
+    """Check that all of the model is on the device, each packed weight in one copy."""
     assert all(tensor.is_cuda for tensors in (model.parameters(), model.buffers()) for tensor in tensors)
     found = dict(packed_modules(model))
     assert len(found) == count
@@ -125,14 +125,19 @@ def test_memory_on_the_device_is_that_of_the_weights(tmp_path):
     assert taken < 2 * held + 64 * 2**20
 
 
-def test_a_model_that_is_offloaded_in_part_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("make", [llama, mixtral])
+def test_a_model_that_is_offloaded_in_part_is_refused(tmp_path, monkeypatch, make):
     # device_map="auto" makes such a map after the options were checked.
     monkeypatch.setattr(QcoreQuantizer, "validate_environment", lambda *_, **__: None)
-    places = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": 0, "model.norm": 0}
+    places = {"model.embed_tokens": 0, "model.layers.0": "cpu", "model.layers.1": 0, "model.norm": 0}
     places |= {"lm_head": 0, "model.rotary_emb": 0}
+    if make is mixtral:  # attention stays, so that the experts are the first that is missing
+        places |= {"model.layers.0.self_attn": 0, "model.layers.0.mlp": "cpu"}
+        places |= {f"model.layers.0.{each}_layernorm": 0 for each in ("input", "post_attention")}
+        del places["model.layers.0"]
     message = "device_map has left .*weight off its devices, expected CUDA devices that hold all"
     with pytest.raises(qcore.QcoreValueError, match=message):
-        opened(float_folder(tmp_path / "float"), FLOAT, places)
+        opened(float_folder(tmp_path / "float", make()), FLOAT, places)
 
 
 def test_models_that_read_dtype_and_device(tmp_path):

@@ -33,7 +33,7 @@ def packed_layers(model):
 
 
 def check_layers(there, here):
-    """Checks that every packed layer on the device has the CPU's weight and computes what the CPU's does."""
+    """Check that every packed layer on the device has the CPU's weight and computes what the CPU's does."""
     mine, expected = packed_layers(there), packed_layers(here)
     assert list(mine) == list(expected)
     assert mine

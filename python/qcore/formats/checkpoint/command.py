@@ -12,11 +12,11 @@ import typer
 from qcore import _core
 from qcore._files import write_whole
 from qcore.formats import open_checkpoint
-from qcore.formats.checkpoint.comparing import compare as compare_checkpoints
 from qcore.formats.checkpoint.dask_workers import connected
+from qcore.formats.checkpoint.diff import compare as compare_checkpoints
 from qcore.formats.checkpoint.folder_options import of_folder
-from qcore.formats.checkpoint.model_folder import becomes_folder
 from qcore.formats.checkpoint.quantizing import Job, Options, Result, plan, quantize_checkpoint
+from qcore.formats.checkpoint.targets.model_folder import becomes_folder
 from qcore.formats.checkpoint.workers import Workers
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def _table(*headings: str) -> Table:
-    """Makes an empty table; a heading that begins with > is that of a column of numbers."""
+    """Make an empty table; a heading that begins with > is that of a column of numbers."""
     from rich import box
     from rich.table import Table
 
@@ -237,7 +237,7 @@ def _table(*headings: str) -> Table:
 
 
 def _shown(name: str) -> str:
-    """Returns a name without control characters, which would reach the terminal."""
+    """Return a name without control characters, which would reach the terminal."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
 
@@ -251,7 +251,7 @@ def _count(number: int, noun: str) -> str:
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[str, int], None]]:
-    """Shows a bar on stderr, if that is a terminal."""
+    """Show a bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

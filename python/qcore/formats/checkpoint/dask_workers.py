@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qcore import _core
-from qcore.formats.checkpoint.pieces import Converted, Piece, convert
+from qcore.formats.checkpoint.chunks import Converted, Piece, convert
 from qcore.formats.checkpoint.workers import Pending
 
 if TYPE_CHECKING:
     from qcore.formats.checkpoint.options import Options
-    from qcore.formats.checkpoint.targets import Target
+    from qcore.formats.checkpoint.targets.target import Target
 
 _CONNECT_SECONDS = 10
 _WORKER_SECONDS = 60
@@ -36,7 +36,7 @@ _PER_THREAD = 2
 
 
 def package() -> Any:
-    """Returns the module distributed.
+    """Return the module distributed.
 
     Raises:
         QcoreTypeError: it is not installed.
@@ -52,7 +52,7 @@ def package() -> Any:
 
 @contextmanager
 def connected(address: str) -> Iterator[DaskWorkers]:
-    """Yields the workers of a cluster.
+    """Yield the workers of a cluster.
 
     Args:
         address: of the scheduler ("tcp://10.0.0.1:8786"), the name of the file with it (".json"), or "local" for a
@@ -92,7 +92,7 @@ def connected(address: str) -> Iterator[DaskWorkers]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences the package's own log of connections that are lost: what matters becomes an error."""
+    """Silence the package's own log of connections that are lost: what matters becomes an error."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
     levels = {name: logging.getLogger(name).level for name in names}  # Dask gives some of them their own
     for name in names:
@@ -162,7 +162,7 @@ class DaskWorkers:
 
 
 def _check_versions(client: Any) -> None:
-    """Checks versions before anything is sent: workers that can't read their tasks may die one after the other."""
+    """Check versions before anything is sent: workers that can't read their tasks may die one after the other."""
     with _lost():
         answers = client.run(version, "libqcore", on_error="return")
         found = {f"worker {place}": each for place, each in answers.items()}
@@ -199,7 +199,7 @@ class _Sent:
 
 @contextmanager
 def _lost(name: str = "") -> Iterator[None]:
-    """Turns what the cluster raises into an OSError: the work that is done is kept for the next run."""
+    """Turn what the cluster raises into an OSError: the work that is done is kept for the next run."""
     distributed = package()
     at = f"quantize: --dask: tensor {name!r}" if name else "quantize: --dask"
     try:
@@ -214,7 +214,7 @@ def _lost(name: str = "") -> Iterator[None]:
 
 
 def _converted(task: _Task) -> Converted | Exception:
-    """Converts a piece, in a worker."""
+    """Convert a piece, in a worker."""
     if task.version != _core.__version__:
         return _core.QcoreValueError(
             f"quantize: --dask: the worker on {socket.gethostname()} has qcore {_core.__version__}, expected "

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from qcore import _core
-from qcore.formats.checkpoint.choice import check_patterns, matching
-from qcore.formats.checkpoint.opened import Checkpoint
 from qcore.formats.checkpoint.options import Options
+from qcore.formats.checkpoint.reader import Checkpoint
+from qcore.formats.checkpoint.selection import check_patterns, matching
 
 
 def of_folder(
     options: Options, source: Path, checkpoint: Checkpoint, lm_head: bool | None, embeddings: bool | None
 ) -> Options:
-    """Returns the options with the weights of the model's layers.
+    """Return the options with the weights of the model's layers.
 
     Args:
         options: as they were given.
@@ -73,7 +73,7 @@ def of_folder(
 
 
 def _check_mixtures(mixtures: Mapping[str, str], reasons: Mapping[str, str]) -> None:
-    """Raises if some weights of a mixture of experts are left and others aren't: a module packs all or none."""
+    """Raise if some weights of a mixture of experts are left and others aren't: a module packs all or none."""
     for path in dict.fromkeys(mixtures.values()):
         names = [name for name in mixtures if mixtures[name] == path]
         left = next((name for name in names if reasons[name]), None)

@@ -7,11 +7,11 @@ import os
 from typing import Any
 
 from qcore import _core
-from qcore.formats.checkpoint.sections import DTYPES, ITEM_BYTES, Section
+from qcore.formats.checkpoint.byte_ranges import DTYPES, ITEM_BYTES, Section
 
 
 def as_torch(section: Section) -> Any:
-    """Returns a tensor of torch over a private mapping of the file: writing to it leaves the file alone.
+    """Return a tensor of torch over a private mapping of the file: writing to it leaves the file alone.
 
     Args:
         section: the array's place.

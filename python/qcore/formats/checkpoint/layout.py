@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.entries import Entry, PlainEntry, TensorInfo
-from qcore.formats.checkpoint.safetensors_file import SafetensorsFile, is_sizes, parse_json, short
-from qcore.formats.checkpoint.sections import Section, addressable
+from qcore.formats.checkpoint.byte_ranges import Section, addressable
+from qcore.formats.checkpoint.files.safetensors import SafetensorsFile, is_sizes, parse_json, short
+from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 
@@ -67,7 +67,7 @@ class Description:
         return -(-self.shape[1] // self.block_size)
 
     def parts(self, scales: str, offsets: str) -> Parts:
-        """Returns (dtype, shape) of each part, with the dtypes of scales and offsets."""
+        """Return (dtype, shape) of each part, with the dtypes of scales and offsets."""
         rows = self.shape[0]
         codes = ("I8", self.shape) if self.bits == 8 else ("U8", (rows, -(-self.columns // 2)))
         found: Parts = {"codes": codes, "scales": (scales, (rows, self.blocks))}
@@ -83,12 +83,12 @@ class Description:
 
 
 def inner(tensor: Weight) -> QuantizedTensor:
-    """Returns the blocks of a weight, whatever the order of its columns."""
+    """Return the blocks of a weight, whatever the order of its columns."""
     return tensor.weight if isinstance(tensor, ReorderedTensor) else tensor
 
 
 def parameter_dtypes(tensor: Weight) -> tuple[str, str]:
-    """Returns the smallest that hold its scales and its offsets exactly."""
+    """Return the smallest that hold its scales and its offsets exactly."""
     weight = inner(tensor)
     scales = "F16" if weight.scale_dtype == "float16" else "F32"
     if weight.scheme == "symmetric":
@@ -100,7 +100,7 @@ def parameter_dtypes(tensor: Weight) -> tuple[str, str]:
 
 
 def encode(tensor: Weight, scales: str, offsets: str) -> dict[str, NDArray[Any]]:
-    """Returns the parts' values, in dtypes that hold them exactly."""
+    """Return the parts' values, in dtypes that hold them exactly."""
     weight = inner(tensor)
     codes: NDArray[Any] = weight.nibbles() if weight.bits == 4 else weight.codes()
     found = {"codes": codes, "scales": weight.scales().astype(_PARAMETERS[scales], copy=False)}
@@ -112,7 +112,7 @@ def encode(tensor: Weight, scales: str, offsets: str) -> dict[str, NDArray[Any]]
 
 
 def unpack_nibbles(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int8]:
-    """Returns int8 [N, columns] of :meth:`QuantizedTensor.nibbles`."""
+    """Return int8 [N, columns] of :meth:`QuantizedTensor.nibbles`."""
     pairs = packed.astype("<u2")
     pairs = (pairs | pairs << 4) & 0x0F0F
     codes: NDArray[np.int8] = pairs.view(np.int8) - np.int8(8)
@@ -120,7 +120,7 @@ def unpack_nibbles(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int8]:
 
 
 def metadata_of(weights: Mapping[str, Description]) -> dict[str, str]:
-    """Returns what the header says of the weights."""
+    """Return what the header says of the weights."""
     described = {name: weight.to_json() for name, weight in weights.items()}
     return {"format": FORMAT, "weights": json.dumps(described, separators=(",", ":"), ensure_ascii=False)}
 
@@ -154,7 +154,7 @@ class QcoreEntry:
 
 
 def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
-    """Returns the tensors of a file in this layout, quantized and plain."""
+    """Return the tensors of a file in this layout, quantized and plain."""
     given = file.metadata.get(KEY, file.metadata.get("format"))
     if given != FORMAT:
         raise _core.QcoreValueError(f"{where} has format {given!r}, expected {FORMAT!r}")
@@ -193,7 +193,7 @@ def _description(value: Any, where: str) -> Description:
 
 
 def _entry(name: str, about: Description, sections: dict[str, Section], where: str) -> QcoreEntry:
-    """Takes the weight's parts out of ``sections``."""
+    """Take the weight's parts out of ``sections``."""
     found = {}
     dtypes = []
     for part in ("scales", "offsets"):

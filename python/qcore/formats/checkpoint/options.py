@@ -1,4 +1,4 @@
-"""What `qcore quantize` is asked for."""
+"""Options of `qcore quantize`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from qcore import _core
-from qcore.formats.checkpoint.model_folder import ModelFolderTarget, quantization_config
 from qcore.formats.checkpoint.samples import Samples
-from qcore.formats.checkpoint.targets import Target, target
+from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, quantization_config
+from qcore.formats.checkpoint.targets.target import Target, target
 from qcore.quantized_tensor import quantize
 
 
 @dataclass(frozen=True)
 class Options:
-    """As the arguments of :func:`qcore.quantize`, and which tensors: shell patterns in ``include`` and ``exclude``."""
+    """Arguments of :func:`qcore.quantize`, and shell patterns of the tensors it takes (``include``, ``exclude``)."""
 
     bits: int = 4
     block_size: int = 64
@@ -27,7 +27,7 @@ class Options:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     format: str = "qcore"
-    """Of the output."""
+    """Format of the output."""
     model: str = ""
     """The input's folder, if the output is a folder of transformers."""
     layers: tuple[str, ...] | None = None
@@ -40,7 +40,7 @@ class Options:
     """The file with the layers' inputs, for method "awq"."""
 
     def check(self) -> None:
-        """Checks the options before a file is touched; the core's own words come from a weight of one element."""
+        """Check the options before a file is touched; the core's own words come from a weight of one element."""
         one = np.ones((1, 1), np.float32)
         awq = self.method == "awq"
         quantize(one, samples=one if awq else None, **self.of_tensor())
@@ -52,7 +52,7 @@ class Options:
         self.target()
 
     def target(self) -> Target:
-        """Returns the output's layout."""
+        """Return the output's layout."""
         inner = target(
             format=self.format,
             bits=self.bits,
@@ -66,10 +66,10 @@ class Options:
         return ModelFolderTarget(inner, self.model, values)
 
     def open_samples(self) -> Samples | None:
-        """Returns the layers' inputs, if there are any."""
+        """Return the layers' inputs, if there are any."""
         return Samples(Path(self.samples)) if self.samples else None
 
     def of_tensor(self) -> dict[str, Any]:
-        """Returns the arguments of :func:`qcore.quantize`."""
+        """Return the arguments of :func:`qcore.quantize`."""
         keys = ("bits", "block_size", "scheme", "method", "scale_dtype")
         return {key: getattr(self, key) for key in keys}

@@ -107,16 +107,16 @@ class PartialFile:
             file.write(json.dumps(line).encode() + b"\n")
 
     def tensor(self, name: str) -> TensorWriter:
-        """Returns where the parts of a tensor go."""
+        """Return where the parts of a tensor go."""
         return TensorWriter(self._handle, self._places[name])
 
     def finish_tensor(self, name: str, writer: TensorWriter) -> None:
-        """Enters it in the journal."""
+        """Enter it in the journal."""
         self._append({"tensor": name, "crc32": writer.checksums()})
         self.finished.add(name)
 
     def finish(self) -> None:
-        """Gives the file its name."""
+        """Give the file its name."""
         os.fsync(self._handle)
         os.fchmod(self._handle, _files.mode_for(self.path))
         os.replace(self.partial, self.path)
@@ -153,7 +153,7 @@ class TensorWriter:
         self._crc[part] = zlib.crc32(data, self._crc[part])
 
     def checksums(self) -> dict[str, int]:
-        """Returns CRC-32 of each part, all of which are complete."""
+        """Return CRC-32 of each part, all of which are complete."""
         for part, (_, nbytes) in self._places.items():
             if self._written[part] != nbytes:
                 raise AssertionError(f"{part} has {nbytes} bytes, {self._written[part]} of them written")

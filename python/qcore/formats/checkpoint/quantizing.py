@@ -16,17 +16,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.choice import Choice, check_patterns, choose
-from qcore.formats.checkpoint.entries import PlainEntry
+from qcore.formats.checkpoint.byte_ranges import FLOATING, Section
+from qcore.formats.checkpoint.chunks import Converted, Piece, byte_pieces, row_pieces
 from qcore.formats.checkpoint.layout import Description, Parts
-from qcore.formats.checkpoint.opened import Checkpoint
 from qcore.formats.checkpoint.options import Options
 from qcore.formats.checkpoint.partial_file import PartialFile
-from qcore.formats.checkpoint.pieces import Converted, Piece, byte_pieces, row_pieces
+from qcore.formats.checkpoint.reader import Checkpoint
+from qcore.formats.checkpoint.records import PlainEntry
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.saving import add_parts
-from qcore.formats.checkpoint.sections import FLOATING, Section
-from qcore.formats.checkpoint.targets import Target
+from qcore.formats.checkpoint.selection import Choice, check_patterns, choose
+from qcore.formats.checkpoint.targets.target import Target
 from qcore.formats.checkpoint.workers import Pending, Threads, Workers
 
 __all__ = ["Job", "Options", "Result", "plan", "quantize_checkpoint"]
@@ -53,7 +53,7 @@ class Job:
 
 @dataclass
 class Result:
-    """What a run did."""
+    """Result of a run."""
 
     quantized: int = 0
     kept: int = 0
@@ -70,7 +70,7 @@ class Result:
 
 
 def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
-    """Plans what becomes of every tensor.
+    """Plan what becomes of every tensor.
 
     Raises:
         QcoreValueError: a tensor is quantized already, an option is impossible, a pattern matches no name, or samples
@@ -97,7 +97,7 @@ def plan(checkpoint: Checkpoint, options: Options) -> list[Job]:
 
 
 def _parts(name: str, section: Section, experts: dict[str, str]) -> list[tuple[str, Section]]:
-    """Returns the tensors that one of the input becomes, by their names: that itself, or one per expert."""
+    """Return the tensors that one of the input becomes, by their names: that itself, or one per expert."""
     if name not in experts or section.dtype not in FLOATING or 0 in section.shape:
         return [(name, section)]
     count, *shape = section.shape
@@ -108,7 +108,7 @@ def _parts(name: str, section: Section, experts: dict[str, str]) -> list[tuple[s
 
 
 def _check_names(samples: Samples, jobs: list[Job]) -> None:
-    """Raises QcoreValueError if samples have an unknown name, or if no tensor uses them."""
+    """Raise QcoreValueError if samples have an unknown name, or if no tensor uses them."""
     unknown = sorted(set(samples.shapes) - {job.name for job in jobs})
     if unknown:
         raise _core.QcoreValueError(
@@ -143,7 +143,7 @@ def quantize_checkpoint(
     progress: Callable[[str, int], None] = lambda name, nbytes: None,
     workers: Workers | None = None,
 ) -> Result:
-    """Writes ``output``, whole or not at all; goes on where an interrupted run stopped.
+    """Write ``output``, whole or not at all; goes on where an interrupted run stopped.
 
     Args:
         checkpoint: what :func:`qcore.formats.open_checkpoint` returned, of float tensors.
@@ -204,7 +204,7 @@ def quantize_checkpoint(
 
 
 def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str:
-    """Changes with the input's files and that of the samples, with the options and with qcore."""
+    """Change with the input's files and that of the samples, with the options and with qcore."""
     files = []
     for file in (*checkpoint.files, *([Path(options.samples)] if options.samples else [])):
         status = file.stat()
@@ -216,7 +216,7 @@ def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str
 def _converted(
     jobs: list[Job], options: Options, layout: Target, samples: Samples | None, workers: Workers
 ) -> Iterator[Converted]:
-    """Yields all pieces in order; each tensor has one or more. As many are under way as the workers take at a time."""
+    """Yield all pieces in order; each tensor has one or more. As many are under way as the workers take at a time."""
     waiting: deque[Pending] = deque()
     try:
         for job in jobs:
@@ -238,7 +238,7 @@ def _pieces(job: Job, layout: Target, samples: Samples | None) -> Iterator[Piece
 
 
 def _importance(job: Job, samples: Samples | None) -> NDArray[Any] | None:
-    """Returns the importance of the input channels of a weight, for method "awq" only."""
+    """Return the importance of the input channels of a weight, for method "awq" only."""
     if job.method != "awq":
         return None
     assert samples is not None

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats.checkpoint.folder import read_safetensors
-from qcore.formats.checkpoint.sections import Section
+from qcore.formats.checkpoint.byte_ranges import Section
+from qcore.formats.checkpoint.files.folder import read_safetensors
 from qcore.quantized_tensor import mean_squares
 
 _ZIP = b"PK"
 _BROKEN = (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What numpy and zipfile raise over damaged or encrypted archives."""
+"""Errors that numpy and zipfile raise over damaged or encrypted archives."""
 _ARRAY_SUFFIX = ".npy"
 
 
@@ -45,7 +45,7 @@ class Samples:
             self.shapes = {name: section.shape for name, section in self._sections.items()}
 
     def check(self, name: str, features: int) -> None:
-        """Checks that the inputs of the weight ``name`` are [M, K] with that K."""
+        """Check that the inputs of the weight ``name`` are [M, K] with that K."""
         shape = self.shapes[name]
         if len(shape) != 2 or shape[0] == 0 or shape[1] != features:
             raise _core.QcoreValueError(
@@ -54,7 +54,7 @@ class Samples:
             )
 
     def importance(self, name: str, features: int) -> NDArray[np.float32]:
-        """Returns [K] of a weight's input channels."""
+        """Return [K] of a weight's input channels."""
         return mean_squares(self._read(name), features, f"quantize: --samples {self.path}: {name!r}")
 
     def _read(self, name: str) -> NDArray[Any]:

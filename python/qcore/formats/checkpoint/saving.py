@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from qcore import _arrays, _core, _files
 from qcore.formats.checkpoint import layout
-from qcore.formats.checkpoint.opened import open_checkpoint
-from qcore.formats.checkpoint.safetensors_file import header_bytes
-from qcore.formats.checkpoint.sections import DTYPES
+from qcore.formats.checkpoint.byte_ranges import DTYPES
+from qcore.formats.checkpoint.files.safetensors import header_bytes
+from qcore.formats.checkpoint.reader import open_checkpoint
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 
 _NAMES = {name: dtype for dtype, name in DTYPES.items()}
 _NOT_NUMPY = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-"""What torch hands over as integers of the same size."""
+"""Dtypes that torch passes as integers of the same size."""
 
 
 def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
-    """Writes weights and arrays to one safetensors file, whole or not at all, without loss.
+    """Write weights and arrays to one safetensors file, whole or not at all, without loss.
 
     Args:
         path: the file; one that exists is replaced.
@@ -67,12 +67,12 @@ def _values(name: str, tensor: Any) -> dict[str, NDArray[Any]]:
 
 
 def byte_view(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Returns uint8 [nbytes], row-major."""
+    """Return uint8 [nbytes], row-major."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def add_parts(found: dict[str, Any], parts: Mapping[str, Any], where: str) -> None:
-    """Joins them where no name comes twice."""
+    """Join them where no name comes twice."""
     for name, value in parts.items():
         if name in found or name == "__metadata__":
             raise _core.QcoreValueError(f"{where}: the name {name!r} is taken in the file, expected another")
@@ -95,7 +95,7 @@ def plain_array(value: Any, where: str) -> tuple[str, NDArray[Any]]:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns all tensors of a file that :func:`save` wrote, or of any checkpoint that :func:`open_checkpoint` opens.
+    """Return all tensors of a file that :func:`save` wrote, or of any checkpoint that :func:`open_checkpoint` opens.
 
     Args:
         path: a file or folder, as for :func:`open_checkpoint`.

@@ -1,4 +1,4 @@
-"""Who quantizes the pieces of a checkpoint: threads of this process, or another's processes."""
+"""Workers that quantize the pieces of a checkpoint: threads of this process, or processes of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from qcore.formats.checkpoint.pieces import Converted, Piece, convert
+from qcore.formats.checkpoint.chunks import Converted, Piece, convert
 from qcore.runtime import get_num_threads
 
 if TYPE_CHECKING:
     from qcore.formats.checkpoint.options import Options
-    from qcore.formats.checkpoint.targets import Target
+    from qcore.formats.checkpoint.targets.target import Target
 
 _MOST_THREADS = 4
 
@@ -20,15 +20,15 @@ class Pending(Protocol):
     """A piece that is under way."""
 
     def result(self) -> Converted:
-        """Waits for it."""
+        """Wait for it."""
 
     def cancel(self) -> object:
-        """It isn't wanted any more."""
+        """Cancel the piece, whose result is not needed any more."""
 
 
 class Workers(Protocol):
     def submit(self, piece: Piece, options: Options, layout: Target) -> Pending:
-        """Begins with a piece; doesn't wait."""
+        """Begin with a piece; doesn't wait."""
 
     def most(self, layout: Target) -> int:
         """Pieces that are under way at a time: what bounds the memory."""

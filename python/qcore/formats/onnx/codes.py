@@ -24,7 +24,7 @@ class Format:
     zero_point: int
 
     def code(self, value: float) -> int:
-        """Returns the code that QuantizeLinear gives; infinities are the ends of the range."""
+        """Return the code that QuantizeLinear gives; infinities are the ends of the range."""
         lo, hi = RANGES[self.dtype]
         with np.errstate(divide="ignore", over="ignore"):
             steps = np.rint(np.float32(value) / np.float32(self.scale))
@@ -41,7 +41,7 @@ class Weight:
 
 
 def format_of(graph: Graph, scale: str, zero_point: str, dtype: str | None, where: str) -> Format:
-    """Reads the format from two constants by name; ``dtype`` of the codes is needed if there is no zero point."""
+    """Read the format from two constants by name; ``dtype`` of the codes is needed if there is no zero point."""
     scales = _inputs.reals(graph.required(scale, f"{where}_scale"), f"{where}_scale")
     _check_single(scales, f"{where}_scale")
     zeros = graph.constant(zero_point, f"{where}_zero_point")
@@ -55,7 +55,7 @@ def format_of(graph: Graph, scale: str, zero_point: str, dtype: str | None, wher
 
 
 def weight_of(codes: NDArray[Any], scale: NDArray[Any], zero_point: NDArray[Any] | None, where: str) -> Weight:
-    """Returns codes with the output channels first; scale and zero point of one element, [N] or [1, N].
+    """Return codes with the output channels first; scale and zero point of one element, [N] or [1, N].
 
     Zero points that differ among channels go into the codes where that leaves them within int8.
     """
@@ -82,7 +82,7 @@ def weight_of(codes: NDArray[Any], scale: NDArray[Any], zero_point: NDArray[Any]
 
 
 def row_of(array: NDArray[Any], channels: int, where: str, *, broadcast: bool) -> NDArray[Any]:
-    """Returns [N], from [1, N] or a single element too if these may be broadcast."""
+    """Return [N], from [1, N] or a single element too if these may be broadcast."""
     if array.shape == (channels,) or (broadcast and (array.size == 1 or array.shape == (1, channels))):
         return np.broadcast_to(array.reshape(-1), (channels,))
     raise _core.QcoreValueError(f"{where} has shape {list(array.shape)}, expected [{channels}]")

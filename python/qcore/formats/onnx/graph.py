@@ -22,7 +22,7 @@ _PLAIN_CONSTANTS = {
 
 
 def package() -> Any:
-    """Returns the module onnx.
+    """Return the module onnx.
 
     Raises:
         QcoreTypeError: it is not installed.
@@ -59,7 +59,7 @@ class Node:
             raise _core.QcoreValueError(f"{self.where} has an attribute that can't be read: {error}") from error
 
     def input(self, index: int) -> str:
-        """Returns an input's name; empty if it is not given."""
+        """Return an input's name; empty if it is not given."""
         return str(self.inputs[index]) if index < len(self.inputs) else ""
 
     def output(self) -> str:
@@ -106,11 +106,11 @@ class Graph:
         return name in self._tensors or (node is not None and node.is_standard and node.op_type == "Constant")
 
     def is_computed(self, name: str) -> bool:
-        """Returns whether a node or the model's caller makes the value."""
+        """Return whether a node or the model's caller makes the value."""
         return not self.is_constant(name) and (name in self._producers or name in self._inputs)
 
     def constant(self, name: str, where: str) -> NDArray[Any] | None:
-        """Returns a constant's array; None if no name is given."""
+        """Return a constant's array; None if no name is given."""
         if not name:
             return None
         if not self.is_constant(name):
@@ -124,7 +124,7 @@ class Graph:
         return array
 
     def required(self, name: str, where: str) -> NDArray[Any]:
-        """Returns a constant's array that must be there."""
+        """Return a constant's array that must be there."""
         array = self.constant(name, where)
         if array is None:
             raise _core.QcoreValueError(f"{where} is not given, expected a constant")
@@ -152,7 +152,7 @@ class Graph:
         return {each.name: each.type.tensor_type for each in values if each.type.HasField("tensor_type")}
 
     def dtype(self, name: str) -> str | None:
-        """Returns a value's type by NumPy's name for it, as far as the graph tells."""
+        """Return a value's type by NumPy's name for it, as far as the graph tells."""
         if name in self._tensors:
             number = self._tensors[name].data_type
         elif name in self._types:
@@ -165,7 +165,7 @@ class Graph:
             return None
 
     def shape(self, name: str) -> list[int | None] | None:
-        """Returns a value's extents, None where one is not known, as far as the graph tells."""
+        """Return a value's extents, None where one is not known, as far as the graph tells."""
         if name not in self._types or not self._types[name].HasField("shape"):
             return None
         sizes = self._types[name].shape.dim
@@ -173,7 +173,7 @@ class Graph:
 
 
 def graph_of(model: Any) -> Graph:
-    """Returns the graph of a path or an ``onnx.ModelProto``."""
+    """Return the graph of a path or an ``onnx.ModelProto``."""
     onnx = package()
     if isinstance(model, (str, os.PathLike)):
         try:

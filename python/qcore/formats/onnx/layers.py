@@ -19,7 +19,7 @@ Bias = NDArray[np.int32]
 def convolution(
     graph: Graph, node: Node, x: Format, weight: Weight, y: Format, bias: Bias | None, clamp: Clamp | None = None
 ) -> static.QConv2d:
-    """Returns a node's convolution: its window is in its attributes."""
+    """Return a node's convolution: its window is in its attributes."""
     kernel: tuple[int, int] = weight.codes.shape[2:]
     made: static.QConv2d = _made(
         static.QConv2d, node, x, weight, y, bias, clamp=clamp, **window_of(graph, node, kernel)
@@ -35,7 +35,7 @@ def product(
 
 
 def check_rank(codes: NDArray[Any], rank: int, names: str, where: str) -> None:
-    """Checks the rank of a weight before anything is transposed."""
+    """Check the rank of a weight before anything is transposed."""
     if codes.ndim != rank:
         raise _core.QcoreValueError(f"{where} has shape {list(codes.shape)}, expected {names}")
 

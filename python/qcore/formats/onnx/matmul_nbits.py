@@ -19,17 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core
-from qcore.formats import _bits, _inputs, _minima, _outputs, _zero_points
+from qcore.formats import _affine_codec, _bits, _inputs, _outputs, _zero_point_codec
 from qcore.formats.onnx.graph import Graph, Node, package
 from qcore.quantized_tensor import QuantizedTensor
 
 OPERATOR, DOMAIN = "MatMulNBits", "com.microsoft"
 IR_VERSION, OPSET = 10, 21
-"""As old as the operator's readers may be."""
+"""The oldest versions with all that the models need, so that old readers open them."""
 
 
 def weight_of(graph: Graph, node: Node, *, exact: bool) -> QuantizedTensor:
-    """Returns the weight [N, K] of a node; its bias is not part of it."""
+    """Return the weight [N, K] of a node; its bias is not part of it."""
     inputs = {each: node.input(i) for i, each in enumerate(("A", "B", "scales", "zero_points", "g_idx", "bias"))}
     if inputs["g_idx"]:
         raise _core.QcoreValueError(f"{node.where} has g_idx, expected blocks in the order of K")
@@ -40,7 +40,7 @@ def weight_of(graph: Graph, node: Node, *, exact: bool) -> QuantizedTensor:
 def tensor_of(
     B: Any, scales: Any, zero_points: Any, *, attributes: Mapping[str, Any], where: str, exact: bool = True
 ) -> QuantizedTensor:
-    """Makes a weight of a node's arrays (zero_points may be None) and attributes N, K, bits (4) and block_size."""
+    """Make a weight of a node's arrays (zero_points may be None) and attributes N, K, bits (4) and block_size."""
     n, k, bits, size = (
         _checks.integer(attributes.get(each, 4 if each == "bits" else 0), f"{where}: {each}")
         for each in ("N", "K", "bits", "block_size")
@@ -60,12 +60,12 @@ def tensor_of(
     s = _table(_inputs.reals(scales, f"{where}: scales"), n, blocks, f"{where}: scales")
     zeros = _zeros(zero_points, n, blocks, bits, f"{where}: zero_points")
     if zeros.dtype == np.uint8 or ((zeros == np.rint(zeros)) & (zeros >= 0) & (zeros < 1 << bits)).all():
-        return _zero_points.decode(codes, zeros, s, bits=bits, block_size=size, where=where, exact=exact)
+        return _zero_point_codec.decode(codes, zeros, s, bits=bits, block_size=size, where=where, exact=exact)
     wide = -(s.astype(np.float64) * zeros)
     minima = wide.astype(np.float32)
     if exact and not np.array_equal(minima, wide):
-        raise _core.QcoreValueError(f"{where}: {_zero_points.NEEDS_ROUNDING}")
-    return _minima.decode(codes, s, minima, bits=bits, block_size=size, where=where, exact=exact)
+        raise _core.QcoreValueError(f"{where}: {_zero_point_codec.NEEDS_ROUNDING}")
+    return _affine_codec.decode(codes, s, minima, bits=bits, block_size=size, where=where, exact=exact)
 
 
 def _table(array: NDArray[Any], n: int, columns: int, where: str) -> NDArray[Any]:
@@ -77,7 +77,7 @@ def _table(array: NDArray[Any], n: int, columns: int, where: str) -> NDArray[Any
 
 
 def _zeros(zero_points: Any, n: int, blocks: int, bits: int, where: str) -> NDArray[Any]:
-    """Returns uint8 or float32 [N, P]."""
+    """Return uint8 or float32 [N, P]."""
     if zero_points is None:
         return np.full((n, blocks), 1 << (bits - 1), np.uint8)
     array = _inputs.host(zero_points, where)
@@ -88,7 +88,7 @@ def _zeros(zero_points: Any, n: int, blocks: int, bits: int, where: str) -> NDAr
 
 
 def to_onnx(weights: Mapping[str, QuantizedTensor]) -> Any:
-    """Makes an ``onnx.ModelProto`` with one MatMulNBits node per weight [N, K], float32 scales and packed zero points.
+    """Make an ``onnx.ModelProto`` with one MatMulNBits node per weight [N, K], float32 scales and packed zero points.
 
     Node ``name`` has the input ``name.x`` [M, K] and the output ``name.y`` [M, N].
 
@@ -117,11 +117,11 @@ class Layer:
     bits: int
     block_size: int
     arrays: tuple[str, ...]
-    """Of "B", "scales" and "zero_points", which are the constants NAME.B and so on."""
+    """Return the arrays "B", "scales" and "zero_points", which are the constants NAME.B and so on."""
 
 
 def model_of(layers: Sequence[Layer], constants: Sequence[Any]) -> Any:
-    """Returns an ``onnx.ModelProto`` with these nodes side by side and these TensorProtos."""
+    """Return an ``onnx.ModelProto`` with these nodes side by side and these TensorProtos."""
     onnx = package()
     helper, real = onnx.helper, onnx.TensorProto.FLOAT
     nodes, inputs, outputs = [], [], []
@@ -143,7 +143,7 @@ def arrays_of(weight: QuantizedTensor, where: str) -> dict[str, NDArray[Any]]:
     bits, size = weight.bits, weight.block_size
     if size < 16 or size & (size - 1):
         raise _core.QcoreValueError(f"{where}: block_size is {size}, expected a power of 2 from 16 on")
-    codes, zeros, scales = _zero_points.encode(weight, where)
+    codes, zeros, scales = _zero_point_codec.encode(weight, where)
     middle = 1 << (bits - 1)
     filled = _bits.padded(codes, size, fill=middle).reshape(n, -1, size)
     arrays = {"B": _bits.pack_nibbles(filled) if bits == 4 else filled, "scales": scales}

@@ -61,7 +61,7 @@ def _dequantizer(graph: Graph, name: str) -> Node | None:
 
 
 def _end(graph: Graph, node: Node) -> tuple[Node, float, float] | None:
-    """Returns the QuantizeLinear that takes a node's result, and the bounds that Relu and Clip set on the way to it."""
+    """Return the QuantizeLinear that takes a node's result, and the bounds that Relu and Clip set on the way to it."""
     name, lo, hi = node.output(), -math.inf, math.inf
     while True:  # never around in a circle: each value has one producer, and graph sees to that
         users = graph.consumers(name)
@@ -97,7 +97,7 @@ def _format(graph: Graph, node: Node, where: str, dtype: str | None) -> Format:
 
 
 def _quantized_dtype(node: Node) -> str:
-    """Returns the dtype of the codes of a QuantizeLinear without a zero point."""
+    """Return the dtype of the codes of a QuantizeLinear without a zero point."""
     number = node.attributes.get("output_dtype", 0)
     try:
         return str(package().TensorProto.DataType.Name(number)).lower() if number else "uint8"

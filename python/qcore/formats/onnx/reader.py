@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor | QConv2d | QLinear]:
-    """Returns what an ONNX model's quantized nodes hold, as weights and operators of qcore.
+    """Return what an ONNX model's quantized nodes hold, as weights and operators of qcore.
 
     | node | becomes |
     |---|---|

@@ -42,7 +42,7 @@ def _same(
     *,
     upper: bool,
 ) -> tuple[int, ...]:
-    """Padding that leaves ceil(size / stride) pixels; what is odd goes to the end (upper) or to the beginning."""
+    """Return the padding that leaves ceil(size / stride) pixels, an odd one at the end (upper) or the beginning."""
     shape = graph.shape(node.input(0))
     before, after = [], []
     for axis in range(2):

@@ -51,13 +51,13 @@ class Group:
         return Group, (None, "unpickle")
 
     def sum_(self, values: torch.Tensor) -> torch.Tensor:
-        """Replaces ``values`` by their sum over all ranks and returns them."""
+        """Replace ``values`` by their sum over all ranks and return them."""
         if self.size > 1 and values.numel():
             dist.all_reduce(values, group=self._group)
         return values
 
     def join(self, values: torch.Tensor, shard: Shard) -> torch.Tensor:
-        """Returns the shards of the last axis of all ranks, concatenated in the order of the ranks."""
+        """Return the shards of the last axis of all ranks, concatenated in the order of the ranks."""
         most = max(shard.sizes)
         if self.size == 1:
             return values
@@ -69,32 +69,32 @@ class Group:
         return torch.cat([piece[..., :size] for piece, size in zip(received, shard.sizes, strict=True)], dim=-1)
 
     def copy(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns x, which is the same on every rank; its gradient is the sum of all ranks' gradients."""
+        """Return x, which is the same on every rank; its gradient is the sum of all ranks' gradients."""
         if self.size == 1 or not _follows(x):
             return x
         copied: torch.Tensor = _Copy.apply(x, self)
         return copied
 
     def reduce(self, partial: torch.Tensor) -> torch.Tensor:
-        """Returns the sum of all ranks' float32 tensors, on every rank; ``partial`` may be overwritten."""
+        """Return the sum of all ranks' float32 tensors, on every rank; ``partial`` may be overwritten."""
         if not _follows(partial):
             return self.sum_(partial)
         total: torch.Tensor = _Reduce.apply(partial, self)
         return total
 
     def gather(self, values: torch.Tensor, shard: Shard) -> torch.Tensor:
-        """Returns what :meth:`join` does; the gradient of a shard is its part of the whole tensor's gradient."""
+        """Return what :meth:`join` does; the gradient of a shard is its part of the whole tensor's gradient."""
         gathered: torch.Tensor = _Gather.apply(values, self, shard)
         return gathered
 
     def scatter(self, x: torch.Tensor, shard: Shard) -> torch.Tensor:
-        """Returns this rank's part of x, which is the same on every rank; its gradient joins those of all ranks."""
+        """Return this rank's part of x, which is the same on every rank; its gradient joins those of all ranks."""
         part: torch.Tensor = _Scatter.apply(x, self, shard)
         return part
 
 
 def _follows(x: torch.Tensor) -> bool:
-    """Returns whether autograd records operations on x."""
+    """Return whether autograd records operations on x."""
     return torch.is_grad_enabled() and bool(x.requires_grad)
 
 

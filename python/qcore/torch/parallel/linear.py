@@ -34,7 +34,7 @@ class _ParallelLinear(Linear):
 
     @classmethod
     def from_linear(cls, layer: Linear, group: Any = None, **options: Any) -> Any:
-        """Returns this rank's shard of a quantized layer, which stays as it is.
+        """Return this rank's shard of a quantized layer, which stays as it is.
 
         Args:
             layer: a :class:`qcore.torch.Linear`, the same on every rank.
@@ -55,7 +55,7 @@ class _ParallelLinear(Linear):
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, torch.Tensor], prefix: str = "", *, group: Any = None) -> Any:
-        """Returns the shard whose state is in a state_dict, on the same rank of a group of the same size.
+        """Return the shard whose state is in a state_dict, on the same rank of a group of the same size.
 
         Args:
             state_dict: tensors by name.
@@ -78,7 +78,7 @@ class _ParallelLinear(Linear):
         self._group = group
 
     def config(self) -> dict[str, Any]:
-        """Returns shape, options and shard, which ``load_state_dict`` compares with those of the state."""
+        """Return shape, options and shard, which ``load_state_dict`` compares with those of the state."""
         shard = {"rank": self._shard.rank, "sizes": list(self._shard.sizes)}
         return super().config() | {"whole": list(self.whole)} | shard
 
@@ -90,17 +90,17 @@ class _ParallelLinear(Linear):
 
     @property
     def in_features(self) -> int:
-        """Returns K of the whole layer."""
+        """Return K of the whole layer."""
         return self.whole[1]
 
     @property
     def out_features(self) -> int:
-        """Returns N of the whole layer."""
+        """Return N of the whole layer."""
         return self.whole[0]
 
     @property
     def shard(self) -> range:
-        """Returns the range of outputs (column-parallel) or inputs (row-parallel) that this rank has."""
+        """Return the range of outputs (column-parallel) or inputs (row-parallel) that this rank has."""
         return range(self._shard.start, self._shard.stop)
 
     def _place(self) -> str:
@@ -168,7 +168,7 @@ class ColumnParallelLinear(_ParallelLinear):
         self.gather_output = bool(gather_output)
 
     def config(self) -> dict[str, Any]:
-        """Returns shape, options and shard, which ``load_state_dict`` compares with those of the state."""
+        """Return shape, options and shard, which ``load_state_dict`` compares with those of the state."""
         return super().config() | {"gather_output": self.gather_output}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class ColumnParallelLinear(_ParallelLinear):
         self.gather_output = config["gather_output"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns the outputs of the whole layer, or this rank's.
+        """Return the outputs of the whole layer, or this rank's.
 
         Args:
             x: float32, float16 or bfloat16 [..., K], the same on every rank.
@@ -242,7 +242,7 @@ class RowParallelLinear(_ParallelLinear):
         self.input_is_parallel = bool(input_is_parallel)
 
     def config(self) -> dict[str, Any]:
-        """Returns shape, options and shard, which ``load_state_dict`` compares with those of the state."""
+        """Return shape, options and shard, which ``load_state_dict`` compares with those of the state."""
         return super().config() | {"input_is_parallel": self.input_is_parallel}
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -250,7 +250,7 @@ class RowParallelLinear(_ParallelLinear):
         self.input_is_parallel = config["input_is_parallel"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns the outputs of the whole layer, on every rank.
+        """Return the outputs of the whole layer, on every rank.
 
         Args:
             x: float32, float16 or bfloat16 [..., K], the same on every rank; this rank's [..., K_r] if
@@ -276,7 +276,7 @@ class RowParallelLinear(_ParallelLinear):
         return _FUNCTIONS[self.activation](total).to(x.dtype)
 
     def _check(self, x: torch.Tensor) -> None:
-        """Checks x before this rank waits for the others, which would otherwise wait forever."""
+        """Check x before this rank waits for the others, which would otherwise wait forever."""
         expected = self.shape[1] if self.input_is_parallel else self.in_features
         if x.dim() > 0 and x.shape[-1] == expected:
             return
@@ -299,7 +299,7 @@ class RowParallelLinear(_ParallelLinear):
 
 
 def _check_bias(bias: Any, n: int, where: str) -> None:
-    """Raises QcoreValueError unless the bias of the whole layer is None or a floating-point tensor [n]."""
+    """Raise QcoreValueError unless the bias of the whole layer is None or a floating-point tensor [n]."""
     if bias is None or (isinstance(bias, torch.Tensor) and bias.is_floating_point() and tuple(bias.shape) == (n,)):
         return
     given = f"{bias.dtype} {list(bias.shape)}" if isinstance(bias, torch.Tensor) else type(bias).__name__

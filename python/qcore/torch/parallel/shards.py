@@ -12,7 +12,7 @@ from qcore.quantized_tensor import QuantizedTensor
 
 
 def shard_sizes(total: int, parts: int, multiple_of: int = 1) -> list[int]:
-    """Returns the sizes of contiguous shards: multiples of ``multiple_of``, but for the last that is not empty.
+    """Return the sizes of contiguous shards: multiples of ``multiple_of``, but for the last that is not empty.
 
     Whole multiples are spread evenly, the first shards having one more; where there are fewer multiples than shards,
     the last shards are empty.
@@ -51,13 +51,13 @@ class Shard:
 
 
 def rows_of(weight: QuantizedTensor, shard: Shard) -> QuantizedTensor:
-    """Returns outputs start to stop of a weight [N, K] as a weight [stop - start, K]."""
+    """Return outputs start to stop of a weight [N, K] as a weight [stop - start, K]."""
     rows = slice(shard.start, shard.stop)
     return _part(weight, rows, slice(None), slice(None))
 
 
 def columns_of(weight: QuantizedTensor, shard: Shard) -> QuantizedTensor:
-    """Returns columns start to stop, whole blocks, of a weight [N, K] as a weight [N, stop - start]."""
+    """Return columns start to stop, whole blocks, of a weight [N, K] as a weight [N, stop - start]."""
     first, last = (-(-end // weight.block_size) for end in (shard.start, shard.stop))
     return _part(weight, slice(None), slice(shard.start, shard.stop), slice(first, last))
 

@@ -11,7 +11,7 @@ collect_ignore_glob = ["test_*.py"] if _missing and os.environ.get("QCORE_REQUIR
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    """Keeps torch from using more threads than the machine has for tests."""
+    """Keep torch from using more threads than the machine has for tests."""
     import torch
 
     before = torch.get_num_threads()

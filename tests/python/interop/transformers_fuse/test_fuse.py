@@ -3,47 +3,26 @@
 import copy
 import gc
 import io
+import pickle
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import stack_oracle
-import tiny_models
 import torch
 import transformers
+from fused_models import stack_oracle, tiny_models
+from fused_models.calls import LENGTH, greedy, prompt, relative
 from transformers.cache_utils import DynamicCache
 
 import qcore.torch
 from qcore import QcoreTypeError, QcoreValueError
-from qcore.transformers import fuse, fuse_, fuse_stack, fuse_weights, unfuse_
-from qcore.transformers.fuse_weights import JointLinear, RowsLinear
-
-LENGTH, PADDING = 14, 5
-
-
-def prompt(batch=2):
-    generator = torch.Generator().manual_seed(3)
-    ids = torch.randint(2, 128, (batch, LENGTH), generator=generator)
-    mask = torch.ones_like(ids)
-    if batch > 1:
-        ids[1, :PADDING] = mask[1, :PADDING] = 0
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def greedy(model, inputs, tokens=30, **options):
-    return model.generate(
-        **inputs,
-        max_new_tokens=tokens,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_logits=True,
-        **options,
-    )
-
-
-def relative(got, expected):
-    return float((got.float() - expected.float()).norm() / expected.float().norm())
+from qcore.transformers import fuse_, unfuse_
+from qcore.transformers.fuse import model as fuse_model
+from qcore.transformers.fuse import stack as fuse_stack
+from qcore.transformers.fuse import structure as fuse_structure
+from qcore.transformers.fuse import weights as fuse_weights
+from qcore.transformers.fuse.weights import JointLinear, RowsLinear
 
 
 @pytest.mark.parametrize("name", tiny_models.CONFIGS)
@@ -181,7 +160,7 @@ def test_state_is_that_of_the_unfused_model():
     assert (weight.dtype, weight.device) == (torch.float32, torch.device("cpu"))
     del linears
     gc.collect()
-    # What was joined is gone: per layer o_proj and down_proj are left, and the head.
+    # The joined layers are gone: per layer o_proj and down_proj are left, and the head.
     assert sum(each() is not None for each in gone) == len(names) - len(joined)
     assert sum(isinstance(module, JointLinear) for module in model.modules()) == 2 * model.config.num_hidden_layers
     with pytest.raises(RuntimeError, match=r"call qcore\.transformers\.unfuse_"):
@@ -231,7 +210,7 @@ def test_separate_weights_are_freed_layer_by_layer(monkeypatch):
         alive.append([each() is not None for each in separate])
         return fuse_weights.join(places)
 
-    monkeypatch.setattr(fuse, "join", join)
+    monkeypatch.setattr(fuse_model, "join", join)
     fuse_(model)
     # Two weights of a layer are joined one after the other.
     assert alive[::2] == [[True, True, True], [False, True, True], [False, False, True]]
@@ -264,6 +243,21 @@ def test_copies_and_pickles():
         unfuse_(other)
         assert torch.equal(model(ids).logits, expected)
         unfuse_(loaded)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("fuse_weights\nRowsLinear", RowsLinear),
+        ("fuse_weights\nJointLinear", JointLinear),
+        ("fuse_structure\nStackParts", fuse_structure.StackParts),
+        ("fuse_structure\nLayerParts", fuse_structure.LayerParts),
+        ("fuse\nFusedStack", fuse_model.FusedStack),
+        ("fuse\n_remake", fuse_model._remake),
+    ],
+)
+def test_pickles_of_earlier_versions_find_their_classes(name, found):
+    assert pickle.loads(f"cqcore.transformers.{name}\n.".encode()) is found
 
 
 def test_another_host_dtype_after_fusing():

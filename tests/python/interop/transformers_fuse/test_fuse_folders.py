@@ -1,20 +1,20 @@
 """Fused models from folders and back: quantized while loading, tied heads, embeddings in 4 bits."""
 
 import pytest
-import tiny_models
 import torch
 import transformers
+from fused_models import tiny_models
+from fused_models.calls import greedy, prompt
 from safetensors.torch import load_file
-from test_fuse import greedy, prompt
 
 import qcore.torch
 from qcore.transformers import QcoreConfig, fuse_
-from qcore.transformers.fuse import FusedMixin
+from qcore.transformers.fuse.model import FusedMixin
 
 
 @pytest.fixture(scope="module", params=("llama-biases", "gemma3", "phi3"))
 def folder(request, tmp_path_factory):
-    """Writes a float model to disk."""
+    """Write a float model to disk."""
     path = tmp_path_factory.mktemp(request.param)
     torch.manual_seed(1)
     config = tiny_models.CONFIGS[request.param]()

@@ -3,9 +3,9 @@
 import warnings
 
 import pytest
-import tiny_models
 import torch
-from test_fuse import greedy, prompt, relative
+from fused_models import tiny_models
+from fused_models.calls import greedy, prompt, relative
 from transformers import TextStreamer
 from transformers.cache_utils import DynamicCache, StaticCache
 
@@ -15,7 +15,7 @@ from qcore.transformers.kv_cache import KvLayer, quantize_heads
 
 
 def both(name, run, **options):
-    """Returns what ``run`` returns for the unfused and for the fused model."""
+    """Return what ``run`` returns for the unfused and for the fused model."""
     model = tiny_models.make(name, compute="float")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

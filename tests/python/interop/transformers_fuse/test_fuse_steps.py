@@ -8,18 +8,20 @@ import io
 import warnings
 
 import pytest
-import tiny_models
 import torch
-from test_fuse import greedy, prompt
+from fused_models import tiny_models
+from fused_models.calls import greedy, prompt
 from transformers.cache_utils import DynamicCache
 
-from qcore.transformers import LayerByLayerWarning, fuse_, fuse_graphs, fuse_inputs, unfuse_
+from qcore.transformers import LayerByLayerWarning, fuse_, unfuse_
+from qcore.transformers.fuse import graphs as fuse_graphs
+from qcore.transformers.fuse import inputs as fuse_inputs
 from qcore.transformers.kv_cache import KvLayer
 
 
 @pytest.fixture
 def recorder(monkeypatch):
-    """Lets steps on the CPU be "recorded": a replay repeats the call."""
+    """Let steps on the CPU be "recorded": a replay repeats the call."""
 
     def record(run, device):
         run()
@@ -136,7 +138,7 @@ class TestReads:
 
     @pytest.fixture
     def reads(self, monkeypatch):
-        """Counts the masks and the positions that are read."""
+        """Count the masks and the positions that are read."""
         counts = {"mask": 0, "positions": 0}
         read_mask, aminmax = fuse_inputs._read_mask, torch.aminmax
 

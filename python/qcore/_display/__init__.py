@@ -1,0 +1,1 @@
+"""Output of commands: tables and progress in a terminal, and pictures."""

@@ -1,0 +1,80 @@
+"""Pieces that are quantized or copied at a time: rows or bytes of a tensor. A piece's result depends on itself only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from qcore import _core
+from qcore.formats.checkpoint.byte_ranges import ITEM_BYTES, Section
+from qcore.quantized_tensor import quantize_weighted
+
+if TYPE_CHECKING:
+    from qcore.formats.checkpoint.options import Options
+    from qcore.formats.checkpoint.targets.target import Target
+
+_PIECE_ITEMS = 1 << 20
+"""Weights that a thread reads, quantizes and encodes at a time: 4 MB of float32, and some 10 MB in all."""
+_PIECE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a tensor."""
+
+    name: str
+    """Name of the tensor."""
+    section: Section
+    start: int
+    """Its first row, or byte."""
+    method: str
+    """Method of :func:`qcore.quantize`; empty if the bytes are copied."""
+    importance: NDArray[Any] | None = None
+    """Importance of the input channels, for method "awq"."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A piece as it is to be written."""
+
+    name: str
+    nbytes: int
+    """Bytes of the input."""
+    parts: dict[str, NDArray[Any]]
+
+
+def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
+    """Yield a tensor that stays as it is."""
+    for start in range(0, max(1, section.nbytes), _PIECE_BYTES):
+        count = min(_PIECE_BYTES, section.nbytes - start)
+        yield Piece(name, Section(section.path, "U8", (count,), section.offset + start), start, "")
+
+
+def row_pieces(
+    name: str, section: Section, method: str, importance: NDArray[Any] | None, by_rows: bool
+) -> Iterator[Piece]:
+    """Yield a tensor that is quantized; in one piece if not ``by_rows``. A row's codes depend on no other row."""
+    rows = section.shape[0]
+    step = max(1, _PIECE_ITEMS * rows * ITEM_BYTES[section.dtype] // section.nbytes) if by_rows else rows
+    for start in range(0, rows, step):
+        yield Piece(name, section.rows(start, min(rows, start + step)), start, method, importance)
+
+
+def convert(piece: Piece, options: Options, layout: Target) -> Converted:
+    """Return the piece, quantized and encoded.
+
+    Raises:
+        QcoreValueError: it holds a NaN or an Inf, or the file has become shorter.
+    """
+    if not piece.method:
+        return Converted(piece.name, piece.section.nbytes, {piece.name: piece.section.bytes()})
+    arguments = options.of_tensor() | {"method": piece.method}
+    try:
+        weight = quantize_weighted(piece.section.operand("quantize: weight"), piece.importance, **arguments)
+    except _core.QcoreError as error:
+        rows = f", its rows from {piece.start}" if piece.start else ""
+        raise _core.QcoreValueError(f"quantize: {piece.section.path}: tensor {piece.name!r}{rows}: {error}") from error
+    return Converted(piece.name, piece.section.nbytes, layout.encode(piece.name, weight))

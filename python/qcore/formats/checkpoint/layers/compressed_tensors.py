@@ -1,0 +1,180 @@
+"""Layers of compressed-tensors: three to five tensors each, whose meaning is in config.json beside the file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from qcore import _core
+from qcore.formats.checkpoint.byte_ranges import FLOATING, Section
+from qcore.formats.checkpoint.files.safetensors import short
+from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
+from qcore.formats.compressed_tensors import from_compressed_tensors
+
+METHOD = "compressed-tensors"
+FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
+PARTS = ("weight_packed", "weight", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
+UNUSED = ("input_scale", "input_zero_point")
+"""Names of static activation scales, which are not read: dynamic ones replace them."""
+_STRATEGIES = ("group", "channel", "tensor")
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A group of layers of ``config_groups``: how weights are stored, and what activations are quantized to."""
+
+    targets: tuple[str, ...]
+    bits: int
+    symmetric: bool
+    group_size: int | None
+    """None for a scale per channel or tensor."""
+    activations: str | None
+    """The compute mode that ``input_activations`` stands for; None if it says nothing."""
+
+    def holds(self, layer: str) -> bool:
+        """Return whether a layer of that name is in the group; names of classes, such as Linear, mean all layers."""
+        return any(
+            re.match(target[3:], layer) is not None
+            if target.startswith("re:")
+            else ("." not in target and target[:1].isupper()) or target == layer
+            for target in self.targets
+        )
+
+
+def is_compressed(config: dict[str, Any] | None) -> bool:
+    """Return whether a config.json says that a model has such layers."""
+    values = (config or {}).get("quantization_config")
+    return isinstance(values, dict) and values.get("quant_method") == METHOD
+
+
+def read_schemes(values: dict[str, Any], where: str) -> list[Scheme]:
+    """Return the groups of a ``quantization_config``.
+
+    Raises:
+        QcoreValueError: a field is missing, or has a value that qcore doesn't know.
+    """
+    where = f"{where}: quantization_config of its config.json"
+    if values.get("format") not in FORMATS:
+        raise _core.QcoreValueError(f"{where}: format is {short(values.get('format'))}, expected {', '.join(FORMATS)}")
+    groups = values.get("config_groups")
+    if not isinstance(groups, dict) or not groups:
+        raise _core.QcoreValueError(f"{where} has no 'config_groups', expected one group or more")
+    return [_scheme(group, f"{where}: config_groups[{name!r}]") for name, group in groups.items()]
+
+
+def _scheme(group: Any, where: str) -> Scheme:
+    weights = group.get("weights") if isinstance(group, dict) else None
+    if not isinstance(weights, dict):
+        raise _core.QcoreValueError(f"{where} has no 'weights', expected how weights are quantized")
+    for key, known in (("num_bits", (4, 8)), ("type", ("int",)), ("strategy", _STRATEGIES)):
+        if weights.get(key) not in known:
+            expected = " or ".join(repr(each) for each in known)
+            raise _core.QcoreValueError(f"{where}: weights.{key} is {short(weights.get(key))}, expected {expected}")
+    size = weights.get("group_size") if weights["strategy"] == "group" else None
+    if weights["strategy"] == "group" and (type(size) is not int or size < 1):
+        raise _core.QcoreValueError(f"{where}: weights.group_size is {short(size)}, expected a positive integer")
+    targets = group.get("targets", ())
+    if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
+        raise _core.QcoreValueError(f"{where}: targets is {short(targets)}, expected a list of strings")
+    activations = _activations(group.get("input_activations"), where)
+    return Scheme(tuple(targets), weights["num_bits"], bool(weights.get("symmetric", True)), size, activations)
+
+
+def _activations(values: Any, where: str) -> str | None:
+    if values is None:
+        return None
+    if not isinstance(values, dict) or (values.get("type", "int"), values.get("num_bits")) != ("int", 8):
+        raise _core.QcoreValueError(f"{where}: input_activations is {short(values)}, expected null or int of 8 bits")
+    return "int8" if values.get("symmetric", True) else "int8_asym"
+
+
+@dataclass(frozen=True)
+class CompressedEntry:
+    """A layer's weight [N, K]."""
+
+    scheme: Scheme
+    shape: tuple[int, int]
+    sections: dict[str, Section]
+
+    @property
+    def activations(self) -> str | None:
+        """The compute mode that the files ask for."""
+        return self.scheme.activations
+
+    def info(self, name: str) -> TensorInfo:
+        nbytes = sum(section.nbytes for section in self.sections.values())
+        kind = "pack-quantized" if "weight_packed" in self.sections else "int-quantized"
+        scheme = "asymmetric" if "weight_zero_point" in self.sections else "symmetric"
+        block = self.scheme.group_size or self.shape[1]
+        return TensorInfo(name, f"{METHOD} {kind}", self.shape, self.scheme.bits, block, scheme, nbytes)
+
+    def read(self, name: str) -> Any:
+        parts = self.sections
+        try:
+            return from_compressed_tensors(
+                parts["weight_packed" if "weight_packed" in parts else "weight"].array(),
+                parts["weight_scale"].widened(),
+                parts["weight_zero_point"].array() if "weight_zero_point" in parts else None,
+                bits=self.scheme.bits,
+                shape=self.shape if "weight_packed" in parts else None,
+                g_idx=parts["weight_g_idx"].array() if "weight_g_idx" in parts else None,
+                block_size=self.scheme.group_size,
+            )
+        except _core.QcoreError as error:
+            raise _core.QcoreValueError(f"{parts['weight_scale'].path}: tensor {name!r}: {error}") from error
+
+
+def entries_of(sections: dict[str, Section], values: dict[str, Any], where: str) -> dict[str, Entry]:
+    """Layers as NAME.weight, everything else as it is.
+
+    Raises:
+        QcoreValueError: a layer is in no group, lacks a tensor, or has one of another dtype or shape.
+    """
+    schemes = read_schemes(values, where)
+    found: dict[str, Entry] = {}
+    left = dict(sections)
+    for name in sections:
+        layer, _, part = name.rpartition(".")
+        if part != "weight_packed" and not (part == "weight" and sections[name].dtype not in FLOATING):
+            continue
+        parts = {each: left.pop(f"{layer}.{each}") for each in PARTS if f"{layer}.{each}" in left}
+        for each in UNUSED:
+            left.pop(f"{layer}.{each}", None)
+        found[f"{layer}.weight"] = _entry(layer, parts, schemes, where)
+    return found | {name: PlainEntry(section) for name, section in left.items()}
+
+
+def _entry(layer: str, parts: dict[str, Section], schemes: list[Scheme], where: str) -> CompressedEntry:
+    at = f"{where}: layer {layer!r}"
+    scheme = next((scheme for scheme in schemes if scheme.holds(layer)), None)
+    if scheme is None:
+        raise _core.QcoreValueError(f"{at} is quantized and in none of config_groups, expected one that names it")
+    packed = "weight_packed" in parts
+    weight = parts["weight_packed" if packed else "weight"]
+    kind = "I32" if packed else "I8"
+    if weight.dtype != kind or len(weight.shape) != 2:
+        raise _core.QcoreValueError(
+            f"{at}: its weight is {weight.dtype} {list(weight.shape)}, expected {kind} of two axes"
+        )
+    for part in ("weight_scale", *(("weight_shape",) if packed else ())):
+        if part not in parts:
+            raise _core.QcoreValueError(f"{at} has no tensor {layer}.{part}, expected one")
+    if not scheme.symmetric and "weight_zero_point" not in parts:
+        raise _core.QcoreValueError(f"{at} is asymmetric and has no tensor {layer}.weight_zero_point, expected one")
+    if parts["weight_scale"].dtype not in FLOATING:
+        raise _core.QcoreValueError(f"{at}: weight_scale is {parts['weight_scale'].dtype}, expected floats")
+    shape = (weight.shape[0], weight.shape[1])
+    if packed:
+        sizes = parts["weight_shape"]
+        if sizes.dtype not in ("I64", "I32") or sizes.shape != (2,):
+            raise _core.QcoreValueError(
+                f"{at}: weight_shape is {sizes.dtype} {list(sizes.shape)}, expected two integers"
+            )
+        n, k = (int(size) for size in sizes.array())
+        if n != weight.shape[0] or -(-k * scheme.bits // 32) != weight.shape[1]:
+            raise _core.QcoreValueError(
+                f"{at}: weight_shape is {[n, k]}, expected sizes that {scheme.bits} bits pack to {list(weight.shape)}"
+            )
+        shape = (n, k)
+    return CompressedEntry(scheme, shape, parts)

@@ -1,0 +1,1 @@
+"""Writes quantized GRUs for other programs, as C99."""

@@ -1,0 +1,1 @@
+"""Arrays, float weights and quantized GRUs in files."""

@@ -1,0 +1,1 @@
+"""Finds, replaces and restores the layers of whole models."""

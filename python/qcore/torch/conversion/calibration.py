@@ -1,0 +1,136 @@
+"""Records inputs of layers and outputs of a model while it runs on samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from qcore import _core
+from qcore.quantized_tensor import QuantizedTensor
+
+_ROWS = 2048
+"""Number of rows of activations that are kept for each linear layer, at most a quarter of them from one batch."""
+_PIECE = 1 << 18
+"""Elements of a weight whose error is measured at once."""
+_BATCHES = 8
+"""Number of batches that are kept for each layer that takes whole images or sequences."""
+
+
+def batches_of(calibration: Any) -> list[Any]:
+    """Return a calibration as a list of batches; a single tensor is one batch.
+
+    Raises:
+        QcoreTypeError: calibration is neither a tensor nor an iterable of batches.
+        QcoreValueError: calibration has no batches.
+    """
+    if isinstance(calibration, torch.Tensor):
+        return [calibration]
+    if not isinstance(calibration, Iterable) or isinstance(calibration, (str, bytes, Mapping)):
+        raise _core.QcoreTypeError(
+            f"quantize_: calibration is a {type(calibration).__name__}, expected a tensor, or an iterable of batches: "
+            "tensors, tuples of positional or dictionaries of keyword arguments"
+        )
+    batches = list(calibration)
+    if not batches:
+        raise _core.QcoreValueError("quantize_: calibration has no batches, expected at least one")
+    return batches
+
+
+def outputs_of(model: torch.nn.Module, batches: list[Any]) -> list[torch.Tensor]:
+    """Return all floating-point results for all batches in float32, in evaluation mode and without gradients."""
+    results = []
+    with _evaluating(model), torch.no_grad():
+        for batch in batches:
+            results += list(_tensors(_call(model, batch)))
+    return results
+
+
+def inputs_of(
+    model: torch.nn.Module, batches: list[Any], modules: Iterable[torch.nn.Module]
+) -> tuple[dict[int, list[torch.Tensor]], list[torch.Tensor]]:
+    """Run the model and return the first arguments of each module, by its id, and what :func:`outputs_of` returns."""
+    seen: dict[int, list[torch.Tensor]] = {}
+
+    def watch(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+        if arguments and isinstance(arguments[0], torch.Tensor) and arguments[0].numel() > 0:
+            _keep(seen.setdefault(id(module), []), module, arguments[0].detach())
+
+    hooks = [module.register_forward_pre_hook(watch) for module in modules]
+    try:
+        outputs = outputs_of(model, batches)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen, outputs
+
+
+def relative_error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
+    """Return the relative L2 error over all tensors together; infinity if a value is NaN."""
+    difference = sum(float((a - b).double().square().sum()) for a, b in zip(got, expected, strict=True))
+    size = sum(float(b.double().square().sum()) for b in expected)
+    return _ratio(difference, size)
+
+
+def weight_error(got: QuantizedTensor, expected: torch.Tensor) -> float:
+    """Return the relative L2 error of a quantized weight, a piece at a time.
+
+    Args:
+        got: of the shape of ``expected``.
+        expected: the float weight.
+    """
+    difference = size = 0.0
+    rows = max(1, _PIECE // max(1, expected[0].numel()))
+    for start in range(0, len(expected), rows):
+        exact = expected[start : start + rows].cpu().float()
+        dense = torch.from_numpy(got.slice_rows(start, start + len(exact)).to("cpu").dequantize())
+        size += float(exact.double().square().sum())
+        difference += float((dense - exact).double().square().sum())
+    return _ratio(difference, size)
+
+
+def _ratio(difference: float, size: float) -> float:
+    ratio = (difference / size) ** 0.5 if size > 0 else float(difference > 0)
+    return ratio if ratio == ratio else float("inf")
+
+
+def _keep(kept: list[torch.Tensor], module: torch.nn.Module, x: torch.Tensor) -> None:
+    if not isinstance(module, torch.nn.Linear):
+        if len(kept) < _BATCHES:
+            kept.append(x.clone())
+        return
+    rows = x.reshape(-1, x.shape[-1])
+    room = min(_ROWS // 4, _ROWS - sum(len(each) for each in kept))
+    if room > 0:
+        kept.append(rows[:: -(-len(rows) // room)].clone())
+
+
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _call(model: torch.nn.Module, batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+def _tensors(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        if result.is_floating_point():
+            yield result.detach().float()
+    elif isinstance(result, Mapping):
+        for value in result.values():
+            yield from _tensors(value)
+    elif isinstance(result, (tuple, list)):
+        for value in result:
+            yield from _tensors(value)

@@ -1,0 +1,490 @@
+"""Quantizes whole models in place."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+
+from qcore import _checks, _core
+from qcore._options import Compute, Method, Scheme
+from qcore.linear import COMPUTE
+from qcore.quantized_tensor import quantize as quantize_weight
+from qcore.torch.conversion import patterns
+from qcore.torch.conversion.calibration import batches_of, inputs_of, outputs_of, relative_error, weight_error
+from qcore.torch.conversion.hosts import tell_transformers
+from qcore.torch.conversion.layers import (
+    Layer,
+    disable_fast_paths,
+    explain,
+    find_shared,
+    forget_ties,
+    known,
+    layers_of,
+    left_modules,
+    outside_weights,
+)
+from qcore.torch.conversion.memory import trim
+from qcore.torch.conversion.restore import restore_
+from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq
+from qcore.torch.embedding import Embedding
+from qcore.torch.report import LayerReport, Report
+from qcore.torch.weighted import Linear, WeightedModule
+
+__all__ = ["quantize_", "restore_"]
+
+_BITS = {4: 4, 8: 8}
+_SCHEMES = {"symmetric": 0, "asymmetric": 0}
+_METHODS = {"rtn": 0, "mse": 0, "awq": 0}
+_SCALE_DTYPES = {"float32": 0, "float16": 0}
+_EMBEDDING_BITS = 8
+_TRIM_BYTES = 1 << 25
+"""Freed bytes after which the C library returns its memory: quantized weights in between keep it from being reused."""
+
+PrecisionLevel = tuple[int, Compute | Literal[""]] | None
+"""Bits and compute mode, "" if the layer has none; None leaves the layer in floating point."""
+
+
+@dataclass
+class _Plan:
+    """Holds a layer and the levels at which it can be quantized, cheapest first."""
+
+    layer: Layer
+    levels: list[PrecisionLevel]
+    samples: list[torch.Tensor] | None
+    level: int = 0
+    made: Any = None
+    error: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def chosen(self) -> PrecisionLevel:
+        """Return the level at which the layer is quantized."""
+        return self.levels[self.level]
+
+
+def quantize_(
+    model: torch.nn.Module,
+    bits: int = 8,
+    block_size: int = 64,
+    compute: Compute = "int8",
+    method: Method = "rtn",
+    skip: Sequence[str] = (),
+    calibration: Any = None,
+    *,
+    layers: Mapping[str, Mapping[str, Any] | None] | None = None,
+    scheme: Scheme = "symmetric",
+    scale_dtype: str = "float32",
+    embeddings: bool = True,
+    activations: bool = False,
+    target_error: float | None = None,
+    progress: bool | None = None,
+) -> Report:
+    """Quantize the layers of a model in place.
+
+    Replaced are ``torch.nn.Linear``, ``Conv2d``, ``Embedding``, ``MultiheadAttention``, with a calibration ``GRU``,
+    GPT-2's ``Conv1D`` and modules with the weights of experts in 3-D parameters. Everything else is left, and the
+    report names it with its reason. A warning says so if less than 90% of the parameters were quantized. A module in
+    several places stays one; layers that share a weight share its packed one.
+
+    All options and weights are checked before anything is changed. Then each float weight is freed before the next one
+    is quantized, unless ``target_error`` is given together with a calibration: so the most memory in use is that of the
+    float model and one layer. If anything fails before the first weight is freed, the model is as it was; if something
+    fails later (memory, an interrupt, the model itself on the calibration), each layer is either quantized or as it
+    was.
+
+    Args:
+        model: any module; in evaluation mode or not, which stays.
+        bits: 4 or 8. A GRU has 8, and so has an embedding unless it shares its weight with another layer or ``layers``
+            says otherwise.
+        block_size, scheme, scale_dtype: as for :func:`qcore.quantize`.
+        compute: as for :func:`qcore.linear`.
+        method: "rtn", "mse", or "awq", which needs a calibration. Layers that it doesn't reach, embeddings, experts,
+            attention and convolutions in groups take "mse" instead.
+        skip: patterns of names to leave, as of ``fnmatch``: ("lm_head", "encoder.0.*"). A pattern that matches a module
+            matches all modules below it.
+        calibration: inputs of the model: a tensor, or an iterable of batches that are tensors, tuples of positional or
+            dictionaries of keyword arguments. Run without gradients in evaluation mode; some thousand rows of each
+            layer's inputs are kept for a while.
+        layers: options of single layers by patterns of their names, of which the first one that matches counts:
+            ``{"*.down_proj": {"bits": 8}, "lm_head": None}``. Each is a dictionary with any of bits, block_size,
+            compute, method, scheme and scale_dtype, or None to leave the layer.
+        embeddings: whether embeddings are quantized.
+        activations: whether activations of ``torch.nn`` that have a table become :class:`LutActivation`.
+        target_error: raise layers from 4 bits to 8, from int8 activations to int16 and at last back to floating point,
+            until the relative L2 error is no greater than this: of the model's outputs on the calibration (the worst
+            layers are raised first), or without one of each layer's weight.
+        progress: whether to show a bar; by default if stderr is a terminal.
+
+    Returns:
+        A report with a row per layer; ``print(report)`` shows the table.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: a bad option, a pattern that matches no module, the model itself is a layer, or
+            a weight that can't be quantized (a NaN).
+    """
+    default = _check(
+        model, skip, calibration, target_error, Settings(bits, block_size, compute, method, scheme, scale_dtype)
+    )
+    options = _layer_options(layers, default, calibration)
+    names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
+    patterns.check(skip, names, "quantize_: skip")
+    patterns.check(options, names, "quantize_: layers")
+    batches = None if calibration is None else batches_of(calibration)
+    found = layers_of(model, activations)
+    explain(model, found, tuple(skip), embeddings)
+    find_shared(found)
+    _choose_settings(found, options, default)
+    report = _empty_report(model, found)
+    plans, expected = _plans(model, found, batches)
+    _check_weights(plans)
+    keeps = target_error is not None and batches is not None
+    before: list[tuple[Layer, torch.nn.Module]] = []
+    undo: Callable[[], None] = _nothing
+    shared: dict[Any, Any] = {}
+    error, freed = None, 0
+    try:
+        for plan in _shown(plans, progress):
+            _make(plan, shared)
+            while target_error is not None and batches is None and _is_above(plan, target_error) and _promote(plan):
+                _make(plan, shared)
+            if keeps:
+                before.append((plan.layer, plan.layer.module))
+            plan.layer.put(plan.made)
+            if not keeps:
+                plan.layer.module, plan.samples = None, None
+                freed += plan.layer.nbytes
+            if freed >= _TRIM_BYTES:
+                freed = 0
+                trim()
+        undo = disable_fast_paths(model)
+        if batches is not None:
+            error = relative_error(outputs_of(model, batches), expected)
+            while target_error is not None and error > target_error:
+                promoted = _promote_worst(plans)
+                if not promoted:
+                    break
+                for plan in promoted:
+                    _make(plan, shared)
+                    plan.layer.put(plan.made)
+                error = relative_error(outputs_of(model, batches), expected)
+    except BaseException:
+        undo()
+        for layer, module in before:
+            layer.put(module)
+        raise
+    forget_ties(model)
+    tell_transformers(model)
+    by_layer = {id(plan.layer): plan for plan in plans}
+    report.layers = [_row(layer, by_layer.get(id(layer))) for layer in found] + report.layers
+    report.model_error, report.bytes_after = error, _model_bytes(model)
+    report.quantized_parameters = _quantized_parameters(report, found)
+    del plans, by_layer, found, shared, before, undo
+    trim()
+    if report.warning:
+        warnings.warn(f"quantize_: {report.warning}", stacklevel=2)
+    return report
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _check(model: Any, skip: Any, calibration: Any, target_error: Any, default: Settings) -> Settings:
+    if not isinstance(model, torch.nn.Module):
+        raise _core.QcoreTypeError(f"quantize_: model is a {type(model).__name__}, expected a torch.nn.Module")
+    rule = rule_of(model, False)
+    if rule is not None:
+        name = type(model).__name__
+        made = (
+            f": qcore.torch.{name}.from_float(model) makes another one"
+            if rule.kind in ("Linear", "Conv2d", "GRU")
+            else ""
+        )
+        raise _core.QcoreValueError(
+            f"quantize_: model is itself a {name}, which can't be replaced in place, expected a module that holds "
+            f"layers{made}"
+        )
+    settings = _checked(default, "quantize_: ", calibration)
+    if isinstance(skip, str) or not all(isinstance(pattern, str) for pattern in skip):
+        raise _core.QcoreTypeError(f"quantize_: skip is {skip!r}, expected a sequence of patterns")
+    if target_error is not None and not _checks.number(target_error, "quantize_: target_error") > 0:
+        raise _core.QcoreValueError(f"quantize_: target_error is {target_error!r}, expected a number above 0")
+    return settings
+
+
+def _checked(settings: Settings, where: str, calibration: Any) -> Settings:
+    """Return the settings with a plain integer as the block size."""
+    _checks.choice(settings.bits, _BITS, f"{where}bits")
+    _checks.choice(settings.compute, COMPUTE, f"{where}compute")
+    _checks.choice(settings.method, _METHODS, f"{where}method")
+    _checks.choice(settings.scheme, _SCHEMES, f"{where}scheme")
+    _checks.choice(settings.scale_dtype, _SCALE_DTYPES, f"{where}scale_dtype")
+    block_size = _checks.integer(settings.block_size, f"{where}block_size")
+    if block_size < 1:
+        raise _core.QcoreValueError(f"{where}block_size is {block_size}, expected a positive number")
+    if settings.method == "awq" and calibration is None:
+        raise _core.QcoreValueError(f"{where}calibration is None, expected inputs of the model with method='awq'")
+    return replace(settings, block_size=block_size)
+
+
+def _layer_options(layers: Any, default: Settings, calibration: Any) -> dict[str, Settings | None]:
+    """Return the settings for each pattern; None where it leaves its layers."""
+    if layers is None:
+        return {}
+    if not isinstance(layers, Mapping):
+        raise _core.QcoreTypeError(
+            f"quantize_: layers is a {type(layers).__name__}, expected a dictionary of patterns to options: "
+            "{'*.down_proj': {'bits': 8}, 'lm_head': None}"
+        )
+    known = tuple(Settings.__dataclass_fields__)
+    options: dict[str, Settings | None] = {}
+    for pattern, given in layers.items():
+        where = f"quantize_: layers[{pattern!r}]"
+        if not isinstance(pattern, str) or not (given is None or isinstance(given, Mapping)):
+            raise _core.QcoreTypeError(f"{where} is {given!r}, expected a dictionary of options, or None to leave it")
+        for name in given or ():
+            _checks.choice(name, dict.fromkeys(known, 0), f"{where}: an option")
+        options[pattern] = None if given is None else _checked(replace(default, **given), f"{where}: ", calibration)
+    return options
+
+
+def _choose_settings(layers: list[Layer], options: dict[str, Settings | None], default: Settings) -> None:
+    """Give each layer its settings; layers with one weight have one bits, block size and scheme."""
+    for layer in layers:
+        layer.pattern = patterns.first_match(layer.names, options)
+        if layer.pattern is not None and options[layer.pattern] is None and not layer.reason:
+            layer.reason, layer.asked, layer.shared = f"layers has {layer.pattern!r}: None", True, None
+        of_kind = default
+        if layer.rule is not None and layer.rule.kind == "Embedding":
+            of_kind = replace(default, bits=_EMBEDDING_BITS)
+        layer.settings = (options[layer.pattern] if layer.pattern is not None else None) or of_kind
+    for number in {layer.shared for layer in layers if layer.shared is not None}:
+        group = [layer for layer in layers if layer.shared == number]
+        first = min(
+            group, key=lambda layer: (layer.pattern is None, layer.rule is not None and layer.rule.kind == "Embedding")
+        )
+        for layer in group:
+            assert first.settings is not None and layer.settings is not None
+            layer.settings = replace(first.settings, compute=layer.settings.compute)
+
+
+def _plans(
+    model: torch.nn.Module, layers: list[Layer], batches: list[Any] | None
+) -> tuple[list[_Plan], list[torch.Tensor]]:
+    """Return a plan for each layer that is to be quantized, and the model's outputs on the calibration."""
+    chosen = [layer for layer in layers if not layer.reason]
+    seen: dict[int, list[torch.Tensor]] = {}
+    expected: list[torch.Tensor] = []
+    if batches is not None:
+        seen, expected = inputs_of(model, batches, [layer.module for layer in chosen])
+    outside = outside_weights(model, layers)
+    plans = []
+    for layer in chosen:
+        samples = seen.get(id(layer.module))
+        if layer.rule is not None and layer.rule.kind == "GRU" and samples is None:
+            layer.reason = "a GRU needs a calibration that reaches it, with tensors"
+            continue
+        plan = _Plan(layer, _levels(layer, samples is not None), samples)
+        if layer.shared in outside:
+            plan.notes.append(f"its weight is also that of {outside[layer.shared]}, which stays in floating point")
+        if (_settings(layer).method == "awq" and not _is_plain(layer)) or (
+            _settings(layer).method == "awq" and not takes_awq(layer.module, samples)
+        ):
+            plan.notes.append("method 'mse'")
+        plans.append(plan)
+    return plans, expected
+
+
+def _settings(layer: Layer) -> Settings:
+    assert layer.settings is not None
+    return layer.settings
+
+
+def _is_plain(layer: Layer) -> bool:
+    return layer.rule is not None and layer.rule.kind in ("Linear", "Conv2d", "Conv1D", "GRU", "activation")
+
+
+def _check_weights(plans: list[_Plan]) -> None:
+    """Raise QcoreValueError for a weight with a NaN or an infinity, before anything is changed."""
+    checked = set()
+    for plan in plans:
+        for parameter in plan.layer.module.parameters():
+            if id(parameter) in checked:
+                continue
+            checked.add(id(parameter))
+            low, high = torch.aminmax(parameter.detach())
+            if bool(torch.isfinite(low)) and bool(torch.isfinite(high)):
+                continue
+            try:
+                if parameter.dim() == 2:
+                    quantize_weight(parameter.detach().cpu())
+            except (_core.QcoreValueError, _core.QcoreTypeError) as error:
+                raise type(error)(f"quantize_: {plan.layer.name}: {error}") from error
+            raise _core.QcoreValueError(
+                f"quantize_: {plan.layer.name}: a parameter {list(parameter.shape)} has a NaN or an infinity, expected "
+                "finite values"
+            )
+
+
+def _levels(layer: Layer, sampled: bool) -> list[PrecisionLevel]:
+    settings, kind = _settings(layer), "" if layer.rule is None else layer.rule.kind
+    if kind == "GRU":
+        return [(8, ""), (16, ""), None]
+    if kind == "activation":
+        return [(0, ""), None]
+    compute = "" if kind == "Embedding" else settings.compute
+    levels: list[PrecisionLevel] = [(settings.bits, compute)]
+    if settings.bits == 4:
+        levels.append((8, compute))
+    if sampled and compute in ("int8", "int8_asym"):  # the weight's error does not include that of the activations
+        levels.append((8, "int16"))
+    return [*levels, None]
+
+
+def _is_above(plan: _Plan, limit: float) -> bool:
+    return plan.error is not None and plan.error > limit
+
+
+def _promote(plan: _Plan) -> bool:
+    """Raise the level by one; returns False if it is the highest already."""
+    if plan.level == len(plan.levels) - 1:
+        return False
+    plan.level += 1
+    return True
+
+
+def _promote_worst(plans: list[_Plan]) -> list[_Plan]:
+    """Promote the quarter with the largest errors of those that are still quantized.
+
+    Those that no sample reached come last, because they do not contribute to the error of the outputs.
+    """
+    left = [plan for plan in plans if plan.chosen is not None]
+    left.sort(key=lambda plan: (plan.samples is not None, plan.error or 0.0), reverse=True)
+    worst = left[: -(-len(left) // 4)]
+    for plan in worst:
+        _promote(plan)
+    return worst
+
+
+def _make(plan: _Plan, shared: dict[Any, Any]) -> None:
+    """Make the module of the chosen level and measure its error."""
+    layer, level = plan.layer, plan.chosen
+    plan.error = None
+    if level is None or layer.rule is None:
+        plan.made = layer.module
+        return
+    bits, compute = level
+    settings = replace(_settings(layer), bits=bits, compute=compute or _settings(layer).compute)
+    try:
+        plan.made = _sharing(layer, settings, plan.samples, shared)
+    except (_core.QcoreValueError, _core.QcoreTypeError) as error:
+        raise type(error)(f"quantize_: {layer.name}: {error}") from error
+    if plan.samples is not None and _is_plain(layer):
+        with torch.no_grad():
+            run: list[Callable[[Any], Any]] = [plan.made, layer.module]
+            got, expected = ([_first(each(x)).float() for x in plan.samples] for each in run)
+        plan.error = relative_error(got, expected)
+    elif isinstance(plan.made, WeightedModule):
+        weight = layer.module.weight.detach()
+        plan.error = weight_error(plan.made.weight, weight.t() if layer.rule.kind == "Conv1D" else weight)
+
+
+def _sharing(layer: Layer, settings: Settings, samples: list[torch.Tensor] | None, shared: dict[Any, Any]) -> Any:
+    """Return the layer's module, which shares the packed weight of an earlier layer with the same float weight."""
+    assert layer.rule is not None
+    # The compute mode has no part in the weight, so the key has the same one for all layers.
+    key = layer.shared, replace(settings, compute="float")
+    if layer.shared is None or key not in shared:
+        made = layer.rule.make(layer.module, settings, samples)
+        if layer.shared is not None:
+            shared[key] = made
+        return made
+    first, module = shared[key], layer.module
+    if layer.rule.kind == "Linear":
+        made = Linear(first.weight, module.bias, compute=settings.compute)
+    elif layer.rule.kind == "Embedding":
+        made = embedding_like(module, Embedding(first.weight, module.padding_idx, dtype=module.weight.dtype))
+    else:
+        made = layer.rule.make(module, settings, samples)
+    made.train(module.training)
+    made._set_packed(first.packed, first.format)
+    return made
+
+
+def _first(result: Any) -> torch.Tensor:
+    tensor: torch.Tensor = result[0] if isinstance(result, tuple) else result
+    return tensor
+
+
+def _shown(plans: list[_Plan], progress: bool | None) -> Iterable[_Plan]:
+    """Yield the plans while a progress bar counts them."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    off = not console.is_terminal if progress is None else not progress
+    return track(plans, "quantizing", console=console, transient=True, disable=off)
+
+
+def _empty_report(model: torch.nn.Module, layers: list[Layer]) -> Report:
+    """Return a report of the float model, with rows for the modules without a rule."""
+    report = Report(bytes_before=_model_bytes(model))
+    report.parameters = sum(each.numel() for each in known(model.parameters()))
+    for name, module in left_modules(model, layers):
+        own = known(parameter for parameter in module._parameters.values() if parameter is not None)
+        kind, number = type(module).__name__, sum(parameter.numel() for parameter in own)
+        if any(parameter.dim() > 1 for parameter in own):
+            nbytes = sum(parameter.nbytes for parameter in own)
+            note = f"there is no rule for {kind}"
+            report.layers.append(
+                LayerReport(name or "the model itself", kind, nbytes, nbytes, note=note, parameters=number)
+            )
+        else:
+            report.other_parameters[kind] = report.other_parameters.get(kind, 0) + number
+    return report
+
+
+def _row(layer: Layer, plan: _Plan | None) -> LayerReport:
+    level = None if plan is None else plan.chosen
+    if plan is None or level is None:
+        row = LayerReport(layer.name, layer.kind, layer.nbytes, layer.nbytes, parameters=layer.parameters)
+        row.note = layer.reason or "target_error asks for floating point"
+        row.asked = layer.asked or not layer.reason
+        return row
+    return LayerReport(
+        layer.name,
+        layer.kind,
+        layer.nbytes,
+        sum(tensor.nbytes for tensors in (plan.made.parameters(), plan.made.buffers()) for tensor in tensors),
+        plan.error,
+        level[0] or None,
+        level[1] or plan.made.kind,
+        "; ".join(plan.notes),
+        layer.parameters,
+    )
+
+
+def _model_bytes(model: torch.nn.Module) -> int:
+    """Return the bytes of all parameters and buffers; memory that several of them share counts once."""
+    sizes = {}
+    for tensors in (model.parameters(), model.buffers()):
+        for tensor in tensors:
+            if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+                continue
+            place = (tensor.data_ptr(), tensor.nbytes) if not tensor.is_meta else (id(tensor), -1)
+            sizes[place] = tensor.nbytes
+    return sum(sizes.values())
+
+
+def _quantized_parameters(report: Report, layers: list[Layer]) -> int:
+    """Return the number of parameters of layers that were quantized; a weight that several share counts once."""
+    total, counted = 0, set()
+    for layer, row in zip(layers, report.layers, strict=False):
+        if row.quantized and (layer.shared is None or layer.shared not in counted):
+            total += layer.parameters
+            counted.add(layer.shared)
+    return min(total, report.parameters)
