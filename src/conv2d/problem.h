@@ -21,12 +21,13 @@ struct Conv2dProblem {
   FusedActivation activation;
   Device device;
   void* stream = nullptr;
-  // What conv2d() was called with, for a row that hands the call on.
+  // The arguments of conv2d(), for a row that hands the call on.
   const TensorView *x_view = nullptr, *y_view = nullptr, *bias_view = nullptr;
   const QuantizedTensor* quantized = nullptr;
 
   std::int64_t outputs_per_group() const { return weight->layout.n / groups; }
-  // As the CPU kernels see it. Along an axis with one tap and without padding, elements between results are left out.
+  // Returns the call as the CPU kernels see it. Along an axis with one tap and without padding, elements between
+  // results are left out.
   BlockProduct product() const {
     BlockProduct product{batch, groups, rows, columns, {}, {}, weight, bias, compute, activation};
     ImageView seen = x;

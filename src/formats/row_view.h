@@ -37,7 +37,7 @@ struct RowView {
     return leading > 0 ? offset + row * strides[0] : offset;
   }
 
-  // From row to row of a run; 0 if there is one row alone.
+  // Returns the step from row to row of a run, in elements; 0 if there is one row alone.
   constexpr std::int64_t row_stride() const { return leading > 0 ? strides[leading - 1] : 0; }
 
   // Calls run(first, count, offset) for runs of the rows [begin, end), in order: `count` rows from row `first` on, the

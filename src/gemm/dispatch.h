@@ -3,7 +3,7 @@
 #include "gemm/cpu/vtable.h"
 #include "gemm/product.h"
 
-// What the CPU rows of the kernel tables of linear and conv2d do, each with a Problem that has a product().
+// The functions behind the CPU rows of the kernel tables of linear and conv2d; their Problem has a product().
 namespace qcore {
 
 template <class Problem>

@@ -18,7 +18,7 @@ struct LinearProblem {
   Device device;
   void* stream = nullptr;
 
-  // As the CPU kernels see it: the rows are the pixels of a row of one image, under a 1x1 window.
+  // Returns the call as the CPU kernels see it: the rows are the pixels of a row of one image, under a 1x1 window.
   BlockProduct product() const { return {1, 1, {}, {m, 1, 1, 1, 0, m}, x, y, weight, bias, compute, activation}; }
 };
 

@@ -8,7 +8,7 @@ namespace qcore {
 namespace {
 
 struct Lanes : Avx512 {
-  // Whether in every lane x is 0, or the bits of |x| are from low up to below high.
+  // Returns whether in every lane x is 0, or the bits of |x| are from low up to below high.
   QCORE_NUMERIC bool zero_or_within(Float x, std::uint32_t low, std::uint32_t high) {
     const Int magnitude = bit_and(as_int(x), set1(0x7fffffff));
     const Int above = _mm512_sub_epi32(magnitude, set1(static_cast<std::int32_t>(low)));

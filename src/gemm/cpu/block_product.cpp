@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-// Whether tiles apply the activation themselves; the others are applied value by value.
+// Returns whether tiles apply the activation themselves; the others are applied value by value.
 bool is_clamp_or_none(const FusedActivation& activation) {
   return activation.kind == ActivationKind::none || activation.kind == ActivationKind::clamp;
 }
@@ -127,7 +127,7 @@ class TiledProduct {
                : nullptr;
   }
 
-  // K is cut into runs of blocks whose weights stay in the second-level cache while every tile uses them; a tile's
+  // Cuts K into runs of blocks whose weights stay in the second-level cache while every tile uses them; a tile's
   // results wait in `out` from run to run. Runs that fit the first level would be too short: a tile costs some 120
   // cycles to start and end. Windows take all of K under one tap after the other.
   template <class Walk>
@@ -213,7 +213,7 @@ class TiledProduct {
     bias_ = float_bias(scratch);
   }
 
-  // Activations with offsets multiply the weights' sums, which are there already.
+  // Prepares the factors of each tap. Activations with offsets multiply the weights' sums, which are there already.
   void make_depthwise_weights(Scratch& scratch) {
     if (weight_sums_) {
       weights_ = weight_sums_;
@@ -241,8 +241,8 @@ class TiledProduct {
     return values;
   }
 
-  // A task's rows stay in the first-level cache while they are copied and packed. Those that lie side by side are
-  // transposed, by whole cache lines of them.
+  // Packs x. A task's rows stay in the first-level cache while they are copied and packed. Those that lie side by side
+  // are transposed, by whole cache lines of them.
   void pack_all() const {
     constexpr std::int64_t kElements = 8192;
     const std::int64_t rows = product_.inputs(), least = product_.x.row_stride() == 1 ? kLine : 1;
@@ -311,16 +311,16 @@ class TiledProduct {
     return {row_parts, std::min(columns, ceil_div(wanted, row_parts)), kRows, parallel};
   }
 
-  // Groups of outputs need not start with a panel: their first and last one may hold others', which are not stored.
+  // Counts the panels that a group's outputs lie in: its first and last one may hold others', which are not stored.
   std::int64_t panels_per_group() const {
     const std::int64_t outputs = layout_.n / groups_, whole = outputs / PackedLayout::kPanelRows;
     return groups_ == 1 ? layout_.panels() : outputs % PackedLayout::kPanelRows == 0 ? whole : whole + 2;
   }
 
-  // A single tile asks for its own weights early, and towards its end for the next column's, whose panels do not follow
-  // its own in memory; parameters, little of which lies together, a whole column early. Of several tiles, only the
-  // first would meet weights that are not in a cache yet: each of the first ones fetches a panel of the next column's,
-  // so that memory works while they compute.
+  // Says what a tile prefetches. A single tile asks for its own weights early, and towards its end for the next
+  // column's, whose panels do not follow its own in memory; parameters, little of which lies together, a whole column
+  // early. Of several tiles, only the first would meet weights that are not in a cache yet: each of the first ones
+  // fetches a panel of the next column's, so that memory works while they compute.
   void set_prefetch(BlockTileArguments& t, std::int64_t tile, std::int64_t tiles) const {
     constexpr std::int64_t kAhead = 1024;
     const bool single = tiles == 1;
@@ -334,7 +334,7 @@ class TiledProduct {
     t.prefetch_parameters = single && layout_.taps == 1 ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
   }
 
-  // fp32 weights of one step of a panel.
+  // Returns the number of fp32 weights of one step of a panel.
   std::int64_t step_floats() const { return layout_.step_k() * PackedLayout::kPanelRows; }
 
   std::int64_t steps_between(std::int64_t first_block, std::int64_t end_block) const {

@@ -167,7 +167,7 @@ class TileDriver {
     }
   }
 
-  // Rows are spread evenly at the end: the last 7 become tiles of 4 and 3, not of 6 and 1.
+  // Spreads rows evenly at the end: the last 7 become tiles of 4 and 3, not of 6 and 1.
   std::int64_t rows_of_tile(std::int64_t left) const {
     return left <= max_rows_ ? left : left >= 2 * max_rows_ ? max_rows_ : (left + 1) / 2;
   }

@@ -13,7 +13,7 @@ struct FloatWeights {
   static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
   static constexpr int kStepK = Bits == 8 ? 4 : 8;
 
-  // Of one vector of columns.
+  // Scales and offsets of one vector of columns.
   struct Block {
     Float scale, offset;
   };
@@ -23,7 +23,7 @@ struct FloatWeights {
     return {load_parameters<V>(t.scales, at), t.offsets.data ? load_parameters<V>(t.offsets, at) : V::set1(0.0f)};
   }
 
-  // numerics::decode() of the k-th code in each lane of a step.
+  // Returns numerics::decode() of the k-th code in each lane of a step.
   template <int k>
   QCORE_NUMERIC Float decode(Int stored, const Block& block) {
     return V::fma(block.scale, V::template code_at<Bits, k % 4 * 8 + k / 4 * 4>(stored), block.offset);

@@ -16,7 +16,7 @@ struct PackRows {
   static constexpr int kChunk = kParts * V::kLanes;
   static_assert(kChunk * sizeof(Code) <= PackedRows::kSlackBytes, "a row's last store would reach the next row");
 
-  // What decides a block's scale, in vectors whose lanes are still to be combined.
+  // Extremes that decide a block's scale, in vectors whose lanes are still to be combined.
   struct Range {
     Int magnitude;  // bits of |x|
     Float lo, hi;   // of activations with offsets only

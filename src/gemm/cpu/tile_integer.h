@@ -74,7 +74,7 @@ struct IntegerBlock {
   }
 
  private:
-  // float(acc) of a block.
+  // Computes float(acc) of a block.
   QCORE_INLINE void sum(Float (&sums)[Rows][kVectors], const Weights& w, const TileRows<Rows>& rows, std::int64_t p,
                         std::int64_t steps) const {
     if constexpr (!Long) {
@@ -148,7 +148,7 @@ struct IntegerBlock {
     } while (--steps > 0);
   }
 
-  // For a block too long for int32: runs of kMaxBlock, summed in int64, rounded once.
+  // Computes the same of a block too long for int32: runs of kMaxBlock, summed in int64, rounded once.
   QCORE_NUMERIC void sum_long(float* sums, Weights w, TileRows<Rows> rows, std::int64_t steps,
                               const std::int32_t* code_sums) {
     std::int64_t total[Rows * kVectors * V::kLanes];

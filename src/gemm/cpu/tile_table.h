@@ -49,7 +49,7 @@ constexpr BlockKernels block_kernels() {
           Tiles::depthwise_weights};
 }
 
-// What most of them don't need.
+// Members that most of them leave out.
 struct PlainTiles {
   static constexpr decltype(BlockKernels::decode) decode = nullptr;
   static constexpr decltype(BlockKernels::depthwise_weights) depthwise_weights = nullptr;

@@ -5,7 +5,7 @@
 #include "formats/packed_layout.h"
 #include "gemm/cpu/tile_data.h"
 
-// What one instruction set contributes to products with per-block weights on the CPU: packing of activations and tiles.
+// One instruction set's part in products with per-block weights on the CPU: packing of activations, and tiles.
 // Included by files compiled for that set, so it holds plain data and no inline functions but those of PackedLayout.
 namespace qcore {
 
@@ -50,7 +50,7 @@ struct BlockTileArguments : TilePlace<float> {
   bool clamp;                        // to [lo, hi]
   float lo, hi;
 
-  // Of depthwise tiles only.
+  // Only depthwise tiles have these.
   const float* weights;  // one per channel and tap
   std::int64_t weights_tap, weights_panel;
   bool slides;  // three taps in each row of the kernel, and the next result's pixels are a tap ahead

@@ -89,8 +89,8 @@ class TiledConvolution {
   }
 
  private:
-  // Enough tasks to even out threads of unequal speed; a task's pixels are many, because they share its weights, but
-  // few enough for the pointers to them to stay in a cache.
+  // Returns enough tasks to even out threads of unequal speed. A task's pixels are many, because they share its
+  // weights, but few enough for the pointers to them to stay in a cache.
   TileTasks tasks() const {
     constexpr std::int64_t kCachedWeights = 256 << 10, kPointers = 4 << 10;
     const std::int64_t products = results() * layer_.shape[0] * layout_.taps * layout_.k;
