@@ -40,6 +40,7 @@ struct WindowRows {
   }
 
  private:
+  // Does so for one tap; returns where the next one's begin.
   const char** find(std::int64_t begin, std::int64_t end, std::int64_t tap_row, std::int64_t tap_column,
                     const char** found) const {
     const std::int64_t step = columns.stride * column;
@@ -53,8 +54,8 @@ struct WindowRows {
       const std::int64_t h = rows.at(line % rows.output, tap_row);
       const std::int64_t in = h < 0 ? to : std::clamp(inside, from, to), out = h < 0 ? to : std::clamp(outside, in, to);
       found = std::fill_n(found, in - from, padding);
-      const char* pixel = first + line / rows.output * image + h * row + (in * columns.stride - shift) * column;
-      for (std::int64_t j = in; j < out; ++j, pixel += step) *found++ = pixel;
+      std::int64_t pixel = line / rows.output * image + h * row + (in * columns.stride - shift) * column;
+      for (std::int64_t j = in; j < out; ++j, pixel += step) *found++ = first + pixel;
       found = std::fill_n(found, to - out, padding);
       begin += to - from;
     }

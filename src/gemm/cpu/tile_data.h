@@ -15,12 +15,12 @@ struct TileParameters {
   bool half;
 };
 
-// Where a tile reads and writes, whatever it computes: the driver of gemm/cpu/driver.h fills this in.
+// Where a tile reads and writes, whatever it computes. An operator says layout and x_offset, the driver the rest.
 template <class Result>
 struct TilePlace {
   const PackedLayout* layout;
   const char* const* x;     // [taps][tap_stride]: under each tap, a row of x for each row of the tile
-  std::int64_t tap_stride;  //
+  std::int64_t tap_stride;  // from tap to tap
   std::int64_t x_offset;    // from there to the channels of the tile's group, in bytes
   int rows;
   int panels;

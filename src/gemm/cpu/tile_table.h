@@ -8,13 +8,13 @@
 namespace qcore {
 namespace {
 
-// Picks the instance for a tile's bits, rows and panels. Of sizes with more than MaxProducts rows times panels there is
-// none.
+// Picks the instance for a tile's bits, rows and panels, the most rows first: most tiles have them. Of sizes with more
+// than MaxProducts rows times panels there is none.
 template <class Arguments, template <int, int> class Tile8, template <int, int> class Tile4, int MaxRows, int MaxPanels,
           int MaxProducts>
 void run_tile_of_size(const Arguments& arguments) {
   unroll<MaxRows>([&](auto row) QCORE_UNROLLED {
-    constexpr int kRows = row.value + 1;
+    constexpr int kRows = MaxRows - row.value;
     if (arguments.rows != kRows) return;
     unroll<MaxPanels>([&](auto panel) QCORE_UNROLLED {
       constexpr int kPanels = panel.value + 1;
