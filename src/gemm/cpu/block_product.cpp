@@ -148,7 +148,7 @@ class TiledProduct {
         t.decoded = decoded;
       }
       walk([&](std::int64_t tile) {
-        if (layout_.taps == 1) set_prefetch(t, tile, tiles);
+        if (layout_.taps == 1 && tile <= panels_) set_prefetch(t, tile, tiles);
         kernels_.tile(t);
       });
     }
@@ -295,8 +295,9 @@ class TiledProduct {
   TileTasks tasks() const {
     const bool parallel = results_ * layout_.n * layout_.k * layout_.taps > kSerialProducts;
     const std::int64_t threads = parallel ? get_num_threads() : 1, columns = this->columns();
-    if (layout_.taps == 1 && groups_ == 1) {
-      // Columns are cut first, because each of them goes through the caches once for all rows of a task.
+    if (layout_.taps == 1 && groups_ == 1 && product_.images * product_.rows.output == 1) {
+      // Rows, as linear has them: columns are cut first, because each of them goes through the caches once for all rows
+      // of a task.
       constexpr std::int64_t kTasksPerThread = 32;  // enough to even out threads of unequal speed
       const std::int64_t row_tiles = ceil_div(results_, rows_per_tile_);
       const std::int64_t parts = ceil_div(columns, std::max<std::int64_t>(1, columns / (threads * kTasksPerThread)));
@@ -317,10 +318,10 @@ class TiledProduct {
     return groups_ == 1 ? layout_.panels() : outputs % PackedLayout::kPanelRows == 0 ? whole : whole + 2;
   }
 
-  // Says what a tile prefetches. A single tile asks for its own weights early, and towards its end for the next
-  // column's, whose panels do not follow its own in memory; parameters, little of which lies together, a whole column
-  // early. Of several tiles, only the first would meet weights that are not in a cache yet: each of the first ones
-  // fetches a panel of the next column's, so that memory works while they compute.
+  // Says what a tile prefetches; those behind the first ones, nothing. A single tile asks for its own weights early,
+  // and towards its end for the next column's, whose panels do not follow its own in memory; parameters, little of
+  // which lies together, a whole column early. Of several tiles, only the first would meet weights that are not in a
+  // cache yet: each of the first ones fetches a panel of the next column's, so that memory works while they compute.
   void set_prefetch(BlockTileArguments& t, std::int64_t tile, std::int64_t tiles) const {
     constexpr std::int64_t kAhead = 1024;
     const bool single = tiles == 1;
