@@ -1,9 +1,7 @@
 #include "qcore/conv2d.h"
 
-#include <algorithm>
-
 #include "conv2d/dispatch.h"
-#include "gemm/conv_checks.h"
+#include "gemm/product_checks.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 
@@ -16,30 +14,6 @@ numerics::WindowAxis window_axis(const TensorView& x, const QuantizedTensor& w, 
           window.dilation[axis], window.padding[axis], output};
 }
 
-void check_arguments(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
-                     const Conv2dOptions& options) {
-  check_floating("conv2d", "x", x);
-  std::int64_t expected[4];
-  conv2d_shape(x, w, options.window, expected);
-  QCORE_CHECK_VALUE(x.device == w.device(), "conv2d: x is on ", name(x.device), " and the weight on ", name(w.device()),
-                    ", expected the same device: weight.to(...) moves it");
-  check_floating("conv2d", "out", y);
-  check_device("conv2d", "out", y, x.device, "x");
-  check_shape("conv2d", "out", y, 4, expected);
-  check_output("conv2d", "out", y);
-  check_disjoint("conv2d", "out", y, "x", x);
-  if (bias) {
-    check_floating("conv2d", "bias", *bias);
-    check_device("conv2d", "bias", *bias, x.device, "x");
-    const std::int64_t channels[] = {w.rows()};
-    check_shape("conv2d", "bias", *bias, 1, channels);
-    check_disjoint("conv2d", "out", y, "bias", *bias);
-  }
-  const FusedActivation& activation = options.activation;
-  QCORE_CHECK_VALUE(activation.kind != ActivationKind::clamp || activation.lo <= activation.hi,
-                    "conv2d: activation clamps to (", activation.lo, ", ", activation.hi, "), expected lo <= hi");
-}
-
 }  // namespace
 
 void conv2d_shape(const TensorView& x, const QuantizedTensor& w, const ConvParams& window, std::int64_t (&shape)[4]) {
@@ -50,7 +24,10 @@ void conv2d_shape(const TensorView& x, const QuantizedTensor& w, const ConvParam
 
 void conv2d(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
             const Conv2dOptions& options) {
-  check_arguments(x, w, bias, y, options);
+  check_floating("conv2d", "x", x);
+  std::int64_t expected[4];
+  conv2d_shape(x, w, options.window, expected);
+  check_product("conv2d", x, w, bias, y, expected, options.activation);
   if (y.size() == 0) return;
 
   Conv2dProblem problem;

@@ -3,8 +3,7 @@
 #include <cstdint>
 
 #include "formats/image_view.h"
-#include "formats/packed_weight.h"
-#include "numerics/window.h"
+#include "gemm/product.h"
 #include "qcore/conv2d.h"
 
 // One validated call of conv2d, as every kernel sees it.
@@ -22,15 +21,21 @@ struct Conv2dProblem {
   FusedActivation activation;
   Device device;
   void* stream = nullptr;
-  // What conv2d() was called with, for a row that hands the call on.
+  // The arguments of conv2d(), for a row that hands the call on.
   const TensorView *x_view = nullptr, *y_view = nullptr, *bias_view = nullptr;
   const QuantizedTensor* quantized = nullptr;
 
   std::int64_t outputs_per_group() const { return weight->layout.n / groups; }
-  // Along an axis with one tap and without padding, leaves out the elements between results.
-  void skip_unseen_pixels() {
-    skip_unseen(rows, x.row);
-    skip_unseen(columns, x.column);
+  // Returns the call as the CPU kernels see it. Along an axis with one tap and without padding, elements between
+  // results are left out.
+  BlockProduct product() const {
+    BlockProduct product{batch, groups, rows, columns, {}, {}, weight, bias, compute, activation};
+    ImageView seen = x;
+    skip_unseen(product.rows, seen.row);
+    skip_unseen(product.columns, seen.column);
+    product.x = pixel_rows(seen, batch, product.rows.input, product.columns.input);
+    product.y = pixel_rows(y, batch, rows.output, columns.output);
+    return product;
   }
   bool is_product() const {  // of each pixel with a matrix: 1x1, stride 1, no padding
     return groups == 1 && rows.kernel == 1 && columns.kernel == 1 && rows.stride == 1 && columns.stride == 1 &&

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "qcore/tensor_view.h"
+#include "formats/row_view.h"
 
 namespace qcore {
 
@@ -25,5 +25,17 @@ struct ImageView {
     return n * image + c * channel + h * row + w * column;
   }
 };
+
+// Returns the pixels of a batch of images as rows of channels.
+constexpr RowView pixel_rows(const ImageView& view, std::int64_t images, std::int64_t rows, std::int64_t columns) {
+  RowView pixels;
+  pixels.data = view.data;
+  pixels.dtype = view.dtype;
+  pixels.append(images, view.image);
+  pixels.append(rows, view.row);
+  pixels.append(columns, view.column);
+  pixels.column_stride = view.channel;
+  return pixels;
+}
 
 }  // namespace qcore

@@ -36,6 +36,21 @@ struct RowView {
     }
     return leading > 0 ? offset + row * strides[0] : offset;
   }
+
+  // Returns the step from row to row of a run, in elements; 0 if there is one row alone.
+  constexpr std::int64_t row_stride() const { return leading > 0 ? strides[leading - 1] : 0; }
+
+  // Calls run(first, count, offset) for runs of the rows [begin, end), in order: `count` rows from row `first` on, the
+  // first of them `offset` elements from data.
+  template <class Run>
+  void for_runs(std::int64_t begin, std::int64_t end, const Run& run) const {
+    const std::int64_t length = leading > 0 ? shape[leading - 1] : 1;
+    while (begin < end) {
+      const std::int64_t run_end = (begin / length + 1) * length, count = (run_end < end ? run_end : end) - begin;
+      run(begin, count, row_offset(begin));
+      begin += count;
+    }
+  }
 };
 
 // Flattens the leading axes of a view with at least one axis.

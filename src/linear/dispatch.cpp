@@ -1,6 +1,6 @@
 #include "linear/dispatch.h"
 
-#include "linear/cpu/vtable.h"
+#include "gemm/dispatch.h"
 #include "runtime/requirements.h"
 
 #if defined(QCORE_CUDA_BACKEND)
@@ -12,33 +12,14 @@ namespace {
 
 #if defined(QCORE_X86_KERNELS)
 
-const char* int8_unsupported_reason(const LinearProblem& problem) {
-  if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
-    return "it computes in int8 and int8_asym";
-  return tiled_unsupported_reason(problem);
-}
-const char* int16_unsupported_reason(const LinearProblem& problem) {
-  return problem.compute == ComputeMode::int16 ? tiled_unsupported_reason(problem) : "it computes in int16";
-}
-const char* float_unsupported_reason(const LinearProblem& problem) {
-  return problem.compute == ComputeMode::floating ? tiled_unsupported_reason(problem) : "it computes in float";
-}
-
 const char* bfloat_unsupported_reason(const LinearProblem& problem) {
   if (problem.compute != ComputeMode::floating || problem.x.dtype != DType::bf16)
     return "it computes in float from bfloat16 x";
   return tiled_unsupported_reason(problem);
 }
 
-template <const TileKernels& kernels>
-void run_with(const LinearProblem& problem) {
-  run_tiled(problem, kernels);
-}
-
-// Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.
-void run_int8_avx2(const LinearProblem& problem) {
-  run_tiled(problem, problem.weight->layout.bits == 4 ? kInt8W4Avx2 : kInt8Avx2);
-}
+template <const BlockKernels& kernels>
+constexpr auto run_with = run_tiled<LinearProblem, kernels>;
 
 #endif
 

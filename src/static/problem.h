@@ -20,6 +20,7 @@ struct StaticProblem {
   void* stream = nullptr;
 
   std::int64_t results() const { return batch * rows.output * columns.output; }  // pixels of y
+  RowView y_rows() const { return pixel_rows(y, batch, rows.output, columns.output); }
 };
 
 }  // namespace qcore

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gemm/conv_checks.h"
+#include "gemm/product_checks.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 #include "static/dispatch.h"

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "conv2d/cpu/tile_store.h"
-#include "conv2d/cpu/vtable.h"
 #include "gemm/cpu/float_weights.h"
+#include "gemm/cpu/tile.h"
+#include "gemm/cpu/tile_table.h"
 #include "numerics/single_block.h"
 
 // Depthwise convolution: one input channel per group and one output, so that every block is one element and lanes are
@@ -19,7 +19,7 @@ struct Depthwise {
 
   // Rows of [plane_channels] factors, then, for weights with offsets, as many of sA * sumA.
   static void pack(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
-                   const PixelRows& rows) {
+                   const PackedRows& rows) {
     if (mode == numerics::kActivationInt8Asym)
       pack_factors<true, false>(values, stride, count, layout.n, mode, rows);
     else if (rows.codes)
@@ -29,7 +29,7 @@ struct Depthwise {
   }
 
   static void pack_floats(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int,
-                          const PixelRows& rows) {
+                          const PackedRows& rows) {
     char* plane = rows.data;
     for (std::int64_t first = 0; first < layout.n; first += rows.plane_channels, plane += rows.plane_bytes) {
       const std::int64_t channels = channels_of_plane(rows, first, layout.n);
@@ -41,7 +41,7 @@ struct Depthwise {
 
   // [panels][taps][16]: the largest activation code times the weight's, or the weight itself.
   template <int Bits, bool Decode>
-  QCORE_NUMERIC void weights_of(const ConvTileArguments& t, int mode, float* out) {
+  QCORE_NUMERIC void weights_of(const BlockTileArguments& t, int mode, float* out) {
     using Weights = FloatWeights<V, Bits>;
     const Float largest = V::set1(static_cast<float>(numerics::activation_highest(mode)));
     for (int panel = 0; panel < t.panels; ++panel) {
@@ -50,8 +50,7 @@ struct Depthwise {
         const typename V::Int stored = V::load(t.codes + panel * t.layout->panel_bytes() + at * 4 * V::kLanes);
         Float weight;
         if constexpr (Decode)
-          weight = Weights::template decode<0>(stored,
-                                               Weights::block_of(t.scales, t.offsets, 1, static_cast<int>(vector), 0));
+          weight = Weights::template decode<0>(stored, Weights::block_of(t, static_cast<int>(vector), 0));
         else
           weight = V::mul(largest, V::template code_at<Bits, 0>(stored));
         V::store(out, weight);
@@ -61,7 +60,7 @@ struct Depthwise {
   }
 
   template <bool Decode>
-  static void weights(const ConvTileArguments& t, int mode, float* out) {
+  static void weights(const BlockTileArguments& t, int mode, float* out) {
     if (t.layout->bits == 8)
       weights_of<8, Decode>(t, mode, out);
     else
@@ -69,13 +68,13 @@ struct Depthwise {
   }
 
  private:
-  QCORE_NUMERIC std::int64_t channels_of_plane(const PixelRows& rows, std::int64_t first, std::int64_t all) {
+  QCORE_NUMERIC std::int64_t channels_of_plane(const PackedRows& rows, std::int64_t first, std::int64_t all) {
     return all - first < rows.plane_channels ? all - first : rows.plane_channels;
   }
 
   template <bool Offsets, bool ScaledSums>
   static void pack_factors(const float* values, std::int64_t stride, std::int64_t count, std::int64_t all_channels,
-                           int mode, const PixelRows& rows) {
+                           int mode, const PackedRows& rows) {
     const Float largest = V::set1(static_cast<float>(numerics::activation_highest(mode)));
     for (std::int64_t row = 0; row < count; ++row) {
       char* data = rows.data + row * rows.row_bytes;
@@ -126,7 +125,7 @@ struct DepthwiseTile {
   using Float = typename V::Float;
   static constexpr int kVectorsPerPanel = Depthwise<V>::kVectorsPerPanel, kVectors = Panels * kVectorsPerPanel;
 
-  static void run(const ConvTileArguments& t) {
+  static void run(const BlockTileArguments& t) {
     if (t.codes_at)
       add_taps<true>(t);
     else if (t.slides)
@@ -138,13 +137,13 @@ struct DepthwiseTile {
  private:
   // Results along a row, with windows of three columns that overlap: each pixel is loaded once per row of the kernel
   // and meets the weights of the results that see it. A result's taps come in their order all the same.
-  QCORE_NUMERIC void slide(const ConvTileArguments& t) {
+  QCORE_NUMERIC void slide(const BlockTileArguments& t) {
     constexpr int kTaps = 3;
     Float y[Results][kVectors];
     unroll<Results>([&](auto r) QCORE_UNROLLED {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::set1(0.0f); });
     });
-    const std::int64_t* pixels = t.pixels;
+    const char* const* pixels = t.x;
     const float* w = t.weights;
     for (std::int64_t tap = 0; tap < t.layout->taps; tap += kTaps, pixels += kTaps * t.tap_stride) {
       Float weight[kTaps][kVectors];
@@ -152,10 +151,10 @@ struct DepthwiseTile {
         unroll<kVectors>([&](auto v) QCORE_UNROLLED { weight[column.value][v.value] = weight_of(t, w, v.value); });
         w += t.weights_tap;
       });
-      // Later results may lie beyond the row's end, where pixels don't follow each other; the first one sees three.
+      // The first result sees three pixels, each later one a pixel more.
       unroll<Results + kTaps - 1>([&](auto at) QCORE_UNROLLED {
         constexpr int kTap = at.value < kTaps ? at.value : kTaps - 1;
-        const char* row = t.rows + pixels[kTap * t.tap_stride + at.value - kTap];
+        const char* row = t.x_offset + pixels[kTap * t.tap_stride + at.value - kTap];
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
           const Float x = V::load(reinterpret_cast<const float*>(row) + v.value * V::kLanes);
           unroll<kTaps>([&](auto column) QCORE_UNROLLED {
@@ -171,28 +170,28 @@ struct DepthwiseTile {
         });
       });
     }
-    store_totals<V, Panels>(t, y);
+    TileTotals<V, Results, kVectors>::store(t, y);
   }
 
-  QCORE_NUMERIC Float weight_of(const ConvTileArguments& t, const float* w, int vector) {
+  QCORE_NUMERIC Float weight_of(const BlockTileArguments& t, const float* w, int vector) {
     return V::load(w + vector / kVectorsPerPanel * t.weights_panel + vector % kVectorsPerPanel * V::kLanes);
   }
 
   template <bool Offsets>
-  QCORE_NUMERIC void add_taps(const ConvTileArguments& t) {
+  QCORE_NUMERIC void add_taps(const BlockTileArguments& t) {
     const std::int64_t taps = t.layout->taps;
     Float y[Results][kVectors], offsets[kVectors];
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
       if constexpr (Offsets) offsets[v.value] = load_parameters<V>(t.offsets, v.value * V::kLanes);
       unroll<Results>([&](auto r) QCORE_UNROLLED { y[r.value][v.value] = V::set1(0.0f); });
     });
-    const std::int64_t* pixels = t.pixels;
+    const char* const* pixels = t.x;
     const float* w = t.weights;
     for (std::int64_t tap = 0; tap < taps; ++tap, pixels += t.tap_stride, w += t.weights_tap) {
       Float weight[kVectors];
       unroll<kVectors>([&](auto v) QCORE_UNROLLED { weight[v.value] = weight_of(t, w, v.value); });
       unroll<Results>([&](auto r) QCORE_UNROLLED {
-        const char* row = t.rows + pixels[r.value];
+        const char* row = t.x_offset + pixels[r.value];
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
           Float& total = y[r.value][v.value];
           const Float x = V::load(reinterpret_cast<const float*>(row) + v.value * V::kLanes);
@@ -206,8 +205,21 @@ struct DepthwiseTile {
         });
       });
     }
-    store_totals<V, Panels>(t, y);
+    TileTotals<V, Results, kVectors>::store(t, y);
   }
+};
+
+template <class Vectors, bool Decoded>
+struct DepthwiseTiles : PlainTiles {
+  using V = Vectors;
+  template <int Results, int Panels>
+  using W8 = DepthwiseTile<V, Results, Panels, Decoded>;
+  template <int Results, int Panels>
+  using W4 = W8<Results, Panels>;
+  static constexpr int kBytesPerCode = sizeof(float);
+  static constexpr decltype(BlockKernels::pack) pack = Decoded ? Depthwise<V>::pack_floats : Depthwise<V>::pack;
+  static constexpr decltype(BlockKernels::depthwise_weights) depthwise_weights =
+      Depthwise<V>::template weights<Decoded>;
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "formats/packed_layout.h"
-#include "gemm/cpu/tile_parameters.h"
+#include "gemm/cpu/tile.h"
 
 // Packed weights as floats, for the vector set V.
 namespace qcore {
@@ -14,18 +13,17 @@ struct FloatWeights {
   static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
   static constexpr int kStepK = Bits == 8 ? 4 : 8;
 
-  // Of one vector of columns.
+  // Scales and offsets of one vector of columns.
   struct Block {
     Float scale, offset;
   };
-  QCORE_NUMERIC Block block_of(const TileParameters& scales, const TileParameters& offsets, std::int64_t blocks,
-                               int vector, std::int64_t p) {
+  QCORE_NUMERIC Block block_of(const BlockTileArguments& t, int vector, std::int64_t p) {
     const std::int64_t at =
-        (vector / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows + vector % kVectorsPerPanel * V::kLanes;
-    return {load_parameters<V>(scales, at), offsets.data ? load_parameters<V>(offsets, at) : V::set1(0.0f)};
+        (vector / kVectorsPerPanel * t.blocks + p) * PackedLayout::kPanelRows + vector % kVectorsPerPanel * V::kLanes;
+    return {load_parameters<V>(t.scales, at), t.offsets.data ? load_parameters<V>(t.offsets, at) : V::set1(0.0f)};
   }
 
-  // numerics::decode() of the k-th code in each lane of a step.
+  // Returns numerics::decode() of the k-th code in each lane of a step.
   template <int k>
   QCORE_NUMERIC Float decode(Int stored, const Block& block) {
     return V::fma(block.scale, V::template code_at<Bits, k % 4 * 8 + k / 4 * 4>(stored), block.offset);

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "formats/packed_layout.h"
-#include "gemm/cpu/tile_data.h"
+#include "gemm/cpu/vtable.h"
 #include "numerics/activation_block.h"
 #include "simd/unroll.h"
 
@@ -17,7 +16,7 @@ struct PackRows {
   static constexpr int kChunk = kParts * V::kLanes;
   static_assert(kChunk * sizeof(Code) <= PackedRows::kSlackBytes, "a row's last store would reach the next row");
 
-  // What decides a block's scale, in vectors whose lanes are still to be combined.
+  // Extremes that decide a block's scale, in vectors whose lanes are still to be combined.
   struct Range {
     Int magnitude;  // bits of |x|
     Float lo, hi;   // of activations with offsets only
@@ -98,17 +97,17 @@ struct PackRows {
     const float* values;
     std::int64_t length, padded;
     Code* codes;
-    std::int64_t at;  // of its parameters
+    float* parameters;
   };
 
-  // Up to kLanes blocks, place(i) the i-th. Scales of all of them come before their codes: divisions take longer than
+  // Up to kLanes blocks. Scales of all of them come before their codes: divisions take longer than
   // codes, and one after the other the processor overlaps them. Lanes of all of them are combined at once.
-  template <bool Offsets, class PlaceOf>
-  QCORE_NUMERIC void pack_blocks(int count, int mode, int zero_code, const PackedRows& rows, const PlaceOf& place_of) {
+  template <bool Offsets>
+  QCORE_NUMERIC void pack_blocks(int count, int mode, const PackedLayout& layout, const Place (&places)[V::kLanes]) {
     Int lanes[V::kLanes];
     Float lowest[V::kLanes], highest[V::kLanes];
     for (int i = 0; i < V::kLanes; ++i) {
-      const Place place = i < count ? place_of(i) : Place{};
+      const Place place = i < count ? places[i] : Place{};
       const Range range = range_of<Offsets>(place.values, place.length);
       lanes[i] = range.magnitude;
       if constexpr (Offsets) lowest[i] = range.lo, highest[i] = range.hi;
@@ -127,19 +126,22 @@ struct PackRows {
     for (int i = 0; i < V::kLanes; ++i) {
       lanes[i] = V::set1(0);
       if (i >= count) continue;
-      const Place place = place_of(i);
+      const Place& place = places[i];
       lanes[i] = pack_block<Offsets>(place.values, place.length, place.padded, scales[i], mode, place.codes);
     }
     std::int32_t sums[V::kLanes];
     V::store(sums, combine_lanes(lanes, [](Int a, Int b) QCORE_UNROLLED { return V::add(a, b); }));
+    const std::int64_t blocks = layout.blocks();
+    const auto zero_code = static_cast<std::uint32_t>(layout.zero_code());
     for (int i = 0; i < count; ++i) {
-      const std::int64_t at = place_of(i).at;
-      rows.scales[at] = scales[i].scale;
-      rows.scaled_sums[at] = scales[i].scale * static_cast<float>(sums[i]);
-      rows.sums[at] = sums[i];
-      rows.acc_init[at] =
-          static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * static_cast<std::uint32_t>(sums[i]));
-      if constexpr (Offsets) rows.offsets[at] = scales[i].offset;
+      float* parameters = places[i].parameters;
+      auto* integers = reinterpret_cast<std::int32_t*>(parameters);
+      parameters[PackedRows::kScale * blocks] = scales[i].scale;
+      parameters[PackedRows::kScaledSum * blocks] = scales[i].scale * static_cast<float>(sums[i]);
+      integers[PackedRows::kSum * blocks] = sums[i];
+      integers[PackedRows::kStart * blocks] =
+          static_cast<std::int32_t>(0u - zero_code * static_cast<std::uint32_t>(sums[i]));
+      if constexpr (Offsets) parameters[PackedRows::kOffset * blocks] = scales[i].offset;
     }
   }
 
@@ -154,40 +156,30 @@ struct PackRows {
     return v[0];
   }
 
-  template <class PlaceOf>
-  QCORE_NUMERIC void pack(int count, int mode, int zero_code, const PackedRows& rows, const PlaceOf& place_of) {
-    if (mode == numerics::kActivationInt8Asym)
-      pack_blocks<true>(count, mode, zero_code, rows, place_of);
-    else
-      pack_blocks<false>(count, mode, zero_code, rows, place_of);
-  }
-
-  static void pack_row(const float* values, const PackedLayout& layout, int mode, int slot, const PackedRows& rows) {
+  // Rows may have few blocks, so that those of several rows are packed at once.
+  static void run(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
+                  const PackedRows& rows) {
     const std::int64_t blocks = layout.blocks(), block_k = layout.block_first_step(1) * layout.step_k();
-    Code* out = static_cast<Code*>(rows.codes) + slot * rows.row_stride;
-    for (std::int64_t first = 0; first < blocks; first += V::kLanes) {
-      const int count = static_cast<int>(blocks - first < V::kLanes ? blocks - first : V::kLanes);
-      pack(count, mode, layout.zero_code(), rows, [&](int i) QCORE_UNROLLED {
-        const std::int64_t p = first + i;
-        return Place{values + p * layout.block_size, layout.block_length(p),
-                     p + 1 < blocks ? block_k : layout.block_steps(p) * layout.step_k(), out + p * block_k,
-                     p * rows.rows + slot};
-      });
+    Place places[V::kLanes];
+    int filled = 0;
+    for (std::int64_t row = 0; row < count; ++row) {
+      const float* x = values + row * stride;
+      char* data = rows.data + row * rows.row_bytes;
+      auto* codes = reinterpret_cast<Code*>(data + rows.codes);
+      for (std::int64_t p = 0; p < blocks; ++p) {
+        places[filled++] = {x + p * layout.block_size, layout.block_length(p),
+                            p + 1 < blocks ? block_k : layout.block_steps(p) * layout.step_k(), codes + p * block_k,
+                            reinterpret_cast<float*>(data) + p};
+        if (filled < V::kLanes && (p + 1 < blocks || row + 1 < count)) continue;
+        if (mode == numerics::kActivationInt8Asym)
+          pack_blocks<true>(filled, mode, layout, places);
+        else
+          pack_blocks<false>(filled, mode, layout, places);
+        filled = 0;
+      }
     }
   }
 };
-
-// Float activations only move to the places where their blocks are padded like the weight's.
-[[maybe_unused]] static void pack_float_row(const float* values, const PackedLayout& layout, int, int slot,
-                                            const PackedRows& rows) {
-  const std::int64_t block_k = layout.block_first_step(1) * layout.step_k();
-  float* out = static_cast<float*>(rows.codes) + slot * rows.row_stride;
-  for (std::int64_t p = 0; p < layout.blocks(); ++p) {
-    const std::int64_t length = layout.block_length(p);
-    memcpy(out + p * block_k, values + layout.block_begin(p), static_cast<std::size_t>(length) * sizeof(float));
-    for (std::int64_t i = length; i < layout.block_steps(p) * layout.step_k(); ++i) out[p * block_k + i] = 0.0f;
-  }
-}
 
 }  // namespace
 }  // namespace qcore

@@ -2,25 +2,12 @@
 
 #include <cstdint>
 
+#include "formats/packed_layout.h"
+
 // Plain data that drivers hand to the kernels of one instruction set, and no functions.
 namespace qcore {
 
 constexpr int kF32 = 0, kF16 = 1;  // DType::f32, DType::f16; any other value is bf16
-
-// Up to kMaxRows rows of activations in the k order of the packed weight, each block padded like the weight's.
-struct PackedRows {
-  static constexpr int kMaxRows = 8;
-  static constexpr std::int64_t kSlackBytes = 64;  // after each row, for stores of whole vectors
-
-  int rows;
-  void* codes;              // [rows][row_stride], or fp32 values in the same places
-  std::int64_t row_stride;  // in codes
-  float* scales;            // [P][rows]
-  float* scaled_sums;       // [P][rows], scale * sum of codes
-  float* offsets;           // [P][rows]; null unless the activations have offsets
-  std::int32_t* sums;       // [P][rows], of codes
-  std::int32_t* acc_init;   // [P][rows], -zero_code * sums, modulo 2^32: corrects for weights stored unsigned
-};
 
 // Scales or offsets of a weight, as formats/block_parameters.h.
 struct TileParameters {
@@ -28,12 +15,17 @@ struct TileParameters {
   bool half;
 };
 
-struct OutputRow {
-  void* data;
-  int dtype;          // DType
-  const float* bias;  // [columns] or null
-  bool clamp;
-  float lo, hi;
+// Where a tile reads and writes, whatever it computes. An operator says layout and x_offset, the driver the rest.
+template <class Result>
+struct TilePlace {
+  const PackedLayout* layout;
+  const char* const* x;     // [taps][tap_stride]: under each tap, a row of x for each row of the tile
+  std::int64_t tap_stride;  // from tap to tap
+  std::int64_t x_offset;    // from there to the channels of the tile's group, in bytes
+  int rows;
+  int panels;
+  Result* out;  // [rows][out_stride]
+  std::int64_t out_stride;
 };
 
 }  // namespace qcore

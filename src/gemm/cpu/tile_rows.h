@@ -3,14 +3,12 @@
 #include "gemm/cpu/tile_data.h"
 #include "numerics/half_bits.h"
 
-// Widens rows of x from fp16 and bf16 to fp32, and finishes rows of y: bias, clamp and the output's dtype.
+// Widens rows of x from fp16 and bf16 to fp32, and rounds rows of y to the output's dtype.
 namespace qcore {
 namespace {
 
 template <class V>
 struct Rows {
-  using Float = typename V::Float;
-
   static void widen(const void* data, int dtype, std::int64_t count, float* out) {
     const auto* bits = static_cast<const std::uint16_t*>(data);
     std::int64_t i = 0;
@@ -20,31 +18,21 @@ struct Rows {
       out[i] = dtype == kF16 ? numerics::half_to_float(bits[i]) : numerics::bfloat_to_float(bits[i]);
   }
 
-  static void store_row(const float* values, std::int64_t columns, const OutputRow& row) {
+  static void store_row(const float* values, std::int64_t columns, void* out, int dtype) {
+    if (dtype == kF32) {
+      memcpy(out, values, static_cast<std::size_t>(columns) * sizeof(float));
+      return;
+    }
+    auto* bits = static_cast<std::uint16_t*>(out);
     std::int64_t n = 0;
-    const Float lo = V::set1(row.lo), hi = V::set1(row.hi);
     for (; n + V::kLanes <= columns; n += V::kLanes) {
-      Float y = V::load(values + n);
-      if (row.bias) y = V::add(y, V::load(row.bias + n));
-      if (row.clamp) y = V::at_most(V::at_least(y, lo), hi);
-      if (row.dtype == kF32) {
-        V::store(static_cast<float*>(row.data) + n, y);
-      } else if (row.dtype == kF16) {
-        V::store_half(static_cast<std::uint16_t*>(row.data) + n, y);
-      } else {
-        V::store_bfloat(static_cast<std::uint16_t*>(row.data) + n, y);
-      }
-    }
-    for (; n < columns; ++n) {
-      float y = values[n];
-      if (row.bias) y += row.bias[n];
-      if (row.clamp) y = y < row.lo ? row.lo : y > row.hi ? row.hi : y;
-      if (row.dtype == kF32)
-        static_cast<float*>(row.data)[n] = y;
+      if (dtype == kF16)
+        V::store_half(bits + n, V::load(values + n));
       else
-        static_cast<std::uint16_t*>(row.data)[n] =
-            row.dtype == kF16 ? numerics::float_to_half(y) : numerics::float_to_bfloat(y);
+        V::store_bfloat(bits + n, V::load(values + n));
     }
+    for (; n < columns; ++n)
+      bits[n] = dtype == kF16 ? numerics::float_to_half(values[n]) : numerics::float_to_bfloat(values[n]);
   }
 };
 

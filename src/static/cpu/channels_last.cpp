@@ -114,32 +114,31 @@ ChannelsLast channels_last(const StaticProblem& problem, const StaticTileKernels
     Copy(problem, kernels, result, data).run();
     result.data = data;
   }
-  const std::int64_t run = quads ? (result.joined ? columns.kernel : 1) * result.group_codes : groups * k;
+  result.columns = columns;
+  if (result.joined) result.columns = {columns_with_padding(columns), 1, columns.stride, 1, 0, columns.output};
+  const std::int64_t run = groups * result.group + (result.joined ? columns.kernel : 1) * result.group_codes;
   auto* padding = scratch.take<std::uint8_t>(run);
   std::fill(padding, padding + run, static_cast<std::uint8_t>(layer.options.x.zero_point));
   result.padding = padding;
   return result;
 }
 
-void scatter(const StaticProblem& problem, const StaticTileKernels& kernels, const std::uint8_t* codes,
-             std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels) {
-  const ImageView& y = problem.y;
-  const std::int64_t width = problem.columns.output, pixels = problem.rows.output * width;
-  const bool whole_images = y.row == width * y.column;
-  auto* data = static_cast<std::uint8_t*>(const_cast<void*>(y.data));
-  for (std::int64_t end = first + count; first < end;) {
-    const std::int64_t image = first / pixels, pixel = first % pixels;
-    const std::int64_t run = std::min(end - first, whole_images ? pixels - pixel : width - pixel % width);
-    std::uint8_t* to = data + y.offset(image, channel, pixel / width, pixel % width);
-    if (y.column == 1) {
-      kernels.transpose(codes, step, to, y.channel, run, channels, run);
+void scatter(const RowView& y, const StaticTileKernels& kernels, const std::uint8_t* codes, std::int64_t step,
+             std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels) {
+  auto* data = static_cast<std::uint8_t*>(const_cast<void*>(y.data)) + channel * y.column_stride;
+  y.for_runs(first, first + count, [&](std::int64_t, std::int64_t run, std::int64_t offset) {
+    if (y.column_stride == 1) {
+      for (std::int64_t i = 0; i < run; ++i)
+        std::memcpy(data + offset + i * y.row_stride(), codes + i * step, static_cast<std::size_t>(channels));
+    } else if (y.row_stride() == 1) {
+      kernels.transpose(codes, step, data + offset, y.column_stride, run, channels, run);
     } else {
       for (std::int64_t i = 0; i < run; ++i)
-        for (std::int64_t c = 0; c < channels; ++c) to[i * y.column + c * y.channel] = codes[i * step + c];
+        for (std::int64_t c = 0; c < channels; ++c)
+          data[offset + i * y.row_stride() + c * y.column_stride] = codes[i * step + c];
     }
     codes += run * step;
-    first += run;
-  }
+  });
 }
 
 StaticCodeFormat code_format(const StaticLayer& layer) {

@@ -16,17 +16,17 @@ struct ChannelsLast {
   std::int64_t group = 0;        // from group to group within a pixel
   std::int64_t group_codes = 0;  // of a pixel's group, with padding
   bool joined = false;  // the taps of a row of the kernel are one run: rows hold their padding, and begin with it
-  const std::uint8_t* padding = nullptr;  // codes of padding, as many as a run
+  numerics::WindowAxis columns;           // the problem's, or those of runs
+  const std::uint8_t* padding = nullptr;  // codes of padding, as many as a run from any group on
 };
 
 // `quads`: runs are read in whole fours, and may be joined where that pays. Otherwise pixels are read code by code.
 ChannelsLast channels_last(const StaticProblem& problem, const StaticTileKernels& kernels, bool quads,
                            Scratch& scratch);
 
-// Where y's channels do not lie after each other: codes [count][step] of the results from `first` on, and of the
-// channels from `channel` on, to their places.
-void scatter(const StaticProblem& problem, const StaticTileKernels& kernels, const std::uint8_t* codes,
-             std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels);
+// Brings codes [count][step] of the results from `first` on, and of the channels from `channel` on, to their places.
+void scatter(const RowView& y, const StaticTileKernels& kernels, const std::uint8_t* codes, std::int64_t step,
+             std::int64_t first, std::int64_t count, std::int64_t channel, std::int64_t channels);
 
 // With fewer multiply-adds a call is over before a second thread has woken up; int8 sums take half of linear's time.
 constexpr std::int64_t kSerialStaticProducts = 1 << 19;

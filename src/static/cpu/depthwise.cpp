@@ -126,8 +126,8 @@ class Depthwise {
       }
     }
     if (!direct)
-      scatter(problem_, kernels_, codes, block_, first_row * columns.output, (end_row - first_row) * columns.output,
-              channel, d.channels);
+      scatter(problem_.y_rows(), kernels_, codes, block_, first_row * columns.output,
+              (end_row - first_row) * columns.output, channel, d.channels);
   }
 
   const StaticProblem& problem_;

@@ -27,7 +27,7 @@ struct Dot {
 
 }  // namespace
 
-extern const StaticTileKernels kStaticAvx2 = {1, CodesAvx2::kBytes, run_tile<CodesAvx2, Dot, 1>,
+extern const StaticTileKernels kStaticAvx2 = {1, CodesAvx2::kBytes, ProductTiles<CodesAvx2, Dot, 1>::run,
                                               DepthwiseTile<CodesAvx2, Dot, 1>::run, transpose_bytes};
 
 }  // namespace qcore

@@ -19,7 +19,7 @@ struct Dot {
 
 }  // namespace
 
-extern const StaticTileKernels kStaticAvx512Vnni = {4, CodesAvx512::kBytes, run_tile<CodesAvx512, Dot, 4>,
+extern const StaticTileKernels kStaticAvx512Vnni = {4, CodesAvx512::kBytes, ProductTiles<CodesAvx512, Dot, 4>::run,
                                                     DepthwiseTile<CodesAvx512, Dot, 4>::run, transpose_bytes};
 
 }  // namespace qcore

@@ -20,7 +20,7 @@ struct Dot {
 
 }  // namespace
 
-extern const StaticTileKernels kStaticAvxVnni = {1, CodesAvx2::kBytes, run_tile<CodesAvx2, Dot, 1>,
+extern const StaticTileKernels kStaticAvxVnni = {1, CodesAvx2::kBytes, ProductTiles<CodesAvx2, Dot, 1>::run,
                                                  DepthwiseTile<CodesAvx2, Dot, 2>::run, transpose_bytes};
 
 }  // namespace qcore

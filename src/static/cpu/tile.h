@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gemm/cpu/tile_table.h"
 #include "simd/unroll.h"
 #include "static/cpu/vtable.h"
 
@@ -32,10 +33,10 @@ struct ProductTile {
     const std::int8_t* w = t.weights;
     const std::int64_t panel_bytes = t.panel_bytes, end = 4 * t.steps;
     const Int flip = V::set1(static_cast<std::int32_t>(t.sign_xor_mask));
-    const std::uint8_t* const* pointers = t.x;
-    for (std::int64_t tap = 0; tap < t.taps; ++tap, pointers += StaticTileArguments::kMaxPixels) {
-      const std::uint8_t* x[Pixels];
-      unroll<Pixels>([&](auto p) QCORE_UNROLLED { x[p.value] = pointers[p.value]; });
+    const char* const* pointers = t.x;
+    for (std::int64_t tap = 0; tap < t.taps; ++tap, pointers += t.tap_stride) {
+      const char* x[Pixels];
+      unroll<Pixels>([&](auto p) QCORE_UNROLLED { x[p.value] = pointers[p.value] + t.x_offset; });
       for (std::int64_t k = 0; k < end; k += 4, w += 64) {
         typename Dot::Weights weights[kVectors];
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
@@ -74,22 +75,20 @@ struct ProductTile {
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
         sums[v.value] = requantize_sums<V, Cut>(acc[p.value][v.value], t.multipliers + v.value * V::kLanes, t.format);
       });
-      V::store_first_bytes(t.y[p.value] + t.y_offset, V::in_order(V::narrow(sums, t.format)), t.channels);
+      V::store_first_bytes(t.out + p.value * t.out_stride, V::in_order(V::narrow(sums, t.format)), t.channels);
     });
   }
 };
 
-template <class V, class Dot, int Panels, int Pixels = 1>
-QCORE_NUMERIC void run_tile_of_pixels(const StaticTileArguments& t) {
-  if (t.pixels == Pixels) return ProductTile<V, Dot, Pixels, Panels>::run(t);
-  if constexpr (Pixels < StaticTileArguments::kMaxPixels) run_tile_of_pixels<V, Dot, Panels, Pixels + 1>(t);
-}
-
-template <class V, class Dot, int MaxPanels, int Panels = 1>
-void run_tile(const StaticTileArguments& t) {
-  if (t.panels == Panels) return run_tile_of_pixels<V, Dot, Panels>(t);
-  if constexpr (Panels < MaxPanels) run_tile<V, Dot, MaxPanels, Panels + 1>(t);
-}
+// The kernel of StaticTileKernels for tiles of up to so many panels.
+template <class V, class Dot, int MaxPanels>
+struct ProductTiles {
+  template <int Pixels, int Panels>
+  using Tile = ProductTile<V, Dot, Pixels, Panels>;
+  static constexpr int kMaxRows = StaticTileArguments::kMaxRows;
+  static constexpr auto run =
+      run_tile_of_size<StaticTileArguments, Tile, Tile, kMaxRows, MaxPanels, kMaxRows * MaxPanels>;
+};
 
 }  // namespace
 }  // namespace qcore

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "gemm/cpu/tile_data.h"
+
 // What one instruction set contributes to static int8 on the CPU. Included by files compiled for that set, so it holds
 // plain data only.
 namespace qcore {
@@ -15,21 +17,17 @@ struct StaticCodeFormat {
   int sign_xor_mask;
 };
 
-// Up to kMaxPixels results of up to kMaxPanels panels of 16 channels, over all taps and channels.
-struct StaticTileArguments {
-  static constexpr int kMaxPixels = 6, kMaxPanels = 4;
+// A tile's results over all taps and channels.
+struct StaticTileArguments : TilePlace<std::uint8_t> {
+  static constexpr int kMaxRows = 6;
 
-  int pixels, panels;
-  const std::uint8_t* const* x;  // [taps][kMaxPixels], the codes under a tap: 4 * steps of them
-  std::int64_t taps, steps;
+  std::int64_t taps, steps;     // codes under a tap: 4 * steps of them
   std::uint32_t sign_xor_mask;  // 0x80808080 for int8 x, which makes its codes unsigned, or 0
   const std::int8_t* weights;   // of the first panel: [taps][steps][16 channels][4 k]
   std::int64_t panel_bytes;
   const std::int32_t* acc_init;  // what each channel's sum begins with; whole panels
   const float* multipliers;      // likewise
   StaticCodeFormat format;
-  std::uint8_t* const* y;  // [pixels], y_offset before the first channel's code
-  std::int64_t y_offset;
   int channels;  // to be stored, at most 16 * panels
 };
 

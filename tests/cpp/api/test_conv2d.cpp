@@ -31,18 +31,18 @@ const Case kCases[] = {
     {1, 20, 4, 5, 17, {1, 1}, 16, {}},
 };
 
-enum class Order { nchw, channels_last };
+enum class Order { nchw, channels_last, apart };  // the last one: neither pixels nor channels are neighbors
 
 // Strides of [N, C, H, W], spread so that channels and rows have room between them.
 TensorView image(void* data, DType dtype, std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w, Order order,
                  std::int64_t room = 0) {
   TensorView view(data, dtype, {n, c, h, w});
-  const std::int64_t column = order == Order::nchw ? 1 : c + room;
-  const std::int64_t row = w * column + (order == Order::nchw ? room : 0);
+  const std::int64_t column = order == Order::nchw ? 1 : order == Order::apart ? 2 : c + room;
+  const std::int64_t row = w * column + (order == Order::channels_last ? 0 : room);
   view.strides[3] = column;
   view.strides[2] = row;
-  view.strides[1] = order == Order::nchw ? h * row : 1;
-  view.strides[0] = order == Order::nchw ? c * h * row : h * row;
+  view.strides[1] = order == Order::channels_last ? 1 : h * row;
+  view.strides[0] = order == Order::channels_last ? h * row : c * h * row;
   return view;
 }
 
@@ -128,7 +128,7 @@ TEST(Conv2d, EveryKernelGivesTheReferencesBits) {
           int others = 0;
           for (const KernelInfo& row : rows) {
             if (!row.available || row.device != "cpu" || row.name == "reference") continue;
-            for (const Order order : {Order::nchw, Order::channels_last})
+            for (const Order order : {Order::nchw, Order::channels_last, Order::apart})
               for (const std::int64_t room : {0, 3}) {
                 std::vector<float> y;
                 try {

@@ -1,15 +1,14 @@
-#pragma once
-
 #include <immintrin.h>
 
+#include "conv2d/cpu/depthwise.h"
+#include "conv2d/cpu/tile_depthwise.h"
 #include "simd/vector_avx2.h"
 
 namespace qcore {
 namespace {
 
-// What conv2d needs beside the tiles' operations.
-struct ConvAvx2 : Avx2 {
-  // Whether in every lane x is 0, or the bits of |x| are from low up to below high.
+struct Lanes : Avx2 {
+  // Returns whether in every lane x is 0, or the bits of |x| are from low up to below high.
   QCORE_NUMERIC bool zero_or_within(Float x, std::uint32_t low, std::uint32_t high) {
     const Int magnitude = bit_and(as_int(x), set1(0x7fffffff));
     const Int too_small = _mm256_cmpgt_epi32(set1(static_cast<std::int32_t>(low)), magnitude);
@@ -21,4 +20,8 @@ struct ConvAvx2 : Avx2 {
 };
 
 }  // namespace
+
+extern const BlockKernels kDepthwiseAvx2 = block_kernels<DepthwiseTiles<Lanes, false>, 4, 1, 4>();
+extern const BlockKernels kDepthwiseFloatAvx2 = block_kernels<DepthwiseTiles<Lanes, true>, 4, 1, 4>();
+
 }  // namespace qcore

@@ -1,6 +1,7 @@
-#include "gemm/conv_checks.h"
+#include "gemm/product_checks.h"
 
 #include "runtime/check.h"
+#include "runtime/view_checks.h"
 
 namespace qcore {
 namespace {
@@ -11,6 +12,26 @@ constexpr const char* kSides[] = {"top", "left", "bottom", "right"};
 constexpr std::int64_t kMaxStep = std::int64_t{1} << 31;
 
 }  // namespace
+
+void check_product(const char* op, const TensorView& x, const QuantizedTensor& w, const TensorView* bias,
+                   const TensorView& y, const std::int64_t* shape, const FusedActivation& activation) {
+  QCORE_CHECK_VALUE(x.device == w.device(), op, ": x is on ", name(x.device), " and the weight on ", name(w.device()),
+                    ", expected the same device: weight.to(...) moves it");
+  check_floating(op, "out", y);
+  check_device(op, "out", y, x.device, "x");
+  check_shape(op, "out", y, x.rank, shape);
+  check_output(op, "out", y);
+  check_disjoint(op, "out", y, "x", x);
+  if (bias) {
+    check_floating(op, "bias", *bias);
+    check_device(op, "bias", *bias, x.device, "x");
+    const std::int64_t rows[] = {w.rows()};
+    check_shape(op, "bias", *bias, 1, rows);
+    check_disjoint(op, "out", y, "bias", *bias);
+  }
+  QCORE_CHECK_VALUE(activation.kind != ActivationKind::clamp || activation.lo <= activation.hi, op,
+                    ": activation clamps to (", activation.lo, ", ", activation.hi, "), expected lo <= hi");
+}
 
 void check_window(const char* op, const ConvParams& window) {
   for (int axis = 0; axis < 2; ++axis) {

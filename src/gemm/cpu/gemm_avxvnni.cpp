@@ -1,11 +1,10 @@
-#pragma once
-
 #include <immintrin.h>
 
-#include "numerics/portable.h"
+#include "gemm/cpu/tile_integer.h"
+#include "simd/vector_avx2.h"
 #include "simd/vnni_encoding.h"
 
-// Dot products of stored weight codes with activations' codes by AVX-VNNI; what the members mean: integer_block.h.
+// Dot products of stored weight codes with activations' codes by AVX-VNNI; what the members mean: tile_integer.h.
 namespace qcore {
 namespace {
 
@@ -40,4 +39,8 @@ struct DotWords {
 };
 
 }  // namespace
+
+extern const BlockKernels kInt8AvxVnni = block_kernels<IntegerTiles<Avx2, DotBytes>, 5, 1, 5>();
+extern const BlockKernels kInt16AvxVnni = block_kernels<IntegerTiles<Avx2, DotWords>, 5, 1, 5>();
+
 }  // namespace qcore

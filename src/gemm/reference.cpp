@@ -1,6 +1,6 @@
-#include "conv2d/dispatch.h"
 #include "formats/compute_mode.h"
 #include "gemm/epilogue.h"
+#include "gemm/product.h"
 #include "numerics/activation_block.h"
 #include "numerics/block_product.h"
 #include "runtime/memory.h"
@@ -13,53 +13,53 @@ using numerics::BlockScale;
 
 class Reference {
  public:
-  explicit Reference(const Conv2dProblem& problem)
-      : problem_(problem),
-        w_(*problem.weight),
-        integer_(problem.compute != ComputeMode::floating),
-        mode_(activation_mode(problem.compute)),
-        weight_sums_(problem.compute == ComputeMode::int8_asym ? w_.weight_sums() : nullptr) {}
+  explicit Reference(const BlockProduct& product)
+      : product_(product),
+        w_(*product.weight),
+        integer_(product.compute != ComputeMode::floating),
+        mode_(activation_mode(product.compute)),
+        weight_sums_(product.compute == ComputeMode::int8_asym ? w_.weight_sums() : nullptr) {}
 
-  // One row of one image's results.
-  void run(std::int64_t task) const {
-    const std::int64_t n = task / problem_.rows.output, i = task % problem_.rows.output;
-    for (std::int64_t j = 0; j < problem_.columns.output; ++j)
-      for (std::int64_t group = 0; group < problem_.groups; ++group) result(n, i, j, group);
+  // Computes one row of y.
+  void run(std::int64_t result) const {
+    for (std::int64_t group = 0; group < product_.groups; ++group) run(result, group);
   }
 
  private:
-  // One pixel's results of one group of channels.
-  void result(std::int64_t n, std::int64_t i, std::int64_t j, std::int64_t group) const {
+  // One group of channels.
+  void run(std::int64_t result, std::int64_t group) const {
+    const numerics::WindowAxis &rows = product_.rows, &columns = product_.columns;
     const PackedLayout& layout = w_.layout;
-    const std::int64_t outputs = problem_.outputs_per_group();
+    const std::int64_t outputs = product_.outputs_per_group(), first = group * outputs, line = result / columns.output;
     Scratch scratch;
     float* totals = scratch.take<float>(outputs);
     float* values = scratch.take<float>(layout.k);
     auto* codes = scratch.take<std::int32_t>(layout.k);
     for (std::int64_t o = 0; o < outputs; ++o) totals[o] = 0.0f;
     for (std::int64_t tap = 0; tap < layout.taps; ++tap) {
-      const std::int64_t h = problem_.rows.at(i, tap / problem_.columns.kernel);
-      const std::int64_t w = problem_.columns.at(j, tap % problem_.columns.kernel);
+      const std::int64_t h = rows.at(line % rows.output, tap / columns.kernel);
+      const std::int64_t w = columns.at(result % columns.output, tap % columns.kernel);
       if (h < 0 || w < 0) continue;
+      const std::int64_t row = product_.x.row_offset((line / rows.output * rows.input + h) * columns.input + w);
       for (std::int64_t k = 0; k < layout.k; ++k)
-        values[k] = load_float(problem_.x.data, problem_.x.dtype, problem_.x.offset(n, group * layout.k + k, h, w));
+        values[k] =
+            load_float(product_.x.data, product_.x.dtype, row + (group * layout.k + k) * product_.x.column_stride);
       for (std::int64_t p = 0; p < layout.blocks(); ++p) {
         if (integer_)
-          add_codes(values, codes, tap, p, group * outputs, totals);
+          add_codes(values, codes, tap, p, first, totals);
         else
-          add_values(values, tap, p, group * outputs, totals);
+          add_values(values, tap, p, first, totals);
       }
     }
-    for (std::int64_t o = 0; o < outputs; ++o) {
-      const std::int64_t channel = group * outputs + o;
-      store_result(problem_, problem_.y.offset(n, channel, i, j), channel, totals[o]);
-    }
+    for (std::int64_t o = 0; o < outputs; ++o)
+      store_result(product_, product_.y.row_offset(result) + (first + o) * product_.y.column_stride, first + o,
+                   totals[o]);
   }
 
-  // Each block's products are summed first, then added to the total, as linear does.
+  // Each block's products are summed first, then added to the total: the error grows with the block, not with K.
   void add_values(const float* values, std::int64_t tap, std::int64_t p, std::int64_t first, float* totals) const {
     const std::int64_t begin = w_.layout.block_begin(p), end = begin + w_.layout.block_length(p);
-    for (std::int64_t o = 0; o < problem_.outputs_per_group(); ++o) {
+    for (std::int64_t o = 0; o < product_.outputs_per_group(); ++o) {
       const float scale = w_.scale(first + o, p), offset = w_.offset(first + o, p);
       float sum = 0.0f;
       for (std::int64_t k = begin; k < end; ++k)
@@ -75,7 +75,7 @@ class Reference {
     const BlockScale scale = numerics::activation_scale_of(values + begin, end - begin, mode_);
     std::int64_t sum = 0;
     for (std::int64_t k = begin; k < end; ++k) sum += codes[k] = numerics::activation_code(values[k], scale, mode_);
-    for (std::int64_t o = 0; o < problem_.outputs_per_group(); ++o) {
+    for (std::int64_t o = 0; o < product_.outputs_per_group(); ++o) {
       const std::int64_t row = first + o;
       std::int64_t acc = 0;
       for (std::int64_t k = begin; k < end; ++k) acc += static_cast<std::int64_t>(codes[k]) * w_.code(row, k, tap);
@@ -88,7 +88,7 @@ class Reference {
     }
   }
 
-  const Conv2dProblem& problem_;
+  const BlockProduct& product_;
   const PackedWeight& w_;
   bool integer_;
   int mode_;
@@ -97,13 +97,9 @@ class Reference {
 
 }  // namespace
 
-const char* conv2d_reference_unsupported_reason(const Conv2dProblem& problem) {
-  return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
-}
-
-void run_conv2d_reference(const Conv2dProblem& problem) {
-  const Reference reference(problem);
-  parallel_for(problem.batch * problem.rows.output, [&](std::int64_t task) { reference.run(task); });
+void run_product_reference(const BlockProduct& product) {
+  const Reference reference(product);
+  parallel_for(product.results(), [&](std::int64_t result) { reference.run(result); });
 }
 
 }  // namespace qcore

@@ -1,10 +1,10 @@
-#pragma once
-
 #include <immintrin.h>
 
-#include "numerics/portable.h"
+#include "gemm/cpu/tile_float.h"
+#include "gemm/cpu/tile_integer.h"
+#include "simd/vector_avx512.h"
 
-// Dot products of stored weight codes with activations' codes by AVX-512 VNNI; what the members mean: integer_block.h.
+// Dot products of stored weight codes with activations' codes by AVX-512 VNNI; what the members mean: tile_integer.h.
 namespace qcore {
 namespace {
 
@@ -42,4 +42,9 @@ struct DotWords {
 };
 
 }  // namespace
+
+extern const BlockKernels kInt8Avx512Vnni = block_kernels<IntegerTiles<Avx512, DotBytes>, 6, 6, 12>();
+extern const BlockKernels kInt16Avx512Vnni = block_kernels<IntegerTiles<Avx512, DotWords>, 6, 6, 12>();
+extern const BlockKernels kFloatAvx512 = block_kernels<FloatTiles<Avx512>, 6, 6, 12>();
+
 }  // namespace qcore

@@ -1,10 +1,10 @@
-#pragma once
-
 #include <immintrin.h>
 
-#include "numerics/portable.h"
+#include "gemm/cpu/tile_float.h"
+#include "gemm/cpu/tile_integer.h"
+#include "simd/vector_avx2.h"
 
-// Dot products of stored weight codes with activations' codes by AVX2; what the members mean: integer_block.h.
+// Dot products of stored weight codes with activations' codes by AVX2; what the members mean: tile_integer.h.
 namespace qcore {
 namespace {
 
@@ -43,4 +43,10 @@ struct DotNibbles {
 };
 
 }  // namespace
+
+extern const BlockKernels kInt8Avx2 = block_kernels<IntegerTiles<Avx2, DotWords<65536>, 8, 8>, 4, 1, 4>();
+extern const BlockKernels kInt8W4Avx2 = block_kernels<IntegerTiles<Avx2, DotNibbles, 4, 4>, 4, 1, 4>();
+extern const BlockKernels kInt16Avx2 = block_kernels<IntegerTiles<Avx2, DotWords<256>>, 4, 1, 4>();
+extern const BlockKernels kFloatAvx2 = block_kernels<FloatTiles<Avx2>, 4, 1, 4>();
+
 }  // namespace qcore

@@ -1,0 +1,276 @@
+#pragma once
+
+#include "gemm/cpu/pack_rows.h"
+#include "gemm/cpu/tile.h"
+#include "gemm/cpu/tile_table.h"
+
+// A tile of the integer product: a block's sum is exact, and enters the totals by the scales of both sides.
+//
+// V is the vector set. Dot says how codes are multiplied:
+//   Code               int8 or int16, the activations' codes in memory
+//   kMaxBlock          the longest run of k whose products of stored (unsigned) codes fit in int32
+//   Weights split(Int) prepares one vector of stored 8-bit codes
+//   multiply(acc, w, a) adds the products with the four codes at `a`
+namespace qcore {
+namespace {
+
+// Long blocks are those whose sums may not fit in int32.
+template <class Vectors, class Dot, int Rows, int Panels, int Bits, bool Long = false>
+struct IntegerBlock {
+  using V = Vectors;
+  using Int = typename V::Int;
+  using Float = typename V::Float;
+  using Code = typename Dot::Code;
+  static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
+  static constexpr int kVectors = Panels * kVectorsPerPanel;
+  static constexpr int kQuads = Bits == 8 ? 1 : 2;
+  static constexpr int kStepK = 4 * kQuads;
+  static constexpr std::int64_t kStepBytes = kStepK * static_cast<std::int64_t>(sizeof(Code));
+
+  // Stored codes of the panels' blocks: from panel to panel panel_bytes further, prefetched so many bytes ahead.
+  struct Weights {
+    const std::uint8_t* codes;
+    std::int64_t panel_bytes;
+    const std::int64_t* ahead;
+  };
+
+  QCORE_INLINE explicit IntegerBlock(const BlockTileArguments& arguments)
+      : t(arguments), blocks(arguments.blocks), panel_bytes(arguments.panel_bytes), weight_sums(arguments.weight_sums) {
+    unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] = t.prefetch_distance[panel.value]; });
+  }
+
+  QCORE_INLINE void add(Float (&y)[Rows][kVectors], const TileRows<Rows>& rows, const std::uint8_t* codes,
+                        std::int64_t p, std::int64_t steps) {
+    if (p == t.prefetch_switch_block)
+      unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] += t.prefetch_switch_bytes; });
+    Float sums[Rows][kVectors];
+    sum(sums, {codes, panel_bytes, ahead}, rows, p, steps);
+    add_terms(y, sums, rows, p);
+  }
+
+  QCORE_INLINE void next_tap() {
+    if (weight_sums) weight_sums += t.weight_sums_tap;
+  }
+
+  // Adds the products of a step's stored codes.
+  QCORE_NUMERIC void multiply_step(Int (&acc)[Rows][kVectors], const Int (&stored)[kVectors],
+                                   const TileRows<Rows>& rows) {
+    unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
+      typename Dot::Weights codes[kVectors];
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        Int bytes = stored[v.value];
+        if constexpr (Bits == 4) {
+          if constexpr (quad.value == 1) bytes = V::shift_right_16(bytes, 4);
+          bytes = V::bit_and(bytes, V::set1(0x0f0f0f0f));
+        }
+        codes[v.value] = Dot::split(bytes);
+      });
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          Dot::multiply(acc[r.value][v.value], codes[v.value], rows.template values<Code>(r.value) + 4 * quad.value);
+        });
+      });
+    });
+  }
+
+ private:
+  // Computes float(acc) of a block.
+  QCORE_INLINE void sum(Float (&sums)[Rows][kVectors], const Weights& w, const TileRows<Rows>& rows, std::int64_t p,
+                        std::int64_t steps) const {
+    if constexpr (!Long) {
+      Int acc[Rows][kVectors];
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        const Int first = V::set1(rows.template parameter<std::int32_t>(r.value, PackedRows::kStart, blocks, p));
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = first; });
+      });
+      add_steps(acc, w, rows, steps);
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED { sums[r.value][v.value] = V::to_float(acc[r.value][v.value]); });
+      });
+    } else {
+      float rounded[Rows * kVectors * V::kLanes];
+      std::int32_t code_sums[Rows];
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        code_sums[r.value] = rows.template parameter<std::int32_t>(r.value, PackedRows::kSum, blocks, p);
+      });
+      constexpr std::int64_t kNothingAhead[Panels] = {};
+      sum_long(rounded, {w.codes, w.panel_bytes, kNothingAhead}, rows, steps, code_sums);
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          sums[r.value][v.value] = V::load(rounded + (r.value * kVectors + v.value) * V::kLanes);
+        });
+      });
+    }
+  }
+
+  // Adds block p's terms to the totals y; the order of these three is numerics/block_product.h's.
+  QCORE_INLINE void add_terms(Float (&y)[Rows][kVectors], const Float (&sums)[Rows][kVectors],
+                              const TileRows<Rows>& rows, std::int64_t p) const {
+    const auto parameter = [&](int r, PackedRows::Parameter which)
+                               QCORE_UNROLLED { return V::set1(rows.template parameter<float>(r, which, blocks, p)); };
+    unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+      const std::int64_t at =
+          (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows + v.value % kVectorsPerPanel * V::kLanes;
+      const Float scale_b = load_parameters<V>(t.scales, at);
+      prefetch_parameters(t.scales, at + t.prefetch_parameters);
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        const Float scale = V::mul(parameter(r.value, PackedRows::kScale), scale_b);
+        y[r.value][v.value] = V::fma(sums[r.value][v.value], scale, y[r.value][v.value]);
+      });
+      if (t.offsets.data) {
+        const Float offset_b = load_parameters<V>(t.offsets, at);
+        unroll<Rows>([&](auto r) QCORE_UNROLLED {
+          y[r.value][v.value] = V::fma(parameter(r.value, PackedRows::kScaledSum), offset_b, y[r.value][v.value]);
+        });
+      }
+      if (weight_sums) {
+        const Float weight_sum = V::load(weight_sums + at);
+        unroll<Rows>([&](auto r) QCORE_UNROLLED {
+          y[r.value][v.value] = V::fma(parameter(r.value, PackedRows::kOffset), weight_sum, y[r.value][v.value]);
+        });
+      }
+    });
+  }
+
+  QCORE_NUMERIC void add_steps(Int (&acc)[Rows][kVectors], Weights w, TileRows<Rows> rows, std::int64_t steps) {
+    do {
+      Int stored[kVectors];
+      unroll<Panels>([&](auto panel) QCORE_UNROLLED {
+        __builtin_prefetch(w.codes + panel.value * w.panel_bytes + w.ahead[panel.value], 0, 2);
+      });
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        stored[v.value] = V::load(w.codes + v.value / kVectorsPerPanel * w.panel_bytes +
+                                  v.value % kVectorsPerPanel * (4 * V::kLanes));
+      });
+      multiply_step(acc, stored, rows);
+      w.codes += PackedLayout::kStepBytes;
+      rows.at += kStepBytes;
+    } while (--steps > 0);
+  }
+
+  // Computes the same of a block too long for int32: runs of kMaxBlock, summed in int64, rounded once.
+  QCORE_NUMERIC void sum_long(float* sums, Weights w, TileRows<Rows> rows, std::int64_t steps,
+                              const std::int32_t* code_sums) {
+    std::int64_t total[Rows * kVectors * V::kLanes];
+    std::int32_t part[Rows * kVectors * V::kLanes];
+    constexpr int kResults = sizeof(total) / sizeof(total[0]), kResultsPerRow = kVectors * V::kLanes;
+    for (int i = 0; i < kResults; ++i) total[i] = -std::int64_t{1 << (Bits - 1)} * code_sums[i / kResultsPerRow];
+    constexpr std::int64_t kMaxSteps = Dot::kMaxBlock / kStepK;
+    for (std::int64_t done = 0; done < steps;) {
+      const std::int64_t run = steps - done < kMaxSteps ? steps - done : kMaxSteps;
+      Int acc[Rows][kVectors];
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = V::set1(0); });
+      });
+      add_steps(acc, w, rows, run);
+      unroll<Rows>([&](auto r) QCORE_UNROLLED {
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          V::store(part + (r.value * kVectors + v.value) * V::kLanes, acc[r.value][v.value]);
+        });
+      });
+      for (int i = 0; i < kResults; ++i) total[i] += part[i];
+      w.codes += run * PackedLayout::kStepBytes;
+      rows.at += run * kStepBytes;
+      done += run;
+    }
+    for (int i = 0; i < kResults; ++i) sums[i] = static_cast<float>(total[i]);
+  }
+
+  const BlockTileArguments& t;
+  const std::int64_t blocks, panel_bytes;
+  const float* weight_sums;  // of the tap
+  std::int64_t ahead[Panels];
+};
+
+template <class V, class Dot, int Rows, int Panels, int Bits>
+struct IntegerTile {
+  using Int = typename V::Int;
+  using Float = typename V::Float;
+  using Block = IntegerBlock<V, Dot, Rows, Panels, Bits>;
+  static constexpr int kVectors = Block::kVectors, kVectorsPerPanel = Block::kVectorsPerPanel, kStepK = Block::kStepK;
+  static constexpr int kGroup = 4;  // steps that run_plain_row() unrolls
+
+  static void run(const BlockTileArguments& t) {
+    if constexpr (Rows == 1)
+      if (is_plain_row(t)) return run_plain_row(t);
+    if (t.block_steps * kStepK > Dot::kMaxBlock) return run_long(t);
+    add_blocks<Block, Rows>(t);
+  }
+
+  // Out of line, so that what it keeps does not crowd the registers of the ordinary case.
+  __attribute__((noinline, cold)) static void run_long(const BlockTileArguments& t) {
+    add_blocks<IntegerBlock<V, Dot, Rows, Panels, Bits, true>, Rows>(t);
+  }
+
+  // Returns whether there is one row alone and a weight with fp16 scales and no offsets, whose blocks are whole groups
+  // of steps: what a decoder multiplies for each token.
+  static bool is_plain_row(const BlockTileArguments& t) {
+    return t.prefetch_switch_block >= 0 && t.scales.half && !t.offsets.data && !t.weight_sums &&
+           t.block_steps % kGroup == 0 && t.last_block_steps == t.block_steps &&
+           t.block_steps * kStepK <= Dot::kMaxBlock && t.first_block == 0 && t.end_block == t.blocks;
+  }
+
+  // Computes such a row. The general loop decides for every block whether scales are fp16, whether there are offsets
+  // and where it prefetches, which takes as long as the products of a single row.
+  static void run_plain_row(const BlockTileArguments& t) {
+    const std::int64_t blocks = t.end_block, groups = t.block_steps / kGroup;
+    const std::uint8_t* codes[Panels];
+    const std::uint16_t* scales[Panels];
+    unroll<Panels>([&](auto panel) QCORE_UNROLLED {
+      codes[panel.value] = t.codes + panel.value * t.panel_bytes;
+      scales[panel.value] =
+          static_cast<const std::uint16_t*>(t.scales.data) + panel.value * blocks * PackedLayout::kPanelRows;
+    });
+    TileRows<1> row{{t.x[0] + t.x_offset}, t.codes_at};
+    std::int64_t ahead = t.prefetch_distance[0];  // the same for all panels of a single tile
+    Float y[1][kVectors];
+    unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[0][v.value] = V::set1(0.0f); });
+    for (std::int64_t p = 0; p < blocks; ++p) {
+      if (p == t.prefetch_switch_block) ahead += t.prefetch_switch_bytes;
+      Int acc[1][kVectors];
+      const Int first = V::set1(row.template parameter<std::int32_t>(0, PackedRows::kStart, blocks, p));
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[0][v.value] = first; });
+      for (std::int64_t group = 0; group < groups; ++group) {
+        unroll<kGroup>([&](auto step) QCORE_UNROLLED {
+          constexpr std::int64_t kAt = step.value * PackedLayout::kStepBytes;
+          Int stored[kVectors];
+          unroll<Panels>([&](auto panel)
+                             QCORE_UNROLLED { __builtin_prefetch(codes[panel.value] + kAt + ahead, 0, 2); });
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+            stored[v.value] = V::load(codes[v.value / kVectorsPerPanel] + kAt +
+                                      v.value % kVectorsPerPanel * static_cast<int>(sizeof(Int)));
+          });
+          Block::multiply_step(acc, stored, row);
+          row.at += Block::kStepBytes;
+        });
+        unroll<Panels>([&](auto panel) QCORE_UNROLLED { codes[panel.value] += kGroup * PackedLayout::kStepBytes; });
+      }
+      const Float row_scale = V::set1(row.template parameter<float>(0, PackedRows::kScale, blocks, p));
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+        const std::uint16_t* scale = scales[v.value / kVectorsPerPanel] + v.value % kVectorsPerPanel * V::kLanes;
+        y[0][v.value] = V::fma(V::to_float(acc[0][v.value]), V::mul(row_scale, V::load_half(scale)), y[0][v.value]);
+      });
+      unroll<Panels>([&](auto panel) QCORE_UNROLLED {
+        __builtin_prefetch(scales[panel.value] + t.prefetch_parameters, 0, 2);
+        scales[panel.value] += PackedLayout::kPanelRows;
+      });
+    }
+    TileTotals<V, 1, kVectors>::store(t, y);
+  }
+};
+
+// A set whose instructions suit weights of one width only has tiles of that one.
+template <class Vectors, class Dot, int Wide = 8, int Narrow = 4>
+struct IntegerTiles : PlainTiles {
+  using V = Vectors;
+  using Code = typename Dot::Code;
+  template <int Rows, int Panels>
+  using W8 = IntegerTile<V, Dot, Rows, Panels, Wide>;
+  template <int Rows, int Panels>
+  using W4 = IntegerTile<V, Dot, Rows, Panels, Narrow>;
+  static constexpr int kBytesPerCode = sizeof(Code);
+  static constexpr decltype(BlockKernels::pack) pack = PackRows<V, Code>::run;
+};
+
+}  // namespace
+}  // namespace qcore

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "gemm/cpu/vtable.h"
+#include "gemm/product.h"
+
+// The functions behind the CPU rows of the kernel tables of linear and conv2d; their Problem has a product().
+namespace qcore {
+
+template <class Problem>
+const char* reference_unsupported_reason(const Problem& problem) {
+  return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
+}
+
+template <class Problem>
+void run_reference(const Problem& problem) {
+  run_product_reference(problem.product());
+}
+
+template <class Problem>
+const char* tiled_unsupported_reason(const Problem& problem) {
+  if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
+  // The sum of 65,536 16-bit codes is the last that fits in int32.
+  const PackedLayout& layout = problem.weight->layout;
+  return layout.blocks() && layout.block_length(0) > 65536 ? "its blocks are longer than 65536" : nullptr;
+}
+
+template <class Problem>
+const char* int8_unsupported_reason(const Problem& problem) {
+  if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
+    return "it computes in int8 and int8_asym";
+  return tiled_unsupported_reason(problem);
+}
+
+template <class Problem>
+const char* int16_unsupported_reason(const Problem& problem) {
+  return problem.compute == ComputeMode::int16 ? tiled_unsupported_reason(problem) : "it computes in int16";
+}
+
+template <class Problem>
+const char* float_unsupported_reason(const Problem& problem) {
+  return problem.compute == ComputeMode::floating ? tiled_unsupported_reason(problem) : "it computes in float";
+}
+
+template <class Problem, const BlockKernels& kernels>
+void run_tiled(const Problem& problem) {
+  run_product(problem.product(), kernels);
+}
+
+// Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.
+template <class Problem>
+void run_int8_avx2(const Problem& problem) {
+  run_product(problem.product(), problem.weight->layout.bits == 4 ? kInt8W4Avx2 : kInt8Avx2);
+}
+
+}  // namespace qcore
