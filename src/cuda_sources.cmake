@@ -10,7 +10,7 @@ set(QCORE_CUDA_OWN
     conv2d/cuda/simt/run.cu
     conv2d/cuda/sm80_int8_implicit_gemm/run.cu
     conv2d/cuda/sm80_float_implicit_gemm/run.cu
-    conv2d/cuda/quantize_pixels.cu
+    conv2d/cuda/sm90_int8_implicit_gemm/run.cu
     decoder/cuda/attention.cu
     decoder/cuda/heads.cu
     decoder/cuda/rows.cu
@@ -58,10 +58,13 @@ set(QCORE_CUDA_FLOAT_MMA
     linear/cuda/sm80_float_mma/f16.cu
     linear/cuda/sm80_float_mma/f32.cu)
 set(QCORE_CUDA_INT8_MMA
+    conv2d/cuda/sm90_int8_implicit_gemm/mma_w4.cu
+    conv2d/cuda/sm90_int8_implicit_gemm/mma_w8.cu
     linear/cuda/sm90_int8_mma/w4.cu
     linear/cuda/sm90_int8_mma/w8.cu)
 set(QCORE_CUDA_WGMMA
-    linear/cuda/sm90_int8_wgmma/gemm.cu)
+    conv2d/cuda/sm90_int8_implicit_gemm/wgmma.cu
+    linear/cuda/sm90_int8_wgmma/launch.cu)
 set(QCORE_CUDA_CUTLASS_SM75
     linear/cuda/sm75_int8_sliced/gemm_int8_sm75.cu)
 set(QCORE_CUDA_CUTLASS_SM80

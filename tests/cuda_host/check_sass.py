@@ -52,14 +52,14 @@ OWN_KERNELS = {
     "heads_kernel": 12,
     "sm80_float_implicit_gemm_kernel": 32,
     "sm80_int8_implicit_gemm_kernel": 16,
-    "sm90_int8_mma_kernel": 42,
+    "sm90_int8_mma_kernel": 60,
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
     "merge_kernel": 1,
     "norm_strided_kernel": 2,
     "norm_vectors_kernel": 6,
     "quantize_activations_kernel": 2,
-    "quantize_pixels_kernel": 1,
+    "quantize_columns_kernel": 1,
     "rms_norm_kernel": 8,
     "simt_float_kernel": 2,
     "simt_integer_kernel": 2,
@@ -72,7 +72,7 @@ OWN_KERNELS = {
     "unpack_weight_kernel": 1,
     "quantize_aligned_kernel": 2,
     "weight_sums_kernel": 1,
-    "sm90_int8_wgmma_kernel": 18,
+    "sm90_int8_wgmma_kernel": 36,
 }
 NOT_FOR = {
     "sm_75": {

@@ -10,12 +10,9 @@
 #include <vector>
 
 #include "device_arrays.h"
+#include "gemm/cuda/sm90_int8_mma/arguments.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/sm80_float_mma/launch.cuh"
-#include "linear/cuda/sm80_int8_mma/launch.cuh"
-#include "linear/cuda/sm90_int8_mma/launch.cuh"
-#include "linear/cuda/sm90_int8_wgmma/launch.cuh"
 #include "numerics/block_scale.h"
 #include "runtime/cuda/cuda_check.h"
 #include "runtime/memory.h"

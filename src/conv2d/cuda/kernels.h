@@ -6,9 +6,17 @@
 // problem.stream is a cudaStream_t.
 namespace qcore {
 
+namespace sm90_int8_implicit_gemm {
+enum class Tile;
+}
+
 // int8 and int8_asym: pixels quantized once, then tensor cores over taps and blocks in one launch.
 const char* sm80_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
 void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem);
+
+// int8 and int8_asym on sm_90: the same with the tiles of linear's sm90_int8_mma and sm90_int8_wgmma.
+const char* sm90_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
+void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem);
 
 // float: tensor cores over taps and blocks in one launch, x in 16 bits.
 const char* sm80_float_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
@@ -30,6 +38,9 @@ struct Conv2dBounds {
 };
 
 void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+// `tile` may be null: one is chosen.
+void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds,
+                                 const sm90_int8_implicit_gemm::Tile* tile);
 void run_sm80_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 void run_conv2d_simt(const Conv2dProblem& problem, const Conv2dBounds& bounds);

@@ -141,13 +141,9 @@ void run_integer(const Conv2dProblem& problem, const Arguments& shared, const Co
   const auto scales = plan.add<float>(blocks);
   const auto scaled_sums = plan.add<float>(a.w.offsets ? blocks : 0);
   const auto offsets = plan.add<float>(activation_offsets ? blocks : 0);
-  const auto weight_sums =
-      plan.add<float>(activation_offsets ? a.w.taps * a.w.panels * a.w.blocks * PackedLayout::kPanelRows : 0);
+  const auto weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(a.w) : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
-  if (activation_offsets) {
-    a.w.sums = scratch[weight_sums];
-    compute_weight_sums(a.w, scratch[weight_sums], stream);
-  }
+  if (activation_offsets) add_weight_sums(a.w, scratch[weight_sums], stream);
   a.window =
       device_window(problem.rows, problem.columns, image_rows, problem.columns.input * problem.groups, problem.groups);
   const RowView pixels = pixel_rows(problem);

@@ -55,26 +55,23 @@ void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(images * image_rows * a.w.blocks * padded_block);
   const auto terms = plan.add<ActivationTerms>(std::max<std::int64_t>(images * image_rows * a.w.blocks, 1));
-  const auto weight_sums =
-      plan.add<float>(activation_offsets ? a.w.taps * a.w.panels * a.w.blocks * PackedLayout::kPanelRows : 0);
+  const auto weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(a.w) : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
-  if (activation_offsets) {
-    a.w.sums = scratch[weight_sums];
-    compute_weight_sums(a.w, scratch[weight_sums], stream);
-  }
+  if (activation_offsets) add_weight_sums(a.w, scratch[weight_sums], stream);
   a.out = device_output(result_rows(problem), problem.bias, problem.activation);
   a.window =
       device_window(problem.rows, problem.columns, image_rows, problem.columns.input * problem.groups, problem.groups);
   a.y = problem.y;
   a.groups = problem.groups;
   a.enough_tiles = bounds.enough_tiles;
+  const RowView pixels = pixel_rows(problem);
   const std::int64_t image_results = problem.rows.output * problem.columns.output;
   for (std::int64_t image = 0; image < problem.batch; image += images) {
     const std::int64_t here = std::min(images, problem.batch - image), last = (image + here) * image_results;
     a.x = {scratch[codes], nullptr, nullptr, nullptr, here * image_rows, a.w.blocks, padded_block};
     a.x.terms = scratch[terms];
     a.x.zero_code = problem.weight->layout.zero_code();
-    quantize_pixels(problem, image * image_rows, a.x, stream);
+    quantize_activations(pixels, image * image_rows, a.w.k, a.w.block_size, problem.compute, a.x, stream);
     a.first_image = image;
     for (a.first_row = image * image_results; a.first_row < last; a.first_row += a.results) {
       a.first = FirstResult(a.window, a.first_row);

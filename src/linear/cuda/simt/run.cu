@@ -32,13 +32,10 @@ void run_simt_integer(const LinearProblem& problem, DeviceWeight w, const Scratc
   const auto scales = plan.add<float>(most_rows * w.blocks);
   const auto scaled_sums = plan.add<float>(w.offsets ? most_rows * w.blocks : 0);
   const auto offsets = plan.add<float>(activation_offsets ? most_rows * w.blocks : 0);
-  const auto weight_sums = plan.add<float>(activation_offsets ? w.panels * w.blocks * PackedLayout::kPanelRows : 0);
+  const auto weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(w) : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
 
-  if (activation_offsets) {
-    w.sums = scratch[weight_sums];
-    compute_weight_sums(w, scratch[weight_sums], stream);
-  }
+  if (activation_offsets) add_weight_sums(w, scratch[weight_sums], stream);
   for (std::int64_t row = 0; row < problem.m; row += most_rows) {
     const QuantizedRows<std::int16_t> x{scratch[codes],
                                         scratch[scales],

@@ -58,7 +58,7 @@ struct SlicedScratch {
     scales = plan.add<float>(per_block);
     scaled_sums = plan.add<float>(w.offsets ? per_block : 0);
     offsets = plan.add<float>(activation_offsets ? per_block : 0);
-    weight_sums = plan.add<float>(activation_offsets ? w.panels * w.blocks * PackedLayout::kPanelRows : 0);
+    weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(w) : 0);
   }
 };
 
@@ -75,10 +75,7 @@ class Sliced {
         scratch_(slots_.plan, problem.device.index, stream_) {}
 
   void run() {
-    if (activation_offsets_) {
-      w_.sums = scratch_[slots_.weight_sums];
-      compute_weight_sums(w_, scratch_[slots_.weight_sums], stream_);
-    }
+    if (activation_offsets_) add_weight_sums(w_, scratch_[slots_.weight_sums], stream_);
     const bool unpack_once = passes_.blocks >= w_.blocks;
     if (unpack_once) unpack(0, w_.blocks);
     for (std::int64_t row = 0; row < problem_.m; row += passes_.rows) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gemm/cuda/sm80_float_mma/arguments.cuh"
-#include "linear/problem.h"
 
 namespace qcore::sm80_float_mma {
 
@@ -35,10 +34,3 @@ void run_bf16(const Arguments& arguments, cudaStream_t stream);
 void run_f32(const Arguments& arguments, cudaStream_t stream);
 
 }  // namespace qcore::sm80_float_mma
-
-namespace qcore {
-
-struct ScratchBounds;
-void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles);
-
-}  // namespace qcore

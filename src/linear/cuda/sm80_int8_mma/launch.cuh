@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gemm/cuda/sm80_int8_mma/stage.cuh"
-#include "linear/problem.h"
 
 // Integer activations and many rows, in one launch: products of a block of k stay in registers and are promoted into
 // fp32 totals there, block after block, with the operations and in the order of the reference.
@@ -11,10 +10,3 @@ namespace qcore::sm80_int8_mma {
 void run(const Arguments& arguments, cudaStream_t stream);
 
 }  // namespace qcore::sm80_int8_mma
-
-namespace qcore {
-
-struct ScratchBounds;
-void run_sm80_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles);
-
-}  // namespace qcore

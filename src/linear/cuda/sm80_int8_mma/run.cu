@@ -27,12 +27,9 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(rows * w.blocks * padded_block);
   const auto terms = plan.add<ActivationTerms>(rows * w.blocks);
-  const auto weight_sums = plan.add<float>(activation_offsets ? w.panels * w.blocks * PackedLayout::kPanelRows : 0);
+  const auto weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(w) : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
-  if (activation_offsets) {
-    w.sums = scratch[weight_sums];
-    compute_weight_sums(w, scratch[weight_sums], stream);
-  }
+  if (activation_offsets) add_weight_sums(w, scratch[weight_sums], stream);
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     QuantizedRows<std::int8_t> x{scratch[codes], nullptr,     nullptr, nullptr, std::min(rows, problem.m - row),
                                  w.blocks,       padded_block};

@@ -1,92 +1,11 @@
 #pragma once
 
-#include "gemm/cuda/device_operands.cuh"
-#include "gemm/cuda/quantize_activations.cuh"
-#include "linear/problem.h"
+#include "gemm/cuda/sm90_int8_mma/arguments.cuh"
 
-// Integer activations, few rows to about a hundred, on sm_90: tiles of y so small that every multiprocessor has one,
-// and a ring in shared memory so deep that memory is not waited for in between, which one warp fills. A block's
-// products stay in registers and become part of y there, block after block, with the operations and in the order of the
-// reference. Where a tile is too small for all warps, they share the blocks of k: the blocks' sums are kept apart in
-// shared memory, and one thread per output adds them in order.
 namespace qcore::sm90_int8_mma {
-
-constexpr int kChunk = 32;  // k of one product of matrices
-
-// A tile of y is 16*panels*warps_n columns n by 8*tiles*warps_m rows; a warp computes 16*panels columns of 8*tiles
-// rows, with every warps_k-th block of k. A multiprocessor runs `resident` thread blocks at once.
-struct Shape {
-  int warps_n, warps_m, warps_k, panels, tiles, resident;
-
-  constexpr int columns() const { return 16 * panels * warps_n; }
-  constexpr int rows() const { return 8 * tiles * warps_m; }
-  constexpr int warps() const { return warps_n * warps_m * warps_k; }
-};
-
-// 32 columns by 8 to 64 rows, K shared; then 64 by 32, with 8 and with 16 warps, and 32 by 64, each warp for itself.
-enum class Size { rows8, rows16, rows32, rows64, broad, broad16, tall };
-constexpr int kSizes = 7;
-
-struct Tuning {
-  static constexpr Shape shape(Size size) {
-    switch (size) {
-      case Size::rows8:
-        return {2, 1, 4, 1, 1, 2};
-      case Size::rows16:
-        return {2, 1, 4, 1, 2, 2};
-      case Size::rows32:
-        return {2, 1, 4, 1, 4, 1};
-      case Size::rows64:
-        return {2, 2, 4, 1, 4, 1};
-      case Size::broad:
-        return {4, 2, 1, 1, 2, 2};
-      case Size::broad16:
-        return {4, 4, 1, 1, 1, 1};
-      default:
-        return {1, 4, 1, 2, 2, 2};
-    }
-  }
-  // Sums of 32 or 64 rows leave room for one thread block, so they are for weights whose tiles of 32 columns all run at
-  // once; with short blocks there are too many sums of 64 rows.
-  static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size, int multiprocessors) {
-    const bool few_tiles = (n + 31) / 32 <= multiprocessors;
-    if (rows <= 8) return Size::rows8;
-    if (rows <= 16) return Size::rows16;
-    if (rows <= 32) return few_tiles ? Size::rows32 : Size::broad;
-    if (rows <= 64 && few_tiles) return block_size > 64 ? Size::rows64 : Size::broad16;
-    return Size::tall;
-  }
-  // Chunks of k in a stage: whole blocks for every warp.
-  static constexpr int chunks(Size size, int block_chunks) {
-    if (shape(size).warps_k == 1) return 8;
-    return block_chunks == 4 ? 16 : size == Size::rows64 ? 4 * block_chunks : 8;
-  }
-
-  static constexpr std::int64_t shared_bytes(Size size) { return (220 << 10) / shape(size).resident; }
-  static constexpr int kMaxStages = 8;
-  static constexpr std::int64_t kMinRows = 5, kMaxRows = 128;
-};
-
-struct Arguments {
-  QuantizedRows<std::int8_t> x;  // tiled, chunk by chunk; padded_block w.block_size
-  std::int64_t first_row;        // of x's rows in out.y
-  DeviceWeight w;                // without offsets; blocks of 32, 64 or 128
-  DeviceOutput out;
-  std::int64_t y_row_stride;  // 0: ask out.y
-  bool store_fours;           // four neighbors of y lie side by side and aligned
-  Size size;
-};
 
 // y = act(x W^T + bias). Needs sm_90.
 void run_w4(const Arguments& arguments, cudaStream_t stream);
 void run_w8(const Arguments& arguments, cudaStream_t stream);
 
 }  // namespace qcore::sm90_int8_mma
-
-namespace qcore {
-
-struct ScratchBounds;
-// `size` may be null: choose().
-void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds, const sm90_int8_mma::Size* size);
-
-}  // namespace qcore

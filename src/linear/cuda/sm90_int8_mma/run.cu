@@ -14,12 +14,6 @@ namespace {
 constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxDepth = 1 << 28;  // units of k are counted in int
 
-bool stores_fours(const LinearProblem& problem, std::int64_t y_stride) {
-  const std::int64_t four = problem.y.dtype == DType::f32 ? 16 : 8;
-  return problem.y.column_stride == 1 && reinterpret_cast<std::uintptr_t>(problem.y.data) % four == 0 &&
-         (problem.m == 1 || (y_stride != 0 && y_stride % 4 == 0));
-}
-
 using sm90_int8_mma::Tuning;
 
 void run_passes(const LinearProblem& problem, const DeviceWeight& w, const ScratchBounds& bounds,
@@ -39,7 +33,7 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
   arguments.w = w;
   arguments.out = device_output(problem);
   arguments.y_row_stride = row_stride(problem.y);
-  arguments.store_fours = stores_fours(problem, arguments.y_row_stride);
+  arguments.store_fours = columns_lie_together(problem.y, 4);
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     QuantizedRows<std::int8_t> x{scratch[codes], nullptr,     nullptr, nullptr, std::min(rows, problem.m - row),
                                  w.blocks,       w.block_size};

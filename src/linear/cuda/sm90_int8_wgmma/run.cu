@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "formats/row_stride.h"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/scratch_bounds.h"
@@ -21,17 +22,6 @@ std::int64_t padded_block(const DeviceWeight& w) {
   return length <= 32 ? 32 : length <= 64 ? 64 : round_up(length, TiledRows::kStageK);
 }
 
-bool stores_pairs(const RowView& y) {
-  const std::int64_t size = y.dtype == DType::f32 ? 4 : 2;
-  if (y.leading != 1 || y.column_stride != 1 ||
-      reinterpret_cast<std::uintptr_t>(y.data) % static_cast<std::uintptr_t>(2 * size))
-    return false;
-  return y.strides[0] % 2 == 0;
-}
-
-// Two tiles share their columns of the weight, where there are pairs: larger clusters do not fill every multiprocessor.
-sm90_int8_wgmma::Cluster choose_cluster(std::int64_t tile_rows) { return {1, tile_rows % 2 ? 1 : 2}; }
-
 void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBounds& bounds, std::int64_t enough_tiles,
                 cudaStream_t stream) {
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
@@ -48,20 +38,18 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(tile_rows * stages * TiledRows::kStageK);
   const auto parameters = plan.add<float>(tile_rows * w.blocks * arrays);
-  const auto weight_sums = plan.add<float>(activation_offsets ? w.panels * w.blocks * PackedLayout::kPanelRows : 0);
+  const auto weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(w) : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
-  if (activation_offsets) {
-    w.sums = scratch[weight_sums];
-    compute_weight_sums(w, scratch[weight_sums], stream);
-  }
+  if (activation_offsets) add_weight_sums(w, scratch[weight_sums], stream);
+  const bool pairs = problem.y.leading == 1 && columns_lie_together(problem.y, 2);
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     QuantizedRows<std::int8_t> x{scratch[codes], nullptr, nullptr, nullptr, std::min(rows, problem.m - row),
                                  w.blocks,       padded};
     const auto order = w.bits == 4 ? TiledRows::Order::nibbles : TiledRows::Order::bytes;
     x.tiled = {shift, arrays, order, stages, scratch[parameters]};
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
-    const auto cluster = choose_cluster(ceil_div(x.rows, tile));
-    sm90_int8_wgmma::run({x, row, w, device_output(problem), stores_pairs(problem.y), cluster}, stream);
+    sm90_int8_wgmma::run(
+        {x, row, w, device_output(problem), pairs, sm90_int8_wgmma::cluster_of(ceil_div(x.rows, tile))}, stream);
   }
 }
 
