@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "conv2d/cuda/kernels.h"
-#include "conv2d/cuda/sm90_int8_implicit_gemm/launch.cuh"
 #include "device_arrays.h"
 #include "image_arrays.h"
 #include "numerics/block_scale.h"
@@ -195,9 +194,9 @@ void check(const Case& c) {
     run([](const Conv2dProblem& p, const Conv2dBounds& b) { run_sm90_int8_implicit_gemm(p, b, nullptr); }, c.bounds);
     // Tiles of warps take no offsets.
     const bool warps = c.scheme == Scheme::symmetric && c.compute == ComputeMode::int8 && block <= 128;
-    for (int i = warps ? 0 : 3; c.every_tile && i < sm90_int8_implicit_gemm::kTiles; ++i) {
-      static sm90_int8_implicit_gemm::Tile tile;
-      tile = static_cast<sm90_int8_implicit_gemm::Tile>(i);
+    for (int i = warps ? 0 : 3; c.every_tile && i < kSm90ConvTiles; ++i) {
+      static Sm90ConvTile tile;
+      tile = static_cast<Sm90ConvTile>(i);
       run([](const Conv2dProblem& p, const Conv2dBounds& b) { run_sm90_int8_implicit_gemm(p, b, &tile); }, c.bounds);
     }
   }

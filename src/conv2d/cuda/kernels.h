@@ -6,10 +6,6 @@
 // problem.stream is a cudaStream_t.
 namespace qcore {
 
-namespace sm90_int8_implicit_gemm {
-enum class Tile;
-}
-
 // int8 and int8_asym: pixels quantized once, then tensor cores over taps and blocks in one launch.
 const char* sm80_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
 void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem);
@@ -38,9 +34,11 @@ struct Conv2dBounds {
 };
 
 void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
-// `tile` may be null: one is chosen.
-void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds,
-                                 const sm90_int8_implicit_gemm::Tile* tile);
+// `tile` may be null: one is chosen. They are results by channels; the first three compute products of warps, with
+// symmetric weights and activations.
+enum class Sm90ConvTile { rows16, rows32, tall, warpgroups32, warpgroups64, warpgroups128 };
+constexpr int kSm90ConvTiles = 6;
+void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds, const Sm90ConvTile* tile);
 void run_sm80_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 void run_conv2d_simt(const Conv2dProblem& problem, const Conv2dBounds& bounds);

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "conv2d/cuda/pixel_rows.cuh"
-#include "conv2d/cuda/sm80_int8_implicit_gemm/launch.cuh"
+#include "gemm/cuda/sm80_int8_mma/launch.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
@@ -44,7 +44,7 @@ const char* sm80_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& prob
 void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds) {
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
-  sm80_int8_implicit_gemm::Arguments a{};
+  sm80_int8_mma::WindowArguments a{};
   a.w = device_weight(*problem.weight);
   const std::int64_t padded_block =
       round_up(std::max<std::int64_t>(std::min(a.w.block_size, a.w.k), 1), sm80_int8_mma::kChunk);
@@ -65,19 +65,19 @@ void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
   a.groups = problem.groups;
   a.enough_tiles = bounds.enough_tiles;
   const RowView pixels = pixel_rows(problem);
-  const std::int64_t image_results = problem.rows.output * problem.columns.output;
   for (std::int64_t image = 0; image < problem.batch; image += images) {
-    const std::int64_t here = std::min(images, problem.batch - image), last = (image + here) * image_results;
+    const std::int64_t here = std::min(images, problem.batch - image);
     a.x = {scratch[codes], nullptr, nullptr, nullptr, here * image_rows, a.w.blocks, padded_block};
     a.x.terms = scratch[terms];
     a.x.zero_code = problem.weight->layout.zero_code();
     quantize_activations(pixels, image * image_rows, a.w.k, a.w.block_size, problem.compute, a.x, stream);
     a.first_image = image;
-    for (a.first_row = image * image_results; a.first_row < last; a.first_row += a.results) {
-      a.first = FirstResult(a.window, a.first_row);
-      a.results = static_cast<int>(std::min(bounds.results, last - a.first_row));
-      sm80_int8_implicit_gemm::run(a, stream);
-    }
+    for_each_results(problem, image, image + here, bounds.results, [&](std::int64_t first, std::int64_t results) {
+      a.first_row = first;
+      a.first = FirstResult(a.window, first);
+      a.results = static_cast<int>(results);
+      sm80_int8_mma::run<sm80_int8_mma::Im2colRows>(a, stream);
+    });
   }
 }
 

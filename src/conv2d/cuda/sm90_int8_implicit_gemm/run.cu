@@ -1,17 +1,20 @@
 #include <algorithm>
 
 #include "conv2d/cuda/pixel_rows.cuh"
-#include "conv2d/cuda/sm90_int8_implicit_gemm/launch.cuh"
 #include "formats/row_stride.h"
+#include "gemm/cuda/sm90_int8_mma/gemm.cuh"
+#include "gemm/cuda/sm90_int8_wgmma/gemm.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
 
+// Integer activations under a window on sm_90: the tiles of linear's sm90_int8_mma where few would be large ones, those
+// of sm90_int8_wgmma elsewhere, with rows of codes that are gathered from pixels.
 namespace qcore {
 namespace {
 
-using sm90_int8_implicit_gemm::Tile;
+using Tile = Sm90ConvTile;
 using sm90_int8_mma::Size;
 
 constexpr Size kSizes[] = {Size::rows16, Size::rows32, Size::tall};
@@ -64,7 +67,7 @@ void run_mma(const Conv2dProblem& problem, const Conv2dBounds& bounds, sm90_int8
     a.first_row = first;
     a.gathered.first = FirstResult(a.gathered.window, first);
     a.x.rows = results;
-    a.w.bits == 8 ? sm90_int8_implicit_gemm::run_mma_w8(a, stream) : sm90_int8_implicit_gemm::run_mma_w4(a, stream);
+    sm90_int8_mma::run<sm90_int8_mma::Im2colRows>(a, stream);
   });
 }
 
@@ -79,7 +82,7 @@ void run_wgmma(const Conv2dProblem& problem, const Conv2dBounds& bounds, sm90_in
     a.gathered.first = FirstResult(a.gathered.window, first);
     a.x.rows = results;
     a.cluster = sm90_int8_wgmma::cluster_of(ceil_div(results, a.x.tiled.rows()));
-    sm90_int8_implicit_gemm::run_wgmma(a, stream);
+    sm90_int8_wgmma::run<sm90_int8_wgmma::Im2colRows>(a, stream);
   });
 }
 

@@ -377,4 +377,10 @@ void launch_blocks(const typename Rows::Given& a, cudaStream_t stream) {
     launch_size<Rows, kBits, 4>(a, stream);
 }
 
+// y = act(x W^T + bias). Needs sm_90.
+template <class Rows>
+void run(const typename Rows::Given& a, cudaStream_t stream) {
+  a.w.bits == 8 ? launch_blocks<Rows, 8>(a, stream) : launch_blocks<Rows, 4>(a, stream);
+}
+
 }  // namespace qcore::sm90_int8_mma

@@ -328,12 +328,10 @@ void launch_blocks(const typename Rows::Given& a, cudaStream_t stream) {
   }
 }
 
+// y = act(x W^T + bias). Needs sm_90a.
 template <class Rows>
-void launch_bits(const typename Rows::Given& a, cudaStream_t stream) {
-  if (a.w.bits == 8)
-    launch_blocks<Rows, 8>(a, stream);
-  else
-    launch_blocks<Rows, 4>(a, stream);
+void run(const typename Rows::Given& a, cudaStream_t stream) {
+  a.w.bits == 8 ? launch_blocks<Rows, 8>(a, stream) : launch_blocks<Rows, 4>(a, stream);
 }
 
 }  // namespace qcore::sm90_int8_wgmma

@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "formats/row_stride.h"
+#include "gemm/cuda/sm80_float_mma/arguments.cuh"
 #include "gemm/cuda/split_rows.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/sm80_float_mma/launch.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -16,22 +16,10 @@ constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxDepth = 1 << 28;  // units of k are counted in int
 constexpr std::int64_t kUnit = 8;            // 16-bit values in 16 bytes
 
-bool multiple_of(const void* data, std::int64_t bytes) { return reinterpret_cast<std::uintptr_t>(data) % bytes == 0; }
-
 // Whether 16-byte copies can take x from where it is.
 bool in_place(const LinearProblem& problem, std::int64_t stride) {
-  const RowView& x = problem.x;
-  return x.dtype != DType::f32 && x.column_stride == 1 && problem.weight->layout.k % kUnit == 0 &&
-         multiple_of(x.data, 16) && (problem.m == 1 || (stride != 0 && stride % kUnit == 0));
-}
-
-void run_rows(const sm80_float_mma::Arguments& arguments, cudaStream_t stream) {
-  if (arguments.x.dtype == DType::f16)
-    sm80_float_mma::run_f16(arguments, stream);
-  else if (arguments.x.dtype == DType::bf16)
-    sm80_float_mma::run_bf16(arguments, stream);
-  else
-    sm80_float_mma::run_f32(arguments, stream);
+  return problem.x.dtype != DType::f32 && problem.weight->layout.k % kUnit == 0 && stride != 0 &&
+         columns_lie_together(problem.x, kUnit);
 }
 
 void run_passes(const LinearProblem& problem, const DeviceWeight& w, const ScratchBounds& bounds,
@@ -51,9 +39,7 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
   arguments.w = w;
   arguments.out = device_output(problem);
   arguments.y_row_stride = y_stride;
-  const std::int64_t four = problem.y.dtype == DType::f32 ? 16 : 8;
-  arguments.store_fours = problem.y.column_stride == 1 && multiple_of(problem.y.data, four) &&
-                          (problem.m == 1 || (y_stride != 0 && y_stride % 4 == 0));
+  arguments.store_fours = columns_lie_together(problem.y, 4);
   arguments.enough_tiles = enough_tiles;
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     const std::int64_t count = std::min(rows, problem.m - row);
@@ -68,7 +54,7 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
                    count,
                    w.k,
                    problem.x.dtype};
-    run_rows(arguments, stream);
+    sm80_float_mma::run(arguments, stream);
   }
 }
 

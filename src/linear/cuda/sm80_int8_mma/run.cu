@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "gemm/cuda/sm80_int8_mma/launch.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/sm80_int8_mma/launch.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -36,7 +36,7 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
     x.terms = scratch[terms];
     x.zero_code = problem.weight->layout.zero_code();
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
-    sm80_int8_mma::run({x, row, w, device_output(problem), enough_tiles}, stream);
+    sm80_int8_mma::run<sm80_int8_mma::GemmRows>({x, row, w, device_output(problem), enough_tiles}, stream);
   }
 }
 

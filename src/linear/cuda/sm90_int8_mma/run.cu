@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "formats/row_stride.h"
+#include "gemm/cuda/sm90_int8_mma/gemm.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/sm90_int8_mma/launch.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -44,10 +44,7 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
     arguments.x = x;
     arguments.first_row = row;
-    if (w.bits == 8)
-      sm90_int8_mma::run_w8(arguments, stream);
-    else
-      sm90_int8_mma::run_w4(arguments, stream);
+    sm90_int8_mma::run<sm90_int8_mma::GemmRows>(arguments, stream);
   }
 }
 

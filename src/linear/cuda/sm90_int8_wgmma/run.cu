@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "formats/row_stride.h"
+#include "gemm/cuda/sm90_int8_wgmma/gemm.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/sm90_int8_wgmma/launch.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -48,7 +48,7 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
     const auto order = w.bits == 4 ? TiledRows::Order::nibbles : TiledRows::Order::bytes;
     x.tiled = {shift, arrays, order, stages, scratch[parameters]};
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
-    sm90_int8_wgmma::run(
+    sm90_int8_wgmma::run<sm90_int8_wgmma::GemmRows>(
         {x, row, w, device_output(problem), pairs, sm90_int8_wgmma::cluster_of(ceil_div(x.rows, tile))}, stream);
   }
 }

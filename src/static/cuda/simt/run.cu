@@ -12,7 +12,6 @@ namespace qcore {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
 constexpr int kMaxBlocks = 65535;                           // of a grid's second axis
 
 struct Arguments {
@@ -76,10 +75,7 @@ const char* static_simt_unsupported_reason(const StaticProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.layer->shape[0] > kMaxPixels || problem.layer->layout.k > kMaxPixels)
     return "it takes up to 2^30 channels";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.output * problem.columns.output > kMaxPixels)
-    return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
-  return nullptr;
+  return window_unsupported_reason(problem.rows, problem.columns);
 }
 
 void run_static_simt(const StaticProblem& problem, const StaticBounds& bounds) {

@@ -12,7 +12,6 @@ using depthwise::kChannels;
 using depthwise::kPixels;
 using depthwise::kSlide;
 constexpr int kTapRows = 4;
-constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
 
 struct Arguments {
   const std::uint32_t* weights;  // StaticLayer::depthwise: [ceil(Kh / 4), Kw, channels]
@@ -165,10 +164,7 @@ const char* static_depthwise_unsupported_reason(const StaticProblem& problem) {
     return "it takes one channel in and out per group, and weights whose differences from their zero point fit in a "
            "byte";
   if (problem.layer->shape[0] > kMaxPixels) return "it takes up to 2^30 channels";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.output * problem.columns.output > kMaxPixels)
-    return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
-  return nullptr;
+  return window_unsupported_reason(problem.rows, problem.columns);
 }
 
 void run_static_depthwise(const StaticProblem& problem, const StaticBounds& bounds) {

@@ -10,7 +10,6 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
 constexpr std::int64_t kMaxDepth = 1 << 20;                 // a grid's second axis takes 2^16 times 16 channels
 constexpr std::int64_t kMaxSum = 1 << 26;                   // channels times taps: 8 panels are counted in int
 constexpr std::int64_t kMinChannels = 8;                    // of a group
@@ -127,10 +126,9 @@ const char* static_sm75_int8_implicit_gemm_unsupported_reason(const StaticProble
   if (groups > kMaxGroups) return "it takes up to 65535 groups";
   if (layout.k > kMaxDepth || layout.k * layout.taps > kMaxSum || layout.n > kMaxPixels)
     return "it takes sums of up to 2^20 channels, and 2^26 with the window's taps";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.input * problem.columns.input * groups > kMaxPixels ||
-      problem.rows.output * problem.columns.output > kMaxPixels)
-    return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
+  if (const char* reason = window_unsupported_reason(problem.rows, problem.columns)) return reason;
+  if (problem.rows.input * problem.columns.input * groups > kMaxPixels)
+    return "it takes images of up to 2^30 rows of channels";
   return nullptr;
 }
 

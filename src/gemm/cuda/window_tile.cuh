@@ -6,6 +6,16 @@
 
 namespace qcore {
 
+// The results of one launch under a window, beside what a kernel of matrices is told.
+struct WindowResults {
+  DeviceWindow window;       // steps in the kernel's rows of x, or in their parts
+  ImageView y;               // out.y again
+  std::int64_t first_image;  // of x, counted in out.y
+  FirstResult first;         // first_row again
+  int results;               // of this launch
+  std::int64_t groups;
+};
+
 // Where a tile's results have their windows and themselves lie, in shared memory.
 template <int kRows>
 struct WindowPlaces {
@@ -14,14 +24,14 @@ struct WindowPlaces {
 };
 
 // A tile's results under a window. The third axis of the grid is groups, each of which has panels of its own.
-// `Arguments` has w, window, y, first, first_image, results and groups.
+// `Arguments` has w and is a WindowResults.
 template <class Arguments, int kColumns, int kRows>
 class WindowTile {
  public:
   static constexpr bool kWindow = true;
 
   __device__ WindowTile(const Arguments& a, WindowPlaces<kRows>& places) : a_(a), places_(places) {}
-  // By all threads; a barrier must follow.
+  // By all threads.
   __device__ void set_places() const {
     const int first = static_cast<int>(first_row());
     places_.origins.set(a_.window, a_.first, first, a_.results, a_.first_image);
@@ -30,6 +40,7 @@ class WindowTile {
       const ResultPlace place(a_.window, a_.first, first + i);
       places_.y[i] = a_.y.offset(place.image, 0, place.row, place.column);
     }
+    __syncthreads();
   }
 
   __device__ std::int64_t first_panel() const {

@@ -1,8 +1,0 @@
-#include "gemm/cuda/sm90_int8_mma/gemm.cuh"
-#include "linear/cuda/sm90_int8_mma/launch.cuh"
-
-namespace qcore::sm90_int8_mma {
-
-void run_w4(const Arguments& a, cudaStream_t stream) { launch_blocks<GemmRows, 4>(a, stream); }
-
-}  // namespace qcore::sm90_int8_mma
