@@ -39,7 +39,6 @@ set(QCORE_CUDA_OWN
     lut/cuda/softmax.cu
     static/cuda/simt_depthwise/run.cu
     static/cuda/simt/run.cu
-    static/cuda/sm75_int8_implicit_gemm/launch.cu
     static/cuda/sm75_int8_implicit_gemm/run.cu)
 set(QCORE_CUDA_SM80
     conv2d/cuda/sm80_int8_implicit_gemm/run.cu

@@ -12,7 +12,6 @@
 #include "device_arrays.h"
 #include "gemm/cuda/sm90_int8_mma/arguments.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
 #include "numerics/block_scale.h"
 #include "runtime/cuda/cuda_check.h"
 #include "runtime/memory.h"

@@ -1,5 +1,6 @@
 #include "formats/compute_mode.h"
 #include "formats/element.h"
+#include "formats/row_stride.h"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "numerics/activation_block.h"
 #include "runtime/cuda/cuda_launch.h"
@@ -35,24 +36,37 @@ struct SumOf<std::int16_t> {
   using Type = long long;
 };
 
+// What a block's parameters are made of.
+struct Extremes {
+  std::uint32_t magnitude = 0;
+  float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;
+
+  // Values first, first + step .. of a block of x that begins there.
+  template <class Code>
+  __device__ __forceinline__ void add(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int first,
+                                      int step) {
+    for (std::int64_t i = first; i < length; i += step) {
+      const float value = load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride);
+      const std::uint32_t bits = numerics::magnitude_bits(value);
+      magnitude = bits > magnitude ? bits : magnitude;
+      lo = value < lo ? value : lo;
+      hi = value > hi ? value : hi;
+    }
+  }
+  __device__ BlockScale scale(int mode) const { return numerics::activation_scale(mode, lo, hi, magnitude); }
+};
+
 // The block's parameters, the same in every lane.
 template <class Code>
 __device__ BlockScale block_scale(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int lane) {
-  std::uint32_t magnitude = 0;
-  float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;
-  for (std::int64_t i = lane; i < length; i += kWarpSize) {
-    const float value = load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride);
-    const std::uint32_t bits = numerics::magnitude_bits(value);
-    magnitude = bits > magnitude ? bits : magnitude;
-    lo = value < lo ? value : lo;
-    hi = value > hi ? value : hi;
-  }
-  magnitude = warp_max(magnitude);
+  Extremes of;
+  of.add(a, begin, length, lane, kWarpSize);
+  of.magnitude = warp_max(of.magnitude);
   if (a.mode == numerics::kActivationInt8Asym) {
-    lo = warp_min(lo);
-    hi = warp_max(hi);
+    of.lo = warp_min(of.lo);
+    of.hi = warp_max(of.hi);
   }
-  return numerics::activation_scale(a.mode, lo, hi, magnitude);
+  return of.scale(a.mode);
 }
 
 template <class Code>
@@ -227,13 +241,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool aligned_rows(const Arguments<std::int8_t>& a) {
-  const std::int64_t length = a.out.padded_block, size = a.x.dtype == DType::f32 ? 4 : 2;
+  const std::int64_t length = a.out.padded_block, size = item_size(a.x.dtype);
   if (length < kRun || length > kLongestBlock || (length & (length - 1))) return false;
   if (a.out.blocks > 1 && length != a.block_size) return false;
-  if (a.k % kRun || a.x.column_stride != 1 || reinterpret_cast<std::uintptr_t>(a.x.data) % 16) return false;
-  for (int axis = 0; axis < a.x.leading; ++axis)
-    if (a.x.strides[axis] * size % 16) return false;
-  return true;
+  return a.k % kRun == 0 && columns_lie_together(a.x, 16 / static_cast<int>(size));
 }
 
 void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
@@ -260,16 +271,9 @@ __global__ void __launch_bounds__(kColumnThreads) quantize_columns_kernel(const 
   const std::int64_t first_k = p * a.block_size;
   const std::int64_t length = a.k - first_k < a.block_size ? a.k - first_k : a.block_size;
   const std::int64_t begin = a.x.row_offset(a.first_row + row) + first_k * a.x.column_stride;
-  std::uint32_t magnitude = 0;
-  float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;
-  for (std::int64_t i = 0; i < length; ++i) {
-    const float value = load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride);
-    const std::uint32_t bits = numerics::magnitude_bits(value);
-    magnitude = bits > magnitude ? bits : magnitude;
-    lo = value < lo ? value : lo;
-    hi = value > hi ? value : hi;
-  }
-  const BlockScale scale = numerics::activation_scale(a.mode, lo, hi, magnitude);
+  Extremes of;
+  of.add(a, begin, length, 0, 1);
+  const BlockScale scale = of.scale(a.mode);
   std::int32_t sum = 0;
   for (std::int64_t first = 0; first < out.padded_block; first += kRun) {
     std::uint32_t words[kRun / 4];

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <type_traits>
+
 #include "formats/image_view.h"
 #include "formats/packed_layout.h"
 #include "gemm/cuda/window.cuh"
+#include "runtime/memory.h"
 
 namespace qcore {
 
@@ -16,11 +19,40 @@ struct WindowResults {
   std::int64_t groups;
 };
 
+// The grid of a kernel whose thread blocks make a tile of `shape` each: of rows of a matrix, or of results under a
+// window, whose groups are the third axis.
+template <class Arguments, class Shape>
+dim3 grid_of(const Arguments& a, const Shape& shape) {
+  std::int64_t results = 0, groups = 1;
+  if constexpr (std::is_base_of_v<WindowResults, Arguments>)
+    results = a.results, groups = a.groups;
+  else
+    results = a.x.rows;
+  return dim3(static_cast<unsigned>(ceil_div(ceil_div(a.w.n, groups), shape.columns())),
+              static_cast<unsigned>(ceil_div(results, shape.rows())), static_cast<unsigned>(groups));
+}
+template <class Arguments, class Shape>
+std::int64_t tiles_of(const Arguments& a, const Shape& shape) {
+  const dim3 grid = grid_of(a, shape);
+  return std::int64_t{grid.x} * grid.y * grid.z;
+}
+
 // Where a tile's results have their windows and themselves lie, in shared memory.
 template <int kRows>
 struct WindowPlaces {
   WindowOrigins<kRows> origins;
   std::int64_t y[kRows];  // of channel 0, in elements
+
+  // Of results first .. of a launch. By all threads.
+  template <class Arguments>
+  __device__ void set(const Arguments& a, int first) {
+    origins.set(a.window, a.first, first, a.results, a.first_image);
+    for (int i = static_cast<int>(threadIdx.x); i < kRows && first + i < a.results; i += static_cast<int>(blockDim.x)) {
+      const ResultPlace place(a.window, a.first, first + i);
+      y[i] = a.y.offset(place.image, 0, place.row, place.column);
+    }
+    __syncthreads();
+  }
 };
 
 // A tile's results under a window. The third axis of the grid is groups, each of which has panels of its own.
@@ -30,17 +62,9 @@ class WindowTile {
  public:
   static constexpr bool kWindow = true;
 
-  __device__ WindowTile(const Arguments& a, WindowPlaces<kRows>& places) : a_(a), places_(places) {}
-  // By all threads.
-  __device__ void set_places() const {
-    const int first = static_cast<int>(first_row());
-    places_.origins.set(a_.window, a_.first, first, a_.results, a_.first_image);
-    for (int i = static_cast<int>(threadIdx.x); i < kRows && first + i < a_.results;
-         i += static_cast<int>(blockDim.x)) {
-      const ResultPlace place(a_.window, a_.first, first + i);
-      places_.y[i] = a_.y.offset(place.image, 0, place.row, place.column);
-    }
-    __syncthreads();
+  // By all threads, which set `places`.
+  __device__ WindowTile(const Arguments& a, WindowPlaces<kRows>& places) : a_(a), places_(places) {
+    places.set(a, static_cast<int>(first_row()));
   }
 
   __device__ std::int64_t first_panel() const {

@@ -55,11 +55,6 @@ struct WindowArguments : Arguments, WindowResults {  // window: steps in units o
   std::int64_t group_units;                          // from group to group of a pixel
 };
 
-inline std::int64_t results_of(const Arguments& a) { return a.x.rows; }
-inline std::int64_t results_of(const WindowArguments& a) { return a.results; }
-inline std::int64_t groups_of(const Arguments&) { return 1; }
-inline std::int64_t groups_of(const WindowArguments& a) { return a.groups; }
-
 // Few rows: as many thread blocks as there are groups of 32 columns, with K spread over the warps. Many rows: the
 // larger a tile, the fewer bytes of the second-level cache per operation.
 enum class Size { rows8, rows16, medium, large };

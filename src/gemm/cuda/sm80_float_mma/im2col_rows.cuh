@@ -150,9 +150,7 @@ class Im2colRows : public WindowTile<WindowArguments, Tuning::shape(kSize, kPlan
   template <class To, int kSets, int kArrays>
   using CopierOf = WindowCopier<Im2colRows, To, kPlanes, kSets, kArrays>;
 
-  __device__ explicit Im2colRows(const WindowArguments& a) : Tile(a, block_shared<WindowPlaces<kShape.rows()>>()) {
-    Tile::set_places();
-  }
+  __device__ explicit Im2colRows(const WindowArguments& a) : Tile(a, block_shared<WindowPlaces<kShape.rows()>>()) {}
   // Where the pixel under a tap of the tile's result `i` lies, in units; nowhere in the padding.
   __device__ bool find(int i, int tap_row, int tap_column, std::int64_t& unit) const {
     if (!Tile::find(i, tap_row, tap_column, unit)) return false;

@@ -19,12 +19,6 @@ __global__ void __launch_bounds__(kThreads, Tuning::blocks_per_sm(kSize, kPlanes
   Gemm<Rows, kHalf, kPlanes, kBits, kOffsets, kPromote>(a, Rows(a)).run();
 }
 
-template <class Given>
-std::int64_t tiles_of(const Given& a, const Shape& shape) {
-  const std::int64_t columns = ceil_div(ceil_div(a.w.n, groups_of(a)), shape.columns()) * groups_of(a);
-  return columns * ceil_div(results_of(a), shape.rows());
-}
-
 template <class Rows, Half kHalf, int kPlanes, int kBits, bool kOffsets, Promote kPromote, Size kSize>
 void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
   constexpr Shape kShape = Rows::kShape;
@@ -32,10 +26,7 @@ void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
   static_assert(Kernel::kSharedBytes + (Rows::kWindow ? sizeof(WindowPlaces<kShape.rows()>) : 0) <= 99 << 10,
                 "what every device since sm_80 grants");
   launch("sm80_float_mma", sm80_float_mma_kernel<Rows, kHalf, kPlanes, kBits, kOffsets, kPromote, kSize>,
-         {dim3(static_cast<unsigned>(ceil_div(ceil_div(a.w.n, groups_of(a)), kShape.columns())),
-               static_cast<unsigned>(ceil_div(results_of(a), kShape.rows())), static_cast<unsigned>(groups_of(a))),
-          dim3(kThreads), Kernel::kSharedBytes},
-         stream, a);
+         {grid_of(a, kShape), dim3(kThreads), Kernel::kSharedBytes}, stream, a);
 }
 
 template <class Rows, Half kHalf, int kPlanes, int kBits, bool kOffsets, Size kSize>

@@ -9,11 +9,6 @@ namespace qcore::sm80_int8_mma {
 
 struct WindowArguments : Arguments, WindowResults {};  // window: steps in rows of codes
 
-inline std::int64_t results_of(const Arguments& a) { return a.x.rows; }
-inline std::int64_t results_of(const WindowArguments& a) { return a.results; }
-inline std::int64_t groups_of(const Arguments&) { return 1; }
-inline std::int64_t groups_of(const WindowArguments& a) { return a.groups; }
-
 // A product of matrices: result m takes row m, all columns.
 template <Size kSize>
 class GemmRows {
@@ -50,9 +45,7 @@ class Im2colRows : public WindowTile<WindowArguments, Tuning::shape(kSize).colum
   using Given = WindowArguments;
 
   __device__ explicit Im2colRows(const WindowArguments& a)
-      : Tile(a, block_shared<WindowPlaces<Tuning::shape(kSize).rows()>>()) {
-    Tile::set_places();
-  }
+      : Tile(a, block_shared<WindowPlaces<Tuning::shape(kSize).rows()>>()) {}
   // -1: there is none.
   __device__ std::int64_t row(int i) const {
     std::int64_t row;
@@ -87,9 +80,7 @@ void launch_kernel(const typename RowsOf<kSize>::Given& a, cudaStream_t stream) 
   using Rows = RowsOf<kSize>;
   constexpr Shape kShape = Tuning::shape(kSize);
   launch("sm80_int8_mma", sm80_int8_mma_kernel<Rows, kBits, kChunks, kBlocks, kOffsets, kSize>,
-         {dim3(static_cast<unsigned>(ceil_div(ceil_div(a.w.n, groups_of(a)), kShape.columns())),
-               static_cast<unsigned>(ceil_div(results_of(a), kShape.rows())), static_cast<unsigned>(groups_of(a))),
-          dim3(static_cast<unsigned>(kShape.threads())),
+         {grid_of(a, kShape), dim3(static_cast<unsigned>(kShape.threads())),
           Gemm<Rows, kBits, kChunks, kBlocks, kOffsets, kSize>::kSharedBytes},
          stream, a);
 }
@@ -120,9 +111,7 @@ void launch_size(const typename RowsOf<kSize>::Given& a, cudaStream_t stream) {
 // y = act(x W^T + bias). Needs sm_80; with several groups whole panels in each.
 template <template <Size> class RowsOf>
 void run(const typename RowsOf<Size::large>::Given& a, cudaStream_t stream) {
-  constexpr Shape kLarge = Tuning::shape(Size::large);
-  const std::int64_t columns = ceil_div(ceil_div(a.w.n, groups_of(a)), kLarge.columns()) * groups_of(a);
-  const bool large = columns * ceil_div(results_of(a), kLarge.rows()) >= a.enough_tiles;
+  const bool large = tiles_of(a, Tuning::shape(Size::large)) >= a.enough_tiles;
   if (a.w.bits == 8)
     large ? launch_size<RowsOf, 8, Size::large>(a, stream) : launch_size<RowsOf, 8, Size::small>(a, stream);
   else

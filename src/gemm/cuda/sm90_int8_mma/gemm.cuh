@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/sm90_int8_mma/stage.cuh"
+#include "gemm/cuda/window_tile.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
@@ -335,9 +336,7 @@ template <class Rows, int kBits, int kBlockChunks, Size kSize>
 void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
   using Kernel = Gemm<Rows, kBits, kBlockChunks, kSize>;
   constexpr Shape kShape = Kernel::kShape;
-  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.w.n, kShape.columns())),
-                         static_cast<unsigned>(ceil_div(a.x.rows, kShape.rows()))),
-                    dim3(Kernel::kThreads), Kernel::kSharedBytes};
+  LaunchShape shape{grid_of(a, kShape), dim3(Kernel::kThreads), Kernel::kSharedBytes};
   shape.overlap = a.w.blocks > 0;
   launch("sm90_int8_mma", sm90_int8_mma_kernel<Rows, kBits, kBlockChunks, kSize>, shape, stream, a);
 }

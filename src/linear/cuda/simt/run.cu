@@ -1,6 +1,5 @@
 #include "gemm/cuda/simt.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
 
 namespace qcore {
 

@@ -1,11 +1,10 @@
 #include <algorithm>
 
-#include "gemm/cuda/gemm_int8.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
 #include "linear/cuda/sm75_int8_sliced/dequantize_accumulate.cuh"
+#include "linear/cuda/sm75_int8_sliced/gemm_int8.cuh"
 #include "linear/cuda/sm75_int8_sliced/unpack_weight.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"

@@ -4,17 +4,14 @@
 #include "gemm/cuda/sm80_float_mma/arguments.cuh"
 #include "gemm/cuda/split_rows.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
-#include "runtime/cuda/cuda_device.h"
+#include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
 
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
-constexpr std::int64_t kMaxDepth = 1 << 28;  // units of k are counted in int
-constexpr std::int64_t kUnit = 8;            // 16-bit values in 16 bytes
+constexpr std::int64_t kUnit = 8;  // 16-bit values in 16 bytes
 
 // Whether 16-byte copies can take x from where it is.
 bool in_place(const LinearProblem& problem, std::int64_t stride) {
@@ -22,8 +19,21 @@ bool in_place(const LinearProblem& problem, std::int64_t stride) {
          columns_lie_together(problem.x, kUnit);
 }
 
-void run_passes(const LinearProblem& problem, const DeviceWeight& w, const ScratchBounds& bounds,
-                std::int64_t enough_tiles, cudaStream_t stream) {
+}  // namespace
+
+const char* sm80_float_mma_unsupported_reason(const LinearProblem& problem) {
+  if (const char* reason = tile_unsupported_reason(problem, false, 80)) return reason;
+  const PackedLayout& layout = problem.weight->layout;
+  if (layout.blocks() > 1 && layout.block_size % sm80_float_mma::kChunk)
+    return "it takes block sizes that are multiples of 32";
+  return nullptr;
+}
+
+void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
+  if (problem.m == 0 || problem.weight->layout.n == 0) return;
+  DeviceGuard guard(problem.device.index);
+  const auto stream = static_cast<cudaStream_t>(problem.stream);
+  const DeviceWeight w = device_weight(*problem.weight);
   const std::int64_t x_stride = row_stride(problem.x), y_stride = row_stride(problem.y);
   const bool gather = !in_place(problem, x_stride);
   const std::int64_t row_length = round_up(w.k, kUnit), planes = split_planes(problem.x.dtype);
@@ -56,27 +66,6 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
                    problem.x.dtype};
     sm80_float_mma::run(arguments, stream);
   }
-}
-
-}  // namespace
-
-const char* sm80_float_mma_unsupported_reason(const LinearProblem& problem) {
-  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
-  if (problem.compute != ComputeMode::floating) return "it computes float only";
-  const PackedLayout& layout = problem.weight->layout;
-  if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (layout.blocks() > 1 && layout.block_size % sm80_float_mma::kChunk)
-    return "it takes block sizes that are multiples of 32";
-  if (layout.k > kMaxDepth) return "it takes K up to 2^28";
-  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
-  if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
-  return nullptr;
-}
-
-void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
-  if (problem.m == 0 || problem.weight->layout.n == 0) return;
-  DeviceGuard guard(problem.device.index);
-  run_passes(problem, device_weight(*problem.weight), bounds, enough_tiles, static_cast<cudaStream_t>(problem.stream));
 }
 
 void run_sm80_float_mma(const LinearProblem& problem) {

@@ -4,17 +4,12 @@
 #include "gemm/cuda/sm90_int8_wgmma/gemm.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
-#include "runtime/cuda/cuda_device.h"
+#include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
 
 namespace qcore {
 namespace {
-
-constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
-constexpr std::int64_t kMaxDepth = 1 << 28;
 
 // How the codes of a block lie: 32 or 64, or whole stages.
 std::int64_t padded_block(const DeviceWeight& w) {
@@ -22,16 +17,28 @@ std::int64_t padded_block(const DeviceWeight& w) {
   return length <= 32 ? 32 : length <= 64 ? 64 : round_up(length, TiledRows::kStageK);
 }
 
-void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBounds& bounds, std::int64_t enough_tiles,
-                cudaStream_t stream) {
+}  // namespace
+
+const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
+  if (const char* reason = tile_unsupported_reason(problem, true, 90)) return reason;
+  const PackedLayout& layout = problem.weight->layout;
+  if (layout.blocks() > 1 && layout.block_size != 32 && layout.block_size != 64 &&
+      layout.block_size % TiledRows::kStageK)
+    return "it takes block sizes 32, 64 and multiples of 128";
+  return nullptr;
+}
+
+void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
+  if (problem.m == 0 || problem.weight->layout.n == 0) return;
+  DeviceGuard guard(problem.device.index);
+  const auto stream = static_cast<cudaStream_t>(problem.stream);
+  DeviceWeight w = device_weight(*problem.weight);
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
   const std::int64_t padded = padded_block(w), stages = ceil_div(w.blocks * padded, TiledRows::kStageK);
   const int arrays = activation_offsets || w.offsets ? 3 : 1;
-  const std::int64_t fitting = bounds.codes / std::max<std::int64_t>(stages * TiledRows::kStageK, 1);
-  std::int64_t rows = std::max(std::min(fitting, bounds.rows), bounds.fewest_rows);
+  std::int64_t rows = rows_at_once(bounds, stages * TiledRows::kStageK, problem.m);
   if (rows < problem.m)
     rows = std::max<std::int64_t>(rows >> sm90_int8_wgmma::Tuning::kMaxShift << sm90_int8_wgmma::Tuning::kMaxShift, 1);
-  rows = std::min(rows, problem.m);
   const int shift = sm90_int8_wgmma::Tuning::row_shift(rows, w.n, enough_tiles), tile = 1 << shift;
   const std::int64_t tile_rows = round_up(rows, tile);
 
@@ -51,30 +58,6 @@ void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBound
     sm90_int8_wgmma::run<sm90_int8_wgmma::GemmRows>(
         {x, row, w, device_output(problem), pairs, sm90_int8_wgmma::cluster_of(ceil_div(x.rows, tile))}, stream);
   }
-}
-
-}  // namespace
-
-const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
-  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
-  if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
-    return "it computes int8 and int8_asym only";
-  const PackedLayout& layout = problem.weight->layout;
-  if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (layout.blocks() > 1 && layout.block_size != 32 && layout.block_size != 64 &&
-      layout.block_size % TiledRows::kStageK)
-    return "it takes block sizes 32, 64 and multiples of 128";
-  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
-  if (layout.k > kMaxDepth) return "it takes K up to 2^28";
-  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
-  if (compute_capability(problem.device.index) != 90) return "it needs compute capability 9.0";
-  return nullptr;
-}
-
-void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
-  if (problem.m == 0 || problem.weight->layout.n == 0) return;
-  DeviceGuard guard(problem.device.index);
-  run_passes(problem, device_weight(*problem.weight), bounds, enough_tiles, static_cast<cudaStream_t>(problem.stream));
 }
 
 void run_sm90_int8_wgmma(const LinearProblem& problem) {

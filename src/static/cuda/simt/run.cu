@@ -1,18 +1,19 @@
 #include <algorithm>
 
+#include "gemm/cuda/window.cuh"
 #include "numerics/requantize.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/memory.h"
 #include "static/cuda/kernels.h"
-#include "static/cuda/requantization.cuh"
+#include "static/cuda/requantized_channels.cuh"
 
 // A thread per result: any layer, plain loops.
 namespace qcore {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMaxBlocks = 65535;                           // of a grid's second axis
+constexpr int kMaxBlocks = 65535;  // of a grid's second axis
 
 struct Arguments {
   const std::uint32_t* words;  // of StaticLayer: [groups, panels, taps, steps, 16]
@@ -94,7 +95,7 @@ void run_static_simt(const StaticProblem& problem, const StaticBounds& bounds) {
   a.x_signed = layer.options.x.dtype == DType::i8;
   a.zero_point = layer.options.x.zero_point;
   a.window = device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
-  a.requantization = requantization(layer);
+  a.requantization = static_gemm::Requantization(layer);
   // Neighboring threads are neighbors in y's memory.
   a.channel_shift = problem.y.channel == 1 ? 5 : 0;
   const int rows = kThreads >> a.channel_shift;

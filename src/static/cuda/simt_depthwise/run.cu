@@ -2,7 +2,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/ptx_bytes.cuh"
 #include "static/cuda/kernels.h"
-#include "static/cuda/requantization.cuh"
+#include "static/cuda/requantized_channels.cuh"
 
 // Four pixels under each other, of four channels, are turned so that one instruction multiplies four taps of a channel.
 namespace qcore {
@@ -176,7 +176,7 @@ void run_static_depthwise(const StaticProblem& problem, const StaticBounds& boun
   a.y = problem.y;
   a.reads_together = depthwise::reads_together(problem.x, 1);
   a.zero = 0x01010101u * static_cast<std::uint8_t>(layer.options.x.zero_point);
-  a.requantization = requantization(layer);
+  a.requantization = static_gemm::Requantization(layer);
   const DeviceWindow window =
       device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
   depthwise::for_each_launch(window, problem.batch, layer.shape[0], problem.y, bounds.results,
