@@ -191,13 +191,13 @@ void check(const Case& c) {
   const bool sm90 = integer8 && c.implicit_gemm && c.window.groups == 1 && whole_blocks;
   ASSERT_EQ(sm90_int8_implicit_gemm_unsupported_reason(problem) == nullptr, sm90) << describe(c);
   if (sm90) {
-    run([](const Conv2dProblem& p, const Conv2dBounds& b) { run_sm90_int8_implicit_gemm(p, b, nullptr); }, c.bounds);
+    run(run_sm90_int8_implicit_gemm, c.bounds);
     // Tiles of warps take no offsets.
     const bool warps = c.scheme == Scheme::symmetric && c.compute == ComputeMode::int8 && block <= 128;
     for (int i = warps ? 0 : 3; c.every_tile && i < kSm90ConvTiles; ++i) {
-      static Sm90ConvTile tile;
-      tile = static_cast<Sm90ConvTile>(i);
-      run([](const Conv2dProblem& p, const Conv2dBounds& b) { run_sm90_int8_implicit_gemm(p, b, &tile); }, c.bounds);
+      Conv2dBounds bounds = c.bounds;
+      bounds.tile = i;
+      run(run_sm90_int8_implicit_gemm, bounds);
     }
   }
   const bool floating = c.compute == ComputeMode::floating;
@@ -527,11 +527,11 @@ TEST(Conv2dOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.weight = moved.get();
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
-  using Run = void (*)(const Conv2dProblem&);
+  using Run = void (*)(const Conv2dProblem&, const Conv2dBounds&);
   for (const Run kernel : {Run{run_sm90_int8_implicit_gemm}, Run{run_sm80_int8_implicit_gemm},
                            Run{run_sm80_float_implicit_gemm}, Run{run_conv2d_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-    EXPECT_THROW(kernel(problem), CudaError);
+    EXPECT_THROW(kernel(problem, {}), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);
   }
 }

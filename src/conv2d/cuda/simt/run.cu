@@ -16,6 +16,4 @@ void run_conv2d_simt(const Conv2dProblem& problem, const Conv2dBounds& bounds) {
            bounds.codes, bounds.results);
 }
 
-void run_conv2d_simt(const Conv2dProblem& problem) { run_conv2d_simt(problem, Conv2dBounds{}); }
-
 }  // namespace qcore

@@ -254,6 +254,4 @@ void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& boun
                              });
 }
 
-void run_conv2d_depthwise(const Conv2dProblem& problem) { run_conv2d_depthwise(problem, Conv2dBounds{}); }
-
 }  // namespace qcore

@@ -85,8 +85,4 @@ void run_sm80_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBoun
   run_images(a, problem, bounds, 0, problem.batch, stream);
 }
 
-void run_sm80_float_implicit_gemm(const Conv2dProblem& problem) {
-  run_sm80_float_implicit_gemm(problem, Conv2dBounds{});
-}
-
 }  // namespace qcore

@@ -81,6 +81,4 @@ void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
   }
 }
 
-void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem) { run_sm80_int8_implicit_gemm(problem, Conv2dBounds{}); }
-
 }  // namespace qcore

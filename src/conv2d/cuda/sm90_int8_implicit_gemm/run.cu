@@ -47,43 +47,34 @@ Tile choose(const Conv2dProblem& problem, std::int64_t results, std::int64_t eno
 // What every tile's kernel is told: it takes all taps as one long row of blocks.
 template <class Arguments>
 Arguments arguments_of(const Conv2dProblem& problem, const DeviceWeight& w, const GatheredRows& gathered,
-                       const QuantizedRows<std::int8_t>& x) {
+                       const QuantizedRows<std::int8_t>& x, std::int64_t first, std::int64_t results) {
   Arguments a{};
   a.w = w;
   a.w.blocks *= w.taps;
   a.w.steps *= w.taps;
   a.out = device_output(result_rows(problem), problem.bias, problem.activation);
   a.gathered = gathered;
+  a.gathered.first = FirstResult(gathered.window, first);
   a.x = x;
+  a.x.rows = results;
+  a.first_row = first;
   return a;
 }
 
-void run_mma(const Conv2dProblem& problem, const Conv2dBounds& bounds, sm90_int8_mma::WindowArguments a, Tile tile,
-             std::int64_t image, std::int64_t end, cudaStream_t stream) {
+void run_mma(sm90_int8_mma::WindowArguments a, Tile tile, cudaStream_t stream) {
   a.y_row_stride = row_stride(a.out.y);
   a.store_fours = columns_lie_together(a.out.y, 4);
   a.size = kSizes[static_cast<int>(tile)];
-  for_each_results(problem, image, end, bounds.results, [&](std::int64_t first, std::int64_t results) {
-    a.first_row = first;
-    a.gathered.first = FirstResult(a.gathered.window, first);
-    a.x.rows = results;
-    sm90_int8_mma::run<sm90_int8_mma::Im2colRows>(a, stream);
-  });
+  sm90_int8_mma::run<sm90_int8_mma::Im2colRows>(a, stream);
 }
 
-void run_wgmma(const Conv2dProblem& problem, const Conv2dBounds& bounds, sm90_int8_wgmma::WindowArguments a, Tile tile,
-               int arrays, std::int64_t image, std::int64_t end, cudaStream_t stream) {
+void run_wgmma(sm90_int8_wgmma::WindowArguments a, Tile tile, int arrays, cudaStream_t stream) {
   a.pairs = a.out.y.leading == 1 && columns_lie_together(a.out.y, 2);
   a.x.tiled.shift = shift_of(tile);
   a.x.tiled.arrays = arrays;
   a.x.tiled.stages = ceil_div(a.w.blocks * a.x.padded_block, TiledRows::kStageK);
-  for_each_results(problem, image, end, bounds.results, [&](std::int64_t first, std::int64_t results) {
-    a.first_row = first;
-    a.gathered.first = FirstResult(a.gathered.window, first);
-    a.x.rows = results;
-    a.cluster = sm90_int8_wgmma::cluster_of(ceil_div(results, a.x.tiled.rows()));
-    sm90_int8_wgmma::run<sm90_int8_wgmma::Im2colRows>(a, stream);
-  });
+  a.cluster = sm90_int8_wgmma::cluster_of(ceil_div(a.x.rows, a.x.tiled.rows()));
+  sm90_int8_wgmma::run<sm90_int8_wgmma::Im2colRows>(a, stream);
 }
 
 }  // namespace
@@ -99,7 +90,7 @@ const char* sm90_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& prob
   return nullptr;
 }
 
-void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds, const Tile* tile) {
+void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds) {
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   DeviceWeight w = device_weight(*problem.weight);
@@ -107,10 +98,9 @@ void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
   const std::int64_t images = images_at_once(problem, w.k, bounds.codes), most_pixels = images * image_rows;
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
   const int arrays = has_offsets(problem) ? 3 : 1;
-
   const std::int64_t results = std::min(images * results_per_image(problem), bounds.results);
-  const Tile chosen = tile ? *tile : choose(problem, results, bounds.enough_tiles);
-  const bool warpgroups = chosen >= Tile::warpgroups32;
+  const Tile tile = bounds.tile < 0 ? choose(problem, results, bounds.enough_tiles) : static_cast<Tile>(bounds.tile);
+  const bool warpgroups = tile >= Tile::warpgroups32;
 
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(std::max<std::int64_t>(most_pixels * w.k, 16));
@@ -134,17 +124,16 @@ void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
     gathered.tap_blocks = static_cast<int>(w.blocks);
     gathered.row_length = static_cast<int>(w.k);
     quantize_activations(pixels, image * image_rows, w.k, w.block_size, problem.compute, x, stream);
-    if (warpgroups)
-      run_wgmma(problem, bounds, arguments_of<sm90_int8_wgmma::WindowArguments>(problem, w, gathered, x), chosen,
-                arrays, image, last, stream);
-    else
-      run_mma(problem, bounds, arguments_of<sm90_int8_mma::WindowArguments>(problem, w, gathered, x), chosen, image,
-              last, stream);
+    for_each_results(problem, image, last, bounds.results, [&](std::int64_t first, std::int64_t results) {
+      const auto arguments = [&](auto of) {
+        return arguments_of<decltype(of)>(problem, w, gathered, x, first, results);
+      };
+      if (warpgroups)
+        run_wgmma(arguments(sm90_int8_wgmma::WindowArguments{}), tile, arrays, stream);
+      else
+        run_mma(arguments(sm90_int8_mma::WindowArguments{}), tile, stream);
+    });
   }
-}
-
-void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem) {
-  run_sm90_int8_implicit_gemm(problem, Conv2dBounds{}, nullptr);
 }
 
 }  // namespace qcore

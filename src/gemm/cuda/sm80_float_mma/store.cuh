@@ -1,8 +1,8 @@
 #pragma once
 
 #include "gemm/cuda/sm80_float_mma/arguments.cuh"
+#include "gemm/cuda/store_neighbors.cuh"
 #include "numerics/block_scale.h"
-#include "runtime/cuda/ptx_half.cuh"
 
 // From fp32 totals to y.
 namespace qcore::sm80_float_mma {
@@ -32,7 +32,7 @@ class FourColumns {
     }
     const std::int64_t at = rows.y_offset(i);
     if (a.store_fours && n_ + 4 <= rows.last_column())
-      store_four(a.out.y, at + n_, y);
+      store_neighbors(a.out.y, at + n_, y);
     else
       for (int j = 0; j < 4; ++j)
         if (n_ + j < rows.last_column()) store_one(a.out.y, at + (n_ + j) * a.out.y.column_stride, y[j]);
@@ -48,21 +48,6 @@ class FourColumns {
   }
 
  private:
-  __device__ static void store_four(const RowView& to, std::int64_t at, const float (&y)[4]) {
-    void* data = const_cast<void*>(to.data);
-    if (to.dtype == DType::f32)
-      *reinterpret_cast<float4*>(static_cast<float*>(data) + at) = make_float4(y[0], y[1], y[2], y[3]);
-    else if (to.dtype == DType::f16)
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(data) + at) = pack<ptx::Half::f16>(y);
-    else
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(data) + at) = pack<ptx::Half::bf16>(y);
-  }
-  template <ptx::Half kHalf>
-  __device__ static uint2 pack(const float (&y)[4]) {
-    uint2 words;
-    words.x = ptx::pack_pair<kHalf>(y[0], y[1]), words.y = ptx::pack_pair<kHalf>(y[2], y[3]);
-    return words;
-  }
   __device__ static void store_one(const RowView& to, std::int64_t at, float y) {
     store_float(const_cast<void*>(to.data), to.dtype, at, y);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/sm90_int8_mma/stage.cuh"
+#include "gemm/cuda/store_neighbors.cuh"
 #include "gemm/cuda/window_tile.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
@@ -290,7 +291,6 @@ class Gemm {
   __device__ __forceinline__ void store_four(std::int64_t row, std::int64_t n, const float4& four) const {
     const std::int64_t m = a_.first_row + row;
     const std::int64_t at = a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m);
-    const DType dtype = a_.out.y.dtype;
     float y[4] = {four.x, four.y, four.z, four.w};
     if (!a_.store_fours || n + 4 > a_.w.n) {
 #pragma unroll
@@ -303,17 +303,7 @@ class Gemm {
       if (a_.out.bias) y[i] += load_float(a_.out.bias, a_.out.bias_dtype, (n + i) * a_.out.bias_stride);
       y[i] = activate(y[i], a_.out.activation);
     }
-    void* data = const_cast<void*>(a_.out.y.data);
-    if (dtype == DType::f32) {
-      *reinterpret_cast<float4*>(static_cast<float*>(data) + at + n) = make_float4(y[0], y[1], y[2], y[3]);
-      return;
-    }
-    std::uint32_t half[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      half[i] = dtype == DType::f16 ? numerics::float_to_half(y[i]) : numerics::float_to_bfloat(y[i]);
-    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(data) + at + n) = {half[0] | half[1] << 16,
-                                                                             half[2] | half[3] << 16};
+    store_neighbors(a_.out.y, at + n, y);
   }
 
   static constexpr int kOwn = kShared ? kRows / kWarps : 1;

@@ -3,6 +3,7 @@
 #include "gemm/cuda/sm90_int8_wgmma/stage.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/ptx_half.cuh"
 #include "runtime/memory.h"
 
 // The kernel and the choice among its instances.
@@ -225,10 +226,7 @@ class Consumer {
         if constexpr (dtype == DType::f32) {
           *reinterpret_cast<float2*>(to + 4 * at) = {low, high};
         } else {
-          const bool half = dtype == DType::f16;
-          const std::uint32_t a = half ? numerics::float_to_half(low) : numerics::float_to_bfloat(low);
-          const std::uint32_t b = half ? numerics::float_to_half(high) : numerics::float_to_bfloat(high);
-          *reinterpret_cast<std::uint32_t*>(to + 2 * at) = a | b << 16;
+          *reinterpret_cast<std::uint32_t*>(to + 2 * at) = ptx::pack_pair<ptx::half_of(dtype)>(low, high);
         }
       }
   }

@@ -26,6 +26,4 @@ void run_simt(const LinearProblem& problem, const ScratchBounds& bounds) {
            bounds.codes, bounds.rows);
 }
 
-void run_simt(const LinearProblem& problem) { run_simt(problem, ScratchBounds{}); }
-
 }  // namespace qcore

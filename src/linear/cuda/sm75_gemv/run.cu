@@ -97,7 +97,7 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   return nullptr;
 }
 
-void run_sm75_gemv(const LinearProblem& problem) {
+void run_sm75_gemv(const LinearProblem& problem, const ScratchBounds&) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
   const DeviceWeight w = device_weight(*problem.weight);

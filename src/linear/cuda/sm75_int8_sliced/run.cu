@@ -171,6 +171,4 @@ void run_sm75_int8_sliced(const LinearProblem& problem, const ScratchBounds& bou
   Sliced(problem, bounds).run();
 }
 
-void run_sm75_int8_sliced(const LinearProblem& problem) { run_sm75_int8_sliced(problem, ScratchBounds{}); }
-
 }  // namespace qcore

@@ -29,9 +29,10 @@ const char* sm80_float_mma_unsupported_reason(const LinearProblem& problem) {
   return nullptr;
 }
 
-void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
+void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
+  const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm80_float_mma::Tuning::kEnoughTiles;
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceWeight w = device_weight(*problem.weight);
   const std::int64_t x_stride = row_stride(problem.x), y_stride = row_stride(problem.y);
@@ -66,10 +67,6 @@ void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bound
                    problem.x.dtype};
     sm80_float_mma::run(arguments, stream);
   }
-}
-
-void run_sm80_float_mma(const LinearProblem& problem) {
-  run_sm80_float_mma(problem, ScratchBounds{}, sm80_float_mma::Tuning::kEnoughTiles);
 }
 
 }  // namespace qcore

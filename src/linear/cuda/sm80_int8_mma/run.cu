@@ -18,9 +18,10 @@ const char* sm80_int8_mma_unsupported_reason(const LinearProblem& problem) {
   return nullptr;
 }
 
-void run_sm80_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
+void run_sm80_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
+  const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm80_int8_mma::Tuning::kEnoughTiles;
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   DeviceWeight w = device_weight(*problem.weight);
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
@@ -42,10 +43,6 @@ void run_sm80_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
     sm80_int8_mma::run<sm80_int8_mma::GemmRows>({x, row, w, device_output(problem), enough_tiles}, stream);
   }
-}
-
-void run_sm80_int8_mma(const LinearProblem& problem) {
-  run_sm80_int8_mma(problem, ScratchBounds{}, sm80_int8_mma::Tuning::kEnoughTiles);
 }
 
 }  // namespace qcore

@@ -25,14 +25,15 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
   return nullptr;
 }
 
-void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds, const sm90_int8_mma::Size* size) {
+void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceWeight w = device_weight(*problem.weight);
   const std::int64_t rows = rows_at_once(bounds, w.blocks * w.block_size, problem.m);
   sm90_int8_mma::Arguments arguments{};
-  arguments.size = size ? *size : Tuning::choose(rows, w.n, w.block_size, multiprocessors(problem.device.index));
+  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w.n, w.block_size, multiprocessors(problem.device.index))
+                                   : static_cast<sm90_int8_mma::Size>(bounds.tile);
   const int tile = Tuning::shape(arguments.size).rows();
   const std::int64_t tile_rows = round_up(rows, tile);
   ScratchPlan plan;
@@ -57,7 +58,5 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
     sm90_int8_mma::run<sm90_int8_mma::GemmRows>(arguments, stream);
   }
 }
-
-void run_sm90_int8_mma(const LinearProblem& problem) { run_sm90_int8_mma(problem, ScratchBounds{}, nullptr); }
 
 }  // namespace qcore

@@ -28,9 +28,10 @@ const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
   return nullptr;
 }
 
-void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
+void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
+  const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm90_int8_wgmma::Tuning::kEnoughTiles;
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   DeviceWeight w = device_weight(*problem.weight);
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
@@ -58,10 +59,6 @@ void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& boun
     sm90_int8_wgmma::run<sm90_int8_wgmma::GemmRows>(
         {x, row, w, device_output(problem), pairs, sm90_int8_wgmma::cluster_of(ceil_div(x.rows, tile))}, stream);
   }
-}
-
-void run_sm90_int8_wgmma(const LinearProblem& problem) {
-  run_sm90_int8_wgmma(problem, ScratchBounds{}, sm90_int8_wgmma::Tuning::kEnoughTiles);
 }
 
 }  // namespace qcore

@@ -111,6 +111,4 @@ void run_static_simt(const StaticProblem& problem, const StaticBounds& bounds) {
   }
 }
 
-void run_static_simt(const StaticProblem& problem) { run_static_simt(problem, StaticBounds{}); }
-
 }  // namespace qcore

@@ -190,6 +190,4 @@ void run_static_depthwise(const StaticProblem& problem, const StaticBounds& boun
                              });
 }
 
-void run_static_depthwise(const StaticProblem& problem) { run_static_depthwise(problem, StaticBounds{}); }
-
 }  // namespace qcore

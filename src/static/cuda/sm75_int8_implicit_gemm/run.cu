@@ -384,8 +384,4 @@ void run_static_sm75_int8_implicit_gemm(const StaticProblem& problem, const Stat
   });
 }
 
-void run_static_sm75_int8_implicit_gemm(const StaticProblem& problem) {
-  run_static_sm75_int8_implicit_gemm(problem, StaticBounds{});
-}
-
 }  // namespace qcore
