@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "qcore/tensor_view.h"
+
 // Pairs of 16-bit floats: instructions of sm_80 and later, each with what it means in plain C++. A word holds two
 // values, the lower one first. The CPU's conversions come from its stand-in for cuda_runtime.h.
 namespace qcore::ptx {
