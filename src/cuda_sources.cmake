@@ -24,7 +24,6 @@ set(QCORE_CUDA_OWN
     gru/cuda/input_product.cu
     gru/cuda/pack_steps.cu
     linear/cuda/sm80_float_mma/run.cu
-    linear/cuda/gather_rows.cu
     linear/cuda/sm75_gemv/gemv_float.cu
     linear/cuda/sm75_gemv/gemv_int8.cu
     linear/cuda/sm75_gemv/gemv_integer.cu

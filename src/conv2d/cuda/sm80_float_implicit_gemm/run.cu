@@ -19,18 +19,6 @@ bool in_place(const Conv2dProblem& problem) {
          columns_lie_together(pixel_rows(problem), kUnit);
 }
 
-// The results of images first .. last - 1.
-void run_images(sm80_float_mma::WindowArguments& a, const Conv2dProblem& problem, const Conv2dBounds& bounds,
-                std::int64_t first, std::int64_t last, cudaStream_t stream) {
-  a.first_image = first;
-  for_each_results(problem, first, last, bounds.results, [&](std::int64_t result, std::int64_t results) {
-    a.first_row = result;
-    a.first = FirstResult(a.window, result);
-    a.results = static_cast<int>(results);
-    sm80_float_mma::run(a, stream);
-  });
-}
-
 // Pixels are copied into rows of 16-bit values, as many images at a time as the bounds allow.
 void run_copied(sm80_float_mma::WindowArguments& a, const Conv2dProblem& problem, const Conv2dBounds& bounds,
                 cudaStream_t stream) {
@@ -52,7 +40,7 @@ void run_copied(sm80_float_mma::WindowArguments& a, const Conv2dProblem& problem
     split_rows(pixels, image * image_rows, a.w.k, split, stream);
     a.x.values = reinterpret_cast<const uint4*>(split.values);
     a.x.plane_units = rows * units;
-    run_images(a, problem, bounds, image, last, stream);
+    launch_results(a, problem, bounds, image, last, sm80_float_mma::run<sm80_float_mma::WindowArguments>);
   }
 }
 
@@ -82,7 +70,7 @@ void run_sm80_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBoun
   a.group_units = a.x.units;
   a.window = device_window(problem.rows, problem.columns, problem.x.image / kUnit, problem.x.row / kUnit,
                            problem.x.column / kUnit);
-  run_images(a, problem, bounds, 0, problem.batch, stream);
+  launch_results(a, problem, bounds, 0, problem.batch, sm80_float_mma::run<sm80_float_mma::WindowArguments>);
 }
 
 }  // namespace qcore

@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
 constexpr std::int64_t kMaxDepth = 1 << 26;      // of all taps: 8 panels are counted in int, 16 bytes at a time
-constexpr std::int64_t kMaxRows = std::int64_t{1} << 30;  // of one image
-constexpr std::int64_t kMaxGroups = 65535;                // a grid's third axis
+constexpr std::int64_t kMaxGroups = 65535;       // a grid's third axis
 
 }  // namespace
 
@@ -25,9 +24,8 @@ const char* implicit_gemm_unsupported_reason(const Conv2dProblem& problem) {
     return "it takes groups of a multiple of 16 output channels";
   if (problem.groups > kMaxGroups) return "it takes up to 65535 groups";
   if (layout.k * layout.taps > kMaxDepth) return "it takes Ci / groups * Kh * Kw up to 2^26";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) || rows_per_image(problem) > kMaxRows ||
-      problem.rows.output * problem.columns.output > kMaxRows)
-    return "it takes images of up to 2^30 pixels";
+  if (const char* reason = window_unsupported_reason(problem.rows, problem.columns)) return reason;
+  if (rows_per_image(problem) > kMaxPixels) return "it takes images of up to 2^30 rows of channels";
   if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
   return nullptr;
 }
@@ -71,13 +69,7 @@ void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
     a.x.terms = scratch[terms];
     a.x.zero_code = problem.weight->layout.zero_code();
     quantize_activations(pixels, image * image_rows, a.w.k, a.w.block_size, problem.compute, a.x, stream);
-    a.first_image = image;
-    for_each_results(problem, image, image + here, bounds.results, [&](std::int64_t first, std::int64_t results) {
-      a.first_row = first;
-      a.first = FirstResult(a.window, first);
-      a.results = static_cast<int>(results);
-      sm80_int8_mma::run<sm80_int8_mma::Im2colRows>(a, stream);
-    });
+    launch_results(a, problem, bounds, image, image + here, sm80_int8_mma::run<sm80_int8_mma::Im2colRows>);
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/sm90_int8_mma/stage.cuh"
-#include "gemm/cuda/store_neighbors.cuh"
+#include "gemm/cuda/store_four.cuh"
 #include "gemm/cuda/window_tile.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
@@ -283,27 +283,12 @@ class Gemm {
       const int tile_row = along_rows ? at / kFours : at % kRows, four = along_rows ? at % kFours : at / kRows;
       const std::int64_t row = blockIdx.y * static_cast<std::int64_t>(kRows) + tile_row;
       const std::int64_t n = blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + four * 4;
-      if (row < a_.x.rows && n < a_.w.n)
-        store_four(row, n, *reinterpret_cast<const float4*>(&totals[tile_row * kPitch + four * 4]));
+      if (row >= a_.x.rows || n >= a_.w.n) continue;
+      const float4 from = *reinterpret_cast<const float4*>(&totals[tile_row * kPitch + four * 4]);
+      const std::int64_t m = a_.first_row + row;
+      store_four(a_.out, a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m), n, a_.w.n, a_.store_fours,
+                 {from.x, from.y, from.z, from.w});
     }
-  }
-
-  __device__ __forceinline__ void store_four(std::int64_t row, std::int64_t n, const float4& four) const {
-    const std::int64_t m = a_.first_row + row;
-    const std::int64_t at = a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m);
-    float y[4] = {four.x, four.y, four.z, four.w};
-    if (!a_.store_fours || n + 4 > a_.w.n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (n + i < a_.w.n) store_epilogue(a_.out, at, n + i, y[i]);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (a_.out.bias) y[i] += load_float(a_.out.bias, a_.out.bias_dtype, (n + i) * a_.out.bias_stride);
-      y[i] = activate(y[i], a_.out.activation);
-    }
-    store_neighbors(a_.out.y, at + n, y);
   }
 
   static constexpr int kOwn = kShared ? kRows / kWarps : 1;

@@ -6,6 +6,7 @@
 #include "linear/cuda/sm75_int8_sliced/dequantize_accumulate.cuh"
 #include "linear/cuda/sm75_int8_sliced/gemm_int8.cuh"
 #include "linear/cuda/sm75_int8_sliced/unpack_weight.cuh"
+#include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -20,8 +21,7 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kMaxExtent = 1 << 30;     // CUTLASS counts in int
+constexpr std::int64_t kMaxExtent = 1 << 30;  // CUTLASS counts in int
 
 struct Passes {
   std::int64_t padded_block;  // codes of one block, in a's rows and in b's

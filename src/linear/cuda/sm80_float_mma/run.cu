@@ -32,10 +32,9 @@ const char* sm80_float_mma_unsupported_reason(const LinearProblem& problem) {
 void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
-  const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm80_float_mma::Tuning::kEnoughTiles;
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceWeight w = device_weight(*problem.weight);
-  const std::int64_t x_stride = row_stride(problem.x), y_stride = row_stride(problem.y);
+  const std::int64_t x_stride = row_stride(problem.x);
   const bool gather = !in_place(problem, x_stride);
   const std::int64_t row_length = round_up(w.k, kUnit), planes = split_planes(problem.x.dtype);
   std::int64_t rows = bounds.rows;
@@ -49,9 +48,9 @@ void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bound
   sm80_float_mma::Arguments arguments{};
   arguments.w = w;
   arguments.out = device_output(problem);
-  arguments.y_row_stride = y_stride;
+  arguments.y_row_stride = row_stride(problem.y);
   arguments.store_fours = columns_lie_together(problem.y, 4);
-  arguments.enough_tiles = enough_tiles;
+  arguments.enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm80_float_mma::Tuning::kEnoughTiles;
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     const std::int64_t count = std::min(rows, problem.m - row);
     const SplitRows split{scratch[values], count, row_length};
