@@ -96,7 +96,8 @@ MEANT = {
     "gru_long_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "gru_persistent_kernel": ("IMMA.16832.S8", "LDG*.128", "LDS*.128"),
     "gru_step_kernel": ("IMMA.16832.S8", "LDG*.128"),
-    "sm90_int8_mma_kernel": ("IMMA.16832.S8.S8", "LDGSTS", "UBLKCP"),
+    "sm90_int8_mma_kernel": ("IMMA.16832.S8.S8", "LDGSTS"),
+    "sm90_int8_mma_kernelINS0_8GemmRows": ("UBLKCP",),  # a window's rows are gathered
     "norm_vectors_kernel": ("LDG*.128", "STG*.128", "FFMA"),
     "lut_kernel": ("LDG*.128", "STG*.128", "LDS", "FFMA"),
     "simt_integer_kernel": ("IDP.2A",),
