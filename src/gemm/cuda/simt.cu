@@ -75,8 +75,9 @@ __device__ __forceinline__ void for_each_tap(const Arguments& a, const Add& add)
       store_epilogue(a.out, a.out.y.row_offset(a.first_row + result + kEdge * i), n, totals[i]);
 }
 
+// Two thread blocks per multiprocessor: without the number ptxas aims at more, and spills.
 template <int kResults>
-__global__ void __launch_bounds__(kEdge* kEdge) simt_float_kernel(const FloatArguments a) {
+__global__ void __launch_bounds__(kEdge* kEdge, 2) simt_float_kernel(const FloatArguments a) {
   for_each_tap<kResults>(a, [&a](const TapRows<kResults>& rows, int tap, std::int64_t n, float (&totals)[kResults]) {
     const std::int64_t panel = n / kEdge;
     const int row = static_cast<int>(n % kEdge);
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kEdge* kEdge) simt_float_kernel(const FloatArg
 }
 
 template <int kResults>
-__global__ void __launch_bounds__(kEdge* kEdge) simt_integer_kernel(const IntegerArguments a) {
+__global__ void __launch_bounds__(kEdge* kEdge, 2) simt_integer_kernel(const IntegerArguments a) {
   for_each_tap<kResults>(a, [&a](const TapRows<kResults>& rows, int tap, std::int64_t n, float (&totals)[kResults]) {
     const std::int64_t panel = n / kEdge, quads = a.x.padded_block / 4;
     const int row = static_cast<int>(n % kEdge);
