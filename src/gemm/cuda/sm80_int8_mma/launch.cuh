@@ -71,7 +71,7 @@ constexpr int blocks_per_sm(Size size, int chunks) {
 
 template <class Rows, int kBits, int kChunks, Blocks kBlocks, bool kOffsets, Size kSize>
 __global__ void __launch_bounds__(Tuning::shape(kSize).threads(), blocks_per_sm<Rows>(kSize, kChunks))
-    sm80_int8_mma_kernel(const typename Rows::Given a) {
+    sm80_int8_mma_kernel(const __grid_constant__ typename Rows::Given a) {
   const Rows rows(a);
   Gemm<Rows, kBits, kChunks, kBlocks, kOffsets, kSize>(a, rows).run();
 }
