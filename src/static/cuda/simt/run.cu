@@ -29,10 +29,6 @@ struct Arguments {
   int channel_shift;  // a thread block has 1 << channel_shift channels of as many results as it has threads for
 };
 
-__device__ __forceinline__ int code_of(const Arguments& a, const std::uint8_t* from) {
-  return a.x_signed ? static_cast<std::int8_t>(*from) : *from;
-}
-
 __global__ void __launch_bounds__(kThreads, 4) static_simt_kernel(const Arguments a) {
   const int thread = static_cast<int>(threadIdx.x);
   const int channel = (static_cast<int>(blockIdx.x) << a.channel_shift) + (thread & ((1 << a.channel_shift) - 1));
@@ -58,7 +54,8 @@ __global__ void __launch_bounds__(kThreads, 4) static_simt_kernel(const Argument
 #pragma unroll
           for (int byte = 0; byte < 4; ++byte) {
             if (k + byte >= a.k) break;
-            const int code = inside ? code_of(a, x + at + (k + byte) * a.x.channel) : a.zero_point;
+            const std::uint8_t* from = x + at + (k + byte) * a.x.channel;
+            const int code = !inside ? a.zero_point : a.x_signed ? static_cast<std::int8_t>(*from) : *from;
             sum += static_cast<std::uint32_t>(code * static_cast<std::int8_t>(w >> (8 * byte)));
           }
         }
