@@ -8,14 +8,13 @@ set(QCORE_CUDA_OWN
     awq/cuda/awq_pack.cu
     conv2d/cuda/simt_depthwise/run.cu
     conv2d/cuda/simt/run.cu
-    conv2d/cuda/sm80_int8_implicit_gemm/run.cu
     conv2d/cuda/sm80_float_implicit_gemm/run.cu
-    conv2d/cuda/quantize_pixels.cu
     decoder/cuda/attention.cu
     decoder/cuda/heads.cu
     decoder/cuda/rows.cu
     embedding/cuda/embedding.cu
     gemm/cuda/quantize_activations.cu
+    gemm/cuda/simt.cu
     gemm/cuda/split_rows.cu
     gemm/cuda/weight_sums.cu
     gru/cuda/fixed_codes.cu
@@ -25,43 +24,31 @@ set(QCORE_CUDA_OWN
     gru/cuda/input_product.cu
     gru/cuda/pack_steps.cu
     linear/cuda/sm80_float_mma/run.cu
-    linear/cuda/sm80_int8_mma/run.cu
-    linear/cuda/gather_rows.cu
     linear/cuda/sm75_gemv/gemv_float.cu
     linear/cuda/sm75_gemv/gemv_int8.cu
     linear/cuda/sm75_gemv/gemv_integer.cu
     linear/cuda/sm75_gemv/run.cu
-    linear/cuda/sm90_int8_mma/run.cu
     linear/cuda/simt/run.cu
-    linear/cuda/simt/simt_float.cu
-    linear/cuda/simt/simt_integer.cu
     linear/cuda/sm75_int8_sliced/dequantize_accumulate.cu
     linear/cuda/sm75_int8_sliced/run.cu
     linear/cuda/sm75_int8_sliced/unpack_weight.cu
-    linear/cuda/sm90_int8_wgmma/run.cu
     lut/cuda/lut16.cu
     lut/cuda/lut.cu
     lut/cuda/rms_norm.cu
     lut/cuda/softmax.cu
     static/cuda/simt_depthwise/run.cu
     static/cuda/simt/run.cu
-    static/cuda/sm75_int8_implicit_gemm/launch.cu
     static/cuda/sm75_int8_implicit_gemm/run.cu)
-set(QCORE_CUDA_FUSED
-    conv2d/cuda/sm80_int8_implicit_gemm/launch.cu
-    linear/cuda/sm80_int8_mma/launch.cu)
-set(QCORE_CUDA_FLOAT_MMA
-    conv2d/cuda/sm80_float_implicit_gemm/bf16.cu
-    conv2d/cuda/sm80_float_implicit_gemm/f16.cu
-    conv2d/cuda/sm80_float_implicit_gemm/f32.cu
-    linear/cuda/sm80_float_mma/bf16.cu
-    linear/cuda/sm80_float_mma/f16.cu
-    linear/cuda/sm80_float_mma/f32.cu)
-set(QCORE_CUDA_INT8_MMA
-    linear/cuda/sm90_int8_mma/w4.cu
-    linear/cuda/sm90_int8_mma/w8.cu)
-set(QCORE_CUDA_WGMMA
-    linear/cuda/sm90_int8_wgmma/gemm.cu)
+set(QCORE_CUDA_SM80
+    conv2d/cuda/sm80_int8_implicit_gemm/run.cu
+    gemm/cuda/sm80_float_mma/bf16.cu
+    gemm/cuda/sm80_float_mma/f16.cu
+    gemm/cuda/sm80_float_mma/f32.cu
+    linear/cuda/sm80_int8_mma/run.cu)
+set(QCORE_CUDA_SM90A
+    conv2d/cuda/sm90_int8_implicit_gemm/run.cu
+    linear/cuda/sm90_int8_mma/run.cu
+    linear/cuda/sm90_int8_wgmma/run.cu)
 set(QCORE_CUDA_CUTLASS_SM75
     linear/cuda/sm75_int8_sliced/gemm_int8_sm75.cu)
 set(QCORE_CUDA_CUTLASS_SM80

@@ -34,6 +34,11 @@ const char* linear_cuda_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   return conv2d_linear_unsupported_reason(problem);
 }
+
+template <void (*run)(const Conv2dProblem&, const Conv2dBounds&)>
+void bounded(const Conv2dProblem& problem) {
+  run(problem, {});
+}
 #endif
 
 // Best first.
@@ -42,11 +47,14 @@ KernelTable<Conv2dProblem> table(
     {
 #if defined(QCORE_CUDA_BACKEND)
         {"linear_cuda", kCuda75, linear_cuda_unsupported_reason, run_conv2d_linear},
-        {"simt_depthwise", kCuda75, conv2d_depthwise_unsupported_reason, run_conv2d_depthwise},
-        {"sm80_int8_implicit_gemm", kCuda80, sm80_int8_implicit_gemm_unsupported_reason, run_sm80_int8_implicit_gemm},
+        {"simt_depthwise", kCuda75, conv2d_depthwise_unsupported_reason, bounded<run_conv2d_depthwise>},
+        {"sm90_int8_implicit_gemm", kCuda90, sm90_int8_implicit_gemm_unsupported_reason,
+         bounded<run_sm90_int8_implicit_gemm>},
+        {"sm80_int8_implicit_gemm", kCuda80, sm80_int8_implicit_gemm_unsupported_reason,
+         bounded<run_sm80_int8_implicit_gemm>},
         {"sm80_float_implicit_gemm", kCuda80, sm80_float_implicit_gemm_unsupported_reason,
-         run_sm80_float_implicit_gemm},
-        {"simt", kCuda75, conv2d_simt_unsupported_reason, run_conv2d_simt},
+         bounded<run_sm80_float_implicit_gemm>},
+        {"simt", kCuda75, conv2d_simt_unsupported_reason, bounded<run_conv2d_simt>},
 #endif
         {"linear", kNoRequirement, conv2d_linear_unsupported_reason, run_conv2d_linear},
 #if defined(QCORE_X86_KERNELS)

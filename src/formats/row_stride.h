@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "formats/row_view.h"
 
 namespace qcore {
@@ -16,6 +18,15 @@ inline std::int64_t row_stride(const RowView& view) {
     rows *= view.shape[axis];
   }
   return rows == 1 ? 1 : stride;
+}
+
+// Whether `count` neighboring columns of every row lie side by side, at a multiple of their size.
+inline bool columns_lie_together(const RowView& view, int count) {
+  const auto bytes = static_cast<std::uintptr_t>(count * item_size(view.dtype));
+  if (view.column_stride != 1 || reinterpret_cast<std::uintptr_t>(view.data) % bytes) return false;
+  for (int axis = 0; axis < view.leading; ++axis)
+    if (view.shape[axis] != 1 && view.strides[axis] % count) return false;
+  return true;
 }
 
 }  // namespace qcore

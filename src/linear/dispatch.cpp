@@ -23,17 +23,24 @@ constexpr auto run_with = run_tiled<LinearProblem, kernels>;
 
 #endif
 
+#if defined(QCORE_CUDA_BACKEND)
+template <void (*run)(const LinearProblem&, const ScratchBounds&)>
+void bounded(const LinearProblem& problem) {
+  run(problem, {});
+}
+#endif
+
 // Best first.
 KernelTable<LinearProblem> table(
     "linear", {
 #if defined(QCORE_CUDA_BACKEND)
-                  {"sm80_float_mma", kCuda80, sm80_float_mma_unsupported_reason, run_sm80_float_mma},
-                  {"sm90_int8_mma", kCuda90, sm90_int8_mma_unsupported_reason, run_sm90_int8_mma},
-                  {"sm75_gemv", kCuda75, sm75_gemv_unsupported_reason, run_sm75_gemv},
-                  {"sm90_int8_wgmma", kCuda90, sm90_int8_wgmma_unsupported_reason, run_sm90_int8_wgmma},
-                  {"sm80_int8_mma", kCuda80, sm80_int8_mma_unsupported_reason, run_sm80_int8_mma},
-                  {"sm75_int8_sliced", kCuda75, sm75_int8_sliced_unsupported_reason, run_sm75_int8_sliced},
-                  {"simt", kCuda75, simt_unsupported_reason, run_simt},
+                  {"sm80_float_mma", kCuda80, sm80_float_mma_unsupported_reason, bounded<run_sm80_float_mma>},
+                  {"sm90_int8_mma", kCuda90, sm90_int8_mma_unsupported_reason, bounded<run_sm90_int8_mma>},
+                  {"sm75_gemv", kCuda75, sm75_gemv_unsupported_reason, bounded<run_sm75_gemv>},
+                  {"sm90_int8_wgmma", kCuda90, sm90_int8_wgmma_unsupported_reason, bounded<run_sm90_int8_wgmma>},
+                  {"sm80_int8_mma", kCuda80, sm80_int8_mma_unsupported_reason, bounded<run_sm80_int8_mma>},
+                  {"sm75_int8_sliced", kCuda75, sm75_int8_sliced_unsupported_reason, bounded<run_sm75_int8_sliced>},
+                  {"simt", kCuda75, simt_unsupported_reason, bounded<run_simt>},
 #endif
 #if defined(QCORE_X86_KERNELS)
                   {"int8_avx512vnni", kAvx512Vnni, int8_unsupported_reason, run_with<kInt8Avx512Vnni>},

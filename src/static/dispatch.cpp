@@ -18,14 +18,21 @@ void run_with(const StaticProblem& problem) {
 }
 #endif
 
+#if defined(QCORE_CUDA_BACKEND)
+template <void (*run)(const StaticProblem&, const StaticBounds&)>
+void bounded(const StaticProblem& problem) {
+  run(problem, {});
+}
+#endif
+
 // Best first.
 KernelTable<StaticProblem> table(
     "static", {
 #if defined(QCORE_CUDA_BACKEND)
-                  {"simt_depthwise", kCuda75, static_depthwise_unsupported_reason, run_static_depthwise},
+                  {"simt_depthwise", kCuda75, static_depthwise_unsupported_reason, bounded<run_static_depthwise>},
                   {"sm75_int8_implicit_gemm", kCuda75, static_sm75_int8_implicit_gemm_unsupported_reason,
-                   run_static_sm75_int8_implicit_gemm},
-                  {"simt", kCuda75, static_simt_unsupported_reason, run_static_simt},
+                   bounded<run_static_sm75_int8_implicit_gemm>},
+                  {"simt", kCuda75, static_simt_unsupported_reason, bounded<run_static_simt>},
 #endif
 #if defined(QCORE_X86_KERNELS)
                   {"avx512vnni", kAvx512Vnni, static_tiled_unsupported_reason, run_with<kStaticAvx512Vnni>},

@@ -35,6 +35,7 @@ struct Case {
   bool special = false;  // x holds a NaN and an Inf
   bool implicit_gemm = true;
   bool large_tiles = false;  // too
+  bool every_tile = false;   // of sm90_int8_implicit_gemm
   Conv2dBounds bounds{};
   unsigned seed = 0;
 };
@@ -185,6 +186,20 @@ void check(const Case& c) {
       bounds.enough_tiles = enough_tiles;
       run(run_sm80_int8_implicit_gemm, bounds);
     }
+  const std::int64_t block = std::min(c.block_size, c.channels);
+  const bool whole_blocks = c.channels % block == 0 && (block == 32 || block == 64 || block % 128 == 0);
+  const bool sm90 = integer8 && c.implicit_gemm && c.window.groups == 1 && whole_blocks;
+  ASSERT_EQ(sm90_int8_implicit_gemm_unsupported_reason(problem) == nullptr, sm90) << describe(c);
+  if (sm90) {
+    run(run_sm90_int8_implicit_gemm, c.bounds);
+    // Tiles of warps take no offsets.
+    const bool warps = c.scheme == Scheme::symmetric && c.compute == ComputeMode::int8 && block <= 128;
+    for (int i = warps ? 0 : 3; c.every_tile && i < kSm90ConvTiles; ++i) {
+      Conv2dBounds bounds = c.bounds;
+      bounds.tile = i;
+      run(run_sm90_int8_implicit_gemm, bounds);
+    }
+  }
   const bool floating = c.compute == ComputeMode::floating;
   ASSERT_EQ(sm80_float_implicit_gemm_unsupported_reason(problem) == nullptr, floating && c.implicit_gemm)
       << describe(c);
@@ -238,6 +253,61 @@ TEST(Conv2dOnTheMachine, EveryInstance) {
           c.seed = ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
+}
+
+// Every instance of the tiles of sm_90: blocks of taps that share a stage, blocks of several stages, results and
+// channels that do not fill a tile, results that make pairs of tiles, and images backwards.
+TEST(Conv2dOnTheMachine, EverySm90Instance) {
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 128, 256})
+    for (const int bits : {4, 8})
+      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+        for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym}) {
+          const std::int64_t blocks = block_size == 256 ? 1 : block_size == 32 ? 3 : 1 + cases % 2;
+          Case c{2, blocks * block_size, 3, 4, 21, {2, 2}, block_size};
+          c.window = window(1, 1, 1);
+          c.every_tile = true;
+          c.bits = bits;
+          c.scheme = scheme;
+          c.compute = compute;
+          c.x_order = kOrders[cases % 3];
+          c.y_order = kOrders[cases / 3 % 3];
+          c.x_dtype = kDTypes[cases % 3];
+          c.y_dtype = kDTypes[cases / 2 % 3];
+          c.bias = cases % 4 != 1;
+          if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+          if (cases % 5 == 1) c.activation = {ActivationKind::silu, 0, 0};
+          c.special = cases % 6 == 5;
+          c.seed = 3000 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+}
+
+// Windows with strides, dilation and uneven padding, several images at a time and in many passes, on tiles of sm_90.
+TEST(Conv2dOnTheMachine, Sm90Windows) {
+  std::vector<Case> all;
+  const auto add = [&](Case c, const ConvParams& w) {
+    c.window = w;
+    all.push_back(c);
+  };
+  add({1, 64, 9, 7, 40, {3, 3}, 32}, {{2, 1}, {1, 0, 2, 1}, {1, 2}, 1});
+  add({3, 32, 5, 6, 130, {3, 2}, 32}, window(1, 1, 1));
+  add({1, 128, 3, 4, 16, {2, 2}, 64}, {{1, 1}, {5, 4, 3, 6}, {1, 1}, 1});  // whole windows in the padding
+  add({2, 32, 12, 11, 17, {1, 1}, 32}, window(2, 0, 1));
+  add({1, 64, 0, 4, 20, {2, 2}, 64}, window(1, 2, 1));  // no pixels but padding
+  add({5, 96, 5, 4, 18, {3, 3}, 96}, window(1, 1, 1));  // refused: 96 is no block of a tile's
+  unsigned cases = 0;
+  for (Case c : all)
+    for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym}) {
+      c.compute = compute;
+      c.every_tile = true;
+      c.bits = cases % 2 ? 4 : 8;
+      c.x_order = kOrders[cases % 3];
+      c.y_order = kOrders[(cases + cases / 4) % 3];
+      if (cases % 3 == 1) c.bounds.codes = 1, c.bounds.results = 7;
+      c.seed = 4000 + ++cases;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
 }
 
 // Every instance for float activations: one medium tile has 64 channels, a large one 128.
@@ -416,8 +486,16 @@ TEST(Conv2dOnTheMachine, UnsupportedReason) {
                "it takes groups of a multiple of 16 output channels");
   problem.groups = 2;
   EXPECT_EQ(sm80_int8_implicit_gemm_unsupported_reason(problem), nullptr);
+  EXPECT_STREQ(sm90_int8_implicit_gemm_unsupported_reason(problem), "it takes one group");
   problem.groups = 1;
+  EXPECT_EQ(sm90_int8_implicit_gemm_unsupported_reason(problem), nullptr);
+  const QuantizedTensor ragged = weight(32, 80, 32);
+  problem.weight = &ragged.packed();
+  EXPECT_STREQ(sm90_int8_implicit_gemm_unsupported_reason(problem),
+               "it takes whole blocks of 32, 64 or a multiple of 128 channels");
+  problem.weight = &usual.packed();
   problem.compute = ComputeMode::int16;
+  EXPECT_STREQ(sm90_int8_implicit_gemm_unsupported_reason(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(sm80_int8_implicit_gemm_unsupported_reason(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(sm80_float_implicit_gemm_unsupported_reason(problem), "it computes float only");
   problem.compute = ComputeMode::floating;
@@ -449,10 +527,11 @@ TEST(Conv2dOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.weight = moved.get();
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
-  using Run = void (*)(const Conv2dProblem&);
-  for (const Run kernel : {Run{run_sm80_int8_implicit_gemm}, Run{run_sm80_float_implicit_gemm}, Run{run_conv2d_simt}}) {
+  using Run = void (*)(const Conv2dProblem&, const Conv2dBounds&);
+  for (const Run kernel : {Run{run_sm90_int8_implicit_gemm}, Run{run_sm80_int8_implicit_gemm},
+                           Run{run_sm80_float_implicit_gemm}, Run{run_conv2d_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-    EXPECT_THROW(kernel(problem), CudaError);
+    EXPECT_THROW(kernel(problem, {}), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);
   }
 }

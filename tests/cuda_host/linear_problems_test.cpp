@@ -1,4 +1,4 @@
-// Which problems the CUDA rows of linear's table take, and what is left behind when there is no memory for one.
+// Checks which problems the CUDA rows of linear's table take, and that nothing is left when there is no memory for one.
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,6 @@
 
 #include "device_arrays.h"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/sm80_float_mma/launch.cuh"
-#include "linear/cuda/sm80_int8_mma/launch.cuh"
-#include "linear/cuda/sm90_int8_mma/launch.cuh"
-#include "linear/cuda/sm90_int8_wgmma/launch.cuh"
 #include "runtime/cuda/cuda_check.h"
 
 namespace qcore {
@@ -72,8 +68,8 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_EQ(sm80_float_mma_unsupported_reason(problem), nullptr);
 }
 
-// What the retired row `sliced_epilogue`, and `sm75_gemv` with float activations from 8.0 on, took has a kernel that
-// was faster in every case of benchmarks/results/linear-h200.json.
+// Checks that what the retired row `sliced_epilogue`, and `sm75_gemv` with float activations from 8.0 on, took has a
+// kernel that was faster in every case of benchmarks/results/linear-h200.json.
 TEST(LinearOnTheMachine, EveryProblemOfTheRetiredRowsHasAKernel) {
   for (const Device& device : {kCuda, kAmpere, kTuring})
     for (const int bits : {4, 8})
@@ -113,11 +109,11 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.weight = moved.get();
   problem.device = kCuda;
   const int before = cuda_host::live_allocations();
-  using Run = void (*)(const LinearProblem&);
+  using Run = void (*)(const LinearProblem&, const ScratchBounds&);
   for (const Run kernel : {Run{run_sm75_gemv}, Run{run_sm80_int8_mma}, Run{run_sm80_float_mma}, Run{run_sm90_int8_mma},
                            Run{run_sm90_int8_wgmma}, Run{run_sm75_int8_sliced}, Run{run_simt}}) {
     cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-    EXPECT_THROW(kernel(problem), CudaError);
+    EXPECT_THROW(kernel(problem, {}), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);
   }
 }

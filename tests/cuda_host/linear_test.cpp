@@ -10,12 +10,8 @@
 #include <vector>
 
 #include "device_arrays.h"
+#include "gemm/cuda/sm90_int8_mma/arguments.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/sm80_float_mma/launch.cuh"
-#include "linear/cuda/sm80_int8_mma/launch.cuh"
-#include "linear/cuda/sm90_int8_mma/launch.cuh"
-#include "linear/cuda/sm90_int8_wgmma/launch.cuh"
 #include "numerics/block_scale.h"
 #include "runtime/memory.h"
 
@@ -151,6 +147,11 @@ void settle(const Case& c, const Placement& at, const std::vector<float>& tolera
   }
 }
 
+ScratchBounds with_tiles(ScratchBounds bounds, std::int64_t enough_tiles) {
+  bounds.enough_tiles = enough_tiles;
+  return bounds;
+}
+
 void check(const Case& c, const ScratchBounds& bounds = {}) {
   Random random(c.seed);
   const QuantizedTensor weight = random_weight(random, c.n, c.k, c.block_size, c.bits, c.scheme);
@@ -202,37 +203,39 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   problem.device = kCuda;
 
   const int allocated = cuda_host::live_allocations();
-  const auto run = [&](const std::function<void(const LinearProblem&, const ScratchBounds&)>& kernel) {
+  using Kernel = void (*)(const LinearProblem&, const ScratchBounds&);
+  const auto run = [&](Kernel kernel, std::int64_t enough_tiles = 0, int tile = -1) {
+    ScratchBounds given = bounds;
+    given.enough_tiles = enough_tiles;
+    given.tile = tile;
     const DeviceArray<char> device_y(poison);
     problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);
-    kernel(problem, bounds);
+    kernel(problem, given);
     expect_same(expected, device_y.host(), c.y_dtype, c);
   };
   if (!sm80_int8_mma_unsupported_reason(problem)) {
-    if (c.large_tiles) run([](const LinearProblem& p, const ScratchBounds& b) { run_sm80_int8_mma(p, b, 1); });
-    run([](const LinearProblem& p, const ScratchBounds& b) { run_sm80_int8_mma(p, b, 1000); });
+    if (c.large_tiles) run(run_sm80_int8_mma, 1);
+    run(run_sm80_int8_mma, 1000);
   }
   if (!sm90_int8_mma_unsupported_reason(problem)) {
-    run([](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_mma(p, b, nullptr); });
+    run(run_sm90_int8_mma);
     for (int i = 0; c.every_tile && i < sm90_int8_mma::kSizes; ++i) {
-      const auto size = static_cast<sm90_int8_mma::Size>(i);
-      run([&size](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_mma(p, b, &size); });
+      run(run_sm90_int8_mma, 0, i);
     }
   }
   if (!sm90_int8_wgmma_unsupported_reason(problem)) {
     if (c.large_tiles) {
-      run([](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_wgmma(p, b, 1); });
+      run(run_sm90_int8_wgmma, 1);
       const std::int64_t tiles = ceil_div(c.n, 128) * ceil_div(c.m, 64);
-      run([tiles](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_wgmma(p, b, tiles); });
+      run(run_sm90_int8_wgmma, tiles);
     }
-    run([](const LinearProblem& p, const ScratchBounds& b) { run_sm90_int8_wgmma(p, b, 1000); });
+    run(run_sm90_int8_wgmma, 1000);
   }
   ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
-  using Kernel = void (*)(const LinearProblem&, const ScratchBounds&);
-  run(Kernel{run_simt});
+  run(run_simt);
   if (c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym) {
     ASSERT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
-    run(Kernel{run_sm75_int8_sliced});
+    run(run_sm75_int8_sliced);
   }
   const auto run_close = [&](const auto& kernel) {
     const DeviceArray<char> device_y(poison);
@@ -248,10 +251,10 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   // Float activations are gemv's on devices before 8.0 only; its code is the same on all.
   LinearProblem on_turing = problem;
   on_turing.device = kTuring;
-  if (!sm75_gemv_unsupported_reason(on_turing)) run_close([&] { run_sm75_gemv(problem); });
+  if (!sm75_gemv_unsupported_reason(on_turing)) run_close([&] { run_sm75_gemv(problem, bounds); });
   if (!sm80_float_mma_unsupported_reason(problem)) {
-    if (c.large_tiles) run_close([&] { run_sm80_float_mma(problem, bounds, 1); });
-    run_close([&] { run_sm80_float_mma(problem, bounds, 1000); });
+    if (c.large_tiles) run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1)); });
+    run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1000)); });
   }
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }

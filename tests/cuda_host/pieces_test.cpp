@@ -99,7 +99,7 @@ TEST(Pieces, UnpackWeightAndItsSums) {
           const PackedWeight& packed = weight.packed();
           const PackedLayout& layout = packed.layout;
           const auto moved = on_device(packed);
-          const DeviceWeight w = device_weight(*moved);
+          DeviceWeight w = device_weight(*moved);
 
           const std::int64_t padded = round_up(std::min(block_size, k), 16);
           const std::int64_t first = layout.blocks() / 3, blocks = layout.blocks() - first;
@@ -114,7 +114,7 @@ TEST(Pieces, UnpackWeightAndItsSums) {
               }
 
           const DeviceArray<float> sums(std::vector<float>(layout.parameter_count(), -1.0f));
-          compute_weight_sums(w, sums.get(), nullptr);
+          add_weight_sums(w, sums.get(), nullptr);
           for (std::int64_t row = 0; row < n; ++row)
             for (std::int64_t p = 0; p < layout.blocks(); ++p) {
               std::int64_t sum = 0;

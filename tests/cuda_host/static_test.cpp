@@ -304,7 +304,7 @@ TEST(StaticOnTheMachine, ErrorsLeaveNothingBehind) {
   problem.y.data = y.get();
   const int before = cuda_host::live_allocations();
   cuda_host::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
-  EXPECT_THROW(run_static_sm75_int8_implicit_gemm(problem), CudaError);
+  EXPECT_THROW(run_static_sm75_int8_implicit_gemm(problem, {}), CudaError);
   EXPECT_EQ(cuda_host::live_allocations(), before);
   problem.rows.input = std::int64_t{1} << 29;
   EXPECT_STREQ(static_simt_unsupported_reason(problem),

@@ -40,27 +40,13 @@ __device__ __forceinline__ float widened(typename CacheItem<kDType>::Type item) 
     return static_cast<float>(item);
 }
 
-// Two elements of 16 bits as a word, rounded by one instruction where there is one: it differs from numerics in the
-// payload of NaNs alone.
-template <DType kDType>
-__device__ __forceinline__ std::uint32_t narrowed_pair(float low, float high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  if constexpr (kDType == DType::f16)
-    return numerics::float_to_half(low) | static_cast<std::uint32_t>(numerics::float_to_half(high)) << 16;
-  else
-    return numerics::float_to_bfloat(low) | static_cast<std::uint32_t>(numerics::float_to_bfloat(high)) << 16;
-#else
-  return ptx::pack_pair<kDType == DType::bf16 ? ptx::Half::bf16 : ptx::Half::f16>(low, high);
-#endif
-}
-
 template <DType kDType>
 __device__ __forceinline__ typename CacheItem<kDType>::Type narrowed(float value) {
   static_assert(kDType != DType::i8);
   if constexpr (kDType == DType::f32)
     return value;
   else
-    return static_cast<std::uint16_t>(narrowed_pair<kDType>(value, 0.0f));
+    return static_cast<std::uint16_t>(ptx::pack_pair<ptx::half_of(kDType)>(value, 0.0f));
 }
 
 template <DType kDType>
@@ -96,7 +82,7 @@ __device__ __forceinline__ std::uint32_t narrow_word(const float* values) {
   if constexpr (kDType == DType::f32)
     return numerics::float_bits(values[0]);
   else
-    return narrowed_pair<kDType>(values[0], values[1]);
+    return ptx::pack_pair<ptx::half_of(kDType)>(values[0], values[1]);
 }
 
 // kCount floating-point elements that lie side by side, held as they are in memory: 16 bytes, or as many as there are,

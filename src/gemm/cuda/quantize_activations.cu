@@ -1,10 +1,12 @@
 #include "formats/compute_mode.h"
 #include "formats/element.h"
+#include "formats/row_stride.h"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "numerics/activation_block.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx.cuh"
+#include "runtime/cuda/ptx_convert.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
 
@@ -13,7 +15,8 @@ namespace {
 
 using numerics::BlockScale;
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
+constexpr int kRun = 16;  // neighboring codes that are stored together
 
 template <class Code>
 struct Arguments {
@@ -33,30 +36,44 @@ struct SumOf<std::int16_t> {
   using Type = long long;
 };
 
+// What a block's parameters are made of.
+struct Extremes {
+  std::uint32_t magnitude = 0;
+  float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;
+
+  // Values first, first + step .. of a block of x that begins there.
+  template <class Code>
+  __device__ __forceinline__ void add(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int first,
+                                      int step) {
+    for (std::int64_t i = first; i < length; i += step) {
+      const float value = load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride);
+      const std::uint32_t bits = numerics::magnitude_bits(value);
+      magnitude = bits > magnitude ? bits : magnitude;
+      lo = value < lo ? value : lo;
+      hi = value > hi ? value : hi;
+    }
+  }
+  __device__ BlockScale scale(int mode) const { return numerics::activation_scale(mode, lo, hi, magnitude); }
+};
+
 // The block's parameters, the same in every lane.
 template <class Code>
 __device__ BlockScale block_scale(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int lane) {
-  std::uint32_t magnitude = 0;
-  float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;
-  for (std::int64_t i = lane; i < length; i += kWarpSize) {
-    const float value = load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride);
-    const std::uint32_t bits = numerics::magnitude_bits(value);
-    magnitude = bits > magnitude ? bits : magnitude;
-    lo = value < lo ? value : lo;
-    hi = value > hi ? value : hi;
-  }
-  magnitude = warp_max(magnitude);
+  Extremes of;
+  of.add(a, begin, length, lane, kWarpSize);
+  of.magnitude = warp_max(of.magnitude);
   if (a.mode == numerics::kActivationInt8Asym) {
-    lo = warp_min(lo);
-    hi = warp_max(hi);
+    of.lo = warp_min(of.lo);
+    of.hi = warp_max(of.hi);
   }
-  return numerics::activation_scale(a.mode, lo, hi, magnitude);
+  return of.scale(a.mode);
 }
 
 template <class Code>
 __device__ std::int64_t code_at(const QuantizedRows<Code>& out, std::int64_t row, std::int64_t p, std::int64_t i) {
   if (out.tiled.shift) return out.tiled.code(row, p * out.padded_block + i);
-  return (row * out.blocks + p) * out.padded_block + i;
+  const bool nibbles = out.tiled.order == TiledRows::Order::nibbles;
+  return (row * out.blocks + p) * out.padded_block + (nibbles ? TiledRows::nibble_order(static_cast<int>(i)) : i);
 }
 
 template <class Code, class Sum>
@@ -82,9 +99,21 @@ __device__ void store_terms(const QuantizedRows<Code>& out, std::int64_t row, st
   if (out.offsets) out.offsets[at] = scale.offset;
 }
 
+// Codes first .. first + kRun - 1 of a block.
+__device__ __forceinline__ void store_run(const QuantizedRows<std::int8_t>& out, std::int64_t row, std::int64_t p,
+                                          std::int64_t first, const std::uint32_t (&words)[kRun / 4]) {
+  const std::int64_t at = code_at(out, row, p, first);
+  if (out.tiled.order == TiledRows::Order::nibbles) {
+    *reinterpret_cast<uint2*>(out.codes + at) = {words[0], words[2]};
+    *reinterpret_cast<uint2*>(out.codes + code_at(out, row, p, first + 4)) = {words[1], words[3]};
+  } else {
+    *reinterpret_cast<uint4*>(out.codes + at) = {words[0], words[1], words[2], words[3]};
+  }
+}
+
 // One warp per row and block. The second pass over the values finds them in the L1 cache.
 template <class Code>
-__global__ void __launch_bounds__(kWarps* kWarpSize) quantize_activations_kernel(const Arguments<Code> a) {
+__global__ void __launch_bounds__(kThreads) quantize_activations_kernel(const Arguments<Code> a) {
   using Sum = typename SumOf<Code>::Type;
   const QuantizedRows<Code>& out = a.out;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -111,7 +140,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_activations_kernel
 }
 
 // Aligned rows: a lane takes kRun neighboring values with loads of 16 bytes and keeps them, a few lanes share a block.
-constexpr int kThreads = kWarps * kWarpSize, kRun = 16;
+constexpr int kColumnThreads = 128;
+constexpr std::int64_t kMaxThreadBlocks = 65535;  // of a grid's second axis
 constexpr std::int64_t kLongestBlock = kRun * kWarpSize;
 
 __device__ __forceinline__ void load_run(const RowView& x, std::int64_t at, float (&values)[kRun]) {
@@ -174,17 +204,6 @@ __device__ __forceinline__ BlockScale run_scale(const float (&values)[kRun], boo
   return numerics::activation_scale(kMode, lo, hi, magnitude);
 }
 
-__device__ __forceinline__ void store_run(const QuantizedRows<std::int8_t>& out, std::int64_t row, std::int64_t p,
-                                          int first, const std::uint32_t (&words)[kRun / 4]) {
-  const std::int64_t at = code_at(out, row, p, first);
-  if (out.tiled.shift && out.tiled.order == TiledRows::Order::nibbles) {
-    *reinterpret_cast<uint2*>(out.codes + at) = {words[0], words[2]};
-    *reinterpret_cast<uint2*>(out.codes + code_at(out, row, p, first + 4)) = {words[1], words[3]};
-  } else {
-    *reinterpret_cast<uint4*>(out.codes + at) = {words[0], words[1], words[2], words[3]};
-  }
-}
-
 // A thread block takes 1 << row_shift threads' runs of a row, and as many rows as it has threads for.
 template <int kMode>
 __global__ void __launch_bounds__(kThreads)
@@ -222,13 +241,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool aligned_rows(const Arguments<std::int8_t>& a) {
-  const std::int64_t length = a.out.padded_block, size = a.x.dtype == DType::f32 ? 4 : 2;
+  const std::int64_t length = a.out.padded_block, size = item_size(a.x.dtype);
   if (length < kRun || length > kLongestBlock || (length & (length - 1))) return false;
   if (a.out.blocks > 1 && length != a.block_size) return false;
-  if (a.k % kRun || a.x.column_stride != 1 || reinterpret_cast<std::uintptr_t>(a.x.data) % 16) return false;
-  for (int axis = 0; axis < a.x.leading; ++axis)
-    if (a.x.strides[axis] * size % 16) return false;
-  return true;
+  return a.k % kRun == 0 && columns_lie_together(a.x, 16 / static_cast<int>(size));
 }
 
 void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
@@ -236,7 +252,6 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
   while (kRun << lanes_shift < a.out.padded_block) ++lanes_shift;
   const std::int64_t runs = a.out.blocks << lanes_shift;
   while (1 << row_shift < kThreads && 1 << row_shift < runs) ++row_shift;
-  constexpr std::int64_t kMaxThreadBlocks = 65535;  // of a grid's second axis
   const std::int64_t thread_blocks = ceil_div(a.out.rows, kThreads >> row_shift);
   const auto kernel = a.mode == numerics::kActivationInt8Asym ? quantize_aligned_kernel<numerics::kActivationInt8Asym>
                                                               : quantize_aligned_kernel<numerics::kActivationInt8>;
@@ -247,6 +262,53 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
          stream, a, row_shift, lanes_shift);
 }
 
+// Columns that lie apart: one thread per row and block. Neighboring threads are neighboring rows, such as pixels, so
+// that a warp reads a channel of 32 of them at once; the second pass finds the values in a cache.
+__global__ void __launch_bounds__(kColumnThreads) quantize_columns_kernel(const Arguments<std::int8_t> a) {
+  const QuantizedRows<std::int8_t>& out = a.out;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x, p = blockIdx.y;
+  if (row >= out.rows) return;
+  const std::int64_t first_k = p * a.block_size;
+  const std::int64_t length = a.k - first_k < a.block_size ? a.k - first_k : a.block_size;
+  const std::int64_t begin = a.x.row_offset(a.first_row + row) + first_k * a.x.column_stride;
+  Extremes of;
+  of.add(a, begin, length, 0, 1);
+  const BlockScale scale = of.scale(a.mode);
+  std::int32_t sum = 0;
+  for (std::int64_t first = 0; first < out.padded_block; first += kRun) {
+    std::uint32_t words[kRun / 4];
+#pragma unroll
+    for (int word = 0; word < kRun / 4; ++word) {
+      std::uint32_t codes[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const std::int64_t k = first + 4 * word + i;
+        int code = 0;
+        if (k < length)
+          code =
+              numerics::activation_code(load_float(a.x.data, a.x.dtype, begin + k * a.x.column_stride), scale, a.mode);
+        sum += code;
+        codes[i] = static_cast<std::uint32_t>(code);
+      }
+      words[word] = ptx::lowest_bytes(codes[0], codes[1], codes[2], codes[3]);
+    }
+    store_run(out, row, p, first, words);
+  }
+  store_terms(out, row, p, scale, sum);
+}
+
+bool rows_lie_together(const Arguments<std::int8_t>& a) {
+  return a.x.column_stride != 1 && a.out.blocks <= kMaxThreadBlocks && a.out.padded_block % kRun == 0 &&
+         a.out.tiled.shift == 0;
+}
+
+void launch_columns(const Arguments<std::int8_t>& a, cudaStream_t stream) {
+  launch("quantize_columns", quantize_columns_kernel,
+         {dim3(static_cast<unsigned>(ceil_div(a.out.rows, kColumnThreads)), static_cast<unsigned>(a.out.blocks)),
+          dim3(kColumnThreads)},
+         stream, a);
+}
+
 }  // namespace
 
 template <class Code>
@@ -254,13 +316,14 @@ void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t
                           ComputeMode compute, const QuantizedRows<Code>& out, cudaStream_t stream) {
   const std::int64_t thread_blocks = ceil_div(out.rows * out.blocks, kWarps);
   if (thread_blocks == 0) return;
-  constexpr std::int64_t kMaxThreadBlocks = 1 << 20;
+  constexpr std::int64_t kMostBlocks = 1 << 20;
   const Arguments<Code> arguments{x, first_row, k, block_size, activation_mode(compute), out};
-  if constexpr (sizeof(Code) == 1)
+  if constexpr (sizeof(Code) == 1) {
     if (aligned_rows(arguments)) return launch_aligned(arguments, stream);
+    if (rows_lie_together(arguments)) return launch_columns(arguments, stream);
+  }
   launch("quantize_activations", quantize_activations_kernel<Code>,
-         {dim3(static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
-          dim3(kWarps * kWarpSize)},
+         {dim3(static_cast<unsigned>(thread_blocks < kMostBlocks ? thread_blocks : kMostBlocks)), dim3(kThreads)},
          stream, arguments);
 }
 

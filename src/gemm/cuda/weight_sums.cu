@@ -34,8 +34,9 @@ __global__ void __launch_bounds__(kThreads) weight_sums_kernel(const DeviceWeigh
 
 }  // namespace
 
-void compute_weight_sums(const DeviceWeight& w, float* sums, cudaStream_t stream) {
-  const std::int64_t count = w.taps * w.panels * w.blocks * PackedLayout::kPanelRows;
+void add_weight_sums(DeviceWeight& w, float* sums, cudaStream_t stream) {
+  w.sums = sums;
+  const std::int64_t count = weight_sum_count(w);
   if (count == 0) return;
   launch("weight_sums", weight_sums_kernel, {dim3(static_cast<unsigned>(ceil_div(count, kThreads))), dim3(kThreads)},
          stream, w, sums);

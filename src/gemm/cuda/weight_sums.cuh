@@ -4,8 +4,12 @@
 
 namespace qcore {
 
-// Writes the sum of each block's dequantized weights to sums [taps, panels, P, 16], as PackedWeight::weight_sums() does
-// on the CPU.
-void compute_weight_sums(const DeviceWeight& w, float* sums, cudaStream_t stream);
+inline std::int64_t weight_sum_count(const DeviceWeight& w) {
+  return w.taps * w.panels * w.blocks * PackedLayout::kPanelRows;
+}
+
+// Gives the weight the sum of each block's dequantized weights, in `sums` [taps, panels, P, 16], as
+// PackedWeight::weight_sums() does.
+void add_weight_sums(DeviceWeight& w, float* sums, cudaStream_t stream);
 
 }  // namespace qcore

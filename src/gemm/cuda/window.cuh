@@ -43,9 +43,17 @@ struct ResultPlace {
 
 // Bounds that a window must keep so that its places fit in int.
 constexpr std::int64_t kMaxWindowExtent = 1 << 28;
+constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
 
 inline bool fits_device_window(const numerics::WindowAxis& axis) {
   return axis.input + 2 * axis.before + axis.stride * axis.output + axis.dilation * axis.kernel < kMaxWindowExtent;
+}
+
+// Null if a device's window can be these axes.
+inline const char* window_unsupported_reason(const numerics::WindowAxis& rows, const numerics::WindowAxis& columns) {
+  if (!fits_device_window(rows) || !fits_device_window(columns) || rows.output * columns.output > kMaxPixels)
+    return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
+  return nullptr;
 }
 
 inline DeviceWindow device_window(const numerics::WindowAxis& rows, const numerics::WindowAxis& columns,

@@ -1,37 +1,57 @@
 #pragma once
 
+#include <algorithm>
+
 #include "linear/problem.h"
 
 // Rows of linear's kernel table for CUDA devices. Every pointer of their problems lies on problem.device, and
 // problem.stream is a cudaStream_t.
 namespace qcore {
 
+// What bounds the scratch memory of one call on a CUDA device, whatever M, N and K are: larger problems go through it
+// in several passes. Each bound yields to one row (tiles: 128), or one block of k.
+struct ScratchBounds {
+  std::int64_t rows = 1 << 20;             // of x at a time
+  std::int64_t codes = 128 << 20;          // of quantized activations
+  std::int64_t products = 32 << 20;        // int32, and as many fp32 totals
+  std::int64_t unpacked_bytes = 64 << 20;  // of the weight
+  std::int64_t fewest_rows = 128;          // a GEMM's tile
+  std::int64_t enough_tiles = 0;           // with fewer large ones, small tiles; 0: as many as kernels are tuned for
+  int tile = -1;                           // a Size, of sm90_int8_mma; otherwise one is chosen
+};
+
+// Rows that one pass takes, with so many codes in each.
+inline std::int64_t rows_at_once(const ScratchBounds& bounds, std::int64_t row_codes, std::int64_t m) {
+  const std::int64_t fitting = std::min(bounds.codes / std::max<std::int64_t>(row_codes, 1), bounds.rows);
+  return std::min(std::max(fitting, bounds.fewest_rows), m);
+}
+
 // float, int8 and int8_asym for few rows: every weight is read once.
 const char* sm75_gemv_unsupported_reason(const LinearProblem& problem);
-void run_sm75_gemv(const LinearProblem& problem);
+void run_sm75_gemv(const LinearProblem& problem, const ScratchBounds& bounds);
 
 // float on tensor cores: codes times activations in 16 bits, scaled block by block.
 const char* sm80_float_mma_unsupported_reason(const LinearProblem& problem);
-void run_sm80_float_mma(const LinearProblem& problem);
+void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds);
 
 // int8 with symmetric weights, few rows to about a hundred: tensor cores, tiles for all multiprocessors.
 const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem);
-void run_sm90_int8_mma(const LinearProblem& problem);
+void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds);
 
 // int8 and int8_asym: products of warpgroups, sums and offsets in one launch.
 const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem);
-void run_sm90_int8_wgmma(const LinearProblem& problem);
+void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds);
 
 // int8 and int8_asym: tensor cores, sums and offsets in one launch.
 const char* sm80_int8_mma_unsupported_reason(const LinearProblem& problem);
-void run_sm80_int8_mma(const LinearProblem& problem);
+void run_sm80_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds);
 
 // int8 and int8_asym: one tensor-core GEMM per block of k, then dequantize and accumulate.
 const char* sm75_int8_sliced_unsupported_reason(const LinearProblem& problem);
-void run_sm75_int8_sliced(const LinearProblem& problem);
+void run_sm75_int8_sliced(const LinearProblem& problem, const ScratchBounds& bounds);
 
 // Every compute mode and shape on plain CUDA cores.
 const char* simt_unsupported_reason(const LinearProblem& problem);
-void run_simt(const LinearProblem& problem);
+void run_simt(const LinearProblem& problem, const ScratchBounds& bounds);
 
 }  // namespace qcore

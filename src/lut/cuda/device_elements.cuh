@@ -12,19 +12,6 @@
 // 16 bytes of an array as floats, and back.
 namespace qcore {
 
-// Two neighbors in a word.
-template <DType kDType>
-__device__ __forceinline__ std::uint32_t pack_two(float low, float high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  if constexpr (kDType == DType::f16)
-    return numerics::float_to_half(low) | static_cast<std::uint32_t>(numerics::float_to_half(high)) << 16;
-  else
-    return numerics::float_to_bfloat(low) | static_cast<std::uint32_t>(numerics::float_to_bfloat(high)) << 16;
-#else
-  return ptx::pack_pair<kDType == DType::f16 ? ptx::Half::f16 : ptx::Half::bf16>(low, high);
-#endif
-}
-
 template <DType kDType>
 struct Vector {
   static constexpr int kCount = kDType == DType::f32 ? 4 : 8;
@@ -52,7 +39,7 @@ struct Vector {
       if constexpr (kDType == DType::f32)
         words[i] = numerics::float_bits(from[i]);
       else
-        words[i] = pack_two<kDType>(from[2 * i], from[2 * i + 1]);
+        words[i] = ptx::pack_pair<ptx::half_of(kDType)>(from[2 * i], from[2 * i + 1]);
     }
     uint4 to;
     to.x = words[0], to.y = words[1], to.z = words[2], to.w = words[3];

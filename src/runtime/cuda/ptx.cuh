@@ -96,6 +96,16 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global, boo
 #endif
 }
 
+// Likewise 4 bytes; needs sm_80.
+__device__ __forceinline__ void copy_async_word(void* shared, const void* global, bool valid) {
+#if defined(__CUDACC__)
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(global), "r"(valid ? 4 : 0) : "memory");
+#else
+  cuda_host::copy_async(shared, valid ? global : nullptr, 4);
+#endif
+}
+
 // Closes a group of copies.
 __device__ __forceinline__ void copy_commit() {
 #if defined(__CUDACC__)

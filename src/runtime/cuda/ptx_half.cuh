@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "qcore/tensor_view.h"
+
 // Pairs of 16-bit floats: instructions of sm_80 and later, each with what it means in plain C++. A word holds two
 // values, the lower one first. The CPU's conversions come from its stand-in for cuda_runtime.h.
 namespace qcore::ptx {
@@ -39,10 +41,22 @@ __device__ __forceinline__ std::uint32_t fma_pair(std::uint32_t a, std::uint32_t
 #endif
 }
 
-// Both values rounded to half the bits, half to even.
+constexpr Half half_of(DType dtype) { return dtype == DType::bf16 ? Half::bf16 : Half::f16; }
+
+// Both values rounded to half the bits, half to even; the payload of NaNs is the device's.
 template <Half kHalf>
 __device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  const auto half = [](float value) -> std::uint32_t {
+    const auto bits = static_cast<std::uint32_t>(__float_as_int(value));
+    if constexpr (kHalf == Half::bf16)
+      return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    std::uint16_t rounded;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+  };
+  return half(low) | half(high) << 16;
+#elif defined(__CUDACC__)
   std::uint32_t d;
   if constexpr (kHalf == Half::f16)
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));

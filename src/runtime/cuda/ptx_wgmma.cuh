@@ -197,6 +197,14 @@ __device__ __forceinline__ void product_commit() {
 #endif
 }
 
+// Products see what the calling thread has seen in shared memory: copies of copy_async(), which other than bulk copies
+// do not go the way of products.
+__device__ __forceinline__ void products_see_copies() {
+#if defined(__CUDACC__)
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 // All products of the calling warpgroup are done, and d is theirs.
 template <int kCount>
 __device__ __forceinline__ void product_wait(std::int32_t (&d)[kCount]) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "numerics/requantize.h"
+#include "static/problem.h"
 
 namespace qcore::static_gemm {
 
@@ -14,6 +15,13 @@ struct Requantization {
   const float* multipliers;
   float lo, hi;  // less the zero point
   std::int32_t zero_point;
+
+  explicit Requantization(const StaticLayer& layer)
+      : acc_init(layer.acc_init), multipliers(layer.multipliers), zero_point(layer.options.y.zero_point) {
+    lo = static_cast<float>(layer.options.lo - zero_point);
+    hi = static_cast<float>(layer.options.hi - zero_point);
+  }
+  Requantization() = default;
 };
 
 // Four neighboring channels, or the last of them: how sums of theirs, x times w, become codes in y.

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "gemm/cuda/gemm_int8.cuh"
+#include "linear/cuda/sm75_int8_sliced/gemm_int8.cuh"
 
 // In the place of CUTLASS: the same function and contract, as a loop.
 namespace qcore {

@@ -1,6 +1,6 @@
 """conv2d on a CUDA device: the same bits as the reference kernel on the CPU, by every row that takes a call.
 
-implicit_gemm_float is within the bound of a float sum.
+sm80_float_implicit_gemm is within the bound of a float sum.
 
 Runs only where there is a device and a torch that can use it. tests/cuda_host runs the same kernels on the CPU.
 """
@@ -26,6 +26,7 @@ KERNELS = [row.name for row in qcore.kernels("conv2d") if row.device == "cuda"]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ORDERS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
 CAN_MULTIPLY = torch.cuda.get_device_capability() >= (8, 0)
+IS_HOPPER = torch.cuda.get_device_capability() == (9, 0)
 
 
 def reference(x, weight, bias, **options):
@@ -53,8 +54,12 @@ def takes(kernel, case, mode, order):
     if kernel == "linear_cuda":
         product = w_shape[2:] == (1, 1) and stride == 1 and padding == 0 and groups == 1
         return product and order == "channels_last"
-    modes = {"sm80_int8_implicit_gemm": ("int8", "int8_asym"), "sm80_float_implicit_gemm": ("float",)}[kernel]
+    modes = ("float",) if kernel == "sm80_float_implicit_gemm" else ("int8", "int8_asym")
     blocks = -(-w_shape[1] // block_size)
+    if kernel == "sm90_int8_implicit_gemm":
+        block = min(block_size, w_shape[1])
+        whole_blocks = w_shape[1] % block == 0 and (block in (32, 64) or block % 128 == 0)
+        return IS_HOPPER and mode in modes and groups == 1 and whole_blocks
     whole_panels = groups == 1 or w_shape[0] // groups % 16 == 0
     return CAN_MULTIPLY and mode in modes and whole_panels and (blocks == 1 or block_size % 32 == 0)
 
@@ -65,7 +70,14 @@ def other_order(kernel, mode):
 
 
 def test_rows():
-    assert KERNELS == ["linear_cuda", "simt_depthwise", "sm80_int8_implicit_gemm", "sm80_float_implicit_gemm", "simt"]
+    assert KERNELS == [
+        "linear_cuda",
+        "simt_depthwise",
+        "sm90_int8_implicit_gemm",
+        "sm80_int8_implicit_gemm",
+        "sm80_float_implicit_gemm",
+        "simt",
+    ]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -103,16 +115,21 @@ def test_every_row_gives_the_references_bits(case, mode, order):
     assert ran
 
 
-@pytest.mark.parametrize("kernel", ["sm80_int8_implicit_gemm", "simt"])
+@pytest.mark.parametrize("kernel", ["sm90_int8_implicit_gemm", "sm80_int8_implicit_gemm", "simt"])
 @pytest.mark.parametrize("block_size", [32, 64, 128, 96, 200])
 @pytest.mark.parametrize("mode", ["int8", "int8_asym"])
 def test_many_tiles(kernel, block_size, mode):
     """More tiles than multiprocessors, strips of every width of blocks, more channels than a tile."""
     if kernel == "sm80_int8_implicit_gemm" and not CAN_MULTIPLY:
         pytest.skip("needs compute capability 8.0")
+    if kernel == "sm90_int8_implicit_gemm" and not IS_HOPPER:
+        pytest.skip("needs compute capability 9.0")
+    channels = 200
+    if kernel == "sm90_int8_implicit_gemm":
+        channels = {32: 192, 64: 192, 128: 256, 96: 64, 200: 128}[block_size]  # whole blocks, or less than one
     rng = np.random.default_rng(block_size)
-    w = rng.standard_normal((150, 200, 3, 3), dtype=np.float32)
-    x = torch.from_numpy(rng.standard_normal((3, 200, 30, 31), dtype=np.float32)).contiguous(
+    w = rng.standard_normal((150, channels, 3, 3), dtype=np.float32)
+    x = torch.from_numpy(rng.standard_normal((3, channels, 30, 31), dtype=np.float32)).contiguous(
         memory_format=torch.channels_last
     )
     for bits, scheme in ((8, "asymmetric"), (4, "symmetric")):
@@ -121,7 +138,79 @@ def test_many_tiles(kernel, block_size, mode):
         expected = qcore.conv2d(x, weight, **options)
         assert_same_bits(conv_calls.run(kernel, x.cuda(), weight.to("cuda"), **options), expected)
 
-    assert KERNELS == ["linear_cuda", "simt_depthwise", "sm80_int8_implicit_gemm", "sm80_float_implicit_gemm", "simt"]
+
+# x's shape, the weight's, block size and the window: tiles of products of warps and of warpgroups, blocks of taps that
+# share a stage, blocks of several stages, windows of every kind, results that leave a tile's edge empty.
+HOPPER_CASES = {
+    "one-result": ((1, 64, 3, 3), (40, 64, 3, 3), 32, {}),
+    "few-results": ((1, 128, 7, 7), (130, 128, 3, 3), 64, {"padding": 1}),
+    "strided": ((2, 96, 15, 13), (50, 96, 3, 3), 32, {"stride": (2, 1), "padding": (1, 0, 2, 1)}),
+    "dilated": ((3, 128, 11, 12), (65, 128, 3, 2), 128, {"dilation": (3, 2), "padding": (2, 1)}),
+    "beyond-the-kernel": ((1, 32, 3, 4), (16, 32, 2, 2), 32, {"padding": (5, 4, 3, 6)}),
+    "one-tap-strided": ((2, 256, 14, 14), (200, 256, 1, 1), 64, {"stride": 2}),
+    "long-blocks": ((1, 512, 9, 9), (96, 512, 3, 3), 256, {"padding": 1}),
+    "short-weight": ((1, 64, 20, 21), (64, 64, 3, 3), 128, {"padding": 1}),
+    "many-results": ((4, 64, 56, 55), (130, 64, 3, 3), 32, {"padding": 1}),
+    "many-channels": ((2, 128, 28, 28), (512, 128, 3, 3), 128, {"padding": 1}),
+}
+
+
+@pytest.mark.skipif(not IS_HOPPER, reason="needs compute capability 9.0")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("mode", ["int8", "int8_asym"])
+@pytest.mark.parametrize("case", HOPPER_CASES)
+def test_hopper_tiles(case, mode, order):
+    """Checks both widths of codes and kinds of weights, every dtype of x and out, and what lies around out."""
+    x_shape, w_shape, block_size, window = HOPPER_CASES[case]
+    rng = np.random.default_rng([*map(ord, case)])
+    w = rng.standard_normal(w_shape, dtype=np.float32)
+    x = torch.from_numpy(rng.standard_normal(x_shape, dtype=np.float32))
+    x[0, :, 0, 0] = 0
+    x[-1, 1, -1, -1] = float("nan")
+    bias = torch.from_numpy(rng.standard_normal(len(w), dtype=np.float32))
+    for i, (bits, scheme) in enumerate([(8, "symmetric"), (4, "symmetric"), (8, "asymmetric"), (4, "asymmetric")]):
+        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme)
+        given = x.to(DTYPES[i % 3]).contiguous(memory_format=ORDERS[order])
+        options = {"compute": mode, **window}
+        expected = qcore.conv2d(given, weight, bias, **options)
+        n, c, h, wide = expected.shape
+        for dtype in DTYPES:
+            rounded = qcore.conv2d(given, weight, bias, out=torch.empty_like(expected, dtype=dtype), **options)
+            # Off alignment, between poisoned neighbors, in the order of x.
+            if order == "channels_first":
+                memory = torch.full((n, c + 2, h + 1, wide + 3), 7.0, device="cuda", dtype=dtype)
+                out = memory[:, 1 : 1 + c, :h, 2 : 2 + wide]
+            else:
+                memory = torch.full((n, h + 1, wide + 3, c + 3), 7.0, device="cuda", dtype=dtype)
+                out = memory[:, :h, 2 : 2 + wide, 1 : 1 + c].permute(0, 3, 1, 2)
+            for target in (out, torch.empty_like(expected, device="cuda", dtype=dtype)):
+                options_with_out = {**options, "out": target}
+                y = conv_calls.run(
+                    "sm90_int8_implicit_gemm", given.cuda(), weight.to("cuda"), bias.cuda(), **options_with_out
+                )
+                assert y is target
+                assert_same_bits(y, rounded)
+            out.fill_(7)
+            assert bool((memory == 7).all())
+
+
+@pytest.mark.skipif(not IS_HOPPER, reason="needs compute capability 9.0")
+@pytest.mark.parametrize(
+    ("channels", "block_size", "groups", "mode", "reason"),
+    [
+        (64, 32, 2, "int8", "it takes one group"),
+        (80, 32, 1, "int8", "it takes whole blocks of 32, 64 or a multiple of 128 channels"),
+        (96, 96, 1, "int8", "it takes whole blocks of 32, 64 or a multiple of 128 channels"),
+        (64, 32, 1, "int16", "it computes int8 and int8_asym only"),
+        (64, 32, 1, "float", "it computes int8 and int8_asym only"),
+    ],
+)
+def test_hopper_tiles_say_what_they_refuse(channels, block_size, groups, mode, reason):
+    w = np.ones((64, channels // groups, 3, 3), dtype=np.float32)
+    weight = qcore.quantize(w, bits=8, block_size=block_size).to("cuda")
+    x = torch.ones((1, channels, 5, 5), device="cuda")
+    with pytest.raises(qcore.QcoreValueError, match=reason):
+        conv_calls.run("sm90_int8_implicit_gemm", x, weight, compute=mode, groups=groups)
 
 
 def test_into_a_piece_of_a_larger_array():
@@ -130,7 +219,7 @@ def test_into_a_piece_of_a_larger_array():
     expected = reference(torch.from_numpy(x), weight, None, padding=1)
     memory = torch.full((2, 40, 11, 9), 7.0, device="cuda")
     out = memory[:, 3:36, 1:10, 1:8]
-    for kernel in ("sm80_int8_implicit_gemm", "simt"):
+    for kernel in ("sm90_int8_implicit_gemm", "sm80_int8_implicit_gemm", "simt"):
         if takes(kernel, "3x3", "int8", "channels_first"):
             assert conv_calls.run(kernel, torch.from_numpy(x).cuda(), weight.to("cuda"), padding=1, out=out) is out
             assert_same_bits(out, expected)

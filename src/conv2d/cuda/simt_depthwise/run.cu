@@ -16,7 +16,6 @@ namespace {
 using depthwise::kChannels;
 using depthwise::kPixels;
 using depthwise::kSlide;
-constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
 
 struct Arguments {
   DeviceWeight w;
@@ -227,10 +226,7 @@ const char* conv2d_depthwise_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.weight->layout.k != 1 || problem.outputs_per_group() != 1)
     return "it takes one input and one output channel per group";
   if (problem.groups > kMaxPixels) return "it takes up to 2^30 channels";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.output * problem.columns.output > kMaxPixels)
-    return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
-  return nullptr;
+  return window_unsupported_reason(problem.rows, problem.columns);
 }
 
 void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& bounds) {
@@ -257,7 +253,5 @@ void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& boun
                                       static_cast<cudaStream_t>(problem.stream), a);
                              });
 }
-
-void run_conv2d_depthwise(const Conv2dProblem& problem) { run_conv2d_depthwise(problem, Conv2dBounds{}); }
 
 }  // namespace qcore

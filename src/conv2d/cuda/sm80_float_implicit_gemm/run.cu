@@ -1,7 +1,8 @@
 #include <algorithm>
 
 #include "conv2d/cuda/pixel_rows.cuh"
-#include "conv2d/cuda/sm80_float_implicit_gemm/launch.cuh"
+#include "formats/row_stride.h"
+#include "gemm/cuda/sm80_float_mma/arguments.cuh"
 #include "gemm/cuda/split_rows.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
@@ -12,48 +13,14 @@ namespace {
 
 constexpr std::int64_t kUnit = 8;  // 16-bit values in 16 bytes
 
-bool multiple_of(const void* data, std::int64_t bytes) { return reinterpret_cast<std::uintptr_t>(data) % bytes == 0; }
-
 // Whether 16-byte copies can take a group's channels of a pixel from where they are.
 bool in_place(const Conv2dProblem& problem) {
-  const ImageView& x = problem.x;
-  const auto whole_units = [](std::int64_t stride, std::int64_t extent) { return extent == 1 || stride % kUnit == 0; };
-  return x.dtype != DType::f32 && x.channel == 1 && problem.weight->layout.k % kUnit == 0 && multiple_of(x.data, 16) &&
-         whole_units(x.column, problem.columns.input) && whole_units(x.row, problem.rows.input) &&
-         whole_units(x.image, problem.batch);
-}
-
-// Whether four neighboring channels of y lie side by side and aligned.
-bool stores_fours(const Conv2dProblem& problem) {
-  const ImageView& y = problem.y;
-  const auto whole = [](std::int64_t stride, std::int64_t extent) { return extent == 1 || stride % 4 == 0; };
-  return y.channel == 1 && multiple_of(y.data, 4 * item_size(y.dtype)) && whole(y.column, problem.columns.output) &&
-         whole(y.row, problem.rows.output) && whole(y.image, problem.batch);
-}
-
-void run_results(const sm80_float_implicit_gemm::Arguments& a, cudaStream_t stream) {
-  if (a.x.dtype == DType::f16)
-    sm80_float_implicit_gemm::run_f16(a, stream);
-  else if (a.x.dtype == DType::bf16)
-    sm80_float_implicit_gemm::run_bf16(a, stream);
-  else
-    sm80_float_implicit_gemm::run_f32(a, stream);
-}
-
-// The results of images first .. last - 1.
-void run_images(sm80_float_implicit_gemm::Arguments& a, const Conv2dProblem& problem, const Conv2dBounds& bounds,
-                std::int64_t first, std::int64_t last, cudaStream_t stream) {
-  const std::int64_t image_results = problem.rows.output * problem.columns.output;
-  a.first_image = first;
-  for (a.first_row = first * image_results; a.first_row < last * image_results; a.first_row += a.results) {
-    a.first = FirstResult(a.window, a.first_row);
-    a.results = static_cast<int>(std::min(bounds.results, last * image_results - a.first_row));
-    run_results(a, stream);
-  }
+  return problem.x.dtype != DType::f32 && problem.weight->layout.k % kUnit == 0 &&
+         columns_lie_together(pixel_rows(problem), kUnit);
 }
 
 // Pixels are copied into rows of 16-bit values, as many images at a time as the bounds allow.
-void run_copied(sm80_float_implicit_gemm::Arguments& a, const Conv2dProblem& problem, const Conv2dBounds& bounds,
+void run_copied(sm80_float_mma::WindowArguments& a, const Conv2dProblem& problem, const Conv2dBounds& bounds,
                 cudaStream_t stream) {
   const std::int64_t image_rows = rows_per_image(problem), row_length = round_up(a.w.k, kUnit);
   const std::int64_t planes = split_planes(problem.x.dtype), units = row_length / kUnit;
@@ -73,7 +40,7 @@ void run_copied(sm80_float_implicit_gemm::Arguments& a, const Conv2dProblem& pro
     split_rows(pixels, image * image_rows, a.w.k, split, stream);
     a.x.values = reinterpret_cast<const uint4*>(split.values);
     a.x.plane_units = rows * units;
-    run_images(a, problem, bounds, image, last, stream);
+    launch_results(a, problem, bounds, image, last, sm80_float_mma::run<sm80_float_mma::WindowArguments>);
   }
 }
 
@@ -88,11 +55,11 @@ const char* sm80_float_implicit_gemm_unsupported_reason(const Conv2dProblem& pro
 void run_sm80_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds) {
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
-  sm80_float_implicit_gemm::Arguments a{};
+  sm80_float_mma::WindowArguments a{};
   a.w = device_weight(*problem.weight);
   a.out = device_output(result_rows(problem), problem.bias, problem.activation);
   a.y = problem.y;
-  a.store_fours = stores_fours(problem);
+  a.store_fours = columns_lie_together(a.out.y, 4);
   a.enough_tiles = bounds.enough_tiles;
   a.groups = problem.groups;
   a.x.units = ceil_div(a.w.k, kUnit);
@@ -103,11 +70,7 @@ void run_sm80_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBoun
   a.group_units = a.x.units;
   a.window = device_window(problem.rows, problem.columns, problem.x.image / kUnit, problem.x.row / kUnit,
                            problem.x.column / kUnit);
-  run_images(a, problem, bounds, 0, problem.batch, stream);
-}
-
-void run_sm80_float_implicit_gemm(const Conv2dProblem& problem) {
-  run_sm80_float_implicit_gemm(problem, Conv2dBounds{});
+  launch_results(a, problem, bounds, 0, problem.batch, sm80_float_mma::run<sm80_float_mma::WindowArguments>);
 }
 
 }  // namespace qcore

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "conv2d/cuda/pixel_rows.cuh"
-#include "conv2d/cuda/sm80_int8_implicit_gemm/launch.cuh"
+#include "gemm/cuda/sm80_int8_mma/launch.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
 constexpr std::int64_t kMaxDepth = 1 << 26;      // of all taps: 8 panels are counted in int, 16 bytes at a time
-constexpr std::int64_t kMaxRows = std::int64_t{1} << 30;  // of one image
-constexpr std::int64_t kMaxGroups = 65535;                // a grid's third axis
+constexpr std::int64_t kMaxGroups = 65535;       // a grid's third axis
 
 }  // namespace
 
@@ -25,9 +24,8 @@ const char* implicit_gemm_unsupported_reason(const Conv2dProblem& problem) {
     return "it takes groups of a multiple of 16 output channels";
   if (problem.groups > kMaxGroups) return "it takes up to 65535 groups";
   if (layout.k * layout.taps > kMaxDepth) return "it takes Ci / groups * Kh * Kw up to 2^26";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) || rows_per_image(problem) > kMaxRows ||
-      problem.rows.output * problem.columns.output > kMaxRows)
-    return "it takes images of up to 2^30 pixels";
+  if (const char* reason = window_unsupported_reason(problem.rows, problem.columns)) return reason;
+  if (rows_per_image(problem) > kMaxPixels) return "it takes images of up to 2^30 rows of channels";
   if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
   return nullptr;
 }
@@ -44,7 +42,7 @@ const char* sm80_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& prob
 void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds) {
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
-  sm80_int8_implicit_gemm::Arguments a{};
+  sm80_int8_mma::WindowArguments a{};
   a.w = device_weight(*problem.weight);
   const std::int64_t padded_block =
       round_up(std::max<std::int64_t>(std::min(a.w.block_size, a.w.k), 1), sm80_int8_mma::kChunk);
@@ -55,35 +53,24 @@ void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(images * image_rows * a.w.blocks * padded_block);
   const auto terms = plan.add<ActivationTerms>(std::max<std::int64_t>(images * image_rows * a.w.blocks, 1));
-  const auto weight_sums =
-      plan.add<float>(activation_offsets ? a.w.taps * a.w.panels * a.w.blocks * PackedLayout::kPanelRows : 0);
+  const auto weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(a.w) : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
-  if (activation_offsets) {
-    a.w.sums = scratch[weight_sums];
-    compute_weight_sums(a.w, scratch[weight_sums], stream);
-  }
+  if (activation_offsets) add_weight_sums(a.w, scratch[weight_sums], stream);
   a.out = device_output(result_rows(problem), problem.bias, problem.activation);
   a.window =
       device_window(problem.rows, problem.columns, image_rows, problem.columns.input * problem.groups, problem.groups);
   a.y = problem.y;
   a.groups = problem.groups;
   a.enough_tiles = bounds.enough_tiles;
-  const std::int64_t image_results = problem.rows.output * problem.columns.output;
+  const RowView pixels = pixel_rows(problem);
   for (std::int64_t image = 0; image < problem.batch; image += images) {
-    const std::int64_t here = std::min(images, problem.batch - image), last = (image + here) * image_results;
+    const std::int64_t here = std::min(images, problem.batch - image);
     a.x = {scratch[codes], nullptr, nullptr, nullptr, here * image_rows, a.w.blocks, padded_block};
     a.x.terms = scratch[terms];
     a.x.zero_code = problem.weight->layout.zero_code();
-    quantize_pixels(problem, image * image_rows, a.x, stream);
-    a.first_image = image;
-    for (a.first_row = image * image_results; a.first_row < last; a.first_row += a.results) {
-      a.first = FirstResult(a.window, a.first_row);
-      a.results = static_cast<int>(std::min(bounds.results, last - a.first_row));
-      sm80_int8_implicit_gemm::run(a, stream);
-    }
+    quantize_activations(pixels, image * image_rows, a.w.k, a.w.block_size, problem.compute, a.x, stream);
+    launch_results(a, problem, bounds, image, image + here, sm80_int8_mma::run<sm80_int8_mma::Im2colRows>);
   }
 }
-
-void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem) { run_sm80_int8_implicit_gemm(problem, Conv2dBounds{}); }
 
 }  // namespace qcore

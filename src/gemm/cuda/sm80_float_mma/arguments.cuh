@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/device_operands.cuh"
+#include "gemm/cuda/window_tile.cuh"
 
 // Float activations on tensor cores: the weights' codes, exact in 16 bits, times the activations, also in 16 bits; the
 // fp32 sums of a block are scaled into fp32 totals. fp16 and bf16 activations are taken as they are, fp32 ones as three
@@ -50,5 +51,51 @@ struct Arguments {
   bool store_fours;           // four neighbors of y lie side by side and aligned
   std::int64_t enough_tiles;
 };
+struct WindowArguments : Arguments, WindowResults {  // window: steps in units of x
+  std::int64_t group_units;                          // from group to group of a pixel
+};
+
+// Few rows: as many thread blocks as there are groups of 32 columns, with K spread over the warps. Many rows: the
+// larger a tile, the fewer bytes of the second-level cache per operation.
+enum class Size { rows8, rows16, medium, large };
+
+struct Tuning {
+  // A stage of a window's tile has one chunk of each range of K.
+  static constexpr Shape shape(Size size, int planes, bool window) {
+    switch (size) {
+      case Size::rows8:
+        return {1, 1, 8, 1, 1, 8};
+      case Size::rows16:
+        return {1, 1, 8, 1, 2, 8};
+      case Size::medium:
+        return {2, 2, 2, 1, 4, planes == 1 && !window ? 4 : 2};
+      default:
+        return {2, 4, 1, 2, 4, window ? 1 : 2};
+    }
+  }
+  static constexpr int blocks_per_sm(Size size, int planes) {
+    return planes == 1 && (size == Size::rows8 || size == Size::rows16) ? 2 : 1;
+  }
+  static constexpr std::int64_t kMaxFewRows = 32;   // of a matrix, in tiles of 8 or 16 rows
+  static constexpr std::int64_t kEnoughTiles = 96;  // with fewer large tiles than this, medium ones
+};
+
+// y = act(x W^T + bias). Need sm_80, and with several groups whole panels in each.
+void run_f16(const Arguments& arguments, cudaStream_t stream);
+void run_bf16(const Arguments& arguments, cudaStream_t stream);
+void run_f32(const Arguments& arguments, cudaStream_t stream);
+void run_f16(const WindowArguments& arguments, cudaStream_t stream);
+void run_bf16(const WindowArguments& arguments, cudaStream_t stream);
+void run_f32(const WindowArguments& arguments, cudaStream_t stream);
+
+template <class Given>
+void run(const Given& a, cudaStream_t stream) {
+  if (a.x.dtype == DType::f16)
+    run_f16(a, stream);
+  else if (a.x.dtype == DType::bf16)
+    run_bf16(a, stream);
+  else
+    run_f32(a, stream);
+}
 
 }  // namespace qcore::sm80_float_mma

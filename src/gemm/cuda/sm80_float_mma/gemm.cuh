@@ -278,8 +278,7 @@ class Gemm {
       const float4 four = *reinterpret_cast<const float4*>(&totals[(part * kShape.rows() + row) * kPitch + column]);
       y[0] += four.x, y[1] += four.y, y[2] += four.z, y[3] += four.w;
     }
-    const FourColumns four(a_, rows_, rows_.first_column() + column);
-    if (four.store(a_, rows_, row, y) && kOffsets) four.template store_exactly<kPlanes>(a_, rows_, row);
+    FourColumns<kOffsets, kPlanes>::store(a_, rows_, row, rows_.first_column() + column, y);
   }
 
   const Arguments& a_;

@@ -1,87 +1,47 @@
 #pragma once
 
 #include "gemm/cuda/sm80_float_mma/arguments.cuh"
+#include "gemm/cuda/store_four.cuh"
 #include "numerics/block_scale.h"
-#include "runtime/cuda/ptx_half.cuh"
 
 // From fp32 totals to y.
 namespace qcore::sm80_float_mma {
 
-// Four neighboring columns of y.
+// Columns n .. n + 3 of the tile's row `i`. Sums that are not finite are made again from the definition: infinities
+// whose parts cancelled, and sums that were too large before they were scaled.
+template <bool kExact, int kPlanes>
 class FourColumns {
  public:
   template <class Rows>
-  __device__ FourColumns(const Arguments& a, const Rows& rows, std::int64_t n) : n_(n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      bias_[i] = a.out.bias && n + i < rows.last_column()
-                     ? load_float(a.out.bias, a.out.bias_dtype, (n + i) * a.out.bias_stride)
-                     : 0.0f;
-  }
-
-  // Bias, activation, rounding of the tile's row `i`. True if one of them is not finite.
-  template <class Rows>
-  __device__ __forceinline__ bool store(const Arguments& a, const Rows& rows, int i, const float (&totals)[4]) const {
-    if (rows.first_row() + i >= rows.count() || n_ >= rows.last_column()) return false;
-    bool finite = true;
-    float y[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      finite = finite && numerics::is_finite(totals[j]);
-      y[j] = activate(a.out.bias ? totals[j] + bias_[j] : totals[j], a.out.activation);
-    }
+  __device__ __forceinline__ static void store(const Arguments& a, const Rows& rows, int i, std::int64_t n,
+                                               const float (&totals)[4]) {
+    const std::int64_t end = rows.last_column();
+    if (rows.first_row() + i >= rows.count() || n >= end) return;
     const std::int64_t at = rows.y_offset(i);
-    if (a.store_fours && n_ + 4 <= rows.last_column())
-      store_four(a.out.y, at + n_, y);
-    else
-      for (int j = 0; j < 4; ++j)
-        if (n_ + j < rows.last_column()) store_one(a.out.y, at + (n_ + j) * a.out.y.column_stride, y[j]);
-    return !finite;
-  }
-
-  // The same from the definition: infinities whose parts cancelled, and sums that were too large before they were
-  // scaled.
-  template <int kPlanes, class Rows>
-  __device__ void store_exactly(const Arguments& a, const Rows& rows, int i) const {
-    for (std::int64_t n = n_; n < n_ + 4 && n < rows.last_column(); ++n)
-      store_epilogue(a.out, rows.y_offset(i), n, exact_total<kPlanes>(a, rows, i, n));
+    store_four(a.out, at, n, end, a.store_fours, totals);
+    bool finite = true;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) finite = finite && numerics::is_finite(totals[j]);
+    if (kExact && !finite)
+      for (std::int64_t column = n; column < n + 4 && column < end; ++column)
+        store_epilogue(a.out, at, column, exact_total(a, rows, i, column));
   }
 
  private:
-  __device__ static void store_four(const RowView& to, std::int64_t at, const float (&y)[4]) {
-    void* data = const_cast<void*>(to.data);
-    if (to.dtype == DType::f32)
-      *reinterpret_cast<float4*>(static_cast<float*>(data) + at) = make_float4(y[0], y[1], y[2], y[3]);
-    else if (to.dtype == DType::f16)
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(data) + at) = pack<ptx::Half::f16>(y);
-    else
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(data) + at) = pack<ptx::Half::bf16>(y);
-  }
-  template <ptx::Half kHalf>
-  __device__ static uint2 pack(const float (&y)[4]) {
-    uint2 words;
-    words.x = ptx::pack_pair<kHalf>(y[0], y[1]), words.y = ptx::pack_pair<kHalf>(y[2], y[3]);
-    return words;
-  }
-  __device__ static void store_one(const RowView& to, std::int64_t at, float y) {
-    store_float(const_cast<void*>(to.data), to.dtype, at, y);
-  }
-
-  template <int kPlanes, class Rows>
+  template <class Rows>
   __device__ static float exact_total(const Arguments& a, const Rows& rows, int row, std::int64_t n) {
     const std::int64_t panel = n / PackedLayout::kPanelRows, taps = Rows::kWindow ? a.w.taps : 1;
     float total = 0.0f;
     for (std::int64_t tap = 0; tap < taps; ++tap) {
       std::int64_t unit;
       if (!rows.find(row, tap, unit)) continue;
-      total = add_tap<kPlanes>(a, a.x.values + unit, panel * taps + tap, n, total);
+      total = add_tap(a, a.x.values + unit, panel * taps + tap, n, total);
       if (total != total) break;  // a NaN stays one
     }
     return total;
   }
 
   // `x` is the row under the tap, `matrix` the panel's weights for it.
-  template <int kPlanes>
   __device__ static float add_tap(const Arguments& a, const uint4* x, std::int64_t matrix, std::int64_t n,
                                   float total) {
     const std::int64_t panel = n / PackedLayout::kPanelRows, step_k = a.w.bits == 8 ? 4 : 8;
@@ -105,9 +65,6 @@ class FourColumns {
     }
     return total;
   }
-
-  std::int64_t n_;
-  float bias_[4];
 };
 
 }  // namespace qcore::sm80_float_mma

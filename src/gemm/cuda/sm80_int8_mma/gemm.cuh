@@ -19,30 +19,8 @@ enum class Blocks { whole, part };
 constexpr std::int32_t kThreeHalvesBits = 0x4b400000;
 constexpr float kThreeHalves = 12582912.0f;
 
-// A product of matrices: result m takes row m, all columns.
-template <int kColumns, int kRows>
-class GemmRows {
- public:
-  static constexpr bool kWindow = false;
-
-  __device__ explicit GemmRows(const Arguments& a) : a_(a) {}
-  __device__ std::int64_t first_panel() const {
-    return static_cast<std::int64_t>(blockIdx.x) * (kColumns / PackedLayout::kPanelRows);
-  }
-  __device__ std::int64_t last_panel() const { return a_.w.panels; }  // exclusive end
-  __device__ std::int64_t last_column() const { return a_.w.n; }
-  __device__ std::int64_t first_row() const { return static_cast<std::int64_t>(blockIdx.y) * kRows; }
-  __device__ std::int64_t count() const { return a_.x.rows; }
-  // Where the tile's result `i` lies in y, in elements.
-  __device__ std::int64_t y_offset(int i) const { return a_.out.y.row_offset(a_.first_row + first_row() + i); }
-  // Of the tile's result `i`; -1: there is none.
-  __device__ std::int64_t row(int i) const { return first_row() + i < a_.x.rows ? first_row() + i : -1; }
-
- private:
-  const Arguments& a_;
-};
-
-// `Rows` is how a tile's results find their rows of codes, their weights and their places: a class like GemmRows.
+// `Rows` is how a tile's results find their rows of codes, their weights and their places: a class like GemmRows of
+// launch.cuh.
 template <class Rows, int kBits, int kChunks, Blocks kBlocks, bool kOffsets, Size kSize>
 class Gemm {
  public:

@@ -15,9 +15,6 @@ struct Tuning {
   // With fewer large tiles than this, small ones.
   static constexpr int kEnoughTiles = 96;
 
-  // What the registers of a multiprocessor are divided by; no instance spills with these.
-  static constexpr int blocks_per_sm(Size size, int chunks) { return size == Size::large ? 1 : chunks == 1 ? 4 : 3; }
-
   // Copies ahead: of whole blocks of 32*chunks k.
   static constexpr int stages(int bits, int chunks) { return chunks < 4 ? 4 : bits == 4 ? 3 : 2; }
 };

@@ -189,7 +189,26 @@ void launch_rows(const FloatArguments& a, const LaunchShape& shape, cudaStream_t
   launch("gemv_float", kernel, shape, stream, a);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    gather_rows_kernel(const RowView x, const DeviceWeight w, const FloatRows out) {
+  const std::int64_t row_length = out.blocks * out.padded_block;
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= out.rows * row_length) return;
+  const std::int64_t row = at / row_length, p = at % row_length / out.padded_block, i = at % out.padded_block;
+  const std::int64_t k = p * w.block_size + i;
+  float value = 0.0f;
+  if (i < w.block_size && k < w.k) value = load_float(x.data, x.dtype, x.row_offset(row) + k * x.column_stride);
+  out.values[at] = w.bits == 8 ? value : value * (1.0f / nibble_weight(static_cast<int>(i % 8)));
+}
+
 }  // namespace
+
+void gather_rows(const RowView& x, const DeviceWeight& w, const FloatRows& out, cudaStream_t stream) {
+  const std::int64_t count = out.rows * out.blocks * out.padded_block;
+  if (count == 0) return;
+  launch("gather_rows", gather_rows_kernel, {dim3(static_cast<unsigned>(ceil_div(count, kThreads))), dim3(kThreads)},
+         stream, x, w, out);
+}
 
 void run_float(const FloatArguments& a, cudaStream_t stream) {
   const LaunchShape shape{

@@ -4,7 +4,7 @@
 
 #include "gemm/cuda/device_operands.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
-#include "linear/cuda/gather_rows.cuh"
+#include "linear/problem.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx.cuh"
@@ -15,6 +15,16 @@
 // integers, and leave the sums in shared memory; then one thread per output adds them to y, block after block, in the
 // order that the reference has. While it does, the next round's weights are on their way into registers.
 namespace qcore::gemv {
+
+// Rows of activations as fp32, block after block; a block is followed by zeros up to `padded_block`. For weights of 4
+// bits a value is multiplied by what nibble_weight() makes of its code too large by.
+struct FloatRows {
+  float* values;  // [M, P * padded_block]
+  std::int64_t rows, blocks, padded_block;
+};
+
+// A nibble that is masked but not shifted is its code times this power of two; `k` within a step of 8.
+__host__ __device__ constexpr float nibble_weight(int k) { return (k % 2 ? 256.0f : 1.0f) * (k / 4 ? 16.0f : 1.0f); }
 
 struct Tuning {
   static constexpr int kWarps = 8;
@@ -82,12 +92,15 @@ struct IntegerArguments {
 };
 
 struct FloatArguments {
-  GatheredRows x;  // padded_block a multiple of 32
+  FloatRows x;  // padded_block a multiple of 32
   std::int64_t first_row;
   DeviceWeight w;
   DeviceOutput out;
   SplitKSchedule schedule;
 };
+
+// Makes them of all rows of x.
+void gather_rows(const RowView& x, const DeviceWeight& w, const FloatRows& out, cudaStream_t stream);
 
 // y = act(x W^T + bias) for up to Tuning::kMaxRows, kMaxFloatRows rows.
 void run_integer(const IntegerArguments& arguments, cudaStream_t stream);

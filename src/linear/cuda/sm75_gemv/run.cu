@@ -1,14 +1,11 @@
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/sm75_gemv/gemv_int8.cuh"
+#include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 
 namespace qcore {
 namespace {
-
-constexpr std::int64_t kMaxExactBlock = 131071;        // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kMaxTensorCoreDepth = 1 << 28;  // of float_mma
-constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
 
 // Of dynamic shared memory that a thread block may ask for: before sm_80, since, and on sm_90.
 constexpr int kMaxSharedBytes75 = 64 << 10, kMaxSharedBytes = 99 << 10, kMaxSharedBytes90 = 227 << 10;
@@ -70,8 +67,8 @@ void run_gemv_float(const LinearProblem& problem, const DeviceWeight& w, std::in
   ScratchPlan plan;
   const auto values = plan.add<float>(problem.m * w.blocks * padded_block);
   CudaScratch scratch(plan, problem.device.index, stream);
-  const GatheredRows x{scratch[values], problem.m, w.blocks, padded_block, w.bits};
-  gather_rows(problem.x, 0, w.k, w.block_size, x, stream);
+  const gemv::FloatRows x{scratch[values], problem.m, w.blocks, padded_block};
+  gemv::gather_rows(problem.x, w, x, stream);
   const gemv::SplitKSchedule schedule = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
   gemv::run_float({x, 0, w, device_output(problem), schedule}, stream);
 }
@@ -92,12 +89,12 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   const int capability = compute_capability(problem.device.index);
   if (capability < 75) return "it needs compute capability 7.5";
-  if (problem.compute == ComputeMode::floating && capability >= 80 && layout.k <= kMaxTensorCoreDepth)
+  if (problem.compute == ComputeMode::floating && capability >= 80 && layout.k <= kMaxDepth)
     return "float_mma takes float activations from compute capability 8.0 on";
   return nullptr;
 }
 
-void run_sm75_gemv(const LinearProblem& problem) {
+void run_sm75_gemv(const LinearProblem& problem, const ScratchBounds&) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
   const DeviceWeight w = device_weight(*problem.weight);

@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "gemm/cuda/gemm_int8.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
 #include "linear/cuda/sm75_int8_sliced/dequantize_accumulate.cuh"
+#include "linear/cuda/sm75_int8_sliced/gemm_int8.cuh"
 #include "linear/cuda/sm75_int8_sliced/unpack_weight.cuh"
+#include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -21,8 +21,7 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kMaxExtent = 1 << 30;     // CUTLASS counts in int
+constexpr std::int64_t kMaxExtent = 1 << 30;  // CUTLASS counts in int
 
 struct Passes {
   std::int64_t padded_block;  // codes of one block, in a's rows and in b's
@@ -58,7 +57,7 @@ struct SlicedScratch {
     scales = plan.add<float>(per_block);
     scaled_sums = plan.add<float>(w.offsets ? per_block : 0);
     offsets = plan.add<float>(activation_offsets ? per_block : 0);
-    weight_sums = plan.add<float>(activation_offsets ? w.panels * w.blocks * PackedLayout::kPanelRows : 0);
+    weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(w) : 0);
   }
 };
 
@@ -75,10 +74,7 @@ class Sliced {
         scratch_(slots_.plan, problem.device.index, stream_) {}
 
   void run() {
-    if (activation_offsets_) {
-      w_.sums = scratch_[slots_.weight_sums];
-      compute_weight_sums(w_, scratch_[slots_.weight_sums], stream_);
-    }
+    if (activation_offsets_) add_weight_sums(w_, scratch_[slots_.weight_sums], stream_);
     const bool unpack_once = passes_.blocks >= w_.blocks;
     if (unpack_once) unpack(0, w_.blocks);
     for (std::int64_t row = 0; row < problem_.m; row += passes_.rows) {
@@ -174,7 +170,5 @@ void run_sm75_int8_sliced(const LinearProblem& problem, const ScratchBounds& bou
   DeviceGuard guard(problem.device.index);
   Sliced(problem, bounds).run();
 }
-
-void run_sm75_int8_sliced(const LinearProblem& problem) { run_sm75_int8_sliced(problem, ScratchBounds{}); }
 
 }  // namespace qcore

@@ -1,42 +1,40 @@
 #include <algorithm>
 
 #include "formats/row_stride.h"
+#include "gemm/cuda/sm80_float_mma/arguments.cuh"
 #include "gemm/cuda/split_rows.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/sm80_float_mma/launch.cuh"
-#include "runtime/cuda/cuda_device.h"
+#include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
 
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
-constexpr std::int64_t kMaxDepth = 1 << 28;  // units of k are counted in int
-constexpr std::int64_t kUnit = 8;            // 16-bit values in 16 bytes
-
-bool multiple_of(const void* data, std::int64_t bytes) { return reinterpret_cast<std::uintptr_t>(data) % bytes == 0; }
+constexpr std::int64_t kUnit = 8;  // 16-bit values in 16 bytes
 
 // Whether 16-byte copies can take x from where it is.
 bool in_place(const LinearProblem& problem, std::int64_t stride) {
-  const RowView& x = problem.x;
-  return x.dtype != DType::f32 && x.column_stride == 1 && problem.weight->layout.k % kUnit == 0 &&
-         multiple_of(x.data, 16) && (problem.m == 1 || (stride != 0 && stride % kUnit == 0));
+  return problem.x.dtype != DType::f32 && problem.weight->layout.k % kUnit == 0 && stride != 0 &&
+         columns_lie_together(problem.x, kUnit);
 }
 
-void run_rows(const sm80_float_mma::Arguments& arguments, cudaStream_t stream) {
-  if (arguments.x.dtype == DType::f16)
-    sm80_float_mma::run_f16(arguments, stream);
-  else if (arguments.x.dtype == DType::bf16)
-    sm80_float_mma::run_bf16(arguments, stream);
-  else
-    sm80_float_mma::run_f32(arguments, stream);
+}  // namespace
+
+const char* sm80_float_mma_unsupported_reason(const LinearProblem& problem) {
+  if (const char* reason = tile_unsupported_reason(problem, false, 80)) return reason;
+  const PackedLayout& layout = problem.weight->layout;
+  if (layout.blocks() > 1 && layout.block_size % sm80_float_mma::kChunk)
+    return "it takes block sizes that are multiples of 32";
+  return nullptr;
 }
 
-void run_passes(const LinearProblem& problem, const DeviceWeight& w, const ScratchBounds& bounds,
-                std::int64_t enough_tiles, cudaStream_t stream) {
-  const std::int64_t x_stride = row_stride(problem.x), y_stride = row_stride(problem.y);
+void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds) {
+  if (problem.m == 0 || problem.weight->layout.n == 0) return;
+  DeviceGuard guard(problem.device.index);
+  const auto stream = static_cast<cudaStream_t>(problem.stream);
+  const DeviceWeight w = device_weight(*problem.weight);
+  const std::int64_t x_stride = row_stride(problem.x);
   const bool gather = !in_place(problem, x_stride);
   const std::int64_t row_length = round_up(w.k, kUnit), planes = split_planes(problem.x.dtype);
   std::int64_t rows = bounds.rows;
@@ -50,11 +48,9 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
   sm80_float_mma::Arguments arguments{};
   arguments.w = w;
   arguments.out = device_output(problem);
-  arguments.y_row_stride = y_stride;
-  const std::int64_t four = problem.y.dtype == DType::f32 ? 16 : 8;
-  arguments.store_fours = problem.y.column_stride == 1 && multiple_of(problem.y.data, four) &&
-                          (problem.m == 1 || (y_stride != 0 && y_stride % 4 == 0));
-  arguments.enough_tiles = enough_tiles;
+  arguments.y_row_stride = row_stride(problem.y);
+  arguments.store_fours = columns_lie_together(problem.y, 4);
+  arguments.enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm80_float_mma::Tuning::kEnoughTiles;
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     const std::int64_t count = std::min(rows, problem.m - row);
     const SplitRows split{scratch[values], count, row_length};
@@ -68,33 +64,8 @@ void run_passes(const LinearProblem& problem, const DeviceWeight& w, const Scrat
                    count,
                    w.k,
                    problem.x.dtype};
-    run_rows(arguments, stream);
+    sm80_float_mma::run(arguments, stream);
   }
-}
-
-}  // namespace
-
-const char* sm80_float_mma_unsupported_reason(const LinearProblem& problem) {
-  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
-  if (problem.compute != ComputeMode::floating) return "it computes float only";
-  const PackedLayout& layout = problem.weight->layout;
-  if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (layout.blocks() > 1 && layout.block_size % sm80_float_mma::kChunk)
-    return "it takes block sizes that are multiples of 32";
-  if (layout.k > kMaxDepth) return "it takes K up to 2^28";
-  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
-  if (compute_capability(problem.device.index) < 80) return "it needs compute capability 8.0";
-  return nullptr;
-}
-
-void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
-  if (problem.m == 0 || problem.weight->layout.n == 0) return;
-  DeviceGuard guard(problem.device.index);
-  run_passes(problem, device_weight(*problem.weight), bounds, enough_tiles, static_cast<cudaStream_t>(problem.stream));
-}
-
-void run_sm80_float_mma(const LinearProblem& problem) {
-  run_sm80_float_mma(problem, ScratchBounds{}, sm80_float_mma::Tuning::kEnoughTiles);
 }
 
 }  // namespace qcore

@@ -1,19 +1,15 @@
 #include <algorithm>
 
+#include "formats/row_stride.h"
+#include "gemm/cuda/sm90_int8_wgmma/gemm.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/scratch_bounds.h"
-#include "linear/cuda/sm90_int8_wgmma/launch.cuh"
-#include "runtime/cuda/cuda_device.h"
+#include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
 
 namespace qcore {
 namespace {
-
-constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
-constexpr std::int64_t kMaxDepth = 1 << 28;
 
 // How the codes of a block lie: 32 or 64, or whole stages.
 std::int64_t padded_block(const DeviceWeight& w) {
@@ -21,76 +17,48 @@ std::int64_t padded_block(const DeviceWeight& w) {
   return length <= 32 ? 32 : length <= 64 ? 64 : round_up(length, TiledRows::kStageK);
 }
 
-bool stores_pairs(const RowView& y) {
-  const std::int64_t size = y.dtype == DType::f32 ? 4 : 2;
-  if (y.leading != 1 || y.column_stride != 1 ||
-      reinterpret_cast<std::uintptr_t>(y.data) % static_cast<std::uintptr_t>(2 * size))
-    return false;
-  return y.strides[0] % 2 == 0;
+}  // namespace
+
+const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
+  if (const char* reason = tile_unsupported_reason(problem, true, 90)) return reason;
+  const PackedLayout& layout = problem.weight->layout;
+  if (layout.blocks() > 1 && layout.block_size != 32 && layout.block_size != 64 &&
+      layout.block_size % TiledRows::kStageK)
+    return "it takes block sizes 32, 64 and multiples of 128";
+  return nullptr;
 }
 
-// Two tiles share their columns of the weight, where there are pairs: larger clusters do not fill every multiprocessor.
-sm90_int8_wgmma::Cluster choose_cluster(std::int64_t tile_rows) { return {1, tile_rows % 2 ? 1 : 2}; }
-
-void run_passes(const LinearProblem& problem, DeviceWeight w, const ScratchBounds& bounds, std::int64_t enough_tiles,
-                cudaStream_t stream) {
+void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds) {
+  if (problem.m == 0 || problem.weight->layout.n == 0) return;
+  DeviceGuard guard(problem.device.index);
+  const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm90_int8_wgmma::Tuning::kEnoughTiles;
+  const auto stream = static_cast<cudaStream_t>(problem.stream);
+  DeviceWeight w = device_weight(*problem.weight);
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
   const std::int64_t padded = padded_block(w), stages = ceil_div(w.blocks * padded, TiledRows::kStageK);
   const int arrays = activation_offsets || w.offsets ? 3 : 1;
-  const std::int64_t fitting = bounds.codes / std::max<std::int64_t>(stages * TiledRows::kStageK, 1);
-  std::int64_t rows = std::max(std::min(fitting, bounds.rows), bounds.fewest_rows);
+  std::int64_t rows = rows_at_once(bounds, stages * TiledRows::kStageK, problem.m);
   if (rows < problem.m)
     rows = std::max<std::int64_t>(rows >> sm90_int8_wgmma::Tuning::kMaxShift << sm90_int8_wgmma::Tuning::kMaxShift, 1);
-  rows = std::min(rows, problem.m);
   const int shift = sm90_int8_wgmma::Tuning::row_shift(rows, w.n, enough_tiles), tile = 1 << shift;
   const std::int64_t tile_rows = round_up(rows, tile);
 
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(tile_rows * stages * TiledRows::kStageK);
   const auto parameters = plan.add<float>(tile_rows * w.blocks * arrays);
-  const auto weight_sums = plan.add<float>(activation_offsets ? w.panels * w.blocks * PackedLayout::kPanelRows : 0);
+  const auto weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(w) : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
-  if (activation_offsets) {
-    w.sums = scratch[weight_sums];
-    compute_weight_sums(w, scratch[weight_sums], stream);
-  }
+  if (activation_offsets) add_weight_sums(w, scratch[weight_sums], stream);
+  const bool pairs = problem.y.leading == 1 && columns_lie_together(problem.y, 2);
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     QuantizedRows<std::int8_t> x{scratch[codes], nullptr, nullptr, nullptr, std::min(rows, problem.m - row),
                                  w.blocks,       padded};
     const auto order = w.bits == 4 ? TiledRows::Order::nibbles : TiledRows::Order::bytes;
     x.tiled = {shift, arrays, order, stages, scratch[parameters]};
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
-    const auto cluster = choose_cluster(ceil_div(x.rows, tile));
-    sm90_int8_wgmma::run({x, row, w, device_output(problem), stores_pairs(problem.y), cluster}, stream);
+    sm90_int8_wgmma::run<sm90_int8_wgmma::GemmRows>(
+        {x, row, w, device_output(problem), pairs, sm90_int8_wgmma::cluster_of(ceil_div(x.rows, tile))}, stream);
   }
-}
-
-}  // namespace
-
-const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
-  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
-  if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
-    return "it computes int8 and int8_asym only";
-  const PackedLayout& layout = problem.weight->layout;
-  if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (layout.blocks() > 1 && layout.block_size != 32 && layout.block_size != 64 &&
-      layout.block_size % TiledRows::kStageK)
-    return "it takes block sizes 32, 64 and multiples of 128";
-  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
-  if (layout.k > kMaxDepth) return "it takes K up to 2^28";
-  if (layout.n > kMaxColumns) return "it takes N up to 2^31";
-  if (compute_capability(problem.device.index) != 90) return "it needs compute capability 9.0";
-  return nullptr;
-}
-
-void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles) {
-  if (problem.m == 0 || problem.weight->layout.n == 0) return;
-  DeviceGuard guard(problem.device.index);
-  run_passes(problem, device_weight(*problem.weight), bounds, enough_tiles, static_cast<cudaStream_t>(problem.stream));
-}
-
-void run_sm90_int8_wgmma(const LinearProblem& problem) {
-  run_sm90_int8_wgmma(problem, ScratchBounds{}, sm90_int8_wgmma::Tuning::kEnoughTiles);
 }
 
 }  // namespace qcore

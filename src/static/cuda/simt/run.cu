@@ -1,19 +1,19 @@
 #include <algorithm>
 
+#include "gemm/cuda/window.cuh"
 #include "numerics/requantize.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/memory.h"
 #include "static/cuda/kernels.h"
-#include "static/cuda/requantization.cuh"
+#include "static/cuda/requantized_channels.cuh"
 
 // A thread per result: any layer, plain loops.
 namespace qcore {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
-constexpr int kMaxBlocks = 65535;                           // of a grid's second axis
+constexpr int kMaxBlocks = 65535;  // of a grid's second axis
 
 struct Arguments {
   const std::uint32_t* words;  // of StaticLayer: [groups, panels, taps, steps, 16]
@@ -28,10 +28,6 @@ struct Arguments {
   static_gemm::Requantization requantization;
   int channel_shift;  // a thread block has 1 << channel_shift channels of as many results as it has threads for
 };
-
-__device__ __forceinline__ int code_of(const Arguments& a, const std::uint8_t* from) {
-  return a.x_signed ? static_cast<std::int8_t>(*from) : *from;
-}
 
 __global__ void __launch_bounds__(kThreads, 4) static_simt_kernel(const Arguments a) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -58,7 +54,8 @@ __global__ void __launch_bounds__(kThreads, 4) static_simt_kernel(const Argument
 #pragma unroll
           for (int byte = 0; byte < 4; ++byte) {
             if (k + byte >= a.k) break;
-            const int code = inside ? code_of(a, x + at + (k + byte) * a.x.channel) : a.zero_point;
+            const std::uint8_t* from = x + at + (k + byte) * a.x.channel;
+            const int code = !inside ? a.zero_point : a.x_signed ? static_cast<std::int8_t>(*from) : *from;
             sum += static_cast<std::uint32_t>(code * static_cast<std::int8_t>(w >> (8 * byte)));
           }
         }
@@ -76,10 +73,7 @@ const char* static_simt_unsupported_reason(const StaticProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
   if (problem.layer->shape[0] > kMaxPixels || problem.layer->layout.k > kMaxPixels)
     return "it takes up to 2^30 channels";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.output * problem.columns.output > kMaxPixels)
-    return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
-  return nullptr;
+  return window_unsupported_reason(problem.rows, problem.columns);
 }
 
 void run_static_simt(const StaticProblem& problem, const StaticBounds& bounds) {
@@ -98,7 +92,7 @@ void run_static_simt(const StaticProblem& problem, const StaticBounds& bounds) {
   a.x_signed = layer.options.x.dtype == DType::i8;
   a.zero_point = layer.options.x.zero_point;
   a.window = device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
-  a.requantization = requantization(layer);
+  a.requantization = static_gemm::Requantization(layer);
   // Neighboring threads are neighbors in y's memory.
   a.channel_shift = problem.y.channel == 1 ? 5 : 0;
   const int rows = kThreads >> a.channel_shift;
@@ -113,7 +107,5 @@ void run_static_simt(const StaticProblem& problem, const StaticBounds& bounds) {
            static_cast<cudaStream_t>(problem.stream), a);
   }
 }
-
-void run_static_simt(const StaticProblem& problem) { run_static_simt(problem, StaticBounds{}); }
 
 }  // namespace qcore

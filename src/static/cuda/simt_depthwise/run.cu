@@ -2,7 +2,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/ptx_bytes.cuh"
 #include "static/cuda/kernels.h"
-#include "static/cuda/requantization.cuh"
+#include "static/cuda/requantized_channels.cuh"
 
 // Four pixels under each other, of four channels, are turned so that one instruction multiplies four taps of a channel.
 namespace qcore {
@@ -12,7 +12,6 @@ using depthwise::kChannels;
 using depthwise::kPixels;
 using depthwise::kSlide;
 constexpr int kTapRows = 4;
-constexpr std::int64_t kMaxPixels = std::int64_t{1} << 30;  // of one image
 
 struct Arguments {
   const std::uint32_t* weights;  // StaticLayer::depthwise: [ceil(Kh / 4), Kw, channels]
@@ -165,10 +164,7 @@ const char* static_depthwise_unsupported_reason(const StaticProblem& problem) {
     return "it takes one channel in and out per group, and weights whose differences from their zero point fit in a "
            "byte";
   if (problem.layer->shape[0] > kMaxPixels) return "it takes up to 2^30 channels";
-  if (!fits_device_window(problem.rows) || !fits_device_window(problem.columns) ||
-      problem.rows.output * problem.columns.output > kMaxPixels)
-    return "it takes images of up to 2^30 pixels, and extents and windows up to 2^28";
-  return nullptr;
+  return window_unsupported_reason(problem.rows, problem.columns);
 }
 
 void run_static_depthwise(const StaticProblem& problem, const StaticBounds& bounds) {
@@ -180,7 +176,7 @@ void run_static_depthwise(const StaticProblem& problem, const StaticBounds& boun
   a.y = problem.y;
   a.reads_together = depthwise::reads_together(problem.x, 1);
   a.zero = 0x01010101u * static_cast<std::uint8_t>(layer.options.x.zero_point);
-  a.requantization = requantization(layer);
+  a.requantization = static_gemm::Requantization(layer);
   const DeviceWindow window =
       device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
   depthwise::for_each_launch(window, problem.batch, layer.shape[0], problem.y, bounds.results,
@@ -193,7 +189,5 @@ void run_static_depthwise(const StaticProblem& problem, const StaticBounds& boun
                                       static_cast<cudaStream_t>(problem.stream), a);
                              });
 }
-
-void run_static_depthwise(const StaticProblem& problem) { run_static_depthwise(problem, StaticBounds{}); }
 
 }  // namespace qcore

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gemm/cuda/sm80_float_mma/stage.cuh"
-#include "linear/cuda/sm80_float_mma/launch.cuh"
 
 // The rows of a matrix as tiles of float_mma take them.
 namespace qcore::sm80_float_mma {
@@ -119,8 +118,9 @@ class Copier {
 template <Size kSize, int kPlanes>
 class GemmRows {
  public:
-  static constexpr Shape kShape = Tuning::shape(kSize, kPlanes);
+  static constexpr Shape kShape = Tuning::shape(kSize, kPlanes, false);
   static constexpr bool kWindow = false;
+  using Given = Arguments;
   template <class To, int kSets, int kArrays>
   using CopierOf = Copier<To, kPlanes, kSets, kArrays>;
 

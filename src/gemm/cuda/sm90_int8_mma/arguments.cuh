@@ -1,8 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/device_operands.cuh"
-#include "gemm/cuda/quantize_activations.cuh"
-#include "linear/problem.h"
+#include "gemm/cuda/gathered_rows.cuh"
 
 // Integer activations, few rows to about a hundred, on sm_90: tiles of y so small that every multiprocessor has one,
 // and a ring in shared memory so deep that memory is not waited for in between, which one warp fills. A block's
@@ -68,7 +67,7 @@ struct Tuning {
 };
 
 struct Arguments {
-  QuantizedRows<std::int8_t> x;  // tiled, chunk by chunk; padded_block w.block_size
+  QuantizedRows<std::int8_t> x;  // padded_block w.block_size; without a window tiled, chunk by chunk
   std::int64_t first_row;        // of x's rows in out.y
   DeviceWeight w;                // without offsets; blocks of 32, 64 or 128
   DeviceOutput out;
@@ -77,16 +76,9 @@ struct Arguments {
   Size size;
 };
 
-// y = act(x W^T + bias). Needs sm_90.
-void run_w4(const Arguments& arguments, cudaStream_t stream);
-void run_w8(const Arguments& arguments, cudaStream_t stream);
+// Under a window. The weight's blocks and steps count all taps; x.rows are results.
+struct WindowArguments : Arguments {
+  GatheredRows gathered;
+};
 
 }  // namespace qcore::sm90_int8_mma
-
-namespace qcore {
-
-struct ScratchBounds;
-// `size` may be null: choose().
-void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds, const sm90_int8_mma::Size* size);
-
-}  // namespace qcore

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "linear/cuda/sm90_int8_wgmma/launch.cuh"
+#include "gemm/cuda/sm90_int8_wgmma/arguments.cuh"
+#include "gemm/cuda/smem_pipeline.cuh"
 #include "runtime/cuda/cuda_warp.cuh"
-#include "runtime/cuda/ptx_wgmma.cuh"
 
 // A ring of stages of 128 k in shared memory, which one warp fills by bulk copies while others compute.
 namespace qcore::sm90_int8_wgmma {
@@ -11,7 +11,6 @@ constexpr int kStageK = TiledRows::kStageK;
 constexpr int kPanels = Tuning::kColumns / static_cast<int>(PackedLayout::kPanelRows);  // of a tile
 constexpr int kConsumerWarps = kPanels, kWarpgroupWarps = 4;
 constexpr int kThreads = kWarpSize * (kConsumerWarps + kWarpgroupWarps);
-constexpr int kFullArrivals = 1 + kWarpSize;  // of the producer, for each stage
 
 // kBlocks: of k, in a stage.
 template <int kBits, int kBlocks, int kRows>
@@ -27,29 +26,15 @@ struct alignas(1024) Stage {
   float columns[kArrays][kPanels][kBlocks][PackedLayout::kPanelRows];
 };
 
-template <class Stage, int kCount>
-struct SmemPipeline {
-  Stage stages[kCount];
-  ptx::Barrier full[kCount];
-  ptx::Barrier empty[kCount];
-
-  // Dynamic shared memory starts at no particular multiple. Through uintptr_t the
-  // address space would be lost, and nvcc would emit generic loads.
-  __device__ static SmemPipeline& get(char* shared) {
-    const auto behind = reinterpret_cast<std::uintptr_t>(shared) % alignof(Stage);
-    return *reinterpret_cast<SmemPipeline*>(shared + (alignof(Stage) - behind) % alignof(Stage));
-  }
+// Where a tile's rows of codes come from: a matrix, tiled so that a stage's codes are one piece, and so are their
+// parameters; or pixels under a window, which the lanes of all producing warps gather.
+struct GemmRows {
+  static constexpr bool kWindow = false;
+  using Given = Arguments;
 };
-
-// Position in a ring that producer and consumers walk through in step.
-template <int kCount>
-struct PipelineState {
-  int slot = 0;
-  unsigned parity = 0;
-
-  __device__ void next() {
-    if (++slot == kCount) slot = 0, parity ^= 1u;
-  }
+struct Im2colRows {
+  static constexpr bool kWindow = true;
+  using Given = WindowArguments;
 };
 
 // A thread block's place in its cluster, and the tiles that it computes: clusters walk through the tiles in bands of
@@ -98,48 +83,97 @@ class Tiles {
 // The warpgroup that fills the ring. One warp announces what is to come and copies what lies in one piece, two copy the
 // panels of the weight, the fourth its parameters. Each runs alone, every instruction after the other, so that they
 // keep pointers and compute as little as they can.
-template <int kBits, int kBlocks, int kRows, int kCount>
+template <class Rows, int kBits, int kBlocks, int kRows, int kCount>
 class Producer {
  public:
   using To = Stage<kBits, kBlocks, kRows>;
   using ToRing = SmemPipeline<To, kCount>;
+  // For each stage: of who announces what is to come, and of the lanes that copy otherwise than in bulk.
+  static constexpr int kFullArrivals = 1 + (Rows::kWindow ? kWarpgroupWarps : 1) * kWarpSize;
 
-  __device__ Producer(const Arguments& a, ToRing& ring, const Tiles& tiles, int warp, int block_stages)
+  // `origins`, of a tile's rows, is written to; null without a window.
+  __device__ Producer(const typename Rows::Given& a, ToRing& ring, const Tiles& tiles, int warp, int block_stages,
+                      WindowOrigin* origins)
       : a_(a),
         pipeline_(ring),
         tiles_(tiles),
         block_stages_(block_stages),
         warp_(warp),
-        lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
+        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
+        origins_(origins + warp * kWarpRows) {}
 
   __device__ void run() {
     if (warp_ == 0) {
-      if (lane_ == 0) copy_rows();
+      if (Rows::kWindow || lane_ == 0) copy_rows();
     } else if (warp_ < 3) {
-      if (lane_ == 0) copy_weights();
+      if (Rows::kWindow || lane_ == 0) copy_weights();
     } else {
       copy_columns();
     }
   }
 
  private:
+  static constexpr int kWarpRows = kRows / kWarpgroupWarps;  // of a tile, that a warp gathers
+  struct NoGather {};
+
+  __device__ auto gather() const {
+    if constexpr (Rows::kWindow)
+      return RowGather<kWarpSize, kWarpRows, kStageK / 16>(a_.x, a_.gathered, origins_, lane_);
+    else
+      return NoGather{};
+  }
+  template <class Gather>
+  __device__ __forceinline__ void begin_rows(Gather& rows, int tile_row) const {
+    __syncwarp();
+    const int row = tile_row * kRows + warp_ * kWarpRows + lane_;
+    if (lane_ >= kWarpRows) {
+      // Another lane's row.
+    } else if (row < a_.x.rows) {
+      origins_[lane_].set(a_.gathered.window, ResultPlace(a_.gathered.window, a_.gathered.first, row),
+                          a_.gathered.first_image);
+    } else {
+      origins_[lane_].set_nowhere();
+    }
+    __syncwarp();
+    rows.begin();
+  }
+  // Parameters come with the last of a block's stages.
+  template <class Gather>
+  __device__ __forceinline__ void copy_stage(Gather& rows, To& to, ptx::Barrier& full, bool ends) const {
+    constexpr int kBlockUnits = kStageK / 16 / kBlocks;
+    const int first = warp_ * kWarpRows, arrays = a_.x.tiled.arrays;
+    rows.copy_codes([&](int row) {
+      const int column = TiledRows::column(first + row);
+      return &to.codes[column * kStageK + (16 * rows.unit() ^ column % 8 * 16)];
+    });
+    if (ends && rows.unit() % kBlockUnits == 0)
+      rows.copy_parameters(arrays, [&](int row, int array) {
+        return &to.rows[(rows.unit() / kBlockUnits * arrays + array) * kRows + first + row];
+      });
+    ptx::barrier_arrive_with_copies(full);
+    rows.next();
+  }
+
   // Calls begin(tile, panels of the weight in it) and copy(stage, its barrier, bytes of a panel, blocks that end in
   // it).
   template <class Begin, class Copy>
   __device__ __forceinline__ void walk(Begin&& begin, Copy&& copy) {
     PipelineState<kCount> state;
+    auto rows = gather();
     const int stages = static_cast<int>(a_.x.tiled.stages);
     for (; tiles_.valid(); tiles_.next()) {
       const Tiles::Tile tile = tiles_.tile();
       const std::int64_t panels_left = a_.w.panels - static_cast<std::int64_t>(tile.column) * kPanels;
       begin(tile, static_cast<int>(panels_left < kPanels ? panels_left : kPanels));
+      if constexpr (Rows::kWindow) begin_rows(rows, tile.row);
       int steps_left = static_cast<int>(a_.w.steps), blocks_left = static_cast<int>(a_.w.blocks), of_block = 0;
       for (int stage = 0; stage < stages; ++stage) {
         const int steps = steps_left < 0 ? 0 : steps_left < To::kSteps ? steps_left : To::kSteps;
         steps_left -= To::kSteps;
         // Parameters come with the last stage of their block.
         int blocks = 0;
-        if (++of_block == block_stages_) {
+        const bool ends = ++of_block == block_stages_;
+        if (ends) {
           of_block = 0;
           blocks = blocks_left < kBlocks ? blocks_left : kBlocks;
           blocks_left -= kBlocks;
@@ -147,6 +181,7 @@ class Producer {
         ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
         copy(pipeline_.stages[state.slot], pipeline_.full[state.slot],
              steps * static_cast<int>(PackedLayout::kStepBytes), blocks);
+        if constexpr (Rows::kWindow) copy_stage(rows, pipeline_.stages[state.slot], pipeline_.full[state.slot], ends);
         state.next();
       }
     }
@@ -168,6 +203,10 @@ class Producer {
           panels = tile_panels;
         },
         [&](To& to, ptx::Barrier& full, int panel_bytes, int blocks) {
+          if constexpr (Rows::kWindow) {
+            if (lane_ == 0) ptx::barrier_expect(full, panels * panel_bytes);
+            return;
+          }
           const int bytes = blocks * block_floats * static_cast<int>(sizeof(float));
           ptx::barrier_expect(full, static_cast<int>(sizeof(To::codes)) + bytes + panels * panel_bytes);
           ptx::bulk_copy(to.codes + at, codes, part, full, ranks);
@@ -193,7 +232,7 @@ class Producer {
           count = end - first < half ? end - first : half;
         },
         [&](To& to, ptx::Barrier& full, int bytes, int) {
-          if (bytes == 0) return;
+          if (bytes == 0 || (Rows::kWindow && lane_ != 0)) return;
 #pragma unroll
           for (int i = 0; i < kMax; ++i)
             if (i < count) ptx::bulk_copy(to.weights[first + i], from + i * panel_bytes, bytes, full, ranks);
@@ -204,38 +243,54 @@ class Producer {
   // A lane copies four columns of each block.
   __device__ __forceinline__ void copy_columns() {
     const int panel = lane_ / 4, column = lane_ % 4 * 4;
+    std::int64_t tap_blocks = a_.w.blocks;
+    if constexpr (Rows::kWindow) tap_blocks = a_.gathered.tap_blocks;
+    const std::int64_t tap_floats = tap_blocks * PackedLayout::kPanelRows;
     const float* scales = nullptr;
     const float* offsets = nullptr;
     const float* sums = nullptr;
+    int p = 0;
     walk(
         [&](Tiles::Tile tile, int panels) {
           const bool exists = panel < panels;
-          const std::int64_t at =
-              a_.w.parameter_index(static_cast<std::int64_t>(tile.column) * kPanels + panel, 0, column);
+          const std::int64_t at = (static_cast<std::int64_t>(tile.column) * kPanels + panel) * tap_floats + column;
+          p = 0;
           scales = exists ? a_.w.scales + at : nullptr;
           offsets = exists && a_.w.offsets ? a_.w.offsets + at : nullptr;
           sums = exists && a_.w.sums ? a_.w.sums + at : nullptr;
         },
         [&](To& to, ptx::Barrier& full, int, int blocks) {
-          copy_array(to.columns[0][panel], column, scales, blocks);
-          copy_array(to.columns[1][panel], column, offsets, blocks);
-          copy_array(to.columns[2][panel], column, sums, blocks);
-          ptx::barrier_arrive_with_copies(full);
+          // The next tap has the first one's scales and offsets again, and sums of its own.
+          const Taps taps{p, static_cast<int>(tap_blocks)};
+          copy_array(to.columns[0][panel], column, scales, blocks, taps, -tap_floats);
+          copy_array(to.columns[1][panel], column, offsets, blocks, taps, -tap_floats);
+          copy_array(to.columns[2][panel], column, sums, blocks, taps, tap_floats * (a_.w.panels - 1));
+          if constexpr (Rows::kWindow)
+            p = (p + blocks) % taps.blocks;
+          else
+            ptx::barrier_arrive_with_copies(full);
         });
   }
+  struct Taps {
+    int p, blocks;  // the next block of the tap, of so many
+  };
   __device__ __forceinline__ static void copy_array(float (&to)[kBlocks][PackedLayout::kPanelRows], int column,
-                                                    const float*& from, int blocks) {
+                                                    const float*& from, int blocks, Taps taps, std::int64_t next_tap) {
     if (!from) return;
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block)
-      if (block < blocks) ptx::copy_async(&to[block][column], from + block * PackedLayout::kPanelRows, true);
-    from += blocks * PackedLayout::kPanelRows;
+    for (int block = 0; block < kBlocks; ++block) {
+      if (block >= blocks) break;
+      ptx::copy_async(&to[block][column], from, true);
+      from += PackedLayout::kPanelRows;
+      if (Rows::kWindow && ++taps.p == taps.blocks) taps.p = 0, from += next_tap;
+    }
   }
 
-  const Arguments& a_;
+  const typename Rows::Given& a_;
   ToRing& pipeline_;
   Tiles tiles_;
   int block_stages_, warp_, lane_;
+  WindowOrigin* origins_;  // of the rows that the warp gathers
 };
 
 }  // namespace qcore::sm90_int8_wgmma

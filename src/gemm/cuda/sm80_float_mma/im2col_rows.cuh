@@ -1,19 +1,18 @@
 #pragma once
 
-#include "conv2d/cuda/sm80_float_implicit_gemm/launch.cuh"
-#include "conv2d/cuda/window_tile.cuh"
 #include "gemm/cuda/sm80_float_mma/stage.cuh"
-#include "runtime/cuda/ptx.cuh"
+#include "runtime/cuda/cuda_launch.h"
 
-// A window's results as tiles of float_mma take them.
-namespace qcore::sm80_float_implicit_gemm {
+// A window's results as tiles of float_mma take them: rows of activations are pixels that change from tap to tap. Where
+// a tap lies in the padding, zeros are multiplied.
+namespace qcore::sm80_float_mma {
 
 // Copies a tile's stages, one after the other. The depth of the product is taps of whole chunks, and a stage has one
 // chunk of each range; the threads that copy that range's chunks go through blocks and taps together.
 template <class Rows, class To, int kPlanes, int kSets, int kArrays>
-class Copier {
+class WindowCopier {
  public:
-  __device__ Copier(const Arguments& a, const Rows& rows, const sm80_float_mma::Ranges& ranges, int block_chunks)
+  __device__ WindowCopier(const WindowArguments& a, const Rows& rows, const Ranges& ranges, int block_chunks)
       : a_(a),
         rows_(rows),
         range_(static_cast<int>(threadIdx.x) / kRangeThreads),
@@ -71,7 +70,7 @@ class Copier {
   }
 
  private:
-  static constexpr int kRangeThreads = sm80_float_mma::kThreads / To::kChunks;
+  static constexpr int kRangeThreads = kThreads / To::kChunks;
   static constexpr int kChunkUnits = To::kSteps * 4;  // of a panel
   static constexpr int kWeightCopies = (To::kPanels * kChunkUnits + kRangeThreads - 1) / kRangeThreads;
   static constexpr int kRowsAtOnce = kRangeThreads / 4, kRowCopies = To::kRows / kRowsAtOnce;
@@ -127,7 +126,7 @@ class Copier {
     }
   }
 
-  const Arguments& a_;
+  const WindowArguments& a_;
   Rows rows_;
   int range_, thread_;  // of those that copy the range
   int panels_left_, tap_units_, tap_chunks_, block_chunks_;
@@ -142,16 +141,16 @@ class Copier {
 };
 
 template <Size kSize, int kPlanes>
-class Im2colRows : public WindowTile<Arguments, Tuning::shape(kSize).columns(), Tuning::shape(kSize).rows()> {
-  using Tile = WindowTile<Arguments, Tuning::shape(kSize).columns(), Tuning::shape(kSize).rows()>;
-
+class Im2colRows : public WindowTile<WindowArguments, Tuning::shape(kSize, kPlanes, true).columns(),
+                                     Tuning::shape(kSize, kPlanes, true).rows()> {
  public:
-  static constexpr sm80_float_mma::Shape kShape = Tuning::shape(kSize);
-  using Places = WindowPlaces<kShape.rows()>;
+  static constexpr Shape kShape = Tuning::shape(kSize, kPlanes, true);
+  using Given = WindowArguments;
+  using Tile = WindowTile<WindowArguments, kShape.columns(), kShape.rows()>;
   template <class To, int kSets, int kArrays>
-  using CopierOf = Copier<Im2colRows, To, kPlanes, kSets, kArrays>;
+  using CopierOf = WindowCopier<Im2colRows, To, kPlanes, kSets, kArrays>;
 
-  using Tile::Tile;
+  __device__ explicit Im2colRows(const WindowArguments& a) : Tile(a, block_shared<WindowPlaces<kShape.rows()>>()) {}
   // Where the pixel under a tap of the tile's result `i` lies, in units; nowhere in the padding.
   __device__ bool find(int i, int tap_row, int tap_column, std::int64_t& unit) const {
     if (!Tile::find(i, tap_row, tap_column, unit)) return false;
@@ -164,4 +163,4 @@ class Im2colRows : public WindowTile<Arguments, Tuning::shape(kSize).columns(), 
   }
 };
 
-}  // namespace qcore::sm80_float_implicit_gemm
+}  // namespace qcore::sm80_float_mma

@@ -1,8 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/device_operands.cuh"
-#include "gemm/cuda/quantize_activations.cuh"
-#include "linear/problem.h"
+#include "gemm/cuda/gathered_rows.cuh"
 
 // Integer activations and many rows on sm_90a: as `sm80_int8_mma`, but with the products of whole warpgroups, y^T = W
 // x^T. One operand is the weight, from registers, as it is packed; the other are codes in shared memory, quantized into
@@ -27,8 +26,11 @@ struct Cluster {
   int columns, rows;
 };
 
+// Two tiles share their columns of the weight, where there are pairs: larger clusters do not fill every multiprocessor.
+constexpr Cluster cluster_of(std::int64_t tile_rows) { return {1, tile_rows % 2 ? 1 : 2}; }
+
 struct Arguments {
-  QuantizedRows<std::int8_t> x;  // tiled
+  QuantizedRows<std::int8_t> x;  // padded_block for P > 1: 32, 64 or a multiple of 128; without a window tiled
   std::int64_t first_row;        // of x's rows in out.y
   DeviceWeight w;
   DeviceOutput out;
@@ -36,14 +38,10 @@ struct Arguments {
   Cluster cluster;
 };
 
-// What x.padded_block must be for P > 1: 32, 64 or a multiple of 128.
-void run(const Arguments& arguments, cudaStream_t stream);
+// Under a window. The weight's blocks and steps count all taps; x.rows are results, and of x.tiled counts all but where
+// things lie: `parameters` is null.
+struct WindowArguments : Arguments {
+  GatheredRows gathered;
+};
 
 }  // namespace qcore::sm90_int8_wgmma
-
-namespace qcore {
-
-struct ScratchBounds;
-void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds, std::int64_t enough_tiles);
-
-}  // namespace qcore

@@ -1,37 +1,44 @@
-#include "linear/cuda/sm90_int8_wgmma/stage.cuh"
+#pragma once
+
+#include "gemm/cuda/sm90_int8_wgmma/stage.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/ptx_half.cuh"
 #include "runtime/memory.h"
 
+// The kernel and the choice among its instances.
 namespace qcore::sm90_int8_wgmma {
-namespace {
 
 constexpr std::size_t kMaxSharedBytes = 227 << 10;
 constexpr int kMaxStages = 8;
 // Of 168 that every thread starts with; the sum over the three warpgroups stays the same.
-constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+template <class Rows>
+constexpr int kProducerRegisters = Rows::kWindow ? 88 : 56;
+template <class Rows>
+constexpr int kConsumerRegisters = Rows::kWindow ? 208 : 224;
 constexpr int kRegisterRows = 4;  // neighboring rows of a lane, see TiledRows::column()
 
-template <int kBits, int kBlocks, int kRows>
+template <class Rows, int kBits, int kBlocks, int kRows>
 struct Shape {
   using TileStage = Stage<kBits, kBlocks, kRows>;
 
   // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
   static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
-  static constexpr std::size_t kRest = kStagingBytes + 2048;
+  static constexpr std::size_t kOriginBytes = Rows::kWindow ? sizeof(WindowOrigin) * kRows : 0;
+  static constexpr std::size_t kRest = kStagingBytes + kOriginBytes + 2048;
   static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
   static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
   using TileRing = SmemPipeline<TileStage, kStages>;
-  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes;
+  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kOriginBytes;
   static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
 };
 
 // A warpgroup computes 64 columns n of a tile, a warp a panel of 16: row `group` of its part of a product is column
 // 2*group, row group + 8 the one behind it.
-template <int kBits, int kBlocks, int kRows>
+template <class Rows, int kBits, int kBlocks, int kRows>
 class Consumer {
  public:
-  using S = Shape<kBits, kBlocks, kRows>;
+  using S = Shape<Rows, kBits, kBlocks, kRows>;
   using TileStage = typename S::TileStage;
   static constexpr int kStages = S::kStages;
   static constexpr int kChunks = kStageK / kBlocks / 32;  // products of a block
@@ -110,6 +117,7 @@ class Consumer {
 
   __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state) {
     ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+    if constexpr (Rows::kWindow) ptx::products_see_copies();
     weights_.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
   }
 
@@ -218,17 +226,15 @@ class Consumer {
         if constexpr (dtype == DType::f32) {
           *reinterpret_cast<float2*>(to + 4 * at) = {low, high};
         } else {
-          const bool half = dtype == DType::f16;
-          const std::uint32_t a = half ? numerics::float_to_half(low) : numerics::float_to_bfloat(low);
-          const std::uint32_t b = half ? numerics::float_to_half(high) : numerics::float_to_bfloat(high);
-          *reinterpret_cast<std::uint32_t*>(to + 2 * at) = a | b << 16;
+          *reinterpret_cast<std::uint32_t*>(to + 2 * at) = ptx::pack_pair<ptx::half_of(dtype)>(low, high);
         }
       }
   }
 
-  // Through shared memory, so that what finishes a value is there once per 16 rows, and not for each register.
+  // Through shared memory, so that what finishes a value is there once per 16 rows, and not for each register. Where
+  // pixels lie closer than channels, neighboring lanes are pixels.
   __device__ void store_any(std::int64_t first, std::int64_t n) {
-    const std::int64_t column = n + lane_ % 16;
+    const bool along_rows = !Rows::kWindow || a_.out.y.column_stride == 1;
 #pragma unroll
     for (int j = 0; j < kRows / 16; ++j) {
 #pragma unroll
@@ -238,9 +244,10 @@ class Consumer {
       __syncwarp();
 #pragma unroll 1
       for (int at = lane_; at < 256; at += kWarpSize) {
-        const std::int64_t row = first + 16 * j + at / 16;
-        if (row < a_.x.rows && column < a_.w.n)
-          store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + row), column, staging_[at]);
+        const int i = along_rows ? at / 16 : at % 16, column = along_rows ? at % 16 : at / 16;
+        const std::int64_t row = first + 16 * j + i;
+        if (row < a_.x.rows && n + column < a_.w.n)
+          store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + row), n + column, staging_[16 * i + column]);
       }
       __syncwarp();
     }
@@ -257,38 +264,36 @@ class Consumer {
   float y_[kRows / 2];
 };
 
-template <int kBits, int kBlocks, int kRows>
-__global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __grid_constant__ Arguments a) {
-  using S = Shape<kBits, kBlocks, kRows>;
+template <class Rows, int kBits, int kBlocks, int kRows>
+__global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __grid_constant__ typename Rows::Given a) {
+  using S = Shape<Rows, kBits, kBlocks, kRows>;
+  using Fill = Producer<Rows, kBits, kBlocks, kRows, S::kStages>;
   auto& ring = S::TileRing::get(dynamic_shared());
+  auto* staging = reinterpret_cast<float*>(&ring + 1);
   // The same in all lanes for the compiler too.
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; ++i) {
-      ptx::barrier_init(ring.full[i], kFullArrivals);
-      ptx::barrier_init(ring.empty[i], kConsumerWarps * (a.cluster.columns + a.cluster.rows - 1));
-    }
-  }
+  if (threadIdx.x == 0) ring.init(Fill::kFullArrivals, kConsumerWarps * (a.cluster.columns + a.cluster.rows - 1));
   ptx::cluster_sync();
   Tiles tiles(a, kRows);
   // A block of more than a stage's k is promoted after its last one.
   const int block_stages = kBlocks > 1 ? 1 : static_cast<int>(a.x.padded_block / kStageK);
   if (warp >= kConsumerWarps) {
-    ptx::fewer_registers<kProducerRegisters>();
-    Producer<kBits, kBlocks, kRows, S::kStages>(a, ring, tiles, warp - kConsumerWarps, block_stages).run();
+    ptx::fewer_registers<kProducerRegisters<Rows>>();
+    auto* origins = reinterpret_cast<WindowOrigin*>(staging + kConsumerWarps * 256);
+    Fill(a, ring, tiles, warp - kConsumerWarps, block_stages, origins).run();
   } else {
-    ptx::more_registers<kConsumerRegisters>();
-    Consumer<kBits, kBlocks, kRows>(a, ring, tiles, reinterpret_cast<float*>(&ring + 1), warp, block_stages).run();
+    ptx::more_registers<kConsumerRegisters<Rows>>();
+    Consumer<Rows, kBits, kBlocks, kRows>(a, ring, tiles, staging, warp, block_stages).run();
   }
   __syncwarp();
   // Others of the cluster may still copy to this thread block's memory, or arrive at its barriers.
   ptx::cluster_sync();
 }
 
-template <int kBits, int kBlocks, int kRows>
-void launch_kernel(const Arguments& a, cudaStream_t stream) {
-  using S = Shape<kBits, kBlocks, kRows>;
-  const auto kernel = sm90_int8_wgmma_kernel<kBits, kBlocks, kRows>;
+template <class Rows, int kBits, int kBlocks, int kRows>
+void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
+  using S = Shape<Rows, kBits, kBlocks, kRows>;
+  const auto kernel = sm90_int8_wgmma_kernel<Rows, kBits, kBlocks, kRows>;
   const auto size = static_cast<unsigned>(a.cluster.columns * a.cluster.rows);
   const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.x.rows, kRows);
   LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size)};
@@ -297,37 +302,34 @@ void launch_kernel(const Arguments& a, cudaStream_t stream) {
   launch("sm90_int8_wgmma", kernel, shape, stream, a);
 }
 
-template <int kBits, int kBlocks>
-void launch_rows(const Arguments& a, cudaStream_t stream) {
+template <class Rows, int kBits, int kBlocks>
+void launch_rows(const typename Rows::Given& a, cudaStream_t stream) {
   switch (a.x.tiled.rows()) {
     case 128:
-      return launch_kernel<kBits, kBlocks, 128>(a, stream);
+      return launch_kernel<Rows, kBits, kBlocks, 128>(a, stream);
     case 64:
-      return launch_kernel<kBits, kBlocks, 64>(a, stream);
+      return launch_kernel<Rows, kBits, kBlocks, 64>(a, stream);
     default:
-      return launch_kernel<kBits, kBlocks, 32>(a, stream);
+      return launch_kernel<Rows, kBits, kBlocks, 32>(a, stream);
   }
 }
 
-template <int kBits>
-void launch_blocks(const Arguments& a, cudaStream_t stream) {
+template <class Rows, int kBits>
+void launch_blocks(const typename Rows::Given& a, cudaStream_t stream) {
   switch (a.x.padded_block) {
     case 32:
-      return launch_rows<kBits, 4>(a, stream);
+      return launch_rows<Rows, kBits, 4>(a, stream);
     case 64:
-      return launch_rows<kBits, 2>(a, stream);
+      return launch_rows<Rows, kBits, 2>(a, stream);
     default:
-      return launch_rows<kBits, 1>(a, stream);
+      return launch_rows<Rows, kBits, 1>(a, stream);
   }
 }
 
-}  // namespace
-
-void run(const Arguments& a, cudaStream_t stream) {
-  if (a.w.bits == 8)
-    launch_blocks<8>(a, stream);
-  else
-    launch_blocks<4>(a, stream);
+// y = act(x W^T + bias). Needs sm_90a.
+template <class Rows>
+void run(const typename Rows::Given& a, cudaStream_t stream) {
+  a.w.bits == 8 ? launch_blocks<Rows, 8>(a, stream) : launch_blocks<Rows, 4>(a, stream);
 }
 
 }  // namespace qcore::sm90_int8_wgmma

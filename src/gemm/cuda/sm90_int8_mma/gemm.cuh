@@ -1,6 +1,8 @@
 #pragma once
 
-#include "linear/cuda/sm90_int8_mma/stage.cuh"
+#include "gemm/cuda/sm90_int8_mma/stage.cuh"
+#include "gemm/cuda/store_four.cuh"
+#include "gemm/cuda/window_tile.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
@@ -47,27 +49,33 @@ __device__ __forceinline__ float to_float(std::int32_t product) {
   return kBits == 8 ? shifted - kThreeHalves : numerics::fma_once(shifted, kSixteenth, -kThreeHalves * kSixteenth);
 }
 
-template <int kBits, int kBlockChunks, Size kSize>
+template <class Rows, int kBits, int kBlockChunks, Size kSize>
 class Gemm {
  public:
   static constexpr Shape kShape = Tuning::shape(kSize);
   using TileStage = Stage<kBits, kBlockChunks, kSize>;
   static constexpr int kPanels = kShape.panels, kTiles = kShape.tiles, kRows = kShape.rows();
   static constexpr int kBlocks = TileStage::kBlocks, kWarpBlocks = kBlocks / kShape.warps_k;
-  static constexpr int kWarps = kShape.warps(), kThreads = kWarpSize * (kWarps + 1);
+  static constexpr int kWarps = kShape.warps(), kThreads = kWarpSize * (kWarps + 1 + Rows::gather_warps(kSize));
   static constexpr bool kShared = kShape.warps_k > 1;  // K, by the warps
   static constexpr int kPitch = kShape.columns() + 4;  // of floats in shared memory: rows 2*quad take every bank once
   // Sums of two stages' blocks: while those of one are made, the other's are added.
   static constexpr int kSums = kShared ? 2 * kBlocks * kRows * kPitch : 0;
-  static constexpr int kFit = static_cast<int>((Tuning::shared_bytes(kSize) - 4 * kSums - 256) / sizeof(TileStage));
+  static constexpr int kRest = 256 + (Rows::kWindow ? 16 * kRows : 0);  // of the ring, beside the stages
+  static constexpr int kFit = static_cast<int>((Tuning::shared_bytes(kSize) - 4 * kSums - kRest) / sizeof(TileStage));
   static constexpr int kStages = kFit < Tuning::kMaxStages ? kFit : Tuning::kMaxStages;
-  using TileRing = SmemPipeline<TileStage, kStages>;
+  using Given = typename Rows::Given;
+  using Fill = Producer<Rows, TileStage, kStages>;
+  struct TileRing : SmemPipeline<TileStage, kStages> {
+    ptx::Barrier summed[2];  // where the warps share K
+    typename Rows::template Origins<kRows> origins;
+  };
   static constexpr std::size_t kTotalBytes = sizeof(float) * kRows * kPitch;
   static constexpr std::size_t kSharedBytes = sizeof(TileRing) + 4 * kSums;
   static_assert(kStages >= 2 && sizeof(TileRing) >= kTotalBytes, "a stage is copied while another one is multiplied");
   static_assert(!kShared || kShape.columns() == kWarpSize, "a lane owns a column");
 
-  __device__ __forceinline__ explicit Gemm(const Arguments& a)
+  __device__ __forceinline__ explicit Gemm(const Given& a)
       : a_(a),
         pipeline_(*reinterpret_cast<TileRing*>(dynamic_shared())),
         warp_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0)),
@@ -80,21 +88,23 @@ class Gemm {
 
   __device__ __forceinline__ void run() {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < kStages; ++i) {
-        ptx::barrier_init(pipeline_.full[i], kFullArrivals);
-        ptx::barrier_init(pipeline_.empty[i], kWarps);
-      }
+      pipeline_.init(Fill::kFullArrivals, kWarps);
       for (int i = 0; i < 2; ++i) ptx::barrier_init(pipeline_.summed[i], kWarps * kWarpSize);
       ptx::barriers_are_ready();
     }
+    if constexpr (Rows::kWindow)
+      pipeline_.origins.set(a_.gathered.window, a_.gathered.first, static_cast<int>(blockIdx.y) * kRows,
+                            static_cast<int>(a_.x.rows), a_.gathered.first_image);
     ptx::let_next_kernel_start();
     __syncthreads();
     const int count = static_cast<int>((a_.w.blocks + kBlocks - 1) / kBlocks);
-    if (warp_ == kWarps) {
-      Producer<TileStage, kStages>(a_, pipeline_, lane_).run(count);
-    } else {
+    if (warp_ < kWarps)
       consume(count);
-    }
+    else if (warp_ == kWarps)
+      Fill(a_, pipeline_, lane_).run(count);
+    else if constexpr (Rows::kWindow)
+      Fill::gather(a_, pipeline_, pipeline_.origins.of, static_cast<int>(threadIdx.x) - kWarpSize * (kWarps + 1),
+                   count);
     __syncthreads();
     store();
   }
@@ -253,8 +263,8 @@ class Gemm {
   // Through shared memory, so that neighboring columns are written at once.
   __device__ __forceinline__ void store() const {
     float* totals = reinterpret_cast<float*>(dynamic_shared());
-    if (warp_ == kWarps) {
-      // The producer warp holds no accumulators.
+    if (warp_ >= kWarps) {
+      // The producers hold no accumulators.
     } else if constexpr (kShared) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) totals[(warp_ + kWarps * i) * kPitch + lane_] = own_[i];
@@ -266,47 +276,24 @@ class Gemm {
     }
     __syncthreads();
     constexpr int kFours = kShape.columns() / 4;
+    // Where pixels lie closer than channels, neighboring lanes are pixels.
+    const bool along_rows = !Rows::kWindow || a_.out.y.column_stride == 1;
 #pragma unroll 1
     for (int at = static_cast<int>(threadIdx.x); at < kRows * kFours; at += kThreads) {
-      const std::int64_t row = blockIdx.y * static_cast<std::int64_t>(kRows) + at / kFours;
-      const std::int64_t n = blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + at % kFours * 4;
-      if (row < a_.x.rows && n < a_.w.n)
-        store_four(row, n, *reinterpret_cast<const float4*>(&totals[at / kFours * kPitch + at % kFours * 4]));
+      const int tile_row = along_rows ? at / kFours : at % kRows, four = along_rows ? at % kFours : at / kRows;
+      const std::int64_t row = blockIdx.y * static_cast<std::int64_t>(kRows) + tile_row;
+      const std::int64_t n = blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + four * 4;
+      if (row >= a_.x.rows || n >= a_.w.n) continue;
+      const float4 from = *reinterpret_cast<const float4*>(&totals[tile_row * kPitch + four * 4]);
+      const std::int64_t m = a_.first_row + row;
+      store_four(a_.out, a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m), n, a_.w.n, a_.store_fours,
+                 {from.x, from.y, from.z, from.w});
     }
-  }
-
-  __device__ __forceinline__ void store_four(std::int64_t row, std::int64_t n, const float4& four) const {
-    const std::int64_t m = a_.first_row + row;
-    const std::int64_t at = a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m);
-    const DType dtype = a_.out.y.dtype;
-    float y[4] = {four.x, four.y, four.z, four.w};
-    if (!a_.store_fours || n + 4 > a_.w.n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (n + i < a_.w.n) store_epilogue(a_.out, at, n + i, y[i]);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (a_.out.bias) y[i] += load_float(a_.out.bias, a_.out.bias_dtype, (n + i) * a_.out.bias_stride);
-      y[i] = activate(y[i], a_.out.activation);
-    }
-    void* data = const_cast<void*>(a_.out.y.data);
-    if (dtype == DType::f32) {
-      *reinterpret_cast<float4*>(static_cast<float*>(data) + at + n) = make_float4(y[0], y[1], y[2], y[3]);
-      return;
-    }
-    std::uint32_t half[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      half[i] = dtype == DType::f16 ? numerics::float_to_half(y[i]) : numerics::float_to_bfloat(y[i]);
-    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(data) + at + n) = {half[0] | half[1] << 16,
-                                                                             half[2] | half[3] << 16};
   }
 
   static constexpr int kOwn = kShared ? kRows / kWarps : 1;
 
-  const Arguments& a_;
+  const Given& a_;
   TileRing& pipeline_;
   int warp_, lane_, group_, quad_;
   int first_panel_, first_row_, warp_k_;
@@ -314,51 +301,60 @@ class Gemm {
   float own_[kOwn] = {};
 };
 
-template <int kBits, int kBlockChunks, Size kSize>
-__global__ void __launch_bounds__(Gemm<kBits, kBlockChunks, kSize>::kThreads, Tuning::shape(kSize).resident)
-    sm90_int8_mma_kernel(const __grid_constant__ Arguments a) {
-  Gemm<kBits, kBlockChunks, kSize>(a).run();
+template <class Rows, int kBits, int kBlockChunks, Size kSize>
+__global__ void __launch_bounds__(Gemm<Rows, kBits, kBlockChunks, kSize>::kThreads, Tuning::shape(kSize).resident)
+    sm90_int8_mma_kernel(const __grid_constant__ typename Rows::Given a) {
+  Gemm<Rows, kBits, kBlockChunks, kSize>(a).run();
 }
 
-template <int kBits, int kBlockChunks, Size kSize>
-void launch_kernel(const Arguments& a, cudaStream_t stream) {
-  using Kernel = Gemm<kBits, kBlockChunks, kSize>;
+template <class Rows, int kBits, int kBlockChunks, Size kSize>
+void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
+  using Kernel = Gemm<Rows, kBits, kBlockChunks, kSize>;
   constexpr Shape kShape = Kernel::kShape;
-  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.w.n, kShape.columns())),
-                         static_cast<unsigned>(ceil_div(a.x.rows, kShape.rows()))),
-                    dim3(Kernel::kThreads), Kernel::kSharedBytes};
+  LaunchShape shape{grid_of(a, kShape), dim3(Kernel::kThreads), Kernel::kSharedBytes};
   shape.overlap = a.w.blocks > 0;
-  launch("sm90_int8_mma", sm90_int8_mma_kernel<kBits, kBlockChunks, kSize>, shape, stream, a);
+  launch("sm90_int8_mma", sm90_int8_mma_kernel<Rows, kBits, kBlockChunks, kSize>, shape, stream, a);
 }
 
-template <int kBits, int kBlockChunks>
-void launch_size(const Arguments& a, cudaStream_t stream) {
+template <class Rows, int kBits, int kBlockChunks>
+void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
   switch (a.size) {
-    case Size::rows8:
-      return launch_kernel<kBits, kBlockChunks, Size::rows8>(a, stream);
     case Size::rows16:
-      return launch_kernel<kBits, kBlockChunks, Size::rows16>(a, stream);
+      return launch_kernel<Rows, kBits, kBlockChunks, Size::rows16>(a, stream);
     case Size::rows32:
-      return launch_kernel<kBits, kBlockChunks, Size::rows32>(a, stream);
-    case Size::rows64:
-      return launch_kernel<kBits, kBlockChunks, Size::rows64>(a, stream);
-    case Size::broad:
-      return launch_kernel<kBits, kBlockChunks, Size::broad>(a, stream);
-    case Size::broad16:
-      return launch_kernel<kBits, kBlockChunks, Size::broad16>(a, stream);
+      return launch_kernel<Rows, kBits, kBlockChunks, Size::rows32>(a, stream);
     case Size::tall:
-      return launch_kernel<kBits, kBlockChunks, Size::tall>(a, stream);
+      return launch_kernel<Rows, kBits, kBlockChunks, Size::tall>(a, stream);
+    default:
+      break;
   }
+  // A window has few results where its tiles are small, or else other tiles.
+  if constexpr (!Rows::kWindow) switch (a.size) {
+      case Size::rows8:
+        return launch_kernel<Rows, kBits, kBlockChunks, Size::rows8>(a, stream);
+      case Size::rows64:
+        return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64>(a, stream);
+      case Size::broad:
+        return launch_kernel<Rows, kBits, kBlockChunks, Size::broad>(a, stream);
+      default:
+        return launch_kernel<Rows, kBits, kBlockChunks, Size::broad16>(a, stream);
+    }
 }
 
-template <int kBits>
-void launch_blocks(const Arguments& a, cudaStream_t stream) {
-  if (a.w.block_size == 32)
-    launch_size<kBits, 1>(a, stream);
-  else if (a.w.block_size == 64)
-    launch_size<kBits, 2>(a, stream);
+template <class Rows, int kBits>
+void launch_blocks(const typename Rows::Given& a, cudaStream_t stream) {
+  if (a.x.padded_block == 32)
+    launch_size<Rows, kBits, 1>(a, stream);
+  else if (a.x.padded_block == 64)
+    launch_size<Rows, kBits, 2>(a, stream);
   else
-    launch_size<kBits, 4>(a, stream);
+    launch_size<Rows, kBits, 4>(a, stream);
+}
+
+// y = act(x W^T + bias). Needs sm_90.
+template <class Rows>
+void run(const typename Rows::Given& a, cudaStream_t stream) {
+  a.w.bits == 8 ? launch_blocks<Rows, 8>(a, stream) : launch_blocks<Rows, 4>(a, stream);
 }
 
 }  // namespace qcore::sm90_int8_mma

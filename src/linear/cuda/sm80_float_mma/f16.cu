@@ -1,7 +1,0 @@
-#include "linear/cuda/sm80_float_mma/instances.cuh"
-
-namespace qcore::sm80_float_mma {
-
-void run_f16(const Arguments& a, cudaStream_t stream) { launch_weight<ptx::Half::f16, 1>(a, stream); }
-
-}  // namespace qcore::sm80_float_mma
