@@ -14,7 +14,6 @@ set(QCORE_CUDA_OWN
     decoder/cuda/rows.cu
     embedding/cuda/embedding.cu
     gemm/cuda/quantize_activations.cu
-    gemm/cuda/simt.cu
     gemm/cuda/split_rows.cu
     gemm/cuda/weight_sums.cu
     gru/cuda/fixed_codes.cu
@@ -29,6 +28,8 @@ set(QCORE_CUDA_OWN
     linear/cuda/sm75_gemv/gemv_integer.cu
     linear/cuda/sm75_gemv/run.cu
     linear/cuda/simt/run.cu
+    linear/cuda/simt/simt_float.cu
+    linear/cuda/simt/simt_integer.cu
     linear/cuda/sm75_int8_sliced/dequantize_accumulate.cu
     linear/cuda/sm75_int8_sliced/run.cu
     linear/cuda/sm75_int8_sliced/unpack_weight.cu

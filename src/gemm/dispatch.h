@@ -1,7 +1,6 @@
 #pragma once
 
-#include "gemm/cpu/vtable.h"
-#include "gemm/product.h"
+#include "gemm/cpu/tiled.h"
 
 // The functions behind the CPU rows of the kernel tables of linear and conv2d; their Problem has a product().
 namespace qcore {
@@ -39,11 +38,6 @@ const char* int16_unsupported_reason(const Problem& problem) {
 template <class Problem>
 const char* float_unsupported_reason(const Problem& problem) {
   return problem.compute == ComputeMode::floating ? tiled_unsupported_reason(problem) : "it computes in float";
-}
-
-template <class Problem, const BlockKernels& kernels>
-void run_tiled(const Problem& problem) {
-  run_product(problem.product(), kernels);
 }
 
 // Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.

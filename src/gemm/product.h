@@ -30,9 +30,4 @@ struct BlockProduct {
 // The definition: any format, any shape, plain loops over src/numerics.
 void run_product_reference(const BlockProduct& product);
 
-struct BlockKernels;
-
-// The tiled CPU driver, with one instruction set's tile kernels.
-void run_product(const BlockProduct& product, const BlockKernels& kernels);
-
 }  // namespace qcore

@@ -19,7 +19,9 @@ const char* bfloat_unsupported_reason(const LinearProblem& problem) {
 }
 
 template <const BlockKernels& kernels>
-constexpr auto run_with = run_tiled<LinearProblem, kernels>;
+void run_with(const LinearProblem& problem) {
+  run_product(problem.product(), kernels);
+}
 
 #endif
 

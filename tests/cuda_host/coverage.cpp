@@ -24,6 +24,8 @@ constexpr Listed kKernels[] = {
     {"awq_pack_parameters", 1},
     {"awq_rows", 1},
     {"conv2d_depthwise", 12},
+    {"conv2d_simt_float", 2},
+    {"conv2d_simt_integer", 2},
     {"decoder_attention", 48},
     {"decoder_attention_merge", 1},
     {"decoder_cap", 1},

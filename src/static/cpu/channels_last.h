@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gemm/cpu/driver.h"
+#include "gemm/cpu/tiled.h"
 #include "static/cpu/vtable.h"
 #include "static/problem.h"
 

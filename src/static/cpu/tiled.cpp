@@ -1,6 +1,7 @@
+#include "gemm/cpu/tiled.h"
+
 #include <algorithm>
 
-#include "gemm/cpu/driver.h"
 #include "qcore/kernels.h"
 #include "static/cpu/channels_last.h"
 #include "static/cpu/depthwise.h"

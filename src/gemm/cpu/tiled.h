@@ -1,25 +1,199 @@
+#pragma once
+
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "formats/compute_mode.h"
-#include "gemm/cpu/driver.h"
+#include "formats/row_view.h"
 #include "gemm/cpu/vtable.h"
 #include "gemm/epilogue.h"
+#include "gemm/product.h"
+#include "numerics/window.h"
 #include "qcore/kernels.h"
+#include "runtime/memory.h"
+#include "runtime/thread_pool.h"
 
-// Drives the tiles of products with per-block weights: each row of x is packed once, then tiles multiply.
+// The driver of tiles on the CPU, for the products of linear, conv2d and static, and the product of linear and conv2d.
 namespace qcore {
-namespace {
+
+// With fewer multiply-adds, or elements to pack, a call is over before a second thread has woken up.
+constexpr std::int64_t kSerialProducts = 1 << 18, kSerialElements = 1 << 14;
+
+// Runs task(0) to task(tasks - 1), on the thread pool if `parallel`.
+template <class Task>
+void for_each_task(std::int64_t tasks, bool parallel, const Task& task) {
+  if (parallel && tasks > 1)
+    parallel_for(tasks, task);
+  else
+    for (std::int64_t i = 0; i < tasks; ++i) task(i);
+}
+
+// Where the rows of x lie that a product's results see through a window: pixels of images.
+struct WindowRows {
+  numerics::WindowAxis rows, columns;
+  std::int64_t taps;                // of the weight: the window's, or several times those
+  const char* first;                // pixel 0
+  const char* padding;              // what padding sees
+  std::int64_t image, row, column;  // from pixel to pixel, in bytes
+
+  // Writes to `found` the pixels under each tap for the results [begin, end): [taps][end - begin].
+  void find(std::int64_t begin, std::int64_t end, const char** found) const {
+    for (std::int64_t tap = 0; tap < taps; ++tap)
+      found = find(begin, end, tap / columns.kernel % rows.kernel, tap % columns.kernel, found);
+  }
+
+ private:
+  // Does so for one tap; returns where the next one's begin.
+  const char** find(std::int64_t begin, std::int64_t end, std::int64_t tap_row, std::int64_t tap_column,
+                    const char** found) const {
+    const std::int64_t step = columns.stride * column;
+    // Input columns are inside the image for results [inside, outside).
+    const std::int64_t shift = columns.before - tap_column * columns.dilation;
+    const std::int64_t inside = shift > 0 ? ceil_div(shift, columns.stride) : 0;
+    const std::int64_t outside = columns.input + shift > 0 ? ceil_div(columns.input + shift, columns.stride) : 0;
+    while (begin < end) {
+      const std::int64_t line = begin / columns.output, from = begin % columns.output;
+      const std::int64_t to = std::min(columns.output, from + end - begin);
+      const std::int64_t h = rows.at(line % rows.output, tap_row);
+      const std::int64_t in = h < 0 ? to : std::clamp(inside, from, to), out = h < 0 ? to : std::clamp(outside, in, to);
+      found = std::fill_n(found, in - from, padding);
+      std::int64_t pixel = line / rows.output * image + h * row + (in * columns.stride - shift) * column;
+      for (std::int64_t j = in; j < out; ++j, pixel += step) *found++ = first + pixel;
+      found = std::fill_n(found, to - out, padding);
+      begin += to - from;
+    }
+    return found;
+  }
+};
+
+// Some panels of a weight, and the channels of y that they compute.
+struct TileColumn {
+  std::int64_t group, panel, panels;
+  std::int64_t channel, channels;  // of y, from lane `skipped` of the first panel on
+  std::int64_t skipped;
+};
+
+// How a product is cut into tasks: rows and columns in so many parts. Parts of rows have `rows` each or, if that is 0,
+// whole tiles.
+struct TileTasks {
+  std::int64_t row_parts, column_parts, rows;
+  bool parallel;
+};
+
+// Memory of a task. A task with a single row may take less than a microsecond, of which scratch memory would be a
+// tenth.
+class TaskMemory {
+ public:
+  template <class T>
+  T* take(std::int64_t count) {
+    const std::int64_t bytes = round_up(count * static_cast<std::int64_t>(sizeof(T)), kAlignment);
+    if (!scratch_ && used_ + bytes <= kFewBytes) {
+      used_ += bytes;
+      return reinterpret_cast<T*>(few_ + used_ - bytes);
+    }
+    if (!scratch_) scratch_.emplace();
+    return scratch_->take<T>(count);
+  }
+
+ private:
+  static constexpr std::int64_t kFewBytes = 1024;
+  alignas(kAlignment) char few_[kFewBytes];
+  std::int64_t used_ = 0;
+  std::optional<Scratch> scratch_;
+};
+
+// Computes rows x columns of a product by tiles of up to max_rows rows. Product has
+//   window()                    what the results see of x
+//   results(), columns()        rows of y, and TileColumns
+//   column(index)               one of them, which may be empty
+//   arguments(column)           what its tiles take beside their place
+//   tile_end(row, end)          where a tile that begins with `row` must end
+//   in_place(column)            null, or where tiles may store the first row's results, y_step() from row to row
+//   multiply(arguments, tiles, walk, memory)
+//                               calls walk(visit), which calls visit(tile) for one tile after the other, once or
+//                               several times; `tiles` of them
+//   store(column, begin, end, results, row_length)
+//                               brings results of rows that are not in place there
+template <class Product>
+class TileDriver {
+ public:
+  TileDriver(const Product& product, const TileTasks& tasks, std::int64_t max_rows, std::int64_t max_panels)
+      : product_(product), tasks_(tasks), max_rows_(max_rows), max_panels_(max_panels) {}
+
+  void run() const {
+    const std::int64_t columns = product_.columns();
+    for_each_task(tasks_.row_parts * tasks_.column_parts, tasks_.parallel, [&](std::int64_t task) {
+      const std::int64_t part = task / tasks_.row_parts, row_part = task % tasks_.row_parts;
+      multiply(first_row(row_part), first_row(row_part + 1), part * columns / tasks_.column_parts,
+               (part + 1) * columns / tasks_.column_parts);
+    });
+  }
+
+ private:
+  using Result = typename Product::Result;
+
+  std::int64_t first_row(std::int64_t part) const {
+    if (tasks_.rows) return std::min(product_.results(), part * tasks_.rows);
+    const std::int64_t tiles = ceil_div(product_.results(), max_rows_);
+    return part * tiles / tasks_.row_parts * product_.results() / tiles;
+  }
+
+  void multiply(std::int64_t begin, std::int64_t end, std::int64_t first_column, std::int64_t end_column) const {
+    TaskMemory memory;
+    const std::int64_t rows = end - begin;
+    const WindowRows window = product_.window();
+    auto** table = memory.take<const char*>(window.taps * rows);
+    window.find(begin, end, table);
+    Result* buffer = nullptr;
+    for (std::int64_t index = first_column; index < end_column; ++index) {
+      const TileColumn column = product_.column(index);
+      if (column.panels <= 0) continue;
+      const std::int64_t row_length = column.panels * PackedLayout::kPanelRows;
+      Result* const in_place = product_.in_place(column);
+      if (!in_place && !buffer) buffer = memory.take<Result>(rows * max_panels_ * PackedLayout::kPanelRows);
+      auto t = product_.arguments(column);
+      t.tap_stride = rows;
+      t.panels = static_cast<int>(column.panels);
+      t.out_stride = in_place ? product_.y_step() : row_length;
+      Result* const out = in_place ? in_place + begin * t.out_stride : buffer;
+      const auto walk = [&](const auto& visit) {
+        std::int64_t tile = 0, stop = begin;
+        for (std::int64_t at = begin; at < end; at += t.rows, ++tile) {
+          if (at == stop) stop = product_.tile_end(at, end);
+          t.rows = static_cast<int>(rows_of_tile(stop - at));
+          t.x = table + (at - begin);
+          t.out = out + (at - begin) * t.out_stride;
+          visit(tile);
+        }
+      };
+      product_.multiply(t, ceil_div(rows, max_rows_), walk, memory);
+      if (!in_place) product_.store(column, begin, end, buffer, row_length);
+    }
+  }
+
+  // Spreads rows evenly at the end: the last 7 become tiles of 4 and 3, not of 6 and 1.
+  std::int64_t rows_of_tile(std::int64_t left) const {
+    return left <= max_rows_ ? left : left >= 2 * max_rows_ ? max_rows_ : (left + 1) / 2;
+  }
+
+  const Product& product_;
+  const TileTasks tasks_;
+  const std::int64_t max_rows_, max_panels_;
+};
 
 // Returns whether tiles apply the activation themselves; the others are applied value by value.
-bool is_clamp_or_none(const FusedActivation& activation) {
+inline bool is_clamp_or_none(const FusedActivation& activation) {
   return activation.kind == ActivationKind::none || activation.kind == ActivationKind::clamp;
 }
 
 // Returns a weight's scales or offsets from element `first` on, as tiles read them.
-TileParameters tile_parameters(const BlockParameters& all, std::int64_t first) {
+inline TileParameters tile_parameters(const BlockParameters& all, std::int64_t first) {
   return {all ? static_cast<const char*>(all.data) + first * all.item_size() : nullptr, all.half};
 }
 
+// Hands a product with per-block weights, of linear or conv2d, to the driver: each row of x is packed once, then tiles
+// multiply.
 class TiledProduct {
  public:
   using Result = float;
@@ -406,8 +580,9 @@ class TiledProduct {
   const float* bias_ = nullptr;
 };
 
-}  // namespace
-
-void run_product(const BlockProduct& product, const BlockKernels& kernels) { TiledProduct(product, kernels).run(); }
+// Computes a product by the tiles of an instruction set.
+inline void run_product(const BlockProduct& product, const BlockKernels& kernels) {
+  TiledProduct(product, kernels).run();
+}
 
 }  // namespace qcore
