@@ -4,7 +4,7 @@
 
 #include "numerics/portable.h"
 
-// As vector_avx2.h, for 512-bit registers.
+// Provides the operations of vector_avx2.h for 512-bit registers.
 namespace qcore {
 namespace {
 

@@ -38,7 +38,7 @@ void check_format(const char* op, const char* scale, const char* zero_point, con
   check_zero_point(op, zero_point, format.zero_point, format.dtype);
 }
 
-// What a layer is made of, read in the order of its channels.
+// Reads the parameters of a layer in the order of its channels.
 class Builder {
  public:
   Builder(StaticLayer& layer, const TensorView& weight, const TensorView& w_scale, const TensorView* bias)

@@ -10,7 +10,7 @@ namespace qcore {
 enum class Sm90ConvTile { rows16, rows32, tall, warpgroups32, warpgroups64, warpgroups128 };
 constexpr int kSm90ConvTiles = 6;
 
-// What bounds the scratch memory of one call and the size of its launches; each yields to one image.
+// Bounds of the scratch memory of one call and of the size of its launches; each yields to one image.
 struct Conv2dBounds {
   std::int64_t codes = 128 << 20;  // of quantized pixels, or bytes of float ones
   std::int64_t results = 1 << 19;  // pixels of y in one launch
@@ -38,7 +38,7 @@ void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& boun
 const char* conv2d_simt_unsupported_reason(const Conv2dProblem& problem);
 void run_conv2d_simt(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 
-// What every implicit GEMM asks of a window, null if that is there.
+// Returns why no implicit GEMM takes a problem, null if one may.
 const char* implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
 
 }  // namespace qcore

@@ -81,7 +81,7 @@ inline DeviceOutput device_output(const RowView& y, const TensorView& bias, cons
   return {y, bias.rank ? bias.data : nullptr, bias.dtype, bias.rank ? bias.strides[0] : 0, activation};
 }
 
-// Of linear's problem.
+// Returns y, bias and activation of linear's problem.
 template <class Problem>
 DeviceOutput device_output(const Problem& problem) {
   return device_output(problem.y, problem.bias, problem.activation);

@@ -86,14 +86,14 @@ class OperandCopier {
         units_left_(tap_units - thread_ % kPanelUnits),
         words_(words + thread_ % kPanelUnits) {}
 
-  // Of the tile: whose codes this thread copies.
+  // Returns the row of the tile whose codes this thread copies.
   __device__ int row() const { return thread_ / 2 % kRows; }
   // `codes` is the row's beginning, or anything readable for a row that has none, which counts as zeros.
   __device__ void set_row(const std::int8_t* codes, bool has_row) {
     has_row_ = has_row;
     codes_ = codes + thread_ % 2 * 16;
   }
-  // What lies where all panels' words of the next tap begin, `done` units behind those of this one.
+  // Goes to the next tap, where all panels' words begin `done` units behind those of this one.
   __device__ void next_tap(int done, int tap_units) {
     words_ += tap_units - done;
     units_left_ += done;

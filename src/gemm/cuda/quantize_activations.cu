@@ -36,7 +36,7 @@ struct SumOf<std::int16_t> {
   using Type = long long;
 };
 
-// What a block's parameters are made of.
+// Statistics from which a block's parameters are computed.
 struct Extremes {
   std::uint32_t magnitude = 0;
   float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;

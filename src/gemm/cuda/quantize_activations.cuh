@@ -10,7 +10,7 @@
 
 namespace qcore {
 
-// What a row's block contributes besides its codes: one 16-byte load.
+// Parameters of a row's block, in one 16-byte load.
 struct alignas(16) ActivationTerms {
   float scale;
   std::int32_t shift;  // -zero_code * sum of the codes: what the products with stored weight codes are too large by

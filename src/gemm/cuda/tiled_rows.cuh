@@ -31,7 +31,7 @@ struct TiledRows {
   // product, the second half for the others.
   __device__ static int nibble_order(int k) { return (k & ~31) | (k & 4) << 2 | (k >> 1 & 12) | (k & 3); }
 
-  // Of 16 neighboring k, or with nibbles of 4, codes stay neighbors.
+  // Returns the place of a code. Codes of 16 neighboring k, with nibbles of 4, stay neighbors.
   __device__ std::int64_t code(std::int64_t row, std::int64_t k) const {
     if (order == Order::chunks)
       return ((((row >> shift) * stages + k / kChunkK) << shift) + (row & (rows() - 1))) * kChunkK + k % kChunkK;

@@ -32,7 +32,7 @@ struct ResultPlace {
   std::int64_t image;
   int row, column;
 
-  // Of the result `i` behind the first one.
+  // Finds the place of result `i` after the first one.
   __device__ ResultPlace(const DeviceWindow& window, const FirstResult& first, int i) {
     const int all = first.within + i, rows = all / window.output[1], images = rows / window.output[0];
     image = first.image + images;
@@ -102,7 +102,8 @@ template <int kRows>
 struct WindowOrigins {
   WindowOrigin of[kRows];
 
-  // Of results first_row .. behind the first one, of which there are `count`. By all threads; a barrier must follow.
+  // Sets the origins of results from first_row on, counted from the first one, of which there are `count`. Called by
+  // all threads; a barrier must follow.
   __device__ void set(const DeviceWindow& window, const FirstResult& first, int first_row, int count,
                       std::int64_t first_image) {
     for (int i = static_cast<int>(threadIdx.x); i < kRows; i += static_cast<int>(blockDim.x)) {

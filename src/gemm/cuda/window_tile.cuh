@@ -43,7 +43,7 @@ struct WindowPlaces {
   WindowOrigins<kRows> origins;
   std::int64_t y[kRows];  // of channel 0, in elements
 
-  // Of results first .. of a launch. By all threads.
+  // Sets the places of results from `first` on in a launch. Called by all threads.
   template <class Arguments>
   __device__ void set(const Arguments& a, int first) {
     origins.set(a.window, a.first, first, a.results, a.first_image);
@@ -81,7 +81,7 @@ class WindowTile {
   // Where the tile's result `i` lies in y, in elements.
   __device__ std::int64_t y_offset(int i) const { return places_.y[i]; }
 
-  // What lies under a tap of the result `i`, in steps of the window.
+  // Finds the pixel under a tap of result `i`, in steps of the window.
   __device__ bool find(int i, int tap_row, int tap_column, std::int64_t& place) const {
     return places_.origins.of[i].find(a_.window, tap_row, tap_column, place);
   }

@@ -8,7 +8,7 @@
 // problem.stream is a cudaStream_t.
 namespace qcore {
 
-// What bounds the scratch memory of one call on a CUDA device, whatever M, N and K are: larger problems go through it
+// Bounds of the scratch memory of one call on a CUDA device, whatever M, N and K are: larger problems go through it
 // in several passes. Each bound yields to one row (tiles: 128), or one block of k.
 struct ScratchBounds {
   std::int64_t rows = 1 << 20;             // of x at a time

@@ -5,7 +5,7 @@
 #include "linear/problem.h"
 #include "runtime/cuda/cuda_device.h"
 
-// What the kernels of linear that are tiles on tensor cores ask of every problem.
+// Limits that linear's kernels on tensor cores share.
 namespace qcore {
 
 constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31

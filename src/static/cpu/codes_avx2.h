@@ -38,7 +38,7 @@ struct CodesAvx2 : Avx2 {
   QCORE_NUMERIC Int narrow(const Int (&sums)[4], const StaticCodeFormat& format) {
     return finish(_mm256_packs_epi32(sums[0], sums[1]), _mm256_packs_epi32(sums[2], sums[3]), format);
   }
-  // Of two vectors: codes 0 to 3 of both, then in the upper half the others.
+  // Narrows two vectors: codes 0 to 3 of both, then in the upper half the others.
   QCORE_NUMERIC Int narrow(const Int (&sums)[2], const StaticCodeFormat& format) {
     const Int words = _mm256_packs_epi32(sums[0], sums[1]);
     return finish(words, words, format);

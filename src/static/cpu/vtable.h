@@ -4,8 +4,8 @@
 
 #include "gemm/cpu/tile_data.h"
 
-// What one instruction set contributes to static int8 on the CPU. Included by files compiled for that set, so it holds
-// plain data only.
+// Declares what one instruction set contributes to static int8 on the CPU. Included by files compiled for that set, so
+// it holds plain data only.
 namespace qcore {
 
 // Sums to codes. `lo`, `hi` and `zero_point` are those of unsigned codes: of int8 y, 128 more, and `flip` is 0x80.

@@ -6,7 +6,7 @@
 // problem.stream is a cudaStream_t.
 namespace qcore {
 
-// What bounds the scratch memory of one call and the size of its launches; each yields to one image.
+// Bounds of the scratch memory of one call and of the size of its launches; each yields to one image.
 struct StaticBounds {
   std::int64_t codes = 128 << 20;  // of pixels that have to be copied
   std::int64_t results = 1 << 19;  // pixels of y in one launch

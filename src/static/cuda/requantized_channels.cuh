@@ -9,7 +9,7 @@
 
 namespace qcore::static_gemm {
 
-// What becomes of sums; arrays are those of StaticLayer.
+// Requantization of sums; the arrays are those of StaticLayer.
 struct Requantization {
   const std::int32_t* acc_init;
   const float* multipliers;

@@ -28,7 +28,7 @@ struct Arguments {
   depthwise::Strips strips;
 };
 
-// What is added for a tap, beside the product of factor and weight.
+// Terms that a tap adds beside the product of factor and weight.
 enum class Terms { scaled, with_offsets, rounded_products };
 
 template <class Word, Terms kTerms, bool kSlides>

@@ -44,7 +44,7 @@ Tile choose(const Conv2dProblem& problem, std::int64_t results, std::int64_t eno
   return tiles(Size::tall) >= enough ? Tile::tall : tiles(Size::rows32) >= enough ? Tile::rows32 : Tile::rows16;
 }
 
-// What every tile's kernel is told: it takes all taps as one long row of blocks.
+// Returns the arguments of a tile's kernel, which takes all taps as one long row of blocks.
 template <class Arguments>
 Arguments arguments_of(const Conv2dProblem& problem, const DeviceWeight& w, const GatheredRows& gathered,
                        const QuantizedRows<std::int8_t>& x, std::int64_t first, std::int64_t results) {

@@ -12,7 +12,7 @@ __device__ constexpr std::uint32_t both(std::uint32_t half) { return half * 0x00
 template <ptx::Half kHalf, int kBits>
 struct Decoder;
 
-// What a column's codes are shifted by, as the addends of the last step; `code` is the stored code that becomes 0.
+// Shift of a column's codes, as the addends of the last step; `code` is the stored code that becomes 0.
 // decode() makes eight neighbors along k of a column out of its bytes, pairs[i] k 2*i and 2*i + 1; unless `kShifted`,
 // the shift is that of signed codes.
 template <>

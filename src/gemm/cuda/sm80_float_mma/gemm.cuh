@@ -99,14 +99,14 @@ class Gemm {
   // To the next stage: waits for its copies and starts those of the last one in the ring.
   __device__ const TileStage& advance(int& stage) {
     ptx::copy_wait<kStages - 2>();
-    // Behind it everybody's copies of the next stage are there, and nobody reads this one any more.
+    // After it all threads' copies of the next stage are there, and no thread reads this one any more.
     __syncthreads();
     copy(stage);
     if (++stage == kStages) stage = 0;
     return stages_[stage];
   }
 
-  // What a chunk's products need, as it lies in the stage. What does not exist is zeros there.
+  // Operands of a chunk's products, as they lie in the stage. Rows and columns that do not exist are zeros.
   struct Operands {
     uint4 x[kPlanes][kTiles];
     uint4 w[kPairs][kBits / 4];
@@ -179,7 +179,7 @@ class Gemm {
     }
   };
 
-  // As many products as there are follow each other before one continues another's sum.
+  // Issues all independent products before one that continues another's sum.
   __device__ __forceinline__ void add_chunk(Sums& sums, const Operands& operands) const {
     const auto& x = operands.x;
 #pragma unroll

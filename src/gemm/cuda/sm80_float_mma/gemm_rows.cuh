@@ -106,7 +106,7 @@ class Copier {
 
   const Arguments& a_;
   int thread_, panels_left_, rows_left_, weight_units_left_, x_units_left_;
-  // Of the parameters: chunks of the range from here on, and how a stage's chunks move through blocks.
+  // Position of the parameters: chunks left of the range, and how a stage's chunks move through blocks.
   int block_chunks_, chunks_left_ = 0, chunk_of_block_ = 0, whole_blocks_ = 0, other_chunks_ = 0;
   std::int64_t panel_units_;
   const uint4* words_;

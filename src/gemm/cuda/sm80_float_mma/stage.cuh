@@ -5,7 +5,7 @@
 #include "gemm/cuda/sm80_float_mma/arguments.cuh"
 #include "runtime/cuda/ptx.cuh"
 
-// What some chunks of a tile need, in shared memory, and how it gets there. Weights stay packed.
+// Stages of a tile in shared memory, and the copies that fill them. Weights stay packed.
 namespace qcore::sm80_float_mma {
 
 // `Rows` has the tile's shape. kSets: of parameters, one per chunk or one for the stage; kArrays: scales, and offsets.

@@ -28,7 +28,7 @@ class GemmRows {
   __device__ std::int64_t count() const { return a_.x.rows; }
   // Where the tile's result `i` lies in y, in elements.
   __device__ std::int64_t y_offset(int i) const { return a_.out.y.row_offset(a_.first_row + first_row() + i); }
-  // Of the tile's result `i`; -1: there is none.
+  // Returns the row of the tile's result `i`; -1 if there is none.
   __device__ std::int64_t row(int i) const { return first_row() + i < a_.x.rows ? first_row() + i : -1; }
 
  private:
@@ -62,7 +62,8 @@ class Im2colRows : public WindowTile<WindowArguments, Tuning::shape(kSize).colum
   int tap_row_ = 0, tap_column_ = 0;
 };
 
-// What the registers of a multiprocessor are divided by; no instance spills with these. A window adds to a thread's.
+// Returns how many thread blocks share a multiprocessor's registers. No instance spills with these numbers; a window
+// needs more registers per thread.
 template <class Rows>
 constexpr int blocks_per_sm(Size size, int chunks) {
   if (size == Size::large) return 1;

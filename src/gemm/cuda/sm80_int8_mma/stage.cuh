@@ -4,7 +4,7 @@
 #include "gemm/cuda/operand_stage.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
 
-// What one step of a tile needs: operands, and at the end of a block what promotes its products.
+// Stages of a tile: operands, and at the end of a block the factors that promote its products.
 namespace qcore::sm80_int8_mma {
 
 // The larger a tile, the fewer bytes of the second-level cache per operation; the smaller, the more run at once.

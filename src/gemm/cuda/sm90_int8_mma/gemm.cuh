@@ -211,7 +211,7 @@ class Gemm {
     }
   }
 
-  // Of a stage's blocks in one of two buffers: [rows, kPitch].
+  // Returns the sums of a stage's block in one of two buffers, [rows, kPitch].
   __device__ __forceinline__ float* sums(int buffer, int block) const {
     return reinterpret_cast<float*>(dynamic_shared() + sizeof(TileRing)) +
            (buffer * kBlocks + block) * (kRows * kPitch);

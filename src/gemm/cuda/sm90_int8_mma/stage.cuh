@@ -5,7 +5,7 @@
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
 
-// What some blocks of a tile need, as it lies in memory, and how it gets into the ring.
+// Stages of a tile, some blocks each, and the producer that copies them into the pipeline.
 namespace qcore::sm90_int8_mma {
 
 template <int kBits, int kBlockChunks, Size kTileSize>

@@ -11,7 +11,7 @@ namespace qcore::sm90_int8_wgmma {
 
 constexpr std::size_t kMaxSharedBytes = 227 << 10;
 constexpr int kMaxStages = 8;
-// Of 168 that every thread starts with; the sum over the three warpgroups stays the same.
+// Registers of a producing thread. Every thread starts with 168; the sum over the three warpgroups stays the same.
 template <class Rows>
 constexpr int kProducerRegisters = Rows::kWindow ? 88 : 56;
 template <class Rows>
@@ -75,7 +75,7 @@ class Consumer {
         for (int block = 0; block < kBlocks; ++block) {
           multiply(pipeline_.stages[here.slot], block, of_block > 0);
           // While the other warpgroup multiplies: the next operands, then this block's totals. Behind the weight's last
-          // block there are products of codes that nobody wrote.
+          // block there are products of codes that were not written.
           if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(state);
           if (ends && block < blocks_left) promote(pipeline_.stages[here.slot], block);
         }

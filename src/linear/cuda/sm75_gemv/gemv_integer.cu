@@ -193,7 +193,7 @@ class Gemv {
   char* memory_;
   Batch<kBits, kTiles> batch_;
   float y_[kTiles] = {};
-  // Of a block whose segments go on in the next round.
+  // Sums of a block whose segments go on in the next round.
   std::uint32_t open_[kTiles] = {};
   std::int32_t open_code_sum_[kTiles] = {};
 };

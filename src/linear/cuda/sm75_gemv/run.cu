@@ -7,7 +7,7 @@
 namespace qcore {
 namespace {
 
-// Of dynamic shared memory that a thread block may ask for: before sm_80, since, and on sm_90.
+// Limits of the dynamic shared memory of a thread block: before sm_80, from sm_80 on, and on sm_90.
 constexpr int kMaxSharedBytes75 = 64 << 10, kMaxSharedBytes = 99 << 10, kMaxSharedBytes90 = 227 << 10;
 constexpr std::int64_t kMaxShortDepth = 1 << 20;
 

@@ -80,7 +80,7 @@ class Gemm {
     int stage = 0;
     for (int i = 0; i < count; ++i) {
       ptx::copy_wait<kStages - 2>();
-      // Behind it everybody's copies of this stage are there, and nobody reads the one before it any more.
+      // After it all threads' copies of this stage are there, and no thread reads the one before it any more.
       __syncthreads();
       copy(stage == 0 ? kStages - 1 : stage - 1, i + kStages - 1 < count);
       multiply(stages_[stage]);
