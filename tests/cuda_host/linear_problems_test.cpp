@@ -59,7 +59,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   problem.compute = ComputeMode::floating;
   problem.m = 8;
   EXPECT_STREQ(sm75_gemv_unsupported_reason(problem),
-               "float_mma takes float activations from compute capability 8.0 on");
+               "sm80_float_mma takes float activations from compute capability 8.0 on");
   problem.device = kTuring;
   EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
   problem.device = kCuda;

@@ -90,7 +90,7 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   const int capability = compute_capability(problem.device.index);
   if (capability < 75) return "it needs compute capability 7.5";
   if (problem.compute == ComputeMode::floating && capability >= 80 && layout.k <= kMaxDepth)
-    return "float_mma takes float activations from compute capability 8.0 on";
+    return "sm80_float_mma takes float activations from compute capability 8.0 on";
   return nullptr;
 }
 
