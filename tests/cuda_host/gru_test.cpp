@@ -68,7 +68,7 @@ void fill_random(Random& random, Array& array, const FixedFormat& format) {
       if (random.below(50) == 0) value *= 100;  // beyond the format
       store_float(data, array.view.dtype, at, value);
     } else {
-      store_centred(data, array.view.dtype, at, between(random, codes.range.lo, codes.range.hi), codes);
+      store_centered(data, array.view.dtype, at, between(random, codes.range.lo, codes.range.hi), codes);
     }
   });
 }

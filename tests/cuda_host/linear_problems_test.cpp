@@ -86,10 +86,11 @@ TEST(LinearOnTheMachine, EveryProblemOfTheRetiredRowsHasAKernel) {
             EXPECT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
             problem.compute = ComputeMode::floating;
             const bool was_gemv = m <= 8 && (weight.layout.blocks() <= 1 || g % 32 == 0);
-            if (was_gemv)
+            if (was_gemv) {
               EXPECT_NE(sm75_gemv_unsupported_reason(problem) == nullptr,
                         sm80_float_mma_unsupported_reason(problem) == nullptr)
                   << k << ", " << g;
+            }
           }
 }
 

@@ -98,8 +98,9 @@ void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
   const std::int64_t images = images_at_once(problem, w.k, bounds.codes), most_pixels = images * image_rows;
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
   const int arrays = has_offsets(problem) ? 3 : 1;
-  const std::int64_t results = std::min(images * results_per_image(problem), bounds.results);
-  const Tile tile = bounds.tile < 0 ? choose(problem, results, bounds.enough_tiles) : static_cast<Tile>(bounds.tile);
+  const std::int64_t most_results = std::min(images * results_per_image(problem), bounds.results);
+  const Tile tile =
+      bounds.tile < 0 ? choose(problem, most_results, bounds.enough_tiles) : static_cast<Tile>(bounds.tile);
   const bool warpgroups = tile >= Tile::warpgroups32;
 
   ScratchPlan plan;
