@@ -176,7 +176,7 @@ def problems_of(kernels: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
         symbols = [symbol for at, symbol in kernels if at == target]
         for kernel, instances in OWN_KERNELS.items():
             expected = 0 if kernel in NOT_FOR.get(target, ()) else instances
-            # A mangled name has its length in front of it, so that no kernel is counted whose name ends like this one's.
+            # A mangled name follows its length: kernels whose names end like this one do not count.
             count = sum(f"{len(kernel)}{kernel}" in symbol for symbol in symbols)
             if count != expected:
                 problems.append(f"{target}: {kernel} is there {count} times, expected {expected}")
