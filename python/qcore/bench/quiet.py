@@ -1,4 +1,4 @@
-"""Is anybody else using the processor? Linux's own counters, where they exist."""
+"""Detect other programs on the processor, by Linux's own counters where they exist."""
 
 from __future__ import annotations
 
