@@ -34,6 +34,18 @@ void bind_enums(nb::module_& m) {
       .value("silu", ActivationKind::silu)
       .value("gelu", ActivationKind::gelu);
   nb::enum_<Method>(m, "Method").value("rtn", Method::rtn).value("mse", Method::mse).value("awq", Method::awq);
+  nb::enum_<ParameterType>(m, "ParameterType")
+      .value("none", ParameterType::none)
+      .value("f32", ParameterType::f32)
+      .value("f16", ParameterType::f16)
+      .value("bf16", ParameterType::bf16)
+      .value("e8m0", ParameterType::e8m0)
+      .value("e4m3", ParameterType::e4m3)
+      .value("u4", ParameterType::u4)
+      .value("u6", ParameterType::u6)
+      .value("u8", ParameterType::u8)
+      .value("z4", ParameterType::z4)
+      .value("z8", ParameterType::z8);
   nb::enum_<LutReduction>(m, "LutReduction")
       .value("none", LutReduction::none)
       .value("exp", LutReduction::exp)

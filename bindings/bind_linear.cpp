@@ -3,6 +3,7 @@
 #include "bind.h"
 #include "dlpack_views.h"
 #include "qcore/embedding.h"
+#include "qcore/hadamard.h"
 #include "qcore/linear.h"
 
 namespace nb = nanobind;
@@ -35,6 +36,15 @@ void bind_linear(nb::module_& m) {
         embedding(index_array.view(), weight, out_array.view(), reinterpret_cast<void*>(stream));
       },
       "indices"_a, "weight"_a, "out"_a, "stream"_a);
+
+  m.def(
+      "hadamard",
+      [](nb::handle x, std::int64_t block, nb::handle out) {
+        const ArrayArgument x_array(x, "hadamard", "x"), out_array(out, "hadamard", "out");
+        nb::gil_scoped_release release;
+        hadamard(x_array.view(), block, out_array.view());
+      },
+      "x"_a, "block"_a, "out"_a);
 }
 
 }  // namespace qcore::bindings

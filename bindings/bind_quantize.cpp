@@ -1,9 +1,11 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,7 +63,8 @@ std::shared_ptr<const void> owner_of(nb::handle object) {
 }
 
 QuantizedTensor from_storage(nb::handle storage, const std::vector<std::int64_t>& shape, int bits,
-                             std::int64_t block_size, bool symmetric, bool half_scales, bool half_offsets, bool keep) {
+                             std::int64_t block_size, bool symmetric, bool half_scales, bool half_offsets, bool keep,
+                             const WeightEncoding* encoding) {
   const ArrayArgument array(storage, "from_storage", "storage", "uint8");
   StorageFormat format;
   format.rank = read_shape(shape, "from_storage", format.shape);
@@ -70,12 +73,76 @@ QuantizedTensor from_storage(nb::handle storage, const std::vector<std::int64_t>
   format.scheme = symmetric ? Scheme::symmetric : Scheme::asymmetric;
   format.scale_dtype = half_scales ? DType::f16 : DType::f32;
   format.offset_dtype = half_offsets ? DType::f16 : DType::f32;
+  format.encoding = encoding;
   return QuantizedTensor::from_storage(array.view(), keep ? owner_of(storage) : nullptr, format);
+}
+
+// The arrays of an encoded weight, given by a caller.
+class EncodedArguments {
+ public:
+  EncodedArguments(const char* op, nb::handle codes, nb::handle scales, nb::handle offsets, nb::handle super_scales,
+                   nb::handle super_offsets)
+      : codes_(codes, op, "codes", "uint8"),
+        scales_(scales, op, "scales"),
+        offsets_(offsets, op, "offsets"),
+        super_scales_(super_scales, op, "super_scales"),
+        super_offsets_(super_offsets, op, "super_offsets") {}
+
+  EncodedParts parts() const {
+    return {codes_.view(), scales_.view(), offsets_.get(), super_scales_.get(), super_offsets_.get()};
+  }
+
+ private:
+  ArrayArgument codes_, scales_;
+  OptionalArray offsets_, super_scales_, super_offsets_;
+};
+
+void make_encoding(WeightEncoding* self, int bits, int zero, const std::optional<std::vector<std::int8_t>>& codebook,
+                   ParameterType scales, ParameterType offsets, int scale_zero, std::int64_t super_block,
+                   float tensor_scale) {
+  WeightEncoding encoding;
+  encoding.bits = bits;
+  encoding.zero = zero;
+  encoding.has_codebook = codebook.has_value();
+  if (codebook) {
+    if (codebook->size() != 16)
+      throw ValueError("WeightEncoding: codebook has " + std::to_string(codebook->size()) + " values, expected 16");
+    std::copy(codebook->begin(), codebook->end(), encoding.codebook);
+  }
+  encoding.scales = scales;
+  encoding.offsets = offsets;
+  encoding.scale_zero = scale_zero;
+  encoding.super_block = super_block;
+  encoding.tensor_scale = tensor_scale;
+  new (self) WeightEncoding(encoding);
+}
+
+// Binds WeightEncoding as an immutable value.
+void bind_encoding(nb::module_& m) {
+  nb::class_<WeightEncoding>(m, "WeightEncoding")
+      .def("__init__", &make_encoding, "bits"_a, "zero"_a, "codebook"_a.none(), "scales"_a, "offsets"_a, "scale_zero"_a,
+           "super_block"_a, "tensor_scale"_a)
+      .def("check", &WeightEncoding::check, "where"_a)
+      .def_ro("bits", &WeightEncoding::bits)
+      .def_ro("zero", &WeightEncoding::zero)
+      .def_prop_ro("codebook",
+                   [](const WeightEncoding& encoding) -> nb::object {
+                     if (!encoding.has_codebook) return nb::none();
+                     nb::list values;
+                     for (const std::int8_t value : encoding.codebook) values.append(static_cast<int>(value));
+                     return nb::tuple(values);
+                   })
+      .def_ro("scales", &WeightEncoding::scales)
+      .def_ro("offsets", &WeightEncoding::offsets)
+      .def_ro("scale_zero", &WeightEncoding::scale_zero)
+      .def_ro("super_block", &WeightEncoding::super_block)
+      .def_ro("tensor_scale", &WeightEncoding::tensor_scale);
 }
 
 }  // namespace
 
 void bind_quantize(nb::module_& m) {
+  bind_encoding(m);
   nb::class_<QuantizedTensor>(m, "QuantizedTensor")
       .def_prop_ro("shape", &shape_of)
       .def_prop_ro("rows", &QuantizedTensor::rows)
@@ -98,6 +165,25 @@ void bind_quantize(nb::module_& m) {
            [](const QuantizedTensor& w, nb::handle out) { write_to<&QuantizedTensor::offsets>(w, out, "offsets"); })
       .def("dequantize", [](const QuantizedTensor& w,
                             nb::handle out) { write_to<&QuantizedTensor::dequantize>(w, out, "dequantize"); })
+      .def_prop_ro("encoding",
+                   [](const QuantizedTensor& w) -> std::optional<WeightEncoding> {
+                     if (!w.encoding()) return std::nullopt;
+                     return *w.encoding();
+                   })
+      .def(
+          "encoded_parts",
+          [](const QuantizedTensor& w, nb::handle codes, nb::handle scales, nb::handle offsets, nb::handle super_scales,
+             nb::handle super_offsets) {
+            const EncodedArguments out("encoded_parts", codes, scales, offsets, super_scales, super_offsets);
+            nb::gil_scoped_release release;
+            w.encoded_parts(out.parts());
+          },
+          "codes"_a, "scales"_a, "offsets"_a.none(), "super_scales"_a.none(), "super_offsets"_a.none())
+      .def("plain",
+           [](const QuantizedTensor& w) {
+             nb::gil_scoped_release release;
+             return w.plain();
+           })
       .def("storage", [](nb::handle self) { return storage_of(self); })
       .def("slice_rows",
            [](const QuantizedTensor& w, std::int64_t begin, std::int64_t end) {
@@ -132,6 +218,22 @@ void bind_quantize(nb::module_& m) {
       "weight"_a, "bits"_a, "block_size"_a, "symmetric"_a, "method"_a, "half_scales"_a, "importance"_a.none());
 
   m.def(
+      "gptq_columns",
+      [](nb::handle weights, nb::handle factor, nb::handle scales, nb::handle offsets, nb::handle blocks,
+         nb::handle codes, int bits) {
+        const ArrayArgument weights_array(weights, "gptq_columns", "weights", "float32");
+        const ArrayArgument factor_array(factor, "gptq_columns", "factor", "float32");
+        const ArrayArgument scales_array(scales, "gptq_columns", "scales", "float32");
+        const OptionalArray offsets_array(offsets, "gptq_columns", "offsets", "float32");
+        const ArrayArgument blocks_array(blocks, "gptq_columns", "blocks", "int64");
+        const ArrayArgument codes_array(codes, "gptq_columns", "codes", "int8");
+        nb::gil_scoped_release release;
+        gptq_columns({weights_array.view(), factor_array.view(), scales_array.view(), offsets_array.get(),
+                      blocks_array.view(), codes_array.view(), bits});
+      },
+      "weights"_a, "factor"_a, "scales"_a, "offsets"_a.none(), "blocks"_a, "codes"_a, "bits"_a);
+
+  m.def(
       "from_parts",
       [](nb::handle codes, nb::handle scales, nb::handle offsets, int bits, std::int64_t block_size) {
         const ArrayArgument codes_array(codes, "from_parts", "codes", "int8");
@@ -159,7 +261,18 @@ void bind_quantize(nb::module_& m) {
       "nibbles"_a, "shape"_a, "scales"_a, "offsets"_a.none(), "block_size"_a);
 
   m.def("from_storage", &from_storage, "storage"_a, "shape"_a, "bits"_a, "block_size"_a, "symmetric"_a, "half_scales"_a,
-        "half_offsets"_a, "keep"_a);
+        "half_offsets"_a, "keep"_a, "encoding"_a.none() = nb::none());
+
+  m.def(
+      "from_encoded",
+      [](const WeightEncoding& encoding, nb::handle codes, nb::handle scales, nb::handle offsets,
+         nb::handle super_scales, nb::handle super_offsets, std::int64_t block_size) {
+        const EncodedArguments given("from_encoded", codes, scales, offsets, super_scales, super_offsets);
+        nb::gil_scoped_release release;
+        return QuantizedTensor::from_encoded(encoding, given.parts(), block_size);
+      },
+      "encoding"_a, "codes"_a, "scales"_a, "offsets"_a.none(), "super_scales"_a.none(), "super_offsets"_a.none(),
+      "block_size"_a);
 
   m.def("concatenate", [](const std::vector<QuantizedTensor>& weights) {
     nb::gil_scoped_release release;

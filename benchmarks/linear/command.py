@@ -10,7 +10,7 @@ import typer
 from ..options import Run, benchmark, check_known
 from ..session import measure
 from .summary import OPERATOR
-from .workloads import BITS, BLOCK_SIZES, QUICK, Selection, workloads
+from .workloads import ALL_BITS, ALL_BLOCK_SIZES, QUICK, Selection, workloads
 
 _SHAPE = re.compile(r"(\d+)x(\d+)")
 
@@ -36,8 +36,12 @@ def linear(
     run: Run,
     shape: Annotated[list[str] | None, typer.Option(metavar="NxK", help="Layers; repeatable.")] = None,
     m: Annotated[list[int] | None, typer.Option("--m", min=1, help="Rows of activations; repeatable.")] = None,
-    bits: Annotated[list[int] | None, typer.Option(min=4, max=8, help="4, 8 or both; repeatable.")] = None,
-    block_size: Annotated[list[int] | None, typer.Option(min=1, help="32, 64, 128; repeatable.")] = None,
+    bits: Annotated[
+        list[int] | None, typer.Option(min=2, max=8, help="2 to 6, 8; by default 4 and 8; repeatable.")
+    ] = None,
+    block_size: Annotated[
+        list[int] | None, typer.Option(min=1, help="16 to 128; by default from 32 on; repeatable.")
+    ] = None,
 ) -> None:
     """Measure linear layers: qcore's forms and the peers that are installed, the machine's limits and every error.
 
@@ -50,8 +54,8 @@ def linear(
       python -m benchmarks linear --json linear.json --plot roofline.png
       python -m benchmarks linear --shape 4096x4096 --m 1 --m 16 --peers 'MatMulNBits 4b'
     """
-    check_known(bits, BITS, "--bits")
-    check_known(block_size, BLOCK_SIZES, "--block-size")
+    check_known(bits, ALL_BITS, "--bits")
+    check_known(block_size, ALL_BLOCK_SIZES, "--block-size")
     shapes = [_shape(text) for text in shape or []]
     selection = run.choose(Selection(), QUICK, shapes=shapes, rows=m, bits=bits, block_sizes=block_size)
     measure(run, OPERATOR, selection, workloads(selection))

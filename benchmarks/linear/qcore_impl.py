@@ -9,8 +9,11 @@ import numpy as np
 import qcore
 from qcore import _options
 from qcore._options import Compute
+from qcore.formats import gguf_blocks
 
-from ..implementation import OURS, Array, Bound, Built, Implementation, Scheme, copies_for
+from ..implementation import OURS, Array, Bound, Built, Implementation, Scheme, Unavailable, copies_for
+from .baselines.ggml import FORMATS, quantized
+from .baselines.ggml_library import ggml
 from .weight import Weight
 
 _COMPUTE = {
@@ -20,6 +23,8 @@ _COMPUTE = {
     "float": ("fp32", "fp32"),
 }
 _CHECKED_ROWS, _CHECKED_CHANNELS = 4, 64
+_ENCODED = ("q2_K", "q3_K", "q4_K", "q5_K", "q6_K", "iq4_nl", "iq4_xs", "mxfp4")
+"""Formats of ggml whose bytes a weight keeps."""
 
 
 def implementations(weight: Weight, rotated_bytes: int) -> list[Implementation]:
@@ -66,7 +71,24 @@ def implementations(weight: Weight, rotated_bytes: int) -> list[Implementation]:
         made.append(implementation(bits, 64, "int8", "asymmetric"))
         others: tuple[Compute, ...] = ("int8_asym", "int16", "float")
         made += [implementation(bits, 64, compute, "symmetric") for compute in others]
-    return made
+    try:
+        ggml()
+    except Unavailable:  # its quantizer makes the bytes
+        return made
+    return made + [_encoded(weight, rotated_bytes, name) for name in _ENCODED if weight.k % FORMATS[name][5] == 0]
+
+
+def _encoded(weight: Weight, rotated_bytes: int, name: str) -> Implementation:
+    """Return int8 products with the bytes that ggml's own quantizer makes."""
+    _, bits, block_size, offsets, *_ = FORMATS[name]
+
+    def build() -> Built:
+        one = gguf_blocks.tensor_of(name.upper(), quantized(weight, name), name)
+        weights = [one, *(qcore.concatenate([one]) for _ in range(copies_for(one.nbytes, rotated_bytes) - 1))]
+        return Built(one.nbytes, len(weights), lambda x: _bind(x, weights, "int8"))
+
+    scheme = Scheme(bits, *_COMPUTE["int8"], block_size, offsets)  # type: ignore[arg-type]
+    return Implementation(f"{OURS} {name} int8", OURS, scheme, build)
 
 
 def _bind(x: Array, weights: list[qcore.QuantizedTensor], compute: Compute) -> Bound:
@@ -88,10 +110,7 @@ def _same_as_reference(x: Array, weight: qcore.QuantizedTensor, compute: Compute
     n = weight.shape[0]
     rows = np.unique(np.linspace(0, len(x) - 1, _CHECKED_ROWS).astype(int))
     channels = np.unique(np.linspace(0, n - 1, _CHECKED_CHANNELS).astype(int))
-    offsets = None if weight.scheme == "symmetric" else weight.offsets()[channels]
-    part = qcore.QuantizedTensor.from_parts(
-        weight.codes()[channels], weight.scales()[channels], offsets, bits=weight.bits, block_size=weight.block_size
-    )
+    part = qcore.concatenate([weight.slice_rows(int(channel), int(channel) + 1) for channel in channels])
     with qcore.force_kernel("linear", "reference"):
         expected = qcore.linear(x[rows], part, compute=compute)
     return bool(np.array_equal(qcore.linear(x, weight, compute=compute)[rows][:, channels], expected))

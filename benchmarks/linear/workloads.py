@@ -16,6 +16,9 @@ SHAPES = ((384, 1536), (4096, 4096), (11008, 4096), (4096, 11008))  # N, K
 ROWS = (1, 4, 16, 128, 512)  # M
 BITS = (4, 8)
 BLOCK_SIZES = (32, 64, 128)
+ALL_BITS = (2, 3, 4, 5, 6, 8)
+ALL_BLOCK_SIZES = (16, *BLOCK_SIZES)
+"""Users can choose among these; without a choice, BITS and BLOCK_SIZES are measured."""
 
 _CHECKED_ROWS = 16
 _OUTLIER_FACTOR = 30

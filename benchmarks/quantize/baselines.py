@@ -31,8 +31,9 @@ def _torch(problem: Problem) -> list[Implementation]:
             return Bound(lambda _: back(codes, scales), lambda: back(codes, scales).numpy())
         return Bound(lambda _: rounded(), lambda: back(*rounded()).numpy())
 
+    expressions = [] if problem.way == "rotate" else [problem.implementation("torch expression", "torch", bind)]
     return [
-        problem.implementation("torch expression", "torch", bind),
+        *expressions,
         problem.implementation(TORCH, "torch", lambda _: _nothing(torch_copy(problem.moved_bytes // 2))),
     ]
 
@@ -53,8 +54,9 @@ def _numpy(problem: Problem) -> list[Implementation]:
             return Bound(lambda _: back(*data.rounded), lambda: back(*data.rounded))
         return Bound(lambda _: rounded(), lambda: back(*rounded()))
 
+    name = "numpy expression (1 thread)"
     return [
-        problem.implementation("numpy expression (1 thread)", "numpy", bind),
+        *([] if problem.way == "rotate" else [problem.implementation(name, "numpy", bind)]),
         problem.implementation(NUMPY, "numpy", lambda _: _nothing(numpy_copy(problem.moved_bytes // 2))),
     ]
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..implementation import Array, Bound, Built, Implementation, Scheme, relative_error
 
-Way = Literal["quantize", "dequantize", "activations"]
-WAYS: tuple[Way, ...] = ("quantize", "dequantize", "activations")
+Way = Literal["quantize", "dequantize", "activations", "rotate"]
+WAYS: dict[Way, tuple[int, ...]] = {"quantize": (4, 8), "dequantize": (4, 8), "activations": (8,), "rotate": (32,)}
+"""The widths of the codes that each is measured with."""
 BLOCK_SIZE = 64
 
 _CHECKED_ROWS = 16
@@ -20,7 +21,7 @@ _CHECKED_ROWS = 16
 
 @dataclass(frozen=True)
 class Problem:
-    """`activations`: rows quantized to 8 bits as `linear` does inside."""
+    """`activations`: rows quantized to 8 bits as `linear` does inside. `rotate`: qcore.hadamard, floats to floats."""
 
     way: Way
     n: int
@@ -29,7 +30,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        return f"{self.way} {self.n}x{self.k} {self.bits}b g{BLOCK_SIZE}"
+        return f"{self.way} {self.n}x{self.k}" + ("" if self.way == "rotate" else f" {self.bits}b g{BLOCK_SIZE}")
 
     @property
     def elements(self) -> int:
@@ -38,7 +39,7 @@ class Problem:
     @property
     def moved_bytes(self) -> int:
         """Floats, codes, and a scale per block; activations have an offset and a sum as well."""
-        parameters = 12 if self.way == "activations" else 4
+        parameters = {"activations": 12, "rotate": 0}.get(self.way, 4)
         return self.elements * 4 + self.elements * self.bits // 8 + self.elements // BLOCK_SIZE * parameters
 
     def implementation(self, name: str, library: str, bind: Callable[[Data], Bound]) -> Implementation:

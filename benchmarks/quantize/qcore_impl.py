@@ -1,4 +1,4 @@
-"""qcore.quantize, QuantizedTensor.dequantize and qcore.quantize_activations."""
+"""qcore.quantize, QuantizedTensor.dequantize, qcore.quantize_activations and qcore.hadamard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _CHECKED_ROWS = 4
 
 
 def implementations(problem: Problem) -> list[Implementation]:
-    bind = {"quantize": _quantize, "dequantize": _dequantize, "activations": _activations}[problem.way]
+    ways = {"quantize": _quantize, "dequantize": _dequantize, "activations": _activations, "rotate": _rotate}
+    bind = ways[problem.way]
     return [problem.implementation(OURS, OURS, bind)]
 
 
@@ -52,3 +53,17 @@ def _activations(data: Data) -> Bound:
         return np.asarray((codes.reshape(len(codes), -1, BLOCK_SIZE) * scales[..., None]).reshape(codes.shape))
 
     return Bound(lambda _: qcore.quantize_activations(data.x, BLOCK_SIZE), result)
+
+
+def _rotate(data: Data) -> Bound:
+    def run(_: int) -> Array:
+        return np.asarray(qcore.hadamard(data.x))
+
+    def same() -> bool:
+        with qcore.force_kernel("hadamard", "reference"):
+            expected = np.asarray(qcore.hadamard(data.x[:_CHECKED_ROWS]))
+        return np.array_equal(run(0)[:_CHECKED_ROWS], expected)
+
+    run(0)
+    # Rotated twice, the floats are themselves again.
+    return Bound(run, lambda: np.asarray(qcore.hadamard(run(0))), same, qcore.last_kernel("hadamard") or "")

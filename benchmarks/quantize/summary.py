@@ -30,4 +30,6 @@ def summarize(document: Document) -> list[RenderableType]:
     return [goals_table([goal])]
 
 
-OPERATOR = Operator("quantize", ("quantize", "dequantize"), summarize, case_table, LEGEND, bars_of_bytes(by_library))
+OPERATOR = Operator(
+    "quantize", ("quantize", "dequantize", "hadamard"), summarize, case_table, LEGEND, bars_of_bytes(by_library)
+)

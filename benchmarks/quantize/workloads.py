@@ -26,10 +26,7 @@ QUICK = Selection(shapes=((512, 512),))
 
 def workloads(selection: Selection) -> list[QuantizationWorkload]:
     problems = [
-        Problem(way, n, k, bits)
-        for n, k in selection.shapes
-        for way in WAYS
-        for bits in ((8,) if way == "activations" else (4, 8))
+        Problem(way, n, k, bits) for n, k in selection.shapes for way, widths in WAYS.items() for bits in widths
     ]
     return [QuantizationWorkload.of(problem, selection) for problem in problems if selection.cases.search(problem.name)]
 

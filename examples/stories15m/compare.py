@@ -2,9 +2,10 @@
 
     python examples/stories15m/compare.py FOLDER [--write PAGE.md]
 
-FOLDER is what llama2c.py wrote. The float model samples 24 texts, which are the test, and 16 others, whose activations
-"awq" gets. Weights are rounded and dequantized, so that all methods run in torch's float32; the last table has qcore's
-kernels instead. The status is 1 if symmetric weights by "mse", which take Q4_0's bytes, are no better than Q4_0.
+FOLDER is what llama2c.py wrote. The float model samples 24 texts, which are the test, and 64 others, whose activations
+"awq" and "gptq" get. Weights are rounded and dequantized, so that all methods run in torch's float32; the last table
+has qcore's kernels instead. The status is 1 if symmetric weights by "mse", which take Q4_0's bytes, are no better than
+Q4_0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from methods import Method, all_methods, layer_inputs, linear_layers, sample_tex
 import qcore.torch
 from qcore.language_model import Evaluation, evaluate, load_model, load_tokenizer
 
-TESTED, CALIBRATED = 24, 16
+TESTED, CALIBRATED = 24, 64
 STORY = Path(__file__).with_name("story.txt")
 COMPUTE = ("float", "int8")
 WITH_KERNELS = ("symmetric, g = 32, mse", "asymmetric, g = 32, rtn", "asymmetric, g = 32, mse")
@@ -106,7 +107,7 @@ def main() -> int:
     facts = (
         f"Tokens predicted: {exact[0].tokens} of {TESTED} sampled texts, {exact[1].tokens} of story.txt. "
         f"Perplexity of the float model: {exact[0].perplexity:.3f} and {exact[1].perplexity:.3f}. "
-        f"Samples for awq: {len(next(iter(samples.values())))} tokens of {CALIBRATED} other texts."
+        f"Samples for awq and gptq: {len(next(iter(samples.values())))} tokens of {CALIBRATED} other texts."
     )
     print(facts)
     sections, status = {"facts": [facts]}, 0

@@ -37,7 +37,7 @@ class Method:
 
 
 def _quantized(weight: Array, samples: Array, options: dict[str, Any]) -> qcore.QuantizedTensor:
-    given = options | ({"samples": samples} if options["method"] == "awq" else {})
+    given = options | ({"samples": samples} if options["method"] in ("awq", "gptq") else {})
     return qcore.quantize(weight, bits=4, scale_dtype="float16", **given)
 
 
@@ -66,7 +66,7 @@ def all_methods() -> list[Method]:
     """Return llama.cpp's formats and qcore's methods, by bits per weight and name."""
     found = [_llama_cpp("Q4_0", 4.5), _llama_cpp("Q4_1", 5.0)]
     for scheme, block_size in (("symmetric", 32), ("asymmetric", 64), ("symmetric", 16), ("asymmetric", 32)):
-        found += [_ours(scheme, block_size, method) for method in ("rtn", "mse", "awq")]
+        found += [_ours(scheme, block_size, method) for method in ("rtn", "mse", "awq", "gptq")]
     return sorted(found, key=lambda each: each.bits_per_weight)
 
 

@@ -13,6 +13,7 @@
 #include "qcore/embedding.h"
 #include "qcore/error.h"
 #include "qcore/gru.h"
+#include "qcore/hadamard.h"
 #include "qcore/kernels.h"
 #include "qcore/linear.h"
 #include "qcore/lut.h"

@@ -15,9 +15,12 @@ from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, 
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
 from qcore.conv import conv2d
 from qcore.linear import embedding, linear, quantize_activations
+from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import QuantizedTensor, concatenate, quantize
 from qcore.reordered_tensor import ReorderedTensor
+from qcore.rotation import RotatedTensor, hadamard, quantize_rotated
 from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_kernel, set_num_threads
+from qcore.weight_encoding import WeightEncoding
 
 if TYPE_CHECKING:
     from qcore import decoder, formats, gru, lut, static
@@ -28,11 +31,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AwqScales",
     "CudaError",
+    "Hessian",
     "QcoreError",
     "QcoreTypeError",
     "QcoreValueError",
     "QuantizedTensor",
     "ReorderedTensor",
+    "RotatedTensor",
+    "WeightEncoding",
     "__version__",
     "awq",
     "awq_scales",
@@ -45,6 +51,7 @@ __all__ = [
     "formats",
     "get_num_threads",
     "gru",
+    "hadamard",
     "info",
     "kernels",
     "last_kernel",
@@ -53,6 +60,7 @@ __all__ = [
     "lut",
     "quantize",
     "quantize_activations",
+    "quantize_rotated",
     "save",
     "set_num_threads",
     "static",

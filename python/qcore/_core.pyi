@@ -35,6 +35,19 @@ class Method(enum.Enum):
     mse = 1
     awq = 2
 
+class ParameterType(enum.Enum):
+    none = 0
+    f32 = 1
+    f16 = 2
+    bf16 = 3
+    e8m0 = 4
+    e4m3 = 5
+    u4 = 6
+    u6 = 7
+    u8 = 8
+    z4 = 9
+    z8 = 10
+
 class LutReduction(enum.Enum):
     none = 0
     exp = 1
@@ -75,6 +88,28 @@ class ConvParams:
         self, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], groups: int
     ) -> None: ...
 
+class WeightEncoding:
+    bits: int
+    zero: int
+    codebook: tuple[int, ...] | None
+    scales: ParameterType
+    offsets: ParameterType
+    scale_zero: int
+    super_block: int
+    tensor_scale: float
+    def check(self, where: str) -> None: ...
+    def __init__(
+        self,
+        bits: int,
+        zero: int,
+        codebook: list[int] | None,
+        scales: ParameterType,
+        offsets: ParameterType,
+        scale_zero: int,
+        super_block: int,
+        tensor_scale: float,
+    ) -> None: ...
+
 class KernelInfo:
     op: str
     name: str
@@ -98,6 +133,9 @@ class QuantizedTensor:
     offset_dtype: str
     nbytes: int
     bits_per_weight: float
+    encoding: WeightEncoding | None
+    def encoded_parts(self, codes: Any, scales: Any, offsets: Any, super_scales: Any, super_offsets: Any) -> None: ...
+    def plain(self) -> QuantizedTensor: ...
     def codes(self, out: Any) -> None: ...
     def nibbles(self, out: Any) -> None: ...
     def scales(self, out: Any) -> None: ...
@@ -134,11 +172,23 @@ def from_storage(
     half_scales: bool,
     half_offsets: bool,
     keep: bool,
+    encoding: WeightEncoding | None = None,
+) -> QuantizedTensor: ...
+def from_encoded(
+    encoding: WeightEncoding,
+    codes: Any,
+    scales: Any,
+    offsets: Any,
+    super_scales: Any,
+    super_offsets: Any,
+    block_size: int,
 ) -> QuantizedTensor: ...
 def concatenate(weights: list[QuantizedTensor]) -> QuantizedTensor: ...
 def quantize(
     weight: Any, bits: int, block_size: int, symmetric: bool, method: Method, half_scales: bool, importance: Any
 ) -> QuantizedTensor: ...
+def hadamard(x: Any, block: int, out: Any) -> None: ...
+def gptq_columns(weights: Any, factor: Any, scales: Any, offsets: Any, blocks: Any, codes: Any, bits: int) -> None: ...
 def quantize_activations(
     x: Any, block_size: int, mode: ComputeMode, codes: Any, scales: Any, offsets: Any, sums: Any
 ) -> None: ...

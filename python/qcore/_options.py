@@ -13,8 +13,9 @@ Activation = Literal["relu", "relu6", "silu", "gelu"]
 Scheme = Literal["symmetric", "asymmetric"]
 """Whether blocks of a weight have offsets."""
 
-Method = Literal["rtn", "mse", "awq"]
-"""How scales are chosen: rounding to nearest, smallest squared error, or smallest error on samples."""
+Method = Literal["rtn", "mse", "awq", "gptq"]
+"""How scales and codes are chosen: rounding to nearest, smallest squared error, the same weighed by samples, or columns
+that compensate the errors of those before them."""
 
 RangeMethod = Literal["minmax", "ema", "percentile", "mse"]
 """How a tensor's range follows from the values that were observed."""

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qcore import _core
-from qcore.quantized_tensor import QuantizedTensor, float_samples, quantize
+from qcore.methods.samples import float_samples
+from qcore.quantized_tensor import QuantizedTensor, quantize
 
 _SAMPLES = 2048  # rows that decide; more change little and cost time
 

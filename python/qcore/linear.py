@@ -9,6 +9,7 @@ from qcore import _arrays, _checks, _core
 from qcore._options import Compute
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
+from qcore.rotation import RotatedTensor, hadamard
 
 COMPUTE = {
     "float": _core.ComputeMode.floating,
@@ -61,6 +62,7 @@ def linear(
     Args:
         x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
         weight: [N, K]. For a ReorderedTensor x is gathered first, on the library's current stream: no ``stream=`` then.
+            For a RotatedTensor x is rotated first, in its dtype and on the CPU only.
         bias: floating-point [N], or None.
         compute: what x becomes inside. "int8": symmetric codes per row and block (the default); "int8_asym": with an
             offset, for one-sided activations; "int16": symmetric 16-bit codes, exact integer products, for models
@@ -87,6 +89,8 @@ def linear(
     """
     if isinstance(weight, ReorderedTensor):
         x, weight = _gathered(x, weight, stream), weight.weight
+    elif isinstance(weight, RotatedTensor):
+        x, weight = _rotated(x, weight), weight.weight
     if not isinstance(weight, QuantizedTensor):
         raise _core.QcoreTypeError(
             f"linear: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
@@ -159,6 +163,16 @@ def embedding(
     made = backend.empty(indices, shape, dtype or "float32")
     _core.embedding(source, weight._handle, backend.writable(made, "embedding: out"), address)
     return backend.result(made, indices)
+
+
+def _rotated(x: Any, weight: RotatedTensor) -> Any:
+    _arrays.backend_of(x, "linear: x")
+    if len(x.shape) == 0 or x.shape[-1] != weight.shape[1]:
+        raise _core.QcoreValueError(
+            f"linear: x has shape {list(x.shape)}, expected [..., {weight.shape[1]}] for a weight of shape "
+            f"{list(weight.shape)}"
+        )
+    return hadamard(x, weight.rotation_block)
 
 
 def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,14 @@ import numpy.typing as npt
 
 from qcore import _arrays, _checks, _core
 from qcore._options import Method, Scheme
+from qcore.methods import gptq
+from qcore.methods.samples import mean_squares
+from qcore.weight_encoding import WeightEncoding
 
 _SCHEMES = {"symmetric": True, "asymmetric": False}
-_METHODS = {name: getattr(_core.Method, name) for name in ("rtn", "mse", "awq")}
+_METHODS = {name: getattr(_core.Method, name) for name in ("rtn", "mse", "awq")} | {"gptq": _core.Method.awq}
+_SAMPLED = {"rtn": "", "mse": "optional", "awq": "needed", "gptq": "needed"}
+"""Whether a method takes samples."""
 _SCALE_DTYPES = {"float32": False, "float16": True}
 
 
@@ -22,6 +28,9 @@ class QuantizedTensor:
     ``w[n, k] ~ scale[n, p] * code[n, k] + offset[n, p]`` with ``p = k // block_size``. Its shape is [N, K], or
     [Co, Ci, Kh, Kw] blocked along Ci with parameters [Co, P] shared by all taps. Codes are in [-8, 7] (4 bits) or
     [-128, 127] (8 bits). Made by :func:`quantize` and :meth:`from_parts`. Compares by value; pickles.
+
+    An encoded weight, made by :meth:`from_encoded`, keeps codes of other widths and smaller parameters as they are
+    (:attr:`encoding`). Every CPU kernel multiplies it.
     """
 
     __slots__ = ("_handle",)
@@ -73,6 +82,52 @@ class QuantizedTensor:
         return cls._of(_core.from_nibbles(codes, extents, scales, offsets, size))
 
     @classmethod
+    def from_encoded(
+        cls,
+        codes: Any,
+        scales: Any,
+        offsets: Any = None,
+        *,
+        encoding: WeightEncoding,
+        block_size: int,
+        super_scales: Any = None,
+        super_offsets: Any = None,
+    ) -> QuantizedTensor:
+        """Make an encoded weight from its parts, without loss; it takes the bytes that the encoding says.
+
+        Args:
+            codes: u, uint8 [N, K].
+            scales: [N, P], P = ceil(K / block_size), of the encoding's type; uint8 for integers and floats of 8 bits.
+            offsets: likewise; None if the encoding has none.
+            encoding: what the parts mean.
+            block_size: elements along K that share a scale.
+            super_scales: float16 [N, ceil(P / super_block)], with integer scales only.
+            super_offsets: likewise, with integer offsets only.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: the encoding is impossible, or a part has another shape, dtype or range.
+        """
+        if not isinstance(encoding, WeightEncoding):
+            raise _core.QcoreTypeError(
+                f"from_encoded: encoding is a {type(encoding).__name__}, expected a qcore.WeightEncoding"
+            )
+
+        def optional(part: Any, name: str) -> Any:
+            return None if part is None else _arrays.readable(part, f"from_encoded: {name}")
+
+        return cls._of(
+            _core.from_encoded(
+                encoding._native(),
+                _arrays.readable(codes, "from_encoded: codes"),
+                _arrays.readable(scales, "from_encoded: scales"),
+                optional(offsets, "offsets"),
+                optional(super_scales, "super_scales"),
+                optional(super_offsets, "super_offsets"),
+                _checks.integer(block_size, "from_encoded: block_size"),
+            )
+        )
+
+    @classmethod
     def from_storage(
         cls,
         storage: Any,
@@ -82,6 +137,7 @@ class QuantizedTensor:
         block_size: int,
         scale_dtype: Any = "float32",
         offset_dtype: Any = None,
+        encoding: WeightEncoding | None = None,
     ) -> QuantizedTensor:
         """View memory that has the bytes of :meth:`storage`, without a copy.
 
@@ -93,6 +149,7 @@ class QuantizedTensor:
             block_size: elements along K (Ci) that share a scale.
             scale_dtype: "float32" or "float16"; on a CUDA device "float32".
             offset_dtype: likewise; None for a symmetric weight.
+            encoding: of an encoded weight; it replaces bits and both dtypes.
 
         Raises:
             QcoreValueError, QcoreTypeError: an argument is impossible, or ``storage`` has another size.
@@ -109,6 +166,7 @@ class QuantizedTensor:
                 offset_dtype is not None
                 and _checks.choice(_arrays.dtype_name(offset_dtype), _SCALE_DTYPES, f"{where}: offset_dtype"),
                 True,
+                None if encoding is None else encoding._native(),
             )
         )
 
@@ -122,8 +180,14 @@ class QuantizedTensor:
 
     @property
     def bits(self) -> int:
-        """4 or 8."""
+        """4 or 8; of an encoded weight 2, 3, 4, 5, 6 or 8."""
         return self._handle.bits
+
+    @property
+    def encoding(self) -> WeightEncoding | None:
+        """The description of how an encoded weight is stored; None for a plain weight."""
+        native = self._handle.encoding
+        return None if native is None else WeightEncoding._of(native)
 
     @property
     def block_size(self) -> int:
@@ -142,12 +206,19 @@ class QuantizedTensor:
 
     @property
     def scale_dtype(self) -> str:
-        """Dtype of the scales as stored: 'float16' wherever every one of them is exact in it, else 'float32'."""
-        return self._handle.scale_dtype
+        """Dtype of the scales as stored: 'float16' wherever every one of them is exact in it, else 'float32'.
+
+        An encoded weight has that of its encoding.
+        """
+        encoding = self.encoding
+        return self._handle.scale_dtype if encoding is None else encoding.scales
 
     @property
     def offset_dtype(self) -> str | None:
         """The dtype of the offsets as stored, likewise; None for a symmetric weight."""
+        encoding = self.encoding
+        if encoding is not None:
+            return encoding.offsets
         return None if self._handle.symmetric else self._handle.offset_dtype
 
     @property
@@ -226,6 +297,48 @@ class QuantizedTensor:
         array.flags.writeable = False
         return array
 
+    def encoded_parts(self) -> dict[str, Any]:
+        """Return the parts of an encoded weight by their names in :meth:`from_encoded`; ``None`` for what it lacks.
+
+        Returns:
+            ``codes``, uint8 [N, K]; ``scales`` and ``offsets`` [N, P]; ``super_scales`` and ``super_offsets``, float16
+            [N, ceil(P / super_block)]. Parameters have the type of :attr:`encoding`, uint8 for integers and floats of 8
+            bits. bfloat16 needs ml-dtypes.
+
+        Raises:
+            QcoreValueError: the weight is plain, or on another device than the CPU.
+        """
+        return self._encoded_parts(lambda shape, dtype: _arrays.empty_numpy(shape, _arrays.numpy_dtype(dtype)))
+
+    def _encoded_parts(self, empty: Callable[[tuple[int, ...], str], Any]) -> dict[str, Any]:
+        """Return the parts of an encoded weight in arrays that ``empty(shape, dtype)`` makes."""
+        encoding = self.encoding
+        if encoding is None:
+            raise _core.QcoreValueError(
+                f"encoded_parts: the weight has plain codes of {self.bits} bits, expected an encoded weight"
+            )
+        parts = {
+            name: None if about is None else empty(*about)
+            for name, about in encoding.arrays(self.shape, self.block_size).items()
+        }
+        self._handle.encoded_parts(
+            **{
+                name: None if part is None else _arrays.readable(part, f"encoded_parts: {name}")
+                for name, part in parts.items()
+            }
+        )
+        return parts
+
+    def plain(self) -> QuantizedTensor:
+        """Return the same values with codes of 4 bits where all of them fit, else of 8.
+
+        Parameters become float16 where that is exact, else float32. Unsigned codes of 4 bits become signed ones if
+        float32 holds the offsets that this takes for all blocks. Zero points with float32 scales become codes of 8 bits
+        without an offset, where those fit; in other blocks, of 8 bits only, the offset is rounded once. CUDA devices
+        have plain weights only. A plain weight is returned as it is.
+        """
+        return self if self._handle.encoding is None else QuantizedTensor._of(self._handle.plain())
+
     def slice_rows(self, start: int, stop: int) -> QuantizedTensor:
         """Return some rows as a weight of their own, on the same device.
 
@@ -259,6 +372,8 @@ class QuantizedTensor:
         return self._handle.equal(other._handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.encoding is not None:
+            return _unpickle_encoded, (np.array(self.storage()), self.shape, self.block_size, self.encoding)
         here = self.to("cpu")
         offsets = None if self.scheme == "symmetric" else here.offsets()
         parts = (here.codes(), here.scales(), offsets, self.bits, self.block_size, self._handle.device)
@@ -273,6 +388,14 @@ class QuantizedTensor:
 
 def _unpickle(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int, device: str) -> QuantizedTensor:
     return QuantizedTensor.from_parts(codes, scales, offsets, bits=bits, block_size=block_size).to(device)
+
+
+def _unpickle_encoded(
+    storage: npt.NDArray[np.uint8], shape: tuple[int, ...], block_size: int, encoding: WeightEncoding
+) -> QuantizedTensor:
+    aligned = _arrays.empty_numpy(storage.shape, np.dtype(np.uint8))
+    aligned[:] = storage
+    return QuantizedTensor.from_storage(aligned, shape, bits=encoding.bits, block_size=block_size, encoding=encoding)
 
 
 def concatenate(weights: Any) -> QuantizedTensor:
@@ -306,6 +429,9 @@ def quantize(
     method: Method = "rtn",
     samples: Any = None,
     scale_dtype: Any = "float32",
+    hessian: Any = None,
+    damping: float = gptq.DAMPING,
+    act_order: bool = False,
 ) -> QuantizedTensor:
     """Quantize a weight per block.
 
@@ -316,18 +442,29 @@ def quantize(
         scheme: "symmetric" (offset 0, codes within +-(2^(bits-1) - 1)) or "asymmetric" (the block's minimum and
             maximum are exact up to rounding, all 2^bits codes are used).
         method: "rtn" rounds to nearest; "mse" searches each block's clipping for the smallest squared error, never
-            above rtn's. In a symmetric weight "mse" also uses the lowest code, -2^(bits-1), with a negative scale where
-            a block's largest value is positive. "awq" searches as "mse" does, but counts an error of k by the mean of
-            x_k^2 over ``samples``: the clipping search of AWQ (Lin et al., 2023). Its scaling of input channels needs
-            the layer before: :func:`qcore.awq_scales`.
-        samples: inputs of the layer, numbers [M, K] ([M, Ci] for a convolution), for "awq" only.
+            above rtn's, and with ``samples`` counts an error of k by the mean of x_k^2. In a symmetric weight every
+            method but "rtn" also uses the lowest code, -2^(bits-1), with a negative scale where a block's largest value
+            is positive. "awq" is "mse" with ``samples``: the clipping search of AWQ (Lin et al., 2023). Its scaling of
+            input channels needs the layer before: :func:`qcore.awq_scales`. "gptq" quantizes column by column, each
+            column's error compensated by the columns after it, for the smallest error of the layer's output over the
+            samples (Frantar et al., 2022); weights [N, K] only, scales by the search of "awq". It takes about
+            18 * K * K bytes more than the arguments (22 with ``act_order``).
+        samples: inputs of the layer, numbers [M, K] ([M, Ci] for a convolution): needed for "awq" and "gptq", optional
+            for "mse". For "gptq" M may be below K, a channel that is zero in all samples is rounded to nearest, and
+            float32 rows on the CPU are not copied.
         scale_dtype: "float32", or "float16" to round scales and offsets to fp16 before the codes are chosen: half the
             bytes for them (4.25 bits per weight at bits=4, block_size=64) for a slightly larger error. Blocks whose
             scale is below 6e-8, fp16's smallest number, become zeros.
+        hessian: for "gptq" in the place of samples: a :class:`qcore.Hessian`, which accumulates them over batches, or
+            x^T x times any positive number, float32 or float64 [K, K], symmetric.
+        damping: for "gptq": is added to the diagonal of x^T x, relative to its mean; 0 or more.
+        act_order: for "gptq": quantize columns by falling mean square of their input rather than from the first to the
+            last. Blocks stay consecutive columns, their scales are chosen beforehand ("static groups").
 
     Raises:
-        QcoreValueError: a NaN or Inf (its index is named), a scale or an offset that ``scale_dtype`` cannot hold, or
-            an impossible shape or option.
+        QcoreValueError: a NaN or Inf (its index is named), a scale or an offset that ``scale_dtype`` cannot hold,
+            samples that the method needs and lacks or does not take, a Hessian that is not positive definite with this
+            damping, or an impossible shape or option.
         QcoreTypeError: another dtype, or no array.
 
     Example:
@@ -337,27 +474,44 @@ def quantize(
         QuantizedTensor(shape=[256, 512], bits=4, block_size=64, scheme='symmetric', device='cpu', 4.5 bits per weight)
     """
     _checks.choice(method, _METHODS, "quantize: method")
-    if (method == "awq") != (samples is not None):
+    features = weight.shape[1] if len(getattr(weight, "shape", ())) > 1 else 0
+    options: dict[str, Any] = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
+    if method != "gptq":
+        _refuse_gptq_options(method, hessian, damping, act_order)
+    if method != "gptq" or hessian is None:
+        _check_samples(method, samples)
+    if method == "gptq":
+        factor = gptq.factor_of(samples, features, hessian=hessian, damping=damping, act_order=act_order)
+        return quantize_weighted(weight, factor, method=method, **options)
+    importance = None if samples is None else mean_squares(samples, features, "quantize: samples")
+    return quantize_weighted(weight, importance, method=method, **options)
+
+
+def _check_samples(method: Method, samples: Any) -> None:
+    needs = _SAMPLED[method]
+    if (needs == "needed" and samples is None) or (not needs and samples is not None):
         raise _core.QcoreValueError(
             f"quantize: samples is {'missing' if samples is None else 'given'}, expected inputs [M, K] with "
-            "method='awq' and None with any other"
+            "method='awq' or 'gptq', optional ones with 'mse', and None with 'rtn'"
         )
-    features = weight.shape[1] if len(getattr(weight, "shape", ())) > 1 else 0
-    importance = None if samples is None else mean_squares(samples, features, "quantize: samples")
-    return quantize_weighted(
-        weight,
-        importance,
-        bits=bits,
-        block_size=block_size,
-        scheme=scheme,
-        method=method,
-        scale_dtype=scale_dtype,
-    )
+
+
+def _refuse_gptq_options(method: Method, hessian: Any, damping: float, act_order: bool) -> None:
+    for name, given, default in (
+        ("hessian", hessian, None),
+        ("damping", damping, gptq.DAMPING),
+        ("act_order", act_order, False),
+    ):
+        if given is not default and (default is None or given != default):
+            shown = type(given).__name__ if default is None else repr(given)
+            raise _core.QcoreValueError(
+                f"quantize: {name} is {shown}, expected {default} with method={method!r}: it is for method='gptq'"
+            )
 
 
 def quantize_weighted(
     weight: Any,
-    importance: npt.NDArray[np.float32] | None,
+    importance: npt.NDArray[np.float32] | gptq.Factor | None,
     *,
     bits: int,
     block_size: int,
@@ -365,42 +519,34 @@ def quantize_weighted(
     method: Method,
     scale_dtype: Any,
 ) -> QuantizedTensor:
-    """Quantize as :func:`quantize`, with the importance [K] of input channels as :func:`mean_squares` returns it.
+    """Quantize as :func:`quantize`, with what the method needs of the samples.
 
-    Pieces of a weight's rows then share it.
+    That is the importance [K] of input channels as :func:`qcore.methods.samples.mean_squares` returns it, or for "gptq"
+    the result of :func:`qcore.methods.gptq.factor_of`. Pieces of a weight's rows then share it.
     """
-    return QuantizedTensor._of(
-        _core.quantize(
-            _arrays.readable(weight, "quantize: weight"),
-            _checks.integer(bits, "quantize: bits", bits=32),
-            _checks.integer(block_size, "quantize: block_size"),
-            _checks.choice(scheme, _SCHEMES, "quantize: scheme"),
-            _checks.choice(method, _METHODS, "quantize: method"),
-            _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, "quantize: scale_dtype"),
-            importance,
-        )
+    _checks.choice(method, _METHODS, "quantize: method")
+    form = gptq.Form(
+        _checks.integer(bits, "quantize: bits", bits=32),
+        _checks.integer(block_size, "quantize: block_size"),
+        _checks.choice(scheme, _SCHEMES, "quantize: scheme"),
+        _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, "quantize: scale_dtype"),
     )
-
-
-def mean_squares(samples: Any, features: int, where: str) -> npt.NDArray[np.float32]:
-    """Return the mean square of each input channel, at least a ten-thousandth of their mean.
-
-    A channel that no sample has used is not free to be wrong.
-    """
-    x = float_samples(samples, features, where)
-    squares = np.square(x).mean(axis=0)
-    floor = 1e-4 * squares.mean()
-    result: npt.NDArray[np.float32] = np.maximum(squares, floor if floor > 0 else 1.0).astype(np.float32)
-    return result
-
-
-def float_samples(samples: Any, features: int, where: str) -> npt.NDArray[np.float64]:
-    """Return [M, K] in float64, checked."""
-    if hasattr(samples, "detach"):
-        samples = samples.detach().cpu().double().numpy()
-    x = np.asarray(samples, np.float64)
-    if x.ndim != 2 or x.shape[1] != features or x.shape[0] == 0:
-        raise _core.QcoreValueError(f"{where} has shape {list(x.shape)}, expected [M, K] with K = {features}")
-    if not np.isfinite(x).all():
-        raise _core.QcoreValueError(f"{where} holds a NaN or an infinity, expected finite values")
-    return x
+    needs = isinstance(importance, gptq.Factor)
+    made = _core.quantize(
+        _arrays.readable(weight, "quantize: weight"),
+        form.bits,
+        form.block_size,
+        form.symmetric,
+        _core.Method.rtn if needs else _core.Method.awq if importance is not None else _METHODS[method],
+        form.half_scales,
+        None if needs else importance,
+    )
+    if not isinstance(importance, gptq.Factor):
+        return QuantizedTensor._of(made)
+    # The core has checked the weight and all options.
+    if len(made.shape) != 2:
+        raise _core.QcoreValueError(
+            f"quantize: weight has shape {list(made.shape)}, expected [N, K] with method='gptq'"
+        )
+    wide = weight.detach().float().numpy() if hasattr(weight, "detach") else np.asarray(weight)
+    return QuantizedTensor._of(gptq.quantize_columns(np.array(wide, np.float32, order="C"), importance, form))

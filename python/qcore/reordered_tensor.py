@@ -59,7 +59,7 @@ class ReorderedTensor:
 
     @property
     def bits(self) -> int:
-        """4 or 8."""
+        """4 or 8; of an encoded weight 2, 3, 4 or 8."""
         return self.weight.bits
 
     @property

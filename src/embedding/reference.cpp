@@ -2,8 +2,6 @@
 
 #include "embedding/problem.h"
 #include "formats/element.h"
-#include "formats/packed_block.h"
-#include "numerics/block_scale.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
 
@@ -13,7 +11,7 @@ void run_embedding_cpu(const EmbeddingProblem& problem) {
   constexpr std::int64_t kTaskElements = 1 << 16;
   const PackedWeight& weight = problem.weight;
   const PackedLayout& layout = weight.layout;
-  const BlockPlaces places(layout);
+  const BlockReader reader(weight);
   const std::int64_t together = std::max<std::int64_t>(1, kTaskElements / layout.k);
   parallel_for(ceil_div(problem.count, together), [&](std::int64_t task) {
     Scratch scratch;
@@ -22,11 +20,10 @@ void run_embedding_cpu(const EmbeddingProblem& problem) {
       const std::int64_t row = EmbeddingProblem::index(problem.indices, problem.wide_indices, i);
       std::int64_t at = problem.y.row_offset(i);
       for (std::int64_t p = 0; p < layout.blocks(); ++p) {
-        const float scale = weight.scale(row, p), offset = weight.offset(row, p);
-        unpack_block(weight.codes + places.first(row, p, 0), layout.block_length(p), layout.bits, codes);
+        const PackedWeight::BlockDecoder decoder = weight.decoder(row, p);
+        reader.read(row, p, 0, codes);
         for (std::int64_t k = 0; k < layout.block_length(p); ++k, at += problem.y.column_stride)
-          store_float(const_cast<void*>(problem.y.data), problem.y.dtype, at,
-                      numerics::decode(codes[k], scale, offset));
+          store_float(const_cast<void*>(problem.y.data), problem.y.dtype, at, decoder.value(codes[k]));
       }
     }
   });

@@ -13,9 +13,13 @@
 // unsigned (q + 128, q + 8): they are the unsigned operand of the dot product. Padding is code 0, scale 0, offset 0.
 namespace qcore {
 
+// The values of the stored codes 0 to 15 of a plain weight of 4 bits.
+inline constexpr float kPlainNibbles[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
 struct PackedLayout {
   static constexpr std::int64_t kPanelRows = 16;
   static constexpr std::int64_t kStepBytes = 64;
+  static constexpr std::int64_t kGroupSteps = 8;  // whose codes share bytes in an encoded weight, see formats/planes.h
 
   std::int64_t n = 0, k = 0, taps = 1;
   std::int64_t block_size = 1;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "numerics/block_product.h"
 
@@ -23,12 +25,27 @@ void add_steps(const std::uint8_t* steps, std::int64_t count, int bits, std::int
   for (int row = 0; row < kRows; ++row) sums[row] += (parts[row] & 0xffffu) + (parts[row] >> 16);
 }
 
+void add_encoded_sums(const PackedWeight& weight, float* sums) {
+  const PackedLayout& layout = weight.layout;
+  const BlockReader reader(weight);
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(layout.k));
+  for (std::int64_t row = 0; row < layout.n; ++row)
+    for (std::int64_t p = 0; p < layout.blocks(); ++p) {
+      const std::int64_t length = layout.block_length(p);
+      reader.read(row, p, 0, codes.data());
+      sums[layout.parameter_index(row, p)] =
+          numerics::block_weight_sum(std::accumulate(codes.begin(), codes.begin() + length, std::int64_t{0}), length,
+                                     weight.scale(row, p), weight.offset(row, p));
+    }
+}
+
 }  // namespace
 
 const float* PackedWeight::weight_sums() const {
   std::call_once(sums_once_, [this] {
     auto sums = std::make_unique<float[]>(layout.taps * layout.parameter_count());
-    for (std::int64_t tap = 0; tap < layout.taps; ++tap)
+    if (encoded) add_encoded_sums(*this, sums.get());
+    for (std::int64_t tap = 0; tap < layout.taps && !encoded; ++tap)
       for (std::int64_t panel = 0; panel < layout.panels(); ++panel)
         for (std::int64_t p = 0; p < layout.blocks(); ++p) {
           const std::int64_t steps = layout.block_steps(p);

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "formats/block_parameters.h"
+#include "formats/encoded_storage.h"
+#include "formats/packed_block.h"
 #include "formats/packed_layout.h"
+#include "numerics/block_scale.h"
 #include "qcore/quantize.h"
 
 namespace qcore {
@@ -41,6 +46,10 @@ struct PackedWeight {
   BlockParameters offsets;              // the same, or null for a symmetric weight
   std::shared_ptr<const void> memory;   // owns all three, which lie in it as storage() says
 
+  // Set for an encoded weight, which is always on the CPU: `codes` then points to planes, and this holds the scales and
+  // offsets; `scales` and `offsets` above are null.
+  std::optional<EncodedWeight> encoded;
+
   StorageLayout storage() const { return StorageLayout(layout, scales.item_size(), offsets ? offsets.item_size() : 0); }
 
   // Takes memory that has the parts, or room for them, in parameters of these widths.
@@ -54,15 +63,46 @@ struct PackedWeight {
     memory = std::move(owner);
   }
 
+  // Takes memory that has the parts of an encoded weight, or room for them.
+  void set_encoded_memory(const WeightEncoding& encoding, std::shared_ptr<const void> owner) {
+    encoded.emplace(encoding, layout);
+    encoded->set_memory(layout, owner.get());
+    codes = static_cast<const std::uint8_t*>(owner.get());
+    memory = std::move(owner);
+  }
+
+  bool has_offsets() const { return scheme == Scheme::asymmetric; }
+  std::int64_t storage_bytes() const { return encoded ? encoded->parts(layout).bytes : storage().bytes; }
+
   // q of one element.
   int code(std::int64_t row, std::int64_t k, std::int64_t tap = 0) const {
     const auto place = layout.place(row, k, tap);
+    if (encoded) {
+      const std::int64_t panel = row / PackedLayout::kPanelRows, byte = place.byte - panel * layout.panel_bytes();
+      return encoded->code(encoded->code_planes().get<std::uint8_t>(codes + panel * encoded->code_panel_bytes(layout),
+                                                                    byte / PackedLayout::kStepBytes,
+                                                                    byte % PackedLayout::kStepBytes));
+    }
     const int stored = layout.bits == 8 ? codes[place.byte] : codes[place.byte] >> place.shift & 15;
     return stored - layout.zero_code();
   }
-  float scale(std::int64_t row, std::int64_t p) const { return scales[layout.parameter_index(row, p)]; }
+  float scale(std::int64_t row, std::int64_t p) const {
+    return encoded ? encoded->scale(row, p) : scales[layout.parameter_index(row, p)];
+  }
   float offset(std::int64_t row, std::int64_t p) const {
+    if (encoded) return has_offsets() ? encoded->offset(row, p) : 0.0f;
     return offsets ? offsets[layout.parameter_index(row, p)] : 0.0f;
+  }
+
+  // Decodes the codes of one block: w = numerics::decode(code + shift, scale, offset).
+  struct BlockDecoder {
+    int shift;
+    float scale, offset;
+    float value(int code) const { return numerics::decode(code + shift, scale, offset); }
+  };
+  BlockDecoder decoder(std::int64_t row, std::int64_t p) const {
+    const int shift = encoded ? encoded->code_shift(row, p) : 0;
+    return {shift, scale(row, p), shift ? 0.0f : offset(row, p)};
   }
 
   // The sum of each block's dequantized weights, placed like the scales (a tap's panels after each other): what
@@ -72,6 +112,33 @@ struct PackedWeight {
  private:
   mutable std::once_flag sums_once_;
   mutable std::unique_ptr<float[]> sums_;
+};
+
+// Reads the int8 codes of a weight's blocks.
+class BlockReader {
+ public:
+  explicit BlockReader(const PackedWeight& weight) : weight_(weight), places_(weight.layout) {}
+
+  // int8 [block_length(p)]
+  void read(std::int64_t row, std::int64_t p, std::int64_t tap, std::int8_t* codes) const {
+    const PackedLayout& layout = weight_.layout;
+    const std::int64_t first = places_.first(row, p, tap), length = layout.block_length(p);
+    if (!weight_.encoded) return unpack_block(weight_.codes + first, length, layout.bits, codes);
+    const EncodedWeight& encoded = *weight_.encoded;
+    const Planes planes = encoded.code_planes();
+    const std::int64_t panel = row / PackedLayout::kPanelRows, step_k = layout.step_k();
+    const std::uint8_t* data = weight_.codes + panel * encoded.code_panel_bytes(layout);
+    const std::int64_t step = layout.block_first_step(p), lane = step_k * (row % PackedLayout::kPanelRows);
+    for (std::int64_t k = 0; k < length; k += step_k) {
+      std::uint32_t numbers = planes.get<std::uint32_t>(data, step + k / step_k, lane);
+      for (std::int64_t i = k; i < std::min(length, k + step_k); ++i, numbers >>= 8)
+        codes[i] = static_cast<std::int8_t>(encoded.code(numbers & 255u));
+    }
+  }
+
+ private:
+  const PackedWeight& weight_;
+  BlockPlaces places_;
 };
 
 }  // namespace qcore

@@ -18,9 +18,8 @@ void run_reference(const Problem& problem) {
 template <class Problem>
 const char* tiled_unsupported_reason(const Problem& problem) {
   if (problem.device.type != DeviceType::cpu) return "it runs on the CPU";
-  // The sum of 65,536 16-bit codes is the last that fits in int32.
   const PackedLayout& layout = problem.weight->layout;
-  return layout.blocks() && layout.block_length(0) > 65536 ? "its blocks are longer than 65536" : nullptr;
+  return layout.blocks() && layout.block_length(0) > kLongestBlock ? "its blocks are longer than 65536" : nullptr;
 }
 
 template <class Problem>
@@ -43,7 +42,8 @@ const char* float_unsupported_reason(const Problem& problem) {
 // Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.
 template <class Problem>
 void run_int8_avx2(const Problem& problem) {
-  run_product(problem.product(), problem.weight->layout.bits == 4 ? kInt8W4Avx2 : kInt8Avx2);
+  const int bits = EncodedPanels::tile_layout(*problem.weight, kInt8W4Avx2.looks_up_nibbles).bits;
+  run_product(problem.product(), bits == 4 ? kInt8W4Avx2 : kInt8Avx2);
 }
 
 }  // namespace qcore

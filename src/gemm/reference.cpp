@@ -80,7 +80,8 @@ class Reference {
       std::int64_t acc = 0;
       for (std::int64_t k = begin; k < end; ++k) acc += static_cast<std::int64_t>(codes[k]) * w_.code(row, k, tap);
       float y = numerics::add_product(totals[o], acc, scale.scale, w_.scale(row, p));
-      if (w_.offsets) y = numerics::add_weight_offset(y, scale.scale * static_cast<float>(sum), w_.offset(row, p));
+      if (w_.has_offsets())
+        y = numerics::add_weight_offset(y, scale.scale * static_cast<float>(sum), w_.offset(row, p));
       if (weight_sums_)
         y = numerics::add_activation_offset(
             y, scale.offset, weight_sums_[tap * layout.parameter_count() + layout.parameter_index(row, p)]);

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
-#include "formats/packed_block.h"
 #include "formats/packed_weight.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
 
-// The blocks of a packed weight, one after the other.
+// The blocks of a packed weight, in parallel.
 namespace qcore {
 
 // Calls visit(row, p, tap) for every block, in tasks of the rows of a panel, which share cache lines.
@@ -27,20 +26,5 @@ void for_each_block(const PackedLayout& layout, const Visit& visit) {
         for (std::int64_t tap = 0; tap < layout.taps; ++tap) visit(row, p, tap);
   });
 }
-
-// int8 codes of a block.
-class BlockReader {
- public:
-  explicit BlockReader(const PackedWeight& weight) : weight_(weight), places_(weight.layout) {}
-
-  void read(std::int64_t row, std::int64_t p, std::int64_t tap, std::int8_t* codes) const {
-    unpack_block(weight_.codes + places_.first(row, p, tap), weight_.layout.block_length(p), weight_.layout.bits,
-                 codes);
-  }
-
- private:
-  const PackedWeight& weight_;
-  BlockPlaces places_;
-};
 
 }  // namespace qcore

@@ -13,7 +13,7 @@ void run_dequantize_reference(const DequantizeProblem& problem) {
       for (std::int64_t k = layout.block_begin(p); k < layout.block_begin(p) + layout.block_length(p); ++k)
         for (std::int64_t tap = 0; tap < layout.taps; ++tap)
           store_float(out.data, out.dtype, WeightRows{out}.offset(row, k, tap),
-                      numerics::decode(weight.code(row, k, tap), weight.scale(row, p), weight.offset(row, p)));
+                      weight.decoder(row, p).value(weight.code(row, k, tap)));
   });
 }
 

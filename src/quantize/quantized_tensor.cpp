@@ -75,16 +75,24 @@ std::int64_t QuantizedTensor::rows() const { return packed_->layout.n; }
 std::int64_t QuantizedTensor::features() const { return packed_->layout.k; }
 std::int64_t QuantizedTensor::taps() const { return packed_->layout.taps; }
 std::int64_t QuantizedTensor::blocks() const { return packed_->layout.blocks(); }
-int QuantizedTensor::bits() const { return packed_->layout.bits; }
+int QuantizedTensor::bits() const { return packed_->encoded ? packed_->encoded->encoding.bits : packed_->layout.bits; }
 std::int64_t QuantizedTensor::block_size() const { return packed_->layout.block_size; }
 Scheme QuantizedTensor::scheme() const { return packed_->scheme; }
 Device QuantizedTensor::device() const { return packed_->device; }
+const WeightEncoding* QuantizedTensor::encoding() const {
+  return packed_->encoded ? &packed_->encoded->encoding : nullptr;
+}
 DType QuantizedTensor::scale_dtype() const { return packed_->scales.half ? DType::f16 : DType::f32; }
 
 DType QuantizedTensor::offset_dtype() const { return packed_->offsets.half ? DType::f16 : DType::f32; }
 
 std::int64_t QuantizedTensor::nbytes() const {
   const PackedLayout& layout = packed_->layout;
+  if (packed_->encoded) {
+    std::int64_t total = 0;
+    packed_->encoded->parts(layout, &total);
+    return total;
+  }
   const std::int64_t bytes = packed_->scales.item_size() + (packed_->offsets ? packed_->offsets.item_size() : 0);
   return layout.code_bytes() + layout.parameter_count() * bytes;
 }
@@ -115,6 +123,7 @@ void QuantizedTensor::codes(const TensorView& out) const {
 
 void QuantizedTensor::nibbles(const TensorView& out) const {
   QCORE_CHECK_VALUE(device() == kCpu, "nibbles: the weight is on ", name(device()), ", expected cpu: call to() first");
+  QCORE_CHECK_VALUE(!encoding(), "nibbles: the weight is encoded, expected plain codes of 4 bits: call plain() first");
   QCORE_CHECK_VALUE(bits() == 4, "nibbles: the weight has ", bits(), " bits, expected 4");
   const PackedLayout& layout = packed_->layout;
   const std::int64_t columns = layout.k * layout.taps, bytes = ceil_div(columns, 2);
@@ -181,6 +190,7 @@ void QuantizedTensor::dequantize(const TensorView& out) const {
 
 QuantizedTensor QuantizedTensor::to(Device target) const {
   if (target == device()) return *this;
+  if (encoding()) return plain().to(target);
   auto moved = std::make_shared<PackedWeight>();
   moved->layout = packed_->layout;
   moved->rank = packed_->rank;
@@ -219,6 +229,9 @@ bool QuantizedTensor::equal(const QuantizedTensor& other) const {
     return false;
   if (a.device != kCpu) return to(kCpu).equal(other);
   if (b.device != kCpu) return equal(other.to(kCpu));
+  if (a.encoded || b.encoded)
+    return a.encoded && b.encoded && a.encoded->encoding == b.encoded->encoding &&
+           std::memcmp(a.memory.get(), b.memory.get(), static_cast<std::size_t>(a.storage_bytes())) == 0;
   // Padding is written alike in every weight, and parameters that can be narrow are: the storage can be compared whole.
   const auto same = [&](const BlockParameters& x, const BlockParameters& y) {
     return x.half == y.half && std::memcmp(x.data, y.data, a.layout.parameter_count() * x.item_size()) == 0;

@@ -5,6 +5,7 @@
 #include "formats/packed_block.h"
 #include "formats/packed_weight.h"
 #include "qcore/quantize.h"
+#include "quantize/encoded_weight.h"
 #include "quantize/pack_weight.h"
 #include "runtime/check.h"
 #include "runtime/memory.h"
@@ -30,8 +31,13 @@ void check_format(const StorageFormat& format) {
   for (int axis = 0; axis < format.rank; ++axis)
     QCORE_CHECK_VALUE(format.shape[axis] >= 0, "from_storage: shape has ", format.shape[axis], " at axis ", axis,
                       ", expected 0 or more");
-  QCORE_CHECK_VALUE(format.bits == 4 || format.bits == 8, "from_storage: bits is ", format.bits, ", expected 4 or 8");
   QCORE_CHECK_VALUE(format.block_size >= 1, "from_storage: block_size is ", format.block_size, ", expected 1 or more");
+  if (format.encoding) {
+    QCORE_CHECK_VALUE(format.rank == 2, "from_storage: shape has ", format.rank,
+                      " dimensions, expected [N, K] of an encoded weight");
+    return format.encoding->check("from_storage");
+  }
+  QCORE_CHECK_VALUE(format.bits == 4 || format.bits == 8, "from_storage: bits is ", format.bits, ", expected 4 or 8");
   const auto is_parameter = [](DType dtype) { return dtype == DType::f32 || dtype == DType::f16; };
   QCORE_CHECK_VALUE(is_parameter(format.scale_dtype), "from_storage: scale_dtype is ", name(format.scale_dtype),
                     ", expected float32 or float16");
@@ -131,7 +137,7 @@ void pack_pairs(const std::uint8_t* pairs, std::int64_t k, std::uint8_t* first) 
 }  // namespace
 
 TensorView QuantizedTensor::storage() const {
-  return TensorView(packed_->memory.get(), DType::u8, {packed_->storage().bytes}, device());
+  return TensorView(packed_->memory.get(), DType::u8, {packed_->storage_bytes()}, device());
 }
 
 QuantizedTensor QuantizedTensor::from_storage(const TensorView& storage, std::shared_ptr<const void> owner,
@@ -139,25 +145,35 @@ QuantizedTensor QuantizedTensor::from_storage(const TensorView& storage, std::sh
   check_format(format);
   check_dtype("from_storage", "storage", storage, DType::u8);
   const bool on_cpu = storage.device.type == DeviceType::cpu;
+  QCORE_CHECK_VALUE(on_cpu || !format.encoding, "from_storage: storage is on ", name(storage.device),
+                    ", expected cpu for an encoded weight");
   QCORE_CHECK_VALUE(on_cpu || (format.scale_dtype == DType::f32 &&
                                (format.scheme == Scheme::symmetric || format.offset_dtype == DType::f32)),
                     "from_storage: scale_dtype or offset_dtype is float16 on ", name(storage.device),
                     ", expected float32 there");
   auto packed = std::make_shared<PackedWeight>();
   const std::int64_t taps = format.rank == 4 ? format.shape[2] * format.shape[3] : 1;
-  packed->layout = PackedLayout(format.shape[0], format.shape[1], taps, format.block_size, format.bits);
+  packed->layout =
+      PackedLayout(format.shape[0], format.shape[1], taps, format.block_size, format.encoding ? 8 : format.bits);
   packed->rank = format.rank;
   std::copy(format.shape, format.shape + format.rank, packed->shape);
   packed->scheme = format.scheme;
   packed->device = storage.device;
-  const std::int64_t bytes = storage_layout(format, packed->layout).bytes;
+  const std::int64_t bytes = format.encoding
+                                 ? EncodedWeight(*format.encoding, packed->layout).parts(packed->layout).bytes
+                                 : storage_layout(format, packed->layout).bytes;
   check_shape("from_storage", "storage", storage, 1, &bytes);
   QCORE_CHECK_VALUE(bytes <= 1 || storage.strides[0] == 1, "from_storage: storage has a stride of ", storage.strides[0],
                     ", expected contiguous memory");
   QCORE_CHECK_VALUE(reinterpret_cast<std::uintptr_t>(storage.data) % kAlignment == 0,
                     "from_storage: storage begins at an address that is no multiple of 64, expected one: copy it");
-  packed->set_memory(std::shared_ptr<const void>(std::move(owner), storage.data), format.scale_dtype == DType::f16,
-                     format.offset_dtype == DType::f16);
+  std::shared_ptr<const void> memory(std::move(owner), storage.data);
+  if (format.encoding) {
+    packed->scheme = format.encoding->offsets == ParameterType::none ? Scheme::symmetric : Scheme::asymmetric;
+    packed->set_encoded_memory(*format.encoding, std::move(memory));
+  } else {
+    packed->set_memory(std::move(memory), format.scale_dtype == DType::f16, format.offset_dtype == DType::f16);
+  }
   return QuantizedTensor(std::move(packed));
 }
 
@@ -167,20 +183,28 @@ QuantizedTensor QuantizedTensor::concatenate(const QuantizedTensor* weights, std
   std::int64_t rows = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const PackedWeight& weight = weights[i].packed();
-    const bool agrees = weight.rank == first.rank &&
-                        std::equal(first.shape + 1, first.shape + first.rank, weight.shape + 1) &&
-                        weight.layout.bits == first.layout.bits &&
-                        weight.layout.block_size == first.layout.block_size && weight.scheme == first.scheme;
+    const bool agrees =
+        weight.rank == first.rank && std::equal(first.shape + 1, first.shape + first.rank, weight.shape + 1) &&
+        weight.layout.bits == first.layout.bits && weight.layout.block_size == first.layout.block_size &&
+        weight.scheme == first.scheme && weight.encoded.has_value() == first.encoded.has_value() &&
+        (!first.encoded || weight.encoded->encoding == first.encoded->encoding);
     const auto described = [](const PackedWeight& w) {
       TensorView shape;
       shape.rank = w.rank;
       std::copy(w.shape, w.shape + w.rank, shape.shape);
-      return message(shape_string(shape), " with bits ", w.layout.bits, ", block_size ", w.layout.block_size, ", ",
-                     w.scheme == Scheme::symmetric ? "symmetric" : "asymmetric");
+      return message(shape_string(shape), " with bits ", w.encoded ? w.encoded->encoding.bits : w.layout.bits,
+                     ", block_size ", w.layout.block_size, ", ",
+                     w.scheme == Scheme::symmetric ? "symmetric" : "asymmetric", w.encoded ? ", encoded" : "");
     };
     QCORE_CHECK_VALUE(agrees, "concatenate: weights[", i, "] is ", described(weight),
                       ", expected what weights[0] is but for its rows: ", described(first));
     rows += weight.layout.n;
+  }
+  if (first.encoded) {
+    auto packed = allocate_encoded(first.encoded->encoding, rows, first.layout.k, first.layout.block_size);
+    for (std::int64_t i = 0, at = 0; i < count; at += weights[i++].rows())
+      copy_encoded_rows(weights[i].packed(), 0, weights[i].rows(), *packed, at);
+    return QuantizedTensor(std::move(packed));
   }
   const bool half_parameters = std::all_of(
       weights, weights + count, [](const QuantizedTensor& weight) { return has_half_parameters(weight.packed()); });
@@ -198,6 +222,11 @@ QuantizedTensor QuantizedTensor::concatenate(const QuantizedTensor* weights, std
 QuantizedTensor QuantizedTensor::slice_rows(std::int64_t begin, std::int64_t end) const {
   QCORE_CHECK_VALUE(0 <= begin && begin <= end && end <= rows(), "slice_rows: begin is ", begin, " and end ", end,
                     ", expected 0 <= begin <= end <= N = ", rows());
+  if (packed_->encoded) {
+    auto packed = allocate_encoded(packed_->encoded->encoding, end - begin, features(), block_size());
+    copy_encoded_rows(*packed_, begin, end - begin, *packed, 0);
+    return QuantizedTensor(std::move(packed));
+  }
   const QuantizedTensor here = to(kCpu);
   auto packed = allocate_like(here.packed(), end - begin, has_half_parameters(here.packed()));
   copy_rows(here.packed(), begin, end - begin, *packed, 0);

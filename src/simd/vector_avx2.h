@@ -22,10 +22,36 @@ struct Avx2 {
   QCORE_NUMERIC Float set1(float a) { return _mm256_set1_ps(a); }
 
   QCORE_NUMERIC Int bit_and(Int a, Int b) { return _mm256_and_si256(a, b); }
+  QCORE_NUMERIC Int bit_or(Int a, Int b) { return _mm256_or_si256(a, b); }
+  QCORE_NUMERIC Int shift_left_16(Int a, int n) { return _mm256_slli_epi16(a, n); }
+  QCORE_NUMERIC Int add_bytes(Int a, Int b) { return _mm256_add_epi8(a, b); }
+  // 16 bytes, for look_up(table, indices below 16) of each byte.
+  QCORE_NUMERIC Int load_table(const void* p) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  QCORE_NUMERIC Int look_up(Int table, Int indices) { return _mm256_shuffle_epi8(table, indices); }
   QCORE_NUMERIC Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
   QCORE_NUMERIC Int max(Int a, Int b) { return _mm256_max_epi32(a, b); }
   QCORE_NUMERIC Int shift_right_16(Int a, int n) { return _mm256_srli_epi16(a, n); }
   QCORE_NUMERIC Int shift_right_32(Int a, int n) { return _mm256_srli_epi32(a, n); }
+  QCORE_NUMERIC Int shift_left_32(Int a, int n) { return _mm256_slli_epi32(a, n); }
+  // A byte for each of a panel's 16 rows: fields of them, shifted right (left, if `right` is negative) and masked.
+  using RowBytes = __m128i;
+  QCORE_NUMERIC RowBytes load_rows(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+  QCORE_NUMERIC RowBytes row_field(RowBytes a, int right, int mask) {
+    const RowBytes moved = right < 0 ? _mm_slli_epi16(a, -right) : _mm_srli_epi16(a, right);
+    return _mm_and_si128(moved, _mm_set1_epi8(static_cast<char>(mask)));
+  }
+  QCORE_NUMERIC RowBytes row_or(RowBytes a, RowBytes b) { return _mm_or_si128(a, b); }
+  template <int part>
+  QCORE_NUMERIC Int widen_rows(RowBytes a) {
+    return _mm256_cvtepu8_epi32(part ? _mm_srli_si128(a, 8) : a);
+  }
+  // Bytes of `kLanes` neighbors.
+  QCORE_NUMERIC Int load_bytes(const void* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
+  QCORE_NUMERIC Float as_float(Int a) { return _mm256_castsi256_ps(a); }
   QCORE_NUMERIC Int as_int(Float a) { return _mm256_castps_si256(a); }
 
   QCORE_NUMERIC Float add(Float a, Float b) { return _mm256_add_ps(a, b); }
@@ -78,11 +104,15 @@ struct Avx2 {
   }
 
   QCORE_NUMERIC Float to_float(Int a) { return _mm256_cvtepi32_ps(a); }
-  // Bits [shift, shift + Bits) of each lane, less the code of zero.
+  // Prepares the values of the 16 codes of 4 bits, which are consecutive integers here, for code_at().
+  static constexpr bool kLooksUpNibbles = false;
+  QCORE_NUMERIC Float nibbles(const float* numbers) { return set1(numbers[0]); }
+
+  // The number that bits [shift, shift + Bits) of each lane stand for; bytes stand for themselves less 128.
   template <int Bits, int shift>
-  QCORE_NUMERIC Float code_at(Int stored) {
+  QCORE_NUMERIC Float code_at(Int stored, Float lowest) {
     const Int code = bit_and(shift_right_32(stored, shift), set1((1 << Bits) - 1));
-    return sub(to_float(code), set1(static_cast<float>(1 << (Bits - 1))));
+    return add(to_float(code), Bits == 4 ? lowest : set1(-128.0f));
   }
   QCORE_NUMERIC Int to_int(Float a) { return _mm256_cvtps_epi32(a); }  // half to even
 

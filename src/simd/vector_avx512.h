@@ -21,10 +21,33 @@ struct Avx512 {
   QCORE_NUMERIC Float set1(float a) { return _mm512_set1_ps(a); }
 
   QCORE_NUMERIC Int bit_and(Int a, Int b) { return _mm512_and_si512(a, b); }
+  QCORE_NUMERIC Int bit_or(Int a, Int b) { return _mm512_or_si512(a, b); }
+  QCORE_NUMERIC Int shift_left_16(Int a, unsigned n) { return _mm512_slli_epi16(a, n); }
+  QCORE_NUMERIC Int add_bytes(Int a, Int b) { return _mm512_add_epi8(a, b); }
+  QCORE_NUMERIC Int load_table(const void* p) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  QCORE_NUMERIC Int look_up(Int table, Int indices) { return _mm512_shuffle_epi8(table, indices); }
   QCORE_NUMERIC Int add(Int a, Int b) { return _mm512_add_epi32(a, b); }
   QCORE_NUMERIC Int max(Int a, Int b) { return _mm512_max_epi32(a, b); }
   QCORE_NUMERIC Int shift_right_16(Int a, unsigned n) { return _mm512_srli_epi16(a, n); }
   QCORE_NUMERIC Int shift_right_32(Int a, unsigned n) { return _mm512_srli_epi32(a, n); }
+  QCORE_NUMERIC Int shift_left_32(Int a, unsigned n) { return _mm512_slli_epi32(a, n); }
+  using RowBytes = __m128i;
+  QCORE_NUMERIC RowBytes load_rows(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+  QCORE_NUMERIC RowBytes row_field(RowBytes a, int right, int mask) {
+    const RowBytes moved = right < 0 ? _mm_slli_epi16(a, -right) : _mm_srli_epi16(a, right);
+    return _mm_and_si128(moved, _mm_set1_epi8(static_cast<char>(mask)));
+  }
+  QCORE_NUMERIC RowBytes row_or(RowBytes a, RowBytes b) { return _mm_or_si128(a, b); }
+  template <int part>
+  QCORE_NUMERIC Int widen_rows(RowBytes a) {
+    return _mm512_cvtepu8_epi32(a);
+  }
+  QCORE_NUMERIC Int load_bytes(const void* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  QCORE_NUMERIC Float as_float(Int a) { return _mm512_castsi512_ps(a); }
   QCORE_NUMERIC Int as_int(Float a) { return _mm512_castps_si512(a); }
 
   QCORE_NUMERIC Float add(Float a, Float b) { return _mm512_add_ps(a, b); }
@@ -57,14 +80,17 @@ struct Avx512 {
   }
 
   QCORE_NUMERIC Float to_float(Int a) { return _mm512_cvtepi32_ps(a); }
-  // Bits [shift, shift + Bits) of each lane, less the code of zero. Nibbles are looked up: a permutation's index has
-  // four bits. Bytes become floats as the lowest bits of 2^23.
+  // Prepares the values of the 16 codes of 4 bits for code_at().
+  static constexpr bool kLooksUpNibbles = true;
+  QCORE_NUMERIC Float nibbles(const float* numbers) { return load(numbers); }
+
+  // The number that bits [shift, shift + Bits) of each lane stand for. Nibbles are looked up: a permutation's index has
+  // four bits. Bytes, which stand for themselves less 128, become floats as the lowest bits of 2^23.
   template <int Bits, int shift>
-  QCORE_NUMERIC Float code_at(Int stored) {
+  QCORE_NUMERIC Float code_at(Int stored, Float nibbles) {
     const Int low = shift ? shift_right_32(stored, shift) : stored;
     if constexpr (Bits == 4) {
-      const Float codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-      return _mm512_permutexvar_ps(low, codes);
+      return _mm512_permutexvar_ps(low, nibbles);
     } else {
       constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
       const Int bits = _mm512_ternarylogic_epi32(set1(0x4b000000), low, set1(0xff), kOrOfAnd);

@@ -464,6 +464,9 @@ TEST(LinearOnTheMachine, SomeRows) {
   for (const std::int64_t block_size : {32, 64, 128})
     for (const int bits : {4, 8})
       for (const Shape& shape : kShapes) {
+        // The two longest rows, and the two with most results, in turn.
+        const std::int64_t place = &shape - kShapes, turn = (block_size / 32 + bits / 4) % 2;
+        if (place == turn || place == 3 + turn) continue;
         Case c{shape.m, shape.n, shape.k, block_size};
         c.bits = bits;
         c.x_dtype = kDTypes[cases % 3];

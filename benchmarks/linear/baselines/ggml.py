@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,17 @@ _F32 = 0
 _GRAPH_NODES = 4
 # Format: its number in GGUF files, bits, weights that share a scale, offsets, bytes and weights of its unit, and what
 # its kernels quantize activations to.
-_FORMATS = {
+FORMATS = {
     "q4_0": (2, 4, 32, False, 18, 32, "int8 per 32"),
     "q8_0": (8, 8, 32, False, 34, 32, "int8 per 32"),
+    "q2_K": (10, 2, 16, True, 84, 256, "int8 per 256"),
+    "q3_K": (11, 3, 16, False, 110, 256, "int8 per 256"),
     "q4_K": (12, 4, 32, True, 144, 256, "int8 per 256"),
+    "q5_K": (13, 5, 32, True, 176, 256, "int8 per 256"),
+    "q6_K": (14, 6, 16, False, 210, 256, "int8 per 256"),
+    "iq4_nl": (20, 4, 32, False, 18, 32, "int8 per 32"),
+    "iq4_xs": (23, 4, 32, False, 136, 256, "int8 per 256"),
+    "mxfp4": (39, 4, 32, False, 17, 32, "int8 per 32"),
 }
 
 
@@ -27,18 +33,26 @@ def implementations(weight: Weight, rotated_bytes: int) -> list[Implementation]:
     library = ggml()
     return [
         _implementation(library, weight, rotated_bytes, name, interleaved)
-        for name in _FORMATS
+        for name in FORMATS
         for interleaved in (False, True)
-        if weight.k % _FORMATS[name][5] == 0
+        if weight.k % FORMATS[name][5] == 0
     ]
 
 
+def quantized(weight: Weight, name: str) -> Array:
+    """Return the rows of a weight in one of :data:`FORMATS`, by ggml's own quantizer: uint8 [N, bytes of a row]."""
+    number, *_, unit_bytes, unit, _activations = FORMATS[name]
+    rows = np.empty((weight.n, weight.k // unit * unit_bytes), np.uint8)
+    ggml().quantize_chunk(number, weight.values.ctypes.data, rows.ctypes.data, 0, weight.n, weight.k, None)
+    return rows
+
+
 def _implementation(library: Ggml, weight: Weight, rotated_bytes: int, name: str, interleaved: bool) -> Implementation:
-    number, bits, block_size, offsets, unit_bytes, unit, activations = _FORMATS[name]
+    _, bits, block_size, offsets, unit_bytes, unit, activations = FORMATS[name]
 
     def build() -> Built:
         nbytes = weight.n * weight.k // unit * unit_bytes
-        layers = _Layers(library, weight, number, copies_for(nbytes, rotated_bytes), interleaved)
+        layers = _Layers(library, weight, name, copies_for(nbytes, rotated_bytes), interleaved)
         return Built(nbytes, len(layers.weights), layers.bind, close=layers.close)
 
     scheme = Scheme(bits, activations, "int8", block_size, offsets)
@@ -48,8 +62,9 @@ def _implementation(library: Ggml, weight: Weight, rotated_bytes: int, name: str
 class _Layers:
     """Copies of one weight; all products are written to one output."""
 
-    def __init__(self, library: Ggml, weight: Weight, number: int, copies: int, interleaved: bool) -> None:
+    def __init__(self, library: Ggml, weight: Weight, name: str, copies: int, interleaved: bool) -> None:
         self._ggml, self._weight = library, weight
+        number = FORMATS[name][0]
         buffers = library.interleaved_buffers() if interleaved else library.backend_cpu_buffer_type()
         if not buffers:
             raise Unavailable("this ggml has no interleaved kernels")
@@ -62,7 +77,7 @@ class _Layers:
         if interleaved and not self._has_kernel():
             self.close()
             raise Unavailable("this ggml has no interleaved kernel of that format for this processor")
-        self._fill(number)
+        self._fill(name)
 
     def _has_kernel(self) -> bool:
         context = self._ggml.context(4)
@@ -72,13 +87,10 @@ class _Layers:
         self._ggml.free(context)
         return supported
 
-    def _fill(self, number: int) -> None:
-        nbytes = self._ggml.nbytes(self.weights[0])
-        packed = ctypes.create_string_buffer(nbytes)
-        values = self._weight.values.ctypes.data
-        self._ggml.quantize_chunk(number, values, packed, 0, self._weight.n, self._weight.k, None)
+    def _fill(self, name: str) -> None:
+        rows = quantized(self._weight, name)
         for tensor in self.weights:
-            self._ggml.backend_tensor_set(tensor, packed, 0, nbytes)
+            self._ggml.backend_tensor_set(tensor, rows.ctypes.data, 0, rows.nbytes)
 
     def bind(self, x: Array) -> Bound:
         self._free_inputs()

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats._inputs import Reals
+from qcore.formats._inputs import Reals, smallest_floats
 from qcore.formats._zero_point_codec import NEEDS_ROUNDING, spread
 from qcore.quantized_tensor import QuantizedTensor
+from qcore.weight_encoding import WeightEncoding
 
 
 def decode(
@@ -25,11 +26,15 @@ def decode(
 ) -> QuantizedTensor:
     """Return u, uint8 [N, K] of ``bits`` 2 to 8, s and b, [N, P], as a QuantizedTensor.
 
-    Where signed codes can hold u, the offset is b itself: up to 3 bits in 4, up to 7 in 8. Codes of 4 and 8 bits become
-    ``u - c``, c = 8 or 128, with the offset ``b + c * s`` if float32 holds all of them; otherwise codes of 4 bits stay
-    as they are in 8 bits, and blocks of 8 bits without a code above 127 likewise. What is left then needs
-    ``exact=False``, which rounds.
+    Exact codes of 2 to 6 bits stay as they are, in an encoded weight whose parameters are of the smallest of float16,
+    bfloat16 and float32 that holds them. Codes of 8 bits become ``u - 128``, with the offset ``b + 128 * s`` if float32
+    holds all of them; otherwise blocks without a code above 127 stay as they are. What is left then needs
+    ``exact=False``, which gives a plain weight and rounds offsets.
     """
+    if exact and bits <= 6:
+        (kept, kind), (low, low_kind) = smallest_floats(scales), smallest_floats(minima)
+        encoding = WeightEncoding(bits, kind, low_kind)  # type: ignore[arg-type]
+        return QuantizedTensor.from_encoded(codes, kept, low, encoding=encoding, block_size=block_size)
     storage = 4 if bits <= 4 else 8
     if bits not in (4, 8):
         return _tensor(codes, scales, minima, storage, block_size)
@@ -37,8 +42,6 @@ def decode(
     offsets, held = _sums(minima, scales, middle)
     if held.all() or not exact:
         return _tensor(codes.astype(np.int16) - middle, scales, offsets, storage, block_size)
-    if bits == 4:
-        return _tensor(codes, scales, minima, 8, block_size)
     fits = np.maximum.reduceat(codes, np.arange(0, codes.shape[1], block_size), axis=1) <= 127
     if not (held | fits).all():
         raise _core.QcoreValueError(f"{where}: {NEEDS_ROUNDING}")

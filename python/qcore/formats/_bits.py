@@ -1,4 +1,4 @@
-"""Codes of 4 and 8 bits in bytes and words, lowest bits first."""
+"""Codes of 2 to 8 bits in bytes and words, lowest bits first."""
 
 from __future__ import annotations
 
@@ -25,14 +25,26 @@ def pack_nibbles(codes: NDArray[Any]) -> Bytes:
 
 
 def codes_of_words(packed: NDArray[np.uint32], bits: int) -> Bytes:
-    """Turn [..., W] into [..., W * 32 / bits], from each word's lowest bits upwards. ``packed`` is contiguous."""
+    """Turn [..., W] into [..., W * 32 // bits], codes of 2 to 8 bits, lowest first. ``packed`` is contiguous."""
     octets = packed.view(np.uint8)
-    return octets if bits == 8 else nibbles(octets)
+    if bits == 8:
+        return octets
+    if bits == 4:
+        return nibbles(octets)
+    count = octets.shape[-1] * 8 // bits
+    stream = np.unpackbits(octets, axis=-1, bitorder="little")[..., : count * bits]
+    return np.packbits(stream.reshape(*octets.shape[:-1], count, bits), axis=-1, bitorder="little")[..., 0]
 
 
 def words_of_codes(codes: NDArray[Any], bits: int) -> NDArray[np.int32]:
-    """Return the inverse of :func:`codes_of_words`; int32, as checkpoints have it."""
-    octets = np.ascontiguousarray(codes, np.uint8) if bits == 8 else pack_nibbles(codes)
+    """Return the inverse of :func:`codes_of_words`; int32, as checkpoints have it. Codes fill whole words."""
+    if bits == 8:
+        octets = np.ascontiguousarray(codes, np.uint8)
+    elif bits == 4:
+        octets = pack_nibbles(codes)
+    else:
+        each = np.unpackbits(np.ascontiguousarray(codes, np.uint8)[..., None], axis=-1, bitorder="little", count=bits)
+        octets = np.packbits(each.reshape(*codes.shape[:-1], -1), axis=-1, bitorder="little")
     return octets.view(np.dtype("<i4")).astype(np.int32, copy=False)
 
 

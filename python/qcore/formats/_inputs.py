@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _arrays, _core
+from qcore.weight_encoding import Parameter
 
 Words = NDArray[np.uint32]
 Reals = NDArray[np.float32]
@@ -65,3 +67,39 @@ def reals(x: Any, where: str, dtypes: tuple[str, ...] = _arrays.FLOATING) -> Rea
         index = tuple(int(i) for i in bad[0])
         raise _core.QcoreValueError(f"{where} has {values[index]} at index {list(index)}, expected finite numbers")
     return values
+
+
+def number(x: Any, where: str) -> np.float32:
+    """Return one finite number: a Python float, or an array of float32 with one element."""
+    values = reals(np.asarray(x, np.float32) if isinstance(x, (int, float, np.float32)) else x, where, ("float32",))
+    if values.size != 1:
+        raise _core.QcoreValueError(f"{where} has shape {list(values.shape)}, expected one number")
+    return np.float32(values.reshape(-1)[0])
+
+
+def small_floats(x: Any, where: str, dtype: str) -> NDArray[np.uint8]:
+    """Return the bytes of floats of 8 bits, which are ``dtype`` or uint8 already."""
+    if str(getattr(x, "dtype", "")) == f"torch.{dtype}":
+        x = x.view(sys.modules["torch"].uint8)  # torch's exchange has no such dtype for NumPy
+    array = host(x, where)
+    if array.dtype.name not in (dtype, "uint8"):
+        raise _core.QcoreTypeError(f"{where} has dtype {array.dtype}, expected {dtype} or uint8")
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
+def smallest_floats(values: Reals, *, bfloat16_first: bool = False) -> tuple[Any, Parameter]:
+    """Return numbers in the smallest of float16, bfloat16 and float32 that holds all of them, and its name.
+
+    Numbers that were bfloat16 may all be float16, too: with ``bfloat16_first`` they are bfloat16 always, so that the
+    weights of a model have one encoding. bfloat16 needs no ml_dtypes here.
+    """
+    singles = np.ascontiguousarray(values, np.float32)
+    is_bfloat = not (singles.view(np.uint32) & 0xFFFF).any()
+    with np.errstate(over="ignore"):
+        halves = singles.astype(np.float16)
+    if not (bfloat16_first and is_bfloat) and np.array_equal(halves.astype(np.float32), singles):
+        return halves, "float16"
+    if not is_bfloat:
+        return singles, "float32"
+    words = (singles.view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
+    return _core.as_bfloat16(words, "from_encoded", "scales"), "bfloat16"

@@ -8,47 +8,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats._inputs import Reals
+from qcore.formats._inputs import Reals, smallest_floats
 from qcore.quantized_tensor import QuantizedTensor
+from qcore.weight_encoding import Offset, WeightEncoding
 
 NEEDS_ROUNDING = (
-    "its values are no exact float32 scale * code + offset with 8-bit codes: pass exact=False to round the offsets of "
-    "such blocks once to float32"
+    "its values are no exact float32 scale * code + offset: pass exact=False to round the offsets of such blocks once "
+    "to float32"
 )
 
 
 def decode(
-    codes: Any, zeros: Any, scales: Reals, *, bits: int, block_size: int, where: str, exact: bool = True
+    codes: Any,
+    zeros: Any,
+    scales: Reals,
+    *,
+    bits: int,
+    block_size: int,
+    where: str,
+    exact: bool = True,
+    bfloat16_first: bool = False,
 ) -> QuantizedTensor:
-    """Return u, uint8 [N, K], z, integers [N, P] in 0..2^bits - 1, and s, [N, P], as a QuantizedTensor.
+    """Return u, uint8 [N, K] of ``bits`` 2, 3, 4 or 8, z, integers [N, P], and s, [N, P], as a QuantizedTensor.
 
-    Codes are ``u - 2^(bits - 1)`` and the offset is ``s * (2^(bits - 1) - z)``, where float32 holds all offsets: always
-    so for scales that were fp16 or bfloat16. Otherwise offsets are avoided: the codes are ``u - z`` in 8 bits, for all
-    blocks (bits 4) or for those that fit (bits 8). What is left then needs ``exact=False``, which rounds.
+    Codes and zero points stay as they are, in an encoded weight whose scales are of the smallest of float16, bfloat16
+    and float32 that holds them; ``bfloat16_first`` is :func:`smallest_floats`'s. Zero points that are all
+    ``2^(bits - 1)`` give a symmetric weight, a plain one for 4 and 8 bits. Zero points outside 0..255 give a plain
+    weight with offsets, if float32 holds those. With ``exact=False`` a weight of 4 or 8 bits is plain, and its offsets
+    are rounded once to float32.
+
+    Raises:
+        QcoreValueError: a zero point is outside 0..255 and float32 doesn't hold its offset.
     """
+    middle = 1 << (bits - 1)
+    symmetric = bool((zeros == middle).all())
+    if bits in (4, 8) and (symmetric or not exact):
+        return _with_offsets(codes, zeros, scales, bits, block_size)[0]
+    if zeros.min() < 0 or zeros.max() > 255:
+        tensor, held = _with_offsets(codes, zeros, scales, bits, block_size)
+        if not held:
+            raise _core.QcoreValueError(f"{where}: {NEEDS_ROUNDING}")
+        return tensor
+    kept, scale_kind = smallest_floats(scales, bfloat16_first=bfloat16_first)
+    kind: Offset | None = None if symmetric else "uint4 zero points" if zeros.max() <= 15 else "uint8 zero points"
+    encoding = WeightEncoding(bits, scale_kind, kind, zero=middle)
+    parts = None if symmetric else zeros.astype(np.uint8)
+    return QuantizedTensor.from_encoded(codes, kept, parts, encoding=encoding, block_size=block_size)
+
+
+def _with_offsets(codes: Any, zeros: Any, scales: Reals, bits: int, block_size: int) -> tuple[QuantizedTensor, bool]:
+    """Return a plain weight of codes ``u - 2^(bits - 1)``, and whether no offset was rounded."""
     middle = 1 << (bits - 1)
     wide = scales.astype(np.float64) * (middle - zeros.astype(np.float64))
     offsets = wide.astype(np.float32)
-    held = offsets == wide
-    if held.all() or not exact:
-        return _tensor(codes.astype(np.int16) - middle, scales, offsets, bits, block_size)
-    differences = codes.astype(np.int16) - spread(zeros.astype(np.int16), codes.shape[1], block_size)
-    if bits == 4:
-        return _tensor(differences, scales, np.zeros_like(scales), 8, block_size)
-    edges = np.arange(0, codes.shape[1], block_size)
-    fits = np.maximum.reduceat(differences, edges, axis=1) <= 127
-    fits &= np.minimum.reduceat(differences, edges, axis=1) >= -128
-    if not (held | fits).all():
-        raise _core.QcoreValueError(f"{where}: {NEEDS_ROUNDING}")
-    plain = spread(held, codes.shape[1], block_size)
-    return _tensor(
-        np.where(plain, codes.astype(np.int16) - middle, differences), scales, np.where(held, offsets, 0), 8, block_size
+    signed = (codes.astype(np.int16) - middle).astype(np.int8)
+    tensor = QuantizedTensor.from_parts(
+        signed, scales, offsets if offsets.any() else None, bits=max(bits, 4), block_size=block_size
     )
-
-
-def _tensor(codes: Any, scales: Reals, offsets: Any, bits: int, block_size: int) -> QuantizedTensor:
-    parts = offsets.astype(np.float32) if offsets.any() else None
-    return QuantizedTensor.from_parts(codes.astype(np.int8), scales, parts, bits=bits, block_size=block_size)
+    return tensor, bool((offsets == wide).all())
 
 
 def spread(parameters: NDArray[Any], columns: int, block_size: int) -> NDArray[Any]:
@@ -59,6 +76,8 @@ def spread(parameters: NDArray[Any], columns: int, block_size: int) -> NDArray[A
 def encode(weight: QuantizedTensor, where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Reals]:
     """Return u [N, K], z [N, P] and s [N, P] of a weight, with its own bits.
 
+    The weight is plain, or one that :func:`decode` makes: ``_outputs.matrix(..., zero_points=True)`` gives both.
+
     Raises:
         QcoreValueError: an offset is no integer multiple of its scale, or the multiple is out of range.
     """
@@ -66,7 +85,10 @@ def encode(weight: QuantizedTensor, where: str) -> tuple[NDArray[np.uint8], NDAr
     scales, offsets = weight.scales(), weight.offsets()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         zeros = np.where(scales == 0, middle, np.rint(middle - offsets.astype(np.float64) / scales))
-    kept = (zeros >= 0) & (zeros < 2 * middle) & (scales.astype(np.float64) * (middle - zeros) == offsets)
+    expected = scales.astype(np.float64) * (middle - zeros)
+    if weight.encoding is not None:
+        expected = expected.astype(np.float32)
+    kept = (zeros >= 0) & (zeros < 2 * middle) & (expected == offsets)
     if not kept.all():
         row, block = (int(i) for i in np.argwhere(~kept)[0])
         raise _core.QcoreValueError(

@@ -34,7 +34,8 @@ def from_awq(qweight: Any, scales: Any, qzeros: Any) -> QuantizedTensor:
         qzeros: int32 [P, N / 8].
 
     Returns:
-        A 4-bit tensor; ``dequantize()`` is ``(u - z) * s`` without a rounding.
+        An encoded weight with the codes, scales and zero points of the file; a plain one of 4 bits if all zero points
+        are 8. ``dequantize()`` is ``(u - z) * s`` without a rounding.
 
     Raises:
         QcoreValueError, QcoreTypeError: an array has another shape or dtype.
@@ -68,7 +69,8 @@ def to_awq(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.float
             scale isn't a float16, or an offset isn't ``scale * (8 - z)`` with z in 0..15.
     """
     where = "to_awq"
-    n, k = _outputs.matrix(weight, where, (4,)).shape
+    weight = _outputs.matrix(weight, where, (4,), zero_points=True)
+    n, k = weight.shape
     _outputs.multiple(n, 8, f"{where}: N")
     _outputs.multiple(k, weight.block_size, f"{where}: K")
     codes, zeros, scales = _zero_point_codec.encode(weight, where)

@@ -31,7 +31,8 @@ def from_awq_gemv(qweight: Any, scales: Any, qzeros: Any, *, block_size: int) ->
         block_size: 32 or more, a divisor of K; the arrays' padding hides it.
 
     Returns:
-        A 4-bit tensor; ``dequantize()`` is ``(u - z) * s`` without a rounding.
+        An encoded weight with the codes, scales and zero points of the file; a plain one of 4 bits if all zero points
+        are 8. ``dequantize()`` is ``(u - z) * s`` without a rounding.
 
     Raises:
         QcoreValueError, QcoreTypeError: an array has another shape or dtype.
@@ -70,7 +71,8 @@ def to_awq_gemv(weight: QuantizedTensor) -> tuple[NDArray[np.int32], NDArray[np.
             block size is below 32, a scale isn't a float16, or an offset isn't ``scale * (8 - z)`` with z in 0..15.
     """
     where = "to_awq_gemv"
-    k = _outputs.matrix(weight, where, (4,)).shape[1]
+    weight = _outputs.matrix(weight, where, (4,), zero_points=True)
+    k = weight.shape[1]
     _outputs.multiple(k, 8, f"{where}: K")
     width = _zero_words(k, weight.block_size, where)
     codes, zeros, scales = _zero_point_codec.encode(weight, where)

@@ -56,7 +56,8 @@ def from_compressed_tensors(
     width = _checks.choice(bits, _BITS, f"{where}: bits")
     codes = _codes(weight, width, shape, where)
     n, k = codes.shape
-    s = _inputs.reals(scales, f"{where}: scales")
+    given = _inputs.host(scales, f"{where}: scales")
+    s = _inputs.reals(given, f"{where}: scales")
     if s.size == 1:
         s = np.full((n, 1), s.reshape(-1)[0], np.float32)
     if s.ndim != 2 or s.shape[0] != n or s.shape[1] == 0:
@@ -68,7 +69,13 @@ def from_compressed_tensors(
     middle = 1 << (width - 1)
     unsigned = codes.astype(np.int16) + middle
     tensor = _zero_point_codec.decode(
-        unsigned.astype(np.uint8), zeros + middle, s, bits=width, block_size=size, where=where
+        unsigned.astype(np.uint8),
+        zeros + middle,
+        s,
+        bits=width,
+        block_size=size,
+        where=where,
+        bfloat16_first=given.dtype != np.float16,
     )
     return tensor if order is None else ReorderedTensor(tensor, order)
 

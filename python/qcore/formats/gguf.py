@@ -25,15 +25,16 @@ def _package() -> Any:
 
 
 def from_gguf(path: str | os.PathLike[str], name: str, *, exact: bool = True) -> QuantizedTensor:
-    """Return a weight [N, K] of a GGUF file, of type Q4_0, Q4_1, Q5_0, Q8_0 or Q4_K, exactly.
+    """Return a weight [N, K] of a GGUF file, exactly and in the bytes of the file.
 
-    Q4_0 becomes 4 bits, Q8_0 and Q5_0 become 8. Q4_1 and Q4_K have a minimum m, and 4-bit codes ``u - 8`` with the
-    offset ``m + 8 * d`` if float32 holds that exactly for all blocks of the tensor; if not, u stays as it is in 8 bits.
+    Types: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4, NVFP4 and TQ2_0. All but Q4_0 and Q8_0
+    become encoded weights (:class:`qcore.WeightEncoding`).
 
     Args:
         path: the file; only the tensor's own pages are read.
         name: of the tensor.
-        exact: False rounds the offsets of Q4_1 and Q4_K once to float32 and always gives 4 bits.
+        exact: False gives plain weights of 4 or 8 bits where a type has minima (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K) or other
+            codes than those (Q5_0, Q3_K, Q6_K), and rounds the offsets of Q4_1 and Q4_K once to float32.
 
     Raises:
         QcoreValueError: no GGUF file, no such tensor, another type or no matrix.
@@ -69,8 +70,8 @@ def to_gguf(
     Args:
         path: the file to write.
         tensors: name to QuantizedTensor [N, K], or to a float32 or float16 array, which stays as it is.
-        kind: "Q4_0", "Q4_1", "Q5_0" or "Q8_0" for all weights; by default the first of these that is exact. Q4_K is
-            not written: its 6-bit scales have no exact form for other weights.
+        kind: the type of all weights; by default the one that a weight came from, or the first of Q4_0, Q4_1, Q5_0 and
+            Q8_0 that is exact. Other types take only weights in their encoding, as :func:`from_gguf` returns them.
         architecture: the value of ``general.architecture``.
 
     Raises:
@@ -80,7 +81,7 @@ def to_gguf(
     package = _package()
     where = "to_gguf"
     if kind is not None:
-        _checks.choice(kind, {each: each for each in gguf_blocks.WRITTEN}, f"{where}: kind")
+        _checks.choice(kind, {each: each for each in gguf_blocks.TYPES}, f"{where}: kind")
     written = {name: _encoded(tensor, kind, f"{where}: {name}") for name, tensor in tensors.items()}
     target = Path(path)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
@@ -109,10 +110,4 @@ def _encoded(tensor: Any, kind: str | None, where: str) -> tuple[Any, str | None
         return np.ascontiguousarray(array), None
     if kind is not None:
         return gguf_blocks.raw_of(kind, tensor, where), kind
-    reasons = []
-    for each in gguf_blocks.WRITTEN:
-        try:
-            return gguf_blocks.raw_of(each, tensor, where), each
-        except _core.QcoreValueError as error:
-            reasons.append(f"{each}: {str(error).removeprefix(f'{where}: ')}")
-    raise _core.QcoreValueError(f"{where} has no exact form: {'; '.join(dict.fromkeys(reasons))}")
+    return gguf_blocks.first_exact(tensor, where)

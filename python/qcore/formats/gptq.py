@@ -1,11 +1,11 @@
-"""GPTQ checkpoints, versions 1 and 2, 4 and 8 bits.
+"""GPTQ checkpoints, versions 1 and 2, of 2, 3, 4 and 8 bits.
 
-With c = 32 / bits codes in a word, lowest bits first:
+Codes are a bit stream in words of 32 bits, lowest bits first; one of 3 bits may begin in a word and end in the next:
 
 | array | layout |
 |---|---|
-| qweight | int32 [K / c, N]; k is in word k / c at place k % c |
-| qzeros | int32 [P, N / c]; n is in word n / c at place n % c. Version 1 stores z - 1, version 2 z |
+| qweight | int32 [K * bits / 32, N]; k is at bit k * bits of its column |
+| qzeros | int32 [P, N * bits / 32]; n is at bit n * bits of its row. Version 1 stores z - 1, version 2 z |
 | scales | float16 [P, N] |
 | g_idx | int32 [K], the block of every k; without it k / g |
 
@@ -46,12 +46,16 @@ def from_gptq(
         qzeros: int32 [P, N * bits / 32].
         g_idx: integers [K], or None for blocks in the order of k. Any other order ("act-order", "desc_act") gives a
             ReorderedTensor: K sorted by block, stably, and the permutation, which ``linear`` applies to x.
-        bits: 4 or 8.
+        bits: 2, 3, 4 or 8.
         version: 1 (``"checkpoint_format": "gptq"``, zero points stored less 1) or 2 (``"gptq_v2"``). The arrays don't
             tell.
         block_size: elements of K in a block; K / P by default, and with ``g_idx`` what it says.
         wrapped_zeros: what a zero point of version 1 stored with all bits set means: "zero" (z = 0, stored as -1) or
             "carry" (z = 2^bits). Programs differ; by default such a checkpoint is refused.
+
+    Returns:
+        An encoded weight with the codes, scales and zero points of the file; a plain one of 4 or 8 bits if all zero
+        points are ``2^(bits - 1)``, or one is 256. ``dequantize()`` is ``(u - z) * s`` without a rounding.
 
     Raises:
         QcoreValueError, QcoreTypeError: an array has another shape or dtype, g_idx has no blocks of one size, or a zero
@@ -60,14 +64,15 @@ def from_gptq(
     where = "from_gptq"
     width = _bits_of(bits, where)
     packed = _inputs.words(qweight, f"{where}: qweight", "[K * bits / 32, N]")
-    per_word = 32 // width
-    k, n = packed.shape[0] * per_word, packed.shape[1]
+    k, n = packed.shape[0] * 32 // width, packed.shape[1]
+    if packed.shape[0] * 32 % width:
+        raise _core.QcoreValueError(f"{where}: qweight has {packed.shape[0]} rows, expected a multiple of {width}")
     s = _inputs.reals(scales, f"{where}: scales", ("float16",))
     if s.ndim != 2 or s.shape[1] != n or s.shape[0] == 0:
         raise _core.QcoreValueError(f"{where}: scales has shape {list(s.shape)}, expected [P, {n}]")
     blocks = s.shape[0]
     stored = _inputs.words(qzeros, f"{where}: qzeros", "[P, N * bits / 32]")
-    _inputs.check_shape(stored, (blocks, -(-n // per_word)), f"{where}: qzeros", "[P, N * bits / 32]")
+    _inputs.check_shape(stored, (blocks, -(-n * width // 32)), f"{where}: qzeros", "[P, N * bits / 32]")
     zeros = _zeros(_bits.codes_of_words(stored, width)[:, :n], width, version, wrapped_zeros, where)
     order, size = order_of(g_idx, k, blocks, block_size, where)
     codes = _bits.codes_of_words(np.ascontiguousarray(packed.T), width)
@@ -90,14 +95,16 @@ def to_gptq(
         int32 [K * bits / 32, N], float16 [P, N], int32 [P, N * bits / 32] and int32 [K].
 
     Raises:
-        QcoreValueError: the format can't hold the weight exactly: N or K is no multiple of 32 / bits, a scale isn't a
-            float16, an offset isn't ``scale * (2^(bits - 1) - z)`` with z in 0..2^bits - 1, or z = 0 and version is 1,
-            whose zero points begin at 1.
+        QcoreValueError: the format can't hold the weight exactly: N or K is no multiple of 32 / bits (of 32 with 3
+            bits), a scale isn't a float16, an offset isn't ``scale * (2^(bits - 1) - z)`` with z in 0..2^bits - 1, or
+            z = 0 and version is 1, whose zero points begin at 1.
     """
     where = "to_gptq"
-    inner = weight.weight if isinstance(weight, ReorderedTensor) else weight
-    n, k = _outputs.matrix(inner, where).shape
-    per_word = 32 // inner.bits
+    inner = _outputs.matrix(
+        weight.weight if isinstance(weight, ReorderedTensor) else weight, where, (2, 3, 4, 8), zero_points=True
+    )
+    n, k = inner.shape
+    per_word = 32 if inner.bits == 3 else 32 // inner.bits
     _outputs.multiple(n, per_word, f"{where}: N")
     _outputs.multiple(k, per_word, f"{where}: K")
     first = _checks.choice(version, {1: 1, 2: 0}, f"{where}: version")
@@ -120,7 +127,7 @@ def to_gptq(
 
 
 def _bits_of(bits: Any, where: str) -> int:
-    return _checks.choice(bits, {4: 4, 8: 8}, f"{where}: bits")
+    return _checks.choice(bits, {2: 2, 3: 3, 4: 4, 8: 8}, f"{where}: bits")
 
 
 def _zeros(stored: NDArray[np.uint8], bits: int, version: Any, wrapped: Any, where: str) -> NDArray[np.int16]:

@@ -78,6 +78,7 @@ def to_mnn(weight: QuantizedTensor) -> tuple[NDArray[np.uint8], Reals, Reals | N
     where = "to_mnn"
     if not isinstance(weight, QuantizedTensor):
         raise _core.QcoreTypeError(f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor")
+    weight = weight.plain()
     if weight.bits != 4:
         raise _core.QcoreValueError(f"{where}: weight has {weight.bits} bits, expected 4")
     unsigned = (np.moveaxis(weight.codes(), 1, -1) + np.int8(8)).astype(np.uint8)

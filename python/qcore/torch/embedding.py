@@ -82,9 +82,9 @@ class Embedding(WeightedModule):
 
     def config(self) -> dict[str, Any]:
         """Return shape and options, which ``load_state_dict`` compares with those of the state, except the dtype."""
-        names = ("kind", "shape", "bits", "block_size", "dtype")
+        names = ("kind", "shape", "bits", "block_size", "encoding", "dtype")
         known = super().config()
-        return {name: known[name] for name in names} | {"padding_idx": self.padding_idx}
+        return {name: known[name] for name in names if name in known} | {"padding_idx": self.padding_idx}
 
     def _configure(self, config: dict[str, Any]) -> None:
         super()._configure(config | {"compute": "int8", "activation": None})
@@ -106,7 +106,7 @@ class Embedding(WeightedModule):
             plain: torch.Tensor = embedding(indices, self._current_view().weight, out_dtype=self.dtype)
             return plain
         packed, _, *form = self._operands()
-        result: torch.Tensor = operators.embedding(indices, packed, *form, self.dtype)
+        result: torch.Tensor = operators.embedding(indices, packed, *form, self.dtype, self.encoding)
         return result
 
     def extra_repr(self) -> str:

@@ -86,11 +86,10 @@ class QuantizedModule(torch.nn.Module, ABC):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        # The dtype of the float weight is no part of the state: .to(dtype) changes it.
-        mine = _without_dtype(json.loads(json.dumps(self.config())))
+        mine = _comparable(json.loads(json.dumps(self.config())))
         if prefix + CONFIG not in state_dict:
             missing_keys.append(prefix + CONFIG)
-        elif (theirs := _without_dtype(read_config(state_dict, prefix))) != mine:
+        elif (theirs := _comparable(read_config(state_dict, prefix))) != mine:
             differ = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
             was = ", ".join(f"{name} = {theirs.get(name)!r}" for name in differ)
             error_msgs.append(
@@ -115,8 +114,16 @@ class QuantizedModule(torch.nn.Module, ABC):
         return self
 
 
-def _without_dtype(config: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if name != "dtype"}
+def _comparable(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what a module and a state must agree in.
+
+    The dtype of the float weight is no part of the state, since ``.to(dtype)`` changes it, and the scale of a tensor is
+    one of its values.
+    """
+    known = {name: value for name, value in config.items() if name != "dtype"}
+    if isinstance(known.get("encoding"), dict):
+        known["encoding"] = {name: value for name, value in known["encoding"].items() if name != "tensor_scale"}
+    return known
 
 
 def read_config(state_dict: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any]:

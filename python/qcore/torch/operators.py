@@ -1,4 +1,4 @@
-"""Registers operators with torch: ``torch.ops.qcore.linear``, ``conv2d``, ``embedding``, ``lut`` and ``gru``.
+"""Registers ``linear``, ``conv2d``, ``embedding``, ``dequantize``, ``lut`` and ``gru`` with ``torch.ops.qcore``.
 
 They take plain tensors (qcore/torch/packing.py says why), have fake kernels, and stay single nodes in graphs of
 ``torch.compile`` and ``torch.export``. The modules call them; a program that reads an exported model needs
@@ -29,7 +29,10 @@ _WEIGHT = (
 )
 
 
-@operator(f"(Tensor x, {_WEIGHT}, str compute='int8', str? activation=None, ScalarType? out_dtype=None) -> Tensor")
+@operator(
+    f"(Tensor x, {_WEIGHT}, str compute='int8', str? activation=None, ScalarType? out_dtype=None, "
+    "str? encoding=None) -> Tensor"
+)
 def linear(
     x: torch.Tensor,
     packed: torch.Tensor,
@@ -42,6 +45,7 @@ def linear(
     compute: Compute = "int8",
     activation: Activation | None = None,
     out_dtype: torch.dtype | None = None,
+    encoding: str | None = None,
 ) -> torch.Tensor:
     """Compute :func:`qcore.linear` with a weight that is a plain tensor.
 
@@ -50,12 +54,13 @@ def linear(
         packed: uint8 [bytes], the memory of the weight as ``QuantizedTensor.storage`` has it.
         bias: floating-point [N], or None.
         shape: [N, K].
-        bits: 4 or 8.
+        bits: 4 or 8; of an encoded weight 2, 3, 4, 5, 6 or 8.
         block_size: g.
         scale_dtype: float32 or float16; float32 on a CUDA device.
         offset_dtype: likewise, or None for a symmetric weight.
         compute, activation: names, as for :func:`qcore.linear`.
         out_dtype: of the result; x's if None.
+        encoding: of an encoded weight, the JSON of ``WeightEncoding.to_dict()``; it replaces bits and both dtypes.
 
     Returns:
         [..., N].
@@ -63,7 +68,7 @@ def linear(
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
-    weight = parts.viewed(packed, parts.WeightFormat(tuple(shape), bits, block_size, scale_dtype, offset_dtype))
+    weight = _weight(packed, shape, bits, block_size, scale_dtype, offset_dtype, encoding)
     result: torch.Tensor = qcore.linear(
         x.detach(), weight, _plain(bias), compute=compute, activation=activation, out_dtype=out_dtype
     )
@@ -83,6 +88,7 @@ def _(
     compute: Compute = "int8",
     activation: Activation | None = None,
     out_dtype: Any = None,
+    encoding: str | None = None,
 ) -> Any:
     if x.dim() == 0 or x.shape[-1] != shape[1]:
         raise _core.QcoreValueError(
@@ -94,7 +100,7 @@ def _(
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, packed, bias, *options = inputs
-    ctx.weight_options, (ctx.compute, ctx.activation, _) = options[:5], options[5:]
+    ctx.weight_options, (ctx.compute, ctx.activation, _, ctx.encoding) = options[:5], options[5:]
     ctx.save_for_backward(x if ctx.activation is not None else None, packed, bias)
     ctx.x_dtype = x.dtype
 
@@ -104,15 +110,48 @@ def _linear_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     shape, *options = ctx.weight_options
     grad = grad.float()
     if ctx.activation is not None:
-        before = torch.ops.qcore.linear(x, packed, bias, shape, *options, ctx.compute, None)
+        before = torch.ops.qcore.linear(x, packed, bias, shape, *options, ctx.compute, None, None, ctx.encoding)
         grad = grad * _slope(before.float(), ctx.activation)
     grad_x = grad_bias = None
     if ctx.needs_input_grad[0]:
-        weight = parts.dequantized(packed, parts.WeightFormat(tuple(shape), *options))
+        if ctx.encoding is None:
+            weight = parts.dequantized(packed, parts.WeightFormat(tuple(shape), *options))
+        else:
+            weight = torch.ops.qcore.dequantize(packed, shape, *options, ctx.encoding)
         grad_x = (grad @ weight).to(ctx.x_dtype)
     if bias is not None and ctx.needs_input_grad[2]:
         grad_bias = grad.flatten(0, -2).sum(0).to(bias.dtype) if grad.dim() > 1 else grad.to(bias.dtype)
-    return grad_x, None, grad_bias, *(None,) * 8
+    return grad_x, None, grad_bias, *(None,) * 9
+
+
+@operator(
+    "(Tensor packed, int[] shape, int bits, int block_size, ScalarType scale_dtype, ScalarType? offset_dtype, "
+    "str? encoding=None) -> Tensor"
+)
+def dequantize(
+    packed: torch.Tensor,
+    shape: Sequence[int],
+    bits: int,
+    block_size: int,
+    scale_dtype: torch.dtype,
+    offset_dtype: torch.dtype | None,
+    encoding: str | None = None,
+) -> torch.Tensor:
+    """Compute :meth:`qcore.QuantizedTensor.dequantize` for a weight that is a plain tensor.
+
+    Args:
+        packed, shape, bits, block_size, scale_dtype, offset_dtype, encoding: as for :func:`linear`.
+
+    Returns:
+        float32 of the weight's shape, on its device.
+    """
+    weight = _weight(packed, shape, bits, block_size, scale_dtype, offset_dtype, encoding)
+    return torch.from_numpy(weight.dequantize()).to(packed.device)
+
+
+@dequantize.definition.register_fake
+def _(packed: Any, shape: Any, *rest: Any) -> Any:
+    return packed.new_empty(shape, dtype=torch.float32)
 
 
 def _slope(z: torch.Tensor, activation: Activation) -> torch.Tensor:
@@ -167,7 +206,7 @@ def conv2d(
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
-    weight = parts.viewed(packed, parts.WeightFormat(tuple(shape), bits, block_size, scale_dtype, offset_dtype))
+    weight = _weight(packed, shape, bits, block_size, scale_dtype, offset_dtype)
     result: torch.Tensor = qcore.conv2d(
         x.detach(),
         weight,
@@ -212,7 +251,7 @@ def _(
 
 @operator(
     "(Tensor indices, Tensor packed, int[] shape, int bits, int block_size, ScalarType scale_dtype, "
-    "ScalarType? offset_dtype, ScalarType out_dtype) -> Tensor"
+    "ScalarType? offset_dtype, ScalarType out_dtype, str? encoding=None) -> Tensor"
 )
 def embedding(
     indices: torch.Tensor,
@@ -223,12 +262,13 @@ def embedding(
     scale_dtype: torch.dtype,
     offset_dtype: torch.dtype | None,
     out_dtype: torch.dtype,
+    encoding: str | None = None,
 ) -> torch.Tensor:
     """Compute :func:`qcore.embedding` with a weight that is a plain tensor.
 
     Args:
         indices: int32 or int64 [...].
-        packed, shape, bits, block_size, scale_dtype, offset_dtype: as for :func:`linear`.
+        packed, shape, bits, block_size, scale_dtype, offset_dtype, encoding: as for :func:`linear`.
         out_dtype: of the result.
 
     Returns:
@@ -237,7 +277,7 @@ def embedding(
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
-    weight = parts.viewed(packed, parts.WeightFormat(tuple(shape), bits, block_size, scale_dtype, offset_dtype))
+    weight = _weight(packed, shape, bits, block_size, scale_dtype, offset_dtype, encoding)
     result: torch.Tensor = qcore.embedding(indices, weight, out_dtype=out_dtype)
     return result
 
@@ -252,6 +292,7 @@ def _(
     scale_dtype: Any,
     offset_dtype: Any,
     out_dtype: Any,
+    encoding: str | None = None,
 ) -> Any:
     return indices.new_empty((*indices.shape, shape[1]), dtype=out_dtype)
 
@@ -323,3 +364,8 @@ def _(x: Any, h0: Any, state: Any, hidden_size: int, layers: int, directions: in
 
 def _plain(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return None if tensor is None else tensor.detach()
+
+
+def _weight(packed: torch.Tensor, shape: Sequence[int], *form: Any) -> qcore.QuantizedTensor:
+    """Return the weight of an operator's arguments."""
+    return parts.viewed(packed, parts.WeightFormat(tuple(shape), *form))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +18,12 @@ from qcore import _core
 from qcore.lut.table import Table
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.torch.packing import cached
+from qcore.weight_encoding import WeightEncoding, pack_bits, unpack_bits
 
 Parts = tuple["torch.Tensor | None", ...]
+
+NAMES = ("codes", "scales", "offsets", "super_scales", "super_offsets")
+"""Names of a weight's parts in a state_dict; plain weights have the first three."""
 
 _ALIGNMENT = 64
 _STEP_BYTES, _PANEL_ROWS, _WORD = 64, 16, 4  # the same as in src/formats/packed_layout.h
@@ -25,22 +31,32 @@ _STEP_BYTES, _PANEL_ROWS, _WORD = 64, 16, 4  # the same as in src/formats/packed
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """Describes the bytes of a packed weight by the arguments that follow the tensor in the operators' schemas."""
+    """Describes the bytes of a packed weight by the arguments that follow the tensor in the operators' schemas.
+
+    Attributes:
+        encoding: of an encoded weight, the JSON of its :class:`qcore.WeightEncoding`, which says what the dtypes of a
+            plain weight say: they are float32 then, and None for a weight without offsets.
+    """
 
     shape: tuple[int, ...]
     bits: int
     block_size: int
     scale_dtype: torch.dtype
     offset_dtype: torch.dtype | None
+    encoding: str | None = None
 
     @classmethod
     def of(cls, weight: QuantizedTensor) -> WeightFormat:
         """Read the format of a weight."""
+        if weight.encoding is not None:
+            offsets = None if weight.offset_dtype is None else torch.float32
+            text = text_of_encoding(weight.encoding)
+            return cls(weight.shape, weight.bits, weight.block_size, torch.float32, offsets, text)
         offset_dtype = None if weight.offset_dtype is None else getattr(torch, weight.offset_dtype)
         return cls(weight.shape, weight.bits, weight.block_size, getattr(torch, weight.scale_dtype), offset_dtype)
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return (shape, bits, block_size, scale_dtype, offset_dtype)."""
+        """Return (shape, bits, block_size, scale_dtype, offset_dtype); ``encoding`` is the operators' last argument."""
         return self.shape, self.bits, self.block_size, self.scale_dtype, self.offset_dtype
 
     @property
@@ -63,7 +79,7 @@ class WeightFormat:
         return (self.blocks - 1) * -(-self.block_size // codes) + -(-last // codes)
 
     def sizes(self) -> tuple[int, int, int]:
-        """Return the bytes of codes, scales and offsets, each rounded up to a multiple of 64."""
+        """Return the bytes of a plain weight's codes, scales and offsets, each rounded up to a multiple of 64."""
         panels = -(-self.shape[0] // _PANEL_ROWS)
         count = panels * self.blocks * _PANEL_ROWS
 
@@ -72,6 +88,17 @@ class WeightFormat:
 
         codes = panels * self.taps * self.steps * _STEP_BYTES
         return codes, bytes_of(self.scale_dtype), bytes_of(self.offset_dtype)
+
+
+def text_of_encoding(encoding: WeightEncoding) -> str:
+    """Return the JSON of an encoding."""
+    return json.dumps(encoding.to_dict(), sort_keys=True)
+
+
+@functools.lru_cache(maxsize=256)
+def encoding_of_text(text: str) -> WeightEncoding:
+    """Return the encoding of such JSON."""
+    return WeightEncoding.from_dict(json.loads(text))
 
 
 class _Shared:
@@ -151,6 +178,7 @@ def from_tensor(storage: torch.Tensor, form: WeightFormat, keep: bool = True) ->
             form.scale_dtype == half,
             form.offset_dtype == half,
             keep,
+            None if form.encoding is None else encoding_of_text(form.encoding)._native(),
         )
     )
 
@@ -166,71 +194,140 @@ def _has_values(tensor: torch.Tensor) -> bool:
 
 
 def unpack(storage: torch.Tensor, form: WeightFormat) -> Parts:
-    """Return codes, scales and offsets of a packed weight, on its device.
+    """Return the parts of a packed weight by :data:`NAMES`, on its device, None for those that it lacks.
 
-    Codes are int8 of the weight's shape, or for 4 bits uint8 [N, ceil(K / 2)] as of ``nibbles()``; the others float16
-    where that is exact, else float32, [N, P]; None for the offsets of a symmetric weight. The result is the same for
-    modules that share a weight, as long as it lives.
+    Codes are int8 of the weight's shape, or for 4 bits uint8 [N, ceil(K / 2)] as of ``nibbles()``; scales and offsets
+    float16 where that is exact, else float32, [N, P]. An encoded weight has the parts of
+    :meth:`qcore.QuantizedTensor.from_encoded`; numbers of fewer than 8 bits lie one after the other in uint8
+    [N, ceil(columns * bits / 8)], the first in the lowest bits. The result is the same for modules that share a weight,
+    as long as it lives.
     """
 
     def make() -> tuple[Parts, WeightFormat]:
         if not _has_values(storage):
             return _empty_parts(storage.device, form), form
-        here = from_tensor(storage, form).to("cpu")
-        codes = here.nibbles() if form.bits == 4 else here.codes()
-        scales = here.scales().astype(here.scale_dtype)
-        offsets = None if here.offset_dtype is None else here.offsets().astype(here.offset_dtype)
         with torch.inference_mode(False):
-            arrays = (codes, scales, offsets)
-            return tuple(None if each is None else torch.from_numpy(each).to(storage.device) for each in arrays), form
+            weight = from_tensor(storage, form).to("cpu")
+            parts = _plain_parts(weight, form) if form.encoding is None else _encoded_parts(weight)
+            return tuple(None if each is None else each.to(storage.device) for each in parts), form
 
     parts: Parts = _unpacked.get((storage,), form, make)[0]
     return parts
 
 
+def _plain_parts(weight: QuantizedTensor, form: WeightFormat) -> Parts:
+    codes = weight.nibbles() if form.bits == 4 else weight.codes()
+    scales = weight.scales().astype(weight.scale_dtype)
+    offsets = None if weight.offset_dtype is None else weight.offsets().astype(weight.offset_dtype)
+    arrays = (codes, scales, offsets, None, None)
+    return tuple(None if each is None else torch.from_numpy(each) for each in arrays)
+
+
+def _encoded_parts(weight: QuantizedTensor) -> Parts:
+    assert weight.encoding is not None
+    parts = weight._encoded_parts(lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, dtype)))
+    for name, bits in weight.encoding.widths().items():
+        parts[name] = torch.from_numpy(pack_bits(parts[name].numpy(), bits))
+    return tuple(parts[name] for name in NAMES)
+
+
+def _stored_arrays(encoding: WeightEncoding, shape: Sequence[int], block_size: int) -> dict[str, Any]:
+    """Return shape and dtype of the parts of an encoded weight in a state_dict, by name; None for those it lacks."""
+    arrays: dict[str, Any] = dict(encoding.arrays(shape, block_size))
+    for name, bits in encoding.widths().items():
+        (rows, columns), dtype = arrays[name]
+        arrays[name] = (rows, -(-columns * bits // 8)), dtype
+    return arrays
+
+
 def _empty_parts(device: torch.device, form: WeightFormat) -> Parts:
+    if form.encoding is not None:
+        arrays = _stored_arrays(encoding_of_text(form.encoding), form.shape, form.block_size)
+        return tuple(
+            None if about is None else torch.empty(about[0], dtype=getattr(torch, about[1]), device=device)
+            for about in (arrays[name] for name in NAMES)
+        )
     rows, columns = form.shape[0], form.shape[1] * form.taps
     codes = (rows, -(-columns // 2)) if form.bits == 4 else form.shape
     return (
         torch.empty(codes, dtype=torch.uint8 if form.bits == 4 else torch.int8, device=device),
         torch.empty((rows, form.blocks), dtype=form.scale_dtype, device=device),
         None if form.offset_dtype is None else torch.empty((rows, form.blocks), dtype=form.offset_dtype, device=device),
+        None,
+        None,
     )
 
 
+def names_of(form: WeightFormat) -> tuple[str, ...]:
+    """Return the names of the parts that a weight of a format has in a state_dict."""
+    if form.encoding is None:
+        return NAMES[:2] if form.offset_dtype is None else NAMES[:3]
+    arrays = encoding_of_text(form.encoding).arrays(form.shape, form.block_size)
+    return tuple(name for name in NAMES if arrays[name] is not None)
+
+
 def pack(
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    offsets: torch.Tensor | None,
-    shape: Sequence[int],
-    bits: int,
-    block_size: int,
-    device: torch.device,
+    parts: Parts, shape: Sequence[int], bits: int, block_size: int, encoding: str | None, device: torch.device
 ) -> tuple[torch.Tensor, WeightFormat]:
-    """Return the packed weight of such parts on a device, and its format; the same weight for the same codes."""
+    """Return the packed weight of parts as :func:`unpack` returns them, on a device, and its format.
+
+    The same codes give the same weight.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: a part has another shape, dtype or range.
+    """
 
     def make() -> tuple[Parts, WeightFormat]:
-        weight = QuantizedTensor.from_parts(
-            codes.detach().cpu(),
-            scales.detach().cpu(),
-            None if offsets is None else offsets.detach().cpu(),
-            bits=bits,
-            block_size=block_size,
-            shape=shape if bits == 4 else None,
-        ).to(str(device))
+        given = [None if each is None else each.detach().cpu() for each in parts]
+        if encoding is None:
+            weight = QuantizedTensor.from_parts(
+                *given[:3], bits=bits, block_size=block_size, shape=shape if bits == 4 else None
+            )
+        else:
+            weight = _from_stored(dict(zip(NAMES, given, strict=True)), shape, block_size, encoding_of_text(encoding))
+        weight = weight.to(str(device))
         return (storage_of(weight),), WeightFormat.of(weight)
 
-    (storage,), form = _loaded.get((codes, scales, offsets), (tuple(shape), bits, block_size, device), make)
+    (storage,), form = _loaded.get(parts, (tuple(shape), bits, block_size, encoding, device), make)
     return storage, form
 
 
+def _from_stored(
+    parts: dict[str, torch.Tensor | None], shape: Sequence[int], block_size: int, encoding: WeightEncoding
+) -> QuantizedTensor:
+    widths = encoding.widths()
+    unpacked: dict[str, Any] = dict(parts)
+    for name, expected in _stored_arrays(encoding, shape, block_size).items():
+        part = parts[name]
+        if expected is None or part is None:
+            continue
+        if tuple(part.shape) != expected[0] or part.dtype != getattr(torch, expected[1]):
+            raise _core.QcoreValueError(
+                f"{name} is {part.dtype} {list(part.shape)}, expected torch.{expected[1]} {list(expected[0])}"
+            )
+        if name in widths:
+            columns = shape[1] if name == "codes" else -(-shape[1] // block_size)
+            unpacked[name] = unpack_bits(part.numpy(), widths[name], columns)
+    return QuantizedTensor.from_encoded(**unpacked, encoding=encoding, block_size=block_size)
+
+
 def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tuple[torch.Tensor, WeightFormat]:
-    """Return a packed weight on another device, and its format there; the same weight for the same tensor."""
+    """Return a packed weight on another device, and its format there; the same weight for the same tensor.
+
+    An encoded weight becomes a plain one of the same values on a CUDA device.
+    """
 
     def make() -> tuple[Parts, WeightFormat]:
         if device.type != "meta" and _has_values(storage):
             weight = from_tensor(storage, form).to(str(device))
             return (storage_of(weight),), WeightFormat.of(weight)
+        if form.encoding is not None:
+            if device.type == "cuda":
+                raise _core.QcoreValueError(
+                    f"to: an encoded weight without values can't move to {device}, expected one with values: its codes "
+                    "decide how many bits it has there"
+                )
+            return (torch.empty(storage.shape, dtype=torch.uint8, device=device),), form
         there = form
         if device.type == "cuda":  # CUDA kernels read float32 parameters
             there = replace(form, scale_dtype=torch.float32, offset_dtype=form.offset_dtype and torch.float32)
@@ -241,7 +338,7 @@ def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tu
 
 
 def dequantized(storage: torch.Tensor, form: WeightFormat) -> torch.Tensor:
-    """Return float32 [N, K] of a linear layer's weight, in operations that torch traces."""
+    """Return float32 [N, K] of a linear layer's plain weight, in operations that torch traces."""
     code_bytes, scale_bytes, _ = form.sizes()
     n, k = form.shape[0], form.shape[1]
     panels = -(-n // _PANEL_ROWS)

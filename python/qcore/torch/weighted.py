@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,10 @@ from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.torch import operators, parts
 from qcore.torch.dispatch import is_plain_call
-from qcore.torch.module import QuantizedModule, autocast
+from qcore.torch.module import CONFIG, QuantizedModule, autocast, read_config
+from qcore.weight_encoding import WeightEncoding
 
 _is_any_autocast_enabled = torch._C._is_any_autocast_enabled
-_PARTS = ("codes", "scales", "offsets")
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _ACTIVATIONS: dict[Activation | None, Activation | None] = {
     None: None,
@@ -80,8 +81,12 @@ class _View:
 class WeightedModule(QuantizedModule):
     """Holds one packed weight and a bias: the base of the modules with a weight.
 
-    Its one copy of the weight is the buffer ``packed``, the bytes that kernels read. The state_dict has ``codes``,
-    ``scales`` and ``offsets`` instead, made when it is asked for.
+    Its one copy of the weight is the buffer ``packed``, the bytes that kernels read. The state_dict has the parts of
+    :func:`qcore.torch.parts.unpack` instead, made when it is asked for.
+
+    Attributes:
+        encoding: the JSON of the weight's :class:`qcore.WeightEncoding`; None for a plain weight. An encoded weight
+            becomes a plain one on a CUDA device.
     """
 
     _dimensions = 2
@@ -93,6 +98,7 @@ class WeightedModule(QuantizedModule):
     bias: torch.nn.Parameter | None
     shape: tuple[int, ...]
     format: parts.WeightFormat | None
+    encoding: str | None
 
     def __init__(
         self,
@@ -114,7 +120,7 @@ class WeightedModule(QuantizedModule):
             raise _core.QcoreValueError(
                 f"{where}: weight has shape {list(weight.shape)}, expected {self._dimensions} dimensions"
             )
-        self.shape, self.bits, self.block_size = tuple(weight.shape), weight.bits, weight.block_size
+        self.shape, self.block_size = tuple(weight.shape), weight.block_size
         self.compute = _named(compute, COMPUTE, f"{where}: compute")
         self.activation = _checks.choice(activation, _ACTIVATIONS, f"{where}: activation")
         self._set_packed(parts.storage_of(weight), parts.WeightFormat.of(weight))
@@ -123,10 +129,13 @@ class WeightedModule(QuantizedModule):
         self.dtype = _dtype_of(dtype, weight, self.bias, where)
 
     def _set_packed(self, packed: torch.Tensor, form: parts.WeightFormat) -> None:
-        # Not in the state_dict by itself: codes, scales and offsets are.
+        # Not in the state_dict by itself: its parts are.
         self.register_buffer("packed", packed, persistent=False)
-        self.format = form
+        self._set_format(form)
         self._view: _View | None = None
+
+    def _set_format(self, form: parts.WeightFormat) -> None:
+        self.format, self.bits, self.encoding = form, form.bits, form.encoding
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_view": None}
@@ -171,7 +180,7 @@ class WeightedModule(QuantizedModule):
 
     def config(self) -> dict[str, Any]:
         """Return shape and options, which ``load_state_dict`` compares with those of the state."""
-        return {
+        known = {
             "kind": self.kind,
             "shape": list(self.shape),
             "bits": self.bits,
@@ -180,10 +189,12 @@ class WeightedModule(QuantizedModule):
             "activation": self.activation,
             "dtype": str(self.dtype).removeprefix("torch."),
         }
+        return known if self.encoding is None else known | {"encoding": json.loads(self.encoding)}
 
     def _configure(self, config: dict[str, Any]) -> None:
         self.shape = tuple(config["shape"])
         self.bits, self.block_size = config["bits"], config["block_size"]
+        self.encoding = _encoding_in(config)
         self.compute, self.activation = config["compute"], config["activation"]
         self.dtype = getattr(torch, config.get("dtype", "float32"))  # files of version 0.1 have none
 
@@ -207,7 +218,7 @@ class WeightedModule(QuantizedModule):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         if self.format is not None:
             tensors = parts.unpack(self.packed, self.format)
-            for name, tensor in zip(_PARTS, tensors, strict=True):
+            for name, tensor in zip(parts.NAMES, tensors, strict=True):
                 if tensor is not None:
                     destination[prefix + name] = tensor
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -226,23 +237,24 @@ class WeightedModule(QuantizedModule):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-        given = {name: state_dict.get(prefix + name) for name in _PARTS}
-        asymmetric = given["offsets"] is not None
-        if self.format is None or asymmetric == (self.format.offset_dtype is not None):
-            for name in _PARTS:
-                if prefix + name in unexpected_keys:
-                    unexpected_keys.remove(prefix + name)
-        wanted = _PARTS if self.format is not None and self.format.offset_dtype is not None else _PARTS[:2]
+        given = {name: state_dict.get(prefix + name) for name in parts.NAMES}
+        if self.format is not None:
+            wanted = parts.names_of(self.format)
+        else:
+            wanted = tuple(name for name in parts.NAMES if name in ("codes", "scales") or given[name] is not None)
+        for name in wanted:
+            if prefix + name in unexpected_keys:
+                unexpected_keys.remove(prefix + name)
         missing = [prefix + name for name in wanted if given[name] is None]
         missing_keys.extend(missing)
-        if missing or len(error_msgs) > errors or prefix + "offsets" in unexpected_keys:
+        if missing or len(error_msgs) > errors or any(prefix + name in unexpected_keys for name in parts.NAMES):
             return
         device = self.packed.device if self.format is not None and not self.packed.is_meta else given["codes"].device
         if device.type == "meta":
             return
         try:
-            codes, scales, offsets = (given[name] for name in _PARTS)
-            packed, form = parts.pack(codes, scales, offsets, self.shape, self.bits, self.block_size, device)
+            encoding = _encoding_in(read_config(state_dict, prefix)) if prefix + CONFIG in state_dict else self.encoding
+            packed, form = parts.pack(tuple(given.values()), self.shape, self.bits, self.block_size, encoding, device)
         except _core.QcoreError as error:
             error_msgs.append(f"{prefix[:-1]}: {error}")
             return
@@ -259,7 +271,8 @@ class WeightedModule(QuantizedModule):
                 if device == packed.device:
                     packed = fn(packed)
                 elif self.format is not None:
-                    packed, self.format = parts.moved(packed, self.format, device)
+                    packed, form = parts.moved(packed, self.format, device)
+                    self._set_format(form)
         finally:
             self._buffers["packed"] = packed
         self._view = None
@@ -271,7 +284,13 @@ class WeightedModule(QuantizedModule):
 
     def _weight_details(self) -> str:
         scheme = "asymmetric" if self.format is not None and self.format.offset_dtype is not None else "symmetric"
-        return f"bits={self.bits}, block_size={self.block_size}, {scheme}"
+        encoded = "" if self.encoding is None else ", encoded"
+        return f"bits={self.bits}, block_size={self.block_size}, {scheme}{encoded}"
+
+
+def _encoding_in(config: Mapping[str, Any]) -> str | None:
+    given = config.get("encoding")
+    return None if given is None else parts.text_of_encoding(WeightEncoding.from_dict(given))
 
 
 def _dtype_of(dtype: Any, weight: QuantizedTensor, bias: torch.Tensor | None, where: str) -> torch.dtype:
@@ -395,7 +414,9 @@ class Linear(WeightedModule):
             stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
             _core.linear(x, view.handle, bias, y, view.mode, *view.activation, stream)
             return y
-        result: torch.Tensor = operators.linear(autocast(x), *self._operands(), self.compute, self.activation)
+        result: torch.Tensor = operators.linear(
+            autocast(x), *self._operands(), self.compute, self.activation, None, self.encoding
+        )
         return result
 
     def extra_repr(self) -> str:

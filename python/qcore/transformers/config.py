@@ -27,7 +27,7 @@ class QuantMethod(StrEnum):
 _CHOICES: dict[str, Mapping[Any, Any]] = {
     "bits": {4: 4, 8: 8},
     "scheme": {"symmetric": 0, "asymmetric": 0},
-    "method": {"rtn": 0, "mse": 0, "awq": 0},
+    "method": {"rtn": 0, "mse": 0, "awq": 0, "gptq": 0},
     "scale_dtype": {"float16": 0, "float32": 0},
     "compute": COMPUTE,
 }
@@ -52,8 +52,8 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         bits: 4 or 8.
         block_size: elements along K that share a scale.
         scheme: "symmetric" or "asymmetric".
-        method: "rtn" or "mse", as for :func:`qcore.quantize`. "awq" is for models that are quantized already: it needs
-            samples, ``qcore quantize --method awq --samples FILE``.
+        method: "rtn" or "mse", as for :func:`qcore.quantize`. "awq" and "gptq" are for models that are quantized
+            already: they need samples, ``qcore quantize --method awq --samples FILE``.
         scale_dtype: "float16" or "float32", the type of scales and offsets.
         compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`. None is "int8"; for files of
             other programs it is what they say of activations, or "float" where they quantize weights only.

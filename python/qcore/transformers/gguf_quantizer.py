@@ -54,7 +54,7 @@ class GgufWeights:
         self._orders[target] = order
 
     def read(self, target: str) -> Any:
-        """Return a weight, with the rows in the model's order.
+        """Return a weight in the file's bytes, with the rows in the model's order.
 
         Args:
             target: its name in the model.

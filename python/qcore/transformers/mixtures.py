@@ -327,7 +327,7 @@ def packed_experts(
 def _joined(weights: list[Weight]) -> list[Weight]:
     """Return one weight with the rows of all, or the weights themselves if they differ in more than their values."""
     packed = [each for each in weights if isinstance(each, QuantizedTensor)]
-    kinds = {(each.bits, each.block_size, each.scheme) for each in packed}
+    kinds = {(each.bits, each.block_size, each.scheme, each.encoding) for each in packed}
     if len(weights) == 1 or len(packed) < len(weights) or len(kinds) > 1:
         return weights
     return [concatenate(packed)]

@@ -36,11 +36,12 @@ def plan_of(
     Raises:
         QcoreValueError: a pattern of the options matches no module.
     """
-    if "awq" in (config.method, *(options.get("method") for options in config.layers.values())):
-        raise _core.QcoreValueError(
-            "QcoreConfig: method is 'awq', expected 'rtn' or 'mse' while a model is loaded: awq needs samples of each "
-            "layer's inputs, which `qcore quantize --method awq --samples FILE` takes"
-        )
+    for method in (config.method, *(options.get("method") for options in config.layers.values())):
+        if method in ("awq", "gptq"):
+            raise _core.QcoreValueError(
+                f"QcoreConfig: method is {method!r}, expected 'rtn' or 'mse' while a model is loaded: {method} needs "
+                f"samples of each layer's inputs, which `qcore quantize --method {method} --samples FILE` takes"
+            )
     names = [name for name, _ in model.named_modules() if name]
     config.check_patterns([*names, *(layer for mixture in mixtures for layer in mixture.layers())])
     return {

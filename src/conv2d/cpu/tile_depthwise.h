@@ -50,9 +50,10 @@ struct Depthwise {
         const typename V::Int stored = V::load(t.codes + panel * t.layout->panel_bytes() + at * 4 * V::kLanes);
         Float weight;
         if constexpr (Decode)
-          weight = Weights::template decode<0>(stored, Weights::block_of(t, static_cast<int>(vector), 0));
+          weight = Weights::template decode<0>(stored, Weights::block_of(t, static_cast<int>(vector), 0),
+                                               V::nibbles(t.nibbles));
         else
-          weight = V::mul(largest, V::template code_at<Bits, 0>(stored));
+          weight = V::mul(largest, V::template code_at<Bits, 0>(stored, V::nibbles(t.nibbles)));
         V::store(out, weight);
         out += V::kLanes;
       }

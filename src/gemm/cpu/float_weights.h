@@ -18,15 +18,14 @@ struct FloatWeights {
     Float scale, offset;
   };
   QCORE_NUMERIC Block block_of(const BlockTileArguments& t, int vector, std::int64_t p) {
-    const std::int64_t at =
-        (vector / kVectorsPerPanel * t.blocks + p) * PackedLayout::kPanelRows + vector % kVectorsPerPanel * V::kLanes;
+    const std::int64_t at = parameters_at(t, vector / kVectorsPerPanel, p) + vector % kVectorsPerPanel * V::kLanes;
     return {load_parameters<V>(t.scales, at), t.offsets.data ? load_parameters<V>(t.offsets, at) : V::set1(0.0f)};
   }
 
-  // Returns numerics::decode() of the k-th code in each lane of a step.
+  // Returns numerics::decode() of the k-th code in each lane of a step; `nibbles` are V::nibbles() of the weight's.
   template <int k>
-  QCORE_NUMERIC Float decode(Int stored, const Block& block) {
-    return V::fma(block.scale, V::template code_at<Bits, k % 4 * 8 + k / 4 * 4>(stored), block.offset);
+  QCORE_NUMERIC Float decode(Int stored, const Block& block, Float nibbles) {
+    return V::fma(block.scale, V::template code_at<Bits, k % 4 * 8 + k / 4 * 4>(stored, nibbles), block.offset);
   }
 };
 

@@ -43,7 +43,8 @@ struct DotWords {
 
 }  // namespace
 
-extern const BlockKernels kInt8Avx512Vnni = block_kernels<IntegerTiles<Avx512, DotBytes>, 6, 6, 12>();
+extern const BlockKernels kInt8Avx512Vnni =
+    block_kernels<IntegerTiles<Avx512, DotBytes, 8, 4, EncodedTile<Avx512, DotBytes, 4, 2>>, 6, 6, 12>();
 extern const BlockKernels kInt16Avx512Vnni = block_kernels<IntegerTiles<Avx512, DotWords>, 6, 6, 12>();
 extern const BlockKernels kFloatAvx512 = block_kernels<FloatTiles<Avx512>, 6, 6, 12>();
 

@@ -103,7 +103,8 @@ struct PackRows {
   // Up to kLanes blocks. Scales of all of them come before their codes: divisions take longer than
   // codes, and one after the other the processor overlaps them. Lanes of all of them are combined at once.
   template <bool Offsets>
-  QCORE_NUMERIC void pack_blocks(int count, int mode, const PackedLayout& layout, const Place (&places)[V::kLanes]) {
+  QCORE_NUMERIC void pack_blocks(int count, int mode, std::int64_t blocks, int zero_code,
+                                 const Place (&places)[V::kLanes]) {
     Int lanes[V::kLanes];
     Float lowest[V::kLanes], highest[V::kLanes];
     for (int i = 0; i < V::kLanes; ++i) {
@@ -131,8 +132,6 @@ struct PackRows {
     }
     std::int32_t sums[V::kLanes];
     V::store(sums, combine_lanes(lanes, [](Int a, Int b) QCORE_UNROLLED { return V::add(a, b); }));
-    const std::int64_t blocks = layout.blocks();
-    const auto zero_code = static_cast<std::uint32_t>(layout.zero_code());
     for (int i = 0; i < count; ++i) {
       float* parameters = places[i].parameters;
       auto* integers = reinterpret_cast<std::int32_t*>(parameters);
@@ -140,7 +139,7 @@ struct PackRows {
       parameters[PackedRows::kScaledSum * blocks] = scales[i].scale * static_cast<float>(sums[i]);
       integers[PackedRows::kSum * blocks] = sums[i];
       integers[PackedRows::kStart * blocks] =
-          static_cast<std::int32_t>(0u - zero_code * static_cast<std::uint32_t>(sums[i]));
+          static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * static_cast<std::uint32_t>(sums[i]));
       if constexpr (Offsets) parameters[PackedRows::kOffset * blocks] = scales[i].offset;
     }
   }
@@ -172,9 +171,9 @@ struct PackRows {
                             reinterpret_cast<float*>(data) + p};
         if (filled < V::kLanes && (p + 1 < blocks || row + 1 < count)) continue;
         if (mode == numerics::kActivationInt8Asym)
-          pack_blocks<true>(filled, mode, layout, places);
+          pack_blocks<true>(filled, mode, blocks, rows.zero_code, places);
         else
-          pack_blocks<false>(filled, mode, layout, places);
+          pack_blocks<false>(filled, mode, blocks, rows.zero_code, places);
         filled = 0;
       }
     }

@@ -14,6 +14,11 @@ QCORE_NUMERIC typename V::Float load_parameters(const TileParameters& from, std:
                    : V::load(static_cast<const float*>(from.data) + at);
 }
 
+// Where the scales and offsets of a panel's block p are.
+QCORE_NUMERIC std::int64_t parameters_at(const BlockTileArguments& t, int panel, std::int64_t p) {
+  return panel * t.parameters_panel + (p - t.parameters_begin) * PackedLayout::kPanelRows;
+}
+
 QCORE_NUMERIC void prefetch_parameters(const TileParameters& from, std::int64_t at) {
   __builtin_prefetch(static_cast<const char*>(from.data) + (from.half ? 2 : 4) * at, 0, 2);
 }
@@ -89,7 +94,7 @@ QCORE_NUMERIC void add_blocks(const BlockTileArguments& t) {
   Totals::load(t, y);
   Block block(t);
   const std::int64_t first_step = t.first_block * t.block_steps;
-  const std::uint8_t* codes = t.codes + first_step * PackedLayout::kStepBytes;
+  const std::uint8_t* codes = t.codes;
   const char* const* x = t.x;
   for (std::int64_t tap = 0; tap < t.layout->taps; ++tap, x += t.tap_stride) {
     TileRows<Rows> rows;

@@ -40,8 +40,8 @@ struct BfloatBlock {
 
   // Bytes 0 and 2 of each word of 32 bits, less 128, as bf16: eight bits are exact in the upper half of a float.
   QCORE_NUMERIC __m512i pair(__m512i stored) {
-    const __m512i first = _mm512_castps_si512(Avx512::code_at<8, 0>(stored));
-    const __m512i second = _mm512_castps_si512(Avx512::code_at<8, 16>(stored));
+    const __m512i first = _mm512_castps_si512(Avx512::code_at<8, 0>(stored, __m512{}));
+    const __m512i second = _mm512_castps_si512(Avx512::code_at<8, 16>(stored, __m512{}));
     constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
     return _mm512_ternarylogic_epi32(_mm512_srli_epi32(first, 16), second,
                                      _mm512_set1_epi32(static_cast<int>(0xffff0000u)), kOrOfAnd);
@@ -59,7 +59,7 @@ struct BfloatBlock {
       : t(arguments), blocks(arguments.blocks), panel_bytes(arguments.panel_bytes) {
     alignas(64) std::uint16_t entries[32];
     for (int i = 0; i < 32; ++i)
-      entries[i] = static_cast<std::uint16_t>(numerics::float_bits(static_cast<float>(i % 16 - 8)) >> 16);
+      entries[i] = static_cast<std::uint16_t>(numerics::float_bits(arguments.nibbles[i % 16]) >> 16);
     table = _mm512_load_si512(entries);
   }
 
@@ -87,7 +87,7 @@ struct BfloatBlock {
       rows.at += kStepBytes;
     }
     unroll<Panels>([&](auto v) QCORE_UNROLLED {
-      const std::int64_t at = (v.value * blocks + p) * PackedLayout::kPanelRows;
+      const std::int64_t at = parameters_at(t, v.value, p);
       const __m512 scale = load_parameters<Avx512>(t.scales, at);
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         y[r.value][v.value] = _mm512_fmadd_ps(sum[r.value][v.value], scale, y[r.value][v.value]);
@@ -140,6 +140,7 @@ struct BfloatTile {
 
 struct BfloatTiles : PlainTiles {
   using V = Avx512;
+  static constexpr bool kLooksUpNibbles = true;
   template <int Rows, int Panels>
   using W8 = BfloatTile<Rows, Panels, 8>;
   template <int Rows, int Panels>

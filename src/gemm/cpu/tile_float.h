@@ -23,7 +23,8 @@ struct FloatBlock {
       : t(arguments),
         panel_bytes(arguments.panel_bytes),
         decoded_panel(arguments.decoded_steps * kStepK * PackedLayout::kPanelRows),
-        decoded(arguments.decoded) {}
+        decoded(arguments.decoded),
+        nibbles(V::nibbles(arguments.nibbles)) {}
 
   QCORE_INLINE void add(Float (&y)[Rows][kVectors], TileRows<Rows> rows, const std::uint8_t* w, std::int64_t p,
                         std::int64_t steps) {
@@ -52,7 +53,7 @@ struct FloatBlock {
             weight = V::load(decoded + v.value / kVectorsPerPanel * decoded_panel + k.value * PackedLayout::kPanelRows +
                              v.value % kVectorsPerPanel * V::kLanes);
           else
-            weight = Weights::template decode<k.value>(stored[v.value], block[v.value]);
+            weight = Weights::template decode<k.value>(stored[v.value], block[v.value], nibbles);
           unroll<Rows>([&](auto r) QCORE_UNROLLED {
             const Float x = V::set1(rows.template values<float>(r.value)[k.value]);
             sum[r.value][v.value] = V::fma(x, weight, sum[r.value][v.value]);
@@ -75,6 +76,7 @@ struct FloatBlock {
   const BlockTileArguments& t;
   const std::int64_t panel_bytes, decoded_panel;
   const float* decoded;
+  const Float nibbles;
 };
 
 template <class V, int Rows, int Panels, int Bits>
@@ -92,8 +94,9 @@ template <class V, int Bits>
 QCORE_NUMERIC void decode_blocks(const BlockTileArguments& t, float* out) {
   using Weights = FloatWeights<V, Bits>;
   constexpr int kVectorsPerPanel = Weights::kVectorsPerPanel, kStepK = Weights::kStepK;
+  const typename V::Float nibbles = V::nibbles(t.nibbles);
   for (int panel = 0; panel < t.panels; ++panel) {
-    const std::uint8_t* w = t.codes + panel * t.panel_bytes + t.first_block * t.block_steps * PackedLayout::kStepBytes;
+    const std::uint8_t* w = t.codes + panel * t.panel_bytes;
     for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
       typename Weights::Block block[kVectorsPerPanel];
       unroll<kVectorsPerPanel>(
@@ -105,7 +108,7 @@ QCORE_NUMERIC void decode_blocks(const BlockTileArguments& t, float* out) {
           const typename V::Int stored = V::load(w + v.value * (4 * V::kLanes));
           unroll<kStepK>([&](auto k) QCORE_UNROLLED {
             V::store(out + k.value * PackedLayout::kPanelRows + v.value * V::kLanes,
-                     Weights::template decode<k.value>(stored, block[v.value]));
+                     Weights::template decode<k.value>(stored, block[v.value], nibbles));
           });
         });
         out += kStepK * PackedLayout::kPanelRows;
@@ -140,6 +143,7 @@ template <class V>
 template <class Vectors>
 struct FloatTiles : PlainTiles {
   using V = Vectors;
+  static constexpr bool kLooksUpNibbles = V::kLooksUpNibbles;
   template <int Rows, int Panels>
   using W8 = FloatTile<V, Rows, Panels, 8>;
   template <int Rows, int Panels>

@@ -35,7 +35,12 @@ struct IntegerBlock {
   };
 
   QCORE_INLINE explicit IntegerBlock(const BlockTileArguments& arguments)
-      : t(arguments), blocks(arguments.blocks), panel_bytes(arguments.panel_bytes), weight_sums(arguments.weight_sums) {
+      : t(arguments),
+        blocks(arguments.blocks),
+        panel_bytes(arguments.panel_bytes),
+        parameters_begin(arguments.parameters_begin),
+        parameters_panel(arguments.parameters_panel),
+        weight_sums(arguments.weight_sums) {
     unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] = t.prefetch_distance[panel.value]; });
   }
 
@@ -73,7 +78,7 @@ struct IntegerBlock {
     });
   }
 
- private:
+ protected:
   // Computes float(acc) of a block.
   QCORE_INLINE void sum(Float (&sums)[Rows][kVectors], const Weights& w, const TileRows<Rows>& rows, std::int64_t p,
                         std::int64_t steps) const {
@@ -109,8 +114,8 @@ struct IntegerBlock {
     const auto parameter = [&](int r, PackedRows::Parameter which)
                                QCORE_UNROLLED { return V::set1(rows.template parameter<float>(r, which, blocks, p)); };
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-      const std::int64_t at =
-          (v.value / kVectorsPerPanel * blocks + p) * PackedLayout::kPanelRows + v.value % kVectorsPerPanel * V::kLanes;
+      constexpr int kPanel = v.value / kVectorsPerPanel, kLane = v.value % kVectorsPerPanel * V::kLanes;
+      const std::int64_t at = kPanel * parameters_panel + (p - parameters_begin) * PackedLayout::kPanelRows + kLane;
       const Float scale_b = load_parameters<V>(t.scales, at);
       prefetch_parameters(t.scales, at + t.prefetch_parameters);
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
@@ -124,7 +129,7 @@ struct IntegerBlock {
         });
       }
       if (weight_sums) {
-        const Float weight_sum = V::load(weight_sums + at);
+        const Float weight_sum = V::load(weight_sums + (kPanel * blocks + p) * PackedLayout::kPanelRows + kLane);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           y[r.value][v.value] = V::fma(parameter(r.value, PackedRows::kOffset), weight_sum, y[r.value][v.value]);
         });
@@ -177,7 +182,7 @@ struct IntegerBlock {
   }
 
   const BlockTileArguments& t;
-  const std::int64_t blocks, panel_bytes;
+  const std::int64_t blocks, panel_bytes, parameters_begin, parameters_panel;
   const float* weight_sums;  // of the tap
   std::int64_t ahead[Panels];
 };
@@ -193,7 +198,8 @@ struct IntegerTile {
   static void run(const BlockTileArguments& t) {
     if constexpr (Rows == 1)
       if (is_plain_row(t)) return run_plain_row(t);
-    if (t.block_steps * kStepK > Dot::kMaxBlock) return run_long(t);
+    if constexpr (Dot::kMaxBlock < kLongestBlock)
+      if (t.block_steps * kStepK > Dot::kMaxBlock) return run_long(t);
     add_blocks<Block, Rows>(t);
   }
 
@@ -259,10 +265,125 @@ struct IntegerTile {
   }
 };
 
+// A block of an encoded weight for few rows, which decodes codes in registers: memory then works all the time. Blocks
+// are half a group of steps, or whole groups.
+template <class V, class Dot, int Rows, int Panels, int Bits, bool LookedUp>
+struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8> {
+  using Base = IntegerBlock<V, Dot, Rows, Panels, 8>;
+  using Int = typename V::Int;
+  using Float = typename V::Float;
+  using Code = typename Dot::Code;
+  using Codes = Expand<V>;
+  static constexpr int kVectors = Base::kVectors, kVectorsPerPanel = Base::kVectorsPerPanel,
+                       kGroup = PackedLayout::kGroupSteps;
+
+  QCORE_INLINE explicit EncodedBlock(const BlockTileArguments& arguments)
+      : Base(arguments),
+        table(V::load_table(arguments.encoded->table)),
+        zero(arguments.encoded->zero),
+        prefetch(arguments.encoded->prefetch_distance) {
+    if (arguments.first_block > arguments.prefetch_switch_block) prefetch += arguments.prefetch_switch_bytes;
+  }
+
+  QCORE_INLINE void add(Float (&y)[Rows][kVectors], const TileRows<Rows>& rows, const std::uint8_t*, std::int64_t p,
+                        std::int64_t steps) {
+    if (p == this->t.prefetch_switch_block) prefetch += this->t.prefetch_switch_bytes;
+    const std::int64_t first = (p - this->t.first_block) * this->t.block_steps;
+    const std::uint8_t* codes = this->t.codes + first / kGroup * (Bits * PackedLayout::kStepBytes);
+    Int acc[Rows][kVectors];
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      const auto row_parameter = [&](PackedRows::Parameter which) QCORE_UNROLLED {
+        return rows.template parameter<std::int32_t>(r.value, which, this->blocks, p);
+      };
+      // The table holds codes plus 128, as weights of 8 bits are stored. Without a table the dot products take u
+      // itself, so that the start corrects by the encoding's own zero.
+      const Int start = V::set1(LookedUp ? row_parameter(PackedRows::kStart) : -zero * row_parameter(PackedRows::kSum));
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = start; });
+    });
+    TileRows<Rows> x = rows;
+    if (steps < kGroup && first % kGroup == 0) {
+      add_group<0, kGroup / 2>(acc, codes, x);
+    } else if (steps < kGroup) {
+      add_group<kGroup / 2, kGroup>(acc, codes, x);
+    } else {
+      for (; steps > 0; steps -= kGroup) {
+        add_group<0, kGroup>(acc, codes, x);
+        codes += Bits * PackedLayout::kStepBytes;
+        x.at += kGroup * Base::kStepBytes;
+      }
+    }
+    Float sums[Rows][kVectors];
+    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+      unroll<kVectors>([&](auto v) QCORE_UNROLLED { sums[r.value][v.value] = V::to_float(acc[r.value][v.value]); });
+    });
+    this->add_terms(y, sums, rows, p);
+  }
+
+ private:
+  // Adds the products of steps [begin, end) of a group.
+  template <int begin, int end>
+  QCORE_INLINE void add_group(Int (&acc)[Rows][kVectors], const std::uint8_t* group, const TileRows<Rows>& x) const {
+    unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+      const std::uint8_t* from = group + v.value / kVectorsPerPanel * this->panel_bytes +
+                                 v.value % kVectorsPerPanel * static_cast<int>(sizeof(Int));
+      if constexpr (v.value % kVectorsPerPanel == 0 && begin == 0)
+        unroll<Bits>([&](auto i) QCORE_UNROLLED {
+          __builtin_prefetch(from + prefetch + i.value * PackedLayout::kStepBytes, 0, 2);
+        });
+      const typename Codes::template GroupPlanes<Bits> planes(from);
+      unroll<end - begin>([&](auto i) QCORE_UNROLLED {
+        const Int u = Codes::template code<Bits, begin + i.value>(planes);
+        const auto w = Dot::split(LookedUp ? V::look_up(table, u) : u);
+        unroll<Rows>([&](auto r) QCORE_UNROLLED {
+          Dot::multiply(acc[r.value][v.value], w, x.template values<Code>(r.value) + 4 * i.value);
+        });
+      });
+    });
+  }
+
+  const Int table;
+  const std::int32_t zero;
+  std::int64_t prefetch;
+};
+
+// The tile of an encoded weight, for a number of rows up to MaxRows.
+template <class V, class Dot, int MaxRows, int Panels>
+struct EncodedTile {
+  static constexpr int kRows = MaxRows, kPanels = Panels;
+
+  template <int Rows, int Bits, bool LookedUp>
+  static void run_rows(const BlockTileArguments& t) {
+    add_blocks<EncodedBlock<V, Dot, Rows, Panels, Bits, LookedUp>, Rows>(t);
+  }
+
+  template <int Bits, bool LookedUp>
+  static void run_bits(const BlockTileArguments& t) {
+    unroll<MaxRows>([&](auto row) QCORE_UNROLLED {
+      if (t.rows == row.value + 1) run_rows<row.value + 1, Bits, LookedUp>(t);
+    });
+  }
+
+  static void tile(const BlockTileArguments& t) {
+    switch (t.encoded->bits) {
+      case 2:
+        return run_bits<2, false>(t);
+      case 3:
+        return run_bits<3, false>(t);
+      case 4:
+        return run_bits<4, true>(t);
+      case 5:
+        return run_bits<5, false>(t);
+      default:
+        return run_bits<6, false>(t);
+    }
+  }
+};
+
 // A set whose instructions suit weights of one width only has tiles of that one.
-template <class Vectors, class Dot, int Wide = 8, int Narrow = 4>
+template <class Vectors, class Dot, int Wide = 8, int Narrow = 4, class EncodedTiles = NoEncodedTile>
 struct IntegerTiles : PlainTiles {
   using V = Vectors;
+  using Encoded = EncodedTiles;
   using Code = typename Dot::Code;
   template <int Rows, int Panels>
   using W8 = IntegerTile<V, Dot, Rows, Panels, Wide>;

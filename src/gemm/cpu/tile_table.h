@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gemm/cpu/expand.h"
 #include "gemm/cpu/tile_rows.h"
 #include "gemm/cpu/transpose.h"
 #include "gemm/cpu/vtable.h"
@@ -34,6 +35,7 @@ void run_tile_of_size(const Arguments& arguments) {
 //   kBytesPerCode, pack        of activations
 //   W8<rows, panels>, W4       tiles for weights of 8 and of 4 bits
 //   decode, depthwise_weights  as in BlockKernels, or null
+//   Encoded                    its tile of an encoded weight
 template <class Tiles, int MaxRows, int MaxPanels, int MaxProducts>
 constexpr BlockKernels block_kernels() {
   return {MaxRows,
@@ -45,12 +47,25 @@ constexpr BlockKernels block_kernels() {
           Tiles::pack,
           run_tile_of_size<BlockTileArguments, Tiles::template W8, Tiles::template W4, MaxRows, MaxPanels, MaxProducts>,
           Rows<typename Tiles::V>::store_row,
+          Tiles::Encoded::tile,
+          Tiles::Encoded::kRows,
+          Tiles::Encoded::kPanels,
+          Tiles::kLooksUpNibbles,
+          Expand<typename Tiles::V>::codes,
+          Expand<typename Tiles::V>::parameters,
           Tiles::decode,
           Tiles::depthwise_weights};
 }
 
 // Members that most of them leave out.
+struct NoEncodedTile {
+  static constexpr decltype(BlockKernels::encoded_tile) tile = nullptr;
+  static constexpr int kRows = 0, kPanels = 0;
+};
+
 struct PlainTiles {
+  using Encoded = NoEncodedTile;
+  static constexpr bool kLooksUpNibbles = false;
   static constexpr decltype(BlockKernels::decode) decode = nullptr;
   static constexpr decltype(BlockKernels::depthwise_weights) depthwise_weights = nullptr;
 };

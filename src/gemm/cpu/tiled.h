@@ -6,10 +6,11 @@
 
 #include "formats/compute_mode.h"
 #include "formats/row_view.h"
+#include "gemm/cpu/encoded_panels.h"
 #include "gemm/cpu/vtable.h"
+#include "gemm/cpu/window_rows.h"
 #include "gemm/epilogue.h"
 #include "gemm/product.h"
-#include "numerics/window.h"
 #include "qcore/kernels.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
@@ -28,44 +29,6 @@ void for_each_task(std::int64_t tasks, bool parallel, const Task& task) {
   else
     for (std::int64_t i = 0; i < tasks; ++i) task(i);
 }
-
-// Where the rows of x lie that a product's results see through a window: pixels of images.
-struct WindowRows {
-  numerics::WindowAxis rows, columns;
-  std::int64_t taps;                // of the weight: the window's, or several times those
-  const char* first;                // pixel 0
-  const char* padding;              // what padding sees
-  std::int64_t image, row, column;  // from pixel to pixel, in bytes
-
-  // Writes to `found` the pixels under each tap for the results [begin, end): [taps][end - begin].
-  void find(std::int64_t begin, std::int64_t end, const char** found) const {
-    for (std::int64_t tap = 0; tap < taps; ++tap)
-      found = find(begin, end, tap / columns.kernel % rows.kernel, tap % columns.kernel, found);
-  }
-
- private:
-  // Does so for one tap; returns where the next one's begin.
-  const char** find(std::int64_t begin, std::int64_t end, std::int64_t tap_row, std::int64_t tap_column,
-                    const char** found) const {
-    const std::int64_t step = columns.stride * column;
-    // Input columns are inside the image for results [inside, outside).
-    const std::int64_t shift = columns.before - tap_column * columns.dilation;
-    const std::int64_t inside = shift > 0 ? ceil_div(shift, columns.stride) : 0;
-    const std::int64_t outside = columns.input + shift > 0 ? ceil_div(columns.input + shift, columns.stride) : 0;
-    while (begin < end) {
-      const std::int64_t line = begin / columns.output, from = begin % columns.output;
-      const std::int64_t to = std::min(columns.output, from + end - begin);
-      const std::int64_t h = rows.at(line % rows.output, tap_row);
-      const std::int64_t in = h < 0 ? to : std::clamp(inside, from, to), out = h < 0 ? to : std::clamp(outside, in, to);
-      found = std::fill_n(found, in - from, padding);
-      std::int64_t pixel = line / rows.output * image + h * row + (in * columns.stride - shift) * column;
-      for (std::int64_t j = in; j < out; ++j, pixel += step) *found++ = first + pixel;
-      found = std::fill_n(found, to - out, padding);
-      begin += to - from;
-    }
-    return found;
-  }
-};
 
 // Some panels of a weight, and the channels of y that they compute.
 struct TileColumn {
@@ -96,7 +59,15 @@ class TaskMemory {
     return scratch_->take<T>(count);
   }
 
+  // The same memory at every call within a task; `count` must be the same too.
+  template <class T>
+  T* take_once(std::int64_t count) {
+    if (!once_) once_ = take<T>(count);
+    return static_cast<T*>(once_);
+  }
+
  private:
+  void* once_ = nullptr;
   static constexpr std::int64_t kFewBytes = 1024;
   alignas(kAlignment) char few_[kFewBytes];
   std::int64_t used_ = 0;
@@ -202,17 +173,26 @@ class TiledProduct {
       : product_(product),
         kernels_(kernels),
         weight_(*product.weight),
-        layout_(product.weight->layout),
+        layout_(EncodedPanels::tile_layout(*product.weight, kernels.looks_up_nibbles)),
         depthwise_(kernels.depthwise_weights != nullptr),
         groups_(depthwise_ ? 1 : product.groups),
         channels_(product.groups * layout_.k),
         results_(product.results()),
         rows_per_tile_(ceil_div(results_, ceil_div(results_, kernels.max_rows))),
         panels_(std::min<std::int64_t>(kernels.max_panels, kernels.max_products / rows_per_tile_)),
+        panel_bytes_(layout_.panel_bytes()),
         finished_(is_clamp_or_none(product.activation)),
         slides_(depthwise_ && product.columns.kernel == 3 && product.columns.stride == 1 &&
                 product.columns.dilation == 1),
-        y_(static_cast<float*>(const_cast<void*>(product.y.data))) {}
+        y_(static_cast<float*>(const_cast<void*>(product.y.data))) {
+    if (weight_.encoded) {
+      encoded_.emplace(weight_, layout_, kernels, results_, rows_per_tile_, panels_);
+      panels_ = encoded_->panels();
+      panel_bytes_ = encoded_->panel_bytes();
+    }
+    columns_per_group_ = ceil_div(panels_per_group(), panels_);
+    blocks_per_run_ = encoded_ ? encoded_->blocks_per_run() : blocks_per_run();
+  }
 
   void run() {
     Scratch scratch;
@@ -263,11 +243,16 @@ class TiledProduct {
     t.last_block_steps = blocks ? layout_.block_steps(blocks - 1) : 0;
     t.panel_bytes = panel_bytes_;
     t.codes = weight_.codes + column.panel * panel_bytes_;
-    t.scales = tile_parameters(weight_.scales, parameters);
-    t.offsets = tile_parameters(weight_.offsets, parameters);
+    t.first_panel = column.panel;
+    t.parameters_panel = blocks * PackedLayout::kPanelRows;
+    if (!encoded_) {
+      t.scales = tile_parameters(weight_.scales, parameters);
+      t.offsets = tile_parameters(weight_.offsets, parameters);
+    }
     t.weight_sums = weight_sums_ ? weight_sums_ + parameters : nullptr;
     t.weight_sums_tap = layout_.parameter_count();
     t.codes_at = rows_.codes;
+    t.nibbles = encoded_ ? encoded_->nibbles() : kPlainNibbles;
     t.end_block = blocks;
     t.finishes = true;
     set_prefetch(t, 0, 1);
@@ -308,13 +293,19 @@ class TiledProduct {
   void multiply(BlockTileArguments& t, std::int64_t tiles, const Walk& walk, TaskMemory& memory) const {
     const std::int64_t blocks = layout_.blocks();
     const bool several = tiles > 1, decode = several && kernels_.decode && layout_.taps == 1;
-    const std::int64_t run = several ? blocks_per_run_ : std::max<std::int64_t>(blocks, 1);
+    const std::int64_t run = several || encoded_ ? blocks_per_run_ : std::max<std::int64_t>(blocks, 1);
+    const std::uint8_t* const stored = t.codes;
+    auto* const expanded = encoded_ ? memory.take_once<std::uint8_t>(encoded_->expanded_bytes()) : nullptr;
     float* decoded =
         decode ? memory.take<float>(panels_ * steps_between(0, std::min(run, blocks)) * step_floats()) : nullptr;
     // A weight without blocks (K = 0) still has one, empty, run: its results are zeros.
     for (t.first_block = 0; t.first_block == 0 || t.first_block < blocks; t.first_block += run) {
       t.end_block = std::min(blocks, t.first_block + run);
       t.finishes = t.end_block == blocks;
+      if (encoded_)
+        encoded_->set_run(t, stored, expanded);
+      else
+        t.codes = stored + t.first_block * t.block_steps * PackedLayout::kStepBytes;
       if (decode) {
         set_prefetch(t, 0, 1);
         t.decoded_steps = steps_between(t.first_block, t.end_block);
@@ -323,7 +314,7 @@ class TiledProduct {
       }
       walk([&](std::int64_t tile) {
         if (layout_.taps == 1 && tile <= panels_) set_prefetch(t, tile, tiles);
-        kernels_.tile(t);
+        t.encoded ? kernels_.encoded_tile(t) : kernels_.tile(t);
       });
     }
   }
@@ -378,6 +369,7 @@ class TiledProduct {
       constexpr std::int64_t kSetBytes = 2048;
       if (rows_.row_bytes % kSetBytes == 0) rows_.row_bytes += kAlignment;
     }
+    rows_.zero_code = encoded_ ? encoded_->zero_code() : layout_.zero_code();
     pixel_bytes_ = rows_.row_bytes * groups_;
     rows_.plane_bytes = (product_.inputs() + 1) * pixel_bytes_;
     const std::int64_t planes = depthwise_ ? columns() : 1;
@@ -497,16 +489,19 @@ class TiledProduct {
   // which lies together, a whole column early. Of several tiles, only the first would meet weights that are not in a
   // cache yet: each of the first ones fetches a panel of the next column's, so that memory works while they compute.
   void set_prefetch(BlockTileArguments& t, std::int64_t tile, std::int64_t tiles) const {
-    constexpr std::int64_t kAhead = 1024;
+    if (encoded_ && !encoded_->has_plain_codes()) return encoded_->set_prefetch(t);
+    const std::int64_t ahead = prefetch_bytes(panel_bytes_);
     const bool single = tiles == 1;
     const std::int64_t next_column = panels_ * panel_bytes_;
     for (std::int64_t panel = 0; panel < BlockTileArguments::kMaxPanels; ++panel)
-      t.prefetch_distance[panel] = single ? kAhead : tile == panel ? next_column : 0;
+      t.prefetch_distance[panel] = single ? ahead : tile == panel ? next_column : 0;
     const std::int64_t block_bytes = t.block_steps * PackedLayout::kStepBytes;
-    t.prefetch_switch_block =
-        single && layout_.taps == 1 ? std::max<std::int64_t>(0, panel_bytes_ - kAhead) / block_bytes : -1;
+    t.prefetch_switch_block = single && layout_.taps == 1 ? (panel_bytes_ - ahead) / block_bytes : -1;
     t.prefetch_switch_bytes = next_column - panel_bytes_;
-    t.prefetch_parameters = single && layout_.taps == 1 ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
+    t.prefetch_parameters =
+        single && layout_.taps == 1 && !encoded_ ? panels_ * layout_.blocks() * PackedLayout::kPanelRows : 0;
+    if (t.prefetch_switch_block < 0 || t.first_block <= t.prefetch_switch_block) return;
+    for (std::int64_t& distance : t.prefetch_distance) distance += t.prefetch_switch_bytes;
   }
 
   // Returns the number of fp32 weights of one step of a panel.
@@ -560,18 +555,19 @@ class TiledProduct {
   const BlockProduct& product_;
   const BlockKernels& kernels_;
   const PackedWeight& weight_;
-  const PackedLayout& layout_;
+  std::optional<EncodedPanels> encoded_;
+  const PackedLayout layout_;  // of the codes that tiles read
   const bool depthwise_;
   const std::int64_t groups_;  // depthwise tiles take channels together whose groups differ
   const std::int64_t channels_, results_;
   const std::int64_t rows_per_tile_;
-  const std::int64_t panels_;  // of a tile: the fewer its rows, the more, so that enough memory is being read at once
-  const bool finished_;        // bias and activation are done in the tile
-  const bool slides_;          // of depthwise tiles, which then end with a row of results
-  float* const y_;             // of whatever dtype
+  std::int64_t panels_;  // of a tile: the fewer its rows, the more, so that enough memory is being read at once
+  std::int64_t panel_bytes_;
+  const bool finished_;  // bias and activation are done in the tile
+  const bool slides_;    // of depthwise tiles, which then end with a row of results
+  float* const y_;       // of whatever dtype
   const std::int64_t y_item_ = static_cast<std::int64_t>(item_size(product_.y.dtype));
-  const std::int64_t columns_per_group_ = ceil_div(panels_per_group(), panels_), panel_bytes_ = layout_.panel_bytes(),
-                     blocks_per_run_ = blocks_per_run();
+  std::int64_t columns_per_group_ = 0, blocks_per_run_ = 0;
   PackedRows rows_{};
   std::int64_t pixel_bytes_ = 0;
   const float* weight_sums_ = nullptr;

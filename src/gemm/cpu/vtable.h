@@ -9,6 +9,9 @@
 // Included by files compiled for that set, so it holds plain data and no inline functions but those of PackedLayout.
 namespace qcore {
 
+// The longest block that tiles take: the sum of so many 16-bit codes is the last that fits in int32.
+constexpr std::int64_t kLongestBlock = 65536;
+
 // Activations as tiles read them. A row's channels of one group lie together: its blocks' parameters, then its codes in
 // the k order of the packed weight, each block padded like the weight's. Start is -zero_code * sum, modulo 2^32, which
 // corrects for weights that are stored unsigned; scaled sum is scale * sum of codes.
@@ -19,6 +22,7 @@ struct PackedRows {
   char* data;
   std::int64_t row_bytes;  // from group to group
   std::int64_t codes;      // from a row's start to its codes, in bytes; 0 for fp32 values, which have no parameters
+  int zero_code;           // the stored code of the weight's value 0
 
   // Depthwise rows differ, see conv2d/cpu/tile_depthwise.h, and hold a tile's channels only: the neighbors that a tile
   // reads then lie together, and don't compete for the same lines of the first-level cache.
@@ -26,14 +30,29 @@ struct PackedRows {
   TileParameters weight_scales;
 };
 
+// Codes of an encoded weight in groups of eight steps, and where they go as plain codes of 8 bits.
+struct ExpandedCodes {
+  const std::uint8_t* from;
+  std::uint8_t* to;
+  std::int64_t from_panel, to_panel;  // from panel to panel, in bytes
+  int panels, bits;
+  std::int64_t groups;
+  bool looked_up;             // codes q are table[u] - 128, else u - zero
+  const std::uint8_t* table;  // [16]
+  int zero;
+  std::int64_t prefetch_distance;  // in bytes
+};
+
 struct BlockTileArguments : TilePlace<float> {
   static constexpr int kMaxPanels = 6;
 
+  std::int64_t first_panel;
   std::int64_t blocks, block_steps, last_block_steps, panel_bytes;  // of the layout, which computes them by divisions
-  const std::uint8_t* codes;                                        // of the tile's first panel
-  TileParameters scales;                                            // likewise
+  const std::uint8_t* codes;                                        // of the tile's first panel, from first_block on
+  TileParameters scales;                                            // of the tile's first panel
   TileParameters offsets;                                           // likewise; null for symmetric weights
-  const float* weight_sums;                    // likewise, of the first tap; null unless the activations have offsets
+  std::int64_t parameters_begin, parameters_panel;  // the block that both begin with; from panel to panel, in elements
+  const float* weight_sums;  // of the first panel and tap, [panels][P][16]; null unless the activations have offsets
   std::int64_t weight_sums_tap;                // from tap to tap
   std::int64_t codes_at;                       // PackedRows::codes
   std::int64_t prefetch_distance[kMaxPanels];  // bytes ahead of each panel's weights; 0 for none
@@ -50,10 +69,34 @@ struct BlockTileArguments : TilePlace<float> {
   bool clamp;                        // to [lo, hi]
   float lo, hi;
 
+  const ExpandedCodes* encoded;  // what codes mean; null for plain ones
+  const float* nibbles;          // the 16 numbers that stored codes of 4 bits stand for, read with float activations
+
   // Only depthwise tiles have these.
   const float* weights;  // one per channel and tap
   std::int64_t weights_tap, weights_panel;
   bool slides;  // three taps in each row of the kernel, and the next result's pixels are a tap ahead
+};
+
+// Returns how far ahead of its reads a single tile asks for a panel's weights: what memory delivers while the
+// parameters of an encoded weight's run are written, or the whole of a shorter panel.
+constexpr std::int64_t prefetch_bytes(std::int64_t panel_bytes) { return panel_bytes < 4096 ? panel_bytes : 4096; }
+
+// Scales or offsets of an encoded weight, and where those of some blocks go as fp32, [panels][blocks][16].
+struct ExpandedParameters {
+  enum Type { kF32, kF16, kBf16, kE8m0, kE4m3, kU4, kU6, kU8, kZ4, kZ8 };
+
+  const std::uint8_t* from;
+  const std::uint16_t* super;
+  float* to;
+  std::int64_t from_panel, super_panel;  // from panel to panel, in bytes and in elements
+  int panels;
+  Type type;
+  std::int64_t first_block, end_block, super_block;
+  std::int64_t prefetch_distance, prefetch_supers;  // to the next column's, in bytes and in elements
+  float zero, factor;                               // of integers; of floats of 8 bits
+  const float* scales;                              // of these blocks, which zero points are multiplied by
+  bool negated;
 };
 
 struct BlockKernels {
@@ -72,6 +115,16 @@ struct BlockKernels {
   void (*tile)(const BlockTileArguments& arguments);
   // Rounds `columns` contiguous results to fp16 or bf16, or copies them as they are.
   void (*store_row)(const float* values, std::int64_t columns, void* out, int dtype);
+  // A tile that decodes an encoded weight on the way, of up to encoded_rows rows and just encoded_panels panels: of
+  // 2, 3, 5 or 6 bits, or 4 bits with a codebook, every block whole groups of steps or half of one. Null: there is
+  // none.
+  void (*encoded_tile)(const BlockTileArguments& arguments);
+  int encoded_rows, encoded_panels;
+  // Whether tiles look codes of 4 bits up in BlockTileArguments::nibbles; else these must be consecutive integers.
+  bool looks_up_nibbles;
+  // Make an encoded weight's panels plain.
+  void (*expand_codes)(const ExpandedCodes& arguments);
+  void (*expand_parameters)(const ExpandedParameters& arguments);
   // For float activations: writes the weights of the tile's blocks, [panels][k][16]. Null: the tile takes codes only.
   void (*decode)(const BlockTileArguments& arguments, float* out);
   // Depthwise: the factors that `tile` multiplies with, [panels][taps][16]. Null: not depthwise.

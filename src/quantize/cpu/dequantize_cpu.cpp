@@ -13,11 +13,15 @@ void run_dequantize_cpu(const DequantizeProblem& problem, const DequantizeKernel
   const std::int64_t stride = out.strides[1];
   for_each_block(layout, [&](std::int64_t row, std::int64_t p, std::int64_t tap) {
     const std::int64_t length = layout.block_length(p), at = WeightRows{out}.offset(row, layout.block_begin(p), tap);
-    const float scale = weight.scale(row, p), offset = weight.offset(row, p);
+    const PackedWeight::BlockDecoder decoder = weight.decoder(row, p);
+    const float scale = decoder.scale, offset = decoder.offset;
     Scratch scratch;
     std::int8_t* codes = scratch.take<std::int8_t>(length);
     reader.read(row, p, tap, codes);
-    if (stride != 1) {
+    if (decoder.shift) {  // codes that int8 may not hold
+      for (std::int64_t i = 0; i < length; ++i)
+        store_float(out.data, out.dtype, at + i * stride, decoder.value(codes[i]));
+    } else if (stride != 1) {
       float* values = scratch.take<float>(length);
       kernels.to_float(codes, length, scale, offset, values);
       for (std::int64_t i = 0; i < length; ++i) store_float(out.data, out.dtype, at + i * stride, values[i]);

@@ -111,7 +111,7 @@ SHARED_ERRORS = [
 OWN_ERRORS = [
     (["linear", "--shape", "12"], "--shape"),
     (["linear", "--shape", "128x100"], "--shape"),
-    (["linear", "--bits", "5"], "--bits"),
+    (["linear", "--bits", "7"], "--bits"),
     (["linear", "--block-size", "48"], "--block-size"),
     (["linear", "--m", "0"], "--m"),
     (["quantize", "--shape", "64x100"], "'64x100' is not NxK"),

@@ -4,6 +4,7 @@ import json
 import struct
 import tracemalloc
 
+import encoded_weights
 import numpy as np
 import pytest
 from checkpoint_files import AWQ, GGUF_F32, GGUF_Q8_0, gguf, gguf_string, packed_folder, raw_safetensors, sharded
@@ -141,10 +142,10 @@ def test_indexes_of_another_form(tmp_path, text):
     assert not opens_or_refuses(tmp_path)
 
 
-def own_file(tmp_path, change):
+def own_file(tmp_path, change, weight=None):
     """Write a file in qcore's layout whose description of "w" is changed."""
     path = tmp_path / "w.safetensors"
-    qcore.save(path, {"w": qcore.quantize(np.eye(6, 10, dtype=np.float32), bits=4, block_size=4)})
+    qcore.save(path, {"w": weight or qcore.quantize(np.eye(6, 10, dtype=np.float32), bits=4, block_size=4)})
     content = path.read_bytes()
     (length,) = struct.unpack_from("<Q", content)
     header = json.loads(content[8 : 8 + length])
@@ -183,6 +184,30 @@ def test_own_layout_with_another_description(tmp_path, key, value, words):
         open_checkpoint(path)
     assert words in str(caught.value)
     assert "'w'" in str(caught.value) or "w.codes" in str(caught.value) or "w.scales" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"encoding": None}, "got NoneType, expected bits"),
+        ({"encoding": {"bits": 4}}, "bits 3, expected those of its encoding, 4"),
+        ({"bits": 7, "encoding": {"bits": 7}}, "encoding has bits 7, expected 2, 3, 4, 5, 6 or 8"),
+        ({"encoding": {"bits": 3, "scales": "uint6", "offsets": "float16"}}, "super_block 0, expected 1 or more"),
+        ({"encoding": {"bits": 3, "scales": "uint6", "super_block": 2**70}}, "super_block"),
+        ({"encoding": {"bits": 3}}, "scheme 'asymmetric' and the encoding {'bits': 3}, expected those of one weight"),
+        ({"encoding": {"bits": 3, "offsets": "float16"}}, "w.scales is BF16 [9, 5], expected F16 [9, 5]"),
+        ({"encoding": {"bits": 3, "scales": "bfloat16", "offsets": "uint4", "super_block": 2}}, "w.offsets"),
+        ({"shape": [9, 20, 1, 1]}, "expected [N, K] of an encoded weight"),
+        ({"shape": [9, 30]}, "w.codes is U8 [9, 8], expected U8 [9, 12]"),
+    ],
+    ids=str,
+)
+def test_own_layout_with_another_encoding(tmp_path, change, words):
+    weight = encoded_weights.make(encoded_weights.ENCODINGS["bfloat16"], 9, 20, 4).weight
+    path = own_file(tmp_path, lambda weights, _: weights["w"].update(change), weight)
+    with pytest.raises(qcore.QcoreValueError) as caught:
+        open_checkpoint(path)
+    assert words in str(caught.value)
 
 
 def test_own_layout_of_another_version_or_without_a_part(tmp_path):
@@ -224,6 +249,17 @@ def test_a_packed_layer_that_is_incomplete(tmp_path):
 FLOATS = np.arange(12, dtype="<f4").tobytes()
 
 
+def test_gguf_types_of_a_later_ggml_are_listed(tmp_path):
+    path = gguf(tmp_path / "m.gguf", {"a": (99, (3, 4), FLOATS), "b": (GGUF_F32, (3, 4), FLOATS)})
+    checkpoint = open_checkpoint(path)
+    assert [checkpoint.info(name).format for name in checkpoint] == ["gguf type 99", "float32"]
+    assert np.array_equal(checkpoint["b"].reshape(-1), np.arange(12))
+    with pytest.raises(
+        qcore.QcoreValueError, match=r"m\.gguf: tensor 'a' is type 99, expected Q4_0, .* or a plain type"
+    ):
+        checkpoint["a"]
+
+
 @pytest.mark.parametrize(
     ("tensors", "options", "words"),
     [
@@ -231,7 +267,6 @@ FLOATS = np.arange(12, dtype="<f4").tobytes()
         ({"a": (GGUF_F32, (2**40, 2**10), FLOATS)}, {}, "truncated"),
         ({"a": (GGUF_F32, (0, 2**62), FLOATS)}, {}, "less than 2^63"),
         ({"a": (GGUF_F32, (1,) * 5, FLOATS)}, {}, "5 axes"),
-        ({"a": (99, (3, 4), FLOATS)}, {}, "type 99"),
         ({"a": (GGUF_Q8_0, (3, 33), FLOATS)}, {}, "multiple of 32"),
         ({"a": (GGUF_Q8_0, (), FLOATS)}, {}, "multiple of 32"),
         ({}, {"version": 1}, "version 1"),
@@ -275,11 +310,13 @@ def seeds(tmp_path_factory):
     """Return a valid file of each kind, as (name, bytes), and what stands beside it."""
     folder = tmp_path_factory.mktemp("seeds")
     qcore.save(folder / "own.safetensors", {"w": qcore.quantize(np.eye(6, 10, dtype=np.float32)), "b": np.ones(3)})
+    encoded = encoded_weights.make(encoded_weights.ENCODINGS["Q3_K"], 6, 40, 8).weight
+    qcore.save(folder / "encoded.safetensors", {"w": encoded})
     tensors = {"a": (GGUF_F32, (3, 4), FLOATS), "b": (1, (2, 2), bytes(8))}
     metadata = gguf_string("k") + struct.pack("<I", 8) + gguf_string("v")
     gguf(folder / "m.gguf", tensors, metadata, values=1)
     index = sharded(folder / "shards", {"a": np.ones(3), "b": np.zeros(2)})
-    return folder, [folder / "own.safetensors", folder / "m.gguf", index]
+    return folder, [folder / "own.safetensors", folder / "m.gguf", index, folder / "encoded.safetensors"]
 
 
 edits = st.lists(
@@ -308,7 +345,7 @@ def edited(content, changes):
     return bytes(content)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2], ids=["own", "gguf", "index"])
+@pytest.mark.parametrize("number", [0, 1, 2, 3], ids=["own", "gguf", "index", "encoded"])
 @settings(max_examples=300)
 @given(changes=edits)
 def test_edited_files(seeds, number, changes):

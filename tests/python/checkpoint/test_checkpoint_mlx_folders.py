@@ -56,6 +56,21 @@ def test_every_width(tmp_path, bits):
     assert checkpoint["fc.weight"] == from_mlx(**parts, bits=bits, block_size=32)
 
 
+@pytest.mark.parametrize(("mode", "g"), [("mxfp4", 32), ("nvfp4", 16)])
+def test_modes_of_float4(tmp_path, mode, g):
+    scales = np.random.default_rng(1).integers(100, 120, (6, 64 // g)).astype(np.uint8)
+    parts, affine = {"weight": layer()["weight"], "scales": scales}, layer(seed=1)
+    quantization = {"group_size": g, "bits": 4, "mode": mode, "b": {"group_size": 32, "bits": 4}}
+    checkpoint = open_checkpoint(folder(tmp_path, {"a": parts, "b": affine}, quantization))
+    nbytes = sum(array.nbytes for array in parts.values())
+    assert checkpoint.info("a.weight") == TensorInfo("a.weight", f"mlx {mode}", (6, 64), 4, g, "symmetric", nbytes)
+    assert checkpoint["a.weight"] == from_mlx(**parts, block_size=g, mode=mode)
+    assert checkpoint["b.weight"] == from_mlx(**affine, bits=4, block_size=32)
+    wrong = {"weight": parts["weight"], "scales": scales.astype(np.float16)}
+    with pytest.raises(qcore.QcoreValueError, match=rf"layer 'a' \(mlx {mode}, .*: scales is F16 .*, expected U8"):
+        open_checkpoint(folder(tmp_path, {"a": wrong}, quantization))
+
+
 def test_layers_with_widths_of_their_own(tmp_path):
     own, usual, named = layer(bits=8, g=64), layer(seed=1), layer(seed=2)
     quantization = QUANTIZATION | {"a": {"group_size": 64, "bits": 8}, "c": True, "plain": False, "elsewhere": False}
@@ -121,8 +136,9 @@ def test_a_codec_that_refuses_names_the_tensor(tmp_path):
         (QUANTIZATION | {"fc": {"group_size": 32}}, "fc has no 'bits'"),
         (QUANTIZATION | {"fc": 4}, "fc is 4, expected an object or false"),
         (QUANTIZATION | {"fc": False}, "fc is False, expected none of fc.scales"),
-        (QUANTIZATION | {"mode": "mxfp4"}, "mode is 'mxfp4', expected 'affine'"),
-        (QUANTIZATION | {"fc": QUANTIZATION | {"mode": "nvfp4"}}, "fc: mode is 'nvfp4', expected 'affine'"),
+        (QUANTIZATION | {"mode": "mxfp8"}, "mode is 'mxfp8', expected 'affine', 'mxfp4' or 'nvfp4'"),
+        (QUANTIZATION | {"mode": "mxfp4"}, "has fc.biases, expected none with mode 'mxfp4'"),
+        (QUANTIZATION | {"fc": QUANTIZATION | {"mode": "nvfp4"}}, "fc: bits is 4 and group_size 32, expected 4 and 16"),
         (QUANTIZATION | {"bits": 7}, "bits is 7, expected one of 2, 3, 4, 5, 6, 8"),
         (QUANTIZATION | {"bits": "4"}, "bits is '4', expected"),
         (QUANTIZATION | {"bits": [4]}, "bits is [4], expected"),

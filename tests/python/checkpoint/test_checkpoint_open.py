@@ -172,6 +172,52 @@ def test_packed_layers_that_do_not_fit_their_config(tmp_path, config, words):
     assert words in str(caught.value)
 
 
+AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": True}
+
+
+@pytest.mark.parametrize(
+    ("layout", "same"),
+    [
+        ("auto_round:auto_awq", AWQ),
+        ("auto_round:auto_gptq", GPTQ | {"checkpoint_format": "gptq"}),
+        ("auto_round:gptqmodel", GPTQ),
+        ("auto_round", GPTQ),
+    ],
+)
+@pytest.mark.parametrize("method", ["auto-round", "intel/auto-round"])
+def test_auto_round_is_the_layout_that_it_names(tmp_path, layout, same, method):
+    from safetensors.numpy import load_file
+
+    folder = packed_folder(tmp_path / "same", same)
+    parts = load_file(folder / "model.safetensors")
+    parts["layer.qzeros"] &= 0x77777777  # none of them all ones, which version 1 leaves open
+    save_file(parts, folder / "model.safetensors")
+    weight = open_checkpoint(folder)["layer.weight"]
+    parts.pop("layer.g_idx", None)  # AutoRound has none
+    config = AUTO_ROUND | {"packing_format": layout, "quant_method": method}
+    (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+    save_file(parts, folder / "model.safetensors")
+    assert open_checkpoint(folder)["layer.weight"] == weight
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"packing_format": "auto_round:fp8_static"}, "packing_format is 'auto_round:fp8_static', expected"),
+        ({"bits": 5}, "bits is 5, expected 2 or 3 or 4 or 8"),
+        ({"data_type": "mx_fp"}, "data_type is 'mx_fp', expected 'int'"),
+        ({"extra_config": {"a.b": {"bits": 8}}}, "extra_config: a.b: bits is 8, expected that of all layers"),
+        ({"extra_config": {"a.b": {"group_size": 64}}}, "extra_config: a.b: group_size is 64, expected"),
+        ({"extra_config": [1]}, "extra_config is [1], expected objects by layer"),
+    ],
+)
+def test_auto_round_that_is_refused(tmp_path, change, words):
+    config = AUTO_ROUND | {"packing_format": "auto_round:auto_gptq"} | change
+    with pytest.raises(qcore.QcoreValueError) as caught:
+        open_checkpoint(packed_folder(tmp_path, config))
+    assert words in str(caught.value)
+
+
 def test_folders(tmp_path):
     with pytest.raises(qcore.QcoreValueError, match="has no"):
         open_checkpoint(tmp_path)
@@ -277,4 +323,4 @@ def test_packed_checkpoints_are_saved_in_our_layout(tmp_path, config):
         weight = checkpoint["layer.weight"]
     loaded = qcore.load(tmp_path / "ours.safetensors")["layer.weight"]
     assert type(loaded) is (qcore.ReorderedTensor if config is GPTQ else qcore.QuantizedTensor)
-    assert loaded == weight
+    assert np.array_equal(loaded.dequantize(), weight.dequantize())

@@ -55,6 +55,38 @@ def test_the_bits_of_whole_tensors(files, monkeypatch, kind, piece):
     assert loaded["layers.1.weight"] == qcore.quantize(model()["layers.1.weight"], block_size=16, method="mse")
 
 
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+@pytest.mark.parametrize("piece", [None, 130])
+def test_gptq_gives_the_weights_of_quantize(files, monkeypatch, kind, piece):
+    if piece is not None:
+        monkeypatch.setattr(chunks, "_PIECE_ITEMS", piece)
+    flags = ["--method", "gptq", "--samples", files / f"s.{kind}", "--block-size", 16]
+    plan = run("quantize", files / "m.safetensors", files / "o.safetensors", *flags, "--dry-run").stdout
+    assert ", awq: a convolution" in plan
+    assert ", mse: no samples" in plan
+    done = run("quantize", files / "m.safetensors", files / "o.safetensors", *flags)
+    assert done.exit_code == 0
+    assert "1 tensor without samples: mse instead of gptq" in done.stdout
+    loaded, samples = qcore.load(files / "o.safetensors"), inputs()
+    name = "layers.0.weight"
+    expected = qcore.quantize(model()[name], block_size=16, method="gptq", samples=samples[name])
+    # Sums over other numbers of rows may differ in their last bits.
+    assert (loaded[name].codes() == expected.codes()).mean() > 0.99
+    convolution = qcore.quantize(model()["conv.weight"], block_size=16, method="awq", samples=samples["conv.weight"])
+    assert loaded["conv.weight"] == convolution
+    assert loaded["layers.1.weight"] == qcore.quantize(model()["layers.1.weight"], block_size=16, method="mse")
+
+
+def test_gptq_takes_damping_and_activation_order(files):
+    flags = ["--method", "gptq", "--samples", files / "s.npz", "--act-order", "--damping", "0.2"]
+    assert run("quantize", files / "m.safetensors", files / "o.safetensors", *flags).exit_code == 0
+    name = "layers.0.weight"
+    options = {"method": "gptq", "samples": inputs()[name], "damping": 0.2}
+    expected = qcore.quantize(model()[name], act_order=True, **options)
+    assert qcore.load(files / "o.safetensors")[name] == expected
+    assert expected != qcore.quantize(model()[name], **options)
+
+
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 def test_mse_is_awq_with_equal_inputs(scheme):
     weight = model()["layers.0.weight"]
@@ -72,7 +104,8 @@ def test_a_dry_run_says_which_layers_have_no_samples(files):
     assert not (files / "o").exists()
 
 
-def test_bfloat16_weights_and_samples_need_no_ml_dtypes(tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_bfloat16_weights_and_samples_need_no_ml_dtypes(tmp_path, monkeypatch, method):
     import ml_dtypes
 
     weight, samples = model()["layers.0.weight"], inputs()["layers.0.weight"]
@@ -80,9 +113,9 @@ def test_bfloat16_weights_and_samples_need_no_ml_dtypes(tmp_path, monkeypatch):
     qcore.save(tmp_path / "m.safetensors", {"w": narrow[0]})
     qcore.save(tmp_path / "s.safetensors", {"w": narrow[1]})
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    flags = ["--method", "awq", "--samples", str(tmp_path / "s.safetensors")]
+    flags = ["--method", method, "--samples", str(tmp_path / "s.safetensors")]
     assert main(["quantize", str(tmp_path / "m.safetensors"), str(tmp_path / "o.safetensors"), *flags]) == 0
-    expected = qcore.quantize(narrow[0].astype(np.float32), method="awq", samples=narrow[1].astype(np.float32))
+    expected = qcore.quantize(narrow[0].astype(np.float32), method=method, samples=narrow[1].astype(np.float32))
     assert qcore.load(tmp_path / "o.safetensors")["w"] == expected
 
 
@@ -191,6 +224,9 @@ def test_samples_that_are_refused(files, capsys, content, words):
     ("flags", "words"),
     [
         (["--method", "awq"], "--samples is missing and method is 'awq', expected a file"),
+        (["--method", "gptq"], "--samples is missing and method is 'gptq', expected a file"),
+        (["--method", "mse", "--damping", "0.2"], "damping is 0.2, expected 0.01 with method='mse'"),
+        (["--method", "gptq", "--damping", "-1", "--samples", "s.npz"], "damping is -1.0, expected a finite number"),
         (["--method", "mse", "--samples", "s.npz"], "--samples is given and method is 'mse', expected a file"),
         (["--method", "awq", "--samples", "o"], "o is the input, expected another file"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 
+import encoded_weights
 import numpy as np
 import pytest
 from hypothesis import given
@@ -71,6 +72,19 @@ def test_reordered_weights_come_back_bit_for_bit(tmp_path_factory, rows, columns
     assert isinstance(loaded, qcore.ReorderedTensor)
     assert np.array_equal(loaded.order, weight.order)
     same(loaded.weight, inner)
+
+
+@pytest.mark.parametrize("name", encoded_weights.ENCODINGS)
+@pytest.mark.parametrize("shape", [(37, 300, 20), (1, 1, 1), (0, 64, 32), (5, 0, 32)], ids=str)
+def test_encoded_weights_keep_their_encoding(tmp_path, name, shape):
+    weight = encoded_weights.make(encoded_weights.ENCODINGS[name], *shape).weight
+    order = np.random.default_rng(0).permutation(shape[1])
+    qcore.save(tmp_path / "w.safetensors", {"w": weight, "r": qcore.ReorderedTensor(weight, order)})
+    loaded = qcore.load(tmp_path / "w.safetensors")
+    assert loaded["w"] == weight and loaded["w"].encoding == weight.encoding
+    assert loaded["r"].weight == weight and np.array_equal(loaded["r"].order, order)
+    with safe_open(tmp_path / "w.safetensors", "numpy") as file:
+        assert file.get_slice("w.codes").get_shape() == [shape[0], -(-shape[1] * weight.bits // 8)]
 
 
 @pytest.mark.parametrize("columns", [1, 2, 7, 8])

@@ -88,6 +88,29 @@ def test_linear(compute):
     assert error < (2e-2 if compute.startswith("int8") else 1e-4)
 
 
+@pytest.mark.parametrize("compute", ["float", "int8", "int8_asym", "int16"])
+@pytest.mark.parametrize("reader", ["gemm", "gemv"])
+def test_the_files_bytes_and_the_bits_of_the_plain_weight(reader, compute):
+    if reader == "gemm":
+        weight = formats.from_awq(*arrays_of(k=1024, n=32, blocks=8))
+    else:
+        weight = formats.from_awq_gemv(*gemv_arrays(1024, 32, 128, 1), block_size=128)
+    assert weight.encoding == qcore.WeightEncoding(4, "float16", "uint4 zero points", zero=8)
+    assert weight.bits_per_weight == 4 + 20 / 128
+    plain = weight.plain()
+    assert (plain.bits, plain.encoding) == (4, None)
+    x = np.random.default_rng(2).standard_normal((5, 1024), dtype=np.float32)
+    for rows in (1, 5):
+        got = qcore.linear(x[:rows], weight, compute=compute)
+        assert np.array_equal(got, qcore.linear(x[:rows], plain, compute=compute), equal_nan=True)
+
+
+def test_zero_points_that_are_all_in_the_middle_leave_a_plain_weight():
+    qweight, scales, qzeros = arrays_of()
+    weight = formats.from_awq(qweight, scales, np.full_like(qzeros, -0x77777778))
+    assert (weight.encoding, weight.scheme, weight.bits) == (None, "symmetric", 4)
+
+
 def test_arrays_of_other_libraries():
     class Foreign:
         def __init__(self, array):

@@ -1,5 +1,7 @@
 """Layers of compressed-tensors, against the layout's own words and, where it is installed, the package."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,24 @@ def test_the_packages_own_words(bits):
     assert np.array_equal(words.numpy(), packed(codes, bits))
     weight = formats.from_compressed_tensors(words, torch.from_numpy(scales), bits=bits)
     assert np.array_equal(weight.dequantize(), values)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "float16"), ("bfloat16", "bfloat16"), ("float32", "float32")])
+def test_zero_points_and_scales_stay(dtype, kind, monkeypatch):
+    """Weights of one model have one encoding: scales in bfloat16 stay so where float16 holds them, too."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    codes = np.random.default_rng(0).integers(-8, 8, (16, 1024)).astype(np.int8)
+    zeros = np.random.default_rng(1).integers(-8, 8, (16, 8)).astype(np.int8)
+    scales = (
+        np.random.default_rng(2)
+        .uniform(0.01, 0.02, (16, 8))
+        .astype(getattr(ml_dtypes, dtype, dtype))
+        .astype(np.float32)
+    )
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    given = scales.astype(np.float16) if dtype == "float16" else scales
+    weight = formats.from_compressed_tensors(codes, given, zeros, bits=4)
+    assert weight.encoding == qcore.WeightEncoding(4, kind, "uint4 zero points", zero=8)
+    wide = np.repeat(scales.astype(np.float64), 128, axis=1) * (codes - np.repeat(zeros.astype(int), 128, axis=1))
+    assert np.array_equal(weight.dequantize(), wide.astype(np.float32))
+    assert weight.bits_per_weight == 4 + (4 + np.dtype(getattr(ml_dtypes, dtype, dtype)).itemsize * 8) / 128

@@ -32,7 +32,7 @@ def test_writers_take_matrices_only(where):
 
 
 def test_gguf_kinds():
-    with pytest.raises(qcore.QcoreValueError, match=r"^to_gguf: w: kind is 'Q4_K', expected one of Q4_0, Q4_1, "):
+    with pytest.raises(qcore.QcoreValueError, match=r"^to_gguf: w: weight has plain codes of 4 bits"):
         gguf_blocks.raw_of("Q4_K", MATRIX, "to_gguf: w")
 
 

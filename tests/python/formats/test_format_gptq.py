@@ -9,25 +9,33 @@ import qcore
 from qcore import formats
 
 
-def code(word, place, bits):
-    return (int(word) & 0xFFFFFFFF) >> (bits * place) & (2**bits - 1)
+def code(words, index, bits):
+    """Return a number of the bit stream of words."""
+    stream = sum((int(word) & 0xFFFFFFFF) << (32 * i) for i, word in enumerate(words))
+    return stream >> (bits * index) & (2**bits - 1)
 
 
-def arrays_of(bits, k=64, n=16, blocks=4, seed=0):
+def arrays_of(bits, k=64, n=None, blocks=4, seed=0):
+    n = n or (32 if bits == 3 else 16)
     rng = np.random.default_rng(seed)
     qweight = rng.integers(-(2**31), 2**31, (k * bits // 32, n)).astype(np.int32)
     qzeros = rng.integers(-(2**31), 2**31, (blocks, n * bits // 32)).astype(np.int32)
-    qzeros &= 0x77777777  # none of them all ones
+    if bits != 3:
+        qzeros &= 0x77777777 if bits > 2 else 0x55555555  # none of them all ones
+    else:
+        numbers = rng.integers(0, 7, (blocks, n))
+        stream = [sum(int(z) << (3 * i) for i, z in enumerate(row)) for row in numbers]
+        qzeros = np.array([[each >> (32 * i) & 0xFFFFFFFF for i in range(n * 3 // 32)] for each in stream])
+        qzeros = qzeros.astype(np.uint32).view(np.int32)
     return qweight, rng.standard_normal((blocks, n)).astype(np.float16), qzeros
 
 
 def values_of(qweight, scales, qzeros, g_idx, bits, first):
-    per_word = 32 // bits
-    out = np.empty((qweight.shape[1], qweight.shape[0] * per_word))
+    out = np.empty((qweight.shape[1], qweight.shape[0] * 32 // bits))
     for (n, k), _ in np.ndenumerate(out):
         p = g_idx[k]
-        u = code(qweight[k // per_word, n], k % per_word, bits)
-        z = code(qzeros[p, n // per_word], n % per_word, bits) + first
+        u = code(qweight[:, n], k, bits)
+        z = code(qzeros[p], n, bits) + first
         out[n, k] = (u - z) * float(scales[p, n])
     return out
 
@@ -36,7 +44,7 @@ def shuffled(k, g, seed=3):
     return np.random.default_rng(seed).permutation(np.arange(k) // g).astype(np.int32)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("order", ["none", "sequential", "shuffled"])
 def test_every_value_is_the_formats_own(bits, version, order):
@@ -45,7 +53,10 @@ def test_every_value_is_the_formats_own(bits, version, order):
     g_idx = {"none": None, "sequential": sequence, "shuffled": shuffled(64, 16)}[order]
     weight = formats.from_gptq(*arrays, g_idx, bits=bits, version=version)
     assert isinstance(weight, qcore.ReorderedTensor if order == "shuffled" else qcore.QuantizedTensor)
-    assert (weight.shape, weight.bits, weight.block_size) == ((16, 64), bits, 16)
+    assert (weight.shape, weight.bits, weight.block_size) == ((arrays[1].shape[1], 64), bits, 16)
+    inner = weight.weight if order == "shuffled" else weight
+    kind = "uint8 zero points" if bits == 8 else "uint4 zero points"
+    assert inner.encoding == qcore.WeightEncoding(bits, "float16", kind, zero=1 << (bits - 1))
     expected = values_of(*arrays, sequence if g_idx is None else g_idx, bits, 2 - version)
     assert np.array_equal(weight.dequantize().astype(np.float64), expected)
     *back, back_idx = formats.to_gptq(weight, version=version)
@@ -66,6 +77,19 @@ def test_a_short_last_block():
         formats.from_gptq(*arrays, bits=4, version=2, block_size=32)
     with pytest.raises(qcore.QcoreValueError, match="K = 40 is no multiple of P = 3: pass block_size or g_idx"):
         formats.from_gptq(*arrays_of(4, k=40, blocks=3), bits=4, version=2)
+
+
+@pytest.mark.parametrize("compute", ["float", "int8", "int8_asym", "int16"])
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_the_bits_of_the_plain_weight(bits, compute):
+    weight = formats.from_gptq(*arrays_of(bits, k=1024, blocks=8), bits=bits, version=2)
+    assert weight.bits_per_weight == bits + (16 + max(bits, 4)) / 128
+    plain = weight.plain()
+    assert (plain.encoding, plain.bits) == (None, max(bits, 4))
+    x = np.random.default_rng(2).standard_normal((5, 1024), dtype=np.float32)
+    for rows in (1, 5):
+        got = qcore.linear(x[:rows], weight, compute=compute)
+        assert np.array_equal(got, qcore.linear(x[:rows], plain, compute=compute))
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -155,10 +179,12 @@ def test_bad_g_idx(g_idx, message):
 
 def test_bad_options():
     arrays = arrays_of(4)
-    with pytest.raises(qcore.QcoreValueError, match="from_gptq: bits is 3, expected one of 4, 8"):
-        formats.from_gptq(*arrays, bits=3, version=2)
+    with pytest.raises(qcore.QcoreValueError, match="from_gptq: bits is 5, expected one of 2, 3, 4, 8"):
+        formats.from_gptq(*arrays, bits=5, version=2)
     with pytest.raises(qcore.QcoreValueError, match="from_gptq: version is 3, expected one of 1, 2"):
         formats.from_gptq(*arrays, bits=4, version=3)
+    with pytest.raises(qcore.QcoreValueError, match="from_gptq: qweight has 8 rows, expected a multiple of 3"):
+        formats.from_gptq(*arrays, bits=3, version=2)
     with pytest.raises(qcore.QcoreValueError, match=r"qzeros has shape \[4, 2\], expected \[4, 4\]"):
         formats.from_gptq(*arrays, bits=8, version=2)
     with pytest.raises(

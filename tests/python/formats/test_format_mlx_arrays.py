@@ -33,7 +33,8 @@ def test_every_value_is_the_formula_rounded_once(bits, dtype):
     arrays = arrays_of(bits, dtype=dtype)
     weight = formats.from_mlx(*arrays, bits=bits, block_size=32)
     assert (weight.shape, weight.block_size) == ((5, 128), 32)
-    assert weight.bits == (4 if bits <= 4 else 8)
+    assert (weight.bits, weight.encoding is None) == (bits, bits == 8)
+    assert weight.plain().bits == (4 if bits <= 3 else 8) or bits == 4
     assert np.array_equal(weight.dequantize(), values_of(arrays, bits, 32).astype(np.float32))
 
 
@@ -41,7 +42,7 @@ def test_four_bits_whose_offsets_would_be_rounded():
     weight, scales, biases = arrays_of(4)
     scales, biases = scales.astype(np.float32) * np.float32(1.0001), biases.astype(np.float32)
     exact = formats.from_mlx(weight, scales, biases, bits=4, block_size=32)
-    assert exact.bits == 8
+    assert (exact.bits, exact.plain().bits) == (4, 8)
     # The products of 24 and 4 bits and their sums with numbers near them fit a float64.
     assert np.array_equal(exact.dequantize(), values_of((weight, scales, biases), 4, 32).astype(np.float32))
     rounded = formats.from_mlx(weight, scales, biases, bits=4, block_size=32, exact=False)

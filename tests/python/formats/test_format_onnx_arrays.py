@@ -55,10 +55,12 @@ def test_every_value_is_the_formula(bits, zeros, flat):
 def test_four_bits_with_float32_scales():
     B, scales, zeros = arrays_of(4, "packed", np.float32)
     exact = tensor_of(B, scales, zeros, 4)
-    assert (exact.bits, exact.scheme) == (8, "symmetric")  # u - z
-    assert np.array_equal(exact.dequantize(), values_of(B, scales, zeros, 4).astype(np.float32))
+    assert (exact.bits, exact.encoding.scales, exact.encoding.offsets) == (4, "float32", "uint4 zero points")
+    expected = values_of(B, scales, zeros, 4).astype(np.float32)
+    assert np.array_equal(exact.dequantize(), expected)
+    assert exact.plain().bits == 8 and np.array_equal(exact.plain().dequantize(), expected)  # u - z
     rounded = tensor_of(B, scales, zeros, 4, exact=False)
-    assert rounded.bits == 4
+    assert rounded.bits == 4 and rounded.encoding is None
     assert 0 < np.abs(rounded.dequantize() - exact.dequantize()).max() <= 2.0**-20 * np.abs(scales).max()
     plain = tensor_of(B, scales, None, 4)
     assert (plain.bits, plain.scheme) == (4, "symmetric")
@@ -66,11 +68,17 @@ def test_four_bits_with_float32_scales():
 
 def test_eight_bits_with_float32_scales():
     B, scales, zeros = arrays_of(8, "packed", np.float32)
-    with pytest.raises(qcore.QcoreValueError, match=r"node: its values are no exact float32 .* pass exact=False"):
-        tensor_of(B, scales, zeros, 8)
-    rounded = tensor_of(B, scales, zeros, 8, exact=False)
+    exact = tensor_of(B, scales, zeros, 8)
+    assert (exact.bits, exact.encoding.scales, exact.encoding.offsets) == (8, "float32", "uint8 zero points")
     expected = values_of(B, scales, zeros, 8)
-    assert np.abs(rounded.dequantize() - expected).max() <= 2.0**-16 * np.abs(scales).max()
+    assert np.array_equal(exact.dequantize(), expected.astype(np.float32))
+    halves = exact.dequantize("float16")
+    assert np.array_equal(halves, expected.astype(np.float32).astype(np.float16))
+    assert np.array_equal(qcore.embedding(np.array([4, 0]), exact), expected[[4, 0]].astype(np.float32))
+    rounded = tensor_of(B, scales, zeros, 8, exact=False)
+    for each in (rounded, exact.plain()):
+        assert each.encoding is None
+        assert np.abs(each.dequantize() - expected).max() <= 2.0**-16 * np.abs(scales).max()
     near = zeros // 2 + 64  # 64 to 191: codes within 64 to 191 differ by an int8
     B = B // 2 + np.uint8(64)
     assert np.array_equal(tensor_of(B, scales, near, 8).dequantize(), values_of(B, scales, near, 8).astype(np.float32))
@@ -80,8 +88,9 @@ def test_eight_bits_with_float32_scales():
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("zeros", ["absent", "packed"])
-def test_round_trip(bits, zeros):
-    B, scales, packed = arrays_of(bits, zeros)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_round_trip(bits, zeros, dtype):
+    B, scales, packed = arrays_of(bits, zeros, dtype)
     weight = tensor_of(B, scales, packed, bits)
     back = nbits.arrays_of(weight, "test")
     assert np.array_equal(back["scales"], scales.astype(np.float32))

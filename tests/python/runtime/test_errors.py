@@ -447,7 +447,7 @@ def test_numpy_integers_are_integers():
 @pytest.mark.parametrize("value", ["sym", None, 3, []], ids=repr)
 def test_scheme_and_method(value):
     refuse_quantize(ValueErr, f"scheme is {value!r}, expected one of 'symmetric', 'asymmetric'", scheme=value)
-    refuse_quantize(ValueErr, f"method is {value!r}, expected one of 'rtn', 'mse', 'awq'", method=value)
+    refuse_quantize(ValueErr, f"method is {value!r}, expected one of 'rtn', 'mse', 'awq', 'gptq'", method=value)
 
 
 # QuantizedTensor

@@ -39,6 +39,7 @@ def test_table_lists_the_reference_last():
         "dequantize",
         "embedding",
         "gru",
+        "hadamard",
         "linear",
         "lut",
         "quantize",

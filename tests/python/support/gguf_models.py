@@ -17,7 +17,7 @@ NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-END = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)}
+END = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "TQ2_0": (64,), "MXFP4": (), "NVFP4": ()}
 
 
 def random_raw(kind, n, k, seed):
@@ -26,6 +26,10 @@ def random_raw(kind, n, k, seed):
     block = gguf_blocks.TYPES.get(kind)
     octets, elements = (block.octets, block.elements) if block else SIZES[kind]
     raw = rng.integers(0, 256, (n, k // elements, octets)).astype(np.uint8)
+    if kind == "MXFP4":
+        raw[..., 0] = rng.integers(114, 120, raw.shape[:2])
+    elif kind == "NVFP4":
+        raw[..., :4] = rng.integers(0, 24, (*raw.shape[:2], 4))
     places = END.get(kind, (0, 2) if kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else (0,))
     small = 0.001 if kind.endswith("K") else 0.01
     for place in places:
@@ -34,7 +38,7 @@ def random_raw(kind, n, k, seed):
     return raw.reshape(n, -1)
 
 
-SIZES = {"IQ4_NL": (18, 32)}
+SIZES = {"IQ3_S": (110, 256)}
 
 
 def permuted(values, heads):

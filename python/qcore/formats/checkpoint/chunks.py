@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from qcore import _core
 from qcore.formats.checkpoint.byte_ranges import ITEM_BYTES, Section
+from qcore.methods.gptq import Factor
 from qcore.quantized_tensor import quantize_weighted
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Piece:
     """Its first row, or byte."""
     method: str
     """Method of :func:`qcore.quantize`; empty if the bytes are copied."""
-    importance: NDArray[Any] | None = None
-    """Importance of the input channels, for method "awq"."""
+    inputs: NDArray[Any] | Factor | None = None
+    """Importance of the input channels for method "awq", their Hessian's factor for "gptq"."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
 
 
 def row_pieces(
-    name: str, section: Section, method: str, importance: NDArray[Any] | None, by_rows: bool
+    name: str, section: Section, method: str, inputs: NDArray[Any] | Factor | None, by_rows: bool
 ) -> Iterator[Piece]:
     """Yield a tensor that is quantized; in one piece if not ``by_rows``. A row's codes depend on no other row."""
     rows = section.shape[0]
     step = max(1, _PIECE_ITEMS * rows * ITEM_BYTES[section.dtype] // section.nbytes) if by_rows else rows
     for start in range(0, rows, step):
-        yield Piece(name, section.rows(start, min(rows, start + step)), start, method, importance)
+        yield Piece(name, section.rows(start, min(rows, start + step)), start, method, inputs)
 
 
 def convert(piece: Piece, options: Options, layout: Target) -> Converted:
@@ -73,7 +74,9 @@ def convert(piece: Piece, options: Options, layout: Target) -> Converted:
         return Converted(piece.name, piece.section.nbytes, {piece.name: piece.section.bytes()})
     arguments = options.of_tensor() | {"method": piece.method}
     try:
-        weight = quantize_weighted(piece.section.operand("quantize: weight"), piece.importance, **arguments)
+        is_wide = piece.method == "gptq"
+        given = piece.section.widened() if is_wide else piece.section.operand("quantize: weight")
+        weight = quantize_weighted(given, piece.inputs, **arguments)
     except _core.QcoreError as error:
         rows = f", its rows from {piece.start}" if piece.start else ""
         raise _core.QcoreValueError(f"quantize: {piece.section.path}: tensor {piece.name!r}{rows}: {error}") from error

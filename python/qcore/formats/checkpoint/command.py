@@ -18,6 +18,7 @@ from qcore.formats.checkpoint.folder_options import of_folder
 from qcore.formats.checkpoint.quantizing import Job, Options, Result, plan, quantize_checkpoint
 from qcore.formats.checkpoint.targets.model_folder import becomes_folder
 from qcore.formats.checkpoint.workers import Workers
+from qcore.methods.gptq import DAMPING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,11 +105,15 @@ def quantize(
     bits: Annotated[int, typer.Option(help="4 or 8.")] = 4,
     block_size: Annotated[int, typer.Option(help="Neighbors along K that share a scale.")] = 64,
     scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
-    method: Annotated[str, typer.Option(help="rtn, mse or awq.")] = "rtn",
+    method: Annotated[str, typer.Option(help="rtn, mse, awq or gptq.")] = "rtn",
     samples: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For awq: inputs [M, K] by the weights' names, .npz or .safetensors."),
+        typer.Option(
+            metavar="FILE", help="For awq and gptq: inputs [M, K] by the weights' names, .npz or .safetensors."
+        ),
     ] = None,
+    damping: Annotated[float, typer.Option(help="For gptq: added to x^T x, relative to its mean diagonal.")] = DAMPING,
+    act_order: Annotated[bool, typer.Option("--act-order", help="For gptq: begin with the largest inputs.")] = False,
     scale_dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
     include: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Quantize these and no others; may be given again.")
@@ -137,7 +142,8 @@ def quantize(
     and tokenizer too: from_pretrained opens it. Else float tensors of two or four axes are quantized, but for
     embeddings, norms and biases (told by their names); everything else is copied. PATTERN is a shell pattern for names:
     'model.layers.*.mlp.*'. A run that was interrupted goes on where it stopped when it is started again with the same
-    input and options. A tensor without samples is quantized by mse, which is awq with equal inputs.
+    input and options. A tensor without samples is quantized by mse, a
+    convolution with samples by awq if the method is gptq.
 
     \b
     Examples:
@@ -147,6 +153,7 @@ def quantize(
       qcore quantize model/ out.safetensors --bits 8 --block-size 32 --exclude '*lm_head*'
       qcore quantize model/ out.safetensors --method mse --dry-run
       qcore quantize model/ out.safetensors --method awq --samples inputs.npz
+      qcore quantize model/ out.safetensors --method gptq --samples inputs.npz
       qcore quantize model/ weights.onnx --format onnx --block-size 32
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
@@ -155,6 +162,8 @@ def quantize(
         block_size=block_size,
         scheme=scheme,
         method=method,
+        damping=damping,
+        act_order=act_order,
         scale_dtype=scale_dtype,
         include=tuple(include or ()),
         exclude=tuple(exclude or ()),
@@ -176,7 +185,7 @@ def quantize(
         total = sum(job.section.nbytes for job in jobs)
         with _workers(dask) as workers, _progress("quantizing", total) as update:
             result = quantize_checkpoint(checkpoint, output, options, update, workers)
-    _print_result(output, options.bits, result)
+    _print_result(output, options, result)
 
 
 def _workers(dask: str | None) -> AbstractContextManager[Workers | None]:
@@ -193,7 +202,8 @@ def _print_plan(jobs: list[Job], method: str) -> None:
             becomes = f"as it is: {job.choice.reason}"
         else:
             becomes = f"{about.bits} bits, blocks of {about.block_size}"
-            becomes += "" if job.method == method else f", {job.method}: no samples"
+            reasons = {"mse": ", mse: no samples", "awq": ", awq: a convolution"}
+            becomes += "" if job.method == method else reasons[job.method]
         cells = (_shown(job.name), _sizes(job.section.shape), job.section.dtype, becomes)
         table.add_row(*cells, f"{job.section.nbytes:,}", f"{job.nbytes:,}")
     console = _console()
@@ -203,19 +213,22 @@ def _print_plan(jobs: list[Job], method: str) -> None:
     console.print(f"{chosen} of {_count(len(jobs), 'tensor')} quantized; {before:,} bytes, then {after:,}")
 
 
-def _print_result(output: Path, bits: int, result: Result) -> None:
+def _print_result(output: Path, options: Options, result: Result) -> None:
     console = _console()
     if result.discarded:
         console.print("started anew: an unfinished run had another input or other options", soft_wrap=True)
     if result.resumed:
         console.print(f"{_count(result.resumed, 'tensor')} taken over from an unfinished run", soft_wrap=True)
     console.print(
-        f"{output}: {_count(result.quantized, 'tensor')} in {bits} bits, {result.kept} as they were; "
+        f"{output}: {_count(result.quantized, 'tensor')} in {options.bits} bits, {result.kept} as they were; "
         f"{result.bytes_before:,} bytes, now {result.bytes_after:,}",
         soft_wrap=True,
     )
     if result.without_samples:
-        console.print(f"{_count(result.without_samples, 'tensor')} without samples: mse instead of awq", soft_wrap=True)
+        console.print(
+            f"{_count(result.without_samples, 'tensor')} without samples: mse instead of {options.method}",
+            soft_wrap=True,
+        )
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qcore import _core
 from qcore.formats.checkpoint.chunks import Converted, Piece, convert
 from qcore.formats.checkpoint.workers import Pending
+from qcore.methods.gptq import Factor
 
 if TYPE_CHECKING:
     from qcore.formats.checkpoint.options import Options
@@ -213,6 +215,14 @@ def _lost(name: str = "") -> Iterator[None]:
         raise OSError(f"{at}: the cluster failed: {type(error).__name__}: {error}") from error
 
 
+def _aligned(inputs: NDArray[Any] | Factor | None) -> NDArray[Any] | Factor | None:
+    """Return arrays at addresses that their dtype needs: in a message they lie at any."""
+    if isinstance(inputs, Factor):
+        upper, importance = (np.require(each, requirements="A") for each in (inputs.upper, inputs.importance))
+        return Factor(upper, importance, None if inputs.order is None else np.require(inputs.order, requirements="A"))
+    return None if inputs is None else np.require(inputs, requirements="A")
+
+
 def _converted(task: _Task) -> Converted | Exception:
     """Convert a piece, in a worker."""
     if task.version != _core.__version__:
@@ -229,9 +239,7 @@ def _converted(task: _Task) -> Converted | Exception:
                 f"bytes), expected the one of here ({task.size} bytes, its time counts too) on a file system that "
                 "workers share"
             )
-        piece = task.piece
-        if piece.importance is not None:  # as it lay in the message, at any address
-            piece = replace(piece, importance=np.require(piece.importance, requirements="A"))
+        piece = replace(task.piece, inputs=_aligned(task.piece.inputs))
         return convert(piece, task.options, task.options.target())
     except OSError as error:
         return OSError(

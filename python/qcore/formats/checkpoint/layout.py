@@ -9,8 +9,13 @@ Of a weight NAME [N, K] (or [Co, Ci, Kh, Kw]) the file has
 
     NAME.order     int32 [K], of a ReorderedTensor only: column i of the codes is column order[i] of the matrix
 
-and the header's metadata has format = "qcore.weights.1" and weights, which is JSON: {NAME: {bits, block_size, scheme,
-shape}}, with reordered = true for a ReorderedTensor.
+The file stores an encoded weight as the arguments of QuantizedTensor.from_encoded: NAME.codes, NAME.scales and, where
+the encoding has them, NAME.offsets, NAME.super_scales and NAME.super_offsets. Floats have their dtype, all other parts
+are uint8; numbers of fewer than 8 bits lie one after the other in a row of ceil(columns * bits / 8) bytes, the
+first in the lowest bits.
+
+The header's metadata has format = "qcore.weights.1" and weights, which is JSON: {NAME: {bits, block_size, scheme,
+shape}}, with reordered = true for a ReorderedTensor, and encoding = WeightEncoding.to_dict() for an encoded weight.
 """
 
 from __future__ import annotations
@@ -30,12 +35,14 @@ from qcore.formats.checkpoint.files.safetensors import SafetensorsFile, is_sizes
 from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
+from qcore.weight_encoding import WeightEncoding, pack_bits, unpack_bits
 
 FORMAT = "qcore.weights.1"
 PREFIX = "qcore.weights."
 KEY = "qcore"
 """The metadata's entry for the layout in files that transformers writes: their ``format`` is "pt"."""
 _PARAMETERS = {"F16": np.float16, "F32": np.float32}
+_ENCODED = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "uint8": "U8"}
 _KEYS = {"bits", "block_size", "scheme", "shape"}
 Weight = QuantizedTensor | ReorderedTensor
 Parts = dict[str, tuple[str, tuple[int, ...]]]
@@ -50,12 +57,13 @@ class Description:
     block_size: int
     scheme: str
     reordered: bool = False
+    encoding: WeightEncoding | None = None
 
     @classmethod
     def of(cls, tensor: Weight) -> Description:
         weight = inner(tensor)
         reordered = isinstance(tensor, ReorderedTensor)
-        return cls(weight.shape, weight.bits, weight.block_size, weight.scheme, reordered)
+        return cls(weight.shape, weight.bits, weight.block_size, weight.scheme, reordered, weight.encoding)
 
     @property
     def columns(self) -> int:
@@ -67,19 +75,32 @@ class Description:
         return -(-self.shape[1] // self.block_size)
 
     def parts(self, scales: str, offsets: str) -> Parts:
-        """Return (dtype, shape) of each part, with the dtypes of scales and offsets."""
+        """Return (dtype, shape) of each part, with the dtypes of scales and offsets of a plain weight."""
         rows = self.shape[0]
-        codes = ("I8", self.shape) if self.bits == 8 else ("U8", (rows, -(-self.columns // 2)))
-        found: Parts = {"codes": codes, "scales": (scales, (rows, self.blocks))}
-        if self.scheme == "asymmetric":
-            found["offsets"] = (offsets, (rows, self.blocks))
+        found: Parts
+        if self.encoding is not None:
+            widths = self.encoding.widths()
+            found = {
+                name: (_ENCODED[about[1]], (rows, -(-about[0][1] * widths.get(name, 8) // 8)))
+                for name, about in self.encoding.arrays(self.shape, self.block_size).items()
+                if about is not None
+            }
+        else:
+            codes = ("I8", self.shape) if self.bits == 8 else ("U8", (rows, -(-self.columns // 2)))
+            found = {"codes": codes, "scales": (scales, (rows, self.blocks))}
+            if self.scheme == "asymmetric":
+                found["offsets"] = (offsets, (rows, self.blocks))
         if self.reordered:
             found["order"] = ("I32", (self.columns,))
         return found
 
     def to_json(self) -> dict[str, Any]:
         found = {"bits": self.bits, "block_size": self.block_size, "scheme": self.scheme, "shape": list(self.shape)}
-        return found | {"reordered": True} if self.reordered else found
+        if self.reordered:
+            found["reordered"] = True
+        if self.encoding is not None:
+            found["encoding"] = self.encoding.to_dict()
+        return found
 
 
 def inner(tensor: Weight) -> QuantizedTensor:
@@ -88,8 +109,10 @@ def inner(tensor: Weight) -> QuantizedTensor:
 
 
 def parameter_dtypes(tensor: Weight) -> tuple[str, str]:
-    """Return the smallest that hold its scales and its offsets exactly."""
+    """Return the smallest that hold its scales and its offsets exactly; an encoded weight's are not used."""
     weight = inner(tensor)
+    if weight.encoding is not None:
+        return "F32", "F32"
     scales = "F16" if weight.scale_dtype == "float16" else "F32"
     if weight.scheme == "symmetric":
         return scales, scales
@@ -102,13 +125,37 @@ def parameter_dtypes(tensor: Weight) -> tuple[str, str]:
 def encode(tensor: Weight, scales: str, offsets: str) -> dict[str, NDArray[Any]]:
     """Return the parts' values, in dtypes that hold them exactly."""
     weight = inner(tensor)
-    codes: NDArray[Any] = weight.nibbles() if weight.bits == 4 else weight.codes()
-    found = {"codes": codes, "scales": weight.scales().astype(_PARAMETERS[scales], copy=False)}
-    if weight.scheme == "asymmetric":
-        found["offsets"] = weight.offsets().astype(_PARAMETERS[offsets], copy=False)
+    found: dict[str, NDArray[Any]]
+    if weight.encoding is not None:
+        found = _encoded_parts(weight, weight.encoding)
+    else:
+        found = {"codes": weight.nibbles() if weight.bits == 4 else weight.codes()}
+        found["scales"] = weight.scales().astype(_PARAMETERS[scales], copy=False)
+        if weight.scheme == "asymmetric":
+            found["offsets"] = weight.offsets().astype(_PARAMETERS[offsets], copy=False)
     if isinstance(tensor, ReorderedTensor):
         found["order"] = tensor.order.astype(np.int32)
     return found
+
+
+def _encoded_parts(weight: QuantizedTensor, encoding: WeightEncoding) -> dict[str, NDArray[Any]]:
+    """Return the parts as the file has them, bfloat16 in integers, for which no ml_dtypes is needed."""
+    words: dict[int, NDArray[np.int16]] = {}
+
+    def empty(shape: tuple[int, ...], dtype: str) -> Any:
+        if dtype != "bfloat16":
+            return np.empty(shape, dtype)
+        array = np.empty(shape, np.int16)
+        view = _core.as_bfloat16(array, "save", "scales")
+        words[id(view)] = array
+        return view
+
+    parts = {name: part for name, part in weight._encoded_parts(empty).items() if part is not None}
+    widths = encoding.widths()
+    return {
+        name: pack_bits(part, widths[name]) if name in widths else words.get(id(part), part)
+        for name, part in parts.items()
+    }
 
 
 def unpack_nibbles(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int8]:
@@ -137,20 +184,34 @@ class QcoreEntry:
 
     def read(self, name: str) -> Weight:
         about = self.description
-        parts = {part: section.array() for part, section in self.sections.items()}
-        shape = about.shape if about.bits == 4 else None
         try:
-            weight = QuantizedTensor.from_parts(
-                parts["codes"],
-                parts["scales"],
-                parts.get("offsets"),
-                bits=about.bits,
-                block_size=about.block_size,
-                shape=shape,
-            )
-            return ReorderedTensor(weight, parts["order"]) if about.reordered else weight
+            weight = self._plain() if about.encoding is None else self._encoded(about.encoding)
+            return ReorderedTensor(weight, self.sections["order"].array()) if about.reordered else weight
         except _core.QcoreError as error:
             raise _core.QcoreValueError(f"{self.sections['codes'].path}: tensor {name!r}: {error}") from error
+
+    def _plain(self) -> QuantizedTensor:
+        about = self.description
+        parts = {part: section.array() for part, section in self.sections.items()}
+        return QuantizedTensor.from_parts(
+            parts["codes"],
+            parts["scales"],
+            parts.get("offsets"),
+            bits=about.bits,
+            block_size=about.block_size,
+            shape=about.shape if about.bits == 4 else None,
+        )
+
+    def _encoded(self, encoding: WeightEncoding) -> QuantizedTensor:
+        about, widths = self.description, encoding.widths()
+        parts: dict[str, Any] = {}
+        for part, section in self.sections.items():
+            if part in widths:
+                columns = about.columns if part == "codes" else about.blocks
+                parts[part] = unpack_bits(section.array(), widths[part], columns)
+            elif part != "order":
+                parts[part] = section.operand(f"from_encoded: {part}")
+        return QuantizedTensor.from_encoded(**parts, encoding=encoding, block_size=about.block_size)
 
 
 def entries_of(file: SafetensorsFile, where: str) -> dict[str, Entry]:
@@ -174,14 +235,21 @@ def _description(value: Any, where: str) -> Description:
         missing = ", ".join(sorted(_KEYS - set(value))) if isinstance(value, dict) else "everything"
         raise _core.QcoreValueError(f"{where} lacks {missing} in its description, expected {', '.join(sorted(_KEYS))}")
     bits, block_size, scheme, shape = (value[key] for key in ("bits", "block_size", "scheme", "shape"))
-    if type(bits) is not int or bits not in (4, 8):
-        raise _core.QcoreValueError(f"{where} has bits {short(bits)}, expected 4 or 8")
+    encoding = _encoding(value, where)
+    if type(bits) is not int or bits not in ((4, 8) if encoding is None else (encoding.bits,)):
+        expected = "4 or 8" if encoding is None else f"those of its encoding, {encoding.bits}"
+        raise _core.QcoreValueError(f"{where} has bits {short(bits)}, expected {expected}")
     if not is_sizes([block_size]) or block_size < 1:
         raise _core.QcoreValueError(f"{where} has block_size {short(block_size)}, expected a positive integer")
     if scheme not in ("symmetric", "asymmetric"):
         raise _core.QcoreValueError(f"{where} has scheme {short(scheme)}, expected 'symmetric' or 'asymmetric'")
-    if not is_sizes(shape) or len(shape) not in (2, 4):
-        raise _core.QcoreValueError(f"{where} has shape {short(shape)}, expected [N, K] or [Co, Ci, Kh, Kw]")
+    if encoding is not None and (scheme == "symmetric") != (encoding.offsets is None):
+        raise _core.QcoreValueError(
+            f"{where} has scheme {scheme!r} and the encoding {short(value['encoding'])}, expected those of one weight"
+        )
+    if not is_sizes(shape) or len(shape) not in ((2, 4) if encoding is None else (2,)):
+        expected = "[N, K] or [Co, Ci, Kh, Kw]" if encoding is None else "[N, K] of an encoded weight"
+        raise _core.QcoreValueError(f"{where} has shape {short(shape)}, expected {expected}")
     if not addressable(shape):
         raise _core.QcoreValueError(f"{where} has shape {short(shape)}, expected one of less than 2^63 bytes")
     reordered = value.get("reordered", False)
@@ -189,7 +257,16 @@ def _description(value: Any, where: str) -> Description:
         raise _core.QcoreValueError(
             f"{where} has reordered {short(reordered)}, expected true for [N, K] only, or false"
         )
-    return Description(tuple(shape), bits, block_size, scheme, reordered)
+    return Description(tuple(shape), bits, block_size, scheme, reordered, encoding)
+
+
+def _encoding(value: dict[str, Any], where: str) -> WeightEncoding | None:
+    if "encoding" not in value:
+        return None
+    try:
+        return WeightEncoding.from_dict(value["encoding"])
+    except _core.QcoreError as error:
+        raise _core.QcoreValueError(f"{where}: {error}") from error
 
 
 def _entry(name: str, about: Description, sections: dict[str, Section], where: str) -> QcoreEntry:

@@ -12,7 +12,11 @@ from qcore import _core
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, quantization_config
 from qcore.formats.checkpoint.targets.target import Target, target
+from qcore.methods.gptq import DAMPING
 from qcore.quantized_tensor import quantize
+
+SAMPLED = ("awq", "gptq")
+"""Methods that take the layers' inputs."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +41,22 @@ class Options:
     experts: tuple[tuple[str, str], ...] = ()
     """Tensors [E, N, K] of experts in the input, and the names that the weights of single experts get, with "{}"."""
     samples: str = ""
-    """The file with the layers' inputs, for method "awq"."""
+    """The file with the layers' inputs, for methods "awq" and "gptq"."""
+    damping: float = DAMPING
+    """For method "gptq", as of :func:`qcore.quantize`."""
+    act_order: bool = False
 
     def check(self) -> None:
         """Check the options before a file is touched; the core's own words come from a weight of one element."""
         one = np.ones((1, 1), np.float32)
-        awq = self.method == "awq"
-        quantize(one, samples=one if awq else None, **self.of_tensor())
-        if awq != bool(self.samples):
+        needs = self.method in SAMPLED
+        quantize(
+            one, samples=one if needs else None, damping=self.damping, act_order=self.act_order, **self.of_tensor()
+        )
+        if needs != bool(self.samples):
             raise _core.QcoreValueError(
                 f"quantize: --samples is {'given' if self.samples else 'missing'} and method is {self.method!r}, "
-                "expected a file with the layers' inputs for --method awq and for no other"
+                "expected a file with the layers' inputs for --method awq and gptq and for no other"
             )
         self.target()
 

@@ -19,7 +19,7 @@ from qcore import _core
 from qcore.formats.checkpoint.byte_ranges import FLOATING, Section
 from qcore.formats.checkpoint.chunks import Converted, Piece, byte_pieces, row_pieces
 from qcore.formats.checkpoint.layout import Description, Parts
-from qcore.formats.checkpoint.options import Options
+from qcore.formats.checkpoint.options import SAMPLED, Options
 from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.reader import Checkpoint
 from qcore.formats.checkpoint.records import PlainEntry
@@ -28,6 +28,7 @@ from qcore.formats.checkpoint.saving import add_parts
 from qcore.formats.checkpoint.selection import Choice, check_patterns, choose
 from qcore.formats.checkpoint.targets.target import Target
 from qcore.formats.checkpoint.workers import Pending, Threads, Workers
+from qcore.methods.gptq import Factor
 
 __all__ = ["Job", "Options", "Result", "plan", "quantize_checkpoint"]
 
@@ -43,7 +44,7 @@ class Job:
     parts: Parts
     """By name in the output."""
     method: str = ""
-    """The one of the options; "mse" for a layer without samples."""
+    """The one of the options; "mse" for a layer without samples, "awq" for a convolution that gptq doesn't take."""
 
     @property
     def nbytes(self) -> int:
@@ -114,7 +115,7 @@ def _check_names(samples: Samples, jobs: list[Job]) -> None:
         raise _core.QcoreValueError(
             f"quantize: --samples {samples.path} has {unknown[0]!r}, expected names of the input's tensors only"
         )
-    if not any(job.method == "awq" for job in jobs):
+    if not any(job.method in SAMPLED for job in jobs):
         raise _core.QcoreValueError(
             f"quantize: --samples {samples.path} has {len(samples.shapes)} arrays, expected one or more of tensors "
             "that are quantized"
@@ -131,6 +132,7 @@ def _job(name: str, section: Section, choice: Choice, options: Options, layout: 
                 method = "mse"
             elif samples is not None:
                 samples.check(name, section.shape[1])
+                method = "awq" if len(section.shape) != 2 else method
             return Job(name, section, choice, about, layout.parts(name, about), method)
         choice = Choice(False, misfit)
     return Job(name, section, choice, None, {name: (section.dtype, section.shape)})
@@ -173,7 +175,7 @@ def quantize_checkpoint(
         bytes_before=sum(job.section.nbytes for job in jobs),
         bytes_after=size,
         names=list(weights),
-        without_samples=sum(job.description is not None and job.method != options.method for job in jobs),
+        without_samples=sum(job.description is not None and job.method == "mse" for job in jobs) if samples else 0,
     )
     file_name = layout.prepare(output)
     inputs = (*checkpoint.files, *([samples.path] if samples else []))
@@ -220,7 +222,7 @@ def _converted(
     waiting: deque[Pending] = deque()
     try:
         for job in jobs:
-            for piece in _pieces(job, layout, samples):
+            for piece in _pieces(job, options, layout, samples):
                 waiting.append(workers.submit(piece, options, layout))
                 if len(waiting) >= workers.most(layout):
                     yield waiting.popleft().result()
@@ -231,15 +233,18 @@ def _converted(
             pending.cancel()
 
 
-def _pieces(job: Job, layout: Target, samples: Samples | None) -> Iterator[Piece]:
+def _pieces(job: Job, options: Options, layout: Target, samples: Samples | None) -> Iterator[Piece]:
     if job.description is None:
         return byte_pieces(job.name, job.section)
-    return row_pieces(job.name, job.section, job.method, _importance(job, samples), layout.by_rows)
+    return row_pieces(job.name, job.section, job.method, _inputs(job, options, samples), layout.by_rows)
 
 
-def _importance(job: Job, samples: Samples | None) -> NDArray[Any] | None:
-    """Return the importance of the input channels of a weight, for method "awq" only."""
-    if job.method != "awq":
+def _inputs(job: Job, options: Options, samples: Samples | None) -> NDArray[Any] | Factor | None:
+    """Return what the method needs of the inputs of a weight, which all of its pieces share."""
+    if job.method not in SAMPLED:
         return None
     assert samples is not None
-    return samples.importance(job.name, job.section.shape[1])
+    features = job.section.shape[1]
+    if job.method == "awq":
+        return samples.importance(job.name, features)
+    return samples.factor(job.name, features, options.damping, options.act_order)

@@ -18,7 +18,7 @@ class TensorInfo:
         name: of the tensor.
         format: 'float32' and other dtypes of plain arrays; 'qcore', 'awq gemm', 'gptq v1', 'gguf Q4_0' and so on.
         shape: as the tensor is read: [N, K] of a weight, whatever the file's own order.
-        bits: of a code in the file, or of an item of a plain array. Codes of 5 bits are read as 8.
+        bits: of a code in the file, or of an item of a plain array.
         block_size: elements along K that share a scale; None for a plain array.
         scheme: 'symmetric', 'asymmetric', or None for a plain array.
         nbytes: on disk: codes, scales and offsets together.

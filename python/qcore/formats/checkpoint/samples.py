@@ -1,4 +1,4 @@
-"""Inputs of layers, by the names of their weights: what `qcore quantize --method awq` weighs errors with."""
+"""Inputs of layers, by the names of their weights: what `qcore quantize --method awq` and `gptq` need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from qcore import _core
 from qcore.formats.checkpoint.byte_ranges import Section
 from qcore.formats.checkpoint.files.folder import read_safetensors
-from qcore.quantized_tensor import mean_squares
+from qcore.methods import gptq
+from qcore.methods.samples import mean_squares
 
 _ZIP = b"PK"
 _BROKEN = (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -54,8 +55,13 @@ class Samples:
             )
 
     def importance(self, name: str, features: int) -> NDArray[np.float32]:
-        """Return [K] of a weight's input channels."""
+        """Return [K] of a weight's input channels, for method "awq"."""
         return mean_squares(self._read(name), features, f"quantize: --samples {self.path}: {name!r}")
+
+    def factor(self, name: str, features: int, damping: float, act_order: bool) -> gptq.Factor:
+        """Return what method "gptq" needs of a weight's inputs."""
+        where = f"quantize: --samples {self.path}: {name!r}"
+        return gptq.factor_of(self._read(name), features, damping=damping, act_order=act_order, where=where)
 
     def _read(self, name: str) -> NDArray[Any]:
         if self._sections is not None:

@@ -139,8 +139,8 @@ def model_of(layers: Sequence[Layer], constants: Sequence[Any]) -> Any:
 
 def arrays_of(weight: QuantizedTensor, where: str) -> dict[str, NDArray[Any]]:
     """Return B, scales and, unless all are in the middle, zero_points of a weight."""
-    n = _outputs.matrix(weight, where).shape[0]
-    bits, size = weight.bits, weight.block_size
+    weight = _outputs.matrix(weight, where, zero_points=True)
+    n, bits, size = weight.shape[0], weight.bits, weight.block_size
     if size < 16 or size & (size - 1):
         raise _core.QcoreValueError(f"{where}: block_size is {size}, expected a power of 2 from 16 on")
     codes, zeros, scales = _zero_point_codec.encode(weight, where)

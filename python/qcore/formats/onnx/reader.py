@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qcore import _core
-from qcore.formats.onnx import matmul_nbits, qdq, qlinear_nodes
+from qcore.formats.onnx import blocked_weights, matmul_nbits, qdq, qlinear_nodes
 from qcore.formats.onnx.graph import Graph, Node, graph_of
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -19,6 +19,7 @@ def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor | 
     | node | becomes |
     |---|---|
     | MatMulNBits | the weight [N, K], a :class:`qcore.QuantizedTensor` for :func:`qcore.linear` |
+    | MatMul or Gemm with DequantizeLinear of a constant in blocks along K (int4, uint4, int8, uint8) | likewise |
     | QLinearConv | :class:`qcore.static.QConv2d` |
     | QLinearMatMul with a constant B [K, N]; QGemm | :class:`qcore.static.QLinear` |
     | DequantizeLinear, Conv, any Relu and Clip, QuantizeLinear | :class:`qcore.static.QConv2d` |
@@ -29,17 +30,18 @@ def from_onnx(model: Any, *, exact: bool = True) -> dict[str, QuantizedTensor | 
     there is 0. Relu and Clip become ``clamp``. Bias that is float becomes int32 in units of x_scale * w_scale, rounded
     to nearest, and so does int32 with other scales.
 
-    Left out: nodes of other kinds, products of two computed values (attention), and a Conv, MatMul or Gemm that is not
-    quantized on all sides, or whose result anything else takes too.
+    Left out: nodes of other kinds, products of two computed values (attention), and a Conv, MatMul or Gemm without
+    such a weight that is not quantized on all sides, or whose result anything else takes too.
 
-    MatMulNBits: scales that are float16 or bfloat16 are always exact with the model's bits. With other ones and zero
-    points that are not in the middle, 4-bit codes become ``u - z`` in 8 bits where an offset would have to be rounded;
-    8-bit codes do so where that fits. What is left needs ``exact=False``. Zero points that are floats and no integers
-    give offsets ``-s * z`` on the same conditions. A node's bias is not part of the weight.
+    Weights: codes, scales and zero points stay as they are, in an encoded weight, or in a plain one if all zero
+    points are ``2^(bits - 1)``. ``dequantize()`` is ``(u - z) * s``, rounded once to float32. Zero points that are
+    floats and no integers give offsets ``-s * z``; where float32 doesn't hold those, the weight needs ``exact=False``.
+    A node's bias is not part of the weight.
 
     Args:
         model: a path, or an ``onnx.ModelProto``.
-        exact: False rounds offsets of MatMulNBits once to float32 and keeps the model's bits.
+        exact: False gives plain weights with the model's bits, whose offsets are rounded once to
+            float32.
 
     Returns:
         Name of the node (of the Conv, MatMul or Gemm; its first output's name, if it has none) to object.
@@ -73,6 +75,7 @@ def _layer_of(graph: Graph, node: Node, exact: bool) -> QuantizedTensor | QConv2
         return qlinear_nodes.convolution_of(graph, node)
     if node.op_type == "QLinearMatMul":
         return qlinear_nodes.product_of(graph, node)
-    if node.op_type in qdq.OPERATORS:
-        return qdq.layer_of(graph, node)
-    return None
+    layer = qdq.layer_of(graph, node) if node.op_type in qdq.OPERATORS else None
+    if layer is None and node.op_type in blocked_weights.OPERATORS:
+        return blocked_weights.weight_of(graph, node, exact=exact)
+    return layer

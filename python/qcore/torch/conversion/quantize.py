@@ -12,9 +12,12 @@ import torch
 from qcore import _checks, _core
 from qcore._options import Compute, Method, Scheme
 from qcore.linear import COMPUTE
+from qcore.methods.gptq import DAMPING, check_options
+from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import quantize as quantize_weight
 from qcore.torch.conversion import patterns
 from qcore.torch.conversion.calibration import batches_of, inputs_of, outputs_of, relative_error, weight_error
+from qcore.torch.conversion.hessians import Hessians
 from qcore.torch.conversion.hosts import tell_transformers
 from qcore.torch.conversion.layers import (
     Layer,
@@ -29,7 +32,7 @@ from qcore.torch.conversion.layers import (
 )
 from qcore.torch.conversion.memory import trim
 from qcore.torch.conversion.restore import restore_
-from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq
+from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq, takes_gptq
 from qcore.torch.embedding import Embedding
 from qcore.torch.report import LayerReport, Report
 from qcore.torch.weighted import Linear, WeightedModule
@@ -38,7 +41,7 @@ __all__ = ["quantize_", "restore_"]
 
 _BITS = {4: 4, 8: 8}
 _SCHEMES = {"symmetric": 0, "asymmetric": 0}
-_METHODS = {"rtn": 0, "mse": 0, "awq": 0}
+_METHODS = {"rtn": 0, "mse": 0, "awq": 0, "gptq": 0}
 _SCALE_DTYPES = {"float32": 0, "float16": 0}
 _EMBEDDING_BITS = 8
 _TRIM_BYTES = 1 << 25
@@ -65,6 +68,25 @@ class _Plan:
         """Return the level at which the layer is quantized."""
         return self.levels[self.level]
 
+    @property
+    def is_gptq(self) -> bool:
+        """Return whether method "gptq" quantizes the layer."""
+        if self.layer.settings is None or self.layer.settings.method != "gptq" or self.chosen is None:
+            return False
+        return self.layer.module is not None and takes_gptq(self.layer.module, self.samples)
+
+    @property
+    def features(self) -> int:
+        """Return K of a layer that method "gptq" quantizes."""
+        shape = self.layer.module.weight.shape
+        return int(shape[0] if self.layer.rule is not None and self.layer.rule.kind == "Conv1D" else shape[1])
+
+    @property
+    def current(self) -> torch.nn.Module:
+        """Return the module that is in the model now."""
+        module: torch.nn.Module = self.layer.module if self.made is None else self.made
+        return module
+
 
 def quantize_(
     model: torch.nn.Module,
@@ -82,6 +104,8 @@ def quantize_(
     activations: bool = False,
     target_error: float | None = None,
     progress: bool | None = None,
+    damping: float = DAMPING,
+    act_order: bool = False,
 ) -> Report:
     """Quantize the layers of a model in place.
 
@@ -102,8 +126,9 @@ def quantize_(
             says otherwise.
         block_size, scheme, scale_dtype: as for :func:`qcore.quantize`.
         compute: as for :func:`qcore.linear`.
-        method: "rtn", "mse", or "awq", which needs a calibration. Layers that it doesn't reach, embeddings, experts,
-            attention and convolutions in groups take "mse" instead.
+        method: "rtn", "mse", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach, embeddings,
+            experts, attention and convolutions (for "awq": in groups) take "mse" instead. "gptq" runs the calibration
+            again for each gigabyte of Hessians, 4 * K * K bytes per layer, with the layers before quantized already.
         skip: patterns of names to leave, as of ``fnmatch``: ("lm_head", "encoder.0.*"). A pattern that matches a module
             matches all modules below it.
         calibration: inputs of the model: a tensor, or an iterable of batches that are tensors, tuples of positional or
@@ -111,13 +136,14 @@ def quantize_(
             layer's inputs are kept for a while.
         layers: options of single layers by patterns of their names, of which the first one that matches counts:
             ``{"*.down_proj": {"bits": 8}, "lm_head": None}``. Each is a dictionary with any of bits, block_size,
-            compute, method, scheme and scale_dtype, or None to leave the layer.
+            compute, method, scheme, scale_dtype, damping and act_order, or None to leave the layer.
         embeddings: whether embeddings are quantized.
         activations: whether activations of ``torch.nn`` that have a table become :class:`LutActivation`.
         target_error: raise layers from 4 bits to 8, from int8 activations to int16 and at last back to floating point,
             until the relative L2 error is no greater than this: of the model's outputs on the calibration (the worst
             layers are raised first), or without one of each layer's weight.
         progress: whether to show a bar; by default if stderr is a terminal.
+        damping, act_order: for method "gptq", as for :func:`qcore.quantize`.
 
     Returns:
         A report with a row per layer; ``print(report)`` shows the table.
@@ -126,10 +152,10 @@ def quantize_(
         QcoreValueError, QcoreTypeError: a bad option, a pattern that matches no module, the model itself is a layer, or
             a weight that can't be quantized (a NaN).
     """
-    default = _check(
-        model, skip, calibration, target_error, Settings(bits, block_size, compute, method, scheme, scale_dtype)
-    )
+    settings = Settings(bits, block_size, compute, method, scheme, scale_dtype, damping, act_order)
+    default = _check(model, skip, calibration, target_error, settings)
     options = _layer_options(layers, default, calibration)
+    _check_gptq_options([default, *options.values()])
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     patterns.check(skip, names, "quantize_: skip")
     patterns.check(options, names, "quantize_: layers")
@@ -145,12 +171,13 @@ def quantize_(
     before: list[tuple[Layer, torch.nn.Module]] = []
     undo: Callable[[], None] = _nothing
     shared: dict[Any, Any] = {}
+    hessians = Hessians(model, batches or [])
     error, freed = None, 0
     try:
-        for plan in _shown(plans, progress):
-            _make(plan, shared)
+        for number, plan in enumerate(_shown(plans, progress)):
+            _make(plan, shared, hessians, plans[number + 1 :])
             while target_error is not None and batches is None and _is_above(plan, target_error) and _promote(plan):
-                _make(plan, shared)
+                _make(plan, shared, hessians)
             if keeps:
                 before.append((plan.layer, plan.layer.module))
             plan.layer.put(plan.made)
@@ -167,8 +194,8 @@ def quantize_(
                 promoted = _promote_worst(plans)
                 if not promoted:
                     break
-                for plan in promoted:
-                    _make(plan, shared)
+                for number, plan in enumerate(promoted):
+                    _make(plan, shared, hessians, promoted[number + 1 :])
                     plan.layer.put(plan.made)
                 error = relative_error(outputs_of(model, batches), expected)
     except BaseException:
@@ -223,12 +250,28 @@ def _checked(settings: Settings, where: str, calibration: Any) -> Settings:
     _checks.choice(settings.method, _METHODS, f"{where}method")
     _checks.choice(settings.scheme, _SCHEMES, f"{where}scheme")
     _checks.choice(settings.scale_dtype, _SCALE_DTYPES, f"{where}scale_dtype")
+    check_options(settings.damping, settings.act_order, where)
     block_size = _checks.integer(settings.block_size, f"{where}block_size")
     if block_size < 1:
         raise _core.QcoreValueError(f"{where}block_size is {block_size}, expected a positive number")
-    if settings.method == "awq" and calibration is None:
-        raise _core.QcoreValueError(f"{where}calibration is None, expected inputs of the model with method='awq'")
+    if settings.method in ("awq", "gptq") and calibration is None:
+        raise _core.QcoreValueError(
+            f"{where}calibration is None, expected inputs of the model with method={settings.method!r}"
+        )
     return replace(settings, block_size=block_size)
+
+
+def _check_gptq_options(settings: list[Settings | None]) -> None:
+    """Raise QcoreValueError if options for "gptq" are given and no layer has that method."""
+    given = [each for each in settings if each is not None]
+    if any(each.method == "gptq" for each in given):
+        return
+    for each in given:
+        if each.damping != DAMPING or each.act_order:
+            raise _core.QcoreValueError(
+                f"quantize_: damping is {each.damping:g} and act_order {each.act_order}, expected {DAMPING:g} and "
+                "False without method='gptq'"
+            )
 
 
 def _layer_options(layers: Any, default: Settings, calibration: Any) -> dict[str, Settings | None]:
@@ -291,9 +334,8 @@ def _plans(
         plan = _Plan(layer, _levels(layer, samples is not None), samples)
         if layer.shared in outside:
             plan.notes.append(f"its weight is also that of {outside[layer.shared]}, which stays in floating point")
-        if (_settings(layer).method == "awq" and not _is_plain(layer)) or (
-            _settings(layer).method == "awq" and not takes_awq(layer.module, samples)
-        ):
+        takes = {"awq": takes_awq, "gptq": takes_gptq}.get(_settings(layer).method)
+        if takes is not None and not (_is_plain(layer) and takes(layer.module, samples)):
             plan.notes.append("method 'mse'")
         plans.append(plan)
     return plans, expected
@@ -370,8 +412,8 @@ def _promote_worst(plans: list[_Plan]) -> list[_Plan]:
     return worst
 
 
-def _make(plan: _Plan, shared: dict[Any, Any]) -> None:
-    """Make the module of the chosen level and measure its error."""
+def _make(plan: _Plan, shared: dict[Any, Any], hessians: Hessians, upcoming: Sequence[_Plan] = ()) -> None:
+    """Make the module of the chosen level and measure its error; ``upcoming`` are the plans that are made next."""
     layer, level = plan.layer, plan.chosen
     plan.error = None
     if level is None or layer.rule is None:
@@ -380,7 +422,10 @@ def _make(plan: _Plan, shared: dict[Any, Any]) -> None:
     bits, compute = level
     settings = replace(_settings(layer), bits=bits, compute=compute or _settings(layer).compute)
     try:
-        plan.made = _sharing(layer, settings, plan.samples, shared)
+        samples: list[torch.Tensor] | Hessian | None = plan.samples
+        if plan.is_gptq:
+            samples = hessians.of(plan, [each for each in upcoming if each.is_gptq])
+        plan.made = _sharing(layer, settings, samples, shared)
     except (_core.QcoreValueError, _core.QcoreTypeError) as error:
         raise type(error)(f"quantize_: {layer.name}: {error}") from error
     if plan.samples is not None and _is_plain(layer):
@@ -393,7 +438,7 @@ def _make(plan: _Plan, shared: dict[Any, Any]) -> None:
         plan.error = weight_error(plan.made.weight, weight.t() if layer.rule.kind == "Conv1D" else weight)
 
 
-def _sharing(layer: Layer, settings: Settings, samples: list[torch.Tensor] | None, shared: dict[Any, Any]) -> Any:
+def _sharing(layer: Layer, settings: Settings, samples: Any, shared: dict[Any, Any]) -> Any:
     """Return the layer's module, which shares the packed weight of an earlier layer with the same float weight."""
     assert layer.rule is not None
     # The compute mode has no part in the weight, so the key has the same one for all layers.

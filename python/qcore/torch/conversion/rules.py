@@ -10,6 +10,9 @@ from typing import Any
 import torch
 
 from qcore._options import Compute, Method, Scheme
+from qcore.methods.gptq import DAMPING
+from qcore.methods.samples import Hessian
+from qcore.quantized_tensor import quantize
 from qcore.torch import attention, experts
 from qcore.torch.attention import MultiheadAttention
 from qcore.torch.conversion.reads import Read
@@ -34,9 +37,11 @@ class Settings:
     method: Method
     scheme: Scheme
     scale_dtype: str
+    damping: float = DAMPING
+    act_order: bool = False
 
     def of_weight(self) -> dict[str, Any]:
-        """Return the options of :func:`qcore.quantize`, except the method."""
+        """Return the options of :func:`qcore.quantize`, except the method and those of "gptq"."""
         return {
             "bits": self.bits,
             "block_size": self.block_size,
@@ -45,7 +50,8 @@ class Settings:
         }
 
 
-Make = Callable[[Any, Settings, "list[torch.Tensor] | None"], Any]
+Make = Callable[[Any, Settings, Any], Any]
+"""Makes a module of a float one, its settings and its inputs: a list of tensors, a Hessian for "gptq", or None."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +229,14 @@ def _refuse_experts(module: torch.nn.Module) -> str:
     return ""
 
 
-def _make_linear(module: torch.nn.Linear, settings: Settings, samples: list[torch.Tensor] | None) -> Linear:
+def _make_linear(module: torch.nn.Linear, settings: Settings, samples: Any) -> Linear:
+    if isinstance(samples, Hessian):
+        options = settings.of_weight() | {"damping": settings.damping, "act_order": settings.act_order}
+        weight = quantize(module.weight.detach().cpu(), method="gptq", hessian=samples, **options)
+        placed = weight.to(str(module.weight.device))
+        made = Linear(placed, module.bias, compute=settings.compute, dtype=module.weight.dtype)
+        made.train(module.training)
+        return made
     return Linear.from_float(module, compute=settings.compute, **_weight_options(module, settings, samples))
 
 
@@ -231,14 +244,14 @@ def _make_conv2d(module: torch.nn.Conv2d, settings: Settings, samples: list[torc
     return Conv2d.from_float(module, compute=settings.compute, **_weight_options(module, settings, samples))
 
 
-def _make_transposed(module: Any, settings: Settings, samples: list[torch.Tensor] | None) -> Linear:
+def _make_transposed(module: Any, settings: Settings, samples: Any) -> Linear:
     made = _make_linear(as_linear(module.weight.t(), module.bias), settings, samples)
     made.train(module.training)
     return made
 
 
 def _make_embedding(module: torch.nn.Embedding, settings: Settings, samples: Any) -> Any:
-    options = settings.of_weight() | {"method": "mse" if settings.method == "awq" else settings.method}
+    options = settings.of_weight() | {"method": "mse" if settings.method in ("awq", "gptq") else settings.method}
     return embedding_like(module, Embedding.from_float(module, **options))
 
 
@@ -284,7 +297,14 @@ def takes_awq(module: Any, samples: list[torch.Tensor] | None) -> bool:
     return samples is not None and hasattr(module, "weight") and getattr(module, "groups", 1) == 1
 
 
-def _weight_options(module: Any, settings: Settings, samples: list[torch.Tensor] | None) -> dict[str, Any]:
+def takes_gptq(module: Any, samples: list[torch.Tensor] | None) -> bool:
+    """Return whether method "gptq" is possible for a module with these inputs."""
+    return samples is not None and (isinstance(module, torch.nn.Linear) or _is_transposed_linear(module))
+
+
+def _weight_options(module: Any, settings: Settings, samples: Any) -> dict[str, Any]:
+    if settings.method == "gptq":
+        return settings.of_weight() | {"method": "mse"}
     if settings.method != "awq":
         return settings.of_weight() | {"method": settings.method}
     if samples is None or not takes_awq(module, samples):

@@ -269,7 +269,7 @@ class RowParallelLinear(_ParallelLinear):
         if not self.input_is_parallel:
             x = self._group.scatter(x, self._shard)
         packed, _, *form = self._operands()
-        partial = operators.linear(x, packed, None, *form, self.compute, None, torch.float32)
+        partial = operators.linear(x, packed, None, *form, self.compute, None, torch.float32, self.encoding)
         total = self._group.reduce(partial)
         if self.bias is not None:
             total = total + self.bias.float()

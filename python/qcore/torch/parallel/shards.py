@@ -52,24 +52,18 @@ class Shard:
 
 def rows_of(weight: QuantizedTensor, shard: Shard) -> QuantizedTensor:
     """Return outputs start to stop of a weight [N, K] as a weight [stop - start, K]."""
-    rows = slice(shard.start, shard.stop)
-    return _part(weight, rows, slice(None), slice(None))
+    return weight.slice_rows(shard.start, shard.stop)
 
 
 def columns_of(weight: QuantizedTensor, shard: Shard) -> QuantizedTensor:
-    """Return columns start to stop, whole blocks, of a weight [N, K] as a weight [N, stop - start]."""
-    first, last = (-(-end // weight.block_size) for end in (shard.start, shard.stop))
-    return _part(weight, slice(None), slice(shard.start, shard.stop), slice(first, last))
-
-
-def _part(weight: QuantizedTensor, rows: slice, columns: slice, blocks: slice) -> QuantizedTensor:
-    here = weight.to("cpu")
-    offsets = None if weight.scheme == "symmetric" else np.ascontiguousarray(here.offsets()[rows, blocks])
+    """Return columns start to stop, whole blocks, of a weight [N, K] as a plain weight [N, stop - start]."""
+    here = weight.to("cpu").plain()
+    first, last = (-(-end // here.block_size) for end in (shard.start, shard.stop))
     part = QuantizedTensor.from_parts(
-        np.ascontiguousarray(here.codes()[rows, columns]),
-        np.ascontiguousarray(here.scales()[rows, blocks]),
-        offsets,
-        bits=weight.bits,
-        block_size=weight.block_size,
+        np.ascontiguousarray(here.codes()[:, shard.start : shard.stop]),
+        np.ascontiguousarray(here.scales()[:, first:last]),
+        None if here.scheme == "symmetric" else np.ascontiguousarray(here.offsets()[:, first:last]),
+        bits=here.bits,
+        block_size=here.block_size,
     )
     return part.to(weight.device)

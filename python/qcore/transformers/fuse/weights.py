@@ -8,22 +8,9 @@ from typing import Any
 
 import torch
 
-from qcore.quantized_tensor import QuantizedTensor, concatenate
+from qcore.quantized_tensor import concatenate
 from qcore.torch import Linear
 from qcore.torch.weighted import ModuleWeight
-
-
-def rows_of(weight: QuantizedTensor, begin: int, end: int) -> QuantizedTensor:
-    """Return rows begin to end, an exclusive end, of a weight as a weight of their own on the same device."""
-    here = weight.to("cpu")
-    offsets = None if here.scheme == "symmetric" else here.offsets()[begin:end]
-    return QuantizedTensor.from_parts(
-        here.codes()[begin:end],
-        here.scales()[begin:end],
-        offsets,
-        bits=weight.bits,
-        block_size=weight.block_size,
-    ).to(weight.device)
 
 
 def difference_of(modules: Sequence[Linear]) -> str:
@@ -37,7 +24,7 @@ def difference_of(modules: Sequence[Linear]) -> str:
 
 def have_one_format(modules: Sequence[Linear]) -> bool:
     """Return whether the weights of layers have one format; GGUF's K_M files have another one for v."""
-    return len({(each.bits, each.block_size, each.weight.scheme) for each in modules}) == 1
+    return len({(each.bits, each.block_size, each.weight.scheme, each.encoding) for each in modules}) == 1
 
 
 class JointLinear(torch.nn.Module):
@@ -97,7 +84,7 @@ class JointLinear(torch.nn.Module):
         begin, end = self.bounds(number)
         bias = self.linear.bias
         bias = bias[begin:end] if bias is not None and self.biased[number] else None
-        weight = rows_of(self.linear.weight, begin, end)
+        weight = self.linear.weight.slice_rows(begin, end)
         made = Linear(weight, bias, compute=self.linear.compute, dtype=self.linear.dtype)
         made.train(self.training)
         return made
@@ -130,6 +117,7 @@ class RowsLinear(Linear):
         self.shape = (joint.sizes[number], joint.linear.shape[1])
         self.bits, self.block_size = joint.linear.bits, joint.linear.block_size
         self.compute, self.activation = joint.linear.compute, None
+        self.encoding = joint.linear.encoding
 
     @property
     def dtype(self) -> torch.dtype:
@@ -140,7 +128,7 @@ class RowsLinear(Linear):
     def weight(self) -> ModuleWeight:
         """Return a copy of the layer's rows."""
         begin, end = self.joint.bounds(self.number)
-        return ModuleWeight.of(rows_of(self.joint.linear.weight, begin, end), self.dtype)
+        return ModuleWeight.of(self.joint.linear.weight.slice_rows(begin, end), self.dtype)
 
     @property
     def bias(self) -> torch.Tensor | None:  # type: ignore[override]

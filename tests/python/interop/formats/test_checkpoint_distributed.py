@@ -82,6 +82,7 @@ def left_in(folder):
         [],
         ["--bits", 8, "--scheme", "asymmetric", "--method", "mse", "--scale-dtype", "float16", "--block-size", 16],
         ["--method", "awq", "--samples", "inputs.npz", "--block-size", 16],
+        ["--method", "gptq", "--samples", "inputs.npz", "--block-size", 16],
         ["--format", "gguf", "--block-size", 32, "--scale-dtype", "float16"],
         ["--format", "awq", "--block-size", 32, "--scale-dtype", "float16"],
         ["--include", "*bias"],

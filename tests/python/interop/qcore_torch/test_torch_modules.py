@@ -1,12 +1,14 @@
 """Modules of qcore.torch: the operators' results, state, graphs, gradients, errors."""
 
 import copy
+import dataclasses
 import io
 import json
 import pickle
 import subprocess
 import sys
 
+import encoded_weights
 import pytest
 import torch
 
@@ -44,6 +46,13 @@ def embedding(**options):
     return qt.Embedding.from_float(torch.nn.Embedding(30, 71), bits=4, block_size=32, **options)
 
 
+def encoded(kind="Q5_K", layer=qt.Linear, **options):
+    seed = int(torch.randint(0, 1000, ()))
+    encoding = dataclasses.replace(encoded_weights.ENCODINGS[kind], tensor_scale=1.0 + seed)
+    weight = encoded_weights.make(encoding, 30, 71, 16, seed).weight
+    return layer(weight, torch.randn(30), **options) if layer is qt.Linear else layer(weight, **options)
+
+
 def sample(shape):
     """Return x of a case: floats, or indices where the shape begins with None."""
     return torch.randint(0, 30, shape[1:]) if shape[0] is None else torch.randn(shape)
@@ -52,6 +61,9 @@ def sample(shape):
 CASES = {
     "embedding": (embedding, (None, 2, 5)),
     "linear": (linear, (3, 71)),
+    "encoded linear": (encoded, (3, 71)),
+    "encoded linear, codebook": (lambda: encoded("NVFP4", compute="float"), (3, 71)),
+    "encoded embedding": (lambda: encoded("Q6_K", qt.Embedding), (None, 2, 5)),
     "linear 8 bits": (lambda: linear(8, "symmetric"), (2, 3, 71)),
     "conv2d": (lambda: convolution(stride=2, padding=(1, 2)), (2, 6, 9, 11)),
     "gru": (gru, (6, 3, 5)),
@@ -147,6 +159,28 @@ def test_a_state_of_another_configuration_is_refused():
         qt.Linear.from_state_dict(state, "a.")
 
 
+@pytest.mark.parametrize("kind", encoded_weights.ENCODINGS)
+@torch.no_grad()
+def test_encoded_weights_keep_their_bytes(kind):
+    module, x = encoded(kind), torch.randn(3, 71)
+    weight = module.weight
+    assert weight.encoding is not None and module.packed.nbytes == weight.nbytes
+    assert same(module(x), torch.from_numpy(qcore.linear(x.numpy(), weight, module.bias)))
+    state = module.state_dict()
+    sizes = {name: tensor.nbytes for name, tensor in state.items() if name not in ("bias", "qcore_config")}
+    assert sizes["codes"] == 30 * -(-71 * weight.bits // 8)
+    assert list(sizes) == [name for name, part in weight.encoded_parts().items() if part is not None]
+    restored = qt.Linear.from_state_dict(state)
+    assert restored.weight == weight and restored.config() == module.config() and "encoded" in repr(restored)
+    assert same(restored.state_dict()["codes"], state["codes"])
+    for name in sizes:
+        for broken in (state[name][:, :-1], state[name].double()):
+            with pytest.raises(RuntimeError, match=rf"{name} is torch\..*, expected torch\."):
+                qt.Linear.from_state_dict(state | {name: broken})
+    with pytest.raises(RuntimeError, match=r"the state has .*encoding = .*, expected .*None"):
+        qt.Linear(weight.plain(), module.bias).load_state_dict(state)
+
+
 @cases
 @pytest.mark.parametrize("backend", BACKENDS)
 @torch.no_grad()
@@ -228,12 +262,16 @@ class _Recorder(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 @pytest.mark.parametrize("backend", (None, *BACKENDS))
-@pytest.mark.parametrize("bits, scheme", [(4, "asymmetric"), (8, "symmetric")])
-def test_the_gradient_of_x_is_that_of_the_dequantized_weight(bits, scheme, backend):
-    module = linear(bits, scheme)
+@pytest.mark.parametrize(
+    "make",
+    [linear, lambda: linear(8, "symmetric"), encoded],
+    ids=["4 bits asymmetric", "8 bits symmetric", "encoded"],
+)
+def test_the_gradient_of_x_is_that_of_the_dequantized_weight(make, backend):
+    module = make()
     weight = torch.from_numpy(module.weight.dequantize())
     call = module if backend is None else torch.compile(module, fullgraph=True, backend=backend)
-    x, grad = torch.randn(2, 3, 71, requires_grad=True), torch.randn(2, 3, 20)
+    x, grad = torch.randn(2, 3, 71, requires_grad=True), torch.randn(2, 3, module.out_features)
     module.bias.requires_grad_()
     call(x).backward(grad)
     torch.testing.assert_close(x.grad, grad @ weight)

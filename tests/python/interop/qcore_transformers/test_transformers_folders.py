@@ -227,7 +227,8 @@ def test_compressed_tensors_that_are_refused(source, tmp_path, change, message):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("type", "float", "weights.type is 'float', expected 'int'"),
+        ("type", "float", r"its weight is I32 .*, expected U8 \[N, K / 2\]"),
+        ("type", "other", "weights.type is 'other', expected 'int'"),
         ("num_bits", 3, "weights.num_bits is 3, expected 4 or 8"),
         ("strategy", "block", "weights.strategy is 'block', expected 'group' or 'channel' or 'tensor'"),
         ("group_size", 0, "weights.group_size is 0, expected a positive integer"),

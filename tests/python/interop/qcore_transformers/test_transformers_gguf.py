@@ -42,11 +42,14 @@ def test_every_type_is_exact(tmp_path, kind):
     assert len(found) == 9
     for name, module in found.items():
         assert np.array_equal(module.weight.dequantize(), values[f"{name}.weight"]), name
+    in_file = sum(tensor.n_bytes for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors if len(tensor.shape) == 2)
+    alignment = len(found) * 5 * 64
+    assert sum(module.packed.nbytes for module in found.values()) <= in_file * 1.01 + alignment
     assert kl(expected_logits(values), logits(model)) < 1e-6
 
 
 def test_other_types_become_float_with_a_note(tmp_path, caplog):
-    kinds = {"all": "Q4_0", "ffn_up": "IQ4_NL"}
+    kinds = {"all": "Q4_0", "ffn_up": "IQ3_S"}
     values = write(tmp_path / "m.gguf", kinds)
     transformers.utils.logging.enable_propagation()
     try:
@@ -54,7 +57,7 @@ def test_other_types_become_float_with_a_note(tmp_path, caplog):
     finally:
         transformers.utils.logging.disable_propagation()
     assert "1 tensors of m.gguf become torch.float32" in caplog.text
-    assert "blk.0.ffn_up.weight (IQ4_NL)" in caplog.text
+    assert "blk.0.ffn_up.weight (IQ3_S)" in caplog.text
     assert type(model.model.layers[0].mlp.up_proj) is torch.nn.Linear
     assert kl(expected_logits(values), logits(model)) < 1e-6
 
@@ -69,6 +72,21 @@ def test_tied_heads_share_the_embedding(tmp_path, kind):
     model.save_pretrained(tmp_path / "saved")
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     assert torch.equal(logits(again), logits(model))
+
+
+@pytest.mark.parametrize("kinds", [{"all": "Q4_K"}, {"all": "Q4_K", "attn_v": "Q6_K", "ffn_down": "NVFP4"}], ids=str)
+def test_fused_models_keep_the_bytes(tmp_path, kinds):
+    write(tmp_path / "m.gguf", kinds)
+    model = opened(tmp_path / "m.gguf", qt.QcoreConfig(compute="int8"))
+    expected = logits(model)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    before = sum(module.packed.nbytes for _, module in packed_modules(model))
+    qt.fuse_(model)
+    torch.testing.assert_close(logits(model), expected, atol=1e-3, rtol=1e-3)
+    qt.unfuse_(model)
+    assert sum(module.packed.nbytes for _, module in packed_modules(model)) == before
+    assert torch.equal(logits(model), expected)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
 def test_transformers_own_values(tmp_path):

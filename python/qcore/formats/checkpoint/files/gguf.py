@@ -64,6 +64,8 @@ BLOCK_TYPES = {
     34: BlockType("TQ1_0", 256, 54, 2, 256, "symmetric"),
     35: BlockType("TQ2_0", 256, 66, 2, 256, "symmetric"),
     39: BlockType("MXFP4", 32, 17, 4, 32, "symmetric"),
+    40: BlockType("NVFP4", 64, 36, 4, 16, "symmetric"),
+    41: BlockType("Q1_0", 128, 18, 1, 128, "symmetric"),
 }
 """By ggml's numbers; :data:`qcore.formats.gguf_blocks.TYPES` are those that become QuantizedTensors."""
 
@@ -158,8 +160,7 @@ def read_gguf(path: Path) -> dict[str, Entry]:
     """Return the tensors of a file.
 
     Raises:
-        QcoreValueError: a header that is truncated or inconsistent, tensors that overlap or reach beyond the end, a
-            type that GGUF doesn't have.
+        QcoreValueError: a header that is truncated or inconsistent, tensors that overlap or reach beyond the end.
     """
     where = f"open_checkpoint: {path}"
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -214,8 +215,8 @@ def _entries(
                     f"{at} has shape {list(shape)}, expected rows of a multiple of {kind.elements} for {kind.name}"
                 )
             entry = GgufEntry(path, kind, shape, begin + offset)
-        else:
-            raise _core.QcoreValueError(f"{at} has type {number}, which qcore doesn't know")
+        else:  # of a later version of ggml; it is listed, and reading it is an error
+            entry = GgufEntry(path, BlockType(f"type {number}", 1, 0, 0, 0, "unknown"), shape, begin + offset)
         found[name] = entry
         places.append((begin + offset, entry.info(name).nbytes, name))
     end, last = begin, "the header"

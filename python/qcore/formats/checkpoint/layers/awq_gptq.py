@@ -1,4 +1,4 @@
-"""AWQ and GPTQ layers: three or four tensors each, whose meaning is in config.json beside the file."""
+"""AWQ, GPTQ and AutoRound layers: three or four tensors each, whose meaning is in config.json beside the file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
 from qcore.formats.gptq import from_gptq
 
 WORD_BITS = 32
+_AUTO_ROUND = ("auto-round", "intel/auto-round")
+_AUTO_ROUND_LAYOUTS = {
+    "auto_round:auto_awq": ("awq", "gemm"),
+    "auto_round:auto_gptq": ("gptq", "v1"),
+    "auto_round:gptqmodel": ("gptq", "v2"),
+    "auto_round": ("gptq", "v2"),
+}
+"""Methods and versions by AutoRound's ``packing_format``."""
 _PARTS = ("qweight", "qzeros", "scales", "g_idx")
 
 
@@ -28,6 +36,8 @@ class PackingConfig:
     """-1 is one group for the whole of K."""
     version: str
     """'gemm' or 'gemv' of AWQ; 'v1' or 'v2' of GPTQ."""
+    may_lack_order: bool = False
+    """Whether layers of GPTQ without g_idx have blocks in the order of K, as AutoRound's."""
 
     @property
     def format(self) -> str:
@@ -49,16 +59,18 @@ def read_packing(config: dict[str, Any] | None, where: str) -> PackingConfig:
         what = "config.json beside it" if config is None else "object quantization_config in its config.json"
         raise _core.QcoreValueError(f"{where} has packed layers (.qweight) and no {what}, expected one that says how")
     where = f"{where}: quantization_config of its config.json"
-    method = _field(values, "quant_method", ("awq", "gptq"), where)
+    method = _field(values, "quant_method", ("awq", "gptq", *_AUTO_ROUND), where)
     group_size = _field(values, "group_size", None, where)
     if type(group_size) is not int or not (group_size == -1 or 0 < group_size < 2**31):
         raise _core.QcoreValueError(f"{where}: group_size is {short(group_size)}, expected a positive integer or -1")
+    if method in _AUTO_ROUND:
+        return _auto_round(values, group_size, where)
     if method == "awq":
         bits = _field(values, "bits", (4,), where)
         _field(values, "zero_point", (True,), where)
         key = "version" if "version" in values else "format" if "format" in values else "version"
         return PackingConfig(method, bits, group_size, _field(values, key, ("gemm", "gemv"), where))
-    bits = _field(values, "bits", (4, 8), where)
+    bits = _field(values, "bits", (2, 3, 4, 8), where)
     _field(values, "desc_act", (True, False), where)
     key = next((key for key in ("checkpoint_format", "format") if values.get(key) is not None), "")
     if not key:
@@ -66,6 +78,25 @@ def read_packing(config: dict[str, Any] | None, where: str) -> PackingConfig:
         return PackingConfig(method, bits, group_size, "v1")
     layout = _field(values, key, ("gptq", "gptq_v2"), where)
     return PackingConfig(method, bits, group_size, "v2" if layout == "gptq_v2" else "v1")
+
+
+def _auto_round(values: dict[str, Any], group_size: int, where: str) -> PackingConfig:
+    layout = _field(values, "packing_format", tuple(_AUTO_ROUND_LAYOUTS), where)
+    method, version = _AUTO_ROUND_LAYOUTS[layout]
+    bits = _field(values, "bits", (4,) if method == "awq" else (2, 3, 4, 8), where)
+    if "data_type" in values:
+        _field(values, "data_type", ("int",), where)
+    others = values.get("extra_config") or {}
+    if not isinstance(others, dict) or not all(isinstance(other, dict) for other in others.values()):
+        raise _core.QcoreValueError(f"{where}: extra_config is {short(others)}, expected objects by layer")
+    for layer, other in others.items():
+        known = {"bits": (bits,), "group_size": (group_size,), "data_type": ("int",)}
+        for key, expected in known.items():
+            if other.get("bits") not in (16, 32) and other.get(key) not in (None, *expected):
+                raise _core.QcoreValueError(
+                    f"{where}: extra_config: {layer}: {key} is {short(other[key])}, expected that of all layers"
+                )
+    return PackingConfig(method, bits, group_size, version, may_lack_order=True)
 
 
 def _field(values: dict[str, Any], key: str, choices: tuple[Any, ...] | None, where: str) -> Any:
@@ -108,7 +139,7 @@ class PackedEntry:
             arrays["qweight"],
             arrays["scales"],
             arrays["qzeros"],
-            arrays["g_idx"],
+            arrays.get("g_idx"),
             bits=self.config.bits,
             version=int(self.config.version[1:]),
         )
@@ -143,13 +174,14 @@ def _entry(layer: str, parts: dict[str, Section], config: PackingConfig, where: 
                 f"{at}: {part} is {parts[part].dtype} {list(parts[part].shape)}, expected {dtype} of two axes"
             )
     qweight = parts["qweight"].shape
-    per_word = WORD_BITS // config.bits
+    bits = config.bits
+    per_word = WORD_BITS if bits == 3 else WORD_BITS // bits
     if config.format == "awq gemm":
-        inputs, outputs = qweight[0], qweight[1] * per_word
+        inputs, outputs = qweight[0], qweight[1] * WORD_BITS // bits
     elif config.format == "awq gemv":
-        outputs, inputs = qweight[0], qweight[1] * per_word
+        outputs, inputs = qweight[0], qweight[1] * WORD_BITS // bits
     else:
-        inputs, outputs = qweight[0] * per_word, qweight[1]
+        inputs, outputs = qweight[0] * WORD_BITS // bits, qweight[1]
     group = inputs if config.group_size == -1 else config.group_size
     if group == 0 or inputs % group:
         raise _core.QcoreValueError(f"{at} has K = {inputs}, expected a multiple of its group_size")
@@ -161,7 +193,7 @@ def _entry(layer: str, parts: dict[str, Section], config: PackingConfig, where: 
     else:
         if outputs % per_word:
             raise _core.QcoreValueError(f"{at} has N = {outputs}, expected a multiple of {per_word}")
-        wanted = {"qzeros": (groups, outputs // per_word), "scales": (groups, outputs)}
+        wanted = {"qzeros": (groups, outputs * bits // WORD_BITS), "scales": (groups, outputs)}
     for part, shape in wanted.items():
         if parts[part].shape != shape:
             _wrong_shape(at, part, parts[part].shape, shape)
@@ -169,7 +201,7 @@ def _entry(layer: str, parts: dict[str, Section], config: PackingConfig, where: 
         raise _core.QcoreValueError(
             f"{at}: g_idx is {parts['g_idx'].dtype} {list(parts['g_idx'].shape)}, expected I32 [{inputs}]"
         )
-    if config.method == "gptq" and "g_idx" not in parts:
+    if config.method == "gptq" and "g_idx" not in parts and not config.may_lack_order:
         raise _core.QcoreValueError(f"{at} has no tensor {layer}.g_idx, expected one")
     return PackedEntry(config, (outputs, inputs), group, parts)
 

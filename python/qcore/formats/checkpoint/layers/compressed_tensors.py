@@ -11,13 +11,32 @@ from qcore.formats.checkpoint.byte_ranges import FLOATING, Section
 from qcore.formats.checkpoint.files.safetensors import short
 from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
 from qcore.formats.compressed_tensors import from_compressed_tensors
+from qcore.formats.compressed_tensors_float4 import from_compressed_tensors_mxfp4, from_compressed_tensors_nvfp4
 
 METHOD = "compressed-tensors"
-FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
-PARTS = ("weight_packed", "weight", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
-UNUSED = ("input_scale", "input_zero_point")
+FORMATS = (
+    "pack-quantized",
+    "int-quantized",
+    "naive-quantized",
+    "mixed-precision",
+    "mxfp4-pack-quantized",
+    "nvfp4-pack-quantized",
+)
+PARTS = (
+    "weight_packed",
+    "weight",
+    "weight_scale",
+    "weight_global_scale",
+    "weight_zero_point",
+    "weight_shape",
+    "weight_g_idx",
+)
+UNUSED = ("input_scale", "input_zero_point", "input_global_scale")
 """Names of static activation scales, which are not read: dynamic ones replace them."""
 _STRATEGIES = ("group", "channel", "tensor")
+_FLOAT4 = {("group", 32): "mxfp4", ("tensor_group", 16): "nvfp4"}
+"""Kinds of weights of 4-bit floats by strategy and group_size."""
+_GROUPS = {kind: size for (_, size), kind in _FLOAT4.items()}
 
 
 @dataclass(frozen=True)
@@ -31,6 +50,8 @@ class Scheme:
     """None for a scale per channel or tensor."""
     activations: str | None
     """The compute mode that ``input_activations`` stands for; None if it says nothing."""
+    float4: str | None = None
+    """'mxfp4' or 'nvfp4' for weights of 4-bit floats."""
 
     def holds(self, layer: str) -> bool:
         """Return whether a layer of that name is in the group; names of classes, such as Linear, mean all layers."""
@@ -67,6 +88,8 @@ def _scheme(group: Any, where: str) -> Scheme:
     weights = group.get("weights") if isinstance(group, dict) else None
     if not isinstance(weights, dict):
         raise _core.QcoreValueError(f"{where} has no 'weights', expected how weights are quantized")
+    if weights.get("type") == "float":
+        return _float4_scheme(group, weights, where)
     for key, known in (("num_bits", (4, 8)), ("type", ("int",)), ("strategy", _STRATEGIES)):
         if weights.get(key) not in known:
             expected = " or ".join(repr(each) for each in known)
@@ -74,11 +97,31 @@ def _scheme(group: Any, where: str) -> Scheme:
     size = weights.get("group_size") if weights["strategy"] == "group" else None
     if weights["strategy"] == "group" and (type(size) is not int or size < 1):
         raise _core.QcoreValueError(f"{where}: weights.group_size is {short(size)}, expected a positive integer")
+    activations = _activations(group.get("input_activations"), where)
+    return Scheme(_targets(group, where), weights["num_bits"], bool(weights.get("symmetric", True)), size, activations)
+
+
+def _targets(group: dict[str, Any], where: str) -> tuple[str, ...]:
     targets = group.get("targets", ())
     if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
         raise _core.QcoreValueError(f"{where}: targets is {short(targets)}, expected a list of strings")
-    activations = _activations(group.get("input_activations"), where)
-    return Scheme(tuple(targets), weights["num_bits"], bool(weights.get("symmetric", True)), size, activations)
+    return tuple(targets)
+
+
+def _float4_scheme(group: dict[str, Any], weights: dict[str, Any], where: str) -> Scheme:
+    """Return a group of weights of 4-bit floats; activations in 4-bit floats are not a compute mode of qcore."""
+    key = (weights.get("strategy"), weights.get("group_size"))
+    kind = next((kind for known, kind in _FLOAT4.items() if known == key), None)
+    if kind is None or weights.get("num_bits") != 4 or not weights.get("symmetric", True):
+        raise _core.QcoreValueError(
+            f"{where}: weights are floats with num_bits {short(weights.get('num_bits'))}, strategy {short(key[0])}, "
+            f"group_size {short(key[1])} and symmetric {short(weights.get('symmetric', True))}, expected 4 symmetric "
+            "bits in a 'group' of 32 (mxfp4) or a 'tensor_group' of 16 (nvfp4)"
+        )
+    given = group.get("input_activations")
+    integers = isinstance(given, dict) and given.get("type", "int") == "int"
+    activations = _activations(given, where) if integers else None
+    return Scheme(_targets(group, where), 4, True, _GROUPS[kind], activations, kind)
 
 
 def _activations(values: Any, where: str) -> str | None:
@@ -90,8 +133,8 @@ def _activations(values: Any, where: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class CompressedEntry:
-    """A layer's weight [N, K]."""
+class _LayerEntry:
+    """A layer's weight [N, K], and how the files say it is stored."""
 
     scheme: Scheme
     shape: tuple[int, int]
@@ -101,6 +144,11 @@ class CompressedEntry:
     def activations(self) -> str | None:
         """The compute mode that the files ask for."""
         return self.scheme.activations
+
+
+@dataclass(frozen=True)
+class CompressedEntry(_LayerEntry):
+    """A layer's weight [N, K] of integers."""
 
     def info(self, name: str) -> TensorInfo:
         nbytes = sum(section.nbytes for section in self.sections.values())
@@ -125,6 +173,27 @@ class CompressedEntry:
             raise _core.QcoreValueError(f"{parts['weight_scale'].path}: tensor {name!r}: {error}") from error
 
 
+@dataclass(frozen=True)
+class Float4Entry(_LayerEntry):
+    """A layer's weight [N, K] of 4-bit floats."""
+
+    def info(self, name: str) -> TensorInfo:
+        nbytes = sum(section.nbytes for section in self.sections.values())
+        kind = f"{METHOD} {self.scheme.float4}-pack-quantized"
+        return TensorInfo(name, kind, self.shape, 4, self.scheme.group_size, "symmetric", nbytes)
+
+    def read(self, name: str) -> Any:
+        parts = self.sections
+        scale = parts["weight_scale"]
+        arrays = (parts["weight_packed"].array(), Section(scale.path, "U8", scale.shape, scale.offset).array())
+        try:
+            if self.scheme.float4 == "mxfp4":
+                return from_compressed_tensors_mxfp4(*arrays)
+            return from_compressed_tensors_nvfp4(*arrays, parts["weight_global_scale"].array())
+        except _core.QcoreError as error:
+            raise _core.QcoreValueError(f"{scale.path}: tensor {name!r}: {error}") from error
+
+
 def entries_of(sections: dict[str, Section], values: dict[str, Any], where: str) -> dict[str, Entry]:
     """Return the layers as NAME.weight, everything else as it is.
 
@@ -145,11 +214,13 @@ def entries_of(sections: dict[str, Section], values: dict[str, Any], where: str)
     return found | {name: PlainEntry(section) for name, section in left.items()}
 
 
-def _entry(layer: str, parts: dict[str, Section], schemes: list[Scheme], where: str) -> CompressedEntry:
+def _entry(layer: str, parts: dict[str, Section], schemes: list[Scheme], where: str) -> Entry:
     at = f"{where}: layer {layer!r}"
     scheme = next((scheme for scheme in schemes if scheme.holds(layer)), None)
     if scheme is None:
         raise _core.QcoreValueError(f"{at} is quantized and in none of config_groups, expected one that names it")
+    if scheme.float4 is not None:
+        return _float4_entry(parts, scheme, at, layer)
     packed = "weight_packed" in parts
     weight = parts["weight_packed" if packed else "weight"]
     kind = "I32" if packed else "I8"
@@ -178,3 +249,29 @@ def _entry(layer: str, parts: dict[str, Section], schemes: list[Scheme], where: 
             )
         shape = (n, k)
     return CompressedEntry(scheme, shape, parts)
+
+
+def _float4_entry(parts: dict[str, Section], scheme: Scheme, at: str, layer: str) -> Float4Entry:
+    needed = ["weight_packed", "weight_scale"] + (["weight_global_scale"] if scheme.float4 == "nvfp4" else [])
+    for part in needed:
+        if part not in parts:
+            raise _core.QcoreValueError(f"{at} has no tensor {layer}.{part}, expected one")
+    codes, size = parts["weight_packed"], _GROUPS[str(scheme.float4)]
+    if codes.dtype != "U8" or len(codes.shape) != 2 or codes.shape[1] * 2 % size:
+        raise _core.QcoreValueError(
+            f"{at}: its weight is {codes.dtype} {list(codes.shape)}, expected U8 [N, K / 2] with K a multiple of {size}"
+        )
+    n, k = codes.shape[0], codes.shape[1] * 2
+    scale = parts["weight_scale"]
+    dtype = "U8" if scheme.float4 == "mxfp4" else "F8_E4M3"
+    if scale.dtype != dtype or scale.shape != (n, k // size):
+        raise _core.QcoreValueError(
+            f"{at}: weight_scale is {scale.dtype} {list(scale.shape)}, expected {dtype} {[n, k // size]}"
+        )
+    if scheme.float4 == "nvfp4":
+        factor = parts["weight_global_scale"]
+        if factor.dtype != "F32" or factor.shape not in ((), (1,)):
+            raise _core.QcoreValueError(
+                f"{at}: weight_global_scale is {factor.dtype} {list(factor.shape)}, expected F32 [1]"
+            )
+    return Float4Entry(scheme, (n, k), {part: parts[part] for part in needed})

@@ -1,7 +1,8 @@
 """MLX's quantized layers: NAME.weight, NAME.scales and NAME.biases, whose widths are in config.json beside the file.
 
 As mlx-lm writes it, "quantization" has group_size and bits for all layers, and under a layer's own name either another
-group_size and bits, or false if that layer isn't quantized.
+group_size and bits, or false if that layer isn't quantized. "mode" is "affine" if it is not there; layers of "mxfp4"
+and "nvfp4" have no biases.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ KEY = "quantization"
 _WIDTHS = (2, 3, 4, 5, 6, 8)
 _WORD_BITS = 32
 _PARTS = ("weight", "scales", "biases")
+_FLOAT4_GROUPS = {"mxfp4": 32, "nvfp4": 16}
+"""The group_size that modes of 4 bits without biases have."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +33,21 @@ class MlxEntry:
     shape: tuple[int, ...]
     bits: int
     group_size: int
+    mode: str
     sections: dict[str, Section]
 
     def info(self, name: str) -> TensorInfo:
         nbytes = sum(section.nbytes for section in self.sections.values())
-        return TensorInfo(name, "mlx affine", self.shape, self.bits, self.group_size, "asymmetric", nbytes)
+        scheme = "asymmetric" if self.mode == "affine" else "symmetric"
+        return TensorInfo(name, f"mlx {self.mode}", self.shape, self.bits, self.group_size, scheme, nbytes)
 
     def read(self, name: str) -> QuantizedTensor:
         where = f"{self.sections['weight'].path}: tensor {name!r}"
         if len(self.shape) != 2:
             raise _core.QcoreValueError(f"{where} is [..., N, K] = {list(self.shape)}, expected [N, K]")
-        weight, scales, biases = (self.sections[part].widened() for part in _PARTS)
+        arrays = [self.sections[part].widened() for part in _PARTS if part in self.sections]
         try:
-            return from_mlx(weight, scales, biases, bits=self.bits, block_size=self.group_size)
+            return from_mlx(*arrays, bits=self.bits, block_size=self.group_size, mode=self.mode)
         except _core.QcoreError as error:
             raise _core.QcoreValueError(f"{where}: {error}") from error
 
@@ -83,17 +88,18 @@ def entries_of(sections: Mapping[str, Section], config: Mapping[str, Any] | None
             at = f"{at}: {layer}"
             if not isinstance(own, dict):
                 raise _core.QcoreValueError(f"{at} is {short(own)}, expected an object or false")
-        bits, group_size = _widths(values if own is True else own, at)
+        bits, group_size, mode = _widths(values if own is True else own, at)
         parts = {part: left.pop(f"{layer}.{part}") for part in _PARTS if f"{layer}.{part}" in left}
-        about = f"{where}: layer {layer!r} (mlx, {bits} bits, group_size {group_size})"
-        found[f"{layer}.weight"] = _entry(layer, parts, bits, group_size, about)
+        kind = "mlx" if mode == "affine" else f"mlx {mode}"
+        about = f"{where}: layer {layer!r} ({kind}, {bits} bits, group_size {group_size})"
+        found[f"{layer}.weight"] = _entry(layer, parts, bits, group_size, mode, about)
     return found | {name: PlainEntry(section) for name, section in left.items()}
 
 
-def _widths(values: Mapping[str, Any], where: str) -> tuple[int, int]:
+def _widths(values: Mapping[str, Any], where: str) -> tuple[int, int, str]:
     mode = values.get("mode", "affine")  # written only by versions that know others
-    if mode != "affine":
-        raise _core.QcoreValueError(f"{where}: mode is {short(mode)}, expected 'affine'")
+    if mode not in ("affine", *_FLOAT4_GROUPS):
+        raise _core.QcoreValueError(f"{where}: mode is {short(mode)}, expected 'affine', 'mxfp4' or 'nvfp4'")
     for key in ("group_size", "bits"):
         if key not in values:
             raise _core.QcoreValueError(f"{where} has no {key!r}, expected one")
@@ -102,12 +108,19 @@ def _widths(values: Mapping[str, Any], where: str) -> tuple[int, int]:
         raise _core.QcoreValueError(f"{where}: bits is {short(bits)}, expected one of {', '.join(map(str, _WIDTHS))}")
     if type(group_size) is not int or not 0 < group_size < 2**31:
         raise _core.QcoreValueError(f"{where}: group_size is {short(group_size)}, expected a positive integer")
-    return bits, group_size
+    if mode in _FLOAT4_GROUPS and (bits, group_size) != (4, _FLOAT4_GROUPS[mode]):
+        raise _core.QcoreValueError(
+            f"{where}: bits is {bits} and group_size {group_size}, expected 4 and {_FLOAT4_GROUPS[mode]} with "
+            f"mode {mode!r}"
+        )
+    return bits, group_size, mode
 
 
-def _entry(layer: str, parts: dict[str, Section], bits: int, group_size: int, at: str) -> MlxEntry:
+def _entry(layer: str, parts: dict[str, Section], bits: int, group_size: int, mode: str, at: str) -> MlxEntry:
     """Check sizes, so that info() is right."""
-    if "biases" not in parts:
+    if mode != "affine" and "biases" in parts:
+        raise _core.QcoreValueError(f"{at} has {layer}.biases, expected none with mode {mode!r}")
+    if mode == "affine" and "biases" not in parts:
         raise _core.QcoreValueError(f"{at} has no tensor {layer}.biases, expected one")
     *rows, words = parts["weight"].shape or (0,)
     columns = words * _WORD_BITS // bits
@@ -117,10 +130,11 @@ def _entry(layer: str, parts: dict[str, Section], bits: int, group_size: int, at
             "its group_size"
         )
     shape = (*rows, columns // group_size)
-    for part in _PARTS[1:]:
-        if parts[part].shape != shape or parts[part].dtype not in FLOATING:
+    dtypes = FLOATING if mode == "affine" else ("U8",)
+    for part in parts:
+        if part != "weight" and (parts[part].shape != shape or parts[part].dtype not in dtypes):
             raise _core.QcoreValueError(
-                f"{at}: {part} is {parts[part].dtype} {list(parts[part].shape)}, expected {' or '.join(FLOATING)} "
+                f"{at}: {part} is {parts[part].dtype} {list(parts[part].shape)}, expected {' or '.join(dtypes)} "
                 f"{list(shape)}"
             )
-    return MlxEntry((*rows, columns), bits, group_size, parts)
+    return MlxEntry((*rows, columns), bits, group_size, mode, parts)

@@ -1,0 +1,221 @@
+#pragma once
+
+#include "gemm/cpu/tile.h"
+#include "simd/unroll.h"
+
+// Encoded weights become plain ones for the tiles, a few panels at a time, in the first-level cache: codes of 8 bits
+// and fp32 scales and offsets. For the vector set V; formats/encoded_storage.h is the definition.
+namespace qcore {
+namespace {
+
+template <class V>
+struct Expand {
+  using Int = typename V::Int;
+  static constexpr std::int64_t kBytes = sizeof(Int), kGroup = PackedLayout::kGroupSteps,
+                                kRows = PackedLayout::kPanelRows;
+
+  // One vector of each of a group's planes.
+  template <int Bits>
+  struct GroupPlanes {
+    Int four[4], two[2], one[1];
+    QCORE_INLINE explicit GroupPlanes(const std::uint8_t* group) {
+      constexpr std::int64_t kStep = PackedLayout::kStepBytes;
+      if constexpr (Bits & 4)
+        unroll<4>([&](auto i) QCORE_UNROLLED { four[i.value] = V::load(group + i.value * kStep); });
+      constexpr std::int64_t kTwo = Bits & 4 ? 4 * kStep : 0, kOne = kTwo + (Bits & 2 ? 2 * kStep : 0);
+      if constexpr (Bits & 2)
+        unroll<2>([&](auto i) QCORE_UNROLLED { two[i.value] = V::load(group + kTwo + i.value * kStep); });
+      if constexpr (Bits & 1) one[0] = V::load(group + kOne);
+    }
+  };
+
+  // Bits [from, from + width) of each byte, moved to begin at bit `to`.
+  template <int from, int to, int width>
+  QCORE_NUMERIC Int field(Int bytes) {
+    constexpr std::uint32_t kMask = ((1u << width) - 1) << to;
+    const Int moved = from > to ? V::shift_right_16(bytes, from > to ? from - to : 0)
+                                : V::shift_left_16(bytes, to > from ? to - from : 0);
+    return V::bit_and(moved, V::set1(static_cast<int>(kMask * 0x01010101u)));
+  }
+
+  // The stored codes u of step `at` of a group.
+  template <int Bits, int at>
+  QCORE_NUMERIC Int code(const GroupPlanes<Bits>& planes) {
+    constexpr int kLowTwo = Bits & 4, kLowOne = Bits & 6;  // where planes of 2 bits and of 1 begin in a number
+    Int u = V::set1(0);
+    if constexpr (Bits & 4) u = V::bit_or(u, field<4 * (at % 2), 0, 4>(planes.four[at / 2]));
+    if constexpr (Bits & 2) u = V::bit_or(u, field<2 * (at % 4), kLowTwo, 2>(planes.two[at / 4]));
+    if constexpr (Bits & 1) u = V::bit_or(u, field<at, kLowOne, 1>(planes.one[0]));
+    return u;
+  }
+
+  template <int Bits, bool LookedUp>
+  QCORE_NUMERIC void expand_panel(const ExpandedCodes& a, const std::uint8_t* from, std::uint8_t* to) {
+    // Unsigned: with 128 in every byte the product leaves the range of int.
+    const std::uint32_t shifts = static_cast<std::uint8_t>(128 - a.zero) * 0x01010101u;
+    const Int table = V::load_table(a.table), shift = V::set1(static_cast<int>(shifts));
+    for (std::int64_t group = 0; group < a.groups; ++group) {
+      for (std::int64_t part = 0; part < PackedLayout::kStepBytes; part += kBytes) {
+        const GroupPlanes<Bits> planes(from + part);
+        if (part == 0)
+          unroll<Bits>([&](auto i) QCORE_UNROLLED {
+            __builtin_prefetch(from + a.prefetch_distance + i.value * PackedLayout::kStepBytes, 0, 2);
+          });
+        unroll<static_cast<int>(kGroup)>([&](auto i) QCORE_UNROLLED {
+          const Int u = code<Bits, i.value>(planes);
+          V::store(to + i.value * PackedLayout::kStepBytes + part,
+                   LookedUp ? V::look_up(table, u) : V::add_bytes(u, shift));
+        });
+      }
+      from += Bits * PackedLayout::kStepBytes;
+      to += kGroup * PackedLayout::kStepBytes;
+    }
+  }
+
+  template <int Bits>
+  static void expand_panels(const ExpandedCodes& a) {
+    for (int panel = 0; panel < a.panels; ++panel) {
+      const std::uint8_t* from = a.from + panel * a.from_panel;
+      std::uint8_t* to = a.to + panel * a.to_panel;
+      if (Bits <= 4 && a.looked_up)
+        expand_panel<Bits, true>(a, from, to);
+      else
+        expand_panel<Bits, false>(a, from, to);
+    }
+  }
+
+  static void codes(const ExpandedCodes& a) {
+    switch (a.bits) {
+      case 2:
+        return expand_panels<2>(a);
+      case 3:
+        return expand_panels<3>(a);
+      case 4:
+        return expand_panels<4>(a);
+      case 5:
+        return expand_panels<5>(a);
+      default:
+        return expand_panels<6>(a);
+    }
+  }
+
+  // ---- parameters, a vector of rows at a time
+
+  using Float = typename V::Float;
+  static constexpr int kVectors = static_cast<int>(kRows) / V::kLanes;
+
+  // Numbers of 4 or 6 bits of vector `at` of a group: a byte for each row.
+  template <int Bits, int at>
+  QCORE_NUMERIC typename V::RowBytes number(const std::uint8_t* group) {
+    const auto low = V::row_field(V::load_rows(group + at / 2 * kRows), at % 2 * 4, 15);
+    if constexpr (Bits == 4) return low;
+    return V::row_or(low, V::row_field(V::load_rows(group + (4 + at / 4) * kRows), at % 4 * 2 - 4, 48));
+  }
+
+  // Computes factor * (number - zero), where the factor is a super-parameter, or scale * (zero - number) of zero
+  // points.
+  template <int Bits, bool ZeroPoints>
+  QCORE_NUMERIC void integers(const ExpandedParameters& a, int panel, const std::uint8_t* data, float* to) {
+    const std::uint16_t* super = a.super + panel * a.super_panel;
+    const float* scales = a.scales + (to - a.to);
+    const Float zero = V::set1(a.zero), sign = V::set1(a.negated ? -1.0f : 1.0f);
+    Float factors[kVectors] = {};
+    std::int64_t next_super = a.first_block, first = a.first_block / kGroup * kGroup;
+    for (data += first / kGroup * (Bits * kRows); first < a.end_block; first += kGroup, data += Bits * kRows) {
+      __builtin_prefetch(data + a.prefetch_distance, 0, 2);
+      if constexpr (Bits > 4) __builtin_prefetch(data + a.prefetch_distance + PackedLayout::kStepBytes, 0, 2);
+      unroll<static_cast<int>(kGroup)>([&](auto i) QCORE_UNROLLED {
+        const std::int64_t p = first + i.value;
+        if (p < a.first_block || p >= a.end_block) return;
+        if (!ZeroPoints && p == next_super) {
+          const std::int64_t at = p / a.super_block;
+          __builtin_prefetch(super + at * kRows + a.prefetch_supers, 0, 2);
+          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+            factors[v.value] = V::mul(sign, V::load_half(super + at * kRows + v.value * V::kLanes));
+          });
+          next_super = (at + 1) * a.super_block;
+        }
+        typename V::RowBytes rows;
+        if constexpr (Bits == 8)
+          rows = V::load_rows(data + i.value * kRows);
+        else
+          rows = number<Bits, i.value>(data);
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          const std::int64_t place = (p - a.first_block) * kRows + v.value * V::kLanes;
+          const Float integer = V::to_float(V::template widen_rows<v.value>(rows));
+          if constexpr (ZeroPoints)
+            V::store(to + place, V::mul(V::load(scales + place), V::sub(zero, integer)));
+          else
+            V::store(to + place, V::mul(factors[v.value], V::sub(integer, zero)));
+        });
+      });
+    }
+  }
+
+  // Floats of 8 bits, as numerics/small_floats.h.
+  QCORE_NUMERIC Float e8m0(const std::uint8_t* from) {
+    return V::as_float(V::max(V::shift_left_32(V::load_bytes(from), 23), V::set1(1 << 22)));
+  }
+  QCORE_NUMERIC Float e4m3(const std::uint8_t* from) {
+    const Int x = V::load_bytes(from);
+    const Int magnitude = V::shift_left_32(V::bit_and(x, V::set1(0x7f)), 20);
+    const Int sign = V::shift_left_32(V::bit_and(x, V::set1(0x80)), 24);
+    const Float scaled = V::mul(V::as_float(magnitude), V::set1(numerics::bits_float((254u - 7u) << 23)));
+    return V::as_float(V::bit_or(sign, V::as_int(scaled)));
+  }
+
+  // Stores value(i) for every number, which takes so many bytes.
+  template <class Value>
+  QCORE_NUMERIC void floats(const ExpandedParameters& a, const std::uint8_t* data, int item_bytes, float* to,
+                            const Value& value) {
+    const std::int64_t begin = a.first_block * kRows;
+    for (std::int64_t i = begin; i < a.end_block * kRows; i += V::kLanes) {
+      __builtin_prefetch(data + i * item_bytes + a.prefetch_distance, 0, 2);
+      V::store(to + (i - begin), value(i));
+    }
+  }
+
+  static void parameters(const ExpandedParameters& a) {
+    for (int panel = 0; panel < a.panels; ++panel) {
+      const std::uint8_t* data = a.from + panel * a.from_panel;
+      float* to = a.to + panel * (a.end_block - a.first_block) * kRows;
+      switch (a.type) {
+        case ExpandedParameters::kF32:
+          floats(a, data, 4, to,
+                 [&](std::int64_t i) QCORE_UNROLLED { return V::load(reinterpret_cast<const float*>(data) + i); });
+          break;
+        case ExpandedParameters::kF16:
+          floats(a, data, 2, to, [&](std::int64_t i) QCORE_UNROLLED { return V::load_half(data + 2 * i); });
+          break;
+        case ExpandedParameters::kBf16:
+          floats(a, data, 2, to, [&](std::int64_t i) QCORE_UNROLLED { return V::load_bfloat(data + 2 * i); });
+          break;
+        case ExpandedParameters::kE8m0:
+          floats(a, data, 1, to,
+                 [&](std::int64_t i) QCORE_UNROLLED { return V::mul(e8m0(data + i), V::set1(a.factor)); });
+          break;
+        case ExpandedParameters::kE4m3:
+          floats(a, data, 1, to,
+                 [&](std::int64_t i) QCORE_UNROLLED { return V::mul(e4m3(data + i), V::set1(a.factor)); });
+          break;
+        case ExpandedParameters::kU4:
+          integers<4, false>(a, panel, data, to);
+          break;
+        case ExpandedParameters::kU6:
+          integers<6, false>(a, panel, data, to);
+          break;
+        case ExpandedParameters::kU8:
+          integers<8, false>(a, panel, data, to);
+          break;
+        case ExpandedParameters::kZ4:
+          integers<4, true>(a, panel, data, to);
+          break;
+        default:
+          integers<8, true>(a, panel, data, to);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace qcore
