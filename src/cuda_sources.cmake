@@ -14,6 +14,7 @@ set(QCORE_CUDA_OWN
     decoder/cuda/rows.cu
     embedding/cuda/embedding.cu
     gemm/cuda/quantize_activations.cu
+    gemm/cuda/row_sums.cu
     gemm/cuda/split_rows.cu
     gemm/cuda/weight_sums.cu
     gru/cuda/fixed_codes.cu
@@ -48,6 +49,9 @@ set(QCORE_CUDA_SM80
     linear/cuda/sm80_int8_mma/run.cu)
 set(QCORE_CUDA_SM90A
     conv2d/cuda/sm90_int8_implicit_gemm/run.cu
+    gemm/cuda/sm90_float_wgmma/bf16.cu
+    gemm/cuda/sm90_float_wgmma/f16.cu
+    linear/cuda/sm90_float_wgmma/run.cu
     linear/cuda/sm90_int8_mma/run.cu
     linear/cuda/sm90_int8_wgmma/run.cu)
 set(QCORE_CUDA_CUTLASS_SM75

@@ -36,6 +36,7 @@ void bounded(const LinearProblem& problem) {
 KernelTable<LinearProblem> table(
     "linear", {
 #if defined(QCORE_CUDA_BACKEND)
+                  {"sm90_float_wgmma", kCuda90, sm90_float_wgmma_unsupported_reason, bounded<run_sm90_float_wgmma>},
                   {"sm80_float_mma", kCuda80, sm80_float_mma_unsupported_reason, bounded<run_sm80_float_mma>},
                   {"sm90_int8_mma", kCuda90, sm90_int8_mma_unsupported_reason, bounded<run_sm90_int8_mma>},
                   {"sm75_gemv", kCuda75, sm75_gemv_unsupported_reason, bounded<run_sm75_gemv>},

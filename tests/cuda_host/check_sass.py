@@ -70,16 +70,19 @@ OWN_KERNELS = {
     "unpack_weight_kernel": 1,
     "quantize_aligned_kernel": 2,
     "weight_sums_kernel": 1,
+    "row_sums_kernel": 1,
+    "sm90_float_wgmma_kernel": 48,
     "sm90_int8_wgmma_kernel": 36,
 }
 NOT_FOR = {
     "sm_75": {
         "sm80_float_mma_kernel",
         "sm80_int8_mma_kernel",
+        "sm90_float_wgmma_kernel",
         "sm90_int8_mma_kernel",
         "sm90_int8_wgmma_kernel",
     },
-    "sm_80": {"sm90_int8_mma_kernel", "sm90_int8_wgmma_kernel"},
+    "sm_80": {"sm90_float_wgmma_kernel", "sm90_int8_mma_kernel", "sm90_int8_wgmma_kernel"},
 }
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
@@ -108,6 +111,7 @@ MEANT = {
     "static_gemm_kernel": ("IMMA.16832.S8", "LDGSTS"),
     "static_pack_kernel": ("STG*.128",),
     "weight_sums_kernel": ("IDP.4A",),
+    "sm90_float_wgmma_kernel": ("HGMMA.64x64x16.F32", "UTMALDG.2D", "FFMA", "LOP3"),
     "sm90_int8_wgmma_kernel": ("IGMMA.64x", "UBLKCP", "LDGSTS", "I2FP"),
 }
 ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "IMMA.16832.S8": "IMMA.8816.S8", "LDGSTS": ""}

@@ -52,6 +52,8 @@ constexpr Listed kKernels[] = {
     {"quantize_columns", 1},
     {"simt_float", 2},
     {"simt_integer", 2},
+    {"row_sums", 1},
+    {"sm90_float_wgmma", 48},
     {"split_rows", 1},
     {"static_depthwise", 4},
     {"static_simt", 1},

@@ -23,6 +23,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_STREQ(sm80_float_mma_unsupported_reason(problem), "it runs on CUDA devices");
   EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it runs on CUDA devices");
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it runs on CUDA devices");
+  EXPECT_STREQ(sm90_float_wgmma_unsupported_reason(problem), "it runs on CUDA devices");
   problem.device = kCuda;
   problem.compute = ComputeMode::int16;
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it computes int8 only");
@@ -31,6 +32,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it computes float, int8 and int8_asym only");
   EXPECT_STREQ(sm75_int8_sliced_unsupported_reason(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(sm80_float_mma_unsupported_reason(problem), "it computes float only");
+  EXPECT_STREQ(sm90_float_wgmma_unsupported_reason(problem), "it computes float only");
   EXPECT_EQ(simt_unsupported_reason(problem), nullptr);
   problem.compute = ComputeMode::int8;
   EXPECT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);

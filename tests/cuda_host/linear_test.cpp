@@ -256,6 +256,14 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
     if (c.large_tiles) run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1)); });
     run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1000)); });
   }
+  if (!sm90_float_wgmma_unsupported_reason(problem)) {
+    // On a single multiprocessor large tiles are the best, on many small ones and parts of k.
+    for (const std::int64_t multiprocessors : {1, 132}) {
+      ScratchBounds given = bounds;
+      given.multiprocessors = multiprocessors;
+      if (multiprocessors > 1 || c.large_tiles) run_close([&] { run_sm90_float_wgmma(problem, given); });
+    }
+  }
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
@@ -520,6 +528,47 @@ TEST(LinearOnTheMachine, Warpgroups) {
         c.seed = 5000 + ++cases;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
+}
+
+// Every instance of the float kernel of warpgroups: each height of tiles, blocks of one promotion and of several, rings
+// that turn, thread blocks that share the k of a tile, rows that are gathered first, sums that are not finite.
+TEST(LinearOnTheMachine, FloatOnWarpgroups) {
+  struct Shape {
+    std::int64_t m, n, k, block_size;
+    bool large;
+  };
+  constexpr Shape kShapes[] = {{200, 130, 300, 128, true}, {200, 40, 200, 64, true},   {100, 41, 260, 256, true},
+                               {100, 30, 200, 32, true},   {40, 140, 2100, 128, false}, {50, 20, 1990, 64, false},
+                               {36, 10, 1700, 32, false},  {33, 130, 77, 77, false}};
+  unsigned cases = 0;
+  for (const Shape& shape : kShapes)
+    for (const int bits : {4, 8})
+      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+        for (const DType dtype : {DType::f16, DType::bf16}) {
+          Case c{shape.m, shape.n, shape.k, shape.block_size};
+          c.bits = bits;
+          c.scheme = scheme;
+          c.compute = ComputeMode::floating;
+          c.x_dtype = dtype;
+          c.y_dtype = cases % 3 ? dtype : DType::f32;
+          c.bias = cases % 2;
+          if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+          if (cases % 5 == 1) c.activation = {ActivationKind::gelu, 0, 0};
+          c.x_layout = cases % 7 == 3 ? Layout::padded : Layout::aligned;
+          c.y_layout = kLayouts[cases % 4];
+          if (cases % 3 == 2) c.y_layout = Layout::aligned;
+          c.special = cases % 6 == 5;
+          c.large_tiles = shape.large;
+          c.seed = 7000 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+  Case c{90, 40, 130, 64};
+  c.compute = ComputeMode::floating;
+  c.x_dtype = DType::bf16;
+  ScratchBounds few_rows;
+  few_rows.rows = 40;
+  few_rows.fewest_rows = 1;
+  ASSERT_NO_FATAL_FAILURE(check(c, few_rows));
 }
 
 }  // namespace

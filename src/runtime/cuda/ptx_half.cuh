@@ -13,8 +13,7 @@ namespace qcore::ptx {
 enum class Half { f16, bf16 };
 
 // Bytes of (low, high), numbered 0 to 7, picked by the four digits of `selector`, lowest first.
-template <unsigned selector>
-__device__ __forceinline__ std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high) {
+__device__ __forceinline__ std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high, unsigned selector) {
 #if defined(__CUDA_ARCH__)
   return __byte_perm(low, high, selector);
 #else
@@ -24,6 +23,11 @@ __device__ __forceinline__ std::uint32_t pick_bytes(std::uint32_t low, std::uint
     result |= static_cast<std::uint32_t>(both >> (8 * (selector >> (4 * i) & 7u)) & 0xffu) << (8 * i);
   return result;
 #endif
+}
+
+template <unsigned selector>
+__device__ __forceinline__ std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high) {
+  return pick_bytes(low, high, selector);
 }
 
 // a * b + c of both values, each rounded once.

@@ -166,6 +166,10 @@ inline int swizzled_byte(SwizzledRows rows, int row, int k) {
   const auto address = reinterpret_cast<std::uintptr_t>(rows) + 128 * static_cast<std::uintptr_t>(row) + k;
   return *reinterpret_cast<const std::int8_t*>(address ^ (address >> 7 & 7) << 4);
 }
+inline std::uint32_t swizzled_half(SwizzledRows rows, int row, int k) {
+  const auto address = reinterpret_cast<std::uintptr_t>(rows) + 128 * static_cast<std::uintptr_t>(row) + 2 * k;
+  return *reinterpret_cast<const std::uint16_t*>(address ^ (address >> 7 & 7) << 4);
+}
 #endif
 
 // A warpgroup gives registers back, or takes as many as others gave. All its warps must call.
@@ -194,6 +198,24 @@ __device__ __forceinline__ void product_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #else
   cuda_host::products_commit();
+#endif
+}
+
+// Two warpgroups, number 0 and 1, take turns: each issues products only after the other has issued its own, so that one's
+// run while the other adds its sums. Without turns their products would end, and the tensor cores rest, at the same time.
+// Number 1 calls let_other_group() once before all; both call the same number of times.
+__device__ __forceinline__ void wait_for_turn(int group) {
+#if defined(__CUDACC__)
+  asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory");
+#else
+  (void)group;  // an order that changes no result
+#endif
+}
+__device__ __forceinline__ void let_other_group(int group) {
+#if defined(__CUDACC__)
+  asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
+#else
+  (void)group;
 #endif
 }
 

@@ -1,5 +1,6 @@
 #include "machine/machine.h"
 
+#include <algorithm>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -299,6 +300,33 @@ void bulk_copy(void* to, const void* from, std::size_t bytes, std::uint64_t* bar
   if (!aligned(to) || !aligned(from) || bytes % 16) fail("a bulk copy is not aligned");
   std::memset(to, 0xff, bytes);
   machine.bulk_copies.push_back({{{to, from, bytes}}, barrier, static_cast<std::int32_t>(bytes), 0});
+}
+
+void part_copy(void* to, const PartCopy& from, std::int64_t row, std::int64_t column, std::uint64_t* barrier) {
+  constexpr std::size_t kUnit = 16;
+  const std::size_t row_bytes = from.value_bytes * static_cast<std::size_t>(from.part_columns);
+  const std::size_t all = row_bytes * static_cast<std::size_t>(from.part_rows);
+  if (reinterpret_cast<std::uintptr_t>(to) % (from.swizzled ? 1024 : 128)) fail("a part of a matrix is not aligned");
+  if (reinterpret_cast<std::uintptr_t>(from.data) % kUnit ||
+      from.row_stride * static_cast<std::int64_t>(from.value_bytes) % static_cast<std::int64_t>(kUnit))
+    fail("a matrix is not aligned");
+  if (row_bytes % kUnit || (from.swizzled && row_bytes != 128) || from.part_rows > 256 || from.part_columns > 256)
+    fail("a part of a matrix has a shape that is not copied");
+  std::memset(to, 0xff, all);
+  std::vector<Copy> copies;
+  const std::int64_t unit_values = static_cast<std::int64_t>(kUnit / from.value_bytes);
+  for (int i = 0; i < from.part_rows; ++i)
+    for (std::size_t unit = 0; unit < row_bytes / kUnit; ++unit) {
+      const std::size_t place = from.swizzled ? unit ^ static_cast<std::size_t>(i) % 8 : unit;
+      char* at = static_cast<char*>(to) + static_cast<std::size_t>(i) * row_bytes + place * kUnit;
+      const std::int64_t first = column + static_cast<std::int64_t>(unit) * unit_values;
+      const std::int64_t left = row + i < from.rows ? from.columns - first : 0;
+      const std::size_t bytes = static_cast<std::size_t>(std::clamp<std::int64_t>(left, 0, unit_values)) * from.value_bytes;
+      const std::int64_t offset = ((row + i) * from.row_stride + first) * static_cast<std::int64_t>(from.value_bytes);
+      if (bytes > 0) copies.push_back({at, from.data + offset, bytes});
+      if (bytes < kUnit) copies.push_back({at + bytes, nullptr, kUnit - bytes});
+    }
+  machine.bulk_copies.push_back({std::move(copies), barrier, static_cast<std::int32_t>(all), 0});
 }
 
 void product(std::function<void()> work) { machine.running->open_products.push_back(std::move(work)); }

@@ -87,6 +87,22 @@ void barrier_arrive_with_copies(std::uint64_t* barrier);
 void barrier_complete(std::uint64_t* barrier, int bytes);  // that are there
 void barrier_wait(std::uint64_t* barrier, unsigned parity);
 void bulk_copy(void* to, const void* from, std::size_t bytes, std::uint64_t* barrier);
+// A part of a matrix, with zeros where it reaches over the matrix's edge: see runtime/cuda/ptx_tensor_map.cuh.
+struct PartCopy {
+  const char* data;
+  std::size_t value_bytes;
+  std::int64_t rows, columns, row_stride;
+  int part_rows, part_columns;
+  bool swizzled;
+};
+void part_copy(void* to, const PartCopy& from, std::int64_t row, std::int64_t column, std::uint64_t* barrier);
+template <class MatrixParts>
+void tensor_copy(void* to, const MatrixParts& of, std::int64_t row, std::int64_t column, std::uint64_t* barrier) {
+  part_copy(to,
+            {static_cast<const char*>(of.data), static_cast<std::size_t>(of.value_bytes), of.rows, of.columns,
+             of.row_stride, of.part_rows, of.part_columns, of.swizzled},
+            row, column, barrier);
+}
 
 // Work of the running thread that is done when it is waited for.
 void product(std::function<void()> work);

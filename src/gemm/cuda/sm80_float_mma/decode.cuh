@@ -1,5 +1,6 @@
 #pragma once
 
+#include "numerics/portable.h"
 #include "runtime/cuda/ptx.cuh"
 #include "runtime/cuda/ptx_half.cuh"
 
@@ -12,9 +13,27 @@ __device__ constexpr std::uint32_t both(std::uint32_t half) { return half * 0x00
 template <ptx::Half kHalf, int kBits>
 struct Decoder;
 
+// A column's stored code for the weight 0, or the nearest there is.
+template <int kBits>
+__device__ __forceinline__ std::uint32_t nearest_zero(float scale, float offset) {
+  constexpr float kTwo23 = 8388608.0f, kMax = (1 << kBits) - 1, kZero = 1 << (kBits - 1);
+  float code = kZero - ptx::quotient(offset, scale);
+  code = code > 0.0f ? code : 0.0f;  // a NaN, too
+  code = code < kMax ? code : kMax;
+  return numerics::float_bits(code + kTwo23) & 0xffu;
+}
+
+// What is left of a column's offset when its codes count from nearest_zero().
+template <int kBits>
+__device__ __forceinline__ float rest_of_offset(float scale, float offset) {
+  const int code = static_cast<int>(nearest_zero<kBits>(scale, offset)) - (1 << (kBits - 1));
+  return numerics::fma_once(scale, static_cast<float>(code), offset);
+}
+
 // Shift of a column's codes, as the addends of the last step; `code` is the stored code that becomes 0.
 // decode() makes eight neighbors along k of a column out of its bytes, pairs[i] k 2*i and 2*i + 1; unless `kShifted`,
-// the shift is that of signed codes.
+// the shift is that of signed codes. pair() makes two neighbors out of words whose halves hold a code each in their
+// lowest bits, whatever is above.
 template <>
 struct Decoder<ptx::Half::f16, 4> {
   struct Shift {
@@ -22,6 +41,9 @@ struct Decoder<ptx::Half::f16, 4> {
   };
   __device__ static constexpr Shift shift(std::uint32_t code) {
     return {both(0xe400u | code), both(0xd400u | code << 4)};  // -(1024 + code), -(64 + code)
+  }
+  __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes, const Shift& shift) {
+    return ptx::fma_pair<ptx::Half::f16>(ptx::and_or(codes, both(0x000fu), both(0x6400u)), both(0x3c00u), shift.low);
   }
   template <bool kShifted>
   __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t word, std::uint32_t,
@@ -39,6 +61,9 @@ template <>
 struct Decoder<ptx::Half::bf16, 4> {
   using Shift = std::uint32_t;
   __device__ static constexpr Shift shift(std::uint32_t code) { return both(0xc300u | code); }  // -(128 + code)
+  __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes, Shift shift) {
+    return ptx::fma_pair<ptx::Half::bf16>(ptx::and_or(codes, both(0x000fu), both(0x4300u)), both(0x3f80u), shift);
+  }
   template <bool kShifted>
   __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t word, std::uint32_t,
                                                 Shift shift) {
@@ -55,6 +80,9 @@ template <>
 struct Decoder<ptx::Half::f16, 8> {
   using Shift = std::uint32_t;
   __device__ static constexpr Shift shift(std::uint32_t code) { return both(0xe400u | code); }  // -(1024 + code)
+  __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes, Shift shift) {
+    return ptx::fma_pair<ptx::Half::f16>(ptx::and_or(codes, both(0x00ffu), both(0x6400u)), both(0x3c00u), shift);
+  }
   template <bool kShifted>
   __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t first, std::uint32_t second,
                                                 Shift shift) {
@@ -80,7 +108,7 @@ struct Decoder<ptx::Half::bf16, 8> {
   __device__ __forceinline__ static Shift shift(std::uint32_t code) {  // 128 - code
     return ptx::fma_pair<ptx::Half::bf16>(signed_codes(both(code)), both(0xbf80u), 0);
   }
-  template <bool kShifted>
+  template <bool kShifted = true>
   __device__ __forceinline__ static std::uint32_t pair(std::uint32_t bytes, Shift shift) {
     const std::uint32_t codes = signed_codes(bytes);
     return kShifted ? ptx::fma_pair<ptx::Half::bf16>(codes, kOne, shift) : codes;

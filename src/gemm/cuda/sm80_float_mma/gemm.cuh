@@ -144,15 +144,6 @@ class Gemm {
     }
   }
 
-  // A column's stored code for the weight 0, or the nearest there is.
-  __device__ __forceinline__ static std::uint32_t nearest_zero(float scale, float offset) {
-    constexpr float kTwo23 = 8388608.0f, kMax = (1 << kBits) - 1, kZero = 1 << (kBits - 1);
-    float code = kZero - ptx::quotient(offset, scale);
-    code = code > 0.0f ? code : 0.0f;  // a NaN, too
-    code = code < kMax ? code : kMax;
-    return numerics::float_bits(code + kTwo23) & 0xffu;
-  }
-
   // Operands a of a chunk's products, [j][half]: columns 4*group + 2*half and the next one, k 8*quad + 4*j ...
   struct Weights {
     std::uint32_t a[2][2][4];
@@ -163,8 +154,8 @@ class Gemm {
       split(first, words[0]);
       split(second, words[kBits / 4 - 1]);
       if constexpr (kOffsets) {
-        zero[0] = nearest_zero(scales.x, offsets.x), zero[1] = nearest_zero(scales.y, offsets.y);
-        zero[2] = nearest_zero(scales.z, offsets.z), zero[3] = nearest_zero(scales.w, offsets.w);
+        zero[0] = nearest_zero<kBits>(scales.x, offsets.x), zero[1] = nearest_zero<kBits>(scales.y, offsets.y);
+        zero[2] = nearest_zero<kBits>(scales.z, offsets.z), zero[3] = nearest_zero<kBits>(scales.w, offsets.w);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -222,10 +213,7 @@ class Gemm {
         const float4 offsets = operands.offsets[pair];
         offset[0] = offsets.x, offset[1] = offsets.y, offset[2] = offsets.z, offset[3] = offsets.w;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int code = static_cast<int>(nearest_zero(scale[i], offset[i])) - (1 << (kBits - 1));
-          offset[i] = numerics::fma_once(scale[i], static_cast<float>(code), offset[i]);
-        }
+        for (int i = 0; i < 4; ++i) offset[i] = rest_of_offset<kBits>(scale[i], offset[i]);
       }
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile)

@@ -1,0 +1,429 @@
+#pragma once
+
+#include "gemm/cuda/exact_total.cuh"
+#include "gemm/cuda/sm80_float_mma/decode.cuh"
+#include "gemm/cuda/sm90_float_wgmma/stage.cuh"
+#include "gemm/cuda/store_four.cuh"
+#include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/ptx_launch.cuh"
+#include "runtime/cuda/ptx_wgmma_half.cuh"
+
+// The kernel and the choice among its instances.
+namespace qcore::sm90_float_wgmma {
+
+constexpr std::size_t kMaxSharedBytes = 227 << 10;
+constexpr int kMaxStages = 8;
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+
+template <int kBits, bool kOffsets, int kPromotions, int kParts>
+struct Shape {
+  using TileStage = Stage<kBits, kOffsets, kPromotions, kParts>;
+
+  // Staging of each warp: 4 x 16 fp32 results, transposed before the store.
+  static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 64;
+  static constexpr std::size_t kRest = kStagingBytes + 1024 + 16 * kMaxStages;  // alignment, barriers
+  static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
+  static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
+  using TileRing = SmemPipeline<TileStage, kStages>;
+  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes;
+  static constexpr int kPitch = Tuning::kColumns + 4;  // of totals that thread blocks exchange, in the ring's place
+  static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
+  static_assert(kParts > 2 || sizeof(float) * TileStage::kRows * kPitch <= sizeof(TileStage) * kStages,
+                "tiles that share their k have few rows");
+};
+
+// A warpgroup computes 64 columns n of a tile, a warp a panel of 16: row `group` of its part of a product is column
+// 2*group, row group + 8 the one behind it. All rows of x are multiplied part after part, so that their products need
+// few registers: while one warpgroup adds them to its totals, the other multiplies.
+template <ptx::Half kHalf, int kBits, bool kOffsets, int kPromotions, int kParts>
+class Consumer {
+ public:
+  using S = Shape<kBits, kOffsets, kPromotions, kParts>;
+  using TileStage = typename S::TileStage;
+  static constexpr int kStages = S::kStages, kRows = TileStage::kRows;
+
+  __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles& tiles, float* staging, int warp)
+      : a_(a),
+        pipeline_(ring),
+        tiles_(tiles),
+        panel_(warp),
+        warpgroup_(warp / kWarpgroupWarps),
+        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
+        group_(lane_ / 4),
+        quad_(lane_ % 4),
+        staging_(staging + panel_ * 64) {}
+
+  __device__ void run() {
+    PipelineState<kStages> state;
+    if (warpgroup_ == 1) ptx::let_other_group(warpgroup_);
+    for (; tiles_.valid(); tiles_.next()) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+#pragma unroll
+        for (int i = 0; i < 32; ++i) y_[part][i] = 0.0f;
+      const int first = tiles_.first_step(), last = tiles_.last_step();
+      if (first < last) {
+        PipelineState<kStages> second = state;
+        second.next();
+        ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+        ptx::barrier_wait(pipeline_.full[second.slot], second.parity);
+        decode(weights_[0], pipeline_.stages[state.slot], pipeline_.stages[second.slot], 0, kChunks);
+      }
+      if constexpr (kParts == 1) {
+        int step = first;
+#pragma unroll 1
+        for (; step + 1 < last; step += 2) {
+          multiply(state, true, weights_[0], weights_[1]);
+          multiply(state, step + 2 < last, weights_[1], weights_[0]);
+        }
+        if (step < last) multiply(state, false, weights_[0], weights_[1]);
+      } else {
+#pragma unroll 1
+        for (int step = first; step < last; ++step) {
+          multiply(state, step + 1 < last, weights_[0], weights_[1]);
+#pragma unroll
+          for (int i = 0; i < kChunks; ++i)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) weights_[0][i][j] = weights_[1][i][j];
+        }
+      }
+      if (a_.splits > 1)
+        add_splits();
+      else
+        store();
+    }
+  }
+
+ private:
+  using Decode = sm80_float_mma::Decoder<kHalf, kBits>;
+  static constexpr int kStageChunks = kStageK / 16, kChunks = kStepK / 16;  // products of a part
+  static constexpr int kPromotedChunks = kChunks / kPromotions, kUnits = kParts * kPromotions;
+
+  // Multiplies a step, part after part, and releases its stages. Its weights are in registers; those of the next step, if
+  // there are `more`, come to others while the last products run. The loop must stay short: its instructions have to fit
+  // in a small cache, and share the ports of the registers with the products.
+  __device__ __forceinline__ void multiply(PipelineState<kStages>& state, bool more, std::uint32_t (&weights)[kChunks][4],
+                                           std::uint32_t (&ahead)[kChunks][4]) {
+    const int first = state.slot;
+    state.next();
+    const int second = state.slot;
+    state.next();
+    // Behind the last step that one's weights are decoded again: a branch between products and the end of their wait would
+    // let the compiler give their operands' registers away.
+    PipelineState<kStages> next = state;
+    int next_first = first, next_second = second;
+#pragma unroll
+    for (int unit = 0; unit < kUnits; ++unit) {
+      const int part = unit / kPromotions, promotion = unit % kPromotions;
+      if (unit == 0 && more) {
+        ptx::barrier_wait(pipeline_.full[next.slot], next.parity);
+        next_first = next.slot;
+      }
+      if (unit == kUnits / 2 && more) {  // the same unit, where there is one
+        next.next();
+        ptx::barrier_wait(pipeline_.full[next.slot], next.parity);
+        next_second = next.slot;
+      }
+      ptx::wait_for_turn(warpgroup_);
+      ptx::product_fence();
+#pragma unroll
+      for (int i = 0; i < kPromotedChunks; ++i) {
+        const int chunk = promotion * kPromotedChunks + i;
+        const TileStage& stage = pipeline_.stages[chunk < kStageChunks ? first : second];
+        const ptx::SwizzledRows rows = ptx::next_k(ptx::swizzled_rows(stage.x), part * kPartRows * kStageK * 2);
+        ptx::product_half<kHalf>(products_, weights[chunk], ptx::next_k(rows, chunk % kStageChunks * 32), i > 0);
+      }
+      ptx::product_commit();
+      ptx::let_other_group(warpgroup_);
+      decode(ahead, pipeline_.stages[next_first], pipeline_.stages[next_second], unit * kChunks / kUnits,
+             (unit + 1) * kChunks / kUnits - unit * kChunks / kUnits);
+      ptx::product_wait(products_);
+      promote(part, promotion, pipeline_.stages[first], pipeline_.stages[second]);
+    }
+    ptx::keep(weights);
+    __syncwarp();
+    if (lane_ == 0) {
+      ptx::barrier_arrive(pipeline_.empty[first], tiles_.split());
+      ptx::barrier_arrive(pipeline_.empty[second], tiles_.split());
+    }
+  }
+
+  // Operands a of some of a step's products. Of the two k that a register takes, side by side in the packed word, quads
+  // differ in the nibble and in the pair of bytes.
+  __device__ __forceinline__ void decode(std::uint32_t (&weights)[kChunks][4], const TileStage& first,
+                                         const TileStage& second, int begin, int count) {
+    const unsigned selector = quad_ % 2 ? 0x4342u : 0x4140u;
+    const int nibble = quad_ / 2 * 4;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const int of_step = begin + i, chunk = of_step % kStageChunks;
+      const TileStage& stage = of_step < kStageChunks ? first : second;
+      const uint2* from = reinterpret_cast<const uint2*>(stage.weights[panel_]) + group_;  // [steps, 8 pairs of columns]
+      if (i == 0 || of_step % kPromotedChunks == 0) set_shifts(of_step / kPromotedChunks, first, second);
+      std::uint32_t(&to)[4] = weights[of_step];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if constexpr (kBits == 8) {
+          const uint2 both = from[(4 * chunk + 2 * half + quad_ / 2) * 8];
+          to[2 * half] = Decode::pair(ptx::pick_bytes(both.x, 0, selector), shifts_[0]);
+          to[2 * half + 1] = Decode::pair(ptx::pick_bytes(both.y, 0, selector), shifts_[1]);
+        } else {
+          const uint2 both = from[(2 * chunk + half) * 8];
+          to[2 * half] = Decode::pair(ptx::pick_bytes(both.x >> nibble, 0, selector), shifts_[0]);
+          to[2 * half + 1] = Decode::pair(ptx::pick_bytes(both.y >> nibble, 0, selector), shifts_[1]);
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ void set_shifts(int promotion, const TileStage& first, const TileStage& second) {
+    constexpr std::uint32_t kZero = 1u << (kBits - 1);
+    std::uint32_t zero[2] = {kZero, kZero};
+    if constexpr (kOffsets) {
+      const float2 scales = column_pair(0, promotion, first, second), offsets = column_pair(1, promotion, first, second);
+      zero[0] = sm80_float_mma::nearest_zero<kBits>(scales.x, offsets.x);
+      zero[1] = sm80_float_mma::nearest_zero<kBits>(scales.y, offsets.y);
+    }
+    shifts_[0] = Decode::shift(zero[0]), shifts_[1] = Decode::shift(zero[1]);
+  }
+
+  // Adds a part's products to its totals.
+  __device__ __forceinline__ void promote(int part, int promotion, const TileStage& first, const TileStage& second) {
+    const float2 scales = column_pair(0, promotion, first, second);
+    float(&y)[32] = y_[part];
+#pragma unroll
+    for (int i = 0; i < 32; ++i) y[i] = numerics::fma_once(products_[i], i / 2 % 2 ? scales.y : scales.x, y[i]);
+    if constexpr (!kOffsets) return;
+    float2 offsets = column_pair(1, promotion, first, second);
+    offsets.x = sm80_float_mma::rest_of_offset<kBits>(scales.x, offsets.x);
+    offsets.y = sm80_float_mma::rest_of_offset<kBits>(scales.y, offsets.y);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int row = part * kPartRows + 8 * j + 2 * quad_;
+      const TileStage& stage = kPromotions > 1 && promotion >= kPromotions / 2 ? second : first;
+      float2 sums = *reinterpret_cast<const float2*>(&stage.sums[promotion % TileStage::kSets][row]);
+      if constexpr (kPromotions == 1) {
+        const float2 more = *reinterpret_cast<const float2*>(&second.sums[0][row]);
+        sums.x += more.x, sums.y += more.y;
+      }
+      y[4 * j] = numerics::fma_once(sums.x, offsets.x, y[4 * j]);
+      y[4 * j + 1] = numerics::fma_once(sums.y, offsets.x, y[4 * j + 1]);
+      y[4 * j + 2] = numerics::fma_once(sums.x, offsets.y, y[4 * j + 2]);
+      y[4 * j + 3] = numerics::fma_once(sums.y, offsets.y, y[4 * j + 3]);
+    }
+  }
+
+  // Parameters of the lane's two columns: scales, or offsets.
+  __device__ __forceinline__ float2 column_pair(int array, int promotion, const TileStage& first,
+                                                const TileStage& second) const {
+    const TileStage& stage = kPromotions > 1 && promotion >= kPromotions / 2 ? second : first;
+    return reinterpret_cast<const float2*>(stage.columns[promotion % TileStage::kSets][array][panel_])[group_];
+  }
+
+  // -- from totals to y
+
+  __device__ std::int64_t first_row() const { return static_cast<std::int64_t>(tiles_.row()) * kRows; }
+  __device__ std::int64_t first_column() const {
+    return static_cast<std::int64_t>(tiles_.column()) * Tuning::kColumns;
+  }
+
+  __device__ void store() {
+    const std::int64_t n = first_column() + 16 * panel_;
+    const ActivationKind kind = a_.out.activation.kind;
+    bool simple = a_.pairs && (kind == ActivationKind::none || kind == ActivationKind::clamp) && n + 16 <= a_.w.n;
+    if (kOffsets && simple) {
+      // Totals that are not finite are made again.
+      bool finite = true;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+#pragma unroll
+        for (int i = 0; i < 32; ++i) finite = finite && numerics::is_finite(y_[part][i]);
+      simple = __all_sync(kAllLanes, finite);
+    }
+    if (!simple) return store_any(n);
+    float bias[2] = {};
+    if (a_.out.bias)
+      for (int i = 0; i < 2; ++i)
+        bias[i] = load_float(a_.out.bias, a_.out.bias_dtype, (n + 2 * group_ + i) * a_.out.bias_stride);
+    if (a_.out.y.dtype == DType::f32)
+      store_pairs<DType::f32>(n + 2 * group_, bias);
+    else if (a_.out.y.dtype == DType::f16)
+      store_pairs<DType::f16>(n + 2 * group_, bias);
+    else
+      store_pairs<DType::bf16>(n + 2 * group_, bias);
+  }
+
+  // Eight lanes write 16 neighboring outputs of a row.
+  template <DType dtype>
+  __device__ __forceinline__ void store_pairs(std::int64_t n, const float (&bias)[2]) {
+    const bool clamp = a_.out.activation.kind == ActivationKind::clamp;
+    const std::int64_t rows_left = a_.rows - first_row() - 2 * quad_;
+    const std::int64_t stride = a_.out.y.strides[0];
+    char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data)) +
+               ((a_.first_row + first_row() + 2 * quad_) * stride + n) * (dtype == DType::f32 ? 4 : 2);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const int row = part * kPartRows + 8 * (i / 2) + i % 2;
+        if (row >= rows_left) continue;
+        float low = y_[part][i / 2 * 4 + i % 2], high = y_[part][i / 2 * 4 + i % 2 + 2];
+        if (a_.out.bias) low += bias[0], high += bias[1];
+        if (clamp) {
+          low = numerics::clamp_keep_nan(low, a_.out.activation.lo, a_.out.activation.hi);
+          high = numerics::clamp_keep_nan(high, a_.out.activation.lo, a_.out.activation.hi);
+        }
+        if constexpr (dtype == DType::f32)
+          *reinterpret_cast<float2*>(to + 4 * row * stride) = {low, high};
+        else
+          *reinterpret_cast<std::uint32_t*>(to + 2 * row * stride) = ptx::pack_pair<ptx::half_of(dtype)>(low, high);
+      }
+  }
+
+  // Through shared memory, so that what finishes a value is there once per 4 rows, and not for each register.
+  __device__ void store_any(std::int64_t n) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        reinterpret_cast<float2*>(staging_)[quad_ * 8 + group_] = {y_[part][i / 2 * 4 + i % 2],
+                                                                   y_[part][i / 2 * 4 + i % 2 + 2]};
+        __syncwarp();
+#pragma unroll 1
+        for (int at = lane_; at < 64; at += kWarpSize)
+          store_total(first_row() + part * kPartRows + 8 * (i / 2) + 2 * (at / 16) + i % 2, n + at % 16, staging_[at]);
+        __syncwarp();
+      }
+  }
+
+  __device__ __forceinline__ void store_total(std::int64_t row, std::int64_t n, float total) const {
+    if (row >= a_.rows || n >= a_.w.n) return;
+    if (kOffsets && !numerics::is_finite(total)) total = exact_total(row, n);
+    store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + row), n, total);
+  }
+  __device__ float exact_total(std::int64_t row, std::int64_t n) const {
+    const ExactRow x{reinterpret_cast<const uint4*>(a_.values + row * a_.row_stride), a_.dtype, 1, 0};
+    return add_exact_tap(a_.w, x, n / PackedLayout::kPanelRows, n, 0.0f);
+  }
+
+  // The thread blocks that share a tile's k leave their totals in shared memory, in the place of the ring, which no copy
+  // writes to any more; then each adds its share of the rows, in the order of k. The producers wait with them.
+  __device__ void add_splits() {
+    float* totals = reinterpret_cast<float*>(pipeline_.stages);
+    ptx::cluster_sync();
+    if constexpr (kParts <= 2) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+          const int row = part * kPartRows + 8 * (i / 2) + 2 * quad_ + i % 2;
+          *reinterpret_cast<float2*>(&totals[row * S::kPitch + 16 * panel_ + 2 * group_]) = {
+              y_[part][i / 2 * 4 + i % 2], y_[part][i / 2 * 4 + i % 2 + 2]};
+        }
+    }
+    ptx::cluster_sync();
+    const int splits = a_.splits, share = (kRows + splits - 1) / splits;
+    constexpr int kFours = Tuning::kColumns / 4;
+#pragma unroll 1
+    for (int at = static_cast<int>(threadIdx.x); at < share * kFours; at += kConsumerWarps * kWarpSize) {
+      const int row = tiles_.split() * share + at / kFours, column = at % kFours * 4;
+      if (row >= kRows || first_row() + row >= a_.rows || first_column() + column >= a_.w.n) continue;
+      const float4* from = reinterpret_cast<const float4*>(&totals[row * S::kPitch + column]);
+      float sums[4] = {};
+      for (int split = 0; split < splits; ++split) {
+        const float4 four = ptx::load_of_rank(from, split);
+        sums[0] += four.x, sums[1] += four.y, sums[2] += four.z, sums[3] += four.w;
+      }
+      store_sums(first_row() + row, first_column() + column, sums);
+    }
+  }
+  __device__ __forceinline__ void store_sums(std::int64_t row, std::int64_t n, float (&sums)[4]) const {
+    if constexpr (kOffsets)
+      for (int i = 0; i < 4; ++i)
+        if (n + i < a_.w.n && !numerics::is_finite(sums[i])) sums[i] = exact_total(row, n + i);
+    store_four(a_.out, a_.out.y.row_offset(a_.first_row + row), n, a_.w.n, a_.fours, sums);
+  }
+
+  const Arguments& a_;
+  typename S::TileRing& pipeline_;
+  Tiles& tiles_;
+  int panel_, warpgroup_, lane_, group_, quad_;
+  float* staging_;
+  std::uint32_t weights_[2][kChunks][4];  // of this step, and of the next one
+  typename Decode::Shift shifts_[2];
+  float products_[32];
+  float y_[kParts][32];
+};
+
+template <ptx::Half kHalf, int kBits, bool kOffsets, int kPromotions, int kParts>
+__global__ void __launch_bounds__(kThreads, 1) sm90_float_wgmma_kernel(const __grid_constant__ Arguments a) {
+  using S = Shape<kBits, kOffsets, kPromotions, kParts>;
+  using Fill = Producer<kBits, kOffsets, kPromotions, kParts, S::kStages>;
+  ptx::let_next_kernel_start();
+  auto& ring = S::TileRing::get(dynamic_shared());
+  auto* staging = reinterpret_cast<float*>(&ring + 1);
+  // The same in all lanes for the compiler too.
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
+  if (threadIdx.x == 0) ring.init(1, kConsumerWarps);
+  ptx::cluster_sync();
+  Tiles tiles(a, S::TileStage::kRows);
+  if (warp >= kConsumerWarps) {
+    ptx::fewer_registers<kProducerRegisters>();
+    Fill(a, ring, tiles, warp - kConsumerWarps).run();
+    __syncwarp();
+    if (a.splits > 1) {
+      ptx::cluster_sync();
+      ptx::cluster_sync();
+    }
+  } else {
+    ptx::more_registers<kConsumerRegisters>();
+    Consumer<kHalf, kBits, kOffsets, kPromotions, kParts>(a, ring, tiles, staging, warp).run();
+  }
+  __syncwarp();
+  // Others of the cluster may still copy to this thread block's memory, read from it, or arrive at its barriers.
+  ptx::cluster_sync();
+}
+
+template <ptx::Half kHalf, int kBits, bool kOffsets, int kPromotions, int kParts>
+void launch_kernel(const Arguments& a, cudaStream_t stream) {
+  using S = Shape<kBits, kOffsets, kPromotions, kParts>;
+  const auto kernel = sm90_float_wgmma_kernel<kHalf, kBits, kOffsets, kPromotions, kParts>;
+  const auto size = static_cast<unsigned>(a.splits);
+  const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.rows, S::TileStage::kRows);
+  LaunchShape shape{dim3(static_cast<unsigned>(tiles) * size), dim3(kThreads), S::kSharedBytes, dim3(size), true};
+  if (size == 1) {
+    // Thread blocks that share a tile exchange their totals once and end; others take tile after tile.
+    const std::int64_t resident = resident_clusters("sm90_float_wgmma", kernel, shape);
+    if (tiles > resident) shape.grid = dim3(static_cast<unsigned>(resident));
+  }
+  launch("sm90_float_wgmma", kernel, shape, stream, a);
+}
+
+template <ptx::Half kHalf, int kBits, bool kOffsets>
+void launch_blocks(const Arguments& a, cudaStream_t stream) {
+  switch (100 * (kStepK / promoted_k(a.w)) + a.parts) {
+    case 101:
+      return launch_kernel<kHalf, kBits, kOffsets, 1, 1>(a, stream);
+    case 102:
+      return launch_kernel<kHalf, kBits, kOffsets, 1, 2>(a, stream);
+    case 104:
+      return launch_kernel<kHalf, kBits, kOffsets, 1, 4>(a, stream);
+    case 201:
+      return launch_kernel<kHalf, kBits, kOffsets, 2, 1>(a, stream);
+    case 204:
+      return launch_kernel<kHalf, kBits, kOffsets, 2, 4>(a, stream);
+    default:
+      return launch_kernel<kHalf, kBits, kOffsets, 4, 2>(a, stream);
+  }
+}
+
+template <ptx::Half kHalf, int kBits>
+void launch_offsets(const Arguments& a, cudaStream_t stream) {
+  a.w.offsets ? launch_blocks<kHalf, kBits, true>(a, stream) : launch_blocks<kHalf, kBits, false>(a, stream);
+}
+
+template <ptx::Half kHalf>
+void run(const Arguments& a, cudaStream_t stream) {
+  a.w.bits == 8 ? launch_offsets<kHalf, 8>(a, stream) : launch_offsets<kHalf, 4>(a, stream);
+}
+
+}  // namespace qcore::sm90_float_wgmma

@@ -1,0 +1,150 @@
+#pragma once
+
+#include "gemm/cuda/sm90_float_wgmma/arguments.cuh"
+#include "gemm/cuda/smem_pipeline.cuh"
+#include "runtime/cuda/cuda_warp.cuh"
+#include "runtime/cuda/ptx_launch.cuh"
+#include "runtime/memory.h"
+
+// A ring of stages of 64 k in shared memory, which one warpgroup fills while two compute.
+namespace qcore::sm90_float_wgmma {
+
+constexpr int kPanels = Tuning::kColumns / static_cast<int>(PackedLayout::kPanelRows);  // of a tile
+constexpr int kConsumerWarps = kPanels, kWarpgroupWarps = 4;
+constexpr int kThreads = kWarpSize * (kConsumerWarps + kWarpgroupWarps);
+
+// kPromotions: in a step of two stages, 1, 2 or 4.
+template <int kBits, bool kOffsets, int kPromotions, int kParts>
+struct alignas(1024) Stage {
+  static constexpr int kStepK = kBits == 8 ? 4 : 8;  // of the packed layout
+  static constexpr int kSteps = kStageK / kStepK;
+  static constexpr int kRows = kParts * kPartRows;
+  static constexpr int kSets = kPromotions == 4 ? 2 : 1;  // of parameters
+  static constexpr int kUnitK = kStageK / kSets;
+
+  char x[kRows * kStageK * 2];  // as ptx::SwizzledRows
+  char weights[kPanels][kSteps * PackedLayout::kStepBytes];
+  float columns[kSets][kOffsets ? 2 : 1][kPanels][PackedLayout::kPanelRows];  // scales, and offsets
+  float sums[kSets][kOffsets ? kRows : 4];                                   // of the rows
+};
+
+// The tiles that a thread block computes, or its share of their k, in bands of kBand of their columns, so that those which
+// run at once need few weights and rows of x between them.
+class Tiles {
+ public:
+  __device__ Tiles(const Arguments& a, int rows) : split_(ptx::cluster_rank()) {
+    columns_ = static_cast<unsigned>((a.w.n + Tuning::kColumns - 1) / Tuning::kColumns);
+    rows_ = static_cast<unsigned>((a.rows + rows - 1) / rows);
+    at_ = blockIdx.x / a.splits;
+    stride_ = gridDim.x / a.splits;
+    const int steps = static_cast<int>((a.w.k + kStepK - 1) / kStepK);
+    first_step_ = steps * split_ / a.splits;
+    last_step_ = steps * (split_ + 1) / a.splits;
+  }
+  __device__ bool valid() const { return at_ < columns_ * rows_; }
+  __device__ void next() { at_ += stride_; }
+  __device__ int column() const {
+    const unsigned band = at_ / (kBand * rows_), within = at_ % (kBand * rows_);
+    return static_cast<int>(band * kBand + within % width(band));
+  }
+  __device__ int row() const {
+    const unsigned band = at_ / (kBand * rows_), within = at_ % (kBand * rows_);
+    return static_cast<int>(within / width(band));
+  }
+  // The steps of k that this thread block multiplies.
+  __device__ int first_step() const { return first_step_; }
+  __device__ int last_step() const { return last_step_; }
+  __device__ int split() const { return split_; }
+
+ private:
+  static constexpr unsigned kBand = 16;
+  __device__ unsigned width(unsigned band) const {
+    const unsigned left = columns_ - band * kBand;
+    return left < kBand ? left : kBand;
+  }
+
+  int split_, first_step_, last_step_;
+  unsigned columns_, rows_, at_, stride_;
+};
+
+// The warpgroup that fills the ring: a thread announces what is to come and has x copied, one the weight, one its parameters.
+template <int kBits, bool kOffsets, int kPromotions, int kParts, int kCount>
+class Producer {
+ public:
+  using To = Stage<kBits, kOffsets, kPromotions, kParts>;
+  static constexpr int kSets = To::kSets;
+  using ToRing = SmemPipeline<To, kCount>;
+
+  __device__ Producer(const Arguments& a, ToRing& ring, const Tiles& tiles, int warp)
+      : a_(a), pipeline_(ring), tiles_(tiles), warp_(warp) {}
+
+  __device__ void run() {
+    if (threadIdx.x % kWarpSize) return;
+    if (warp_ == 0) copy_rows();
+    if (warp_ == 1) copy_weights();
+    if (warp_ == 2) copy_parameters();
+  }
+
+ private:
+  // Calls copy(stage, where to, its barrier).
+  template <class Copy>
+  __device__ __forceinline__ void walk(Copy&& copy) {
+    PipelineState<kCount> state;
+    for (; tiles_.valid(); tiles_.next())
+      for (int stage = 2 * tiles_.first_step(); stage < 2 * tiles_.last_step(); ++stage) {
+        ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
+        copy(stage, pipeline_.stages[state.slot], pipeline_.full[state.slot]);
+        state.next();
+      }
+  }
+
+  __device__ unsigned own() const { return 1u << tiles_.split(); }
+
+  __device__ __forceinline__ void copy_rows() {
+    constexpr auto kBytes = static_cast<int>(sizeof(To::x) + sizeof(To::weights) + sizeof(To::columns) +
+                                             (kOffsets ? sizeof(To::sums) : 0));
+    // Weights need nothing that another kernel writes. What is computed from x waits for it, and so does y.
+    ptx::wait_for_earlier_kernels();
+    walk([&](int stage, To& to, ptx::Barrier& full) {
+      const int row = tiles_.row() * To::kRows;
+      ptx::barrier_expect(full, kBytes);
+      ptx::tensor_copy(to.x, a_.x, row, stage * kStageK, full, own());
+      if constexpr (kOffsets) {
+#pragma unroll
+        for (int set = 0; set < kSets; ++set)
+          ptx::bulk_copy(to.sums[set], a_.row_sums + (stage * kSets + set) * a_.sum_stride + row,
+                         static_cast<int>(sizeof(to.sums[set])), full, own());
+      }
+    });
+  }
+
+  __device__ __forceinline__ void copy_weights() {
+    constexpr int kStageWords = To::kSteps * static_cast<int>(PackedLayout::kPanelRows);
+    walk([&](int stage, To& to, ptx::Barrier& full) {
+      ptx::tensor_copy(to.weights, a_.words, tiles_.column() * kPanels, stage * kStageWords, full,
+                       own());
+    });
+  }
+
+  // Behind the last block, where x is zeros, its parameters are copied again.
+  __device__ __forceinline__ void copy_parameters() {
+    const int blocks = static_cast<int>(a_.w.blocks), size = static_cast<int>(a_.w.block_size);
+    walk([&](int stage, To& to, ptx::Barrier& full) {
+#pragma unroll
+      for (int set = 0; set < kSets; ++set) {
+        int p = blocks > 1 ? (stage * kStageK + set * To::kUnitK) / size : 0;
+        if (p >= blocks) p = blocks - 1;
+        const int panel = tiles_.column() * kPanels, column = p * static_cast<int>(PackedLayout::kPanelRows);
+        ptx::tensor_copy(to.columns[set][0], a_.scales, panel, column, full, own());
+        if constexpr (kOffsets) ptx::tensor_copy(to.columns[set][kOffsets], a_.offsets, panel, column, full, own());
+      }
+    });
+  }
+
+  const Arguments& a_;
+  ToRing& pipeline_;
+  Tiles tiles_;
+  int warp_;
+};
+
+}  // namespace qcore::sm90_float_wgmma
