@@ -50,6 +50,7 @@ constexpr Listed kKernels[] = {
     {"quantize_activations", 2},
     {"quantize_aligned", 2},
     {"quantize_columns", 1},
+    {"quantize_long", 6},
     {"simt_float", 2},
     {"simt_integer", 2},
     {"row_sums", 1},

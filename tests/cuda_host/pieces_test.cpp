@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+#include <string>
+#include <tuple>
+
 #include "device_arrays.h"
 #include "gemm/cuda/device_operands.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
@@ -41,35 +45,98 @@ Expected expected_rows(const TensorView& x, std::int64_t block_size, ComputeMode
   return expected;
 }
 
+// How rows of x are given, and how their codes are wanted.
+struct Rows {
+  std::int64_t m, k, block_size;
+  ComputeMode mode;
+  DType dtype = DType::f32;
+  std::int64_t row_stride = 0;  // of x, if it is not k
+  bool sums = true;             // and offsets, if they are not terms
+  bool terms = false;
+  std::int64_t padded = 0;  // of a block's codes, if it is not the next multiple of 16
+  TiledRows tiled{};        // all but `stages` and `parameters`
+};
+
+std::string describe(const Rows& rows) {
+  std::ostringstream text;
+  text << "M " << rows.m << " K " << rows.k << " g " << rows.block_size << " mode " << static_cast<int>(rows.mode)
+       << ' ' << name(rows.dtype) << " stride " << rows.row_stride << " sums " << rows.sums << " terms " << rows.terms
+       << " padded " << rows.padded << " shift " << rows.tiled.shift << " arrays " << rows.tiled.arrays << " order "
+       << static_cast<int>(rows.tiled.order);
+  return text.str();
+}
+
 template <class Code>
-void check_rows(const std::vector<float>& values, std::int64_t m, std::int64_t k, std::int64_t block_size,
-                ComputeMode mode) {
-  const TensorView x(values.data(), DType::f32, {m, k});
+void check_rows(const std::vector<float>& values, const Rows& given) {
+  const auto [m, k, block_size, mode] = std::tie(given.m, given.k, given.block_size, given.mode);
+  SCOPED_TRACE(describe(given));
+  const std::int64_t stride = given.row_stride ? given.row_stride : k, size = item_size(given.dtype);
+  std::vector<char> stored(static_cast<std::size_t>(m * stride * size));
+  std::vector<float> rounded(values.size());
+  for (std::int64_t i = 0; i < m * k; ++i) {
+    const std::int64_t at = i / k * stride + i % k;
+    store_float(stored.data(), given.dtype, at, values[i]);
+    rounded[i] = load_float(stored.data(), given.dtype, at);
+  }
+  const TensorView x(rounded.data(), DType::f32, {m, k});
   const Expected expected = mode == ComputeMode::int16 ? expected_rows<std::int16_t>(x, block_size, mode)
                                                        : expected_rows<std::int8_t>(x, block_size, mode);
-  const std::int64_t blocks = ceil_div(k, block_size), padded = round_up(std::min(block_size, k), 16);
-  const DeviceArray<float> device_x(values);
-  const DeviceArray<Code> codes(std::vector<Code>(m * blocks * padded, Code{99}));
-  const DeviceArray<float> scales(std::vector<float>(m * blocks)), sums(std::vector<float>(m * blocks)),
-      offsets(std::vector<float>(m * blocks));
+  const std::int64_t blocks = ceil_div(k, block_size);
+  const std::int64_t padded = given.padded ? given.padded : round_up(std::min(block_size, k), 16);
+  const std::int64_t tile_rows = given.tiled.shift ? round_up(m, given.tiled.rows()) : m;
+  TiledRows tiled = given.tiled;
+  tiled.stages = ceil_div(blocks * padded, TiledRows::kStageK);
+  const std::int64_t row_codes = tiled.shift ? tiled.stages * TiledRows::kStageK : blocks * padded;
+  const DeviceArray<char> device_x(stored);
+  const DeviceArray<Code> codes(std::vector<Code>(tile_rows * row_codes, Code{99}));
+  const std::vector<float> zeros(static_cast<std::size_t>(m * blocks));
+  const DeviceArray<float> scales(zeros), sums(zeros), offsets(zeros),
+      parameters(std::vector<float>(tile_rows * blocks * tiled.arrays));
+  const DeviceArray<ActivationTerms> terms(std::vector<ActivationTerms>(zeros.size()));
+  tiled.parameters = parameters.get();
   RowView rows;
   rows.data = device_x.get();
+  rows.dtype = given.dtype;
   rows.leading = 1;
   rows.shape[0] = m;
-  rows.strides[0] = k;
-  const QuantizedRows<Code> out{codes.get(), scales.get(), sums.get(), offsets.get(), m, blocks, padded};
+  rows.strides[0] = stride;
+  const bool arrays = !given.terms && tiled.shift == 0;
+  QuantizedRows<Code> out{codes.get(), nullptr, nullptr, nullptr, m, blocks, padded};
+  if (arrays) out.scales = scales.get();
+  if (arrays && given.sums) out.scaled_sums = sums.get(), out.offsets = offsets.get();
+  if (given.terms) out.terms = terms.get(), out.zero_code = 8;
+  out.tiled = tiled;
   quantize_activations(rows, 0, k, block_size, mode, out, nullptr);
 
   for (std::int64_t row = 0; row < m; ++row)
     for (std::int64_t p = 0; p < blocks; ++p) {
       const std::int64_t at = p * m + row, reference = row * blocks + p;
-      ASSERT_TRUE(same(scales.get()[at], expected.scales[reference]));
-      ASSERT_TRUE(same(offsets.get()[at], expected.offsets[reference]));
-      ASSERT_TRUE(same(sums.get()[at], expected.scales[reference] * static_cast<float>(expected.sums[reference])));
+      const float scale = expected.scales[reference], offset = expected.offsets[reference],
+                  sum = scale * static_cast<float>(expected.sums[reference]);
+      if (tiled.shift) {
+        const auto parameter = [&](int array) { return parameters.get()[tiled.parameter(row, p, blocks, array)]; };
+        ASSERT_TRUE(same(parameter(0), scale));
+        if (tiled.arrays > 1) {
+          ASSERT_TRUE(same(parameter(1), sum) && same(parameter(2), offset));
+        }
+      } else if (given.terms) {
+        const ActivationTerms& of = terms.get()[at];
+        ASSERT_TRUE(same(of.scale, scale) && same(of.scaled_sum, sum) && same(of.offset, offset));
+        ASSERT_EQ(of.shift, -8 * expected.sums[reference]);
+      } else {
+        ASSERT_TRUE(same(scales.get()[at], scale));
+        if (given.sums) {
+          ASSERT_TRUE(same(sums.get()[at], sum) && same(offsets.get()[at], offset));
+        }
+      }
       for (std::int64_t i = 0; i < padded; ++i) {
         const std::int64_t column = p * block_size + i;
         const int code = i < block_size && column < k ? expected.codes[row * k + column] : 0;
-        ASSERT_EQ(codes.get()[(row * blocks + p) * padded + i], code) << "row " << row << " p " << p << " i " << i;
+        const std::int64_t place = tiled.shift ? tiled.code(row, p * padded + i)
+                                   : tiled.order == TiledRows::Order::nibbles
+                                       ? reference * padded + TiledRows::nibble_order(static_cast<int>(i))
+                                       : reference * padded + i;
+        ASSERT_EQ(codes.get()[place], code) << "row " << row << " p " << p << " i " << i;
       }
     }
 }
@@ -83,9 +150,61 @@ TEST(Pieces, QuantizeActivations) {
         std::vector<float> values = block_values(random, m, k, block_size);
         values[random.below(static_cast<int>(values.size()))] = std::numeric_limits<float>::quiet_NaN();
         values[random.below(static_cast<int>(values.size()))] = -std::numeric_limits<float>::infinity();
-        check_rows<std::int16_t>(values, m, k, block_size, mode);
-        if (mode != ComputeMode::int16) check_rows<std::int8_t>(values, m, k, block_size, mode);
+        check_rows<std::int16_t>(values, {m, k, block_size, mode});
+        if (mode != ComputeMode::int16) check_rows<std::int8_t>(values, {m, k, block_size, mode});
       }
+}
+
+// Blocks that threads of a warp, and of a thread block, share by runs of 16 values, in every order of the codes.
+TEST(Pieces, QuantizeAlignedRows) {
+  struct Shape {
+    std::int64_t m, k, block_size;
+  };
+  constexpr std::int64_t kThreadBlockValues = 512 * 16;
+  constexpr Shape kShapes[] = {
+      {5, 240, 48},                                                // idle lanes in each group
+      {3, 1040, 80},                                               //
+      {3, 512, 512},                                               // a warp
+      {4, 1072, 528},                                              // a thread block, and a last block of one run
+      {2, 2048, 4096},                                             // a block longer than the row
+      {1, kThreadBlockValues, kThreadBlockValues},                 // each thread one run
+      {2, kThreadBlockValues + 16, kThreadBlockValues + 16},       // two
+      {1, 2 * kThreadBlockValues + 48, 3 * kThreadBlockValues},    // four
+      {1, 4 * kThreadBlockValues + 1040, 5 * kThreadBlockValues},  // and more
+  };
+  Random random(3);
+  for (const Shape& shape : kShapes) {
+    const auto [m, k, block_size] = shape;
+    std::vector<float> values = block_values(random, m, k, block_size);
+    if (m > 1) {
+      values[random.below(static_cast<int>(k))] = std::numeric_limits<float>::quiet_NaN();
+      values[random.below(static_cast<int>(k))] = -std::numeric_limits<float>::infinity();
+    }
+    for (const ComputeMode mode : {ComputeMode::int8, ComputeMode::int8_asym}) {
+      check_rows<std::int8_t>(values, {m, k, block_size, mode});
+      check_rows<std::int8_t>(values, {m, k, block_size, mode, DType::bf16, k + 8, false});
+      check_rows<std::int8_t>(values, {m, k, block_size, mode, DType::f16, k + 1});  // not aligned
+      Rows rows{m, k, block_size, mode, DType::f16};
+      rows.terms = true;
+      check_rows<std::int8_t>(values, rows);
+      if (block_size % 32 == 0) {
+        rows.terms = false;
+        rows.padded = round_up(std::min(block_size, k), 32);
+        rows.tiled.order = TiledRows::Order::nibbles;
+        check_rows<std::int8_t>(values, rows);
+      }
+      for (const auto order : {TiledRows::Order::bytes, TiledRows::Order::nibbles}) {
+        if (block_size < k) continue;
+        Rows tiled{m, k, block_size, mode, DType::bf16};
+        tiled.padded = round_up(k, TiledRows::kStageK);
+        tiled.tiled.shift = 5;
+        tiled.tiled.order = order;
+        check_rows<std::int8_t>(values, tiled);
+        tiled.tiled.arrays = 3;
+        check_rows<std::int8_t>(values, tiled);
+      }
+    }
+  }
 }
 
 TEST(Pieces, UnpackWeightAndItsSums) {

@@ -41,17 +41,18 @@ struct Extremes {
   std::uint32_t magnitude = 0;
   float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;
 
+  __device__ __forceinline__ void add(float value) {
+    const std::uint32_t bits = numerics::magnitude_bits(value);
+    magnitude = bits > magnitude ? bits : magnitude;
+    lo = value < lo ? value : lo;
+    hi = value > hi ? value : hi;
+  }
   // Values first, first + step .. of a block of x that begins there.
   template <class Code>
   __device__ __forceinline__ void add(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int first,
                                       int step) {
-    for (std::int64_t i = first; i < length; i += step) {
-      const float value = load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride);
-      const std::uint32_t bits = numerics::magnitude_bits(value);
-      magnitude = bits > magnitude ? bits : magnitude;
-      lo = value < lo ? value : lo;
-      hi = value > hi ? value : hi;
-    }
+    for (std::int64_t i = first; i < length; i += step)
+      add(load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride));
   }
   __device__ BlockScale scale(int mode) const { return numerics::activation_scale(mode, lo, hi, magnitude); }
 };
@@ -139,37 +140,87 @@ __global__ void __launch_bounds__(kThreads) quantize_activations_kernel(const Ar
   }
 }
 
-// Aligned rows: a lane takes kRun neighboring values with loads of 16 bytes and keeps them, a few lanes share a block.
+// Aligned rows: a thread takes runs of kRun neighboring values with loads of 16 bytes and keeps them.
 constexpr int kColumnThreads = 128;
 constexpr std::int64_t kMaxThreadBlocks = 65535;  // of a grid's second axis
-constexpr std::int64_t kLongestBlock = kRun * kWarpSize;
+constexpr std::int64_t kWarpValues = kRun * kWarpSize;
 
-__device__ __forceinline__ void load_run(const RowView& x, std::int64_t at, float (&values)[kRun]) {
-  if (x.dtype == DType::f32) {
-    const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(x.data) + at);
+template <DType dtype>
+struct StoredRun {
+  static constexpr int kUnits = dtype == DType::f32 ? 4 : 2;
+  uint4 units[kUnits];
+
+  __device__ __forceinline__ void load(const void* x, std::int64_t at) {
+    const auto* from = reinterpret_cast<const uint4*>(static_cast<const char*>(x) + at * (kUnits * 16 / kRun));
 #pragma unroll
-    for (int i = 0; i < kRun / 4; ++i) {
-      const float4 four = from[i];
-      values[4 * i] = four.x, values[4 * i + 1] = four.y, values[4 * i + 2] = four.z, values[4 * i + 3] = four.w;
+    for (int i = 0; i < kUnits; ++i) units[i] = from[i];
+  }
+  __device__ __forceinline__ void widen(float (&values)[kRun]) const {
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const std::uint32_t words[] = {units[i].x, units[i].y, units[i].z, units[i].w};
+#pragma unroll
+      for (int j = 0; j < kRun / kUnits; ++j) {
+        float& value = values[i * (kRun / kUnits) + j];
+        if constexpr (dtype == DType::f32) {
+          value = numerics::bits_float(words[j]);
+        } else {
+          const auto half = static_cast<std::uint16_t>(words[j / 2] >> (16 * (j % 2)));
+          value = dtype == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
+        }
+      }
     }
-    return;
   }
-  const uint4* from = reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(x.data) + at);
-  std::uint32_t words[kRun / 2];
+};
+
+// Runs that start at `at`, at + step .. of x, the first `count` of them; the others become zeros. All are on their way
+// before the first one is looked at.
+template <DType dtype, int kCount>
+__device__ __forceinline__ void load_runs_as(const void* x, std::int64_t at, std::int64_t step, int count,
+                                             float (&values)[kCount][kRun]) {
+  StoredRun<dtype> stored[kCount] = {};
 #pragma unroll
-  for (int i = 0; i < kRun / 8; ++i) {
-    const uint4 four = from[i];
-    words[4 * i] = four.x, words[4 * i + 1] = four.y, words[4 * i + 2] = four.z, words[4 * i + 3] = four.w;
+  for (int i = 0; i < kCount; ++i)
+    if (i < count) stored[i].load(x, at + i * step);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) stored[i].widen(values[i]);
+}
+template <int kCount>
+__device__ __forceinline__ void load_runs(const RowView& x, std::int64_t at, std::int64_t step, int count,
+                                          float (&values)[kCount][kRun]) {
+  if (x.dtype == DType::f32)
+    load_runs_as<DType::f32>(x.data, at, step, count, values);
+  else if (x.dtype == DType::f16)
+    load_runs_as<DType::f16>(x.data, at, step, count, values);
+  else
+    load_runs_as<DType::bf16>(x.data, at, step, count, values);
+}
+
+__device__ __forceinline__ void add_run(Extremes& of, const float (&values)[kRun]) {
+#pragma unroll
+  for (const float value : values) of.add(value);
+}
+
+// Returns the sum of the codes, four of which are in a word.
+template <int kMode>
+__device__ __forceinline__ std::int32_t encode_run(const float (&values)[kRun], const BlockScale& scale,
+                                                   std::uint32_t (&words)[kRun / 4]) {
+  std::int32_t sum = 0;
+#pragma unroll
+  for (int word = 0; word < kRun / 4; ++word) {
+    std::uint32_t codes[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float value = values[4 * word + i];
+      if constexpr (kMode == numerics::kActivationInt8)
+        codes[i] = numerics::encode_symmetric(value, scale);
+      else
+        codes[i] = static_cast<std::uint32_t>(numerics::activation_code(value, scale, kMode));
+    }
+    words[word] = ptx::lowest_bytes(codes[0], codes[1], codes[2], codes[3]);
+    sum = ptx::add_signed_bytes(words[word], sum);
   }
-  if (x.dtype == DType::f16) {
-#pragma unroll
-    for (int i = 0; i < kRun; ++i)
-      values[i] = numerics::half_to_float(static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2))));
-  } else {
-#pragma unroll
-    for (int i = 0; i < kRun; ++i)
-      values[i] = numerics::bfloat_to_float(static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2))));
-  }
+  return sum;
 }
 
 // Over the `lanes` lanes that share a block, a power of two.
@@ -181,30 +232,16 @@ __device__ __forceinline__ T group_reduce(T value, int lanes, Combine combine) {
 }
 
 template <int kMode>
-__device__ __forceinline__ BlockScale run_scale(const float (&values)[kRun], bool valid, int lanes) {
-  std::uint32_t magnitude = 0;
-  float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;
-#pragma unroll
-  for (int i = 0; i < kRun; ++i) {
-    const std::uint32_t bits = numerics::magnitude_bits(values[i]);
-    magnitude = bits > magnitude ? bits : magnitude;
-  }
-  magnitude = group_reduce(magnitude, lanes, [](std::uint32_t a, std::uint32_t b) { return a < b ? b : a; });
+__device__ __forceinline__ void reduce(Extremes& of, int lanes) {
+  of.magnitude = group_reduce(of.magnitude, lanes, [](std::uint32_t a, std::uint32_t b) { return a < b ? b : a; });
   if constexpr (kMode == numerics::kActivationInt8Asym) {
-    if (valid) {
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) {
-        lo = values[i] < lo ? values[i] : lo;
-        hi = values[i] > hi ? values[i] : hi;
-      }
-    }
-    lo = group_reduce(lo, lanes, [](float a, float b) { return b < a ? b : a; });
-    hi = group_reduce(hi, lanes, [](float a, float b) { return a < b ? b : a; });
+    of.lo = group_reduce(of.lo, lanes, [](float a, float b) { return b < a ? b : a; });
+    of.hi = group_reduce(of.hi, lanes, [](float a, float b) { return a < b ? b : a; });
   }
-  return numerics::activation_scale(kMode, lo, hi, magnitude);
 }
 
-// A thread block takes 1 << row_shift threads' runs of a row, and as many rows as it has threads for.
+// Short blocks: a few lanes share one, a power of two of which the last ones may have nothing to do. A thread block
+// takes 1 << row_shift threads' runs of a row, and as many rows as it has threads for.
 template <int kMode>
 __global__ void __launch_bounds__(kThreads)
     quantize_aligned_kernel(const Arguments<std::int8_t> a, int row_shift, int lanes_shift) {
@@ -215,36 +252,24 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t p = run >> lanes_shift;
   const int first = kRun * static_cast<int>(run & (lanes - 1));  // in the block
   const std::int64_t k = p * a.block_size + first;
-  const bool valid = p < out.blocks && k < a.k;
+  const bool stored = p < out.blocks && first < out.padded_block, valid = stored && k < a.k;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.y) * (kThreads >> row_shift);
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * (kThreads >> row_shift) + (thread >> row_shift);
        row < out.rows; row += stride) {
-    float values[kRun] = {};
-    if (valid) load_run(a.x, a.x.row_offset(a.first_row + row) + k, values);
-    const BlockScale scale = run_scale<kMode>(values, valid, lanes);
+    float values[1][kRun];
+    load_runs(a.x, a.x.row_offset(a.first_row + row) + k, 0, valid ? 1 : 0, values);
+    Extremes of;
+    if (valid) add_run(of, values[0]);
+    reduce<kMode>(of, lanes);
+    const BlockScale scale = of.scale(kMode);
     std::uint32_t words[kRun / 4] = {};
     std::int32_t sum = 0;
-    if (valid && scale.inverse != 0.0f) {
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) {
-        const int code = numerics::activation_code(values[i], scale, kMode);
-        words[i / 4] |= (static_cast<std::uint32_t>(code) & 0xffu) << (8 * (i % 4));
-      }
-#pragma unroll
-      for (const std::uint32_t word : words) sum = ptx::add_signed_bytes(word, sum);
-    }
+    if (valid && scale.inverse != 0.0f) sum = encode_run<kMode>(values[0], scale, words);
     sum = group_reduce(sum, lanes, [](std::int32_t x, std::int32_t y) { return x + y; });
-    if (p >= out.blocks) continue;
+    if (!stored) continue;
     store_run(out, row, p, first, words);
     if (first == 0) store_terms(out, row, p, scale, sum);
   }
-}
-
-bool aligned_rows(const Arguments<std::int8_t>& a) {
-  const std::int64_t length = a.out.padded_block, size = item_size(a.x.dtype);
-  if (length < kRun || length > kLongestBlock || (length & (length - 1))) return false;
-  if (a.out.blocks > 1 && length != a.block_size) return false;
-  return a.k % kRun == 0 && columns_lie_together(a.x, 16 / static_cast<int>(size));
 }
 
 void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
@@ -260,6 +285,130 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
                static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
           dim3(kThreads)},
          stream, a, row_shift, lanes_shift);
+}
+
+// Long blocks: a thread block for each, whose threads keep kRuns runs. What is beyond, in the longest blocks, is read
+// twice.
+constexpr int kLongThreads = 512, kLongWarps = kLongThreads / kWarpSize, kMostRuns = 4;
+
+// What the warps of a thread block tell each other.
+struct WarpResults {
+  Extremes extremes[kLongWarps];
+  std::int32_t sums[kLongWarps];
+};
+
+template <int kMode>
+__device__ __forceinline__ void thread_block_reduce(Extremes& of, WarpResults& results, int lane, int warp, int warps) {
+  reduce<kMode>(of, kWarpSize);
+  if (lane == 0) results.extremes[warp] = of;
+  __syncthreads();
+  const int other = lane % kLongWarps;
+  of = results.extremes[other < warps ? other : 0];
+  reduce<kMode>(of, kLongWarps);
+}
+
+template <int kMode, int kRuns>
+class LongBlock {
+ public:
+  __device__ __forceinline__ explicit LongBlock(const Arguments<std::int8_t>& a)
+      : a_(a), out_(a.out), thread_(static_cast<int>(threadIdx.x)), threads_(static_cast<int>(blockDim.x)) {
+    const auto blocks = static_cast<unsigned>(out_.blocks);
+    row_ = blockIdx.x / blocks;
+    p_ = blockIdx.x % blocks;
+    const std::int64_t first_k = p_ * a.block_size, left = a.k - first_k;
+    begin_ = a.x.row_offset(a.first_row + row_) + first_k;
+    full_ = static_cast<int>((left < a.block_size ? left : a.block_size) / kRun);
+    runs_ = static_cast<int>(out_.padded_block / kRun);
+  }
+
+  __device__ __forceinline__ void run() {
+    auto& results = block_shared<WarpResults>();
+    const int lane = thread_ % kWarpSize, warp = thread_ / kWarpSize, warps = threads_ / kWarpSize;
+    float values[kRuns][kRun];
+    const int left = full_ - thread_;
+    load_runs(a_.x, begin_ + std::int64_t{kRun} * thread_, std::int64_t{kRun} * threads_,
+              left > 0 ? (left - 1) / threads_ + 1 : 0, values);
+    Extremes of;
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i)
+      if (run_of(i) < full_) add_run(of, values[i]);
+    if constexpr (kRuns == kMostRuns) {
+      for (int run = run_of(kRuns); run < full_; run += threads_) {
+        float again[1][kRun];
+        load_runs(a_.x, begin_ + std::int64_t{kRun} * run, 0, 1, again);
+        add_run(of, again[0]);
+      }
+    }
+    thread_block_reduce<kMode>(of, results, lane, warp, warps);
+    const BlockScale scale = of.scale(kMode);
+
+    std::int32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i)
+      if (run_of(i) < runs_) sum += store(run_of(i), values[i], scale);
+    if constexpr (kRuns == kMostRuns) {
+      for (int run = run_of(kRuns); run < runs_; run += threads_) {
+        float again[1][kRun];
+        load_runs(a_.x, begin_ + std::int64_t{kRun} * run, 0, run < full_ ? 1 : 0, again);
+        sum += store(run, again[0], scale);
+      }
+    }
+    if (needs_sum()) {
+      sum = warp_sum(sum);
+      if (lane == 0) results.sums[warp] = sum;
+      __syncthreads();
+      if (warp > 0) return;
+      sum = warp_sum(lane < warps ? results.sums[lane] : 0);
+    }
+    if (thread_ == 0) store_terms(out_, row_, p_, scale, sum);
+  }
+
+ private:
+  __device__ __forceinline__ int run_of(int i) const { return thread_ + i * threads_; }
+  __device__ __forceinline__ bool needs_sum() const {
+    return out_.tiled.shift ? out_.tiled.arrays > 1 : out_.terms || out_.scaled_sums;
+  }
+  __device__ __forceinline__ std::int32_t store(int run, const float (&values)[kRun], const BlockScale& scale) const {
+    std::uint32_t words[kRun / 4] = {};
+    std::int32_t sum = 0;
+    if (run < full_ && scale.inverse != 0.0f) sum = encode_run<kMode>(values, scale, words);
+    store_run(out_, row_, p_, std::int64_t{kRun} * run, words);
+    return sum;
+  }
+
+  const Arguments<std::int8_t>& a_;
+  const QuantizedRows<std::int8_t>& out_;
+  int thread_, threads_;
+  std::int64_t row_, p_, begin_;  // of the block, in x
+  int full_, runs_;               // of the block; of its codes
+};
+
+template <int kMode, int kRuns>
+__global__ void __launch_bounds__(kLongThreads) quantize_long_kernel(const Arguments<std::int8_t> a) {
+  ptx::let_next_kernel_start();
+  LongBlock<kMode, kRuns>(a).run();
+}
+
+template <int kMode>
+void launch_long(const Arguments<std::int8_t>& a, cudaStream_t stream) {
+  const std::int64_t runs = a.out.padded_block / kRun;
+  int each = 1;
+  while (each < kMostRuns && ceil_div(runs, each) > kLongThreads) each *= 2;
+  const std::int64_t threads = round_up(ceil_div(runs, each), kWarpSize);
+  const auto kernel = each == 1   ? quantize_long_kernel<kMode, 1>
+                      : each == 2 ? quantize_long_kernel<kMode, 2>
+                                  : quantize_long_kernel<kMode, kMostRuns>;
+  // A grid of 2^31 thread blocks would be a terabyte of codes.
+  launch("quantize_long", kernel,
+         {dim3(static_cast<unsigned>(a.out.rows * a.out.blocks)),
+          dim3(static_cast<unsigned>(threads < kLongThreads ? threads : kLongThreads))},
+         stream, a);
+}
+
+bool aligned_rows(const Arguments<std::int8_t>& a) {
+  const std::int64_t length = a.out.padded_block, size = item_size(a.x.dtype);
+  if (length < kRun || length % kRun || (a.out.blocks > 1 && length != a.block_size)) return false;
+  return a.k % kRun == 0 && columns_lie_together(a.x, 16 / static_cast<int>(size));
 }
 
 // Columns that lie apart: one thread per row and block. Neighboring threads are neighboring rows, such as pixels, so
@@ -319,7 +468,12 @@ void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t
   constexpr std::int64_t kMostBlocks = 1 << 20;
   const Arguments<Code> arguments{x, first_row, k, block_size, activation_mode(compute), out};
   if constexpr (sizeof(Code) == 1) {
-    if (aligned_rows(arguments)) return launch_aligned(arguments, stream);
+    if (aligned_rows(arguments)) {
+      if (out.padded_block <= kWarpValues) return launch_aligned(arguments, stream);
+      return arguments.mode == numerics::kActivationInt8Asym
+                 ? launch_long<numerics::kActivationInt8Asym>(arguments, stream)
+                 : launch_long<numerics::kActivationInt8>(arguments, stream);
+    }
     if (rows_lie_together(arguments)) return launch_columns(arguments, stream);
   }
   launch("quantize_activations", quantize_activations_kernel<Code>,
