@@ -537,7 +537,7 @@ TEST(LinearOnTheMachine, FloatOnWarpgroups) {
     std::int64_t m, n, k, block_size;
     bool large;
   };
-  constexpr Shape kShapes[] = {{200, 130, 300, 128, true}, {200, 40, 200, 64, true},   {100, 41, 260, 256, true},
+  constexpr Shape kShapes[] = {{200, 130, 300, 128, true}, {200, 40, 200, 64, true},    {100, 41, 260, 256, true},
                                {100, 30, 200, 32, true},   {40, 140, 2100, 128, false}, {50, 20, 1990, 64, false},
                                {36, 10, 1700, 32, false},  {33, 130, 77, 77, false}};
   unsigned cases = 0;

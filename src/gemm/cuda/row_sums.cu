@@ -1,6 +1,5 @@
-#include "gemm/cuda/row_sums.cuh"
-
 #include "formats/element.h"
+#include "gemm/cuda/row_sums.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
@@ -47,8 +46,8 @@ __global__ void __launch_bounds__(kThreads) row_sums_kernel(const RowSums a) {
 void add_row_sums(const RowSums& a, cudaStream_t stream) {
   const std::int64_t threads = a.rows * row_units(a) * (a.unit / kValues);
   if (threads == 0) return;
-  launch("row_sums", row_sums_kernel, {dim3(static_cast<unsigned>(ceil_div(threads, kThreads))), dim3(kThreads)}, stream,
-         a);
+  launch("row_sums", row_sums_kernel, {dim3(static_cast<unsigned>(ceil_div(threads, kThreads))), dim3(kThreads)},
+         stream, a);
 }
 
 }  // namespace qcore

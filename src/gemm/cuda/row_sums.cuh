@@ -8,8 +8,8 @@
 
 namespace qcore {
 
-// Sums of `unit` neighbors along k of rows of 16-bit values, in fp32: sums[k / unit, row], the units `stride` apart. `unit` is
-// 32 or 64; rows start at multiples of 16 bytes. What is missing to whole 128 k counts as zeros.
+// Sums of `unit` neighbors along k of rows of 16-bit values, in fp32: sums[k / unit, row], the units `stride` apart.
+// `unit` is 32 or 64; rows start at multiples of 16 bytes. What is missing to whole 128 k counts as zeros.
 struct RowSums {
   const std::uint16_t* values;  // [M, K]
   std::int64_t row_stride, rows, k;

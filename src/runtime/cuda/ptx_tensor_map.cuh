@@ -76,28 +76,18 @@ inline TensorMap tensor_map(const MatrixParts& of) {
   return result;
 }
 
-// Copies the part that begins at this row and column to this place, a multiple of 128 or, swizzled, of 1024, and counts its
-// bytes at this barrier, in every thread block of the cluster whose bit is set. What lies outside of the matrix is zeros.
-__device__ __forceinline__ void tensor_copy(void* shared, const TensorMap& from, int row, int column, Barrier& barrier,
-                                            unsigned ranks) {
+// Copies the part that begins at this row and column to this place, a multiple of 128 or, swizzled, of 1024, and counts
+// its bytes at this barrier. What lies outside of the matrix is zeros.
+__device__ __forceinline__ void tensor_copy(void* shared, const TensorMap& from, int row, int column,
+                                            Barrier& barrier) {
 #if defined(__CUDACC__)
-  if (ranks & (ranks - 1))
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-        "{%2, %3}], [%4], %5;" ::"r"(shared_address(shared)),
-        "l"(&from.map), "r"(column), "r"(row), "r"(shared_address(&barrier)), "h"(static_cast<std::uint16_t>(ranks))
-        : "memory");
-  else
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-            shared_address(shared)),
-        "l"(&from.map), "r"(column), "r"(row), "r"(shared_address(&barrier))
-        : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          shared_address(shared)),
+      "l"(&from.map), "r"(column), "r"(row), "r"(shared_address(&barrier))
+      : "memory");
 #else
-  for (int rank = 0; ranks >> rank; ++rank)
-    if (ranks >> rank & 1u)
-      cuda_host::tensor_copy(cuda_host::shared_of(rank, shared), from.parts, row, column,
-                             static_cast<std::uint64_t*>(cuda_host::shared_of(rank, &barrier.state)));
+  cuda_host::tensor_copy(shared, from.parts, row, column, &barrier.state);
 #endif
 }
 

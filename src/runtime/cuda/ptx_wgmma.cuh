@@ -201,9 +201,9 @@ __device__ __forceinline__ void product_commit() {
 #endif
 }
 
-// Two warpgroups, number 0 and 1, take turns: each issues products only after the other has issued its own, so that one's
-// run while the other adds its sums. Without turns their products would end, and the tensor cores rest, at the same time.
-// Number 1 calls let_other_group() once before all; both call the same number of times.
+// Two warpgroups, number 0 and 1, take turns: each issues products only after the other has issued its own, so that
+// one's run while the other adds its sums. Without turns their products would end, and the tensor cores rest, at the
+// same time. Number 1 calls let_other_group() once before all; both call the same number of times.
 __device__ __forceinline__ void wait_for_turn(int group) {
 #if defined(__CUDACC__)
   asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory");

@@ -6,8 +6,8 @@
 // Products of whole warpgroups in 16-bit floats; needs sm_90a.
 namespace qcore::ptx {
 
-// d = a b, or d + a b: 64 rows, 64 columns, 16 k; products are exact and summed in fp32. Warp w of the warpgroup has rows
-// 16*w ..; with group = lane / 4 and quad = lane % 4, a word of a holds two neighbors along k,
+// d = a b, or d + a b: 64 rows, 64 columns, 16 k; products are exact and summed in fp32. Warp w of the warpgroup has
+// rows 16*w ..; with group = lane / 4 and quad = lane % 4, a word of a holds two neighbors along k,
 //
 //   a[i]        row group + 8*(i%2), k 8*(i/2) + 2*quad ..
 //   d[4*j + i]  row group + 8*(i/2), column 8*j + 2*quad + i%2
@@ -18,8 +18,8 @@ __device__ __forceinline__ void product_half(float (&d)[32], const std::uint32_t
 #if defined(__CUDACC__)
 #define QCORE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define QCORE_D16(i) QCORE_D4(i), QCORE_D4(i + 4), QCORE_D4(i + 8), QCORE_D4(i + 12)
-#define QCORE_PRODUCT(type)                                                                                         \
-  "{.reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type             \
+#define QCORE_PRODUCT(type)                                                                                          \
+  "{.reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type              \
   " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
   "%24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, add, 1, 1, 0;}"
   if constexpr (kHalf == Half::f16)

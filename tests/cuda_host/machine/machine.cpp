@@ -321,7 +321,8 @@ void part_copy(void* to, const PartCopy& from, std::int64_t row, std::int64_t co
       char* at = static_cast<char*>(to) + static_cast<std::size_t>(i) * row_bytes + place * kUnit;
       const std::int64_t first = column + static_cast<std::int64_t>(unit) * unit_values;
       const std::int64_t left = row + i < from.rows ? from.columns - first : 0;
-      const std::size_t bytes = static_cast<std::size_t>(std::clamp<std::int64_t>(left, 0, unit_values)) * from.value_bytes;
+      const std::size_t bytes =
+          static_cast<std::size_t>(std::clamp<std::int64_t>(left, 0, unit_values)) * from.value_bytes;
       const std::int64_t offset = ((row + i) * from.row_stride + first) * static_cast<std::int64_t>(from.value_bytes);
       if (bytes > 0) copies.push_back({at, from.data + offset, bytes});
       if (bytes < kUnit) copies.push_back({at + bytes, nullptr, kUnit - bytes});

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.gpu
 COMPUTE = ("float", "int8", "int8_asym", "int16")
 # Best first. Not every row takes every problem: see takes().
 KERNELS = {
-    "float": ("sm80_float_mma", "sm75_gemv", "simt"),
+    "float": ("sm90_float_wgmma", "sm80_float_mma", "sm75_gemv", "simt"),
     "int8": ("sm90_int8_mma", "sm75_gemv", "sm90_int8_wgmma", "sm80_int8_mma", "sm75_int8_sliced", "simt"),
     "int8_asym": ("sm75_gemv", "sm90_int8_wgmma", "sm80_int8_mma", "sm75_int8_sliced", "simt"),
     "int16": ("simt",),
@@ -68,14 +68,16 @@ def strided(x, layout):
 def supported(kernel):
     """Return whether this device has what the kernel needs."""
     capability = torch.cuda.get_device_capability()
-    if kernel in ("sm90_int8_mma", "sm90_int8_wgmma"):
+    if kernel in ("sm90_float_wgmma", "sm90_int8_mma", "sm90_int8_wgmma"):
         return capability == (9, 0)
     return capability >= (8, 0) or kernel in ("sm75_gemv", "sm75_int8_sliced", "simt")
 
 
-def takes(kernel, compute, m, k, g, scheme):
+def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16):
     if not supported(kernel):
         return False
+    if kernel == "sm90_float_wgmma":
+        return dtype != torch.float32 and m > 32 and k > 0 and (k <= g or g % 32 == 0)
     if kernel == "sm90_int8_mma":
         return scheme == "symmetric" and g in (32, 64, 128) and 5 <= m <= 128
     if kernel in ("sm75_int8_sliced", "simt"):
@@ -91,7 +93,7 @@ def takes(kernel, compute, m, k, g, scheme):
 
 def other_order(kernel, compute):
     """Return whether a kernel adds floats in another order than the reference."""
-    return compute == "float" and kernel in ("sm75_gemv", "sm80_float_mma")
+    return compute == "float" and kernel in ("sm75_gemv", "sm80_float_mma", "sm90_float_wgmma")
 
 
 def float_bound(x, weight):
@@ -141,7 +143,7 @@ def check(rng, m, n, k, g, *, compute, bits, scheme, x_dtype, out_dtype, bias_dt
     expected = reference(x, weight, bias, compute=compute, activation=activation, out_dtype=out_dtype)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
-        if not takes(kernel, compute, m, k, g, scheme):
+        if not takes(kernel, compute, m, k, g, scheme, x_dtype):
             if m:  # without rows there is nothing that a kernel could refuse
                 with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError):
                     qcore.linear(x, on_device, bias, compute=compute)
@@ -225,7 +227,9 @@ def test_the_best_kernel_is_chosen():
         x = torch.ones(m, 100, device="cuda")
         for compute, kernels in KERNELS.items():
             qcore.linear(x, weight, compute=compute)
-            assert qcore.last_kernel("linear") == next(k for k in kernels if takes(k, compute, m, 100, 32, "symmetric"))
+            assert qcore.last_kernel("linear") == next(
+                k for k in kernels if takes(k, compute, m, 100, 32, "symmetric", torch.float32)
+            )
 
 
 @pytest.mark.parametrize("compute", ["int8", "int8_asym"])
@@ -314,15 +318,24 @@ def test_few_rows(compute, bits, scheme, k, g):
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 @pytest.mark.parametrize("g", [32, 64, 96, 128, 4096])
 def test_float_tiles(dtype, bits, scheme, g):
-    """Every size of tiles of the float kernel on tensor cores, x in place and gathered."""
+    """Every size of tiles of the float kernels, x in place and gathered, more tiles than run at once."""
     rng = np.random.default_rng([g, bits])
-    for m, n, k in ((5, 100, 1096), (20, 260, 1099), (90, 200, 1160), (1300, 1300, 680)):
+    for m, n, k in (
+        (5, 100, 1096),
+        (20, 260, 1099),
+        (40, 300, 2100),
+        (90, 200, 1160),
+        (1300, 1300, 680),
+        (2100, 2500, 200),
+    ):
         weight = random_weight(rng, n, k, min(g, k), bits, scheme)
         x = torch.from_numpy(block_values(rng, m, k, min(g, k))).to(dtype).cuda()
-        with qcore.force_kernel("linear", "sm80_float_mma"):
-            y = qcore.linear(x, weight.to("cuda"), compute="float", out_dtype=torch.float32)
         expected = reference(x, weight, None, compute="float", out_dtype=torch.float32)
-        assert_close_floats(y, expected, x, weight)
+        for kernel in ("sm90_float_wgmma", "sm80_float_mma"):
+            if takes(kernel, "float", m, k, min(g, k), scheme, dtype):
+                with qcore.force_kernel("linear", kernel):
+                    y = qcore.linear(x, weight.to("cuda"), compute="float", out_dtype=torch.float32)
+                assert_close_floats(y, expected, x, weight)
 
 
 def test_runs_on_the_callers_stream():
@@ -397,9 +410,10 @@ def test_cuda_graph(compute):
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
         m = 8 if kernel == "sm75_gemv" else 33
-        if not takes(kernel, compute, m, 200, 64, scheme):
+        dtype = torch.float16 if kernel == "sm90_float_wgmma" else torch.float32
+        if not takes(kernel, compute, m, 200, 64, scheme, dtype):
             continue
-        x, out = torch.zeros(m, 200, device="cuda"), torch.empty(m, 70, device="cuda")
+        x, out = torch.zeros(m, 200, dtype=dtype, device="cuda"), torch.empty(m, 70, device="cuda")
         graph = torch.cuda.CUDAGraph()
         with qcore.force_kernel("linear", kernel):
             qcore.linear(x, on_device, out=out, compute=compute)
@@ -407,12 +421,12 @@ def test_cuda_graph(compute):
             with torch.cuda.graph(graph):
                 qcore.linear(x, on_device, out=out, compute=compute)
         for _ in range(3):
-            values = torch.from_numpy(rng.standard_normal((m, 200)).astype(np.float32))
+            values = torch.from_numpy(rng.standard_normal((m, 200)).astype(np.float32)).to(dtype)
             x.copy_(values)
             # Calls between replays must not touch the graph's memory.
-            qcore.linear(torch.ones(500, 200, device="cuda"), on_device, compute=compute)
+            qcore.linear(torch.ones(500, 200, dtype=dtype, device="cuda"), on_device, compute=compute)
             graph.replay()
-            expected = reference(values, weight, None, compute=compute)
+            expected = reference(values, weight, None, compute=compute, out_dtype=torch.float32)
             if other_order(kernel, compute):
                 assert_close_floats(out, expected, values, weight)
             else:

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "gemm/cuda/sm80_float_mma/arguments.cuh"
 #include "gemm/cuda/exact_total.cuh"
+#include "gemm/cuda/sm80_float_mma/arguments.cuh"
 #include "gemm/cuda/store_four.cuh"
 
 // From fp32 totals to y.

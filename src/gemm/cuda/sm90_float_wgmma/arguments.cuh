@@ -3,29 +3,29 @@
 #include "gemm/cuda/device_operands.cuh"
 #include "runtime/cuda/ptx_tensor_map.cuh"
 
-// Float activations and many rows on sm_90a: as `sm80_float_mma`, but with the products of whole warpgroups, y^T = W x^T.
-// One operand is the weight, decoded into registers; the other are rows of x, which the copy engine brings to shared
-// memory from where they are.
+// Float activations and many rows on sm_90a: as `sm80_float_mma`, but with the products of whole warpgroups, y^T = W
+// x^T. One operand is the weight, decoded into registers; the other are rows of x, which the copy engine brings to
+// shared memory from where they are.
 namespace qcore::sm90_float_wgmma {
 
-constexpr int kStageK = 64;    // k of a stage: what the copy engine takes of a row
+constexpr int kStageK = 64;          // k of a stage: what the copy engine takes of a row
 constexpr int kStepK = 2 * kStageK;  // k that is multiplied at a time
-constexpr int kPartRows = 64;  // rows of x in a product
+constexpr int kPartRows = 64;        // rows of x in a product
 
 struct Tuning {
-  static constexpr int kColumns = 128;  // n of a tile
-  static constexpr int kMaxParts = 4;   // of kPartRows in a tile
-  static constexpr int kMaxSplits = 3;  // clusters of four fill fewer multiprocessors
+  static constexpr int kColumns = 128;          // n of a tile
+  static constexpr int kMaxParts = 4;           // of kPartRows in a tile
+  static constexpr int kMaxSplits = 3;          // clusters of four fill fewer multiprocessors
   static constexpr std::int64_t kFewRows = 32;  // which `sm80_float_mma` takes
 };
 
 struct Arguments {
-  ptx::TensorMap x;               // in parts of a tile's rows
-  ptx::TensorMap words;           // of the weight, in parts of a stage
+  ptx::TensorMap x;                // in parts of a tile's rows
+  ptx::TensorMap words;            // of the weight, in parts of a stage
   ptx::TensorMap scales, offsets;  // in parts of a block
-  const std::uint16_t* values;  // [M, K]
+  const std::uint16_t* values;     // [M, K]
   std::int64_t row_stride;
-  DType dtype;  // f16 or bf16
+  DType dtype;             // f16 or bf16
   std::int64_t rows;       // M of this launch
   std::int64_t first_row;  // of these rows in out.y
   const float* row_sums;   // [units, M rounded up to whole tiles], see row_sums.cuh; null unless the weight has offsets
@@ -59,7 +59,8 @@ inline void set_maps(Arguments& a) {
   const std::int64_t words = a.w.steps * kPanel, parameters = a.w.blocks * kPanel;
   a.words = ptx::tensor_map({a.w.words, 4, a.w.panels, words, words, kPanels, kStageK * a.w.bits / 32 * kPanel, false});
   a.scales = ptx::tensor_map({a.w.scales, 4, a.w.panels, parameters, parameters, kPanels, kPanel, false});
-  if (a.w.offsets) a.offsets = ptx::tensor_map({a.w.offsets, 4, a.w.panels, parameters, parameters, kPanels, kPanel, false});
+  if (a.w.offsets)
+    a.offsets = ptx::tensor_map({a.w.offsets, 4, a.w.panels, parameters, parameters, kPanels, kPanel, false});
 }
 
 // y = act(x W^T + bias). Need sm_90a, and block sizes that are multiples of 32 or one block.

@@ -13,7 +13,12 @@ namespace qcore::sm90_float_wgmma {
 
 constexpr std::size_t kMaxSharedBytes = 227 << 10;
 constexpr int kMaxStages = 8;
-constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+// Registers of a producing thread and of a computing one. Every thread starts with 168; the sum over the three
+// warpgroups stays the same.
+template <int kParts>
+constexpr int kProducerRegisters = kParts == 4 ? 24 : 40;
+template <int kParts>
+constexpr int kConsumerRegisters = kParts == 4 ? 240 : 232;
 
 template <int kBits, bool kOffsets, int kPromotions, int kParts>
 struct Shape {
@@ -99,17 +104,17 @@ class Consumer {
   static constexpr int kStageChunks = kStageK / 16, kChunks = kStepK / 16;  // products of a part
   static constexpr int kPromotedChunks = kChunks / kPromotions, kUnits = kParts * kPromotions;
 
-  // Multiplies a step, part after part, and releases its stages. Its weights are in registers; those of the next step, if
-  // there are `more`, come to others while the last products run. The loop must stay short: its instructions have to fit
-  // in a small cache, and share the ports of the registers with the products.
-  __device__ __forceinline__ void multiply(PipelineState<kStages>& state, bool more, std::uint32_t (&weights)[kChunks][4],
-                                           std::uint32_t (&ahead)[kChunks][4]) {
+  // Multiplies a step, part after part, and releases its stages. Its weights are in registers; those of the next step,
+  // if there are `more`, come to others while the last products run. The loop must stay short: its instructions have to
+  // fit in a small cache, and share the ports of the registers with the products.
+  __device__ __forceinline__ void multiply(PipelineState<kStages>& state, bool more,
+                                           std::uint32_t (&weights)[kChunks][4], std::uint32_t (&ahead)[kChunks][4]) {
     const int first = state.slot;
     state.next();
     const int second = state.slot;
     state.next();
-    // Behind the last step that one's weights are decoded again: a branch between products and the end of their wait would
-    // let the compiler give their operands' registers away.
+    // Behind the last step that one's weights are decoded again: a branch between products and the end of their wait
+    // would let the compiler give their operands' registers away.
     PipelineState<kStages> next = state;
     int next_first = first, next_second = second;
 #pragma unroll
@@ -158,9 +163,10 @@ class Consumer {
     for (int i = 0; i < count; ++i) {
       const int of_step = begin + i, chunk = of_step % kStageChunks;
       const TileStage& stage = of_step < kStageChunks ? first : second;
-      const uint2* from = reinterpret_cast<const uint2*>(stage.weights[panel_]) + group_;  // [steps, 8 pairs of columns]
+      const uint2* from =
+          reinterpret_cast<const uint2*>(stage.weights[panel_]) + group_;  // [steps, 8 pairs of columns]
       if (i == 0 || of_step % kPromotedChunks == 0) set_shifts(of_step / kPromotedChunks, first, second);
-      std::uint32_t(&to)[4] = weights[of_step];
+      std::uint32_t (&to)[4] = weights[of_step];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         if constexpr (kBits == 8) {
@@ -179,7 +185,8 @@ class Consumer {
     constexpr std::uint32_t kZero = 1u << (kBits - 1);
     std::uint32_t zero[2] = {kZero, kZero};
     if constexpr (kOffsets) {
-      const float2 scales = column_pair(0, promotion, first, second), offsets = column_pair(1, promotion, first, second);
+      const float2 scales = column_pair(0, promotion, first, second),
+                   offsets = column_pair(1, promotion, first, second);
       zero[0] = sm80_float_mma::nearest_zero<kBits>(scales.x, offsets.x);
       zero[1] = sm80_float_mma::nearest_zero<kBits>(scales.y, offsets.y);
     }
@@ -189,7 +196,7 @@ class Consumer {
   // Adds a part's products to its totals.
   __device__ __forceinline__ void promote(int part, int promotion, const TileStage& first, const TileStage& second) {
     const float2 scales = column_pair(0, promotion, first, second);
-    float(&y)[32] = y_[part];
+    float (&y)[32] = y_[part];
 #pragma unroll
     for (int i = 0; i < 32; ++i) y[i] = numerics::fma_once(products_[i], i / 2 % 2 ? scales.y : scales.x, y[i]);
     if constexpr (!kOffsets) return;
@@ -222,9 +229,7 @@ class Consumer {
   // -- from totals to y
 
   __device__ std::int64_t first_row() const { return static_cast<std::int64_t>(tiles_.row()) * kRows; }
-  __device__ std::int64_t first_column() const {
-    return static_cast<std::int64_t>(tiles_.column()) * Tuning::kColumns;
-  }
+  __device__ std::int64_t first_column() const { return static_cast<std::int64_t>(tiles_.column()) * Tuning::kColumns; }
 
   __device__ void store() {
     const std::int64_t n = first_column() + 16 * panel_;
@@ -305,8 +310,8 @@ class Consumer {
     return add_exact_tap(a_.w, x, n / PackedLayout::kPanelRows, n, 0.0f);
   }
 
-  // The thread blocks that share a tile's k leave their totals in shared memory, in the place of the ring, which no copy
-  // writes to any more; then each adds its share of the rows, in the order of k. The producers wait with them.
+  // The thread blocks that share a tile's k leave their totals in shared memory, in the place of the ring, which no
+  // copy writes to any more; then each adds its share of the rows, in the order of k. The producers wait with them.
   __device__ void add_splits() {
     float* totals = reinterpret_cast<float*>(pipeline_.stages);
     ptx::cluster_sync();
@@ -367,7 +372,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_float_wgmma_kernel(const __g
   ptx::cluster_sync();
   Tiles tiles(a, S::TileStage::kRows);
   if (warp >= kConsumerWarps) {
-    ptx::fewer_registers<kProducerRegisters>();
+    ptx::fewer_registers<kProducerRegisters<kParts>>();
     Fill(a, ring, tiles, warp - kConsumerWarps).run();
     __syncwarp();
     if (a.splits > 1) {
@@ -375,7 +380,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_float_wgmma_kernel(const __g
       ptx::cluster_sync();
     }
   } else {
-    ptx::more_registers<kConsumerRegisters>();
+    ptx::more_registers<kConsumerRegisters<kParts>>();
     Consumer<kHalf, kBits, kOffsets, kPromotions, kParts>(a, ring, tiles, staging, warp).run();
   }
   __syncwarp();

@@ -25,11 +25,11 @@ struct alignas(1024) Stage {
   char x[kRows * kStageK * 2];  // as ptx::SwizzledRows
   char weights[kPanels][kSteps * PackedLayout::kStepBytes];
   float columns[kSets][kOffsets ? 2 : 1][kPanels][PackedLayout::kPanelRows];  // scales, and offsets
-  float sums[kSets][kOffsets ? kRows : 4];                                   // of the rows
+  float sums[kSets][kOffsets ? kRows : 4];                                    // of the rows
 };
 
-// The tiles that a thread block computes, or its share of their k, in bands of kBand of their columns, so that those which
-// run at once need few weights and rows of x between them.
+// The tiles that a thread block computes, or its share of their k, in bands of kBand of their columns, so that those
+// which run at once need few weights and rows of x between them.
 class Tiles {
  public:
   __device__ Tiles(const Arguments& a, int rows) : split_(ptx::cluster_rank()) {
@@ -67,7 +67,8 @@ class Tiles {
   unsigned columns_, rows_, at_, stride_;
 };
 
-// The warpgroup that fills the ring: a thread announces what is to come and has x copied, one the weight, one its parameters.
+// The warpgroup that fills the ring: a thread announces what is to come and has x copied, one the weight, one its
+// parameters.
 template <int kBits, bool kOffsets, int kPromotions, int kParts, int kCount>
 class Producer {
  public:
@@ -90,7 +91,9 @@ class Producer {
   template <class Copy>
   __device__ __forceinline__ void walk(Copy&& copy) {
     PipelineState<kCount> state;
+#pragma unroll 1
     for (; tiles_.valid(); tiles_.next())
+#pragma unroll 1  // few registers
       for (int stage = 2 * tiles_.first_step(); stage < 2 * tiles_.last_step(); ++stage) {
         ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
         copy(stage, pipeline_.stages[state.slot], pipeline_.full[state.slot]);
@@ -98,22 +101,20 @@ class Producer {
       }
   }
 
-  __device__ unsigned own() const { return 1u << tiles_.split(); }
-
   __device__ __forceinline__ void copy_rows() {
-    constexpr auto kBytes = static_cast<int>(sizeof(To::x) + sizeof(To::weights) + sizeof(To::columns) +
-                                             (kOffsets ? sizeof(To::sums) : 0));
+    constexpr auto kBytes =
+        static_cast<int>(sizeof(To::x) + sizeof(To::weights) + sizeof(To::columns) + (kOffsets ? sizeof(To::sums) : 0));
     // Weights need nothing that another kernel writes. What is computed from x waits for it, and so does y.
     ptx::wait_for_earlier_kernels();
     walk([&](int stage, To& to, ptx::Barrier& full) {
       const int row = tiles_.row() * To::kRows;
       ptx::barrier_expect(full, kBytes);
-      ptx::tensor_copy(to.x, a_.x, row, stage * kStageK, full, own());
+      ptx::tensor_copy(to.x, a_.x, row, stage * kStageK, full);
       if constexpr (kOffsets) {
 #pragma unroll
         for (int set = 0; set < kSets; ++set)
           ptx::bulk_copy(to.sums[set], a_.row_sums + (stage * kSets + set) * a_.sum_stride + row,
-                         static_cast<int>(sizeof(to.sums[set])), full, own());
+                         static_cast<int>(sizeof(to.sums[set])), full, 1u << tiles_.split());
       }
     });
   }
@@ -121,8 +122,7 @@ class Producer {
   __device__ __forceinline__ void copy_weights() {
     constexpr int kStageWords = To::kSteps * static_cast<int>(PackedLayout::kPanelRows);
     walk([&](int stage, To& to, ptx::Barrier& full) {
-      ptx::tensor_copy(to.weights, a_.words, tiles_.column() * kPanels, stage * kStageWords, full,
-                       own());
+      ptx::tensor_copy(to.weights, a_.words, tiles_.column() * kPanels, stage * kStageWords, full);
     });
   }
 
@@ -135,8 +135,8 @@ class Producer {
         int p = blocks > 1 ? (stage * kStageK + set * To::kUnitK) / size : 0;
         if (p >= blocks) p = blocks - 1;
         const int panel = tiles_.column() * kPanels, column = p * static_cast<int>(PackedLayout::kPanelRows);
-        ptx::tensor_copy(to.columns[set][0], a_.scales, panel, column, full, own());
-        if constexpr (kOffsets) ptx::tensor_copy(to.columns[set][kOffsets], a_.offsets, panel, column, full, own());
+        ptx::tensor_copy(to.columns[set][0], a_.scales, panel, column, full);
+        if constexpr (kOffsets) ptx::tensor_copy(to.columns[set][kOffsets], a_.offsets, panel, column, full);
       }
     });
   }

@@ -26,8 +26,9 @@ struct Plan {
   int parts, splits;
 };
 
-// The plan that is expected to take the least time: rounds of tiles over the multiprocessors, times steps of k, times what a
-// step takes; and for an exchange of totals what that takes. In units of 10 ns, as measured on one H100 on 2026-11-23.
+// The plan that is expected to take the least time: rounds of tiles over the multiprocessors, times steps of k, times
+// what a step takes; and for an exchange of totals what that takes. In units of 10 ns, as measured on one H100 on
+// 2026-11-23.
 Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t multiprocessors) {
   constexpr std::int64_t kStep[] = {0, 73, 97, 0, 159}, kExchange = 400;
   const std::int64_t columns = ceil_div(w.n, Tuning::kColumns), steps = ceil_div(w.k, sm90_float_wgmma::kStepK);
@@ -67,7 +68,8 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
   const std::int64_t x_stride = row_stride(problem.x);
   const bool gather = !in_place(problem, x_stride);
   const std::int64_t row_length = round_up(w.k, kUnit), unit = sm90_float_wgmma::sum_unit(w);
-  const std::int64_t multiprocessors = bounds.multiprocessors ? bounds.multiprocessors : qcore::multiprocessors(problem.device.index);
+  const std::int64_t multiprocessors =
+      bounds.multiprocessors ? bounds.multiprocessors : qcore::multiprocessors(problem.device.index);
   std::int64_t rows = bounds.rows;
   if (gather) rows = std::min(rows, bounds.codes / (2 * row_length));
   rows = std::min(std::max(rows, bounds.fewest_rows), problem.m);
@@ -75,7 +77,8 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
 
   ScratchPlan scratch_plan;
   const auto values = scratch_plan.add<std::uint16_t>(gather ? rows * row_length : 0);
-  const auto sums = scratch_plan.add<float>(w.offsets ? round_up(w.k, sm90_float_wgmma::kStepK) / unit * sum_stride : 0);
+  const auto sums =
+      scratch_plan.add<float>(w.offsets ? round_up(w.k, sm90_float_wgmma::kStepK) / unit * sum_stride : 0);
   CudaScratch scratch(scratch_plan, problem.device.index, stream);
 
   sm90_float_wgmma::Arguments arguments{};
