@@ -284,20 +284,28 @@ class Consumer {
       }
   }
 
-  // Through shared memory, so that what finishes a value is there once per 4 rows, and not for each register.
+  // Through shared memory, four rows at a time. Totals move up in their registers, so that what finishes a value is
+  // there once, and not for each register.
   __device__ void store_any(std::int64_t n) {
+    auto& totals = reinterpret_cast<float (&)[kParts * 32]>(y_);
+#pragma unroll 1
+    for (int row = 0; row < kRows; row += 8) {
+#pragma unroll 1
+      for (int half = 0; half < 2; ++half) {
+        if (quad_ / 2 == half) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part)
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        reinterpret_cast<float2*>(staging_)[quad_ * 8 + group_] = {y_[part][i / 2 * 4 + i % 2],
-                                                                   y_[part][i / 2 * 4 + i % 2 + 2]};
+          for (int i = 0; i < 2; ++i)
+            reinterpret_cast<float2*>(staging_)[(2 * (quad_ % 2) + i) * 8 + group_] = {totals[i], totals[i + 2]};
+        }
         __syncwarp();
 #pragma unroll 1
         for (int at = lane_; at < 64; at += kWarpSize)
-          store_total(first_row() + part * kPartRows + 8 * (i / 2) + 2 * (at / 16) + i % 2, n + at % 16, staging_[at]);
+          store_total(first_row() + row + 4 * half + at / 16, n + at % 16, staging_[at]);
         __syncwarp();
       }
+#pragma unroll
+      for (int i = 0; i + 4 < kParts * 32; ++i) totals[i] = totals[i + 4];
+    }
   }
 
   __device__ __forceinline__ void store_total(std::int64_t row, std::int64_t n, float total) const {
