@@ -242,7 +242,7 @@ class Consumer {
       for (int part = 0; part < kParts; ++part)
 #pragma unroll
         for (int i = 0; i < 32; ++i) finite = finite && numerics::is_finite(y_[part][i]);
-      simple = __all_sync(kAllLanes, finite);
+      simple = warp_max(finite ? 0u : 1u) == 0;
     }
     if (!simple) return store_any(n);
     float bias[2] = {};
