@@ -105,5 +105,6 @@ struct GruKernels {
 };
 
 extern const GruKernels kGruAvx2, kGruAvxVnni, kGruAvx512Vnni;
+extern const GruKernels kGruNeon, kGruNeonI8mm;
 
 }  // namespace qcore
