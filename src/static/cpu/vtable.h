@@ -67,9 +67,9 @@ struct StaticTileKernels {
   bool signed_codes = false;  // whether the tiles multiply signed codes of x, or unsigned ones
 };
 
-extern const StaticTileKernels kStaticAvx2;        // static_avx2.cpp
-extern const StaticTileKernels kStaticAvxVnni;     // static_avxvnni.cpp
-extern const StaticTileKernels kStaticAvx512Vnni;  // static_avx512vnni.cpp
+extern const StaticTileKernels kStaticAvx2;         // static_avx2.cpp
+extern const StaticTileKernels kStaticAvxVnni;      // static_avxvnni.cpp
+extern const StaticTileKernels kStaticAvx512Vnni;   // static_avx512vnni.cpp
 extern const StaticTileKernels kStaticNeon;         // static_neon.cpp
 extern const StaticTileKernels kStaticNeonDotprod;  // static_neon_dotprod.cpp
 
