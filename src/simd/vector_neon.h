@@ -22,6 +22,7 @@ struct Neon {
 
   QCORE_NUMERIC Int bit_and(Int a, Int b) { return vandq_s32(a, b); }
   QCORE_NUMERIC Int bit_or(Int a, Int b) { return vorrq_s32(a, b); }
+  QCORE_NUMERIC Int high_nibbles(Int a) { return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(a), 4)); }
   QCORE_NUMERIC Int add_bytes(Int a, Int b) {
     return vreinterpretq_s32_u8(vaddq_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
   }

@@ -16,7 +16,7 @@ struct DotBytes {
   QCORE_NUMERIC void multiply(int32x4_t& acc, Weights w, const std::int8_t* a) {
     std::int32_t four;
     memcpy(&four, a, 4);
-    asm("usdot %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(w), "w"(vdupq_n_s32(four)));
+    asm("usdot %0.4s, %1.16b, %2.4b[0]" : "+w"(acc) : "w"(w), "w"(four));
   }
 };
 

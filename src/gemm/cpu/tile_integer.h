@@ -1,7 +1,5 @@
 #pragma once
 
-#include <type_traits>
-
 #include "gemm/cpu/pack_rows.h"
 #include "gemm/cpu/tile.h"
 #include "gemm/cpu/tile_table.h"
@@ -66,10 +64,8 @@ struct IntegerBlock {
       typename Dot::Weights codes[kVectors];
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
         Int bytes = stored[v.value];
-        if constexpr (Bits == 4) {
-          if constexpr (quad.value == 1) bytes = V::shift_right_16(bytes, 4);
-          bytes = V::bit_and(bytes, V::set1(0x0f0f0f0f));
-        }
+        if constexpr (Bits == 4)
+          bytes = quad.value == 1 ? V::high_nibbles(bytes) : V::bit_and(bytes, V::set1(0x0f0f0f0f));
         codes[v.value] = Dot::split(bytes);
       });
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
@@ -348,15 +344,18 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8> {
   std::int64_t prefetch;
 };
 
-// The tile of an encoded weight, for a number of rows up to MaxRows. NarrowDot multiplies codes as they are stored, which
-// are below 64, Dot those of 8 bits that a table gives.
+// The tile of an encoded weight, for a number of rows up to MaxRows. NarrowDot multiplies codes as they are stored,
+// which are below 64, Dot those of 8 bits that a table gives.
 template <class V, class Dot, int MaxRows, int Panels, class NarrowDot = Dot>
 struct EncodedTile {
   static constexpr int kRows = MaxRows, kPanels = Panels;
 
   template <int Rows, int Bits, bool LookedUp>
   static void run_rows(const BlockTileArguments& t) {
-    add_blocks<EncodedBlock<V, std::conditional_t<LookedUp, Dot, NarrowDot>, Rows, Panels, Bits, LookedUp>, Rows>(t);
+    if constexpr (LookedUp)
+      add_blocks<EncodedBlock<V, Dot, Rows, Panels, Bits, true>, Rows>(t);
+    else
+      add_blocks<EncodedBlock<V, NarrowDot, Rows, Panels, Bits, false>, Rows>(t);
   }
 
   template <int Bits, bool LookedUp>
