@@ -31,7 +31,8 @@ KernelTable<GruProblem> table("gru",
                                   {"avx2", kAvx2, gru_vector_unsupported_reason, run_with<kGruAvx2>},
 #endif
 #if defined(QCORE_ARM_KERNELS)
-                                  {"neon_i8mm", kNeonI8mm, gru_vector_unsupported_reason, run_with<kGruNeonI8mm>},
+                                  {"neon_dotprod", kNeonDotprod, gru_vector_unsupported_reason,
+                                   run_with<kGruNeonDotprod>},
                                   {"neon", kNeon, gru_vector_unsupported_reason, run_with<kGruNeon>},
 #endif
                                   {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},

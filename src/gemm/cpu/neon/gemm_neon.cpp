@@ -74,6 +74,6 @@ struct DotWords {
 
 extern const BlockKernels kInt8Neon = block_kernels<SignedIntegerTiles<Neon, DotBytes, DotSmallBytes, 2>, 4, 1, 4>();
 extern const BlockKernels kInt16Neon = block_kernels<IntegerTiles<Neon, DotWords>, 4, 1, 4>();
-extern const BlockKernels kFloatNeon = block_kernels<FloatTiles<Neon>, 5, 1, 5>();
+extern const BlockKernels kFloatNeon = block_kernels<FloatTiles<Neon>, 4, 1, 4>();
 
 }  // namespace qcore
