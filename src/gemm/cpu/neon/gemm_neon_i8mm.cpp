@@ -70,6 +70,11 @@ struct PairedBlock : IntegerBlock<Neon, DotBytes, Rows, 1, Bits> {
     return rows.template parameter<T>(row, which, this->blocks, p);
   }
 
+  // Adds the products of two columns of eight codes with two rows of as many.
+  QCORE_NUMERIC void multiply_matrices(int32x4_t& acc, int32x4_t columns, int8x16_t rows) {
+    asm("usmmla %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(columns), "w"(rows));
+  }
+
   // Adds the products of eight codes. Where a last step of 8 bits has four only, the others of the weight are zeros: x
   // has bytes behind a row's codes.
   template <bool Whole>
@@ -96,8 +101,8 @@ struct PairedBlock : IntegerBlock<Neon, DotBytes, Rows, 1, Bits> {
       }
       const int32x4_t low = vzip1q_s32(first, last), high = vzip2q_s32(first, last);
       unroll<kPairs>([&](auto pair) QCORE_UNROLLED {
-        asm("usmmla %0.4s, %1.16b, %2.16b" : "+w"(acc[pair.value][2 * v.value]) : "w"(low), "w"(x[pair.value]));
-        asm("usmmla %0.4s, %1.16b, %2.16b" : "+w"(acc[pair.value][2 * v.value + 1]) : "w"(high), "w"(x[pair.value]));
+        multiply_matrices(acc[pair.value][2 * v.value], low, x[pair.value]);
+        multiply_matrices(acc[pair.value][2 * v.value + 1], high, x[pair.value]);
       });
     });
   }
