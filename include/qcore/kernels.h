@@ -40,7 +40,7 @@ class QCORE_API ForceKernel {
   int previous_;
 };
 
-// Names of the instruction set extensions in use, after QCORE_ISA has been applied: "avx2", ...
+// Names of the instruction set extensions in use, after QCORE_ISA has been applied: "avx2", ..., or "neon", ...
 QCORE_API std::vector<std::string> cpu_features();
 
 // Threads used by CPU kernels. Initially QCORE_NUM_THREADS, else the CPUs this process may run on.

@@ -9,7 +9,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS)
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 
 template <class Problem, void (*run)(const Problem&, const AwqKernels&), const AwqKernels& kernels>
 void run_with(const Problem& problem) {
@@ -29,6 +29,9 @@ KernelTable<AwqProblem> awq_rows(
                {"avx512", kAvx512Vnni, awq_cpu_unsupported_reason, run_with<AwqProblem, run_awq_cpu, kAwqAvx512>},
                {"avx2", kAvx2, awq_cpu_unsupported_reason, run_with<AwqProblem, run_awq_cpu, kAwqAvx2>},
 #endif
+#if defined(QCORE_ARM_KERNELS)
+               {"neon", kNeon, awq_cpu_unsupported_reason, run_with<AwqProblem, run_awq_cpu, kAwqNeon>},
+#endif
                {"reference", kNoRequirement, cpu_unsupported_reason<AwqProblem>, run_awq_reference},
            });
 
@@ -39,6 +42,9 @@ KernelTable<AwqLinearProblem> awq_linear_rows(
         {"avx512", kAvx512Vnni, awq_linear_cpu_unsupported_reason,
          run_with<AwqLinearProblem, run_awq_linear_cpu, kAwqAvx512>},
         {"avx2", kAvx2, awq_linear_cpu_unsupported_reason, run_with<AwqLinearProblem, run_awq_linear_cpu, kAwqAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+        {"neon", kNeon, awq_linear_cpu_unsupported_reason, run_with<AwqLinearProblem, run_awq_linear_cpu, kAwqNeon>},
 #endif
         {"reference", kNoRequirement, cpu_unsupported_reason<AwqLinearProblem>, run_awq_linear_reference},
     });
@@ -52,6 +58,9 @@ const AwqKernels* awq_kernels_in_use() {
 #if defined(QCORE_X86_KERNELS)
   if (kAvx512Vnni.met()) return &kAwqAvx512;
   if (kAvx2.met()) return &kAwqAvx2;
+#endif
+#if defined(QCORE_ARM_KERNELS)
+  if (kNeon.met()) return &kAwqNeon;
 #endif
   return nullptr;
 }

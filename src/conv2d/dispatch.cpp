@@ -11,7 +11,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS)
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 
 const char* depthwise_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.weight->layout.k != 1 || problem.outputs_per_group() != 1)
@@ -72,6 +72,14 @@ KernelTable<Conv2dProblem> table(
         {"int16_avx2", kAvx2, int16_unsupported_reason, run_with<kInt16Avx2>},
         {"float_avx512", kAvx512Vnni, float_unsupported_reason, run_with<kFloatAvx512>},
         {"float_avx2", kAvx2, float_unsupported_reason, run_with<kFloatAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+        {"depthwise_neon", kNeon, depthwise_unsupported_reason, run_depthwise<kDepthwiseNeon, kDepthwiseFloatNeon>},
+        {"int8_neon_i8mm", kNeonI8mm, int8_unsupported_reason, run_with<kInt8NeonI8mm>},
+        {"int8_neon_dotprod", kNeonDotprod, int8_unsupported_reason, run_with<kInt8NeonDotprod>},
+        {"int8_neon", kNeon, int8_unsupported_reason, run_with<kInt8Neon>},
+        {"int16_neon", kNeon, int16_unsupported_reason, run_with<kInt16Neon>},
+        {"float_neon", kNeon, float_unsupported_reason, run_with<kFloatNeon>},
 #endif
         {"reference", kNoRequirement, reference_unsupported_reason, run_reference},
     });

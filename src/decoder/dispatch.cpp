@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS)
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 
 template <class Problem, void (*run)(const Problem&, const DecoderKernels&), const DecoderKernels& kernels>
 void run_with(const Problem& problem) {
@@ -36,6 +36,9 @@ std::vector<Kernel<Problem>> rows_of([[maybe_unused]] const CudaRow<Problem>& cu
 #if defined(QCORE_X86_KERNELS)
       {"avx512", kAvx512Vnni, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderAvx512>},
       {"avx2", kAvx2, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+      {"neon", kNeon, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderNeon>},
 #endif
       {"reference", kNoRequirement, cpu_unsupported_reason<Problem>, reference},
   };

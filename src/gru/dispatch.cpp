@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS)
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 
 template <const GruKernels& kernels>
 void run_with(const GruProblem& problem) {
@@ -29,6 +29,11 @@ KernelTable<GruProblem> table("gru",
                                   {"avx512vnni", kAvx512Vnni, gru_vector_unsupported_reason, run_with<kGruAvx512Vnni>},
                                   {"avxvnni", kAvxVnni, gru_vector_unsupported_reason, run_with<kGruAvxVnni>},
                                   {"avx2", kAvx2, gru_vector_unsupported_reason, run_with<kGruAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+                                  {"neon_dotprod", kNeonDotprod, gru_vector_unsupported_reason,
+                                   run_with<kGruNeonDotprod>},
+                                  {"neon", kNeon, gru_vector_unsupported_reason, run_with<kGruNeon>},
 #endif
                                   {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},
                               });

@@ -5,7 +5,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS)
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 template <const HadamardKernels& kernels>
 void run_with(const HadamardProblem& problem) {
   run_hadamard_cpu(problem, kernels);
@@ -18,6 +18,9 @@ KernelTable<HadamardProblem> table(
 #if defined(QCORE_X86_KERNELS)
                     {"avx512", kAvx512Vnni, cpu_unsupported_reason<HadamardProblem>, run_with<kHadamardAvx512>},
                     {"avx2", kAvx2, cpu_unsupported_reason<HadamardProblem>, run_with<kHadamardAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+                    {"neon", kNeon, cpu_unsupported_reason<HadamardProblem>, run_with<kHadamardNeon>},
 #endif
                     {"reference", kNoRequirement, cpu_unsupported_reason<HadamardProblem>, run_hadamard_reference},
                 });

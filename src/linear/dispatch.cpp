@@ -18,11 +18,13 @@ const char* bfloat_unsupported_reason(const LinearProblem& problem) {
   return tiled_unsupported_reason(problem);
 }
 
+#endif
+
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 template <const BlockKernels& kernels>
 void run_with(const LinearProblem& problem) {
   run_product(problem.product(), kernels);
 }
-
 #endif
 
 #if defined(QCORE_CUDA_BACKEND)
@@ -55,6 +57,13 @@ KernelTable<LinearProblem> table(
                   {"float_avx512bf16", kAvx512Bf16, bfloat_unsupported_reason, run_with<kFloatAvx512Bf16>},
                   {"float_avx512", kAvx512Vnni, float_unsupported_reason, run_with<kFloatAvx512>},
                   {"float_avx2", kAvx2, float_unsupported_reason, run_with<kFloatAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+                  {"int8_neon_i8mm", kNeonI8mm, int8_unsupported_reason, run_with<kInt8NeonI8mm>},
+                  {"int8_neon_dotprod", kNeonDotprod, int8_unsupported_reason, run_with<kInt8NeonDotprod>},
+                  {"int8_neon", kNeon, int8_unsupported_reason, run_with<kInt8Neon>},
+                  {"int16_neon", kNeon, int16_unsupported_reason, run_with<kInt16Neon>},
+                  {"float_neon", kNeon, float_unsupported_reason, run_with<kFloatNeon>},
 #endif
                   {"reference", kNoRequirement, reference_unsupported_reason, run_reference},
               });

@@ -9,7 +9,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS)
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 
 template <class Problem, void (*run)(const Problem&, const LutKernels&), const LutKernels& kernels>
 void run_with(const Problem& problem) {
@@ -29,6 +29,9 @@ KernelTable<LutProblem> lut_rows(
         {"avx512", kAvx512Vnni, cpu_unsupported_reason<LutProblem>, run_with<LutProblem, run_lut_cpu, kLutAvx512>},
         {"avx2", kAvx2, cpu_unsupported_reason<LutProblem>, run_with<LutProblem, run_lut_cpu, kLutAvx2>},
 #endif
+#if defined(QCORE_ARM_KERNELS)
+        {"neon", kNeon, cpu_unsupported_reason<LutProblem>, run_with<LutProblem, run_lut_cpu, kLutNeon>},
+#endif
         {"reference", kNoRequirement, cpu_unsupported_reason<LutProblem>, run_lut_reference},
     });
 
@@ -42,6 +45,9 @@ KernelTable<RowProblem> softmax_rows(
         {"avx512", kAvx512Vnni, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_softmax_cpu, kLutAvx512>},
         {"avx2", kAvx2, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_softmax_cpu, kLutAvx2>},
 #endif
+#if defined(QCORE_ARM_KERNELS)
+        {"neon", kNeon, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_softmax_cpu, kLutNeon>},
+#endif
         {"reference", kNoRequirement, cpu_unsupported_reason<RowProblem>, run_softmax_reference},
     });
 
@@ -54,6 +60,9 @@ KernelTable<RowProblem> rms_norm_rows(
 #if defined(QCORE_X86_KERNELS)
         {"avx512", kAvx512Vnni, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_rms_norm_cpu, kLutAvx512>},
         {"avx2", kAvx2, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_rms_norm_cpu, kLutAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+        {"neon", kNeon, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_rms_norm_cpu, kLutNeon>},
 #endif
         {"reference", kNoRequirement, cpu_unsupported_reason<RowProblem>, run_rms_norm_reference},
     });

@@ -15,12 +15,19 @@ const char* takes_all(const Problem&) {
 void run_quantize_avx2(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeAvx2); }
 void run_dequantize_avx2(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeAvx2); }
 #endif
+#if defined(QCORE_ARM_KERNELS)
+void run_quantize_neon(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeNeon); }
+void run_dequantize_neon(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeNeon); }
+#endif
 
 // Best first. The same loops over vectors of 512 bits were no faster on Zen 4.
 KernelTable<QuantizeProblem> quantize_rows("quantize",
                                            {
 #if defined(QCORE_X86_KERNELS)
                                                {"avx2", kAvx2, takes_all<QuantizeProblem>, run_quantize_avx2},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+                                               {"neon", kNeon, takes_all<QuantizeProblem>, run_quantize_neon},
 #endif
                                                {"reference", kNoRequirement, takes_all<QuantizeProblem>,
                                                 run_quantize_reference},
@@ -30,6 +37,9 @@ KernelTable<DequantizeProblem> dequantize_rows("dequantize",
                                                {
 #if defined(QCORE_X86_KERNELS)
                                                    {"avx2", kAvx2, takes_all<DequantizeProblem>, run_dequantize_avx2},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+                                                   {"neon", kNeon, takes_all<DequantizeProblem>, run_dequantize_neon},
 #endif
                                                    {"reference", kNoRequirement, takes_all<DequantizeProblem>,
                                                     run_dequantize_reference},

@@ -3,12 +3,15 @@
 namespace qcore {
 
 // Instruction sets that CPU kernels may use: detected once, then capped by the environment variable
-// QCORE_ISA = baseline | avx2 | avxvnni | avx512vnni.
+// QCORE_ISA = baseline | avx2 | avxvnni | avx512vnni on x86-64, baseline | neon | dotprod | i8mm on AArch64.
 struct CpuFeatures {
   bool avx2;        // AVX2, FMA and F16C
   bool avxvnni;     // the above and AVX-VNNI
   bool avx512vnni;  // AVX-512 F, BW, DQ, VL and VNNI, and the avx2 group
   bool avx512bf16;  // the above and AVX-512 BF16; capped with avx512vnni
+  bool neon;        // Advanced SIMD of AArch64, which every such processor has
+  bool dotprod;     // the above and its dot products of bytes
+  bool i8mm;        // the above and those of unsigned by signed bytes
 };
 
 const CpuFeatures& cpu_features_in_use();

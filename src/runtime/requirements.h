@@ -28,6 +28,14 @@ inline constexpr Requirement kAvx512Bf16{DeviceType::cpu, "AVX-512 F, BW, DQ, VL
                                          [] { return cpu_features_in_use().avx512bf16; }};
 #endif
 
+#if defined(QCORE_ARM_KERNELS)
+inline constexpr Requirement kNeon{DeviceType::cpu, "NEON", [] { return cpu_features_in_use().neon; }};
+inline constexpr Requirement kNeonDotprod{DeviceType::cpu, "NEON and its dot products (FEAT_DotProd)",
+                                          [] { return cpu_features_in_use().dotprod; }};
+inline constexpr Requirement kNeonI8mm{DeviceType::cpu, "NEON, FEAT_DotProd and FEAT_I8MM",
+                                       [] { return cpu_features_in_use().i8mm; }};
+#endif
+
 #if defined(QCORE_CUDA_BACKEND)
 // There is a device: whether it is of the capability is the kernel's unsupported_reason(), because a machine may have
 // several devices.

@@ -24,6 +24,7 @@ struct Avx2 {
   QCORE_NUMERIC Int bit_and(Int a, Int b) { return _mm256_and_si256(a, b); }
   QCORE_NUMERIC Int bit_or(Int a, Int b) { return _mm256_or_si256(a, b); }
   QCORE_NUMERIC Int shift_left_16(Int a, int n) { return _mm256_slli_epi16(a, n); }
+  QCORE_NUMERIC Int high_nibbles(Int a) { return bit_and(shift_right_16(a, 4), set1(0x0f0f0f0f)); }  // of each byte
   QCORE_NUMERIC Int add_bytes(Int a, Int b) { return _mm256_add_epi8(a, b); }
   // 16 bytes, for look_up(table, indices below 16) of each byte.
   QCORE_NUMERIC Int load_table(const void* p) {

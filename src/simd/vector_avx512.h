@@ -23,6 +23,7 @@ struct Avx512 {
   QCORE_NUMERIC Int bit_and(Int a, Int b) { return _mm512_and_si512(a, b); }
   QCORE_NUMERIC Int bit_or(Int a, Int b) { return _mm512_or_si512(a, b); }
   QCORE_NUMERIC Int shift_left_16(Int a, unsigned n) { return _mm512_slli_epi16(a, n); }
+  QCORE_NUMERIC Int high_nibbles(Int a) { return bit_and(shift_right_16(a, 4), set1(0x0f0f0f0f)); }
   QCORE_NUMERIC Int add_bytes(Int a, Int b) { return _mm512_add_epi8(a, b); }
   QCORE_NUMERIC Int load_table(const void* p) {
     return _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)));

@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS)
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 
 template <const StaticTileKernels& kernels>
 void run_with(const StaticProblem& problem) {
@@ -38,6 +38,10 @@ KernelTable<StaticProblem> table(
                   {"avx512vnni", kAvx512Vnni, static_tiled_unsupported_reason, run_with<kStaticAvx512Vnni>},
                   {"avxvnni", kAvxVnni, static_tiled_unsupported_reason, run_with<kStaticAvxVnni>},
                   {"avx2", kAvx2, static_tiled_unsupported_reason, run_with<kStaticAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+                  {"neon_dotprod", kNeonDotprod, static_tiled_unsupported_reason, run_with<kStaticNeonDotprod>},
+                  {"neon", kNeon, static_tiled_unsupported_reason, run_with<kStaticNeon>},
 #endif
                   {"reference", kNoRequirement, static_reference_unsupported_reason, run_static_reference},
               });

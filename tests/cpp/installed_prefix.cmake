@@ -1,5 +1,5 @@
 # Installs a build into a prefix and uses it as a program of another project does.
-# cmake -DSOURCE=... -DBUILD=... -DWORK=... -DVERSION=... -P installed_prefix.cmake
+# cmake -DSOURCE=... -DBUILD=... -DWORK=... -DVERSION=... [-DTOOLCHAIN=... -DEMULATOR=...] -P installed_prefix.cmake
 cmake_minimum_required(VERSION 3.24)
 
 function(run output)
@@ -36,11 +36,16 @@ foreach(file ${package})
   endif()
 endforeach()
 
-run(printed ${CMAKE_COMMAND} -S ${SOURCE}/examples/cpp_consumer -B ${WORK}/consumer -DCMAKE_PREFIX_PATH=${WORK}/usr)
+set(toolchain)
+if(TOOLCHAIN)
+  set(toolchain -DCMAKE_TOOLCHAIN_FILE=${TOOLCHAIN})
+endif()
+run(printed ${CMAKE_COMMAND} -S ${SOURCE}/examples/cpp_consumer -B ${WORK}/consumer -DCMAKE_PREFIX_PATH=${WORK}/usr
+    ${toolchain})
 run(printed ${CMAKE_COMMAND} --build ${WORK}/consumer)
 # The library must be found through the program's own search path.
-run(printed ${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${WORK}/consumer/consumer)
-expect("${printed}" "^qcore ${VERSION}: 16 x 96 weights, 5\\.00 bits each\nkernel: (int8_[a-z0-9]+|reference)\n")
+run(printed ${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${EMULATOR} ${WORK}/consumer/consumer)
+expect("${printed}" "^qcore ${VERSION}: 16 x 96 weights, 5\\.00 bits each\nkernel: (int8_[a-z0-9_]+|reference)\n")
 expect("${printed}" "error: linear: x has shape \\[2, 16\\], expected its last dimension to be K = 96")
 
 file(

@@ -1,5 +1,6 @@
 #include "awq/cpu/awq_columns_avx512.h"
 #include "awq/cpu/awq_lanes.h"
+#include "awq/cpu/awq_vector_avx2.h"
 #include "simd/vector_avx512.h"
 
 namespace qcore {
@@ -7,6 +8,8 @@ namespace {
 
 // Two words.
 struct AwqVector512 : Avx512 {
+  using Word = AwqVector256;
+
   QCORE_NUMERIC Int spread(const std::uint32_t* words) {
     const Int word = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     const Int shifts = _mm512_broadcast_i64x4(_mm256_setr_epi32(
@@ -30,6 +33,7 @@ struct AwqVector512 : Avx512 {
     else
       store(to, halves);
   }
+  QCORE_NUMERIC void fence() { _mm_sfence(); }
 
  private:
   QCORE_NUMERIC __m256i rounded(Float a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -37,7 +41,8 @@ struct AwqVector512 : Avx512 {
 
 }  // namespace
 
-const AwqKernels kAwqAvx512{awq_load_group, awq_store_rows_either<AwqVector512>, awq_store_columns<AwqColumns512>,
-                            awq_add_products<AwqVector512>, awq_pack_panel};
+const AwqKernels kAwqAvx512{awq_load_group<AwqVector512>, awq_store_rows_either<AwqVector512>,
+                            awq_store_columns<AwqColumns512>, awq_add_products<AwqVector512>,
+                            awq_pack_panel<AwqVector512>};
 
 }  // namespace qcore

@@ -4,7 +4,6 @@
 #include "awq/cpu/vtable.h"
 #include "numerics/awq.h"
 #include "simd/unroll.h"
-#include "simd/vector_avx2.h"
 
 // Columns of weights, one after another. A column of a group has 16 weights, which are made once and looked up by the
 // codes of 32 rows at a time. So it is codes that are transposed and not weights, which are four times as many bytes.
@@ -15,6 +14,7 @@
 //   Table table(zero, scale)
 //   Weights look_up<shift>(Table, piece)     by the nibbles that begin at bit `shift` of the piece
 //   void stream(to, Weights), store(to, Weights), store_first(to, Weights, count)
+//   void fence()                              after the last of what streams
 namespace qcore {
 namespace {
 
@@ -59,7 +59,7 @@ void awq_store_columns(const AwqRows& rows, std::uint16_t* out, std::int64_t out
     else
       awq_look_up_columns<T, false>(tile, codes, out, out_column);
   }
-  if (stream) _mm_sfence();
+  if (stream) T::fence();
 }
 
 }  // namespace

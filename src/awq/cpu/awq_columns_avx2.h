@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "awq/cpu/awq_columns.h"
+#include "simd/vector_avx2.h"
 
 namespace qcore {
 namespace {
@@ -69,6 +70,7 @@ struct AwqColumns256 {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to), a.first);
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to) + 1, a.last);
   }
+  QCORE_NUMERIC void fence() { _mm_sfence(); }
   QCORE_NUMERIC void store(std::uint16_t* to, const Weights& a) {
     Avx2::store(to, a.first);
     Avx2::store(to + kAwqStepRows / 2, a.last);

@@ -73,6 +73,7 @@ struct AwqColumns512 {
   }
 
   QCORE_NUMERIC void stream(std::uint16_t* to, Weights a) { _mm512_stream_si512(reinterpret_cast<__m512i*>(to), a); }
+  QCORE_NUMERIC void fence() { _mm_sfence(); }
   QCORE_NUMERIC void store(std::uint16_t* to, Weights a) { Avx512::store(to, a); }
   QCORE_NUMERIC void store_first(std::uint16_t* to, Weights a, int count) {
     _mm512_mask_storeu_epi16(to, (1u << count) - 1, a);

@@ -6,42 +6,16 @@
 #include "awq/cpu/vtable.h"
 #include "numerics/awq.h"
 #include "simd/unroll.h"
-#include "simd/vector_avx2.h"
 
 // The kernels on vectors V of one instruction set: simd's, and
 //   Int spread(words)    kLanes columns of kLanes / 8 words, each with its nibble lowest in its lane
 //   Float nibbles(Int)   the lowest four bits of each lane, kAwqBias + u
 //   Float code(Int)      u - 8
 //   void store_pair<stream>(to, Float, Float)   as fp16: 4 * kLanes bytes, aligned to as many if `stream`
+//   void fence()         after the last of what streams
+//   Word                 the vectors of one word, for what is left of a row that is no multiple of longer ones
 namespace qcore {
 namespace {
-
-// One word. Also what is left of a row that is no multiple of longer vectors.
-struct AwqVector256 : Avx2 {
-  QCORE_NUMERIC Int spread(const std::uint32_t* words) {
-    const Int shifts = _mm256_setr_epi32(numerics::awq_shift(0), numerics::awq_shift(1), numerics::awq_shift(2),
-                                         numerics::awq_shift(3), numerics::awq_shift(4), numerics::awq_shift(5),
-                                         numerics::awq_shift(6), numerics::awq_shift(7));
-    return _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(*words)), shifts);
-  }
-  QCORE_NUMERIC Float nibbles(Int spread) {
-    return _mm256_castsi256_ps(_mm256_or_si256(bit_and(spread, set1(15)), set1(numerics::kAwqBiasBits)));
-  }
-  QCORE_NUMERIC Float code(Int spread) {
-    return sub(nibbles(spread), set1(numerics::kAwqBias + static_cast<float>(numerics::kAwqMiddle)));
-  }
-  template <bool stream>
-  QCORE_NUMERIC void store_pair(std::uint16_t* to, Float a, Float b) {
-    const __m256i halves = _mm256_set_m128i(rounded(b), rounded(a));
-    if constexpr (stream)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(to), halves);
-    else
-      store(to, halves);
-  }
-
- private:
-  QCORE_NUMERIC __m128i rounded(Float a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-};
 
 template <class V>
 QCORE_INLINE typename V::Float awq_products(const AwqRows& rows, const std::uint32_t* words, std::int64_t column) {
@@ -60,21 +34,22 @@ QCORE_NUMERIC std::int64_t awq_head(const std::uint16_t* out, std::int64_t colum
 
 template <class V, bool stream>
 QCORE_INLINE void awq_store_rows(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row) {
+  using Word = typename V::Word;
   const std::int64_t head = stream ? awq_head(out, rows.columns) : 0;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
     const std::uint32_t* words = rows.words + row * rows.row_words;
     std::uint16_t* to = out + row * out_row;
     std::int64_t column = 0;
-    for (; column < head; column += AwqVector256::kLanes)
-      AwqVector256::store_half(to + column, awq_products<AwqVector256>(rows, words, column));
+    for (; column < head; column += Word::kLanes)
+      Word::store_half(to + column, awq_products<Word>(rows, words, column));
     for (; column + 2 * V::kLanes <= rows.columns; column += 2 * V::kLanes) {
       if (stream && (column - head) % kAwqLineColumns == 0)
         awq_prefetch(words, kAwqRowsAhead * rows.row_words + column / numerics::kAwqColumns);
       V::template store_pair<stream>(to + column, awq_products<V>(rows, words, column),
                                      awq_products<V>(rows, words, column + V::kLanes));
     }
-    for (; column < rows.columns; column += AwqVector256::kLanes)
-      AwqVector256::store_half(to + column, awq_products<AwqVector256>(rows, words, column));
+    for (; column < rows.columns; column += Word::kLanes)
+      Word::store_half(to + column, awq_products<Word>(rows, words, column));
   }
 }
 
@@ -82,12 +57,13 @@ template <class V>
 void awq_store_rows_either(const AwqRows& rows, std::uint16_t* out, std::int64_t out_row, bool stream) {
   if (!stream) return awq_store_rows<V, false>(rows, out, out_row);
   awq_store_rows<V, true>(rows, out, out_row);
-  _mm_sfence();
+  V::fence();
 }
 
-QCORE_NUMERIC void awq_load_group(const std::uint32_t* qzeros, const std::uint16_t* scales, std::int64_t columns,
-                                  float* zeros, float* wide_scales) {
-  using V = AwqVector256;
+template <class Vector>
+void awq_load_group(const std::uint32_t* qzeros, const std::uint16_t* scales, std::int64_t columns, float* zeros,
+                    float* wide_scales) {
+  using V = typename Vector::Word;
   for (std::int64_t column = 0; column < columns; column += V::kLanes) {
     V::store(zeros + column, V::nibbles(V::spread(qzeros + column / numerics::kAwqColumns)));
     V::store(wide_scales + column, V::load_half(scales + column));
@@ -118,8 +94,9 @@ QCORE_INLINE void awq_add_rows(const AwqRows& rows, std::int64_t first, const fl
   std::int64_t column = 0;
   for (; column + V::kLanes <= rows.columns; column += V::kLanes)
     awq_add_vector<V, kRows, kXRows>(rows, first, column, x, x_row, sums);
-  for (; column < rows.columns; column += AwqVector256::kLanes)
-    awq_add_vector<AwqVector256, kRows, kXRows>(rows, first, column, x, x_row, sums);
+  using Word = typename V::Word;
+  for (; column < rows.columns; column += Word::kLanes)
+    awq_add_vector<Word, kRows, kXRows>(rows, first, column, x, x_row, sums);
 }
 
 template <class V, int kXRows>
@@ -145,17 +122,18 @@ void awq_add_products(const AwqRows& rows, const float* x, std::int64_t x_row, i
 }
 
 // Byte k % 4 of a column's lane holds row k of a step low and row k + 4 high: see PackedLayout.
-QCORE_NUMERIC void awq_pack_panel(const AwqRows& rows, std::uint8_t* steps) {
-  using V = AwqVector256;
+template <class Vector>
+void awq_pack_panel(const AwqRows& rows, std::uint8_t* steps) {
+  using V = typename Vector::Word;
   constexpr int kStepBytes = 64, kStepRows = 8;
   for (std::int64_t first = 0; first < rows.rows; first += kStepRows, steps += kStepBytes)
     for (std::int64_t column = 0; column < rows.columns; column += V::kLanes) {
-      V::Int lanes = V::set1(0);
+      typename V::Int lanes = V::set1(0);
       unroll<kStepRows>([&](auto k) QCORE_UNROLLED {
         constexpr int shift = 8 * (k.value % 4) + k.value / 4 * 4;
         const std::uint32_t* words = rows.words + (first + k.value) * rows.row_words + column / V::kLanes;
-        const V::Int nibble = V::bit_and(V::spread(words), V::set1(15));
-        lanes = _mm256_or_si256(lanes, _mm256_slli_epi32(nibble, shift));
+        const typename V::Int nibble = V::bit_and(V::spread(words), V::set1(15));
+        lanes = V::bit_or(lanes, V::shift_left_32(nibble, shift));
       });
       V::store(steps + 4 * column, lanes);
     }

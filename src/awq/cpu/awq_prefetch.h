@@ -1,7 +1,5 @@
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 
 #include "numerics/awq.h"
@@ -15,7 +13,7 @@ constexpr int kAwqLineColumns = 16 * numerics::kAwqColumns;  // of a line of wor
 // The line of words, `distance` words further on. That may be beyond the last: nothing is read then.
 QCORE_NUMERIC void awq_prefetch(const std::uint32_t* words, std::int64_t distance) {
   const auto line = reinterpret_cast<std::uintptr_t>(words) + static_cast<std::uintptr_t>(distance) * sizeof *words;
-  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+  __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 3);
 }
 
 }  // namespace

@@ -37,5 +37,6 @@ struct AwqKernels {
 
 extern const AwqKernels kAwqAvx2;
 extern const AwqKernels kAwqAvx512;
+extern const AwqKernels kAwqNeon;
 
 }  // namespace qcore

@@ -16,9 +16,9 @@ template <class L>
 struct AttentionLanes {
   using F = typename L::F;
   static constexpr int kLanes = L::kLanes;
-  static constexpr int kRows = 6;                        // of a block that is computed in registers
-  static constexpr int kVectors = kLanes == 16 ? 4 : 2;  // likewise, at most
-  static constexpr int kUnit = 16;                       // columns are computed in multiples of it
+  static constexpr int kRows = 6;                       // of a block that is computed in registers
+  static constexpr int kVectors = kLanes == 8 ? 2 : 4;  // likewise, at most
+  static constexpr int kUnit = 16;                      // columns are computed in multiples of it
   static constexpr int kUnitVectors = kUnit / kLanes;
   static constexpr std::int64_t kChunk = numerics::kAttentionChunk;
   static constexpr std::int64_t kPanels = kChunk / kPanelKeys;

@@ -60,5 +60,6 @@ struct DecoderKernels {
 
 extern const DecoderKernels kDecoderAvx2;
 extern const DecoderKernels kDecoderAvx512;
+extern const DecoderKernels kDecoderNeon;
 
 }  // namespace qcore

@@ -64,10 +64,8 @@ struct IntegerBlock {
       typename Dot::Weights codes[kVectors];
       unroll<kVectors>([&](auto v) QCORE_UNROLLED {
         Int bytes = stored[v.value];
-        if constexpr (Bits == 4) {
-          if constexpr (quad.value == 1) bytes = V::shift_right_16(bytes, 4);
-          bytes = V::bit_and(bytes, V::set1(0x0f0f0f0f));
-        }
+        if constexpr (Bits == 4)
+          bytes = quad.value == 1 ? V::high_nibbles(bytes) : V::bit_and(bytes, V::set1(0x0f0f0f0f));
         codes[v.value] = Dot::split(bytes);
       });
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
@@ -346,14 +344,18 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8> {
   std::int64_t prefetch;
 };
 
-// The tile of an encoded weight, for a number of rows up to MaxRows.
-template <class V, class Dot, int MaxRows, int Panels>
+// The tile of an encoded weight, for a number of rows up to MaxRows. NarrowDot multiplies codes as they are stored,
+// which are below 64, Dot those of 8 bits that a table gives.
+template <class V, class Dot, int MaxRows, int Panels, class NarrowDot = Dot>
 struct EncodedTile {
   static constexpr int kRows = MaxRows, kPanels = Panels;
 
   template <int Rows, int Bits, bool LookedUp>
   static void run_rows(const BlockTileArguments& t) {
-    add_blocks<EncodedBlock<V, Dot, Rows, Panels, Bits, LookedUp>, Rows>(t);
+    if constexpr (LookedUp)
+      add_blocks<EncodedBlock<V, Dot, Rows, Panels, Bits, true>, Rows>(t);
+    else
+      add_blocks<EncodedBlock<V, NarrowDot, Rows, Panels, Bits, false>, Rows>(t);
   }
 
   template <int Bits, bool LookedUp>
@@ -391,6 +393,27 @@ struct IntegerTiles : PlainTiles {
   using W4 = IntegerTile<V, Dot, Rows, Panels, Narrow>;
   static constexpr int kBytesPerCode = sizeof(Code);
   static constexpr decltype(BlockKernels::pack) pack = PackRows<V, Code>::run;
+};
+
+// Tiles of an instruction set whose products take signed bytes only: Dot::split() subtracts 128 from stored codes of 8
+// bits, so that their sums need no correction. Codes of 4 bits, and those of an encoded weight without a table, are
+// positive as signed bytes too: NarrowDot takes them as they are, and their sums are corrected as everywhere.
+template <class Vectors, class Dot, class NarrowDot, int EncodedRows>
+struct SignedIntegerTiles : PlainTiles {
+  using V = Vectors;
+  using Encoded = EncodedTile<V, Dot, EncodedRows, 1, NarrowDot>;
+  template <int Rows, int Panels>
+  using W8 = IntegerTile<V, Dot, Rows, Panels, 8>;
+  template <int Rows, int Panels>
+  using W4 = IntegerTile<V, NarrowDot, Rows, Panels, 4>;
+  static constexpr int kBytesPerCode = 1;
+
+  static void pack(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
+                   const PackedRows& rows) {
+    PackedRows corrected = rows;
+    if (layout.bits == 8) corrected.zero_code -= layout.zero_code();
+    PackRows<V, std::int8_t>::run(values, stride, count, layout, mode, corrected);
+  }
 };
 
 }  // namespace

@@ -136,5 +136,8 @@ extern const BlockKernels kInt8Avx2, kInt8W4Avx2, kInt16Avx2, kFloatAvx2;   // g
 extern const BlockKernels kInt8AvxVnni, kInt16AvxVnni;                      // gemm_avxvnni.cpp
 extern const BlockKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;  // gemm_avx512vnni.cpp
 extern const BlockKernels kFloatAvx512Bf16;                                 // gemm_avx512bf16.cpp
+extern const BlockKernels kInt8Neon, kInt16Neon, kFloatNeon;                // neon/gemm_neon.cpp
+extern const BlockKernels kInt8NeonDotprod;                                 // neon/gemm_neon_dotprod.cpp
+extern const BlockKernels kInt8NeonI8mm;                                    // neon/gemm_neon_i8mm.cpp
 
 }  // namespace qcore

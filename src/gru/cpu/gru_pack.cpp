@@ -56,6 +56,7 @@ GruProduct pack_product(const GruParameters& p, const ProductParts& parts, GruPa
   memory.weights = pack_weights(parts.codes, size, product);
 
   memory.offsets.assign(count, 0);
+  memory.signed_offsets.assign(count, 0);
   memory.right.assign(count, 0);
   memory.left.assign(count, 0);
   product.narrow = parts.largest < kLaneBound;
@@ -67,18 +68,29 @@ GruProduct pack_product(const GruParameters& p, const ProductParts& parts, GruPa
       for (std::int64_t k = 0; k < parts.features; ++k) sum += parts.codes[row * parts.features + k];
       const int shift = parts.shifts[row];
       memory.offsets[at] = parts.offsets[row] - sum * product.input_bias;
+      // Bytes of u less 128 are u less so much, padding included; the lower plane of weights is 128 less than the
+      // codes.
+      const std::int64_t less = product.input_planes == 1 ? 128 : 128 * 257;
+      const std::int64_t stored = sum - (product.weight_planes == 2 ? 128 * 4 * product.quads : 0);
+      memory.signed_offsets[at] = memory.offsets[at] + less * stored;
       memory.right[at] = std::max(0, shift);
       memory.left[at] = std::max(0, -shift);
       product.shifts_left = product.shifts_left || shift < 0;
       product.narrow = product.narrow && (parts.largest << memory.left[at]) < kLaneBound;
     }
-  for (const std::int64_t offset : memory.offsets)
-    memory.narrow_offsets.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(offset)));
+  const auto narrowed = [](const std::vector<std::int64_t>& offsets, std::vector<std::int32_t>& to) {
+    for (const std::int64_t offset : offsets)
+      to.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(offset)));
+  };
+  narrowed(memory.offsets, memory.narrow_offsets);
+  narrowed(memory.signed_offsets, memory.narrow_signed_offsets);
   if (product.narrow)
     for (std::int32_t& shift : memory.right) shift = std::min(shift, kMaxLaneShift);
   product.weights = static_cast<const std::int8_t*>(memory.weights.get());
   product.offsets = memory.offsets.data();
   product.narrow_offsets = memory.narrow_offsets.data();
+  product.signed_offsets = memory.signed_offsets.data();
+  product.narrow_signed_offsets = memory.narrow_signed_offsets.data();
   product.right = memory.right.data();
   product.left = memory.left.data();
   return product;

@@ -12,8 +12,8 @@ namespace qcore {
 struct GruPacked {
   struct Product {
     std::shared_ptr<void> weights;
-    std::vector<std::int64_t> offsets;
-    std::vector<std::int32_t> narrow_offsets, right, left;
+    std::vector<std::int64_t> offsets, signed_offsets;
+    std::vector<std::int32_t> narrow_offsets, narrow_signed_offsets, right, left;
   };
   Product input, state;
   std::vector<std::uint16_t> tables[3];

@@ -3,11 +3,12 @@
 #include "gru/cpu/gru_lanes.h"
 
 // The work of GruKernels for vectors V and dot products Dot, generic over instruction sets. A part is the sum of
-// products of planes of weights and inputs whose place values are equal: total = sum of part[i] * 256^i.
+// products of planes of weights and inputs whose place values are equal: total = sum of part[i] * 256^i. SignedInputs:
+// Dot multiplies bytes of inputs less 128.
 namespace qcore {
 namespace {
 
-template <class V, class Dot>
+template <class V, class Dot, bool SignedInputs = false>
 struct GruTiles {
   using I = typename V::Int;
   using W = typename V::Wide;
@@ -121,19 +122,21 @@ struct GruTiles {
     using Lanes = GruLanes<V, kRounding, true>;
     const int count = product.weight_planes + product.input_planes - 1;
     const std::int64_t constant = input_sum * 128;  // of the offset of the lower plane of weights
+    const std::int64_t* offsets = SignedInputs ? product.signed_offsets : product.offsets;
+    const std::int32_t* narrow_offsets = SignedInputs ? product.narrow_signed_offsets : product.narrow_offsets;
     unroll<kGruGates>([&](auto gate) QCORE_UNROLLED {
       const std::int64_t at = gate_offset(slice) + gate.value * kGruGroup;
       const std::int32_t (&part)[kMaxParts][kLanes] = parts[gate.value];
       const I right = V::load(&product.right[at]);
       if (product.narrow) {
-        I total = V::add(V::load(part[0]), V::load(&product.narrow_offsets[at]));
+        I total = V::add(V::load(part[0]), V::load(&narrow_offsets[at]));
         if (count > 1) total = V::add(total, V::shift_left(V::load(part[1]), 8));
         if (count > 2) total = V::add(total, V::shift_left(V::load(part[2]), 16));
         total = V::add(total, V::set1(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant))));
         if (product.shifts_left) total = V::shift_left(total, V::load(&product.left[at]));
         codes[gate.value] = Lanes::clamped(Lanes::shifted(total, right), product.range);
       } else {
-        W total = V::add(V::widen(V::load(part[0])), V::load_wide(&product.offsets[at]));
+        W total = V::add(V::widen(V::load(part[0])), V::load_wide(&offsets[at]));
         if (count > 1) total = V::add(total, V::shift_left(V::widen(V::load(part[1])), V::all_wide(8)));
         if (count > 2) total = V::add(total, V::shift_left(V::widen(V::load(part[2])), V::all_wide(16)));
         total = V::add(total, V::all_wide(constant));

@@ -22,8 +22,11 @@ struct GruProduct {
   bool shifts_left;                    // some of them
   const std::int64_t* offsets;         // [groups][3][16]: added to the sum of weight * u
   const std::int32_t* narrow_offsets;  // the same, modulo 2^32
-  const std::int32_t *right, *left;    // [groups][3][16]: shifts, neither negative
-  numerics::GruRange range;            // of the product's codes less their zero point
+  // Likewise, for sums of weight * (byte - 128) over the planes of u.
+  const std::int64_t* signed_offsets;
+  const std::int32_t* narrow_signed_offsets;
+  const std::int32_t *right, *left;  // [groups][3][16]: shifts, neither negative
+  numerics::GruRange range;          // of the product's codes less their zero point
 };
 
 // A gate's codes in as few bytes as hold them.
@@ -105,5 +108,6 @@ struct GruKernels {
 };
 
 extern const GruKernels kGruAvx2, kGruAvxVnni, kGruAvx512Vnni;
+extern const GruKernels kGruNeon, kGruNeonDotprod;
 
 }  // namespace qcore

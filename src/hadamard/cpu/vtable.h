@@ -15,5 +15,6 @@ struct HadamardKernels {
 
 extern const HadamardKernels kHadamardAvx2;
 extern const HadamardKernels kHadamardAvx512;
+extern const HadamardKernels kHadamardNeon;
 
 }  // namespace qcore

@@ -77,6 +77,7 @@ struct Avx2Lanes {
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(y), bfloats(x));
   }
+  QCORE_NUMERIC void fence() { _mm_sfence(); }  // after the last of what streams
 
  private:
   QCORE_NUMERIC __m128i load128(const std::uint16_t* x) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(x)); }

@@ -102,6 +102,7 @@ struct Avx512Lanes {
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(y), bfloats(x));
   }
+  QCORE_NUMERIC void fence() { _mm_sfence(); }  // after the last of what streams
 
  private:
   static constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;

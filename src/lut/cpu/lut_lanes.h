@@ -116,7 +116,7 @@ void look_up_elements(const LutRun& run, const Table& table) {
   const std::int64_t whole = count / L::kWidth * L::kWidth;
   if (run.past_cache) {
     look_up_vectors<L, kReduction, kElement, true>(x, y, whole, table);
-    _mm_sfence();
+    L::fence();
   } else {
     look_up_vectors<L, kReduction, kElement, false>(x, y, whole, table);
   }

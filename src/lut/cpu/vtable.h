@@ -30,5 +30,6 @@ struct LutKernels {
 
 extern const LutKernels kLutAvx2;
 extern const LutKernels kLutAvx512;
+extern const LutKernels kLutNeon;
 
 }  // namespace qcore

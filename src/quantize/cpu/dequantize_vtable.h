@@ -13,5 +13,6 @@ struct DequantizeKernels {
 };
 
 extern const DequantizeKernels kDequantizeAvx2;
+extern const DequantizeKernels kDequantizeNeon;
 
 }  // namespace qcore

@@ -11,14 +11,8 @@ BlockScale quantize_block(const float* values, std::int64_t count, const Nearest
   return quantize_lanes<Avx2>(values, count, form, codes);
 }
 
-void search_blocks(const SearchedBlocks& blocks, const NearestForm& form, BlockScale* scales, std::int8_t* codes) {
-  const auto search = form.symmetric ? (blocks.importance ? search_lanes<true, true> : search_lanes<true, false>)
-                                     : (blocks.importance ? search_lanes<false, true> : search_lanes<false, false>);
-  search(blocks, form, scales, codes);
-}
-
 }  // namespace
 
-const QuantizeKernels kQuantizeAvx2{load, quantize_block, search_blocks};
+const QuantizeKernels kQuantizeAvx2{load, quantize_block, search_blocks<SearchAvx2>};
 
 }  // namespace qcore

@@ -32,5 +32,6 @@ struct QuantizeKernels {
 };
 
 extern const QuantizeKernels kQuantizeAvx2;
+extern const QuantizeKernels kQuantizeNeon;
 
 }  // namespace qcore

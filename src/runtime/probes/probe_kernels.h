@@ -16,5 +16,6 @@ struct ProbeKernels {
 };
 
 extern const ProbeKernels kProbesAvx2, kProbesAvxVnni, kProbesAvx512Vnni;
+extern const ProbeKernels kProbesNeon, kProbesNeonDotprod;
 
 }  // namespace qcore

@@ -32,6 +32,10 @@ const ProbeKernels& kernels_in_use() {
   if (features.avx512vnni) return kProbesAvx512Vnni;
   if (features.avxvnni) return kProbesAvxVnni;
   if (features.avx2) return kProbesAvx2;
+#elif defined(QCORE_ARM_KERNELS)
+  const CpuFeatures& features = cpu_features_in_use();
+  if (features.dotprod) return kProbesNeonDotprod;
+  if (features.neon) return kProbesNeon;
 #endif
   return baseline;
 }

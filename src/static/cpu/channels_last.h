@@ -34,13 +34,16 @@ constexpr std::int64_t kSerialStaticProducts = 1 << 19;
 // How y is stored.
 StaticCodeFormat code_format(const StaticLayer& layer);
 
-// 0x80 for int8 x: what makes its codes unsigned.
-inline std::uint32_t x_flip(const StaticLayer& layer) { return layer.options.x.dtype == DType::i8 ? 0x80 : 0; }
+// Returns what gives the codes of x the sign that the kernels multiply: 0x80, or 0 where they have it.
+inline std::uint32_t x_flip(const StaticLayer& layer, const StaticTileKernels& kernels) {
+  return (layer.options.x.dtype == DType::i8) == kernels.signed_codes ? 0 : 0x80;
+}
 
-// layer.acc_init for unsigned codes of x.
-inline std::int32_t unsigned_start(const StaticLayer& layer, std::int64_t channel) {
+// Returns layer.acc_init for such codes.
+inline std::int32_t sum_start(const StaticLayer& layer, const StaticTileKernels& kernels, std::int64_t channel) {
   const auto start = static_cast<std::uint32_t>(layer.acc_init[channel]);
-  return static_cast<std::int32_t>(start - x_flip(layer) * static_cast<std::uint32_t>(layer.sums[channel]));
+  const std::uint32_t flipped = x_flip(layer, kernels) * static_cast<std::uint32_t>(layer.sums[channel]);
+  return static_cast<std::int32_t>(kernels.signed_codes ? start + flipped : start - flipped);
 }
 
 }  // namespace qcore

@@ -59,7 +59,7 @@ class Depthwise {
     std::fill(weights, weights + taps * padded, 0);
     std::fill(acc_init, acc_init + padded, 0);
     std::fill(multipliers, multipliers + padded, 0.0f);
-    for (std::int64_t channel = 0; channel < channels_; ++channel) sums[channel] = unsigned_start(layer_, channel);
+    for (std::int64_t channel = 0; channel < channels_; ++channel) sums[channel] = sum_start(layer_, kernels_, channel);
     arrange(sums, acc_init);
     arrange(layer_.multipliers, multipliers);
     for (std::int64_t tap = 0; tap < taps; ++tap) {
@@ -93,7 +93,7 @@ class Depthwise {
     d.padding = x_.padding;
     d.kernel = columns.kernel, d.stride = columns.stride, d.dilation = columns.dilation;
     d.channels = static_cast<int>(std::min(block_, channels_ - channel));
-    d.sign_xor_mask = x_flip(layer_) * 0x01010101u;
+    d.sign_xor_mask = x_flip(layer_, kernels_) * 0x01010101u;
     d.weights = weights_ + block * taps * block_ * 4;
     d.acc_init = acc_init_ + channel;
     d.multipliers = multipliers_ + channel;

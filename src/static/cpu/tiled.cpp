@@ -60,7 +60,7 @@ class TiledConvolution {
     t.x_offset = column.group * x_.group;
     t.taps = taps_;
     t.steps = steps_;
-    t.sign_xor_mask = x_flip(layer_) * 0x01010101u;
+    t.sign_xor_mask = x_flip(layer_, kernels_) * 0x01010101u;
     t.weights = layer_.codes + panel * layout_.panel_bytes();
     t.panel_bytes = layout_.panel_bytes();
     t.acc_init = acc_init_ + panel * PackedLayout::kPanelRows;
@@ -114,7 +114,7 @@ class TiledConvolution {
       for (std::int64_t n = 0; n < padded; ++n) {
         const bool valid = n < layout_.n;
         const std::int64_t channel = group * layout_.n + n;
-        acc_init[group * padded + n] = valid ? unsigned_start(layer_, channel) : 0;
+        acc_init[group * padded + n] = valid ? sum_start(layer_, kernels_, channel) : 0;
         multipliers[group * padded + n] = valid ? layer_.multipliers[channel] : 0.0f;
       }
     }

@@ -22,7 +22,7 @@ struct StaticTileArguments : TilePlace<std::uint8_t> {
   static constexpr int kMaxRows = 6;
 
   std::int64_t taps, steps;     // codes under a tap: 4 * steps of them
-  std::uint32_t sign_xor_mask;  // 0x80808080 for int8 x, which makes its codes unsigned, or 0
+  std::uint32_t sign_xor_mask;  // 0x80808080 where codes of x have another sign than the tiles multiply, or 0
   const std::int8_t* weights;   // of the first panel: [taps][steps][16 channels][4 k]
   std::int64_t panel_bytes;
   const std::int32_t* acc_init;  // what each channel's sum begins with; whole panels
@@ -64,10 +64,13 @@ struct StaticTileKernels {
   // to[c * to_step + r] = from[r * from_step + c]; the bytes of a column up to `writable` may become anything.
   void (*transpose)(const std::uint8_t* from, std::int64_t from_step, std::uint8_t* to, std::int64_t to_step,
                     std::int64_t rows, std::int64_t columns, std::int64_t writable);
+  bool signed_codes = false;  // whether the tiles multiply signed codes of x, or unsigned ones
 };
 
-extern const StaticTileKernels kStaticAvx2;        // static_avx2.cpp
-extern const StaticTileKernels kStaticAvxVnni;     // static_avxvnni.cpp
-extern const StaticTileKernels kStaticAvx512Vnni;  // static_avx512vnni.cpp
+extern const StaticTileKernels kStaticAvx2;         // static_avx2.cpp
+extern const StaticTileKernels kStaticAvxVnni;      // static_avxvnni.cpp
+extern const StaticTileKernels kStaticAvx512Vnni;   // static_avx512vnni.cpp
+extern const StaticTileKernels kStaticNeon;         // static_neon.cpp
+extern const StaticTileKernels kStaticNeonDotprod;  // static_neon_dotprod.cpp
 
 }  // namespace qcore

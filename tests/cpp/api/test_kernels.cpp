@@ -137,10 +137,14 @@ TEST(Environment, IsaIsCapped) {
   const std::string limit = cap;
   EXPECT_TRUE(limit == "avx512vnni" || !has("avx512vnni"));
   EXPECT_TRUE(limit == "avx512vnni" || limit == "avxvnni" || !has("avxvnni"));
+  EXPECT_TRUE(limit == "i8mm" || !has("i8mm"));
+  EXPECT_TRUE(limit == "i8mm" || limit == "dotprod" || !has("dotprod"));
   EXPECT_TRUE(limit != "baseline" || features.empty());
   for (const std::string& kernel : available_cpu_kernels()) {
     EXPECT_TRUE(limit != "baseline" || kernel == "reference") << kernel;
     EXPECT_TRUE(limit == "avx512vnni" || kernel.find("avx512") == std::string::npos) << kernel;
+    EXPECT_TRUE(limit == "i8mm" || kernel.find("i8mm") == std::string::npos) << kernel;
+    EXPECT_TRUE(limit != "neon" || kernel.find("dotprod") == std::string::npos) << kernel;
   }
 }
 

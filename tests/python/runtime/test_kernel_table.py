@@ -1,6 +1,7 @@
 """The kernel table: choice, counting and forcing of kernels, from Python and from the environment."""
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -9,6 +10,10 @@ import pytest
 from linear_calls import AVAILABLE, KERNELS, MODES, POISON, run
 
 import qcore
+
+ARM = platform.machine() in ("aarch64", "arm64")
+CAPS = ["baseline", "neon", "dotprod", "i8mm"] if ARM else ["baseline", "avx2", "avxvnni", "avx512vnni"]
+KERNEL_OF = {"dotprod": "int8_neon_dotprod", "i8mm": "int8_neon_i8mm"}
 
 
 def test_table_lists_the_reference_last():
@@ -54,7 +59,7 @@ def test_table_lists_the_reference_last():
 def test_best_kernel_is_chosen(mode):
     qcore.linear(np.ones((2, 8), np.float32), qcore.quantize(np.ones((3, 8), np.float32)), compute=mode)
     assert qcore.last_kernel("linear") == KERNELS[mode][0]
-    if "avx2" in qcore.info()["isa"]:
+    if {"avx2", "neon"} & set(qcore.info()["isa"]):
         assert KERNELS[mode][0] != "reference"
 
 
@@ -178,16 +183,15 @@ def test_environment_forces_a_kernel(name):
     assert (status, kernel, total) == (0, name, expected)
 
 
-@pytest.mark.parametrize("cap", ["baseline", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("cap", CAPS)
 def test_environment_caps_the_isa(cap):
     _, (_, _, *detected, expected), _ = in_process()
     status, (kernel, _, *isa, total), _ = in_process(QCORE_ISA=cap)
-    order = ["baseline", "avx2", "avxvnni", "avx512vnni"]
-    known = [feature for feature in detected if feature in order[1 : order.index(cap) + 1]]
+    known = [feature for feature in detected if feature in CAPS[1 : CAPS.index(cap) + 1]]
     assert (status, total) == (0, expected)
     assert [feature for feature in isa if feature != "avx512bf16"] == (known or ["baseline"])
     assert ("avx512bf16" in isa) == ("avx512bf16" in detected and cap == "avx512vnni")
-    assert kernel == (f"int8_{known[-1]}" if known else "reference")
+    assert kernel == (KERNEL_OF.get(known[-1], f"int8_{known[-1]}") if known else "reference")
 
 
 def test_environment_sets_the_threads():
@@ -206,7 +210,7 @@ def test_environment_sets_how_long_workers_look_for_work():
         ("QCORE_NUM_THREADS", "1025", "QCORE_NUM_THREADS is '1025', expected an integer from 1 to 1024"),
         ("QCORE_NUM_THREADS", "2x", "QCORE_NUM_THREADS is '2x', expected an integer from 1 to 1024"),
         ("QCORE_SPIN_US", "-1", "QCORE_SPIN_US is '-1', expected an integer from 0 to 1000000"),
-        ("QCORE_ISA", "avx10", "QCORE_ISA is 'avx10', expected baseline, avx2, avxvnni or avx512vnni"),
+        ("QCORE_ISA", "avx10", f"QCORE_ISA is 'avx10', expected {', '.join(CAPS[:-1])} or {CAPS[-1]}"),
         ("QCORE_FORCE_KERNEL", "reference", "QCORE_FORCE_KERNEL has the item 'reference', expected OPERATOR=KERNEL"),
         (
             "QCORE_FORCE_KERNEL",
@@ -223,6 +227,7 @@ def test_bad_environment(variable, value, message):
 
 
 def test_environment_can_force_an_unavailable_kernel_only_with_an_error():
-    status, _, last_line = in_process(QCORE_ISA="baseline", QCORE_FORCE_KERNEL="linear=int8_avx2")
+    kernel, needs = ("int8_neon", "NEON") if ARM else ("int8_avx2", "AVX2, FMA and F16C")
+    status, _, last_line = in_process(QCORE_ISA="baseline", QCORE_FORCE_KERNEL=f"linear={kernel}")
     assert status == 1
-    assert "kernel 'int8_avx2' of operator 'linear' is not available here: it needs AVX2, FMA and F16C" in last_line
+    assert f"kernel '{kernel}' of operator 'linear' is not available here: it needs {needs}" in last_line

@@ -72,7 +72,7 @@ class Consumer {
         second.next();
         ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
         ptx::barrier_wait(pipeline_.full[second.slot], second.parity);
-        decode(weights_[0], pipeline_.stages[state.slot], pipeline_.stages[second.slot], 0, kChunks);
+        decode<kChunks>(weights_[0], pipeline_.stages[state.slot], pipeline_.stages[second.slot], 0);
       }
       if constexpr (kParts == 1) {
         int step = first;
@@ -103,6 +103,7 @@ class Consumer {
   using Decode = sm80_float_mma::Decoder<kHalf, kBits>;
   static constexpr int kStageChunks = kStageK / 16, kChunks = kStepK / 16;  // products of a part
   static constexpr int kPromotedChunks = kChunks / kPromotions, kUnits = kParts * kPromotions;
+  static_assert(kChunks % kUnits == 0, "a step's decoding is shared out evenly");
 
   // Multiplies a step, part after part, and releases its stages. Its weights are in registers; those of the next step,
   // if there are `more`, come to others while the last products run. The loop must stay short: its instructions have to
@@ -140,8 +141,8 @@ class Consumer {
       }
       ptx::product_commit();
       ptx::let_other_group(warpgroup_);
-      decode(ahead, pipeline_.stages[next_first], pipeline_.stages[next_second], unit * kChunks / kUnits,
-             (unit + 1) * kChunks / kUnits - unit * kChunks / kUnits);
+      decode<kChunks / kUnits>(ahead, pipeline_.stages[next_first], pipeline_.stages[next_second],
+                               unit * (kChunks / kUnits));
       ptx::product_wait(products_);
       promote(part, promotion, pipeline_.stages[first], pipeline_.stages[second]);
     }
@@ -155,12 +156,13 @@ class Consumer {
 
   // Operands a of some of a step's products. Of the two k that a register takes, side by side in the packed word, quads
   // differ in the nibble and in the pair of bytes.
+  template <int kCount>
   __device__ __forceinline__ void decode(std::uint32_t (&weights)[kChunks][4], const TileStage& first,
-                                         const TileStage& second, int begin, int count) {
+                                         const TileStage& second, int begin) {
     const unsigned selector = quad_ % 2 ? 0x4342u : 0x4140u;
     const int nibble = quad_ / 2 * 4;
 #pragma unroll
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       const int of_step = begin + i, chunk = of_step % kStageChunks;
       const TileStage& stage = of_step < kStageChunks ? first : second;
       const uint2* from =
