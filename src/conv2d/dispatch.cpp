@@ -50,11 +50,10 @@ KernelTable<Conv2dProblem> table(
 #if defined(QCORE_CUDA_BACKEND)
         {"linear_cuda", kCuda75, linear_cuda_unsupported_reason, run_conv2d_linear},
         {"simt_depthwise", kCuda75, conv2d_depthwise_unsupported_reason, bounded<run_conv2d_depthwise>},
-        {"sm80_int8_implicit_gemm", kCuda80, sm80_int8_implicit_gemm_unsupported_reason,
-         bounded<run_sm80_int8_implicit_gemm>},
-        // Behind the row above, which takes all that it takes, until it has run on a device and was faster there.
         {"sm90_int8_implicit_gemm", kCuda90, sm90_int8_implicit_gemm_unsupported_reason,
          bounded<run_sm90_int8_implicit_gemm>},
+        {"sm80_int8_implicit_gemm", kCuda80, sm80_int8_implicit_gemm_unsupported_reason,
+         bounded<run_sm80_int8_implicit_gemm>},
         {"sm80_float_implicit_gemm", kCuda80, sm80_float_implicit_gemm_unsupported_reason,
          bounded<run_sm80_float_implicit_gemm>},
         {"simt", kCuda75, conv2d_simt_unsupported_reason, bounded<run_conv2d_simt>},

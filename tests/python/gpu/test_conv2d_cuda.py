@@ -73,8 +73,8 @@ def test_rows():
     assert KERNELS == [
         "linear_cuda",
         "simt_depthwise",
-        "sm80_int8_implicit_gemm",
         "sm90_int8_implicit_gemm",
+        "sm80_int8_implicit_gemm",
         "sm80_float_implicit_gemm",
         "simt",
     ]
