@@ -105,9 +105,9 @@ class Consumer {
   static constexpr int kPromotedChunks = kChunks / kPromotions, kUnits = kParts * kPromotions;
   static_assert(kChunks % kUnits == 0, "a step's decoding is shared out evenly");
 
-  // Multiplies a step, part after part, and releases its stages. Its weights are in registers; those of the next step,
-  // if there are `more`, come to others while the last products run. The loop must stay short: its instructions have to
-  // fit in a small cache, and share the ports of the registers with the products.
+  // Multiplies a step, part after part, and releases its stages. Its weights are in registers; with each part a share
+  // of the next step's come to others, if there are `more`. The loop must stay short: its instructions have to fit in a
+  // small cache, and share the ports of the registers with the products.
   __device__ __forceinline__ void multiply(PipelineState<kStages>& state, bool more,
                                            std::uint32_t (&weights)[kChunks][4], std::uint32_t (&ahead)[kChunks][4]) {
     const int first = state.slot;
