@@ -116,8 +116,8 @@ MEANT = {
 }
 ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "IMMA.16832.S8": "IMMA.8816.S8", "LDGSTS": ""}
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
-# How many instructions may load or store local memory: totals, sums and two steps' weights are 224 of 240 registers, and offsets
-# take some more. The loop of symmetric weights has none.
+# How many instructions may load or store local memory: totals, sums and two steps' weights are 224 of 240 registers,
+# and offsets take some more. The loop of symmetric weights has none.
 MAY_SPILL = {"sm90_float_wgmma_kernel": 160}
 CUTLASS_KERNELS = {"sm_75": 2, "sm_80": 2, "sm_90": 2}
 TARGETS = ("sm_75", "sm_80", "sm_90")
