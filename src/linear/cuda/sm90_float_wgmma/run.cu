@@ -17,9 +17,9 @@ using sm90_float_wgmma::Tuning;
 
 constexpr std::int64_t kUnit = 8;  // 16-bit values in 16 bytes
 
-// Whether the copy engine can take x from where it is.
+// Whether the copy engine can take x from where it is: rows that do not overlap, at multiples of 16 bytes.
 bool in_place(const LinearProblem& problem, std::int64_t stride) {
-  return stride > 0 && stride % kUnit == 0 && columns_lie_together(problem.x, kUnit);
+  return stride >= problem.weight->layout.k && stride % kUnit == 0 && columns_lie_together(problem.x, kUnit);
 }
 
 struct Plan {
