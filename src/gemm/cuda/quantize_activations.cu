@@ -291,7 +291,7 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
 // twice.
 constexpr int kLongThreads = 512, kLongWarps = kLongThreads / kWarpSize, kMostRuns = 4;
 
-// What the warps of a thread block tell each other.
+// Holds each warp's extremes and sum, for the reductions over a thread block.
 struct WarpResults {
   Extremes extremes[kLongWarps];
   std::int32_t sums[kLongWarps];

@@ -56,6 +56,7 @@ inline EncodeTensorMap encode_tensor_map() {
 }  // namespace detail
 #endif
 
+// Returns the description of a matrix; throws CudaError if the driver refuses it.
 inline TensorMap tensor_map(const MatrixParts& of) {
   TensorMap result;
 #if defined(__CUDACC__)

@@ -7,8 +7,8 @@
 namespace qcore {
 namespace {
 
-// What the members mean: tile_integer.h. Assembly, because g++ 12 surrounds the intrinsic with register copies when
-// accumulators are an array.
+// tile_integer.h defines the members. They are written in assembly, because g++ 12 surrounds the intrinsic with
+// register copies when accumulators are an array.
 struct DotBytes {
   using Code = std::int8_t;
   using Weights = int32x4_t;

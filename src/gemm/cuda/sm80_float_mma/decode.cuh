@@ -23,7 +23,7 @@ __device__ __forceinline__ std::uint32_t nearest_zero(float scale, float offset)
   return numerics::float_bits(code + kTwo23) & 0xffu;
 }
 
-// What is left of a column's offset when its codes count from nearest_zero().
+// Returns the rest of a column's offset, whose codes count from nearest_zero().
 template <int kBits>
 __device__ __forceinline__ float rest_of_offset(float scale, float offset) {
   const int code = static_cast<int>(nearest_zero<kBits>(scale, offset)) - (1 << (kBits - 1));

@@ -35,7 +35,7 @@ struct Arguments {
   bool pairs;  // y has one leading axis, and two neighboring outputs of a row are one aligned store
   bool fours;  // four neighboring outputs of a row are one aligned store
   int parts;   // of a tile: 1, 2 or 4; see parts_fit()
-  int splits;  // thread blocks of a cluster that share the k of a tile; at most one where parts are 4
+  int splits;  // thread blocks of a cluster that share the k of a tile; 1 where parts are 4
 };
 
 // Returns how many k are multiplied before their sums are scaled: blocks of the weight are whole ones.
@@ -44,6 +44,7 @@ inline int promoted_k(const DeviceWeight& w) {
   return w.block_size % kStageK == 0 ? kStageK : kStageK / 2;
 }
 
+// Returns the k of a unit of row_sums: a stage holds whole ones.
 inline int sum_unit(const DeviceWeight& w) { return promoted_k(w) < kStageK ? kStageK / 2 : kStageK; }
 
 // Whether there is a kernel for tiles of so many parts.
