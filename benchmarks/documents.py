@@ -44,7 +44,7 @@ def _case_name(case: Case) -> str:
 def linear_ratios() -> str:
     """Make the table of the fastest peer of any scheme over qcore's int8 forms."""
     rows = []
-    for case in _results("linear-zen4").cases:
+    for case in _results("zen4/linear").cases:
         peer = next(row for row in case.rows if not row.ours)
         ratios = [peer.milliseconds / _row(case, f"qcore {bits}b g{g} int8").milliseconds for bits, g in _FORMS]
         rows.append([_case_name(case), *(f"{ratio:.2f}" for ratio in ratios), peer.name])
@@ -58,7 +58,7 @@ def linear_read() -> str:
             case.workload,
             *(f"{_row(case, f'qcore {bits}b g{g} int8').read_fraction:.2f}" for bits, g in _FORMS),
         ]
-        for case in _results("linear-zen4").cases
+        for case in _results("zen4/linear").cases
         if case.parameters["M"] == 1 and case.parameters["N"] * case.parameters["K"] >= 1 << 20
     ]
     return _table(["M = 1, of the read probe", *(f"{bits}b g{g}" for bits, g in _FORMS)], rows)
@@ -72,7 +72,7 @@ def awq_device() -> str:
         return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
     rows = []
-    for case in _results("awq-h200").cases:
+    for case in _results("h200/awq").cases:
         copy, plain, turned = (_row(case, name) for name in ("copy_", "dequantize", "dequantize transposed"))
         few = [
             us(_row(case, name)) for name in ("Weight, 1 rows", "linear on raw arrays, 1 rows", "torch.matmul, 1 rows")
@@ -93,7 +93,7 @@ def awq_device() -> str:
 
 def gru_device() -> str:
     """Make the table of the GRU on a device, in microseconds, with torch's time over ours."""
-    cases = {case.name: case for case in _results("gru-h200").cases}
+    cases = {case.name: case for case in _results("h200/gru").cases}
     shapes = [(1, 1), (50, 1), (50, 64), (200, 64)]
     rows = []
     for hidden in (128, 256, 512):

@@ -45,8 +45,9 @@ def on_files(files: Files, config: Any) -> Files:
     for path in examples():
         page = f"examples/{path.parent.name}.md"
         files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
-    for path in sorted((ROOT / RESULTS).glob("*.svg")):
-        files.append(File.generated(config, f"images/results/{path.name}", abs_src_path=str(path)))
+    for path in sorted((ROOT / RESULTS).glob("*/*.svg")):
+        name = path.relative_to(ROOT / RESULTS).as_posix()
+        files.append(File.generated(config, f"images/results/{name}", abs_src_path=str(path)))
     return files
 
 
@@ -67,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
         if example and (ROOT / "examples" / example[1] / "README.md").is_file():
             found = f"docs/examples/{example[1]}.md"
         if found.startswith(f"{RESULTS}/") and found.endswith(".svg"):
-            found = f"docs/images/results/{posixpath.basename(found)}"
+            found = f"docs/images/results/{found.removeprefix(RESULTS + '/')}"
         if found.startswith("docs/"):
             return f"{mark}[{text}]({posixpath.relpath(found, posixpath.dirname(f'docs/{here}'))}{hash_}{anchor})"
         if config.repo_url:

@@ -71,7 +71,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
 }
 
 // Checks that what the retired row `sliced_epilogue`, and `sm75_gemv` with float activations from 8.0 on, took has a
-// kernel that was faster in every case of benchmarks/results/linear-h200.json.
+// kernel that was faster in every case of benchmarks/results/h200/linear.json.
 TEST(LinearOnTheMachine, EveryProblemOfTheRetiredRowsHasAKernel) {
   for (const Device& device : {kCuda, kAmpere, kTuring})
     for (const int bits : {4, 8})
