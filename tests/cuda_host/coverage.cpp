@@ -38,7 +38,7 @@ constexpr Listed kKernels[] = {
     {"sm80_int8_mma", 44},
     {"gather_rows", 1},
     {"gemv_float", 12},
-    {"gemv_int8", 6},
+    {"gemv_int8", 8},
     {"gemv_integer", 4},
     {"sm90_int8_mma", 60},
     {"gru_codes", 1},

@@ -417,7 +417,7 @@ TEST(LinearOnTheMachine, FewRows) {
       }
 }
 
-// gemv's short way: one round of the warps and several, short last blocks, every type of x.
+// gemv's short way: one round of the warps and several, short last blocks, one block per row, every type of x.
 TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
   constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
   unsigned cases = 0;
@@ -433,6 +433,18 @@ TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
           c.seed = 5000 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
+  for (const int bits : {4, 8})
+    for (const std::int64_t m : {1, 3, 8})
+      for (const std::int64_t k : {8, 136, 264, 4264, 9000}) {
+        if (m > 1 && k > 4264) continue;
+        Case c{m, 41, k, k};
+        c.bits = bits;
+        c.x_dtype = c.y_dtype = kDTypes[cases % 3];
+        c.special = cases % 4 == 0;
+        c.x_layout = cases % 5 == 0 ? Layout::padded : Layout::contiguous;
+        c.seed = 5000 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
 }
 
 // Every instance of the float kernel on tensor cores: numbers of rows for each size of tiles, blocks of one chunk, of

@@ -16,7 +16,8 @@ constexpr int kResidentBlocks = 2;
 
 // Every warp multiplies round_chunks() neighboring chunks of k in a round, and has the next round's on their way
 // before the sums are added. The first round's loads need nothing that another kernel writes, and start before the
-// kernel in front of this one has ended.
+// kernel in front of this one has ended. kBlockChunks == 0 means one block per row, whose sums of codes the warps keep
+// in registers to the end.
 template <int kBits, int kBlockChunks>
 class Int8 {
  public:
@@ -28,10 +29,28 @@ class Int8 {
     load_batch(lane_.warp * kSegments);
     ptx::let_next_kernel_start();
     ptx::wait_for_earlier_kernels();
-    a_.x.template run<kBlockChunks * kChunk>(reinterpret_cast<std::int8_t*>(memory_), x_scales(0), shifts(0));
+    auto* codes = reinterpret_cast<std::int8_t*>(memory_);
+    if constexpr (kOneBlock)
+      a_.x.run_one_block(codes, x_scales(0), shifts(0), reinterpret_cast<std::uint32_t*>(sums(0)));
+    else
+      a_.x.template run<kBlockChunks * kChunk>(codes, x_scales(0), shifts(0));
     ptx::copy_wait<1>();  // the scales; not the waiting weights
     __syncthreads();
+    kOneBlock ? multiply_one_block() : multiply_blocks();
+    if (lane_.warp < layout_.rows) {
+      const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_.lane;
+      if (n < a_.w.n) store_epilogue(a_.out, a_.y_at[lane_.warp], n, y_);
+    }
+  }
 
+ private:
+  static constexpr bool kOneBlock = kBlockChunks == 0;
+  static constexpr int kLoads = chunk_loads(kBits), kChunks = round_chunks(kBits);
+  static constexpr int kSegmentChunks = kOneBlock ? kChunks : kBlockChunks, kSegments = kChunks / kSegmentChunks;
+  // Whether there are registers for loads while other chunks are multiplied.
+  static constexpr bool kLoadsEarly = kBits == 8 && kSegmentChunks == 4;
+
+  __device__ __forceinline__ void multiply_blocks() {
     int segment = 0;  // of the round's first warp
     for (;;) {
       multiply(segment + lane_.warp * kSegments);
@@ -41,16 +60,7 @@ class Int8 {
       if (segment >= layout_.blocks) break;
       __syncthreads();
     }
-    if (lane_.warp < layout_.rows) {
-      const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_.lane;
-      if (n < a_.w.n) store_epilogue(a_.out, a_.y_at[lane_.warp], n, y_);
-    }
   }
-
- private:
-  static constexpr int kLoads = chunk_loads(kBits), kChunks = round_chunks(kBits), kSegments = kChunks / kBlockChunks;
-  // Whether there are registers for loads while other chunks are multiplied.
-  static constexpr bool kLoadsEarly = kBits == 8 && kBlockChunks == 4;
 
   __device__ __forceinline__ float* x_scales(int row) const {  // [P]
     return reinterpret_cast<float*>(memory_ + layout_.x_scales_at) + row * layout_.scale_stride;
@@ -73,7 +83,7 @@ class Int8 {
     int steps_left;
     __device__ __forceinline__ Source(const DeviceWeight& w, const Lane& lane, int block) {
       const WeightColumn column(w, lane);
-      const int first = (block * kBlockChunks * 4 + lane.quad) * kLoads;
+      const int first = (block * kSegmentChunks * 4 + lane.quad) * kLoads;
       words = column.words + static_cast<std::int64_t>(first) * 4;
       steps_left = column.exists ? static_cast<int>(w.steps) - first : 0;
     }
@@ -118,11 +128,61 @@ class Int8 {
     ptx::copy_commit();
   }
 
-  // `segment` is the warp's first block of this round.
-  __device__ __forceinline__ void multiply(int segment) {
+  // The lane's codes of x, from a segment on.
+  __device__ __forceinline__ const char* codes_of(int segment) const {
     // Rows that do not exist repeat the last one.
     const int row = lane_.group < layout_.rows ? lane_.group : layout_.rows - 1;
-    const char* x = memory_ + row * layout_.code_stride + segment * kBlockChunks * kChunk + 8 * lane_.quad;
+    return memory_ + row * layout_.code_stride + segment * kSegmentChunks * kChunk + 8 * lane_.quad;
+  }
+
+  __device__ __forceinline__ void multiply_chunk(int i, const char* x, std::int32_t (&products)[2][4]) {
+    uint4 words[kLoads];
+    if (i + 1 == kChunks) ptx::copy_wait<0>();
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j)
+      words[j] = i + 1 == kChunks ? *reinterpret_cast<const uint4*>(waiting(j)) : batch_[i < kChunks - 1 ? i : 0][j];
+    const Fragments<kBits> w(words);
+    const uint2 codes = *reinterpret_cast<const uint2*>(x + i * kChunk);
+    const std::uint32_t pair[2] = {codes.x, codes.y};
+    ptx::mma_u8s8(products[0], w.first, pair, products[0]);
+    ptx::mma_u8s8(products[1], w.second, pair, products[1]);
+  }
+
+  // Weights behind a row's end are zeros, so that what lies behind the codes of x does not matter.
+  __device__ __forceinline__ void multiply_one_block() {
+    const int chunks = (a_.x.k + kChunk - 1) / kChunk;
+    std::int32_t products[2][4] = {};
+#pragma unroll 1
+    for (int segment = lane_.warp; segment * kChunks < chunks; segment += a_.warps) {
+      const char* x = codes_of(segment);
+      const Source next(a_.w, lane_, segment + a_.warps);
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) {
+        multiply_chunk(i, x, products);
+        if (kLoadsEarly) load(i, next);
+      }
+      if (!kLoadsEarly) load_batch(segment + a_.warps);
+    }
+    auto* to = reinterpret_cast<std::int32_t*>(sums(lane_.warp)) + 2 * lane_.quad * kColumns + 4 * lane_.group;
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      if (2 * lane_.quad + j < layout_.rows)
+        *reinterpret_cast<int4*>(to + j * kColumns) =
+            int4{products[0][j], products[0][j + 2], products[1][j], products[1][j + 2]};
+    __syncthreads();
+    if (lane_.warp >= layout_.rows) return;
+    std::uint32_t sum = 0;
+    for (int warp = 0; warp < a_.warps; ++warp)
+      sum += reinterpret_cast<const std::uint32_t*>(sums(warp))[lane_.warp * kColumns + lane_.lane];
+    const float* scales =
+        reinterpret_cast<const float*>(memory_ + layout_.scales_at + lane_.lane / 16 * layout_.scales_stride);
+    y_ = numerics::add_float_product(y_, shifted(static_cast<std::int32_t>(sum), shifts(0)[lane_.warp]),
+                                     x_scales(lane_.warp)[0], scales[lane_.lane % 16]);
+  }
+
+  // `segment` is the warp's first block of this round.
+  __device__ __forceinline__ void multiply(int segment) {
+    const char* x = codes_of(segment);
     const Source next(a_.w, lane_, segment + layout_.slots);
     const std::int32_t* shift_from = shifts(segment) + 2 * lane_.quad;
     float* sum_to = sums(lane_.warp * kSegments) + 2 * lane_.quad * kColumns + 4 * lane_.group;
@@ -131,18 +191,8 @@ class Int8 {
       if (segment + s >= layout_.blocks) break;
       std::int32_t products[2][4] = {};
 #pragma unroll
-      for (int i = s * kBlockChunks; i < (s + 1) * kBlockChunks; ++i) {
-        uint4 words[kLoads];
-        if (i + 1 == kChunks) ptx::copy_wait<0>();
-#pragma unroll
-        for (int j = 0; j < kLoads; ++j)
-          words[j] =
-              i + 1 == kChunks ? *reinterpret_cast<const uint4*>(waiting(j)) : batch_[i < kChunks - 1 ? i : 0][j];
-        const Fragments<kBits> w(words);
-        const uint2 codes = *reinterpret_cast<const uint2*>(x + i * kChunk);
-        const std::uint32_t pair[2] = {codes.x, codes.y};
-        ptx::mma_u8s8(products[0], w.first, pair, products[0]);
-        ptx::mma_u8s8(products[1], w.second, pair, products[1]);
+      for (int i = s * kSegmentChunks; i < (s + 1) * kSegmentChunks; ++i) {
+        multiply_chunk(i, x, products);
         if (kLoadsEarly) load(i, next);
       }
 #pragma unroll
@@ -197,14 +247,15 @@ class Int8 {
 };
 
 template <int kBits, int kBlockChunks>
-__global__ void __launch_bounds__(kMaxWarps* kWarpSize, kResidentBlocks)
+__global__ void __launch_bounds__(kMaxWarps* kWarpSize, kBlockChunks == 0 ? 1 : kResidentBlocks)
     gemv_int8_kernel(const __grid_constant__ Int8Arguments a) {
   Int8<kBits, kBlockChunks>(a).run();
 }
 
 template <int kBits>
 void launch_blocks(const Int8Arguments& a, const LaunchShape& shape, cudaStream_t stream) {
-  const auto kernel = a.w.block_size == 32   ? gemv_int8_kernel<kBits, 1>
+  const auto kernel = a.one_block            ? gemv_int8_kernel<kBits, 0>
+                      : a.w.block_size == 32 ? gemv_int8_kernel<kBits, 1>
                       : a.w.block_size == 64 ? gemv_int8_kernel<kBits, 2>
                                              : gemv_int8_kernel<kBits, 4>;
   launch("gemv_int8", kernel, shape, stream, a);

@@ -4,12 +4,12 @@
 #include "linear/cuda/sm75_gemv/quantize_block.cuh"
 
 // The short way for the most usual of gemv's problems: one launch, nothing but y written to memory. Blocks of 32, 64 or
-// 128 k, neither weights nor activations with offsets.
+// 128 k or one block per row, neither weights nor activations with offsets.
 namespace qcore::gemv {
 
 // Dynamic shared memory, in bytes: codes of x, their scales [rows, P] and shifts [P, rows], the weight's scales
-// [2 panels][P][16], a round's sums [slots, rows, 32], and 16 or 32
-// bytes of weights per thread.
+// [2 panels][P][16], a round's sums [slots, rows, 32] (with one block per row those of each warp), and 16 or 32 bytes
+// of weights per thread.
 struct Int8Layout {
   int rows, blocks, code_stride, scale_stride, slots;
   int x_scales_at, shifts_at, scales_at, scales_stride, sums_at, waiting_at, bytes;
@@ -33,6 +33,7 @@ struct Int8Arguments {
   RowQuantizer x;
   std::int64_t y_at[RowQuantizer::kMaxRows];  // out.y.row_offset()
   int warps;
+  bool one_block;  // per row, of any length
   Int8Layout layout;
 };
 
@@ -40,7 +41,7 @@ struct Int8Arguments {
 constexpr int round_chunks(int bits) { return batch_chunks(bits); }
 
 inline Int8Layout int8_layout(const Int8Arguments& a) {
-  return {a.x, a.warps * round_chunks(a.w.bits) / static_cast<int>(a.w.block_size / kChunk),
+  return {a.x, a.one_block ? a.warps : a.warps * round_chunks(a.w.bits) / static_cast<int>(a.w.block_size / kChunk),
           a.warps * kWarpSize * 16 * chunk_loads(a.w.bits)};
 }
 

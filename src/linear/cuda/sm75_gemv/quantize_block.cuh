@@ -35,41 +35,109 @@ struct RowQuantizer {
         const int unit = first < units ? first : units - 1;
         float values[kUnit];
         load(values, row_at[row], unit);
-        std::uint32_t magnitude = 0;
-#pragma unroll
-        for (int i = 0; i < kUnit; ++i) {
-          const std::uint32_t bits = numerics::magnitude_bits(values[i]);
-          magnitude = bits > magnitude ? bits : magnitude;
-        }
-#pragma unroll
-        for (int distance = 1; distance < kLanes; distance *= 2) {
-          const std::uint32_t other = __shfl_xor_sync(kAllLanes, magnitude, distance);
-          magnitude = other > magnitude ? other : magnitude;
-        }
-        const numerics::BlockScale scale = numerics::activation_scale(numerics::kActivationInt8, 0.0f, 0.0f, magnitude);
-        std::uint32_t sum = 0, biased[kUnit];
-#pragma unroll
-        for (int i = 0; i < kUnit; ++i) {
-          biased[i] = numerics::encode_symmetric(values[i], scale);
-          sum += biased[i];
-        }
-        sum -= kUnit * numerics::kBiasedZero;
-#pragma unroll
-        for (int distance = 1; distance < kLanes; distance *= 2) sum += __shfl_xor_sync(kAllLanes, sum, distance);
-        if (first >= units) continue;
+        const numerics::BlockScale scale = block_scale(largest_of_lanes<kLanes>(largest(values)));
         uint2 words;
-        words.x = ptx::lowest_bytes(biased[0], biased[1], biased[2], biased[3]);
-        words.y = ptx::lowest_bytes(biased[4], biased[5], biased[6], biased[7]);
+        const std::uint32_t sum = sum_of_lanes<kLanes>(encode(values, scale, words));
+        if (first >= units) continue;
         *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
         if (unit % kLanes) continue;
         scales[row * scale_stride + unit / kLanes] = scale.scale;
-        shifts[unit / kLanes * rows + row] =
-            static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * sum);
+        shifts[unit / kLanes * rows + row] = shift(sum);
       }
     }
   }
 
+  // The same for rows of one block, of any length: each row has warps of its own, of which there must be as many as
+  // rows at least. `parts` [rows, 32] is memory that nothing else uses until the next barrier.
+  __device__ __forceinline__ void run_one_block(std::int8_t* codes, float* scales, std::int32_t* shifts,
+                                                std::uint32_t* parts) const {
+    constexpr int kBatch = 4;  // units whose loads are under way together
+    const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
+    const int row_warps = static_cast<int>(blockDim.x) / kWarpSize / rows, row_threads = row_warps * kWarpSize;
+    const int row = thread / row_threads, units = row < rows ? k / kUnit : 0;
+    const std::int64_t at = units > 0 ? row_at[row] : 0;
+    float values[kBatch][kUnit];
+    std::uint32_t magnitude = 0;
+#pragma unroll 1
+    for (int first = thread % row_threads; first < units; first += kBatch * row_threads) {
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) load(values[i], at, first + i * row_threads);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const std::uint32_t own = largest(values[i]);
+        magnitude = own > magnitude ? own : magnitude;
+      }
+    }
+    magnitude = largest_of_lanes<kWarpSize>(magnitude);
+    if (lane == 0 && row < rows) parts[row * kWarpSize + thread / kWarpSize % row_warps] = magnitude;
+    if (thread < rows) shifts[thread] = 0;
+    __syncthreads();
+    const std::uint32_t part = row < rows && lane < row_warps ? parts[row * kWarpSize + lane] : 0;
+    const numerics::BlockScale scale = block_scale(largest_of_lanes<kWarpSize>(part));
+    std::uint32_t sum = 0;
+#pragma unroll 1
+    for (int first = thread % row_threads; first < units; first += kBatch * row_threads) {
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) load(values[i], at, first + i * row_threads);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int unit = first + i * row_threads;
+        if (unit >= units) break;
+        uint2 words;
+        sum += encode(values[i], scale, words);
+        *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
+      }
+    }
+    sum = sum_of_lanes<kWarpSize>(sum);
+    if (lane != 0 || row >= rows) return;
+    atomicAdd(shifts + row, shift(sum));
+    scales[row * scale_stride] = scale.scale;
+  }
+
  private:
+  __device__ __forceinline__ static std::uint32_t largest(const float (&values)[kUnit]) {
+    std::uint32_t magnitude = 0;
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) {
+      const std::uint32_t bits = numerics::magnitude_bits(values[i]);
+      magnitude = bits > magnitude ? bits : magnitude;
+    }
+    return magnitude;
+  }
+  template <int kLanes>
+  __device__ __forceinline__ static std::uint32_t largest_of_lanes(std::uint32_t magnitude) {
+#pragma unroll
+    for (int distance = 1; distance < kLanes; distance *= 2) {
+      const std::uint32_t other = __shfl_xor_sync(kAllLanes, magnitude, distance);
+      magnitude = other > magnitude ? other : magnitude;
+    }
+    return magnitude;
+  }
+  template <int kLanes>
+  __device__ __forceinline__ static std::uint32_t sum_of_lanes(std::uint32_t sum) {
+#pragma unroll
+    for (int distance = 1; distance < kLanes; distance *= 2) sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    return sum;
+  }
+  __device__ __forceinline__ static numerics::BlockScale block_scale(std::uint32_t magnitude) {
+    return numerics::activation_scale(numerics::kActivationInt8, 0.0f, 0.0f, magnitude);
+  }
+  // Returns the sum of the codes.
+  __device__ __forceinline__ static std::uint32_t encode(const float (&values)[kUnit],
+                                                         const numerics::BlockScale& scale, uint2& words) {
+    std::uint32_t sum = 0, biased[kUnit];
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) {
+      biased[i] = numerics::encode_symmetric(values[i], scale);
+      sum += biased[i];
+    }
+    words.x = ptx::lowest_bytes(biased[0], biased[1], biased[2], biased[3]);
+    words.y = ptx::lowest_bytes(biased[4], biased[5], biased[6], biased[7]);
+    return sum - kUnit * numerics::kBiasedZero;
+  }
+  __device__ __forceinline__ std::int32_t shift(std::uint32_t sum) const {
+    return static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * sum);
+  }
   // Zeros behind the row's end: they change neither a block's largest magnitude nor its sum.
   __device__ __forceinline__ void load(float (&values)[kUnit], std::int64_t row, int unit) const {
     const std::int64_t first = row + unit * kUnit;

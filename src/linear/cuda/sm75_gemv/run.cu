@@ -15,10 +15,12 @@ constexpr std::int64_t kMaxShortDepth = 1 << 20;
 bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStream_t stream) {
   if (problem.compute != ComputeMode::int8 || w.offsets || problem.m > RowQuantizer::kMaxRows || w.k == 0 ||
       w.k % RowQuantizer::kUnit || w.k > kMaxShortDepth || problem.x.column_stride != 1 ||
-      reinterpret_cast<std::uintptr_t>(problem.x.data) % 16 ||
-      (w.block_size != 32 && w.block_size != 64 && w.block_size != 128))
+      reinterpret_cast<std::uintptr_t>(problem.x.data) % 16)
     return false;
   gemv::Int8Arguments a{};
+  const bool short_blocks = w.block_size == 32 || w.block_size == 64 || w.block_size == 128;
+  a.one_block = !short_blocks && w.blocks == 1;
+  if (!short_blocks && !a.one_block) return false;
   a.w = w;
   a.out = device_output(problem);
   RowQuantizer& x = a.x;
@@ -29,7 +31,9 @@ bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStre
   x.blocks = static_cast<int>(w.blocks);
   x.k = static_cast<int>(w.k);
   // Rows that lie 32 bytes more than whole 128 apart take different banks.
-  x.code_stride = static_cast<int>(round_up(w.blocks * w.block_size, 128)) + 32;
+  const std::int64_t codes =
+      a.one_block ? round_up(w.k, gemv::round_chunks(w.bits) * gemv::kChunk) : round_up(w.blocks * w.block_size, 128);
+  x.code_stride = static_cast<int>(codes) + 32;
   x.scale_stride = static_cast<int>(round_up(w.blocks, 4));
   const int item = x.dtype == DType::f32 ? 4 : 2;
   for (int row = 0; row < x.rows; ++row) {
@@ -39,7 +43,9 @@ bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStre
   }
   const int capability = compute_capability(problem.device.index);
   const int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
-  for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
+  // Thread blocks of half the size come to their end more evenly where there are more of them than multiprocessors.
+  const bool many = a.one_block && ceil_div(w.panels, 2) > multiprocessors(problem.device.index);
+  for (a.warps = many ? 8 : 16; a.warps >= 8; a.warps /= 2) {
     a.layout = gemv::int8_layout(a);
     if (a.layout.bytes > most_bytes) continue;
     gemv::run_int8(a, capability >= 90, stream);
