@@ -42,8 +42,13 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes block sizes 32, 64 and 128");
   const QuantizedTensor whole = random_weight(random, 4, 40, 40, 4, Scheme::symmetric);
   problem.weight = &whole.packed();
-  problem.m = 16;
+  problem.m = 8;
   EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
+  problem.m = 16;
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "sm90_int8_wgmma takes more than 8 rows with one block per row");
+  problem.device = kAmpere;
+  EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
+  problem.device = kCuda;
   const QuantizedTensor usual = random_weight(random, 4, 40, 32, 4, Scheme::symmetric),
                         shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric);
   problem.weight = &usual.packed();

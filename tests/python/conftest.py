@@ -35,7 +35,7 @@ collect_ignore = [str(module) for module in _left_out]
 
 
 def pytest_configure(config):
-    """Let a worker of pytest-xdist that has no tests left take some of another's: they differ in length a thousandfold."""
+    """Let a worker of pytest-xdist without tests take some of another's: they differ in length a thousandfold."""
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "worksteal"
 

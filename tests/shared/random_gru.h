@@ -9,7 +9,8 @@
 #include "qcore/gru.h"
 #include "random_numbers.h"
 
-// GRUs of no float model at all, for tests that compare integers.
+// GRUs of no float model at all, for tests that compare integers. No two numbers are drawn in one expression: compilers
+// for different processors would draw them in different orders.
 namespace qcore {
 
 inline int between(Random& random, int low, int high) { return low + random.below(high - low + 1); }
@@ -30,8 +31,8 @@ template <class Integer>
 std::vector<Integer> random_codes(Random& random, std::int64_t count, int bits) {
   std::vector<Integer> codes;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t any =
-        (std::int64_t{random.below(1 << 16)} << 16 | random.below(1 << 16)) - (std::int64_t{1} << 31);
+    const std::int64_t high = random.below(1 << 16), low = random.below(1 << 16);
+    const std::int64_t any = (high << 16 | low) - (std::int64_t{1} << 31);
     codes.push_back(static_cast<Integer>(any >> (32 - bits)));
   }
   if (count > 1) codes[0] = static_cast<Integer>(-(std::int64_t{1} << (bits - 1)));
@@ -57,16 +58,20 @@ inline QuantizedGru random_gru(Random& random, std::int64_t c, std::int64_t h, G
     f.x = random_format(random, widths.x, true, 1, 1);
     f.h = random_format(random, widths.h, true, 0, 1);
     const auto wide = [&](int range_bits) {
-      return random_format(random, random.below(3) ? 16 : between(random, 2, 16), random.below(4) > 0, range_bits, 2);
+      const int bits = random.below(3) ? 16 : between(random, 2, 16);
+      const bool is_signed = random.below(4) > 0;
+      return random_format(random, bits, is_signed, range_bits, 2);
     };
     f.wx = wide(2), f.rh = wide(2), f.rb = wide(2), f.rrh = wide(2);
     f.z_pre = wide(3), f.r_pre = wide(3), f.g_pre = wide(2);
     f.old_part = wide(0), f.new_part = wide(0);
     if (extreme) f.z_pre.exponent += 20;  // numbers beyond int32
-    const int gate_bits = between(random, 2, 16);
+    const int gate_bits = between(random, 2, 16), reset_bits = between(random, 2, 16),
+              new_bits = between(random, 2, 16);
+    const bool reset_is_signed = random.below(2) > 0;
     f.z = zero_format(random_format(random, gate_bits, false, 0, 0));
-    f.r = zero_format(random_format(random, between(random, 2, 16), random.below(2) > 0, 0, 1));
-    f.g = zero_format(random_format(random, between(random, 2, 16), true, 0, 1));
+    f.r = zero_format(random_format(random, reset_bits, reset_is_signed, 0, 1));
+    f.g = zero_format(random_format(random, new_bits, true, 0, 1));
     p.w = random_codes<std::int16_t>(random, 3 * h * c, p.weight_bits);
     p.r = random_codes<std::int16_t>(random, 3 * h * h, p.weight_bits);
     p.bx = random_codes<std::int32_t>(random, 3 * h, p.bias_bits);

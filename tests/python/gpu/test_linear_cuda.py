@@ -86,7 +86,7 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16):
         return k <= g or g in (32, 64) or g % 128 == 0
     if kernel == "sm75_gemv" and compute == "float":
         return m <= 8 and torch.cuda.get_device_capability() < (8, 0)
-    if kernel == "sm75_gemv" and m > 16:
+    if kernel == "sm75_gemv" and (m > 16 or (m > 8 and k <= g and compute == "int8" and supported("sm90_int8_wgmma"))):
         return False
     return k <= g or g % 32 == 0
 
@@ -303,6 +303,8 @@ def test_few_rows(compute, bits, scheme, k, g):
     weight = random_weight(rng, 200, k, g, bits, scheme)
     moved = weight.to("cuda")
     for m in (1, 2, 4, 8) if compute == "float" else (1, 3, 8, 9, 16):
+        if not takes("sm75_gemv", compute, m, k, g, scheme):
+            continue
         x = torch.from_numpy(block_values(rng, m, k, g)).cuda()
         with qcore.force_kernel("linear", "sm75_gemv"):
             y = qcore.linear(x, moved, compute=compute)

@@ -121,7 +121,7 @@ def test_grid(k, g, bits, scheme):
     for n in NS:
         large = n == 1000 and k == LONGEST_K
         modes = [LARGE_CELL_MODE[g, bits, scheme]] if large else MODES
-        # The reference walks over every k: 65 rows of the longest only where they fill tiles of several rows and columns.
+        # The reference walks over every k: of the longest, 65 rows for one number of columns only.
         rows = MS if k < LONGEST_K or n == 9 else [m for m in MS if m <= 17]
         weight = qcore.quantize(w[:n], bits=bits, block_size=g, scheme=scheme)
         np.testing.assert_array_equal(weight.codes(), expected_weight.codes[:n])

@@ -97,6 +97,9 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   if (capability < 75) return "it needs compute capability 7.5";
   if (problem.compute == ComputeMode::floating && capability >= 80 && layout.k <= kMaxDepth)
     return "sm80_float_mma takes float activations from compute capability 8.0 on";
+  if (problem.compute == ComputeMode::int8 && problem.m > RowQuantizer::kMaxRows && layout.blocks() == 1 &&
+      !sm90_int8_wgmma_unsupported_reason(problem))
+    return "sm90_int8_wgmma takes more than 8 rows with one block per row";
   return nullptr;
 }
 
