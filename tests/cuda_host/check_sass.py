@@ -41,7 +41,7 @@ OWN_KERNELS = {
     "gate_pairs_kernel": 12,
     "gather_rows_kernel": 1,
     "gemv_float_kernel": 12,
-    "gemv_int8_kernel": 6,
+    "gemv_int8_kernel": 8,
     "gemv_integer_kernel": 4,
     "gru_codes_kernel": 1,
     "gru_input_kernel": 8,
