@@ -45,9 +45,18 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   problem.m = 8;
   EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
   problem.m = 16;
-  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "sm90_int8_wgmma takes more than 8 rows with one block per row");
-  problem.device = kAmpere;
   EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
+  PackedWeight wide, bytes;
+  wide.layout = PackedLayout(1 << 20, 40, 1, 40, 4);
+  bytes.layout = PackedLayout(4, 40, 1, 40, 8);
+  for (const PackedWeight* weight : {&wide, &bytes}) {
+    problem.weight = weight;
+    problem.device = kCuda;
+    EXPECT_STREQ(sm75_gemv_unsupported_reason(problem),
+                 "sm90_int8_wgmma takes more than 8 rows with one block per row, of 8 bits or of many columns");
+    problem.device = kAmpere;
+    EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
+  }
   problem.device = kCuda;
   const QuantizedTensor usual = random_weight(random, 4, 40, 32, 4, Scheme::symmetric),
                         shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric);

@@ -73,7 +73,7 @@ def supported(kernel):
     return capability >= (8, 0) or kernel in ("sm75_gemv", "sm75_int8_sliced", "simt")
 
 
-def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16):
+def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
     if not supported(kernel):
         return False
     if kernel == "sm90_float_wgmma":
@@ -86,8 +86,10 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16):
         return k <= g or g in (32, 64) or g % 128 == 0
     if kernel == "sm75_gemv" and compute == "float":
         return m <= 8 and torch.cuda.get_device_capability() < (8, 0)
-    if kernel == "sm75_gemv" and (m > 16 or (m > 8 and k <= g and compute == "int8" and supported("sm90_int8_wgmma"))):
+    if kernel == "sm75_gemv" and m > 16:
         return False
+    if kernel == "sm75_gemv" and compute == "int8" and m > 8 and k <= g and supported("sm90_int8_wgmma"):
+        return bits == 4 and n <= 32 * torch.cuda.get_device_properties(0).multi_processor_count
     return k <= g or g % 32 == 0
 
 
@@ -143,7 +145,7 @@ def check(rng, m, n, k, g, *, compute, bits, scheme, x_dtype, out_dtype, bias_dt
     expected = reference(x, weight, bias, compute=compute, activation=activation, out_dtype=out_dtype)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
-        if not takes(kernel, compute, m, k, g, scheme, x_dtype):
+        if not takes(kernel, compute, m, k, g, scheme, x_dtype, n, bits):
             if m:  # without rows there is nothing that a kernel could refuse
                 with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError):
                     qcore.linear(x, on_device, bias, compute=compute)
@@ -303,7 +305,7 @@ def test_few_rows(compute, bits, scheme, k, g):
     weight = random_weight(rng, 200, k, g, bits, scheme)
     moved = weight.to("cuda")
     for m in (1, 2, 4, 8) if compute == "float" else (1, 3, 8, 9, 16):
-        if not takes("sm75_gemv", compute, m, k, g, scheme):
+        if not takes("sm75_gemv", compute, m, k, g, scheme, n=200, bits=bits):
             continue
         x = torch.from_numpy(block_values(rng, m, k, g)).cuda()
         with qcore.force_kernel("linear", "sm75_gemv"):

@@ -246,6 +246,7 @@ class Int8 {
   float y_ = 0.0f;
 };
 
+// With one block per row, more registers for loads of x under way are worth more than a second thread block.
 template <int kBits, int kBlockChunks>
 __global__ void __launch_bounds__(kMaxWarps* kWarpSize, kBlockChunks == 0 ? 1 : kResidentBlocks)
     gemv_int8_kernel(const __grid_constant__ Int8Arguments a) {

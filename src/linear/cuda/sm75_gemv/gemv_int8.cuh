@@ -33,7 +33,7 @@ struct Int8Arguments {
   RowQuantizer x;
   std::int64_t y_at[RowQuantizer::kMaxRows];  // out.y.row_offset()
   int warps;
-  bool one_block;  // per row, of any length
+  bool one_block;  // per row; its length is none of 32, 64 and 128
   Int8Layout layout;
 };
 

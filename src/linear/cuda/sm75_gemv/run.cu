@@ -11,6 +11,10 @@ namespace {
 constexpr int kMaxSharedBytes75 = 64 << 10, kMaxSharedBytes = 99 << 10, kMaxSharedBytes90 = 227 << 10;
 constexpr std::int64_t kMaxShortDepth = 1 << 20;
 
+bool has_more_blocks_than_multiprocessors(std::int64_t n, int device) {
+  return ceil_div(n, gemv::kColumns) > multiprocessors(device);
+}
+
 // Returns false if gemv_int8.cuh does not support this problem.
 bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStream_t stream) {
   if (problem.compute != ComputeMode::int8 || w.offsets || problem.m > RowQuantizer::kMaxRows || w.k == 0 ||
@@ -43,9 +47,9 @@ bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStre
   }
   const int capability = compute_capability(problem.device.index);
   const int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
-  // Thread blocks of half the size come to their end more evenly where there are more of them than multiprocessors.
-  const bool many = a.one_block && ceil_div(w.panels, 2) > multiprocessors(problem.device.index);
-  for (a.warps = many ? 8 : 16; a.warps >= 8; a.warps /= 2) {
+  // Where the thread blocks take turns on the multiprocessors, smaller ones leave fewer of these idle at the end.
+  const bool small = a.one_block && has_more_blocks_than_multiprocessors(w.n, problem.device.index);
+  for (a.warps = small ? 8 : 16; a.warps >= 8; a.warps /= 2) {
     a.layout = gemv::int8_layout(a);
     if (a.layout.bytes > most_bytes) continue;
     gemv::run_int8(a, capability >= 90, stream);
@@ -98,8 +102,9 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   if (problem.compute == ComputeMode::floating && capability >= 80 && layout.k <= kMaxDepth)
     return "sm80_float_mma takes float activations from compute capability 8.0 on";
   if (problem.compute == ComputeMode::int8 && problem.m > RowQuantizer::kMaxRows && layout.blocks() == 1 &&
+      (layout.bits == 8 || has_more_blocks_than_multiprocessors(layout.n, problem.device.index)) &&
       !sm90_int8_wgmma_unsupported_reason(problem))
-    return "sm90_int8_wgmma takes more than 8 rows with one block per row";
+    return "sm90_int8_wgmma takes more than 8 rows with one block per row, of 8 bits or of many columns";
   return nullptr;
 }
 
