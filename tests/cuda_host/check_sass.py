@@ -50,7 +50,7 @@ OWN_KERNELS = {
     "gru_persistent_kernel": 12,
     "gru_step_kernel": 24,
     "heads_kernel": 12,
-    "sm90_int8_mma_kernel": 60,
+    "sm90_int8_mma_kernel": 74,
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
     "merge_kernel": 1,

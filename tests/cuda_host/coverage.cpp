@@ -40,7 +40,7 @@ constexpr Listed kKernels[] = {
     {"gemv_float", 12},
     {"gemv_int8", 8},
     {"gemv_integer", 4},
-    {"sm90_int8_mma", 60},
+    {"sm90_int8_mma", 74},
     {"gru_codes", 1},
     {"gru_input", 8},
     {"gru_long_input", 4},

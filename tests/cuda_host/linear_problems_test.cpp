@@ -39,7 +39,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
   EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
   EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it takes block sizes 32, 64 and multiples of 128");
-  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes block sizes 32, 64 and 128");
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes block sizes 32, 64 and 128, and one block per row");
   const QuantizedTensor whole = random_weight(random, 4, 40, 40, 4, Scheme::symmetric);
   problem.weight = &whole.packed();
   problem.m = 8;
@@ -49,8 +49,8 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   PackedWeight wide, bytes;
   wide.layout = PackedLayout(1 << 20, 40, 1, 40, 4);
   bytes.layout = PackedLayout(4, 40, 1, 40, 8);
-  for (const PackedWeight* weight : {&wide, &bytes}) {
-    problem.weight = weight;
+  for (const PackedWeight* packed : {&wide, &bytes}) {
+    problem.weight = packed;
     problem.device = kCuda;
     EXPECT_STREQ(sm75_gemv_unsupported_reason(problem),
                  "sm90_int8_wgmma takes more than 8 rows with one block per row, of 8 bits or of many columns");
@@ -62,9 +62,30 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
                         shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric);
   problem.weight = &usual.packed();
   EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
-  for (const std::int64_t m : {4, 129}) {
-    problem.m = m;
-    EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M from 5 to 128");
+  problem.m = 4;
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M from 5 on");
+  problem.m = 129;
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M up to 128");
+  struct OneBlock {
+    std::int64_t n, k;
+    int bits;
+    std::int64_t fewest, most;
+  };
+  for (const OneBlock& c : {OneBlock{64, 2048, 4, 9, 128}, OneBlock{64, 4096, 8, 5, 128},
+                            OneBlock{8192, 4096, 4, 5, 64}, OneBlock{8192, 4096, 8, 2, 64}}) {
+    PackedWeight one_block;
+    one_block.layout = PackedLayout(c.n, c.k, 1, c.k, c.bits);
+    problem.weight = &one_block;
+    const auto reason = [&](std::int64_t m) {
+      problem.m = m;
+      return sm90_int8_mma_unsupported_reason(problem);
+    };
+    EXPECT_STREQ(reason(c.fewest - 1), "sm75_gemv takes so few rows with one block per row");
+    EXPECT_EQ(reason(c.fewest), nullptr);
+    EXPECT_EQ(reason(c.most), nullptr);
+    EXPECT_STREQ(reason(c.most + 1),
+                 c.most == 128 ? "it takes M up to 128"
+                               : "sm90_int8_wgmma takes more than 64 rows with one block per row and many columns");
   }
   problem.weight = &shifted.packed();
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes symmetric weights");

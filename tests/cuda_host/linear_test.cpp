@@ -480,8 +480,9 @@ TEST(LinearOnTheMachine, SomeRows) {
   };
   constexpr Shape kShapes[] = {{5, 41, 4264},   {13, 20, 4700}, {30, 35, 2100}, {50, 70, 1200},
                                {70, 130, 1000}, {9, 16, 40},    {33, 17, 24}};
+  constexpr std::int64_t kWholeRow = 8192;
   unsigned cases = 0;
-  for (const std::int64_t block_size : {32, 64, 128})
+  for (const std::int64_t block_size : {std::int64_t{32}, std::int64_t{64}, std::int64_t{128}, kWholeRow})
     for (const int bits : {4, 8})
       for (const Shape& shape : kShapes) {
         // The two longest rows, and the two with most results, in turn.
@@ -508,7 +509,10 @@ TEST(LinearOnTheMachine, SomeRows) {
   few_rows.rows = 6;
   few_rows.fewest_rows = 1;
   c.m = 23, c.k = 100;
-  ASSERT_NO_FATAL_FAILURE(check(c, few_rows));
+  for (const std::int64_t block_size : {std::int64_t{32}, kWholeRow}) {
+    c.block_size = block_size;
+    ASSERT_NO_FATAL_FAILURE(check(c, few_rows));
+  }
 }
 
 // Every instance of the kernel of warpgroups: each height of tiles, clusters of one and two, blocks of several stages,

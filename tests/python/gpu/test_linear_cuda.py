@@ -73,13 +73,24 @@ def supported(kernel):
     return capability >= (8, 0) or kernel in ("sm75_gemv", "sm75_int8_sliced", "simt")
 
 
+def one_block_is_tiled(m, n, k, g, bits):
+    """Return whether sm90_int8_mma takes a weight of one block per row."""
+    few_tiles = n <= 32 * torch.cuda.get_device_properties(0).multi_processor_count
+    fewest = 2 if bits == 8 and n * k >= 2**25 else 5 if k >= 4096 else 9
+    return 0 < k <= g and m >= fewest and (m <= 64 or few_tiles)
+
+
 def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
     if not supported(kernel):
         return False
     if kernel == "sm90_float_wgmma":
         return dtype != torch.float32 and m > 32 and k > 0 and (k <= g or g % 32 == 0)
     if kernel == "sm90_int8_mma":
-        return scheme == "symmetric" and g in (32, 64, 128) and 5 <= m <= 128
+        return (
+            scheme == "symmetric"
+            and m <= 128
+            and (m >= 5 if g in (32, 64, 128) else one_block_is_tiled(m, n, k, g, bits))
+        )
     if kernel in ("sm75_int8_sliced", "simt"):
         return True
     if kernel == "sm90_int8_wgmma":
@@ -273,19 +284,22 @@ def test_warpgroups(compute, bits, scheme, g):
 
 @pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="int8_mma needs compute capability 9.0")
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("g", [32, 64, 128])
-def test_some_rows(bits, g):
+@pytest.mark.parametrize("block_size", [32, 64, 128, None])
+def test_some_rows(bits, block_size):
     """Every size of tiles of int8_mma, more tiles than run at once, rings that turn many times."""
-    rng = np.random.default_rng([g, bits])
+    rng = np.random.default_rng([block_size or 0, bits])
     for rows, n, k in (
         ((5, 8, 11, 16, 20, 32, 40, 64, 65, 128), 4100, 4096),
         ((7, 16), 200, 11008),
         ((30, 64, 100), 5000, 1000),
         ((8, 13, 32, 50, 128), 33, 40),
     ):
+        g = block_size or k  # or one block per row
         weight = random_weight(rng, n, k, g, bits, "symmetric")
         moved = weight.to("cuda")
         for m in rows:
+            if not takes("sm90_int8_mma", "int8", m, k, g, "symmetric", n=n, bits=bits):
+                continue
             x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
             with qcore.force_kernel("linear", "sm90_int8_mma"):
                 y = qcore.linear(x, moved)

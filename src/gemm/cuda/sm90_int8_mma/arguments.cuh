@@ -7,10 +7,14 @@
 // and a ring in shared memory so deep that memory is not waited for in between, which one warp fills. A block's
 // products stay in registers and become part of y there, block after block, with the operations and in the order of the
 // reference. Where a tile is too small for all warps, they share the blocks of k: the blocks' sums are kept apart in
-// shared memory, and one thread per output adds them in order.
+// shared memory, and one thread per output adds them in order. Where the whole row is one block, int32 sums stay in
+// registers to its end.
 namespace qcore::sm90_int8_mma {
 
 constexpr int kChunk = 32;  // k of one product of matrices
+
+// Stands for a block's chunks where a row is one block. Its k come in units of kUnitChunks.
+constexpr int kOneBlock = 0, kUnitChunks = 4;
 
 // A tile of y is 16*panels*warps_n columns n by 8*tiles*warps_m rows; a warp computes 16*panels columns of 8*tiles
 // rows, with every warps_k-th block of k. A multiprocessor runs `resident` thread blocks at once.
@@ -45,10 +49,12 @@ struct Tuning {
         return {1, 4, 1, 2, 2, 2};
     }
   }
+  static constexpr bool has_few_tiles(std::int64_t n, int multiprocessors) { return (n + 31) / 32 <= multiprocessors; }
   // Sums of 32 or 64 rows leave room for one thread block, so they are for weights whose tiles of 32 columns all run at
-  // once; with short blocks there are too many sums of 64 rows.
+  // once; with short blocks there are too many sums of 64 rows. block_size 0 stands for one block per row.
   static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size, int multiprocessors) {
-    const bool few_tiles = (n + 31) / 32 <= multiprocessors;
+    const bool few_tiles = has_few_tiles(n, multiprocessors);
+    if (block_size == 0 && rows > 32 && rows <= 64) return Size::rows64;
     if (rows <= 8) return Size::rows8;
     if (rows <= 16) return Size::rows16;
     if (rows <= 32) return few_tiles ? Size::rows32 : Size::broad;
@@ -57,6 +63,7 @@ struct Tuning {
   }
   // Chunks of k in a stage: whole blocks for every warp.
   static constexpr int chunks(Size size, int block_chunks) {
+    if (block_chunks == kOneBlock) block_chunks = kUnitChunks;
     if (shape(size).warps_k == 1) return 8;
     return block_chunks == 4 ? 16 : size == Size::rows64 ? 4 * block_chunks : 8;
   }
@@ -64,12 +71,15 @@ struct Tuning {
   static constexpr std::int64_t shared_bytes(Size size) { return (220 << 10) / shape(size).resident; }
   static constexpr int kMaxStages = 8;
   static constexpr std::int64_t kMinRows = 5, kMaxRows = 128;
+  // Of weights with one block per row, as measured on an H100.
+  static constexpr std::int64_t kManyWeights = 1 << 25, kLongRow = 4096;
 };
 
 struct Arguments {
   QuantizedRows<std::int8_t> x;  // padded_block w.block_size; without a window tiled, chunk by chunk
   std::int64_t first_row;        // of x's rows in out.y
-  DeviceWeight w;                // without offsets; blocks of 32, 64 or 128
+  DeviceWeight w;                // without offsets; blocks of 32, 64 or 128, or units of a row's only block
+  bool one_block;
   DeviceOutput out;
   std::int64_t y_row_stride;  // 0: ask out.y
   bool store_fours;           // four neighbors of y lie side by side and aligned

@@ -57,10 +57,12 @@ class Gemm {
   static constexpr int kPanels = kShape.panels, kTiles = kShape.tiles, kRows = kShape.rows();
   static constexpr int kBlocks = TileStage::kBlocks, kWarpBlocks = kBlocks / kShape.warps_k;
   static constexpr int kWarps = kShape.warps(), kThreads = kWarpSize * (kWarps + 1 + Rows::gather_warps(kSize));
+  static constexpr bool kWholeRow = kBlockChunks == kOneBlock;
   static constexpr bool kShared = kShape.warps_k > 1;  // K, by the warps
+  static constexpr bool kKeepsSums = kShared && !kWholeRow;
   static constexpr int kPitch = kShape.columns() + 4;  // of floats in shared memory: rows 2*quad take every bank once
   // Sums of two stages' blocks: while those of one are made, the other's are added.
-  static constexpr int kSums = kShared ? 2 * kBlocks * kRows * kPitch : 0;
+  static constexpr int kSums = kKeepsSums ? 2 * kBlocks * kRows * kPitch : 0;
   static constexpr int kRest = 256 + (Rows::kWindow ? 16 * kRows : 0);  // of the ring, beside the stages
   static constexpr int kFit = static_cast<int>((Tuning::shared_bytes(kSize) - 4 * kSums - kRest) / sizeof(TileStage));
   static constexpr int kStages = kFit < Tuning::kMaxStages ? kFit : Tuning::kMaxStages;
@@ -70,9 +72,10 @@ class Gemm {
     ptx::Barrier summed[2];  // where the warps share K
     typename Rows::template Origins<kRows> origins;
   };
-  static constexpr std::size_t kTotalBytes = sizeof(float) * kRows * kPitch;
+  static constexpr int kTotals = kRows * kPitch, kTotalArrays = kWholeRow ? kShape.warps_k : 1;
   static constexpr std::size_t kSharedBytes = sizeof(TileRing) + 4 * kSums;
-  static_assert(kStages >= 2 && sizeof(TileRing) >= kTotalBytes, "a stage is copied while another one is multiplied");
+  static_assert(kStages >= 2 && sizeof(TileRing) >= sizeof(float) * kTotals * kTotalArrays,
+                "a stage is copied while another one is multiplied");
   static_assert(!kShared || kShape.columns() == kWarpSize, "a lane owns a column");
 
   __device__ __forceinline__ explicit Gemm(const Given& a)
@@ -118,7 +121,7 @@ class Gemm {
     int slot_before = 0, blocks_left = static_cast<int>(a_.w.blocks);
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
-      if (kShared && i > 0) {
+      if (kKeepsSums && i > 0) {
         accumulate(slot_before, before, kBlocks);
         before.next();
       }
@@ -129,7 +132,7 @@ class Gemm {
       else
         multiply_some(stage, buffer.slot, blocks_left);
       // Every lane has written sums that other warps read.
-      if constexpr (kShared)
+      if constexpr (kKeepsSums)
         ptx::barrier_arrive(pipeline_.summed[buffer.slot], 0);
       else
         arrive(pipeline_.empty[state.slot]);
@@ -138,7 +141,7 @@ class Gemm {
       buffer.next();
       state.next();
     }
-    if (kShared && count > 0) accumulate(slot_before, before, blocks_left + kBlocks);
+    if (kKeepsSums && count > 0) accumulate(slot_before, before, blocks_left + kBlocks);
   }
 
   __device__ __forceinline__ void arrive(ptx::Barrier& barrier) const {
@@ -157,19 +160,23 @@ class Gemm {
   }
 
   __device__ __forceinline__ void multiply_block(const TileStage& stage, int buffer, int block) {
-    Products products;
-    add_block(products, stage, block);
-    if constexpr (kShared)
-      keep(products, buffer, block);
-    else
-      promote(products, stage, block);
+    if constexpr (kWholeRow) {
+      add_block(row_products_, stage, block);
+    } else {
+      Products products;
+      add_block(products, stage, block);
+      if constexpr (kShared)
+        keep(products, buffer, block);
+      else
+        promote(products, stage, block);
+    }
   }
 
   __device__ __forceinline__ void add_block(Products& products, const TileStage& stage, int block) const {
     constexpr std::int32_t kStart[4] = {kThreeHalvesBits, kThreeHalvesBits, kThreeHalvesBits, kThreeHalvesBits};
 #pragma unroll
-    for (int i = 0; i < kBlockChunks; ++i) {
-      const int chunk = block * kBlockChunks + i;
+    for (int i = 0; i < TileStage::kChunks / kBlocks; ++i) {
+      const int chunk = block * (TileStage::kChunks / kBlocks) + i;
       std::uint32_t x[kTiles][2];
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
@@ -182,7 +189,7 @@ class Gemm {
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
           std::int32_t (&sums)[4] = products[panel][tile];
-          if (i == 0)
+          if (i == 0 && !kWholeRow)
             ptx::mma_s8s8(sums, w.a, x[tile], kStart);
           else
             ptx::mma_s8s8(sums, w.a, x[tile], sums);
@@ -218,11 +225,15 @@ class Gemm {
   }
 
   // values[i]: of row 2*quad + i%2, column 2*group + i/2.
-  __device__ __forceinline__ void put(float* to, int panel, int tile, const float (&values)[4]) const {
+  template <class T>
+  __device__ __forceinline__ void put(T* to, int panel, int tile, const T (&values)[4]) const {
+    struct alignas(8) Pair {
+      T low, high;
+    };
     const int row = first_row_ + 8 * tile + 2 * quad_, column = 16 * (first_panel_ + panel) + 2 * group_;
 #pragma unroll
     for (int j = 0; j < 2; ++j)
-      *reinterpret_cast<float2*>(&to[(row + j) * kPitch + column]) = float2{values[j], values[2 + j]};
+      *reinterpret_cast<Pair*>(&to[(row + j) * kPitch + column]) = Pair{values[j], values[2 + j]};
   }
 
   __device__ __forceinline__ void keep(const Products& products, int buffer, int block) const {
@@ -260,11 +271,36 @@ class Gemm {
     }
   }
 
+  // Returns four neighboring results of a row that is one block: the warps' sums of products become one float each.
+  __device__ __forceinline__ float4 row_results(const std::int32_t* products, std::int64_t row, std::int64_t n) const {
+    int4 sum{};
+#pragma unroll
+    for (int i = 0; i < kTotalArrays; ++i) {
+      const int4 part = *reinterpret_cast<const int4*>(products + i * kTotals);
+      sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+    }
+    const float x_scale = a_.x.tiled.parameters[row];
+    const float4 scales = *reinterpret_cast<const float4*>(a_.w.scales + n);
+    const auto result = [&](std::int32_t of, float scale) {
+      // The sixteenth of sixteenfold codes' sum is exact.
+      return numerics::add_float_product(0.0f, static_cast<float>(kBits == 8 ? of : of / 16), x_scale, scale);
+    };
+    return {result(sum.x, scales.x), result(sum.y, scales.y), result(sum.z, scales.z), result(sum.w, scales.w)};
+  }
+
   // Through shared memory, so that neighboring columns are written at once.
   __device__ __forceinline__ void store() const {
     float* totals = reinterpret_cast<float*>(dynamic_shared());
+    auto* products = reinterpret_cast<std::int32_t*>(dynamic_shared());
+    if constexpr (kWholeRow) ptx::wait_for_earlier_kernels();  // for the scales of x
     if (warp_ >= kWarps) {
       // The producers hold no accumulators.
+    } else if constexpr (kWholeRow) {
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel)
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile)
+          put(products + warp_k_ * kTotals, panel, tile, row_products_[panel][tile]);
     } else if constexpr (kShared) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) totals[(warp_ + kWarps * i) * kPitch + lane_] = own_[i];
@@ -284,7 +320,12 @@ class Gemm {
       const std::int64_t row = blockIdx.y * static_cast<std::int64_t>(kRows) + tile_row;
       const std::int64_t n = blockIdx.x * static_cast<std::int64_t>(kShape.columns()) + four * 4;
       if (row >= a_.x.rows || n >= a_.w.n) continue;
-      const float4 from = *reinterpret_cast<const float4*>(&totals[tile_row * kPitch + four * 4]);
+      const int place = tile_row * kPitch + four * 4;
+      float4 from;
+      if constexpr (kWholeRow)
+        from = row_results(products + place, row, n);
+      else
+        from = *reinterpret_cast<const float4*>(totals + place);
       const std::int64_t m = a_.first_row + row;
       store_four(a_.out, a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m), n, a_.w.n, a_.store_fours,
                  {from.x, from.y, from.z, from.w});
@@ -299,6 +340,7 @@ class Gemm {
   int first_panel_, first_row_, warp_k_;
   float y_[kPanels][kTiles][4] = {};  // see put()
   float own_[kOwn] = {};
+  Products row_products_ = {};  // of rows that are one block
 };
 
 template <class Rows, int kBits, int kBlockChunks, Size kSize>
@@ -343,6 +385,8 @@ void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
 
 template <class Rows, int kBits>
 void launch_blocks(const typename Rows::Given& a, cudaStream_t stream) {
+  if constexpr (!Rows::kWindow)
+    if (a.one_block) return launch_size<Rows, kBits, kOneBlock>(a, stream);
   if (a.x.padded_block == 32)
     launch_size<Rows, kBits, 1>(a, stream);
   else if (a.x.padded_block == 64)

@@ -12,7 +12,9 @@ template <int kBits, int kBlockChunks, Size kTileSize>
 struct alignas(16) Stage {
   static constexpr Size kSize = kTileSize;
   static constexpr Shape kShape = Tuning::shape(kSize);
-  static constexpr int kChunks = Tuning::chunks(kSize, kBlockChunks), kBlocks = kChunks / kBlockChunks;
+  static constexpr bool kHasScales = kBlockChunks != kOneBlock;
+  static constexpr int kChunks = Tuning::chunks(kSize, kBlockChunks);
+  static constexpr int kBlocks = kChunks / (kHasScales ? kBlockChunks : kUnitChunks);
   static constexpr int kRows = kShape.rows(), kPanels = kShape.columns() / static_cast<int>(PackedLayout::kPanelRows);
   static constexpr int kChunkSteps = kBits == 8 ? 8 : 4, kSteps = kChunks * kChunkSteps;
   static_assert(kBlocks % kShape.warps_k == 0, "each warp has whole blocks");
@@ -154,11 +156,12 @@ class Producer {
   }
   __device__ __forceinline__ void announce(To& to, ptx::Barrier& full, int blocks) {
     if (lane_ == 0) {
-      const int bytes = blocks * kColumnScaleBytes;
-      ptx::barrier_expect(full, panels_ * bytes + blocks * (kBlockChunks * kRowChunkBytes + kRowScaleBytes));
+      const int bytes = To::kHasScales ? blocks * kColumnScaleBytes : 0;
+      const int row_scale_bytes = To::kHasScales ? kRowScaleBytes : 0;
+      ptx::barrier_expect(full, panels_ * bytes + blocks * (kBlockChunks * kRowChunkBytes + row_scale_bytes));
 #pragma unroll
       for (int panel = 0; panel < To::kPanels; ++panel)
-        if (panel < panels_)
+        if (To::kHasScales && panel < panels_)
           ptx::bulk_copy(to.column_scales[panel], column_scales_ + panel * scale_floats_, bytes, full, kOwnRank);
     }
     column_scales_ += To::kBlocks * PackedLayout::kPanelRows;
@@ -180,7 +183,8 @@ class Producer {
     const int blocks = row_blocks_left_ < To::kBlocks ? row_blocks_left_ : To::kBlocks;
     if (lane_ == 0) {
       ptx::bulk_copy(to.codes, codes_, blocks * kBlockChunks * kRowChunkBytes, pipeline_.full[slot], kOwnRank);
-      ptx::bulk_copy(to.row_scales, row_scales_, blocks * kRowScaleBytes, pipeline_.full[slot], kOwnRank);
+      if constexpr (To::kHasScales)
+        ptx::bulk_copy(to.row_scales, row_scales_, blocks * kRowScaleBytes, pipeline_.full[slot], kOwnRank);
     }
     __syncwarp();
     codes_ += sizeof(to.codes);

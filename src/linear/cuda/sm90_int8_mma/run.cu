@@ -12,6 +12,17 @@ namespace {
 
 using sm90_int8_mma::Tuning;
 
+bool has_short_blocks(const PackedLayout& layout) {
+  return layout.block_size == 32 || layout.block_size == 64 || layout.block_size == 128;
+}
+
+// The fewest rows for which this kernel, with one block per row, is faster than sm75_gemv, in which each thread block
+// quantizes all of x.
+std::int64_t fewest_rows_of_one_block(const PackedLayout& layout) {
+  if (layout.bits == 8 && layout.n * layout.k >= Tuning::kManyWeights) return 2;
+  return layout.k >= Tuning::kLongRow ? Tuning::kMinRows : 9;
+}
+
 }  // namespace
 
 const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
@@ -19,9 +30,13 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
   if (const char* reason = tile_unsupported_reason(problem, true, 90)) return reason;
   const PackedLayout& layout = problem.weight->layout;
   if (problem.weight->offsets) return "it takes symmetric weights";
-  if (layout.block_size != 32 && layout.block_size != 64 && layout.block_size != 128)
-    return "it takes block sizes 32, 64 and 128";
-  if (problem.m < Tuning::kMinRows || problem.m > Tuning::kMaxRows) return "it takes M from 5 to 128";
+  if (!has_short_blocks(layout) && layout.blocks() != 1)
+    return "it takes block sizes 32, 64 and 128, and one block per row";
+  if (problem.m > Tuning::kMaxRows) return "it takes M up to 128";
+  if (has_short_blocks(layout)) return problem.m < Tuning::kMinRows ? "it takes M from 5 on" : nullptr;
+  if (problem.m < fewest_rows_of_one_block(layout)) return "sm75_gemv takes so few rows with one block per row";
+  if (problem.m > 64 && !Tuning::has_few_tiles(layout.n, multiprocessors(problem.device.index)))
+    return "sm90_int8_wgmma takes more than 64 rows with one block per row and many columns";
   return nullptr;
 }
 
@@ -30,27 +45,32 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceWeight w = device_weight(*problem.weight);
-  const std::int64_t rows = rows_at_once(bounds, w.blocks * w.block_size, problem.m);
   sm90_int8_mma::Arguments arguments{};
-  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w.n, w.block_size, multiprocessors(problem.device.index))
+  arguments.one_block = !has_short_blocks(problem.weight->layout);
+  constexpr std::int64_t kUnit = sm90_int8_mma::kUnitChunks * sm90_int8_mma::kChunk;
+  const std::int64_t padded_block = arguments.one_block ? round_up(w.k, kUnit) : w.block_size;
+  const std::int64_t row_codes = w.blocks * padded_block, rows = rows_at_once(bounds, row_codes, problem.m);
+  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w.n, arguments.one_block ? 0 : w.block_size,
+                                                    multiprocessors(problem.device.index))
                                    : static_cast<sm90_int8_mma::Size>(bounds.tile);
   const int tile = Tuning::shape(arguments.size).rows();
   const std::int64_t tile_rows = round_up(rows, tile);
   ScratchPlan plan;
-  const auto codes = plan.add<std::int8_t>(tile_rows * w.blocks * w.block_size);
+  const auto codes = plan.add<std::int8_t>(tile_rows * row_codes);
   const auto scales = plan.add<float>(tile_rows * w.blocks);
   CudaScratch scratch(plan, problem.device.index, stream);
 
   arguments.w = w;
+  if (arguments.one_block) arguments.w.blocks = padded_block / kUnit;
   arguments.out = device_output(problem);
   arguments.y_row_stride = row_stride(problem.y);
   arguments.store_fours = columns_lie_together(problem.y, 4);
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     QuantizedRows<std::int8_t> x{scratch[codes], nullptr,     nullptr, nullptr, std::min(rows, problem.m - row),
-                                 w.blocks,       w.block_size};
+                                 w.blocks,       padded_block};
     x.tiled.order = TiledRows::Order::chunks;
     while (x.tiled.rows() < tile) ++x.tiled.shift;
-    x.tiled.stages = w.blocks * w.block_size / TiledRows::kChunkK;
+    x.tiled.stages = row_codes / TiledRows::kChunkK;
     x.tiled.parameters = scratch[scales];
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
     arguments.x = x;
