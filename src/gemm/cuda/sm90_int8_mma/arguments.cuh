@@ -13,7 +13,8 @@ namespace qcore::sm90_int8_mma {
 
 constexpr int kChunk = 32;  // k of one product of matrices
 
-// Stands for a block's chunks where a row is one block. Its k come in units of kUnitChunks.
+// The number of chunks in a block that selects the kernels for one block per row. They copy and multiply kUnitChunks
+// chunks as others do a block.
 constexpr int kOneBlock = 0, kUnitChunks = 4;
 
 // A tile of y is 16*panels*warps_n columns n by 8*tiles*warps_m rows; a warp computes 16*panels columns of 8*tiles
@@ -51,13 +52,14 @@ struct Tuning {
   }
   static constexpr bool has_few_tiles(std::int64_t n, int multiprocessors) { return (n + 31) / 32 <= multiprocessors; }
   // Sums of 32 or 64 rows leave room for one thread block, so they are for weights whose tiles of 32 columns all run at
-  // once; with short blocks there are too many sums of 64 rows. block_size 0 stands for one block per row.
-  static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size, int multiprocessors) {
+  // once; with short blocks there are too many sums of 64 rows. One block per row needs no room for sums.
+  static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size, bool one_block,
+                               int multiprocessors) {
     const bool few_tiles = has_few_tiles(n, multiprocessors);
-    if (block_size == 0 && rows > 32 && rows <= 64) return Size::rows64;
     if (rows <= 8) return Size::rows8;
     if (rows <= 16) return Size::rows16;
     if (rows <= 32) return few_tiles ? Size::rows32 : Size::broad;
+    if (rows <= 64 && one_block) return Size::rows64;
     if (rows <= 64 && few_tiles) return block_size > 64 ? Size::rows64 : Size::broad16;
     return Size::tall;
   }
@@ -71,8 +73,6 @@ struct Tuning {
   static constexpr std::int64_t shared_bytes(Size size) { return (220 << 10) / shape(size).resident; }
   static constexpr int kMaxStages = 8;
   static constexpr std::int64_t kMinRows = 5, kMaxRows = 128;
-  // Of weights with one block per row, as measured on an H100.
-  static constexpr std::int64_t kManyWeights = 1 << 25, kLongRow = 4096;
 };
 
 struct Arguments {

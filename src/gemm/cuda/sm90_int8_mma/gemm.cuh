@@ -57,9 +57,9 @@ class Gemm {
   static constexpr int kPanels = kShape.panels, kTiles = kShape.tiles, kRows = kShape.rows();
   static constexpr int kBlocks = TileStage::kBlocks, kWarpBlocks = kBlocks / kShape.warps_k;
   static constexpr int kWarps = kShape.warps(), kThreads = kWarpSize * (kWarps + 1 + Rows::gather_warps(kSize));
-  static constexpr bool kWholeRow = kBlockChunks == kOneBlock;
+  static constexpr bool kOneBlockPerRow = kBlockChunks == kOneBlock;
   static constexpr bool kShared = kShape.warps_k > 1;  // K, by the warps
-  static constexpr bool kKeepsSums = kShared && !kWholeRow;
+  static constexpr bool kKeepsSums = kShared && !kOneBlockPerRow;
   static constexpr int kPitch = kShape.columns() + 4;  // of floats in shared memory: rows 2*quad take every bank once
   // Sums of two stages' blocks: while those of one are made, the other's are added.
   static constexpr int kSums = kKeepsSums ? 2 * kBlocks * kRows * kPitch : 0;
@@ -72,7 +72,7 @@ class Gemm {
     ptx::Barrier summed[2];  // where the warps share K
     typename Rows::template Origins<kRows> origins;
   };
-  static constexpr int kTotals = kRows * kPitch, kTotalArrays = kWholeRow ? kShape.warps_k : 1;
+  static constexpr int kTotals = kRows * kPitch, kTotalArrays = kOneBlockPerRow ? kShape.warps_k : 1;
   static constexpr std::size_t kSharedBytes = sizeof(TileRing) + 4 * kSums;
   static_assert(kStages >= 2 && sizeof(TileRing) >= sizeof(float) * kTotals * kTotalArrays,
                 "a stage is copied while another one is multiplied");
@@ -160,7 +160,7 @@ class Gemm {
   }
 
   __device__ __forceinline__ void multiply_block(const TileStage& stage, int buffer, int block) {
-    if constexpr (kWholeRow) {
+    if constexpr (kOneBlockPerRow) {
       add_block(row_products_, stage, block);
     } else {
       Products products;
@@ -175,8 +175,8 @@ class Gemm {
   __device__ __forceinline__ void add_block(Products& products, const TileStage& stage, int block) const {
     constexpr std::int32_t kStart[4] = {kThreeHalvesBits, kThreeHalvesBits, kThreeHalvesBits, kThreeHalvesBits};
 #pragma unroll
-    for (int i = 0; i < TileStage::kChunks / kBlocks; ++i) {
-      const int chunk = block * (TileStage::kChunks / kBlocks) + i;
+    for (int i = 0; i < TileStage::kChunksOfBlock; ++i) {
+      const int chunk = block * TileStage::kChunksOfBlock + i;
       std::uint32_t x[kTiles][2];
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
@@ -189,7 +189,7 @@ class Gemm {
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
           std::int32_t (&sums)[4] = products[panel][tile];
-          if (i == 0 && !kWholeRow)
+          if (i == 0 && !kOneBlockPerRow)
             ptx::mma_s8s8(sums, w.a, x[tile], kStart);
           else
             ptx::mma_s8s8(sums, w.a, x[tile], sums);
@@ -292,10 +292,10 @@ class Gemm {
   __device__ __forceinline__ void store() const {
     float* totals = reinterpret_cast<float*>(dynamic_shared());
     auto* products = reinterpret_cast<std::int32_t*>(dynamic_shared());
-    if constexpr (kWholeRow) ptx::wait_for_earlier_kernels();  // for the scales of x
+    if constexpr (kOneBlockPerRow) ptx::wait_for_earlier_kernels();  // for the scales of x
     if (warp_ >= kWarps) {
       // The producers hold no accumulators.
-    } else if constexpr (kWholeRow) {
+    } else if constexpr (kOneBlockPerRow) {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel)
 #pragma unroll
@@ -322,7 +322,7 @@ class Gemm {
       if (row >= a_.x.rows || n >= a_.w.n) continue;
       const int place = tile_row * kPitch + four * 4;
       float4 from;
-      if constexpr (kWholeRow)
+      if constexpr (kOneBlockPerRow)
         from = row_results(products + place, row, n);
       else
         from = *reinterpret_cast<const float4*>(totals + place);

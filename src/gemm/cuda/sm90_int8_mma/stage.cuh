@@ -14,7 +14,7 @@ struct alignas(16) Stage {
   static constexpr Shape kShape = Tuning::shape(kSize);
   static constexpr bool kHasScales = kBlockChunks != kOneBlock;
   static constexpr int kChunks = Tuning::chunks(kSize, kBlockChunks);
-  static constexpr int kBlocks = kChunks / (kHasScales ? kBlockChunks : kUnitChunks);
+  static constexpr int kChunksOfBlock = kHasScales ? kBlockChunks : kUnitChunks, kBlocks = kChunks / kChunksOfBlock;
   static constexpr int kRows = kShape.rows(), kPanels = kShape.columns() / static_cast<int>(PackedLayout::kPanelRows);
   static constexpr int kChunkSteps = kBits == 8 ? 8 : 4, kSteps = kChunks * kChunkSteps;
   static_assert(kBlocks % kShape.warps_k == 0, "each warp has whole blocks");
@@ -123,7 +123,7 @@ class Producer {
 
  private:
   static constexpr unsigned kOwnRank = 1;  // a thread block is its own cluster
-  static constexpr int kBlockChunks = To::kChunks / To::kBlocks, kRowChunkBytes = To::kRows * kChunk;
+  static constexpr int kBlockChunks = To::kChunksOfBlock, kRowChunkBytes = To::kRows * kChunk;
   static constexpr int kColumnScaleBytes = static_cast<int>(PackedLayout::kPanelRows * sizeof(float));
   static constexpr int kRowScaleBytes = To::kRows * static_cast<int>(sizeof(float));
   static constexpr int kPanelUnits = To::kSteps * 4;

@@ -16,11 +16,12 @@ bool has_short_blocks(const PackedLayout& layout) {
   return layout.block_size == 32 || layout.block_size == 64 || layout.block_size == 128;
 }
 
-// The fewest rows for which this kernel, with one block per row, is faster than sm75_gemv, in which each thread block
-// quantizes all of x.
+// The fewest rows of one block each for which this kernel is faster than sm75_gemv, whose every thread block quantizes
+// all of x: long rows and large weights make that slow. Measured on an H100, see docs/notes/hopper.md.
 std::int64_t fewest_rows_of_one_block(const PackedLayout& layout) {
-  if (layout.bits == 8 && layout.n * layout.k >= Tuning::kManyWeights) return 2;
-  return layout.k >= Tuning::kLongRow ? Tuning::kMinRows : 9;
+  constexpr std::int64_t kLargeWeight = 1 << 25, kLongRow = 4096;
+  if (layout.bits == 8 && layout.n * layout.k >= kLargeWeight) return 2;
+  return layout.k >= kLongRow ? Tuning::kMinRows : 9;
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
   constexpr std::int64_t kUnit = sm90_int8_mma::kUnitChunks * sm90_int8_mma::kChunk;
   const std::int64_t padded_block = arguments.one_block ? round_up(w.k, kUnit) : w.block_size;
   const std::int64_t row_codes = w.blocks * padded_block, rows = rows_at_once(bounds, row_codes, problem.m);
-  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w.n, arguments.one_block ? 0 : w.block_size,
+  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w.n, w.block_size, arguments.one_block,
                                                     multiprocessors(problem.device.index))
                                    : static_cast<sm90_int8_mma::Size>(bounds.tile);
   const int tile = Tuning::shape(arguments.size).rows();
