@@ -1,4 +1,4 @@
-"""Weights whose blocks are no neighbors along K."""
+"""Weights whose columns were transformed before they were quantized: their base, and those in another order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,57 @@ from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor
 
 
-class ReorderedTensor:
+class TransformedTensor:
+    """A QuantizedTensor [N, K] of a matrix with transformed columns; ``linear`` transforms x in the same way."""
+
+    __slots__ = ("weight",)
+    __hash__ = None  # type: ignore[assignment]
+
+    weight: QuantizedTensor
+
+    def __init__(self, weight: QuantizedTensor) -> None:
+        where = type(self).__name__
+        if not isinstance(weight, QuantizedTensor):
+            raise _core.QcoreTypeError(f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor")
+        if len(weight.shape) != 2:
+            raise _core.QcoreValueError(f"{where}: weight has shape {list(weight.shape)}, expected [N, K]")
+        object.__setattr__(self, "weight", weight)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable: can't set {name!r}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[N, K]."""
+        return self.weight.shape
+
+    @property
+    def bits(self) -> int:
+        """4 or 8; of an encoded weight 2 to 8."""
+        return self.weight.bits
+
+    @property
+    def block_size(self) -> int:
+        """Elements along the transformed K that share a scale."""
+        return self.weight.block_size
+
+    @property
+    def scheme(self) -> str:
+        """'symmetric' or 'asymmetric'."""
+        return self.weight.scheme
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight and of what describes the transformation."""
+        return self.weight.nbytes
+
+    @property
+    def bits_per_weight(self) -> float:
+        """8 * nbytes / number of weights."""
+        return 8 * self.nbytes / (self.shape[0] * self.shape[1])
+
+
+class ReorderedTensor(TransformedTensor):
     """A QuantizedTensor [N, K] with its columns in another order, and that order: GPTQ's "act-order".
 
     ``weight`` has column ``order[i]`` of the matrix at i, so that its blocks are neighbors; ``linear`` gathers x in
@@ -25,18 +75,13 @@ class ReorderedTensor:
         QcoreValueError, QcoreTypeError: weight is no matrix, or order no permutation of its columns.
     """
 
-    __slots__ = ("order", "weight")
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("order",)
 
     order: npt.NDArray[np.int64]
-    weight: QuantizedTensor
 
     def __init__(self, weight: QuantizedTensor, order: Any) -> None:
-        where = "ReorderedTensor"
-        if not isinstance(weight, QuantizedTensor):
-            raise _core.QcoreTypeError(f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor")
-        if len(weight.shape) != 2:
-            raise _core.QcoreValueError(f"{where}: weight has shape {list(weight.shape)}, expected [N, K]")
+        super().__init__(weight)
+        where = type(self).__name__
         columns = np.array(order)
         if columns.dtype.kind not in "iu":
             raise _core.QcoreTypeError(f"{where}: order has dtype {columns.dtype}, expected integers")
@@ -46,31 +91,7 @@ class ReorderedTensor:
                 f"{where}: order has shape {list(columns.shape)}, expected a permutation of 0..{weight.shape[1] - 1}"
             )
         columns.flags.writeable = False
-        object.__setattr__(self, "weight", weight)
         object.__setattr__(self, "order", columns)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"ReorderedTensor is immutable: can't set {name!r}")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[N, K]."""
-        return self.weight.shape
-
-    @property
-    def bits(self) -> int:
-        """4 or 8; of an encoded weight 2, 3, 4 or 8."""
-        return self.weight.bits
-
-    @property
-    def block_size(self) -> int:
-        """Elements along the reordered K that share a scale."""
-        return self.weight.block_size
-
-    @property
-    def scheme(self) -> str:
-        """'symmetric' or 'asymmetric'."""
-        return self.weight.scheme
 
     @property
     def device(self) -> str:
@@ -81,11 +102,6 @@ class ReorderedTensor:
     def nbytes(self) -> int:
         """Bytes of the weight and of the order."""
         return self.weight.nbytes + self.order.nbytes
-
-    @property
-    def bits_per_weight(self) -> float:
-        """8 * nbytes / number of weights."""
-        return 8 * self.nbytes / (self.shape[0] * self.shape[1])
 
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
         """Return the matrix, columns in its own order.

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from qcore import _checks, _core
 from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import QuantizedTensor, quantize
+from qcore.reordered_tensor import TransformedTensor
 from qcore.rotation.hadamard import hadamard, largest_block
 
 
-class RotatedTensor:
+class RotatedTensor(TransformedTensor):
     """A QuantizedTensor [N, K] of a weight whose rows were rotated: ``linear`` rotates x before it quantizes it.
 
     Made by :func:`quantize_rotated`. ``x @ w.T`` is ``hadamard(x) @ hadamard(w).T``, but the rotated x has no outliers
@@ -27,59 +28,19 @@ class RotatedTensor:
         QcoreValueError, QcoreTypeError: weight is no matrix, or rotation_block no such power.
     """
 
-    __slots__ = ("rotation_block", "weight")
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("rotation_block",)
 
-    weight: QuantizedTensor
     rotation_block: int
 
     def __init__(self, weight: QuantizedTensor, rotation_block: int) -> None:
-        where = "RotatedTensor"
-        if not isinstance(weight, QuantizedTensor):
-            raise _core.QcoreTypeError(f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor")
-        if len(weight.shape) != 2:
-            raise _core.QcoreValueError(f"{where}: weight has shape {list(weight.shape)}, expected [N, K]")
-        block = checked_block(rotation_block, weight.shape[1], f"{where}: rotation_block")
-        object.__setattr__(self, "weight", weight)
+        super().__init__(weight)
+        block = checked_block(rotation_block, weight.shape[1], f"{type(self).__name__}: rotation_block")
         object.__setattr__(self, "rotation_block", block)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"RotatedTensor is immutable: can't set {name!r}")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[N, K]."""
-        return self.weight.shape
-
-    @property
-    def bits(self) -> int:
-        """4 or 8."""
-        return self.weight.bits
-
-    @property
-    def block_size(self) -> int:
-        """Elements along the rotated K that share a scale."""
-        return self.weight.block_size
-
-    @property
-    def scheme(self) -> str:
-        """'symmetric' or 'asymmetric'."""
-        return self.weight.scheme
 
     @property
     def device(self) -> str:
         """'cpu': the rotation has no CUDA kernel."""
         return str(self.weight.device)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the weight; the rotation has none."""
-        return self.weight.nbytes
-
-    @property
-    def bits_per_weight(self) -> float:
-        """8 * nbytes / number of weights."""
-        return self.weight.bits_per_weight
 
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
         """Return the matrix [N, K] in the basis of x, which is that of the float weight.
