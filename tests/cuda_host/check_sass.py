@@ -50,7 +50,7 @@ OWN_KERNELS = {
     "gru_persistent_kernel": 12,
     "gru_step_kernel": 24,
     "heads_kernel": 12,
-    "sm90_int8_mma_kernel": 74,
+    "sm90_int8_mma_kernel": 68,
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
     "merge_kernel": 1,
@@ -72,7 +72,7 @@ OWN_KERNELS = {
     "weight_sums_kernel": 1,
     "row_sums_kernel": 1,
     "sm90_float_wgmma_kernel": 48,
-    "sm90_int8_wgmma_kernel": 36,
+    "sm90_int8_wgmma_kernel": 44,
 }
 NOT_FOR = {
     "sm_75": {

@@ -219,15 +219,14 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   }
   if (!sm90_int8_mma_unsupported_reason(problem)) {
     run(run_sm90_int8_mma);
-    for (int i = 0; c.every_tile && i < sm90_int8_mma::kSizes; ++i) {
-      run(run_sm90_int8_mma, 0, i);
-    }
+    const bool one_block = weight.packed().layout.block_size > 128;
+    for (int i = 0; c.every_tile && i < sm90_int8_mma::kSizes; ++i)
+      if (!one_block || i < sm90_int8_mma::kOneBlockSizes) run(run_sm90_int8_mma, 0, i);
   }
   if (!sm90_int8_wgmma_unsupported_reason(problem)) {
     if (c.large_tiles) {
       run(run_sm90_int8_wgmma, 1);
-      const std::int64_t tiles = ceil_div(c.n, 128) * ceil_div(c.m, 64);
-      run(run_sm90_int8_wgmma, tiles);
+      for (const std::int64_t rows : {64, 128}) run(run_sm90_int8_wgmma, ceil_div(c.n, 128) * ceil_div(c.m, rows));
     }
     run(run_sm90_int8_wgmma, 1000);
   }
@@ -521,8 +520,9 @@ TEST(LinearOnTheMachine, Warpgroups) {
   struct Shape {
     std::int64_t m, n, k, block_size;
   };
-  constexpr Shape kShapes[] = {{130, 200, 160, 32}, {70, 140, 320, 64}, {150, 40, 300, 128}, {260, 130, 400, 256},
-                               {33, 300, 200, 200}, {40, 270, 48, 64},  {129, 129, 33, 33},  {40, 30, 784, 384}};
+  constexpr Shape kShapes[] = {{130, 200, 160, 32},  {70, 140, 320, 64},  {150, 40, 300, 128},
+                               {260, 130, 400, 256}, {33, 300, 200, 200}, {40, 270, 48, 64},
+                               {129, 129, 33, 33},   {40, 30, 784, 384},  {300, 150, 700, 700}};
   unsigned cases = 0;
   for (const Shape& shape : kShapes)
     for (const int bits : {4, 8})

@@ -7,6 +7,22 @@
 // Instructions that C++ has no words for, each with what it means in plain C++: that is what runs on the CPU.
 namespace qcore::ptx {
 
+// Returns the value, of which the compiler knows nothing: what is computed from it stays where it is written, and is
+// not moved in front of a loop, where it would take registers.
+__device__ __forceinline__ std::int32_t opaque(std::int32_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(value));
+#endif
+  return value;
+}
+
+__device__ __forceinline__ float opaque(float value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+f"(value));
+#endif
+  return value;
+}
+
 // Sum of the four unsigned bytes of `word`, plus c.
 __device__ __forceinline__ std::uint32_t add_bytes(std::uint32_t word, std::uint32_t c) {
 #if defined(__CUDA_ARCH__)

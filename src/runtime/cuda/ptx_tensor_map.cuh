@@ -13,7 +13,8 @@
 // Matrices which the copy engine of sm_90 knows by a description, and its copies of their parts.
 namespace qcore::ptx {
 
-// A matrix of values of 2 or 4 bytes, and the part of it that is copied at a time: up to 256 rows of up to 256 columns.
+// A matrix of values of 2, 4 or 8 bytes, and the part of it that is copied at a time: up to 256 rows of up to 256
+// columns.
 struct MatrixParts {
   const void* data;  // a multiple of 16 bytes, as are the rows
   int value_bytes;
@@ -64,9 +65,11 @@ inline TensorMap tensor_map(const MatrixParts& of) {
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(of.row_stride * of.value_bytes)};
   const cuuint32_t part[] = {static_cast<cuuint32_t>(of.part_columns), static_cast<cuuint32_t>(of.part_rows)};
   const cuuint32_t steps[] = {1, 1};
+  const CUtensorMapDataType type = of.value_bytes == 2   ? CU_TENSOR_MAP_DATA_TYPE_UINT16
+                                   : of.value_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32
+                                                         : CU_TENSOR_MAP_DATA_TYPE_UINT64;
   const CUresult status = detail::encode_tensor_map()(
-      &result.map, of.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32, 2,
-      const_cast<void*>(of.data), extents, strides, part, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      &result.map, type, 2, const_cast<void*>(of.data), extents, strides, part, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       of.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
@@ -78,7 +81,24 @@ inline TensorMap tensor_map(const MatrixParts& of) {
 }
 
 // Copies the part that begins at this row and column to this place, a multiple of 128 or, swizzled, of 1024, and counts
-// its bytes at this barrier. What lies outside of the matrix is zeros.
+// its bytes at this barrier, in every thread block of the cluster whose bit is set. What lies outside of the matrix is
+// zeros.
+__device__ __forceinline__ void tensor_copy(void* shared, const TensorMap& from, int row, int column, Barrier& barrier,
+                                            unsigned ranks) {
+#if defined(__CUDACC__)
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, "
+      "%3}], [%4], %5;" ::"r"(shared_address(shared)),
+      "l"(&from.map), "r"(column), "r"(row), "r"(shared_address(&barrier)), "h"(static_cast<std::uint16_t>(ranks))
+      : "memory");
+#else
+  for (int rank = 0; ranks >> rank; ++rank)
+    if (ranks >> rank & 1u)
+      cuda_host::tensor_copy(cuda_host::shared_of(rank, shared), from.parts, row, column,
+                             static_cast<std::uint64_t*>(cuda_host::shared_of(rank, &barrier.state)));
+#endif
+}
+// In the calling thread block alone.
 __device__ __forceinline__ void tensor_copy(void* shared, const TensorMap& from, int row, int column,
                                             Barrier& barrier) {
 #if defined(__CUDACC__)

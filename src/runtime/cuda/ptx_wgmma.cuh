@@ -250,7 +250,7 @@ __device__ __forceinline__ void product_wait(std::int32_t (&d)[kCount]) {
 template <int kColumns>
 __device__ __forceinline__ void product(std::int32_t (&d)[kColumns / 2], const std::uint32_t (&a)[4], SwizzledRows b,
                                         bool add) {
-  static_assert(kColumns == 32 || kColumns == 64 || kColumns == 128, "the shapes that are used");
+  static_assert(kColumns == 32 || kColumns == 64 || kColumns == 128 || kColumns == 256, "the shapes that are used");
 #if defined(__CUDACC__)
 #define QCORE_D4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
 #define QCORE_D16(i) QCORE_D4(i), QCORE_D4(i + 4), QCORE_D4(i + 8), QCORE_D4(i + 12)
@@ -270,7 +270,7 @@ __device__ __forceinline__ void product(std::int32_t (&d)[kColumns / 2], const s
         "{%32, %33, %34, %35}, %36, add;}"
         : QCORE_D16(0), QCORE_D16(16)
         : QCORE_OPERANDS);
-  } else {
+  } else if constexpr (kColumns == 128) {
     asm volatile(
         "{.reg .pred add; setp.ne.b32 add, %69, 0; wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -279,6 +279,21 @@ __device__ __forceinline__ void product(std::int32_t (&d)[kColumns / 2], const s
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
         "{%64, %65, %66, %67}, %68, add;}"
         : QCORE_D16(0), QCORE_D16(16), QCORE_D16(32), QCORE_D16(48)
+        : QCORE_OPERANDS);
+  } else {
+    asm volatile(
+        "{.reg .pred add; setp.ne.b32 add, %133, 0; wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "{%128, %129, %130, %131}, %132, add;}"
+        : QCORE_D16(0), QCORE_D16(16), QCORE_D16(32), QCORE_D16(48), QCORE_D16(64), QCORE_D16(80), QCORE_D16(96),
+          QCORE_D16(112)
         : QCORE_OPERANDS);
   }
 #undef QCORE_D4

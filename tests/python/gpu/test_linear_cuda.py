@@ -77,7 +77,7 @@ def one_block_is_tiled(m, n, k, g, bits):
     """Return whether sm90_int8_mma takes a weight of one block per row."""
     few_tiles = n <= 32 * torch.cuda.get_device_properties(0).multi_processor_count
     fewest = 2 if bits == 8 and n * k >= 2**25 else 5 if k >= 4096 else 9
-    return 0 < k <= g and m >= fewest and (m <= 64 or few_tiles)
+    return 0 < k <= g and fewest <= m <= (64 if few_tiles else 8)
 
 
 def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
@@ -277,6 +277,25 @@ def test_warpgroups(compute, bits, scheme, g):
     ):
         weight = random_weight(rng, n, k, g, bits, scheme)
         x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
+        with qcore.force_kernel("linear", "sm90_int8_wgmma"):
+            y = qcore.linear(x, weight.to("cuda"), compute=compute)
+        assert_same_bits(y, reference(x, weight, None, compute=compute))
+
+
+@pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="wgmma needs compute capability 9.0")
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("compute", ["int8", "int8_asym"])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+def test_one_block_per_row(bits, compute, scheme):
+    """Every height of the tiles of wgmma for rows of one block, each kind of cluster, tiles in turn, rings that turn."""
+    rng = np.random.default_rng(bits)
+    for m, n, k in (
+        *((m, 256, 2048) for m in (1, 33, 200, 600)),
+        *((m, 4096, 640) for m in (64, 128, 250, 512, 1024)),
+        (2300, 2500, 130),
+    ):
+        weight = random_weight(rng, n, k, k, bits, scheme)
+        x = torch.from_numpy(block_values(rng, m, k, k)).to(DTYPES[m % 3]).cuda()
         with qcore.force_kernel("linear", "sm90_int8_wgmma"):
             y = qcore.linear(x, weight.to("cuda"), compute=compute)
         assert_same_bits(y, reference(x, weight, None, compute=compute))

@@ -29,7 +29,7 @@ struct Shape {
 
 // 32 columns by 8 to 64 rows, K shared; then 64 by 32, with 8 and with 16 warps, and 32 by 64, each warp for itself.
 enum class Size { rows8, rows16, rows32, rows64, broad, broad16, tall };
-constexpr int kSizes = 7;
+constexpr int kSizes = 7, kOneBlockSizes = 4;  // of one block per row: the first ones
 
 struct Tuning {
   static constexpr Shape shape(Size size) {
@@ -58,8 +58,8 @@ struct Tuning {
     const bool few_tiles = has_few_tiles(n, multiprocessors);
     if (rows <= 8) return Size::rows8;
     if (rows <= 16) return Size::rows16;
-    if (rows <= 32) return few_tiles ? Size::rows32 : Size::broad;
-    if (rows <= 64 && one_block) return Size::rows64;
+    if (rows <= 32) return few_tiles || one_block ? Size::rows32 : Size::broad;
+    if (one_block) return Size::rows64;
     if (rows <= 64 && few_tiles) return block_size > 64 ? Size::rows64 : Size::broad16;
     return Size::tall;
   }

@@ -365,17 +365,22 @@ void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
       return launch_kernel<Rows, kBits, kBlockChunks, Size::rows16>(a, stream);
     case Size::rows32:
       return launch_kernel<Rows, kBits, kBlockChunks, Size::rows32>(a, stream);
-    case Size::tall:
-      return launch_kernel<Rows, kBits, kBlockChunks, Size::tall>(a, stream);
     default:
       break;
   }
-  // A window has few results where its tiles are small, or else other tiles.
+  // A window has few results where its tiles are small, or else other tiles; rows of one block have other kernels where
+  // there are many tiles.
   if constexpr (!Rows::kWindow) switch (a.size) {
       case Size::rows8:
         return launch_kernel<Rows, kBits, kBlockChunks, Size::rows8>(a, stream);
       case Size::rows64:
         return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64>(a, stream);
+      default:
+        break;
+    }
+  if constexpr (kBlockChunks != kOneBlock)
+    if (a.size == Size::tall) return launch_kernel<Rows, kBits, kBlockChunks, Size::tall>(a, stream);
+  if constexpr (!Rows::kWindow && kBlockChunks != kOneBlock) switch (a.size) {
       case Size::broad:
         return launch_kernel<Rows, kBits, kBlockChunks, Size::broad>(a, stream);
       default:

@@ -2,11 +2,16 @@
 
 #include "gemm/cuda/device_operands.cuh"
 #include "gemm/cuda/gathered_rows.cuh"
+#include "runtime/cuda/ptx_tensor_map.cuh"
 
 // Integer activations and many rows on sm_90a: as `sm80_int8_mma`, but with the products of whole warpgroups, y^T = W
 // x^T. One operand is the weight, from registers, as it is packed; the other are codes in shared memory, quantized into
 // the order in which they lie there.
 namespace qcore::sm90_int8_wgmma {
+
+// The number of blocks in a stage that selects the kernels for one block per row: int32 sums stay in registers to the
+// end of the row, which leaves room for twice as many of them.
+constexpr int kOneBlock = 0;
 
 struct Tuning {
   static constexpr int kColumns = 128;                     // n of a tile
@@ -19,6 +24,21 @@ struct Tuning {
     while (shift > kSmallestShift && (n + kColumns - 1) / kColumns * (((m - 1) >> shift) + 1) < enough_tiles) --shift;
     return shift;
   }
+
+  // With one block per row, up to 256 rows: those with which all tiles take least, in units of 1 us per 4096 k, as
+  // measured on one H100.
+  static constexpr int one_block_row_shift(std::int64_t m, std::int64_t n, std::int64_t multiprocessors) {
+    constexpr int kTime[] = {12, 14, 18, 30};
+    int best = kSmallestShift;
+    std::int64_t least = 0;
+    for (int i = 0; i < 4; ++i) {
+      const int shift = kSmallestShift + i;
+      const std::int64_t tiles = (n + kColumns - 1) / kColumns * (((m - 1) >> shift) + 1);
+      const std::int64_t time = (tiles + multiprocessors - 1) / multiprocessors * kTime[i];
+      if (i == 0 || time < least) best = shift, least = time;
+    }
+    return best;
+  }
 };
 
 // Thread blocks that share what they load: those of one row of the cluster the codes, of one column the weights.
@@ -29,13 +49,29 @@ struct Cluster {
 // Two tiles share their columns of the weight, where there are pairs: larger clusters do not fill every multiprocessor.
 constexpr Cluster cluster_of(std::int64_t tile_rows) { return {1, tile_rows % 2 ? 1 : 2}; }
 
+// With one block per row: tiles of 256 rows share codes, of which they have more than weights, if they do not all run
+// at once; smaller ones weights, unless those have 4 bits. As measured on one H100.
+constexpr Cluster one_block_cluster(int bits, int shift, std::int64_t tile_columns, std::int64_t tile_rows,
+                                    std::int64_t multiprocessors) {
+  const bool large = shift > Tuning::kMaxShift;
+  if (large && tile_columns * tile_rows <= multiprocessors) return {1, 1};
+  if (large && tile_columns % 2 == 0) return {2, 1};
+  return large || bits == 8 ? cluster_of(tile_rows) : Cluster{1, 1};
+}
+
 struct Arguments {
   QuantizedRows<std::int8_t> x;  // padded_block for P > 1: 32, 64 or a multiple of 128; without a window tiled
   std::int64_t first_row;        // of x's rows in out.y
   DeviceWeight w;
   DeviceOutput out;
-  bool pairs;  // y has one leading axis, and two neighboring outputs of a row are one aligned store
+  bool one_block;  // per row, of k
+  bool pairs;      // y has one leading axis, and two neighboring outputs of a row are one aligned store
   Cluster cluster;
+};
+
+// Rows of a matrix. The weight and its parameters are matrices for the copy engine: see set_maps().
+struct RowArguments : Arguments {
+  ptx::TensorMap words, scales, offsets, sums;
 };
 
 // Under a window. The weight's blocks and steps count all taps; x.rows are results, and of x.tiled counts all but where

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gemm/cuda/sm90_int8_wgmma/stage.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
@@ -13,14 +15,16 @@ constexpr std::size_t kMaxSharedBytes = 227 << 10;
 constexpr int kMaxStages = 8;
 // Registers of a producing thread. Every thread starts with 168; the sum over the three warpgroups stays the same.
 template <class Rows>
-constexpr int kProducerRegisters = Rows::kWindow ? 88 : 56;
+constexpr int kProducerRegisters = Rows::kWindow ? 88 : 40;
 template <class Rows>
-constexpr int kConsumerRegisters = Rows::kWindow ? 208 : 224;
+constexpr int kConsumerRegisters = Rows::kWindow ? 208 : 232;
 constexpr int kRegisterRows = 4;  // neighboring rows of a lane, see TiledRows::column()
 
 template <class Rows, int kBits, int kBlocks, int kRows>
 struct Shape {
-  using TileStage = Stage<kBits, kBlocks, kRows>;
+  static constexpr bool kOneBlockPerRow = kBlocks == kOneBlock;
+  static constexpr int kStageBlocks = kOneBlockPerRow ? 1 : kBlocks;
+  using TileStage = Stage<kBits, kStageBlocks, kRows>;
 
   // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
   static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
@@ -41,7 +45,8 @@ class Consumer {
   using S = Shape<Rows, kBits, kBlocks, kRows>;
   using TileStage = typename S::TileStage;
   static constexpr int kStages = S::kStages;
-  static constexpr int kChunks = kStageK / kBlocks / 32;  // products of a block
+  static constexpr bool kOneBlockPerRow = S::kOneBlockPerRow;
+  static constexpr int kChunks = kStageK / S::kStageBlocks / 32;  // products of a block, in a stage
 
   __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles& tiles, float* staging, int warp,
                       int block_stages)
@@ -60,31 +65,17 @@ class Consumer {
   }
 
   __device__ void run() {
-    const int stages = static_cast<int>(a_.x.tiled.stages);
     PipelineState<kStages> state;
     for (; tiles_.valid(); tiles_.next()) {
-#pragma unroll
-      for (int i = 0; i < kRows / 2; ++i) y_[i] = 0.0f;
-      std::int64_t blocks_left = a_.w.blocks;
-      if (stages > 0) wait_and_load(state);
-      for (int stage = 0, of_block = 0; stage < stages; ++stage) {
-        const PipelineState<kStages> here = state;
-        state.next();
-        const bool ends = of_block + 1 == block_stages_;
-#pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-          multiply(pipeline_.stages[here.slot], block, of_block > 0);
-          // While the other warpgroup multiplies: the next operands, then this block's totals. Behind the weight's last
-          // block there are products of codes that were not written.
-          if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(state);
-          if (ends && block < blocks_left) promote(pipeline_.stages[here.slot], block);
-        }
-        of_block = ends ? 0 : of_block + 1;
-        if (ends) blocks_left -= kBlocks;
-        __syncwarp();
-        if (releases_) ptx::barrier_arrive(pipeline_.empty[here.slot], lane_);
+      if constexpr (kOneBlockPerRow) {
+        const PipelineState<kStages> last = sum_row(state);
+        last_ = &pipeline_.stages[last.slot];
+        store(tiles_.tile());
+        release(last);
+      } else {
+        sum_blocks(state);
+        store(tiles_.tile());
       }
-      store(tiles_.tile());
     }
   }
 
@@ -115,50 +106,121 @@ class Consumer {
     static constexpr std::uint32_t kTopBits = 0x80808080u;
   };
 
-  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state) {
-    ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
-    if constexpr (Rows::kWindow) ptx::products_see_copies();
-    weights_.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
+  __device__ __forceinline__ void sum_blocks(PipelineState<kStages>& state) {
+    const int stages = static_cast<int>(a_.x.tiled.stages);
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) y_[i] = 0.0f;
+    std::int64_t blocks_left = a_.w.blocks;
+    if (stages > 0) wait_and_load(state, weights_[0]);
+    for (int stage = 0, of_block = 0; stage < stages; ++stage) {
+      const PipelineState<kStages> here = state;
+      state.next();
+      const bool ends = of_block + 1 == block_stages_;
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        issue(weights_[0], pipeline_.stages[here.slot], block, of_block > 0);
+        multiply_scales(pipeline_.stages[here.slot], block);
+        ptx::product_wait(products_);
+        // While the other warpgroup multiplies: the next operands, then this block's totals. Behind the weight's last
+        // block there are products of codes that were not written.
+        if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(state, weights_[0]);
+        if (ends && block < blocks_left) promote(pipeline_.stages[here.slot], block);
+      }
+      of_block = ends ? 0 : of_block + 1;
+      if (ends) blocks_left -= kBlocks;
+      release(here);
+    }
   }
 
-  __device__ __forceinline__ void multiply(const TileStage& stage, int block, bool add) {
+  // The row's int32 sums, with the weights of a stage loaded while the stage before it is multiplied. Returns the last
+  // stage, which holds the parameters.
+  __device__ __forceinline__ PipelineState<kStages> sum_row(PipelineState<kStages>& state) {
+    int left = static_cast<int>(a_.x.tiled.stages);
+    bool add = false;
+    wait_and_load(state, weights_[0]);
+    for (; left > 2; left -= 2) {
+      add_stage(state, weights_[0], weights_[1], add);
+      add_stage(state, weights_[1], weights_[0], true);
+      add = true;
+    }
+    if (left == 1) return add_last_stage(state, weights_[0], add);
+    add_stage(state, weights_[0], weights_[1], add);
+    return add_last_stage(state, weights_[1], true);
+  }
+  // Waits for the next stage before the products begin: a branch until they end would free their operands' registers.
+  __device__ __forceinline__ void add_stage(PipelineState<kStages>& state, const Weights& weights, Weights& next,
+                                            bool add) {
+    const PipelineState<kStages> here = state;
+    state.next();
+    ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+    issue(weights, pipeline_.stages[here.slot], 0, add);
+    next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
+    ptx::product_wait(products_);
+    release(here);
+  }
+  __device__ __forceinline__ PipelineState<kStages> add_last_stage(PipelineState<kStages>& state,
+                                                                   const Weights& weights, bool add) {
+    const PipelineState<kStages> here = state;
+    state.next();
+    issue(weights, pipeline_.stages[here.slot], 0, add);
+    ptx::product_wait(products_);
+    return here;
+  }
+  __device__ __forceinline__ void release(const PipelineState<kStages>& state) {
+    __syncwarp();
+    if (releases_) ptx::barrier_arrive(pipeline_.empty[state.slot], lane_);
+  }
+
+  __device__ __forceinline__ void wait(const PipelineState<kStages>& state) {
+    ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+    if constexpr (Rows::kWindow) ptx::products_see_copies();
+  }
+  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Weights& weights) {
+    wait(state);
+    weights.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
+  }
+
+  __device__ __forceinline__ void issue(const Weights& weights, const TileStage& stage, int block, bool add) {
     const ptx::SwizzledRows codes = ptx::swizzled_rows(stage.codes);
     ptx::product_fence();
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const int chunk = block * kChunks + i;
-      ptx::product<kRows>(products_, weights_.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
+      ptx::product<kRows>(products_, weights.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
     }
     ptx::product_commit();
-    ptx::product_wait(products_);
   }
 
-  __device__ __forceinline__ void promote(const TileStage& stage, int block) {
-    if (a_.x.tiled.arrays == 1)
-      promote<false>(stage, block);
-    else
-      promote<true>(stage, block);
+  __device__ __forceinline__ const float* row_parameters(const TileStage& stage, int block) const {
+    return &stage.rows[block * a_.x.tiled.arrays * kRows + kRegisterRows * quad_];
   }
-
-  template <bool kOffsets>
+  // While products run: what their sums are multiplied by, for as many rows as there are registers.
+  __device__ __forceinline__ void multiply_scales(const TileStage& stage, int block) {
+    const float2 scales = column_pair(stage, 0, block);
+    const float* rows = row_parameters(stage, block);
+#pragma unroll
+    for (int j = 0; j < kEarly; ++j)
+      for_each_row(rows + 16 * j, [&](int at, float row) {
+        scales_[8 * j + at] = ptx::opaque(row * scales.x);
+        scales_[8 * j + at + 2] = ptx::opaque(row * scales.y);
+      });
+  }
   __device__ __forceinline__ void promote(const TileStage& stage, int block) {
     const float2 scales = column_pair(stage, 0, block);
-    const float* rows = &stage.rows[block * (kOffsets ? TileStage::kArrays : 1) * kRows + kRegisterRows * quad_];
+    const float* rows = row_parameters(stage, block);
 #pragma unroll
-    for (int j = 0; j < kRows / 16; ++j) {
-      const float4 four = *reinterpret_cast<const float4*>(rows + 16 * j);
-      const float row_scales[] = {four.x, four.y, four.z, four.w};
+    for (int j = 0; j < kEarly; ++j)
 #pragma unroll
-      for (int i = 0; i < kRegisterRows; ++i) {
-        const int at = index(j, i);
-        y_[at] = numerics::add_product(y_[at], products_[at], row_scales[i], scales.x);
-        y_[at + 2] = numerics::add_product(y_[at + 2], products_[at + 2], row_scales[i], scales.y);
-      }
-    }
-    if constexpr (kOffsets) {
-      if (a_.w.offsets) add<1>(column_pair(stage, 1, block), rows + kRows);
-      if (a_.w.sums) add<2>(column_pair(stage, 2, block), rows + 2 * kRows);
-    }
+      for (int i = 8 * j; i < 8 * j + 8; ++i) y_[i] = numerics::add_scaled(y_[i], products_[i], scales_[i]);
+#pragma unroll
+    for (int j = kEarly; j < kRows / 16; ++j)
+      for_each_row(rows + 16 * j, [&](int at, float row) {
+        y_[8 * j + at] = numerics::add_product(y_[8 * j + at], products_[8 * j + at], row, scales.x);
+        y_[8 * j + at + 2] = numerics::add_product(y_[8 * j + at + 2], products_[8 * j + at + 2], row, scales.y);
+      });
+    if (a_.x.tiled.arrays == 1) return;
+    if (a_.w.offsets) add<1>(column_pair(stage, 1, block), rows + kRows);
+    if (a_.w.sums) add<2>(column_pair(stage, 2, block), rows + 2 * kRows);
   }
 
   template <int kArray>
@@ -197,50 +259,87 @@ class Consumer {
     if (a_.out.bias)
       for (int i = 0; i < 2; ++i)
         bias[i] = load_float(a_.out.bias, a_.out.bias_dtype, (n + 2 * group_ + i) * a_.out.bias_stride);
-    if (a_.out.y.dtype == DType::f32)
-      store_pairs<DType::f32>(row, n + 2 * group_, bias);
-    else if (a_.out.y.dtype == DType::f16)
-      store_pairs<DType::f16>(row, n + 2 * group_, bias);
-    else
-      store_pairs<DType::bf16>(row, n + 2 * group_, bias);
+    store_pairs(row, n + 2 * group_, bias);
   }
 
-  // Eight lanes write 16 neighboring outputs of a row.
-  template <DType dtype>
+  // The results of rows 16*j + 4*quad .. in the order of a lane's registers.
+  __device__ __forceinline__ void results(int j, float (&y)[2 * kRegisterRows]) const {
+    if constexpr (kOneBlockPerRow) {
+      const int arrays = a_.x.tiled.arrays;
+      const float* rows = &last_->rows[kRegisterRows * quad_ + 16 * j];
+      const float2 scales = column_pair(*last_, 0, 0);
+      for_each_row(rows, [&](int at, float scale) {
+        y[at] = numerics::add_product(0.0f, ptx::opaque(products_[8 * j + at]), scale, scales.x);
+        y[at + 2] = numerics::add_product(0.0f, ptx::opaque(products_[8 * j + at + 2]), scale, scales.y);
+      });
+      if (arrays == 1) return;
+      if (a_.w.offsets) add_offsets<1>(y, rows + kRows, column_pair(*last_, 1, 0));
+      if (a_.w.sums) add_offsets<2>(y, rows + 2 * kRows, column_pair(*last_, 2, 0));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2 * kRegisterRows; ++i) y[i] = y_[8 * j + i];
+    }
+  }
+  template <class Add>
+  __device__ __forceinline__ static void for_each_row(const float* rows, Add&& add) {
+    const float4 four = *reinterpret_cast<const float4*>(rows);
+    const float of_rows[] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < kRegisterRows; ++i) add(index(0, i), of_rows[i]);
+  }
+  template <int kArray>
+  __device__ __forceinline__ static void add_offsets(float (&y)[2 * kRegisterRows], const float* rows, float2 columns) {
+    for_each_row(rows, [&](int at, float row) {
+      y[at] = add_one<kArray>(y[at], row, columns.x);
+      y[at + 2] = add_one<kArray>(y[at + 2], row, columns.y);
+    });
+  }
+
+  // Eight lanes write 16 neighboring outputs of a row. Every row of registers has instructions of its own, once, so
+  // they are few: a thread block runs through them one to eight times.
   __device__ __forceinline__ void store_pairs(std::int64_t first, std::int64_t n, const float (&bias)[2]) {
-    const bool clamp = a_.out.activation.kind == ActivationKind::clamp;
-#pragma unroll
-    for (int j = 0; j < kRows / 16; ++j)
-#pragma unroll
-      for (int i = 0; i < kRegisterRows; ++i) {
-        const std::int64_t row = first + 16 * j + kRegisterRows * quad_ + i;
-        if (row >= a_.x.rows) continue;
-        float low = y_[index(j, i)], high = y_[index(j, i) + 2];
-        if (a_.out.bias) low += bias[0], high += bias[1];
-        if (clamp) {
-          low = numerics::clamp_keep_nan(low, a_.out.activation.lo, a_.out.activation.hi);
-          high = numerics::clamp_keep_nan(high, a_.out.activation.lo, a_.out.activation.hi);
-        }
-        char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data));
-        const std::int64_t at = (a_.first_row + row) * a_.out.y.strides[0] + n;
-        if constexpr (dtype == DType::f32) {
-          *reinterpret_cast<float2*>(to + 4 * at) = {low, high};
-        } else {
-          *reinterpret_cast<std::uint32_t*>(to + 2 * at) = ptx::pack_pair<ptx::half_of(dtype)>(low, high);
-        }
-      }
-  }
-
-  // Through shared memory, so that what finishes a value is there once per 16 rows, and not for each register. Where
-  // pixels lie closer than channels, neighboring lanes are pixels.
-  __device__ void store_any(std::int64_t first, std::int64_t n) {
-    const bool along_rows = !Rows::kWindow || a_.out.y.column_stride == 1;
+    const bool clamp = a_.out.activation.kind == ActivationKind::clamp, has_bias = a_.out.bias != nullptr;
+    const DType dtype = a_.out.y.dtype;
+    const int size = dtype == DType::f32 ? 4 : 2;
+    const std::int64_t stride = a_.out.y.strides[0] * size, row = first + kRegisterRows * quad_;
+    char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data)) + (a_.first_row + row) * stride + n * size;
+    const std::int64_t left = a_.x.rows - row;
+    const int rows_left = left < kRows ? static_cast<int>(left) : kRows;
 #pragma unroll
     for (int j = 0; j < kRows / 16; ++j) {
+      float y[2 * kRegisterRows];
+      results(j, y);
 #pragma unroll
-      for (int i = 0; i < kRegisterRows; ++i)
-        reinterpret_cast<float2*>(staging_)[(kRegisterRows * quad_ + i) * 8 + group_] = {y_[index(j, i)],
-                                                                                         y_[index(j, i) + 2]};
+      for (int i = 0; i < 2 * kRegisterRows; ++i) {
+        if (has_bias) y[i] += bias[i / 2 % 2];
+        if (clamp) y[i] = numerics::clamp_keep_nan(y[i], a_.out.activation.lo, a_.out.activation.hi);
+      }
+#pragma unroll
+      for (int i = 0; i < kRegisterRows; ++i) {
+        const float low = y[index(0, i)], high = y[index(0, i) + 2];
+        const bool exists = 16 * j + i < rows_left;
+        char* place = to + i * stride;
+        if (dtype == DType::f32) {
+          if (exists) *reinterpret_cast<float2*>(place) = {low, high};
+        } else {
+          const std::uint32_t pair = dtype == DType::f16 ? ptx::pack_pair<ptx::half_of(DType::f16)>(low, high)
+                                                         : ptx::pack_pair<ptx::half_of(DType::bf16)>(low, high);
+          if (exists) *reinterpret_cast<std::uint32_t*>(place) = pair;
+        }
+      }
+      to += 16 * stride;
+    }
+  }
+
+  // Through shared memory, so that what finishes a value is there once, and not for each register. Where pixels lie
+  // closer than channels, neighboring lanes are pixels.
+  __device__ void store_any(std::int64_t first, std::int64_t n) {
+    const bool along_rows = !Rows::kWindow || a_.out.y.column_stride == 1;
+#pragma unroll 1
+    for (int j = 0; j < kRows / 16; ++j) {
+#pragma unroll
+      for (int known = 0; known < kRows / 16; ++known)
+        if (known == j) stage_results(known);
       __syncwarp();
 #pragma unroll 1
       for (int at = lane_; at < 256; at += kWarpSize) {
@@ -252,6 +351,14 @@ class Consumer {
       __syncwarp();
     }
   }
+  __device__ __forceinline__ void stage_results(int j) {
+    float y[2 * kRegisterRows];
+    results(j, y);
+#pragma unroll
+    for (int i = 0; i < kRegisterRows; ++i)
+      reinterpret_cast<float2*>(staging_)[(kRegisterRows * quad_ + i) * 8 + group_] = {y[index(0, i)],
+                                                                                       y[index(0, i) + 2]};
+  }
 
   const Arguments& a_;
   typename S::TileRing& pipeline_;
@@ -259,15 +366,20 @@ class Consumer {
   int block_stages_, panel_, lane_, group_, quad_;
   float* staging_;
   bool releases_;
-  Weights weights_;
+  Weights weights_[kOneBlockPerRow ? 2 : 1];
   std::int32_t products_[kRows / 2];
-  float y_[kRows / 2];
+  float y_[kOneBlockPerRow ? 1 : kRows / 2];
+  // Of kRows / 16 rows of registers, those whose scales are multiplied early.
+  static constexpr int kEarly = kBlocks == 4 ? 1 : kRows / 16;
+  float scales_[kOneBlockPerRow ? 1 : 8 * kEarly];
+  const TileStage* last_ = nullptr;  // of a row that is one block
 };
 
 template <class Rows, int kBits, int kBlocks, int kRows>
 __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __grid_constant__ typename Rows::Given a) {
   using S = Shape<Rows, kBits, kBlocks, kRows>;
-  using Fill = Producer<Rows, kBits, kBlocks, kRows, S::kStages>;
+  using Fill = std::conditional_t<Rows::kWindow, WindowProducer<kBits, S::kStageBlocks, kRows, S::kStages>,
+                                  RowProducer<kBits, S::kStageBlocks, kRows, S::kStages>>;
   auto& ring = S::TileRing::get(dynamic_shared());
   auto* staging = reinterpret_cast<float*>(&ring + 1);
   // The same in all lanes for the compiler too.
@@ -279,8 +391,13 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   const int block_stages = kBlocks > 1 ? 1 : static_cast<int>(a.x.padded_block / kStageK);
   if (warp >= kConsumerWarps) {
     ptx::fewer_registers<kProducerRegisters<Rows>>();
-    auto* origins = reinterpret_cast<WindowOrigin*>(staging + kConsumerWarps * 256);
-    Fill(a, ring, tiles, warp - kConsumerWarps, block_stages, origins).run();
+    const int producer = warp - kConsumerWarps;
+    if constexpr (Rows::kWindow) {
+      auto* origins = reinterpret_cast<WindowOrigin*>(staging + kConsumerWarps * 256);
+      Fill(a, ring, tiles, producer, block_stages, origins).run();
+    } else {
+      Fill(a, ring, tiles, producer, block_stages).run();
+    }
   } else {
     ptx::more_registers<kConsumerRegisters<Rows>>();
     Consumer<Rows, kBits, kBlocks, kRows>(a, ring, tiles, staging, warp, block_stages).run();
@@ -291,12 +408,13 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
 }
 
 template <class Rows, int kBits, int kBlocks, int kRows>
-void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
+void launch_kernel(typename Rows::Given a, cudaStream_t stream) {
   using S = Shape<Rows, kBits, kBlocks, kRows>;
   const auto kernel = sm90_int8_wgmma_kernel<Rows, kBits, kBlocks, kRows>;
   const auto size = static_cast<unsigned>(a.cluster.columns * a.cluster.rows);
   const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.x.rows, kRows);
-  LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size)};
+  if constexpr (!Rows::kWindow) set_maps<kBits, S::kStageBlocks>(a);
+  LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size), !Rows::kWindow};
   const std::int64_t resident = static_cast<std::int64_t>(resident_clusters("sm90_int8_wgmma", kernel, shape)) * size;
   shape.grid = dim3(static_cast<unsigned>(tiles < resident ? tiles : resident));
   launch("sm90_int8_wgmma", kernel, shape, stream, a);
@@ -304,6 +422,8 @@ void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
 
 template <class Rows, int kBits, int kBlocks>
 void launch_rows(const typename Rows::Given& a, cudaStream_t stream) {
+  if constexpr (kBlocks == kOneBlock)
+    if (a.x.tiled.rows() == 256) return launch_kernel<Rows, kBits, kBlocks, 256>(a, stream);
   switch (a.x.tiled.rows()) {
     case 128:
       return launch_kernel<Rows, kBits, kBlocks, 128>(a, stream);
@@ -316,6 +436,8 @@ void launch_rows(const typename Rows::Given& a, cudaStream_t stream) {
 
 template <class Rows, int kBits>
 void launch_blocks(const typename Rows::Given& a, cudaStream_t stream) {
+  if constexpr (!Rows::kWindow)
+    if (a.one_block) return launch_rows<Rows, kBits, kOneBlock>(a, stream);
   switch (a.x.padded_block) {
     case 32:
       return launch_rows<Rows, kBits, 4>(a, stream);

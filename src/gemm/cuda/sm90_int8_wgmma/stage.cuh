@@ -3,12 +3,14 @@
 #include "gemm/cuda/sm90_int8_wgmma/arguments.cuh"
 #include "gemm/cuda/smem_pipeline.cuh"
 #include "runtime/cuda/cuda_warp.cuh"
+#include "runtime/cuda/ptx_launch.cuh"
 
 // A ring of stages of 128 k in shared memory, which one warp fills by bulk copies while others compute.
 namespace qcore::sm90_int8_wgmma {
 
 constexpr int kStageK = TiledRows::kStageK;
 constexpr int kPanels = Tuning::kColumns / static_cast<int>(PackedLayout::kPanelRows);  // of a tile
+constexpr int kWeightUnit = 8;  // bytes: a stage of a panel has at most the 256 units that the copy engine takes
 constexpr int kConsumerWarps = kPanels, kWarpgroupWarps = 4;
 constexpr int kThreads = kWarpSize * (kConsumerWarps + kWarpgroupWarps);
 
@@ -30,7 +32,7 @@ struct alignas(1024) Stage {
 // parameters; or pixels under a window, which the lanes of all producing warps gather.
 struct GemmRows {
   static constexpr bool kWindow = false;
-  using Given = Arguments;
+  using Given = RowArguments;
 };
 struct Im2colRows {
   static constexpr bool kWindow = true;
@@ -80,20 +82,142 @@ class Tiles {
   unsigned columns_, rows_, at_, stride_;  // of clusters
 };
 
-// The warpgroup that fills the ring. One warp announces what is to come and copies what lies in one piece, two copy the
-// panels of the weight, the fourth its parameters. Each runs alone, every instruction after the other, so that they
-// keep pointers and compute as little as they can.
-template <class Rows, int kBits, int kBlocks, int kRows, int kCount>
-class Producer {
+// The warpgroup that fills the ring. A thread announces what is to come and has codes and their parameters copied, one
+// the weight, one its parameters. Each runs alone, every instruction after the other, so they compute as little as they
+// can: one copy each, in most stages.
+template <int kBits, int kBlocks, int kRows, int kCount>
+class RowProducer {
  public:
   using To = Stage<kBits, kBlocks, kRows>;
   using ToRing = SmemPipeline<To, kCount>;
-  // For each stage: of who announces what is to come, and of the lanes that copy otherwise than in bulk.
-  static constexpr int kFullArrivals = 1 + (Rows::kWindow ? kWarpgroupWarps : 1) * kWarpSize;
+  static constexpr int kFullArrivals = 1;  // for each stage: who announces what is to come
 
-  // `origins`, of a tile's rows, is written to; null without a window.
-  __device__ Producer(const typename Rows::Given& a, ToRing& ring, const Tiles& tiles, int warp, int block_stages,
-                      WindowOrigin* origins)
+  __device__ RowProducer(const RowArguments& a, ToRing& ring, const Tiles& tiles, int warp, int block_stages)
+      : a_(a), pipeline_(ring), tiles_(tiles), block_stages_(block_stages), warp_(warp) {}
+
+  __device__ void run() {
+    if (threadIdx.x % kWarpSize) return;
+    if (warp_ == 0) copy_rows();
+    if (warp_ == 1) copy_weights();
+    if (warp_ == 2) copy_columns();
+  }
+
+ private:
+  // Calls begin(tile) and copy(stage, where to, its barrier, block): the first of the blocks that end in the stage,
+  // with which their parameters come; -1 if none does.
+  template <class Begin, class Copy>
+  __device__ __forceinline__ void walk(Begin&& begin, Copy&& copy) {
+    PipelineState<kCount> state;
+    const int stages = static_cast<int>(a_.x.tiled.stages), block_stages = block_stages_;
+#pragma unroll 1
+    for (; tiles_.valid(); tiles_.next()) {
+      begin(tiles_.tile());
+      int left = block_stages, block = 0;
+#pragma unroll 1
+      for (int stage = 0; stage < stages; ++stage) {
+        const bool ends = --left == 0;
+        ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
+        copy(stage, pipeline_.stages[state.slot], pipeline_.full[state.slot], ends ? block : -1);
+        if (ends) left = block_stages, block += kBlocks;
+        state.next();
+      }
+    }
+  }
+
+  __device__ __forceinline__ void copy_rows() {
+    const TiledRows& tiled = a_.x.tiled;
+    // The parts of a tile's codes are shared out among the thread blocks that need them, as the panels of a weight are.
+    const int part = static_cast<int>(sizeof(To::codes)) / a_.cluster.columns, at = tiles_.column() * part;
+    const int block_floats = tiled.arrays * kRows, blocks = static_cast<int>(a_.w.blocks);
+    const int column_bytes =
+        static_cast<int>(sizeof(To::columns[0])) * (1 + (a_.w.offsets ? 1 : 0) + (a_.w.sums ? 1 : 0));
+    const unsigned ranks = tiles_.row_ranks(), own = tiles_.own_rank();
+    const std::int8_t* codes = nullptr;
+    const float* parameters = nullptr;
+    // Weights need nothing that another kernel writes. What is computed from codes waits for them, and so does y.
+    ptx::wait_for_earlier_kernels();
+    walk(
+        [&](Tiles::Tile tile) {
+          codes = a_.x.codes + tile.row * tiled.stages * static_cast<std::int64_t>(sizeof(To::codes)) + at;
+          parameters = tiled.parameters + tile.row * a_.w.blocks * block_floats;
+        },
+        [&](int, To& to, ptx::Barrier& full, int block) {
+          constexpr auto kBytes = static_cast<int>(sizeof(To::codes) + sizeof(To::weights));
+          if (block < 0) {
+            ptx::barrier_expect(full, kBytes);
+          } else {
+            const int count = blocks - block < kBlocks ? blocks - block : kBlocks;
+            const int bytes = count * block_floats * static_cast<int>(sizeof(float));
+            ptx::barrier_expect(full, kBytes + bytes + column_bytes);
+            ptx::bulk_copy(to.rows, parameters, bytes, full, own);
+            parameters += count * block_floats;
+          }
+          ptx::bulk_copy(to.codes + at, codes, part, full, ranks);
+          codes += sizeof(To::codes);
+        });
+  }
+
+  __device__ __forceinline__ void copy_weights() {
+    const int share = kPanels / a_.cluster.rows, first = tiles_.row() * share;
+    const unsigned ranks = tiles_.column_ranks();
+    int panel = 0;
+    walk([&](Tiles::Tile tile) { panel = tile.column * kPanels + first; },
+         [&](int stage, To& to, ptx::Barrier& full, int) {
+           if (ranks & (ranks - 1))
+             ptx::tensor_copy(to.weights[first], a_.words, panel, stage * kStageUnits, full, ranks);
+           else
+             ptx::tensor_copy(to.weights[first], a_.words, panel, stage * kStageUnits, full);
+         });
+  }
+
+  __device__ __forceinline__ void copy_columns() {
+    int panel = 0;
+    walk([&](Tiles::Tile tile) { panel = tile.column * kPanels; },
+         [&](int, To& to, ptx::Barrier& full, int block) {
+           if (block < 0) return;
+           const int column = block * static_cast<int>(PackedLayout::kPanelRows);
+           ptx::tensor_copy(to.columns[0], a_.scales, panel, column, full);
+           if (a_.w.offsets) ptx::tensor_copy(to.columns[1], a_.offsets, panel, column, full);
+           if (a_.w.sums) ptx::tensor_copy(to.columns[2], a_.sums, panel, column, full);
+         });
+  }
+
+  static constexpr int kStageUnits = To::kPanelBytes / kWeightUnit;
+
+  const RowArguments& a_;
+  ToRing& pipeline_;
+  Tiles tiles_;
+  int block_stages_, warp_;
+};
+
+// Sets the matrices of the weight as RowProducer copies them, when all else is set.
+template <int kBits, int kBlocks>
+void set_maps(RowArguments& a) {
+  constexpr auto kPanelRows = static_cast<int>(PackedLayout::kPanelRows);
+  const std::int64_t units = a.w.steps * PackedLayout::kStepBytes / kWeightUnit, floats = a.w.blocks * kPanelRows;
+  const auto parameters = [&](const float* data) {
+    return ptx::tensor_map({data, 4, a.w.panels, floats, floats, kPanels, kBlocks * kPanelRows, false});
+  };
+  a.words = ptx::tensor_map({a.w.words, kWeightUnit, a.w.panels, units, units, kPanels / a.cluster.rows,
+                             Stage<kBits, kBlocks, 1>::kPanelBytes / kWeightUnit, false});
+  a.scales = parameters(a.w.scales);
+  if (a.w.offsets) a.offsets = parameters(a.w.offsets);
+  if (a.w.sums) a.sums = parameters(a.w.sums);
+}
+
+// The warpgroup that fills the ring under a window: all warps gather codes. One announces what is to come, two copy the
+// panels of the weight, the fourth its parameters.
+template <int kBits, int kBlocks, int kRows, int kCount>
+class WindowProducer {
+ public:
+  using To = Stage<kBits, kBlocks, kRows>;
+  using ToRing = SmemPipeline<To, kCount>;
+  // For each stage: of who announces what is to come, and of the lanes, which copy otherwise than in bulk.
+  static constexpr int kFullArrivals = 1 + kWarpgroupWarps * kWarpSize;
+
+  // `origins`, of a tile's rows, is written to.
+  __device__ WindowProducer(const WindowArguments& a, ToRing& ring, const Tiles& tiles, int warp, int block_stages,
+                            WindowOrigin* origins)
       : a_(a),
         pipeline_(ring),
         tiles_(tiles),
@@ -103,26 +227,18 @@ class Producer {
         origins_(origins + warp * kWarpRows) {}
 
   __device__ void run() {
-    if (warp_ == 0) {
-      if (Rows::kWindow || lane_ == 0) copy_rows();
-    } else if (warp_ < 3) {
-      if (Rows::kWindow || lane_ == 0) copy_weights();
-    } else {
+    if (warp_ == 0)
+      announce();
+    else if (warp_ < 3)
+      copy_weights();
+    else
       copy_columns();
-    }
   }
 
  private:
   static constexpr int kWarpRows = kRows / kWarpgroupWarps;  // of a tile, that a warp gathers
-  struct NoGather {};
+  using Gather = RowGather<kWarpSize, kWarpRows, kStageK / 16>;
 
-  __device__ auto gather() const {
-    if constexpr (Rows::kWindow)
-      return RowGather<kWarpSize, kWarpRows, kStageK / 16>(a_.x, a_.gathered, origins_, lane_);
-    else
-      return NoGather{};
-  }
-  template <class Gather>
   __device__ __forceinline__ void begin_rows(Gather& rows, int tile_row) const {
     __syncwarp();
     const int row = tile_row * kRows + warp_ * kWarpRows + lane_;
@@ -138,7 +254,6 @@ class Producer {
     rows.begin();
   }
   // Parameters come with the last of a block's stages.
-  template <class Gather>
   __device__ __forceinline__ void copy_stage(Gather& rows, To& to, ptx::Barrier& full, bool ends) const {
     constexpr int kBlockUnits = kStageK / 16 / kBlocks;
     const int first = warp_ * kWarpRows, arrays = a_.x.tiled.arrays;
@@ -159,13 +274,13 @@ class Producer {
   template <class Begin, class Copy>
   __device__ __forceinline__ void walk(Begin&& begin, Copy&& copy) {
     PipelineState<kCount> state;
-    auto rows = gather();
+    Gather rows(a_.x, a_.gathered, origins_, lane_);
     const int stages = static_cast<int>(a_.x.tiled.stages);
     for (; tiles_.valid(); tiles_.next()) {
       const Tiles::Tile tile = tiles_.tile();
       const std::int64_t panels_left = a_.w.panels - static_cast<std::int64_t>(tile.column) * kPanels;
       begin(tile, static_cast<int>(panels_left < kPanels ? panels_left : kPanels));
-      if constexpr (Rows::kWindow) begin_rows(rows, tile.row);
+      begin_rows(rows, tile.row);
       int steps_left = static_cast<int>(a_.w.steps), blocks_left = static_cast<int>(a_.w.blocks), of_block = 0;
       for (int stage = 0; stage < stages; ++stage) {
         const int steps = steps_left < 0 ? 0 : steps_left < To::kSteps ? steps_left : To::kSteps;
@@ -181,39 +296,18 @@ class Producer {
         ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
         copy(pipeline_.stages[state.slot], pipeline_.full[state.slot],
              steps * static_cast<int>(PackedLayout::kStepBytes), blocks);
-        if constexpr (Rows::kWindow) copy_stage(rows, pipeline_.stages[state.slot], pipeline_.full[state.slot], ends);
+        copy_stage(rows, pipeline_.stages[state.slot], pipeline_.full[state.slot], ends);
         state.next();
       }
     }
   }
 
-  __device__ __forceinline__ void copy_rows() {
-    const TiledRows& tiled = a_.x.tiled;
-    // The parts of a tile's codes are shared out among the thread blocks that need them, as the panels of a weight are.
-    const int part = static_cast<int>(sizeof(To::codes)) / a_.cluster.columns, at = tiles_.column() * part;
-    const int block_floats = tiled.arrays * kRows;
-    const unsigned ranks = tiles_.row_ranks(), own = tiles_.own_rank();
-    const std::int8_t* codes = nullptr;
-    const float* parameters = nullptr;
+  __device__ __forceinline__ void announce() {
     int panels = 0;
-    walk(
-        [&](Tiles::Tile tile, int tile_panels) {
-          codes = a_.x.codes + tile.row * tiled.stages * static_cast<std::int64_t>(sizeof(To::codes)) + at;
-          parameters = tiled.parameters + tile.row * a_.w.blocks * block_floats;
-          panels = tile_panels;
-        },
-        [&](To& to, ptx::Barrier& full, int panel_bytes, int blocks) {
-          if constexpr (Rows::kWindow) {
-            if (lane_ == 0) ptx::barrier_expect(full, panels * panel_bytes);
-            return;
-          }
-          const int bytes = blocks * block_floats * static_cast<int>(sizeof(float));
-          ptx::barrier_expect(full, static_cast<int>(sizeof(To::codes)) + bytes + panels * panel_bytes);
-          ptx::bulk_copy(to.codes + at, codes, part, full, ranks);
-          if (blocks) ptx::bulk_copy(to.rows, parameters, bytes, full, own);
-          codes += sizeof(To::codes);
-          parameters += blocks * block_floats;
-        });
+    walk([&](Tiles::Tile, int tile_panels) { panels = tile_panels; },
+         [&](To&, ptx::Barrier& full, int panel_bytes, int) {
+           if (lane_ == 0) ptx::barrier_expect(full, panels * panel_bytes);
+         });
   }
 
   __device__ __forceinline__ void copy_weights() {
@@ -232,7 +326,7 @@ class Producer {
           count = end - first < half ? end - first : half;
         },
         [&](To& to, ptx::Barrier& full, int bytes, int) {
-          if (bytes == 0 || (Rows::kWindow && lane_ != 0)) return;
+          if (bytes == 0 || lane_ != 0) return;
 #pragma unroll
           for (int i = 0; i < kMax; ++i)
             if (i < count) ptx::bulk_copy(to.weights[first + i], from + i * panel_bytes, bytes, full, ranks);
@@ -243,8 +337,7 @@ class Producer {
   // A lane copies four columns of each block.
   __device__ __forceinline__ void copy_columns() {
     const int panel = lane_ / 4, column = lane_ % 4 * 4;
-    std::int64_t tap_blocks = a_.w.blocks;
-    if constexpr (Rows::kWindow) tap_blocks = a_.gathered.tap_blocks;
+    const std::int64_t tap_blocks = a_.gathered.tap_blocks;
     const std::int64_t tap_floats = tap_blocks * PackedLayout::kPanelRows;
     const float* scales = nullptr;
     const float* offsets = nullptr;
@@ -259,16 +352,13 @@ class Producer {
           offsets = exists && a_.w.offsets ? a_.w.offsets + at : nullptr;
           sums = exists && a_.w.sums ? a_.w.sums + at : nullptr;
         },
-        [&](To& to, ptx::Barrier& full, int, int blocks) {
+        [&](To& to, ptx::Barrier&, int, int blocks) {
           // The next tap has the first one's scales and offsets again, and sums of its own.
           const Taps taps{p, static_cast<int>(tap_blocks)};
           copy_array(to.columns[0][panel], column, scales, blocks, taps, -tap_floats);
           copy_array(to.columns[1][panel], column, offsets, blocks, taps, -tap_floats);
           copy_array(to.columns[2][panel], column, sums, blocks, taps, tap_floats * (a_.w.panels - 1));
-          if constexpr (Rows::kWindow)
-            p = (p + blocks) % taps.blocks;
-          else
-            ptx::barrier_arrive_with_copies(full);
+          p = (p + blocks) % taps.blocks;
         });
   }
   struct Taps {
@@ -282,11 +372,11 @@ class Producer {
       if (block >= blocks) break;
       ptx::copy_async(&to[block][column], from, true);
       from += PackedLayout::kPanelRows;
-      if (Rows::kWindow && ++taps.p == taps.blocks) taps.p = 0, from += next_tap;
+      if (++taps.p == taps.blocks) taps.p = 0, from += next_tap;
     }
   }
 
-  const typename Rows::Given& a_;
+  const WindowArguments& a_;
   ToRing& pipeline_;
   Tiles tiles_;
   int block_stages_, warp_, lane_;

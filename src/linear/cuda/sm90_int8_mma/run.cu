@@ -36,8 +36,8 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
   if (problem.m > Tuning::kMaxRows) return "it takes M up to 128";
   if (has_short_blocks(layout)) return problem.m < Tuning::kMinRows ? "it takes M from 5 on" : nullptr;
   if (problem.m < fewest_rows_of_one_block(layout)) return "sm75_gemv takes so few rows with one block per row";
-  if (problem.m > 64 && !Tuning::has_few_tiles(layout.n, multiprocessors(problem.device.index)))
-    return "sm90_int8_wgmma takes more than 64 rows with one block per row and many columns";
+  if (problem.m > (Tuning::has_few_tiles(layout.n, multiprocessors(problem.device.index)) ? 64 : 8))
+    return "sm90_int8_wgmma takes so many rows with one block per row";
   return nullptr;
 }
 

@@ -11,9 +11,12 @@
 namespace qcore {
 namespace {
 
+using sm90_int8_wgmma::Tuning;
+
 // How the codes of a block lie: 32 or 64, or whole stages.
 std::int64_t padded_block(const DeviceWeight& w) {
   const std::int64_t length = std::max<std::int64_t>(std::min(w.block_size, w.k), 1);
+  if (w.blocks == 1) return round_up(length, TiledRows::kStageK);
   return length <= 32 ? 32 : length <= 64 ? 64 : round_up(length, TiledRows::kStageK);
 }
 
@@ -31,21 +34,25 @@ const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
 void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
-  const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm90_int8_wgmma::Tuning::kEnoughTiles;
+  const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : Tuning::kEnoughTiles;
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   DeviceWeight w = device_weight(*problem.weight);
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
   const std::int64_t padded = padded_block(w), stages = ceil_div(w.blocks * padded, TiledRows::kStageK);
   const int arrays = activation_offsets || w.offsets ? 3 : 1;
   std::int64_t rows = rows_at_once(bounds, stages * TiledRows::kStageK, problem.m);
-  if (rows < problem.m)
-    rows = std::max<std::int64_t>(rows >> sm90_int8_wgmma::Tuning::kMaxShift << sm90_int8_wgmma::Tuning::kMaxShift, 1);
-  const int shift = sm90_int8_wgmma::Tuning::row_shift(rows, w.n, enough_tiles), tile = 1 << shift;
-  const std::int64_t tile_rows = round_up(rows, tile);
+  if (rows < problem.m) rows = std::max<std::int64_t>(rows >> Tuning::kMaxShift << Tuning::kMaxShift, 1);
+  const bool one_block = w.blocks == 1;
+  const std::int64_t multiprocessors =
+      bounds.enough_tiles ? enough_tiles : qcore::multiprocessors(problem.device.index);
+  const int shift =
+      one_block ? Tuning::one_block_row_shift(rows, w.n, multiprocessors) : Tuning::row_shift(rows, w.n, enough_tiles);
+  const int tile = 1 << shift;
+  const std::int64_t padded_rows = round_up(rows, tile);
 
   ScratchPlan plan;
-  const auto codes = plan.add<std::int8_t>(tile_rows * stages * TiledRows::kStageK);
-  const auto parameters = plan.add<float>(tile_rows * w.blocks * arrays);
+  const auto codes = plan.add<std::int8_t>(padded_rows * stages * TiledRows::kStageK);
+  const auto parameters = plan.add<float>(padded_rows * w.blocks * arrays);
   const auto weight_sums = plan.add<float>(activation_offsets ? weight_sum_count(w) : 0);
   CudaScratch scratch(plan, problem.device.index, stream);
   if (activation_offsets) add_weight_sums(w, scratch[weight_sums], stream);
@@ -56,8 +63,18 @@ void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& boun
     const auto order = w.bits == 4 ? TiledRows::Order::nibbles : TiledRows::Order::bytes;
     x.tiled = {shift, arrays, order, stages, scratch[parameters]};
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
-    sm90_int8_wgmma::run<sm90_int8_wgmma::GemmRows>(
-        {x, row, w, device_output(problem), pairs, sm90_int8_wgmma::cluster_of(ceil_div(x.rows, tile))}, stream);
+    const std::int64_t columns = ceil_div(w.n, Tuning::kColumns), tile_rows = ceil_div(x.rows, tile);
+    sm90_int8_wgmma::RowArguments arguments{};
+    arguments.x = x;
+    arguments.first_row = row;
+    arguments.w = w;
+    arguments.out = device_output(problem);
+    arguments.one_block = one_block;
+    arguments.pairs = pairs;
+    arguments.cluster = one_block
+                            ? sm90_int8_wgmma::one_block_cluster(w.bits, shift, columns, tile_rows, multiprocessors)
+                            : sm90_int8_wgmma::cluster_of(tile_rows);
+    sm90_int8_wgmma::run<sm90_int8_wgmma::GemmRows>(arguments, stream);
   }
 }
 
