@@ -13,13 +13,8 @@ QCORE_NUMERIC float block_weight_sum(std::int64_t code_sum, std::int64_t valid, 
   return fma_once(scale, static_cast<float>(code_sum), static_cast<float>(valid) * offset);
 }
 
-// With scale = scale_a * scale_b.
-QCORE_NUMERIC float add_scaled(float y, std::int64_t acc, float scale) {
-  return fma_once(static_cast<float>(acc), scale, y);
-}
-
 QCORE_NUMERIC float add_product(float y, std::int64_t acc, float scale_a, float scale_b) {
-  return add_scaled(y, acc, scale_a * scale_b);
+  return fma_once(static_cast<float>(acc), scale_a * scale_b, y);
 }
 
 // Likewise with the sum as a float already: static_cast<float>(acc).

@@ -16,13 +16,6 @@ __device__ __forceinline__ std::int32_t opaque(std::int32_t value) {
   return value;
 }
 
-__device__ __forceinline__ float opaque(float value) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("" : "+f"(value));
-#endif
-  return value;
-}
-
 // Sum of the four unsigned bytes of `word`, plus c.
 __device__ __forceinline__ std::uint32_t add_bytes(std::uint32_t word, std::uint32_t c) {
 #if defined(__CUDA_ARCH__)

@@ -287,7 +287,7 @@ def test_warpgroups(compute, bits, scheme, g):
 @pytest.mark.parametrize("compute", ["int8", "int8_asym"])
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 def test_one_block_per_row(bits, compute, scheme):
-    """Every height of the tiles of wgmma for rows of one block, each kind of cluster, tiles in turn, rings that turn."""
+    """Every height of the tiles of wgmma for rows of one block, each kind of cluster, rings that turn."""
     rng = np.random.default_rng(bits)
     for m, n, k in (
         *((m, 256, 2048) for m in (1, 33, 200, 600)),

@@ -119,7 +119,6 @@ class Consumer {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         issue(weights_[0], pipeline_.stages[here.slot], block, of_block > 0);
-        multiply_scales(pipeline_.stages[here.slot], block);
         ptx::product_wait(products_);
         // While the other warpgroup multiplies: the next operands, then this block's totals. Behind the weight's last
         // block there are products of codes that were not written.
@@ -194,26 +193,11 @@ class Consumer {
   __device__ __forceinline__ const float* row_parameters(const TileStage& stage, int block) const {
     return &stage.rows[block * a_.x.tiled.arrays * kRows + kRegisterRows * quad_];
   }
-  // While products run: what their sums are multiplied by, for as many rows as there are registers.
-  __device__ __forceinline__ void multiply_scales(const TileStage& stage, int block) {
-    const float2 scales = column_pair(stage, 0, block);
-    const float* rows = row_parameters(stage, block);
-#pragma unroll
-    for (int j = 0; j < kEarly; ++j)
-      for_each_row(rows + 16 * j, [&](int at, float row) {
-        scales_[8 * j + at] = ptx::opaque(row * scales.x);
-        scales_[8 * j + at + 2] = ptx::opaque(row * scales.y);
-      });
-  }
   __device__ __forceinline__ void promote(const TileStage& stage, int block) {
     const float2 scales = column_pair(stage, 0, block);
     const float* rows = row_parameters(stage, block);
 #pragma unroll
-    for (int j = 0; j < kEarly; ++j)
-#pragma unroll
-      for (int i = 8 * j; i < 8 * j + 8; ++i) y_[i] = numerics::add_scaled(y_[i], products_[i], scales_[i]);
-#pragma unroll
-    for (int j = kEarly; j < kRows / 16; ++j)
+    for (int j = 0; j < kRows / 16; ++j)
       for_each_row(rows + 16 * j, [&](int at, float row) {
         y_[8 * j + at] = numerics::add_product(y_[8 * j + at], products_[8 * j + at], row, scales.x);
         y_[8 * j + at + 2] = numerics::add_product(y_[8 * j + at + 2], products_[8 * j + at + 2], row, scales.y);
@@ -369,9 +353,6 @@ class Consumer {
   Weights weights_[kOneBlockPerRow ? 2 : 1];
   std::int32_t products_[kRows / 2];
   float y_[kOneBlockPerRow ? 1 : kRows / 2];
-  // Of kRows / 16 rows of registers, those whose scales are multiplied early.
-  static constexpr int kEarly = kBlocks == 4 ? 1 : kRows / 16;
-  float scales_[kOneBlockPerRow ? 1 : 8 * kEarly];
   const TileStage* last_ = nullptr;  // of a row that is one block
 };
 
