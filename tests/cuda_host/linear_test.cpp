@@ -206,7 +206,7 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   using Kernel = void (*)(const LinearProblem&, const ScratchBounds&);
   const auto run = [&](Kernel kernel, std::int64_t enough_tiles = 0, int tile = -1) {
     ScratchBounds given = bounds;
-    given.enough_tiles = enough_tiles;
+    given.enough_tiles = given.multiprocessors = enough_tiles;
     given.tile = tile;
     const DeviceArray<char> device_y(poison);
     problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);

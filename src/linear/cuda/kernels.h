@@ -18,7 +18,7 @@ struct ScratchBounds {
   std::int64_t fewest_rows = 128;          // a GEMM's tile
   std::int64_t enough_tiles = 0;           // with fewer large ones, small tiles; 0: as many as kernels are tuned for
   int tile = -1;                           // a Size, of sm90_int8_mma; otherwise one is chosen
-  std::int64_t multiprocessors = 0;        // that sm90_float_wgmma plans for; 0: the device's
+  std::int64_t multiprocessors = 0;        // that tiles of warpgroups are planned for; 0: the device's
 };
 
 // Rows that one pass takes, with so many codes in each.
@@ -39,7 +39,8 @@ void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bound
 const char* sm90_float_wgmma_unsupported_reason(const LinearProblem& problem);
 void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bounds);
 
-// int8 with symmetric weights, few rows to about a hundred: tensor cores, tiles for all multiprocessors.
+// int8 with symmetric weights, 5 to 128 rows (limits of one block per row differ): tensor cores, tiles for all
+// multiprocessors.
 const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem);
 void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds);
 

@@ -360,6 +360,7 @@ void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
 
 template <class Rows, int kBits, int kBlockChunks>
 void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
+  constexpr bool kOneBlockPerRow = kBlockChunks == kOneBlock;
   switch (a.size) {
     case Size::rows16:
       return launch_kernel<Rows, kBits, kBlockChunks, Size::rows16>(a, stream);
@@ -368,24 +369,17 @@ void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
     default:
       break;
   }
-  // A window has few results where its tiles are small, or else other tiles; rows of one block have other kernels where
-  // there are many tiles.
-  if constexpr (!Rows::kWindow) switch (a.size) {
-      case Size::rows8:
-        return launch_kernel<Rows, kBits, kBlockChunks, Size::rows8>(a, stream);
-      case Size::rows64:
-        return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64>(a, stream);
-      default:
-        break;
-    }
-  if constexpr (kBlockChunks != kOneBlock)
+  // Rows of one block take sm90_int8_wgmma where there are more tiles.
+  if constexpr (!kOneBlockPerRow)
     if (a.size == Size::tall) return launch_kernel<Rows, kBits, kBlockChunks, Size::tall>(a, stream);
-  if constexpr (!Rows::kWindow && kBlockChunks != kOneBlock) switch (a.size) {
-      case Size::broad:
-        return launch_kernel<Rows, kBits, kBlockChunks, Size::broad>(a, stream);
-      default:
-        return launch_kernel<Rows, kBits, kBlockChunks, Size::broad16>(a, stream);
-    }
+  // A window has few results where its tiles are small, or else other tiles.
+  if constexpr (!Rows::kWindow) {
+    if (a.size == Size::rows8) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows8>(a, stream);
+    if (a.size == Size::rows64) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64>(a, stream);
+    if constexpr (!kOneBlockPerRow)
+      a.size == Size::broad ? launch_kernel<Rows, kBits, kBlockChunks, Size::broad>(a, stream)
+                            : launch_kernel<Rows, kBits, kBlockChunks, Size::broad16>(a, stream);
+  }
 }
 
 template <class Rows, int kBits>

@@ -170,12 +170,9 @@ class Consumer {
     if (releases_) ptx::barrier_arrive(pipeline_.empty[state.slot], lane_);
   }
 
-  __device__ __forceinline__ void wait(const PipelineState<kStages>& state) {
+  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Weights& weights) {
     ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
     if constexpr (Rows::kWindow) ptx::products_see_copies();
-  }
-  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Weights& weights) {
-    wait(state);
     weights.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
   }
 
@@ -210,16 +207,7 @@ class Consumer {
   template <int kArray>
   __device__ __forceinline__ void add(float2 columns, const float* rows) {
 #pragma unroll
-    for (int j = 0; j < kRows / 16; ++j) {
-      const float4 four = *reinterpret_cast<const float4*>(rows + 16 * j);
-      const float factors[] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-      for (int i = 0; i < kRegisterRows; ++i) {
-        const int at = index(j, i);
-        y_[at] = add_one<kArray>(y_[at], factors[i], columns.x);
-        y_[at + 2] = add_one<kArray>(y_[at + 2], factors[i], columns.y);
-      }
-    }
+    for (int j = 0; j < kRows / 16; ++j) add_offsets<kArray>(y_ + 8 * j, rows + 16 * j, columns);
   }
   template <int kArray>
   __device__ static float add_one(float y, float row, float column) {
@@ -230,8 +218,8 @@ class Consumer {
     return reinterpret_cast<const float2*>(stage.columns[array][panel_][block])[group_];
   }
 
-  // Row 16*j + 4*quad + i, column 2*group; two further on: the column behind it.
-  __device__ static constexpr int index(int j, int i) { return 8 * j + 4 * (i / 2) + i % 2; }
+  // Of eight registers, row 4*quad + i, column 2*group; two further on: the column behind it.
+  __device__ static constexpr int index(int i) { return 4 * (i / 2) + i % 2; }
 
   __device__ void store(Tiles::Tile tile) {
     const std::int64_t row = static_cast<std::int64_t>(tile.row) * kRows,
@@ -269,18 +257,20 @@ class Consumer {
     const float4 four = *reinterpret_cast<const float4*>(rows);
     const float of_rows[] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-    for (int i = 0; i < kRegisterRows; ++i) add(index(0, i), of_rows[i]);
+    for (int i = 0; i < kRegisterRows; ++i) add(index(i), of_rows[i]);
   }
   template <int kArray>
-  __device__ __forceinline__ static void add_offsets(float (&y)[2 * kRegisterRows], const float* rows, float2 columns) {
+  __device__ __forceinline__ static void add_offsets(float* y, const float* rows, float2 columns) {
     for_each_row(rows, [&](int at, float row) {
       y[at] = add_one<kArray>(y[at], row, columns.x);
       y[at + 2] = add_one<kArray>(y[at + 2], row, columns.y);
     });
   }
 
-  // Eight lanes write 16 neighboring outputs of a row. Every row of registers has instructions of its own, once, so
-  // they are few: a thread block runs through them one to eight times.
+  // Eight lanes write 16 neighboring outputs of a row. Registers can't be indexed, so every eight of them have
+  // instructions of their own, which a thread block fetches for a few tiles. Type, bias and limits are asked for at run
+  // time: with copies of the code for each, a single tile of 256 rows spent a quarter of its time waiting for
+  // instructions.
   __device__ __forceinline__ void store_pairs(std::int64_t first, std::int64_t n, const float (&bias)[2]) {
     const bool clamp = a_.out.activation.kind == ActivationKind::clamp, has_bias = a_.out.bias != nullptr;
     const DType dtype = a_.out.y.dtype;
@@ -300,7 +290,7 @@ class Consumer {
       }
 #pragma unroll
       for (int i = 0; i < kRegisterRows; ++i) {
-        const float low = y[index(0, i)], high = y[index(0, i) + 2];
+        const float low = y[index(i)], high = y[index(i) + 2];
         const bool exists = 16 * j + i < rows_left;
         char* place = to + i * stride;
         if (dtype == DType::f32) {
@@ -315,8 +305,8 @@ class Consumer {
     }
   }
 
-  // Through shared memory, so that what finishes a value is there once, and not for each register. Where pixels lie
-  // closer than channels, neighboring lanes are pixels.
+  // Through shared memory, so that there is one copy of what finishes a value, not one for each register. Where pixels
+  // lie closer than channels, neighboring lanes are pixels.
   __device__ void store_any(std::int64_t first, std::int64_t n) {
     const bool along_rows = !Rows::kWindow || a_.out.y.column_stride == 1;
 #pragma unroll 1
@@ -340,8 +330,7 @@ class Consumer {
     results(j, y);
 #pragma unroll
     for (int i = 0; i < kRegisterRows; ++i)
-      reinterpret_cast<float2*>(staging_)[(kRegisterRows * quad_ + i) * 8 + group_] = {y[index(0, i)],
-                                                                                       y[index(0, i) + 2]};
+      reinterpret_cast<float2*>(staging_)[(kRegisterRows * quad_ + i) * 8 + group_] = {y[index(i)], y[index(i) + 2]};
   }
 
   const Arguments& a_;

@@ -44,7 +44,7 @@ void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& boun
   if (rows < problem.m) rows = std::max<std::int64_t>(rows >> Tuning::kMaxShift << Tuning::kMaxShift, 1);
   const bool one_block = w.blocks == 1;
   const std::int64_t multiprocessors =
-      bounds.enough_tiles ? enough_tiles : qcore::multiprocessors(problem.device.index);
+      bounds.multiprocessors ? bounds.multiprocessors : qcore::multiprocessors(problem.device.index);
   const int shift =
       one_block ? Tuning::one_block_row_shift(rows, w.n, multiprocessors) : Tuning::row_shift(rows, w.n, enough_tiles);
   const int tile = 1 << shift;
