@@ -85,10 +85,14 @@ def linear(
     shape: Annotated[Texts, typer.Option(metavar="NxK", help="Layers; repeatable.")] = None,
     m: Annotated[Numbers, typer.Option("--m", min=1, help="Rows of activations; repeatable.")] = None,
     bits: Annotated[Numbers, typer.Option(help="4 or 8; repeatable.")] = None,
-    g: Annotated[Numbers, typer.Option("--g", min=1, help="Block sizes; repeatable.")] = None,
+    g: Annotated[Numbers, typer.Option("--g", min=0, help="Block sizes, 0 for one block per row; repeatable.")] = None,
     scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
     compute: Annotated[Texts, typer.Option(help="int8, int8_asym, int16 or float; repeatable.")] = None,
     kernels: Annotated[str, typer.Option(metavar="REGEX", help="Only these of qcore's.")] = "",
+    peers: Annotated[
+        bool,
+        typer.Option("--peers", help="Measure qcore's choice of kernel beside humming and gemlite where installed."),
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One layer, g = 128, few numbers of rows.")] = False,
     rounds: Rounds = 15,
     json: Json = None,
@@ -98,6 +102,7 @@ def linear(
     \b
     Examples:
       python -m benchmarks gpu linear --quick
+      python -m benchmarks gpu linear --shape 4096x4096 --bits 4 --g 128 --peers
     """
     check_known(bits, (4, 8), "--bits")
     check_known([scheme], ("symmetric", "asymmetric"), "--scheme")
@@ -115,6 +120,7 @@ def linear(
         scheme=scheme,
         compute=compute,
         kernels=_pattern(kernels),
+        peers=peers,
         rounds=rounds,
     )
 

@@ -15,7 +15,6 @@ its kernels first; the other operators and the memory between them are the same.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from qcore import decoder
 from ..decoder.stack import SHAPES, Shape, layer_weights, make_decoder, make_layer, random_weight, rotary_table
 from ..results import Case, Row
 from .device import Timed, case_of, free, measure
+from .peers import HummingProduct
 
 _CALLS = 10  # in a graph
 _CHECKED_VOCABULARY = 4096
@@ -99,45 +99,13 @@ def _qcore_products(weights: list[Any], compute: str) -> _Product:
 
 def _humming_products(torch: Any, shape: Shape, block: int, activations: str) -> _Product:
     """Return the same over humming's kernels, with weights of 4 bits and activations in "bfloat16" or "int8"."""
-    from humming.forward import humming_forward
-    from humming.kernel.humming import HummingKernel
-    from humming.layer import HummingLayer
-    from humming.tune import get_heuristics_config
-
-    compute = json.dumps({"use_f16_accum": False, "use_m_major_input_scale": False, "gemm_type": "dense"})
-    names = ("weight", "weight_scale", "zero_point", "bias", "weight_scale_2")
-    made = []
-    for n, k in shape.products.values():
-        layer = HummingLayer(
-            shape_n=n,
-            shape_k=k,
-            weight_config={"dtype": "int4", "group_size": block},
-            input_config={"dtype": activations},
-            torch_dtype=torch.bfloat16,
-        ).to("cuda")
-        layer.load_from_unquantized(torch.randn(n, k, device="cuda", dtype=torch.bfloat16) / 64)
-        layer.transform()
-        config = layer.humming_config
-        intervals = get_heuristics_config(layer_config=config, gemm_type="dense")
-        if isinstance(intervals, dict):
-            intervals = [(0, 1 << 30, intervals)]
-        tuning = json.dumps([list(entry) for entry in intervals if entry[0] < 1 <= entry[1]])
-        HummingKernel.prepare_kernels(config.to_str(), compute, tuning, torch.cuda.current_device())
-        tensors = {name: getattr(layer, name, None) for name in names}
-        made.append((config, tuning, {name: None if t is None else t.detach() for name, t in tensors.items()}))
+    made = [
+        HummingProduct(torch, torch.randn(*size, device="cuda") / 64, 4, block, activations, torch.bfloat16, [1])
+        for size in shape.products.values()
+    ]
 
     def make(number: int, x: Any, out: Any) -> Callable[[], Any]:
-        config, tuning, tensors = made[number]
-        return functools.partial(
-            humming_forward,
-            config,
-            inputs=x.flatten(0, 1),
-            outputs=out.flatten(0, 1),
-            locks=torch.zeros(2048, dtype=torch.int32, device="cuda"),
-            compute_config=compute,
-            tuning_config=tuning,
-            **{name: None if t is None else t.clone() for name, t in tensors.items()},
-        )
+        return functools.partial(made[number].copy(), x.flatten(0, 1), out.flatten(0, 1))
 
     return make
 

@@ -1,4 +1,4 @@
-"""Linear layers on a device: qcore's kernels beside torch in bf16, int8, fp8 and 4 bits."""
+"""Linear layers on a device: qcore's kernels beside torch in bf16, int8, fp8 and 4 bits, and beside public kernels."""
 
 from __future__ import annotations
 
@@ -10,24 +10,42 @@ import qcore
 
 from ..results import Case
 from .device import Timed, case_of, copies_for, free, limits, measure
+from .peers import Peer, peers_of
 
 SHAPES = ((4096, 4096), (11008, 4096), (4096, 11008))  # N, K
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 QUICK_ROWS = (1, 8, 16, 128, 4096)
-BLOCK_SIZES = (32, 64, 128)
+BLOCK_SIZES = (32, 64, 128, 0)  # 0: one block per row
 _CHECKED_ROWS, _CHECKED_COLUMNS = 16, 64
 
 
 class Layer:
-    """Weights [N, K], quantized once for all numbers of rows."""
+    """Weights [N, K], quantized once for all numbers of rows; a block size of 0 is one block per row."""
 
     def __init__(self, torch: Any, shape: tuple[int, int], bits: int, block_size: int, scheme: str) -> None:
+        block_size = block_size or shape[1]
         self.shape, self.bits, self.block_size, self.scheme = shape, bits, block_size, scheme
+        self.peers: list[tuple[Peer, int]] = []
+        self.missing: dict[str, str] = {}  # peers that do not work here, and why
         generator = torch.Generator(device="cuda").manual_seed(shape[0] * 7 + shape[1])
         self.w = torch.randn(*shape, device="cuda", generator=generator)
         weight = qcore.quantize(self.w.cpu().numpy(), bits=bits, block_size=block_size, scheme=scheme)
         self.nbytes = weight.nbytes
         self.quantized = [weight.to("cuda") for _ in range(copies_for(weight.nbytes))]
+
+    def add_peers(self, torch: Any, rows: Sequence[int]) -> None:
+        """Prepare the weight for all public kernels that take its format and are installed."""
+        for peer in peers_of(self.bits, self.block_size, self.shape[1]):
+            try:
+                self.peers.append((peer, peer.prepare(torch, self.w, rows, copies_for)))
+            except (
+                Exception
+            ) as error:  # a package that is missing, or does not take this device, is a line of the report
+                self.missing[peer.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+
+    def release(self) -> None:
+        for peer, _ in self.peers:
+            peer.release()
 
 
 class _Problem:
@@ -56,6 +74,26 @@ class _Problem:
                 facts=facts,
             )
         )
+
+    def add_chosen(self, modes: Sequence[str]) -> None:
+        """Add calls of qcore that choose the kernel themselves."""
+        layer = self.layer
+        out = self.torch.empty(self.m, self.n, dtype=self.torch.float16, device="cuda")
+        for mode in modes:
+
+            def call(w: Any, mode: str = mode) -> Any:
+                return qcore.linear(self.x, w, compute=mode, out=out)
+
+            form = {"weight_bits": layer.bits, "block_size": layer.block_size, "activations": mode}
+            name = f"qcore {mode} w{layer.bits} g{layer.block_size}"
+            self.add(name, layer.quantized, call, layer.nbytes, kernel="chosen", **form)
+
+    def add_peers(self) -> None:
+        layer = self.layer
+        out = self.torch.empty(self.m, self.n, dtype=self.torch.float16, device="cuda")
+        for peer, nbytes in layer.peers:
+            form = {"weight_bits": layer.bits, "block_size": layer.block_size, "activations": peer.activations}
+            self.add(peer.name, peer.multiply, lambda multiply: multiply(self.x, out), nbytes, **form)
 
     def add_qcore(self, kernels: re.Pattern[str], modes: Sequence[str]) -> None:
         layer = self.layer
@@ -106,6 +144,8 @@ class _Problem:
                 lambda w: torch._weight_int4pack_mm(x, w, g, scales),
                 n * k // 2 + scales.numel() * 2,
                 weight_bits=4,
+                block_size=g,
+                activations="float",
             )
 
     def check(self) -> None:
@@ -122,7 +162,7 @@ class _Problem:
                 torch.cuda.synchronize()
         for mode in ("int8", "int8_asym", "int16"):
             same = [t for t in self.implementations if t.facts.get("activations") == mode and not t.problem]
-            reference = next((timed for timed in same if timed.facts["kernel"] == "simt"), None)
+            reference = next((timed for timed in same if timed.facts.get("kernel") == "simt"), None)
             if reference is None:
                 continue
             expected = reference.call(0).clone()
@@ -140,22 +180,32 @@ def cases(
     scheme: str = "symmetric",
     compute: Sequence[str] = ("int8", "float"),
     kernels: str = "",
+    peers: bool = False,
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measure all layers with all numbers of rows."""
+    """Measure all layers with all numbers of rows: each kernel of qcore, or its choice beside public kernels."""
     found = limits(torch)
     for n, k in shapes:
         for g in block_sizes:
             for width in bits:
                 layer = Layer(torch, (n, k), width, g, scheme)
+                if peers:
+                    layer.add_peers(torch, rows)
                 for m in rows:
                     problem = _Problem(torch, layer, m)
-                    problem.add_qcore(re.compile(kernels), compute)
+                    if peers:
+                        problem.add_chosen(compute)
+                        problem.add_peers()
+                    else:
+                        problem.add_qcore(re.compile(kernels), compute)
                     problem.add_torch()
                     problem.check()
                     measure(torch, [timed for timed in problem.implementations if not timed.problem], rounds)
-                    parameters = {"N": n, "K": k, "M": m, "bits": width, "g": g, "scheme": scheme}
-                    name = f"{n}x{k} M={m} w{width} g{g} {scheme}"
-                    yield case_of(name, parameters, 2 * m * n * k, found, problem.implementations)
+                    parameters = {"N": n, "K": k, "M": m, "bits": width, "g": layer.block_size, "scheme": scheme}
+                    name = f"{n}x{k} M={m} w{width} g{layer.block_size} {scheme}"
+                    case = case_of(name, parameters, 2 * m * n * k, found, problem.implementations)
+                    case.skipped |= layer.missing
+                    yield case
                     del problem
                     free(torch)
+                layer.release()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..results import Case, Row
+from ..results import Case, Document, Row
 from ..tables import Operator, no_summary, percent, plain_table
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 LEGEND = (
@@ -45,8 +46,42 @@ def case_table(case: Case, most: int | None = None) -> Table:
     return table
 
 
+def rivals(case: Case, ours: Row) -> list[Row]:
+    """Return the public kernels that do the same job as a row of ours: weights, block size and activations agree."""
+    form = (ours.weight_bits, ours.block_size, ours.activations)
+    return [
+        row
+        for row in case.rows
+        if not row.ours and "given" not in row.name and (row.weight_bits, row.block_size, row.activations) == form
+    ]
+
+
+def standing(document: Document) -> list[RenderableType]:
+    """Compare qcore's choice of kernel with the fastest public kernel of the same job and with torch in bf16."""
+    lines: dict[str, dict[int, str]] = {}
+    for case in document.cases:
+        dense = next((row for row in case.rows if row.name == "torch bf16"), None)
+        for row in case.rows:
+            if not row.ours or row.kernel != "chosen":
+                continue
+            peer = min(rivals(case, row), key=lambda rival: rival.milliseconds, default=None)
+            ratios = [f"{other.milliseconds / row.milliseconds:.2f}" if other else "-" for other in (peer, dense)]
+            name = f"{case.parameters['N']}x{case.parameters['K']} {row.name.removeprefix('qcore ')}"
+            lines.setdefault(name, {})[case.parameters["M"]] = " / ".join(ratios)
+    if not lines:
+        return []
+    table = plain_table("qcore's speed, of the fastest public kernel for the same job / of torch in bf16")
+    table.add_column("layer", no_wrap=True)
+    rows = sorted({m for cells in lines.values() for m in cells})
+    for m in rows:
+        table.add_column(f"M={m}", justify="right", no_wrap=True)
+    for name, cells in lines.items():
+        table.add_row(name, *(cells.get(m, "") for m in rows))
+    return [table]
+
+
 OPERATORS = {
-    name: Operator(name, kernels, no_summary, case_table, LEGEND, None)
+    name: Operator(name, kernels, standing if name == "linear" else no_summary, case_table, LEGEND, None)
     for name, kernels in {
         "linear": ("linear",),
         "conv": ("conv2d", "static"),
