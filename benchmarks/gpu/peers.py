@@ -107,7 +107,7 @@ class _Gemlite(Peer):
         from gemlite import core, helper
 
         gemlite.load_config(str(Path(gemlite.__file__).parent / "configs" / "h100.json"))
-        _add_nearest_configurations(core.GEMLITE_TRITON_CONFIG_CACHE, *w.shape)
+        add_nearest_configurations(core.GEMLITE_TRITON_CONFIG_CACHE, *w.shape)
         n, k = w.shape
         layers: list[Any]
         if self.bits == 8:
@@ -127,7 +127,7 @@ class _Gemlite(Peer):
         return nbytes
 
 
-def _add_nearest_configurations(cache: dict[str, Any], n: int, k: int) -> None:
+def add_nearest_configurations(cache: dict[str, Any], n: int, k: int) -> None:
     """Give a shape that gemlite has not tuned the configurations of the tuned shape with the nearest N and K."""
     for kernel in cache.values():
         tuned = {tuple(json.loads(f"[{key.strip('()')}]")[1:3]) for key in kernel if "'" not in key}

@@ -57,27 +57,30 @@ def rivals(case: Case, ours: Row) -> list[Row]:
 
 
 def standing(document: Document) -> list[RenderableType]:
-    """Compare qcore's choice of kernel with the fastest public kernel of the same job and with torch in bf16."""
-    lines: dict[str, dict[int, str]] = {}
-    for case in document.cases:
-        dense = next((row for row in case.rows if row.name == "torch bf16"), None)
-        for row in case.rows:
-            if not row.ours or row.kernel != "chosen":
-                continue
-            peer = min(rivals(case, row), key=lambda rival: rival.milliseconds, default=None)
-            ratios = [f"{other.milliseconds / row.milliseconds:.2f}" if other else "-" for other in (peer, dense)]
-            name = f"{case.parameters['N']}x{case.parameters['K']} {row.name.removeprefix('qcore ')}"
-            lines.setdefault(name, {})[case.parameters["M"]] = " / ".join(ratios)
-    if not lines:
-        return []
-    table = plain_table("qcore's speed, of the fastest public kernel for the same job / of torch in bf16")
-    table.add_column("layer", no_wrap=True)
-    rows = sorted({m for cells in lines.values() for m in cells})
-    for m in rows:
-        table.add_column(f"M={m}", justify="right", no_wrap=True)
-    for name, cells in lines.items():
-        table.add_row(name, *(cells.get(m, "") for m in rows))
-    return [table]
+    """Compare qcore's choice of kernel with the fastest public kernel of the same job, and with torch in bf16."""
+    chosen = [(case, row) for case in document.cases for row in case.rows if row.ours and row.kernel == "chosen"]
+    rows = sorted({case.parameters["M"] for case, _ in chosen})
+    tables: list[RenderableType] = []
+    for other, of in (("the fastest public kernel for the same job", rivals), ("torch in bf16", _dense)):
+        lines: dict[str, dict[int, str]] = {}
+        for case, row in chosen:
+            peer = min(of(case, row), key=lambda rival: rival.milliseconds, default=None)
+            layer = f"{case.parameters['N']}x{case.parameters['K']}"
+            cell = f"{peer.milliseconds / row.milliseconds:.2f}" if peer else "-"
+            lines.setdefault(f"{layer} {row.name.removeprefix('qcore ')}", {})[case.parameters["M"]] = cell
+        if lines:
+            table = plain_table(f"qcore's speed, of {other}")
+            table.add_column("layer", no_wrap=True)
+            for m in rows:
+                table.add_column(f"M={m}", justify="right", no_wrap=True)
+            for name, cells in lines.items():
+                table.add_row(name, *(cells.get(m, "") for m in rows))
+            tables.append(table)
+    return tables
+
+
+def _dense(case: Case, _: Row) -> list[Row]:
+    return [row for row in case.rows if row.name == "torch bf16"]
 
 
 OPERATORS = {

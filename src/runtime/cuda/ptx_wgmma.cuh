@@ -240,6 +240,17 @@ __device__ __forceinline__ void product_wait(std::int32_t (&d)[kCount]) {
 #endif
 }
 
+// Keeps operands a where they are until here: the compiler takes their registers for free once the products are issued.
+template <int kCount>
+__device__ __forceinline__ void keep(std::uint32_t (&a)[kCount][4]) {
+#if defined(__CUDACC__)
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3]));
+#else
+  (void)a;
+#endif
+}
+
 // d = a b, or d + a b: 64 rows, kColumns columns, 32 k, signed bytes. Warp w of the warpgroup has rows 16*w ..; with
 // group = lane / 4 and quad = lane % 4,
 //

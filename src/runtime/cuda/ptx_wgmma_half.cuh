@@ -62,17 +62,6 @@ __device__ __forceinline__ void product_wait(float (&d)[32]) {
 #endif
 }
 
-// Keeps operands a where they are until here: the compiler takes their registers for free once the products are issued.
-template <int kCount>
-__device__ __forceinline__ void keep(std::uint32_t (&a)[kCount][4]) {
-#if defined(__CUDACC__)
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3]));
-#else
-  (void)a;
-#endif
-}
-
 // Reads from the same place in the shared memory of thread block `rank` of the cluster.
 __device__ __forceinline__ float4 load_of_rank(const float4* shared, int rank) {
 #if defined(__CUDACC__)

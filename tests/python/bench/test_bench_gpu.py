@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from benchmarks.__main__ import main
 from benchmarks.gpu import device
-from benchmarks.gpu.summary import OPERATORS, case_table, torch_row
+from benchmarks.gpu.peers import add_nearest_configurations, peers_of
+from benchmarks.gpu.summary import OPERATORS, case_table, rivals, standing, torch_row
 from benchmarks.results import Document, load
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,6 +30,7 @@ def test_without_a_device_it_says_so(operator, monkeypatch, capsys):
     [
         (["linear", "--shape", "12"], "'12' is not NxK"),
         (["linear", "--bits", "5"], "--bits"),
+        (["linear", "--g", "-1"], "--g"),
         (["linear", "--scheme", "odd"], "--scheme"),
         (["linear", "--compute", "int4"], "--compute"),
         (["linear", "--kernels", "("], "--kernels"),
@@ -74,6 +76,43 @@ def test_torch_row_computes_something():
     names = ["torch copy_", "torch _int_mm (codes given, int32 out)", "torch bf16"]
     case = device.case_of("case", {}, 0, {}, [timed(name, [1.0, 1.0 + n]) for n, name in enumerate(names)])
     assert torch_row(case).name == "torch bf16"
+
+
+def test_standing_compares_the_same_job():
+    """Only public kernels with our weights' bits, block size and kind of activations count, and torch in bf16 apart."""
+    form = {"weight_bits": 4, "block_size": 128, "activations": "int8"}
+    rows = [
+        timed("qcore int8 w4 g128", [1.0, 2.0], facts=form | {"kernel": "chosen"}),
+        timed("humming int8 w4 g128", [1.0, 3.0], facts=form),
+        timed("humming float w4 g128", [1.0, 1.0], facts=form | {"activations": "float"}),
+        timed("torch int4 (codes given)", [1.0, 1.0], facts=form),
+        timed("torch bf16", [1.0, 5.0], facts={"weight_bits": 16}),
+    ]
+    case = device.case_of("case", {"N": 8, "K": 256, "M": 1}, 0, {}, rows)
+    ours = next(row for row in case.rows if row.ours)
+    assert [row.name for row in rivals(case, ours)] == ["humming int8 w4 g128"]
+    tables = standing(Document("linear", {}, {}, cases=[case]))
+    cells = [[list(column.cells) for column in table.columns] for table in tables]
+    assert cells == [[["8x256 int8 w4 g128"], ["1.50"]], [["8x256 int8 w4 g128"], ["2.50"]]]
+    assert standing(Document("linear", {}, {}, cases=[])) == []
+
+
+def test_peers_store_weights_as_we_do():
+    def names(*form):
+        return [peer.name for peer in peers_of(*form)]
+
+    assert names(4, 128, 4096) == ["gemlite float w4 g128", "humming float w4 g128", "humming int8 w4 g128"]
+    assert names(8, 64, 4096) == ["humming float w8 g64", "humming int8 w8 g64"]
+    assert names(8, 4096, 4096) == ["humming int8 w8 per channel", "gemlite int8 w8 per channel"]
+
+
+def test_untuned_shapes_take_the_nearest_configuration():
+    tuned = {"(1, 4096, 4096, 128, 8, 1)": "square", "(1, 14336, 4096, 4096, 8, 1)": "broad"}
+    cache = {"kernel": dict(tuned), "empty": {}}
+    add_nearest_configurations(cache, 11008, 4096)
+    assert cache == {"kernel": tuned | {"(1, 11008, 4096, 4096, 8, 1)": "broad"}, "empty": {}}
+    add_nearest_configurations(cache, 4096, 4096)
+    assert len(cache["kernel"]) == 3
 
 
 def test_copies_exceed_the_cache():

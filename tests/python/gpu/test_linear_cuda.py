@@ -73,11 +73,17 @@ def supported(kernel):
     return capability >= (8, 0) or kernel in ("sm75_gemv", "sm75_int8_sliced", "simt")
 
 
-def one_block_is_tiled(m, n, k, g, bits):
-    """Return whether sm90_int8_mma takes a weight of one block per row."""
-    few_tiles = n <= 32 * torch.cuda.get_device_properties(0).multi_processor_count
+def rounds(n, columns):
+    """Return how often all multiprocessors work on tiles of so many of n columns."""
+    return -(-n // columns) / torch.cuda.get_device_properties(0).multi_processor_count
+
+
+def tiled_rows(n, k, g, bits):
+    """Return the fewest and the most rows that sm90_int8_mma takes."""
+    if g in (32, 64, 128):
+        return 5, 128 if rounds(n, 32) <= 1 else 64 if g == 32 or rounds(n, 64) <= 1 else 8
     fewest = 2 if bits == 8 and n * k >= 2**25 else 5 if k >= 4096 else 9
-    return 0 < k <= g and fewest <= m <= (64 if few_tiles else 8)
+    return fewest, (64 if rounds(n, 32) <= 1 else 8) if 0 < k <= g else 0
 
 
 def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
@@ -86,11 +92,8 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
     if kernel == "sm90_float_wgmma":
         return dtype != torch.float32 and m > 32 and k > 0 and (k <= g or g % 32 == 0)
     if kernel == "sm90_int8_mma":
-        return (
-            scheme == "symmetric"
-            and m <= 128
-            and (m >= 5 if g in (32, 64, 128) else one_block_is_tiled(m, n, k, g, bits))
-        )
+        fewest, most = tiled_rows(n, k, g, bits)
+        return scheme == "symmetric" and fewest <= m <= most
     if kernel in ("sm75_int8_sliced", "simt"):
         return True
     if kernel == "sm90_int8_wgmma":
@@ -99,8 +102,11 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
         return m <= 8 and torch.cuda.get_device_capability() < (8, 0)
     if kernel == "sm75_gemv" and m > 16:
         return False
-    if kernel == "sm75_gemv" and compute == "int8" and m > 8 and k <= g and supported("sm90_int8_wgmma"):
-        return bits == 4 and n <= 32 * torch.cuda.get_device_properties(0).multi_processor_count
+    if kernel == "sm75_gemv" and compute == "int8" and m > 8 and supported("sm90_int8_wgmma"):
+        if k <= g and (bits == 8 or rounds(n, 32) > 1):
+            return False
+        if g in (64, 128) and scheme == "symmetric" and m > tiled_rows(n, k, g, bits)[1]:
+            return False
     return k <= g or g % 32 == 0
 
 
@@ -234,14 +240,16 @@ def test_weights_travel_unchanged():
     assert moved.nbytes == weight.nbytes
 
 
-def test_the_best_kernel_is_chosen():
-    weight = random_weight(np.random.default_rng(7), 33, 100, 32, 4, "symmetric").to("cuda")
-    for m in (3, 8, 9, 16, 17):
-        x = torch.ones(m, 100, device="cuda")
+@pytest.mark.parametrize("n", [33, 5000, 9000])
+@pytest.mark.parametrize("g", [32, 128])
+def test_the_best_kernel_is_chosen(n, g):
+    weight = random_weight(np.random.default_rng(7), n, 300, g, 4, "symmetric").to("cuda")
+    for m in (3, 8, 9, 16, 17, 64, 65):
+        x = torch.ones(m, 300, device="cuda")
         for compute, kernels in KERNELS.items():
             qcore.linear(x, weight, compute=compute)
             assert qcore.last_kernel("linear") == next(
-                k for k in kernels if takes(k, compute, m, 100, 32, "symmetric", torch.float32)
+                k for k in kernels if takes(k, compute, m, 300, g, "symmetric", torch.float32, n=n)
             )
 
 
@@ -318,7 +326,7 @@ def test_some_rows(bits, block_size):
         moved = weight.to("cuda")
         for m in rows:
             if not takes("sm90_int8_mma", "int8", m, k, g, "symmetric", n=n, bits=bits):
-                continue
+                continue  # sm90_int8_wgmma takes it
             x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
             with qcore.force_kernel("linear", "sm90_int8_mma"):
                 y = qcore.linear(x, moved)

@@ -47,6 +47,9 @@ class Consumer {
   static constexpr int kStages = S::kStages;
   static constexpr bool kOneBlockPerRow = S::kOneBlockPerRow;
   static constexpr int kChunks = kStageK / S::kStageBlocks / 32;  // products of a block, in a stage
+  // Registers are enough for two products of a stage: while one runs, the other is promoted.
+  static constexpr bool kInTurns = kBlocks == 1 && kRows <= 64;
+  using Sums = std::int32_t[kRows / 2];
 
   __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles& tiles, float* staging, int warp,
                       int block_stages)
@@ -106,29 +109,91 @@ class Consumer {
     static constexpr std::uint32_t kTopBits = 0x80808080u;
   };
 
+  // Scales of a block: of a lane's columns and rows.
+  struct Terms {
+    float2 columns;
+    float4 rows[kRows / 16];
+
+    Terms() = default;
+    __device__ __forceinline__ Terms(const Consumer& of, const TileStage& stage, int block)
+        : columns(of.column_pair(stage, 0, block)) {
+      const float* from = of.row_parameters(stage, block);
+#pragma unroll
+      for (int j = 0; j < kRows / 16; ++j) rows[j] = *reinterpret_cast<const float4*>(from + 16 * j);
+    }
+  };
+
   __device__ __forceinline__ void sum_blocks(PipelineState<kStages>& state) {
     const int stages = static_cast<int>(a_.x.tiled.stages);
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) y_[i] = 0.0f;
-    std::int64_t blocks_left = a_.w.blocks;
     if (stages > 0) wait_and_load(state, weights_[0]);
-    for (int stage = 0, of_block = 0; stage < stages; ++stage) {
+    int first = 0;
+    if constexpr (kInTurns) {
+      if (block_stages_ == 1 && stages > 1) {
+        first = (stages - 2) | 1;
+        sum_in_turns(state, first);
+      }
+    }
+    std::int64_t blocks_left = a_.w.blocks - first;
+    for (int stage = first, of_block = 0; stage < stages; ++stage) {
       const PipelineState<kStages> here = state;
       state.next();
       const bool ends = of_block + 1 == block_stages_;
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        issue(weights_[0], pipeline_.stages[here.slot], block, of_block > 0);
-        ptx::product_wait(products_);
+        issue(weights_[0], pipeline_.stages[here.slot], block, sums_[0], of_block > 0);
+        ptx::product_wait(sums_[0]);
         // While the other warpgroup multiplies: the next operands, then this block's totals. Behind the weight's last
         // block there are products of codes that were not written.
         if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(state, weights_[0]);
-        if (ends && block < blocks_left) promote(pipeline_.stages[here.slot], block);
+        if (!ends || block >= blocks_left) continue;
+        promote(Terms(*this, pipeline_.stages[here.slot], block), sums_[0]);
+        add_block_offsets(pipeline_.stages[here.slot], block);
       }
       of_block = ends ? 0 : of_block + 1;
       if (ends) blocks_left -= kBlocks;
       release(here);
     }
+  }
+
+  // An odd number of stages of one block each, before the last stage: each product is promoted while the next one runs,
+  // and weights are loaded while the stage before them is multiplied.
+  __device__ __forceinline__ void sum_in_turns(PipelineState<kStages>& state, int count) {
+    PipelineState<kStages> before = state;
+    Terms terms[2];
+    turn_stage<true>(state, before, weights_[0], weights_[1], sums_[0], sums_[1], terms[0], terms[1]);
+    for (; count > 1; count -= 2) {
+      turn_stage<false>(state, before, weights_[1], weights_[0], sums_[1], sums_[0], terms[1], terms[0]);
+      turn_stage<false>(state, before, weights_[0], weights_[1], sums_[0], sums_[1], terms[0], terms[1]);
+    }
+    promote(terms[0], sums_[0]);
+    add_block_offsets(pipeline_.stages[before.slot], 0);
+    release(before);
+    weights_[0] = weights_[1];
+  }
+  // Between the product and the end of its wait there is no branch, see add_stage().
+  template <bool kFirst>
+  __device__ __forceinline__ void turn_stage(PipelineState<kStages>& state, PipelineState<kStages>& before,
+                                             Weights& weights, Weights& next, Sums& sums, Sums& last, Terms& terms,
+                                             const Terms& last_terms) {
+    const TileStage &stage = pipeline_.stages[state.slot], &earlier = pipeline_.stages[before.slot];
+    const PipelineState<kStages> here = state;
+    state.next();
+    wait_for(state);
+    issue(weights, stage, 0, sums, false);
+    terms = Terms(*this, stage, 0);
+    next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
+    if constexpr (!kFirst) promote(last_terms, last);
+    // Without this the compiler decodes the next weights behind the wait and serializes all products.
+    ptx::keep(next.a);
+    ptx::product_wait(sums);
+    ptx::keep(weights.a);
+    if constexpr (!kFirst) {
+      add_block_offsets(earlier, 0);
+      release(before);
+    }
+    before = here;
   }
 
   // The row's int32 sums, with the weights of a stage loaded while the stage before it is multiplied. Returns the last
@@ -151,18 +216,18 @@ class Consumer {
                                             bool add) {
     const PipelineState<kStages> here = state;
     state.next();
-    ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
-    issue(weights, pipeline_.stages[here.slot], 0, add);
+    wait_for(state);
+    issue(weights, pipeline_.stages[here.slot], 0, sums_[0], add);
     next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
-    ptx::product_wait(products_);
+    ptx::product_wait(sums_[0]);
     release(here);
   }
   __device__ __forceinline__ PipelineState<kStages> add_last_stage(PipelineState<kStages>& state,
                                                                    const Weights& weights, bool add) {
     const PipelineState<kStages> here = state;
     state.next();
-    issue(weights, pipeline_.stages[here.slot], 0, add);
-    ptx::product_wait(products_);
+    issue(weights, pipeline_.stages[here.slot], 0, sums_[0], add);
+    ptx::product_wait(sums_[0]);
     return here;
   }
   __device__ __forceinline__ void release(const PipelineState<kStages>& state) {
@@ -170,40 +235,45 @@ class Consumer {
     if (releases_) ptx::barrier_arrive(pipeline_.empty[state.slot], lane_);
   }
 
-  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Weights& weights) {
+  __device__ __forceinline__ void wait_for(const PipelineState<kStages>& state) {
     ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
     if constexpr (Rows::kWindow) ptx::products_see_copies();
+  }
+  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Weights& weights) {
+    wait_for(state);
     weights.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
   }
 
-  __device__ __forceinline__ void issue(const Weights& weights, const TileStage& stage, int block, bool add) {
+  __device__ __forceinline__ void issue(const Weights& weights, const TileStage& stage, int block, Sums& sums,
+                                        bool add) {
     const ptx::SwizzledRows codes = ptx::swizzled_rows(stage.codes);
     ptx::product_fence();
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const int chunk = block * kChunks + i;
-      ptx::product<kRows>(products_, weights.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
+      ptx::product<kRows>(sums, weights.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
     }
     ptx::product_commit();
   }
 
-  __device__ __forceinline__ const float* row_parameters(const TileStage& stage, int block) const {
-    return &stage.rows[block * a_.x.tiled.arrays * kRows + kRegisterRows * quad_];
-  }
-  __device__ __forceinline__ void promote(const TileStage& stage, int block) {
-    const float2 scales = column_pair(stage, 0, block);
-    const float* rows = row_parameters(stage, block);
+  // Adds a block's products to the totals.
+  __device__ __forceinline__ void promote(const Terms& terms, const Sums& sums) {
 #pragma unroll
     for (int j = 0; j < kRows / 16; ++j)
-      for_each_row(rows + 16 * j, [&](int at, float row) {
-        y_[8 * j + at] = numerics::add_product(y_[8 * j + at], products_[8 * j + at], row, scales.x);
-        y_[8 * j + at + 2] = numerics::add_product(y_[8 * j + at + 2], products_[8 * j + at + 2], row, scales.y);
+      for_each_row(terms.rows[j], [&](int at, float row) {
+        y_[8 * j + at] = numerics::add_product(y_[8 * j + at], sums[8 * j + at], row, terms.columns.x);
+        y_[8 * j + at + 2] = numerics::add_product(y_[8 * j + at + 2], sums[8 * j + at + 2], row, terms.columns.y);
       });
+  }
+  __device__ __forceinline__ void add_block_offsets(const TileStage& stage, int block) {
     if (a_.x.tiled.arrays == 1) return;
+    const float* rows = row_parameters(stage, block);
     if (a_.w.offsets) add<1>(column_pair(stage, 1, block), rows + kRows);
     if (a_.w.sums) add<2>(column_pair(stage, 2, block), rows + 2 * kRows);
   }
-
+  __device__ __forceinline__ const float* row_parameters(const TileStage& stage, int block) const {
+    return &stage.rows[block * a_.x.tiled.arrays * kRows + kRegisterRows * quad_];
+  }
   template <int kArray>
   __device__ __forceinline__ void add(float2 columns, const float* rows) {
 #pragma unroll
@@ -241,8 +311,8 @@ class Consumer {
       const float* rows = &last_->rows[kRegisterRows * quad_ + 16 * j];
       const float2 scales = column_pair(*last_, 0, 0);
       for_each_row(rows, [&](int at, float scale) {
-        y[at] = numerics::add_product(0.0f, ptx::opaque(products_[8 * j + at]), scale, scales.x);
-        y[at + 2] = numerics::add_product(0.0f, ptx::opaque(products_[8 * j + at + 2]), scale, scales.y);
+        y[at] = numerics::add_product(0.0f, ptx::opaque(sums_[0][8 * j + at]), scale, scales.x);
+        y[at + 2] = numerics::add_product(0.0f, ptx::opaque(sums_[0][8 * j + at + 2]), scale, scales.y);
       });
       if (arrays == 1) return;
       if (a_.w.offsets) add_offsets<1>(y, rows + kRows, column_pair(*last_, 1, 0));
@@ -254,7 +324,10 @@ class Consumer {
   }
   template <class Add>
   __device__ __forceinline__ static void for_each_row(const float* rows, Add&& add) {
-    const float4 four = *reinterpret_cast<const float4*>(rows);
+    for_each_row(*reinterpret_cast<const float4*>(rows), add);
+  }
+  template <class Add>
+  __device__ __forceinline__ static void for_each_row(float4 four, Add&& add) {
     const float of_rows[] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int i = 0; i < kRegisterRows; ++i) add(index(i), of_rows[i]);
@@ -339,8 +412,8 @@ class Consumer {
   int block_stages_, panel_, lane_, group_, quad_;
   float* staging_;
   bool releases_;
-  Weights weights_[kOneBlockPerRow ? 2 : 1];
-  std::int32_t products_[kRows / 2];
+  Weights weights_[kOneBlockPerRow || kInTurns ? 2 : 1];
+  Sums sums_[kInTurns ? 2 : 1];
   float y_[kOneBlockPerRow ? 1 : kRows / 2];
   const TileStage* last_ = nullptr;  // of a row that is one block
 };

@@ -1,3 +1,4 @@
+#include "gemm/cuda/sm90_int8_mma/arguments.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/sm75_gemv/gemv_int8.cuh"
 #include "linear/cuda/tile_limits.h"
@@ -13,6 +14,19 @@ constexpr std::int64_t kMaxShortDepth = 1 << 20;
 
 bool has_more_blocks_than_multiprocessors(std::int64_t n, int device) {
   return ceil_div(n, gemv::kColumns) > multiprocessors(device);
+}
+
+// Returns whether sm90_int8_wgmma is faster, for which sm90_int8_mma leaves these rows as well.
+bool leaves_to_warpgroups(const LinearProblem& problem) {
+  const PackedLayout& layout = problem.weight->layout;
+  if (problem.compute != ComputeMode::int8 || problem.m <= RowQuantizer::kMaxRows) return false;
+  const int device = problem.device.index;
+  const std::int64_t g = layout.block_size;
+  const bool short_blocks = (g == 64 || g == 128) && !problem.weight->offsets;
+  const bool leaves =
+      (layout.blocks() == 1 && (layout.bits == 8 || has_more_blocks_than_multiprocessors(layout.n, device))) ||
+      (short_blocks && problem.m > sm90_int8_mma::Tuning::max_rows(layout.n, g, multiprocessors(device)));
+  return leaves && !sm90_int8_wgmma_unsupported_reason(problem);
 }
 
 // Returns false if gemv_int8.cuh does not support this problem.
@@ -101,10 +115,8 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   if (capability < 75) return "it needs compute capability 7.5";
   if (problem.compute == ComputeMode::floating && capability >= 80 && layout.k <= kMaxDepth)
     return "sm80_float_mma takes float activations from compute capability 8.0 on";
-  if (problem.compute == ComputeMode::int8 && problem.m > RowQuantizer::kMaxRows && layout.blocks() == 1 &&
-      (layout.bits == 8 || has_more_blocks_than_multiprocessors(layout.n, problem.device.index)) &&
-      !sm90_int8_wgmma_unsupported_reason(problem))
-    return "sm90_int8_wgmma takes more than 8 rows with one block per row, of 8 bits or of many columns";
+  if (leaves_to_warpgroups(problem))
+    return "sm90_int8_wgmma takes more than 8 rows of a weight with many columns, or with one block per row of 8 bits";
   return nullptr;
 }
 

@@ -34,9 +34,15 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
   if (!has_short_blocks(layout) && layout.blocks() != 1)
     return "it takes block sizes 32, 64 and 128, and one block per row";
   if (problem.m > Tuning::kMaxRows) return "it takes M up to 128";
-  if (has_short_blocks(layout)) return problem.m < Tuning::kMinRows ? "it takes M from 5 on" : nullptr;
+  const int multiprocessors = qcore::multiprocessors(problem.device.index);
+  if (has_short_blocks(layout)) {
+    if (problem.m < Tuning::kMinRows) return "it takes M from 5 on";
+    return problem.m > Tuning::max_rows(layout.n, layout.block_size, multiprocessors)
+               ? "sm90_int8_wgmma takes so many rows of a weight with so many columns"
+               : nullptr;
+  }
   if (problem.m < fewest_rows_of_one_block(layout)) return "sm75_gemv takes so few rows with one block per row";
-  if (problem.m > (Tuning::has_few_tiles(layout.n, multiprocessors(problem.device.index)) ? 64 : 8))
+  if (problem.m > (Tuning::has_few_tiles(layout.n, multiprocessors) ? 64 : 8))
     return "sm90_int8_wgmma takes so many rows with one block per row";
   return nullptr;
 }

@@ -34,7 +34,6 @@ const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
 void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
-  const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : Tuning::kEnoughTiles;
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   DeviceWeight w = device_weight(*problem.weight);
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
@@ -45,8 +44,7 @@ void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& boun
   const bool one_block = w.blocks == 1;
   const std::int64_t multiprocessors =
       bounds.multiprocessors ? bounds.multiprocessors : qcore::multiprocessors(problem.device.index);
-  const int shift =
-      one_block ? Tuning::one_block_row_shift(rows, w.n, multiprocessors) : Tuning::row_shift(rows, w.n, enough_tiles);
+  const int shift = Tuning::fastest_row_shift(rows, w.n, one_block, multiprocessors);
   const int tile = 1 << shift;
   const std::int64_t padded_rows = round_up(rows, tile);
 
@@ -73,7 +71,7 @@ void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& boun
     arguments.pairs = pairs;
     arguments.cluster = one_block
                             ? sm90_int8_wgmma::one_block_cluster(w.bits, shift, columns, tile_rows, multiprocessors)
-                            : sm90_int8_wgmma::cluster_of(tile_rows);
+                            : sm90_int8_wgmma::Cluster{1, 1};
     sm90_int8_wgmma::run<sm90_int8_wgmma::GemmRows>(arguments, stream);
   }
 }
