@@ -53,7 +53,8 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     problem.weight = packed;
     problem.device = kCuda;
     EXPECT_STREQ(sm75_gemv_unsupported_reason(problem),
-                 "sm90_int8_wgmma takes more than 8 rows with one block per row, of 8 bits or of many columns");
+                 "sm90_int8_wgmma takes more than 8 rows of a weight with many columns, or with one block per row of 8 "
+                 "bits");
     problem.device = kAmpere;
     EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
   }
@@ -66,6 +67,22 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M from 5 on");
   problem.m = 129;
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M up to 128");
+  struct ShortBlocks {
+    std::int64_t n, block_size, most;
+  };
+  const std::int64_t all = 64 * multiprocessors(kCuda.index);  // columns whose tiles run at once
+  for (const ShortBlocks& c : {ShortBlocks{all / 2, 64, 128}, ShortBlocks{all, 128, 64}, ShortBlocks{1 << 20, 128, 8},
+                               ShortBlocks{1 << 20, 64, 8}, ShortBlocks{1 << 20, 32, 64}}) {
+    PackedWeight blocks;
+    blocks.layout = PackedLayout(c.n, 4096, 1, c.block_size, 4);
+    problem.weight = &blocks;
+    problem.m = c.most;
+    EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr) << c.n << " " << c.block_size;
+    ++problem.m;
+    EXPECT_NE(sm90_int8_mma_unsupported_reason(problem), nullptr) << c.n << " " << c.block_size;
+    // Whatever it leaves is taken by warpgroups, not by gemv.
+    EXPECT_NE(sm75_gemv_unsupported_reason(problem), nullptr) << c.n << " " << c.block_size;
+  }
   struct OneBlock {
     std::int64_t n, k;
     int bits;
