@@ -25,13 +25,13 @@ def grouped_linear(
     """Multiply each row of x by the weight of its expert: the linear layers of a mixture of experts in one call.
 
     Args:
-        x: float32, float16 or bfloat16 [M, K], any strides, on the weight's device; the rows of expert 0 first, then those
-            of expert 1, and so on.
+        x: float32, float16 or bfloat16 [M, K], any strides, on the weight's device; the rows of expert 0 first, then
+            those of expert 1, and so on.
         weight: [E * N, K], the weights of E experts after each other: ``qcore.concatenate`` of them. Any N; on CUDA the
             kernel on tensor cores takes multiples of 16, others go to a slower one.
-        row_counts: int32 or int64 [E], any stride, on x's device: how many rows each expert has, 0 or more, M in all. On
-            CUDA the host neither reads them nor waits: a negative count is taken as 0, counts beyond M end there, and
-            rows behind the last expert's become NaN.
+        row_counts: int32 or int64 [E], any stride, on x's device: how many rows each expert has, 0 or more, M in all.
+            On CUDA the host neither reads them nor waits: a negative count is taken as 0, counts beyond M end there,
+            and rows behind the last expert's become NaN.
         bias: floating-point [E, N], or None.
         compute: what x becomes inside, as in :func:`linear`.
         activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
@@ -60,8 +60,8 @@ def grouped_linear(
     where = "grouped_linear"
     if not isinstance(weight, QuantizedTensor):
         raise _core.QcoreTypeError(
-            f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.concatenate(experts) makes "
-            "one"
+            f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.concatenate(experts) "
+            "makes one"
         )
     mode = _checks.choice(compute, COMPUTE, f"{where}: compute")
     kind, lo, hi = activation_code(activation, f"{where}: activation")
