@@ -3,6 +3,7 @@
 #include "bind.h"
 #include "dlpack_views.h"
 #include "qcore/embedding.h"
+#include "qcore/grouped_linear.h"
 #include "qcore/hadamard.h"
 #include "qcore/linear.h"
 
@@ -26,6 +27,23 @@ void bind_linear(nb::module_& m) {
         linear(x_array.view(), weight, bias_array.get(), out_array.view(), options);
       },
       "x"_a, "weight"_a, "bias"_a.none(), "out"_a, "compute"_a, "activation"_a, "lo"_a, "hi"_a, "stream"_a);
+
+  m.def(
+      "grouped_linear",
+      [](nb::handle x, const QuantizedTensor& weight, nb::handle row_counts, nb::handle bias, nb::handle out,
+         ComputeMode compute, ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
+        const ArrayArgument x_array(x, "grouped_linear", "x"), out_array(out, "grouped_linear", "out");
+        const ArrayArgument count_array(row_counts, "grouped_linear", "row_counts", "int32 or int64");
+        const OptionalArray bias_array(bias, "grouped_linear", "bias");
+        LinearOptions options;
+        options.compute = compute;
+        options.activation = {activation, lo, hi};
+        options.stream = reinterpret_cast<void*>(stream);
+        nb::gil_scoped_release release;
+        grouped_linear(x_array.view(), weight, count_array.view(), bias_array.get(), out_array.view(), options);
+      },
+      "x"_a, "weight"_a, "row_counts"_a, "bias"_a.none(), "out"_a, "compute"_a, "activation"_a, "lo"_a, "hi"_a,
+      "stream"_a);
 
   m.def(
       "embedding",

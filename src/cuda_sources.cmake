@@ -46,7 +46,8 @@ set(QCORE_CUDA_SM80
     gemm/cuda/sm80_float_mma/bf16.cu
     gemm/cuda/sm80_float_mma/f16.cu
     gemm/cuda/sm80_float_mma/f32.cu
-    linear/cuda/sm80_int8_mma/run.cu)
+    linear/cuda/sm80_int8_mma/run.cu
+    linear/grouped/cuda/sm80_int8_mma.cu)
 set(QCORE_CUDA_SM90A
     conv2d/cuda/sm90_int8_implicit_gemm/run.cu
     gemm/cuda/sm90_float_wgmma/bf16.cu

@@ -12,6 +12,7 @@
 #include "qcore/decoder.h"
 #include "qcore/embedding.h"
 #include "qcore/error.h"
+#include "qcore/grouped_linear.h"
 #include "qcore/gru.h"
 #include "qcore/hadamard.h"
 #include "qcore/kernels.h"

@@ -14,7 +14,7 @@ from qcore import awq
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
 from qcore.conv import conv2d
-from qcore.linear import embedding, linear, quantize_activations
+from qcore.linear import embedding, grouped_linear, linear, quantize_activations
 from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import QuantizedTensor, concatenate, quantize
 from qcore.reordered_tensor import ReorderedTensor
@@ -50,6 +50,7 @@ __all__ = [
     "force_kernel",
     "formats",
     "get_num_threads",
+    "grouped_linear",
     "gru",
     "hadamard",
     "info",

@@ -203,6 +203,18 @@ def linear(
     hi: float,
     stream: int,
 ) -> None: ...
+def grouped_linear(
+    x: Any,
+    weight: QuantizedTensor,
+    row_counts: Any,
+    bias: Any,
+    out: Any,
+    compute: ComputeMode,
+    activation: ActivationKind,
+    lo: float,
+    hi: float,
+    stream: int,
+) -> None: ...
 def embedding(indices: Any, weight: QuantizedTensor, out: Any, stream: int) -> None: ...
 def awq_dequantize(qweight: Any, scales: Any, qzeros: Any, transpose: bool, out: Any, stream: int) -> None: ...
 def conv2d_shape(x: Any, weight: QuantizedTensor, params: ConvParams) -> tuple[int, int, int, int]: ...

@@ -2,7 +2,8 @@
 
 #include "gemm/cpu/tiled.h"
 
-// The functions behind the CPU rows of the kernel tables of linear and conv2d; their Problem has a product().
+// The functions behind the CPU rows of the kernel tables of linear, grouped_linear and conv2d; their Problem has a
+// product().
 namespace qcore {
 
 template <class Problem>
@@ -37,6 +38,13 @@ const char* int16_unsupported_reason(const Problem& problem) {
 template <class Problem>
 const char* float_unsupported_reason(const Problem& problem) {
   return problem.compute == ComputeMode::floating ? tiled_unsupported_reason(problem) : "it computes in float";
+}
+
+template <class Problem>
+const char* bfloat_unsupported_reason(const Problem& problem) {
+  if (problem.compute != ComputeMode::floating || problem.x.dtype != DType::bf16)
+    return "it computes in float from bfloat16 x";
+  return tiled_unsupported_reason(problem);
 }
 
 // Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.

@@ -30,7 +30,8 @@ class Reference {
   void run(std::int64_t result, std::int64_t group) const {
     const numerics::WindowAxis &rows = product_.rows, &columns = product_.columns;
     const PackedLayout& layout = w_.layout;
-    const std::int64_t outputs = product_.outputs_per_group(), first = group * outputs, line = result / columns.output;
+    const std::int64_t outputs = product_.outputs_per_group(), line = result / columns.output;
+    const std::int64_t first = product_.expert_of(result) * product_.outputs() + group * outputs;
     Scratch scratch;
     float* totals = scratch.take<float>(outputs);
     float* values = scratch.take<float>(layout.k);
@@ -52,8 +53,8 @@ class Reference {
       }
     }
     for (std::int64_t o = 0; o < outputs; ++o)
-      store_result(product_, product_.y.row_offset(result) + (first + o) * product_.y.column_stride, first + o,
-                   totals[o]);
+      store_result(product_, product_.y.row_offset(result) + (group * outputs + o) * product_.y.column_stride,
+                   first + o, totals[o]);
   }
 
   // Each block's products are summed first, then added to the total: the error grows with the block, not with K.

@@ -10,16 +10,6 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS)
-
-const char* bfloat_unsupported_reason(const LinearProblem& problem) {
-  if (problem.compute != ComputeMode::floating || problem.x.dtype != DType::bf16)
-    return "it computes in float from bfloat16 x";
-  return tiled_unsupported_reason(problem);
-}
-
-#endif
-
 #if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 template <const BlockKernels& kernels>
 void run_with(const LinearProblem& problem) {

@@ -7,6 +7,7 @@
 #include "formats/compute_mode.h"
 #include "formats/row_view.h"
 #include "gemm/cpu/encoded_panels.h"
+#include "gemm/cpu/expert_pieces.h"
 #include "gemm/cpu/vtable.h"
 #include "gemm/cpu/window_rows.h"
 #include "gemm/epilogue.h"
@@ -33,7 +34,7 @@ void for_each_task(std::int64_t tasks, bool parallel, const Task& task) {
 // Some panels of a weight, and the channels of y that they compute.
 struct TileColumn {
   std::int64_t group, panel, panels;
-  std::int64_t channel, channels;  // of y, from lane `skipped` of the first panel on
+  std::int64_t channel, channels;  // rows of the weight, from lane `skipped` of the first panel on
   std::int64_t skipped;
 };
 
@@ -91,6 +92,13 @@ class TileDriver {
  public:
   TileDriver(const Product& product, const TileTasks& tasks, std::int64_t max_rows, std::int64_t max_panels)
       : product_(product), tasks_(tasks), max_rows_(max_rows), max_panels_(max_panels) {}
+
+  void run(const std::vector<TilePiece>& pieces) const {
+    for_each_task(static_cast<std::int64_t>(pieces.size()), tasks_.parallel, [&](std::int64_t task) {
+      const TilePiece& piece = pieces[static_cast<std::size_t>(task)];
+      multiply(piece.begin, piece.end, piece.first_column, piece.end_column);
+    });
+  }
 
   void run() const {
     const std::int64_t columns = product_.columns();
@@ -176,9 +184,11 @@ class TiledProduct {
         layout_(EncodedPanels::tile_layout(*product.weight, kernels.looks_up_nibbles)),
         depthwise_(kernels.depthwise_weights != nullptr),
         groups_(depthwise_ ? 1 : product.groups),
+        column_groups_(groups_ * product.experts),
         channels_(product.groups * layout_.k),
         results_(product.results()),
-        rows_per_tile_(ceil_div(results_, ceil_div(results_, kernels.max_rows))),
+        most_rows_(most_rows(product)),
+        rows_per_tile_(ceil_div(most_rows_, ceil_div(most_rows_, kernels.max_rows))),
         panels_(std::min<std::int64_t>(kernels.max_panels, kernels.max_products / rows_per_tile_)),
         panel_bytes_(layout_.panel_bytes()),
         finished_(is_clamp_or_none(product.activation)),
@@ -186,7 +196,7 @@ class TiledProduct {
                 product.columns.dilation == 1),
         y_(static_cast<float*>(const_cast<void*>(product.y.data))) {
     if (weight_.encoded) {
-      encoded_.emplace(weight_, layout_, kernels, results_, rows_per_tile_, panels_);
+      encoded_.emplace(weight_, layout_, kernels, most_rows_, rows_per_tile_, panels_);
       panels_ = encoded_->panels();
       panel_bytes_ = encoded_->panel_bytes();
     }
@@ -198,7 +208,10 @@ class TiledProduct {
     Scratch scratch;
     allocate(scratch);
     pack_all();
-    TileDriver<TiledProduct>(*this, tasks(), rows_per_tile_, panels_).run();
+    const TileTasks plan = tasks();
+    const TileDriver<TiledProduct> driver(*this, plan, rows_per_tile_, panels_);
+    if (!product_.expert_ends) return driver.run();
+    driver.run(expert_pieces(product_, columns_per_group_, rows_per_tile_, plan.row_parts * plan.column_parts));
   }
 
   // ---- what the driver asks for
@@ -217,15 +230,15 @@ class TiledProduct {
             pixel_bytes_};
   }
 
-  std::int64_t columns() const { return groups_ * columns_per_group_; }
+  std::int64_t columns() const { return column_groups_ * columns_per_group_; }
 
   TileColumn column(std::int64_t index) const {
-    const std::int64_t group = index / columns_per_group_, outputs = layout_.n / groups_;
+    const std::int64_t group = index / columns_per_group_, outputs = layout_.n / column_groups_;
     const std::int64_t first = group * outputs, end = first + outputs;
     const std::int64_t panel = first / PackedLayout::kPanelRows + index % columns_per_group_ * panels_;
     const std::int64_t end_panel = std::min(ceil_div(end, PackedLayout::kPanelRows), panel + panels_);
     const std::int64_t channel = std::max(first, panel * PackedLayout::kPanelRows);
-    return {group,
+    return {group % groups_,
             panel,
             end_panel - panel,
             channel,
@@ -282,7 +295,7 @@ class TiledProduct {
     const bool whole = column.channels == column.panels * PackedLayout::kPanelRows;
     return whole && finished_ && y.dtype == DType::f32 && y.column_stride == 1 && y.leading <= 1 &&
                    blocks_per_run_ >= layout_.blocks()
-               ? y_ + column.channel
+               ? y_ + column.channel % product_.outputs()
                : nullptr;
   }
 
@@ -323,9 +336,10 @@ class TiledProduct {
   void store(const TileColumn& column, std::int64_t begin, std::int64_t end, float* results,
              std::int64_t row_length) const {
     const RowView& y = product_.y;
+    const std::int64_t first = column.channel % product_.outputs();
     results += column.skipped;
     y.for_runs(begin, end, [&](std::int64_t, std::int64_t count, std::int64_t offset) {
-      offset += column.channel * y.column_stride;
+      offset += first * y.column_stride;
       if (finished_ && y.column_stride == 1) {
         for (std::int64_t row = 0; row < count; ++row)
           store_row(results + row * row_length, column.channels, offset + row * y.row_stride());
@@ -402,7 +416,7 @@ class TiledProduct {
     if (!bias.rank) return nullptr;
     const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows;
     float* values = scratch.take<float>(padded);
-    for (std::int64_t i = 0; i < layout_.n; ++i) values[i] = load_float(bias.data, bias.dtype, i * bias.strides[0]);
+    for (std::int64_t i = 0; i < layout_.n; ++i) values[i] = load_float(bias.data, bias.dtype, product_.bias_place(i));
     std::fill(values + layout_.n, values + padded, 0.0f);
     return values;
   }
@@ -459,12 +473,13 @@ class TiledProduct {
   // ---- tasks
 
   TileTasks tasks() const {
+    constexpr std::int64_t kTasksPerThread = 32;  // enough to even out threads of unequal speed
     const bool parallel = results_ * layout_.n * layout_.k * layout_.taps > kSerialProducts;
     const std::int64_t threads = parallel ? get_num_threads() : 1, columns = this->columns();
+    if (product_.expert_ends) return {1, parallel ? threads * kTasksPerThread : 1, 0, parallel};
     if (layout_.taps == 1 && groups_ == 1 && product_.images * product_.rows.output == 1) {
       // Rows, as linear has them: columns are cut first, because each of them goes through the caches once for all rows
       // of a task.
-      constexpr std::int64_t kTasksPerThread = 32;  // enough to even out threads of unequal speed
       const std::int64_t row_tiles = ceil_div(results_, rows_per_tile_);
       const std::int64_t parts = ceil_div(columns, std::max<std::int64_t>(1, columns / (threads * kTasksPerThread)));
       const std::int64_t row_tasks = std::min(row_tiles, std::max<std::int64_t>(1, threads * kTasksPerThread / parts));
@@ -472,16 +487,16 @@ class TiledProduct {
     }
     // Images are cut first: all taps and columns see the same pixels. Whole tiles and vectors, whose weights stay in
     // the second-level cache, column after column.
-    constexpr std::int64_t kRows = 96, kTasksPerThread = 8;
-    const std::int64_t wanted = parallel ? threads * kTasksPerThread : 1;
+    constexpr std::int64_t kRows = 96, kImageTasksPerThread = 8;
+    const std::int64_t wanted = parallel ? threads * kImageTasksPerThread : 1;
     const std::int64_t row_parts = ceil_div(results_, kRows);
     return {row_parts, std::min(columns, ceil_div(wanted, row_parts)), kRows, parallel};
   }
 
   // Counts the panels that a group's outputs lie in: its first and last one may hold others', which are not stored.
   std::int64_t panels_per_group() const {
-    const std::int64_t outputs = layout_.n / groups_, whole = outputs / PackedLayout::kPanelRows;
-    return groups_ == 1 ? layout_.panels() : outputs % PackedLayout::kPanelRows == 0 ? whole : whole + 2;
+    const std::int64_t outputs = layout_.n / column_groups_, whole = outputs / PackedLayout::kPanelRows;
+    return column_groups_ == 1 ? layout_.panels() : outputs % PackedLayout::kPanelRows == 0 ? whole : whole + 2;
   }
 
   // Says what a tile prefetches; those behind the first ones, nothing. A single tile asks for its own weights early,
@@ -515,7 +530,7 @@ class TiledProduct {
 
   std::int64_t blocks_per_run() const {
     constexpr std::int64_t kWeightBytes = 512 << 10;
-    if (layout_.taps > 1 || results_ <= rows_per_tile_) return std::max<std::int64_t>(1, layout_.blocks());
+    if (layout_.taps > 1 || most_rows_ <= rows_per_tile_) return std::max<std::int64_t>(1, layout_.blocks());
     const std::int64_t step_bytes =
         kernels_.decode ? step_floats() * static_cast<std::int64_t>(sizeof(float)) : PackedLayout::kStepBytes;
     const std::int64_t block_bytes = std::max<std::int64_t>(1, panels_ * layout_.block_steps(0) * step_bytes);
@@ -558,8 +573,9 @@ class TiledProduct {
   std::optional<EncodedPanels> encoded_;
   const PackedLayout layout_;  // of the codes that tiles read
   const bool depthwise_;
-  const std::int64_t groups_;  // depthwise tiles take channels together whose groups differ
-  const std::int64_t channels_, results_;
+  const std::int64_t groups_;         // depthwise tiles take channels together whose groups differ
+  const std::int64_t column_groups_;  // those of all experts
+  const std::int64_t channels_, results_, most_rows_;
   const std::int64_t rows_per_tile_;
   std::int64_t panels_;  // of a tile: the fewer its rows, the more, so that enough memory is being read at once
   std::int64_t panel_bytes_;

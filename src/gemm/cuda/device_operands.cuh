@@ -90,9 +90,11 @@ DeviceOutput device_output(const Problem& problem) {
 // Applies bias, activation and rounding to a column of y, as gemm/epilogue.h does on the CPU.
 class Epilogue {
  public:
-  __device__ __forceinline__ Epilogue(const DeviceOutput& out, std::int64_t n) : out_(out) {
+  // `bias_shift` is added to the bias's place, in elements.
+  __device__ __forceinline__ Epilogue(const DeviceOutput& out, std::int64_t n, std::int64_t bias_shift = 0)
+      : out_(out) {
     column_ = n * out.y.column_stride;
-    if (out.bias) bias_ = load_float(out.bias, out.bias_dtype, n * out.bias_stride);
+    if (out.bias) bias_ = load_float(out.bias, out.bias_dtype, bias_shift + n * out.bias_stride);
   }
   // `row_offset` is y.row_offset(m).
   __device__ __forceinline__ void store(std::int64_t row_offset, float y) const {

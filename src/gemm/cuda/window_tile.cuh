@@ -81,6 +81,9 @@ class WindowTile {
   // Where the tile's result `i` lies in y, in elements.
   __device__ std::int64_t y_offset(int i) const { return places_.y[i]; }
 
+  __device__ static std::int64_t y_column(std::int64_t n) { return n; }
+  __device__ static std::int64_t bias_shift() { return 0; }
+
   // Finds the pixel under a tap of result `i`, in steps of the window.
   __device__ bool find(int i, int tap_row, int tap_column, std::int64_t& place) const {
     return places_.origins.of[i].find(a_.window, tap_row, tap_column, place);

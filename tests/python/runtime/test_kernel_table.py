@@ -43,6 +43,7 @@ def test_table_lists_the_reference_last():
         "decoder_write_cache",
         "dequantize",
         "embedding",
+        "grouped_linear",
         "gru",
         "hadamard",
         "linear",

@@ -28,6 +28,7 @@ def sources():
         "qweight": rng.integers(-(2**31), 2**31, (32, 2), dtype=np.int32),
         "qzeros": rng.integers(-(2**31), 2**31, (2, 2), dtype=np.int32),
         "scales": np.abs(normal(2, 16)).astype(np.float16) / 8,
+        "row counts": np.array([1, 2], np.int32),
     }
 
 
@@ -49,6 +50,7 @@ def operators(device="cpu"):
     return {
         "linear": lambda a: qcore.linear(a["x"], weight, a["bias"]),
         "linear, reordered": lambda a: qcore.linear(a["x"], reordered),
+        "grouped_linear": lambda a: qcore.grouped_linear(a["x"], weight, a["row counts"]),
         "conv2d": lambda a: qcore.conv2d(a["image"], kernel, a["bias"][:6], groups=2, padding=1),
         "static.qlinear": lambda a: qlinear(a["bytes"]),
         "static.qconv2d": lambda a: qconv(a["pixels"]),

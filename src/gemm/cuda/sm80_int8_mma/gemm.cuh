@@ -20,7 +20,7 @@ constexpr std::int32_t kThreeHalvesBits = 0x4b400000;
 constexpr float kThreeHalves = 12582912.0f;
 
 // `Rows` is how a tile's results find their rows of codes, their weights and their places: a class like GemmRows of
-// launch.cuh.
+// launch.cuh. Its columns are rows of the weight; y_column() says which column of y one of them is.
 template <class Rows, int kBits, int kChunks, Blocks kBlocks, bool kOffsets, Size kSize>
 class Gemm {
  public:
@@ -186,7 +186,7 @@ class Gemm {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     const std::int64_t left = rows_.count() - rows_.first_row() - first_row_, n = first_column + lane;
     if (n >= rows_.last_column()) return;
-    const Epilogue finish_column(a_.out, n);
+    const Epilogue finish_column(a_.out, rows_.y_column(n), rows_.bias_shift());
     // A window's loads wait together. Rows of a matrix may have to compute where they lie, which is long.
     constexpr int kAtOnce = Rows::kWindow ? 4 : 1;
 #pragma unroll 1

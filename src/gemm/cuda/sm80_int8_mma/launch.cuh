@@ -28,6 +28,8 @@ class GemmRows {
   __device__ std::int64_t count() const { return a_.x.rows; }
   // Where the tile's result `i` lies in y, in elements.
   __device__ std::int64_t y_offset(int i) const { return a_.out.y.row_offset(a_.first_row + first_row() + i); }
+  __device__ static std::int64_t y_column(std::int64_t n) { return n; }
+  __device__ static std::int64_t bias_shift() { return 0; }
   // Returns the row of the tile's result `i`; -1 if there is none.
   __device__ std::int64_t row(int i) const { return first_row() + i < a_.x.rows ? first_row() + i : -1; }
 

@@ -3,6 +3,8 @@
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/simt/simt_kernels.cuh"
+#include "linear/grouped/cuda/kernels.h"
+#include "linear/grouped/cuda/operands.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -10,16 +12,17 @@
 namespace qcore {
 namespace {
 
-void run_simt_float(const LinearProblem& problem, const DeviceWeight& w, const ScratchBounds& bounds,
-                    cudaStream_t stream) {
+void run_simt_float(const LinearProblem& problem, const DeviceWeight& w, const DeviceOutput& out,
+                    const ExpertCounts& experts, const ScratchBounds& bounds, cudaStream_t stream) {
   for (std::int64_t row = 0; row < problem.m; row += bounds.rows) {
     const std::int64_t rows = std::min(bounds.rows, problem.m - row);
-    simt::run_float({problem.x, row, rows, w, device_output(problem)}, stream);
+    simt::run_float({problem.x, row, rows, w, out, experts}, stream);
   }
 }
 
 // Codes take 16 bits in every mode, so that one kernel serves all three.
-void run_simt_integer(const LinearProblem& problem, DeviceWeight w, const ScratchBounds& bounds, cudaStream_t stream) {
+void run_simt_integer(const LinearProblem& problem, DeviceWeight w, const DeviceOutput& out,
+                      const ExpertCounts& experts, const ScratchBounds& bounds, cudaStream_t stream) {
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
   const std::int64_t padded_block = round_up(std::min(w.block_size, w.k), 4);
   const std::int64_t row_codes = std::max<std::int64_t>(w.blocks * padded_block, 1);
@@ -44,8 +47,20 @@ void run_simt_integer(const LinearProblem& problem, DeviceWeight w, const Scratc
                                         w.blocks,
                                         padded_block};
     quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
-    simt::run_integer({x, row, w, device_output(problem)}, stream);
+    simt::run_integer({x, row, w, out, experts}, stream);
   }
+}
+
+void run(const LinearProblem& problem, const DeviceOutput& out, const ExpertCounts& experts,
+         const ScratchBounds& bounds) {
+  if (problem.m == 0 || problem.weight->layout.n == 0) return;
+  DeviceGuard guard(problem.device.index);
+  const DeviceWeight w = device_weight(*problem.weight);
+  const auto stream = static_cast<cudaStream_t>(problem.stream);
+  if (problem.compute == ComputeMode::floating)
+    run_simt_float(problem, w, out, experts, bounds, stream);
+  else
+    run_simt_integer(problem, w, out, experts, bounds, stream);
 }
 
 }  // namespace
@@ -57,14 +72,16 @@ const char* simt_unsupported_reason(const LinearProblem& problem) {
 }
 
 void run_simt(const LinearProblem& problem, const ScratchBounds& bounds) {
-  if (problem.m == 0 || problem.weight->layout.n == 0) return;
-  DeviceGuard guard(problem.device.index);
-  const DeviceWeight w = device_weight(*problem.weight);
-  const auto stream = static_cast<cudaStream_t>(problem.stream);
-  if (problem.compute == ComputeMode::floating)
-    run_simt_float(problem, w, bounds, stream);
-  else
-    run_simt_integer(problem, w, bounds, stream);
+  run(problem, device_output(problem), {}, bounds);
+}
+
+const char* grouped_simt_unsupported_reason(const GroupedLinearProblem& problem) {
+  if (const char* reason = simt_unsupported_reason(problem)) return reason;
+  return experts_unsupported_reason(problem);
+}
+
+void run_grouped_simt(const GroupedLinearProblem& problem, const ScratchBounds& bounds) {
+  run(problem, expert_output(problem), expert_counts(problem), bounds);
 }
 
 }  // namespace qcore

@@ -67,8 +67,9 @@ template <int kRows>
 __global__ void __launch_bounds__(kThreads, 2) simt_float_kernel(const FloatArguments a) {
   FloatTiles<kRows>& tiles = block_shared<FloatTiles<kRows>>();
   const int thread = static_cast<int>(threadIdx.x), tx = thread % kEdge, ty = thread / kEdge;
-  const std::int64_t first_panel = static_cast<std::int64_t>(blockIdx.x) * kPanels;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * (kRows * kEdge);
+  const TilePlace place = tile_place<kRows>(a.experts, a.w, a.out, a.first_row, a.rows);
+  if (place.first_row >= place.end_row) return;
+  const std::int64_t first_panel = place.first_panel, first_row = place.first_row;
   for (int row = thread; row < kRows * kEdge; row += kThreads)
     tiles.x_offsets[row] = first_row + row < a.rows ? a.x.row_offset(a.first_row + first_row + row) : 0;
 
@@ -92,12 +93,12 @@ __global__ void __launch_bounds__(kThreads, 2) simt_float_kernel(const FloatArgu
 #pragma unroll
   for (int j = 0; j < kPanels; ++j) {
     const std::int64_t n = (first_panel + j) * kEdge + tx;
-    if (n >= a.w.n) continue;
-    const Epilogue column(a.out, n);
+    if (n < place.begin || n >= place.end) continue;
+    const Epilogue column(a.out, n - place.begin, place.bias_shift);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const std::int64_t row = first_row + i * kEdge + ty;
-      if (row < a.rows) column.store(a.out.y.row_offset(a.first_row + row), y[i][j]);
+      if (row < place.end_row) column.store(a.out.y.row_offset(a.first_row + row), y[i][j]);
     }
   }
 }
@@ -105,8 +106,8 @@ __global__ void __launch_bounds__(kThreads, 2) simt_float_kernel(const FloatArgu
 }  // namespace
 
 void run_float(const FloatArguments& a, cudaStream_t stream) {
-  const auto kernel = rows_per_thread(a.rows) == 1 ? simt_float_kernel<1> : simt_float_kernel<4>;
-  launch("simt_float", kernel, {grid_of(a.rows, a.w), dim3(kThreads)}, stream, a);
+  const auto kernel = rows_per_thread(a.rows, a.experts) == 1 ? simt_float_kernel<1> : simt_float_kernel<4>;
+  launch("simt_float", kernel, {grid_of(a.rows, a.w, a.experts), dim3(kThreads)}, stream, a);
 }
 
 }  // namespace qcore::simt

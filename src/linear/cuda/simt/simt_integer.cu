@@ -74,8 +74,9 @@ template <int kRows>
 __global__ void __launch_bounds__(kThreads) simt_integer_kernel(const IntegerArguments a) {
   IntegerTiles<kRows>& tiles = block_shared<IntegerTiles<kRows>>();
   const int thread = static_cast<int>(threadIdx.x), tx = thread % kEdge, ty = thread / kEdge;
-  const std::int64_t first_panel = static_cast<std::int64_t>(blockIdx.x) * kPanels;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * (kRows * kEdge);
+  const TilePlace place = tile_place<kRows>(a.experts, a.w, a.out, a.first_row, a.x.rows);
+  if (place.first_row >= place.end_row) return;
+  const std::int64_t first_panel = place.first_panel, first_row = place.first_row;
 
   float y[kRows][kPanels] = {};
   for (std::int64_t p = 0; p < a.w.blocks; ++p) {
@@ -93,12 +94,13 @@ __global__ void __launch_bounds__(kThreads) simt_integer_kernel(const IntegerArg
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const std::int64_t row = first_row + i * kEdge + ty;
-    if (row >= a.x.rows) continue;
+    if (row >= place.end_row) continue;
     const std::int64_t row_offset = a.out.y.row_offset(a.first_row + row);
 #pragma unroll
     for (int j = 0; j < kPanels; ++j) {
       const std::int64_t n = (first_panel + j) * kEdge + tx;
-      if (n < a.w.n) store_epilogue(a.out, row_offset, n, y[i][j]);
+      if (n >= place.begin && n < place.end)
+        Epilogue(a.out, n - place.begin, place.bias_shift).store(row_offset, y[i][j]);
     }
   }
 }
@@ -106,8 +108,8 @@ __global__ void __launch_bounds__(kThreads) simt_integer_kernel(const IntegerArg
 }  // namespace
 
 void run_integer(const IntegerArguments& a, cudaStream_t stream) {
-  const auto kernel = rows_per_thread(a.x.rows) == 1 ? simt_integer_kernel<1> : simt_integer_kernel<4>;
-  launch("simt_integer", kernel, {grid_of(a.x.rows, a.w), dim3(kThreads)}, stream, a);
+  const auto kernel = rows_per_thread(a.x.rows, a.experts) == 1 ? simt_integer_kernel<1> : simt_integer_kernel<4>;
+  launch("simt_integer", kernel, {grid_of(a.x.rows, a.w, a.experts), dim3(kThreads)}, stream, a);
 }
 
 }  // namespace qcore::simt

@@ -53,6 +53,21 @@ def test_dtypes(mode, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_grouped_linear(mode, dtype):
+    experts = [weight_of(seed=seed) for seed in range(3)]
+    x, bias = tensor(7, 70, dtype=dtype), tensor(3, 20, dtype=dtype, seed=2)
+    for row_counts in (torch.tensor([4, 0, 3]), torch.tensor([4, 0, 3], dtype=torch.int32)):
+        y = qcore.grouped_linear(x, qcore.concatenate(experts), row_counts, bias, compute=mode)
+        assert type(y) is torch.Tensor
+        assert (y.dtype, y.device, y.shape) == (dtype, x.device, (7, 20))
+        assert torch.equal(y[:4], qcore.linear(x[:4], experts[0], bias[0], compute=mode))
+        assert torch.equal(y[4:], qcore.linear(x[4:], experts[2], bias[2], compute=mode))
+    with pytest.raises(ValueError, match="grouped_linear: x requires grad"):
+        qcore.grouped_linear(x.requires_grad_(), qcore.concatenate(experts), row_counts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_quantize_takes_tensors(dtype):
     w = tensor(9, 50, dtype=dtype)
     expected = qcore.quantize(w.float().numpy(), block_size=16)

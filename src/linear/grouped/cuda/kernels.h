@@ -1,0 +1,17 @@
+#pragma once
+
+#include "linear/cuda/kernels.h"
+#include "linear/grouped/problem.h"
+
+// Rows of grouped_linear's kernel table for CUDA devices: one launch for the products of all experts.
+namespace qcore {
+
+// int8 and int8_asym on tensor cores: tiles of 64 x 64.
+const char* grouped_int8_mma_unsupported_reason(const GroupedLinearProblem& problem);
+void run_grouped_int8_mma(const GroupedLinearProblem& problem, const ScratchBounds& bounds);
+
+// Every compute mode and shape on plain CUDA cores, by the kernel of linear.
+const char* grouped_simt_unsupported_reason(const GroupedLinearProblem& problem);
+void run_grouped_simt(const GroupedLinearProblem& problem, const ScratchBounds& bounds);
+
+}  // namespace qcore
