@@ -16,6 +16,7 @@ from . import awq as awq_cases
 from . import conv as conv_cases
 from . import decoder as decoder_cases
 from . import device
+from . import grouped as grouped_cases
 from . import gru as gru_cases
 from . import linear as linear_cases
 from . import lut as lut_cases
@@ -123,6 +124,31 @@ def linear(
         peers=peers,
         rounds=rounds,
     )
+
+
+@gpu.command()
+def grouped(
+    shape: Annotated[
+        Texts, typer.Option(metavar="ExTxNxK", help="Experts, those of a token, N, K; repeatable.")
+    ] = None,
+    tokens: Annotated[Numbers, typer.Option(min=1, help="Tokens; repeatable.")] = None,
+    bits: Annotated[Numbers, typer.Option(help="4 or 8; repeatable.")] = None,
+    g: Annotated[int, typer.Option("--g", min=1, help="Block size.")] = 128,
+    compute: Annotated[Texts, typer.Option(help="int8, int8_asym, int16 or float; repeatable.")] = None,
+    rounds: Rounds = 15,
+    json: Json = None,
+) -> None:
+    """Products of mixtures of experts, beside torch's grouped product in bf16 and calls of linear one by one.
+
+    \b
+    Examples:
+      python -m benchmarks gpu grouped --shape 128x8x1536x2048 --tokens 16
+    """
+    check_known(bits, (4, 8), "--bits")
+    check_known(compute, ("int8", "int8_asym", "int16", "float"), "--compute")
+    shapes = _shapes(shape, 4, "ExTxNxK, e.g. 128x8x1536x2048")
+    options = {"shapes": shapes, "tokens": tokens, "bits": bits, "block_size": g, "compute": compute, "rounds": rounds}
+    _measure("grouped", json, grouped_cases.cases, {}, **options)
 
 
 @gpu.command()

@@ -87,6 +87,7 @@ OPERATORS = {
     name: Operator(name, kernels, standing if name == "linear" else no_summary, case_table, LEGEND, None)
     for name, kernels in {
         "linear": ("linear",),
+        "grouped": ("grouped_linear", "linear"),
         "conv": ("conv2d", "static"),
         "gru": ("gru",),
         "lut": ("lut", "softmax", "rms_norm"),

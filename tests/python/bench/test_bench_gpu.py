@@ -34,6 +34,8 @@ def test_without_a_device_it_says_so(operator, monkeypatch, capsys):
         (["linear", "--scheme", "odd"], "--scheme"),
         (["linear", "--compute", "int4"], "--compute"),
         (["linear", "--kernels", "("], "--kernels"),
+        (["grouped", "--shape", "8x2x64"], "ExTxNxK"),
+        (["grouped", "--compute", "int4"], "--compute"),
         (["conv", "--case", "nothing"], "--case"),
         (["lut", "--function", "sine"], "--function"),
         (["lut", "--dtype", "int8"], "--dtype"),
