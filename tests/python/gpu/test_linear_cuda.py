@@ -240,6 +240,20 @@ def test_weights_travel_unchanged():
     assert moved.nbytes == weight.nbytes
 
 
+@pytest.mark.parametrize("compute", KERNELS)
+def test_rows_of_x_may_overlap(compute):
+    """Rows that share memory, closer than K to each other, give what a copy of them gives."""
+    weight = random_weight(np.random.default_rng(8), 130, 256, 64, 4, "symmetric").to("cuda")
+    for m in (4, 70):
+        x = torch.randn(256 + 8 * m, device="cuda").half().as_strided((m, 256), (8, 1))
+        for kernel in KERNELS[compute]:
+            if takes(kernel, compute, m, 256, 64, "symmetric", n=130):
+                with qcore.force_kernel("linear", kernel):
+                    assert_same_bits(
+                        qcore.linear(x, weight, compute=compute), qcore.linear(x.clone(), weight, compute=compute)
+                    )
+
+
 @pytest.mark.parametrize("n", [33, 5000, 9000])
 @pytest.mark.parametrize("g", [32, 128])
 def test_the_best_kernel_is_chosen(n, g):
