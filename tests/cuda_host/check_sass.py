@@ -43,6 +43,7 @@ OWN_KERNELS = {
     "gemv_float_kernel": 12,
     "gemv_int8_kernel": 8,
     "gemv_integer_kernel": 4,
+    "grouped_int8_mma_kernel": 2,
     "gru_codes_kernel": 1,
     "gru_input_kernel": 8,
     "gru_long_input_kernel": 4,
@@ -78,6 +79,7 @@ NOT_FOR = {
     "sm_75": {
         "sm80_float_mma_kernel",
         "sm80_int8_mma_kernel",
+        "grouped_int8_mma_kernel",
         "sm90_float_wgmma_kernel",
         "sm90_int8_mma_kernel",
         "sm90_int8_wgmma_kernel",
@@ -97,6 +99,7 @@ MEANT = {
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
     "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
+    "grouped_int8_mma_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "gru_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "gru_long_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "gru_persistent_kernel": ("IMMA.16832.S8", "LDG*.128", "LDS*.128"),
