@@ -89,7 +89,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     std::int64_t fewest, most;
   };
   for (const OneBlock& c : {OneBlock{64, 2048, 4, 9, 64}, OneBlock{64, 4096, 8, 5, 64}, OneBlock{8192, 4096, 4, 5, 8},
-                            OneBlock{8192, 4096, 8, 2, 8}}) {
+                            OneBlock{8192, 4096, 8, 1, 8}}) {
     PackedWeight one_block;
     one_block.layout = PackedLayout(c.n, c.k, 1, c.k, c.bits);
     problem.weight = &one_block;

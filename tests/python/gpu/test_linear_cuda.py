@@ -82,7 +82,7 @@ def tiled_rows(n, k, g, bits):
     """Return the fewest and the most rows that sm90_int8_mma takes."""
     if g in (32, 64, 128):
         return 5, 128 if rounds(n, 32) <= 1 else 64 if g == 32 or rounds(n, 64) <= 1 else 8
-    fewest = 2 if bits == 8 and n * k >= 2**25 else 5 if k >= 4096 else 9
+    fewest = 1 if bits == 8 and n * k >= 2**25 else 5 if k >= 4096 else 9
     return fewest, (64 if rounds(n, 32) <= 1 else 8) if 0 < k <= g else 0
 
 

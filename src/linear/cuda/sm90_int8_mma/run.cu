@@ -20,7 +20,7 @@ bool has_short_blocks(const PackedLayout& layout) {
 // all of x: long rows and large weights make that slow. Measured on an H100, see docs/notes/hopper.md.
 std::int64_t fewest_rows_of_one_block(const PackedLayout& layout) {
   constexpr std::int64_t kLargeWeight = 1 << 25, kLongRow = 4096;
-  if (layout.bits == 8 && layout.n * layout.k >= kLargeWeight) return 2;
+  if (layout.bits == 8 && layout.n * layout.k >= kLargeWeight) return 1;
   return layout.k >= kLongRow ? Tuning::kMinRows : 9;
 }
 
