@@ -62,7 +62,7 @@ def overhead(
     x = rng.standard_normal((1, 32), dtype=np.float32)
     out = np.empty((1, 8), np.float32)
     handle = weight._handle
-    options = (_core.ComputeMode.int8, _core.ActivationKind.none, 0.0, 0.0, 0)
+    options = (_core.ComputeMode.int8, 0.0, _core.ActivationKind.none, 0.0, 0.0, 0)
 
     measured: dict[str, Callable[[], object]] = {
         "the compiled function alone, numpy": lambda: _core.linear(x, handle, None, out, *options),

@@ -160,6 +160,28 @@ void bind_operators(nb::module_& m) {
                           {eps, offset, round_normalized, stream_of(stream)});
       },
       "x"_a, "weight"_a.none(), "out"_a, "residual"_a.none(), "eps"_a, "offset"_a, "round_normalized"_a, "stream"_a);
+  m.def(
+      "decoder_rms_norm_quantize",
+      [](nb::handle x, nb::handle weight, const nb::tuple& y, nb::handle residual, float eps, float offset,
+         bool round_normalized, float scale, std::uintptr_t stream) {
+        constexpr const char* op = "rms_norm_quantize";
+        const ArrayArgument x_array(x, op, "x");
+        const QuantizedArgument y_arrays(y, op, "y");
+        const OptionalArray weight_array(weight, op, "weight"), residual_array(residual, op, "residual");
+        nb::gil_scoped_release release;
+        decoder::rms_norm_quantize(x_array.view(), weight_array.get(), y_arrays.get(), residual_array.get(),
+                                   {eps, offset, round_normalized, stream_of(stream)}, scale);
+      },
+      "x"_a, "weight"_a.none(), "y"_a, "residual"_a.none(), "eps"_a, "offset"_a, "round_normalized"_a, "scale"_a,
+      "stream"_a);
+  m.def("decoder_gated_activation_quantize",
+        [](nb::handle x, const nb::tuple& y, GateActivation activation, float scale, std::uintptr_t stream) {
+          constexpr const char* op = "gated_activation_quantize";
+          const ArrayArgument x_array(x, op, "x");
+          const QuantizedArgument y_arrays(y, op, "y");
+          nb::gil_scoped_release release;
+          decoder::gated_activation_quantize(x_array.view(), y_arrays.get(), {activation, stream_of(stream)}, scale);
+        });
   m.def("decoder_rotary_embedding", [](nb::handle x, nb::handle positions, nb::handle cos, nb::handle sin,
                                        nb::handle out, RotaryLayout layout, std::uintptr_t stream) {
     constexpr const char* op = "rotary_embedding";

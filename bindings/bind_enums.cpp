@@ -27,7 +27,8 @@ void bind_enums(nb::module_& m) {
       .value("floating", ComputeMode::floating)
       .value("int8", ComputeMode::int8)
       .value("int8_asym", ComputeMode::int8_asym)
-      .value("int16", ComputeMode::int16);
+      .value("int16", ComputeMode::int16)
+      .value("int8_token", ComputeMode::int8_token);
   nb::enum_<ActivationKind>(m, "ActivationKind")
       .value("none", ActivationKind::none)
       .value("clamp", ActivationKind::clamp)

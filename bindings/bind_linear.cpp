@@ -12,38 +12,74 @@ using namespace nb::literals;
 
 namespace qcore::bindings {
 
+namespace {
+
+LinearOptions linear_options(ComputeMode compute, float x_scale, ActivationKind activation, float lo, float hi,
+                             std::uintptr_t stream) {
+  LinearOptions options;
+  options.compute = compute;
+  options.x_scale = x_scale;
+  options.activation = {activation, lo, hi};
+  options.stream = reinterpret_cast<void*>(stream);
+  return options;
+}
+
+}  // namespace
+
 void bind_linear(nb::module_& m) {
   m.def(
       "linear",
       [](nb::handle x, const QuantizedTensor& weight, nb::handle bias, nb::handle out, ComputeMode compute,
-         ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
+         float x_scale, ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
         const ArrayArgument x_array(x, "linear", "x"), out_array(out, "linear", "out");
         const OptionalArray bias_array(bias, "linear", "bias");
-        LinearOptions options;
-        options.compute = compute;
-        options.activation = {activation, lo, hi};
-        options.stream = reinterpret_cast<void*>(stream);
+        const LinearOptions options = linear_options(compute, x_scale, activation, lo, hi, stream);
         nb::gil_scoped_release release;
         linear(x_array.view(), weight, bias_array.get(), out_array.view(), options);
       },
-      "x"_a, "weight"_a, "bias"_a.none(), "out"_a, "compute"_a, "activation"_a, "lo"_a, "hi"_a, "stream"_a);
+      "x"_a, "weight"_a, "bias"_a.none(), "out"_a, "compute"_a, "x_scale"_a, "activation"_a, "lo"_a, "hi"_a,
+      "stream"_a);
+
+  m.def(
+      "linear_of_codes",
+      [](const nb::tuple& x, const QuantizedTensor& weight, nb::handle bias, nb::handle out, ActivationKind activation,
+         float lo, float hi, std::uintptr_t stream) {
+        const QuantizedArgument x_arrays(x, "linear", "x");
+        const ArrayArgument out_array(out, "linear", "out");
+        const OptionalArray bias_array(bias, "linear", "bias");
+        const LinearOptions options = linear_options(ComputeMode::int8, 0.0f, activation, lo, hi, stream);
+        nb::gil_scoped_release release;
+        linear(x_arrays.get(), weight, bias_array.get(), out_array.view(), options);
+      },
+      "x"_a, "weight"_a, "bias"_a.none(), "out"_a, "activation"_a, "lo"_a, "hi"_a, "stream"_a);
 
   m.def(
       "grouped_linear",
       [](nb::handle x, const QuantizedTensor& weight, nb::handle row_counts, nb::handle bias, nb::handle out,
-         ComputeMode compute, ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
+         ComputeMode compute, float x_scale, ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
         const ArrayArgument x_array(x, "grouped_linear", "x"), out_array(out, "grouped_linear", "out");
         const ArrayArgument count_array(row_counts, "grouped_linear", "row_counts", "int32 or int64");
         const OptionalArray bias_array(bias, "grouped_linear", "bias");
-        LinearOptions options;
-        options.compute = compute;
-        options.activation = {activation, lo, hi};
-        options.stream = reinterpret_cast<void*>(stream);
+        const LinearOptions options = linear_options(compute, x_scale, activation, lo, hi, stream);
         nb::gil_scoped_release release;
         grouped_linear(x_array.view(), weight, count_array.view(), bias_array.get(), out_array.view(), options);
       },
-      "x"_a, "weight"_a, "row_counts"_a, "bias"_a.none(), "out"_a, "compute"_a, "activation"_a, "lo"_a, "hi"_a,
-      "stream"_a);
+      "x"_a, "weight"_a, "row_counts"_a, "bias"_a.none(), "out"_a, "compute"_a, "x_scale"_a, "activation"_a, "lo"_a,
+      "hi"_a, "stream"_a);
+
+  m.def(
+      "grouped_linear_of_codes",
+      [](const nb::tuple& x, const QuantizedTensor& weight, nb::handle row_counts, nb::handle bias, nb::handle out,
+         ActivationKind activation, float lo, float hi, std::uintptr_t stream) {
+        const QuantizedArgument x_arrays(x, "grouped_linear", "x");
+        const ArrayArgument out_array(out, "grouped_linear", "out");
+        const ArrayArgument count_array(row_counts, "grouped_linear", "row_counts", "int32 or int64");
+        const OptionalArray bias_array(bias, "grouped_linear", "bias");
+        const LinearOptions options = linear_options(ComputeMode::int8, 0.0f, activation, lo, hi, stream);
+        nb::gil_scoped_release release;
+        grouped_linear(x_arrays.get(), weight, count_array.view(), bias_array.get(), out_array.view(), options);
+      },
+      "x"_a, "weight"_a, "row_counts"_a, "bias"_a.none(), "out"_a, "activation"_a, "lo"_a, "hi"_a, "stream"_a);
 
   m.def(
       "embedding",

@@ -279,14 +279,16 @@ void bind_quantize(nb::module_& m) {
     return QuantizedTensor::concatenate(weights.data(), static_cast<std::int64_t>(weights.size()));
   });
 
-  m.def("quantize_activations", [](nb::handle x, std::int64_t block_size, ComputeMode mode, nb::handle codes,
-                                   nb::handle scales, nb::handle offsets, nb::handle sums) {
+  m.def("check_quantized_activations", [](const nb::tuple& parts, const char* op, const char* argument) {
+    QuantizedArgument(parts, op, argument).get().check(op, argument);
+  });
+  m.def("quantize_activations", [](nb::handle x, const nb::tuple& y, float scale, std::uintptr_t stream) {
     const char* op = "quantize_activations";
-    const ArrayArgument x_array(x, op, "x"), codes_array(codes, op, "codes"), scales_array(scales, op, "scales"),
-        offsets_array(offsets, op, "offsets"), sums_array(sums, op, "sums");
+    const ArrayArgument x_array(x, op, "x");
+    const QuantizedArgument y_arrays(y, op, "y");
+    const QuantizeActivationsOptions options{scale, reinterpret_cast<void*>(stream)};
     nb::gil_scoped_release release;
-    quantize_activations(x_array.view(), block_size, mode, codes_array.view(), scales_array.view(),
-                         &offsets_array.view(), sums_array.view());
+    quantize_activations(x_array.view(), y_arrays.get(), options);
   });
 }
 

@@ -4,7 +4,9 @@
 #include <nanobind/ndarray.h>
 
 #include <optional>
+#include <string>
 
+#include "qcore/quantized_activations.h"
 #include "qcore/tensor_view.h"
 
 namespace qcore::bindings {
@@ -51,6 +53,24 @@ class OptionalArray {
 
  private:
   std::optional<ArrayArgument> array_;
+};
+
+// Holds a tuple (codes, scales, offsets or None, block size, mode) in the same way.
+class QuantizedArgument {
+ public:
+  QuantizedArgument(const nb::tuple& parts, const char* op, const std::string& argument)
+      : codes_(parts[0], op, (argument + ".codes").c_str(), "int8 or int16"),
+        scales_(parts[1], op, (argument + ".scales").c_str(), "float32"),
+        offsets_(parts[2], op, (argument + ".offsets").c_str(), "float32"),
+        value_{codes_.view(), scales_.view(), offsets_.get() ? *offsets_.get() : TensorView(),
+               nb::cast<std::int64_t>(parts[3]), nb::cast<ComputeMode>(parts[4])} {}
+
+  const QuantizedActivations& get() const { return value_; }
+
+ private:
+  ArrayArgument codes_, scales_;
+  OptionalArray offsets_;
+  QuantizedActivations value_;
 };
 
 void bind_arrays(nb::module_& m);

@@ -143,7 +143,8 @@ def linear(colors: Colors, name: str) -> None:
     x = np.array([[0.9, -0.4, 0.1, 0.6, 3.0, -2.1, 0.5, 1.2]], np.float32)
     weight = np.array([[0.30, 0.11, -0.21, 0.07, 0.50, -0.14, 0.36, -0.43]], np.float32)
     w = qcore.quantize(weight, bits=4, block_size=4)
-    qa, sa, _, _ = (part[0] for part in qcore.quantize_activations(x, 4))
+    activations = qcore.quantize_activations(x, 4)
+    qa, sa = activations.codes[0], activations.scales[0]
     qb, sb = w.codes()[0], w.scales()[0]
     sums = (qa.astype(np.int32) * qb).reshape(2, 4).sum(axis=1)
     y = qcore.linear(x, w)[0, 0]

@@ -3,6 +3,7 @@
 # Each kind of object is compiled for its own targets: our own kernels for all of them, those that need instructions of
 # an architecture from it on. CUTLASS's templates for sm_75 and sm_80 differ; its kernels are not compiled for the CPU.
 set(QCORE_CUDA_OWN
+    activations/cuda/simt.cu
     awq/cuda/awq_arithmetic.cu
     awq/cuda/awq_lop3.cu
     awq/cuda/awq_pack.cu
@@ -11,6 +12,7 @@ set(QCORE_CUDA_OWN
     conv2d/cuda/sm80_float_implicit_gemm/run.cu
     decoder/cuda/attention.cu
     decoder/cuda/heads.cu
+    decoder/cuda/quantize.cu
     decoder/cuda/rows.cu
     embedding/cuda/embedding.cu
     gemm/cuda/quantize_activations.cu

@@ -12,6 +12,7 @@ import typer
 from ..options import check_known
 from ..results import Case, Document
 from ..tables import make_console, print_summary
+from . import activations as activation_cases
 from . import awq as awq_cases
 from . import conv as conv_cases
 from . import decoder as decoder_cases
@@ -149,6 +150,23 @@ def grouped(
     shapes = _shapes(shape, 4, "ExTxNxK, e.g. 128x8x1536x2048")
     options = {"shapes": shapes, "tokens": tokens, "bits": bits, "block_size": g, "compute": compute, "rounds": rounds}
     _measure("grouped", json, grouped_cases.cases, {}, **options)
+
+
+@gpu.command()
+def activations(
+    operator: Annotated[Texts, typer.Option(help="quantize, norm, gate or linear; repeatable.")] = None,
+    m: Annotated[Numbers, typer.Option("--m", min=1, help="Rows; repeatable.")] = None,
+    rounds: Rounds = 15,
+    json: Json = None,
+) -> None:
+    """Activations as codes: quantization, norms and gates that end with codes, products that take them.
+
+    \b
+    Examples:
+      python -m benchmarks gpu activations --operator norm --m 16
+    """
+    check_known(operator, activation_cases.OPERATORS, "--operator")
+    _measure("activations", json, activation_cases.cases, {}, operators=operator, rows=m, rounds=rounds)
 
 
 @gpu.command()

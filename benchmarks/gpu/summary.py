@@ -88,6 +88,7 @@ OPERATORS = {
     for name, kernels in {
         "linear": ("linear",),
         "grouped": ("grouped_linear", "linear"),
+        "activations": ("quantize_activations", "linear"),
         "conv": ("conv2d", "static"),
         "gru": ("gru",),
         "lut": ("lut", "softmax", "rms_norm"),

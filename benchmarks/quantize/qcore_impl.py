@@ -49,7 +49,8 @@ def _dequantize(data: Data) -> Bound:
 
 def _activations(data: Data) -> Bound:
     def result() -> Array:
-        codes, scales, _, _ = qcore.quantize_activations(data.x, BLOCK_SIZE)
+        activations = qcore.quantize_activations(data.x, BLOCK_SIZE)
+        codes, scales = activations.codes, activations.scales
         return np.asarray((codes.reshape(len(codes), -1, BLOCK_SIZE) * scales[..., None]).reshape(codes.shape))
 
     return Bound(lambda _: qcore.quantize_activations(data.x, BLOCK_SIZE), result)

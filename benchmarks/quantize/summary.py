@@ -31,5 +31,10 @@ def summarize(document: Document) -> list[RenderableType]:
 
 
 OPERATOR = Operator(
-    "quantize", ("quantize", "dequantize", "hadamard"), summarize, case_table, LEGEND, bars_of_bytes(by_library)
+    "quantize",
+    ("quantize", "dequantize", "quantize_activations", "hadamard"),
+    summarize,
+    case_table,
+    LEGEND,
+    bars_of_bytes(by_library),
 )

@@ -70,7 +70,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 def hidden_codes(mlp: GatedMlp, x: torch.Tensor) -> torch.Tensor:
     """Return the operand of `down`: int8 codes of its input, block by block."""
     hidden = torch.nn.functional.silu(mlp.gate(x)) * mlp.up(x)
-    codes: torch.Tensor = qcore.quantize_activations(hidden, BLOCK_SIZE, "int8")[0]
+    codes: torch.Tensor = qcore.quantize_activations(hidden, BLOCK_SIZE, "int8").codes
     return codes
 
 

@@ -9,6 +9,7 @@
 #include "qcore/export.h"
 #include "qcore/linear.h"
 #include "qcore/quantize.h"
+#include "qcore/quantized_activations.h"
 #include "qcore/tensor_view.h"
 
 // Decoder-only transformers: the operators between the matrix products, and a stack of whole layers.
@@ -54,6 +55,11 @@ struct RmsNormOptions {
 QCORE_API void rms_norm(const TensorView& x, const TensorView* weight, const TensorView& y, const TensorView* residual,
                         const RmsNormOptions& options);
 
+// The same with the result rounded to x's dtype and then quantized, as quantize_activations() does with `scale`: the
+// same bits, on CUDA in one launch for int8 in blocks of 8, 16, 32, 64, 128 or 256, or one per row, of aligned rows.
+QCORE_API void rms_norm_quantize(const TensorView& x, const TensorView* weight, const QuantizedActivations& y,
+                                 const TensorView* residual, const RmsNormOptions& options, float scale = 0.0f);
+
 struct RotaryOptions {
   RotaryLayout layout = RotaryLayout::halves;
   void* stream = nullptr;
@@ -79,6 +85,10 @@ struct GatedOptions {
 //   x  [..., 2I] fp32, fp16 or bf16, any strides
 //   y  [..., I] fp32, fp16 or bf16, without memory in common with x
 QCORE_API void gated_activation(const TensorView& x, const TensorView& y, const GatedOptions& options);
+
+// The same with the result rounded to x's dtype and then quantized; see rms_norm_quantize().
+QCORE_API void gated_activation_quantize(const TensorView& x, const QuantizedActivations& y,
+                                         const GatedOptions& options, float scale = 0.0f);
 
 struct SoftCapOptions {
   float multiplier = 1.0f;

@@ -21,4 +21,8 @@ namespace qcore {
 QCORE_API void grouped_linear(const TensorView& x, const QuantizedTensor& w, const TensorView& row_counts,
                               const TensorView* bias, const TensorView& y, const LinearOptions& options);
 
+// The same with x as codes, in the mode that they have; see linear().
+QCORE_API void grouped_linear(const QuantizedActivations& x, const QuantizedTensor& w, const TensorView& row_counts,
+                              const TensorView* bias, const TensorView& y, const LinearOptions& options);
+
 }  // namespace qcore

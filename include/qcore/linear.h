@@ -4,6 +4,7 @@
 
 #include "qcore/export.h"
 #include "qcore/quantize.h"
+#include "qcore/quantized_activations.h"
 #include "qcore/tensor_view.h"
 
 namespace qcore {
@@ -20,7 +21,8 @@ struct FusedActivation {
 using Activation = FusedActivation;  // its earlier name
 
 struct LinearOptions {
-  ComputeMode compute = ComputeMode::int8;
+  ComputeMode compute = ComputeMode::int8;  // unless x is quantized already
+  float x_scale = 0.0f;  // for int8: the scale of all codes of x, as of quantize_activations(); 0: what compute says
   FusedActivation activation;
   void* stream = nullptr;  // cudaStream_t; ignored on the CPU
 };
@@ -33,5 +35,9 @@ struct LinearOptions {
 // Throws before anything is written to y.
 QCORE_API void linear(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
                       const LinearOptions& options);
+
+// The same with x as codes, in the mode that they have. Their blocks are K long or more, or a multiple of the weight's.
+QCORE_API void linear(const QuantizedActivations& x, const QuantizedTensor& w, const TensorView* bias,
+                      const TensorView& y, const LinearOptions& options);
 
 }  // namespace qcore

@@ -20,6 +20,7 @@
 #include "qcore/lut.h"
 #include "qcore/lut_fit.h"
 #include "qcore/quantize.h"
+#include "qcore/quantized_activations.h"
 #include "qcore/static.h"
 #include "qcore/tensor_view.h"
 #include "qcore/version.h"

@@ -166,19 +166,13 @@ class QCORE_API QuantizedTensor {
 };
 
 // How an operator treats its activations: `floating` leaves them as they are, the others quantize each block of a row
-// to codes of that width, `int8_asym` with an offset; see docs/design.md.
-enum class ComputeMode : std::uint8_t { floating, int8, int8_asym, int16 };
+// to codes of that width, `int8_asym` with an offset; see docs/design.md. `int8_token` is int8 with one scale for all
+// of a row of x, whatever the weight's blocks are; linear() and grouped_linear() take it.
+enum class ComputeMode : std::uint8_t { floating, int8, int8_asym, int16, int8_token };
 
 // Earlier names.
 using Compute = ComputeMode;
 using ActivationMode = ComputeMode;
-
-// Quantizes x [M, K] in blocks of `block_size` along K, as linear does with its input. Takes every mode but floating.
-// codes int8 (int16 for ComputeMode::int16) [M, K]; scales, offsets fp32 [M, P] (offsets may be null);
-// sums int32 [M, P], the sum of the codes of each block. A block with a NaN or an Inf gets scale NaN, codes 0.
-QCORE_API void quantize_activations(const TensorView& x, std::int64_t block_size, ComputeMode mode,
-                                    const TensorView& codes, const TensorView& scales, const TensorView* offsets,
-                                    const TensorView& sums);
 
 // The arrays of gptq_columns(), all on the CPU: N rows of B consecutive columns of a weight, P blocks.
 struct GptqColumns {

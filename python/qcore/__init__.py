@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from qcore import _distribution as _distribution  # first: it explains what the next lines would fail of
 from qcore import awq
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
-from qcore.awq_scaling import AwqScales, awq_scales, fold_scales
+from qcore.awq.scaling import AwqScales, awq_scales, fold_scales
 from qcore.conv import conv2d
-from qcore.linear import embedding, grouped_linear, linear, quantize_activations
+from qcore.linear import embedding, grouped_linear, linear
 from qcore.methods.samples import Hessian
+from qcore.quantized_activations import QuantizedActivations, quantize_activations
 from qcore.quantized_tensor import QuantizedTensor, concatenate, quantize
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.rotation import RotatedTensor, hadamard, quantize_rotated
@@ -35,6 +36,7 @@ __all__ = [
     "QcoreError",
     "QcoreTypeError",
     "QcoreValueError",
+    "QuantizedActivations",
     "QuantizedTensor",
     "ReorderedTensor",
     "RotatedTensor",

@@ -23,6 +23,7 @@ class ComputeMode(enum.Enum):
     int8 = 1
     int8_asym = 2
     int16 = 3
+    int8_token = 4
 
 class ActivationKind(enum.Enum):
     none = 0
@@ -189,15 +190,25 @@ def quantize(
 ) -> QuantizedTensor: ...
 def hadamard(x: Any, block: int, out: Any) -> None: ...
 def gptq_columns(weights: Any, factor: Any, scales: Any, offsets: Any, blocks: Any, codes: Any, bits: int) -> None: ...
-def quantize_activations(
-    x: Any, block_size: int, mode: ComputeMode, codes: Any, scales: Any, offsets: Any, sums: Any
-) -> None: ...
+def check_quantized_activations(parts: tuple[Any, Any, Any, int, ComputeMode], op: str, argument: str) -> None: ...
+def quantize_activations(x: Any, y: tuple[Any, Any, Any, int, ComputeMode], scale: float, stream: int) -> None: ...
 def linear(
     x: Any,
     weight: QuantizedTensor,
     bias: Any,
     out: Any,
     compute: ComputeMode,
+    x_scale: float,
+    activation: ActivationKind,
+    lo: float,
+    hi: float,
+    stream: int,
+) -> None: ...
+def linear_of_codes(
+    x: tuple[Any, Any, Any, int, ComputeMode],
+    weight: QuantizedTensor,
+    bias: Any,
+    out: Any,
     activation: ActivationKind,
     lo: float,
     hi: float,
@@ -210,6 +221,18 @@ def grouped_linear(
     bias: Any,
     out: Any,
     compute: ComputeMode,
+    x_scale: float,
+    activation: ActivationKind,
+    lo: float,
+    hi: float,
+    stream: int,
+) -> None: ...
+def grouped_linear_of_codes(
+    x: tuple[Any, Any, Any, int, ComputeMode],
+    weight: QuantizedTensor,
+    row_counts: Any,
+    bias: Any,
+    out: Any,
     activation: ActivationKind,
     lo: float,
     hi: float,
@@ -318,6 +341,20 @@ def fit_lut_values(
 ) -> float: ...
 def decoder_rms_norm(
     x: Any, weight: Any, out: Any, residual: Any, eps: float, offset: float, round_normalized: bool, stream: int
+) -> None: ...
+def decoder_rms_norm_quantize(
+    x: Any,
+    weight: Any,
+    y: tuple[Any, Any, Any, int, ComputeMode],
+    residual: Any,
+    eps: float,
+    offset: float,
+    round_normalized: bool,
+    scale: float,
+    stream: int,
+) -> None: ...
+def decoder_gated_activation_quantize(
+    x: Any, y: tuple[Any, Any, Any, int, ComputeMode], activation: GateActivation, scale: float, stream: int
 ) -> None: ...
 def decoder_rotary_embedding(
     x: Any, positions: Any, cos: Any, sin: Any, out: Any, layout: RotaryLayout, stream: int

@@ -7,6 +7,12 @@ from typing import Literal
 Compute = Literal["float", "int8", "int8_asym", "int16"]
 """Form that the activations get inside an operator."""
 
+LinearCompute = Literal["float", "int8", "int8_asym", "int16", "int8_token"]
+"""Form that the activations get inside a linear layer."""
+
+IntegerCompute = Literal["int8", "int8_asym", "int16"]
+"""Form of activations as codes."""
+
 Activation = Literal["relu", "relu6", "silu", "gelu"]
 """The function that an operator applies to its results, by name."""
 

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from qcore import _arrays, _checks, _core
-from qcore._options import Compute
+from qcore._options import LinearCompute
+from qcore.quantized_activations import QuantizedActivations, core_arguments, scale_number
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.rotation import RotatedTensor, hadamard
@@ -17,7 +18,8 @@ COMPUTE = {
     "int8_asym": _core.ComputeMode.int8_asym,
     "int16": _core.ComputeMode.int16,
 }
-_ACTIVATION_MODES = {name: mode for name, mode in COMPUTE.items() if name != "float"}
+LINEAR_COMPUTE = {**COMPUTE, "int8_token": _core.ComputeMode.int8_token}
+_INT8 = COMPUTE["int8"]
 _NONE, _CLAMP = _core.ActivationKind.none, _core.ActivationKind.clamp
 _SILU, _GELU = _core.ActivationKind.silu, _core.ActivationKind.gelu
 _ACTIVATIONS = {
@@ -51,7 +53,8 @@ def linear(
     weight: QuantizedTensor | ReorderedTensor,
     bias: Any = None,
     *,
-    compute: Compute = "int8",
+    compute: LinearCompute | None = None,
+    x_scale: float | None = None,
     activation: Any = None,
     out: Any = None,
     out_dtype: Any = None,
@@ -60,16 +63,22 @@ def linear(
     """Compute ``activation(x @ weight.T + bias)`` with a per-block quantized weight.
 
     Args:
-        x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device.
+        x: float32, float16 or bfloat16 [..., K], any strides, on the weight's device; or QuantizedActivations, whose
+            blocks are K long or a multiple of the weight's.
         weight: [N, K]. For a ReorderedTensor x is gathered first, on the library's current stream: no ``stream=`` then.
             For a RotatedTensor x is rotated first, in its dtype and on the CPU only.
         bias: floating-point [N], or None.
         compute: what x becomes inside. "int8": symmetric codes per row and block (the default); "int8_asym": with an
             offset, for one-sided activations; "int16": symmetric 16-bit codes, exact integer products, for models
-            with massive activations; "float": unchanged, weights are dequantized on the fly.
+            with massive activations; "float": unchanged, weights are dequantized on the fly; "int8_token": as "int8",
+            but with one scale for all of a row, as checkpoints with "per token" activations mean it. None is "int8",
+            or what x has if it is quantized; another mode is then an error.
+        x_scale: for "int8" and "int8_token": the scale of all codes of x, as of :func:`quantize_activations`. None:
+            each block's or row's own.
         activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
         out: where to write [..., N]; any strides, no memory in common with x or bias. It is returned.
-        out_dtype: float32, float16 or bfloat16; x's dtype by default. Not together with ``out``.
+        out_dtype: float32, float16 or bfloat16; x's dtype by default, float32 if x is quantized. Not together with
+            ``out``.
         stream: CUDA stream to run on; the caller's library's current one by default.
 
     Returns:
@@ -95,9 +104,12 @@ def linear(
         raise _core.QcoreTypeError(
             f"linear: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
         )
-    mode = _checks.choice(compute, COMPUTE, "linear: compute")
     kind, lo, hi = _ACTIVATIONS[None] if activation is None else activation_code(activation, "linear: activation")
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, "linear: out_dtype")
+    if isinstance(x, QuantizedActivations):
+        _check_quantized(x, compute, x_scale, "linear")
+        return _of_codes("linear", _core.linear_of_codes, x, weight, (), bias, (kind, lo, hi), (out, dtype), stream)
+    mode, scale = _mode_and_scale(compute, x_scale, "linear")
     x_backend = _arrays.backend_of(x, "linear: x")
     source = x_backend.readable(x, "linear: x")
     if bias is not None:
@@ -108,11 +120,57 @@ def linear(
         if dtype is not None:
             raise _core.QcoreValueError("linear: out and out_dtype are both given, expected at most one of them")
         target = _arrays.backend_of(out, "linear: out").writable(out, "linear: out")
-        _core.linear(source, handle, bias, target, mode, kind, lo, hi, address)
+        _core.linear(source, handle, bias, target, mode, scale, kind, lo, hi, address)
         return out
     out = x_backend.empty(x, (*x.shape[:-1], handle.rows), dtype)
-    _core.linear(source, handle, bias, x_backend.writable(out, "linear: out"), mode, kind, lo, hi, address)
+    _core.linear(source, handle, bias, x_backend.writable(out, "linear: out"), mode, scale, kind, lo, hi, address)
     return x_backend.result(out, x)
+
+
+def _mode_and_scale(compute: Any, x_scale: Any, where: str) -> tuple[_core.ComputeMode, float]:
+    mode = _INT8 if compute is None else _checks.choice(compute, LINEAR_COMPUTE, f"{where}: compute")
+    return mode, scale_number(x_scale, f"{where}: x_scale")
+
+
+def _check_quantized(x: QuantizedActivations, compute: Any, x_scale: Any, where: str) -> None:
+    if compute is not None and compute != x.compute:
+        _checks.choice(compute, LINEAR_COMPUTE, f"{where}: compute")
+        raise _core.QcoreValueError(
+            f"{where}: compute is {compute!r}, expected None or {x.compute!r}: x is quantized so already"
+        )
+    if x_scale is not None:
+        raise _core.QcoreValueError(f"{where}: x_scale is {x_scale!r}, expected None: x is quantized already")
+
+
+def _of_codes(
+    where: str,
+    call: Any,
+    x: QuantizedActivations,
+    weight: QuantizedTensor,
+    extra: tuple[Any, ...],
+    bias: Any,
+    activation: tuple[Any, float, float],
+    output: tuple[Any, str | None],
+    stream: Any,
+    experts: int = 1,
+) -> Any:
+    """Call the core with codes: call(x, weight, *extra, bias, out, *activation, stream)."""
+    backend = _arrays.backend_of(x.codes, f"{where}: x.codes")
+    parts = core_arguments(x, where, "x")
+    if bias is not None:
+        bias = _arrays.readable(bias, f"{where}: bias")
+    address = _arrays.stream_address(stream, backend, x.codes, f"{where}: stream")
+    handle = weight._handle
+    out, dtype = output
+    if out is not None:
+        if dtype is not None:
+            raise _core.QcoreValueError(f"{where}: out and out_dtype are both given, expected at most one of them")
+        target = _arrays.backend_of(out, f"{where}: out").writable(out, f"{where}: out")
+        call(parts, handle, *extra, bias, target, *activation, address)
+        return out
+    made = backend.empty(x.codes, (*x.codes.shape[:-1], handle.rows // experts), dtype or "float32")
+    call(parts, handle, *extra, bias, backend.writable(made, f"{where}: out"), *activation, address)
+    return backend.result(made, x.codes)
 
 
 def grouped_linear(
@@ -121,7 +179,8 @@ def grouped_linear(
     row_counts: Any,
     bias: Any = None,
     *,
-    compute: Compute = "int8",
+    compute: LinearCompute | None = None,
+    x_scale: float | None = None,
     activation: Any = None,
     out: Any = None,
     out_dtype: Any = None,
@@ -130,8 +189,8 @@ def grouped_linear(
     """Multiply each row of x by the weight of its expert: the linear layers of a mixture of experts in one call.
 
     Args:
-        x: float32, float16 or bfloat16 [M, K], any strides, on the weight's device; the rows of expert 0 first, then
-            those of expert 1, and so on.
+        x: float32, float16 or bfloat16 [M, K], any strides, on the weight's device, or QuantizedActivations as for
+            :func:`linear`; the rows of expert 0 first, then those of expert 1, and so on.
         weight: [E * N, K], the weights of E experts after each other: ``qcore.concatenate`` of them. Any N; on CUDA the
             kernel on tensor cores takes multiples of 16, others go to a slower one.
         row_counts: int32 or int64 [E], any stride, on x's device: how many rows each expert has, 0 or more, M in all.
@@ -139,6 +198,7 @@ def grouped_linear(
             and rows behind the last expert's become NaN.
         bias: floating-point [E, N], or None.
         compute: what x becomes inside, as in :func:`linear`.
+        x_scale: the scale of all codes of x, as in :func:`linear`.
         activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
         out: where to write [M, N]; any strides, no memory in common with x, row_counts or bias. It is returned.
         out_dtype: float32, float16 or bfloat16; x's dtype by default. Not together with ``out``.
@@ -168,9 +228,16 @@ def grouped_linear(
             f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.concatenate(experts) "
             "makes one"
         )
-    mode = _checks.choice(compute, COMPUTE, f"{where}: compute")
     kind, lo, hi = activation_code(activation, f"{where}: activation")
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, f"{where}: out_dtype")
+    # The core refuses other shapes, before it looks at the one of y.
+    experts = row_counts.shape[0] if len(getattr(row_counts, "shape", ())) == 1 else 0
+    if isinstance(x, QuantizedActivations):
+        _check_quantized(x, compute, x_scale, where)
+        counts = _arrays.readable(row_counts, f"{where}: row_counts")
+        options = (kind, lo, hi), (out, dtype), stream, max(experts, 1)
+        return _of_codes(where, _core.grouped_linear_of_codes, x, weight, (counts,), bias, *options)
+    mode, scale = _mode_and_scale(compute, x_scale, where)
     x_backend = _arrays.backend_of(x, f"{where}: x")
     source = x_backend.readable(x, f"{where}: x")
     counts = _arrays.readable(row_counts, f"{where}: row_counts")
@@ -182,13 +249,11 @@ def grouped_linear(
         if dtype is not None:
             raise _core.QcoreValueError(f"{where}: out and out_dtype are both given, expected at most one of them")
         target = _arrays.backend_of(out, f"{where}: out").writable(out, f"{where}: out")
-        _core.grouped_linear(source, handle, counts, bias, target, mode, kind, lo, hi, address)
+        _core.grouped_linear(source, handle, counts, bias, target, mode, scale, kind, lo, hi, address)
         return out
-    # The core refuses other shapes, before it looks at this one.
-    experts = row_counts.shape[0] if len(row_counts.shape) == 1 else 0
     made = x_backend.empty(x, (*x.shape[:-1], handle.rows // max(experts, 1)), dtype)
     target = x_backend.writable(made, f"{where}: out")
-    _core.grouped_linear(source, handle, counts, bias, target, mode, kind, lo, hi, address)
+    _core.grouped_linear(source, handle, counts, bias, target, mode, scale, kind, lo, hi, address)
     return x_backend.result(made, x)
 
 
@@ -264,36 +329,3 @@ def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
             f"{list(weight.shape)}"
         )
     return x_backend.take(x, weight.order)
-
-
-def quantize_activations(x: Any, block_size: int, mode: str = "int8") -> tuple[Any, Any, Any, Any]:
-    """Quantize activations as :func:`linear` does to its input, for inspection.
-
-    Args:
-        x: float32, float16 or bfloat16 [M, K] on the CPU.
-        block_size: g, 1 to 65536.
-        mode: "int8", "int8_asym" or "int16", as ``compute`` of :func:`linear`.
-
-    Returns:
-        codes (int8, or int16, [M, K]), scales and offsets (float32 [M, P]), sums of each block's codes (int32 [M, P]),
-        in x's library. ``x ~ scales * codes + offsets``; a block with a NaN or an infinity has scale NaN and codes 0.
-
-    Raises:
-        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
-    """
-    where = "quantize_activations"
-    size = _checks.integer(block_size, f"{where}: block_size")
-    number = _checks.choice(mode, _ACTIVATION_MODES, f"{where}: mode")
-    x_backend = _arrays.backend_of(x, f"{where}: x")
-    source = x_backend.readable(x, f"{where}: x")
-    rows, columns = x.shape if len(x.shape) == 2 else (0, 0)  # another rank is refused by the core
-    blocks = -(-columns // size) if size > 0 else 0
-    parts = (
-        x_backend.empty(x, (rows, columns), "int16" if mode == "int16" else "int8"),
-        x_backend.empty(x, (rows, blocks), "float32"),
-        x_backend.empty(x, (rows, blocks), "float32"),
-        x_backend.empty(x, (rows, blocks), "int32"),
-    )
-    _core.quantize_activations(source, size, number, *parts)
-    codes, scales, offsets, sums = (x_backend.result(part, x) for part in parts)
-    return codes, scales, offsets, sums

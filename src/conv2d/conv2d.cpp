@@ -25,6 +25,8 @@ void conv2d_shape(const TensorView& x, const QuantizedTensor& w, const ConvParam
 void conv2d(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
             const Conv2dOptions& options) {
   check_floating("conv2d", "x", x);
+  QCORE_CHECK_VALUE(options.compute != ComputeMode::int8_token,
+                    "conv2d: compute is int8_token, expected float, int8, int8_asym or int16: a window has no one row");
   std::int64_t expected[4];
   conv2d_shape(x, w, options.window, expected);
   check_product("conv2d", x, w, bias, y, expected, options.activation);

@@ -29,7 +29,7 @@ struct Conv2dProblem {
   // Returns the call as the CPU kernels see it. Along an axis with one tap and without padding, elements between
   // results are left out.
   BlockProduct product() const {
-    BlockProduct product{batch, groups, rows, columns, {}, {}, weight, bias, compute, activation};
+    BlockProduct product{batch, groups, rows, columns, {}, {}, weight, bias, compute, activation, {}};
     ImageView seen = x;
     skip_unseen(product.rows, seen.row);
     skip_unseen(product.columns, seen.column);

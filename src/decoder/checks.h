@@ -1,5 +1,6 @@
 #pragma once
 
+#include "decoder/problem.h"
 #include "qcore/decoder.h"
 
 // Checks that the operators and the Decoder share; `op` and `argument` go into the message.
@@ -28,5 +29,10 @@ void check_past(const char* op, const TensorView& past, std::int64_t batch, std:
 // 0, or at least every past[b] + tokens (on the CPU) and at most the capacity.
 void check_max_length(const char* op, std::int64_t max_length, const TensorView& past, std::int64_t tokens,
                       std::int64_t capacity);
+
+// The problems of rms_norm and gated_activation, whose y the caller adds; each throws in the name of `op`.
+NormProblem checked_norm(const char* op, const TensorView& x, const TensorView* weight, const TensorView* residual,
+                         const RmsNormOptions& options);
+GateProblem checked_gate(const char* op, const TensorView& x, const GatedOptions& options);
 
 }  // namespace qcore::decoder

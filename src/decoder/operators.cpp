@@ -42,18 +42,15 @@ void check_result(const char* op, const char* argument, const TensorView& y, con
 
 }  // namespace
 
-void rms_norm(const TensorView& x, const TensorView* weight, const TensorView& y, const TensorView* residual,
-              const RmsNormOptions& options) {
-  constexpr const char* op = "rms_norm";
+NormProblem checked_norm(const char* op, const TensorView& x, const TensorView* weight, const TensorView* residual,
+                         const RmsNormOptions& options) {
   check_x(op, "x", x);
-  check_result(op, "out", y, "x", x, x.rank, x.shape, true);
   QCORE_CHECK_VALUE(options.eps >= 0.0f && options.eps <= 1e30f, op, ": eps is ", options.eps,
                     ", expected a number from 0 to 1e30");
   QCORE_CHECK_VALUE(std::isfinite(options.offset), op, ": offset is ", options.offset, ", expected a finite number");
   NormProblem problem;
   if (residual) {
     check_result(op, "residual", *residual, "x", x, x.rank, x.shape, false);
-    check_disjoint(op, "out", y, "residual", *residual);
     problem.residual = rows_of(*residual);
   }
   if (weight) {
@@ -61,20 +58,45 @@ void rms_norm(const TensorView& x, const TensorView* weight, const TensorView& y
     check_floating(op, "weight", *weight);
     check_device(op, "weight", *weight, x.device, "x");
     check_shape(op, "weight", *weight, 1, shape);
-    check_disjoint(op, "out", y, "weight", *weight);
     if (residual) check_disjoint(op, "residual", *residual, "weight", *weight);
     problem.weight = *weight;
   }
-  if (y.size() == 0) return;
   problem.x = rows_of(x);
-  problem.y = rows_of(y);
   problem.count = x.shape[x.rank - 1];
-  problem.rows = x.size() / problem.count;
+  problem.rows = problem.count ? x.size() / problem.count : 0;
   problem.eps = options.eps;
   problem.offset = options.offset;
   problem.round_normalized = options.round_normalized;
   problem.device = x.device;
   problem.stream = options.stream;
+  return problem;
+}
+
+GateProblem checked_gate(const char* op, const TensorView& x, const GatedOptions& options) {
+  check_x(op, "x", x);
+  const std::int64_t columns = x.shape[x.rank - 1];
+  QCORE_CHECK_VALUE(columns % 2 == 0, op, ": x has shape ", shape_string(x),
+                    ", expected an even last dimension: the gate, then what it multiplies");
+  GateProblem problem;
+  problem.x = rows_of(x);
+  problem.count = columns / 2;
+  problem.rows = columns ? x.size() / columns : 0;
+  problem.activation = options.activation;
+  problem.device = x.device;
+  problem.stream = options.stream;
+  return problem;
+}
+
+void rms_norm(const TensorView& x, const TensorView* weight, const TensorView& y, const TensorView* residual,
+              const RmsNormOptions& options) {
+  constexpr const char* op = "rms_norm";
+  check_x(op, "x", x);
+  check_result(op, "out", y, "x", x, x.rank, x.shape, true);
+  NormProblem problem = checked_norm(op, x, weight, residual, options);
+  if (residual) check_disjoint(op, "out", y, "residual", *residual);
+  if (weight) check_disjoint(op, "out", y, "weight", *weight);
+  if (y.size() == 0) return;
+  problem.y = rows_of(y);
   decoder_norm_dispatch().run(problem);
 }
 
@@ -105,22 +127,13 @@ void rotary_embedding(const TensorView& x, const TensorView& positions, const Te
 
 void gated_activation(const TensorView& x, const TensorView& y, const GatedOptions& options) {
   constexpr const char* op = "gated_activation";
-  check_x(op, "x", x);
+  GateProblem problem = checked_gate(op, x, options);
   std::int64_t shape[TensorView::kMaxRank];
   std::copy(x.shape, x.shape + x.rank, shape);
-  QCORE_CHECK_VALUE(shape[x.rank - 1] % 2 == 0, op, ": x has shape ", shape_string(x),
-                    ", expected an even last dimension: the gate, then what it multiplies");
-  shape[x.rank - 1] /= 2;
+  shape[x.rank - 1] = problem.count;
   check_result(op, "out", y, "x", x, x.rank, shape, false);
   if (y.size() == 0) return;
-  GateProblem problem;
-  problem.x = rows_of(x);
   problem.y = rows_of(y);
-  problem.count = shape[x.rank - 1];
-  problem.rows = y.size() / problem.count;
-  problem.activation = options.activation;
-  problem.device = x.device;
-  problem.stream = options.stream;
   decoder_gate_dispatch().run(problem);
 }
 

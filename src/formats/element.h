@@ -34,4 +34,16 @@ QCORE_NUMERIC void store_float(void* data, DType dtype, std::int64_t at, float v
   }
 }
 
+// One code of activations, int8 or int16.
+QCORE_NUMERIC int load_code(const void* data, DType dtype, std::int64_t at) {
+  return dtype == DType::i16 ? static_cast<const std::int16_t*>(data)[at] : static_cast<const std::int8_t*>(data)[at];
+}
+
+QCORE_NUMERIC void store_code(void* data, DType dtype, std::int64_t at, int code) {
+  if (dtype == DType::i16)
+    static_cast<std::int16_t*>(data)[at] = static_cast<std::int16_t>(code);
+  else
+    static_cast<std::int8_t*>(data)[at] = static_cast<std::int8_t>(code);
+}
+
 }  // namespace qcore

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "formats/activation_scales.h"
 #include "formats/packed_weight.h"
 #include "formats/row_view.h"
 #include "numerics/window.h"
@@ -22,6 +23,7 @@ struct BlockProduct {
   TensorView bias;                       // [N], of experts [E, N], rank 0 if there is none
   ComputeMode compute = ComputeMode::int8;
   FusedActivation activation;
+  ActivationScales scales;                    // of x; without a window, where they are not per block
   std::int64_t experts = 1;                   // with one group
   const std::int64_t* expert_ends = nullptr;  // [E], where each one's rows end; null if there are no experts
 

@@ -17,7 +17,7 @@ class Reference {
       : product_(product),
         w_(*product.weight),
         integer_(product.compute != ComputeMode::floating),
-        mode_(activation_mode(product.compute)),
+        mode_(activation_mode(product.compute, product.scales.source == ActivationScales::Source::fixed)),
         weight_sums_(product.compute == ComputeMode::int8_asym ? w_.weight_sums() : nullptr) {}
 
   // Computes one row of y.
@@ -42,12 +42,15 @@ class Reference {
       const std::int64_t w = columns.at(result % columns.output, tap % columns.kernel);
       if (h < 0 || w < 0) continue;
       const std::int64_t row = product_.x.row_offset((line / rows.output * rows.input + h) * columns.input + w);
-      for (std::int64_t k = 0; k < layout.k; ++k)
-        values[k] =
-            load_float(product_.x.data, product_.x.dtype, row + (group * layout.k + k) * product_.x.column_stride);
+      const auto place = [&](std::int64_t k) { return row + (group * layout.k + k) * product_.x.column_stride; };
+      if (product_.scales.given()) {
+        for (std::int64_t k = 0; k < layout.k; ++k) codes[k] = load_code(product_.x.data, product_.x.dtype, place(k));
+      } else {
+        for (std::int64_t k = 0; k < layout.k; ++k) values[k] = load_float(product_.x.data, product_.x.dtype, place(k));
+      }
       for (std::int64_t p = 0; p < layout.blocks(); ++p) {
         if (integer_)
-          add_codes(values, codes, tap, p, first, totals);
+          add_codes(block_of(values, result, p, codes), codes, tap, p, first, totals);
         else
           add_values(values, tap, p, first, totals);
       }
@@ -69,13 +72,28 @@ class Reference {
     }
   }
 
-  void add_codes(const float* values, std::int32_t* codes, std::int64_t tap, std::int64_t p, std::int64_t first,
-                 float* totals) const {
+  // Returns the parameters of a block of a row of x, whose codes it writes, unless x holds codes.
+  BlockScale block_of(const float* values, std::int64_t row, std::int64_t p, std::int32_t* codes) const {
+    const ActivationScales& scales = product_.scales;
+    const auto parameter = [&](const RowView& from) {
+      const std::int64_t at = from.row_offset(row) + p / scales.blocks_per_scale * from.column_stride;
+      return static_cast<const float*>(from.data)[at];
+    };
+    if (scales.given()) return {parameter(scales.scales), 1.0f, scales.offsets.data ? parameter(scales.offsets) : 0.0f};
+    const std::int64_t begin = w_.layout.block_begin(p), end = begin + w_.layout.block_length(p);
+    const bool per_row = scales.source == ActivationScales::Source::per_row;
+    const BlockScale scale = numerics::activation_scale_of(per_row ? values : values + begin,
+                                                           per_row ? w_.layout.k : end - begin, mode_, scales.fixed);
+    for (std::int64_t k = begin; k < end; ++k) codes[k] = numerics::activation_code(values[k], scale, mode_);
+    return scale;
+  }
+
+  void add_codes(const BlockScale& scale, const std::int32_t* codes, std::int64_t tap, std::int64_t p,
+                 std::int64_t first, float* totals) const {
     const PackedLayout& layout = w_.layout;
     const std::int64_t begin = layout.block_begin(p), end = begin + layout.block_length(p);
-    const BlockScale scale = numerics::activation_scale_of(values + begin, end - begin, mode_);
     std::int64_t sum = 0;
-    for (std::int64_t k = begin; k < end; ++k) sum += codes[k] = numerics::activation_code(values[k], scale, mode_);
+    for (std::int64_t k = begin; k < end; ++k) sum += codes[k];
     for (std::int64_t o = 0; o < product_.outputs_per_group(); ++o) {
       const std::int64_t row = first + o;
       std::int64_t acc = 0;

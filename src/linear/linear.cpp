@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gemm/product_checks.h"
+#include "linear/activations.h"
 #include "linear/dispatch.h"
 #include "linear/problem.h"
 #include "runtime/check.h"
@@ -13,7 +14,6 @@ namespace {
 
 void check_arguments(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
                      const FusedActivation& activation) {
-  check_floating("linear", "x", x);
   QCORE_CHECK_VALUE(w.taps() == 1, "linear: weight has ", w.taps(),
                     " taps (a convolution's), expected [N, K], or "
                     "[N, K, 1, 1]");
@@ -27,24 +27,37 @@ void check_arguments(const TensorView& x, const QuantizedTensor& w, const Tensor
   check_product("linear", x, w, bias, y, expected, activation);
 }
 
-}  // namespace
-
-void linear(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
-            const LinearOptions& options) {
-  check_arguments(x, w, bias, y, options.activation);
+void run(const LinearInput& input, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
+         const LinearOptions& options) {
+  check_arguments(input.x, w, bias, y, options.activation);
   if (y.size() == 0) return;
 
   LinearProblem problem;
   problem.m = y.size() / w.rows();
-  problem.x = row_view(x);
+  problem.x = row_view(input.x);
   problem.y = row_view(y);
   problem.weight = &w.packed();
   if (bias) problem.bias = *bias;
-  problem.compute = options.compute;
+  problem.compute = input.compute;
+  problem.scales = input.scales;
   problem.activation = options.activation;
-  problem.device = x.device;
+  problem.device = input.x.device;
   problem.stream = options.stream;
   linear_dispatch().run(problem);
+}
+
+}  // namespace
+
+void linear(const TensorView& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
+            const LinearOptions& options) {
+  run(linear_input("linear", x, options), w, bias, y, options);
+}
+
+void linear(const QuantizedActivations& x, const QuantizedTensor& w, const TensorView* bias, const TensorView& y,
+            const LinearOptions& options) {
+  check_disjoint("linear", "out", y, "x.scales", x.scales);
+  if (x.offsets.rank) check_disjoint("linear", "out", y, "x.offsets", x.offsets);
+  run(linear_input("linear", x, w, options), w, bias, y, options);
 }
 
 }  // namespace qcore

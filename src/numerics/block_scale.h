@@ -99,6 +99,18 @@ QCORE_NUMERIC std::uint32_t encode_symmetric(float value, const BlockScale& bloc
   return float_bits(value * block.inverse + 12582912.0f);
 }
 
+// The same for a scale that did not come from the block, clamped to [-128, 127]; codes of other blocks are in there
+// anyway.
+QCORE_NUMERIC std::uint32_t encode_clamped(float value, const BlockScale& block) {
+  float x = value * block.inverse;
+#if defined(__CUDA_ARCH__)
+  x = fminf(fmaxf(x, -128.0f), 127.0f);
+#else
+  x = x < -128.0f ? -128.0f : x > 127.0f ? 127.0f : x;
+#endif
+  return float_bits(x + 12582912.0f);
+}
+
 QCORE_NUMERIC float decode(int code, float scale, float offset) {
   return fma_once(scale, static_cast<float>(code), offset);
 }

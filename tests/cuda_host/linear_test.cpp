@@ -1,270 +1,10 @@
 // The CUDA rows of linear's table on the machine against the reference kernel of libqcore: the same bits in y, or for
 // float sums in another order a result within the specification's bound; and not a byte changed around y.
 
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <limits>
-#include <sstream>
-#include <string>
-#include <vector>
-
-#include "device_arrays.h"
-#include "gemm/cuda/sm90_int8_mma/arguments.cuh"
-#include "linear/cuda/kernels.h"
-#include "numerics/block_scale.h"
-#include "runtime/memory.h"
+#include "linear_cases.h"
 
 namespace qcore {
 namespace {
-
-enum class Layout { contiguous, padded, transposed, broken, aligned };
-constexpr Layout kLayouts[] = {Layout::contiguous, Layout::padded, Layout::transposed, Layout::broken};
-
-// A [rows, columns] array in a larger buffer.
-struct Placement {
-  std::int64_t first = 0, size = 0;  // of the buffer, in elements
-  RowView rows;
-  TensorView view;
-};
-
-Placement place(Layout layout, DType dtype, std::int64_t rows, std::int64_t columns) {
-  Placement at;
-  at.first = layout == Layout::contiguous ? 16 : 3;  // aligned, or not
-  std::int64_t row_stride = columns, column_stride = 1;
-  if (layout == Layout::padded) row_stride = columns + 5;
-  if (layout == Layout::transposed) row_stride = 1, column_stride = rows + 2;
-  // Two leading axes where there are rows for it; "broken" ones do not merge, and the outer runs backwards.
-  const std::int64_t outer = rows % 2 == 0 && rows > 0 ? 2 : 1, inner = rows / outer;
-  std::int64_t outer_stride = inner * row_stride;
-  if (layout == Layout::broken) {
-    outer_stride = -(outer_stride + 7);
-    at.first -= (outer - 1) * outer_stride;
-  }
-  // One leading axis, rows at multiples of 16 elements.
-  if (layout == Layout::aligned) at.first = 16, row_stride = round_up(columns, 16);
-  at.size = at.first + rows * std::abs(row_stride) + columns * column_stride + 16;
-
-  at.rows.dtype = at.view.dtype = dtype;
-  at.rows.column_stride = column_stride;
-  at.rows.leading = 2;
-  at.view.rank = 3;
-  if (layout == Layout::aligned) outer_stride = inner * row_stride;
-  const std::int64_t shape[] = {outer, inner, columns}, strides[] = {outer_stride, row_stride, column_stride};
-  for (int axis = 0; axis < 3; ++axis) {
-    at.view.shape[axis] = shape[axis];
-    at.view.strides[axis] = strides[axis];
-    if (axis < 2) at.rows.shape[axis] = shape[axis];
-    if (axis < 2) at.rows.strides[axis] = strides[axis];
-  }
-  if (layout == Layout::aligned) at.rows.leading = 1, at.rows.shape[0] = rows, at.rows.strides[0] = row_stride;
-  return at;
-}
-
-std::vector<char> filled(const Placement& at, const std::vector<float>& values, std::int64_t columns) {
-  std::vector<char> buffer(static_cast<std::size_t>(at.size * item_size(at.view.dtype)), '\xcd');
-  if (columns == 0) return buffer;
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.size()); ++i)
-    store_float(buffer.data(), at.view.dtype,
-                at.first + at.rows.row_offset(i / columns) + i % columns * at.rows.column_stride, values[i]);
-  return buffer;
-}
-
-std::vector<float> seen_values(const std::vector<char>& buffer, const Placement& at, std::int64_t rows,
-                               std::int64_t columns) {
-  std::vector<float> values;
-  for (std::int64_t i = 0; i < rows * columns; ++i)
-    values.push_back(load_float(buffer.data(), at.view.dtype,
-                                at.first + at.rows.row_offset(i / columns) + i % columns * at.rows.column_stride));
-  return values;
-}
-
-struct Case {
-  std::int64_t m, n, k, block_size;
-  int bits = 4;
-  Scheme scheme = Scheme::symmetric;
-  ComputeMode compute = ComputeMode::int8;
-  DType x_dtype = DType::f32, y_dtype = DType::f32, bias_dtype = DType::f32;
-  bool bias = true;
-  FusedActivation activation{};
-  Layout x_layout = Layout::contiguous, y_layout = Layout::contiguous;
-  bool special = false;      // x holds a NaN and an Inf
-  bool large_tiles = false;  // of the kernels that have them, too
-  bool every_tile = false;   // of int8_mma
-  unsigned seed = 0;
-};
-
-std::string describe(const Case& c) {
-  std::ostringstream text;
-  text << "M " << c.m << " N " << c.n << " K " << c.k << " g " << c.block_size << " bits " << c.bits << " scheme "
-       << static_cast<int>(c.scheme) << " compute " << static_cast<int>(c.compute) << " x " << name(c.x_dtype) << " y "
-       << name(c.y_dtype) << " bias " << (c.bias ? name(c.bias_dtype) : "none") << " activation "
-       << static_cast<int>(c.activation.kind) << " layouts " << static_cast<int>(c.x_layout) << " "
-       << static_cast<int>(c.y_layout) << " special " << c.special << " seed " << c.seed;
-  return text.str();
-}
-
-void expect_same(const std::vector<char>& expected, const std::vector<char>& given, DType dtype, const Case& c) {
-  if (expected == given) return;
-  const std::int64_t count = static_cast<std::int64_t>(expected.size()) / item_size(dtype);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float a = load_float(expected.data(), dtype, i), b = load_float(given.data(), dtype, i);
-    if (std::isnan(a) && std::isnan(b)) continue;
-    ASSERT_EQ(numerics::float_bits(a), numerics::float_bits(b))
-        << describe(c) << ": element " << i << " of the buffer is " << b << ", expected " << a;
-  }
-}
-
-// How far each y [M, N] of the float mode may be from the reference's: both within the bound of the exact result, and a
-// rounding to y's dtype.
-std::vector<float> tolerances(const Case& c, const std::vector<float>& x, const PackedWeight& w) {
-  std::vector<float> bounds;
-  for (std::int64_t m = 0; m < c.m; ++m)
-    for (std::int64_t n = 0; n < c.n; ++n) {
-      double magnitude = 0;
-      for (std::int64_t k = 0; k < c.k; ++k) {
-        const std::int64_t p = k / c.block_size;
-        magnitude +=
-            std::fabs(double{x[m * c.k + k]} * double{numerics::decode(w.code(n, k), w.scale(n, p), w.offset(n, p))});
-      }
-      const double roundings = static_cast<double>(w.layout.blocks() + std::min(c.block_size, c.k));
-      bounds.push_back(static_cast<float>(2 * 4 * roundings * 0x1p-24 * magnitude * 1.2));
-    }
-  return bounds;
-}
-
-// Moves every y that is close enough to where it is expected.
-void settle(const Case& c, const Placement& at, const std::vector<float>& tolerance, const std::vector<char>& expected,
-            std::vector<char>& given) {
-  const float rounding = c.y_dtype == DType::f32 ? 0x1p-22f : c.y_dtype == DType::f16 ? 0x1p-10f : 0x1p-7f;
-  for (std::int64_t i = 0; i < c.m * c.n; ++i) {
-    const std::int64_t element = at.first + at.rows.row_offset(i / c.n) + i % c.n * at.rows.column_stride;
-    const float a = load_float(expected.data(), c.y_dtype, element), b = load_float(given.data(), c.y_dtype, element);
-    const bool finite = std::isfinite(a) && std::isfinite(b);
-    if (finite ? std::fabs(a - b) <= tolerance[i] + rounding * std::fabs(a) + 1e-7f
-               : !std::isfinite(a) && !std::isfinite(b))
-      store_float(given.data(), c.y_dtype, element, a);
-  }
-}
-
-ScratchBounds with_tiles(ScratchBounds bounds, std::int64_t enough_tiles) {
-  bounds.enough_tiles = enough_tiles;
-  return bounds;
-}
-
-void check(const Case& c, const ScratchBounds& bounds = {}) {
-  Random random(c.seed);
-  const QuantizedTensor weight = random_weight(random, c.n, c.k, c.block_size, c.bits, c.scheme);
-  std::vector<float> x_values = block_values(random, c.m, c.k, c.block_size);
-  if (c.special && !x_values.empty()) {
-    x_values[random.below(static_cast<int>(x_values.size()))] = std::numeric_limits<float>::quiet_NaN();
-    x_values[random.below(static_cast<int>(x_values.size()))] = std::numeric_limits<float>::infinity();
-  }
-  const Placement x_at = place(c.x_layout, c.x_dtype, c.m, c.k), y_at = place(c.y_layout, c.y_dtype, c.m, c.n);
-  const Placement bias_at = place(Layout::transposed, c.bias_dtype, 1, c.n);
-  std::vector<float> bias_values(static_cast<std::size_t>(c.n));
-  for (float& value : bias_values) value = random.normal();
-  const std::vector<char> x = filled(x_at, x_values, c.k), bias = filled(bias_at, bias_values, c.n),
-                          poison = filled(y_at, {}, c.n);
-
-  const auto view = [](const Placement& at, const std::vector<char>& buffer) {
-    TensorView v = at.view;
-    v.data = const_cast<char*>(buffer.data()) + at.first * item_size(v.dtype);
-    return v;
-  };
-  TensorView bias_view = view(bias_at, bias);
-  bias_view.rank = 1;
-  bias_view.shape[0] = c.n;
-  bias_view.strides[0] = bias_at.rows.column_stride;
-  std::vector<char> expected = poison;
-  {
-    ForceKernel reference("linear", "reference");
-    LinearOptions options;
-    options.compute = c.compute;
-    options.activation = c.activation;
-    linear(view(x_at, x), weight, c.bias ? &bias_view : nullptr, view(y_at, expected), options);
-  }
-
-  const DeviceArray<char> device_x(x), device_bias(bias);
-  const auto moved = on_device(weight.packed());
-  LinearProblem problem;
-  problem.m = c.m;
-  problem.x = x_at.rows;
-  problem.x.data = device_x.get() + x_at.first * item_size(c.x_dtype);
-  problem.y = y_at.rows;
-  problem.weight = moved.get();
-  if (c.bias) {
-    problem.bias = bias_view;
-    problem.bias.data = device_bias.get() + bias_at.first * item_size(c.bias_dtype);
-    problem.bias.device = kCuda;
-  }
-  problem.compute = c.compute;
-  problem.activation = c.activation;
-  problem.device = kCuda;
-
-  const int allocated = cuda_host::live_allocations();
-  using Kernel = void (*)(const LinearProblem&, const ScratchBounds&);
-  const auto run = [&](Kernel kernel, std::int64_t enough_tiles = 0, int tile = -1) {
-    ScratchBounds given = bounds;
-    given.enough_tiles = given.multiprocessors = enough_tiles;
-    given.tile = tile;
-    const DeviceArray<char> device_y(poison);
-    problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);
-    kernel(problem, given);
-    expect_same(expected, device_y.host(), c.y_dtype, c);
-  };
-  if (!sm80_int8_mma_unsupported_reason(problem)) {
-    if (c.large_tiles) run(run_sm80_int8_mma, 1);
-    run(run_sm80_int8_mma, 1000);
-  }
-  if (!sm90_int8_mma_unsupported_reason(problem)) {
-    run(run_sm90_int8_mma);
-    const bool one_block = weight.packed().layout.block_size > 128;
-    for (int i = 0; c.every_tile && i < sm90_int8_mma::kSizes; ++i)
-      if (!one_block || i < sm90_int8_mma::kOneBlockSizes) run(run_sm90_int8_mma, 0, i);
-  }
-  if (!sm90_int8_wgmma_unsupported_reason(problem)) {
-    if (c.large_tiles) {
-      run(run_sm90_int8_wgmma, 1);
-      for (const std::int64_t rows : {64, 128}) run(run_sm90_int8_wgmma, ceil_div(c.n, 128) * ceil_div(c.m, rows));
-    }
-    run(run_sm90_int8_wgmma, 1000);
-  }
-  ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
-  run(run_simt);
-  if (c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym) {
-    ASSERT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
-    run(run_sm75_int8_sliced);
-  }
-  const auto run_close = [&](const auto& kernel) {
-    const DeviceArray<char> device_y(poison);
-    problem.y.data = device_y.get() + y_at.first * item_size(c.y_dtype);
-    kernel();
-    std::vector<char> given = device_y.host();
-    if (c.compute == ComputeMode::floating) {
-      const std::vector<float> x_seen = seen_values(x, x_at, c.m, c.k);
-      settle(c, y_at, tolerances(c, x_seen, weight.packed()), expected, given);
-    }
-    expect_same(expected, given, c.y_dtype, c);
-  };
-  // Float activations are gemv's on devices before 8.0 only; its code is the same on all.
-  LinearProblem on_turing = problem;
-  on_turing.device = kTuring;
-  if (!sm75_gemv_unsupported_reason(on_turing)) run_close([&] { run_sm75_gemv(problem, bounds); });
-  if (!sm80_float_mma_unsupported_reason(problem)) {
-    if (c.large_tiles) run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1)); });
-    run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1000)); });
-  }
-  if (!sm90_float_wgmma_unsupported_reason(problem)) {
-    // On a single multiprocessor large tiles are the best, on many small ones and parts of k.
-    for (const std::int64_t multiprocessors : {1, 132}) {
-      ScratchBounds given = bounds;
-      given.multiprocessors = multiprocessors;
-      if (multiprocessors > 1 || c.large_tiles) run_close([&] { run_sm90_float_wgmma(problem, given); });
-    }
-  }
-  EXPECT_EQ(cuda_host::live_allocations(), allocated);
-}
 
 // Every shape of the acceptance list, each with one choice of everything else.
 TEST(LinearOnTheMachine, EqualsTheReference) {
@@ -306,6 +46,33 @@ TEST(LinearOnTheMachine, EqualsTheReference) {
         c.large_tiles = cases % 8 == 0;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
+}
+
+// Codes, one scale per row and given scales, in every kernel: rows that lie for loads of 16 bytes and others, blocks of
+// all kinds, and rows of a single block.
+TEST(LinearOnTheMachine, OtherScales) {
+  struct Shape {
+    std::int64_t m, n, k, block_size;
+  };
+  constexpr Shape kShapes[] = {{3, 40, 192, 64},  {7, 21, 75, 32},    {20, 40, 256, 128}, {37, 41, 189, 64},
+                               {5, 33, 160, 160}, {40, 33, 272, 272}, {6, 18, 100, 20},   {140, 24, 160, 32}};
+  unsigned cases = 0;
+  for (const Shape& shape : kShapes)
+    for (const Scales scales : {Scales::per_row, Scales::fixed, Scales::codes, Scales::row_codes})
+      for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16})
+        for (const int bits : {4, 8}) {
+          if (compute != ComputeMode::int8 && (scales == Scales::per_row || scales == Scales::fixed)) continue;
+          Case c{shape.m, shape.n, shape.k, shape.block_size, bits};
+          c.scheme = cases % 3 == 0 ? Scheme::asymmetric : Scheme::symmetric;
+          c.compute = compute;
+          c.scales = scales;
+          c.x_dtype = cases % 2 ? DType::bf16 : DType::f32;
+          c.x_layout = cases % 4 < 2 ? Layout::aligned : kLayouts[cases / 4 % 4];
+          c.special = cases % 5 == 0;
+          c.large_tiles = cases % 4 == 0;
+          c.seed = 5000 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
 }
 
 // Every combination of mode, bits and scheme, fp32 in and out.

@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "activations/cuda/kernels.h"
 #include "device_arrays.h"
 #include "gemm/cuda/device_operands.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
@@ -36,12 +37,15 @@ Expected expected_rows(const TensorView& x, std::int64_t block_size, ComputeMode
   std::vector<Code> codes(m * k);
   Expected expected{
       {}, std::vector<float>(m * blocks), std::vector<float>(m * blocks), std::vector<std::int32_t>(m * blocks)};
-  const TensorView offsets(expected.offsets.data(), DType::f32, {m, blocks});
-  quantize_activations(x, block_size, mode,
-                       TensorView(codes.data(), sizeof(Code) == 1 ? DType::i8 : DType::i16, {m, k}),
-                       TensorView(expected.scales.data(), DType::f32, {m, blocks}), &offsets,
-                       TensorView(expected.sums.data(), DType::i32, {m, blocks}));
+  QuantizedActivations y;
+  y.codes = TensorView(codes.data(), sizeof(Code) == 1 ? DType::i8 : DType::i16, {m, k});
+  y.scales = TensorView(expected.scales.data(), DType::f32, {m, blocks});
+  if (mode == ComputeMode::int8_asym) y.offsets = TensorView(expected.offsets.data(), DType::f32, {m, blocks});
+  y.block_size = block_size;
+  y.mode = mode;
+  quantize_activations(x, y);
   expected.codes.assign(codes.begin(), codes.end());
+  for (std::int64_t at = 0; at < m * k; ++at) expected.sums[at / k * blocks + at % k / block_size] += codes[at];
   return expected;
 }
 
@@ -106,7 +110,7 @@ void check_rows(const std::vector<float>& values, const Rows& given) {
   if (arrays && given.sums) out.scaled_sums = sums.get(), out.offsets = offsets.get();
   if (given.terms) out.terms = terms.get(), out.zero_code = 8;
   out.tiled = tiled;
-  quantize_activations(rows, 0, k, block_size, mode, out, nullptr);
+  quantize_activations(rows, {}, 0, k, block_size, mode, out, nullptr);
 
   for (std::int64_t row = 0; row < m; ++row)
     for (std::int64_t p = 0; p < blocks; ++p) {
@@ -153,6 +157,63 @@ TEST(Pieces, QuantizeActivations) {
         check_rows<std::int16_t>(values, {m, k, block_size, mode});
         if (mode != ComputeMode::int16) check_rows<std::int8_t>(values, {m, k, block_size, mode});
       }
+}
+
+// As the public function has them on a device, with given scales too: any strides, and not a byte beside them changed.
+TEST(Pieces, QuantizedActivations) {
+  Random random(4);
+  struct Shape {
+    std::int64_t m, k, block_size;
+  };
+  constexpr Shape kShapes[] = {{5, 192, 64}, {3, 100, 32}, {4, 1072, 1072}, {2, 1040, 528}, {3, 31, 7}};
+  for (const Shape& shape : kShapes)
+    for (const ComputeMode mode : kModes)
+      for (const float fixed : {0.0f, 0.02f})
+        for (const bool apart : {false, true}) {
+          if (fixed != 0.0f && mode != ComputeMode::int8) continue;
+          const auto [m, k, block_size] = shape;
+          const std::int64_t blocks = ceil_div(k, block_size), step = apart ? 2 : 1;
+          std::vector<float> values = block_values(random, m, k, block_size);
+          values[static_cast<std::size_t>(k)] = std::numeric_limits<float>::quiet_NaN();
+          const bool words = mode == ComputeMode::int16, has_offsets = mode == ComputeMode::int8_asym;
+          std::vector<char> codes(static_cast<std::size_t>(m * k * step * (words ? 2 : 1)), '\xcd');
+          std::vector<float> scales(static_cast<std::size_t>(m * blocks * step), -1.0f), offsets = scales;
+          const DeviceArray<float> device_x(values), device_scales(scales), device_offsets(offsets);
+          const DeviceArray<char> device_codes(codes);
+          const auto view = [&](void* data, DType dtype, std::int64_t columns) {
+            TensorView array(data, dtype, {m, columns});
+            array.strides[0] *= step, array.strides[1] *= step;
+            return array;
+          };
+          const auto arrays = [&](char* to, float* of_scales, float* of_offsets) {
+            QuantizedActivations y{
+                view(to, words ? DType::i16 : DType::i8, k), view(of_scales, DType::f32, blocks), {}, block_size, mode};
+            if (has_offsets) y.offsets = view(of_offsets, DType::f32, blocks);
+            return y;
+          };
+          QuantizeActivationsOptions options;
+          options.scale = fixed;
+          quantize_activations(TensorView(values.data(), DType::f32, {m, k}),
+                               arrays(codes.data(), scales.data(), offsets.data()), options);
+
+          const QuantizedActivations y = arrays(device_codes.get(), device_scales.get(), device_offsets.get());
+          ActivationsProblem problem;
+          problem.x = row_view(TensorView(device_x.get(), DType::f32, {m, k}));
+          problem.m = m, problem.k = k, problem.block_size = std::min(block_size, k), problem.mode = mode;
+          problem.fixed_scale = fixed;
+          problem.codes = row_view(y.codes), problem.scales = row_view(y.scales);
+          if (has_offsets) problem.offsets = row_view(y.offsets);
+          problem.device = kCuda;
+          ASSERT_EQ(simt_activations_unsupported_reason(problem), nullptr);
+          run_simt_activations(problem);
+          ASSERT_EQ(device_codes.host(), codes);
+          for (std::size_t i = 0; i < scales.size(); ++i) {
+            ASSERT_TRUE(same(device_scales.get()[i], scales[i]));
+            if (has_offsets) {
+              ASSERT_TRUE(same(device_offsets.get()[i], offsets[i]));
+            }
+          }
+        }
 }
 
 // Blocks that threads of a warp, and of a thread block, share by runs of 16 values, in every order of the codes.

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from qcore import _arrays, _checks, _core
+from qcore._options import IntegerCompute
 from qcore.decoder.cache import KeyValueCache, cache_arrays, writable
+from qcore.quantized_activations import QuantizedActivations, finished, new_activations, scale_number
 
 ACTIVATIONS = {name: getattr(_core.GateActivation, name) for name in ("silu", "gelu", "gelu_tanh", "relu")}
 """Names of the activations of a gate; "gelu" is the form with erf."""
@@ -97,6 +99,56 @@ def rms_norm(
     )
 
 
+def rms_norm_quantize(
+    x: Any,
+    weight: Any = None,
+    eps: float = 1e-6,
+    *,
+    block_size: int | None = None,
+    compute: IntegerCompute = "int8",
+    scale: float | None = None,
+    offset: float = 0.0,
+    residual: Any = None,
+    round_normalized: bool = False,
+    stream: Any = None,
+) -> QuantizedActivations:
+    """Return :func:`rms_norm` as codes, for :func:`qcore.linear` of one or several weights.
+
+    The bits are those of ``qcore.quantize_activations(rms_norm(x, ...), block_size, compute, scale=scale)``. On CUDA it
+    is one launch for "int8" in blocks of 8, 16, 32, 64, 128 or 256, or one per row, of aligned rows.
+
+    Args:
+        x: float32, float16 or bfloat16 [..., H], any strides, CPU or CUDA.
+        weight: floating-point [H], or None for ones.
+        eps: 0 to 1e30.
+        block_size: consecutive elements that share a scale; None for one per row.
+        compute: "int8", "int8_asym" or "int16".
+        scale: for "int8": the scale of every block; None: each block's own.
+        offset: added to every weight: 1 for Gemma.
+        residual: like x, changed in place: x is added to it first, and its norm is the result.
+        round_normalized: round the normalized row to x's dtype before the weight multiplies it.
+        stream: CUDA stream; the caller's library's current one by default.
+
+    Returns:
+        Codes [..., H] in x's library.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+        CudaError: a CUDA call failed.
+    """
+    op = "rms_norm_quantize"
+    epsilon, added = _checks.number(eps, f"{op}: eps"), _checks.number(offset, f"{op}: offset")
+    weights = optional(weight, f"{op}: weight")
+    target = None if residual is None else writable(residual, f"{op}: residual")
+    number = scale_number(scale, f"{op}: scale")
+    backend = _arrays.backend_of(x, f"{op}: x")
+    source = backend.readable(x, f"{op}: x")
+    made, y = new_activations(x, tuple(x.shape), block_size, compute, op)
+    address = _arrays.stream_address(stream, backend, x, f"{op}: stream")
+    _core.decoder_rms_norm_quantize(source, weights, y, target, epsilon, added, bool(round_normalized), number, address)
+    return finished(made, x, op)
+
+
 def rotary_embedding(
     x: Any,
     positions: Any,
@@ -175,6 +227,48 @@ def gated_activation(
         stream,
         lambda source, to, at: _core.decoder_gated_activation(source, to, number, at),
     )
+
+
+def gated_activation_quantize(
+    x: Any,
+    activation: str = "silu",
+    *,
+    block_size: int | None = None,
+    compute: IntegerCompute = "int8",
+    scale: float | None = None,
+    stream: Any = None,
+) -> QuantizedActivations:
+    """Return :func:`gated_activation` as codes, for :func:`qcore.linear`.
+
+    The bits are those of ``qcore.quantize_activations(gated_activation(x, activation), block_size, compute,
+    scale=scale)``. On CUDA it is one launch for "int8" in blocks of 8, 16, 32, 64, 128 or 256, or one per row, of
+    aligned rows.
+
+    Args:
+        x: float32, float16 or bfloat16 [..., 2 * I], any strides, CPU or CUDA: the gate, then what it multiplies.
+        activation: "silu", "gelu", "gelu_tanh" or "relu".
+        block_size: consecutive elements of the result that share a scale; None for one per row.
+        compute: "int8", "int8_asym" or "int16".
+        scale: for "int8": the scale of every block; None: each block's own.
+        stream: CUDA stream; the caller's library's current one by default.
+
+    Returns:
+        Codes [..., I] in x's library.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+        CudaError: a CUDA call failed.
+    """
+    op = "gated_activation_quantize"
+    kind = _checks.choice(activation, ACTIVATIONS, f"{op}: activation")
+    number = scale_number(scale, f"{op}: scale")
+    backend = _arrays.backend_of(x, f"{op}: x")
+    source = backend.readable(x, f"{op}: x")
+    shape = (*x.shape[:-1], x.shape[-1] // 2) if len(x.shape) else ()
+    made, y = new_activations(x, shape, block_size, compute, op)
+    address = _arrays.stream_address(stream, backend, x, f"{op}: stream")
+    _core.decoder_gated_activation_quantize(source, y, kind, number, address)
+    return finished(made, x, op)
 
 
 def soft_cap(

@@ -412,7 +412,7 @@ class Linear(WeightedModule):
             view = self._current_view()
             y: torch.Tensor = x.new_empty((*x.shape[:-1], view.rows))
             stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
-            _core.linear(x, view.handle, bias, y, view.mode, *view.activation, stream)
+            _core.linear(x, view.handle, bias, y, view.mode, 0.0, *view.activation, stream)
             return y
         result: torch.Tensor = operators.linear(
             autocast(x), *self._operands(), self.compute, self.activation, None, self.encoding

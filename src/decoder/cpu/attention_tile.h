@@ -1,7 +1,7 @@
 #pragma once
 
 #include "decoder/cpu/row_lanes.h"
-#include "gemm/cpu/transpose.h"
+#include "gemm/cpu/tile_rows.h"
 #include "simd/unroll.h"
 
 // Attention of a tile of queries, chunk after chunk, for any lanes: numerics/attention.h has the definition.

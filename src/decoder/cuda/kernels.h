@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "activations/problem.h"
 #include "decoder/problem.h"
 
 // Rows of the decoder's kernel tables for CUDA devices. The arrays of a problem lie on problem.device, problem.stream
@@ -15,6 +16,11 @@ const char* on_cuda_unsupported_reason(const Problem& problem) {
 
 void run_norm_cuda(const NormProblem& problem);
 void run_gate_cuda(const GateProblem& problem);
+// Each does the operator and the quantization of its result by one kernel and returns true, or returns false for what
+// that kernel does not take.
+bool run_quantizing_cuda(const NormProblem& problem, const ActivationsProblem& codes);
+bool run_quantizing_cuda(const GateProblem& problem, const ActivationsProblem& codes);
+
 void run_cap_cuda(const CapProblem& problem);
 
 // The largest head of which a warp holds a copy in shared memory.

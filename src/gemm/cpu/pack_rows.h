@@ -92,19 +92,27 @@ struct PackRows {
     return sums;
   }
 
+  // The parameters of a block where they do not follow from its values alone. `offset` is that of codes that x holds,
+  // which block.offset must not be: those are taken as they are.
+  struct Known {
+    numerics::BlockScale block;
+    float offset;
+  };
+
   // One block: what to pack, and where.
   struct Place {
     const float* values;
     std::int64_t length, padded;
     Code* codes;
     float* parameters;
+    Known known;
   };
 
   // Up to kLanes blocks. Scales of all of them come before their codes: divisions take longer than
   // codes, and one after the other the processor overlaps them. Lanes of all of them are combined at once.
   template <bool Offsets>
-  QCORE_NUMERIC void pack_blocks(int count, int mode, std::int64_t blocks, int zero_code,
-                                 const Place (&places)[V::kLanes]) {
+  QCORE_NUMERIC void find_scales(int count, int mode, float fixed, const Place (&places)[V::kLanes],
+                                 Known (&known)[V::kLanes]) {
     Int lanes[V::kLanes];
     Float lowest[V::kLanes], highest[V::kLanes];
     for (int i = 0; i < V::kLanes; ++i) {
@@ -120,27 +128,51 @@ struct PackRows {
       V::store(lo, combine_lanes(lowest, [](Float a, Float b) QCORE_UNROLLED { return V::at_most(a, b); }));
       V::store(hi, combine_lanes(highest, [](Float a, Float b) QCORE_UNROLLED { return V::at_least(a, b); }));
     }
-    numerics::BlockScale scales[V::kLanes];
-    for (int i = 0; i < count; ++i)
-      scales[i] = numerics::activation_scale(mode, lo[i], hi[i], static_cast<std::uint32_t>(magnitudes[i]));
+    for (int i = 0; i < count; ++i) {
+      known[i].block = numerics::activation_scale(mode, lo[i], hi[i], static_cast<std::uint32_t>(magnitudes[i]), fixed);
+      known[i].offset = known[i].block.offset;
+    }
+  }
 
+  // The scale of a whole row, symmetric.
+  static numerics::BlockScale row_scale(const float* x, std::int64_t k, int mode) {
+    Int lanes[V::kLanes];
+    for (Int& lane : lanes) lane = V::set1(0);
+    lanes[0] = range_of<false>(x, k).magnitude;
+    std::int32_t largest[V::kLanes];
+    V::store(largest, lanes[0]);
+    for (std::int32_t of_lane : largest) largest[0] = of_lane > largest[0] ? of_lane : largest[0];
+    return numerics::activation_scale(mode, 0.0f, 0.0f, static_cast<std::uint32_t>(largest[0]));
+  }
+
+  template <bool Offsets>
+  QCORE_NUMERIC void pack_blocks(int count, int mode, std::int64_t blocks, const PackedRows& rows,
+                                 const Place (&places)[V::kLanes]) {
+    Known known[V::kLanes];
+    if (rows.per_row || mode == numerics::kActivationCodes)
+      for (int i = 0; i < count; ++i) known[i] = places[i].known;
+    else
+      find_scales<Offsets>(count, mode, rows.fixed, places, known);
+
+    Int lanes[V::kLanes];
     for (int i = 0; i < V::kLanes; ++i) {
       lanes[i] = V::set1(0);
       if (i >= count) continue;
       const Place& place = places[i];
-      lanes[i] = pack_block<Offsets>(place.values, place.length, place.padded, scales[i], mode, place.codes);
+      lanes[i] = pack_block<Offsets>(place.values, place.length, place.padded, known[i].block, mode, place.codes);
     }
     std::int32_t sums[V::kLanes];
     V::store(sums, combine_lanes(lanes, [](Int a, Int b) QCORE_UNROLLED { return V::add(a, b); }));
     for (int i = 0; i < count; ++i) {
       float* parameters = places[i].parameters;
       auto* integers = reinterpret_cast<std::int32_t*>(parameters);
-      parameters[PackedRows::kScale * blocks] = scales[i].scale;
-      parameters[PackedRows::kScaledSum * blocks] = scales[i].scale * static_cast<float>(sums[i]);
+      const float scale = known[i].block.scale;
+      parameters[PackedRows::kScale * blocks] = scale;
+      parameters[PackedRows::kScaledSum * blocks] = scale * static_cast<float>(sums[i]);
       integers[PackedRows::kSum * blocks] = sums[i];
-      integers[PackedRows::kStart * blocks] =
-          static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * static_cast<std::uint32_t>(sums[i]));
-      if constexpr (Offsets) parameters[PackedRows::kOffset * blocks] = scales[i].offset;
+      integers[PackedRows::kStart * blocks] = static_cast<std::int32_t>(
+          0u - static_cast<std::uint32_t>(rows.zero_code) * static_cast<std::uint32_t>(sums[i]));
+      if constexpr (Offsets) parameters[PackedRows::kOffset * blocks] = known[i].offset;
     }
   }
 
@@ -159,21 +191,32 @@ struct PackRows {
   static void run(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
                   const PackedRows& rows) {
     const std::int64_t blocks = layout.blocks(), block_k = layout.block_first_step(1) * layout.step_k();
+    // Codes of 8 bits with a given scale are clamped as those with offsets.
+    const bool offsets = mode != numerics::kActivationInt8 && mode != numerics::kActivationInt16;
     Place places[V::kLanes];
     int filled = 0;
     for (std::int64_t row = 0; row < count; ++row) {
       const float* x = values + row * stride;
+      Known known{};
+      if (rows.per_row) known.block = row_scale(x, layout.k, mode);
       char* data = rows.data + row * rows.row_bytes;
       auto* codes = reinterpret_cast<Code*>(data + rows.codes);
       for (std::int64_t p = 0; p < blocks; ++p) {
-        places[filled++] = {x + p * layout.block_size, layout.block_length(p),
-                            p + 1 < blocks ? block_k : layout.block_steps(p) * layout.step_k(), codes + p * block_k,
-                            reinterpret_cast<float*>(data) + p};
+        if (mode == numerics::kActivationCodes) {
+          const std::int64_t at = row * rows.row_scales + p / rows.blocks_per_scale;
+          known = {{rows.scales[at], 1.0f, 0.0f}, rows.offsets ? rows.offsets[at] : 0.0f};
+        }
+        places[filled++] = {x + p * layout.block_size,
+                            layout.block_length(p),
+                            p + 1 < blocks ? block_k : layout.block_steps(p) * layout.step_k(),
+                            codes + p * block_k,
+                            reinterpret_cast<float*>(data) + p,
+                            known};
         if (filled < V::kLanes && (p + 1 < blocks || row + 1 < count)) continue;
-        if (mode == numerics::kActivationInt8Asym)
-          pack_blocks<true>(filled, mode, blocks, rows.zero_code, places);
+        if (offsets)
+          pack_blocks<true>(filled, mode, blocks, rows, places);
         else
-          pack_blocks<false>(filled, mode, blocks, rows.zero_code, places);
+          pack_blocks<false>(filled, mode, blocks, rows, places);
         filled = 0;
       }
     }

@@ -2,7 +2,6 @@
 
 #include "gemm/cpu/expand.h"
 #include "gemm/cpu/tile_rows.h"
-#include "gemm/cpu/transpose.h"
 #include "gemm/cpu/vtable.h"
 #include "simd/unroll.h"
 

@@ -8,6 +8,7 @@
 #include "formats/row_view.h"
 #include "gemm/cpu/encoded_panels.h"
 #include "gemm/cpu/expert_pieces.h"
+#include "gemm/cpu/row_packer.h"
 #include "gemm/cpu/vtable.h"
 #include "gemm/cpu/window_rows.h"
 #include "gemm/epilogue.h"
@@ -356,7 +357,7 @@ class TiledProduct {
   }
 
  private:
-  static constexpr std::int64_t kLine = 16;  // floats that the widest vector holds
+  static constexpr std::int64_t kLine = RowPacker::kLine;
 
   // ---- x
 
@@ -425,49 +426,14 @@ class TiledProduct {
   // are transposed, by whole cache lines of them.
   void pack_all() const {
     constexpr std::int64_t kElements = 8192;
+    const RowPacker packer(product_.x, product_.scales, product_.compute, kernels_, layout_, channels_, groups_);
     const std::int64_t rows = product_.inputs(), least = product_.x.row_stride() == 1 ? kLine : 1;
     const std::int64_t rows_per_task = std::max(least, kElements / std::max<std::int64_t>(channels_, 1));
     for_each_task(ceil_div(rows, rows_per_task), rows * channels_ > kSerialElements, [&](std::int64_t task) {
-      const std::int64_t begin = task * rows_per_task, end = std::min(rows, begin + rows_per_task);
-      product_.x.for_runs(begin, end, [&](std::int64_t first, std::int64_t count, std::int64_t offset) {
-        pack_run(first, count, offset);
-      });
+      PackedRows packed = rows_;
+      packed.data += task * rows_per_task * pixel_bytes_;
+      packer.pack(task * rows_per_task, std::min(rows, (task + 1) * rows_per_task), packed, pixel_bytes_);
     });
-  }
-
-  // Copies what is not fp32 with neighboring channels.
-  void pack_run(std::int64_t first, std::int64_t count, std::int64_t offset) const {
-    const RowView& x = product_.x;
-    if (x.dtype == DType::f32 && x.column_stride == 1)
-      return pack(static_cast<const float*>(x.data) + offset, x.row_stride(), first, count);
-    Scratch scratch;
-    const std::int64_t stride = round_up(channels_, kLine);
-    float* copy = scratch.take<float>(count * stride);
-    const int dtype = static_cast<int>(x.dtype);
-    if (x.column_stride != 1 && x.row_stride() == 1) {
-      const char* data = static_cast<const char*>(x.data) + offset * item_size(x.dtype);
-      kernels_.transpose(data, dtype, x.column_stride, channels_, count, copy, stride);
-    } else if (x.column_stride == 1) {
-      for (std::int64_t row = 0; row < count; ++row)
-        kernels_.widen(static_cast<const std::uint16_t*>(x.data) + offset + row * x.row_stride(), dtype, channels_,
-                       copy + row * stride);
-    } else {
-      for (std::int64_t row = 0; row < count; ++row)
-        for (std::int64_t c = 0; c < channels_; ++c)
-          copy[row * stride + c] = load_float(x.data, x.dtype, offset + row * x.row_stride() + c * x.column_stride);
-    }
-    pack(copy, stride, first, count);
-  }
-
-  void pack(const float* values, std::int64_t stride, std::int64_t first, std::int64_t count) const {
-    const std::int64_t row_values = channels_ / groups_;
-    const int mode = activation_mode(product_.compute);
-    PackedRows rows = rows_;
-    rows.data += first * pixel_bytes_;
-    if (groups_ == 1 || stride == channels_)
-      return kernels_.pack(values, groups_ == 1 ? stride : row_values, count * groups_, layout_, mode, rows);
-    for (; count > 0; --count, values += stride, rows.data += pixel_bytes_)
-      kernels_.pack(values, row_values, groups_, layout_, mode, rows);
   }
 
   // ---- tasks

@@ -24,6 +24,13 @@ struct PackedRows {
   std::int64_t codes;      // from a row's start to its codes, in bytes; 0 for fp32 values, which have no parameters
   int zero_code;           // the stored code of the weight's value 0
 
+  // Where blocks of x do not each have a scale of their own.
+  bool per_row;          // all of a row has one
+  float fixed;           // the scale of kActivationInt8Fixed
+  const float* scales;   // of kActivationCodes, [rows][row_scales]
+  const float* offsets;  // likewise, or null
+  std::int64_t row_scales, blocks_per_scale;
+
   // Depthwise rows differ, see conv2d/cpu/tile_depthwise.h, and hold a tile's channels only: the neighbors that a tile
   // reads then lie together, and don't compete for the same lines of the first-level cache.
   std::int64_t plane_bytes, plane_channels;  // from one tile's channels to the next one's

@@ -21,10 +21,19 @@ constexpr int kRun = 16;  // neighboring codes that are stored together
 template <class Code>
 struct Arguments {
   RowView x;
+  ActivationScales scales;
   std::int64_t first_row, k, block_size;
   int mode;
   QuantizedRows<Code> out;
+
+  __host__ __device__ bool per_row() const { return scales.source == ActivationScales::Source::per_row; }
 };
+
+// A value of x, or a code that it holds.
+__device__ __forceinline__ float load_value(const RowView& x, std::int64_t at) {
+  return x.dtype == DType::i8 || x.dtype == DType::i16 ? static_cast<float>(load_code(x.data, x.dtype, at))
+                                                       : load_float(x.data, x.dtype, at);
+}
 
 // A block's largest 8-bit sum fits in int32 wherever its products do; 16-bit codes may exceed it.
 template <class Code>
@@ -51,53 +60,86 @@ struct Extremes {
   template <class Code>
   __device__ __forceinline__ void add(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int first,
                                       int step) {
-    for (std::int64_t i = first; i < length; i += step)
-      add(load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride));
+    for (std::int64_t i = first; i < length; i += step) add(load_value(a.x, begin + i * a.x.column_stride));
   }
   __device__ BlockScale scale(int mode) const { return numerics::activation_scale(mode, lo, hi, magnitude); }
 };
 
-// The block's parameters, the same in every lane.
+// A block's scale, how its values become codes, and its offset, which codes that x holds have without being shifted.
+struct BlockTerms {
+  BlockScale block;
+  float offset;
+
+  __device__ __forceinline__ explicit BlockTerms(const BlockScale& of) : block(of), offset(of.offset) {}
+  template <class Code>
+  __device__ BlockTerms(const Arguments<Code>& a, std::int64_t row, std::int64_t p, const Extremes& of) {
+    if (a.mode != numerics::kActivationCodes) {
+      block = numerics::activation_scale(a.mode, of.lo, of.hi, of.magnitude, a.scales.fixed);
+      offset = block.offset;
+      return;
+    }
+    const auto parameter = [&](const RowView& from) {
+      const std::int64_t column = p / a.scales.blocks_per_scale;
+      return static_cast<const float*>(from.data)[from.row_offset(a.first_row + row) + column * from.column_stride];
+    };
+    block = {parameter(a.scales.scales), 1.0f, 0.0f};
+    offset = a.scales.offsets.data ? parameter(a.scales.offsets) : 0.0f;
+  }
+};
+
+// Extremes of values, the same in every lane.
 template <class Code>
-__device__ BlockScale block_scale(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int lane) {
+__device__ Extremes warp_extremes(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int lane) {
   Extremes of;
+  if (a.mode == numerics::kActivationCodes) return of;
   of.add(a, begin, length, lane, kWarpSize);
   of.magnitude = warp_max(of.magnitude);
   if (a.mode == numerics::kActivationInt8Asym) {
     of.lo = warp_min(of.lo);
     of.hi = warp_max(of.hi);
   }
-  return of.scale(a.mode);
+  return of;
 }
 
 template <class Code>
 __device__ std::int64_t code_at(const QuantizedRows<Code>& out, std::int64_t row, std::int64_t p, std::int64_t i) {
+  if (out.plain.codes.data)
+    return out.plain.codes.row_offset(row) + (p * out.padded_block + i) * out.plain.codes.column_stride;
   if (out.tiled.shift) return out.tiled.code(row, p * out.padded_block + i);
   const bool nibbles = out.tiled.order == TiledRows::Order::nibbles;
   return (row * out.blocks + p) * out.padded_block + (nibbles ? TiledRows::nibble_order(static_cast<int>(i)) : i);
 }
 
 template <class Code, class Sum>
-__device__ void store_terms(const QuantizedRows<Code>& out, std::int64_t row, std::int64_t p, const BlockScale& scale,
+__device__ void store_terms(const QuantizedRows<Code>& out, std::int64_t row, std::int64_t p, const BlockTerms& terms,
                             Sum sum) {
-  const float scaled_sum = scale.scale * static_cast<float>(sum);
+  const float scale = terms.block.scale;
+  if (out.plain.codes.data) {
+    const auto store = [&](const RowView& to, float value) {
+      static_cast<float*>(const_cast<void*>(to.data))[to.row_offset(row) + p * to.column_stride] = value;
+    };
+    store(out.plain.scales, scale);
+    if (out.plain.offsets.data) store(out.plain.offsets, terms.offset);
+    return;
+  }
+  const float scaled_sum = scale * static_cast<float>(sum);
   if (out.tiled.shift) {
     float* parameters = out.tiled.parameters + out.tiled.parameter(row, p, out.blocks, 0);
-    parameters[0] = scale.scale;
+    parameters[0] = scale;
     if (out.tiled.arrays > 1) {
       parameters[out.tiled.rows()] = scaled_sum;
-      parameters[2 * out.tiled.rows()] = scale.offset;
+      parameters[2 * out.tiled.rows()] = terms.offset;
     }
     return;
   }
   const std::int64_t at = p * out.rows + row;
   if (out.terms) {
-    out.terms[at] = {scale.scale, static_cast<std::int32_t>(-out.zero_code * sum), scaled_sum, scale.offset};
+    out.terms[at] = {scale, static_cast<std::int32_t>(-out.zero_code * sum), scaled_sum, terms.offset};
     return;
   }
-  out.scales[at] = scale.scale;
+  out.scales[at] = scale;
   if (out.scaled_sums) out.scaled_sums[at] = scaled_sum;
-  if (out.offsets) out.offsets[at] = scale.offset;
+  if (out.offsets) out.offsets[at] = terms.offset;
 }
 
 // Codes first .. first + kRun - 1 of a block.
@@ -112,31 +154,34 @@ __device__ __forceinline__ void store_run(const QuantizedRows<std::int8_t>& out,
   }
 }
 
-// One warp per row and block. The second pass over the values finds them in the L1 cache.
+// One warp per row and block, or per row if that has one scale. The second pass over the values finds them in the L1
+// cache.
 template <class Code>
-__global__ void __launch_bounds__(kThreads) quantize_activations_kernel(const Arguments<Code> a) {
+__global__ void __launch_bounds__(kThreads, 2) quantize_activations_kernel(const __grid_constant__ Arguments<Code> a) {
   using Sum = typename SumOf<Code>::Type;
   const QuantizedRows<Code>& out = a.out;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const std::int64_t tasks = out.rows * out.blocks, stride = static_cast<std::int64_t>(gridDim.x) * kWarps;
+  const std::int64_t row_tasks = a.per_row() ? 1 : out.blocks, blocks = a.per_row() ? out.blocks : 1;
+  const std::int64_t tasks = out.rows * row_tasks, stride = static_cast<std::int64_t>(gridDim.x) * kWarps;
   for (std::int64_t task = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp; task < tasks; task += stride) {
-    const std::int64_t row = task / out.blocks, p = task % out.blocks, first_k = p * a.block_size;
-    const std::int64_t length = a.k - first_k < a.block_size ? a.k - first_k : a.block_size;
-    const std::int64_t begin = a.x.row_offset(a.first_row + row) + first_k * a.x.column_stride;
-    const BlockScale scale = block_scale(a, begin, length, lane);
-
-    Sum sum = 0;
-    for (std::int64_t i = lane; i < out.padded_block; i += kWarpSize) {
-      int code = 0;
-      if (i < length) {
-        const float value = load_float(a.x.data, a.x.dtype, begin + i * a.x.column_stride);
-        code = numerics::activation_code(value, scale, a.mode);
+    const std::int64_t row = task / row_tasks, first = task % row_tasks, first_k = first * a.block_size;
+    const std::int64_t left = a.k - first_k, reach = blocks * a.block_size;
+    const std::int64_t row_begin = a.x.row_offset(a.first_row + row) + first_k * a.x.column_stride;
+    const BlockTerms terms(a, row, first, warp_extremes(a, row_begin, left < reach ? left : reach, lane));
+    for (std::int64_t p = first; p < first + blocks; ++p) {
+      const std::int64_t p_left = a.k - p * a.block_size, length = p_left < a.block_size ? p_left : a.block_size;
+      const std::int64_t begin = row_begin + (p - first) * a.block_size * a.x.column_stride;
+      Sum sum = 0;
+      for (std::int64_t i = lane; i < (out.plain.codes.data ? length : out.padded_block); i += kWarpSize) {
+        int code = 0;
+        if (i < length)
+          code = numerics::activation_code(load_value(a.x, begin + i * a.x.column_stride), terms.block, a.mode);
+        out.codes[code_at(out, row, p, i)] = static_cast<Code>(code);
+        sum += code;
       }
-      out.codes[code_at(out, row, p, i)] = static_cast<Code>(code);
-      sum += code;
+      sum = warp_sum(sum);
+      if (lane == 0) store_terms(out, row, p, terms, sum);
     }
-    sum = warp_sum(sum);
-    if (lane == 0) store_terms(out, row, p, scale, sum);
   }
 }
 
@@ -147,7 +192,7 @@ constexpr std::int64_t kWarpValues = kRun * kWarpSize;
 
 template <DType dtype>
 struct StoredRun {
-  static constexpr int kUnits = dtype == DType::f32 ? 4 : 2;
+  static constexpr int kUnits = dtype == DType::f32 ? 4 : dtype == DType::i8 ? 1 : 2;
   uint4 units[kUnits];
 
   __device__ __forceinline__ void load(const void* x, std::int64_t at) {
@@ -164,6 +209,8 @@ struct StoredRun {
         float& value = values[i * (kRun / kUnits) + j];
         if constexpr (dtype == DType::f32) {
           value = numerics::bits_float(words[j]);
+        } else if constexpr (dtype == DType::i8) {
+          value = static_cast<float>(static_cast<std::int8_t>(words[j / 4] >> (8 * (j % 4))));
         } else {
           const auto half = static_cast<std::uint16_t>(words[j / 2] >> (16 * (j % 2)));
           value = dtype == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
@@ -192,6 +239,8 @@ __device__ __forceinline__ void load_runs(const RowView& x, std::int64_t at, std
     load_runs_as<DType::f32>(x.data, at, step, count, values);
   else if (x.dtype == DType::f16)
     load_runs_as<DType::f16>(x.data, at, step, count, values);
+  else if (x.dtype == DType::i8)
+    load_runs_as<DType::i8>(x.data, at, step, count, values);
   else
     load_runs_as<DType::bf16>(x.data, at, step, count, values);
 }
@@ -199,6 +248,13 @@ __device__ __forceinline__ void load_runs(const RowView& x, std::int64_t at, std
 __device__ __forceinline__ void add_run(Extremes& of, const float (&values)[kRun]) {
 #pragma unroll
   for (const float value : values) of.add(value);
+}
+
+// Kernels know the mode, unless x holds codes or has a given scale.
+template <int kMode>
+__device__ __forceinline__ BlockTerms terms_of(const Arguments<std::int8_t>& a, std::int64_t row, std::int64_t p,
+                                               const Extremes& of) {
+  return a.mode == kMode ? BlockTerms(of.scale(kMode)) : BlockTerms(a, row, p, of);
 }
 
 // Returns the sum of the codes, four of which are in a word.
@@ -243,8 +299,8 @@ __device__ __forceinline__ void reduce(Extremes& of, int lanes) {
 // Short blocks: a few lanes share one, a power of two of which the last ones may have nothing to do. A thread block
 // takes 1 << row_shift threads' runs of a row, and as many rows as it has threads for.
 template <int kMode>
-__global__ void __launch_bounds__(kThreads)
-    quantize_aligned_kernel(const Arguments<std::int8_t> a, int row_shift, int lanes_shift) {
+__global__ void __launch_bounds__(kThreads, 3)
+    quantize_aligned_kernel(const __grid_constant__ Arguments<std::int8_t> a, int row_shift, int lanes_shift) {
   ptx::let_next_kernel_start();
   const QuantizedRows<std::int8_t>& out = a.out;
   const int thread = static_cast<int>(threadIdx.x), row_threads = 1 << row_shift, lanes = 1 << lanes_shift;
@@ -252,7 +308,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t p = run >> lanes_shift;
   const int first = kRun * static_cast<int>(run & (lanes - 1));  // in the block
   const std::int64_t k = p * a.block_size + first;
-  const bool stored = p < out.blocks && first < out.padded_block, valid = stored && k < a.k;
+  const bool exists = p < out.blocks && first < out.padded_block, valid = exists && k < a.k;
+  const bool stored = out.plain.codes.data ? valid : exists;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.y) * (kThreads >> row_shift);
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * (kThreads >> row_shift) + (thread >> row_shift);
        row < out.rows; row += stride) {
@@ -261,16 +318,19 @@ __global__ void __launch_bounds__(kThreads)
     Extremes of;
     if (valid) add_run(of, values[0]);
     reduce<kMode>(of, lanes);
-    const BlockScale scale = of.scale(kMode);
+    const BlockTerms terms = terms_of<kMode>(a, row, p < out.blocks ? p : 0, of);
     std::uint32_t words[kRun / 4] = {};
     std::int32_t sum = 0;
-    if (valid && scale.inverse != 0.0f) sum = encode_run<kMode>(values[0], scale, words);
+    if (valid && terms.block.inverse != 0.0f) sum = encode_run<kMode>(values[0], terms.block, words);
     sum = group_reduce(sum, lanes, [](std::int32_t x, std::int32_t y) { return x + y; });
     if (!stored) continue;
     store_run(out, row, p, first, words);
-    if (first == 0) store_terms(out, row, p, scale, sum);
+    if (first == 0) store_terms(out, row, p, terms, sum);
   }
 }
+
+// Codes of a given scale are clamped, as those with offsets.
+bool clamps(int mode) { return mode == numerics::kActivationInt8Asym || mode == numerics::kActivationInt8Fixed; }
 
 void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
   int lanes_shift = 0, row_shift = 5;
@@ -278,8 +338,8 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
   const std::int64_t runs = a.out.blocks << lanes_shift;
   while (1 << row_shift < kThreads && 1 << row_shift < runs) ++row_shift;
   const std::int64_t thread_blocks = ceil_div(a.out.rows, kThreads >> row_shift);
-  const auto kernel = a.mode == numerics::kActivationInt8Asym ? quantize_aligned_kernel<numerics::kActivationInt8Asym>
-                                                              : quantize_aligned_kernel<numerics::kActivationInt8>;
+  const auto kernel = clamps(a.mode) ? quantize_aligned_kernel<numerics::kActivationInt8Asym>
+                                     : quantize_aligned_kernel<numerics::kActivationInt8>;
   launch("quantize_aligned", kernel,
          {dim3(static_cast<unsigned>(ceil_div(runs, 1 << row_shift)),
                static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
@@ -287,9 +347,13 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
          stream, a, row_shift, lanes_shift);
 }
 
-// Long blocks: a thread block for each, whose threads keep kRuns runs. What is beyond, in the longest blocks, is read
-// twice.
+// Long blocks, and rows of blocks that share a scale: a thread block for each, whose threads keep kRuns runs. What is
+// beyond, in the longest ones, is read twice. Sums of a row's blocks are made in shared memory.
 constexpr int kLongThreads = 512, kLongWarps = kLongThreads / kWarpSize, kMostRuns = 4;
+
+__host__ __device__ inline bool needs_sums(const QuantizedRows<std::int8_t>& out) {
+  return out.tiled.shift ? out.tiled.arrays > 1 : out.terms || out.scaled_sums;
+}
 
 // Holds each warp's extremes and sum, for the reductions over a thread block.
 struct WarpResults {
@@ -312,18 +376,23 @@ class LongBlock {
  public:
   __device__ __forceinline__ explicit LongBlock(const Arguments<std::int8_t>& a)
       : a_(a), out_(a.out), thread_(static_cast<int>(threadIdx.x)), threads_(static_cast<int>(blockDim.x)) {
-    const auto blocks = static_cast<unsigned>(out_.blocks);
+    const auto blocks = a.per_row() ? 1u : static_cast<unsigned>(out_.blocks);
     row_ = blockIdx.x / blocks;
     p_ = blockIdx.x % blocks;
     const std::int64_t first_k = p_ * a.block_size, left = a.k - first_k;
+    const std::int64_t length = a.per_row() ? a.k : a.block_size;
     begin_ = a.x.row_offset(a.first_row + row_) + first_k;
-    full_ = static_cast<int>((left < a.block_size ? left : a.block_size) / kRun);
-    runs_ = static_cast<int>(out_.padded_block / kRun);
+    full_ = static_cast<int>((left < length ? left : length) / kRun);
+    block_runs_ = static_cast<int>(out_.padded_block / kRun);
+    runs_ = out_.plain.codes.data ? full_ : a.per_row() ? block_runs_ * static_cast<int>(out_.blocks) : block_runs_;
   }
 
   __device__ __forceinline__ void run() {
     auto& results = block_shared<WarpResults>();
     const int lane = thread_ % kWarpSize, warp = thread_ / kWarpSize, warps = threads_ / kWarpSize;
+    const bool sums_of_blocks = a_.per_row() && needs_sum();
+    if (sums_of_blocks)
+      for (int p = thread_; p < static_cast<int>(out_.blocks); p += threads_) block_sums()[p] = 0;
     float values[kRuns][kRun];
     const int left = full_ - thread_;
     load_runs(a_.x, begin_ + std::int64_t{kRun} * thread_, std::int64_t{kRun} * threads_,
@@ -340,18 +409,24 @@ class LongBlock {
       }
     }
     thread_block_reduce<kMode>(of, results, lane, warp, warps);
-    const BlockScale scale = of.scale(kMode);
+    const BlockTerms terms = terms_of<kMode>(a_, row_, p_, of);
 
     std::int32_t sum = 0;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i)
-      if (run_of(i) < runs_) sum += store(run_of(i), values[i], scale);
+      if (run_of(i) < runs_) sum += store(run_of(i), values[i], terms.block);
     if constexpr (kRuns == kMostRuns) {
       for (int run = run_of(kRuns); run < runs_; run += threads_) {
         float again[1][kRun];
         load_runs(a_.x, begin_ + std::int64_t{kRun} * run, 0, run < full_ ? 1 : 0, again);
-        sum += store(run, again[0], scale);
+        sum += store(run, again[0], terms.block);
       }
+    }
+    if (a_.per_row()) {
+      __syncthreads();
+      for (int p = thread_; p < static_cast<int>(out_.blocks); p += threads_)
+        store_terms(out_, row_, p, terms, sums_of_blocks ? block_sums()[p] : 0);
+      return;
     }
     if (needs_sum()) {
       sum = warp_sum(sum);
@@ -360,19 +435,26 @@ class LongBlock {
       if (warp > 0) return;
       sum = warp_sum(lane < warps ? results.sums[lane] : 0);
     }
-    if (thread_ == 0) store_terms(out_, row_, p_, scale, sum);
+    if (thread_ == 0) store_terms(out_, row_, p_, terms, sum);
   }
 
  private:
   __device__ __forceinline__ int run_of(int i) const { return thread_ + i * threads_; }
-  __device__ __forceinline__ bool needs_sum() const {
-    return out_.tiled.shift ? out_.tiled.arrays > 1 : out_.terms || out_.scaled_sums;
+  __device__ __forceinline__ bool needs_sum() const { return needs_sums(out_); }
+  __device__ __forceinline__ static std::int32_t* block_sums() {  // [P]
+    return reinterpret_cast<std::int32_t*>(dynamic_shared());
   }
   __device__ __forceinline__ std::int32_t store(int run, const float (&values)[kRun], const BlockScale& scale) const {
     std::uint32_t words[kRun / 4] = {};
     std::int32_t sum = 0;
     if (run < full_ && scale.inverse != 0.0f) sum = encode_run<kMode>(values, scale, words);
-    store_run(out_, row_, p_, std::int64_t{kRun} * run, words);
+    if (a_.per_row()) {
+      const int p = run / block_runs_;
+      store_run(out_, row_, p, std::int64_t{kRun} * (run - p * block_runs_), words);
+      if (needs_sum()) atomicAdd(&block_sums()[p], sum);
+    } else {
+      store_run(out_, row_, p_, std::int64_t{kRun} * run, words);
+    }
     return sum;
   }
 
@@ -380,18 +462,23 @@ class LongBlock {
   const QuantizedRows<std::int8_t>& out_;
   int thread_, threads_;
   std::int64_t row_, p_, begin_;  // of the block, in x
-  int full_, runs_;               // of the block; of its codes
+  int full_, runs_, block_runs_;  // of the values; of their codes, padded; of a block's codes
 };
 
 template <int kMode, int kRuns>
-__global__ void __launch_bounds__(kLongThreads) quantize_long_kernel(const Arguments<std::int8_t> a) {
+__global__ void __launch_bounds__(kLongThreads, 1)
+    quantize_long_kernel(const __grid_constant__ Arguments<std::int8_t> a) {
   ptx::let_next_kernel_start();
   LongBlock<kMode, kRuns>(a).run();
 }
 
+std::size_t shared_sums(const Arguments<std::int8_t>& a) {
+  return a.per_row() && needs_sums(a.out) ? static_cast<std::size_t>(a.out.blocks) * sizeof(std::int32_t) : 0;
+}
+
 template <int kMode>
 void launch_long(const Arguments<std::int8_t>& a, cudaStream_t stream) {
-  const std::int64_t runs = a.out.padded_block / kRun;
+  const std::int64_t blocks = a.per_row() ? a.out.blocks : 1, runs = blocks * a.out.padded_block / kRun;
   int each = 1;
   while (each < kMostRuns && ceil_div(runs, each) > kLongThreads) each *= 2;
   const std::int64_t threads = round_up(ceil_div(runs, each), kWarpSize);
@@ -400,20 +487,25 @@ void launch_long(const Arguments<std::int8_t>& a, cudaStream_t stream) {
                                   : quantize_long_kernel<kMode, kMostRuns>;
   // A grid of 2^31 thread blocks would be a terabyte of codes.
   launch("quantize_long", kernel,
-         {dim3(static_cast<unsigned>(a.out.rows * a.out.blocks)),
-          dim3(static_cast<unsigned>(threads < kLongThreads ? threads : kLongThreads))},
+         {dim3(static_cast<unsigned>(a.out.rows * (a.out.blocks / blocks))),
+          dim3(static_cast<unsigned>(threads < kLongThreads ? threads : kLongThreads)), shared_sums(a)},
          stream, a);
 }
 
 bool aligned_rows(const Arguments<std::int8_t>& a) {
   const std::int64_t length = a.out.padded_block, size = item_size(a.x.dtype);
   if (length < kRun || length % kRun || (a.out.blocks > 1 && length != a.block_size)) return false;
+  constexpr std::size_t kSharedSums = 32 << 10;  // together with WarpResults less than any device grants
+  if (shared_sums(a) > kSharedSums) return false;
+  const RowView& plain = a.out.plain.codes;
+  if (plain.data && !columns_lie_together(plain, 16)) return false;
   return a.k % kRun == 0 && columns_lie_together(a.x, 16 / static_cast<int>(size));
 }
 
 // Columns that lie apart: one thread per row and block. Neighboring threads are neighboring rows, such as pixels, so
 // that a warp reads a channel of 32 of them at once; the second pass finds the values in a cache.
-__global__ void __launch_bounds__(kColumnThreads) quantize_columns_kernel(const Arguments<std::int8_t> a) {
+__global__ void __launch_bounds__(kColumnThreads)
+    quantize_columns_kernel(const __grid_constant__ Arguments<std::int8_t> a) {
   const QuantizedRows<std::int8_t>& out = a.out;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x, p = blockIdx.y;
   if (row >= out.rows) return;
@@ -443,12 +535,12 @@ __global__ void __launch_bounds__(kColumnThreads) quantize_columns_kernel(const 
     }
     store_run(out, row, p, first, words);
   }
-  store_terms(out, row, p, scale, sum);
+  store_terms(out, row, p, BlockTerms(scale), sum);
 }
 
 bool rows_lie_together(const Arguments<std::int8_t>& a) {
-  return a.x.column_stride != 1 && a.out.blocks <= kMaxThreadBlocks && a.out.padded_block % kRun == 0 &&
-         a.out.tiled.shift == 0;
+  return a.scales.source == ActivationScales::Source::per_block && !a.out.plain.codes.data && a.x.column_stride != 1 &&
+         a.out.blocks <= kMaxThreadBlocks && a.out.padded_block % kRun == 0 && a.out.tiled.shift == 0;
 }
 
 void launch_columns(const Arguments<std::int8_t>& a, cudaStream_t stream) {
@@ -461,18 +553,20 @@ void launch_columns(const Arguments<std::int8_t>& a, cudaStream_t stream) {
 }  // namespace
 
 template <class Code>
-void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t k, std::int64_t block_size,
-                          ComputeMode compute, const QuantizedRows<Code>& out, cudaStream_t stream) {
+void quantize_activations(const RowView& x, const ActivationScales& scales, std::int64_t first_row, std::int64_t k,
+                          std::int64_t block_size, ComputeMode compute, const QuantizedRows<Code>& out,
+                          cudaStream_t stream) {
   const std::int64_t thread_blocks = ceil_div(out.rows * out.blocks, kWarps);
   if (thread_blocks == 0) return;
   constexpr std::int64_t kMostBlocks = 1 << 20;
-  const Arguments<Code> arguments{x, first_row, k, block_size, activation_mode(compute), out};
+  const int mode = scales.given() ? numerics::kActivationCodes
+                                  : activation_mode(compute, scales.source == ActivationScales::Source::fixed);
+  const Arguments<Code> arguments{x, scales, first_row, k, block_size, mode, out};
   if constexpr (sizeof(Code) == 1) {
     if (aligned_rows(arguments)) {
-      if (out.padded_block <= kWarpValues) return launch_aligned(arguments, stream);
-      return arguments.mode == numerics::kActivationInt8Asym
-                 ? launch_long<numerics::kActivationInt8Asym>(arguments, stream)
-                 : launch_long<numerics::kActivationInt8>(arguments, stream);
+      if (!arguments.per_row() && out.padded_block <= kWarpValues) return launch_aligned(arguments, stream);
+      return clamps(mode) ? launch_long<numerics::kActivationInt8Asym>(arguments, stream)
+                          : launch_long<numerics::kActivationInt8>(arguments, stream);
     }
     if (rows_lie_together(arguments)) return launch_columns(arguments, stream);
   }
@@ -481,9 +575,9 @@ void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t
          stream, arguments);
 }
 
-template void quantize_activations(const RowView&, std::int64_t, std::int64_t, std::int64_t, ComputeMode,
-                                   const QuantizedRows<std::int8_t>&, cudaStream_t);
-template void quantize_activations(const RowView&, std::int64_t, std::int64_t, std::int64_t, ComputeMode,
-                                   const QuantizedRows<std::int16_t>&, cudaStream_t);
+template void quantize_activations(const RowView&, const ActivationScales&, std::int64_t, std::int64_t, std::int64_t,
+                                   ComputeMode, const QuantizedRows<std::int8_t>&, cudaStream_t);
+template void quantize_activations(const RowView&, const ActivationScales&, std::int64_t, std::int64_t, std::int64_t,
+                                   ComputeMode, const QuantizedRows<std::int16_t>&, cudaStream_t);
 
 }  // namespace qcore

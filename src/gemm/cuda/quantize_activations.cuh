@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "formats/activation_scales.h"
 #include "formats/row_view.h"
 #include "gemm/cuda/tiled_rows.cuh"
 #include "qcore/linear.h"
@@ -16,6 +17,11 @@ struct alignas(16) ActivationTerms {
   std::int32_t shift;  // -zero_code * sum of the codes: what the products with stored weight codes are too large by
   float scaled_sum;    // scale * sum of the codes
   float offset;
+};
+
+// Codes and parameters as qcore::QuantizedActivations has them, [M, K] and [M, S]; in the place of all other arrays.
+struct PlainRows {
+  RowView codes, scales, offsets;  // no data of offsets if there are none
 };
 
 // Rows of activations as codes, block after block; the last codes of a block are zeros up to `padded_block`.
@@ -32,12 +38,15 @@ struct QuantizedRows {
   int zero_code = 0;                 // of the weight, for terms
   TiledRows
       tiled{};  // with a shift, in the place of every other order; there are no terms then, and no arrays of floats
+  PlainRows plain{};  // with data
 };
 
-// Quantizes rows first_row .. first_row + out.rows - 1 of x [M, K] in blocks of block_size.
-// `Code` is std::int8_t, or std::int16_t, which takes the 8-bit modes too.
+// Quantizes rows first_row .. first_row + out.rows - 1 of x [M, K] in blocks of block_size, with scales as `scales`
+// says; codes that x holds are brought into order. `Code` is std::int8_t, or std::int16_t, which takes the 8-bit modes
+// too.
 template <class Code>
-void quantize_activations(const RowView& x, std::int64_t first_row, std::int64_t k, std::int64_t block_size,
-                          ComputeMode compute, const QuantizedRows<Code>& out, cudaStream_t stream);
+void quantize_activations(const RowView& x, const ActivationScales& scales, std::int64_t first_row, std::int64_t k,
+                          std::int64_t block_size, ComputeMode compute, const QuantizedRows<Code>& out,
+                          cudaStream_t stream);
 
 }  // namespace qcore

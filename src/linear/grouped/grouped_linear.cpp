@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gemm/product_checks.h"
+#include "linear/activations.h"
 #include "linear/grouped/dispatch.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
@@ -20,7 +21,6 @@ std::int64_t row_count(const TensorView& counts, std::int64_t expert) {
 
 void check_arguments(const TensorView& x, const QuantizedTensor& w, const TensorView& counts, const TensorView* bias,
                      const TensorView& y, const FusedActivation& activation) {
-  check_floating(kOp, "x", x);
   QCORE_CHECK_VALUE(w.taps() == 1, kOp, ": weight has ", w.taps(), " taps (a convolution's), expected [E*N, K]");
   QCORE_CHECK_VALUE(x.rank == 2, kOp, ": x has shape ", shape_string(x), ", expected [M, K] with K = ", w.features());
   QCORE_CHECK_VALUE(x.shape[1] == w.features(), kOp, ": x has shape ", shape_string(x),
@@ -61,10 +61,9 @@ std::vector<std::int64_t> ends_of(const TensorView& counts, std::int64_t rows) {
   return ends;
 }
 
-}  // namespace
-
-void grouped_linear(const TensorView& x, const QuantizedTensor& w, const TensorView& row_counts, const TensorView* bias,
-                    const TensorView& y, const LinearOptions& options) {
+void run(const LinearInput& input, const QuantizedTensor& w, const TensorView& row_counts, const TensorView* bias,
+         const TensorView& y, const LinearOptions& options) {
+  const TensorView& x = input.x;
   check_arguments(x, w, row_counts, bias, y, options.activation);
   std::vector<std::int64_t> ends;
   if (x.device == kCpu) ends = ends_of(row_counts, x.shape[0]);
@@ -76,7 +75,8 @@ void grouped_linear(const TensorView& x, const QuantizedTensor& w, const TensorV
   problem.y = row_view(y);
   problem.weight = &w.packed();
   if (bias) problem.bias = *bias;
-  problem.compute = options.compute;
+  problem.compute = input.compute;
+  problem.scales = input.scales;
   problem.activation = options.activation;
   problem.device = x.device;
   problem.stream = options.stream;
@@ -84,6 +84,20 @@ void grouped_linear(const TensorView& x, const QuantizedTensor& w, const TensorV
   problem.row_counts = row_counts;
   problem.expert_ends = ends.empty() ? nullptr : ends.data();
   grouped_linear_dispatch().run(problem);
+}
+
+}  // namespace
+
+void grouped_linear(const TensorView& x, const QuantizedTensor& w, const TensorView& row_counts, const TensorView* bias,
+                    const TensorView& y, const LinearOptions& options) {
+  run(linear_input(kOp, x, options), w, row_counts, bias, y, options);
+}
+
+void grouped_linear(const QuantizedActivations& x, const QuantizedTensor& w, const TensorView& row_counts,
+                    const TensorView* bias, const TensorView& y, const LinearOptions& options) {
+  check_disjoint(kOp, "out", y, "x.scales", x.scales);
+  if (x.offsets.rank) check_disjoint(kOp, "out", y, "x.offsets", x.offsets);
+  run(linear_input(kOp, x, w, options), w, row_counts, bias, y, options);
 }
 
 }  // namespace qcore

@@ -156,22 +156,25 @@ TEST(GetterErrors, ShapeAndDtype) {
 TEST(QuantizeActivationsErrors, Arguments) {
   float x[32] = {}, parameters[4];
   std::int8_t codes[32];
-  std::int32_t sums[4];
-  const TensorView codes_view(codes, DType::i8, {2, 16}), scales(parameters, DType::f32, {2, 2}),
-      sums_view(sums, DType::i32, {2, 2});
+  QuantizedActivations y{TensorView(codes, DType::i8, {2, 16}), TensorView(parameters, DType::f32, {2, 2}), {}, 8};
   const auto text = [&](const TensorView& view, std::int64_t block, ComputeMode mode) {
-    return error_of<Error>([&] { quantize_activations(view, block, mode, codes_view, scales, nullptr, sums_view); });
+    y.block_size = block;
+    y.mode = mode;
+    return error_of<Error>([&] { quantize_activations(view, y); });
   };
   const TensorView x_view(x, DType::f32, {2, 16});
   EXPECT_EQ(text(x_view, 8, ComputeMode::int8), "no exception");
   EXPECT_EQ(text(x_view, 8, ComputeMode::floating),
-            "quantize_activations: mode is floating, expected int8, int8_asym or int16");
+            "quantize_activations: y.mode is floating, expected int8, int8_asym or int16");
   EXPECT_EQ(text(TensorView(x, DType::f32, {32}), 8, ComputeMode::int8),
-            "quantize_activations: x has shape [32], expected [M, K]");
-  EXPECT_EQ(text(x_view, 65537, ComputeMode::int8),
-            "quantize_activations: block_size is 65537, expected an integer from 1 to 65536");
-  EXPECT_EQ(text(x_view, 8, ComputeMode::int16), "quantize_activations: codes has dtype int8, expected int16");
-  EXPECT_EQ(text(x_view, 16, ComputeMode::int8), "quantize_activations: scales has shape [2, 2], expected [2, 1]");
+            "quantize_activations: y.codes has shape [2, 16], expected [32]");
+  EXPECT_EQ(text(x_view, 0, ComputeMode::int8), "quantize_activations: y.block_size is 0, expected 1 or more");
+  EXPECT_EQ(text(x_view, 8, ComputeMode::int16), "quantize_activations: y.codes has dtype int8, expected int16");
+  EXPECT_EQ(text(x_view, 16, ComputeMode::int8), "quantize_activations: y.scales has shape [2, 2], expected [2, 1]");
+  EXPECT_EQ(text(x_view, 8, ComputeMode::int8_asym),
+            "quantize_activations: y.offsets are missing, expected them for int8_asym only");
+  EXPECT_EQ(text(TensorView(codes, DType::f16, {2, 16}), 8, ComputeMode::int8),
+            "quantize_activations: y.codes overlaps x in memory, expected separate arrays");
 }
 
 TEST(Errors, AreOneFamily) {

@@ -19,15 +19,19 @@ Activations quantized(const std::vector<float>& x, std::int64_t m, std::int64_t 
   Guarded<std::int16_t> words(m * k);
   Activations result{
       {}, std::vector<float>(m * blocks), std::vector<float>(m * blocks), std::vector<std::int32_t>(m * blocks)};
-  const TensorView offsets(result.offsets.data(), DType::f32, {m, blocks});
   const bool wide = mode == ComputeMode::int16;
-  quantize_activations(
-      TensorView(x.data(), DType::f32, {m, k}), block, mode,
-      wide ? TensorView(words.data(), DType::i16, {m, k}) : TensorView(bytes.data(), DType::i8, {m, k}),
-      TensorView(result.scales.data(), DType::f32, {m, blocks}), &offsets,
-      TensorView(result.sums.data(), DType::i32, {m, blocks}));
+  QuantizedActivations y;
+  y.codes = wide ? TensorView(words.data(), DType::i16, {m, k}) : TensorView(bytes.data(), DType::i8, {m, k});
+  y.scales = TensorView(result.scales.data(), DType::f32, {m, blocks});
+  if (mode == ComputeMode::int8_asym) y.offsets = TensorView(result.offsets.data(), DType::f32, {m, blocks});
+  y.block_size = block;
+  y.mode = mode;
+  quantize_activations(TensorView(x.data(), DType::f32, {m, k}), y);
   EXPECT_TRUE(bytes.guards_intact() && words.guards_intact());
-  for (std::int64_t i = 0; i < m * k; ++i) result.codes.push_back(wide ? words[i] : bytes[i]);
+  for (std::int64_t i = 0; i < m * k; ++i) {
+    result.codes.push_back(wide ? words[i] : bytes[i]);
+    result.sums[i / k * blocks + i % k / block] += result.codes.back();
+  }
   return result;
 }
 

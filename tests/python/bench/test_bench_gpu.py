@@ -36,6 +36,7 @@ def test_without_a_device_it_says_so(operator, monkeypatch, capsys):
         (["linear", "--kernels", "("], "--kernels"),
         (["grouped", "--shape", "8x2x64"], "ExTxNxK"),
         (["grouped", "--compute", "int4"], "--compute"),
+        (["activations", "--operator", "norms"], "--operator"),
         (["conv", "--case", "nothing"], "--case"),
         (["lut", "--function", "sine"], "--function"),
         (["lut", "--dtype", "int8"], "--dtype"),

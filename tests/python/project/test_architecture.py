@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "src" / "numerics").is_dir(), reason="needs a source tree")
 
-SHARED = ("numerics", "simd", "formats", "runtime", "gemm")
+SHARED = ("numerics", "simd", "formats", "runtime", "gemm", "activations")
 MAY_INCLUDE = {
     "include": {"include"},
     "numerics": {"numerics"},

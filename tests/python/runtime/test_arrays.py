@@ -70,7 +70,8 @@ def test_strided_numpy_memory_is_shared(seen, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, **by_name)
 def test_results_are_aligned_and_new(dtype):
     results = [qcore.linear(values(m, 70, dtype=dtype), WEIGHT) for m in (0, 1, 2, 3, 17)]
-    results += qcore.quantize_activations(values(3, 70, dtype=dtype), 16)
+    activations = qcore.quantize_activations(values(3, 70, dtype=dtype), 16, "int8_asym")
+    results += [activations.codes, activations.scales, activations.offsets]
     for y in results:
         assert type(y) is np.ndarray
         assert y.ctypes.data % 64 == 0

@@ -49,6 +49,7 @@ def test_table_lists_the_reference_last():
         "linear",
         "lut",
         "quantize",
+        "quantize_activations",
         "rms_norm",
         "softmax",
         "static",

@@ -65,13 +65,18 @@ def operators(device="cpu"):
     }
 
 
+def _codes_and_scales(weight):
+    activations = qcore.quantize_activations(weight, 32)
+    return activations.codes, activations.scales
+
+
 def cpu_operators():
     """Return the operators that run on the CPU only, or return none of the caller's arrays."""
     return {
-        "quantize_activations": lambda a: qcore.quantize_activations(a["x"], 16),
+        "quantize_activations": lambda a: qcore.quantize_activations(a["x"], 16).codes,
         "quantize": lambda a: qcore.quantize(a["weight"], bits=4, block_size=16),
         "quantize with samples": lambda a: qcore.quantize(a["weight"], bits=4, method="awq", samples=a["x"]),
         "from_parts": lambda a: qcore.QuantizedTensor.from_parts(
-            *qcore.quantize_activations(a["weight"], 32)[:2], bits=8, block_size=32
+            *_codes_and_scales(a["weight"]), bits=8, block_size=32
         ),
     }

@@ -136,8 +136,17 @@ def quantize_weight(w, bits, g, scheme, scale_dtype="float32"):
     return Quantized(codes, scales, offsets, g)
 
 
+def activation_parts(activations):
+    """Return codes, scales, offsets (zeros if there are none) and sums of qcore.QuantizedActivations."""
+    codes, scales = np.asarray(activations.codes), np.asarray(activations.scales)
+    offsets = np.zeros_like(scales) if activations.offsets is None else np.asarray(activations.offsets)
+    slices = block_slices(codes.shape[1], activations.block_size)
+    sums = [codes[:, block].sum(axis=1, dtype=np.int32) for block in slices]
+    return codes, scales, offsets, np.stack(sums, axis=1) if sums else np.zeros(scales.shape, np.int32)
+
+
 @np.errstate(all="ignore")
-def quantize_activations(x, g, mode):
+def quantize_activations(x, g, mode, scale=None):
     """Return float32 [M, K] as linear sees it. A block with a NaN or an infinity has scale NaN and codes 0."""
     if x.size == 0:
         return _empty(x, g)
@@ -156,6 +165,8 @@ def quantize_activations(x, g, mode):
         scales, inverse = _symmetric_parameters(blocks, bits)
         offsets, highest = np.zeros_like(scales), code_max(bits)
         lowest = -highest
+    if scale is not None:
+        scales, inverse, lowest = np.full_like(scales, scale), np.full_like(scales, F32(1) / F32(scale)), -128
     scales = np.where(poisoned, F32(np.nan), scales)
     inverse, offsets = np.where(poisoned, F32(0), inverse), np.where(poisoned, F32(0), offsets)
     finite = np.where(np.isfinite(x), x, F32(0))

@@ -179,7 +179,8 @@ void run_integer(const Conv2dProblem& problem, IntegerArguments a, const Conv2dB
            here * a.window.image,
            a.w.blocks,
            padded_block};
-    quantize_activations(pixels, a.first_image * a.window.image, a.w.k, a.w.block_size, problem.compute, a.x, stream);
+    quantize_activations(pixels, {}, a.first_image * a.window.image, a.w.k, a.w.block_size, problem.compute, a.x,
+                         stream);
     launch_images<IntegerArguments>("conv2d_simt_integer", conv2d_simt_integer_kernel<1>,
                                     conv2d_simt_integer_kernel<kManyResults>, a, a.first_image, a.first_image + here,
                                     bounds.results, stream);

@@ -68,7 +68,7 @@ void run_sm80_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
     a.x = {scratch[codes], nullptr, nullptr, nullptr, here * image_rows, a.w.blocks, padded_block};
     a.x.terms = scratch[terms];
     a.x.zero_code = problem.weight->layout.zero_code();
-    quantize_activations(pixels, image * image_rows, a.w.k, a.w.block_size, problem.compute, a.x, stream);
+    quantize_activations(pixels, {}, image * image_rows, a.w.k, a.w.block_size, problem.compute, a.x, stream);
     launch_results(a, problem, bounds, image, image + here, sm80_int8_mma::run<sm80_int8_mma::Im2colRows>);
   }
 }

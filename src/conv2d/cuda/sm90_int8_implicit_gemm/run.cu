@@ -124,7 +124,7 @@ void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
     gathered.pixels = rows;
     gathered.tap_blocks = static_cast<int>(w.blocks);
     gathered.row_length = static_cast<int>(w.k);
-    quantize_activations(pixels, image * image_rows, w.k, w.block_size, problem.compute, x, stream);
+    quantize_activations(pixels, {}, image * image_rows, w.k, w.block_size, problem.compute, x, stream);
     for_each_results(problem, image, last, bounds.results, [&](std::int64_t first, std::int64_t results) {
       const auto arguments = [&](auto of) {
         return arguments_of<decltype(of)>(problem, w, gathered, x, first, results);

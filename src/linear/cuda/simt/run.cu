@@ -46,7 +46,7 @@ void run_simt_integer(const LinearProblem& problem, DeviceWeight w, const Device
                                         std::min(most_rows, problem.m - row),
                                         w.blocks,
                                         padded_block};
-    quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
+    quantize_activations(problem.x, problem.scales, row, w.k, w.block_size, problem.compute, x, stream);
     simt::run_integer({x, row, w, out, experts}, stream);
   }
 }

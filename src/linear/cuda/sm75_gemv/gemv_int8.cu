@@ -33,7 +33,8 @@ class Int8 {
     if constexpr (kOneBlock)
       a_.x.run_one_block(codes, x_scales(0), shifts(0), reinterpret_cast<std::uint32_t*>(sums(0)));
     else
-      a_.x.template run<kBlockChunks * kChunk>(codes, x_scales(0), shifts(0));
+      a_.x.template run<kBlockChunks * kChunk>(codes, x_scales(0), shifts(0),
+                                               reinterpret_cast<std::uint32_t*>(sums(0)));
     ptx::copy_wait<1>();  // the scales; not the waiting weights
     __syncthreads();
     kOneBlock ? multiply_one_block() : multiply_blocks();

@@ -1,17 +1,22 @@
 #pragma once
 
+#include "formats/activation_scales.h"
 #include "formats/element.h"
 #include "numerics/activation_block.h"
 #include "runtime/cuda/cuda_warp.cuh"
+#include "runtime/cuda/ptx.cuh"
 #include "runtime/cuda/ptx_convert.cuh"
 
-// A thread block's own int8 quantization of a few rows of x, in shared memory: codes, scales and shifts as
-// quantize_activations() makes them, a shift being -zero_code * sum of the block's codes.
+// A thread block's own int8 quantization of a few rows of x, or its copy of their codes, in shared memory: codes,
+// scales and shifts as quantize_activations() makes them, a shift being -zero_code * sum of the block's codes.
 namespace qcore {
 
 struct RowQuantizer {
   static constexpr int kMaxRows = 8;
   static constexpr int kUnit = 8;  // values that a lane takes
+  // The shortest block that may share its scale with the row: registers do not suffice for 32.
+  static constexpr int kShortest = 64;
+  using Source = ActivationScales::Source;
 
   const void* x;  // [rows, k], neighbors along k side by side; k a multiple of 8, rows start at multiples of 16 bytes
   DType dtype;
@@ -20,24 +25,49 @@ struct RowQuantizer {
   int code_stride;   // bytes from row to row in shared memory
   int scale_stride;  // values from row to row of the scales: a multiple of 4
   std::int64_t row_at[kMaxRows];
+  Source source;
+  float fixed;                      // scale
+  const float* given;               // scales of codes
+  int given_step, given_blocks;     // from scale to scale of a row; of the weight, that share one
+  std::int64_t given_at[kMaxRows];  // a row's first scale
 
   // codes [rows, code_stride], scales [rows, scale_stride], shifts [P, rows].
   // Called by all threads; blocks of kBlock k are shared by kBlock / 8 neighboring lanes. A barrier must follow.
+  // `parts` [rows, 32] is memory that nothing else uses until then.
   template <int kBlock>
-  __device__ __forceinline__ void run(std::int8_t* codes, float* scales, std::int32_t* shifts) const {
+  __device__ __forceinline__ void run(std::int8_t* codes, float* scales, std::int32_t* shifts,
+                                      std::uint32_t* parts) const {
     constexpr int kLanes = kBlock / kUnit;
+    if (source == Source::given) return copy_codes(codes, scales, shifts, kLanes);
+    // Each source has code of its own: the usual one must not wait for instructions that it does not need.
+    if constexpr (kBlock >= kShortest) {
+      if (source == Source::per_row) {
+        store_largest(parts);
+        __syncthreads();
+        return run_rows<kLanes, true>(codes, scales, shifts, parts);
+      }
+    }
+    run_rows<kLanes, false>(codes, scales, shifts, parts);
+  }
+
+  template <int kLanes, bool kPerRow>
+  __device__ __forceinline__ void run_rows(std::int8_t* codes, float* scales, std::int32_t* shifts,
+                                           const std::uint32_t* parts) const {
     static_assert(kLanes <= kWarpSize && kWarpSize % kLanes == 0, "a warp holds whole blocks");
     const int units = blocks * kLanes, thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
+      numerics::BlockScale scale{};
+      if constexpr (kPerRow)
+        scale = block_scale<false>(largest_part(parts, row, static_cast<int>(blockDim.x) / kWarpSize));
 #pragma unroll 1
       for (int first = thread; first - thread % kWarpSize < units; first += static_cast<int>(blockDim.x)) {
         const int unit = first < units ? first : units - 1;
         float values[kUnit];
         load(values, row_at[row], unit);
-        const numerics::BlockScale scale = block_scale(largest_of_lanes<kLanes>(largest(values)));
+        if constexpr (!kPerRow) scale = block_scale<false>(largest_of_lanes<kLanes>(largest(values)));
         uint2 words;
-        const std::uint32_t sum = sum_of_lanes<kLanes>(encode(values, scale, words));
+        const std::uint32_t sum = sum_of_lanes<kLanes>(encode<false>(values, scale, words));
         if (first >= units) continue;
         *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
         if (unit % kLanes) continue;
@@ -48,22 +78,32 @@ struct RowQuantizer {
   }
 
   // The same for rows of one block, of any length: each row has warps of its own, of which there must be as many as
-  // rows at least. `parts` [rows, 32] is memory that nothing else uses until the next barrier.
+  // rows at least.
   __device__ __forceinline__ void run_one_block(std::int8_t* codes, float* scales, std::int32_t* shifts,
                                                 std::uint32_t* parts) const {
-    constexpr int kBatch = 4;  // units whose loads are under way together
+    if (source == Source::given) return copy_codes(codes, scales, shifts, k / kUnit);
+    if (source == Source::fixed) return run_one_row_block<true>(codes, scales, shifts, parts);
+    run_one_row_block<false>(codes, scales, shifts, parts);
+  }
+
+ private:
+  static constexpr int kRowBatch = 4;  // units whose loads are under way together
+
+  template <bool kFixed>
+  __device__ __forceinline__ void run_one_row_block(std::int8_t* codes, float* scales, std::int32_t* shifts,
+                                                    std::uint32_t* parts) const {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
     const int row_warps = static_cast<int>(blockDim.x) / kWarpSize / rows, row_threads = row_warps * kWarpSize;
     const int row = thread / row_threads, units = row < rows ? k / kUnit : 0;
     const std::int64_t at = units > 0 ? row_at[row] : 0;
-    float values[kBatch][kUnit];
+    float values[kRowBatch][kUnit];
     std::uint32_t magnitude = 0;
 #pragma unroll 1
-    for (int first = thread % row_threads; first < units; first += kBatch * row_threads) {
+    for (int first = thread % row_threads; first < units; first += kRowBatch * row_threads) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) load(values[i], at, first + i * row_threads);
+      for (int i = 0; i < kRowBatch; ++i) load(values[i], at, first + i * row_threads);
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
+      for (int i = 0; i < kRowBatch; ++i) {
         const std::uint32_t own = largest(values[i]);
         magnitude = own > magnitude ? own : magnitude;
       }
@@ -72,19 +112,18 @@ struct RowQuantizer {
     if (lane == 0 && row < rows) parts[row * kWarpSize + thread / kWarpSize % row_warps] = magnitude;
     if (thread < rows) shifts[thread] = 0;
     __syncthreads();
-    const std::uint32_t part = row < rows && lane < row_warps ? parts[row * kWarpSize + lane] : 0;
-    const numerics::BlockScale scale = block_scale(largest_of_lanes<kWarpSize>(part));
+    const numerics::BlockScale scale = block_scale<kFixed>(largest_part(parts, row, row < rows ? row_warps : 0));
     std::uint32_t sum = 0;
 #pragma unroll 1
-    for (int first = thread % row_threads; first < units; first += kBatch * row_threads) {
+    for (int first = thread % row_threads; first < units; first += kRowBatch * row_threads) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) load(values[i], at, first + i * row_threads);
+      for (int i = 0; i < kRowBatch; ++i) load(values[i], at, first + i * row_threads);
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
+      for (int i = 0; i < kRowBatch; ++i) {
         const int unit = first + i * row_threads;
         if (unit >= units) break;
         uint2 words;
-        sum += encode(values[i], scale, words);
+        sum += encode<kFixed>(values[i], scale, words);
         *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
       }
     }
@@ -94,7 +133,28 @@ struct RowQuantizer {
     scales[row * scale_stride] = scale.scale;
   }
 
- private:
+  // Every warp stores the largest magnitude of its part of each row. A barrier must follow.
+  __device__ __forceinline__ void store_largest(std::uint32_t* parts) const {
+#pragma unroll 1
+    for (int row = 0; row < rows; ++row) {
+      std::uint32_t magnitude = 0;
+#pragma unroll 1
+      for (int unit = static_cast<int>(threadIdx.x); unit * kUnit < k; unit += static_cast<int>(blockDim.x)) {
+        float values[kUnit];
+        load(values, row_at[row], unit);
+        const std::uint32_t own = largest(values);
+        magnitude = own > magnitude ? own : magnitude;
+      }
+      magnitude = largest_of_lanes<kWarpSize>(magnitude);
+      if (threadIdx.x % kWarpSize == 0) parts[row * kWarpSize + threadIdx.x / kWarpSize] = magnitude;
+    }
+  }
+  // By a whole warp, of the parts of `warps` of them.
+  __device__ __forceinline__ static std::uint32_t largest_part(const std::uint32_t* parts, int row, int warps) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    return largest_of_lanes<kWarpSize>(lane < warps ? parts[row * kWarpSize + lane] : 0);
+  }
+
   __device__ __forceinline__ static std::uint32_t largest(const float (&values)[kUnit]) {
     std::uint32_t magnitude = 0;
 #pragma unroll
@@ -119,16 +179,43 @@ struct RowQuantizer {
     for (int distance = 1; distance < kLanes; distance *= 2) sum += __shfl_xor_sync(kAllLanes, sum, distance);
     return sum;
   }
-  __device__ __forceinline__ static numerics::BlockScale block_scale(std::uint32_t magnitude) {
-    return numerics::activation_scale(numerics::kActivationInt8, 0.0f, 0.0f, magnitude);
+  // Copies codes that x holds, and their scales: `block_units` units share a shift, whose sums are made one after the
+  // other, and so are the scales.
+  __device__ __forceinline__ void copy_codes(std::int8_t* codes, float* scales, std::int32_t* shifts,
+                                             int block_units) const {
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), units = k / kUnit;
+    for (int i = thread; i < rows * blocks; i += threads) shifts[i] = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (int row = 0; row < rows; ++row) {
+      const std::int8_t* from = static_cast<const std::int8_t*>(x) + row_at[row];
+#pragma unroll 1
+      for (int unit = thread; unit < blocks * block_units; unit += threads) {
+        uint2 words{0, 0};
+        if (unit < units) words = *reinterpret_cast<const uint2*>(from + unit * kUnit);
+        *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
+        const std::int32_t sum = ptx::add_signed_bytes(words.x, ptx::add_signed_bytes(words.y, 0));
+        atomicAdd(shifts + unit / block_units * rows + row, shift(static_cast<std::uint32_t>(sum)));
+      }
+#pragma unroll 1
+      for (int p = thread; p < blocks; p += threads)
+        scales[row * scale_stride + p] = given[given_at[row] + p / given_blocks * given_step];
+    }
+  }
+
+  template <bool kFixed>
+  __device__ __forceinline__ numerics::BlockScale block_scale(std::uint32_t magnitude) const {
+    constexpr int kMode = kFixed ? numerics::kActivationInt8Fixed : numerics::kActivationInt8;
+    return numerics::activation_scale(kMode, 0.0f, 0.0f, magnitude, fixed);
   }
   // Returns the sum of the codes.
+  template <bool kFixed>
   __device__ __forceinline__ static std::uint32_t encode(const float (&values)[kUnit],
                                                          const numerics::BlockScale& scale, uint2& words) {
     std::uint32_t sum = 0, biased[kUnit];
 #pragma unroll
     for (int i = 0; i < kUnit; ++i) {
-      biased[i] = numerics::encode_symmetric(values[i], scale);
+      biased[i] = kFixed ? numerics::encode_clamped(values[i], scale) : numerics::encode_symmetric(values[i], scale);
       sum += biased[i];
     }
     words.x = ptx::lowest_bytes(biased[0], biased[1], biased[2], biased[3]);

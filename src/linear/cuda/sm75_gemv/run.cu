@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdlib>
+
 #include "gemm/cuda/sm90_int8_mma/arguments.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/sm75_gemv/gemv_int8.cuh"
@@ -39,6 +42,10 @@ bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStre
   const bool short_blocks = w.block_size == 32 || w.block_size == 64 || w.block_size == 128;
   a.one_block = !short_blocks && w.blocks == 1;
   if (!short_blocks && !a.one_block) return false;
+  const ActivationScales& scales = problem.scales;
+  if (scales.source == ActivationScales::Source::fixed && !a.one_block) return false;
+  if (scales.source == ActivationScales::Source::per_row && w.blocks > 1 && w.block_size < RowQuantizer::kShortest)
+    return false;
   a.w = w;
   a.out = device_output(problem);
   RowQuantizer& x = a.x;
@@ -53,9 +60,16 @@ bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStre
       a.one_block ? round_up(w.k, gemv::round_chunks(w.bits) * gemv::kChunk) : round_up(w.blocks * w.block_size, 128);
   x.code_stride = static_cast<int>(codes) + 32;
   x.scale_stride = static_cast<int>(round_up(w.blocks, 4));
-  const int item = x.dtype == DType::f32 ? 4 : 2;
+  x.source = scales.source;
+  x.fixed = scales.fixed;
+  x.given = static_cast<const float*>(scales.scales.data);
+  if (std::abs(scales.scales.column_stride) > kMaxShortDepth) return false;
+  x.given_step = static_cast<int>(scales.scales.column_stride);
+  x.given_blocks = static_cast<int>(scales.blocks_per_scale);
+  const std::int64_t item = item_size(x.dtype);
   for (int row = 0; row < x.rows; ++row) {
     x.row_at[row] = problem.x.row_offset(row);
+    x.given_at[row] = scales.given() ? scales.scales.row_offset(row) : 0;
     if (x.row_at[row] * item % 16) return false;
     a.y_at[row] = problem.y.row_offset(row);
   }
@@ -81,7 +95,7 @@ void run_gemv_integer(const LinearProblem& problem, const DeviceWeight& w, std::
   QuantizedRows<std::int8_t> x{scratch[codes], nullptr, nullptr, nullptr, problem.m, w.blocks, padded_block};
   x.terms = scratch[terms];
   x.zero_code = problem.weight->layout.zero_code();
-  quantize_activations(problem.x, 0, w.k, w.block_size, problem.compute, x, stream);
+  quantize_activations(problem.x, problem.scales, 0, w.k, w.block_size, problem.compute, x, stream);
   const gemv::SplitKSchedule schedule = gemv::plan_split_k(w, padded_block, static_cast<int>(problem.m));
   gemv::run_integer({x, 0, w, device_output(problem), schedule, problem.compute == ComputeMode::int8_asym}, stream);
 }

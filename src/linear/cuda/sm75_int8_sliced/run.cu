@@ -104,7 +104,7 @@ class Sliced {
                                        rows,
                                        w_.blocks,
                                        passes_.padded_block};
-    quantize_activations(problem_.x, first_row, w_.k, w_.block_size, problem_.compute, x, stream_);
+    quantize_activations(problem_.x, problem_.scales, first_row, w_.k, w_.block_size, problem_.compute, x, stream_);
     return x;
   }
 

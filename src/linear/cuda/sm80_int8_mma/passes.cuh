@@ -31,7 +31,7 @@ void for_each_pass(const LinearProblem& problem, const ScratchBounds& bounds, co
                                  w.blocks,       padded_block};
     x.terms = scratch[terms];
     x.zero_code = problem.weight->layout.zero_code();
-    quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
+    quantize_activations(problem.x, problem.scales, row, w.k, w.block_size, problem.compute, x, stream);
     multiply(x, row, w);
   }
 }

@@ -79,7 +79,7 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
     while (x.tiled.rows() < tile) ++x.tiled.shift;
     x.tiled.stages = row_codes / TiledRows::kChunkK;
     x.tiled.parameters = scratch[scales];
-    quantize_activations(problem.x, row, w.k, w.block_size, problem.compute, x, stream);
+    quantize_activations(problem.x, problem.scales, row, w.k, w.block_size, problem.compute, x, stream);
     arguments.x = x;
     arguments.first_row = row;
     sm90_int8_mma::run<sm90_int8_mma::GemmRows>(arguments, stream);

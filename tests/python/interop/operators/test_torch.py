@@ -85,12 +85,17 @@ def test_quantize_takes_tensors(dtype):
 @pytest.mark.parametrize("mode", MODES[1:])
 def test_quantize_activations(mode, dtype):
     x = tensor(3, 50, dtype=dtype)
-    parts = qcore.quantize_activations(x, 16, mode)
-    types = [torch.int16 if mode == "int16" else torch.int8, torch.float32, torch.float32, torch.int32]
-    assert [part.dtype for part in parts] == types
+    activations = qcore.quantize_activations(x, 16, mode)
+    assert activations.codes.dtype == (torch.int16 if mode == "int16" else torch.int8)
+    assert activations.scales.dtype == torch.float32
+    assert (activations.offsets is None) == (mode != "int8_asym")
     expected = oracle.quantize_activations(x.float().numpy(), 16, mode)
+    parts = oracle.activation_parts(activations)
     for part, value in zip(parts, (expected.codes, expected.scales, expected.offsets, expected.sums), strict=True):
-        np.testing.assert_array_equal(part.numpy(), value)
+        np.testing.assert_array_equal(part, value)
+    weight = qcore.quantize(tensor(9, 50).numpy(), bits=8, block_size=16)
+    assert torch.equal(qcore.linear(activations, weight), qcore.linear(x.float(), weight, compute=mode))
+    assert qcore.linear(activations, weight, out_dtype=dtype).dtype == dtype
 
 
 LAYOUTS = {

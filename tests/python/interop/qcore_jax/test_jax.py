@@ -62,11 +62,17 @@ def test_quantize_takes_arrays(dtype):
 @pytest.mark.parametrize("mode", MODES[1:])
 def test_quantize_activations(mode):
     x = array(3, 50)
-    parts = qcore.quantize_activations(x, 16, mode)
-    assert all(isinstance(part, jax.Array) for part in parts)
+    activations = qcore.quantize_activations(x, 16, mode)
+    assert isinstance(activations.codes, jax.Array)
+    assert isinstance(activations.scales, jax.Array)
+    parts = oracle.activation_parts(activations)
     expected = oracle.quantize_activations(np.asarray(x), 16, mode)
     for part, value in zip(parts, (expected.codes, expected.scales, expected.offsets, expected.sums), strict=True):
-        np.testing.assert_array_equal(np.asarray(part), value)
+        np.testing.assert_array_equal(part, value)
+    weight = qcore.quantize(array(9, 50), bits=8, block_size=16)
+    y = qcore.linear(activations, weight)
+    assert isinstance(y, jax.Array)
+    np.testing.assert_array_equal(y, qcore.linear(x, weight, compute=mode))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__)

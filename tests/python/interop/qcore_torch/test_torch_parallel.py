@@ -10,6 +10,7 @@ import pickle
 import time
 
 import numpy as np
+import oracle
 import pytest
 import torch
 import torch.distributed as dist
@@ -71,7 +72,7 @@ def computed(case):
 
 
 def codes_of(x, layer):
-    codes, *_ = qcore.quantize_activations(x.float().flatten(0, -2), layer.block_size, layer.compute)
+    codes = qcore.quantize_activations(x.float().flatten(0, -2), layer.block_size, layer.compute).codes
     return codes.numpy() if isinstance(codes, torch.Tensor) else codes
 
 
@@ -259,9 +260,9 @@ def sizes_of_terms(layer, x):
     blocks = np.arange(x.shape[-1]) // layer.block_size
     wide = np.abs(x.double().numpy())
     if layer.compute != "float":
-        codes, scales, offsets, _ = qcore.quantize_activations(
-            x.float().numpy().reshape(-1, x.shape[-1]), layer.block_size, layer.compute
-        )
+        rows = x.float().numpy().reshape(-1, x.shape[-1])
+        activations = qcore.quantize_activations(rows, layer.block_size, layer.compute)
+        codes, scales, offsets, _ = oracle.activation_parts(activations)
         wide = np.abs(codes.astype(np.float64) * scales[:, blocks]) + np.abs(offsets[:, blocks])
         wide = wide.reshape(x.shape)
     weight = layer.weight

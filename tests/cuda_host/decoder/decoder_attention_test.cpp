@@ -1,6 +1,6 @@
 // Attention's CUDA row on the machine against the reference: the same bits, in both plans.
 
-#include "decoder_arrays.h"
+#include "decoder/decoder_arrays.h"
 
 namespace qcore {
 namespace {

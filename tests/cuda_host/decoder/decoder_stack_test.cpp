@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include "decoder_arrays.h"
+#include "decoder/decoder_arrays.h"
 
 namespace qcore {
 namespace {

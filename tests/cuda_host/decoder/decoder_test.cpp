@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "decoder_arrays.h"
+#include "decoder/decoder_arrays.h"
 
 namespace qcore {
 namespace {
