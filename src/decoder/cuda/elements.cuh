@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "formats/element.h"
+#include "gemm/cuda/largest_magnitude.cuh"
 #include "numerics/half_bits.h"
 #include "qcore/tensor_view.h"
 #include "runtime/cuda/ptx_half.cuh"
@@ -141,6 +142,7 @@ class Elements {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) words_[i] = narrow_word<kDType>(values + i * kWordItems<kDType>);
   }
+  __device__ __forceinline__ std::uint32_t magnitude() const { return largest_magnitude<kDType>(words_); }
 
  private:
   std::uint32_t words_[kWords];

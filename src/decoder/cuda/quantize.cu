@@ -22,16 +22,6 @@ struct CodeRows {
   float fixed;                            // scale; 0: each block's own
 };
 
-__device__ __forceinline__ std::uint32_t largest_of(const float (&row)[kVector]) {
-  std::uint32_t largest = 0;
-#pragma unroll
-  for (const float value : row) {
-    const std::uint32_t bits = numerics::magnitude_bits(value);
-    largest = bits > largest ? bits : largest;
-  }
-  return largest;
-}
-
 __device__ __forceinline__ std::uint32_t largest_of_lanes(std::uint32_t largest, int lanes) {
   for (int distance = 1; distance < lanes; distance *= 2) {
     const std::uint32_t other = __shfl_xor_sync(kAllLanes, largest, distance);
@@ -49,7 +39,9 @@ __device__ __forceinline__ void store_codes(const CodeRows& out, std::int64_t ro
                                             const float (&values)[kVector], const BlockScale& scale) {
   std::uint32_t codes[kVector];
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) codes[i] = numerics::encode_clamped(values[i], scale);
+  for (int i = 0; i < kVector; ++i)
+    codes[i] =
+        out.fixed != 0.0f ? numerics::encode_clamped(values[i], scale) : numerics::encode_symmetric(values[i], scale);
   uint2 words{ptx::lowest_bytes(codes[0], codes[1], codes[2], codes[3]),
               ptx::lowest_bytes(codes[4], codes[5], codes[6], codes[7])};
   if (scale.inverse == 0.0f) words = {0, 0};
@@ -60,11 +52,14 @@ __device__ __forceinline__ void store_scale(const CodeRows& out, std::int64_t ro
   out.scales[row * out.scale_stride + p * out.scale_step] = scale.scale;
 }
 
-// A vector whose block neighboring lanes of the warp share; called by whole warps, whose last lanes may have none.
+// Stores a vector whose block neighboring lanes of the warp share. Whole warps call it, whose last lanes may have none.
+template <DType kDType>
 __device__ __forceinline__ void store_block(const CodeRows& out, std::int64_t row, int v, bool exists,
-                                            const float (&values)[kVector]) {
-  const BlockScale scale = scale_of(out, largest_of_lanes(exists ? largest_of(values) : 0, out.lanes));
+                                            const Elements<kDType, kVector>& y) {
+  const BlockScale scale = scale_of(out, largest_of_lanes(exists ? y.magnitude() : 0, out.lanes));
   if (!exists) return;
+  float values[kVector];
+  y.widen(values);
   store_codes(out, row, v, values, scale);
   if (v % out.lanes == 0) store_scale(out, row, v / out.lanes, scale);
 }
@@ -85,7 +80,7 @@ struct WarpMail {
 };
 
 template <DType kDType, bool kWarpRows>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kNormThreadBlocks<kWarpRows>)
     norm_quantize_kernel(const __grid_constant__ NormVectors a, const __grid_constant__ CodeRows out) {
   using Some = Elements<kDType, kVector>;
   ptx::let_next_kernel_start();
@@ -98,17 +93,13 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int v = team.thread; v - lane < row.vectors; v += team.kSize) {
     const bool exists = v < row.vectors;
-    float values[kVector] = {};
-    Some y;
-    if (exists) {
-      y = row.normalized(v);
-      y.widen(values);
-    }
+    Some y{};
+    if (exists) y = row.normalized(v);
     if (out.lanes) {
-      store_block(out, team.row, v, exists, values);
+      store_block(out, team.row, v, exists, y);
     } else if (exists) {
       y.store(row.place(v));
-      const std::uint32_t own = largest_of(values);
+      const std::uint32_t own = y.magnitude();
       largest = own > largest ? own : largest;
     }
   }
@@ -159,9 +150,9 @@ __global__ void __launch_bounds__(kThreads)
     const int v = static_cast<int>(blockIdx.x * blockDim.x) + thread;
 #pragma unroll 1
     for (std::int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
-      float values[kVector] = {};
-      if (v < vectors) gated<kDType, kActivation>(a, row, v).widen(values);
-      store_block(out, row, v, v < vectors, values);
+      Elements<kDType, kVector> y{};
+      if (v < vectors) y = gated<kDType, kActivation>(a, row, v);
+      store_block(out, row, v, v < vectors, y);
     }
   } else {
     const std::int64_t row = blockIdx.x;
@@ -169,9 +160,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (int v = thread; v < vectors; v += kThreads) {
       const Some y = gated<kDType, kActivation>(a, row, v);
-      float values[kVector];
-      y.widen(values);
-      const std::uint32_t own = largest_of(values);
+      const std::uint32_t own = y.magnitude();
       largest = own > largest ? own : largest;
       y.store(dynamic_shared() + v * Some::kBytes);
     }

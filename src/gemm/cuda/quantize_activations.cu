@@ -1,6 +1,7 @@
 #include "formats/compute_mode.h"
 #include "formats/element.h"
 #include "formats/row_stride.h"
+#include "gemm/cuda/largest_magnitude.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "numerics/activation_block.h"
 #include "runtime/cuda/cuda_launch.h"
@@ -28,6 +29,16 @@ struct Arguments {
 
   __host__ __device__ bool per_row() const { return scales.source == ActivationScales::Source::per_row; }
 };
+
+// Rows whose leading axes don't merge into one, by divisions of 64 bits: out of line, because a copy of them at each
+// use would be most of a kernel's instructions, which take time to fetch.
+__device__ __noinline__ std::int64_t uneven_row_offset(const RowView& view, std::int64_t row) {
+  return view.row_offset(row);
+}
+__device__ __forceinline__ std::int64_t row_offset(const RowView& view, std::int64_t row) {
+  if (view.leading > 1) return uneven_row_offset(view, row);
+  return view.leading ? row * view.strides[0] : 0;
+}
 
 // A value of x, or a code that it holds.
 __device__ __forceinline__ float load_value(const RowView& x, std::int64_t at) {
@@ -80,7 +91,7 @@ struct BlockTerms {
     }
     const auto parameter = [&](const RowView& from) {
       const std::int64_t column = p / a.scales.blocks_per_scale;
-      return static_cast<const float*>(from.data)[from.row_offset(a.first_row + row) + column * from.column_stride];
+      return static_cast<const float*>(from.data)[row_offset(from, a.first_row + row) + column * from.column_stride];
     };
     block = {parameter(a.scales.scales), 1.0f, 0.0f};
     offset = a.scales.offsets.data ? parameter(a.scales.offsets) : 0.0f;
@@ -104,7 +115,7 @@ __device__ Extremes warp_extremes(const Arguments<Code>& a, std::int64_t begin, 
 template <class Code>
 __device__ std::int64_t code_at(const QuantizedRows<Code>& out, std::int64_t row, std::int64_t p, std::int64_t i) {
   if (out.plain.codes.data)
-    return out.plain.codes.row_offset(row) + (p * out.padded_block + i) * out.plain.codes.column_stride;
+    return row_offset(out.plain.codes, row) + (p * out.padded_block + i) * out.plain.codes.column_stride;
   if (out.tiled.shift) return out.tiled.code(row, p * out.padded_block + i);
   const bool nibbles = out.tiled.order == TiledRows::Order::nibbles;
   return (row * out.blocks + p) * out.padded_block + (nibbles ? TiledRows::nibble_order(static_cast<int>(i)) : i);
@@ -116,7 +127,7 @@ __device__ void store_terms(const QuantizedRows<Code>& out, std::int64_t row, st
   const float scale = terms.block.scale;
   if (out.plain.codes.data) {
     const auto store = [&](const RowView& to, float value) {
-      static_cast<float*>(const_cast<void*>(to.data))[to.row_offset(row) + p * to.column_stride] = value;
+      static_cast<float*>(const_cast<void*>(to.data))[row_offset(to, row) + p * to.column_stride] = value;
     };
     store(out.plain.scales, scale);
     if (out.plain.offsets.data) store(out.plain.offsets, terms.offset);
@@ -166,7 +177,7 @@ __global__ void __launch_bounds__(kThreads, 2) quantize_activations_kernel(const
   for (std::int64_t task = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp; task < tasks; task += stride) {
     const std::int64_t row = task / row_tasks, first = task % row_tasks, first_k = first * a.block_size;
     const std::int64_t left = a.k - first_k, reach = blocks * a.block_size;
-    const std::int64_t row_begin = a.x.row_offset(a.first_row + row) + first_k * a.x.column_stride;
+    const std::int64_t row_begin = row_offset(a.x, a.first_row + row) + first_k * a.x.column_stride;
     const BlockTerms terms(a, row, first, warp_extremes(a, row_begin, left < reach ? left : reach, lane));
     for (std::int64_t p = first; p < first + blocks; ++p) {
       const std::int64_t p_left = a.k - p * a.block_size, length = p_left < a.block_size ? p_left : a.block_size;
@@ -189,6 +200,7 @@ __global__ void __launch_bounds__(kThreads, 2) quantize_activations_kernel(const
 constexpr int kColumnThreads = 128;
 constexpr std::int64_t kMaxThreadBlocks = 65535;  // of a grid's second axis
 constexpr std::int64_t kWarpValues = kRun * kWarpSize;
+constexpr std::int64_t kMaxAlignedRow = std::int64_t{1} << 34;  // runs are counted by ints
 
 template <DType dtype>
 struct StoredRun {
@@ -218,43 +230,65 @@ struct StoredRun {
       }
     }
   }
+  __device__ __forceinline__ std::uint32_t magnitude() const {
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (const uint4& unit : units) {
+      const std::uint32_t of_unit = largest_magnitude<dtype>({unit.x, unit.y, unit.z, unit.w});
+      largest = of_unit > largest ? of_unit : largest;
+    }
+    return largest;
+  }
 };
 
-// Runs that start at `at`, at + step .. of x, the first `count` of them; the others become zeros. All are on their way
-// before the first one is looked at.
+// Loads the runs that start at `at`, at + step .. of x, the first `count` of them; the others become zeros. All are on
+// their way before the first one is looked at. Returns the bits of their largest magnitude, unless x holds codes.
 template <DType dtype, int kCount>
-__device__ __forceinline__ void load_runs_as(const void* x, std::int64_t at, std::int64_t step, int count,
-                                             float (&values)[kCount][kRun]) {
+__device__ __forceinline__ std::uint32_t load_runs_as(const void* x, std::int64_t at, std::int64_t step, int count,
+                                                      float (&values)[kCount][kRun]) {
   StoredRun<dtype> stored[kCount] = {};
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
     if (i < count) stored[i].load(x, at + i * step);
+  std::uint32_t largest = 0;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) stored[i].widen(values[i]);
+  for (int i = 0; i < kCount; ++i) {
+    stored[i].widen(values[i]);
+    const std::uint32_t magnitude = stored[i].magnitude();
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
 }
 template <int kCount>
-__device__ __forceinline__ void load_runs(const RowView& x, std::int64_t at, std::int64_t step, int count,
-                                          float (&values)[kCount][kRun]) {
-  if (x.dtype == DType::f32)
-    load_runs_as<DType::f32>(x.data, at, step, count, values);
-  else if (x.dtype == DType::f16)
-    load_runs_as<DType::f16>(x.data, at, step, count, values);
-  else if (x.dtype == DType::i8)
-    load_runs_as<DType::i8>(x.data, at, step, count, values);
-  else
-    load_runs_as<DType::bf16>(x.data, at, step, count, values);
+__device__ __forceinline__ std::uint32_t load_runs(const RowView& x, std::int64_t at, std::int64_t step, int count,
+                                                   float (&values)[kCount][kRun]) {
+  if (x.dtype == DType::f32) return load_runs_as<DType::f32>(x.data, at, step, count, values);
+  if (x.dtype == DType::f16) return load_runs_as<DType::f16>(x.data, at, step, count, values);
+  if (x.dtype == DType::i8) return load_runs_as<DType::i8>(x.data, at, step, count, values);
+  return load_runs_as<DType::bf16>(x.data, at, step, count, values);
 }
 
-__device__ __forceinline__ void add_run(Extremes& of, const float (&values)[kRun]) {
+// Adds a run whose largest magnitude is known. Only codes with offsets need the range.
+template <int kMode>
+__device__ __forceinline__ void add_run(Extremes& of, const float (&values)[kRun], std::uint32_t magnitude) {
+  of.magnitude = magnitude > of.magnitude ? magnitude : of.magnitude;
+  if constexpr (kMode == numerics::kActivationInt8Asym) {
 #pragma unroll
-  for (const float value : values) of.add(value);
+    for (const float value : values) {
+      of.lo = value < of.lo ? value : of.lo;
+      of.hi = value > of.hi ? value : of.hi;
+    }
+  }
 }
 
-// Kernels know the mode, unless x holds codes or has a given scale.
+// Kernels know the mode, unless x holds codes or has a given scale, which take no range.
 template <int kMode>
 __device__ __forceinline__ BlockTerms terms_of(const Arguments<std::int8_t>& a, std::int64_t row, std::int64_t p,
                                                const Extremes& of) {
-  return a.mode == kMode ? BlockTerms(of.scale(kMode)) : BlockTerms(a, row, p, of);
+  if (a.mode == kMode) return BlockTerms(of.scale(kMode));
+  Extremes magnitude;
+  magnitude.magnitude = of.magnitude;
+  return BlockTerms(a, row, p, magnitude);
 }
 
 // Returns the sum of the codes, four of which are in a word.
@@ -296,17 +330,21 @@ __device__ __forceinline__ void reduce(Extremes& of, int lanes) {
   }
 }
 
+// Whether sums of codes are stored, other than those of values as they lie.
+__host__ __device__ inline bool needs_sums(const QuantizedRows<std::int8_t>& out) {
+  return out.tiled.shift ? out.tiled.arrays > 1 : out.terms || out.scaled_sums;
+}
+
 // Short blocks: a few lanes share one, a power of two of which the last ones may have nothing to do. A thread block
 // takes 1 << row_shift threads' runs of a row, and as many rows as it has threads for.
 template <int kMode>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, 4)
     quantize_aligned_kernel(const __grid_constant__ Arguments<std::int8_t> a, int row_shift, int lanes_shift) {
   ptx::let_next_kernel_start();
   const QuantizedRows<std::int8_t>& out = a.out;
   const int thread = static_cast<int>(threadIdx.x), row_threads = 1 << row_shift, lanes = 1 << lanes_shift;
-  const std::int64_t run = static_cast<std::int64_t>(blockIdx.x) * row_threads + (thread & (row_threads - 1));
-  const std::int64_t p = run >> lanes_shift;
-  const int first = kRun * static_cast<int>(run & (lanes - 1));  // in the block
+  const int run = static_cast<int>(blockIdx.x) * row_threads + (thread & (row_threads - 1));
+  const int p = run >> lanes_shift, first = kRun * (run & (lanes - 1));  // in the block
   const std::int64_t k = p * a.block_size + first;
   const bool exists = p < out.blocks && first < out.padded_block, valid = exists && k < a.k;
   const bool stored = out.plain.codes.data ? valid : exists;
@@ -314,15 +352,15 @@ __global__ void __launch_bounds__(kThreads, 3)
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * (kThreads >> row_shift) + (thread >> row_shift);
        row < out.rows; row += stride) {
     float values[1][kRun];
-    load_runs(a.x, a.x.row_offset(a.first_row + row) + k, 0, valid ? 1 : 0, values);
+    const std::uint32_t magnitude = load_runs(a.x, row_offset(a.x, a.first_row + row) + k, 0, valid ? 1 : 0, values);
     Extremes of;
-    if (valid) add_run(of, values[0]);
+    if (valid) add_run<kMode>(of, values[0], magnitude);
     reduce<kMode>(of, lanes);
     const BlockTerms terms = terms_of<kMode>(a, row, p < out.blocks ? p : 0, of);
     std::uint32_t words[kRun / 4] = {};
     std::int32_t sum = 0;
     if (valid && terms.block.inverse != 0.0f) sum = encode_run<kMode>(values[0], terms.block, words);
-    sum = group_reduce(sum, lanes, [](std::int32_t x, std::int32_t y) { return x + y; });
+    if (needs_sums(out)) sum = group_reduce(sum, lanes, [](std::int32_t x, std::int32_t y) { return x + y; });
     if (!stored) continue;
     store_run(out, row, p, first, words);
     if (first == 0) store_terms(out, row, p, terms, sum);
@@ -351,10 +389,6 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
 // beyond, in the longest ones, is read twice. Sums of a row's blocks are made in shared memory.
 constexpr int kLongThreads = 512, kLongWarps = kLongThreads / kWarpSize, kMostRuns = 4;
 
-__host__ __device__ inline bool needs_sums(const QuantizedRows<std::int8_t>& out) {
-  return out.tiled.shift ? out.tiled.arrays > 1 : out.terms || out.scaled_sums;
-}
-
 // Holds each warp's extremes and sum, for the reductions over a thread block.
 struct WarpResults {
   Extremes extremes[kLongWarps];
@@ -381,9 +415,10 @@ class LongBlock {
     p_ = blockIdx.x % blocks;
     const std::int64_t first_k = p_ * a.block_size, left = a.k - first_k;
     const std::int64_t length = a.per_row() ? a.k : a.block_size;
-    begin_ = a.x.row_offset(a.first_row + row_) + first_k;
+    begin_ = row_offset(a.x, a.first_row + row_) + first_k;
     full_ = static_cast<int>((left < length ? left : length) / kRun);
     block_runs_ = static_cast<int>(out_.padded_block / kRun);
+    if (out_.plain.codes.data) plain_begin_ = row_offset(out_.plain.codes, row_) + first_k;
     runs_ = out_.plain.codes.data ? full_ : a.per_row() ? block_runs_ * static_cast<int>(out_.blocks) : block_runs_;
   }
 
@@ -395,17 +430,18 @@ class LongBlock {
       for (int p = thread_; p < static_cast<int>(out_.blocks); p += threads_) block_sums()[p] = 0;
     float values[kRuns][kRun];
     const int left = full_ - thread_;
-    load_runs(a_.x, begin_ + std::int64_t{kRun} * thread_, std::int64_t{kRun} * threads_,
-              left > 0 ? (left - 1) / threads_ + 1 : 0, values);
+    const std::uint32_t magnitude =
+        load_runs(a_.x, begin_ + std::int64_t{kRun} * thread_, std::int64_t{kRun} * threads_,
+                  left > 0 ? (left - 1) / threads_ + 1 : 0, values);
     Extremes of;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i)
-      if (run_of(i) < full_) add_run(of, values[i]);
+      if (run_of(i) < full_) add_run<kMode>(of, values[i], magnitude);
     if constexpr (kRuns == kMostRuns) {
       for (int run = run_of(kRuns); run < full_; run += threads_) {
         float again[1][kRun];
-        load_runs(a_.x, begin_ + std::int64_t{kRun} * run, 0, 1, again);
-        add_run(of, again[0]);
+        const std::uint32_t largest = load_runs(a_.x, begin_ + std::int64_t{kRun} * run, 0, 1, again);
+        add_run<kMode>(of, again[0], largest);
       }
     }
     thread_block_reduce<kMode>(of, results, lane, warp, warps);
@@ -452,6 +488,9 @@ class LongBlock {
       const int p = run / block_runs_;
       store_run(out_, row_, p, std::int64_t{kRun} * (run - p * block_runs_), words);
       if (needs_sum()) atomicAdd(&block_sums()[p], sum);
+    } else if (out_.plain.codes.data) {
+      *reinterpret_cast<uint4*>(out_.codes + plain_begin_ + std::int64_t{kRun} * run) = {words[0], words[1], words[2],
+                                                                                         words[3]};
     } else {
       store_run(out_, row_, p_, std::int64_t{kRun} * run, words);
     }
@@ -462,11 +501,12 @@ class LongBlock {
   const QuantizedRows<std::int8_t>& out_;
   int thread_, threads_;
   std::int64_t row_, p_, begin_;  // of the block, in x
+  std::int64_t plain_begin_ = 0;  // likewise, in codes that lie as x does
   int full_, runs_, block_runs_;  // of the values; of their codes, padded; of a block's codes
 };
 
 template <int kMode, int kRuns>
-__global__ void __launch_bounds__(kLongThreads, 1)
+__global__ void __launch_bounds__(kLongThreads, kRuns == 1 ? 2 : 1)
     quantize_long_kernel(const __grid_constant__ Arguments<std::int8_t> a) {
   ptx::let_next_kernel_start();
   LongBlock<kMode, kRuns>(a).run();
@@ -496,7 +536,7 @@ bool aligned_rows(const Arguments<std::int8_t>& a) {
   const std::int64_t length = a.out.padded_block, size = item_size(a.x.dtype);
   if (length < kRun || length % kRun || (a.out.blocks > 1 && length != a.block_size)) return false;
   constexpr std::size_t kSharedSums = 32 << 10;  // together with WarpResults less than any device grants
-  if (shared_sums(a) > kSharedSums) return false;
+  if (shared_sums(a) > kSharedSums || a.k > kMaxAlignedRow) return false;
   const RowView& plain = a.out.plain.codes;
   if (plain.data && !columns_lie_together(plain, 16)) return false;
   return a.k % kRun == 0 && columns_lie_together(a.x, 16 / static_cast<int>(size));
@@ -511,7 +551,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   if (row >= out.rows) return;
   const std::int64_t first_k = p * a.block_size;
   const std::int64_t length = a.k - first_k < a.block_size ? a.k - first_k : a.block_size;
-  const std::int64_t begin = a.x.row_offset(a.first_row + row) + first_k * a.x.column_stride;
+  const std::int64_t begin = row_offset(a.x, a.first_row + row) + first_k * a.x.column_stride;
   Extremes of;
   of.add(a, begin, length, 0, 1);
   const BlockScale scale = of.scale(a.mode);

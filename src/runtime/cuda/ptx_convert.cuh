@@ -28,4 +28,14 @@ __device__ __forceinline__ std::uint32_t lowest_bytes(std::uint32_t a, std::uint
 #endif
 }
 
+// The larger of both lower halves, and that of both upper ones, without signs.
+__device__ __forceinline__ std::uint32_t largest_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  return __vmaxu2(a, b);
+#else
+  const std::uint32_t low = (a & 0xffffu) > (b & 0xffffu) ? a : b, high = a >> 16 > b >> 16 ? a : b;
+  return (low & 0xffffu) | (high & 0xffff0000u);
+#endif
+}
+
 }  // namespace qcore::ptx

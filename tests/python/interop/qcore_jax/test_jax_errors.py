@@ -38,7 +38,7 @@ WRONG = {
         (3, 70),
         F32,
     ),
-    "linear: compute is 'int4', expected one of 'float', 'int8', 'int8_asym', 'int16'": (
+    "linear: compute is 'int4', expected one of 'float', 'int8', 'int8_asym', 'int16', 'int8_token'": (
         lambda x: qcore.jax.linear(x, WEIGHT, compute="int4"),
         (3, 70),
         F32,
