@@ -86,7 +86,8 @@ struct GatedOptions {
 //   y  [..., I] fp32, fp16 or bf16, without memory in common with x
 QCORE_API void gated_activation(const TensorView& x, const TensorView& y, const GatedOptions& options);
 
-// The same with the result rounded to x's dtype and then quantized; see rms_norm_quantize().
+// The same with the result rounded to x's dtype and then quantized; see rms_norm_quantize(). On CUDA, rows of more than
+// 4096 elements with one scale each take two launches if they are too few to occupy the device.
 QCORE_API void gated_activation_quantize(const TensorView& x, const QuantizedActivations& y,
                                          const GatedOptions& options, float scale = 0.0f);
 

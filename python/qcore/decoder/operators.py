@@ -242,7 +242,7 @@ def gated_activation_quantize(
 
     The bits are those of ``qcore.quantize_activations(gated_activation(x, activation), block_size, compute,
     scale=scale)``. On CUDA it is one launch for "int8" in blocks of 8, 16, 32, 64, 128 or 256, or one per row, of
-    aligned rows.
+    aligned rows; two for rows of more than 4096 elements with one scale each, if they are too few to occupy the device.
 
     Args:
         x: float32, float16 or bfloat16 [..., 2 * I], any strides, CPU or CUDA: the gate, then what it multiplies.

@@ -210,6 +210,12 @@ void launch_gate(const GateVectors& a, const CodeRows& out, GateActivation activ
   launch("decoder_gate_quantize", kKernels[static_cast<int>(activation)], shape, stream, a, out);
 }
 
+// Whether one thread block for each long row takes longer than two kernels, of which the first spreads a row over many
+// thread blocks. With 14336 elements it does at 0.97 rows per multiprocessor, and does not at 1.94.
+bool too_few_rows(std::int64_t rows, std::int64_t vectors, int device) {
+  return vectors > kThreads && 2 * rows < 3 * std::int64_t{multiprocessors(device)};
+}
+
 }  // namespace
 
 bool run_quantizing_cuda(const NormProblem& p, const ActivationsProblem& codes) {
@@ -240,9 +246,9 @@ bool run_quantizing_cuda(const GateProblem& p, const ActivationsProblem& codes) 
   if (p.count > kMaxPairs || !in_pieces(p.x, p.x.dtype, 16, a.x) || row_bytes % 16 || !code_rows(codes, p.count, out))
     return false;
   const bool by_row = out.lanes == 0;
-  if (by_row && row_bytes > kSharedRowBytes) return false;
-  DeviceGuard guard(p.device.index);
   const std::int64_t vectors = p.count / kVector;
+  if (by_row && (row_bytes > kSharedRowBytes || too_few_rows(p.rows, vectors, p.device.index))) return false;
+  DeviceGuard guard(p.device.index);
   LaunchShape shape = by_row ? shape_of(p.rows, 1, kThreads, p.device.index)
                              : shape_of(ceil_div(vectors, kPointThreads), p.rows, kPointThreads, p.device.index);
   if (by_row) shape.shared_bytes = static_cast<std::size_t>(row_bytes);

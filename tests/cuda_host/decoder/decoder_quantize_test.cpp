@@ -129,7 +129,7 @@ TEST(DecoderCuda, GatedActivationQuantize) {
         check_gate(dtype, activation, 2, 2080, 32, fixed);
         check_gate(dtype, activation, 3, 48, 8, fixed);
         check_gate(dtype, activation, 3, 1032, 1032, fixed);
-        check_gate(dtype, activation, 1, 10240, 10240, fixed);
+        check_gate(dtype, activation, 3, 10240, 10240, fixed);
       }
 }
 
@@ -154,6 +154,15 @@ TEST(DecoderCuda, QuantizeRefuses) {
   Codes codes(2, 192, 64, 0.0f, 0);
   norm.x.data = static_cast<const char*>(norm.x.data) + 2;  // not a multiple of 16
   EXPECT_FALSE(run_quantizing_cuda(norm, codes.problem(true)));
+
+  // Long rows with one scale each go to the two operators until there are 1.5 of them per multiprocessor, here of 2.
+  Array wide(DType::f16, {3, 2 * 4104});
+  gate.x = rows_of(wide.device());
+  gate.count = 4104;
+  for (const std::int64_t rows : {2, 3}) {
+    gate.rows = rows;
+    EXPECT_EQ(run_quantizing_cuda(gate, Codes(rows, 4104, 4104, 0.0f, 0).problem(true)), rows == 3) << rows;
+  }
 }
 
 }  // namespace
