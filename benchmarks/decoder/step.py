@@ -47,7 +47,7 @@ def _product_calls(
 
         def run(handles: list[Any] = handles, x: Any = x, y: Any = y) -> None:
             for handle in handles:
-                _core.linear(x, handle, None, y, COMPUTE[compute], _core.ActivationKind.none, 0.0, 0.0, 0)
+                _core.linear(x, handle, None, y, COMPUTE[compute], 0.0, _core.ActivationKind.none, 0.0, 0.0, 0)
 
         calls[name] = run
     return calls

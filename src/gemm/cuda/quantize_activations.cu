@@ -1,8 +1,8 @@
 #include "formats/compute_mode.h"
 #include "formats/element.h"
 #include "formats/row_stride.h"
-#include "gemm/cuda/largest_magnitude.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
+#include "gemm/cuda/stored_run.cuh"
 #include "numerics/activation_block.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
@@ -17,7 +17,6 @@ namespace {
 using numerics::BlockScale;
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
-constexpr int kRun = 16;  // neighboring codes that are stored together
 
 template <class Code>
 struct Arguments {
@@ -32,7 +31,7 @@ struct Arguments {
 
 // Rows whose leading axes don't merge into one, by divisions of 64 bits: out of line, because a copy of them at each
 // use would be most of a kernel's instructions, which take time to fetch.
-__device__ __noinline__ std::int64_t uneven_row_offset(const RowView& view, std::int64_t row) {
+__device__ __attribute__((noinline)) std::int64_t uneven_row_offset(const RowView& view, std::int64_t row) {
   return view.row_offset(row);
 }
 __device__ __forceinline__ std::int64_t row_offset(const RowView& view, std::int64_t row) {
@@ -201,72 +200,6 @@ constexpr int kColumnThreads = 128;
 constexpr std::int64_t kMaxThreadBlocks = 65535;  // of a grid's second axis
 constexpr std::int64_t kWarpValues = kRun * kWarpSize;
 constexpr std::int64_t kMaxAlignedRow = std::int64_t{1} << 34;  // runs are counted by ints
-
-template <DType dtype>
-struct StoredRun {
-  static constexpr int kUnits = dtype == DType::f32 ? 4 : dtype == DType::i8 ? 1 : 2;
-  uint4 units[kUnits];
-
-  __device__ __forceinline__ void load(const void* x, std::int64_t at) {
-    const auto* from = reinterpret_cast<const uint4*>(static_cast<const char*>(x) + at * (kUnits * 16 / kRun));
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) units[i] = from[i];
-  }
-  __device__ __forceinline__ void widen(float (&values)[kRun]) const {
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      const std::uint32_t words[] = {units[i].x, units[i].y, units[i].z, units[i].w};
-#pragma unroll
-      for (int j = 0; j < kRun / kUnits; ++j) {
-        float& value = values[i * (kRun / kUnits) + j];
-        if constexpr (dtype == DType::f32) {
-          value = numerics::bits_float(words[j]);
-        } else if constexpr (dtype == DType::i8) {
-          value = static_cast<float>(static_cast<std::int8_t>(words[j / 4] >> (8 * (j % 4))));
-        } else {
-          const auto half = static_cast<std::uint16_t>(words[j / 2] >> (16 * (j % 2)));
-          value = dtype == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
-        }
-      }
-    }
-  }
-  __device__ __forceinline__ std::uint32_t magnitude() const {
-    std::uint32_t largest = 0;
-#pragma unroll
-    for (const uint4& unit : units) {
-      const std::uint32_t of_unit = largest_magnitude<dtype>({unit.x, unit.y, unit.z, unit.w});
-      largest = of_unit > largest ? of_unit : largest;
-    }
-    return largest;
-  }
-};
-
-// Loads the runs that start at `at`, at + step .. of x, the first `count` of them; the others become zeros. All are on
-// their way before the first one is looked at. Returns the bits of their largest magnitude, unless x holds codes.
-template <DType dtype, int kCount>
-__device__ __forceinline__ std::uint32_t load_runs_as(const void* x, std::int64_t at, std::int64_t step, int count,
-                                                      float (&values)[kCount][kRun]) {
-  StoredRun<dtype> stored[kCount] = {};
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    if (i < count) stored[i].load(x, at + i * step);
-  std::uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    stored[i].widen(values[i]);
-    const std::uint32_t magnitude = stored[i].magnitude();
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  return largest;
-}
-template <int kCount>
-__device__ __forceinline__ std::uint32_t load_runs(const RowView& x, std::int64_t at, std::int64_t step, int count,
-                                                   float (&values)[kCount][kRun]) {
-  if (x.dtype == DType::f32) return load_runs_as<DType::f32>(x.data, at, step, count, values);
-  if (x.dtype == DType::f16) return load_runs_as<DType::f16>(x.data, at, step, count, values);
-  if (x.dtype == DType::i8) return load_runs_as<DType::i8>(x.data, at, step, count, values);
-  return load_runs_as<DType::bf16>(x.data, at, step, count, values);
-}
 
 // Adds a run whose largest magnitude is known. Only codes with offsets need the range.
 template <int kMode>
