@@ -39,6 +39,7 @@ OWN_KERNELS = {
     "sm80_int8_mma_kernel": 44,
     "gate_kernel": 4,
     "gate_pairs_kernel": 12,
+    "gate_quantize_kernel": 24,
     "gather_rows_kernel": 1,
     "gemv_float_kernel": 12,
     "gemv_int8_kernel": 8,
@@ -55,10 +56,12 @@ OWN_KERNELS = {
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
     "merge_kernel": 1,
+    "norm_quantize_kernel": 6,
     "norm_strided_kernel": 2,
     "norm_vectors_kernel": 6,
     "quantize_activations_kernel": 2,
     "quantize_columns_kernel": 1,
+    "quantize_long_kernel": 6,
     "rms_norm_kernel": 8,
     "simt_float_kernel": 2,
     "simt_integer_kernel": 2,
@@ -120,9 +123,10 @@ MEANT = {
 }
 ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "IMMA.16832.S8": "IMMA.8816.S8", "LDGSTS": ""}
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
-# How many instructions may load or store local memory: totals, sums and two steps' weights are 224 of 240 registers,
-# and offsets take some more. The loop of symmetric weights has none.
-MAY_SPILL = {"sm90_float_wgmma_kernel": 160}
+# How many instructions may load or store local memory. In sm90_float_wgmma, totals, sums and two steps' weights take
+# 224 of 240 registers, and offsets some more; the loop of symmetric weights has none. Kernels that quantize rows store
+# a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor.
+MAY_SPILL = {"sm90_float_wgmma_kernel": 160, "quantize_long_kernel": 11, "norm_quantize_kernel": 2}
 CUTLASS_KERNELS = {"sm_75": 2, "sm_80": 2, "sm_90": 2}
 TARGETS = ("sm_75", "sm_80", "sm_90")
 TENSOR_CORE = {"sm_75": "IMMA.8816.*.S8", "sm_80": "IMMA.16832.*.S8", "sm_90": "IMMA.16832.*.S8"}

@@ -80,7 +80,7 @@ struct WarpMail {
 };
 
 template <DType kDType, bool kWarpRows>
-__global__ void __launch_bounds__(kThreads, kNormThreadBlocks<kWarpRows>)
+__global__ void __launch_bounds__(kThreads, kNormThreadBlocks<kDType, kWarpRows>)
     norm_quantize_kernel(const __grid_constant__ NormVectors a, const __grid_constant__ CodeRows out) {
   using Some = Elements<kDType, kVector>;
   ptx::let_next_kernel_start();

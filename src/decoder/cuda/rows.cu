@@ -31,7 +31,7 @@ __device__ __forceinline__ std::int64_t offset_of(const RowView& view, std::int6
 }
 
 template <DType kDType, bool kWarpRows>
-__global__ void __launch_bounds__(kThreads, kNormThreadBlocks<kWarpRows>)
+__global__ void __launch_bounds__(kThreads, kNormThreadBlocks<kDType, kWarpRows>)
     norm_vectors_kernel(const __grid_constant__ NormVectors a) {
   using Some = Elements<kDType, kVector>;
   ptx::let_next_kernel_start();

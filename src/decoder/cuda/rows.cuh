@@ -23,9 +23,11 @@ constexpr int kMailFloats = 4;                 // in front of them
 static_assert(numerics::kNormSums == kWarpSize);
 
 // Thread blocks that a multiprocessor shall have registers for. While one warp of a row adds up its squares, the other
-// rows' loads are under way.
-template <bool kWarpRows>
-constexpr int kNormThreadBlocks = kWarpRows ? 1 : 4;
+// rows' loads are under way. float32 has twice the bytes under way, and would spill registers with 4.
+template <DType kDType, bool kWarpRows>
+constexpr int kNormThreadBlocks = kWarpRows              ? 1
+                                  : kDType == DType::f32 ? 3
+                                                         : 4;
 
 // The threads that share a row: a warp or all of a thread block. One warp adds up the squares, lane l those of the
 // elements i with i mod 32 = l.

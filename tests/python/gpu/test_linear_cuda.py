@@ -448,6 +448,7 @@ def test_streams_and_threads_do_not_disturb_each_other():
     assert not failures, failures
 
 
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other processes change the device's free memory")
 def test_repeated_calls_take_no_more_memory():
     weight = random_weight(np.random.default_rng(10), 512, 512, 64, 4, "symmetric").to("cuda")
     x, out = torch.ones(300, 512, device="cuda"), torch.empty(300, 512, device="cuda")
