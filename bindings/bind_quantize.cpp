@@ -218,6 +218,17 @@ void bind_quantize(nb::module_& m) {
       "weight"_a, "bits"_a, "block_size"_a, "symmetric"_a, "method"_a, "half_scales"_a, "importance"_a.none());
 
   m.def(
+      "quantize_encoded",
+      [](nb::handle weight, const WeightEncoding& encoding, std::int64_t block_size, Method method,
+         nb::handle importance) {
+        const ArrayArgument array(weight, "quantize_encoded", "weight");
+        const OptionalArray importance_array(importance, "quantize_encoded", "importance", "float32");
+        nb::gil_scoped_release release;
+        return QuantizedTensor::quantize_encoded(array.view(), encoding, block_size, method, importance_array.get());
+      },
+      "weight"_a, "encoding"_a, "block_size"_a, "method"_a, "importance"_a.none());
+
+  m.def(
       "gptq_columns",
       [](nb::handle weights, nb::handle factor, nb::handle scales, nb::handle offsets, nb::handle blocks,
          nb::handle codes, int bits) {

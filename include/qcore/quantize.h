@@ -86,6 +86,15 @@ class QCORE_API QuantizedTensor {
   // NaN or an Inf, naming its index, and for a scale or an offset that scale_dtype cannot hold.
   static QuantizedTensor quantize(const TensorView& weight, const QuantizeOptions& options);
 
+  // Quantizes `weight` (fp32, fp16 or bf16 [N, K], any strides, CPU) into an encoding. Method::rtn takes the smallest
+  // scales that clip nothing (for e8m0 the OCP's exponent), rounded to their type; Method::mse searches for the smallest
+  // squared error, of super-parameters too; Method::awq does so with each k's error times importance[k], fp32 [K] as in
+  // QuantizeOptions. Throws ValueError for a NaN or an Inf, naming its index, and for a scale or an offset that the
+  // encoding cannot hold. Integer offsets are never above 0.
+  static QuantizedTensor quantize_encoded(const TensorView& weight, const WeightEncoding& encoding,
+                                          std::int64_t block_size, Method method,
+                                          const TensorView* importance = nullptr);
+
   // Takes codes (int8, [N, K] or [Co, Ci, Kh, Kw]), scales and offsets (fp32 [N, P]) as they are. Pass a
   // null `offsets` for a symmetric weight. Codes must lie in [-8, 7] or [-128, 127]. Scales and offsets may also be
   // fp16 or bf16.

@@ -14,6 +14,7 @@ from qcore import awq
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
 from qcore.awq.scaling import AwqScales, awq_scales, fold_scales
 from qcore.conv import conv2d
+from qcore.encode import quantize_encoded
 from qcore.linear import embedding, grouped_linear, linear
 from qcore.methods.samples import Hessian
 from qcore.quantized_activations import QuantizedActivations, quantize_activations
@@ -63,6 +64,7 @@ __all__ = [
     "lut",
     "quantize",
     "quantize_activations",
+    "quantize_encoded",
     "quantize_rotated",
     "save",
     "set_num_threads",

@@ -218,3 +218,29 @@ def unpack_bits(packed: NDArray[np.uint8], bits: int, columns: int) -> NDArray[n
     for place in range(8):
         out[:, :, place] = groups >> np.uint64(place * bits) & np.uint64((1 << bits) - 1)
     return np.ascontiguousarray(out.reshape(rows, count * 8)[:, :columns])
+
+
+E2M1_CODEBOOK = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""Twice the numbers of e2m1, so that they are integers."""
+IQ4_CODEBOOK = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""The values of ggml's IQ4_NL and IQ4_XS."""
+NF4_CODEBOOK = (-112, -78, -59, -44, -32, -21, -10, 0, 9, 18, 28, 38, 49, 63, 81, 112)
+"""The quantiles of bitsandbytes' NF4 times 112.03, rounded."""
+
+ENCODINGS: Mapping[str, tuple[WeightEncoding, int]] = {
+    "q2_k": (WeightEncoding(2, "uint4", "uint4", super_block=16), 16),
+    "q3_k": (WeightEncoding(3, "uint6", zero=4, scale_zero=32, super_block=16), 16),
+    "q4_k": (WeightEncoding(4, "uint6", "uint6", super_block=8), 32),
+    "q5_k": (WeightEncoding(5, "uint6", "uint6", super_block=8), 32),
+    "q6_k": (WeightEncoding(6, "uint8", zero=32, scale_zero=128, super_block=16), 16),
+    "q4_1": (WeightEncoding(4, offsets="float16"), 32),
+    "q5_0": (WeightEncoding(5, zero=16), 32),
+    "q5_1": (WeightEncoding(5, offsets="float16"), 32),
+    "iq4_nl": (WeightEncoding(4, codebook=IQ4_CODEBOOK), 32),
+    "iq4_xs": (WeightEncoding(4, "uint6", codebook=IQ4_CODEBOOK, scale_zero=32, super_block=8), 32),
+    "tq2_0": (WeightEncoding(2, zero=1), 256),
+    "mxfp4": (WeightEncoding(4, "float8_e8m0fnu", codebook=E2M1_CODEBOOK, tensor_scale=0.5), 32),
+    "nvfp4": (WeightEncoding(4, "float8_e4m3fn", codebook=E2M1_CODEBOOK, tensor_scale=0.5), 16),
+    "nf4": (WeightEncoding(4, codebook=NF4_CODEBOOK), 64),
+}
+"""Encodings and block sizes by the names of GGUF's types, and bitsandbytes' NF4."""

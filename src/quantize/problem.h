@@ -25,4 +25,8 @@ struct WeightRows {
   }
 };
 
+// Throws in the name of `op` unless importance is given with Method::awq and no other, and is fp32 [k], finite and not
+// negative.
+void check_importance(const char* op, Method method, const TensorView* importance, std::int64_t k);
+
 }  // namespace qcore

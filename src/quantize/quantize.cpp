@@ -7,25 +7,20 @@
 #include "runtime/view_checks.h"
 
 namespace qcore {
-namespace {
-
-void check_importance(const QuantizeOptions& options, std::int64_t k) {
-  const bool asked = options.method == Method::awq;
-  QCORE_CHECK_VALUE(asked == (options.importance != nullptr), "quantize: importance is ",
-                    options.importance ? "given" : "missing", ", expected it with method awq and no other");
+void check_importance(const char* op, Method method, const TensorView* importance, std::int64_t k) {
+  const bool asked = method == Method::awq;
+  QCORE_CHECK_VALUE(asked == (importance != nullptr), op, ": importance is ", importance ? "given" : "missing",
+                    ", expected it with method awq and no other");
   if (!asked) return;
-  const TensorView& importance = *options.importance;
-  check_dtype("quantize", "importance", importance, DType::f32);
-  check_shape("quantize", "importance", importance, 1, &k);
-  check_device("quantize", "importance", importance, kCpu, "every weight to quantize");
-  check_finite("quantize", "importance", importance);
+  check_dtype(op, "importance", *importance, DType::f32);
+  check_shape(op, "importance", *importance, 1, &k);
+  check_device(op, "importance", *importance, kCpu, "every weight to quantize");
+  check_finite(op, "importance", *importance);
   for (std::int64_t i = 0; i < k; ++i) {
-    const float value = load_float(importance.data, DType::f32, i * importance.strides[0]);
-    QCORE_CHECK_VALUE(value >= 0, "quantize: importance[", i, "] is ", value, ", expected 0 or more");
+    const float value = load_float(importance->data, DType::f32, i * importance->strides[0]);
+    QCORE_CHECK_VALUE(value >= 0, op, ": importance[", i, "] is ", value, ", expected 0 or more");
   }
 }
-
-}  // namespace
 
 void check_parameters(const numerics::BlockScale& scale, std::int64_t row, std::int64_t p) {
   QCORE_CHECK_VALUE(numerics::is_finite(scale.scale) && numerics::is_finite(scale.offset),
@@ -41,7 +36,7 @@ QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const Quanti
   auto packed = allocate_weight("quantize", "weight", weight, options.bits, options.block_size, options.scheme);
   check_finite("quantize", "weight", weight);
 
-  check_importance(options, packed->layout.k);
+  check_importance("quantize", options.method, options.importance, packed->layout.k);
   quantize_dispatch().run({weight, options, *packed});
   finish_weight(*packed);
   return QuantizedTensor(std::move(packed));

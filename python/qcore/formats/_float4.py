@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor
-from qcore.weight_encoding import WeightEncoding
+from qcore.weight_encoding import E2M1_CODEBOOK, WeightEncoding
 
 Bytes = NDArray[np.uint8]
-CODEBOOK = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
-"""Twice the numbers of e2m1, so that they are integers."""
 MX_BLOCK, NV_BLOCK = 32, 16
 
 
@@ -38,7 +36,7 @@ def from_nv(codes: Bytes, scales: Bytes, tensor_scale: float, where: str) -> Qua
 
 
 def _encoded(codes: Bytes, scales: Bytes, kind: Any, tensor_scale: float, block_size: int) -> QuantizedTensor:
-    encoding = WeightEncoding(4, kind, codebook=CODEBOOK, tensor_scale=tensor_scale)
+    encoding = WeightEncoding(4, kind, codebook=E2M1_CODEBOOK, tensor_scale=tensor_scale)
     return QuantizedTensor.from_encoded(codes, scales, encoding=encoding, block_size=block_size)
 
 

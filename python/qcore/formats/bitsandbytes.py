@@ -22,11 +22,10 @@ from qcore import _checks, _core
 from qcore.formats import _bits, _inputs
 from qcore.formats._inputs import Reals
 from qcore.quantized_tensor import QuantizedTensor
-from qcore.weight_encoding import WeightEncoding
+from qcore.weight_encoding import NF4_CODEBOOK, WeightEncoding
 
-_NF4 = (-112, -78, -59, -44, -32, -21, -10, 0, 9, 18, 28, 38, 49, 63, 81, 112)
 _FP4 = (0, 1, 80, 120, 40, 60, 20, 30, 0, -1, -80, -120, -40, -60, -20, -30)
-_TABLES = {"nf4": (_NF4, 112.03), "fp4": (_FP4, 120.0)}
+_TABLES = {"nf4": (NF4_CODEBOOK, 112.03), "fp4": (_FP4, 120.0)}
 """Integers and what divides them, by type: the pair with the least mean square error."""
 _NESTED_BLOCK = 256
 

@@ -29,20 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore.formats import _affine_codec, _float4, _inputs, _outputs, gguf_k_blocks
+from qcore.formats import _affine_codec, _inputs, _outputs, gguf_k_blocks
 from qcore.formats._inputs import Reals
 from qcore.formats._zero_point_codec import spread
 from qcore.quantized_tensor import QuantizedTensor
-from qcore.weight_encoding import WeightEncoding
+from qcore.weight_encoding import ENCODINGS, WeightEncoding
 
 Bytes = NDArray[np.uint8]
 BLOCK = 32
-_Q4_1 = WeightEncoding(bits=4, offsets="float16")
-_Q5_1 = WeightEncoding(bits=5, offsets="float16")
-_Q5_0 = WeightEncoding(bits=5, zero=16)
-_IQ4_NL = WeightEncoding(bits=4, codebook=gguf_k_blocks.IQ4_CODEBOOK)
-_MXFP4 = WeightEncoding(bits=4, codebook=_float4.CODEBOOK, scales="float8_e8m0fnu", tensor_scale=0.5)
-_NVFP4 = WeightEncoding(bits=4, codebook=_float4.CODEBOOK, scales="float8_e4m3fn", tensor_scale=0.5)
+_Q4_1, _Q5_1, _Q5_0, _IQ4_NL, _MXFP4, _NVFP4 = (
+    ENCODINGS[name][0] for name in ("q4_1", "q5_1", "q5_0", "iq4_nl", "mxfp4", "nvfp4")
+)
 
 
 def _halves(blocks: Bytes, where: str) -> Reals:

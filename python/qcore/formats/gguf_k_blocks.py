@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 from qcore.formats import _affine_codec, _inputs
 from qcore.formats._inputs import Reals
 from qcore.quantized_tensor import QuantizedTensor
-from qcore.weight_encoding import WeightEncoding
+from qcore.weight_encoding import ENCODINGS, WeightEncoding
 
 Bytes = NDArray[np.uint8]
 T = TypeVar("T", bound=np.generic)
 _SMALL, _LARGE = 16, 32
-IQ4_CODEBOOK = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
 def _half(raw: Bytes, where: str) -> Reals:
@@ -85,13 +84,9 @@ def _with_minima(
 
 
 # How each type is stored; `super_block` blocks are a super-block of 256 elements.
-Q2_K = WeightEncoding(bits=2, scales="uint4", offsets="uint4", super_block=16)
-Q3_K = WeightEncoding(bits=3, zero=4, scales="uint6", scale_zero=32, super_block=16)
-Q4_K = WeightEncoding(bits=4, scales="uint6", offsets="uint6", super_block=8)
-Q5_K = WeightEncoding(bits=5, scales="uint6", offsets="uint6", super_block=8)
-Q6_K = WeightEncoding(bits=6, zero=32, scales="uint8", scale_zero=128, super_block=16)
-TQ2_0 = WeightEncoding(bits=2, zero=1)
-IQ4_XS = WeightEncoding(bits=4, codebook=IQ4_CODEBOOK, scales="uint6", scale_zero=32, super_block=8)
+Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ2_0, IQ4_XS = (
+    ENCODINGS[name][0] for name in ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "tq2_0", "iq4_xs")
+)
 
 
 def _encoded(

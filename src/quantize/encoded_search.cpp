@@ -1,0 +1,362 @@
+#include "quantize/encoded_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "numerics/half_bits.h"
+#include "numerics/small_floats.h"
+
+namespace qcore {
+namespace {
+
+constexpr int kSteps = 24;      // of a bound that is clipped
+constexpr int kSpanStride = 4;  // with two bounds: a coarser grid, which least squares then refines
+constexpr int kRounds = 8;      // of least squares
+
+int largest_number(ParameterType type) { return (1 << parameter_bits(type)) - 1; }
+
+int rounded_number(double number, ParameterType type) {
+  return static_cast<int>(std::nearbyint(std::clamp(number, 0.0, static_cast<double>(largest_number(type)))));
+}
+
+// The power of two nearest to a positive number, as e8m0.
+int nearest_e8m0(float value) {
+  int exponent;
+  const float fraction = std::frexp(value, &exponent);  // in [0.5, 1)
+  return std::clamp(exponent - (fraction > 0.75f ? 0 : 1) + 127, 0, 254);
+}
+
+// The number of e4m3 nearest to one that is not negative; the even one of two.
+int nearest_e4m3(float value) {
+  int below = 0, above = 126;
+  while (above - below > 1) {
+    const int middle = (below + above) / 2;
+    (numerics::e4m3_to_float(static_cast<std::uint8_t>(middle)) <= value ? below : above) = middle;
+  }
+  const double low = value - static_cast<double>(numerics::e4m3_to_float(static_cast<std::uint8_t>(below)));
+  const double high = static_cast<double>(numerics::e4m3_to_float(static_cast<std::uint8_t>(above))) - value;
+  return low < high || (low == high && below % 2 == 0) ? below : above;
+}
+
+bool is_finite(std::uint16_t half) { return numerics::is_finite(numerics::half_to_float(half)); }
+
+// A float as it is stored in a type of 16 or 32 bits.
+float as_stored(ParameterType type, float value, std::uint32_t& number) {
+  switch (type) {
+    case ParameterType::f16:
+      number = numerics::float_to_half(value);
+      return numerics::half_to_float(static_cast<std::uint16_t>(number));
+    case ParameterType::bf16:
+      number = numerics::float_to_bfloat(value);
+      return numerics::bfloat_to_float(static_cast<std::uint16_t>(number));
+    default:
+      number = numerics::float_bits(value);
+      return value;
+  }
+}
+
+// Sums of a block, or of several, for least squares: values v are a * x + b * y for numbers a and b of each.
+struct LeastSquares {
+  double aa = 0, ab = 0, bb = 0, av = 0, bv = 0;
+
+  void add(double weight, double a, double b, double v) {
+    aa += weight * a * a, ab += weight * a * b, bb += weight * b * b;
+    av += weight * a * v, bv += weight * b * v;
+  }
+  bool solve(double& x, double& y) const {
+    if (bb == 0) {
+      x = aa > 0 ? av / aa : 0.0, y = 0.0;
+      return aa > 0;
+    }
+    const double determinant = aa * bb - ab * ab;
+    if (!(determinant > 0)) return false;
+    x = (av * bb - bv * ab) / determinant;
+    y = (bv * aa - av * ab) / determinant;
+    return true;
+  }
+};
+
+}  // namespace
+
+double EncodedSearch::error(const EncodedBlock& block, const StoredParameters& parameters) const {
+  constexpr int kLanes = EncodingCodes::kLanes;
+  const float inverse = parameters.inverse();
+  const double scale = parameters.scale, offset = parameters.offset;
+  double sums[kLanes] = {};
+  for (std::int64_t first = 0; first < block.padded; first += kLanes) {
+    float q[kLanes];
+    codes_.nearest(block.values + first, inverse, parameters.offset, q);
+    for (int i = 0; i < kLanes; ++i) {
+      const double difference = block.values[first + i] - (scale * q[i] + offset);
+      sums[i] += block.importance[first + i] * difference * difference;
+    }
+  }
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+  return sums[0];
+}
+
+EncodedSearch::Stored EncodedSearch::store_offset(float offset, StoredParameters& parameters) const {
+  const ParameterType type = encoding_.offsets;
+  parameters.offset_number = 0;
+  if (type == ParameterType::none) {
+    parameters.offset = 0.0f;
+  } else if (is_zero_point(type)) {
+    const double zero = encoding_.zero;
+    const int number =
+        rounded_number(zero - (parameters.scale == 0.0f ? 0.0 : double{offset} / parameters.scale), type);
+    parameters.offset_number = static_cast<std::uint32_t>(number);
+    parameters.offset = parameters.scale * static_cast<float>(encoding_.zero - number);
+  } else if (is_integer(type)) {
+    parameters.offset = std::min(offset, 0.0f);
+  } else {
+    parameters.offset = as_stored(type, offset, parameters.offset_number);
+  }
+  return numerics::is_finite(parameters.offset) ? Stored::yes : Stored::too_large;
+}
+
+EncodedSearch::Stored EncodedSearch::store(float scale, float offset, StoredParameters& parameters) const {
+  parameters = {scale, 0.0f, 0, 0};
+  if (!integer_scales_ && parameter_bits(encoding_.scales) == 8) {
+    const float ratio = scale / encoding_.tensor_scale;
+    constexpr float kLargestE4m3 = 464.0f;  // and half of the last step
+    if (!(ratio > 0.0f)) return Stored::too_small;
+    if (!numerics::is_finite(ratio)) return Stored::too_large;
+    const bool e8m0 = encoding_.scales == ParameterType::e8m0;
+    if (!e8m0 && ratio > kLargestE4m3) return Stored::too_large;
+    const auto number = static_cast<std::uint8_t>(e8m0 ? nearest_e8m0(ratio) : nearest_e4m3(ratio));
+    parameters.scale_number = number;
+    parameters.scale =
+        (e8m0 ? numerics::e8m0_to_float(number) : numerics::e4m3_to_float(number)) * encoding_.tensor_scale;
+  } else if (!integer_scales_) {
+    parameters.scale = as_stored(encoding_.scales, scale, parameters.scale_number);
+  }
+  if (!numerics::is_finite(parameters.scale)) return Stored::too_large;
+  if (parameters.inverse() == 0.0f) return Stored::too_small;
+  return store_offset(offset, parameters);
+}
+
+// Takes a candidate with a smaller error.
+void EncodedSearch::consider(EncodedBlock& block, float scale, float offset) const {
+  StoredParameters candidate;
+  if (scale < 0.0f && !negative_scales()) return;
+  if (store(scale, offset, candidate) != Stored::yes) return;
+  const double candidate_error = error(block, candidate);
+  if (!(candidate_error < block.error)) return;
+  block.parameters = candidate;
+  block.error = candidate_error;
+}
+
+// Without an offset: the smallest scale that clips nothing, or nothing but values whose sign no code has.
+EncodedSearch::Stored EncodedSearch::first_parameters(const EncodedBlock& block, StoredParameters& parameters) const {
+  const float lowest = codes_.lowest(), highest = codes_.highest();
+  float scale = 0.0f, offset = 0.0f;
+  if (encoding_.offsets == ParameterType::none) {
+    if (highest > 0.0f) scale = std::max(scale, block.hi / highest);
+    if (lowest < 0.0f) scale = std::max(scale, block.lo / lowest);
+    if (encoding_.scales == ParameterType::e8m0 && scale > 0.0f) {
+      // The OCP's rule: the exponent of the largest magnitude less that of the largest number.
+      const float extreme = std::max(block.hi, -block.lo), largest = std::max(highest, -lowest);
+      const int exponent = std::ilogb(extreme) - std::ilogb(largest * encoding_.tensor_scale);
+      scale = std::ldexp(1.0f, exponent) * encoding_.tensor_scale;
+    }
+  } else {
+    const bool around_zero = is_zero_point(encoding_.offsets);
+    const float lo = around_zero || integer_offsets_ ? std::min(block.lo, 0.0f) : block.lo;
+    const float hi = around_zero ? std::max(block.hi, 0.0f) : block.hi;
+    const float levels = highest - lowest;
+    scale = std::max(hi / levels - lo / levels, 0.0f);
+    offset = numerics::fma_once(-scale, lowest, lo);
+  }
+  return store(scale, offset, parameters);
+}
+
+bool EncodedSearch::fit(EncodedBlock& block) const {
+  // A block of zeros, or of one number that the offset holds.
+  block.parameters = {};
+  if (!integer_scales_ && encoding_.scales == ParameterType::e8m0)
+    block.parameters.scale = numerics::e8m0_to_float(0) * encoding_.tensor_scale;
+  if (store_offset(block.lo == block.hi ? block.lo : 0.0f, block.parameters) != Stored::yes) return false;
+  block.error = error(block, block.parameters);
+  if (block.error == 0.0) return true;
+
+  StoredParameters first;
+  const Stored stored = first_parameters(block, first);
+  if (stored == Stored::too_large) return false;
+  if (stored == Stored::yes) {
+    block.parameters = first;
+    block.error = error(block, first);
+  }
+  if (!search_) return true;
+  encoding_.offsets == ParameterType::none ? search_scale(block) : search_span(block);
+  for (int round = 0; round < kRounds && polish(block); ++round) {
+  }
+  return true;
+}
+
+void EncodedSearch::search_scale(EncodedBlock& block) const {
+  constexpr float kSmallest = 0.4f;
+  const float extreme = -block.lo > block.hi ? block.lo : block.hi;
+  const bool either_sign = negative_scales();
+  if (encoding_.scales == ParameterType::e8m0)  // which has few scales
+    for (const float factor : {2.0f, 0.5f}) consider(block, block.parameters.scale * factor, 0.0f);
+  for (const float end : {codes_.highest(), codes_.lowest()}) {
+    if (end == 0.0f) continue;
+    // The largest magnitude gets the last code of either sign, or each bound that of its own.
+    const float bound = either_sign ? extreme : end > 0.0f ? block.hi : block.lo;
+    for (int step = 0; step <= kSteps; ++step) {
+      const float shrunk = bound * (1.0f - (1.0f - kSmallest) * static_cast<float>(step) / kSteps);
+      consider(block, shrunk / end, 0.0f);
+    }
+  }
+}
+
+void EncodedSearch::search_span(EncodedBlock& block) const {
+  constexpr float kMost = 0.3f;  // of the span that a bound moves
+  const float lowest = codes_.lowest(), highest = codes_.highest();
+  const float bottom = integer_offsets_ ? std::min(block.lo, 0.0f) : block.lo, span = block.hi - bottom;
+  if (!(span > 0.0f) || !numerics::is_finite(span)) return;
+  for (int i = 0; i <= kSteps; i += kSpanStride)
+    for (int j = 0; j <= kSteps; j += kSpanStride) {
+      const float hi = block.hi - span * (kMost * static_cast<float>(i) / kSteps);
+      const float lo = bottom + span * (kMost * static_cast<float>(j) / kSteps);
+      const float scale = (hi - lo) / (highest - lowest);
+      consider(block, scale, numerics::fma_once(-scale, lowest, lo));
+    }
+}
+
+// The least-squares parameters for the codes that the best ones give. Returns whether they are better.
+bool EncodedSearch::polish(EncodedBlock& block) const {
+  constexpr int kLanes = EncodingCodes::kLanes;
+  const StoredParameters& best = block.parameters;
+  const double one = encoding_.offsets == ParameterType::none ? 0.0 : 1.0;
+  LeastSquares sums;
+  for (std::int64_t first = 0; first < block.padded; first += kLanes) {
+    float q[kLanes];
+    codes_.nearest(block.values + first, best.inverse(), best.offset, q);
+    for (int i = 0; i < kLanes; ++i) sums.add(block.importance[first + i], q[i], one, block.values[first + i]);
+  }
+  double scale, offset;
+  const double before = block.error;
+  if (!sums.solve(scale, offset) || (scale <= 0 && !negative_scales())) return false;
+  consider(block, static_cast<float>(scale), static_cast<float>(offset));
+  return block.error < before;
+}
+
+// Gives each block the numbers that are nearest to its fitted parameters, or with a search the best of those beside
+// them, too. Returns the error of all blocks.
+double EncodedSearch::choose_numbers(const EncodedBlock* fitted, EncodedBlock* blocks, std::int64_t count,
+                                     const SuperParameters& super, bool search) const {
+  const float super_scale = numerics::half_to_float(super.scale), super_offset = numerics::half_to_float(super.offset);
+  const int around_scale = search && integer_scales_ && super_scale != 0.0f;
+  const int around_offset = search && integer_offsets_ && super_offset != 0.0f;
+  double sum = 0.0;
+  for (std::int64_t p = 0; p < count; ++p) {
+    const StoredParameters& wanted = fitted[p].parameters;
+    int n = 0, m = 0;
+    if (integer_scales_)
+      n = rounded_number(encoding_.scale_zero + (super_scale == 0.0f ? 0.0 : double{wanted.scale} / super_scale),
+                         encoding_.scales);
+    if (integer_offsets_)
+      m = rounded_number(super_offset == 0.0f ? 0.0 : -double{wanted.offset} / super_offset, encoding_.offsets);
+    EncodedBlock& block = blocks[p];
+    block.error = std::numeric_limits<double>::infinity();
+    for (int i = n - around_scale; i <= n + around_scale; ++i) {
+      if (i < 0 || (integer_scales_ && i > largest_number(encoding_.scales))) continue;
+      for (int j = m - around_offset; j <= m + around_offset; ++j) {
+        if (j < 0 || (integer_offsets_ && j > largest_number(encoding_.offsets))) continue;
+        StoredParameters candidate = wanted;
+        if (integer_scales_) {
+          candidate.scale = super_scale * static_cast<float>(i - encoding_.scale_zero);
+          candidate.scale_number = static_cast<std::uint32_t>(i);
+        }
+        if (integer_offsets_) {
+          candidate.offset = -(super_offset * static_cast<float>(j));
+          candidate.offset_number = static_cast<std::uint32_t>(j);
+        } else if (integer_scales_) {
+          store_offset(wanted.offset, candidate);
+        }
+        const double candidate_error = error(block, candidate);
+        if (!(candidate_error < block.error)) continue;
+        block.parameters = candidate;
+        block.error = candidate_error;
+      }
+    }
+    sum += block.error;
+  }
+  return sum;
+}
+
+// The least-squares super-parameters for the numbers and codes that the blocks have. Returns whether they are better.
+bool EncodedSearch::refine(const EncodedBlock* fitted, EncodedBlock* blocks, std::int64_t count,
+                           SuperParameters& super) const {
+  constexpr int kLanes = EncodingCodes::kLanes;
+  LeastSquares sums;
+  double before = 0.0;
+  for (std::int64_t p = 0; p < count; ++p) {
+    const EncodedBlock& block = blocks[p];
+    const StoredParameters& at = block.parameters;
+    const double number =
+        integer_scales_ ? double{static_cast<float>(at.scale_number)} - encoding_.scale_zero : at.scale;
+    const double offset_number = integer_offsets_ ? -double{static_cast<float>(at.offset_number)} : 0.0;
+    before += block.error;
+    for (std::int64_t first = 0; first < block.padded; first += kLanes) {
+      float q[kLanes];
+      codes_.nearest(block.values + first, at.inverse(), at.offset, q);
+      for (int i = 0; i < kLanes; ++i) {
+        const double value = block.values[first + i] - (integer_offsets_ ? 0.0 : double{at.offset});
+        sums.add(block.importance[first + i], number * q[i], offset_number, value);
+      }
+    }
+  }
+  double scale, offset;
+  if (!sums.solve(scale, offset) || (!negative_scales() && scale <= 0) || offset < 0) return false;
+  SuperParameters candidate = super;
+  if (integer_scales_) candidate.scale = numerics::float_to_half(static_cast<float>(scale));
+  if (integer_offsets_) candidate.offset = numerics::float_to_half(static_cast<float>(offset));
+  if (!is_finite(candidate.scale) || !is_finite(candidate.offset)) return false;
+  std::vector<EncodedBlock> tried(blocks, blocks + count);
+  if (!(choose_numbers(fitted, tried.data(), count, candidate, true) < before)) return false;
+  std::copy(tried.begin(), tried.end(), blocks);
+  super = candidate;
+  return true;
+}
+
+bool EncodedSearch::run(EncodedBlock* blocks, std::int64_t count, SuperParameters& super) const {
+  for (std::int64_t p = 0; p < count; ++p)
+    if (!fit(blocks[p])) return false;
+  if (!integer_scales_ && !integer_offsets_) return true;
+
+  const std::vector<EncodedBlock> fitted(blocks, blocks + count);
+  float extreme = 0.0f, lowest_offset = 0.0f;
+  for (const EncodedBlock& block : fitted) {
+    if (std::abs(block.parameters.scale) > std::abs(extreme)) extreme = block.parameters.scale;
+    lowest_offset = std::min(lowest_offset, block.parameters.offset);
+  }
+  SuperParameters first;
+  if (integer_offsets_)
+    first.offset = numerics::float_to_half(-lowest_offset / static_cast<float>(largest_number(encoding_.offsets)));
+  const int zero = integer_scales_ ? encoding_.scale_zero : 0;
+  const int last = integer_scales_ ? largest_number(encoding_.scales) - zero : 1;
+  double best = std::numeric_limits<double>::infinity();
+  std::vector<EncodedBlock> tried = fitted;
+  for (const int end : {last, -zero}) {  // the number that the largest scale gets
+    if (end == 0) continue;
+    if (integer_scales_) first.scale = numerics::float_to_half(extreme / static_cast<float>(end));
+    if (!is_finite(first.scale) || !is_finite(first.offset)) return false;
+    const double sum = choose_numbers(fitted.data(), tried.data(), count, first, search_);
+    if (sum < best) {
+      best = sum;
+      std::copy(tried.begin(), tried.end(), blocks);
+      super = first;
+    }
+    if (!search_) break;
+  }
+  for (int round = 0; search_ && round < kRounds && refine(fitted.data(), blocks, count, super); ++round) {
+  }
+  return true;
+}
+
+}  // namespace qcore
