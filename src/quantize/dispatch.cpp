@@ -13,10 +13,12 @@ const char* takes_all(const Problem&) {
 
 #if defined(QCORE_X86_KERNELS)
 void run_quantize_avx2(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeAvx2); }
+void run_encode_avx2(const EncodeProblem& problem) { run_encode(problem, kQuantizeAvx2.encoded_error); }
 void run_dequantize_avx2(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeAvx2); }
 #endif
 #if defined(QCORE_ARM_KERNELS)
 void run_quantize_neon(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeNeon); }
+void run_encode_neon(const EncodeProblem& problem) { run_encode(problem, kQuantizeNeon.encoded_error); }
 void run_dequantize_neon(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeNeon); }
 #endif
 
@@ -33,6 +35,23 @@ KernelTable<QuantizeProblem> quantize_rows("quantize",
                                                 run_quantize_reference},
                                            });
 
+double reference_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
+  return encoded_error_of(table, block, scale, inverse, offset);
+}
+void run_encode_reference(const EncodeProblem& problem) { run_encode(problem, reference_error); }
+
+KernelTable<EncodeProblem> encode_rows("quantize_encoded",
+                                       {
+#if defined(QCORE_X86_KERNELS)
+                                           {"avx2", kAvx2, takes_all<EncodeProblem>, run_encode_avx2},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+                                           {"neon", kNeon, takes_all<EncodeProblem>, run_encode_neon},
+#endif
+                                           {"reference", kNoRequirement, takes_all<EncodeProblem>,
+                                            run_encode_reference},
+                                       });
+
 KernelTable<DequantizeProblem> dequantize_rows("dequantize",
                                                {
 #if defined(QCORE_X86_KERNELS)
@@ -48,6 +67,7 @@ KernelTable<DequantizeProblem> dequantize_rows("dequantize",
 }  // namespace
 
 KernelTable<QuantizeProblem>& quantize_dispatch() { return quantize_rows; }
+KernelTable<EncodeProblem>& quantize_encoded_dispatch() { return encode_rows; }
 KernelTable<DequantizeProblem>& dequantize_dispatch() { return dequantize_rows; }
 
 }  // namespace qcore

@@ -80,22 +80,25 @@ struct LeastSquares {
 
 }  // namespace
 
-double EncodedSearch::error(const EncodedBlock& block, const StoredParameters& parameters) const {
-  constexpr int kLanes = EncodingCodes::kLanes;
-  const float inverse = parameters.inverse();
-  const double scale = parameters.scale, offset = parameters.offset;
-  double sums[kLanes] = {};
-  for (std::int64_t first = 0; first < block.padded; first += kLanes) {
-    float q[kLanes];
-    codes_.nearest(block.values + first, inverse, parameters.offset, q);
-    for (int i = 0; i < kLanes; ++i) {
-      const double difference = block.values[first + i] - (scale * q[i] + offset);
-      sums[i] += block.importance[first + i] * difference * difference;
-    }
+EncodingCodes::EncodingCodes(const WeightEncoding& encoding) : zero_(encoding.zero) {
+  const int count = 1 << encoding.bits;
+  table_.codebook = encoding.has_codebook;
+  if (!encoding.has_codebook) {
+    table_.lowest = static_cast<float>(-zero_), table_.highest = static_cast<float>(count - 1 - zero_);
+    return;
   }
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
-  return sums[0];
+  std::vector<int> values(encoding.codebook, encoding.codebook + count);
+  // The first of equal numbers is the one that is stored: +0 of a float's two zeros.
+  for (int u = count - 1; u >= 0; --u)
+    stored_[values[static_cast<std::size_t>(u)] + 128] = static_cast<std::uint8_t>(u);
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  table_.lowest = static_cast<float>(values.front()), table_.highest = static_cast<float>(values.back());
+  std::size_t next = 1;
+  for (int half = 2 * values.front(); half <= 2 * values.back(); ++half) {
+    while (next < values.size() && half > values[next - 1] + values[next]) ++next;
+    table_.nearest[half + 256] = static_cast<float>(values[next - 1]);
+  }
 }
 
 EncodedSearch::Stored EncodedSearch::store_offset(float offset, StoredParameters& parameters) const {
@@ -151,7 +154,7 @@ void EncodedSearch::consider(EncodedBlock& block, float scale, float offset) con
 
 // Without an offset: the smallest scale that clips nothing, or nothing but values whose sign no code has.
 EncodedSearch::Stored EncodedSearch::first_parameters(const EncodedBlock& block, StoredParameters& parameters) const {
-  const float lowest = codes_.lowest(), highest = codes_.highest();
+  const float lowest = codes_.table().lowest, highest = codes_.table().highest;
   float scale = 0.0f, offset = 0.0f;
   if (encoding_.offsets == ParameterType::none) {
     if (highest > 0.0f) scale = std::max(scale, block.hi / highest);
@@ -202,7 +205,7 @@ void EncodedSearch::search_scale(EncodedBlock& block) const {
   const bool either_sign = negative_scales();
   if (encoding_.scales == ParameterType::e8m0)  // which has few scales
     for (const float factor : {2.0f, 0.5f}) consider(block, block.parameters.scale * factor, 0.0f);
-  for (const float end : {codes_.highest(), codes_.lowest()}) {
+  for (const float end : {codes_.table().highest, codes_.table().lowest}) {
     if (end == 0.0f) continue;
     // The largest magnitude gets the last code of either sign, or each bound that of its own.
     const float bound = either_sign ? extreme : end > 0.0f ? block.hi : block.lo;
@@ -215,7 +218,7 @@ void EncodedSearch::search_scale(EncodedBlock& block) const {
 
 void EncodedSearch::search_span(EncodedBlock& block) const {
   constexpr float kMost = 0.3f;  // of the span that a bound moves
-  const float lowest = codes_.lowest(), highest = codes_.highest();
+  const float lowest = codes_.table().lowest, highest = codes_.table().highest;
   const float bottom = integer_offsets_ ? std::min(block.lo, 0.0f) : block.lo, span = block.hi - bottom;
   if (!(span > 0.0f) || !numerics::is_finite(span)) return;
   for (int i = 0; i <= kSteps; i += kSpanStride)
@@ -229,14 +232,14 @@ void EncodedSearch::search_span(EncodedBlock& block) const {
 
 // The least-squares parameters for the codes that the best ones give. Returns whether they are better.
 bool EncodedSearch::polish(EncodedBlock& block) const {
-  constexpr int kLanes = EncodingCodes::kLanes;
   const StoredParameters& best = block.parameters;
   const double one = encoding_.offsets == ParameterType::none ? 0.0 : 1.0;
   LeastSquares sums;
-  for (std::int64_t first = 0; first < block.padded; first += kLanes) {
-    float q[kLanes];
-    codes_.nearest(block.values + first, best.inverse(), best.offset, q);
-    for (int i = 0; i < kLanes; ++i) sums.add(block.importance[first + i], q[i], one, block.values[first + i]);
+  for (std::int64_t first = 0; first < block.data.padded; first += kEncodedLanes) {
+    float q[kEncodedLanes];
+    nearest_codes(codes_.table(), block.data.values + first, best.inverse(), best.offset, q);
+    for (int i = 0; i < kEncodedLanes; ++i)
+      sums.add(block.data.importance[first + i], q[i], one, block.data.values[first + i]);
   }
   double scale, offset;
   const double before = block.error;
@@ -292,7 +295,6 @@ double EncodedSearch::choose_numbers(const EncodedBlock* fitted, EncodedBlock* b
 // The least-squares super-parameters for the numbers and codes that the blocks have. Returns whether they are better.
 bool EncodedSearch::refine(const EncodedBlock* fitted, EncodedBlock* blocks, std::int64_t count,
                            SuperParameters& super) const {
-  constexpr int kLanes = EncodingCodes::kLanes;
   LeastSquares sums;
   double before = 0.0;
   for (std::int64_t p = 0; p < count; ++p) {
@@ -302,12 +304,12 @@ bool EncodedSearch::refine(const EncodedBlock* fitted, EncodedBlock* blocks, std
         integer_scales_ ? double{static_cast<float>(at.scale_number)} - encoding_.scale_zero : at.scale;
     const double offset_number = integer_offsets_ ? -double{static_cast<float>(at.offset_number)} : 0.0;
     before += block.error;
-    for (std::int64_t first = 0; first < block.padded; first += kLanes) {
-      float q[kLanes];
-      codes_.nearest(block.values + first, at.inverse(), at.offset, q);
-      for (int i = 0; i < kLanes; ++i) {
-        const double value = block.values[first + i] - (integer_offsets_ ? 0.0 : double{at.offset});
-        sums.add(block.importance[first + i], number * q[i], offset_number, value);
+    for (std::int64_t first = 0; first < block.data.padded; first += kEncodedLanes) {
+      float q[kEncodedLanes];
+      nearest_codes(codes_.table(), block.data.values + first, at.inverse(), at.offset, q);
+      for (int i = 0; i < kEncodedLanes; ++i) {
+        const double value = block.data.values[first + i] - (integer_offsets_ ? 0.0 : double{at.offset});
+        sums.add(block.data.importance[first + i], number * q[i], offset_number, value);
       }
     }
   }

@@ -13,6 +13,17 @@ struct QuantizeProblem {
   Device device = kCpu;
 };
 
+// A checked weight [N, K] on the CPU, and its parts in an encoding, contiguous arrays that are written.
+struct EncodeProblem {
+  const TensorView& weight;
+  const WeightEncoding& encoding;
+  std::int64_t block_size;
+  Method method;
+  const TensorView* importance;
+  const EncodedParts& parts;
+  Device device = kCpu;
+};
+
 // Elements of the weight by (row, k, tap): the rest of a row is [K] or [Ci, Kh, Kw].
 struct WeightRows {
   const TensorView& view;

@@ -49,6 +49,10 @@ struct SearchAvx2 {
   QCORE_NUMERIC Mask all() { return _mm256_castsi256_ps(_mm256_set1_epi32(-1)); }
   QCORE_NUMERIC F select(Mask mask, F yes, F no) { return _mm256_blendv_ps(no, yes, mask); }
 
+  QCORE_NUMERIC F lookup(const float* table, F biased) {
+    const __m256i bias = _mm256_set1_epi32(static_cast<int>(kRoundBits));
+    return _mm256_i32gather_ps(table, _mm256_sub_epi32(_mm256_castps_si256(biased), bias), sizeof *table);
+  }
   QCORE_NUMERIC void store_codes(std::int8_t* to, F a) {
     const __m256i wide = _mm256_cvtps_epi32(a);
     const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));

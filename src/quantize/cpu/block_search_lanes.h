@@ -11,6 +11,7 @@
 //   as_half(a)                       rounded to fp16
 //   reciprocal_or_zero(inverse, a)   1 / a, or 0 where inverse or a is 0
 //   is_finite, is_nonzero, greater, both, any, all, select(mask, yes, no)
+//   lookup(table, biased)            table[i] for whole numbers i in the bits of 1.5 * 2^23 + i
 //   store_codes(to, a)               whole numbers in the range of int8
 //   set_doubles, to_doubles, to_floats, add, sub, mul, div, is_less, both, select of doubles
 //   narrow_mask(WideMask), wide_mask(Mask)

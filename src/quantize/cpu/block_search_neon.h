@@ -40,6 +40,11 @@ struct SearchNeon : NeonLanes {
   QCORE_NUMERIC Mask all() { return vdupq_n_u32(~0u); }
   QCORE_NUMERIC F select(Mask mask, F yes, F no) { return vbslq_f32(mask, yes, no); }
 
+  QCORE_NUMERIC F lookup(const float* table, F biased) {
+    std::int32_t at[4];
+    vst1q_s32(at, vsubq_s32(vreinterpretq_s32_f32(biased), vdupq_n_s32(static_cast<std::int32_t>(kRoundBits))));
+    return F{table[at[0]], table[at[1]], table[at[2]], table[at[3]]};
+  }
   QCORE_NUMERIC void store_codes(std::int8_t* to, F a) {
     const int16x4_t words = vqmovn_s32(to_int(a));
     const std::int32_t four = vget_lane_s32(vreinterpret_s32_s8(vqmovn_s16(vcombine_s16(words, words))), 0);

@@ -11,8 +11,12 @@ BlockScale quantize_block(const float* values, std::int64_t count, const Nearest
   return quantize_lanes<Avx2>(values, count, form, codes);
 }
 
+double encoded_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
+  return encoded_error_lanes<SearchAvx2>(table, block, scale, inverse, offset);
+}
+
 }  // namespace
 
-const QuantizeKernels kQuantizeAvx2{load, quantize_block, search_blocks<SearchAvx2>};
+const QuantizeKernels kQuantizeAvx2{load, quantize_block, search_blocks<SearchAvx2>, encoded_error};
 
 }  // namespace qcore

@@ -11,8 +11,12 @@ BlockScale quantize_block(const float* values, std::int64_t count, const Nearest
   return quantize_lanes<Neon>(values, count, form, codes);
 }
 
+double encoded_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
+  return encoded_error_lanes<SearchNeon>(table, block, scale, inverse, offset);
+}
+
 }  // namespace
 
-extern const QuantizeKernels kQuantizeNeon{load, quantize_block, search_blocks<SearchNeon>};
+extern const QuantizeKernels kQuantizeNeon{load, quantize_block, search_blocks<SearchNeon>, encoded_error};
 
 }  // namespace qcore

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "numerics/block_scale.h"
+#include "quantize/cpu/encoded_loops.h"
 
 // Declares what an instruction set provides for quantization. Included by files for one instruction set.
 namespace qcore {
@@ -20,6 +21,10 @@ struct SearchedBlocks {
   std::int64_t count;
 };
 
+// encoded_error_of() of encoded_loops.h.
+using EncodedError = double (*)(const CodeTable& table, const EncodedValues& block, float scale, float inverse,
+                                float offset);
+
 struct QuantizeKernels {
   // fp16 or bf16 [count] to fp32.
   void (*load)(const void* x, bool bfloat, std::int64_t count, float* values);
@@ -29,6 +34,7 @@ struct QuantizeKernels {
   // The parameters [kLanes] that block_search.h's choose_block_scale() finds, and the codes [count][kLanes].
   void (*search_blocks)(const SearchedBlocks& blocks, const NearestForm& form, numerics::BlockScale* scales,
                         std::int8_t* codes);
+  EncodedError encoded_error;
 };
 
 extern const QuantizeKernels kQuantizeAvx2;

@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -130,6 +131,47 @@ TEST(EncodedWeights, PartsComeBack) {
     EXPECT_EQ(super_scales, each.super_scales);
     EXPECT_EQ(super_offsets, each.super_offsets);
   }
+}
+
+// Rows of ordinary, zero, constant and one-sided blocks.
+std::vector<float> mixed_weights(std::int64_t count) {
+  auto values = normal_values(count, 33);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t kind = i / 40 % 5;
+    values[i] = kind == 1 ? 0.0f : kind == 2 ? 0.25f : kind == 3 ? std::abs(values[i]) : 0.02f * values[i];
+  }
+  return values;
+}
+
+TEST(EncodedWeights, EveryKernelQuantizesToTheReferencesBits) {
+  const std::int64_t n = 9, k = 530;
+  const auto values = mixed_weights(n * k), counts = mixed_weights(k);
+  std::vector<float> importance(counts.size());
+  for (std::size_t i = 0; i < importance.size(); ++i) importance[i] = counts[i] * counts[i];
+  const TensorView weight(values.data(), DType::f32, {n, k}), importance_view(importance.data(), DType::f32, {k});
+  std::vector<WeightEncoding> encodings;
+  for (const EncodedCase& each : cases()) encodings.push_back(each.encoding);
+  for (const ParameterType type : {ParameterType::e8m0, ParameterType::e4m3}) {
+    encodings.push_back(encodings.back());  // the codebook
+    encodings.back().scales = type;
+    encodings.back().tensor_scale = 0.001f;
+  }
+  const auto run = [&](const std::string& kernel, const WeightEncoding& encoding, Method method) {
+    const ForceKernel force("quantize_encoded", kernel);
+    auto w = QuantizedTensor::quantize_encoded(weight, encoding, 32, method,
+                                               method == Method::awq ? &importance_view : nullptr);
+    EXPECT_EQ(last_kernel("quantize_encoded"), kernel);
+    return w;
+  };
+  for (const WeightEncoding& encoding : encodings)
+    for (const Method method : {Method::rtn, Method::mse, Method::awq}) {
+      const QuantizedTensor expected = run("reference", encoding, method);
+      std::vector<float> decoded(static_cast<std::size_t>(n * k));
+      expected.dequantize(TensorView(decoded.data(), DType::f32, {n, k}));
+      compare_with_unoptimized(decoded);
+      for (const KernelInfo& row : kernels("quantize_encoded"))
+        if (row.available) EXPECT_TRUE(run(row.name, encoding, method).equal(expected)) << row.name;
+    }
 }
 
 }  // namespace

@@ -175,6 +175,20 @@ def test_a_search_is_never_worse_than_rounding(name, dtype):
     assert made == qcore.quantize_encoded(np.asfortranarray(values), encoding, size)
 
 
+@pytest.mark.parametrize("method", ["rtn", "mse"])
+@pytest.mark.parametrize(
+    "row", [row for row in qcore.kernels("quantize_encoded") if row.available], ids=lambda r: r.name
+)
+def test_every_kernel_has_the_bits_of_the_reference(row, method):
+    for seed, (encoding, size) in enumerate(CASES.values()):
+        values = weights(33, 777, seed=seed)
+        with qcore.force_kernel("quantize_encoded", "reference"):
+            expected = qcore.quantize_encoded(values, encoding, size, method=method)
+        with qcore.force_kernel("quantize_encoded", row.name):
+            assert qcore.quantize_encoded(values, encoding, size, method=method) == expected
+        assert qcore.last_kernel("quantize_encoded") == row.name
+
+
 @pytest.mark.parametrize("name", ["q5_0", "iq4_nl", "nf4", "2 bits, float32"])
 def test_symmetric_search_comes_near_a_dense_grid(name):
     encoding, size = CASES[name]
@@ -280,7 +294,11 @@ def test_linear_multiplies_what_was_quantized():
         ({"samples": np.ones((2, 63))}, qcore.QcoreValueError, "samples has shape"),
         ({"weight": np.ones((4, 8, 8), np.float32)}, qcore.QcoreValueError, r"weight has shape \[4, 8, 8\]"),
         ({"weight": np.ones((4, 8), np.int8)}, qcore.QcoreTypeError, "weight has dtype int8"),
-        ({"weight": np.full((4, 8), np.nan, np.float32)}, qcore.QcoreValueError, r"weight holds a NaN or an infinity, the first at index \[0, 0\]"),
+        (
+            {"weight": np.full((4, 8), np.nan, np.float32)},
+            qcore.QcoreValueError,
+            r"weight holds a NaN or an infinity, the first at index \[0, 0\]",
+        ),
         ({"weight": np.full((4, 64), 1e9, np.float32)}, qcore.QcoreValueError, "cannot hold the scale or the offset"),
         ({"weight": [[1.0]]}, qcore.QcoreTypeError, "weight is a list"),
     ],

@@ -50,6 +50,7 @@ def test_table_lists_the_reference_last():
         "lut",
         "quantize",
         "quantize_activations",
+        "quantize_encoded",
         "rms_norm",
         "softmax",
         "static",
