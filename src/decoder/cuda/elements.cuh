@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "formats/element.h"
-#include "gemm/cuda/largest_magnitude.cuh"
+#include "gemm/cuda/stored_run.cuh"
 #include "numerics/half_bits.h"
 #include "qcore/tensor_view.h"
 #include "runtime/cuda/ptx_half.cuh"
