@@ -13,12 +13,12 @@ const char* takes_all(const Problem&) {
 
 #if defined(QCORE_X86_KERNELS)
 void run_quantize_avx2(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeAvx2); }
-void run_encode_avx2(const EncodeProblem& problem) { run_encode(problem, kQuantizeAvx2.encoded_error); }
+void run_encode_avx2(const EncodeProblem& problem) { run_encode(problem, kQuantizeAvx2.encoded); }
 void run_dequantize_avx2(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeAvx2); }
 #endif
 #if defined(QCORE_ARM_KERNELS)
 void run_quantize_neon(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeNeon); }
-void run_encode_neon(const EncodeProblem& problem) { run_encode(problem, kQuantizeNeon.encoded_error); }
+void run_encode_neon(const EncodeProblem& problem) { run_encode(problem, kQuantizeNeon.encoded); }
 void run_dequantize_neon(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeNeon); }
 #endif
 
@@ -38,7 +38,10 @@ KernelTable<QuantizeProblem> quantize_rows("quantize",
 double reference_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
   return encoded_error_of(table, block, scale, inverse, offset);
 }
-void run_encode_reference(const EncodeProblem& problem) { run_encode(problem, reference_error); }
+EncodedMoments reference_moments(const CodeTable& table, const EncodedValues& block, float inverse, float offset) {
+  return encoded_moments_of(table, block, inverse, offset);
+}
+void run_encode_reference(const EncodeProblem& problem) { run_encode(problem, {reference_error, reference_moments}); }
 
 KernelTable<EncodeProblem> encode_rows("quantize_encoded",
                                        {

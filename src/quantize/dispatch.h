@@ -15,8 +15,8 @@ void run_quantize_reference(const QuantizeProblem& problem);
 // Threads, strides and dtypes around one instruction set's kernels.
 void run_quantize_cpu(const QuantizeProblem& problem, const QuantizeKernels& kernels);
 
-// Chooses codes and parameters with one instruction set's loop.
-void run_encode(const EncodeProblem& problem, EncodedError encoded_error);
+// Chooses codes and parameters with one instruction set's loops.
+void run_encode(const EncodeProblem& problem, const EncodedKernels& kernels);
 
 // Throws ValueError for a scale or an offset that scale_dtype cannot hold.
 void check_parameters(const numerics::BlockScale& scale, std::int64_t row, std::int64_t p);

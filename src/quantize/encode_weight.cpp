@@ -132,12 +132,12 @@ void write_block(const EncodeProblem& problem, const EncodingCodes& codes, const
 
 }  // namespace
 
-void run_encode(const EncodeProblem& problem, EncodedError encoded_error) {
+void run_encode(const EncodeProblem& problem, const EncodedKernels& kernels) {
   const WeightEncoding& encoding = problem.encoding;
   const std::int64_t n = problem.weight.shape[0], k = problem.weight.shape[1];
   const std::int64_t blocks = ceil_div(k, problem.block_size);
   const std::int64_t together = std::min(std::max<std::int64_t>(encoding.super_block, 1), blocks);
-  const EncodedSearch search(encoding, problem.method != Method::rtn, encoded_error);
+  const EncodedSearch search(encoding, problem.method != Method::rtn, kernels);
   parallel_for(n, [&](std::int64_t row) {
     SuperBlock super_block(problem, std::min(problem.block_size, k), together);
     for (std::int64_t first = 0; first < blocks; first += together) {

@@ -11,9 +11,10 @@
 namespace qcore {
 namespace {
 
-constexpr int kSteps = 24;      // of a bound that is clipped
-constexpr int kSpanStride = 4;  // with two bounds: a coarser grid, which least squares then refines
-constexpr int kRounds = 8;      // of least squares
+constexpr int kSteps = 12;     // of a bound that is clipped, with one scale
+constexpr int kSpanSteps = 3;  // of each of two bounds
+constexpr int kFineSteps = 9;  // of scales smaller, and larger, than that of the whole span
+constexpr int kRounds = 8;     // of least squares
 
 int largest_number(ParameterType type) { return (1 << parameter_bits(type)) - 1; }
 
@@ -57,14 +58,10 @@ float as_stored(ParameterType type, float value, std::uint32_t& number) {
   }
 }
 
-// Sums of a block, or of several, for least squares: values v are a * x + b * y for numbers a and b of each.
+// Sums for least squares: values v are x * a + y * b for numbers a and b of each.
 struct LeastSquares {
   double aa = 0, ab = 0, bb = 0, av = 0, bv = 0;
 
-  void add(double weight, double a, double b, double v) {
-    aa += weight * a * a, ab += weight * a * b, bb += weight * b * b;
-    av += weight * a * v, bv += weight * b * v;
-  }
   bool solve(double& x, double& y) const {
     if (bb == 0) {
       x = aa > 0 ? av / aa : 0.0, y = 0.0;
@@ -144,7 +141,7 @@ EncodedSearch::Stored EncodedSearch::store(float scale, float offset, StoredPara
 // Takes a candidate with a smaller error.
 void EncodedSearch::consider(EncodedBlock& block, float scale, float offset) const {
   StoredParameters candidate;
-  if (scale < 0.0f && !negative_scales()) return;
+  if (scale < 0.0f && (!negative_scales() || encoding_.offsets != ParameterType::none)) return;
   if (store(scale, offset, candidate) != Stored::yes) return;
   const double candidate_error = error(block, candidate);
   if (!(candidate_error < block.error)) return;
@@ -194,7 +191,10 @@ bool EncodedSearch::fit(EncodedBlock& block) const {
   }
   if (!search_) return true;
   encoding_.offsets == ParameterType::none ? search_scale(block) : search_span(block);
-  for (int round = 0; round < kRounds && polish(block); ++round) {
+  for (int round = 0; round < kRounds; ++round) {
+    const double before = block.error;
+    consider_fit(block, block.parameters.scale, block.parameters.offset);
+    if (!(block.error < before)) break;
   }
   return true;
 }
@@ -210,42 +210,42 @@ void EncodedSearch::search_scale(EncodedBlock& block) const {
     // The largest magnitude gets the last code of either sign, or each bound that of its own.
     const float bound = either_sign ? extreme : end > 0.0f ? block.hi : block.lo;
     for (int step = 0; step <= kSteps; ++step) {
-      const float shrunk = bound * (1.0f - (1.0f - kSmallest) * static_cast<float>(step) / kSteps);
-      consider(block, shrunk / end, 0.0f);
+      const float shrunk = bound * (1.0f - (1.0f - kSmallest) * static_cast<float>(step) / static_cast<float>(kSteps));
+      consider_fit(block, shrunk / end, 0.0f);
     }
   }
 }
 
 void EncodedSearch::search_span(EncodedBlock& block) const {
   constexpr float kMost = 0.3f;  // of the span that a bound moves
-  const float lowest = codes_.table().lowest, highest = codes_.table().highest;
+  constexpr float kFine = 0.9f;  // of a level that the whole span has more or less
+  const float lowest = codes_.table().lowest, levels = codes_.table().highest - lowest;
   const float bottom = integer_offsets_ ? std::min(block.lo, 0.0f) : block.lo, span = block.hi - bottom;
   if (!(span > 0.0f) || !numerics::is_finite(span)) return;
-  for (int i = 0; i <= kSteps; i += kSpanStride)
-    for (int j = 0; j <= kSteps; j += kSpanStride) {
-      const float hi = block.hi - span * (kMost * static_cast<float>(i) / kSteps);
-      const float lo = bottom + span * (kMost * static_cast<float>(j) / kSteps);
-      const float scale = (hi - lo) / (highest - lowest);
+  const auto part = [](float of, int step, int steps) {
+    return of * static_cast<float>(step) / static_cast<float>(steps);
+  };
+  for (int i = 0; i <= kSpanSteps; ++i)
+    for (int j = 0; j <= kSpanSteps; ++j) {
+      const float hi = block.hi - part(kMost * span, i, kSpanSteps), lo = bottom + part(kMost * span, j, kSpanSteps);
+      const float scale = (hi - lo) / levels;
       consider(block, scale, numerics::fma_once(-scale, lowest, lo));
     }
+  // With many levels, small changes of the scale decide which codes are taken.
+  for (int step = -kFineSteps; step <= kFineSteps; ++step) {
+    const float scale = span / (levels + part(kFine, step, kFineSteps));
+    consider_fit(block, scale, numerics::fma_once(-scale, lowest, bottom));
+  }
 }
 
-// The least-squares parameters for the codes that the best ones give. Returns whether they are better.
-bool EncodedSearch::polish(EncodedBlock& block) const {
-  const StoredParameters& best = block.parameters;
-  const double one = encoding_.offsets == ParameterType::none ? 0.0 : 1.0;
-  LeastSquares sums;
-  for (std::int64_t first = 0; first < block.data.padded; first += kEncodedLanes) {
-    float q[kEncodedLanes];
-    nearest_codes(codes_.table(), block.data.values + first, best.inverse(), best.offset, q);
-    for (int i = 0; i < kEncodedLanes; ++i)
-      sums.add(block.data.importance[first + i], q[i], one, block.data.values[first + i]);
-  }
-  double scale, offset;
-  const double before = block.error;
-  if (!sums.solve(scale, offset) || (scale <= 0 && !negative_scales())) return false;
-  consider(block, static_cast<float>(scale), static_cast<float>(offset));
-  return block.error < before;
+void EncodedSearch::consider_fit(EncodedBlock& block, float scale, float offset) const {
+  const float inverse = StoredParameters{scale, offset}.inverse();
+  const EncodedMoments sums = kernels_.moments(codes_.table(), block.data, inverse, offset);
+  const bool fits_offset = encoding_.offsets != ParameterType::none;
+  const LeastSquares squares = fits_offset ? LeastSquares{sums.qq, sums.q, sums.one, sums.q_value, sums.value}
+                                           : LeastSquares{sums.qq, 0.0, 0.0, sums.q_value, 0.0};
+  double x, y;
+  if (squares.solve(x, y)) consider(block, static_cast<float>(x), static_cast<float>(y));
 }
 
 // Gives each block the numbers that are nearest to its fitted parameters, or with a search the best of those beside
@@ -304,14 +304,13 @@ bool EncodedSearch::refine(const EncodedBlock* fitted, EncodedBlock* blocks, std
         integer_scales_ ? double{static_cast<float>(at.scale_number)} - encoding_.scale_zero : at.scale;
     const double offset_number = integer_offsets_ ? -double{static_cast<float>(at.offset_number)} : 0.0;
     before += block.error;
-    for (std::int64_t first = 0; first < block.data.padded; first += kEncodedLanes) {
-      float q[kEncodedLanes];
-      nearest_codes(codes_.table(), block.data.values + first, at.inverse(), at.offset, q);
-      for (int i = 0; i < kEncodedLanes; ++i) {
-        const double value = block.data.values[first + i] - (integer_offsets_ ? 0.0 : double{at.offset});
-        sums.add(block.data.importance[first + i], number * q[i], offset_number, value);
-      }
-    }
+    const EncodedMoments of = kernels_.moments(codes_.table(), block.data, at.inverse(), at.offset);
+    const double constant = integer_offsets_ ? 0.0 : double{at.offset};  // is no multiple of a super-offset
+    sums.aa += number * number * of.qq;
+    sums.ab += number * offset_number * of.q;
+    sums.bb += offset_number * offset_number * of.one;
+    sums.av += number * (of.q_value - constant * of.q);
+    sums.bv += offset_number * of.value;
   }
   double scale, offset;
   if (!sums.solve(scale, offset) || (!negative_scales() && scale <= 0) || offset < 0) return false;

@@ -54,10 +54,10 @@ struct SuperParameters {
 class EncodedSearch {
  public:
   // Without a search no value is clipped, but for what the rounding of the parameters clips.
-  EncodedSearch(const WeightEncoding& encoding, bool search, EncodedError encoded_error)
+  EncodedSearch(const WeightEncoding& encoding, bool search, const EncodedKernels& kernels)
       : encoding_(encoding),
         codes_(encoding),
-        encoded_error_(encoded_error),
+        kernels_(kernels),
         search_(search),
         integer_scales_(is_integer(encoding.scales)),
         integer_offsets_(is_integer(encoding.offsets)) {}
@@ -76,7 +76,8 @@ class EncodedSearch {
   Stored first_parameters(const EncodedBlock& block, StoredParameters& parameters) const;
   void search_scale(EncodedBlock& block) const;
   void search_span(EncodedBlock& block) const;
-  bool polish(EncodedBlock& block) const;
+  // Considers the least-squares parameters for the codes that some parameters give.
+  void consider_fit(EncodedBlock& block, float scale, float offset) const;
   void consider(EncodedBlock& block, float scale, float offset) const;
   Stored store(float scale, float offset, StoredParameters& parameters) const;
   Stored store_offset(float offset, StoredParameters& parameters) const;
@@ -87,7 +88,7 @@ class EncodedSearch {
   bool refine(const EncodedBlock* fitted, EncodedBlock* blocks, std::int64_t count, SuperParameters& super) const;
 
   double error(const EncodedBlock& block, const StoredParameters& parameters) const {
-    return encoded_error_(codes_.table(), block.data, parameters.scale, parameters.inverse(), parameters.offset);
+    return kernels_.error(codes_.table(), block.data, parameters.scale, parameters.inverse(), parameters.offset);
   }
   bool negative_scales() const {
     return integer_scales_ ? encoding_.scale_zero > 0 : parameter_bits(encoding_.scales) > 8;
@@ -95,7 +96,7 @@ class EncodedSearch {
 
   const WeightEncoding& encoding_;
   EncodingCodes codes_;
-  EncodedError encoded_error_;
+  const EncodedKernels kernels_;
   bool search_, integer_scales_, integer_offsets_;
 };
 

@@ -52,6 +52,19 @@ static QCORE_INLINE void nearest_codes(const CodeTable& table, const float* valu
   for (int i = 0; i < kEncodedLanes; ++i) q[i] = table.nearest[bits[i] - kRoundBits + 256];
 }
 
+// Sums over a block, each times its importance, of which least squares make the scale and the offset: of 1, q, q^2, the
+// values and q times the values.
+struct EncodedMoments {
+  double one, q, qq, value, q_value;
+};
+
+// Adds up the lanes of sums that are side by side.
+static QCORE_INLINE double sum_of_lanes(double (&sums)[kEncodedLanes]) {
+  for (int half = kEncodedLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+  return sums[0];
+}
+
 // Returns the sum of importance * (value - (scale * q + offset))^2.
 static QCORE_INLINE double encoded_error_of(const CodeTable& table, const EncodedValues& block, float scale,
                                             float inverse, float offset) {
@@ -64,48 +77,94 @@ static QCORE_INLINE double encoded_error_of(const CodeTable& table, const Encode
       sums[i] += block.importance[first + i] * difference * difference;
     }
   }
-  for (int half = kEncodedLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
-  return sums[0];
+  return sum_of_lanes(sums);
+}
+
+static QCORE_INLINE EncodedMoments encoded_moments_of(const CodeTable& table, const EncodedValues& block, float inverse,
+                                                      float offset) {
+  double one[kEncodedLanes] = {}, q1[kEncodedLanes] = {}, qq[kEncodedLanes] = {}, value[kEncodedLanes] = {},
+         q_value[kEncodedLanes] = {};
+  for (std::int64_t first = 0; first < block.padded; first += kEncodedLanes) {
+    float q[kEncodedLanes];
+    nearest_codes(table, block.values + first, inverse, offset, q);
+    for (int i = 0; i < kEncodedLanes; ++i) {
+      const double importance = block.importance[first + i], weighed = importance * q[i], v = block.values[first + i];
+      one[i] += importance;
+      q1[i] += weighed;
+      qq[i] += weighed * q[i];
+      value[i] += importance * v;
+      q_value[i] += weighed * v;
+    }
+  }
+  return {sum_of_lanes(one), sum_of_lanes(q1), sum_of_lanes(qq), sum_of_lanes(value), sum_of_lanes(q_value)};
 }
 
 // The same with the vectors of block_search_lanes.h.
 template <class S>
-static QCORE_INLINE double encoded_error_lanes(const CodeTable& table, const EncodedValues& block, float scale,
-                                               float inverse, float offset) {
+struct EncodedLanes {
   using F = typename S::F;
   using Doubles = typename S::Doubles;
-  constexpr int kVectors = kEncodedLanes / S::kLanes;
-  const F round = S::set(12582912.0f), one = S::set(1.0f);
-  const F lowest = S::set(table.lowest), highest = S::set(table.highest);
-  const Doubles scales = S::set_doubles(static_cast<double>(scale));
-  const Doubles offsets = S::set_doubles(static_cast<double>(offset));
-  Doubles sums[kVectors];
-  for (Doubles& sum : sums) sum = S::set_doubles(0.0);
-  for (std::int64_t first = 0; first < block.padded; first += kEncodedLanes)
-    for (int i = 0; i < kVectors; ++i) {
-      const std::int64_t at = first + i * S::kLanes;
-      const F value = S::load(block.values + at);
-      const F x = S::at_most(S::at_least(S::mul(S::sub(value, S::set(offset)), S::set(inverse)), lowest), highest);
-      F q;
-      if (table.codebook) {
-        const F twice = S::add(x, x), nearest = S::sub(S::add(twice, round), round);
-        const F above = S::select(S::greater(twice, nearest), S::add(nearest, one), nearest);
-        q = S::lookup(table.nearest + 256, S::add(above, round));
-      } else {
-        q = S::sub(S::add(x, round), round);
-      }
-      const Doubles decoded = S::add(S::mul(scales, S::to_doubles(q)), offsets);
-      const Doubles difference = S::sub(S::to_doubles(value), decoded);
-      const Doubles importance = S::to_doubles(S::load(block.importance + at));
-      sums[i] = S::add(sums[i], S::mul(S::mul(importance, difference), difference));
+  static constexpr int kVectors = kEncodedLanes / S::kLanes;
+
+  struct Sums {
+    Doubles sums[kVectors];
+
+    QCORE_INLINE Sums() {
+      for (Doubles& sum : sums) sum = S::set_doubles(0.0);
     }
-  double each[kEncodedLanes];
-  static_assert(sizeof sums == sizeof each, "lanes in order");
-  memcpy(each, sums, sizeof each);
-  for (int half = kEncodedLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) each[i] += each[i + half];
-  return each[0];
-}
+    QCORE_INLINE void add(int i, Doubles a) { sums[i] = S::add(sums[i], a); }
+    QCORE_INLINE double total() const {
+      double each[kEncodedLanes];
+      static_assert(sizeof sums == sizeof each, "lanes in order");
+      memcpy(each, sums, sizeof each);
+      return sum_of_lanes(each);
+    }
+  };
+
+  // nearest_codes() of one vector.
+  static QCORE_INLINE F nearest(const CodeTable& table, F value, float inverse, float offset) {
+    const F round = S::set(12582912.0f);
+    F x = S::mul(S::sub(value, S::set(offset)), S::set(inverse));
+    x = S::at_most(S::at_least(x, S::set(table.lowest)), S::set(table.highest));
+    if (!table.codebook) return S::sub(S::add(x, round), round);
+    const F twice = S::add(x, x), near = S::sub(S::add(twice, round), round);
+    const F above = S::select(S::greater(twice, near), S::add(near, S::set(1.0f)), near);
+    return S::lookup(table.nearest + 256, S::add(above, round));
+  }
+
+  static QCORE_INLINE double error(const CodeTable& table, const EncodedValues& block, float scale, float inverse,
+                                   float offset) {
+    const Doubles scales = S::set_doubles(static_cast<double>(scale));
+    const Doubles offsets = S::set_doubles(static_cast<double>(offset));
+    Sums sums;
+    for (std::int64_t first = 0; first < block.padded; first += kEncodedLanes)
+      for (int i = 0; i < kVectors; ++i) {
+        const std::int64_t at = first + i * S::kLanes;
+        const F value = S::load(block.values + at), q = nearest(table, value, inverse, offset);
+        const Doubles decoded = S::add(S::mul(scales, S::to_doubles(q)), offsets);
+        const Doubles difference = S::sub(S::to_doubles(value), decoded);
+        sums.add(i, S::mul(S::mul(S::to_doubles(S::load(block.importance + at)), difference), difference));
+      }
+    return sums.total();
+  }
+
+  static QCORE_INLINE EncodedMoments moments(const CodeTable& table, const EncodedValues& block, float inverse,
+                                             float offset) {
+    Sums one, q1, qq, value, q_value;
+    for (std::int64_t first = 0; first < block.padded; first += kEncodedLanes)
+      for (int i = 0; i < kVectors; ++i) {
+        const std::int64_t at = first + i * S::kLanes;
+        const F v = S::load(block.values + at);
+        const Doubles q = S::to_doubles(nearest(table, v, inverse, offset)), values = S::to_doubles(v);
+        const Doubles importance = S::to_doubles(S::load(block.importance + at)), weighed = S::mul(importance, q);
+        one.add(i, importance);
+        q1.add(i, weighed);
+        qq.add(i, S::mul(weighed, q));
+        value.add(i, S::mul(importance, values));
+        q_value.add(i, S::mul(weighed, values));
+      }
+    return {one.total(), q1.total(), qq.total(), value.total(), q_value.total()};
+  }
+};
 
 }  // namespace qcore

@@ -12,11 +12,15 @@ BlockScale quantize_block(const float* values, std::int64_t count, const Nearest
 }
 
 double encoded_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
-  return encoded_error_lanes<SearchAvx2>(table, block, scale, inverse, offset);
+  return EncodedLanes<SearchAvx2>::error(table, block, scale, inverse, offset);
+}
+
+EncodedMoments encoded_moments(const CodeTable& table, const EncodedValues& block, float inverse, float offset) {
+  return EncodedLanes<SearchAvx2>::moments(table, block, inverse, offset);
 }
 
 }  // namespace
 
-const QuantizeKernels kQuantizeAvx2{load, quantize_block, search_blocks<SearchAvx2>, encoded_error};
+const QuantizeKernels kQuantizeAvx2{load, quantize_block, search_blocks<SearchAvx2>, {encoded_error, encoded_moments}};
 
 }  // namespace qcore

@@ -12,11 +12,16 @@ BlockScale quantize_block(const float* values, std::int64_t count, const Nearest
 }
 
 double encoded_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
-  return encoded_error_lanes<SearchNeon>(table, block, scale, inverse, offset);
+  return EncodedLanes<SearchNeon>::error(table, block, scale, inverse, offset);
+}
+
+EncodedMoments encoded_moments(const CodeTable& table, const EncodedValues& block, float inverse, float offset) {
+  return EncodedLanes<SearchNeon>::moments(table, block, inverse, offset);
 }
 
 }  // namespace
 
-extern const QuantizeKernels kQuantizeNeon{load, quantize_block, search_blocks<SearchNeon>, encoded_error};
+extern const QuantizeKernels kQuantizeNeon{
+    load, quantize_block, search_blocks<SearchNeon>, {encoded_error, encoded_moments}};
 
 }  // namespace qcore

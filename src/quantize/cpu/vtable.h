@@ -21,9 +21,11 @@ struct SearchedBlocks {
   std::int64_t count;
 };
 
-// encoded_error_of() of encoded_loops.h.
-using EncodedError = double (*)(const CodeTable& table, const EncodedValues& block, float scale, float inverse,
-                                float offset);
+// The functions of encoded_loops.h.
+struct EncodedKernels {
+  double (*error)(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset);
+  EncodedMoments (*moments)(const CodeTable& table, const EncodedValues& block, float inverse, float offset);
+};
 
 struct QuantizeKernels {
   // fp16 or bf16 [count] to fp32.
@@ -34,7 +36,7 @@ struct QuantizeKernels {
   // The parameters [kLanes] that block_search.h's choose_block_scale() finds, and the codes [count][kLanes].
   void (*search_blocks)(const SearchedBlocks& blocks, const NearestForm& form, numerics::BlockScale* scales,
                         std::int8_t* codes);
-  EncodedError encoded_error;
+  EncodedKernels encoded;
 };
 
 extern const QuantizeKernels kQuantizeAvx2;
