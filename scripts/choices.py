@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from choices_forms import CODEBOOKS, GGUF, METHODS, Array, Layer, forms
 
 import qcore
-from qcore import WeightEncoding
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs" / "assets" / "choices.json"
@@ -33,45 +33,9 @@ PAGE = ROOT / "docs" / "choices.md"
 PICTURES = ROOT / "docs" / "images" / "choices"
 sys.path[:0] = [str(ROOT / "examples" / name) for name in ("stories15m", "minilm", "mcu")]
 
-Array = np.ndarray[Any, Any]
-BLOCKS = (16, 32, 64, 128, 0)  # 0 is one block per row
-METHODS = ("rtn", "mse", "awq", "gptq")
 COMPUTES = ("float", "int16", "int8_asym", "int8", "int8_token")
 TEST_ROWS = 256  # of each layer's inputs at most
 STRICT, SAMPLED = 1e-3, 0.05  # relative tolerances of --check: errors of "rtn" and "mse", and of what samples decide
-E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # twice the numbers of e2m1
-CODEBOOKS = {
-    "NF4": (-112, -78, -59, -44, -32, -21, -10, 0, 9, 18, 28, 38, 49, 63, 81, 112),
-    "FP4": (0, 1, 80, 120, 40, 60, 20, 30, 0, -1, -80, -120, -40, -60, -20, -30),
-    "IQ4_NL": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
-}
-GGUF = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")  # that the package gguf can make of floats
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Holds a weight [N, K] of a data set, inputs [M, K] that methods get, and others that the error is measured on."""
-
-    weight: Array
-    samples: Array
-    tested: Array
-
-
-@dataclass(frozen=True)
-class Form:
-    """Names one way to store weights.
-
-    Attributes:
-        name: of the format, for tables.
-        method: "rtn", "mse", "awq" or "gptq".
-        made: turns a layer and its Hessian into the stored weight.
-        scales: dtype of the scales, where there is a choice.
-    """
-
-    name: str
-    method: str
-    made: Callable[[Layer, qcore.Hessian], qcore.QuantizedTensor]
-    scales: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +63,7 @@ class Results:
     Attributes:
         layers, weights, samples, tested: counts of layers, of their weights, and of rows of the first layer's inputs.
         rows: of all forms.
-        computes: relative L2 error of :func:`qcore.linear`, by the weight's name and the compute mode; weights by "mse".
+        computes: relative L2 error of :func:`qcore.linear` with weights by "mse", by the weight's name and the mode.
     """
 
     layers: int
@@ -199,134 +163,6 @@ SETS: dict[str, Callable[..., list[Layer]]] = {
     "normal": normal,
 }
 
-# -- formats and methods ----------------------------------------------------------------------------------------------
-
-
-def blocks_of(weight: Array, size: int) -> Array:
-    """Return [N, P, size], the last block filled up by repeating its last element."""
-    missing = -weight.shape[1] % size
-    return np.pad(weight, ((0, 0), (0, missing)), mode="edge").reshape(len(weight), -1, size)
-
-
-def joined(codes: Array, features: int) -> Array:
-    return np.ascontiguousarray(codes.reshape(len(codes), -1)[:, :features]).astype(np.uint8)
-
-
-def nearest(values: Array, table: Array) -> Array:
-    """Return the index of the nearest entry of a table for each value."""
-    order = np.argsort(table, kind="stable")
-    middles = (table[order][1:] + table[order][:-1]) / 2
-    return order[np.searchsorted(middles, values)]
-
-
-def plain(bits: int, scheme: str, size: int, method: str, scales: str) -> Form:
-    def made(layer: Layer, hessian: qcore.Hessian) -> qcore.QuantizedTensor:
-        options: dict[str, Any] = {"bits": bits, "scheme": scheme, "method": method, "scale_dtype": scales}
-        if method == "awq":
-            options["samples"] = layer.samples
-        if method == "gptq":
-            options["hessian"] = hessian
-        return qcore.quantize(layer.weight, block_size=size or layer.weight.shape[1], **options)
-
-    return Form(f"{bits} bits, {scheme}, g = {size or 'K'}", method, made, scales)
-
-
-def affine(bits: int, size: int) -> Form:
-    """Round to nearest between a block's minimum and maximum, fp16 scales and minima: the form of MLX."""
-
-    def made(layer: Layer, hessian: qcore.Hessian) -> qcore.QuantizedTensor:
-        blocks = blocks_of(layer.weight, size)
-        low = blocks.min(axis=2).astype(np.float16)
-        scale = ((blocks.max(axis=2) - low.astype(np.float32)) / (2**bits - 1)).astype(np.float16)
-        codes = np.rint((blocks - low[..., None].astype(np.float32)) / scale[..., None].astype(np.float32))
-        codes = joined(np.clip(codes, 0, 2**bits - 1), layer.weight.shape[1])
-        encoding = WeightEncoding(bits=bits, offsets="float16")
-        return qcore.QuantizedTensor.from_encoded(codes, scale, low, encoding=encoding, block_size=size)
-
-    return Form(f"{bits} bits, minimum, g = {size}", "rtn", made)
-
-
-def zero_points(bits: int, size: int) -> Form:
-    """Round to nearest with integer zero points, fp16 scales: the form of AWQ and GPTQ files and of MatMulNBits."""
-
-    def made(layer: Layer, hessian: qcore.Hessian) -> qcore.QuantizedTensor:
-        blocks, most = blocks_of(layer.weight, size), 2**bits - 1
-        low, high = np.minimum(blocks.min(axis=2), 0), np.maximum(blocks.max(axis=2), 0)
-        scale = ((high - low) / most).astype(np.float16)
-        wide = scale.astype(np.float32)
-        zero = np.clip(np.rint(-low / wide), 0, most).astype(np.uint8)
-        codes = joined(np.clip(np.rint(blocks / wide[..., None]) + zero[..., None], 0, most), layer.weight.shape[1])
-        encoding = WeightEncoding(bits=bits, offsets="uint4 zero points")
-        return qcore.QuantizedTensor.from_encoded(codes, scale, zero, encoding=encoding, block_size=size)
-
-    return Form(f"{bits} bits, zero points, g = {size}", "rtn", made)
-
-
-def codebook(name: str, size: int, scales: str) -> Form:
-    """Round to the nearest entry of a table of 16; the table's largest entry is the block's largest weight."""
-    table = np.array(CODEBOOKS[name], np.float32)
-
-    def made(layer: Layer, hessian: qcore.Hessian) -> qcore.QuantizedTensor:
-        blocks = blocks_of(layer.weight, size)
-        most = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[..., None], axis=2)[..., 0]
-        # IQ4_NL's largest entry is its first, so that a scale has the sign of the largest weight, turned.
-        scale = (most / table[0] if name == "IQ4_NL" else np.abs(most) / table.max()).astype(scales)
-        codes = joined(nearest(blocks / scale[..., None].astype(np.float32), table), layer.weight.shape[1])
-        encoding = WeightEncoding(bits=4, scales=scales, codebook=CODEBOOKS[name])  # type: ignore[arg-type]
-        return qcore.QuantizedTensor.from_encoded(codes, scale, encoding=encoding, block_size=size)
-
-    return Form(name, "rtn", made)
-
-
-def nvfp4() -> Form:
-    """Round to e2m1 with scales of e4m3 under one float of the tensor, as NVIDIA's recipe has it."""
-    numbers = np.array([(1 + m / 8) * 2.0 ** (e - 7) if e else m / 8 * 2.0**-6 for e in range(16) for m in range(8)])
-    numbers = numbers[:-1].astype(np.float32)  # the last one is NaN
-
-    def made(layer: Layer, hessian: qcore.Hessian) -> qcore.QuantizedTensor:
-        blocks = blocks_of(layer.weight, 16)
-        most = np.abs(blocks).max(axis=2)
-        whole = np.float32(most.max() / (6 * numbers[-1]))
-        octets = nearest(most / 6 / whole, numbers).astype(np.uint8)
-        scale = numbers[octets] * whole / 2
-        values = np.divide(blocks, scale[..., None], out=np.zeros_like(blocks), where=scale[..., None] > 0)
-        codes = joined(nearest(values, np.array(E2M1, np.float32)), layer.weight.shape[1])
-        encoding = WeightEncoding(bits=4, scales="float8_e4m3fn", codebook=E2M1, tensor_scale=float(whole / 2))
-        return qcore.QuantizedTensor.from_encoded(codes, octets, encoding=encoding, block_size=16)
-
-    return Form("NVFP4", "rtn", made)
-
-
-def of_gguf(name: str) -> Form:
-    """Let the package gguf make blocks, and read them as a GGUF file's."""
-
-    def made(layer: Layer, hessian: qcore.Hessian) -> qcore.QuantizedTensor:
-        from gguf import GGMLQuantizationType, quants
-
-        from qcore.formats import gguf_blocks
-
-        raw = quants.quantize(layer.weight, GGMLQuantizationType[name])
-        return gguf_blocks.tensor_of(name, raw, name)
-
-    return Form(name, "rtn", made)
-
-
-def forms() -> list[Form]:
-    """Return all ways to store weights that are measured."""
-    found = [
-        plain(bits, scheme, size, method, scales)
-        for bits in (4, 8)
-        for scheme in ("symmetric", "asymmetric")
-        for size in BLOCKS
-        for method in METHODS
-        for scales in ("float16", "float32")
-    ]
-    found += [affine(bits, size) for bits in (2, 3, 5, 6) for size in (32, 64, 128)]
-    found += [zero_points(bits, size) for bits in (3, 4) for size in (32, 128)]
-    found += [codebook("NF4", 64, "float32"), codebook("FP4", 64, "float32"), codebook("IQ4_NL", 32, "float16")]
-    return [*found, nvfp4(), *(of_gguf(name) for name in GGUF)]
-
-
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
@@ -391,9 +227,8 @@ def written(made: str, results: dict[str, Results]) -> str:
         head = {"layers": found.layers, "weights": found.weights, "samples": found.samples, "tested": found.tested}
         rows = ",\n".join(f"   {json.dumps(astuple(row))}" for row in found.rows)
         computes = ",\n".join(f"   {json.dumps(key)}: {json.dumps(value)}" for key, value in found.computes.items())
-        sets.append(
-            f' "{name}": {{\n  {json.dumps(head)[1:-1]},\n  "rows": [\n{rows}\n  ],\n  "computes": {{\n{computes}\n  }}\n }}'
-        )
+        parts = f'  {json.dumps(head)[1:-1]},\n  "rows": [\n{rows}\n  ],\n  "computes": {{\n{computes}\n  }}'
+        sets.append(f' "{name}": {{\n{parts}\n }}')
     return f'{{"made": {json.dumps(made)},\n"sets": {{\n' + ",\n".join(sets) + "\n}}\n"
 
 
@@ -475,7 +310,9 @@ def best_table(results: dict[str, Results]) -> str:
             method = f", `{key[1]}`" if own.match(key[0]) else ""
             cells.append(f"{key[0]}{method}: {figure_of(stories[key])}, {figure_of(mini[key])}")
         rows.append(cells)
-    return table(["bits up to", "`quantize` without samples", "`quantize` with samples", "other formats, to nearest"], rows)
+    return table(
+        ["bits up to", "`quantize` without samples", "`quantize` with samples", "other formats, to nearest"], rows
+    )
 
 
 def set_table(results: dict[str, Results], name: str) -> str:
@@ -502,29 +339,34 @@ def computes_table(results: dict[str, Results]) -> str:
     return table(["weight", "layers of", *(f'"{mode}"' for mode in COMPUTES)], rows)
 
 
+def data_table(results: dict[str, Results]) -> str:
+    """Make the table of the data."""
+    rows = [
+        [name, f"{found.layers}", f"{found.weights:,}", f"{found.samples:,}", f"{found.tested}"]
+        for name, found in results.items()
+    ]
+    return table(["data", "layers", "weights", "rows of samples", "rows tested"], rows)
+
+
 def facts(made: str, results: dict[str, Results]) -> str:
-    """Make the sentences about the data and about fp32 scales."""
-    most, cost = 0.0, 0.0
+    """Make the sentences about the run and about fp32 scales."""
+    most = {"4": 0.0, "8": 0.0}
     for found in results.values():
         wide = {(row.name, row.method): row for row in found.rows if row.scales == "float32"}
         for row in found.rows:
             if row.scales == "float16" and row.method in ("rtn", "mse"):
-                other = wide[row.name, row.method]
-                most = max(most, abs(row.output / other.output - 1))
-                cost = max(cost, other.bytes / row.bytes - 1)
-    data = "; ".join(
-        f"{name}: {found.layers} layers, {found.weights:,} weights, {found.samples:,} rows of samples, {found.tested} tested"
-        for name, found in results.items()
-    )
+                change = abs(row.output / wide[row.name, row.method].output - 1)
+                most[row.name[0]] = max(most[row.name[0]], change)
     return (
-        f"{made}. {data}. With fp32 scales the output's error by `rtn` and `mse` differs by at most {most:.1%} of itself, and "
-        f"the weight takes up to {cost:.0%} more bytes."
+        f"Measured on {made}. Scales in fp32 change the output's error by `rtn` and `mse` by at most {most['4']:.1%} of "
+        f"itself at 4 bits and {most['8']:.1%} at 8."
     )
 
 
 def sections(made: str, results: dict[str, Results]) -> dict[str, str]:
     """Return what stands between the page's markers, by name."""
     found = {"best": best_table(results), "computes": computes_table(results), "facts": facts(made, results)}
+    found["data"] = data_table(results)
     return found | {name: set_table(results, name) for name in SETS}
 
 
@@ -593,13 +435,27 @@ def ticks(axis: Any, x: tuple[float, ...], y: tuple[float, ...]) -> None:
     axis.set_yticks(y, [f"{error:g}" for error in y])
 
 
-def labels(axis: Any, points: list[tuple[float, float, str]], apart: float, **options: Any) -> None:
-    """Write labels to the right of points, those of near points one above the other."""
-    lowest = 0.0
-    for x, y, text in sorted(points, key=lambda point: point[1]):
-        place = max(y, lowest * apart)
-        lowest = place
-        axis.annotate(text, (x, y), (x * 1.012, place), va="center", fontsize=9.5, color=INK, **options)
+def stacked(axis: Any, places: list[float]) -> list[float]:
+    """Move rising places of texts up so far that no two of them overlap."""
+    low, high = axis.get_ylim()
+    apart = (high / low) ** 0.042
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] * apart)
+    return places
+
+
+def name_points(axis: Any, rows: list[Row]) -> None:
+    """Name points: those below 5.2 bits in a column at the upper right, where no lines are, the others beside them."""
+    low, high = axis.get_ylim()
+    place = high
+    for row in sorted(rows, key=lambda row: -row.output):
+        x, y = 8 * row.bytes, row.output
+        if x > 5.2:
+            axis.text(x * 1.015, y, row.name, va="center", fontsize=9.5, color=INK)
+            continue
+        place *= (low / high) ** 0.043
+        axis.plot([x, 5.22], [y, place], color="#9aa5b1", lw=0.7, zorder=1)
+        axis.text(5.25, place, row.name, va="center", fontsize=9.5, color=INK)
 
 
 def overview(found: Results) -> Any:
@@ -614,10 +470,19 @@ def overview(found: Results) -> Any:
     for bits in (2, 3, 5, 6):
         line = of_form(rows, f"{bits} bits, minimum", "rtn")
         line.sort(key=lambda row: row.bytes)
-        axis.plot([8 * row.bytes for row in line], [row.output for row in line], "s-", ms=3.5, lw=1.2, color=INK, mfc="white")
+        axis.plot(
+            [8 * row.bytes for row in line], [row.output for row in line], "s-", ms=3.5, lw=1.2, color=INK, mfc="white"
+        )
     axis.plot([], [], "s-", ms=3.5, lw=1.2, color=INK, mfc="white", label="encoded, rtn")
-    for bits, y in ((2, 0.5), (3, 0.215), (4, 0.132), (5, 0.05), (6, 0.0245), (8, 0.0078)):
-        axis.text(8.05 if bits == 8 else bits * 1.02 + 0.25, y, f"{bits} bits", color=INK, fontsize=10, weight="bold")
+    for bits, y in ((2, 0.5), (3, 0.215), (4, 0.132), (5, 0.031), (6, 0.0245), (8, 0.0078)):
+        axis.text(
+            8.05 if bits == 8 else {5: 5.1}.get(bits, bits * 1.02 + 0.25),
+            y,
+            f"{bits} bits",
+            color=INK,
+            fontsize=10,
+            weight="bold",
+        )
     axis.set(xlim=(2.2, 10.6), ylim=(0.0022, 0.62))
     ticks(axis, (2.5, 3, 4, 4.5, 5, 6, 7, 8, 10), (0.003, 0.01, 0.03, 0.1, 0.3))
     axis.legend(frameon=False, loc="lower left", labelcolor=INK)
@@ -629,6 +494,7 @@ def four_bits(name: str, found: Results) -> Any:
     rows = small(found)
     title = {"GRU": "the GRU of the digits model", "normal": "a normal weight"}.get(name, f"layers of {name}")
     figure, axis = axes(f"4 to 6 bits per weight, {title}", 5.4, 5.0)
+    ends: list[tuple[float, str]] = []
     for method, color in COLORS.items():
         each = of_form(rows, "4 bits, a?symmetric", method)
         line = frontier(each)
@@ -636,14 +502,25 @@ def four_bits(name: str, found: Results) -> Any:
         for scheme, fill in (("symmetric", color), ("asymmetric", "white")):
             some = [row for row in each if f", {scheme}" in row.name]
             axis.plot([8 * row.bytes for row in some], [row.output for row in some], "o", ms=5, color=color, mfc=fill)
-        last = line[-1]
-        axis.text(8 * last.bytes * 1.015, last.output, method, va="center", color=color, fontsize=10.5, weight="bold")
+        ends.append((line[-1].output, method))
     others = [row for row in rows if row.name in (*CODEBOOKS, *GGUF, "NVFP4") and row.bytes < 0.8]
     axis.plot([8 * row.bytes for row in others], [row.output for row in others], "D", ms=5, color=INK)
-    labels(axis, [(8 * row.bytes, row.output, row.name) for row in others], 1.055)
     ticks(axis, (4, 4.25, 4.5, 5, 5.5, 6), (0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12))
-    shown = [row.output for row in rows if row.bytes < 0.8 and row.output < 0.14 and 0.5 < row.bytes]
-    axis.set(xlim=(3.97, 6.55), ylim=(min(shown) * 0.93, max(shown) * 1.06))
+    shown = [row.output for row in (*others, *of_form(rows, "4 bits, ", "rtn"), *of_form(rows, "4 bits, ", "gptq"))]
+    axis.set(xlim=(3.97, 6.55), ylim=(min(shown) * 0.78, max(shown) * 1.2))
+    name_points(axis, others)
+    ends.sort()
+    for (_, method), y in zip(ends, stacked(axis, [end[0] for end in ends]), strict=True):
+        axis.text(6.09, y, method, va="center", color=COLORS[method], fontsize=10.5, weight="bold")
+    for text, marker, fill in (
+        ("symmetric", "o", INK),
+        ("asymmetric", "o", "white"),
+        ("other formats, to nearest", "D", INK),
+    ):
+        axis.plot([], [], marker, ms=5, color=INK, mfc=fill, label=text)
+    axis.legend(
+        frameon=False, loc="lower left", labelcolor=INK, fontsize=9.5, ncols=3, columnspacing=1, handletextpad=0.1
+    )
     return figure
 
 
@@ -702,7 +579,7 @@ def main() -> int:
             print(each, file=sys.stderr)
         return 1 if found else 0
     if not given.draw:
-        today = datetime.datetime.now(datetime.timezone.utc).date()
+        today = datetime.datetime.now(datetime.UTC).date()
         DATA.write_text(written(f"{today}, NumPy {np.__version__}", results), encoding="utf-8")
     made, results = kept()
     PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), sections(made, results)), encoding="utf-8")
