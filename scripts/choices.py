@@ -358,8 +358,8 @@ def facts(made: str, results: dict[str, Results]) -> str:
                 change = abs(row.output / wide[row.name, row.method].output - 1)
                 most[row.name[0]] = max(most[row.name[0]], change)
     return (
-        f"Measured on {made}. Scales in fp32 change the output's error by `rtn` and `mse` by at most {most['4']:.1%} of "
-        f"itself at 4 bits and {most['8']:.1%} at 8."
+        f"Measured on {made}. Scales in fp32 change the output's error by `rtn` and `mse` by at most {most['4']:.1%} "
+        f"of itself at 4 bits and {most['8']:.1%} at 8."
     )
 
 

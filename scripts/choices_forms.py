@@ -69,6 +69,12 @@ def nearest(values: Array, table: Array) -> Array:
     return order[np.searchsorted(middles, values)]
 
 
+def quotient(values: Array, scale: Array) -> Array:
+    """Return values over scales in float32, and 0 where a scale is 0."""
+    wide = np.broadcast_to(scale.astype(np.float32), values.shape)
+    return np.divide(values, wide, out=np.zeros_like(values), where=wide != 0)
+
+
 def plain(bits: int, scheme: str, size: int, method: str, scales: str) -> Form:
     def made(layer: Layer, hessian: qcore.Hessian) -> qcore.QuantizedTensor:
         options: dict[str, Any] = {"bits": bits, "scheme": scheme, "method": method, "scale_dtype": scales}
@@ -88,7 +94,7 @@ def affine(bits: int, size: int) -> Form:
         blocks = blocks_of(layer.weight, size)
         low = blocks.min(axis=2).astype(np.float16)
         scale = ((blocks.max(axis=2) - low.astype(np.float32)) / (2**bits - 1)).astype(np.float16)
-        codes = np.rint((blocks - low[..., None].astype(np.float32)) / scale[..., None].astype(np.float32))
+        codes = np.rint(quotient(blocks - low[..., None].astype(np.float32), scale[..., None]))
         codes = joined(np.clip(codes, 0, 2**bits - 1), layer.weight.shape[1])
         encoding = WeightEncoding(bits=bits, offsets="float16")
         return qcore.QuantizedTensor.from_encoded(codes, scale, low, encoding=encoding, block_size=size)
@@ -103,9 +109,9 @@ def zero_points(bits: int, size: int) -> Form:
         blocks, most = blocks_of(layer.weight, size), 2**bits - 1
         low, high = np.minimum(blocks.min(axis=2), 0), np.maximum(blocks.max(axis=2), 0)
         scale = ((high - low) / most).astype(np.float16)
-        wide = scale.astype(np.float32)
-        zero = np.clip(np.rint(-low / wide), 0, most).astype(np.uint8)
-        codes = joined(np.clip(np.rint(blocks / wide[..., None]) + zero[..., None], 0, most), layer.weight.shape[1])
+        zero = np.clip(np.rint(quotient(-low, scale)), 0, most).astype(np.uint8)
+        steps = np.rint(quotient(blocks, scale[..., None])) + zero[..., None]
+        codes = joined(np.clip(steps, 0, most), layer.weight.shape[1])
         encoding = WeightEncoding(bits=bits, offsets="uint4 zero points")
         return qcore.QuantizedTensor.from_encoded(codes, scale, zero, encoding=encoding, block_size=size)
 
@@ -121,7 +127,7 @@ def codebook(name: str, size: int, scales: str) -> Form:
         most = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[..., None], axis=2)[..., 0]
         # IQ4_NL's largest entry is its first, so that a scale has the sign of the largest weight, turned.
         scale = (most / table[0] if name == "IQ4_NL" else np.abs(most) / table.max()).astype(scales)
-        codes = joined(nearest(blocks / scale[..., None].astype(np.float32), table), layer.weight.shape[1])
+        codes = joined(nearest(quotient(blocks, scale[..., None]), table), layer.weight.shape[1])
         encoding = WeightEncoding(bits=4, scales=scales, codebook=CODEBOOKS[name])  # type: ignore[arg-type]
         return qcore.QuantizedTensor.from_encoded(codes, scale, encoding=encoding, block_size=size)
 
@@ -139,8 +145,8 @@ def nvfp4() -> Form:
         whole = np.float32(most.max() / (6 * numbers[-1]))
         octets = nearest(most / 6 / whole, numbers).astype(np.uint8)
         scale = numbers[octets] * whole / 2
-        values = np.divide(blocks, scale[..., None], out=np.zeros_like(blocks), where=scale[..., None] > 0)
-        codes = joined(nearest(values, np.array(E2M1, np.float32)), layer.weight.shape[1])
+        table = np.array(E2M1, np.float32)
+        codes = joined(nearest(quotient(blocks, scale[..., None]), table), layer.weight.shape[1])
         encoding = WeightEncoding(bits=4, scales="float8_e4m3fn", codebook=E2M1, tensor_scale=float(whole / 2))
         return qcore.QuantizedTensor.from_encoded(codes, octets, encoding=encoding, block_size=16)
 
