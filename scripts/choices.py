@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import re
 import sys
 import tempfile
@@ -21,6 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
+
+# One thread of NumPy and torch: many small products, and sums in the same order on machines with more cores.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 import numpy as np
 from choices_forms import CODEBOOKS, GGUF, METHODS, Array, Layer, forms
