@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -18,12 +19,14 @@ pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="needs a source tre
 
 @pytest.fixture(scope="module")
 def script():
-    before = list(sys.path)
+    before, environment = list(sys.path), dict(os.environ)
     sys.path.insert(0, str(SCRIPT.parent))
     try:
         yield importlib.import_module("choices")
     finally:
         sys.path[:] = before
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 @pytest.fixture(scope="module")
