@@ -17,8 +17,8 @@ INTEGER_COMPUTE = {
 class QuantizedActivations:
     """Activations x [..., K] as integer codes: ``x[..., k] ~ scales[..., p] * codes[..., k] + offsets[..., p]``.
 
-    ``p`` is ``k // block_size``. :func:`linear` and :func:`grouped_linear` take it in the place of x, so that x is
-    quantized once for several weights: for queries, keys and values, or for gate and up.
+    ``p`` is ``k // block_size``. :func:`qcore.linear` and :func:`grouped_linear` take it in the place of x, so that x
+    is quantized once for several weights: for queries, keys and values, or for gate and up.
     :func:`quantize_activations`, :func:`qcore.decoder.rms_norm_quantize` and
     :func:`qcore.decoder.gated_activation_quantize` return it.
 
@@ -28,7 +28,7 @@ class QuantizedActivations:
         scales: float32 [..., S], S = ceil(K / block_size), in the library of ``codes``.
         offsets: float32 [..., S] if ``compute`` is "int8_asym", else None.
         block_size: consecutive k that share a scale, 1 or more; None for one block per row.
-        compute: "int8", "int8_asym" or "int16": what the codes are, as ``compute=`` of :func:`linear`.
+        compute: "int8", "int8_asym" or "int16": what the codes are, as ``compute=`` of :func:`qcore.linear`.
 
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
@@ -130,12 +130,12 @@ def quantize_activations(
     scale: float | None = None,
     stream: Any = None,
 ) -> QuantizedActivations:
-    """Quantize activations as :func:`linear` does with its input.
+    """Quantize activations as :func:`qcore.linear` does with its input.
 
     Args:
         x: float32, float16 or bfloat16 [..., K], any strides, CPU or CUDA.
         block_size: consecutive k that share a scale, 1 or more; None for one scale per row.
-        compute: "int8", "int8_asym" or "int16", as of :func:`linear`.
+        compute: "int8", "int8_asym" or "int16", as of :func:`qcore.linear`.
         scale: for "int8": the scale of every block, such as one from calibration; positive, with a finite inverse.
             Codes are then clamped to [-128, 127].
         stream: CUDA stream to run on; the caller's library's current one by default.

@@ -24,11 +24,20 @@ _Folder = Annotated[
 ]
 _Bits = Annotated[int | None, typer.Option(metavar="4|8", help="Quantize a float model while loading it.")]
 _Compute = Annotated[
-    str | None, typer.Option(metavar="MODE", help="Of quantized layers: int8 (default), int8_asym, int16 or float.")
+    str | None,
+    typer.Option(
+        metavar="MODE",
+        help="Of quantized layers: int8, int8_asym, int16 or float. The default is int8, and float for weight-only "
+        "files of other programs, such as GGUF.",
+    ),
 ]
 _Dtype = Annotated[
     str | None,
-    typer.Option(metavar="DTYPE", help="Between the layers: float32 (default on a CPU), bfloat16, float16 or auto."),
+    typer.Option(
+        metavar="DTYPE",
+        help="Between the layers: float32 (default of quantized models on a CPU), bfloat16, float16 or auto: what "
+        "config.json says.",
+    ),
 ]
 _Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 _Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the CPU; by default all that may be used.")]
@@ -67,6 +76,7 @@ def generate(
     from qcore.language_model.generation import generate as continue_text
     from qcore.language_model.generation import prompt_tokens
 
+    _check_json(json)
     _set_threads(threads)
     with quiet_transformers():
         tokenizer = load_tokenizer(folder)
@@ -104,7 +114,8 @@ def evaluate(
     folder: _Folder,
     text: Annotated[Path, typer.Option(metavar="FILE", help="The text: UTF-8.")],
     against: Annotated[
-        Path | None, typer.Option(metavar="FLOAT", help="The float model, to measure the distance from it.")
+        Path | None,
+        typer.Option(metavar="FLOAT", help="The model to measure the distance from: the float one, as FOLDER."),
     ] = None,
     context: Annotated[
         int | None, typer.Option(min=2, help="Tokens of a window; 512 by default, or the model's positions.")
@@ -125,21 +136,35 @@ def evaluate(
     The text is cut into windows of --context tokens that begin --stride tokens apart; each token but the first is
     predicted once. The distance is the mean KL divergence of the next token's distribution, and the share of tokens at
     which both models have the same first choice. Both models are in memory then, and nothing of a window is kept.
+    On a CPU they run in float32 between their layers, so that rounding to bfloat16 is not measured; --dtype changes
+    that for FOLDER.
 
     \b
     Examples:
       qcore evaluate model-4bit/ --text wiki.txt
       qcore evaluate model-4bit/ --text wiki.txt --against model/ --tokens 20000 --json quality.json
       qcore evaluate model/ --bits 4 --text wiki.txt --against model/
+      qcore evaluate model.gguf --compute int8 --text wiki.txt --against model.gguf
     """
-    from qcore.language_model.loading import load_model, load_tokenizer, quiet_transformers, require_transformers
+    from qcore.language_model.loading import (
+        find_source,
+        load_model,
+        load_tokenizer,
+        quiet_transformers,
+        require_transformers,
+    )
     from qcore.language_model.memory import measure_memory
 
     require_transformers("evaluate")
     from qcore._display.terminal import progress
     from qcore.language_model.evaluation import evaluate as measure
 
+    # Errors of arguments come before a model is loaded.
     content = _read_text(text)
+    _check_json(json)
+    if against is not None:
+        find_source(against)
+    exact = "float32" if device == "cpu" else None
     _set_threads(threads)
     with quiet_transformers():
         tokenizer = load_tokenizer(folder)
@@ -147,8 +172,8 @@ def evaluate(
         if len(numbers) < 2:
             raise typer.BadParameter(f"{text} has {len(numbers)} tokens, expected 2 or more", param_hint="--text")
         imported = measure_memory()
-        loaded = load_model(folder, bits=bits, compute=compute, dtype=dtype, device=device)
-        reference = None if against is None else load_model(against, device=device)
+        loaded = load_model(folder, bits=bits, compute=compute, dtype=dtype or exact, device=device)
+        reference = None if against is None else load_model(against, dtype=exact, device=device)
         with progress("evaluating", len(numbers) - 1) as advance:
             found = measure(
                 loaded.model,
@@ -159,6 +184,7 @@ def evaluate(
                 progress=advance,
             )
     memory = measure_memory()
+    _print_evaluation(found, text, loaded, reference)
     if json is not None:
         _write(
             json,
@@ -169,7 +195,6 @@ def evaluate(
             evaluation=asdict(found),
             memory={"imported": imported.resident, "resident": memory.resident, "peak": memory.peak},
         )
-    _print_evaluation(found, text)
 
 
 def _show(piece: str) -> None:
@@ -197,16 +222,39 @@ def _about(loaded: LoadedModel) -> dict[str, Any]:
         "name": source.gguf or source.folder.resolve().name,
         "method": source.method,
         "bits": loaded.bits,
+        "compute": _computes(loaded),
+        "dtype": str(loaded.model.dtype).removeprefix("torch."),
+        "weight_bytes": loaded.model.get_memory_footprint(),
         "load_seconds": loaded.seconds,
         "unfused": loaded.unfused,
     }
 
 
-def _print_evaluation(found: Evaluation, text: Path) -> None:
+def _computes(loaded: LoadedModel) -> list[str]:
+    """Return the compute modes of the quantized linear layers."""
+    import qcore.torch
+
+    layers = (module for module in loaded.model.modules() if isinstance(module, qcore.torch.Linear))
+    return sorted({layer.compute for layer in layers})
+
+
+def _described(loaded: LoadedModel) -> str:
+    """Return the name of a model, how its layers compute, and what its weights take."""
+    about = _about(loaded)
+    compute = "".join(f", compute {mode}" for mode in about["compute"])
+    size = f"{about['weight_bytes'] / 1e6:,.1f} MB"
+    return f"{about['name']}: {_name(loaded)}{compute}, {about['dtype']} between the layers, {size}"
+
+
+def _print_evaluation(found: Evaluation, text: Path, loaded: LoadedModel, reference: LoadedModel | None) -> None:
     rate = found.tokens / found.seconds if found.seconds > 0 else 0.0
-    rows = [
+    windows = "1 window" if found.windows == 1 else f"{found.windows:,} windows"
+    rows = [("model", _described(loaded))]
+    if reference is not None:
+        rows.append(("--against", _described(reference)))
+    rows += [
         ("text", text.name),
-        ("tokens", f"{found.tokens:,} in {found.windows} windows, {rate:.0f} tokens/s"),
+        ("tokens", f"{found.tokens:,} in {windows}, {rate:.0f} tokens/s"),
         ("perplexity", f"{found.perplexity:.4f}"),
     ]
     other = found.comparison
@@ -219,6 +267,12 @@ def _print_evaluation(found: Evaluation, text: Path) -> None:
         ]
     for name, value in rows:
         typer.echo(f"{name:<25}{value}")
+
+
+def _check_json(path: Path | None) -> None:
+    """Raise an error before anything is measured if no file can be written at a path."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"{path.parent} is no folder, expected one for {path.name}", param_hint="--json")
 
 
 def _read_text(file: Path) -> str:

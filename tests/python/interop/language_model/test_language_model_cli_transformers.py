@@ -8,6 +8,7 @@ import sys
 
 import language_models
 import pytest
+import torch
 
 import qcore.language_model as lm
 from qcore.cli import main
@@ -67,6 +68,11 @@ def test_evaluate_prints_and_writes_what_python_measures(folder, text, tmp_path,
     assert written["evaluation"]["perplexity"] == expected.perplexity
     comparison = written["evaluation"]["comparison"]
     assert comparison["kl_divergence"] == expected.comparison.kl_divergence > 0
+    size = lm.load_model(folder, bits=4).model.get_memory_footprint()
+    for key, about in (("model", {"bits": 4, "compute": ["int8"], "weight_bytes": size}), ("against", {"compute": []})):
+        assert written[key]["dtype"] == "float32" and written[key].items() >= about.items()
+    assert f"model: 4 bits, compute int8, float32 between the layers, {size / 1e6:.1f} MB\n" in shown
+    assert "\n--against                model: float, float32 between the layers, " in shown
     assert f"{expected.perplexity:.4f}" in shown
     assert f"{expected.comparison.kl_divergence:.6f}" in shown
     assert f"{expected.comparison.same_first_choice:.2%}" in shown
@@ -75,7 +81,42 @@ def test_evaluate_prints_and_writes_what_python_measures(folder, text, tmp_path,
 def test_evaluate_without_a_reference(folder, text, capsys):
     assert main(["evaluate", str(folder), "--text", str(text), "--stride", "8", "--context", "16"]) == 0
     shown = capsys.readouterr().out
-    assert "perplexity" in shown and "KL" not in shown
+    assert "perplexity" in shown and "KL" not in shown and "--against" not in shown and " windows, " in shown
+    assert main(["evaluate", str(folder), "--text", str(text), "--tokens", "9"]) == 0
+    assert " 8 in 1 window, " in capsys.readouterr().out
+
+
+def test_evaluate_runs_models_of_bfloat16_in_float32(folder, text, tmp_path, capsys):
+    """Rounding between the layers is not the weights'."""
+    model = lm.load_model(folder).model
+    model.bfloat16().save_pretrained(tmp_path / "half")
+    for file in folder.glob("tokenizer*"):
+        (tmp_path / "half" / file.name).write_bytes(file.read_bytes())
+    half, file = str(tmp_path / "half"), tmp_path / "quality.json"
+    assert lm.load_model(half).model.dtype == torch.bfloat16
+    arguments = ["evaluate", half, "--text", str(text), "--tokens", "40", "--against", half, "--json", str(file)]
+    assert main(arguments) == 0
+    written = json.loads(file.read_text())
+    assert (written["model"]["dtype"], written["against"]["dtype"]) == ("float32", "float32")
+    assert written["evaluation"]["comparison"]["kl_divergence"] == 0
+    assert main([*arguments, "--dtype", "bfloat16"]) == 0
+    written = json.loads(file.read_text())
+    assert (written["model"]["dtype"], written["against"]["dtype"]) == ("bfloat16", "float32")
+    assert written["evaluation"]["comparison"]["kl_divergence"] > 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--json", "absent/quality.json"], "--json: absent is no folder, expected one for quality.json"),
+        (["--against", "absent"], "absent: No such file or directory"),
+    ],
+)
+def test_evaluate_checks_its_arguments_before_it_loads_a_model(folder, text, monkeypatch, capsys, arguments, words):
+    monkeypatch.setattr("qcore.language_model.loading.load_model", lambda *given, **options: pytest.fail("loaded"))
+    assert main(["evaluate", str(folder), "--text", str(text), *arguments]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_bench_model_measures_each_in_its_own_process(folder, tmp_path, capsys):

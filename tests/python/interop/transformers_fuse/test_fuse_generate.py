@@ -194,7 +194,7 @@ def test_an_adapter_is_not_passed_by():
 
 @pytest.mark.parametrize(("kv_cache", "limit"), (("float32", 2e-6), ("bfloat16", 0.003), ("int8", 0.008)))
 def test_error_of_the_cache(kv_cache, limit):
-    """Relative L2 error of logits against an unfused model, whose cache is float32; docs/fuse.md has the numbers."""
+    """Relative L2 error of logits against an unfused model, whose cache is float32; docs/transformers.md has these."""
     model = tiny_models.make("qwen3", compute="float")
     ids = prompt(1)["input_ids"].repeat(1, 4)
     with torch.no_grad():
