@@ -33,6 +33,7 @@ from qcore.torch.conversion.layers import (
 from qcore.torch.conversion.memory import trim
 from qcore.torch.conversion.restore import restore_
 from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq, takes_gptq
+from qcore.torch.conversion.smooth import Smoothing, check_smooth
 from qcore.torch.embedding import Embedding
 from qcore.torch.report import LayerReport, Report
 from qcore.torch.weighted import Linear, WeightedModule
@@ -106,6 +107,7 @@ def quantize_(
     progress: bool | None = None,
     damping: float = DAMPING,
     act_order: bool = False,
+    smooth: bool | float = False,
 ) -> Report:
     """Quantize the layers of a model in place.
 
@@ -144,6 +146,12 @@ def quantize_(
             layers are raised first), or without one of each layer's weight.
         progress: whether to show a bar; by default if stderr is a terminal.
         damping, act_order: for method "gptq", as for :func:`qcore.quantize`.
+        smooth: True, or alpha from 0 to 1 of :func:`qcore.smooth_scales`, which True searches: linear layers that
+            share an input get its outliers in their weights. The scales, rounded to powers of two, are folded into the
+            norm, or the linear layer, that makes the input, if on the calibration nothing else reads what it returns
+            and the float model's outputs stay the same to 1e-4. The report says so for each layer, or why not. An
+            error after the first weight was freed leaves the layers folded that belong to a quantized one; they
+            compute the same.
 
     Returns:
         A report with a row per layer; ``print(report)`` shows the table.
@@ -154,6 +162,7 @@ def quantize_(
     """
     settings = Settings(bits, block_size, compute, method, scheme, scale_dtype, damping, act_order)
     default = _check(model, skip, calibration, target_error, settings)
+    check_smooth(smooth, calibration)
     options = _layer_options(layers, default, calibration)
     _check_gptq_options([default, *options.values()])
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
@@ -165,15 +174,18 @@ def quantize_(
     find_shared(found)
     _choose_settings(found, options, default)
     report = _empty_report(model, found)
-    plans, expected = _plans(model, found, batches)
-    _check_weights(plans)
     keeps = target_error is not None and batches is not None
     before: list[tuple[Layer, torch.nn.Module]] = []
     undo: Callable[[], None] = _nothing
     shared: dict[Any, Any] = {}
-    hessians = Hessians(model, batches or [])
+    smoothing = Smoothing()
     error, freed = None, 0
     try:
+        if smooth is not False and batches is not None:
+            smoothing.fold(model, found, batches, None if smooth is True else float(smooth))
+        plans, expected = _plans(model, found, batches, smoothing)
+        _check_weights(plans)
+        hessians = Hessians(model, batches or [])
         for number, plan in enumerate(_shown(plans, progress)):
             _make(plan, shared, hessians, plans[number + 1 :])
             while target_error is not None and batches is None and _is_above(plan, target_error) and _promote(plan):
@@ -202,6 +214,7 @@ def quantize_(
         undo()
         for layer, module in before:
             layer.put(module)
+        smoothing.undo()
         raise
     forget_ties(model)
     tell_transformers(model)
@@ -316,7 +329,7 @@ def _choose_settings(layers: list[Layer], options: dict[str, Settings | None], d
 
 
 def _plans(
-    model: torch.nn.Module, layers: list[Layer], batches: list[Any] | None
+    model: torch.nn.Module, layers: list[Layer], batches: list[Any] | None, smoothing: Smoothing
 ) -> tuple[list[_Plan], list[torch.Tensor]]:
     """Return a plan for each layer that is to be quantized, and the model's outputs on the calibration."""
     chosen = [layer for layer in layers if not layer.reason]
@@ -337,8 +350,10 @@ def _plans(
         takes = {"awq": takes_awq, "gptq": takes_gptq}.get(_settings(layer).method)
         if takes is not None and not (_is_plain(layer) and takes(layer.module, samples)):
             plan.notes.append("method 'mse'")
+        if id(layer) in smoothing.notes:
+            plan.notes.append(smoothing.notes[id(layer)])
         plans.append(plan)
-    return plans, expected
+    return plans, smoothing.outputs or expected
 
 
 def _settings(layer: Layer) -> Settings:

@@ -23,7 +23,7 @@ from qcore.torch.lut import LutActivation, table_name
 from qcore.torch.scaled_embedding import ScaledEmbedding, scale_of
 from qcore.torch.weighted import Conv2d, Linear
 
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -85,8 +85,8 @@ def rule_of(module: torch.nn.Module, activations: bool) -> Rule | None:
     return None
 
 
-def refusal(module: torch.nn.Module, rule: Rule) -> str:
-    """Return why a module must be left, judged by the module alone; an empty string if it can be replaced."""
+def changed(module: torch.nn.Module) -> str:
+    """Return how a module of a known class may compute something else than its class; an empty string if it can't."""
     if any(isinstance(each, torch.nn.parameter.UninitializedTensorMixin) for each in module.parameters()):
         return "its weights are not initialized"
     if torch.nn.utils.parametrize.is_parametrized(module):
@@ -99,13 +99,18 @@ def refusal(module: torch.nn.Module, rule: Rule) -> str:
             return f"it has {name[1:].replace('_', ' ')} ({names})"
     if "forward" in vars(module):
         return "its forward was replaced in the instance"
-    reason = rule.refusal(module)
+    return ""
+
+
+def refusal(module: torch.nn.Module, rule: Rule) -> str:
+    """Return why a module must be left, judged by the module alone; an empty string if it can be replaced."""
+    reason = changed(module) or rule.refusal(module)
     if reason:
         return reason
     for parameter in module.parameters():
         if parameter.numel() == 0 or parameter.is_meta:
             return "its weights are empty"
-        if parameter.dtype not in _FLOATS:
+        if parameter.dtype not in FLOATS:
             return f"its weights are {parameter.dtype}"
     return ""
 
@@ -189,7 +194,7 @@ def _is_same(module: torch.nn.Module, kind: type, plain: torch.nn.Module, x: tor
 
 def _refuse_linear(module: torch.nn.Linear) -> str:
     kind = torch.nn.Linear
-    if type(module) is kind or module.weight.is_meta or module.weight.dtype not in _FLOATS:
+    if type(module) is kind or module.weight.is_meta or module.weight.dtype not in FLOATS:
         return ""
     x = torch.linspace(-1, 1, 2 * module.in_features).view(2, -1).to(module.weight.device, module.weight.dtype)
     if _is_same(module, kind, kind(1, 1, device="meta"), x):
