@@ -16,6 +16,7 @@ from qcore.methods.samples import float_samples
 from qcore.quantized_tensor import QuantizedTensor, quantize
 
 _SAMPLES = 2048  # rows that decide; more change little and cost time
+_SMOOTH_SAMPLES = 512
 _FLOOR = 1e-4
 """Least size of a channel, relative to the largest: without it a channel that is zero would have no finite scale."""
 
@@ -66,7 +67,7 @@ def awq_scales(
     layers = _layers(weights, where)
     x = float_samples(samples, layers[0].shape[1], f"{where}: samples")
     mean = np.abs(x).mean(axis=0)
-    problem = _Problem(layers, x)
+    problem = _Problem(layers, x[:: max(1, len(x) // _SAMPLES)])
 
     def attempt(scales: npt.NDArray[np.float32]) -> _Attempt:
         inputs = problem.x / scales
@@ -99,7 +100,7 @@ def smooth_scales(
 
     Args:
         weights: floating-point arrays [N, K], one or more layers with the same input, finite.
-        samples: the input, numbers [M, K], finite. All rows count for a; the error is measured on some 2048 of them.
+        samples: the input, numbers [M, K], finite. All rows count for a; the error is measured on up to 512 of them.
         alpha: from 0, which makes all columns of the weights equally large, to 1, which does so with the channels of x.
             None searches 0, 1/steps, ..., 1 and no scaling at all for the smallest squared error of the layers'
             outputs: those of :func:`qcore.linear` for the divided samples.
@@ -137,11 +138,11 @@ def smooth_scales(
     columns = _with_floor(np.max([np.abs(layer).max(axis=0) for layer in layers], axis=0).astype(np.float64))
     if sizes.max() > np.finfo(np.float32).max:
         raise _core.QcoreValueError(f"{where}: samples holds {sizes.max():g}, expected values of float32")
-    problem = _Problem(layers, x)
+    problem = _Problem(layers, x[:: -(-len(x) // _SMOOTH_SAMPLES)])
 
     def attempt(scales: npt.NDArray[np.float32]) -> _Attempt:
         inputs = (problem.x / scales).astype(np.float32)
-        given = {"samples": inputs} if options.get("method") in ("awq", "gptq") else {}
+        given: dict[str, Any] = {"samples": inputs} if options.get("method") in ("awq", "gptq") else {}
         made = [quantize(layer * scales, **options, **given) for layer in layers]
         return problem.error(linear(inputs, each, compute=compute).astype(np.float64) for each in made), made
 
@@ -199,8 +200,8 @@ class _Problem:
     """Holds the samples that decide, and the layers' exact outputs."""
 
     def __init__(self, layers: list[npt.NDArray[np.float32]], x: npt.NDArray[np.float64]) -> None:
-        self.x = x[:: max(1, len(x) // _SAMPLES)]
-        self._exact = [self.x @ layer.astype(np.float64).T for layer in layers]
+        self.x = x
+        self._exact = [x @ layer.astype(np.float64).T for layer in layers]
         self._total = sum(float(np.square(y).sum()) for y in self._exact) or 1.0
 
     def error(self, outputs: Iterable[npt.NDArray[np.float64]]) -> float:

@@ -50,7 +50,7 @@ class Source:
     def channels(self) -> int:
         """Return the number of channels of the output."""
         axis = 0 if self.layer is None else 1 - input_axis(self.layer)
-        return int(self.module.weight.shape[axis])  # type: ignore[union-attr,index]
+        return int(self.module.weight.shape[axis])
 
 
 def input_axis(layer: Layer) -> int:
@@ -88,7 +88,7 @@ def find_readers(
     return outputs
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[misc]
+class _Watch(TorchDispatchMode):
     """Sees all operators of torch and all calls of modules."""
 
     def __init__(self, sources: list[Source], layers: list[Layer]) -> None:

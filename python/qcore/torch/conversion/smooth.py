@@ -18,6 +18,8 @@ from qcore.torch.module import QuantizedModule
 
 _TOLERANCE = 1e-4
 """Largest relative L2 error of any output of the folded float model."""
+_STEPS = 10
+"""Steps of the grid of exponents: powers of two don't tell finer ones apart."""
 _KINDS = ("Linear", "Conv1D")
 
 
@@ -150,7 +152,7 @@ class Smoothing:
         after = _outputs_of_norm(source, fold.scales)
         if source.norm is None:
             return
-        scales = _like(fold.scales, source.norm.weight)  # type: ignore[arg-type]
+        scales = _like(fold.scales, source.norm.weight)
         if before is None or after is None or not torch.allclose(after * scales, before, rtol=1e-3, atol=1e-6):
             self._folds.pop().undo()
             source.reason = "its output is not proportional to its weight and bias"
@@ -192,8 +194,10 @@ def _is_norm(module: torch.nn.Module) -> bool:
     weight = own.get("weight")
     if weight is None or not set(own) <= {"weight", "bias"} or weight.is_meta:
         return False
-    return weight.dim() == 1 and weight.numel() > 0 and all(
-        each.dtype in FLOATS and each.shape == weight.shape for each in own.values()
+    return (
+        weight.dim() == 1
+        and weight.numel() > 0
+        and all(each.dtype in FLOATS and each.shape == weight.shape for each in own.values())
     )
 
 
@@ -203,7 +207,7 @@ def _owners(model: torch.nn.Module) -> Counter[int]:
     for module in model.modules():
         tensors = [*module._parameters.values(), *module._buffers.values()]
         present = [each for each in tensors if each is not None]
-        counts.update(each.untyped_storage()._cdata for each in known(present) if not each.is_meta)  # type: ignore[arg-type]
+        counts.update(each.untyped_storage()._cdata for each in known(present) if not each.is_meta)
     return counts
 
 
@@ -241,6 +245,7 @@ def _make(source: Source, alpha: float | None) -> _Fold | None:
         weights,
         torch.cat([rows.float().cpu() for rows in source.samples]),
         alpha=alpha,
+        steps=_STEPS,
         compute=settings.compute,
         power_of_two=True,
         method=settings.method if settings.method in ("rtn", "mse") else "mse",
