@@ -79,7 +79,8 @@ def find_readers(
             hooks.append(module.register_forward_pre_hook(watch.entering(name)))
             hooks.append(module.register_forward_hook(watch.leave))
     try:
-        with watch:
+        # Compiled code calls kernels of its own, which no mode sees.
+        with torch.compiler.set_stance("force_eager"), watch:
             outputs = outputs_of(model, batches)
     finally:
         for hook in hooks:
