@@ -345,3 +345,12 @@ def test_models_of_transformers():
                 assert note.startswith("smooth 0.5, in ") and note.endswith(f".{source}"), (name, note)
             elif parts[-1] in ("o_proj", "c_proj", "query", "dense"):
                 assert note.startswith("not smoothed: "), (name, note)
+
+
+@pytest.mark.parametrize(("how", "is_folded"), [("nothing", True), ("residual", False)])
+def test_reads_of_compiled_code_are_seen(how, is_folded):
+    torch.manual_seed(0)
+    inner = with_outliers(Reads(how))
+    model = torch.nn.Sequential(torch.compile(inner, backend="eager"))
+    _, notes = folded(model, [torch.randn(3, 5, 64)])
+    assert notes["0._orig_mod.q"].startswith("smooth 0.") is is_folded, notes
