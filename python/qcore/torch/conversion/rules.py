@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation, table_name
+from qcore.torch.rotated import RotatedLinear
 from qcore.torch.scaled_embedding import ScaledEmbedding, scale_of
 from qcore.torch.weighted import Conv2d, Linear
 
@@ -39,6 +40,7 @@ class Settings:
     scale_dtype: str
     damping: float = DAMPING
     act_order: bool = False
+    rotation: str | None = None
 
     def of_weight(self) -> dict[str, Any]:
         """Return the options of :func:`qcore.quantize`, except the method and those of "gptq"."""
@@ -234,7 +236,13 @@ def _refuse_experts(module: torch.nn.Module) -> str:
     return ""
 
 
-def _make_linear(module: torch.nn.Linear, settings: Settings, samples: Any) -> Linear:
+def _make_linear(module: torch.nn.Linear, settings: Settings, samples: Any) -> Any:
+    if settings.rotation is not None:
+        options = _weight_options(module, settings, samples)
+        if isinstance(samples, Hessian):
+            options = settings.of_weight() | {"method": "gptq", "hessian": samples}
+            options |= {"damping": settings.damping, "act_order": settings.act_order}
+        return RotatedLinear.from_float(module, compute=settings.compute, **options)
     if isinstance(samples, Hessian):
         options = settings.of_weight() | {"damping": settings.damping, "act_order": settings.act_order}
         weight = quantize(module.weight.detach().cpu(), method="gptq", hessian=samples, **options)
@@ -249,7 +257,7 @@ def _make_conv2d(module: torch.nn.Conv2d, settings: Settings, samples: list[torc
     return Conv2d.from_float(module, compute=settings.compute, **_weight_options(module, settings, samples))
 
 
-def _make_transposed(module: Any, settings: Settings, samples: Any) -> Linear:
+def _make_transposed(module: Any, settings: Settings, samples: Any) -> Any:
     made = _make_linear(as_linear(module.weight.t(), module.bias), settings, samples)
     made.train(module.training)
     return made
@@ -291,8 +299,11 @@ def _make_attention(module: torch.nn.MultiheadAttention, settings: Settings, sam
 
 
 def _layer_maker(settings: Settings) -> attention.Make:
+    plain = replace(settings, rotation=None)
+
     def make(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
-        return _make_linear(as_linear(weight, bias), settings, None)
+        made: Linear = _make_linear(as_linear(weight, bias), plain, None)
+        return made
 
     return make
 

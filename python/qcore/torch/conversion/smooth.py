@@ -20,7 +20,6 @@ _TOLERANCE = 1e-4
 """Largest relative L2 error of any output of the folded float model."""
 _STEPS = 10
 """Steps of the grid of exponents: powers of two don't tell finer ones apart."""
-_KINDS = ("Linear", "Conv1D")
 
 
 def check_smooth(smooth: Any, calibration: Any) -> None:
@@ -113,7 +112,7 @@ class Smoothing:
             batches: inputs of the model.
             alpha: exponent of :func:`qcore.smooth_scales`; None searches it for each source.
         """
-        linear = [layer for layer in layers if not layer.reason and layer.rule and layer.rule.kind in _KINDS]
+        linear = [layer for layer in layers if _takes_scales(layer)]
         self.notes = {id(layer): "not smoothed: no norm or linear layer alone makes its input" for layer in linear}
         sources = _sources(model, layers, linear)
         self.outputs = find_readers(model, sources, linear, batches)
@@ -173,6 +172,12 @@ class Smoothing:
                 fold.apply()
                 self._folds.append(fold)
             self._verify(model, batches, part)
+
+
+def _takes_scales(layer: Layer) -> bool:
+    """Return whether a layer is a linear one that is to be quantized, and not in a rotated basis."""
+    is_linear = layer.rule is not None and layer.rule.kind in ("Linear", "Conv1D")
+    return is_linear and not layer.reason and layer.settings is not None and layer.settings.rotation is None
 
 
 def _sources(model: torch.nn.Module, layers: list[Layer], linear: list[Layer]) -> list[Source]:
