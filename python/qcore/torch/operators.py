@@ -1,12 +1,13 @@
-"""Registers ``linear``, ``hadamard``, ``conv2d``, ``embedding``, ``dequantize``, ``lut`` and ``gru`` with ``torch.ops.qcore``.
+"""Registers ``linear``, ``hadamard``, ``conv2d``, ``embedding`` and others with ``torch.ops.qcore``.
 
 They take plain tensors (qcore/torch/packing.py says why), have fake kernels, and stay single nodes in graphs of
 ``torch.compile`` and ``torch.export``. The modules call them; a program that reads an exported model needs
 ``import qcore.torch`` first.
 
-``hadamard`` is differentiable. ``linear`` is, with respect to x and bias: as if the weight were its dequantized value and x not rounded
+``linear`` is differentiable with respect to x and bias: as if the weight were its dequantized value and x not rounded
 (a straight-through estimate), so that adapters can be trained on a frozen quantized base. Codes, scales and offsets get
-no gradient. The other operators have none: a backward pass through them is an error of torch that names the operator.
+no gradient. ``hadamard`` is differentiable. The other operators have no gradient: a backward pass through them is an
+error of torch that names the operator.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ class RotatedLinear(QuantizedModule):
             )
         if module.weight.device.type != "cpu":
             raise _core.QcoreValueError(
-                f"RotatedLinear.from_float: module is on {module.weight.device}, expected the CPU: the rotation has CPU "
-                "kernels only"
+                f"RotatedLinear.from_float: module is on {module.weight.device}, expected the CPU: the rotation has "
+                "CPU kernels only"
             )
         weight = quantize_rotated(module.weight.detach(), **{"bits": 8, "block_size": 64, **options})
         made = cls(weight, module.bias, compute=compute, dtype=module.weight.dtype)

@@ -157,7 +157,6 @@ def quantize_(
             and the float model's outputs stay the same to 1e-4. The report says so for each layer, or why not. An
             error after the first weight was freed leaves the layers folded that belong to a quantized one; they
             compute the same.
-
         rotation: "hadamard" makes a :class:`RotatedLinear` of each linear layer that shares its weight with no other,
             on the CPU only; smooth leaves these alone.
 
