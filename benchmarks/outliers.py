@@ -3,8 +3,8 @@
     python -m benchmarks.outliers [--model FILE.gguf]
 
 Without --model: a layer of random weights whose input has 1% of the channels 30 times larger; prints the table of
-docs/methods.md. With it: a language model, quantized by qcore.torch.quantize_ with and without ``smooth``, and the
-relative L2 error of its logits on other text. It needs torch and transformers.
+docs/methods.md. With it: a language model, quantized by qcore.torch.quantize_ with and without ``smooth`` and
+``rotation``, and the relative L2 error of its logits on other text. It needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ import numpy as np
 import qcore
 
 N, K, ROWS, FACTOR = 256, 1024, 300, 30
+VARIANTS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "`smooth=0.5`": {"smooth": 0.5},
+    "`smooth=True`": {"smooth": True},
+    '`rotation="hadamard"`': {"rotation": "hadamard"},
+}
 TOKENS = 128  # of a sequence; two for the calibration, four for the error
 
 
@@ -79,10 +85,10 @@ def model(file: Path, text: Path) -> None:
             return torch.cat([of(x).logits for x in test]).numpy()
 
     expected = logits(exact)
-    print("| bits | g | smooth | folded layers | `int8` | `int8_token` |")
+    print("| bits | g | options | layers changed | `int8` | `int8_token` |")
     print("|---|---|---|---|---|---|")
     for bits, block in ((8, 64), (8, 1 << 20)):
-        for smooth in (False, 0.5, True):
+        for name, options in VARIANTS.items():
             made = copy.deepcopy(exact)
             report = qcore.torch.quantize_(
                 made,
@@ -90,18 +96,18 @@ def model(file: Path, text: Path) -> None:
                 block,
                 method="mse",
                 calibration=calibration,
-                smooth=smooth,
                 skip=("lm_head",),
                 progress=False,
+                **options,
             )
-            folded = sum(layer.note.startswith("smooth ") for layer in report.layers)
+            changed = sum(layer.note.startswith(("smooth ", "rotated")) for layer in report.layers)
             block_wise = relative(logits(made), expected)
             for module in made.modules():
                 if isinstance(module, qcore.torch.Linear):
                     module.forward = functools.partial(per_token, module)  # type: ignore[method-assign]
             g = "K" if block > K else block
             print(
-                f"| {bits} | {g} | {smooth} | {folded} | {block_wise:.4f} | {relative(logits(made), expected):.4f} |",
+                f"| {bits} | {g} | {name} | {changed} | {block_wise:.4f} | {relative(logits(made), expected):.4f} |",
                 flush=True,
             )
 

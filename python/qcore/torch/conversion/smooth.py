@@ -44,6 +44,8 @@ class _Fold:
     exponent: float
     vectors: list[tuple[torch.nn.Parameter, torch.Tensor]] = field(default_factory=list)
     """Parameters of the source that are vectors, with the values that they had."""
+    done: int = 0
+    """Number of matrices that have been scaled: after an interrupt some of them."""
 
     @property
     def is_float(self) -> bool:
@@ -54,26 +56,30 @@ class _Fold:
     def apply(self) -> None:
         """Divide the source's output channels and multiply the readers' input channels."""
         parameters = [each for each in self.source.module.parameters(recurse=False) if each.dim() == 1]
-        self.vectors = [(each, each.detach().clone()) for each in parameters]
+        self.vectors, self.done = [(each, each.detach().clone()) for each in parameters], 0
         with torch.no_grad():
             for parameter in parameters:
                 parameter.div_(_like(self.scales, parameter))
-            if self.source.layer is not None:
-                weight = self.source.layer.module.weight
-                weight.div_(_along(self.scales, weight, 1 - input_axis(self.source.layer)))
-            for layer in self.source.readers:
-                layer.module.weight.mul_(_along(self.scales, layer.module.weight, input_axis(layer)))
+            for weight, scales, is_reader in self._matrices():
+                weight.mul_(scales) if is_reader else weight.div_(scales)
+                self.done += 1
 
     def undo(self) -> None:
         """Give all parameters the values that they had; exact, because the scales are powers of two."""
         with torch.no_grad():
-            for layer in self.source.readers:
-                layer.module.weight.div_(_along(self.scales, layer.module.weight, input_axis(layer)))
-            if self.source.layer is not None:
-                weight = self.source.layer.module.weight
-                weight.mul_(_along(self.scales, weight, 1 - input_axis(self.source.layer)))
+            for weight, scales, is_reader in self._matrices()[: self.done]:
+                weight.div_(scales) if is_reader else weight.mul_(scales)
             for parameter, values in self.vectors:
                 parameter.copy_(values)
+        self.vectors, self.done = [], 0
+
+    def _matrices(self) -> list[tuple[torch.Tensor, torch.Tensor, bool]]:
+        """Return the weights of the linear layers, the scales shaped like them, and whether it is a reader's."""
+        layers = [(layer, input_axis(layer), True) for layer in self.source.readers]
+        if self.source.layer is not None:
+            layers.append((self.source.layer, 1 - input_axis(self.source.layer), False))
+        weights = [(layer.module.weight, axis, is_reader) for layer, axis, is_reader in layers]
+        return [(weight, _along(self.scales, weight, axis), is_reader) for weight, axis, is_reader in weights]
 
     def refusal(self) -> str:
         """Return why the weights can't be scaled in their dtypes; an empty string if they can."""
@@ -146,8 +152,8 @@ class Smoothing:
         """Apply a fold, unless the source's output is then not divided by the scales."""
         source = fold.source
         before = _outputs_of_norm(source, fold.scales)
-        fold.apply()
         self._folds.append(fold)
+        fold.apply()
         after = _outputs_of_norm(source, fold.scales)
         if source.norm is None:
             return
@@ -169,8 +175,8 @@ class Smoothing:
         half = len(folds) // 2
         for part in (folds[:half], folds[half:]):
             for fold in part:
-                fold.apply()
                 self._folds.append(fold)
+                fold.apply()
             self._verify(model, batches, part)
 
 

@@ -274,6 +274,22 @@ def test_failures_before_the_first_layer_leave_the_model_as_it_was():
         np.testing.assert_array_equal(tensor.numpy(), state[name].numpy(), name)
 
 
+def test_an_interrupt_within_a_fold_leaves_the_model_as_it_was(monkeypatch):
+    model, batches = block()
+    state, multiply, calls = copy.deepcopy(model.state_dict()), torch.Tensor.mul_, []
+
+    def interrupted(tensor, other):
+        calls.append(tensor)
+        if len(calls) == 2:  # q has been scaled, k is next
+            raise KeyboardInterrupt
+        return multiply(tensor, other)
+
+    monkeypatch.setattr(torch.Tensor, "mul_", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        qt.quantize_(model, calibration=batches, smooth=0.5, progress=False)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
 @pytest.mark.parametrize("target_error", [None, 0.5])
 def test_a_later_failure_leaves_the_same_outputs(monkeypatch, target_error):
     model, batches = block()
