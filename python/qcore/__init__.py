@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qcore import _distribution as _distribution  # first: it explains what the next lines would fail of
 from qcore import awq
 from qcore._core import CudaError, QcoreError, QcoreTypeError, QcoreValueError, __version__
-from qcore.awq.scaling import AwqScales, awq_scales, fold_scales
+from qcore.awq.scaling import ChannelScales, awq_scales, fold_scales, smooth_scales
 from qcore.conv import conv2d
 from qcore.encode import quantize_encoded
 from qcore.linear import embedding, grouped_linear, linear
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qcore.formats import load, save
 
 __all__ = [
-    "AwqScales",
+    "ChannelScales",
     "CudaError",
     "Hessian",
     "QcoreError",
@@ -68,6 +68,7 @@ __all__ = [
     "quantize_rotated",
     "save",
     "set_num_threads",
+    "smooth_scales",
     "static",
 ]
 # Not qcore.torch and qcore.jax: they need torch and jax, and `from qcore import *` would hide these names.

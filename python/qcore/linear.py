@@ -50,7 +50,7 @@ def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, 
 
 def linear(
     x: Any,
-    weight: QuantizedTensor | ReorderedTensor,
+    weight: QuantizedTensor | ReorderedTensor | RotatedTensor,
     bias: Any = None,
     *,
     compute: LinearCompute | None = None,

@@ -1,7 +1,8 @@
 """Provides quantized modules for torch, and operators that stay in the graphs of torch.compile and torch.export.
 
-Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`Conv2d`, :class:`Embedding`,
-:class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`; :class:`Experts` in the place of mixtures of experts.
+Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`RotatedLinear`, :class:`Conv2d`,
+:class:`Embedding`, :class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`; :class:`Experts` in the place of
+mixtures of experts.
 :func:`quantize_` puts them into a model, :func:`restore_` loads such a model's state_dict.
 :mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch and lets CPU
 kernels run on torch's threads (``qcore.torch.threads``).
@@ -16,6 +17,7 @@ from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation
 from qcore.torch.report import LayerReport, Report
+from qcore.torch.rotated import RotatedLinear
 from qcore.torch.threads import share_threads
 from qcore.torch.weighted import Conv2d, Linear
 
@@ -31,6 +33,7 @@ __all__ = [
     "LutActivation",
     "MultiheadAttention",
     "Report",
+    "RotatedLinear",
     "operators",
     "quantize_",
     "restore_",

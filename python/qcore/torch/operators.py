@@ -1,4 +1,4 @@
-"""Registers ``linear``, ``conv2d``, ``embedding``, ``dequantize``, ``lut`` and ``gru`` with ``torch.ops.qcore``.
+"""Registers ``linear``, ``hadamard``, ``conv2d``, ``embedding`` and others with ``torch.ops.qcore``.
 
 They take plain tensors (qcore/torch/packing.py says why), have fake kernels, and stay single nodes in graphs of
 ``torch.compile`` and ``torch.export``. The modules call them; a program that reads an exported model needs
@@ -6,7 +6,8 @@ They take plain tensors (qcore/torch/packing.py says why), have fake kernels, an
 
 ``linear`` is differentiable with respect to x and bias: as if the weight were its dequantized value and x not rounded
 (a straight-through estimate), so that adapters can be trained on a frozen quantized base. Codes, scales and offsets get
-no gradient. The other operators have none: a backward pass through them is an error of torch that names the operator.
+no gradient. ``hadamard`` is differentiable. The other operators have no gradient: a backward pass through them is an
+error of torch that names the operator.
 """
 
 from __future__ import annotations
@@ -122,6 +123,44 @@ def _linear_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     if bias is not None and ctx.needs_input_grad[2]:
         grad_bias = grad.flatten(0, -2).sum(0).to(bias.dtype) if grad.dim() > 1 else grad.to(bias.dtype)
     return grad_x, None, grad_bias, *(None,) * 9
+
+
+@operator("(Tensor x, int block) -> Tensor")
+def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
+    """Compute :func:`qcore.hadamard`; differentiable, because the rotation is its own transpose.
+
+    Args:
+        x: float32, float16 or bfloat16 [..., K] on the CPU.
+        block: elements that are rotated together, a power of two that divides K.
+
+    Returns:
+        A tensor with x's shape and dtype.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+    """
+    if x.device.type != "cpu":
+        raise _core.QcoreValueError(
+            f"hadamard: x is on {x.device}, expected the CPU: the rotation has CPU kernels only"
+        )
+    result: torch.Tensor = qcore.hadamard(x.detach(), block)
+    return result
+
+
+@hadamard.definition.register_fake
+def _(x: Any, block: int) -> Any:
+    return x.new_empty(x.shape)
+
+
+def _hadamard_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.block = inputs[1]
+
+
+def _hadamard_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    return torch.ops.qcore.hadamard(grad, ctx.block), None
+
+
+hadamard.definition.register_autograd(_hadamard_backward, setup_context=_hadamard_setup)
 
 
 @operator(

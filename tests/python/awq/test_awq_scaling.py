@@ -80,7 +80,7 @@ def test_scales_gain_and_fold_into_the_layer_before():
 def test_no_scaling_where_none_helps():
     weight = np.eye(64, dtype=np.float32)
     found = qcore.awq_scales([weight], np.zeros((3, 64)), bits=8, block_size=64)
-    assert found.exponent == 0 and (found.scales == 1).all() and found.error == 0
+    assert found.exponent is None and (found.scales == 1).all() and found.error == 0
 
 
 def test_errors():

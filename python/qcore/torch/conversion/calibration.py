@@ -42,7 +42,7 @@ def batches_of(calibration: Any) -> list[Any]:
 def outputs_of(model: torch.nn.Module, batches: list[Any]) -> list[torch.Tensor]:
     """Return all floating-point results for all batches in float32, in evaluation mode and without gradients."""
     results = []
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         for batch in batches:
             results += list(_tensors(_call(model, batch)))
     return results
@@ -101,6 +101,11 @@ def _keep(kept: list[torch.Tensor], module: torch.nn.Module, x: torch.Tensor) ->
         if len(kept) < _BATCHES:
             kept.append(x.clone())
         return
+    keep_rows(kept, x)
+
+
+def keep_rows(kept: list[torch.Tensor], x: torch.Tensor) -> None:
+    """Append some rows of a linear layer's input [..., K] while there is room for more."""
     rows = x.reshape(-1, x.shape[-1])
     room = min(_ROWS // 4, _ROWS - sum(len(each) for each in kept))
     if room > 0:
@@ -108,7 +113,8 @@ def _keep(kept: list[torch.Tensor], module: torch.nn.Module, x: torch.Tensor) ->
 
 
 @contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode for the length of a with block."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

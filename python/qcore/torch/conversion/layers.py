@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from qcore import _core
 from qcore.torch.conversion.patterns import first_match
 from qcore.torch.conversion.reads import reads_of
 from qcore.torch.conversion.rules import Rule, Settings, refusal, rule_of, unanswered
@@ -122,6 +124,26 @@ def find_shared(layers: list[Layer]) -> None:
             weight = layer.module.weight
             key = id(weight), "Conv2d" if weight.dim() == 4 else ""
             layer.shared = numbers.setdefault(key, len(numbers))
+
+
+def limit_rotation(layers: list[Layer]) -> None:
+    """Take the rotation from the settings of layers that are not linear ones with a weight of their own.
+
+    Raises:
+        QcoreValueError: a layer that is to be rotated is not on the CPU.
+    """
+    owners = Counter(layer.shared for layer in layers)
+    for layer in layers:
+        if layer.settings is None or layer.settings.rotation is None or layer.reason:
+            continue
+        is_shared = layer.shared is not None and owners[layer.shared] > 1
+        if layer.rule is None or layer.rule.kind not in ("Linear", "Conv1D") or is_shared:
+            layer.settings = replace(layer.settings, rotation=None)
+        elif layer.module.weight.device.type != "cpu":
+            raise _core.QcoreValueError(
+                f"quantize_: {layer.name} is on {layer.module.weight.device}, expected the CPU with rotation="
+                f"{layer.settings.rotation!r}: the rotation has CPU kernels only"
+            )
 
 
 def outside_weights(model: torch.nn.Module, layers: list[Layer]) -> dict[int, str]:

@@ -16,6 +16,7 @@ from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation
 from qcore.torch.module import CONFIG, QuantizedModule, read_config
+from qcore.torch.rotated import RotatedLinear
 from qcore.torch.scaled_embedding import ScaledEmbedding
 from qcore.torch.weighted import Conv2d, Linear
 
@@ -47,7 +48,7 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
             )
         if id(module) not in made:
             made[id(module)] = _restored(module, state_dict, prefix)
-        if isinstance(made[id(module)], (Experts, MultiheadAttention)):
+        if isinstance(made[id(module)], (Experts, MultiheadAttention, RotatedLinear)):
             whole.append(prefix)
         places.append((parent, attribute, id(module)))
     replaced = {
@@ -66,7 +67,7 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
 
 
 def _kinds() -> dict[str, Any]:
-    kinds = (Linear, Conv2d, Embedding, ScaledEmbedding, GRU, LutActivation, Experts, MultiheadAttention)
+    kinds = (Linear, RotatedLinear, Conv2d, Embedding, ScaledEmbedding, GRU, LutActivation, Experts, MultiheadAttention)
     return {kind.kind: kind for kind in kinds}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,10 +20,11 @@ from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation, table_name
+from qcore.torch.rotated import RotatedLinear
 from qcore.torch.scaled_embedding import ScaledEmbedding, scale_of
 from qcore.torch.weighted import Conv2d, Linear
 
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -39,6 +40,7 @@ class Settings:
     scale_dtype: str
     damping: float = DAMPING
     act_order: bool = False
+    rotation: str | None = None
 
     def of_weight(self) -> dict[str, Any]:
         """Return the options of :func:`qcore.quantize`, except the method and those of "gptq"."""
@@ -85,8 +87,8 @@ def rule_of(module: torch.nn.Module, activations: bool) -> Rule | None:
     return None
 
 
-def refusal(module: torch.nn.Module, rule: Rule) -> str:
-    """Return why a module must be left, judged by the module alone; an empty string if it can be replaced."""
+def changed(module: torch.nn.Module) -> str:
+    """Return how a module of a known class may compute something else than its class; an empty string if it can't."""
     if any(isinstance(each, torch.nn.parameter.UninitializedTensorMixin) for each in module.parameters()):
         return "its weights are not initialized"
     if torch.nn.utils.parametrize.is_parametrized(module):
@@ -99,13 +101,18 @@ def refusal(module: torch.nn.Module, rule: Rule) -> str:
             return f"it has {name[1:].replace('_', ' ')} ({names})"
     if "forward" in vars(module):
         return "its forward was replaced in the instance"
-    reason = rule.refusal(module)
+    return ""
+
+
+def refusal(module: torch.nn.Module, rule: Rule) -> str:
+    """Return why a module must be left, judged by the module alone; an empty string if it can be replaced."""
+    reason = changed(module) or rule.refusal(module)
     if reason:
         return reason
     for parameter in module.parameters():
         if parameter.numel() == 0 or parameter.is_meta:
             return "its weights are empty"
-        if parameter.dtype not in _FLOATS:
+        if parameter.dtype not in FLOATS:
             return f"its weights are {parameter.dtype}"
     return ""
 
@@ -189,7 +196,7 @@ def _is_same(module: torch.nn.Module, kind: type, plain: torch.nn.Module, x: tor
 
 def _refuse_linear(module: torch.nn.Linear) -> str:
     kind = torch.nn.Linear
-    if type(module) is kind or module.weight.is_meta or module.weight.dtype not in _FLOATS:
+    if type(module) is kind or module.weight.is_meta or module.weight.dtype not in FLOATS:
         return ""
     x = torch.linspace(-1, 1, 2 * module.in_features).view(2, -1).to(module.weight.device, module.weight.dtype)
     if _is_same(module, kind, kind(1, 1, device="meta"), x):
@@ -229,7 +236,13 @@ def _refuse_experts(module: torch.nn.Module) -> str:
     return ""
 
 
-def _make_linear(module: torch.nn.Linear, settings: Settings, samples: Any) -> Linear:
+def _make_linear(module: torch.nn.Linear, settings: Settings, samples: Any) -> Any:
+    if settings.rotation is not None:
+        options = _weight_options(module, settings, samples)
+        if isinstance(samples, Hessian):
+            options = settings.of_weight() | {"method": "gptq", "hessian": samples}
+            options |= {"damping": settings.damping, "act_order": settings.act_order}
+        return RotatedLinear.from_float(module, compute=settings.compute, **options)
     if isinstance(samples, Hessian):
         options = settings.of_weight() | {"damping": settings.damping, "act_order": settings.act_order}
         weight = quantize(module.weight.detach().cpu(), method="gptq", hessian=samples, **options)
@@ -244,7 +257,7 @@ def _make_conv2d(module: torch.nn.Conv2d, settings: Settings, samples: list[torc
     return Conv2d.from_float(module, compute=settings.compute, **_weight_options(module, settings, samples))
 
 
-def _make_transposed(module: Any, settings: Settings, samples: Any) -> Linear:
+def _make_transposed(module: Any, settings: Settings, samples: Any) -> Any:
     made = _make_linear(as_linear(module.weight.t(), module.bias), settings, samples)
     made.train(module.training)
     return made
@@ -286,8 +299,11 @@ def _make_attention(module: torch.nn.MultiheadAttention, settings: Settings, sam
 
 
 def _layer_maker(settings: Settings) -> attention.Make:
+    plain = replace(settings, rotation=None)
+
     def make(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
-        return _make_linear(as_linear(weight, bias), settings, None)
+        made: Linear = _make_linear(as_linear(weight, bias), plain, None)
+        return made
 
     return make
 
