@@ -27,7 +27,7 @@ from typing import Any
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 import numpy as np
-from choices_forms import CODEBOOKS, GGUF, METHODS, Array, Layer, forms
+from choices_forms import GGUF, METHODS, NAMES, Array, Layer, forms
 
 import qcore
 
@@ -284,8 +284,8 @@ def figure_of(error: float) -> str:
 
 
 def small(found: Results) -> list[Row]:
-    """Return the rows without fp32 scales, where fp16 is the choice."""
-    return [row for row in found.rows if row.scales != "float32" or row.name in CODEBOOKS]
+    """Return the rows without fp32 scales."""
+    return [row for row in found.rows if row.scales != "float32"]
 
 
 def nominal(results: dict[str, Results]) -> dict[str, float]:
@@ -300,7 +300,8 @@ def best_table(results: dict[str, Results]) -> str:
     kinds: list[Callable[[str, str], bool]] = [
         lambda name, method: bool(own.match(name)) and method in ("rtn", "mse"),
         lambda name, method: bool(own.match(name)) and method in ("awq", "gptq"),
-        lambda name, method: not own.match(name),
+        lambda name, method: not own.match(name) and method in ("rtn", "mse"),
+        lambda name, method: not own.match(name) and method == "awq",
     ]
     rows = []
     for budget in (3.0, 4.0625, 4.25, 4.5, 5.0, 5.5, 6.0, 7.0, 8.25, 8.5):
@@ -311,11 +312,17 @@ def best_table(results: dict[str, Results]) -> str:
                 cells.append("")
                 continue
             key = min(fitting, key=lambda key: stories[key] * mini[key])
-            method = f", `{key[1]}`" if own.match(key[0]) else ""
-            cells.append(f"{key[0]}{method}: {figure_of(stories[key])}, {figure_of(mini[key])}")
+            cells.append(f"{key[0]}, `{key[1]}`: {figure_of(stories[key])}, {figure_of(mini[key])}")
         rows.append(cells)
     return table(
-        ["bits up to", "`quantize` without samples", "`quantize` with samples", "other formats, to nearest"], rows
+        [
+            "bits up to",
+            "`quantize` without samples",
+            "`quantize` with samples",
+            "encodings without samples",
+            "encodings with samples",
+        ],
+        rows,
     )
 
 
@@ -472,12 +479,12 @@ def overview(found: Results) -> Any:
             axis.plot([8 * row.bytes for row in line], [row.output for row in line], "o-", ms=3, lw=1.6, color=color)
         axis.plot([], [], "o-", ms=3, lw=1.6, color=color, label=f"{NEEDS[method]}")
     for bits in (2, 3, 5, 6):
-        line = of_form(rows, f"{bits} bits, minimum", "rtn")
+        line = of_form(rows, f"{bits} bits, minimum", "mse")
         line.sort(key=lambda row: row.bytes)
         axis.plot(
             [8 * row.bytes for row in line], [row.output for row in line], "s-", ms=3.5, lw=1.2, color=INK, mfc="white"
         )
-    axis.plot([], [], "s-", ms=3.5, lw=1.2, color=INK, mfc="white", label="encoded, rtn")
+    axis.plot([], [], "s-", ms=3.5, lw=1.2, color=INK, mfc="white", label="encodings, mse")
     for bits, y in ((2, 0.5), (3, 0.215), (4, 0.132), (5, 0.031), (6, 0.0245), (8, 0.0078)):
         axis.text(
             8.05 if bits == 8 else {5: 5.1}.get(bits, bits * 1.02 + 0.25),
@@ -507,7 +514,8 @@ def four_bits(name: str, found: Results) -> Any:
             some = [row for row in each if f", {scheme}" in row.name]
             axis.plot([8 * row.bytes for row in some], [row.output for row in some], "o", ms=5, color=color, mfc=fill)
         ends.append((line[-1].output, method))
-    others = [row for row in rows if row.name in (*CODEBOOKS, *GGUF, "NVFP4") and row.bytes < 0.8]
+    encodings = {(name.upper(), "mse") for name in NAMES} | {(name, "rtn") for name in GGUF}
+    others = [row for row in rows if (row.name, row.method) in encodings and 0.5 < row.bytes < 0.8]
     axis.plot([8 * row.bytes for row in others], [row.output for row in others], "D", ms=5, color=INK)
     ticks(axis, (4, 4.25, 4.5, 5, 5.5, 6), (0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12))
     shown = [row.output for row in (*others, *of_form(rows, "4 bits, ", "rtn"), *of_form(rows, "4 bits, ", "gptq"))]
@@ -519,7 +527,7 @@ def four_bits(name: str, found: Results) -> Any:
     for text, marker, fill in (
         ("symmetric", "o", INK),
         ("asymmetric", "o", "white"),
-        ("other formats, to nearest", "D", INK),
+        ("encodings, mse; Q4_0", "D", INK),
     ):
         axis.plot([], [], marker, ms=5, color=INK, mfc=fill, label=text)
     axis.legend(
