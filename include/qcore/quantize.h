@@ -191,7 +191,7 @@ struct GptqColumns {
   const TensorView* offsets = nullptr;  // fp32 [N, P]; null for a symmetric weight
   TensorView blocks;                    // int64 [B], the block of each column, 0 to P - 1
   TensorView codes;                     // int8 [N, B], written
-  int bits = 4;                         // 4 or 8
+  int bits = 4;                         // 2, 3, 4, 5, 6 or 8
 };
 
 // Chooses the codes of columns by GPTQ's rule (Frantar et al., "GPTQ", 2022), in the order of the columns: the nearest

@@ -17,7 +17,8 @@ T* element(const TensorView& view, std::int64_t i, std::int64_t j) {
 void check_columns(const GptqColumns& columns) {
   const char* op = "gptq_columns";
   const TensorView& weights = columns.weights;
-  QCORE_CHECK_VALUE(columns.bits == 4 || columns.bits == 8, op, ": bits is ", columns.bits, ", expected 4 or 8");
+  QCORE_CHECK_VALUE(columns.bits == 8 || (columns.bits >= 2 && columns.bits <= 6), op, ": bits is ", columns.bits,
+                    ", expected 2, 3, 4, 5, 6 or 8");
   check_dtype(op, "weights", weights, DType::f32);
   QCORE_CHECK_VALUE(weights.rank == 2, op, ": weights has rank ", weights.rank, ", expected [N, B]");
   check_output(op, "weights", weights);

@@ -43,7 +43,7 @@ TEST(GptqColumns, RefusesWhatIsImpossible) {
   columns.blocks = TensorView(outside, DType::i64, {2});
   EXPECT_THROW(gptq_columns(columns), ValueError);
   columns.blocks = TensorView(inside, DType::i64, {2});
-  columns.bits = 3;
+  columns.bits = 7;
   EXPECT_THROW(gptq_columns(columns), ValueError);
   EXPECT_TRUE(codes.poisoned(0));
   columns.bits = 8;
