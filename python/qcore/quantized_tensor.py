@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from qcore import _arrays, _checks, _core
 from qcore._options import Method, Scheme
-from qcore.methods import gptq
+from qcore.methods import gptq, narrow
 from qcore.methods.samples import mean_squares
 from qcore.weight_encoding import WeightEncoding
 
@@ -437,7 +437,8 @@ def quantize(
 
     Args:
         weight: float32, float16 or bfloat16 [N, K] or [Co, Ci, Kh, Kw] on the CPU, any strides, finite.
-        bits: 4 or 8.
+        bits: 3, 4, 5, 6 or 8. A weight of 3, 5 or 6 bits is an encoded one, [N, K] only, searched in NumPy: some ten
+            times as slow.
         block_size: g, elements along K (Ci) that share a scale; any positive integer, K need not be a multiple.
         scheme: "symmetric" (offset 0, codes within +-(2^(bits-1) - 1)) or "asymmetric" (the block's minimum and
             maximum are exact up to rounding, all 2^bits codes are used).
@@ -532,6 +533,8 @@ def quantize_weighted(
         _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, "quantize: scale_dtype"),
     )
     needs = isinstance(importance, gptq.Factor)
+    if form.bits in narrow.BITS:
+        return QuantizedTensor._of(_quantize_narrow(weight, importance, form, method))
     made = _core.quantize(
         _arrays.readable(weight, "quantize: weight"),
         form.bits,
@@ -548,5 +551,37 @@ def quantize_weighted(
         raise _core.QcoreValueError(
             f"quantize: weight has shape {list(made.shape)}, expected [N, K] with method='gptq'"
         )
+    return QuantizedTensor._of(gptq.quantize_columns(_wide(weight), importance, form))
+
+
+def _quantize_narrow(
+    weight: Any, importance: npt.NDArray[np.float32] | gptq.Factor | None, form: gptq.Form, method: Method
+) -> _core.QuantizedTensor:
+    """Quantize to 3, 5 or 6 bits."""
+    # The core checks the dtype, device and values of the weight, and the block size, as for 4 bits.
+    shape = list(getattr(weight, "shape", np.shape(weight)))
+    if len(shape) != 2:
+        raise _core.QcoreValueError(f"quantize: weight has shape {shape}, expected [N, K] with bits={form.bits}")
+    readable = _arrays.readable(weight, "quantize: weight")
+    _core.quantize(readable, 4, form.block_size, form.symmetric, _core.Method.rtn, False, None)
+    wide = _wide(weight)
+    if isinstance(importance, gptq.Factor):
+        return gptq.quantize_columns(wide, importance, form)
+    codes, scales, offsets = narrow.search(
+        wide,
+        importance,
+        bits=form.bits,
+        block_size=form.block_size,
+        symmetric=form.symmetric,
+        half=form.half_scales,
+        rounds=method == "rtn",
+    )
+    return narrow.encoded(
+        codes, scales, offsets, bits=form.bits, block_size=form.block_size, half=form.half_scales
+    )
+
+
+def _wide(weight: Any) -> npt.NDArray[np.float32]:
+    """Return a copy of a checked weight as float32, C-contiguous."""
     wide = weight.detach().float().numpy() if hasattr(weight, "detach") else np.asarray(weight)
-    return QuantizedTensor._of(gptq.quantize_columns(np.array(wide, np.float32, order="C"), importance, form))
+    return np.array(wide, np.float32, order="C")

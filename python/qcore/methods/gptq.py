@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qcore import _checks, _core
+from qcore.methods import narrow
 from qcore.methods.samples import Hessian, with_floor
 
 FloatArray = npt.NDArray[np.float32]
@@ -193,6 +194,9 @@ def quantize_columns(weight: FloatArray, factor: Factor, form: Form) -> _core.Qu
         solver.codes = np.empty_like(codes)
         solver.run()
         codes[:, factor.order] = solver.codes
+    if form.bits in narrow.BITS:
+        options = {"bits": form.bits, "block_size": form.block_size, "half": form.half_scales}
+        return narrow.encoded(codes, scales, offsets, **options)
     return _core.from_parts(codes, scales, offsets, form.bits, form.block_size)
 
 
@@ -225,7 +229,8 @@ class _Solver:
                 part = np.ascontiguousarray(errors[:, begin - first : end - first])
                 _check_finite(part, begin)
                 codes = np.empty(part.shape, np.int8)
-                _core.gptq_columns(
+                quantize_part = narrow.gptq_columns if self.form.bits in narrow.BITS else _core.gptq_columns
+                quantize_part(
                     part,
                     np.ascontiguousarray(upper[begin:end, begin:end]),
                     self.scales,
@@ -244,6 +249,20 @@ class _Solver:
     def choose_scales(self, begin: int, end: int) -> None:
         """Choose the scales of the blocks of columns [begin, end) by the search of ``method="awq"``."""
         _check_finite(self.weight[:, begin:end], begin)
+        first = begin // self.block_size
+        if self.form.bits in narrow.BITS:
+            _, scales, offsets = narrow.search(
+                self.weight[:, begin:end],
+                self.factor.importance[begin:end],
+                bits=self.form.bits,
+                block_size=self.block_size,
+                symmetric=self.form.symmetric,
+                half=self.form.half_scales,
+            )
+            self.scales[:, first : first + scales.shape[1]] = scales
+            if self.offsets is not None and offsets is not None:
+                self.offsets[:, first : first + scales.shape[1]] = offsets
+            return
         found = _core.quantize(
             self.weight[:, begin:end],
             self.form.bits,
@@ -253,7 +272,6 @@ class _Solver:
             self.form.half_scales,
             self.factor.importance[begin:end],
         )
-        first = begin // self.block_size
         parameters = np.empty((len(self.weight), found.blocks), np.float32)
         found.scales(parameters)
         self.scales[:, first : first + found.blocks] = parameters
