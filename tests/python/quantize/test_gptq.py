@@ -224,7 +224,7 @@ STEEP[np.arange(8), np.arange(32, 40)] = STEEP[np.arange(32, 40), np.arange(8)] 
         (W, {"method": "rtn", "act_order": True}, "act_order is True, expected False with method='rtn'"),
         (W, {"method": "mse", "hessian": np.eye(64)}, "hessian is ndarray, expected None with method='mse'"),
         (W, {"method": "rtn", "samples": X}, "samples is given, expected inputs"),
-        (W, {"samples": X, "bits": 3}, "bits is 3"),
+        (W, {"samples": X, "bits": 7}, "bits is 7"),
         (W, {"samples": X, "block_size": 0}, "block_size is 0"),
         (W * np.nan, {"samples": X}, "weight holds a NaN or an infinity"),
         (W.reshape(8, 64, 1, 1), {"samples": X}, r"weight has shape \[8, 64, 1, 1\], expected \[N, K\] with method"),
