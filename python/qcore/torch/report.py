@@ -12,8 +12,6 @@ from qcore import _core
 from qcore._display import plots
 
 _WHERE = "Report.plot"
-_LABELED = 8
-"""Number of layers that a plot names: those that contribute most to the error."""
 _LEAST_ERROR = 1e-8
 """Errors below this are drawn here."""
 LOW_SHARE = 0.9
@@ -208,7 +206,8 @@ class Report:
         with plots.module("matplotlib", _WHERE).rc_context(plots.STYLE):
             figure = plots.new_figure(_WHERE)
             upper, lower = figure.subplots(2, 1, height_ratios=(3, 2))
-            rows = [layer for layer in self.layers if layer.chosen is not None]
+            # Layers that share a weight share their candidates; they are drawn once.
+            rows = list({id(layer.candidates): layer for layer in self.layers if layer.chosen is not None}.values())
             _draw_errors(upper, rows)
             _draw_widths(lower, rows)
             error = "" if self.model_error is None else f", error of the outputs 0 \u2192 {self.model_error:.2e}"
@@ -234,7 +233,7 @@ class Report:
 
 
 def _draw_errors(axis: Any, rows: list[LayerReport]) -> None:
-    """Draw the error of each layer's candidates over their bytes, with the names of the largest contributions."""
+    """Draw the error of each layer's candidates over their bytes."""
     colors = {3: "#c8553d", 4: "#e39b45", 5: "#6a9f58", 6: "#4a86b8", 8: "#123a5c"}
     for row in rows:
         points = sorted((each.nbytes, max(each.error, _LEAST_ERROR)) for each in row.candidates)
