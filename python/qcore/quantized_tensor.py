@@ -576,9 +576,7 @@ def _quantize_narrow(
         half=form.half_scales,
         rounds=method == "rtn",
     )
-    return narrow.encoded(
-        codes, scales, offsets, bits=form.bits, block_size=form.block_size, half=form.half_scales
-    )
+    return narrow.encoded(codes, scales, offsets, bits=form.bits, block_size=form.block_size, half=form.half_scales)
 
 
 def _wide(weight: Any) -> npt.NDArray[np.float32]:

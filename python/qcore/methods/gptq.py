@@ -195,8 +195,7 @@ def quantize_columns(weight: FloatArray, factor: Factor, form: Form) -> _core.Qu
         solver.run()
         codes[:, factor.order] = solver.codes
     if form.bits in narrow.BITS:
-        options = {"bits": form.bits, "block_size": form.block_size, "half": form.half_scales}
-        return narrow.encoded(codes, scales, offsets, **options)
+        return narrow.encoded(codes, scales, offsets, bits=form.bits, block_size=form.block_size, half=form.half_scales)
     return _core.from_parts(codes, scales, offsets, form.bits, form.block_size)
 
 

@@ -93,7 +93,8 @@ class _Blocks:
     def __init__(self, values: FloatArray, importance: FloatArray, bits: int, symmetric: bool, half: bool) -> None:
         self.values, self.importance = values, importance
         self.symmetric, self.half = symmetric, half
-        self.lowest, self.highest = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if symmetric else (0, 2**bits - 1)
+        self.lowest = -(2 ** (bits - 1)) if symmetric else 0
+        self.highest = self.lowest + 2**bits - 1
         self.errors = np.full(len(values), np.inf, np.float32)
         self.codes = np.zeros(values.shape, np.float32)
         self.scales = np.zeros(len(values), np.float32)

@@ -14,6 +14,8 @@ from qcore._display import plots
 _WHERE = "Report.plot"
 _LEAST_ERROR = 1e-8
 """Errors below this are drawn here."""
+_COLORS = {3: "#c8553d", 4: "#e39b45", 5: "#6a9f58", 6: "#4a86b8", 8: "#123a5c"}
+"""Colors of a plot by bits."""
 LOW_SHARE = 0.9
 """Share of quantized parameters below which a report warns."""
 
@@ -185,7 +187,8 @@ class Report:
         """Draw what ``target_bits`` measured and chose; needs matplotlib (``pip install 'libqcore[plot]'``).
 
         The upper picture has the error of each layer's candidates over their bytes, the chosen one marked; the lower
-        one the bits per weight of each layer. The title has the bytes and the error of the model before and after.
+        one the bits of each layer and its share of the squared error. The title has the bytes and the error of the
+        model before and after.
 
         Args:
             path: .png (1200 x 800), .svg or .pdf to write, whole or not at all; None writes nothing.
@@ -234,7 +237,6 @@ class Report:
 
 def _draw_errors(axis: Any, rows: list[LayerReport]) -> None:
     """Draw the error of each layer's candidates over their bytes."""
-    colors = {3: "#c8553d", 4: "#e39b45", 5: "#6a9f58", 6: "#4a86b8", 8: "#123a5c"}
     for row in rows:
         points = sorted((each.nbytes, max(each.error, _LEAST_ERROR)) for each in row.candidates)
         axis.plot(*zip(*points, strict=True), color="0.75", lw=0.7, marker=".", ms=2.5, zorder=1)
@@ -243,7 +245,7 @@ def _draw_errors(axis: Any, rows: list[LayerReport]) -> None:
         axis.scatter(
             [each.nbytes for each in chosen],
             [max(each.error, _LEAST_ERROR) for each in chosen],
-            color=colors.get(bits or 0, "black"),
+            color=_COLORS.get(bits or 0, "black"),
             s=28,
             zorder=2,
             label=f"{bits} bits chosen",
@@ -257,18 +259,18 @@ def _draw_errors(axis: Any, rows: list[LayerReport]) -> None:
 
 
 def _draw_widths(axis: Any, rows: list[LayerReport]) -> None:
-    """Draw the bits per weight of each layer's chosen candidate and its share of the squared error."""
+    """Draw the bits of each layer's chosen candidate and its share of the squared error."""
     squares = [row.chosen.error**2 if row.chosen is not None else 0.0 for row in rows]
     total = sum(squares) or 1.0
     widths = [(row.bits or 0) for row in rows]
     places = range(len(rows))
-    axis.bar(places, widths, color="#9ec5e8", edgecolor="#123a5c", lw=0.5)
+    axis.bar(places, widths, color=[_COLORS.get(width, "black") for width in widths], alpha=0.6)
     axis.set_ylabel("bits")
     axis.set_xlim(-0.6, len(rows) - 0.4)
     step = -(-len(rows) // 60)
     axis.set_xticks(places[::step], [row.name for row in rows][::step], rotation=90, fontsize=6)
     share = axis.twinx()
-    share.plot(places, [square / total for square in squares], color="#c8553d", marker="o", ms=3, lw=0)
+    share.plot(places, [square / total for square in squares], color="black", marker="o", ms=3, lw=0)
     share.set_ylim(bottom=0)
     share.spines["right"].set_visible(True)
-    share.set_ylabel("share of the squared error", color="#c8553d")
+    share.set_ylabel("share of the squared error (dots)", fontsize=9)

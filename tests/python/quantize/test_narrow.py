@@ -51,10 +51,7 @@ def test_the_search_is_close_to_a_dense_one(bits, scheme):
     for method, given, counted in (("mse", None, np.ones(32)), ("awq", samples, importance)):
         weight = qcore.quantize(w, bits=bits, block_size=16, scheme=scheme, method=method, samples=given)
         expected = np.array(
-            [
-                [densely_searched(row[b : b + 16], counted[b : b + 16], bits, scheme) for b in (0, 16)]
-                for row in w
-            ]
+            [[densely_searched(row[b : b + 16], counted[b : b + 16], bits, scheme) for b in (0, 16)] for row in w]
         )
         got = errors(weight, w, counted)
         assert got.sum() <= 1.3 * expected.sum()

@@ -15,7 +15,8 @@ from qcore.linear import COMPUTE
 from qcore.methods.gptq import DAMPING, check_options
 from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import quantize as quantize_weight
-from qcore.torch.conversion import patterns, target_bits as by_bits
+from qcore.torch.conversion import patterns
+from qcore.torch.conversion import target_bits as by_bits
 from qcore.torch.conversion.calibration import batches_of, inputs_of, outputs_of, relative_error, weight_error
 from qcore.torch.conversion.hessians import Hessians
 from qcore.torch.conversion.hosts import tell_transformers

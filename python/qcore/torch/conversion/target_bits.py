@@ -1,10 +1,10 @@
 """Chooses the bits and block size of each layer by measured sensitivity, so that their mean meets a target.
 
-A group is the layers with one weight, mostly a single layer. For each of its candidate formats the error that the weight
-makes in the layer's output on its own inputs is measured, and once the error of the model's outputs with only this
-layer quantized: their ratio turns the errors of all candidates into errors of the model. Errors of different layers add as squares, as if they
-were independent. Then the lower convex hull of (bytes, squared error) of each group is followed by the largest
-reduction per byte, which is what one Lagrange multiplier for all groups gives (Shoham and Gersho, 1988).
+A group is the layers with one weight, mostly a single layer. For each of its candidate formats the error is measured
+that the weight makes in the layer's output on its own inputs, and once the error of the model's outputs with only this
+layer quantized: their ratio turns the errors of all candidates into errors of the model. Errors of different layers add
+as squares, as if they were independent. Then the lower convex hull of (bytes, squared error) of each group is followed
+by the largest reduction per byte, which is what one Lagrange multiplier for all groups gives (Shoham and Gersho, 1988).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Protocol
 import torch
 
 from qcore import _checks, _core
-from qcore.methods import narrow
 from qcore.torch.conversion.calibration import outputs_of, relative_error, weight_error
 from qcore.torch.conversion.layers import Layer, disable_fast_paths
 from qcore.torch.report import Candidate
 from qcore.torch.weighted import WeightedModule
 
-_BITS, _PLAIN_BITS = (3, 4, 5, 6, 8), (4, 8)
-_BLOCK_SIZES = (32, 64, 128)
+_BITS: tuple[int, ...] = (3, 4, 5, 6, 8)
+_PLAIN_BITS: tuple[int, ...] = (4, 8)
+_BLOCK_SIZES: tuple[int, ...] = (32, 64, 128)
 _BATCHES = 4
 """Number of batches on which the model's error is measured for each layer."""
 _WITHOUT_WIDTH = ("GRU", "activation")
@@ -161,7 +161,9 @@ def _groups(plans: Sequence[Plan], given: Mapping[str, Mapping[str, Any] | None]
     by_weight: dict[Any, list[Plan]] = {}
     for plan in plans:
         if plan.layer.rule is not None and plan.layer.rule.kind not in _WITHOUT_WIDTH:
-            by_weight.setdefault(("layer", id(plan)) if plan.layer.shared is None else plan.layer.shared, []).append(plan)
+            by_weight.setdefault(("layer", id(plan)) if plan.layer.shared is None else plan.layer.shared, []).append(
+                plan
+            )
     return [_Group(group, _formats(group, given), []) for group in by_weight.values()]
 
 
@@ -228,7 +230,7 @@ def _measure(
     make: Callable[[Any, dict[Any, Any]], None],
     model_error: Callable[[list[Plan]], float],
 ) -> None:
-    """Fill in the candidates of a group; a group that is fixed is not measured."""
+    """Fill in the candidates of a group."""
     order = sorted(range(len(group.formats)), key=lambda index: abs(_nominal(group.formats[index]) - target))
     found: dict[int, Candidate] = {}
     gains: list[float] = []
@@ -236,12 +238,10 @@ def _measure(
     for index in order:  # the first one is nearest to the target
         nbytes, _ = _try(group, index, make)
         own = [_own_error(plan, factor) for plan, factor in zip(group.plans, inputs, strict=True)]
-        if all(own):
-            gains = gains or [
-                (model_error([plan]) / error) ** 2  # type: ignore[operator]
-                for plan, error in zip(group.plans, own, strict=True)
-            ]
-            squared = sum(gain * error**2 for gain, error in zip(gains, own, strict=True))  # type: ignore[operator]
+        if min(own) > 0:
+            if not gains:
+                gains = [(model_error([plan]) / error) ** 2 for plan, error in zip(group.plans, own, strict=True)]
+            squared = sum(gain * error**2 for gain, error in zip(gains, own, strict=True))
         else:  # several weights, or one that the format holds exactly
             squared = model_error(group.plans) ** 2
         bits, block_size = group.formats[index]
@@ -260,11 +260,11 @@ def _factor(plan: Plan) -> torch.Tensor | None:
     return rows if len(rows) <= rows.shape[1] else torch.linalg.qr(rows, mode="r").R
 
 
-def _own_error(plan: Plan, inputs: torch.Tensor | None) -> float | None:
-    """Return the error of the layer's output on its inputs, else of its weight; None if it has several weights."""
+def _own_error(plan: Plan, inputs: torch.Tensor | None) -> float:
+    """Return the error of the layer's output on its inputs, else of its weight; 0 if it has several weights."""
     made, module = plan.made, plan.layer.module
     if not isinstance(made, WeightedModule):
-        return None
+        return 0.0
     if plan.samples is not None and len(made.shape) == 4:
         with torch.no_grad():
             return relative_error([made(x).float() for x in plan.samples], [module(x).float() for x in plan.samples])
@@ -279,7 +279,9 @@ def _nominal(form: tuple[int, int]) -> float:
 def _choose(groups: list[_Group], target: float) -> None:
     """Choose the candidates: along the hulls by the squared error saved per byte, then what still fits."""
     for group in groups:
-        group.chosen = min(range(len(group.found)), key=lambda index: (group.found[index].nbytes, group.found[index].error))
+        group.chosen = min(
+            range(len(group.found)), key=lambda index: (group.found[index].nbytes, group.found[index].error)
+        )
     left = target * sum(group.count for group in groups) / 8 - sum(group.nbytes for group in groups)
     free = [group for group in groups if group.is_reached]
     for group in groups:
@@ -291,8 +293,11 @@ def _choose(groups: list[_Group], target: float) -> None:
             left -= group.nbytes
     paths = {id(group): group.steps[1:] for group in free}
     while True:
-        steps = [(group.rate(group.chosen, paths[id(group)][0]), number) for number, group in enumerate(free)
-                 if paths[id(group)]]
+        steps = [
+            (group.rate(group.chosen, paths[id(group)][0]), number)
+            for number, group in enumerate(free)
+            if paths[id(group)]
+        ]
         if not steps:
             break
         group = free[max(steps)[1]]

@@ -63,9 +63,7 @@ def relative(got, exact):
 @pytest.mark.parametrize("target", [3.5, 4.5, 6.0, 20.0])
 def test_the_mean_holds_and_is_nearly_used(target, method):
     model = network()
-    report = qt.quantize_(
-        model, method=method, scale_dtype="float16", calibration=batches(), target_bits=target
-    )
+    report = qt.quantize_(model, method=method, scale_dtype="float16", calibration=batches(), target_bits=target)
     assert report.bits_per_weight == pytest.approx(mean_bits(model))
     assert report.bits_per_weight <= target
     assert report.bits_per_weight >= min(target, 8.2) - 0.2
@@ -84,9 +82,7 @@ def test_bits_go_where_the_output_depends_on_them():
     report = qt.quantize_(model, scale_dtype="float16", method="mse", calibration=batches(), target_bits=4.6)
     first, middle, last = (row.bits for row in report.layers)
     assert last >= 6 > max(first, middle)
-    uniform = qt.quantize_(
-        network(), bits=4, block_size=32, scale_dtype="float16", method="mse", calibration=batches()
-    )
+    uniform = qt.quantize_(network(), bits=4, block_size=32, scale_dtype="float16", method="mse", calibration=batches())
     assert report.bits_per_weight <= uniform.bits_per_weight + 0.1
     assert report.model_error < 0.8 * uniform.model_error
 
@@ -94,9 +90,7 @@ def test_bits_go_where_the_output_depends_on_them():
 @torch.no_grad()
 def test_sensitivities_are_errors_of_the_model():
     model, x = network(), batches()[:1]
-    report = qt.quantize_(
-        copy.deepcopy(model), compute="float", scale_dtype="float16", calibration=x, target_bits=4.5
-    )
+    report = qt.quantize_(copy.deepcopy(model), compute="float", scale_dtype="float16", calibration=x, target_bits=4.5)
     row = report.layers[2]
     for each in row.candidates:
         made = copy.deepcopy(model)
@@ -252,9 +246,7 @@ def test_the_model_stays_as_it_is_if_something_fails():
 def test_errors(options, error, message):
     model = network()
     with pytest.raises(error, match=message):
-        qt.quantize_(
-            model, **{"target_bits": 4.5, "scale_dtype": "float16", "calibration": batches(2), **options}
-        )
+        qt.quantize_(model, **{"target_bits": 4.5, "scale_dtype": "float16", "calibration": batches(2), **options})
     assert type(model[0]) is nn.Linear
 
 
