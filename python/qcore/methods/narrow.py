@@ -74,7 +74,8 @@ def search(
         block.try_ranges((1.0,) if rounds else _RANGES[bits], signed=not rounds)
         if not rounds:
             block.refine()
-        codes[rows] = block.codes.reshape(-1, blocks * g)[:, :k]
+        with np.errstate(invalid="ignore"):  # an offset that float16 can't hold, for which this raises below
+            codes[rows] = block.codes.reshape(-1, blocks * g)[:, :k]
         scales[rows] = block.scales.reshape(-1, blocks)
         if offsets is not None:
             offsets[rows] = block.offsets.reshape(-1, blocks)
@@ -131,7 +132,7 @@ class _Blocks:
     def _try(self, scales: FloatArray, offsets: FloatArray) -> None:
         """Keep these parameters in the blocks whose error they make smaller."""
         if self.half:
-            with np.errstate(over="ignore"):  # search raises
+            with np.errstate(over="ignore"):  # search raises then
                 scales = scales.astype(np.float16).astype(np.float32)
                 offsets = offsets.astype(np.float16).astype(np.float32)
         scales, offsets = scales.astype(np.float32), offsets.astype(np.float32)

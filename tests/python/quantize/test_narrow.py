@@ -16,9 +16,9 @@ def weights(n, k, seed=0):
 
 
 def errors(weight, w, importance=1.0):
-    """Return the weighed squared error of each block of 16."""
+    """Return the weighed squared error of each block of 32."""
     difference = (weight.dequantize().astype(np.float64) - w) ** 2 * importance
-    return difference.reshape(len(w), -1, 16).sum(axis=2)
+    return difference.reshape(len(w), -1, 32).sum(axis=2)
 
 
 def densely_searched(block, importance, bits, scheme):
@@ -45,17 +45,17 @@ def densely_searched(block, importance, bits, scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("bits", narrow.BITS)
 def test_the_search_is_close_to_a_dense_one(bits, scheme):
-    w = weights(4, 32, bits)
-    samples = np.random.default_rng(1).standard_normal((50, 32)) * np.geomspace(0.3, 3, 32)
+    w = weights(4, 64, bits)
+    samples = np.random.default_rng(1).standard_normal((50, 64)) * np.geomspace(0.3, 3, 64)
     importance = (samples**2).mean(axis=0)
-    for method, given, counted in (("mse", None, np.ones(32)), ("awq", samples, importance)):
-        weight = qcore.quantize(w, bits=bits, block_size=16, scheme=scheme, method=method, samples=given)
+    for method, given, counted in (("mse", None, np.ones(64)), ("awq", samples, importance)):
+        weight = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, method=method, samples=given)
         expected = np.array(
-            [[densely_searched(row[b : b + 16], counted[b : b + 16], bits, scheme) for b in (0, 16)] for row in w]
+            [[densely_searched(row[b : b + 32], counted[b : b + 32], bits, scheme) for b in (0, 32)] for row in w]
         )
         got = errors(weight, w, counted)
         assert got.sum() <= 1.3 * expected.sum()
-        rounded = qcore.quantize(w, bits=bits, block_size=16, scheme=scheme)
+        rounded = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme)
         assert (got <= errors(rounded, w, counted) * (1 + 1e-6)).all()
 
 
