@@ -284,3 +284,28 @@ def test_transformers_saves_and_loads_the_widths(tmp_path):
     model.save_pretrained(tmp_path)
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     assert torch.equal(loaded(tokens).logits, model(tokens).logits)
+
+
+@torch.no_grad()
+def test_experts_have_one_format():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(
+        vocab_size=60,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+    )
+    model = transformers.MixtralForCausalLM(config).eval()
+    other = copy.deepcopy(model)
+    tokens = torch.randint(0, 60, (2, 12))
+    report = qt.quantize_(model, scale_dtype="float16", calibration=tokens, target_bits=3.8)
+    row = next(row for row in report.layers if row.kind == "MixtralExperts")
+    experts = [each for each in model.get_submodule(row.name).modules() if isinstance(each, qt.Linear)]
+    assert {(each.bits, each.block_size) for each in experts} == {(row.bits, row.block_size)} == {(3, row.block_size)}
+    assert row.chosen.nbytes == sum(each.packed.nbytes for each in experts)
+    qt.restore_(other, model.state_dict())
+    assert torch.equal(other(tokens).logits, model(tokens).logits)
