@@ -12,7 +12,8 @@ enum class Scheme : std::uint8_t { symmetric, asymmetric };
 enum class Method : std::uint8_t { rtn, mse, awq };
 
 struct QuantizeOptions {
-  int bits = 4;                  // 4 or 8
+  // 4 or 8; 2, 3, 5 or 6 for an encoded weight [N, K] with codes from -2^(bits - 1) to 2^(bits - 1) - 1.
+  int bits = 4;
   std::int64_t block_size = 64;  // g: consecutive k that share a scale and an offset
   Scheme scheme = Scheme::symmetric;
   Method method = Method::rtn;
@@ -87,10 +88,10 @@ class QCORE_API QuantizedTensor {
   static QuantizedTensor quantize(const TensorView& weight, const QuantizeOptions& options);
 
   // Quantizes `weight` (fp32, fp16 or bf16 [N, K], any strides, CPU) into an encoding. Method::rtn takes the smallest
-  // scales that clip nothing (for e8m0 the OCP's exponent), rounded to their type; Method::mse searches for the smallest
-  // squared error, of super-parameters too; Method::awq does so with each k's error times importance[k], fp32 [K] as in
-  // QuantizeOptions. Throws ValueError for a NaN or an Inf, naming its index, and for a scale or an offset that the
-  // encoding cannot hold. Integer offsets are never above 0.
+  // scales that clip nothing (for e8m0 the OCP's exponent), rounded to their type; Method::mse searches for the
+  // smallest squared error, of super-parameters too; Method::awq does so with each k's error times importance[k], fp32
+  // [K] as in QuantizeOptions. Throws ValueError for a NaN or an Inf, naming its index, and for a scale or an offset
+  // that the encoding cannot hold. Integer offsets are never above 0.
   static QuantizedTensor quantize_encoded(const TensorView& weight, const WeightEncoding& encoding,
                                           std::int64_t block_size, Method method,
                                           const TensorView* importance = nullptr);

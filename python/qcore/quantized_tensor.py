@@ -437,10 +437,11 @@ def quantize(
 
     Args:
         weight: float32, float16 or bfloat16 [N, K] or [Co, Ci, Kh, Kw] on the CPU, any strides, finite.
-        bits: 4 or 8.
+        bits: 2, 3, 4, 5, 6 or 8. A weight of 2, 3, 5 or 6 bits is an encoded one, [N, K] only, which the CPU kernels
+            read as it is; see :func:`quantize_encoded` for other forms.
         block_size: g, elements along K (Ci) that share a scale; any positive integer, K need not be a multiple.
-        scheme: "symmetric" (offset 0, codes within +-(2^(bits-1) - 1)) or "asymmetric" (the block's minimum and
-            maximum are exact up to rounding, all 2^bits codes are used).
+        scheme: "symmetric" (offset 0, codes of 4 and 8 bits within +-(2^(bits-1) - 1)) or "asymmetric" (the block's
+            minimum and maximum are exact up to rounding, all 2^bits codes are used).
         method: "rtn" rounds to nearest; "mse" searches each block's clipping for the smallest squared error, never
             above rtn's, and with ``samples`` counts an error of k by the mean of x_k^2. In a symmetric weight every
             method but "rtn" also uses the lowest code, -2^(bits-1), with a negative scale where a block's largest value

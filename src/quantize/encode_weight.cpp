@@ -15,8 +15,6 @@
 namespace qcore {
 namespace {
 
-constexpr const char* kOp = "quantize_encoded";
-
 // Memory for EncodedParts, contiguous arrays.
 class PartArrays {
  public:
@@ -144,7 +142,7 @@ void run_encode(const EncodeProblem& problem, const EncodedKernels& kernels) {
       const std::int64_t count = std::min(together, blocks - first);
       EncodedBlock* here = super_block.read(row, first, count);
       SuperParameters super;
-      QCORE_CHECK_VALUE(search.run(here, count, super), kOp,
+      QCORE_CHECK_VALUE(search.run(here, count, super), problem.op,
                         ": the encoding cannot hold the scale or the offset of row ", row, ", block ", first,
                         count > 1 ? " or one after it" : "",
                         ", expected types of a larger range for such a weight, or a larger tensor_scale");
@@ -156,21 +154,27 @@ void run_encode(const EncodeProblem& problem, const EncodedKernels& kernels) {
   });
 }
 
+QuantizedTensor encode_weight(const char* op, const TensorView& weight, const WeightEncoding& encoding,
+                              std::int64_t block_size, Method method, const TensorView* importance) {
+  check_floating(op, "weight", weight);
+  check_device(op, "weight", weight, kCpu, "every weight to quantize");
+  QCORE_CHECK_VALUE(weight.rank == 2, op, ": weight has shape ", shape_string(weight), ", expected [N, K] with ",
+                    encoding.bits, " bits of an encoding");
+  encoding.check(op);
+  constexpr std::int64_t kMaxBlock = 0x7fffffff;
+  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kMaxBlock, op, ": block_size is ", block_size,
+                    ", expected an integer from 1 to ", kMaxBlock);
+  check_finite(op, "weight", weight);
+  check_importance(op, method, importance, weight.shape[1]);
+  const PartArrays arrays(encoding, weight.shape[0], weight.shape[1], ceil_div(weight.shape[1], block_size));
+  quantize_encoded_dispatch().run({op, weight, encoding, block_size, method, importance, arrays.parts()});
+  return QuantizedTensor::from_encoded(encoding, arrays.parts(), block_size);
+}
+
 QuantizedTensor QuantizedTensor::quantize_encoded(const TensorView& weight, const WeightEncoding& encoding,
                                                   std::int64_t block_size, Method method,
                                                   const TensorView* importance) {
-  check_floating(kOp, "weight", weight);
-  check_device(kOp, "weight", weight, kCpu, "every weight to quantize");
-  QCORE_CHECK_VALUE(weight.rank == 2, kOp, ": weight has shape ", shape_string(weight), ", expected [N, K]");
-  encoding.check(kOp);
-  constexpr std::int64_t kMaxBlock = 0x7fffffff;
-  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kMaxBlock, kOp, ": block_size is ", block_size,
-                    ", expected an integer from 1 to ", kMaxBlock);
-  check_finite(kOp, "weight", weight);
-  check_importance(kOp, method, importance, weight.shape[1]);
-  const PartArrays arrays(encoding, weight.shape[0], weight.shape[1], ceil_div(weight.shape[1], block_size));
-  quantize_encoded_dispatch().run({weight, encoding, block_size, method, importance, arrays.parts()});
-  return from_encoded(encoding, arrays.parts(), block_size);
+  return encode_weight("quantize_encoded", weight, encoding, block_size, method, importance);
 }
 
 }  // namespace qcore

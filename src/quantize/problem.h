@@ -15,6 +15,7 @@ struct QuantizeProblem {
 
 // A checked weight [N, K] on the CPU, and its parts in an encoding, contiguous arrays that are written.
 struct EncodeProblem {
+  const char* op;  // that errors name
   const TensorView& weight;
   const WeightEncoding& encoding;
   std::int64_t block_size;
@@ -35,6 +36,10 @@ struct WeightRows {
     return at;
   }
 };
+
+// Quantizes into an encoding, in the name of `op`.
+QuantizedTensor encode_weight(const char* op, const TensorView& weight, const WeightEncoding& encoding,
+                              std::int64_t block_size, Method method, const TensorView* importance);
 
 // Throws in the name of `op` unless importance is given with Method::awq and no other, and is fp32 [k], finite and not
 // negative.

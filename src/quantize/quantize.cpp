@@ -28,11 +28,30 @@ void check_parameters(const numerics::BlockScale& scale, std::int64_t row, std::
                     ", block ", p, " (largest 65504), expected float32 for such a weight");
 }
 
+namespace {
+
+// The encoding of other widths than those of plain weights.
+WeightEncoding encoding_of(const QuantizeOptions& options) {
+  WeightEncoding encoding;
+  encoding.bits = options.bits;
+  encoding.zero = 1 << (options.bits - 1);
+  encoding.scales = options.scale_dtype == DType::f16 ? ParameterType::f16 : ParameterType::f32;
+  if (options.scheme == Scheme::asymmetric) encoding.offsets = encoding.scales;
+  return encoding;
+}
+
+}  // namespace
+
 QuantizedTensor QuantizedTensor::quantize(const TensorView& weight, const QuantizeOptions& options) {
   check_floating("quantize", "weight", weight);
   check_device("quantize", "weight", weight, kCpu, "every weight to quantize");
   QCORE_CHECK_VALUE(options.scale_dtype == DType::f32 || options.scale_dtype == DType::f16, "quantize: scale_dtype is ",
                     name(options.scale_dtype), ", expected float32 or float16");
+  QCORE_CHECK_VALUE(options.bits == 8 || (options.bits >= 2 && options.bits <= 6), "quantize: bits is ", options.bits,
+                    ", expected 2, 3, 4, 5, 6 or 8");
+  if (options.bits != 4 && options.bits != 8)
+    return encode_weight("quantize", weight, encoding_of(options), options.block_size, options.method,
+                         options.importance);
   auto packed = allocate_weight("quantize", "weight", weight, options.bits, options.block_size, options.scheme);
   check_finite("quantize", "weight", weight);
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from qcore import _checks, _core
 from qcore.methods.samples import Hessian, with_floor
+from qcore.weight_encoding import WeightEncoding
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -193,7 +194,13 @@ def quantize_columns(weight: FloatArray, factor: Factor, form: Form) -> _core.Qu
         solver.codes = np.empty_like(codes)
         solver.run()
         codes[:, factor.order] = solver.codes
-    return _core.from_parts(codes, scales, offsets, form.bits, form.block_size)
+    if form.bits in (4, 8):
+        return _core.from_parts(codes, scales, offsets, form.bits, form.block_size)
+    kind: Any = "float16" if form.half_scales else "float32"
+    encoding = WeightEncoding(form.bits, kind, None if form.symmetric else kind, zero=2 ** (form.bits - 1))
+    unsigned = (codes.astype(np.int16) + encoding.zero).astype(np.uint8)
+    stored = [None if each is None else each.astype(kind) for each in (scales, offsets)]
+    return _core.from_encoded(encoding._native(), unsigned, stored[0], stored[1], None, None, form.block_size)
 
 
 @dataclass

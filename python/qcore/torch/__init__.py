@@ -16,7 +16,7 @@ from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
 from qcore.torch.lut import LutActivation
-from qcore.torch.report import LayerReport, Report
+from qcore.torch.report import Candidate, LayerReport, Report
 from qcore.torch.rotated import RotatedLinear
 from qcore.torch.threads import share_threads
 from qcore.torch.weighted import Conv2d, Linear
@@ -25,6 +25,7 @@ share_threads()
 
 __all__ = [
     "GRU",
+    "Candidate",
     "Conv2d",
     "Embedding",
     "Experts",

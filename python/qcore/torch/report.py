@@ -4,11 +4,38 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from qcore import _core
+from qcore._display import plots
+
+_WHERE = "Report.plot"
+_LEAST_ERROR = 1e-8
+"""Errors below this are drawn here."""
+_COLORS = {3: "#c8553d", 4: "#e39b45", 5: "#6a9f58", 6: "#4a86b8", 8: "#123a5c"}
+"""Colors of a plot by bits."""
 LOW_SHARE = 0.9
 """Share of quantized parameters below which a report warns."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Describes a format that ``target_bits`` could choose for a layer.
+
+    Attributes:
+        bits: bits of the weight's codes.
+        block_size: elements along K that share a scale.
+        nbytes: bytes of codes, scales and offsets.
+        error: relative L2 error of the model's outputs on the calibration with only this layer quantized; of layers
+            that share a weight, with all of them.
+    """
+
+    bits: int
+    block_size: int
+    nbytes: int
+    error: float
 
 
 @dataclass
@@ -27,6 +54,8 @@ class LayerReport:
         note: why it was left in floating point, or another remark.
         parameters: number of its parameters before.
         asked: whether the caller asked for it to be left.
+        block_size: elements along K that share a scale; None where it was left or has none.
+        candidates: with ``target_bits``, the formats that were measured, by bits and block size.
     """
 
     name: str
@@ -39,6 +68,14 @@ class LayerReport:
     note: str = ""
     parameters: int = 0
     asked: bool = False
+    block_size: int | None = None
+    candidates: list[Candidate] = field(default_factory=list)
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """Return the candidate that was chosen; None without ``target_bits``."""
+        form = self.bits, self.block_size
+        return next((each for each in self.candidates if (each.bits, each.block_size) == form), None)
 
     @property
     def quantized(self) -> bool:
@@ -58,6 +95,7 @@ class Report:
         bytes_before, bytes_after: of all parameters and buffers of the model; memory that is shared counts once.
         other_parameters: for the class of each module that is no layer and has only vectors (norms), the number of its
             parameters, which stay as they are.
+        bits_per_weight: mean of all packed weights, of codes, scales and offsets as stored; None if there are none.
     """
 
     layers: list[LayerReport] = field(default_factory=list)
@@ -67,6 +105,7 @@ class Report:
     bytes_before: int = 0
     bytes_after: int = 0
     other_parameters: dict[str, int] = field(default_factory=dict)
+    bits_per_weight: float | None = None
 
     @property
     def share(self) -> float:
@@ -106,6 +145,7 @@ class Report:
             ("bytes", "right"),
             ("quantized", "right"),
             ("bits", "right"),
+            ("block", "right"),
             ("compute", "left"),
             ("error", "right"),
             ("note", "left"),
@@ -118,6 +158,7 @@ class Report:
                 f"{layer.bytes_before:,}",
                 f"{layer.bytes_after:,}" if layer.quantized else "-",
                 str(layer.bits or "-"),
+                str(layer.block_size or "-"),
                 layer.compute or "-",
                 "-" if layer.error is None else f"{layer.error:.2e}",
                 layer.note,
@@ -126,10 +167,11 @@ class Report:
 
     def _title(self) -> str:
         done = sum(layer.quantized for layer in self.layers)
+        width = "" if self.bits_per_weight is None else f", {self.bits_per_weight:.4g} bits per packed weight"
         error = "" if self.model_error is None else f", error of the outputs {self.model_error:.2e}"
         return (
             f"{done} of {len(self.layers)} layers and {self.share:.1%} of {self.parameters:,} parameters quantized, "
-            f"{self.bytes_before:,} -> {self.bytes_after:,} bytes{error}"
+            f"{self.bytes_before:,} -> {self.bytes_after:,} bytes{width}{error}"
         )
 
     def _caption(self) -> str:
@@ -141,6 +183,46 @@ class Report:
             lines.append(f"Warning: {self.warning}")
         return "\n".join(lines)
 
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw what ``target_bits`` measured and chose; needs matplotlib (``pip install 'libqcore[plot]'``).
+
+        The upper picture has the error of each layer's candidates over their bytes, the chosen one marked; the lower
+        one the bits of each layer and its share of the squared error. The title has the bytes and the error of the
+        model before and after.
+
+        Args:
+            path: .png (1200 x 800), .svg or .pdf to write, whole or not at all; None writes nothing.
+
+        Returns:
+            matplotlib's Figure, for Agg.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: the report has no candidates, another ending, or no matplotlib.
+            OSError: the file can't be written.
+        """
+        if not any(layer.candidates for layer in self.layers):
+            raise _core.QcoreValueError(
+                f"{_WHERE}: no layer has candidates, expected the report of quantize_ with target_bits"
+            )
+        if path is not None:
+            plots.ending(path, _WHERE)
+        with plots.module("matplotlib", _WHERE).rc_context(plots.STYLE):
+            figure = plots.new_figure(_WHERE)
+            upper, lower = figure.subplots(2, 1, height_ratios=(3, 2))
+            # Layers that share a weight share their candidates; they are drawn once.
+            rows = list({id(layer.candidates): layer for layer in self.layers if layer.chosen is not None}.values())
+            _draw_errors(upper, rows)
+            _draw_widths(lower, rows)
+            error = "" if self.model_error is None else f", error of the outputs 0 \u2192 {self.model_error:.2e}"
+            figure.suptitle(
+                f"{self.bytes_before:,} \u2192 {self.bytes_after:,} bytes, {self.bits_per_weight:.4g} bits per packed "
+                f"weight{error}",
+                fontsize=12,
+            )
+            if path is not None:
+                plots.write(figure, path)
+        return figure
+
     def to_json(self) -> str:
         """Return the whole report as a JSON text."""
         return json.dumps(asdict(self) | {"share": self.share, "warning": self.warning})
@@ -151,3 +233,44 @@ class Report:
         text = io.StringIO()
         Console(file=text, width=140).print(self.table())
         return text.getvalue().rstrip()
+
+
+def _draw_errors(axis: Any, rows: list[LayerReport]) -> None:
+    """Draw the error of each layer's candidates over their bytes."""
+    for row in rows:
+        points = sorted((each.nbytes, max(each.error, _LEAST_ERROR)) for each in row.candidates)
+        axis.plot(*zip(*points, strict=True), color="0.75", lw=0.7, marker=".", ms=2.5, zorder=1)
+    for bits in sorted({row.bits for row in rows}):  # type: ignore[type-var]
+        chosen = [row.chosen for row in rows if row.bits == bits and row.chosen is not None]
+        axis.scatter(
+            [each.nbytes for each in chosen],
+            [max(each.error, _LEAST_ERROR) for each in chosen],
+            color=_COLORS.get(bits or 0, "black"),
+            s=28,
+            zorder=2,
+            label=f"{bits} bits chosen",
+        )
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("bytes of the layer's weight")
+    axis.set_ylabel("error of the outputs\nwith only this layer quantized")
+    axis.grid(True, which="major", lw=0.4, color="0.88")
+    axis.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
+
+
+def _draw_widths(axis: Any, rows: list[LayerReport]) -> None:
+    """Draw the bits of each layer's chosen candidate and its share of the squared error."""
+    squares = [row.chosen.error**2 if row.chosen is not None else 0.0 for row in rows]
+    total = sum(squares) or 1.0
+    widths = [(row.bits or 0) for row in rows]
+    places = range(len(rows))
+    axis.bar(places, widths, color=[_COLORS.get(width, "black") for width in widths], alpha=0.6)
+    axis.set_ylabel("bits")
+    axis.set_xlim(-0.6, len(rows) - 0.4)
+    step = -(-len(rows) // 60)
+    axis.set_xticks(places[::step], [row.name for row in rows][::step], rotation=90, fontsize=6)
+    share = axis.twinx()
+    share.plot(places, [square / total for square in squares], color="black", marker="o", ms=3, lw=0)
+    share.set_ylim(bottom=0)
+    share.spines["right"].set_visible(True)
+    share.set_ylabel("share of the squared error (dots)", fontsize=9)

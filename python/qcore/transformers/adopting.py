@@ -36,10 +36,11 @@ def adopt_(model: Any) -> Any:
         raise _core.QcoreValueError(
             f"adopt_: the model is quantized by {type(quantizer).__name__} already, expected a float model"
         )
-    first = next(iter(found.values()))
+    # The configuration describes plain weights only; in files each module's own entry says what it has.
+    first = next((module for module in found.values() if module.encoding is None), next(iter(found.values())))
     compute = Counter(module.compute for module in found.values()).most_common(1)[0][0]
     config = QcoreConfig(
-        bits=first.bits,
+        bits=first.bits if first.encoding is None else 4,
         block_size=first.block_size,
         scheme=first.weight.scheme,
         scale_dtype=first.weight.scale_dtype,

@@ -38,7 +38,7 @@ def searched(block, counts, **options):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize(("n", "b", "blocks"), [(1, 1, 1), (5, 7, 1), (33, 40, 3), (17, 128, 4)])
 def test_columns_have_the_bits_of_their_definition(n, b, blocks, bits, scheme):
     rng = np.random.default_rng(b)
@@ -224,7 +224,7 @@ STEEP[np.arange(8), np.arange(32, 40)] = STEEP[np.arange(32, 40), np.arange(8)] 
         (W, {"method": "rtn", "act_order": True}, "act_order is True, expected False with method='rtn'"),
         (W, {"method": "mse", "hessian": np.eye(64)}, "hessian is ndarray, expected None with method='mse'"),
         (W, {"method": "rtn", "samples": X}, "samples is given, expected inputs"),
-        (W, {"samples": X, "bits": 3}, "bits is 3"),
+        (W, {"samples": X, "bits": 7}, "bits is 7"),
         (W, {"samples": X, "block_size": 0}, "block_size is 0"),
         (W * np.nan, {"samples": X}, "weight holds a NaN or an infinity"),
         (W.reshape(8, 64, 1, 1), {"samples": X}, r"weight has shape \[8, 64, 1, 1\], expected \[N, K\] with method"),
@@ -269,7 +269,7 @@ def test_bad_columns():
 
     call()
     for options, message in (
-        ({"bits": 5}, "bits is 5, expected 4 or 8"),
+        ({"bits": 7}, "bits is 7, expected 2, 3, 4, 5, 6 or 8"),
         ({"upper": np.zeros((64, 64), F32)}, r"factor\[0, 0\] is 0, expected a number above 0"),
         ({"upper": np.eye(9, dtype=F32)}, "factor has shape"),
         ({"upper": np.asfortranarray(np.triu(np.ones((64, 64), F32)))}, "expected contiguous rows"),

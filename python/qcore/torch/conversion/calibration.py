@@ -74,20 +74,23 @@ def relative_error(got: list[torch.Tensor], expected: list[torch.Tensor]) -> flo
     return _ratio(difference, size)
 
 
-def weight_error(got: QuantizedTensor, expected: torch.Tensor) -> float:
+def weight_error(got: QuantizedTensor, expected: torch.Tensor, inputs: torch.Tensor | None = None) -> float:
     """Return the relative L2 error of a quantized weight, a piece at a time.
 
     Args:
         got: of the shape of ``expected``.
         expected: the float weight.
+        inputs: float32 [M, K] on the CPU: measure the error of ``inputs @ weight.T`` instead, of a weight [N, K].
     """
     difference = size = 0.0
     rows = max(1, _PIECE // max(1, expected[0].numel()))
     for start in range(0, len(expected), rows):
         exact = expected[start : start + rows].cpu().float()
         dense = torch.from_numpy(got.slice_rows(start, start + len(exact)).to("cpu").dequantize())
-        size += float(exact.double().square().sum())
-        difference += float((dense - exact).double().square().sum())
+        pair = dense - exact, exact
+        wrong, whole = pair if inputs is None else (each @ inputs.t() for each in pair)
+        size += float(whole.double().square().sum())
+        difference += float(wrong.double().square().sum())
     return _ratio(difference, size)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import quantize as quantize_weight
 from qcore.rotation import hadamard
 from qcore.torch.conversion import patterns
+from qcore.torch.conversion import target_bits as by_bits
 from qcore.torch.conversion.calibration import batches_of, inputs_of, outputs_of, relative_error, weight_error
 from qcore.torch.conversion.hessians import Hessians
 from qcore.torch.conversion.hosts import tell_transformers
@@ -37,7 +39,7 @@ from qcore.torch.conversion.restore import restore_
 from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq, takes_gptq
 from qcore.torch.conversion.smooth import Smoothing, check_smooth
 from qcore.torch.embedding import Embedding
-from qcore.torch.report import LayerReport, Report
+from qcore.torch.report import Candidate, LayerReport, Report
 from qcore.torch.rotated import RotatedLinear
 from qcore.torch.weighted import Linear, WeightedModule
 
@@ -108,6 +110,7 @@ def quantize_(
     embeddings: bool = True,
     activations: bool = False,
     target_error: float | None = None,
+    target_bits: float | None = None,
     progress: bool | None = None,
     damping: float = DAMPING,
     act_order: bool = False,
@@ -149,6 +152,12 @@ def quantize_(
         target_error: raise layers from 4 bits to 8, from int8 activations to int16 and at last back to floating point,
             until the relative L2 error is no greater than this: of the model's outputs on the calibration (the worst
             layers are raised first), or without one of each layer's weight.
+        target_bits: choose bits (3, 4, 5, 6 or 8; of convolutions and on CUDA devices 4 or 8) and block size (32, 64 or
+            128) of each layer in the place of ``bits`` and ``block_size``, so that the mean of all packed weights,
+            scales and offsets included, is at most this, and the error of the model's outputs on the calibration small.
+            What ``layers`` says of either is kept and counts into the mean; GRUs and tables do not count. The model
+            runs once per layer on up to 4 batches of the calibration, which it needs, for each format once where a
+            layer's inputs are not kept (experts, attention).
         progress: whether to show a bar; by default if stderr is a terminal.
         damping, act_order: for method "gptq", as for :func:`qcore.quantize`.
         smooth: True, or alpha from 0 to 1 of :func:`qcore.smooth_scales`, which True searches: linear layers that
@@ -165,13 +174,15 @@ def quantize_(
 
     Raises:
         QcoreValueError, QcoreTypeError: a bad option, a pattern that matches no module, the model itself is a layer, or
-            a weight that can't be quantized (a NaN).
+            a weight that can't be quantized (a NaN), ``target_bits`` without a calibration, with ``target_error``, or
+            below the mean of the smallest formats.
     """
     settings = Settings(bits, block_size, compute, method, scheme, scale_dtype, damping, act_order, rotation)
     default = _check(model, skip, calibration, target_error, settings)
     check_smooth(smooth, calibration)
     options = _layer_options(layers, default, calibration)
     _check_gptq_options([default, *options.values()])
+    by_bits.check(target_bits, target_error, calibration)
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     patterns.check(skip, names, "quantize_: skip")
     patterns.check(options, names, "quantize_: layers")
@@ -188,12 +199,16 @@ def quantize_(
     shared: dict[Any, Any] = {}
     smoothing = Smoothing()
     error, freed = None, 0
+    candidates: dict[int, list[Candidate]] = {}
     try:
         if smooth is not False and batches is not None:
             smoothing.fold(model, found, batches, None if smooth is True else float(smooth))
         plans, expected = _plans(model, found, batches, smoothing)
         _check_weights(plans)
         hessians = Hessians(model, batches or [])
+        if target_bits is not None and batches is not None:
+            make = functools.partial(_make, hessians=hessians, measures=False)
+            candidates = by_bits.choose(model, plans, batches, expected, target_bits, layers or {}, make)
         for number, plan in enumerate(_shown(plans, progress)):
             _make(plan, shared, hessians, plans[number + 1 :])
             while target_error is not None and batches is None and _is_above(plan, target_error) and _promote(plan):
@@ -227,8 +242,9 @@ def quantize_(
     forget_ties(model)
     tell_transformers(model)
     by_layer = {id(plan.layer): plan for plan in plans}
-    report.layers = [_row(layer, by_layer.get(id(layer))) for layer in found] + report.layers
+    report.layers = [_row(layer, by_layer.get(id(layer)), candidates) for layer in found] + report.layers
     report.model_error, report.bytes_after = error, _model_bytes(model)
+    report.bits_per_weight = by_bits.mean_bits(plan.made for plan in plans)
     report.quantized_parameters = _quantized_parameters(report, found)
     del plans, by_layer, found, shared, before, undo
     trim()
@@ -438,7 +454,9 @@ def _promote_worst(plans: list[_Plan]) -> list[_Plan]:
     return worst
 
 
-def _make(plan: _Plan, shared: dict[Any, Any], hessians: Hessians, upcoming: Sequence[_Plan] = ()) -> None:
+def _make(
+    plan: _Plan, shared: dict[Any, Any], hessians: Hessians, upcoming: Sequence[_Plan] = (), measures: bool = True
+) -> None:
     """Make the module of the chosen level and measure its error; ``upcoming`` are the plans that are made next."""
     layer, level = plan.layer, plan.chosen
     plan.error = None
@@ -454,6 +472,8 @@ def _make(plan: _Plan, shared: dict[Any, Any], hessians: Hessians, upcoming: Seq
         plan.made = _sharing(layer, settings, samples, shared)
     except (_core.QcoreValueError, _core.QcoreTypeError) as error:
         raise type(error)(f"quantize_: {layer.name}: {error}") from error
+    if not measures:
+        return
     if plan.samples is not None and _is_plain(layer):
         with torch.no_grad():
             run: list[Callable[[Any], Any]] = [plan.made, layer.module]
@@ -522,7 +542,7 @@ def _empty_report(model: torch.nn.Module, layers: list[Layer]) -> Report:
     return report
 
 
-def _row(layer: Layer, plan: _Plan | None) -> LayerReport:
+def _row(layer: Layer, plan: _Plan | None, candidates: dict[int, list[Candidate]]) -> LayerReport:
     level = None if plan is None else plan.chosen
     if plan is None or level is None:
         row = LayerReport(layer.name, layer.kind, layer.nbytes, layer.nbytes, parameters=layer.parameters)
@@ -539,6 +559,8 @@ def _row(layer: Layer, plan: _Plan | None) -> LayerReport:
         level[1] or plan.made.kind,
         "; ".join(plan.notes),
         layer.parameters,
+        block_size=getattr(plan.made, "block_size", _settings(layer).block_size if level[1] else None),
+        candidates=candidates.get(id(layer), []),
     )
 
 
