@@ -84,17 +84,14 @@ def forms() -> list[Form]:
     """Return all ways to store weights that are measured."""
     found = [
         plain(bits, scheme, size, method, scales)
-        for bits in (4, 8)
+        for bits in (2, 3, 4, 5, 6, 8)
         for scheme in ("symmetric", "asymmetric")
-        for size in BLOCKS
+        for size in (BLOCKS if bits in (4, 8) else BLOCKS[1:4])
         for method in METHODS
-        for scales in ("float16", "float32")
+        for scales in (("float16", "float32") if bits in (4, 8) and method in ("rtn", "mse") else ("float16",))
     ]
     encodings: list[tuple[str, str | WeightEncoding, int | None]] = [(name.upper(), name, None) for name in NAMES]
-    for size in (32, 64, 128):
-        for bits in (2, 3, 5, 6):
-            minimum = WeightEncoding(bits, offsets="float16")
-            encodings.append((f"{bits} bits, minimum, g = {size}", minimum, size))
+    for size in (32, 128):
         for bits in (3, 4):
             zero_points = WeightEncoding(bits, offsets="uint4 zero points")
             encodings.append((f"{bits} bits, zero points, g = {size}", zero_points, size))

@@ -48,10 +48,6 @@ def numbers_of(encoding):
     return np.arange(2**encoding.bits, dtype=np.float32) - encoding.zero
 
 
-def parts_of(weight):
-    return {name: None if part is None else np.asarray(part) for name, part in weight.encoded_parts().items()}
-
-
 def nearest(values, scale, offset, numbers):
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / np.float32(scale)
