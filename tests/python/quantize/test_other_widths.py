@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from method_oracles import gptq_oracle
 
 import qcore
 
