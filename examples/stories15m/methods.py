@@ -23,7 +23,7 @@ class Method:
         name: for tables.
         bits_per_weight: codes, scales and offsets together.
         rounded: turns a float32 weight [N, K] and inputs of its layer [M, K] into what is left of the weight.
-        options: arguments of :func:`qcore.quantize`; empty for llama.cpp's formats.
+        options: arguments of :func:`qcore.quantize`; empty for other formats.
     """
 
     name: str
@@ -62,11 +62,22 @@ def _ours(scheme: str, block_size: int, method: str) -> Method:
     return Method(f"{scheme}, g = {block_size}, {method}", 4 + parameters / block_size, rounded, options)
 
 
+def _encoded(name: str, bits_per_weight: float, method: str) -> Method:
+    def rounded(weight: Array, samples: Array) -> Array:
+        given = samples if method == "awq" else None
+        found: Array = qcore.quantize_encoded(weight, name, method=method, samples=given).dequantize()  # type: ignore[arg-type]
+        return found
+
+    return Method(f"{name.upper()}, {method}", bits_per_weight, rounded, {})
+
+
 def all_methods() -> list[Method]:
     """Return llama.cpp's formats and qcore's methods, by bits per weight and name."""
     found = [_llama_cpp("Q4_0", 4.5), _llama_cpp("Q4_1", 5.0)]
     for scheme, block_size in (("symmetric", 32), ("asymmetric", 64), ("symmetric", 16), ("asymmetric", 32)):
         found += [_ours(scheme, block_size, method) for method in ("rtn", "mse", "awq", "gptq")]
+    for name, bits_per_weight in (("iq4_nl", 4.5), ("q4_1", 5.0)):
+        found += [_encoded(name, bits_per_weight, method) for method in ("mse", "awq")]
     return sorted(found, key=lambda each: each.bits_per_weight)
 
 

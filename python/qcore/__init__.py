@@ -7,6 +7,7 @@ size along K, P = ceil(K / g) blocks.
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from qcore import _distribution as _distribution  # first: it explains what the next lines would fail of
@@ -80,6 +81,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("qcore.formats"), name)
+    if name == "AwqScales":
+        warnings.warn("qcore.AwqScales is called qcore.ChannelScales now", DeprecationWarning, stacklevel=2)
+        return ChannelScales
     raise AttributeError(f"module 'qcore' has no attribute {name!r}")
 
 

@@ -170,3 +170,8 @@ def test_errors():
         with pytest.raises(kind) as caught:
             call()
         assert words in str(caught.value), str(caught.value)
+
+
+def test_the_earlier_name_of_the_result_warns():
+    with pytest.warns(DeprecationWarning, match=r"qcore\.AwqScales is called qcore\.ChannelScales now"):
+        assert qcore.AwqScales is qcore.ChannelScales
