@@ -1,16 +1,23 @@
-"""Quantization as expressions in torch and NumPy, a code in a byte, and their copies of as many bytes."""
+"""Quantization as expressions in torch and NumPy, a code in a byte, by ggml into k-quants, and copies of as many bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from qcore.formats.gguf_blocks import tensor_of
+
 from .. import libraries
 from ..copying import NUMPY, TORCH, numpy_copy, torch_copy
 from ..implementation import Array, Bound, Implementation
+from ..linear.baselines.ggml import FORMATS
+from ..linear.baselines.ggml_library import ggml
 from .problem import BLOCK_SIZE, Data, Problem
+
+_GGML_BLOCK = 256
 
 
 def _torch(problem: Problem) -> list[Implementation]:
@@ -31,7 +38,9 @@ def _torch(problem: Problem) -> list[Implementation]:
             return Bound(lambda _: back(codes, scales), lambda: back(codes, scales).numpy())
         return Bound(lambda _: rounded(), lambda: back(*rounded()).numpy())
 
-    expressions = [] if problem.way == "rotate" else [problem.implementation("torch expression", "torch", bind)]
+    expressions = (
+        [] if problem.way in ("rotate", "encode") else [problem.implementation("torch expression", "torch", bind)]
+    )
     return [
         *expressions,
         problem.implementation(TORCH, "torch", lambda _: _nothing(torch_copy(problem.moved_bytes // 2))),
@@ -56,8 +65,45 @@ def _numpy(problem: Problem) -> list[Implementation]:
 
     name = "numpy expression (1 thread)"
     return [
-        *([] if problem.way == "rotate" else [problem.implementation(name, "numpy", bind)]),
+        *([] if problem.way in ("rotate", "encode") else [problem.implementation(name, "numpy", bind)]),
         problem.implementation(NUMPY, "numpy", lambda _: _nothing(numpy_copy(problem.moved_bytes // 2))),
+    ]
+
+
+def _ggml(problem: Problem) -> list[Implementation]:
+    """Return ggml's quantizer, which runs on one thread for each piece of the rows, without importance and with 1."""
+    if problem.way != "encode" or problem.k % _GGML_BLOCK:
+        return []
+    library = ggml()
+    number, *_, unit_bytes, unit, _activations = FORMATS[f"q{problem.bits}_K"]
+    pool = ThreadPoolExecutor(libraries.threads())
+
+    def bind(importance: Array | None) -> Callable[[Data], Bound]:
+        given = None if importance is None else importance.ctypes.data
+
+        def bound(data: Data) -> Bound:
+            rows = np.empty((problem.n, problem.k // unit * unit_bytes), np.uint8)
+            pieces = np.array_split(np.arange(problem.n), 4 * libraries.threads())
+
+            def quantize(piece: Array) -> None:
+                if len(piece):
+                    x, to = data.x[piece[0] :], rows[piece[0] :]
+                    library.quantize_chunk(number, x.ctypes.data, to.ctypes.data, 0, len(piece), problem.k, given)
+
+            def run(_: int) -> None:
+                list(pool.map(quantize, pieces))
+
+            def result() -> Array:
+                run(0)
+                return tensor_of(f"Q{problem.bits}_K", rows, "ggml").dequantize()
+
+            return Bound(run, result)
+
+        return bound
+
+    return [
+        problem.implementation("ggml_quantize_chunk", "ggml", bind(None)),
+        problem.implementation("with importance 1", "ggml", bind(np.ones(problem.k, np.float32))),
     ]
 
 
@@ -65,4 +111,4 @@ def _nothing(run: Callable[[int], object]) -> Bound:
     return Bound(run, lambda: np.empty(0))
 
 
-SOURCES: dict[str, Callable[[Problem], list[Implementation]]] = {"torch": _torch, "numpy": _numpy}
+SOURCES: dict[str, Callable[[Problem], list[Implementation]]] = {"torch": _torch, "numpy": _numpy, "ggml": _ggml}

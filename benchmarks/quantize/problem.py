@@ -11,8 +11,14 @@ import numpy as np
 
 from ..implementation import Array, Bound, Built, Implementation, Scheme, relative_error
 
-Way = Literal["quantize", "dequantize", "activations", "rotate"]
-WAYS: dict[Way, tuple[int, ...]] = {"quantize": (4, 8), "dequantize": (4, 8), "activations": (8,), "rotate": (32,)}
+Way = Literal["quantize", "encode", "dequantize", "activations", "rotate"]
+WAYS: dict[Way, tuple[int, ...]] = {
+    "quantize": (4, 8),
+    "encode": (3, 4, 6),
+    "dequantize": (4, 8),
+    "activations": (8,),
+    "rotate": (32,),
+}
 """The widths of the codes that each is measured with."""
 BLOCK_SIZE = 64
 
@@ -21,7 +27,11 @@ _CHECKED_ROWS = 16
 
 @dataclass(frozen=True)
 class Problem:
-    """`activations`: rows quantized to 8 bits as `linear` does inside. `rotate`: qcore.hadamard, floats to floats."""
+    """Describes one case.
+
+    `encode`: a weight quantized into the k-quant of that width, with a search. `activations`: rows quantized to 8 bits
+    as `linear` does inside. `rotate`: qcore.hadamard, floats to floats.
+    """
 
     way: Way
     n: int
@@ -30,7 +40,13 @@ class Problem:
 
     @property
     def name(self) -> str:
-        return f"{self.way} {self.n}x{self.k}" + ("" if self.way == "rotate" else f" {self.bits}b g{BLOCK_SIZE}")
+        form = {"rotate": "", "encode": f" {self.encoding}"}.get(self.way, f" {self.bits}b g{BLOCK_SIZE}")
+        return f"{self.way} {self.n}x{self.k}{form}"
+
+    @property
+    def encoding(self) -> str:
+        """The name of the k-quant."""
+        return f"q{self.bits}_k"
 
     @property
     def elements(self) -> int:
@@ -39,8 +55,10 @@ class Problem:
     @property
     def moved_bytes(self) -> int:
         """Floats, codes, and a scale per block; activations have an offset and a sum as well."""
-        parameters = {"activations": 12, "rotate": 0}.get(self.way, 4)
-        return self.elements * 4 + self.elements * self.bits // 8 + self.elements // BLOCK_SIZE * parameters
+        parameters = {"activations": 12, "rotate": 0, "encode": {3: 3.5, 4: 4, 6: 4.5}.get(self.bits, 0)}.get(
+            self.way, 4
+        )
+        return self.elements * 4 + self.elements * self.bits // 8 + int(self.elements // BLOCK_SIZE * parameters)
 
     def implementation(self, name: str, library: str, bind: Callable[[Data], Bound]) -> Implementation:
         return Implementation(

@@ -1,4 +1,4 @@
-"""qcore.quantize, QuantizedTensor.dequantize, qcore.quantize_activations and qcore.hadamard."""
+"""qcore.quantize, quantize_encoded, QuantizedTensor.dequantize, qcore.quantize_activations and qcore.hadamard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ _CHECKED_ROWS = 4
 
 
 def implementations(problem: Problem) -> list[Implementation]:
-    ways = {"quantize": _quantize, "dequantize": _dequantize, "activations": _activations, "rotate": _rotate}
+    ways = {
+        "quantize": _quantize,
+        "encode": _encode,
+        "dequantize": _dequantize,
+        "activations": _activations,
+        "rotate": _rotate,
+    }
     bind = ways[problem.way]
     return [problem.implementation(OURS, OURS, bind)]
 
@@ -37,6 +43,21 @@ def _same_as_reference(x: Array, bits: int) -> bool:
     made = qcore.quantize(x, bits=bits, block_size=BLOCK_SIZE)
     same = np.array_equal(made.codes()[rows], expected.codes())
     return same and np.array_equal(made.scales()[rows], expected.scales())
+
+
+def _encode(data: Data) -> Bound:
+    name = data.problem.encoding
+
+    def run(_: int) -> qcore.QuantizedTensor:
+        return qcore.quantize_encoded(data.x, name)
+
+    def same() -> bool:
+        with qcore.force_kernel("quantize_encoded", "reference"):
+            expected = qcore.quantize_encoded(data.x[:_CHECKED_ROWS], name)
+        return run(0).slice_rows(0, _CHECKED_ROWS) == expected
+
+    run(0)
+    return Bound(run, lambda: run(0).dequantize(), same, qcore.last_kernel("quantize_encoded") or "")
 
 
 def _dequantize(data: Data) -> Bound:

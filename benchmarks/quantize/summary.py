@@ -32,7 +32,7 @@ def summarize(document: Document) -> list[RenderableType]:
 
 OPERATOR = Operator(
     "quantize",
-    ("quantize", "dequantize", "quantize_activations", "hadamard"),
+    ("quantize", "quantize_encoded", "dequantize", "quantize_activations", "hadamard"),
     summarize,
     case_table,
     LEGEND,
