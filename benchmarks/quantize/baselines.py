@@ -1,4 +1,4 @@
-"""Quantization as expressions in torch and NumPy, a code in a byte, by ggml into k-quants, and copies of as many bytes."""
+"""Quantization as expressions in torch and NumPy, a code in a byte, by ggml, and their copies of as many bytes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..linear.baselines.ggml import FORMATS
 from ..linear.baselines.ggml_library import ggml
 from .problem import BLOCK_SIZE, Data, Problem
 
+_OTHERS = ("rotate", "encode")  # for which torch and NumPy have no short expression
 _GGML_BLOCK = 256
 
 
@@ -38,11 +39,8 @@ def _torch(problem: Problem) -> list[Implementation]:
             return Bound(lambda _: back(codes, scales), lambda: back(codes, scales).numpy())
         return Bound(lambda _: rounded(), lambda: back(*rounded()).numpy())
 
-    expressions = (
-        [] if problem.way in ("rotate", "encode") else [problem.implementation("torch expression", "torch", bind)]
-    )
     return [
-        *expressions,
+        *([] if problem.way in _OTHERS else [problem.implementation("torch expression", "torch", bind)]),
         problem.implementation(TORCH, "torch", lambda _: _nothing(torch_copy(problem.moved_bytes // 2))),
     ]
 
@@ -65,7 +63,7 @@ def _numpy(problem: Problem) -> list[Implementation]:
 
     name = "numpy expression (1 thread)"
     return [
-        *([] if problem.way in ("rotate", "encode") else [problem.implementation(name, "numpy", bind)]),
+        *([] if problem.way in _OTHERS else [problem.implementation(name, "numpy", bind)]),
         problem.implementation(NUMPY, "numpy", lambda _: _nothing(numpy_copy(problem.moved_bytes // 2))),
     ]
 
@@ -78,9 +76,10 @@ def _ggml(problem: Problem) -> list[Implementation]:
     number, *_, unit_bytes, unit, _activations = FORMATS[f"q{problem.bits}_K"]
     pool = ThreadPoolExecutor(libraries.threads())
 
-    def bind(importance: Array | None) -> Callable[[Data], Bound]:
-        given = None if importance is None else importance.ctypes.data
+    def address(importance: Array | None) -> int | None:
+        return None if importance is None else importance.ctypes.data
 
+    def bind(importance: Array | None) -> Callable[[Data], Bound]:
         def bound(data: Data) -> Bound:
             rows = np.empty((problem.n, problem.k // unit * unit_bytes), np.uint8)
             pieces = np.array_split(np.arange(problem.n), 4 * libraries.threads())
@@ -88,7 +87,9 @@ def _ggml(problem: Problem) -> list[Implementation]:
             def quantize(piece: Array) -> None:
                 if len(piece):
                     x, to = data.x[piece[0] :], rows[piece[0] :]
-                    library.quantize_chunk(number, x.ctypes.data, to.ctypes.data, 0, len(piece), problem.k, given)
+                    library.quantize_chunk(
+                        number, x.ctypes.data, to.ctypes.data, 0, len(piece), problem.k, address(importance)
+                    )
 
             def run(_: int) -> None:
                 list(pool.map(quantize, pieces))

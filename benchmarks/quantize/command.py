@@ -29,8 +29,8 @@ def quantize(
 ) -> None:
     """Measure quantizing of weights and activations, dequantizing and rotating, beside torch, NumPy, ggml and a copy.
 
-    In blocks of 64 or into k-quants, from and to float32. All are sampled in turn in one run, on the same number of threads. The status
-    is 1 if a weight that qcore quantized has other bits than the reference kernel's.
+    In blocks of 64 or into k-quants, from and to float32. All are sampled in turn in one run, on the same number of
+    threads. The status is 1 if a weight that qcore quantized has other bits than the reference kernel's.
 
     \b
     Examples:

@@ -55,10 +55,8 @@ class Problem:
     @property
     def moved_bytes(self) -> int:
         """Floats, codes, and a scale per block; activations have an offset and a sum as well."""
-        parameters = {"activations": 12, "rotate": 0, "encode": {3: 3.5, 4: 4, 6: 4.5}.get(self.bits, 0)}.get(
-            self.way, 4
-        )
-        return self.elements * 4 + self.elements * self.bits // 8 + int(self.elements // BLOCK_SIZE * parameters)
+        parameters = {"activations": 12, "rotate": 0}.get(self.way, 4)  # of k-quants 3.5 to 4.5
+        return self.elements * 4 + self.elements * self.bits // 8 + self.elements // BLOCK_SIZE * parameters
 
     def implementation(self, name: str, library: str, bind: Callable[[Data], Bound]) -> Implementation:
         return Implementation(
