@@ -94,7 +94,7 @@ class SuperBlock {
       std::fill(values + length, values + padded, 0.0f);
       std::fill(importances + length, importances + padded, 0.0f);
       const auto [lo, hi] = std::minmax_element(values, values + length);
-      blocks_[static_cast<std::size_t>(i)] = {{values, importances, padded}, *lo, *hi, {}, 0.0};
+      blocks_[static_cast<std::size_t>(i)] = {{values, importances, padded}, *lo, *hi, {}, 0.0, 0.0};
     }
     return blocks_.data();
   }

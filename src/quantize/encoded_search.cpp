@@ -181,6 +181,9 @@ bool EncodedSearch::fit(EncodedBlock& block) const {
   if (store_offset(block.lo == block.hi ? block.lo : 0.0f, block.parameters) != Stored::yes) return false;
   block.error = error(block, block.parameters);
   if (block.error == 0.0) return true;
+  block.squares = 0.0;
+  for (std::int64_t i = 0; i < block.data.padded; ++i)
+    block.squares += static_cast<double>(block.data.importance[i]) * block.data.values[i] * block.data.values[i];
 
   StoredParameters first;
   const Stored stored = first_parameters(block, first);
@@ -245,7 +248,11 @@ void EncodedSearch::consider_fit(EncodedBlock& block, float scale, float offset)
   const LeastSquares squares = fits_offset ? LeastSquares{sums.qq, sums.q, sums.one, sums.q_value, sums.value}
                                            : LeastSquares{sums.qq, 0.0, 0.0, sums.q_value, 0.0};
   double x, y;
-  if (squares.solve(x, y)) consider(block, static_cast<float>(x), static_cast<float>(y));
+  if (!squares.solve(x, y)) return;
+  // The error with these codes, which other codes can make only a little smaller.
+  constexpr double kGain = 1.1;
+  const double with_codes = block.squares - x * sums.q_value - y * sums.value;
+  if (with_codes < kGain * block.error) consider(block, static_cast<float>(x), static_cast<float>(y));
 }
 
 // Gives each block the numbers that are nearest to its fitted parameters, or with a search the best of those beside

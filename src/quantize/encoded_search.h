@@ -43,7 +43,8 @@ struct EncodedBlock {
   float lo, hi;  // of the values
 
   StoredParameters parameters;
-  double error = 0.0;  // sum of importance * (value - decoded)^2
+  double error = 0.0;    // sum of importance * (value - decoded)^2
+  double squares = 0.0;  // sum of importance * value^2
 };
 
 // What the blocks of a super-block share, fp16.
