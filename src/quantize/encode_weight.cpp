@@ -94,7 +94,16 @@ class SuperBlock {
       std::fill(values + length, values + padded, 0.0f);
       std::fill(importances + length, importances + padded, 0.0f);
       const auto [lo, hi] = std::minmax_element(values, values + length);
-      blocks_[static_cast<std::size_t>(i)] = {{values, importances, padded}, *lo, *hi, {}, 0.0, 0.0};
+      EncodedBlock block;
+      block.data = {values, importances, padded};
+      block.lo = *lo, block.hi = *hi;
+      for (std::int64_t j = 0; j < length; ++j) {
+        const double value = values[j], importance = importances[j];
+        block.one += importance;
+        block.value += importance * value;
+        block.square += importance * value * value;
+      }
+      blocks_[static_cast<std::size_t>(i)] = block;
     }
     return blocks_.data();
   }

@@ -11,10 +11,10 @@
 namespace qcore {
 namespace {
 
-constexpr int kSteps = 12;     // of a bound that is clipped, with one scale
 constexpr int kSpanSteps = 3;  // of each of two bounds
-constexpr int kFineSteps = 9;  // of scales smaller, and larger, than that of the whole span
+constexpr int kFineSteps = 6;  // of scales smaller, and larger, than that of the whole span
 constexpr int kRounds = 8;     // of least squares
+constexpr int kSuperRounds = 3;
 
 int largest_number(ParameterType type) { return (1 << parameter_bits(type)) - 1; }
 
@@ -181,10 +181,6 @@ bool EncodedSearch::fit(EncodedBlock& block) const {
   if (store_offset(block.lo == block.hi ? block.lo : 0.0f, block.parameters) != Stored::yes) return false;
   block.error = error(block, block.parameters);
   if (block.error == 0.0) return true;
-  block.squares = 0.0;
-  for (std::int64_t i = 0; i < block.data.padded; ++i)
-    block.squares += static_cast<double>(block.data.importance[i]) * block.data.values[i] * block.data.values[i];
-
   StoredParameters first;
   const Stored stored = first_parameters(block, first);
   if (stored == Stored::too_large) return false;
@@ -203,7 +199,9 @@ bool EncodedSearch::fit(EncodedBlock& block) const {
 }
 
 void EncodedSearch::search_scale(EncodedBlock& block) const {
-  constexpr float kSmallest = 0.4f;
+  // Wider codes lose more by clipping. Steps are a tenth to a thirtieth of the range.
+  const int bits = encoding_.bits, steps = bits <= 3 ? 10 : bits == 4 ? 8 : 5;
+  const float least = bits <= 3 ? 0.4f : bits == 4 ? 0.55f : bits == 5 ? 0.75f : 0.85f;
   const float extreme = -block.lo > block.hi ? block.lo : block.hi;
   const bool either_sign = negative_scales();
   if (encoding_.scales == ParameterType::e8m0)  // which has few scales
@@ -212,8 +210,8 @@ void EncodedSearch::search_scale(EncodedBlock& block) const {
     if (end == 0.0f) continue;
     // The largest magnitude gets the last code of either sign, or each bound that of its own.
     const float bound = either_sign ? extreme : end > 0.0f ? block.hi : block.lo;
-    for (int step = 0; step <= kSteps; ++step) {
-      const float shrunk = bound * (1.0f - (1.0f - kSmallest) * static_cast<float>(step) / static_cast<float>(kSteps));
+    for (int step = 0; step <= steps; ++step) {
+      const float shrunk = bound * (1.0f - (1.0f - least) * static_cast<float>(step) / static_cast<float>(steps));
       consider_fit(block, shrunk / end, 0.0f);
     }
   }
@@ -245,13 +243,13 @@ void EncodedSearch::consider_fit(EncodedBlock& block, float scale, float offset)
   const float inverse = StoredParameters{scale, offset}.inverse();
   const EncodedMoments sums = kernels_.moments(codes_.table(), block.data, inverse, offset);
   const bool fits_offset = encoding_.offsets != ParameterType::none;
-  const LeastSquares squares = fits_offset ? LeastSquares{sums.qq, sums.q, sums.one, sums.q_value, sums.value}
+  const LeastSquares squares = fits_offset ? LeastSquares{sums.qq, sums.q, block.one, sums.q_value, block.value}
                                            : LeastSquares{sums.qq, 0.0, 0.0, sums.q_value, 0.0};
   double x, y;
   if (!squares.solve(x, y)) return;
   // The error with these codes, which other codes can make only a little smaller.
   constexpr double kGain = 1.1;
-  const double with_codes = block.squares - x * sums.q_value - y * sums.value;
+  const double with_codes = block.square - x * sums.q_value - y * block.value;
   if (with_codes < kGain * block.error) consider(block, static_cast<float>(x), static_cast<float>(y));
 }
 
@@ -315,9 +313,9 @@ bool EncodedSearch::refine(const EncodedBlock* fitted, EncodedBlock* blocks, std
     const double constant = integer_offsets_ ? 0.0 : double{at.offset};  // is no multiple of a super-offset
     sums.aa += number * number * of.qq;
     sums.ab += number * offset_number * of.q;
-    sums.bb += offset_number * offset_number * of.one;
+    sums.bb += offset_number * offset_number * block.one;
     sums.av += number * (of.q_value - constant * of.q);
-    sums.bv += offset_number * of.value;
+    sums.bv += offset_number * block.value;
   }
   double scale, offset;
   if (!sums.solve(scale, offset) || (!negative_scales() && scale <= 0) || offset < 0) return false;
@@ -362,7 +360,7 @@ bool EncodedSearch::run(EncodedBlock* blocks, std::int64_t count, SuperParameter
     }
     if (!search_) break;
   }
-  for (int round = 0; search_ && round < kRounds && refine(fitted.data(), blocks, count, super); ++round) {
+  for (int round = 0; search_ && round < kSuperRounds && refine(fitted.data(), blocks, count, super); ++round) {
   }
   return true;
 }

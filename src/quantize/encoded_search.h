@@ -39,12 +39,13 @@ struct StoredParameters {
 
 // A block of finite values, and the parameters that it gets.
 struct EncodedBlock {
-  EncodedValues data;
-  float lo, hi;  // of the values
+  EncodedValues data{};
+  float lo = 0.0f, hi = 0.0f;  // of the values
 
   StoredParameters parameters;
-  double error = 0.0;    // sum of importance * (value - decoded)^2
-  double squares = 0.0;  // sum of importance * value^2
+  double error = 0.0;  // sum of importance * (value - decoded)^2
+  // Sums of the importance, and of it times the values and their squares.
+  double one = 0.0, value = 0.0, square = 0.0;
 };
 
 // What the blocks of a super-block share, fp16.

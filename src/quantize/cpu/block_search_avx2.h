@@ -76,6 +76,11 @@ struct SearchAvx2 {
   QCORE_NUMERIC Doubles div(Doubles a, Doubles b) {
     return {_mm256_div_pd(a.low, b.low), _mm256_div_pd(a.high, b.high)};
   }
+  QCORE_NUMERIC double total(Doubles a) {
+    const __m256d four = _mm256_add_pd(a.low, a.high);
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+  }
   QCORE_NUMERIC WideMask is_less(Doubles a, Doubles b) {
     return {_mm256_cmp_pd(a.low, b.low, _CMP_LT_OQ), _mm256_cmp_pd(a.high, b.high, _CMP_LT_OQ)};
   }

@@ -58,6 +58,7 @@ struct SearchNeon : NeonLanes {
   QCORE_NUMERIC Doubles sub(Doubles a, Doubles b) { return {vsubq_f64(a.low, b.low), vsubq_f64(a.high, b.high)}; }
   QCORE_NUMERIC Doubles mul(Doubles a, Doubles b) { return {vmulq_f64(a.low, b.low), vmulq_f64(a.high, b.high)}; }
   QCORE_NUMERIC Doubles div(Doubles a, Doubles b) { return {vdivq_f64(a.low, b.low), vdivq_f64(a.high, b.high)}; }
+  QCORE_NUMERIC double total(Doubles a) { return vaddvq_f64(vaddq_f64(a.low, a.high)); }
   QCORE_NUMERIC WideMask is_less(Doubles a, Doubles b) { return {vcltq_f64(a.low, b.low), vcltq_f64(a.high, b.high)}; }
   QCORE_NUMERIC WideMask both(WideMask a, WideMask b) { return {vandq_u64(a.low, b.low), vandq_u64(a.high, b.high)}; }
   QCORE_NUMERIC Doubles select(WideMask mask, Doubles yes, Doubles no) {

@@ -52,10 +52,10 @@ static QCORE_INLINE void nearest_codes(const CodeTable& table, const float* valu
   for (int i = 0; i < kEncodedLanes; ++i) q[i] = table.nearest[bits[i] - kRoundBits + 256];
 }
 
-// Sums over a block, each times its importance, of which least squares make the scale and the offset: of 1, q, q^2, the
-// values and q times the values.
+// Sums over a block, each times its importance: of q, q^2 and q times the values. With the sums of 1, of the values and
+// of their squares, least squares make the scale and the offset of them.
 struct EncodedMoments {
-  double one, q, qq, value, q_value;
+  double q, qq, q_value;
 };
 
 // Adds up the lanes of sums that are side by side.
@@ -82,21 +82,18 @@ static QCORE_INLINE double encoded_error_of(const CodeTable& table, const Encode
 
 static QCORE_INLINE EncodedMoments encoded_moments_of(const CodeTable& table, const EncodedValues& block, float inverse,
                                                       float offset) {
-  double one[kEncodedLanes] = {}, q1[kEncodedLanes] = {}, qq[kEncodedLanes] = {}, value[kEncodedLanes] = {},
-         q_value[kEncodedLanes] = {};
+  double q1[kEncodedLanes] = {}, qq[kEncodedLanes] = {}, q_value[kEncodedLanes] = {};
   for (std::int64_t first = 0; first < block.padded; first += kEncodedLanes) {
     float q[kEncodedLanes];
     nearest_codes(table, block.values + first, inverse, offset, q);
     for (int i = 0; i < kEncodedLanes; ++i) {
-      const double importance = block.importance[first + i], weighed = importance * q[i], v = block.values[first + i];
-      one[i] += importance;
+      const double weighed = static_cast<double>(block.importance[first + i]) * q[i];
       q1[i] += weighed;
       qq[i] += weighed * q[i];
-      value[i] += importance * v;
-      q_value[i] += weighed * v;
+      q_value[i] += weighed * block.values[first + i];
     }
   }
-  return {sum_of_lanes(one), sum_of_lanes(q1), sum_of_lanes(qq), sum_of_lanes(value), sum_of_lanes(q_value)};
+  return {sum_of_lanes(q1), sum_of_lanes(qq), sum_of_lanes(q_value)};
 }
 
 // The same with the vectors of block_search_lanes.h.
@@ -113,11 +110,10 @@ struct EncodedLanes {
       for (Doubles& sum : sums) sum = S::set_doubles(0.0);
     }
     QCORE_INLINE void add(int i, Doubles a) { sums[i] = S::add(sums[i], a); }
+    // In the order of sum_of_lanes().
     QCORE_INLINE double total() const {
-      double each[kEncodedLanes];
-      static_assert(sizeof sums == sizeof each, "lanes in order");
-      memcpy(each, sums, sizeof each);
-      return sum_of_lanes(each);
+      static_assert(kVectors <= 2, "the first step adds up vectors, the others are those of S::total()");
+      return S::total(kVectors == 2 ? S::add(sums[0], sums[kVectors - 1]) : sums[0]);
     }
   };
 
@@ -150,20 +146,18 @@ struct EncodedLanes {
 
   static QCORE_INLINE EncodedMoments moments(const CodeTable& table, const EncodedValues& block, float inverse,
                                              float offset) {
-    Sums one, q1, qq, value, q_value;
+    Sums q1, qq, q_value;
     for (std::int64_t first = 0; first < block.padded; first += kEncodedLanes)
       for (int i = 0; i < kVectors; ++i) {
         const std::int64_t at = first + i * S::kLanes;
-        const F v = S::load(block.values + at);
-        const Doubles q = S::to_doubles(nearest(table, v, inverse, offset)), values = S::to_doubles(v);
-        const Doubles importance = S::to_doubles(S::load(block.importance + at)), weighed = S::mul(importance, q);
-        one.add(i, importance);
+        const F value = S::load(block.values + at);
+        const Doubles q = S::to_doubles(nearest(table, value, inverse, offset));
+        const Doubles weighed = S::mul(S::to_doubles(S::load(block.importance + at)), q);
         q1.add(i, weighed);
         qq.add(i, S::mul(weighed, q));
-        value.add(i, S::mul(importance, values));
-        q_value.add(i, S::mul(weighed, values));
+        q_value.add(i, S::mul(weighed, S::to_doubles(value)));
       }
-    return {one.total(), q1.total(), qq.total(), value.total(), q_value.total()};
+    return {q1.total(), qq.total(), q_value.total()};
   }
 };
 
