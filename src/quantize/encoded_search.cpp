@@ -199,7 +199,7 @@ bool EncodedSearch::fit(EncodedBlock& block) const {
 }
 
 void EncodedSearch::search_scale(EncodedBlock& block) const {
-  // Wider codes lose more by clipping. Steps are a tenth to a thirtieth of the range.
+  // The more codes there are, the less of the range is worth clipping.
   const int bits = encoding_.bits, steps = bits <= 3 ? 10 : bits == 4 ? 8 : 5;
   const float least = bits <= 3 ? 0.4f : bits == 4 ? 0.55f : bits == 5 ? 0.75f : 0.85f;
   const float extreme = -block.lo > block.hi ? block.lo : block.hi;
