@@ -99,7 +99,8 @@ TEST(QuantizeErrors, Options) {
     return error_of<ValueError>(
         [&] { QuantizedTensor::quantize(view, {bits, block, Scheme::symmetric, Method::rtn}); });
   };
-  EXPECT_EQ(text(5, 64), "quantize: bits is 5, expected 4 or 8");
+  for (const int bits : {-1, 0, 1, 7, 9})
+    EXPECT_EQ(text(bits, 64), "quantize: bits is " + std::to_string(bits) + ", expected 2, 3, 4, 5, 6 or 8");
   EXPECT_EQ(text(4, 0), "quantize: block_size is 0, expected an integer from 1 to 2147483647");
   EXPECT_EQ(text(4, -64), "quantize: block_size is -64, expected an integer from 1 to 2147483647");
 }

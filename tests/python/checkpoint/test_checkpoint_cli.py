@@ -294,7 +294,7 @@ def test_peak_memory(tmp_path):
         (["inspect", "."], ["has no"]),
         (["compare", "m.safetensors", "other.safetensors"], ["no tensor's name in common"]),
         (["compare", "m.safetensors", "shapes.safetensors"], ["'ids' has shape [4]", "[5]"]),
-        (["quantize", "m.safetensors", "o", "--bits", "5"], ["bits", "5"]),
+        (["quantize", "m.safetensors", "o", "--bits", "5"], ["bits is 5, expected one of 4, 8"]),
         (["quantize", "m.safetensors", "o", "--block-size", "0"], ["block_size"]),
         (["quantize", "m.safetensors", "o", "--scheme", "odd"], ["scheme", "'odd'"]),
         (["quantize", "m.safetensors", "o", "--method", "magic"], ["method", "'magic'"]),

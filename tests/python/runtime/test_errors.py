@@ -418,9 +418,9 @@ def test_weight_that_is_no_plain_array():
     )
 
 
-@pytest.mark.parametrize("bits", [0, 2, 3, 5, 16, -4])
+@pytest.mark.parametrize("bits", [0, 1, 7, 9, 16, -4])
 def test_bits(bits):
-    refuse_quantize(ValueErr, f"bits is {bits}, expected 4 or 8", bits=bits)
+    refuse_quantize(ValueErr, f"bits is {bits}, expected 2, 3, 4, 5, 6 or 8", bits=bits)
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**31, 2**40])

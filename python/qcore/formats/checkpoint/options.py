@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qcore import _core
+from qcore import _checks, _core
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, quantization_config
 from qcore.formats.checkpoint.targets.target import Target, target
@@ -49,6 +49,7 @@ class Options:
     def check(self) -> None:
         """Check the options before a file is touched; the core's own words come from a weight of one element."""
         one = np.ones((1, 1), np.float32)
+        _checks.choice(self.bits, {4: 4, 8: 8}, "quantize: bits")
         needs = self.method in SAMPLED
         quantize(
             one, samples=one if needs else None, damping=self.damping, act_order=self.act_order, **self.of_tensor()
