@@ -39,6 +39,20 @@ constexpr int parameter_bits(ParameterType type) {
   }
 }
 
+// Returns the dtype of an array of such numbers, in EncodedParts.
+inline DType array_dtype(ParameterType type) {
+  switch (type) {
+    case ParameterType::f32:
+      return DType::f32;
+    case ParameterType::f16:
+      return DType::f16;
+    case ParameterType::bf16:
+      return DType::bf16;
+    default:
+      return DType::u8;
+  }
+}
+
 // One kind of parameter, [panels][P][16 rows], and the super-parameters of its integers, [panels][ceil(P / S)][16].
 struct EncodedParameters {
   ParameterType type = ParameterType::none;

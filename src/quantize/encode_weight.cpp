@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "formats/element.h"
@@ -40,10 +40,7 @@ class PartArrays {
 
  private:
   TensorView take(ParameterType type, std::int64_t n, std::int64_t columns) {
-    const DType dtype = type == ParameterType::f32    ? DType::f32
-                        : type == ParameterType::f16  ? DType::f16
-                        : type == ParameterType::bf16 ? DType::bf16
-                                                      : DType::u8;
+    const DType dtype = array_dtype(type);
     memory_.push_back(allocate_long_lived(n * columns * item_size(dtype)));
     return TensorView(memory_.back().get(), dtype, {n, columns});
   }

@@ -48,7 +48,7 @@ struct EncodedBlock {
   double one = 0.0, value = 0.0, square = 0.0;
 };
 
-// What the blocks of a super-block share, fp16.
+// Holds the scale and the offset that the blocks of a super-block share, fp16.
 struct SuperParameters {
   std::uint16_t scale = 0, offset = 0;
 };
@@ -73,7 +73,8 @@ class EncodedSearch {
  private:
   enum class Stored { yes, too_small, too_large };
 
-  // Of single blocks. Integer scales and offsets are any float here, and become numbers together with the super-block.
+  // These choose the parameters of one block. Scales and offsets whose type is an integer stay floats until
+  // choose_numbers() knows the super-parameters that they are multiples of.
   bool fit(EncodedBlock& block) const;
   Stored first_parameters(const EncodedBlock& block, StoredParameters& parameters) const;
   void search_scale(EncodedBlock& block) const;
@@ -84,7 +85,7 @@ class EncodedSearch {
   Stored store(float scale, float offset, StoredParameters& parameters) const;
   Stored store_offset(float offset, StoredParameters& parameters) const;
 
-  // Of super-blocks; `fitted` are the blocks as fit() leaves them.
+  // These choose the integers and the super-parameters of a super-block, whose blocks `fitted` are results of fit().
   double choose_numbers(const EncodedBlock* fitted, EncodedBlock* blocks, std::int64_t count,
                         const SuperParameters& super, bool search) const;
   bool refine(const EncodedBlock* fitted, EncodedBlock* blocks, std::int64_t count, SuperParameters& super) const;

@@ -22,19 +22,6 @@ constexpr const char* kNames[] = {
 
 const char* name(ParameterType type) { return kNames[static_cast<int>(type)]; }
 
-DType array_dtype(ParameterType type) {
-  switch (type) {
-    case ParameterType::f32:
-      return DType::f32;
-    case ParameterType::f16:
-      return DType::f16;
-    case ParameterType::bf16:
-      return DType::bf16;
-    default:
-      return DType::u8;
-  }
-}
-
 // Throws unless `view` is an array [n, columns] of a type.
 void check_array(const char* op, const char* argument, const TensorView& view, ParameterType type, std::int64_t n,
                  std::int64_t columns) {

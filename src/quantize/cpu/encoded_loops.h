@@ -5,12 +5,14 @@
 
 #include "numerics/portable.h"
 
-// Loops over the values of a block in an encoding: the definition, and in encoded_error_lanes() the same by an
-// instruction set's vectors, with the same bits: sums are in the order that is written here.
+// Loops over the values of a block in an encoding: the definition, and EncodedLanes, which computes the same with an
+// instruction set's vectors. Both have the same bits, because they add in the same order.
 namespace qcore {
 
-constexpr int kEncodedLanes = 8;                   // values side by side
-constexpr std::uint32_t kRoundBits = 0x4b400000u;  // of 1.5 * 2^23, whose sum with a float is a whole number
+constexpr int kEncodedLanes = 8;  // values side by side
+// 1.5 * 2^23: its sum with a small float is rounded to a whole number, which is then in the lowest bits.
+constexpr float kRound = 12582912.0f;
+constexpr std::uint32_t kRoundBits = 0x4b400000u;
 
 // Finds the integer q of an encoding that is nearest to a number.
 struct CodeTable {
@@ -30,7 +32,6 @@ struct EncodedValues {
 // with a codebook the smaller one.
 static QCORE_INLINE void nearest_codes(const CodeTable& table, const float* values, float inverse, float offset,
                                        float* q) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
   float x[kEncodedLanes];
   for (int i = 0; i < kEncodedLanes; ++i) {
     x[i] = (values[i] - offset) * inverse;
@@ -52,8 +53,8 @@ static QCORE_INLINE void nearest_codes(const CodeTable& table, const float* valu
   for (int i = 0; i < kEncodedLanes; ++i) q[i] = table.nearest[bits[i] - kRoundBits + 256];
 }
 
-// Sums over a block, each times its importance: of q, q^2 and q times the values. With the sums of 1, of the values and
-// of their squares, least squares make the scale and the offset of them.
+// Holds sums over a block, each term times its importance: of q, of q^2 and of q times the value. From these and the
+// sums that do not depend on q (EncodedBlock) the method of least squares computes the scale and the offset.
 struct EncodedMoments {
   double q, qq, q_value;
 };
@@ -119,7 +120,7 @@ struct EncodedLanes {
 
   // nearest_codes() of one vector.
   static QCORE_INLINE F nearest(const CodeTable& table, F value, float inverse, float offset) {
-    const F round = S::set(12582912.0f);
+    const F round = S::set(kRound);
     F x = S::mul(S::sub(value, S::set(offset)), S::set(inverse));
     x = S::at_most(S::at_least(x, S::set(table.lowest)), S::set(table.highest));
     if (!table.codebook) return S::sub(S::add(x, round), round);

@@ -100,7 +100,7 @@ class _Watch(TorchDispatchMode):
         self._followed: dict[int, tuple[StorageWeakRef, Source]] = {}
         self._names: list[str] = []
         self._reading: list[Source | None] = []
-        """What the linear layers whose calls are running may read."""
+        """The source whose output each running call of a linear layer has as its input, innermost call last."""
         self._paused = False
 
     def entering(self, name: str) -> Any:
@@ -219,7 +219,7 @@ def _storage_key(tensor: torch.Tensor) -> int | None:
     """Return what identifies the memory of a tensor while it or a weak reference lives; None without one memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
+    except (NotImplementedError, RuntimeError):  # torch raises these for tensors without a storage, such as sparse ones
         return None
 
 
