@@ -15,6 +15,7 @@ set(QCORE_CUDA_OWN
     decoder/cuda/quantize.cu
     decoder/cuda/rows.cu
     embedding/cuda/embedding.cu
+    gemm/cuda/encoded/expand_weight.cu
     gemm/cuda/quantize_activations.cu
     gemm/cuda/row_sums.cu
     gemm/cuda/split_rows.cu
@@ -25,11 +26,14 @@ set(QCORE_CUDA_OWN
     gru/cuda/gru_step.cu
     gru/cuda/input_product.cu
     gru/cuda/pack_steps.cu
+    linear/cuda/expanded/run.cu
     linear/cuda/sm80_float_mma/run.cu
     linear/cuda/sm75_gemv/gemv_float.cu
     linear/cuda/sm75_gemv/gemv_int8.cu
     linear/cuda/sm75_gemv/gemv_integer.cu
     linear/cuda/sm75_gemv/run.cu
+    linear/cuda/sm75_gemv_encoded/gemv_encoded.cu
+    linear/cuda/sm75_gemv_encoded/run.cu
     linear/cuda/simt/run.cu
     linear/cuda/simt/simt_float.cu
     linear/cuda/simt/simt_integer.cu

@@ -164,7 +164,8 @@ class QCORE_API QuantizedTensor {
   // in other blocks (of 8 bits only) the offset is rounded once.
   QuantizedTensor plain() const;
 
-  // Itself if it is there already. Devices other than the CPU have plain weights only.
+  // Itself if it is there already. An encoded weight keeps its bytes on every device; a plain one has fp32 parameters
+  // on devices other than the CPU.
   QuantizedTensor to(Device device) const;
   bool equal(const QuantizedTensor& other) const;  // same shape, format, codes, scales and offsets
 

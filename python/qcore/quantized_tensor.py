@@ -30,7 +30,7 @@ class QuantizedTensor:
     [-128, 127] (8 bits). Made by :func:`quantize` and :meth:`from_parts`. Compares by value; pickles.
 
     An encoded weight, made by :meth:`from_encoded`, keeps codes of other widths and smaller parameters as they are
-    (:attr:`encoding`). Every CPU kernel multiplies it.
+    (:attr:`encoding`), on every device.
     """
 
     __slots__ = ("_handle",)
@@ -334,8 +334,8 @@ class QuantizedTensor:
 
         Parameters become float16 where that is exact, else float32. Unsigned codes of 4 bits become signed ones if
         float32 holds the offsets that this takes for all blocks. Zero points with float32 scales become codes of 8 bits
-        without an offset, where those fit; in other blocks, of 8 bits only, the offset is rounded once. CUDA devices
-        have plain weights only. A plain weight is returned as it is.
+        without an offset, where those fit; in other blocks, of 8 bits only, the offset is rounded once. A plain
+        weight is returned as it is.
         """
         return self if self._handle.encoding is None else QuantizedTensor._of(self._handle.plain())
 
@@ -353,7 +353,7 @@ class QuantizedTensor:
         return QuantizedTensor._of(self._handle.slice_rows(begin, end))
 
     def to(self, device: Any) -> QuantizedTensor:
-        """Return the weight on ``device``; itself if it is there already.
+        """Return the weight on ``device``; itself if it is there already. An encoded weight keeps its bytes.
 
         Args:
             device: "cpu", "cuda" (the current one) or "cuda:1", or torch's device.
@@ -373,7 +373,8 @@ class QuantizedTensor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.encoding is not None:
-            return _unpickle_encoded, (np.array(self.storage()), self.shape, self.block_size, self.encoding)
+            memory = np.array(self.to("cpu").storage())
+            return _unpickle_encoded, (memory, self.shape, self.block_size, self.encoding, self._handle.device)
         here = self.to("cpu")
         offsets = None if self.scheme == "symmetric" else here.offsets()
         parts = (here.codes(), here.scales(), offsets, self.bits, self.block_size, self._handle.device)
@@ -391,11 +392,16 @@ def _unpickle(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int,
 
 
 def _unpickle_encoded(
-    storage: npt.NDArray[np.uint8], shape: tuple[int, ...], block_size: int, encoding: WeightEncoding
+    storage: npt.NDArray[np.uint8],
+    shape: tuple[int, ...],
+    block_size: int,
+    encoding: WeightEncoding,
+    device: str = "cpu",
 ) -> QuantizedTensor:
     aligned = _arrays.empty_numpy(storage.shape, np.dtype(np.uint8))
     aligned[:] = storage
-    return QuantizedTensor.from_storage(aligned, shape, bits=encoding.bits, block_size=block_size, encoding=encoding)
+    weight = QuantizedTensor.from_storage(aligned, shape, bits=encoding.bits, block_size=block_size, encoding=encoding)
+    return weight.to(device)
 
 
 def concatenate(weights: Any) -> QuantizedTensor:

@@ -13,14 +13,16 @@
 // (16 rows) are the vectors of the parameters.
 namespace qcore {
 
-constexpr bool is_integer(ParameterType type) {
+QCORE_INLINE constexpr bool is_integer(ParameterType type) {
   return type == ParameterType::u4 || type == ParameterType::u6 || type == ParameterType::u8;
 }
 
-constexpr bool is_zero_point(ParameterType type) { return type == ParameterType::z4 || type == ParameterType::z8; }
+QCORE_INLINE constexpr bool is_zero_point(ParameterType type) {
+  return type == ParameterType::z4 || type == ParameterType::z8;
+}
 
 // Bits of a number of this type; 0 for none.
-constexpr int parameter_bits(ParameterType type) {
+QCORE_INLINE constexpr int parameter_bits(ParameterType type) {
   switch (type) {
     case ParameterType::none:
       return 0;
@@ -60,15 +62,15 @@ struct EncodedParameters {
   const std::uint16_t* super = nullptr;  // fp16
   std::int64_t blocks = 0, super_block = 0;
 
-  std::int64_t panel_bytes() const {
+  QCORE_INLINE std::int64_t panel_bytes() const {
     constexpr std::int64_t kRows = PackedLayout::kPanelRows;
     const int bits = parameter_bits(type);
     return bits > 8 ? blocks * kRows * bits / 8 : Planes{bits, kRows}.bytes(blocks);
   }
-  std::int64_t supers() const { return super_block ? (blocks + super_block - 1) / super_block : 0; }
+  QCORE_INLINE std::int64_t supers() const { return super_block ? (blocks + super_block - 1) / super_block : 0; }
 
   // The number of one block: an integer, or the float that it stands for.
-  float number(std::int64_t row, std::int64_t p) const {
+  QCORE_INLINE float number(std::int64_t row, std::int64_t p) const {
     const std::int64_t lane = row % PackedLayout::kPanelRows, at = p * PackedLayout::kPanelRows + lane;
     const std::uint8_t* panel = data + row / PackedLayout::kPanelRows * panel_bytes();
     switch (type) {
@@ -87,7 +89,7 @@ struct EncodedParameters {
             Planes{parameter_bits(type), PackedLayout::kPanelRows}.get<std::uint8_t>(panel, p, lane));
     }
   }
-  float super_of(std::int64_t row, std::int64_t p) const {
+  QCORE_INLINE float super_of(std::int64_t row, std::int64_t p) const {
     const std::int64_t panel = row / PackedLayout::kPanelRows;
     return numerics::half_to_float(
         super[(panel * supers() + p / super_block) * PackedLayout::kPanelRows + row % PackedLayout::kPanelRows]);
@@ -98,26 +100,28 @@ struct EncodedWeight {
   WeightEncoding encoding;
   EncodedParameters scales, offsets;
 
-  Planes code_planes() const { return {encoding.bits, PackedLayout::kStepBytes}; }
-  std::int64_t code_panel_bytes(const PackedLayout& layout) const { return code_planes().bytes(layout.steps()); }
+  QCORE_INLINE Planes code_planes() const { return {encoding.bits, PackedLayout::kStepBytes}; }
+  QCORE_INLINE std::int64_t code_panel_bytes(const PackedLayout& layout) const {
+    return code_planes().bytes(layout.steps());
+  }
 
   // The definitions of WeightEncoding.
-  int code(unsigned u) const {
+  QCORE_INLINE int code(unsigned u) const {
     return encoding.has_codebook ? encoding.codebook[u] : static_cast<int>(u) - encoding.zero;
   }
-  float scale(std::int64_t row, std::int64_t p) const {
+  QCORE_INLINE float scale(std::int64_t row, std::int64_t p) const {
     const float number = scales.number(row, p);
     if (is_integer(encoding.scales))
       return scales.super_of(row, p) * (number - static_cast<float>(encoding.scale_zero));
     return parameter_bits(encoding.scales) == 8 ? number * encoding.tensor_scale : number;
   }
-  float offset(std::int64_t row, std::int64_t p) const {
+  QCORE_INLINE float offset(std::int64_t row, std::int64_t p) const {
     const float number = offsets.number(row, p);
     if (is_zero_point(encoding.offsets)) return scale(row, p) * (static_cast<float>(encoding.zero) - number);
     return is_integer(encoding.offsets) ? -(offsets.super_of(row, p) * number) : number;
   }
   // Returns the integer that makes w = scale * (q + integer) exact without an offset; 0 where fp32 holds the offset.
-  int code_shift(std::int64_t row, std::int64_t p) const {
+  QCORE_INLINE int code_shift(std::int64_t row, std::int64_t p) const {
     if (!is_zero_point(encoding.offsets)) return 0;
     const int shift = encoding.zero - static_cast<int>(offsets.number(row, p));
     const double wide = static_cast<double>(scale(row, p)) * shift;

@@ -46,7 +46,7 @@ struct PackedWeight {
   BlockParameters offsets;              // the same, or null for a symmetric weight
   std::shared_ptr<const void> memory;   // owns all three, which lie in it as storage() says
 
-  // Set for an encoded weight, which is always on the CPU: `codes` then points to planes, and this holds the scales and
+  // Set for an encoded weight: `codes` then points to planes, and this holds the scales and
   // offsets; `scales` and `offsets` above are null.
   std::optional<EncodedWeight> encoded;
 

@@ -29,7 +29,7 @@ struct Planes {
 
   // The number in a lane of a vector, or the numbers of four lanes, a byte each (Word is uint8_t or uint32_t).
   template <class Word>
-  Word get(const std::uint8_t* data, std::int64_t vector, std::int64_t lane) const {
+  QCORE_INLINE Word get(const std::uint8_t* data, std::int64_t vector, std::int64_t lane) const {
     const std::uint8_t* group = data + vector / kGroup * group_bytes() + lane;
     const int at = static_cast<int>(vector % kGroup);
     if (bits == 8) return load<Word>(group + at * lanes);
@@ -56,10 +56,10 @@ struct Planes {
 
  private:
   // So many bits in each of four bytes.
-  static constexpr std::uint32_t mask(int width) { return ((1u << width) - 1) * 0x01010101u; }
+  QCORE_INLINE static constexpr std::uint32_t mask(int width) { return ((1u << width) - 1) * 0x01010101u; }
 
   template <class Word>
-  static Word load(const std::uint8_t* from) {
+  QCORE_INLINE static Word load(const std::uint8_t* from) {
     Word word;
     memcpy(&word, from, sizeof word);
     return word;
@@ -71,7 +71,7 @@ struct Planes {
 
   // Calls visit(width, its lowest bit within a number, where it begins in a group) for each plane.
   template <class Visit>
-  void for_planes(const Visit& visit) const {
+  QCORE_INLINE void for_planes(const Visit& visit) const {
     int first_bit = 0;
     std::int64_t plane = 0;
     for (const int width : {4, 2, 1}) {

@@ -20,14 +20,17 @@ void run_with(const LinearProblem& problem) {
 #if defined(QCORE_CUDA_BACKEND)
 template <void (*run)(const LinearProblem&, const ScratchBounds&)>
 void bounded(const LinearProblem& problem) {
-  run(problem, {});
+  run_expanded(problem, {}, run);
 }
+
+void run_encoded(const LinearProblem& problem) { run_sm75_gemv_encoded(problem, {}); }
 #endif
 
 // Best first.
 KernelTable<LinearProblem> table(
     "linear", {
 #if defined(QCORE_CUDA_BACKEND)
+                  {"sm75_gemv_encoded", kCuda75, sm75_gemv_encoded_unsupported_reason, run_encoded},
                   {"sm90_float_wgmma", kCuda90, sm90_float_wgmma_unsupported_reason, bounded<run_sm90_float_wgmma>},
                   {"sm80_float_mma", kCuda80, sm80_float_mma_unsupported_reason, bounded<run_sm80_float_mma>},
                   {"sm90_int8_mma", kCuda90, sm90_int8_mma_unsupported_reason, bounded<run_sm90_int8_mma>},

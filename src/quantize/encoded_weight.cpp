@@ -293,6 +293,8 @@ void QuantizedTensor::encoded_parts(const EncodedParts& out) const {
   const char* op = "encoded_parts";
   QCORE_CHECK_VALUE(packed_->encoded.has_value(), op, ": the weight has plain codes of ", bits(),
                     " bits, expected an encoded weight");
+  QCORE_CHECK_VALUE(device() == kCpu, op, ": the weight is on ", qcore::name(device()),
+                    ", expected cpu: call to() first");
   const PackedLayout& layout = packed_->layout;
   const EncodedWeight& encoded = *packed_->encoded;
   check_arrays(op, encoded.encoding, out, layout.n, layout.k, layout.blocks());
@@ -318,6 +320,7 @@ void QuantizedTensor::encoded_parts(const EncodedParts& out) const {
 
 QuantizedTensor QuantizedTensor::plain() const {
   if (!packed_->encoded) return *this;
+  if (device() != kCpu) return to(kCpu).plain().to(device());
   const PackedLayout& layout = packed_->layout;
   const WeightEncoding& encoding = packed_->encoded->encoding;
   const bool codebook = encoding.has_codebook;

@@ -190,13 +190,19 @@ void QuantizedTensor::dequantize(const TensorView& out) const {
 
 QuantizedTensor QuantizedTensor::to(Device target) const {
   if (target == device()) return *this;
-  if (encoding()) return plain().to(target);
   auto moved = std::make_shared<PackedWeight>();
   moved->layout = packed_->layout;
   moved->rank = packed_->rank;
   std::copy(packed_->shape, packed_->shape + packed_->rank, moved->shape);
   moved->scheme = packed_->scheme;
   moved->device = target;
+  if (packed_->encoded) {
+    const std::int64_t bytes = packed_->storage_bytes();
+    auto copied = target == kCpu ? allocate_long_lived(bytes) : allocate_on(target, bytes);
+    copy_between(copied.get(), target, packed_->memory.get(), device(), bytes);
+    moved->set_encoded_memory(*encoding(), std::move(copied));
+    return QuantizedTensor(std::move(moved));
+  }
   // Kernels of a device read fp32 parameters.
   const bool widens = target.type != DeviceType::cpu;
   const bool half_scales = packed_->scales.half && !widens, half_offsets = packed_->offsets.half && !widens;

@@ -145,10 +145,9 @@ QuantizedTensor QuantizedTensor::from_storage(const TensorView& storage, std::sh
   check_format(format);
   check_dtype("from_storage", "storage", storage, DType::u8);
   const bool on_cpu = storage.device.type == DeviceType::cpu;
-  QCORE_CHECK_VALUE(on_cpu || !format.encoding, "from_storage: storage is on ", name(storage.device),
-                    ", expected cpu for an encoded weight");
-  QCORE_CHECK_VALUE(on_cpu || (format.scale_dtype == DType::f32 &&
-                               (format.scheme == Scheme::symmetric || format.offset_dtype == DType::f32)),
+  QCORE_CHECK_VALUE(on_cpu || format.encoding ||
+                        (format.scale_dtype == DType::f32 &&
+                         (format.scheme == Scheme::symmetric || format.offset_dtype == DType::f32)),
                     "from_storage: scale_dtype or offset_dtype is float16 on ", name(storage.device),
                     ", expected float32 there");
   auto packed = std::make_shared<PackedWeight>();
@@ -203,8 +202,8 @@ QuantizedTensor QuantizedTensor::concatenate(const QuantizedTensor* weights, std
   if (first.encoded) {
     auto packed = allocate_encoded(first.encoded->encoding, rows, first.layout.k, first.layout.block_size);
     for (std::int64_t i = 0, at = 0; i < count; at += weights[i++].rows())
-      copy_encoded_rows(weights[i].packed(), 0, weights[i].rows(), *packed, at);
-    return QuantizedTensor(std::move(packed));
+      copy_encoded_rows(weights[i].to(kCpu).packed(), 0, weights[i].rows(), *packed, at);
+    return QuantizedTensor(std::move(packed)).to(first.device);
   }
   const bool half_parameters = std::all_of(
       weights, weights + count, [](const QuantizedTensor& weight) { return has_half_parameters(weight.packed()); });
@@ -224,8 +223,8 @@ QuantizedTensor QuantizedTensor::slice_rows(std::int64_t begin, std::int64_t end
                     ", expected 0 <= begin <= end <= N = ", rows());
   if (packed_->encoded) {
     auto packed = allocate_encoded(packed_->encoded->encoding, end - begin, features(), block_size());
-    copy_encoded_rows(*packed_, begin, end - begin, *packed, 0);
-    return QuantizedTensor(std::move(packed));
+    copy_encoded_rows(to(kCpu).packed(), begin, end - begin, *packed, 0);
+    return QuantizedTensor(std::move(packed)).to(device());
   }
   const QuantizedTensor here = to(kCpu);
   auto packed = allocate_like(here.packed(), end - begin, has_half_parameters(here.packed()));

@@ -314,7 +314,7 @@ def _from_stored(
 def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tuple[torch.Tensor, WeightFormat]:
     """Return a packed weight on another device, and its format there; the same weight for the same tensor.
 
-    An encoded weight becomes a plain one of the same values on a CUDA device.
+    An encoded weight keeps its bytes and its format.
     """
 
     def make() -> tuple[Parts, WeightFormat]:
@@ -322,11 +322,6 @@ def moved(storage: torch.Tensor, form: WeightFormat, device: torch.device) -> tu
             weight = from_tensor(storage, form).to(str(device))
             return (storage_of(weight),), WeightFormat.of(weight)
         if form.encoding is not None:
-            if device.type == "cuda":
-                raise _core.QcoreValueError(
-                    f"to: an encoded weight without values can't move to {device}, expected one with values: its codes "
-                    "decide how many bits it has there"
-                )
             return (torch.empty(storage.shape, dtype=torch.uint8, device=device),), form
         there = form
         if device.type == "cuda":  # CUDA kernels read float32 parameters

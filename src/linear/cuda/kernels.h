@@ -11,15 +11,22 @@ namespace qcore {
 // Bounds of the scratch memory of one call on a CUDA device, whatever M, N and K are: larger problems go through it
 // in several passes. Each bound yields to one row (tiles: 128), or one block of k.
 struct ScratchBounds {
-  std::int64_t rows = 1 << 20;             // of x at a time
-  std::int64_t codes = 128 << 20;          // of quantized activations
-  std::int64_t products = 32 << 20;        // int32, and as many fp32 totals
-  std::int64_t unpacked_bytes = 64 << 20;  // of the weight
-  std::int64_t fewest_rows = 128;          // a GEMM's tile
-  std::int64_t enough_tiles = 0;           // with fewer large ones, small tiles; 0: as many as kernels are tuned for
-  int tile = -1;                           // a Size, of sm90_int8_mma; otherwise one is chosen
-  std::int64_t multiprocessors = 0;        // that tiles of warpgroups are planned for; 0: the device's
+  std::int64_t rows = 1 << 20;              // of x at a time
+  std::int64_t codes = 128 << 20;           // of quantized activations
+  std::int64_t products = 32 << 20;         // int32, and as many fp32 totals
+  std::int64_t unpacked_bytes = 64 << 20;   // of the weight
+  std::int64_t expanded_bytes = 256 << 20;  // of an encoded weight in plain form; a band of 256 columns if that is more
+  std::int64_t fewest_rows = 128;           // a GEMM's tile
+  std::int64_t enough_tiles = 0;            // with fewer large ones, small tiles; 0: as many as kernels are tuned for
+  int tile = -1;                            // a Size, of sm90_int8_mma; otherwise one is chosen
+  std::int64_t multiprocessors = 0;         // that tiles of warpgroups are planned for; 0: the device's
 };
+
+using LinearKernel = void(const LinearProblem&, const ScratchBounds&);
+
+// Calls a kernel that reads plain weights. An encoded weight is expanded first, in bands of columns that fit in
+// bounds.expanded_bytes; such a kernel sees the layout of the plain weight in its unsupported_reason().
+void run_expanded(const LinearProblem& problem, const ScratchBounds& bounds, LinearKernel* run);
 
 // Rows that one pass takes, with so many codes in each.
 inline std::int64_t rows_at_once(const ScratchBounds& bounds, std::int64_t row_codes, std::int64_t m) {
@@ -30,6 +37,10 @@ inline std::int64_t rows_at_once(const ScratchBounds& bounds, std::int64_t row_c
 // float, int8 and int8_asym for few rows: every weight is read once.
 const char* sm75_gemv_unsupported_reason(const LinearProblem& problem);
 void run_sm75_gemv(const LinearProblem& problem, const ScratchBounds& bounds);
+
+// int8 and int8_asym for few rows of an encoded weight, whose codes and parameters are read as they lie.
+const char* sm75_gemv_encoded_unsupported_reason(const LinearProblem& problem);
+void run_sm75_gemv_encoded(const LinearProblem& problem, const ScratchBounds& bounds);
 
 // float on tensor cores: codes times activations in 16 bits, scaled block by block.
 const char* sm80_float_mma_unsupported_reason(const LinearProblem& problem);

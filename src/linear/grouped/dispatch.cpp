@@ -20,7 +20,7 @@ void run_with(const GroupedLinearProblem& problem) {
 #if defined(QCORE_CUDA_BACKEND)
 template <void (*run)(const GroupedLinearProblem&, const ScratchBounds&)>
 void bounded(const GroupedLinearProblem& problem) {
-  run(problem, {});
+  run_expanded(problem, {}, run);
 }
 #endif
 

@@ -76,6 +76,21 @@ __device__ __forceinline__ std::uint32_t insert_byte(std::uint32_t word, std::ui
 #endif
 }
 
+// Four of the bytes 0 to 3 of a and 4 to 7 of b: the numbers of 4 bits in the lower half of `select`, which are below
+// 8, say which, lowest byte first.
+__device__ __forceinline__ std::uint32_t select_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t select) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(a, b, select);
+#else
+  std::uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t from = select >> (4 * i) & 7u;
+    result |= ((from < 4 ? a : b) >> (8 * (from % 4)) & 0xffu) << (8 * i);
+  }
+  return result;
+#endif
+}
+
 // Loads 16 bytes that are not read again, so that they do not displace others from the first-level cache.
 __device__ __forceinline__ uint4 load_once(const uint4* from) {
 #if defined(__CUDACC__)

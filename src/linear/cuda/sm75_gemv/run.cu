@@ -25,7 +25,7 @@ bool leaves_to_warpgroups(const LinearProblem& problem) {
   if (problem.compute != ComputeMode::int8 || problem.m <= RowQuantizer::kMaxRows) return false;
   const int device = problem.device.index;
   const std::int64_t g = layout.block_size;
-  const bool short_blocks = (g == 64 || g == 128) && !problem.weight->offsets;
+  const bool short_blocks = (g == 64 || g == 128) && !problem.weight->has_offsets();
   const bool leaves =
       (layout.blocks() == 1 && (layout.bits == 8 || has_more_blocks_than_multiprocessors(layout.n, device))) ||
       (short_blocks && problem.m > sm90_int8_mma::Tuning::max_rows(layout.n, g, multiprocessors(device)));

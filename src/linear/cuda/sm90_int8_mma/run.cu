@@ -30,7 +30,7 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type == DeviceType::cuda && problem.compute != ComputeMode::int8) return "it computes int8 only";
   if (const char* reason = tile_unsupported_reason(problem, true, 90)) return reason;
   const PackedLayout& layout = problem.weight->layout;
-  if (problem.weight->offsets) return "it takes symmetric weights";
+  if (problem.weight->has_offsets()) return "it takes symmetric weights";
   if (!has_short_blocks(layout) && layout.blocks() != 1)
     return "it takes block sizes 32, 64 and 128, and one block per row";
   if (problem.m > Tuning::kMaxRows) return "it takes M up to 128";

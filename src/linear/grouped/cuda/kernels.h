@@ -6,6 +6,11 @@
 // Rows of grouped_linear's kernel table for CUDA devices: one launch for the products of all experts.
 namespace qcore {
 
+using GroupedLinearKernel = void(const GroupedLinearProblem&, const ScratchBounds&);
+
+// Likewise for the weights of all experts, which are expanded whole.
+void run_expanded(const GroupedLinearProblem& problem, const ScratchBounds& bounds, GroupedLinearKernel* run);
+
 // int8 and int8_asym on tensor cores: tiles of 64 x 64.
 const char* grouped_int8_mma_unsupported_reason(const GroupedLinearProblem& problem);
 void run_grouped_int8_mma(const GroupedLinearProblem& problem, const ScratchBounds& bounds);
