@@ -332,7 +332,8 @@ class Gemv {
 };
 
 template <int kBits, bool kCodebook, int kTiles, bool kQuantizes>
-__global__ void __launch_bounds__(kMaxWarps* kWarpSize, 1) gemv_encoded_kernel(const __grid_constant__ Arguments a) {
+__global__ void __launch_bounds__(max_warps(8 * kTiles) * kWarpSize, 1)
+    gemv_encoded_kernel(const __grid_constant__ Arguments a) {
   Gemv<kBits, kCodebook, kTiles, kQuantizes>(a).run();
 }
 

@@ -14,7 +14,8 @@ constexpr int kMaxRows = 16;
 constexpr int kColumns = 2 * PackedLayout::kPanelRows;
 constexpr int kChunk = 32;  // k of one step of a warp: a group of the codes' planes
 constexpr int kSpanChunks = 4, kSpan = kSpanChunks * kChunk;
-constexpr int kMaxWarps = 16;
+// Of a thread block: two tiles of 8 rows take more registers.
+constexpr int max_warps(int rows) { return rows <= 8 ? 16 : 8; }
 constexpr int kMaxFeatures = 1 << 20;
 
 // How many spans of a warp are in shared memory or on their way there.

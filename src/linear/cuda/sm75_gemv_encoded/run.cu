@@ -41,7 +41,7 @@ bool plan(Arguments& a, int bits, bool quantizes, int shared_bytes) {
   const std::int64_t parameters =
       2 * (std::int64_t{a.scales.panel_bytes} + a.scales.super_bytes + a.offsets.panel_bytes + a.offsets.super_bytes);
   for (const bool copies : {true, false})
-    for (a.warps = kMaxWarps; a.warps >= kMinWarps; a.warps /= 2) {
+    for (a.warps = max_warps(a.rows); a.warps >= kMinWarps; a.warps /= 2) {
       if (a.warps > kMinWarps && a.warps / 2 >= a.spans) continue;
       if (copies && parameters > kMaxParameterBytes) break;
       if (quantizes && a.blocks == 1 && a.rows > a.warps) break;
