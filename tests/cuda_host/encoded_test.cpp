@@ -213,7 +213,7 @@ void check(const Form& form, const Call& c) {
   const bool takes = !sm75_gemv_encoded_unsupported_reason(problem);
   const bool odd = form.block_size < 128 && form.block_size % 16 != 0 && c.k > form.block_size;
   const bool integer = c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym;
-  ASSERT_EQ(takes, integer && c.m <= 16 && !odd) << form.name;
+  ASSERT_EQ(takes, integer && c.m <= (form.block_size == 16 ? 128 : 8) && !odd) << form.name;
   if (takes) run("gemv_encoded", run_sm75_gemv_encoded);
   ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
   const auto expanded = [&](LinearKernel* kernel) {

@@ -97,7 +97,7 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
     if kernel in ("sm75_int8_sliced", "simt"):
         return True
     if kernel == "sm90_int8_wgmma":
-        return k <= g or g in (32, 64) or g % 128 == 0
+        return k > 0 and (k <= g or g in (32, 64) or g % 128 == 0)
     if kernel == "sm75_gemv" and compute == "float":
         return m <= 8 and torch.cuda.get_device_capability() < (8, 0)
     if kernel == "sm75_gemv" and m > 16:

@@ -1,6 +1,8 @@
 #include <algorithm>
 
 #include "gemm/cuda/encoded/expand_weight.cuh"
+#include "gemm/cuda/encoded/parameter_column.cuh"
+#include "gemm/cuda/encoded/plane_words.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/memory.h"
 
@@ -9,37 +11,109 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kRows = PackedLayout::kPanelRows;
+constexpr int kGroupSteps = static_cast<int>(Planes::kGroup), kVectorUnits = 4;  // of 16 bytes, each of 4 rows
 
 struct Arguments {
   DeviceEncoded w;
-  std::int64_t first_panel, words, parameters;  // of a panel: words of four codes, scales
-  std::uint32_t* codes;
+  std::int64_t first_panel, code_panel_bytes;
+  int steps, groups, parameters;  // of a panel: words of four codes of 16 rows, groups of planes, scales
+  // A block's steps if some of them are padded, 0 if only the last step of the row may be.
+  int padded_steps;
+  std::uint32_t codebook[4];  // 16 bytes, 128 added to each
+  ParameterForm form;
+  bool has_form;  // otherwise parameters are computed as on the host, which takes longer
+  std::int64_t scale_bytes, offset_bytes, supers;  // of a panel; super-parameters of a row
+  uint4* codes;
   float *scales, *offsets;
 };
 
-// One thread per word of four codes, then one per scale; blockIdx.y goes over the panels. The 16 rows of a panel read
-// 64 consecutive bytes of each plane.
-__global__ void __launch_bounds__(kThreads) expand_weight_kernel(const __grid_constant__ Arguments a) {
-  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const std::int64_t panel = blockIdx.y;
-  const int lane = static_cast<int>(at % kRows);
+// The codes of a step behind the end of its block are 0, stored as 128.
+__device__ __forceinline__ uint4 without_padding(const Arguments& a, int step, uint4 codes) {
   const PackedLayout& layout = a.w.layout;
-  if (at < a.words) {
-    const std::int64_t step = at / kRows, block_steps = layout.block_steps(0);
-    const std::int64_t p = block_steps ? step / block_steps : 0;
-    // Padding is code 0.
-    const std::int64_t left = layout.block_length(p) - layout.step_k() * (step - p * block_steps);
-    const std::uint32_t stored = a.w.stored_codes(a.first_panel + panel, step, lane);
-    const std::uint32_t mask = left >= 4 ? ~0u : (1u << (8 * left)) - 1;
-    a.codes[panel * a.words + at] = (stored & mask) | (0x80808080u & ~mask);
-    return;
+  const int p = a.padded_steps ? step / a.padded_steps : 0;
+  const auto left = static_cast<int>(a.padded_steps ? layout.block_length(p) - 4 * (step - p * a.padded_steps)
+                                                    : layout.k - 4 * static_cast<std::int64_t>(step));
+  if (left >= 4) return codes;
+  const std::uint32_t mask = left > 0 ? (1u << (8 * left)) - 1 : 0u, zeros = 0x80808080u & ~mask;
+  return {(codes.x & mask) | zeros, (codes.y & mask) | zeros, (codes.z & mask) | zeros, (codes.w & mask) | zeros};
+}
+
+// A thread takes four rows of a group of planes, 32 k; blockIdx.y goes over the panels.
+template <int kBits, bool kCodebook>
+__global__ void __launch_bounds__(kThreads) expand_codes_kernel(const __grid_constant__ Arguments a) {
+  const int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  const int group = at / kVectorUnits, unit = at % kVectorUnits;
+  if (group >= a.groups) return;
+  const std::int64_t panel = blockIdx.y;
+  const auto* from = reinterpret_cast<const uint4*>(a.w.codes + (a.first_panel + panel) * a.code_panel_bytes) +
+                     static_cast<std::int64_t>(group) * (kBits * kVectorUnits) + unit;
+  uint4 vectors[kBits];
+#pragma unroll
+  for (int i = 0; i < kBits; ++i) vectors[i] = from[i * kVectorUnits];
+  const std::uint32_t shift =
+      kCodebook ? 0u : 0x01010101u * static_cast<std::uint32_t>(128 - a.w.encoded.encoding.zero);
+  uint4* to = a.codes + panel * a.steps * kVectorUnits + unit;
+  const bool padded = a.padded_steps || (group + 1) * kGroupSteps * 4 > a.w.layout.k;
+#pragma unroll
+  for (int quad = 0; quad < 4; ++quad) {
+    const PlaneWords<kBits, kCodebook> words([&](int vector) { return vectors[vector]; }, quad, a.codebook);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int step = group * kGroupSteps + 2 * quad + half;
+      uint4 codes{words.first[2 * half] + shift, words.first[2 * half + 1] + shift, words.second[2 * half] + shift,
+                  words.second[2 * half + 1] + shift};
+      if (padded) codes = without_padding(a, step, codes);
+      if (step < a.steps) to[static_cast<std::int64_t>(step) * kVectorUnits] = codes;
+    }
   }
-  const std::int64_t parameter = at - a.words;
-  if (parameter >= a.parameters) return;
-  const std::int64_t row = (a.first_panel + panel) * kRows + lane, p = parameter / kRows;
-  const bool exists = row < layout.n;
-  a.scales[panel * a.parameters + parameter] = exists ? a.w.encoded.scale(row, p) : 0.0f;
-  if (a.offsets) a.offsets[panel * a.parameters + parameter] = exists ? a.w.encoded.offset(row, p) : 0.0f;
+}
+
+// One thread per scale, and per offset with it.
+__global__ void __launch_bounds__(kThreads) expand_parameters_kernel(const __grid_constant__ Arguments a) {
+  const int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (at >= a.parameters) return;
+  const std::int64_t panel = blockIdx.y, row = (a.first_panel + panel) * kRows + at % kRows;
+  const int p = at / static_cast<int>(kRows);
+  const std::int64_t to = panel * a.parameters + at;
+  float scale = 0.0f, offset = 0.0f;
+  if (row >= a.w.layout.n) {
+    // Padding.
+  } else if (a.has_form) {
+    const EncodedWeight& w = a.w.encoded;
+    const std::int64_t from = a.first_panel + panel;
+    const int lane = at % static_cast<int>(kRows);
+    visit_parameters(w.scales.type, [&](auto type) {
+      scale = ParameterColumn<type.value>{w.scales.data + from * a.scale_bytes,
+                                          w.scales.super + from * a.supers * kRows, lane}
+                  .scale(a.form, p);
+    });
+    if (a.offsets)
+      visit_parameters(w.offsets.type, [&](auto type) {
+        offset = ParameterColumn<type.value>{w.offsets.data + from * a.offset_bytes,
+                                             w.offsets.super + from * a.supers * kRows, lane}
+                     .offset(a.form, p, scale);
+      });
+  } else {
+    scale = a.w.encoded.scale(row, p);
+    if (a.offsets) offset = a.w.encoded.offset(row, p);
+  }
+  a.scales[to] = scale;
+  if (a.offsets) a.offsets[to] = offset;
+}
+
+void launch_codes(const Arguments& a, int panels, cudaStream_t stream) {
+  const WeightEncoding& encoding = a.w.encoded.encoding;
+  const auto kernel = encoding.has_codebook ? expand_codes_kernel<4, true>
+                      : encoding.bits == 2  ? expand_codes_kernel<2, false>
+                      : encoding.bits == 3  ? expand_codes_kernel<3, false>
+                      : encoding.bits == 4  ? expand_codes_kernel<4, false>
+                      : encoding.bits == 5  ? expand_codes_kernel<5, false>
+                      : encoding.bits == 6  ? expand_codes_kernel<6, false>
+                                            : expand_codes_kernel<8, false>;
+  launch("expand_codes", kernel,
+         {dim3(static_cast<unsigned>(ceil_div(a.groups * kVectorUnits, kThreads)), static_cast<unsigned>(panels)),
+          dim3(kThreads)},
+         stream, a);
 }
 
 }  // namespace
@@ -69,18 +143,35 @@ ExpandedWeight::ExpandedWeight(const PackedWeight& weight, std::int64_t first, s
   plain_.codes = scratch_[codes_];
   plain_.scales = {scratch_[scales_], false};
   if (weight.has_offsets()) plain_.offsets = {scratch_[offsets_], false};
-  const std::int64_t words = layout.steps() * kRows, parameters = layout.blocks() * kRows;
+  if (layout.steps() == 0) return;
+  Arguments a{DeviceEncoded(weight)};
+  const WeightEncoding& encoding = weight.encoded->encoding;
+  a.code_panel_bytes = weight.encoded->code_panel_bytes(weight.layout);
+  a.steps = static_cast<int>(layout.steps());
+  a.groups = static_cast<int>(ceil_div(layout.steps(), kGroupSteps));
+  a.parameters = static_cast<int>(layout.blocks() * kRows);
+  a.has_form = (encoding.super_block & (encoding.super_block - 1)) == 0;
+  if (a.has_form) a.form = ParameterForm(encoding);
+  const EncodedWeight& encoded = *weight.encoded;
+  a.scale_bytes = encoded.scales.panel_bytes();
+  a.offset_bytes = encoding.offsets == ParameterType::none ? 0 : encoded.offsets.panel_bytes();
+  a.supers = encoded.scales.supers();
+  if (layout.blocks() > 1 && layout.block_size % 4) a.padded_steps = static_cast<int>(layout.block_steps(0));
+  for (int i = 0; i < 16; ++i)
+    a.codebook[i / 4] |= static_cast<std::uint32_t>(encoding.codebook[i] + 128) << (8 * (i % 4));
   constexpr std::int64_t kMaxGridRows = 65535;
-  for (std::int64_t panel = 0; words > 0 && panel < layout.panels(); panel += kMaxGridRows)
-    launch("expand_weight", expand_weight_kernel,
-           {dim3(static_cast<unsigned>(ceil_div(words + parameters, kThreads)),
-                 static_cast<unsigned>(std::min(layout.panels() - panel, kMaxGridRows))),
-            dim3(kThreads)},
-           stream,
-           Arguments{DeviceEncoded(weight), first + panel, words, parameters,
-                     reinterpret_cast<std::uint32_t*>(scratch_[codes_]) + panel * words,
-                     scratch_[scales_] + panel * parameters,
-                     weight.has_offsets() ? scratch_[offsets_] + panel * parameters : nullptr});
+  for (std::int64_t panel = 0; panel < layout.panels(); panel += kMaxGridRows) {
+    const auto count = static_cast<int>(std::min(layout.panels() - panel, kMaxGridRows));
+    a.first_panel = first + panel;
+    a.codes = reinterpret_cast<uint4*>(scratch_[codes_]) + panel * a.steps * kVectorUnits;
+    a.scales = scratch_[scales_] + panel * a.parameters;
+    a.offsets = weight.has_offsets() ? scratch_[offsets_] + panel * a.parameters : nullptr;
+    launch_codes(a, count, stream);
+    launch(
+        "expand_parameters", expand_parameters_kernel,
+        {dim3(static_cast<unsigned>(ceil_div(a.parameters, kThreads)), static_cast<unsigned>(count)), dim3(kThreads)},
+        stream, a);
+  }
 }
 
 }  // namespace qcore

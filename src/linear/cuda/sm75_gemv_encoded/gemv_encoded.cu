@@ -1,6 +1,5 @@
+#include "gemm/cuda/encoded/plane_words.cuh"
 #include "linear/cuda/sm75_gemv_encoded/gemv_encoded.cuh"
-#include "linear/cuda/sm75_gemv_encoded/parameter_column.cuh"
-#include "linear/cuda/sm75_gemv_encoded/plane_words.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
@@ -11,8 +10,8 @@
 namespace qcore::gemv_encoded {
 namespace {
 
-// kTiles: products of 8 rows each. kQuantizes: x comes as floats, or as codes in an order of its own.
-template <int kBits, bool kCodebook, int kTiles, bool kQuantizes>
+// kQuantizes: x comes as floats, or as codes in an order of its own.
+template <int kBits, bool kCodebook, bool kQuantizes>
 class Gemv {
  public:
   __device__ __forceinline__ explicit Gemv(const Arguments& arguments)
@@ -56,7 +55,8 @@ class Gemv {
 
  private:
   static constexpr int kStages = stages(kBits);
-  static constexpr int kMinWarps = 4, kOwnRows = 8 * kTiles / kMinWarps;
+  static constexpr int kMinWarps = 4, kOwnRows = kMaxRows / kMinWarps;
+  static constexpr int kBatch = 8;  // blocks whose terms are loaded together
 
   __device__ __forceinline__ char* stage(int round) const {
     return memory_ + (round % kStages * a_.warps + warp_) * span_bytes(kBits);
@@ -148,26 +148,44 @@ class Gemv {
     }
   }
 
+  // The parameters of a lane's column, in shared memory or where they are.
+  template <ParameterType kType>
+  __device__ __forceinline__ ParameterColumn<kType> column_of(const Parameters& from) const {
+    constexpr int kRows = static_cast<int>(PackedLayout::kPanelRows);
+    const int own = lane_ / kRows, lane = lane_ % kRows;
+    if (from.data_at >= 0)
+      return {reinterpret_cast<const std::uint8_t*>(memory_ + from.data_at) + own * from.panel_bytes,
+              reinterpret_cast<const std::uint16_t*>(memory_ + from.super_at + own * from.super_bytes), lane};
+    const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * 2 + own, there = panel < a_.panels ? panel : 0;
+    return {from.data + there * from.panel_bytes, from.super + there * (from.super_bytes / 2), lane};
+  }
+
   // Writes the scales and offsets of a span's blocks into their slots; a lane has a column.
   __device__ __forceinline__ void decode_parameters(int span, std::int32_t* slots) const {
-    const ParameterColumn scales(a_, a_.scales, memory_, lane_), offsets(a_, a_.offsets, memory_, lane_);
-    std::int32_t* to = slots + a_.rows * kColumns + lane_;
+    const int first = a_.block_spans == 1 ? span * a_.span_blocks : span / a_.block_spans;
+    const int left = a_.blocks - first, count = left < a_.span_blocks ? left : a_.span_blocks;
+    auto* to = reinterpret_cast<float*>(slots + a_.rows * kColumns + lane_);
+    visit_parameters(a_.scales.type, [&](auto type) {
+      const auto column = column_of<type.value>(a_.scales);
 #pragma unroll 1
-    for (int i = 0; i < a_.span_blocks; ++i, to += slot_words_) {
-      const int p = a_.block_spans == 1 ? span * a_.span_blocks + i : span / a_.block_spans;
-      if (p >= a_.blocks) break;
-      const float scale = scales.scale(a_, p);
-      to[0] = static_cast<std::int32_t>(numerics::float_bits(scale));
-      if (a_.offsets.type != ParameterType::none)
-        to[kColumns] = static_cast<std::int32_t>(numerics::float_bits(offsets.offset(a_, p, scale)));
-    }
+      for (int i = 0; i < count; ++i) to[i * slot_words_] = column.scale(a_.form, first + i);
+    });
+    visit_parameters(a_.offsets.type, [&](auto type) {
+      const auto column = column_of<type.value>(a_.offsets);
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        float* scale = to + i * slot_words_;
+        scale[kColumns] = column.offset(a_.form, first + i, *scale);
+      }
+    });
   }
 
   __device__ __forceinline__ void multiply(int span, std::int32_t* slots, const char* codes) const {
-    std::int32_t products[kTiles][2][4] = {}, sums[2][4] = {};
+    std::int32_t products[2][4] = {}, sums[2][4] = {};
     int kept = 0, chunks_left = a_.span_blocks > kSpanChunks ? 0 : kSpanChunks / a_.span_blocks;
     const int slot_chunks = chunks_left;
-#pragma unroll
+    // Not unrolled: a launch begins with empty instruction caches and runs this a few times only.
+#pragma unroll 1
     for (int i = 0; i < kSpanChunks; ++i) {
       const int chunk = span * kSpanChunks + i;
       const PlaneWords<kBits, kCodebook> w(
@@ -176,9 +194,7 @@ class Gemv {
             return *reinterpret_cast<const uint4*>(codes + swizzled(unit) * 16);
           },
           quad_, a_.codebook);
-      uint2 x[kTiles];
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) x[tile] = codes_of(8 * tile + group_, chunk);
+      const uint2 x = codes_of(group_, chunk);
       const int valid = a_.k - chunk * kChunk - 8 * quad_;
       if (slot_chunks > 0) {
         add_products(w, x, valid, ~0u, products, sums);
@@ -196,15 +212,12 @@ class Gemv {
   }
 
   // `mask` is all bits, or none for a lane whose 8 k are of another block.
-  __device__ __forceinline__ void add_products(const PlaneWords<kBits, kCodebook>& w, const uint2 (&x)[kTiles],
-                                               int valid, std::uint32_t mask, std::int32_t (&products)[kTiles][2][4],
+  __device__ __forceinline__ void add_products(const PlaneWords<kBits, kCodebook>& w, uint2 x, int valid,
+                                               std::uint32_t mask, std::int32_t (&products)[2][4],
                                                std::int32_t (&sums)[2][4]) const {
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const std::uint32_t pair[2] = {x[tile].x & mask, x[tile].y & mask};
-      ptx::mma_u8s8(products[tile][0], w.first, pair, products[tile][0]);
-      ptx::mma_u8s8(products[tile][1], w.second, pair, products[tile][1]);
-    }
+    const std::uint32_t pair[2] = {x.x & mask, x.y & mask};
+    ptx::mma_u8s8(products[0], w.first, pair, products[0]);
+    ptx::mma_u8s8(products[1], w.second, pair, products[1]);
     if (kQuantizes || !a_.activation_offsets) return;
     // Products with rows of ones, of the codes that exist.
     const std::uint32_t ones[2] = {ones_of(valid) & mask, ones_of(valid - 4) & mask};
@@ -216,24 +229,21 @@ class Gemv {
   }
 
   // Writes the sums of a block, as floats if they are all of it, and starts anew.
-  __device__ __forceinline__ void keep(int p, std::int32_t* to, std::int32_t (&products)[kTiles][2][4],
+  __device__ __forceinline__ void keep(int p, std::int32_t* to, std::int32_t (&products)[2][4],
                                        std::int32_t (&sums)[2][4]) const {
     const bool whole = a_.block_spans == 1;
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile)
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int row = 8 * tile + 2 * quad_ + j;
-        auto(&own)[2][4] = products[tile];
-        int4 kept{own[0][j], own[0][j + 2], own[1][j], own[1][j + 2]};
-        own[0][j] = own[0][j + 2] = own[1][j] = own[1][j + 2] = 0;
-        if (row >= a_.rows) continue;
-        if (whole && p < a_.blocks) {
-          const std::int32_t shift = shift_of(p, row);
-          kept = int4{shifted(kept.x, shift), shifted(kept.y, shift), shifted(kept.z, shift), shifted(kept.w, shift)};
-        }
-        *reinterpret_cast<int4*>(to + row * kColumns + 4 * group_) = kept;
+    for (int j = 0; j < 2; ++j) {
+      const int row = 2 * quad_ + j;
+      int4 kept{products[0][j], products[0][j + 2], products[1][j], products[1][j + 2]};
+      products[0][j] = products[0][j + 2] = products[1][j] = products[1][j + 2] = 0;
+      if (row >= a_.rows) continue;
+      if (whole && p < a_.blocks) {
+        const std::int32_t shift = shift_of(p, row);
+        kept = int4{shifted(kept.x, shift), shifted(kept.y, shift), shifted(kept.z, shift), shifted(kept.w, shift)};
       }
+      *reinterpret_cast<int4*>(to + row * kColumns + 4 * group_) = kept;
+    }
     if (kQuantizes || !a_.activation_offsets) return;
     if (quad_ == 0)
       *reinterpret_cast<int4*>(to + (a_.shared.lines - 1) * kColumns + 4 * group_) =
@@ -270,8 +280,11 @@ class Gemv {
       if (row >= a_.rows) break;
       const std::int32_t* from = slot(round, 0) + lane_;
       if (a_.block_spans == 1) {
-#pragma unroll 4
-        for (int s = 0; s < used; ++s) y_[i] = add_slot(round * slots_ + s, row, from + s * slot_words_, y_[i]);
+        int s = 0;
+#pragma unroll 1
+        for (; s + kBatch <= used; s += kBatch) add_batch(round * slots_ + s, row, from + s * slot_words_, y_[i]);
+#pragma unroll 1
+        for (; s < used; ++s) y_[i] = add_slot(round * slots_ + s, row, from + s * slot_words_, y_[i]);
         continue;
       }
       for (int s = 0; s < used; ++s, from += slot_words_) {
@@ -282,6 +295,42 @@ class Gemv {
         y_[i] = add(p, row, shifted_float(open_[i], shift_of(p, row)), open_sum_[i], from, y_[i]);
         open_[i] = 0, open_sum_[i] = 0;
       }
+    }
+  }
+
+  // Adds so many blocks, each of them one slot. All loads come first: a block takes two dependent additions then, not
+  // the time of a load as well.
+  __device__ __forceinline__ void add_batch(int p, int row, const std::int32_t* from, float& y) const {
+    if (a_.offsets.type != ParameterType::none)
+      add_batch<true>(p, row, from, y);
+    else
+      add_batch<false>(p, row, from, y);
+  }
+  template <bool kOffsets>
+  __device__ __forceinline__ void add_batch(int p, int row, const std::int32_t* from, float& y) const {
+    float products[kBatch], scales[kBatch], offsets[kBatch], x_scale[kBatch], x_sums[kBatch], x_offsets[kBatch];
+    std::int32_t stored[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const std::int32_t* slot = from + i * slot_words_;
+      products[i] = numerics::bits_float(static_cast<std::uint32_t>(slot[row * kColumns]));
+      scales[i] = numerics::bits_float(static_cast<std::uint32_t>(slot[a_.rows * kColumns]));
+      offsets[i] = kOffsets ? numerics::bits_float(static_cast<std::uint32_t>(slot[(a_.rows + 1) * kColumns])) : 0.0f;
+      if constexpr (kQuantizes) {
+        x_scale[i] = x_scales(row)[p + i];
+        x_sums[i] = kOffsets ? static_cast<float>(x_sum(p + i, row)) : 0.0f;
+      } else {
+        const ActivationTerms x = a_.x.terms[static_cast<std::int64_t>(p + i) * a_.rows + row];
+        x_scale[i] = x.scale, x_sums[i] = x.scaled_sum, x_offsets[i] = x.offset;
+        stored[i] = a_.activation_offsets ? slot[(a_.shared.lines - 1) * kColumns] : 0;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      y = numerics::add_float_product(y, products[i], x_scale[i], scales[i]);
+      if (kOffsets) y = numerics::add_weight_offset(y, kQuantizes ? x_scale[i] * x_sums[i] : x_sums[i], offsets[i]);
+      if constexpr (!kQuantizes)
+        if (a_.activation_offsets) y = add_x_offset(p + i, x_offsets[i], stored[i], scales[i], offsets[i], y);
     }
   }
 
@@ -305,13 +354,15 @@ class Gemv {
       const ActivationTerms& x = a_.x.terms[static_cast<std::int64_t>(p) * a_.rows + row];
       y = numerics::add_float_product(y, product, x.scale, scale);
       if (offsets) y = numerics::add_weight_offset(y, x.scaled_sum, offset);
-      if (a_.activation_offsets) {
-        const int left = a_.k - p * a_.block_size, length = left < a_.block_size ? left : a_.block_size;
-        y = numerics::add_activation_offset(
-            y, x.offset, numerics::block_weight_sum(stored_sum - a_.zero * length, length, scale, offset));
-      }
+      if (a_.activation_offsets) y = add_x_offset(p, x.offset, stored_sum, scale, offset, y);
     }
     return y;
+  }
+  __device__ __forceinline__ float add_x_offset(int p, float x_offset, std::int32_t stored_sum, float scale,
+                                                float offset, float y) const {
+    const int left = a_.k - p * a_.block_size, length = left < a_.block_size ? left : a_.block_size;
+    return numerics::add_activation_offset(
+        y, x_offset, numerics::block_weight_sum(stored_sum - a_.zero * length, length, scale, offset));
   }
   __device__ __forceinline__ void store() const {
     const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_;
@@ -331,17 +382,15 @@ class Gemv {
   std::int32_t open_sum_[kOwnRows] = {};
 };
 
-template <int kBits, bool kCodebook, int kTiles, bool kQuantizes>
-__global__ void __launch_bounds__(max_warps(8 * kTiles) * kWarpSize, 1)
-    gemv_encoded_kernel(const __grid_constant__ Arguments a) {
-  Gemv<kBits, kCodebook, kTiles, kQuantizes>(a).run();
+template <int kBits, bool kCodebook, bool kQuantizes>
+__global__ void __launch_bounds__(kMaxWarps* kWarpSize, 1) gemv_encoded_kernel(const __grid_constant__ Arguments a) {
+  Gemv<kBits, kCodebook, kQuantizes>(a).run();
 }
 
 template <int kBits, bool kCodebook>
 void launch_format(const Arguments& a, bool quantizes, const LaunchShape& shape, cudaStream_t stream) {
-  const auto kernel = quantizes     ? gemv_encoded_kernel<kBits, kCodebook, 1, true>
-                      : a.rows <= 8 ? gemv_encoded_kernel<kBits, kCodebook, 1, false>
-                                    : gemv_encoded_kernel<kBits, kCodebook, 2, false>;
+  const auto kernel =
+      quantizes ? gemv_encoded_kernel<kBits, kCodebook, true> : gemv_encoded_kernel<kBits, kCodebook, false>;
   launch("gemv_encoded", kernel, shape, stream, a);
 }
 

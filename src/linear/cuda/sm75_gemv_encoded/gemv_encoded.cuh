@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/device_operands.cuh"
+#include "gemm/cuda/encoded/parameter_column.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "linear/cuda/sm75_gemv/quantize_block.cuh"
 
@@ -10,12 +11,11 @@
 // per output, which adds them to y block after block, in the order that the reference has.
 namespace qcore::gemv_encoded {
 
-constexpr int kMaxRows = 16;
+constexpr int kMaxRows = 8;  // of a launch
 constexpr int kColumns = 2 * PackedLayout::kPanelRows;
 constexpr int kChunk = 32;  // k of one step of a warp: a group of the codes' planes
 constexpr int kSpanChunks = 4, kSpan = kSpanChunks * kChunk;
-// Of a thread block: two tiles of 8 rows take more registers.
-constexpr int max_warps(int rows) { return rows <= 8 ? 16 : 8; }
+constexpr int kMaxWarps = 16;  // of a thread block
 constexpr int kMaxFeatures = 1 << 20;
 
 // How many spans of a warp are in shared memory or on their way there.
@@ -45,8 +45,7 @@ struct Arguments {
   int k, blocks, block_size;
   int zero;                   // of the stored codes; a codebook's entries have 128 added
   std::uint32_t codebook[4];  // 16 bytes
-  float offset_zero, tensor_scale, scale_zero;
-  int super_shift;  // 1 << super_shift blocks have a super-parameter
+  ParameterForm form;
   Parameters scales, offsets;
   DeviceOutput out;
   std::int64_t y_at[kMaxRows];  // out.y.row_offset()
@@ -63,7 +62,7 @@ struct Arguments {
   SharedLayout shared;
 };
 
-// `quantizes`: x is a.quantizer's, and there are at most 8 rows. `overlap`: the device has compute capability 9.0.
+// `quantizes`: x is a.quantizer's. `overlap`: the device has compute capability 9.0.
 void run(const Arguments& a, int bits, bool codebook, bool quantizes, bool overlap, cudaStream_t stream);
 
 }  // namespace qcore::gemv_encoded

@@ -16,6 +16,8 @@ using namespace gemv_encoded;
 // Parameters of two panels that are copied into shared memory; more of them are read where they are.
 constexpr std::int64_t kMaxParameterBytes = 40 << 10;
 constexpr int kMinWarps = 4;  // so that their threads own all outputs
+// More rows take several launches where blocks are short: only simt and sm75_int8_sliced take those otherwise.
+constexpr std::int64_t kMostRowsOfShortBlocks = 128;
 
 bool has_short_blocks(const PackedLayout& layout) {
   const std::int64_t g = layout.block_size;
@@ -41,7 +43,7 @@ bool plan(Arguments& a, int bits, bool quantizes, int shared_bytes) {
   const std::int64_t parameters =
       2 * (std::int64_t{a.scales.panel_bytes} + a.scales.super_bytes + a.offsets.panel_bytes + a.offsets.super_bytes);
   for (const bool copies : {true, false})
-    for (a.warps = max_warps(a.rows); a.warps >= kMinWarps; a.warps /= 2) {
+    for (a.warps = kMaxWarps; a.warps >= kMinWarps; a.warps /= 2) {
       if (a.warps > kMinWarps && a.warps / 2 >= a.spans) continue;
       if (copies && parameters > kMaxParameterBytes) break;
       if (quantizes && a.blocks == 1 && a.rows > a.warps) break;
@@ -78,14 +80,11 @@ Arguments arguments_of(const LinearProblem& problem) {
   a.zero = encoding.has_codebook ? 128 : encoding.zero;
   for (int i = 0; i < 16; ++i)
     a.codebook[i / 4] |= static_cast<std::uint32_t>(encoding.codebook[i] + 128) << (8 * (i % 4));
-  a.offset_zero = static_cast<float>(encoding.zero);
-  a.tensor_scale = encoding.tensor_scale;
-  a.scale_zero = static_cast<float>(encoding.scale_zero);
-  while (encoding.super_block >> (a.super_shift + 1)) ++a.super_shift;
+  a.form = ParameterForm(encoding);
   a.scales = parameters_of(encoded.scales);
   a.offsets = parameters_of(encoded.offsets);
   a.out = device_output(problem);
-  a.rows = static_cast<int>(problem.m);
+  a.rows = static_cast<int>(std::min<std::int64_t>(problem.m, kMaxRows));
   a.activation_offsets = problem.compute == ComputeMode::int8_asym;
   const bool spans_have_blocks = layout.blocks() > 1 && has_short_blocks(layout);
   a.span_blocks = spans_have_blocks ? kSpan / a.block_size : 1;
@@ -94,8 +93,8 @@ Arguments arguments_of(const LinearProblem& problem) {
   return a;
 }
 
-// Returns whether thread blocks can quantize x themselves, and fills `a.quantizer`.
-bool set_quantizer(const LinearProblem& problem, Arguments& a) {
+// Returns whether thread blocks can quantize a.rows rows of x from `first` on themselves, and fills `a.quantizer`.
+bool set_quantizer(const LinearProblem& problem, std::int64_t first, Arguments& a) {
   const PackedLayout& layout = problem.weight->layout;
   if (problem.compute != ComputeMode::int8 || a.rows > RowQuantizer::kMaxRows || a.k == 0 ||
       a.k % RowQuantizer::kUnit || problem.x.column_stride != 1 ||
@@ -121,8 +120,8 @@ bool set_quantizer(const LinearProblem& problem, Arguments& a) {
   x.given_step = static_cast<int>(scales.scales.column_stride);
   x.given_blocks = static_cast<int>(scales.blocks_per_scale);
   for (int row = 0; row < x.rows; ++row) {
-    x.row_at[row] = problem.x.row_offset(row);
-    x.given_at[row] = scales.given() ? scales.scales.row_offset(row) : 0;
+    x.row_at[row] = problem.x.row_offset(first + row);
+    x.given_at[row] = scales.given() ? scales.scales.row_offset(first + row) : 0;
     if (x.row_at[row] * item_size(x.dtype) % 16) return false;
   }
   return true;
@@ -136,8 +135,9 @@ const char* sm75_gemv_encoded_unsupported_reason(const LinearProblem& problem) {
   if (!weight.encoded) return "it takes encoded weights";
   if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
     return "it computes int8 and int8_asym only";
-  if (problem.m > kMaxRows) return "it takes M up to 16";
   const PackedLayout& layout = weight.layout;
+  if (problem.m > (layout.block_size == 16 ? kMostRowsOfShortBlocks : kMaxRows))
+    return "it takes M up to 8, or 128 with blocks of 16";
   const WeightEncoding& encoding = weight.encoded->encoding;
   if (encoding.has_codebook && encoding.bits != 4) return "it takes codebooks of 4 bits";
   if (layout.blocks() > 1 && !has_short_blocks(layout) && layout.block_size % kSpan)
@@ -161,23 +161,27 @@ void run_sm75_gemv_encoded(const LinearProblem& problem, const ScratchBounds&) {
   const WeightEncoding& encoding = problem.weight->encoded->encoding;
   const bool overlap = compute_capability(device) >= 90;
   Arguments a = arguments_of(problem);
-  for (int row = 0; row < a.rows; ++row) a.y_at[row] = problem.y.row_offset(row);
-  if (set_quantizer(problem, a) && plan(a, encoding.bits, true, most_shared_bytes(device)))
-    return gemv_encoded::run(a, encoding.bits, encoding.has_codebook, true, overlap, stream);
-
-  const std::int64_t padded = round_up(std::max(a.block_size, 1), a.block_size == 16 ? 16 : kChunk);
-  a.row_codes = static_cast<int>(a.blocks * padded);
-  ScratchPlan memory;
-  const auto codes = memory.add<std::int8_t>(problem.m * a.row_codes);
-  const auto terms = memory.add<ActivationTerms>(problem.m * a.blocks);
-  CudaScratch scratch(memory, device, stream);
-  a.x = {scratch[codes], nullptr, nullptr, nullptr, problem.m, a.blocks, padded};
-  a.x.terms = scratch[terms];
-  a.x.zero_code = -1;
-  quantize_activations(problem.x, problem.scales, 0, a.k, problem.weight->layout.block_size, problem.compute, a.x,
-                       stream);
-  plan(a, encoding.bits, false, most_shared_bytes(device));
-  gemv_encoded::run(a, encoding.bits, encoding.has_codebook, false, overlap, stream);
+  for (std::int64_t first = 0; first < problem.m; first += kMaxRows) {
+    a.rows = static_cast<int>(std::min<std::int64_t>(problem.m - first, kMaxRows));
+    for (int row = 0; row < a.rows; ++row) a.y_at[row] = problem.y.row_offset(first + row);
+    if (set_quantizer(problem, first, a) && plan(a, encoding.bits, true, most_shared_bytes(device))) {
+      gemv_encoded::run(a, encoding.bits, encoding.has_codebook, true, overlap, stream);
+      continue;
+    }
+    const std::int64_t padded = round_up(std::max(a.block_size, 1), a.block_size == 16 ? 16 : kChunk);
+    a.row_codes = static_cast<int>(a.blocks * padded);
+    ScratchPlan memory;
+    const auto codes = memory.add<std::int8_t>(std::int64_t{a.rows} * a.row_codes);
+    const auto terms = memory.add<ActivationTerms>(std::int64_t{a.rows} * a.blocks);
+    CudaScratch scratch(memory, device, stream);
+    a.x = {scratch[codes], nullptr, nullptr, nullptr, a.rows, a.blocks, padded};
+    a.x.terms = scratch[terms];
+    a.x.zero_code = -1;
+    quantize_activations(problem.x, problem.scales, first, a.k, problem.weight->layout.block_size, problem.compute, a.x,
+                         stream);
+    plan(a, encoding.bits, false, most_shared_bytes(device));
+    gemv_encoded::run(a, encoding.bits, encoding.has_codebook, false, overlap, stream);
+  }
 }
 
 }  // namespace qcore

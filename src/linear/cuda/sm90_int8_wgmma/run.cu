@@ -25,6 +25,7 @@ std::int64_t padded_block(const DeviceWeight& w) {
 const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
   if (const char* reason = tile_unsupported_reason(problem, true, 90)) return reason;
   const PackedLayout& layout = problem.weight->layout;
+  if (layout.k == 0) return "it takes K from 1 on";
   if (layout.blocks() > 1 && layout.block_size != 32 && layout.block_size != 64 &&
       layout.block_size % TiledRows::kStageK)
     return "it takes block sizes 32, 64 and multiples of 128";

@@ -4,7 +4,7 @@
 #include "runtime/cuda/ptx_bytes.cuh"
 
 // Codes in planes as operands of ptx::mma_u8s8.
-namespace qcore::gemv_encoded {
+namespace qcore {
 
 // The codes of four columns and eight k of a lane: those of columns 4*group + 0 and 1 in `first`, of 2 and 3 in
 // `second`, four bytes of k each; words 0 and 1 are the first four k, 2 and 3 the others.
@@ -80,4 +80,4 @@ struct PlaneWords {
   }
 };
 
-}  // namespace qcore::gemv_encoded
+}  // namespace qcore
