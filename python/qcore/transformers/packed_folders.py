@@ -17,7 +17,7 @@ from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.byte_ranges import Section
 from qcore.formats.checkpoint.files.safetensors import read_header
 from qcore.formats.checkpoint.frameworks import as_torch
-from qcore.formats.checkpoint.layers import compressed_tensors
+from qcore.formats.checkpoint.layers import bitsandbytes, compressed_tensors
 from qcore.formats.checkpoint.reader import Checkpoint, open_files
 from qcore.formats.checkpoint.records import Entry, PlainEntry
 from qcore.transformers.mixtures import ExpertFiles, Mixture, Places
@@ -31,8 +31,13 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "qcore": ("codes", "scales", "offsets", "order"),
     "packed": ("qweight", "qzeros", "scales", "g_idx"),
     "compressed": (*(part for part in compressed_tensors.PARTS if part != "weight"), *compressed_tensors.UNUSED),
+    "bitsandbytes": tuple(re.escape(part) for part in bitsandbytes.PARTS if part != "weight"),
 }
-"""Ends of the names of a weight's parts, by kind of folder."""
+"""Patterns of the ends of the names of a weight's parts, by kind of folder."""
+_NAMED = ("compressed", "bitsandbytes")
+"""Kinds of folders in which some codes have the names of float weights."""
+_KINDS = {compressed_tensors.METHOD: "compressed", bitsandbytes.METHOD: "bitsandbytes"}
+"""Kinds of folders by quant_method, of those that aren't "packed"."""
 
 
 class Weights(Protocol):
@@ -82,7 +87,7 @@ class PackedFolder:
         """
         target = r"\1" if self._kind == "qcore" else r"\1.weight"
         found = [rf"^(.+)\.{part}$" for part in _PARTS[self._kind]]
-        if self._kind == "compressed":
+        if self._kind in _NAMED:
             # Codes of int-quantized layers have the names of float weights: only these names.
             renamings = [each for each in deepcopy(conversions) if isinstance(each, WeightRenaming)]
             names = [apply_renamings(name, renamings).removesuffix(".weight") for name in self.entries()]
@@ -92,7 +97,7 @@ class PackedFolder:
 
     def expert_patterns(self) -> dict[str, list[str]]:
         """Return the patterns of parts of experts' weights, for the loader, by what takes their place in the name."""
-        parts = _PARTS[self._kind] + (("weight",) if self._kind == "compressed" else ())
+        parts = _PARTS[self._kind] + (("weight",) if self._kind in _NAMED else ())
         return self.experts.patterns(parts, self._kind == "qcore")
 
     def find_targets(self, conversions: list[Any], model: Any, mixtures: Mapping[str, Mixture]) -> None:
@@ -297,7 +302,7 @@ def packed_folder(files: list[Path], config: Mapping[str, Any]) -> PackedFolder:
     checkpoint = open_files(files, {"quantization_config": dict(config)}, where, read)
     method = config.get("quant_method")
     if method != "qcore":
-        return PackedFolder(checkpoint, "compressed" if method == compressed_tensors.METHOD else "packed")
+        return PackedFolder(checkpoint, _KINDS.get(str(method), "packed"))
     for name in checkpoint:
         if name.endswith(".codes"):
             raise _core.QcoreValueError(

@@ -24,7 +24,9 @@ from qcore import _core
 from qcore.formats.checkpoint.files.folder import read_config
 from qcore.transformers.config import METHOD, QcoreConfig
 
-METHODS = ("awq", "gptq", "compressed-tensors", "gguf")
+METHODS = ("awq", "gptq", "compressed-tensors", "bitsandbytes", "gguf")
+_KEYS = {"bitsandbytes": ("bitsandbytes", "bitsandbytes_4bit", "bitsandbytes_8bit")}
+"""The dictionaries' keys of methods that have others than their name."""
 _lock = threading.RLock()
 _replaced: dict[str, tuple[Any, Any]] = {}
 """Keeps the replaced entries of the two dictionaries, by method."""
@@ -64,7 +66,7 @@ def enable(*methods: str, config: QcoreConfig | None = None) -> None:
     """Make from_pretrained use qcore for folders of these methods, without an argument, until :func:`disable`.
 
     Args:
-        methods: "awq", "gptq", "compressed-tensors" or "gguf"; all by default.
+        methods: "awq", "gptq", "compressed-tensors", "bitsandbytes" or "gguf"; all by default.
         config: its ``compute`` and ``layers`` count.
 
     Raises:
@@ -92,7 +94,8 @@ def disable() -> None:
 def _replace(methods: Iterable[str]) -> list[str]:
     from qcore.transformers.gguf_quantizer import GgufQuantizer
 
-    changed = [method for method in methods if method not in _replaced]
+    keys = [key for method in methods for key in _KEYS.get(method, (method,))]
+    changed = [key for key in keys if key not in _replaced]
     for method in changed:
         configs, quantizers = auto.AUTO_QUANTIZATION_CONFIG_MAPPING, auto.AUTO_QUANTIZER_MAPPING
         _replaced[method] = configs.get(method), quantizers.get(method)

@@ -14,7 +14,7 @@ from qcore.formats.checkpoint.files import gguf
 from qcore.formats.checkpoint.files.folder import find_file, join_files, read_config, read_safetensors
 from qcore.formats.checkpoint.files.safetensors import SafetensorsFile, read_header
 from qcore.formats.checkpoint.frameworks import as_torch
-from qcore.formats.checkpoint.layers import awq_gptq, compressed_tensors, mlx
+from qcore.formats.checkpoint.layers import awq_gptq, bitsandbytes, compressed_tensors, mlx
 from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
 
 
@@ -120,7 +120,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Args:
         path: a .safetensors file, an index (model.safetensors.index.json), a .gguf file, or a folder with one of
             them. Layers of AWQ and GPTQ (NAME.qweight and so on) and of MLX (NAME.weight of uint32, NAME.scales,
-            NAME.biases) need the config.json beside them and appear as NAME.weight, [N, K].
+            NAME.biases) need the config.json beside them and appear as NAME.weight, [N, K]. Layers of bitsandbytes
+            describe themselves.
 
     Returns:
         A mapping: quantized tensors are read as QuantizedTensor, all others as arrays.
@@ -169,6 +170,8 @@ def _entries(
         return layout.entries_of(contents, where)
     if config is not None and compressed_tensors.is_compressed(config):
         return compressed_tensors.entries_of(contents.sections, config["quantization_config"], where)
+    if bitsandbytes.has_layers(contents.sections, config):
+        return bitsandbytes.entries_of(contents.sections, where)
     if awq_gptq.has_packed_layers(contents.sections):
         packing = awq_gptq.read_packing(config, where)
         return awq_gptq.entries_of(contents.sections, packing, where)

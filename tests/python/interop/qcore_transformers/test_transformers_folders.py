@@ -108,8 +108,8 @@ def test_enable_needs_no_argument_and_disable_puts_back(source, tmp_path):
     assert before == (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, auto.AUTO_QUANTIZER_MAPPING)
     loaded(folder)
     assert before == (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, auto.AUTO_QUANTIZER_MAPPING)
-    with pytest.raises(qcore.QcoreValueError, match=r"'bitsandbytes' is no method that qcore reads"):
-        qt.enable("bitsandbytes")
+    with pytest.raises(qcore.QcoreValueError, match=r"'quanto' is no method that qcore reads"):
+        qt.enable("quanto")
 
 
 def ct_config(fmt="pack-quantized", activations=None, **weights):
