@@ -19,7 +19,7 @@ _Folder = Annotated[
     Path,
     typer.Argument(
         metavar="FOLDER",
-        help="A model: float, written by qcore quantize, AWQ, GPTQ, compressed-tensors, bitsandbytes, or a .gguf file.",
+        help="A model: float, written by qcore quantize, AWQ, GPTQ, compressed-tensors, bitsandbytes, HQQ, or a .gguf.",
     ),
 ]
 _Bits = Annotated[int | None, typer.Option(metavar="4|8", help="Quantize a float model while loading it.")]

@@ -117,8 +117,8 @@ def load_model(
     Nothing is downloaded, and no code of the folder is run.
 
     Args:
-        path: as for ``find_source``: a float model, one that qcore wrote, AWQ, GPTQ, compressed-tensors, bitsandbytes
-            or GGUF.
+        path: as for ``find_source``: a float model, one that qcore wrote, AWQ, GPTQ, compressed-tensors, bitsandbytes,
+            HQQ or GGUF.
         bits: 4 or 8 quantizes a float model while it is loaded; None takes weights as they are.
         compute: compute mode of the quantized layers, as for :func:`qcore.linear`; by default that of ``QcoreConfig``.
         dtype: "float32", "bfloat16", "float16", or "auto": what config.json says. It is the type of what stays

@@ -17,7 +17,7 @@ from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.byte_ranges import Section
 from qcore.formats.checkpoint.files.safetensors import read_header
 from qcore.formats.checkpoint.frameworks import as_torch
-from qcore.formats.checkpoint.layers import bitsandbytes, compressed_tensors
+from qcore.formats.checkpoint.layers import bitsandbytes, compressed_tensors, hqq
 from qcore.formats.checkpoint.reader import Checkpoint, open_files
 from qcore.formats.checkpoint.records import Entry, PlainEntry
 from qcore.transformers.mixtures import ExpertFiles, Mixture, Places
@@ -32,11 +32,14 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "packed": ("qweight", "qzeros", "scales", "g_idx"),
     "compressed": (*(part for part in compressed_tensors.PARTS if part != "weight"), *compressed_tensors.UNUSED),
     "bitsandbytes": tuple(re.escape(part) for part in bitsandbytes.PARTS if part != "weight"),
+    "hqq": hqq.PARTS,
 }
 """Patterns of the ends of the names of a weight's parts, by kind of folder."""
-_NAMED = ("compressed", "bitsandbytes")
-"""Kinds of folders in which some codes have the names of float weights."""
-_KINDS = {compressed_tensors.METHOD: "compressed", bitsandbytes.METHOD: "bitsandbytes"}
+_NAMED = ("compressed", "bitsandbytes", "hqq")
+"""Kinds of folders in which some parts have names that parameters of other modules may have, too."""
+_COMMON = tuple(part for part in hqq.PARTS if part != "W_q")
+"""Such names of HQQ: scale, shape and others. One pattern has them, because each has the names of all layers."""
+_KINDS = {compressed_tensors.METHOD: "compressed", bitsandbytes.METHOD: "bitsandbytes", hqq.METHOD: "hqq"}
 """Kinds of folders by quant_method, of those that aren't "packed"."""
 
 
@@ -86,18 +89,19 @@ class PackedFolder:
             conversions: transformers' for this model.
         """
         target = r"\1" if self._kind == "qcore" else r"\1.weight"
-        found = [rf"^(.+)\.{part}$" for part in _PARTS[self._kind]]
+        found = [rf"^(.+)\.{part}$" for part in _PARTS[self._kind] if part not in _COMMON]
         if self._kind in _NAMED:
-            # Codes of int-quantized layers have the names of float weights: only these names.
+            # Codes of int-quantized layers, for instance, have the names of float weights: only these names.
             renamings = [each for each in deepcopy(conversions) if isinstance(each, WeightRenaming)]
             names = [apply_renamings(name, renamings).removesuffix(".weight") for name in self.entries()]
+            ends = r"\.weight" if self._kind != "hqq" else rf"\.(?:{'|'.join(_COMMON)})"
             if names:
-                found.append(rf"^({'|'.join(map(re.escape, names))})\.weight$")
+                found.append(rf"^({'|'.join(map(re.escape, names))}){ends}$")
         return found, target
 
     def expert_patterns(self) -> dict[str, list[str]]:
         """Return the patterns of parts of experts' weights, for the loader, by what takes their place in the name."""
-        parts = _PARTS[self._kind] + (("weight",) if self._kind in _NAMED else ())
+        parts = _PARTS[self._kind] + (("weight",) if self._kind in ("compressed", "bitsandbytes") else ())
         return self.experts.patterns(parts, self._kind == "qcore")
 
     def find_targets(self, conversions: list[Any], model: Any, mixtures: Mapping[str, Mixture]) -> None:

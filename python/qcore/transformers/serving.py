@@ -24,7 +24,7 @@ from qcore import _core
 from qcore.formats.checkpoint.files.folder import read_config
 from qcore.transformers.config import METHOD, QcoreConfig
 
-METHODS = ("awq", "gptq", "compressed-tensors", "bitsandbytes", "gguf")
+METHODS = ("awq", "gptq", "compressed-tensors", "bitsandbytes", "hqq", "gguf")
 _KEYS = {"bitsandbytes": ("bitsandbytes", "bitsandbytes_4bit", "bitsandbytes_8bit")}
 """The dictionaries' keys of methods that have others than their name."""
 _lock = threading.RLock()
@@ -66,7 +66,7 @@ def enable(*methods: str, config: QcoreConfig | None = None) -> None:
     """Make from_pretrained use qcore for folders of these methods, without an argument, until :func:`disable`.
 
     Args:
-        methods: "awq", "gptq", "compressed-tensors", "bitsandbytes" or "gguf"; all by default.
+        methods: "awq", "gptq", "compressed-tensors", "bitsandbytes", "hqq" or "gguf"; all by default.
         config: its ``compute`` and ``layers`` count.
 
     Raises:

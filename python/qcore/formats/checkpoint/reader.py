@@ -14,7 +14,7 @@ from qcore.formats.checkpoint.files import gguf
 from qcore.formats.checkpoint.files.folder import find_file, join_files, read_config, read_safetensors
 from qcore.formats.checkpoint.files.safetensors import SafetensorsFile, read_header
 from qcore.formats.checkpoint.frameworks import as_torch
-from qcore.formats.checkpoint.layers import awq_gptq, bitsandbytes, compressed_tensors, mlx
+from qcore.formats.checkpoint.layers import awq_gptq, bitsandbytes, compressed_tensors, hqq, mlx
 from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
 
 
@@ -121,7 +121,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         path: a .safetensors file, an index (model.safetensors.index.json), a .gguf file, or a folder with one of
             them. Layers of AWQ and GPTQ (NAME.qweight and so on) and of MLX (NAME.weight of uint32, NAME.scales,
             NAME.biases) need the config.json beside them and appear as NAME.weight, [N, K]. Layers of bitsandbytes
-            describe themselves.
+            and HQQ describe themselves.
 
     Returns:
         A mapping: quantized tensors are read as QuantizedTensor, all others as arrays.
@@ -172,6 +172,8 @@ def _entries(
         return compressed_tensors.entries_of(contents.sections, config["quantization_config"], where)
     if bitsandbytes.has_layers(contents.sections, config):
         return bitsandbytes.entries_of(contents.sections, where)
+    if hqq.has_layers(contents.sections, config):
+        return hqq.entries_of(contents.sections, where)
     if awq_gptq.has_packed_layers(contents.sections):
         packing = awq_gptq.read_packing(config, where)
         return awq_gptq.entries_of(contents.sections, packing, where)

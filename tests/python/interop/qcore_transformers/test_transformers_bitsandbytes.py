@@ -101,6 +101,14 @@ def test_int8(source, tmp_path):
     assert model.model.layers[0].self_attn.q_proj.weight.bits == 8
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_folders_with_state_dicts_of_torch(source, tmp_path, nested):
+    folder, values = four_bit_folder(source, tmp_path / "bnb", nested=nested)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    check_same(folder, values, source)
+
+
 def test_experts(tmp_path):
     source = float_folder(tmp_path / "float", mixtral())
     folder, values = four_bit_folder(source, tmp_path / "bnb", nested=True)

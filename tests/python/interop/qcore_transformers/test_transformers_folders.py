@@ -275,9 +275,9 @@ def test_another_shape_is_an_error(source, tmp_path):
 def test_another_method_is_an_error(source, tmp_path):
     folder, _ = awq_folder(source, tmp_path / "awq")
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "hqq"}
+    config["quantization_config"] = {"quant_method": "quanto"}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(qcore.QcoreValueError, match="quantized with 'hqq' and quantization_config is a QcoreConfig"):
+    with pytest.raises(qcore.QcoreValueError, match="quantized with 'quanto' and quantization_config is a QcoreConfig"):
         loaded(folder)
 
 
