@@ -56,6 +56,8 @@ class LayerReport:
         asked: whether the caller asked for it to be left.
         block_size: elements along K that share a scale; None where it was left or has none.
         candidates: with ``target_bits``, the formats that were measured, by bits and block size.
+        encoding: name of its weight's encoding, as ``quantize_`` was given it; None without one.
+        bits_per_weight: mean of its packed weights, of codes, scales and offsets as stored; None if it has none.
     """
 
     name: str
@@ -70,6 +72,8 @@ class LayerReport:
     asked: bool = False
     block_size: int | None = None
     candidates: list[Candidate] = field(default_factory=list)
+    encoding: str | None = None
+    bits_per_weight: float | None = None
 
     @property
     def chosen(self) -> Candidate | None:
@@ -146,6 +150,7 @@ class Report:
             ("quantized", "right"),
             ("bits", "right"),
             ("block", "right"),
+            ("per weight", "right"),
             ("compute", "left"),
             ("error", "right"),
             ("note", "left"),
@@ -157,8 +162,9 @@ class Report:
                 layer.kind,
                 f"{layer.bytes_before:,}",
                 f"{layer.bytes_after:,}" if layer.quantized else "-",
-                str(layer.bits or "-"),
+                layer.encoding or str(layer.bits or "-"),
                 str(layer.block_size or "-"),
+                "-" if layer.bits_per_weight is None else f"{layer.bits_per_weight:.4g}",
                 layer.compute or "-",
                 "-" if layer.error is None else f"{layer.error:.2e}",
                 layer.note,

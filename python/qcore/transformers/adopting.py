@@ -36,14 +36,14 @@ def adopt_(model: Any) -> Any:
         raise _core.QcoreValueError(
             f"adopt_: the model is quantized by {type(quantizer).__name__} already, expected a float model"
         )
-    # The configuration describes plain weights only; in files each module's own entry says what it has.
-    first = next((module for module in found.values() if module.encoding is None), next(iter(found.values())))
+    # The configuration describes plain weights only; in files each weight's own entry says what it has.
+    plain = next((module for module in found.values() if module.encoding is None), None)
+    form = {} if plain is None else {"bits": plain.bits, "block_size": plain.block_size}
+    if plain is not None:
+        form |= {"scheme": plain.weight.scheme, "scale_dtype": plain.weight.scale_dtype}
     compute = Counter(module.compute for module in found.values()).most_common(1)[0][0]
     config = QcoreConfig(
-        bits=first.bits if first.encoding is None else 4,
-        block_size=first.block_size,
-        scheme=first.weight.scheme,
-        scale_dtype=first.weight.scale_dtype,
+        **form,
         compute=compute,
         layers={name: {"compute": module.compute} for name, module in found.items() if module.compute != compute},
     )

@@ -12,7 +12,6 @@ from transformers.core_model_loading import PrefixChange, WeightRenaming, apply_
 
 from qcore import _core
 from qcore.formats.checkpoint import layout
-from qcore.reordered_tensor import ReorderedTensor
 from qcore.torch.experts import Experts
 from qcore.torch.module import QuantizedModule
 from qcore.torch.weighted import WeightedModule
@@ -54,7 +53,7 @@ def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str,
             state[f"{name}.bias"] = bias.detach()
         if name in aliases:
             continue
-        weight = _plain(module.weight.to("cpu"))
+        weight = module.weight.to("cpu")
         described[f"{name}.weight"] = layout.Description.of(weight)
         parts = layout.encode(weight, *layout.parameter_dtypes(weight))
         state |= {f"{name}.weight.{part}": torch.from_numpy(values) for part, values in parts.items()}
@@ -72,13 +71,6 @@ def state_of(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str,
     metadata = layout.metadata_of({names[name]: about for name, about in described.items()})
     metadata[layout.KEY] = metadata.pop("format")
     return state, metadata
-
-
-def _plain(weight: Any) -> Any:
-    """Return a weight without an encoding, which config.json has no options for."""
-    if isinstance(weight, ReorderedTensor):
-        return ReorderedTensor(weight.weight.plain(), weight.order)
-    return weight.plain()
 
 
 def _expert_biases(prefix: str, module: Experts) -> dict[str, torch.Tensor]:

@@ -37,6 +37,8 @@ class Layer:
     pattern: str | None = None
     """Key of ``layers`` that chose the settings; None if none did."""
     settings: Settings | None = None
+    notes: list[str] = field(default_factory=list)
+    """Remarks for the report."""
     shared: int | None = None
     """Number that the layers with the same weight have in common; None for a weight of one layer."""
 

@@ -12,8 +12,7 @@ import torch
 
 from qcore import _checks, _core
 from qcore._options import Compute, Method, Scheme
-from qcore.linear import COMPUTE
-from qcore.methods.gptq import DAMPING, check_options
+from qcore.methods.gptq import DAMPING
 from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import quantize as quantize_weight
 from qcore.rotation import hadamard
@@ -35,6 +34,7 @@ from qcore.torch.conversion.layers import (
     outside_weights,
 )
 from qcore.torch.conversion.memory import trim
+from qcore.torch.conversion.options import check_gptq_options, choose_settings, default_settings, layer_settings
 from qcore.torch.conversion.restore import restore_
 from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq, takes_gptq
 from qcore.torch.conversion.smooth import Smoothing, check_smooth
@@ -45,12 +45,6 @@ from qcore.torch.weighted import Linear, WeightedModule
 
 __all__ = ["quantize_", "restore_"]
 
-_BITS = {4: 4, 8: 8}
-_SCHEMES = {"symmetric": 0, "asymmetric": 0}
-_METHODS = {"rtn": 0, "mse": 0, "awq": 0, "gptq": 0}
-_SCALE_DTYPES = {"float32": 0, "float16": 0}
-_ROTATIONS = {None: 0, "hadamard": 0}
-_EMBEDDING_BITS = 8
 _TRIM_BYTES = 1 << 25
 """Freed bytes after which the C library returns its memory: quantized weights in between keep it from being reused."""
 
@@ -97,16 +91,16 @@ class _Plan:
 
 def quantize_(
     model: torch.nn.Module,
-    bits: int = 8,
-    block_size: int = 64,
+    bits: int | None = None,
+    block_size: int | None = None,
     compute: Compute = "int8",
-    method: Method = "rtn",
+    method: Method | None = None,
     skip: Sequence[str] = (),
     calibration: Any = None,
     *,
     layers: Mapping[str, Mapping[str, Any] | None] | None = None,
-    scheme: Scheme = "symmetric",
-    scale_dtype: str = "float32",
+    scheme: Scheme | None = None,
+    scale_dtype: str | None = None,
     embeddings: bool = True,
     activations: bool = False,
     target_error: float | None = None,
@@ -116,6 +110,7 @@ def quantize_(
     act_order: bool = False,
     smooth: bool | float = False,
     rotation: Literal["hadamard"] | None = None,
+    encoding: str | None = None,
 ) -> Report:
     """Quantize the layers of a model in place.
 
@@ -132,13 +127,15 @@ def quantize_(
 
     Args:
         model: any module; in evaluation mode or not, which stays.
-        bits: 4 or 8. A GRU has 8, and so has an embedding unless it shares its weight with another layer or ``layers``
-            says otherwise.
-        block_size, scheme, scale_dtype: as for :func:`qcore.quantize`.
+        bits: 2, 3, 4, 5, 6 or 8, the default. A GRU has 8, and so has an embedding unless it shares its weight with
+            another layer or ``layers`` says otherwise. Convolutions have the next of 4 and 8, as a weight that moves to
+            a CUDA device has.
+        block_size, scheme, scale_dtype: as for :func:`qcore.quantize`; 64, "symmetric" and "float32" by default.
         compute: as for :func:`qcore.linear`.
-        method: "rtn", "mse", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach, embeddings,
-            experts, attention and convolutions (for "awq": in groups) take "mse" instead. "gptq" runs the calibration
-            again for each gigabyte of Hessians, 4 * K * K bytes per layer, with the layers before quantized already.
+        method: "rtn", the default, "mse", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach,
+            embeddings, experts, attention and convolutions (for "awq": in groups) take "mse" instead. "gptq" runs the
+            calibration again for each gigabyte of Hessians, 4 * K * K bytes per layer, with the layers before quantized
+            already. With ``encoding`` not "gptq", and by default "awq" with a calibration and "mse" without.
         skip: patterns of names to leave, as of ``fnmatch``: ("lm_head", "encoder.0.*"). A pattern that matches a module
             matches all modules below it.
         calibration: inputs of the model: a tensor, or an iterable of batches that are tensors, tuples of positional or
@@ -146,12 +143,14 @@ def quantize_(
             layer's inputs are kept for a while.
         layers: options of single layers by patterns of their names, of which the first one that matches counts:
             ``{"*.down_proj": {"bits": 8}, "lm_head": None}``. Each is a dictionary with any of bits, block_size,
-            compute, method, scheme, scale_dtype, damping, act_order and rotation, or None to leave the layer.
+            compute, method, scheme, scale_dtype, damping, act_order, rotation and encoding, or None to leave the
+            layer. An encoding takes the place of what the call says of bits, block_size, scheme, scale_dtype and
+            rotation; any of the first four takes that of the call's encoding.
         embeddings: whether embeddings are quantized.
         activations: whether activations of ``torch.nn`` that have a table become :class:`LutActivation`.
-        target_error: raise layers from 4 bits to 8, from int8 activations to int16 and at last back to floating point,
-            until the relative L2 error is no greater than this: of the model's outputs on the calibration (the worst
-            layers are raised first), or without one of each layer's weight.
+        target_error: raise layers from fewer bits to 8, from int8 activations to int16 and at last back to floating
+            point, until the relative L2 error is no greater than this: of the model's outputs on the calibration (the
+            worst layers are raised first), or without one of each layer's weight.
         target_bits: choose bits (3, 4, 5, 6 or 8; of convolutions and on CUDA devices 4 or 8) and block size (32, 64 or
             128) of each layer in the place of ``bits`` and ``block_size``, so that the mean of all packed weights,
             scales and offsets included, is at most this, and the error of the model's outputs on the calibration small.
@@ -168,6 +167,9 @@ def quantize_(
             compute the same.
         rotation: "hadamard" makes a :class:`RotatedLinear` of each linear layer that shares its weight with no other,
             on the CPU only; smooth leaves these alone.
+        encoding: a name of :func:`qcore.quantize_encoded`, such as "q4_k" or "mxfp4", in the place of bits, block_size,
+            scheme and scale_dtype: each matrix, embeddings included, becomes what that function makes of it.
+            Convolutions have the next of 4 and 8 bits in blocks of that size.
 
     Returns:
         A report with a row per layer; ``print(report)`` shows the table.
@@ -177,11 +179,14 @@ def quantize_(
             a weight that can't be quantized (a NaN), ``target_bits`` without a calibration, with ``target_error``, or
             below the mean of the smallest formats.
     """
-    settings = Settings(bits, block_size, compute, method, scheme, scale_dtype, damping, act_order, rotation)
-    default = _check(model, skip, calibration, target_error, settings)
+    _check(model, skip, target_error)
+    given: dict[str, Any] = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
+    given |= {"compute": compute, "method": method, "damping": damping, "act_order": act_order, "rotation": rotation}
+    given["encoding"] = encoding
+    default = default_settings(given, calibration)
     check_smooth(smooth, calibration)
-    options = _layer_options(layers, default, calibration)
-    _check_gptq_options([default, *options.values()])
+    options = layer_settings(layers, given, calibration)
+    check_gptq_options([default, *options.values()])
     by_bits.check(target_bits, target_error, calibration)
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     patterns.check(skip, names, "quantize_: skip")
@@ -190,7 +195,7 @@ def quantize_(
     found = layers_of(model, activations)
     explain(model, found, tuple(skip), embeddings)
     find_shared(found)
-    _choose_settings(found, options, default)
+    choose_settings(found, options, default)
     limit_rotation(found)
     report = _empty_report(model, found)
     keeps = target_error is not None and batches is not None
@@ -257,7 +262,7 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _check(model: Any, skip: Any, calibration: Any, target_error: Any, default: Settings) -> Settings:
+def _check(model: Any, skip: Any, target_error: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         raise _core.QcoreTypeError(f"quantize_: model is a {type(model).__name__}, expected a torch.nn.Module")
     rule = rule_of(model, False)
@@ -272,85 +277,10 @@ def _check(model: Any, skip: Any, calibration: Any, target_error: Any, default: 
             f"quantize_: model is itself a {name}, which can't be replaced in place, expected a module that holds "
             f"layers{made}"
         )
-    settings = _checked(default, "quantize_: ", calibration)
     if isinstance(skip, str) or not all(isinstance(pattern, str) for pattern in skip):
         raise _core.QcoreTypeError(f"quantize_: skip is {skip!r}, expected a sequence of patterns")
     if target_error is not None and not _checks.number(target_error, "quantize_: target_error") > 0:
         raise _core.QcoreValueError(f"quantize_: target_error is {target_error!r}, expected a number above 0")
-    return settings
-
-
-def _checked(settings: Settings, where: str, calibration: Any) -> Settings:
-    """Return the settings with a plain integer as the block size."""
-    _checks.choice(settings.bits, _BITS, f"{where}bits")
-    _checks.choice(settings.compute, COMPUTE, f"{where}compute")
-    _checks.choice(settings.method, _METHODS, f"{where}method")
-    _checks.choice(settings.scheme, _SCHEMES, f"{where}scheme")
-    _checks.choice(settings.scale_dtype, _SCALE_DTYPES, f"{where}scale_dtype")
-    _checks.choice(settings.rotation, _ROTATIONS, f"{where}rotation")
-    check_options(settings.damping, settings.act_order, where)
-    block_size = _checks.integer(settings.block_size, f"{where}block_size")
-    if block_size < 1:
-        raise _core.QcoreValueError(f"{where}block_size is {block_size}, expected a positive number")
-    if settings.method in ("awq", "gptq") and calibration is None:
-        raise _core.QcoreValueError(
-            f"{where}calibration is None, expected inputs of the model with method={settings.method!r}"
-        )
-    return replace(settings, block_size=block_size)
-
-
-def _check_gptq_options(settings: list[Settings | None]) -> None:
-    """Raise QcoreValueError if options for "gptq" are given and no layer has that method."""
-    given = [each for each in settings if each is not None]
-    if any(each.method == "gptq" for each in given):
-        return
-    for each in given:
-        if each.damping != DAMPING or each.act_order:
-            raise _core.QcoreValueError(
-                f"quantize_: damping is {each.damping:g} and act_order {each.act_order}, expected {DAMPING:g} and "
-                "False without method='gptq'"
-            )
-
-
-def _layer_options(layers: Any, default: Settings, calibration: Any) -> dict[str, Settings | None]:
-    """Return the settings for each pattern; None where it leaves its layers."""
-    if layers is None:
-        return {}
-    if not isinstance(layers, Mapping):
-        raise _core.QcoreTypeError(
-            f"quantize_: layers is a {type(layers).__name__}, expected a dictionary of patterns to options: "
-            "{'*.down_proj': {'bits': 8}, 'lm_head': None}"
-        )
-    known = tuple(Settings.__dataclass_fields__)
-    options: dict[str, Settings | None] = {}
-    for pattern, given in layers.items():
-        where = f"quantize_: layers[{pattern!r}]"
-        if not isinstance(pattern, str) or not (given is None or isinstance(given, Mapping)):
-            raise _core.QcoreTypeError(f"{where} is {given!r}, expected a dictionary of options, or None to leave it")
-        for name in given or ():
-            _checks.choice(name, dict.fromkeys(known, 0), f"{where}: an option")
-        options[pattern] = None if given is None else _checked(replace(default, **given), f"{where}: ", calibration)
-    return options
-
-
-def _choose_settings(layers: list[Layer], options: dict[str, Settings | None], default: Settings) -> None:
-    """Give each layer its settings; layers with one weight have one bits, block size and scheme."""
-    for layer in layers:
-        layer.pattern = patterns.first_match(layer.names, options)
-        if layer.pattern is not None and options[layer.pattern] is None and not layer.reason:
-            layer.reason, layer.asked, layer.shared = f"layers has {layer.pattern!r}: None", True, None
-        of_kind = default
-        if layer.rule is not None and layer.rule.kind == "Embedding":
-            of_kind = replace(default, bits=_EMBEDDING_BITS)
-        layer.settings = (options[layer.pattern] if layer.pattern is not None else None) or of_kind
-    for number in {layer.shared for layer in layers if layer.shared is not None}:
-        group = [layer for layer in layers if layer.shared == number]
-        first = min(
-            group, key=lambda layer: (layer.pattern is None, layer.rule is not None and layer.rule.kind == "Embedding")
-        )
-        for layer in group:
-            assert first.settings is not None and layer.settings is not None
-            layer.settings = replace(first.settings, compute=layer.settings.compute)
 
 
 def _plans(
@@ -369,7 +299,7 @@ def _plans(
         if layer.rule is not None and layer.rule.kind == "GRU" and samples is None:
             layer.reason = "a GRU needs a calibration that reaches it, with tensors"
             continue
-        plan = _Plan(layer, _levels(layer, samples is not None), samples)
+        plan = _Plan(layer, _levels(layer, samples is not None), samples, notes=list(layer.notes))
         if layer.shared in outside:
             plan.notes.append(f"its weight is also that of {outside[layer.shared]}, which stays in floating point")
         takes = {"awq": takes_awq, "gptq": takes_gptq}.get(_settings(layer).method)
@@ -422,7 +352,7 @@ def _levels(layer: Layer, sampled: bool) -> list[PrecisionLevel]:
         return [(0, ""), None]
     compute = "" if kind == "Embedding" else settings.compute
     levels: list[PrecisionLevel] = [(settings.bits, compute)]
-    if settings.bits == 4:
+    if settings.bits < 8:
         levels.append((8, compute))
     if sampled and compute in ("int8", "int8_asym"):  # the weight's error does not include that of the activations
         levels.append((8, "int16"))
@@ -465,6 +395,8 @@ def _make(
         return
     bits, compute = level
     settings = replace(_settings(layer), bits=bits, compute=compute or _settings(layer).compute)
+    if plan.level > 0:
+        settings = replace(settings, encoding=None)
     try:
         samples: list[torch.Tensor] | Hessian | None = plan.samples
         if plan.is_gptq:
@@ -549,18 +481,23 @@ def _row(layer: Layer, plan: _Plan | None, candidates: dict[int, list[Candidate]
         row.note = layer.reason or "target_error asks for floating point"
         row.asked = layer.asked or not layer.reason
         return row
+    weighted = next((each for each in plan.made.modules() if isinstance(each, WeightedModule)), None)
+    is_encoded = weighted is not None and weighted.encoding is not None
     return LayerReport(
         layer.name,
         layer.kind,
         layer.nbytes,
         sum(tensor.nbytes for tensors in (plan.made.parameters(), plan.made.buffers()) for tensor in tensors),
         plan.error,
-        level[0] or None,
+        # A weight of another width than 4 and 8 bits becomes a plain one on a CUDA device.
+        getattr(weighted, "bits", level[0]) or None,
         level[1] or plan.made.kind,
         "; ".join(plan.notes),
         layer.parameters,
         block_size=getattr(plan.made, "block_size", _settings(layer).block_size if level[1] else None),
         candidates=candidates.get(id(layer), []),
+        encoding=_settings(layer).encoding if is_encoded and plan.level == 0 else None,
+        bits_per_weight=by_bits.mean_bits([plan.made]),
     )
 
 

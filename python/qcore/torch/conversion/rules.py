@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from qcore._options import Compute, Method, Scheme
+from qcore.encode import quantize_encoded
 from qcore.methods.gptq import DAMPING
 from qcore.methods.samples import Hessian
-from qcore.quantized_tensor import quantize
+from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.torch import attention, experts
 from qcore.torch.attention import MultiheadAttention
 from qcore.torch.conversion.reads import Read
@@ -30,7 +31,10 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 @dataclass(frozen=True)
 class Settings:
-    """Holds the options of one layer, with the names that :func:`qcore.torch.quantize_` gives them."""
+    """Holds the options of one layer, with the names that :func:`qcore.torch.quantize_` gives them.
+
+    With an ``encoding``, bits and block_size are its own, and scheme and scale_dtype have no part in it.
+    """
 
     bits: int
     block_size: int
@@ -41,6 +45,7 @@ class Settings:
     damping: float = DAMPING
     act_order: bool = False
     rotation: str | None = None
+    encoding: str | None = None
 
     def of_weight(self) -> dict[str, Any]:
         """Return the options of :func:`qcore.quantize`, except the method and those of "gptq"."""
@@ -238,23 +243,28 @@ def _refuse_experts(module: torch.nn.Module) -> str:
 
 def _make_linear(module: torch.nn.Linear, settings: Settings, samples: Any) -> Any:
     if settings.rotation is not None:
-        options = _weight_options(module, settings, samples)
-        if isinstance(samples, Hessian):
-            options = settings.of_weight() | {"method": "gptq", "hessian": samples}
-            options |= {"damping": settings.damping, "act_order": settings.act_order}
+        options = settings.of_weight() | _method_options(module, settings, samples)
         return RotatedLinear.from_float(module, compute=settings.compute, **options)
-    if isinstance(samples, Hessian):
-        options = settings.of_weight() | {"damping": settings.damping, "act_order": settings.act_order}
-        weight = quantize(module.weight.detach().cpu(), method="gptq", hessian=samples, **options)
-        placed = weight.to(str(module.weight.device))
-        made = Linear(placed, module.bias, compute=settings.compute, dtype=module.weight.dtype)
-        made.train(module.training)
-        return made
-    return Linear.from_float(module, compute=settings.compute, **_weight_options(module, settings, samples))
+    weight = _quantized(module, settings, samples)
+    made = Linear(weight, module.bias, compute=settings.compute, dtype=module.weight.dtype)
+    made.train(module.training)
+    return made
+
+
+def _quantized(module: Any, settings: Settings, samples: Any) -> QuantizedTensor:
+    """Return the quantized matrix of a linear layer or an embedding, on its device."""
+    weight = module.weight.detach()
+    options = _method_options(module, settings, samples)
+    if settings.encoding is None:
+        made = quantize(weight.cpu(), **settings.of_weight(), **options)
+    else:
+        made = quantize_encoded(weight.cpu(), settings.encoding, **options)
+    return made.to(str(weight.device))
 
 
 def _make_conv2d(module: torch.nn.Conv2d, settings: Settings, samples: list[torch.Tensor] | None) -> Conv2d:
-    return Conv2d.from_float(module, compute=settings.compute, **_weight_options(module, settings, samples))
+    options = settings.of_weight() | _method_options(module, settings, samples)
+    return Conv2d.from_float(module, compute=settings.compute, **options)
 
 
 def _make_transposed(module: Any, settings: Settings, samples: Any) -> Any:
@@ -264,8 +274,10 @@ def _make_transposed(module: Any, settings: Settings, samples: Any) -> Any:
 
 
 def _make_embedding(module: torch.nn.Embedding, settings: Settings, samples: Any) -> Any:
-    options = settings.of_weight() | {"method": "mse" if settings.method in ("awq", "gptq") else settings.method}
-    return embedding_like(module, Embedding.from_float(module, **options))
+    weight = _quantized(module, settings, None)
+    made = Embedding(weight, module.padding_idx, dtype=module.weight.dtype)
+    made.train(module.training)
+    return embedding_like(module, made)
 
 
 def embedding_like(module: torch.nn.Embedding, plain: Embedding) -> Embedding:
@@ -318,16 +330,16 @@ def takes_gptq(module: Any, samples: list[torch.Tensor] | None) -> bool:
     return samples is not None and (isinstance(module, torch.nn.Linear) or _is_transposed_linear(module))
 
 
-def _weight_options(module: Any, settings: Settings, samples: Any) -> dict[str, Any]:
-    if settings.method == "gptq":
-        return settings.of_weight() | {"method": "mse"}
-    if settings.method != "awq":
-        return settings.of_weight() | {"method": settings.method}
-    if samples is None or not takes_awq(module, samples):
-        return settings.of_weight() | {"method": "mse"}
+def _method_options(module: Any, settings: Settings, samples: Any) -> dict[str, Any]:
+    """Return the method and what it takes; "mse" where the settings' method is not possible."""
+    if isinstance(samples, Hessian):
+        return {"method": "gptq", "hessian": samples, "damping": settings.damping, "act_order": settings.act_order}
+    if settings.method not in ("awq", "gptq"):
+        return {"method": settings.method}
+    if settings.method == "gptq" or not takes_awq(module, samples):
+        return {"method": "mse"}
     pixels = [x.movedim(-3, -1) if isinstance(module, torch.nn.Conv2d) else x for x in samples]
-    rows = torch.cat([x.reshape(-1, x.shape[-1]).cpu() for x in pixels])
-    return settings.of_weight() | {"method": "awq", "samples": rows}
+    return {"method": "awq", "samples": torch.cat([x.reshape(-1, x.shape[-1]).cpu() for x in pixels])}
 
 
 def _is_transposed_linear(module: torch.nn.Module) -> bool:

@@ -313,7 +313,7 @@ def test_a_weight_with_a_nan_leaves_the_model_as_it_was():
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        ({"bits": 5}, ValueError, "bits is 5, expected one of 4, 8"),
+        ({"bits": 7}, ValueError, "bits is 7, expected one of 2, 3, 4, 5, 6, 8"),
         ({"block_size": 0}, ValueError, "block_size"),
         ({"block_size": 1.5}, TypeError, "block_size is 1.5"),
         ({"compute": "int4"}, ValueError, "compute is 'int4'"),

@@ -211,7 +211,7 @@ def test_the_report_counts_the_whole_model():
     [
         ({"skip": ("*.up_prj",)}, r"skip has '\*.up_prj', which matches no module of the model, .* '0.up_proj'"),
         ({"layers": {"dwn_proj": None}}, r"layers has 'dwn_proj', .*'0.down_proj'"),
-        ({"layers": {"*": {"bits": 5}}}, r"layers\['\*'\]: bits is 5, expected one of 4, 8"),
+        ({"layers": {"*": {"bits": 7}}}, r"layers\['\*'\]: bits is 7, expected one of 2, 3, 4, 5, 6, 8"),
         ({"layers": {"*": {"bit": 4}}}, r"layers\['\*'\]: an option is 'bit'"),
         ({"layers": {"*": {"method": "awq"}}}, r"layers\['\*'\]: calibration is None"),
         ({"scale_dtype": "float64"}, "scale_dtype is 'float64'"),
