@@ -62,8 +62,6 @@ def quantize_encoded(
     else:
         chosen, size = _checks.choice(encoding, ENCODINGS, f"{_WHERE}: encoding")
         size = size if block_size is None else block_size
-    size = _checks.integer(size, f"{_WHERE}: block_size")
-    array = _arrays.readable(weight, f"{_WHERE}: weight")
     if (method == "rtn" and samples is not None) or (method == "awq" and samples is None):
         raise _core.QcoreValueError(
             f"{_WHERE}: samples is {'missing' if samples is None else 'given'}, expected inputs [M, K] with "
@@ -72,10 +70,24 @@ def quantize_encoded(
     importance = None
     if samples is not None:
         features = weight.shape[1] if len(weight.shape) == 2 else 0
-        importance, mode = mean_squares(samples, features, f"{_WHERE}: samples"), _core.Method.awq
+        importance = mean_squares(samples, features, f"{_WHERE}: samples")
     if encoding == "nvfp4":
+        _arrays.readable(weight, f"{_WHERE}: weight")
         chosen = replace(chosen, tensor_scale=_nv_scale(weight))
-    return QuantizedTensor._of(_core.quantize_encoded(array, chosen._native(), size, mode, importance))
+    return encode_weighted(weight, chosen, size, mode, importance)
+
+
+def encode_weighted(
+    weight: Any, encoding: WeightEncoding, block_size: Any, method: _core.Method, importance: Any
+) -> QuantizedTensor:
+    """Quantize as :func:`quantize_encoded`, with the importance [K] of input channels in the place of samples.
+
+    That is what :func:`qcore.methods.samples.mean_squares` returns, or None. Pieces of a weight's rows then share it.
+    """
+    size = _checks.integer(block_size, f"{_WHERE}: block_size")
+    array = _arrays.readable(weight, f"{_WHERE}: weight")
+    mode = method if importance is None else _core.Method.awq
+    return QuantizedTensor._of(_core.quantize_encoded(array, encoding._native(), size, mode, importance))
 
 
 def _nv_scale(weight: Any) -> float:

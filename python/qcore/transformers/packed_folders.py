@@ -28,7 +28,7 @@ _WHERE = "qcore.transformers"
 Patterns = tuple[list[str], str]
 """Regular expressions of the parts of a weight in the files, and what takes their place in the name."""
 _PARTS: Mapping[str, tuple[str, ...]] = {
-    "qcore": ("codes", "scales", "offsets", "order"),
+    "qcore": ("codes", "scales", "offsets", "super_scales", "super_offsets", "order"),
     "packed": ("qweight", "qzeros", "scales", "g_idx"),
     "compressed": (*(part for part in compressed_tensors.PARTS if part != "weight"), *compressed_tensors.UNUSED),
     "bitsandbytes": tuple(re.escape(part) for part in bitsandbytes.PARTS if part != "weight"),

@@ -17,6 +17,7 @@ import qcore
 from qcore.cli import app, main
 from qcore.formats import open_checkpoint
 from qcore.formats.checkpoint import chunks
+from qcore.formats.checkpoint.options import NAMES
 from qcore.formats.checkpoint.partial_file import PartialFile
 from qcore.formats.checkpoint.quantizing import Options, plan, quantize_checkpoint
 
@@ -82,6 +83,55 @@ def test_quantize_equals_quantizing_whole_tensors(files, monkeypatch, source, pi
             assert np.array_equal(loaded[name], array)
     assert sorted(path.name for path in files.iterdir()) == ["m.safetensors", "o.safetensors", "shards"]
     load_file(files / "o.safetensors")  # the safetensors package reads it
+
+
+@pytest.mark.parametrize("piece", [None, 130])
+@pytest.mark.parametrize(
+    "options",
+    [{"encoding": name} for name in NAMES]
+    + [{"encoding": "q4_k", "method": "rtn"}]
+    + [
+        {"bits": bits, "block_size": 16, "scheme": scheme, "scale_dtype": dtype, "method": "mse"}
+        for bits in (2, 3, 5, 6)
+        for scheme, dtype in (("symmetric", "float16"), ("asymmetric", "float32"))
+    ],
+    ids=str,
+)
+def test_encoded_weights_equal_those_of_whole_tensors(files, monkeypatch, options, piece):
+    if piece is not None:
+        monkeypatch.setattr(chunks, "_PIECE_ITEMS", piece)
+    flags = [text for key, value in options.items() for text in (f"--{key.replace('_', '-')}", value)]
+    shown = options.get("encoding") or f"{options['bits']} bits"
+    done = run("quantize", files / "m.safetensors", files / "o.safetensors", *flags, "--dry-run")
+    assert f"{shown}, blocks of " in done.stdout
+    assert f"as it is: {shown}: a convolution" in done.stdout
+    done = run("quantize", files / "m.safetensors", files / "o.safetensors", *flags)
+    assert f"2 tensors in {shown}, 5 as they were" in done.stdout
+    make = qcore.quantize_encoded if "encoding" in options else qcore.quantize
+    loaded = qcore.load(files / "o.safetensors")
+    for name, array in model().items():
+        if name in QUANTIZED - {"conv.weight"}:
+            assert loaded[name] == make(array, **options)
+        else:
+            assert np.array_equal(loaded[name], array)
+
+
+def test_samples_weigh_the_errors_of_encodings(files):
+    rows = np.random.default_rng(5).standard_normal((50, 70)).astype(np.float32)
+    np.savez(files / "x.npz", **{"layers.1.weight": rows * np.linspace(0.1, 5, 70)})
+    flags = ["--encoding", "q4_k", "--method", "awq", "--samples", files / "x.npz"]
+    assert run("quantize", files / "m.safetensors", files / "o.safetensors", *flags).exit_code == 0
+    loaded, samples = qcore.load(files / "o.safetensors"), np.load(files / "x.npz")["layers.1.weight"]
+    weights = model()
+    expected = qcore.quantize_encoded(weights["layers.1.weight"], "q4_k", method="awq", samples=samples)
+    assert loaded["layers.1.weight"] == expected != qcore.quantize_encoded(weights["layers.1.weight"], "q4_k")
+    assert loaded["layers.0.weight"] == qcore.quantize_encoded(weights["layers.0.weight"], "q4_k")
+    np.savez(files / "x.npz", **{"layers.1.weight": rows[:, :70]})
+    flags = ["--bits", "3", "--method", "gptq", "--samples", files / "x.npz"]
+    assert run("quantize", files / "m.safetensors", files / "p.safetensors", *flags).exit_code == 0
+    loaded = qcore.load(files / "p.safetensors")["layers.1.weight"]
+    wide = weights["layers.1.weight"].astype(np.float32)
+    assert loaded == qcore.quantize(wide, bits=3, method="gptq", samples=rows)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +344,18 @@ def test_peak_memory(tmp_path):
         (["inspect", "."], ["has no"]),
         (["compare", "m.safetensors", "other.safetensors"], ["no tensor's name in common"]),
         (["compare", "m.safetensors", "shapes.safetensors"], ["'ids' has shape [4]", "[5]"]),
-        (["quantize", "m.safetensors", "o", "--bits", "5"], ["bits is 5, expected one of 4, 8"]),
+        (["quantize", "m.safetensors", "o", "--bits", "7"], ["bits is 7, expected one of 2, 3, 4, 5, 6, 8"]),
+        (["quantize", "m.safetensors", "o", "--encoding", "q9"], ["encoding is 'q9', expected one of 'q2_k', 'q3_k'"]),
+        (["quantize", "m.safetensors", "o", "--encoding", "nvfp4"], ["encoding is 'nvfp4', expected one of"]),
+        (["quantize", "m.safetensors", "o", "--encoding", "q4_k", "--bits", "4"], ["--bits 4 is given with --encodin"]),
+        (["quantize", "m.safetensors", "o", "--encoding", "q4_k", "--block-size", "32"], ["--block-size 32 is given"]),
+        (["quantize", "m.safetensors", "o", "--encoding", "q4_k", "--method", "gptq"], ["expected 'rtn', 'mse' or 'a"]),
+        (["quantize", "m.safetensors", "o", "--encoding", "q4_k", "--method", "awq"], ["--samples is missing"]),
+        *(
+            (["quantize", "m.safetensors", "o", "--format", name, *form], [f"--format {name} with {shown}, expected"])
+            for name in ("awq", "gptq", "gguf", "onnx")
+            for form, shown in ((["--bits", "3"], "3 bits"), (["--encoding", "q6_k"], "q6_k"))
+        ),
         (["quantize", "m.safetensors", "o", "--block-size", "0"], ["block_size"]),
         (["quantize", "m.safetensors", "o", "--scheme", "odd"], ["scheme", "'odd'"]),
         (["quantize", "m.safetensors", "o", "--method", "magic"], ["method", "'magic'"]),

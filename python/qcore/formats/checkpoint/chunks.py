@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from qcore import _core
+from qcore.encode import encode_weighted
 from qcore.formats.checkpoint.byte_ranges import ITEM_BYTES, Section
 from qcore.methods.gptq import Factor
 from qcore.quantized_tensor import quantize_weighted
+from qcore.weight_encoding import ENCODINGS
 
 if TYPE_CHECKING:
     from qcore.formats.checkpoint.options import Options
@@ -76,7 +78,11 @@ def convert(piece: Piece, options: Options, layout: Target) -> Converted:
     try:
         is_wide = piece.method == "gptq"
         given = piece.section.widened() if is_wide else piece.section.operand("quantize: weight")
-        weight = quantize_weighted(given, piece.inputs, **arguments)
+        if options.encoding:
+            encoding, size = ENCODINGS[options.encoding]
+            weight = encode_weighted(given, encoding, size, getattr(_core.Method, piece.method), piece.inputs)
+        else:
+            weight = quantize_weighted(given, piece.inputs, **arguments)
     except _core.QcoreError as error:
         rows = f", its rows from {piece.start}" if piece.start else ""
         raise _core.QcoreValueError(f"quantize: {piece.section.path}: tensor {piece.name!r}{rows}: {error}") from error

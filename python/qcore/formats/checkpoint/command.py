@@ -15,6 +15,7 @@ from qcore.formats import open_checkpoint
 from qcore.formats.checkpoint.dask_workers import connected
 from qcore.formats.checkpoint.diff import compare as compare_checkpoints
 from qcore.formats.checkpoint.folder_options import of_folder
+from qcore.formats.checkpoint.options import NAMES
 from qcore.formats.checkpoint.quantizing import Job, Options, Result, plan, quantize_checkpoint
 from qcore.formats.checkpoint.targets.model_folder import becomes_folder
 from qcore.formats.checkpoint.workers import Workers
@@ -102,10 +103,16 @@ def compare(
 def quantize(
     source: Annotated[Path, typer.Argument(metavar="IN", help=_KINDS)],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; a folder for a model's folder.")],
-    bits: Annotated[int, typer.Option(help="4 or 8.")] = 4,
-    block_size: Annotated[int, typer.Option(help="Neighbors along K that share a scale.")] = 64,
-    scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
-    method: Annotated[str, typer.Option(help="rtn, mse, awq or gptq.")] = "rtn",
+    bits: Annotated[int | None, typer.Option(help="2, 3, 4, 5, 6 or 8; 4 by default.")] = None,
+    block_size: Annotated[int | None, typer.Option(help="Neighbors along K that share a scale; 64 by default.")] = None,
+    scheme: Annotated[str | None, typer.Option(help="symmetric (the default) or asymmetric.")] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="In the place of these and of --scale-dtype: " + ", ".join(NAMES) + "."),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="rtn (the default), mse (that of encodings), awq or gptq (not for encodings).")
+    ] = None,
     samples: Annotated[
         Path | None,
         typer.Option(
@@ -114,7 +121,7 @@ def quantize(
     ] = None,
     damping: Annotated[float, typer.Option(help="For gptq: added to x^T x, relative to its mean diagonal.")] = DAMPING,
     act_order: Annotated[bool, typer.Option("--act-order", help="For gptq: begin with the largest inputs.")] = False,
-    scale_dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
+    scale_dtype: Annotated[str | None, typer.Option(help="float32 (the default) or float16.")] = None,
     include: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Quantize these and no others; may be given again.")
     ] = None,
@@ -151,16 +158,18 @@ def quantize(
       qcore quantize model/ model-4bit/ --block-size 32 --scheme asymmetric --scale-dtype float16
       qcore quantize model/ model-gptq/ --format gptq --block-size 128 --scale-dtype float16
       qcore quantize model/ out.safetensors --bits 8 --block-size 32 --exclude '*lm_head*'
+      qcore quantize model/ model-q4_k/ --encoding q4_k
       qcore quantize model/ out.safetensors --method mse --dry-run
       qcore quantize model/ out.safetensors --method awq --samples inputs.npz
       qcore quantize model/ out.safetensors --method gptq --samples inputs.npz
       qcore quantize model/ weights.onnx --format onnx --block-size 32
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
-    options = Options(
+    options = Options.given(
         bits=bits,
         block_size=block_size,
         scheme=scheme,
+        encoding=encoding,
         method=method,
         damping=damping,
         act_order=act_order,
@@ -180,7 +189,7 @@ def quantize(
             )
         jobs = plan(checkpoint, options)
         if dry_run:
-            _print_plan(jobs, options.method)
+            _print_plan(jobs, options)
             return
         total = sum(job.section.nbytes for job in jobs)
         with _workers(dask) as workers, _progress("quantizing", total) as update:
@@ -194,16 +203,16 @@ def _workers(dask: str | None) -> AbstractContextManager[Workers | None]:
     return connected(dask)
 
 
-def _print_plan(jobs: list[Job], method: str) -> None:
+def _print_plan(jobs: list[Job], options: Options) -> None:
     table = _table("name", "shape", "dtype", "becomes", ">bytes", ">then")
     for job in jobs:
         about = job.description
         if about is None:
             becomes = f"as it is: {job.choice.reason}"
         else:
-            becomes = f"{about.bits} bits, blocks of {about.block_size}"
+            becomes = f"{options.form}, blocks of {about.block_size}"
             reasons = {"mse": ", mse: no samples", "awq": ", awq: a convolution"}
-            becomes += "" if job.method == method else reasons[job.method]
+            becomes += "" if job.method == options.method else reasons[job.method]
         cells = (_shown(job.name), _sizes(job.section.shape), job.section.dtype, becomes)
         table.add_row(*cells, f"{job.section.nbytes:,}", f"{job.nbytes:,}")
     console = _console()
@@ -220,7 +229,7 @@ def _print_result(output: Path, options: Options, result: Result) -> None:
     if result.resumed:
         console.print(f"{_count(result.resumed, 'tensor')} taken over from an unfinished run", soft_wrap=True)
     console.print(
-        f"{output}: {_count(result.quantized, 'tensor')} in {options.bits} bits, {result.kept} as they were; "
+        f"{output}: {_count(result.quantized, 'tensor')} in {options.form}, {result.kept} as they were; "
         f"{result.bytes_before:,} bytes, now {result.bytes_after:,}",
         soft_wrap=True,
     )

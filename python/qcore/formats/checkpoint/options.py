@@ -14,7 +14,15 @@ from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, qua
 from qcore.formats.checkpoint.targets.target import Target, target
 from qcore.methods.gptq import DAMPING
 from qcore.quantized_tensor import quantize
+from qcore.weight_encoding import ENCODINGS, WeightEncoding
 
+_BITS = {2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 8: 8}
+_PLAIN_BITS = (4, 8)
+_ENCODINGS = {name: about for name, about in ENCODINGS.items() if name != "nvfp4"}
+"""All but the one whose header would need the largest number of each tensor."""
+NAMES = tuple(_ENCODINGS)
+"""Encodings that the command line knows."""
+_FORM = ("bits", "block_size", "scheme", "scale_dtype")
 SAMPLED = ("awq", "gptq")
 """Methods that take the layers' inputs."""
 
@@ -45,11 +53,57 @@ class Options:
     damping: float = DAMPING
     """For method "gptq", as of :func:`qcore.quantize`."""
     act_order: bool = False
+    encoding: str = ""
+    """A name of :func:`qcore.quantize_encoded`, in the place of bits, block_size, scheme and scale_dtype."""
+
+    @classmethod
+    def given(
+        cls,
+        *,
+        bits: int | None,
+        block_size: int | None,
+        scheme: str | None,
+        scale_dtype: str | None,
+        method: str | None,
+        encoding: str | None,
+        **others: Any,
+    ) -> Options:
+        """Return the options of a command line, on which None is what was not given.
+
+        Raises:
+            QcoreValueError: there is no such encoding, or another option contradicts it.
+        """
+        form = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
+        known: dict[str, Any] = {name: value for name, value in form.items() if value is not None}
+        if method is not None:
+            known["method"] = method
+        if encoding is None:
+            return cls(**known, **others)
+        about, size = _checks.choice(encoding, _ENCODINGS, "quantize: encoding")
+        for name in form:
+            if name in known:
+                raise _core.QcoreValueError(
+                    f"quantize: --{name.replace('_', '-')} {known[name]} is given with --encoding {encoding}, expected "
+                    f"one of them: {encoding} has codes of {about.bits} bits in blocks of {size} and {about.scales} "
+                    "scales"
+                )
+        known = {"method": "mse"} | known
+        scheme = "symmetric" if about.offsets is None else "asymmetric"
+        return cls(bits=about.bits, block_size=size, scheme=scheme, encoding=encoding, **known, **others)
 
     def check(self) -> None:
         """Check the options before a file is touched; the core's own words come from a weight of one element."""
         one = np.ones((1, 1), np.float32)
-        _checks.choice(self.bits, {4: 4, 8: 8}, "quantize: bits")
+        _checks.choice(self.bits, _BITS, "quantize: bits")
+        if self.encoding and self.method == "gptq":
+            raise _core.QcoreValueError(
+                f"quantize: method is 'gptq', expected 'rtn', 'mse' or 'awq' with --encoding {self.encoding}"
+            )
+        if self.format != "qcore" and (self.encoding or self.bits not in _PLAIN_BITS):
+            raise _core.QcoreValueError(
+                f"quantize: --format {self.format} with {self.form}, expected --format qcore, or --bits 4 or 8: other "
+                "formats are written with these widths only"
+            )
         needs = self.method in SAMPLED
         quantize(
             one, samples=one if needs else None, damping=self.damping, act_order=self.act_order, **self.of_tensor()
@@ -73,7 +127,23 @@ class Options:
         if not self.model:
             return inner
         values = quantization_config(format=self.format, left=self.left, **self.of_tensor())
+        if self.weight_encoding() is not None:  # the configuration describes plain weights only
+            values = {name: value for name, value in values.items() if name not in _FORM}
         return ModelFolderTarget(inner, self.model, values)
+
+    @property
+    def form(self) -> str:
+        """What the weights become, in words."""
+        return self.encoding or f"{self.bits} bits"
+
+    def weight_encoding(self) -> WeightEncoding | None:
+        """Return the encoding of the weights; None for plain ones of 4 and 8 bits."""
+        if self.encoding:
+            return _ENCODINGS[self.encoding][0]
+        if self.bits in _PLAIN_BITS:
+            return None
+        form = {"bits": self.bits, "scheme": self.scheme, "scale_dtype": self.scale_dtype}
+        return quantize(np.ones((1, 1), np.float32), block_size=1, **form).encoding  # type: ignore[arg-type]
 
     def open_samples(self) -> Samples | None:
         """Return the layers' inputs, if there are any."""

@@ -124,8 +124,11 @@ def _check_names(samples: Samples, jobs: list[Job]) -> None:
 
 def _job(name: str, section: Section, choice: Choice, options: Options, layout: Target, samples: Samples | None) -> Job:
     if choice.quantize:
-        about = Description(section.shape, options.bits, options.block_size, options.scheme)
+        encoding = options.weight_encoding()
+        about = Description(section.shape, options.bits, options.block_size, options.scheme, encoding=encoding)
         misfit = layout.misfit(name, about)
+        if encoding is not None and len(section.shape) != 2:
+            misfit = f"{options.form}: a convolution"
         if not misfit:
             method = options.method
             if samples is not None and name not in samples.shapes:

@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers", minversion="5.0")
 
 from model_folders import float_folder, kl, llama, logits, replaced  # noqa: E402
 from safetensors import safe_open  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
 import qcore  # noqa: E402
@@ -54,6 +55,22 @@ def opened(folder, config=None):
 
 def config_of(folder):
     return json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.parametrize("flags", [["--encoding", "q4_k"], ["--encoding", "mxfp4"], ["--bits", 3, *HALF]])
+def test_encoded_weights_are_opened_as_they_are(source, tmp_path, flags):
+    quantize(source, tmp_path / "out", *flags)
+    model = opened(tmp_path / "out")
+    weights = load_file(source / "model.safetensors")
+    for name, module in packed_modules(model):
+        matrix = weights[f"{name}.weight"]
+        if flags[0] == "--encoding":
+            assert module.weight == qcore.quantize_encoded(matrix, flags[1])
+        else:
+            assert module.weight == qcore.quantize(matrix, bits=3, block_size=32, scale_dtype="float16")
+    assert not {"bits", "block_size"} & set(config_of(tmp_path / "out")["quantization_config"])
+    model.save_pretrained(tmp_path / "again")
+    assert torch.equal(logits(opened(tmp_path / "again")), logits(model))
 
 
 def test_from_pretrained_opens_what_was_written(source, tmp_path):

@@ -95,13 +95,6 @@ def weights_of(model):
     return {name: module.weight for name, module in packed_modules(model)}
 
 
-def plain_of(weight):
-    """Return a weight as save_pretrained writes it."""
-    if isinstance(weight, qcore.ReorderedTensor):
-        return qcore.ReorderedTensor(weight.weight.plain(), weight.order)
-    return weight.plain()
-
-
 def experts_of(model):
     return {name: module for name, module in model.named_modules() if isinstance(module, Experts)}
 
@@ -135,6 +128,19 @@ def test_experts_are_those_of_quantize_and_are_saved(tmp_path, name):
         assert sum(".projections." in name and checkpoint.info(name).format == "qcore" for name in checkpoint) == len(
             inside
         )
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@torch.no_grad()
+def test_encoded_experts_are_saved_as_they_are(tmp_path, name):
+    entry = ENTRIES[name]
+    model = entry.make()
+    qcore.torch.quantize_(model, encoding="q4_k", layers={"*": {"bits": 3}} if name == MIXTURES[0] else None)
+    assert all(weight.encoding is not None for weight in weights_of(model).values())
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path)
+    assert weights_of(again) == weights_of(model)
+    assert relative_error(results(again, entry.sample()), results(model, entry.sample())) == 0
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
@@ -298,7 +304,7 @@ def test_packed_folders_of_other_programs(tmp_path, name, kind):
             assert np.array_equal(down, float_module.down_proj[expert].detach().numpy())
     model.save_pretrained(tmp_path / "saved")
     again = loaded(tmp_path / "saved", None)
-    assert weights_of(again) == {name: plain_of(weight) for name, weight in weights_of(model).items()}
+    assert weights_of(again) == weights_of(model)
     assert torch.equal(logits(model), logits(again))
 
 

@@ -20,6 +20,7 @@ import qcore  # noqa: E402
 import qcore.transformers as qt  # noqa: E402
 from qcore.formats import open_checkpoint  # noqa: E402
 from qcore.transformers.modules import is_conv1d, packed_modules  # noqa: E402
+from qcore.weight_encoding import ENCODINGS  # noqa: E402
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -360,6 +361,32 @@ def test_models_that_were_quantized_in_place_are_saved(tmp_path):
     assert (tmp_path / "adopted" / "config.json").read_text() == (tmp_path / "saved" / "config.json").read_text()
     with pytest.raises(qcore.QcoreValueError, match="has no packed weights"):
         qt.adopt_(llama())
+
+
+@pytest.mark.parametrize("tie", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{"encoding": name} for name in ENCODINGS]
+    + [{"bits": bits, "block_size": 32, "scheme": "asymmetric", "scale_dtype": "float16"} for bits in (2, 3, 5, 6)],
+)
+def test_encoded_weights_are_saved_as_they_are(tmp_path, capfd, options, tie):
+    import qcore.torch
+
+    model = llama(tie=tie)
+    layers = {"*.down_proj": {"compute": "float"}, "*.0.mlp.up_proj": {"bits": 4}, "*.q_proj": {"encoding": "q6_k"}}
+    qcore.torch.quantize_(model, layers=layers, **options)
+    model.save_pretrained(tmp_path)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert weights_of(again) == weights_of(model)
+    assert {weight.encoding is None for weight in weights_of(again).values()} == {False, True}
+    assert torch.equal(logits(model), logits(again))
+    assert [module.compute for _, module in packed_modules(again)] == [
+        module.compute for _, module in packed_modules(model)
+    ]
+    assert "UNEXPECTED" not in capfd.readouterr().err
+    with open_checkpoint(tmp_path) as checkpoint:
+        for name, weight in weights_of(model).items():
+            assert f"{name}.weight" not in checkpoint or checkpoint[f"{name}.weight"] == weight
 
 
 def test_a_small_share_is_a_warning(tmp_path, caplog):
