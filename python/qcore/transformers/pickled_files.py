@@ -15,7 +15,7 @@ from qcore import _core
 from qcore.formats.checkpoint.byte_ranges import DTYPES, Section
 from qcore.formats.checkpoint.files.safetensors import SafetensorsFile
 
-_NAMES = {getattr(torch, theirs): name for name, theirs in DTYPES.items()}
+_NAMES = {getattr(torch, theirs): name for name, theirs in DTYPES.items() if hasattr(torch, theirs)}
 
 
 @dataclass(frozen=True)

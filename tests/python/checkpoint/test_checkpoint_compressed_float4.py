@@ -87,11 +87,69 @@ def test_parts_that_do_not_fit(tmp_path, part, given, message):
 
 
 @pytest.mark.parametrize(
-    "change", [{"num_bits": 8}, {"group_size": 32}, {"strategy": "group"}, {"symmetric": False}, {"strategy": [1]}]
+    "change",
+    [
+        {"num_bits": 8},
+        {"num_bits": 6},
+        {"group_size": 32},
+        {"strategy": "group"},
+        {"symmetric": False},
+        {"strategy": [1]},
+    ],
 )
 def test_config_that_does_not_fit(tmp_path, change):
     with pytest.raises(qcore.QcoreValueError, match=r"weights are floats with num_bits .*, expected 4 symmetric bits"):
         open_checkpoint(folder(tmp_path, "nvfp4", layer("nvfp4"), **change))
+
+
+MXFP8 = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
+
+
+def mxfp8(path, codes=("F8_E4M3", (N, K)), scale=("U8", (N, K // 32))):
+    parts = {"weight": codes, "weight_scale": scale}
+    return folder(
+        path, "mxfp4", {part: (kind, np.full(shape, 120, np.uint8)) for part, (kind, shape) in parts.items()}, **MXFP8
+    )
+
+
+@pytest.mark.parametrize("kind", ["U8", "F8_E8M0"])
+def test_mxfp8_is_listed_and_an_error_when_read(tmp_path, kind):
+    checkpoint = open_checkpoint(mxfp8(tmp_path, scale=(kind, (N, K // 32))))
+    nbytes = N * K + N * K // 32
+    expected = TensorInfo("fc.weight", "compressed-tensors mxfp8-quantized", (N, K), 8, 32, "symmetric", nbytes)
+    assert checkpoint.info("fc.weight") == expected
+    with pytest.raises(qcore.QcoreValueError, match=r"model\.safetensors: tensor 'fc\.weight' is mxfp8, codes of e4m3"):
+        checkpoint["fc.weight"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"codes": ("U8", (N, K))}, "its weight is U8 [6, 64], expected F8_E4M3 [N, K] with K a multiple of 32"),
+        ({"codes": ("F8_E4M3", (N, 40))}, "its weight is F8_E4M3 [6, 40], expected F8_E4M3 [N, K]"),
+        ({"scale": ("U8", (N, 4))}, "weight_scale is U8 [6, 4], expected U8 or F8_E8M0 [6, 2]"),
+        ({"scale": ("F8_E4M3", (N, 2))}, "weight_scale is F8_E4M3 [6, 2], expected U8 or F8_E8M0 [6, 2]"),
+    ],
+)
+def test_mxfp8_that_does_not_fit(tmp_path, given, message):
+    with pytest.raises(qcore.QcoreValueError) as caught:
+        open_checkpoint(mxfp8(tmp_path, **given))
+    assert message in str(caught.value)
+
+
+def test_arrays_of_e8m0(tmp_path):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    octets = np.array([0, 127, 130, 254], np.uint8)
+    raw_safetensors(
+        tmp_path / "a.safetensors", {"x": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}, octets.tobytes()
+    )
+    with open_checkpoint(tmp_path / "a.safetensors") as checkpoint:
+        assert (checkpoint.info("x").format, checkpoint.info("x").bits) == ("float8_e8m0fnu", 8)
+        assert np.array_equal(checkpoint["x"].view(np.uint8), octets)
+        qcore.save(tmp_path / "b.safetensors", {"x": checkpoint["x"]})
+    with open_checkpoint(tmp_path / "b.safetensors") as checkpoint:
+        assert checkpoint["x"].dtype == ml_dtypes.float8_e8m0fnu
+        assert np.array_equal(checkpoint["x"].view(np.uint8), octets)
 
 
 def test_scales_that_are_nan(tmp_path):

@@ -71,6 +71,17 @@ def test_modes_of_float4(tmp_path, mode, g):
         open_checkpoint(folder(tmp_path, {"a": wrong}, quantization))
 
 
+def test_mxfp8_is_listed_and_an_error_when_read(tmp_path):
+    parts = {"weight": layer(bits=8)["weight"], "scales": np.full((6, 2), 120, np.uint8)}
+    quantization = {"group_size": 32, "bits": 8, "mode": "mxfp8", "b": {"group_size": 32, "bits": 4}}
+    checkpoint = open_checkpoint(folder(tmp_path, {"a": parts, "b": layer(seed=1)}, quantization))
+    nbytes = 6 * 64 + 6 * 2
+    assert checkpoint.info("a.weight") == TensorInfo("a.weight", "mlx mxfp8", (6, 64), 8, 32, "symmetric", nbytes)
+    with pytest.raises(qcore.QcoreValueError, match=r"model\.safetensors: tensor 'a\.weight' is mxfp8, codes of e4m3"):
+        checkpoint["a.weight"]
+    assert checkpoint["b.weight"].shape == (6, 64)
+
+
 def test_layers_with_widths_of_their_own(tmp_path):
     own, usual, named = layer(bits=8, g=64), layer(seed=1), layer(seed=2)
     quantization = QUANTIZATION | {"a": {"group_size": 64, "bits": 8}, "c": True, "plain": False, "elsewhere": False}
@@ -136,7 +147,8 @@ def test_a_codec_that_refuses_names_the_tensor(tmp_path):
         (QUANTIZATION | {"fc": {"group_size": 32}}, "fc has no 'bits'"),
         (QUANTIZATION | {"fc": 4}, "fc is 4, expected an object or false"),
         (QUANTIZATION | {"fc": False}, "fc is False, expected none of fc.scales"),
-        (QUANTIZATION | {"mode": "mxfp8"}, "mode is 'mxfp8', expected 'affine', 'mxfp4' or 'nvfp4'"),
+        (QUANTIZATION | {"mode": "mxfp6"}, "mode is 'mxfp6', expected 'affine', 'mxfp4', 'nvfp4' or 'mxfp8'"),
+        (QUANTIZATION | {"mode": "mxfp8"}, "bits is 4 and group_size 32, expected 8 and 32 with mode 'mxfp8'"),
         (QUANTIZATION | {"mode": "mxfp4"}, "has fc.biases, expected none with mode 'mxfp4'"),
         (QUANTIZATION | {"fc": QUANTIZATION | {"mode": "nvfp4"}}, "fc: bits is 4 and group_size 32, expected 4 and 16"),
         (QUANTIZATION | {"bits": 7}, "bits is 7, expected one of 2, 3, 4, 5, 6, 8"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
 from numpy.typing import NDArray
 
+from qcore import _core
 from qcore.formats.checkpoint.byte_ranges import DTYPES, ITEM_BYTES, Section
 
 
@@ -44,6 +46,14 @@ class Entry(Protocol):
     def info(self, name: str) -> TensorInfo: ...
 
     def read(self, name: str) -> Any: ...
+
+
+def refuse_mxfp8(path: Path, name: str) -> NoReturn:
+    """Raise QcoreValueError for a weight of 8-bit floats, which is listed only."""
+    raise _core.QcoreValueError(
+        f"{path}: tensor {name!r} is mxfp8, codes of e4m3 with scales of e8m0, expected another format: qcore lists "
+        "such weights and can't read them"
+    )
 
 
 @dataclass(frozen=True)

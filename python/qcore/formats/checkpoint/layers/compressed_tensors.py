@@ -9,7 +9,7 @@ from typing import Any
 from qcore import _core
 from qcore.formats.checkpoint.byte_ranges import FLOATING, Section
 from qcore.formats.checkpoint.files.safetensors import short
-from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
+from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo, refuse_mxfp8
 from qcore.formats.compressed_tensors import from_compressed_tensors
 from qcore.formats.compressed_tensors_float4 import from_compressed_tensors_mxfp4, from_compressed_tensors_nvfp4
 
@@ -21,6 +21,7 @@ FORMATS = (
     "mixed-precision",
     "mxfp4-pack-quantized",
     "nvfp4-pack-quantized",
+    "mxfp8-quantized",
 )
 PARTS = (
     "weight_packed",
@@ -36,6 +37,7 @@ UNUSED = ("input_scale", "input_zero_point", "input_global_scale")
 _STRATEGIES = ("group", "channel", "tensor")
 _FLOAT4 = {("group", 32): "mxfp4", ("tensor_group", 16): "nvfp4"}
 """Kinds of weights of 4-bit floats by strategy and group_size."""
+_MX_BLOCK = 32
 _GROUPS = {kind: size for (_, size), kind in _FLOAT4.items()}
 
 
@@ -52,6 +54,8 @@ class Scheme:
     """The compute mode that ``input_activations`` stands for; None if it says nothing."""
     float4: str | None = None
     """'mxfp4' or 'nvfp4' for weights of 4-bit floats."""
+    is_mxfp8: bool = False
+    """Whether weights are floats of 8 bits, which are listed only."""
 
     def holds(self, layer: str) -> bool:
         """Return whether a layer of that name is in the group; names of classes, such as Linear, mean all layers."""
@@ -111,12 +115,14 @@ def _targets(group: dict[str, Any], where: str) -> tuple[str, ...]:
 def _float4_scheme(group: dict[str, Any], weights: dict[str, Any], where: str) -> Scheme:
     """Return a group of weights of 4-bit floats; activations in 4-bit floats are not a compute mode of qcore."""
     key = (weights.get("strategy"), weights.get("group_size"))
+    if weights.get("num_bits") == 8 and key == ("group", _MX_BLOCK) and weights.get("symmetric", True):
+        return Scheme(_targets(group, where), 8, True, _MX_BLOCK, None, is_mxfp8=True)
     kind = next((kind for known, kind in _FLOAT4.items() if known == key), None)
     if kind is None or weights.get("num_bits") != 4 or not weights.get("symmetric", True):
         raise _core.QcoreValueError(
             f"{where}: weights are floats with num_bits {short(weights.get('num_bits'))}, strategy {short(key[0])}, "
             f"group_size {short(key[1])} and symmetric {short(weights.get('symmetric', True))}, expected 4 symmetric "
-            "bits in a 'group' of 32 (mxfp4) or a 'tensor_group' of 16 (nvfp4)"
+            "bits in a 'group' of 32 (mxfp4) or a 'tensor_group' of 16 (nvfp4), or 8 in a 'group' of 32 (mxfp8)"
         )
     given = group.get("input_activations")
     integers = isinstance(given, dict) and given.get("type", "int") == "int"
@@ -194,6 +200,18 @@ class Float4Entry(_LayerEntry):
             raise _core.QcoreValueError(f"{scale.path}: tensor {name!r}: {error}") from error
 
 
+@dataclass(frozen=True)
+class Mxfp8Entry(_LayerEntry):
+    """A layer's weight [N, K] of 8-bit floats, which can be listed only."""
+
+    def info(self, name: str) -> TensorInfo:
+        nbytes = sum(section.nbytes for section in self.sections.values())
+        return TensorInfo(name, f"{METHOD} mxfp8-quantized", self.shape, 8, _MX_BLOCK, "symmetric", nbytes)
+
+    def read(self, name: str) -> Any:
+        refuse_mxfp8(self.sections["weight"].path, name)
+
+
 def entries_of(sections: dict[str, Section], values: dict[str, Any], where: str) -> dict[str, Entry]:
     """Return the layers as NAME.weight, everything else as it is.
 
@@ -221,6 +239,8 @@ def _entry(layer: str, parts: dict[str, Section], schemes: list[Scheme], where: 
         raise _core.QcoreValueError(f"{at} is quantized and in none of config_groups, expected one that names it")
     if scheme.float4 is not None:
         return _float4_entry(parts, scheme, at, layer)
+    if scheme.is_mxfp8:
+        return _mxfp8_entry(parts, scheme, at, layer)
     packed = "weight_packed" in parts
     weight = parts["weight_packed" if packed else "weight"]
     kind = "I32" if packed else "I8"
@@ -275,3 +295,21 @@ def _float4_entry(parts: dict[str, Section], scheme: Scheme, at: str, layer: str
                 f"{at}: weight_global_scale is {factor.dtype} {list(factor.shape)}, expected F32 [1]"
             )
     return Float4Entry(scheme, (n, k), {part: parts[part] for part in needed})
+
+
+def _mxfp8_entry(parts: dict[str, Section], scheme: Scheme, at: str, layer: str) -> Mxfp8Entry:
+    for part in ("weight", "weight_scale"):
+        if part not in parts:
+            raise _core.QcoreValueError(f"{at} has no tensor {layer}.{part}, expected one")
+    codes, scale = parts["weight"], parts["weight_scale"]
+    if codes.dtype != "F8_E4M3" or len(codes.shape) != 2 or codes.shape[1] % _MX_BLOCK:
+        raise _core.QcoreValueError(
+            f"{at}: its weight is {codes.dtype} {list(codes.shape)}, expected F8_E4M3 [N, K] with K a multiple of "
+            f"{_MX_BLOCK}"
+        )
+    n, k = codes.shape
+    if scale.dtype not in ("U8", "F8_E8M0") or scale.shape != (n, k // _MX_BLOCK):
+        raise _core.QcoreValueError(
+            f"{at}: weight_scale is {scale.dtype} {list(scale.shape)}, expected U8 or F8_E8M0 {[n, k // _MX_BLOCK]}"
+        )
+    return Mxfp8Entry(scheme, (n, k), {"weight": codes, "weight_scale": scale})

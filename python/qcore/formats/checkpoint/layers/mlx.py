@@ -1,8 +1,8 @@
 """MLX's quantized layers: NAME.weight, NAME.scales and NAME.biases, whose widths are in config.json beside the file.
 
 As mlx-lm writes it, "quantization" has group_size and bits for all layers, and under a layer's own name either another
-group_size and bits, or false if that layer isn't quantized. "mode" is "affine" if it is not there; layers of "mxfp4"
-and "nvfp4" have no biases.
+group_size and bits, or false if that layer isn't quantized. "mode" is "affine" if it is not there; layers of "mxfp4",
+"nvfp4" and "mxfp8" have no biases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from qcore import _core
 from qcore.formats.checkpoint.byte_ranges import FLOATING, Section
 from qcore.formats.checkpoint.files.safetensors import short
-from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
+from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo, refuse_mxfp8
 from qcore.formats.mlx import from_mlx
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -22,8 +22,8 @@ KEY = "quantization"
 _WIDTHS = (2, 3, 4, 5, 6, 8)
 _WORD_BITS = 32
 _PARTS = ("weight", "scales", "biases")
-_FLOAT4_GROUPS = {"mxfp4": 32, "nvfp4": 16}
-"""The group_size that modes of 4 bits without biases have."""
+_FLOATS = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}
+"""Bits and group_size of the modes without biases; weights of mxfp8 are listed only."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class MlxEntry:
         return TensorInfo(name, f"mlx {self.mode}", self.shape, self.bits, self.group_size, scheme, nbytes)
 
     def read(self, name: str) -> QuantizedTensor:
+        if self.mode == "mxfp8":
+            refuse_mxfp8(self.sections["weight"].path, name)
         where = f"{self.sections['weight'].path}: tensor {name!r}"
         if len(self.shape) != 2:
             raise _core.QcoreValueError(f"{where} is [..., N, K] = {list(self.shape)}, expected [N, K]")
@@ -98,8 +100,8 @@ def entries_of(sections: Mapping[str, Section], config: Mapping[str, Any] | None
 
 def _widths(values: Mapping[str, Any], where: str) -> tuple[int, int, str]:
     mode = values.get("mode", "affine")  # written only by versions that know others
-    if mode not in ("affine", *_FLOAT4_GROUPS):
-        raise _core.QcoreValueError(f"{where}: mode is {short(mode)}, expected 'affine', 'mxfp4' or 'nvfp4'")
+    if mode not in ("affine", *_FLOATS):
+        raise _core.QcoreValueError(f"{where}: mode is {short(mode)}, expected 'affine', 'mxfp4', 'nvfp4' or 'mxfp8'")
     for key in ("group_size", "bits"):
         if key not in values:
             raise _core.QcoreValueError(f"{where} has no {key!r}, expected one")
@@ -108,10 +110,10 @@ def _widths(values: Mapping[str, Any], where: str) -> tuple[int, int, str]:
         raise _core.QcoreValueError(f"{where}: bits is {short(bits)}, expected one of {', '.join(map(str, _WIDTHS))}")
     if type(group_size) is not int or not 0 < group_size < 2**31:
         raise _core.QcoreValueError(f"{where}: group_size is {short(group_size)}, expected a positive integer")
-    if mode in _FLOAT4_GROUPS and (bits, group_size) != (4, _FLOAT4_GROUPS[mode]):
+    if mode in _FLOATS and (bits, group_size) != _FLOATS[mode]:
         raise _core.QcoreValueError(
-            f"{where}: bits is {bits} and group_size {group_size}, expected 4 and {_FLOAT4_GROUPS[mode]} with "
-            f"mode {mode!r}"
+            f"{where}: bits is {bits} and group_size {group_size}, expected {_FLOATS[mode][0]} and {_FLOATS[mode][1]} "
+            f"with mode {mode!r}"
         )
     return bits, group_size, mode
 
