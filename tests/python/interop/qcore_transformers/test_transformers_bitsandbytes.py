@@ -10,7 +10,7 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from model_folders import float_folder, kl, logits, mixtral, replaced, rewritten  # noqa: E402
+from model_folders import float_folder, float_twin, kl, logits, mixtral, replaced, rewritten  # noqa: E402
 from packed_layers import bitsandbytes as bnb  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
@@ -112,9 +112,8 @@ def test_folders_with_state_dicts_of_torch(source, tmp_path, nested):
 def test_experts(tmp_path):
     source = float_folder(tmp_path / "float", mixtral())
     folder, values = four_bit_folder(source, tmp_path / "bnb", nested=True)
-    twin, _ = rewritten(source, tmp_path / "twin", None, lambda layer, matrix: ({"weight": matrix}, matrix))
-    tensors = load_file(twin / "model.safetensors")
-    save_file(tensors | {name: torch.from_numpy(each) for name, each in values.items()}, twin / "model.safetensors")
+    assert sum("experts" in name for name in values) == 24
+    twin = float_twin(source, tmp_path / "twin", values)
     expected = transformers.AutoModelForCausalLM.from_pretrained(twin, dtype=torch.float32)
     assert kl(logits(expected), logits(loaded(folder, dtype=torch.float32))) < 1e-6
 
@@ -203,3 +202,29 @@ def test_the_packages_own_int8(tmp_path):
         weight = checkpoint["fc.weight"]
     scales = (tensors["fc.SCB"].numpy().astype(np.float64) / 127).astype(np.float32)
     assert np.array_equal(weight.dequantize(), tensors["fc.weight"].numpy() * scales[:, None])
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_folder_that_transformers_has_saved(source, tmp_path, bits):
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    double = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+    options = transformers.BitsAndBytesConfig(
+        **({"load_in_4bit": True} | double if bits == 4 else {"load_in_8bit": True})
+    )
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, quantization_config=options, device_map="cpu")
+    model.save_pretrained(tmp_path / "bnb")
+    ours = loaded(tmp_path / "bnb", dtype=torch.float32)
+    found = dict(packed_modules(ours))
+    assert len(found) == 14
+    tensors = load_file(tmp_path / "bnb" / "model.safetensors")
+    for name, module in found.items():
+        parts = {
+            part.removeprefix(f"{name}."): each.numpy() for part, each in tensors.items() if part.startswith(f"{name}.")
+        }
+        if bits == 4:
+            expected = bnb.decoded({part: each for part, each in parts.items() if part != "bias"})[0]
+        else:
+            scales = (parts["SCB"].astype(np.float64) / 127).astype(np.float32)
+            expected = parts["weight"] * scales[:, None]
+        assert np.array_equal(module.weight.dequantize(), expected), name

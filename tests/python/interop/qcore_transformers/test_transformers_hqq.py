@@ -10,7 +10,7 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from model_folders import float_folder, kl, logits, replaced, rewritten  # noqa: E402
+from model_folders import float_folder, float_twin, kl, logits, mixtral, replaced, rewritten  # noqa: E402
 from packed_layers import hqq  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers.core_model_loading import WeightConverter  # noqa: E402
@@ -64,6 +64,24 @@ def test_models(source, tmp_path, bits, dtype):
     with open_checkpoint(tmp_path / "saved") as checkpoint:
         for name, value in values.items():
             assert np.array_equal(checkpoint[name].dequantize(), value)
+
+
+def test_folders_with_state_dicts_of_torch(source, tmp_path):
+    folder, values = hqq_folder(source, tmp_path / "hqq", 3)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    model = loaded(folder, dtype=torch.float32)
+    assert len(dict(packed_modules(model))) == len(values)
+    assert kl(logits(replaced(source, values)), logits(model)) < 1e-6
+
+
+def test_experts(tmp_path):
+    source = float_folder(tmp_path / "float", mixtral())
+    folder, values = hqq_folder(source, tmp_path / "hqq", 4)
+    assert sum("experts" in name for name in values) == 24
+    twin = float_twin(source, tmp_path / "twin", values)
+    expected = transformers.AutoModelForCausalLM.from_pretrained(twin, dtype=torch.float32)
+    assert kl(logits(expected), logits(loaded(folder, dtype=torch.float32))) < 1e-6
 
 
 def test_enable(source, tmp_path):
