@@ -14,7 +14,7 @@ from qcore._display import plots
 _WHERE = "Report.plot"
 _LEAST_ERROR = 1e-8
 """Errors below this are drawn here."""
-_COLORS = {3: "#c8553d", 4: "#e39b45", 5: "#6a9f58", 6: "#4a86b8", 8: "#123a5c"}
+_COLORS = {2: "#8c3a5b", 3: "#c8553d", 4: "#e39b45", 5: "#6a9f58", 6: "#4a86b8", 8: "#123a5c"}
 """Colors of a plot by bits."""
 LOW_SHARE = 0.9
 """Share of quantized parameters below which a report warns."""
@@ -30,12 +30,14 @@ class Candidate:
         nbytes: bytes of codes, scales and offsets.
         error: relative L2 error of the model's outputs on the calibration with only this layer quantized; of layers
             that share a weight, with all of them.
+        encoding: name of the encoding, None without one.
     """
 
     bits: int
     block_size: int
     nbytes: int
     error: float
+    encoding: str | None = None
 
 
 @dataclass
@@ -78,8 +80,8 @@ class LayerReport:
     @property
     def chosen(self) -> Candidate | None:
         """Return the candidate that was chosen; None without ``target_bits``."""
-        form = self.bits, self.block_size
-        return next((each for each in self.candidates if (each.bits, each.block_size) == form), None)
+        form = self.bits, self.block_size, self.encoding
+        return next((each for each in self.candidates if (each.bits, each.block_size, each.encoding) == form), None)
 
     @property
     def quantized(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -114,7 +114,7 @@ def _settings(given: dict[str, Any], where: str, calibration: Any) -> Settings:
 
 def _encoded(settings: Settings, given: Mapping[str, Any], where: str) -> Settings:
     """Return the settings with the encoding's bits and block size, if nothing contradicts it."""
-    name = encoding_name(settings.encoding, f"{where}encoding")
+    name = _encoding_name(settings.encoding, f"{where}encoding")
     about, size = ENCODINGS[name]
     for option in _FORM:
         if option in given:
@@ -132,7 +132,22 @@ def _encoded(settings: Settings, given: Mapping[str, Any], where: str) -> Settin
     return replace(settings, bits=about.bits, block_size=size)
 
 
-def encoding_name(value: Any, where: str) -> str:
+def encoding_names(value: Any) -> tuple[str, ...]:
+    """Return the argument ``encoding`` of ``quantize_`` with ``target_bits``: none, one or several names, each once.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: it is something else.
+    """
+    where = "quantize_: encoding"
+    if value is None:
+        return ()
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, Sequence):
+        raise _core.QcoreTypeError(f"{where} is {value!r}, expected names of encodings with target_bits")
+    return tuple(dict.fromkeys(_encoding_name(name, where) for name in names))
+
+
+def _encoding_name(value: Any, where: str) -> str:
     """Return the value if it is the name of an encoding.
 
     Raises:

@@ -34,7 +34,13 @@ from qcore.torch.conversion.layers import (
     outside_weights,
 )
 from qcore.torch.conversion.memory import trim
-from qcore.torch.conversion.options import check_gptq_options, choose_settings, default_settings, layer_settings
+from qcore.torch.conversion.options import (
+    check_gptq_options,
+    choose_settings,
+    default_settings,
+    encoding_names,
+    layer_settings,
+)
 from qcore.torch.conversion.restore import restore_
 from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq, takes_gptq
 from qcore.torch.conversion.smooth import Smoothing, check_smooth
@@ -110,7 +116,7 @@ def quantize_(
     act_order: bool = False,
     smooth: bool | float = False,
     rotation: Literal["hadamard"] | None = None,
-    encoding: str | None = None,
+    encoding: str | Sequence[str] | None = None,
 ) -> Report:
     """Quantize the layers of a model in place.
 
@@ -169,7 +175,9 @@ def quantize_(
             on the CPU only; smooth leaves these alone.
         encoding: a name of :func:`qcore.quantize_encoded`, such as "q4_k" or "mxfp4", in the place of bits, block_size,
             scheme and scale_dtype: each matrix, embeddings included, becomes what that function makes of it.
-            Convolutions have the next of 4 and 8 bits in blocks of that size.
+            Convolutions have the next of 4 and 8 bits in blocks of that size. With ``target_bits`` one or several
+            names of encodings that a matrix on the CPU may have beside the other formats, by the same method, by "awq"
+            in the place of "gptq".
 
     Returns:
         A report with a row per layer; ``print(report)`` shows the table.
@@ -182,7 +190,8 @@ def quantize_(
     _check(model, skip, target_error)
     given: dict[str, Any] = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
     given |= {"compute": compute, "method": method, "damping": damping, "act_order": act_order, "rotation": rotation}
-    given["encoding"] = encoding
+    encodings = () if target_bits is None else encoding_names(encoding)
+    given["encoding"] = encoding if target_bits is None else None
     default = default_settings(given, calibration)
     check_smooth(smooth, calibration)
     options = layer_settings(layers, given, calibration)
@@ -213,7 +222,7 @@ def quantize_(
         hessians = Hessians(model, batches or [])
         if target_bits is not None and batches is not None:
             make = functools.partial(_make, hessians=hessians, measures=False)
-            candidates = by_bits.choose(model, plans, batches, expected, target_bits, layers or {}, make)
+            candidates = by_bits.choose(model, plans, batches, expected, target_bits, layers or {}, make, encodings)
         for number, plan in enumerate(_shown(plans, progress)):
             _make(plan, shared, hessians, plans[number + 1 :])
             while target_error is not None and batches is None and _is_above(plan, target_error) and _promote(plan):

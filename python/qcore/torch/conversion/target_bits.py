@@ -20,6 +20,7 @@ from qcore.torch.conversion.calibration import outputs_of, relative_error, weigh
 from qcore.torch.conversion.layers import Layer, disable_fast_paths
 from qcore.torch.report import Candidate
 from qcore.torch.weighted import WeightedModule
+from qcore.weight_encoding import ENCODINGS
 
 _BITS: tuple[int, ...] = (3, 4, 5, 6, 8)
 _PLAIN_BITS: tuple[int, ...] = (4, 8)
@@ -27,6 +28,10 @@ _BLOCK_SIZES: tuple[int, ...] = (32, 64, 128)
 _BATCHES = 4
 """Number of batches on which the model's error is measured for each layer."""
 _WITHOUT_WIDTH = ("GRU", "activation")
+_FORM = ("bits", "block_size", "scheme", "scale_dtype", "encoding")
+"""Options of a layer that leave no choice of encodings."""
+Format = tuple[int, int, str | None]
+"""Bits, block size, and the name of an encoding, None for those of :func:`qcore.quantize`."""
 
 
 class Plan(Protocol):
@@ -59,7 +64,7 @@ class _Group:
     """Holds the layers with one weight, and the formats that they can have.
 
     Attributes:
-        formats: bits and block size of each candidate.
+        formats: bits, block size and encoding of each candidate.
         found: the candidates as measured, in the order of ``formats``; error is the model's, so that shared and
             unreached weights compare.
         chosen: index of the candidate.
@@ -68,7 +73,7 @@ class _Group:
     """
 
     plans: list[Any]
-    formats: list[tuple[int, int]]
+    formats: list[Format]
     found: list[Candidate]
     chosen: int = 0
     count: int = 0
@@ -108,8 +113,9 @@ def choose(
     target: float,
     given: Mapping[str, Mapping[str, Any] | None],
     make: Callable[[Any, dict[Any, Any]], None],
+    encodings: Sequence[str] = (),
 ) -> dict[int, list[Candidate]]:
-    """Set bits and block size of the layers' settings.
+    """Set bits, block size and encoding of the layers' settings.
 
     The model is as it was when this returns or raises. At any time one group of layers is quantized beside the float
     model.
@@ -122,6 +128,7 @@ def choose(
         target: the largest mean of bits per weight: codes, scales and offsets as stored, of all layers with a weight.
         given: the argument ``layers`` of ``quantize_``; the bits and block sizes in it are kept.
         make: quantizes a plan's layer by its settings; layers with one weight get one dictionary.
+        encodings: names of encodings that matrices on the CPU may have, too.
 
     Returns:
         The candidates of each layer, by the id of its :class:`Layer`.
@@ -129,7 +136,7 @@ def choose(
     Raises:
         QcoreValueError: the smallest formats exceed the target.
     """
-    groups = _groups(plans, given)
+    groups = _groups(plans, given, encodings)
     _check_least(groups, target, make)
     parts = batches[:: -(-len(batches) // _BATCHES)]
     if len(parts) < len(batches):
@@ -156,7 +163,9 @@ def choose(
     return {id(plan.layer): group.found for group in groups for plan in group.plans}
 
 
-def _groups(plans: Sequence[Plan], given: Mapping[str, Mapping[str, Any] | None]) -> list[_Group]:
+def _groups(
+    plans: Sequence[Plan], given: Mapping[str, Mapping[str, Any] | None], encodings: Sequence[str]
+) -> list[_Group]:
     """Return the groups of the layers with a weight, in the model's order."""
     by_weight: dict[Any, list[Plan]] = {}
     for plan in plans:
@@ -164,31 +173,41 @@ def _groups(plans: Sequence[Plan], given: Mapping[str, Mapping[str, Any] | None]
             by_weight.setdefault(("layer", id(plan)) if plan.layer.shared is None else plan.layer.shared, []).append(
                 plan
             )
-    return [_Group(group, _formats(group, given), []) for group in by_weight.values()]
+    return [_Group(group, _formats(group, given, encodings), []) for group in by_weight.values()]
 
 
-def _formats(plans: list[Plan], given: Mapping[str, Mapping[str, Any] | None]) -> list[tuple[int, int]]:
-    """Return bits and block sizes that all layers of a group can have and that ``layers`` leaves open."""
+def _formats(
+    plans: list[Plan], given: Mapping[str, Mapping[str, Any] | None], encodings: Sequence[str]
+) -> list[Format]:
+    """Return the formats that all layers of a group can have and that ``layers`` leaves open."""
     bits, block_sizes = _BITS, _BLOCK_SIZES
     for plan in plans:
         parameters = list(plan.layer.module.parameters())
         # Encoded weights are matrices on the CPU.
         if plan.layer.rule.kind == "Conv2d" or any(each.device.type != "cpu" for each in parameters):  # type: ignore[union-attr]
-            bits = _PLAIN_BITS
+            bits, encodings = _PLAIN_BITS, ()
     for plan in plans:
         options, settings = given.get(plan.layer.pattern or "") or {}, plan.layer.settings
         assert settings is not None
+        if settings.encoding is not None:
+            return [(settings.bits, settings.block_size, settings.encoding)]
+        if settings.rotation is not None or any(name in options for name in _FORM):
+            encodings = ()
         # Layers with one weight have the settings of the first that a pattern names.
         if "bits" in options:
             bits = (settings.bits,)
         if "block_size" in options:
             block_sizes = (settings.block_size,)
-    return [(width, size) for width in bits for size in block_sizes]
+    plain: list[Format] = [(width, size, None) for width in bits for size in block_sizes]
+    return plain + [(ENCODINGS[name][0].bits, ENCODINGS[name][1], name) for name in encodings]
 
 
-def _set_format(plan: Plan, bits: int, block_size: int) -> None:
+def _set_format(plan: Plan, bits: int, block_size: int, encoding: str | None) -> None:
     assert plan.layer.settings is not None
-    plan.layer.settings = replace(plan.layer.settings, bits=bits, block_size=block_size)
+    settings = replace(plan.layer.settings, bits=bits, block_size=block_size, encoding=encoding)
+    if encoding is not None and settings.method == "gptq":
+        settings = replace(settings, method="awq")
+    plan.layer.settings = settings
     plan.levels = [(bits, plan.levels[0][1])]
 
 
@@ -212,9 +231,14 @@ def _check_least(groups: list[_Group], target: float, make: Callable[[Any, dict[
     """Raise QcoreValueError if the smallest formats exceed the target; rounding to nearest tells their bytes."""
     nbytes = count = 0
     for group in groups:
-        least = min(range(len(group.formats)), key=lambda index: (group.formats[index][0], -group.formats[index][1]))
-        size, group.count = _try(group, least, make, "rtn")
-        nbytes, count = nbytes + size, count + group.count
+        order = sorted(range(len(group.formats)), key=lambda index: (group.formats[index][0], -group.formats[index][1]))
+        plain = [index for index in order if group.formats[index][2] is None]
+        encoded = [index for index in order if group.formats[index][2] is not None]
+        sizes = []
+        for index in plain[:1] + encoded:
+            size, group.count = _try(group, index, make, "rtn")
+            sizes.append(size)
+        nbytes, count = nbytes + min(sizes), count + group.count
         for plan in group.plans:
             plan.made = None
     if 8 * nbytes > target * count:
@@ -244,8 +268,8 @@ def _measure(
             squared = sum(gain * error**2 for gain, error in zip(gains, own, strict=True))
         else:  # several weights, or one that the format holds exactly
             squared = model_error(group.plans) ** 2
-        bits, block_size = group.formats[index]
-        found[index] = Candidate(bits, block_size, nbytes, squared**0.5)
+        bits, block_size, encoding = group.formats[index]
+        found[index] = Candidate(bits, block_size, nbytes, squared**0.5, encoding)
         for plan in group.plans:
             plan.made = None
     group.found = [found[index] for index in range(len(group.formats))]
@@ -272,7 +296,7 @@ def _own_error(plan: Plan, inputs: torch.Tensor | None) -> float:
     return weight_error(made.weight, module.weight.detach().t() if is_transposed else module.weight.detach(), inputs)
 
 
-def _nominal(form: tuple[int, int]) -> float:
+def _nominal(form: Format) -> float:
     return form[0] + 16 / form[1]
 
 

@@ -233,6 +233,7 @@ def test_files_of_qcore_keep_the_weights(tmp_path):
     [
         ({"encoding": "q4"}, "encoding is 'q4', expected one of 'q2_k'"),
         ({"encoding": 4}, "encoding is 4, expected a string"),
+        ({"encoding": ["q4_k"]}, r"encoding is \['q4_k'\], expected a string"),
         ({"encoding": "q4_k", "bits": 4}, "bits is 4 and encoding 'q4_k', expected one of them: q4_k has codes of 4"),
         ({"encoding": "q4_k", "bits": 8}, "bits is 8 and encoding 'q4_k'"),
         ({"encoding": "q4_k", "block_size": 32}, "block_size is 32 and encoding 'q4_k'"),

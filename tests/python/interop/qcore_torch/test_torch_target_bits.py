@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+import qcore  # noqa: E402
 import qcore.torch as qt  # noqa: E402
 from qcore.torch.conversion import target_bits  # noqa: E402
 from qcore.torch.report import Candidate  # noqa: E402
@@ -205,6 +206,67 @@ def test_unreached_layers_take_what_the_target_allows():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("method", ["mse", "awq", "gptq"])
+def test_encodings_are_candidates(method):
+    names = ("q2_k", "q3_k", "mxfp4", "iq4_nl", "q6_k")
+    exact, model = network(), network()
+    report = qt.quantize_(
+        model,
+        method=method,
+        scale_dtype="float16",
+        calibration=batches(),
+        target_bits=4.5,
+        encoding=names,
+        layers={"2": {"encoding": "q4_k", "method": "mse"}},
+    )
+    assert report.bits_per_weight == pytest.approx(mean_bits(model)) and report.bits_per_weight <= 4.5
+    forms = [(bits, size, None) for bits in (3, 4, 5, 6, 8) for size in (32, 64, 128)]
+    for row in (report.layers[0], report.layers[2]):
+        found = {(each.bits, each.block_size, each.encoding): each for each in row.candidates}
+        assert list(found)[:15] == forms and [each.encoding for each in row.candidates[15:]] == list(names)
+        assert row.chosen.nbytes == model.get_submodule(row.name).packed.nbytes
+        assert all(each.error > 0 for each in row.candidates)
+    assert [each.encoding for each in report.layers[1].candidates] == ["q4_k"]
+    assert report.layers[1].chosen.encoding == report.layers[1].encoding == "q4_k"
+    assert model[2].weight == qcore.quantize_encoded(exact[2].weight, "q4_k")
+
+
+@torch.no_grad()
+def test_a_chosen_encoding_takes_awq_in_the_place_of_gptq():
+    model, kept = network(), copy.deepcopy(network())
+    options = {"scale_dtype": "float16", "calibration": batches(), "compute": "float"}
+    report = qt.quantize_(model, method="gptq", target_bits=3, encoding="tq2_0", **options)
+    chosen = [row.name for row in report.layers if row.encoding == "tq2_0"]
+    assert chosen
+    for name in chosen:
+        inputs = torch.cat([kept[: int(name)](x) for x in batches()])
+        weight = kept.get_submodule(name).weight
+        expected = qcore.quantize_encoded(weight, "tq2_0", method="awq", samples=inputs)
+        assert model.get_submodule(name).weight == expected
+    assert "tq2_0" in str(report)
+    assert {each["encoding"] for each in json.loads(report.to_json())["layers"][0]["candidates"]} == {None, "tq2_0"}
+
+
+@torch.no_grad()
+def test_the_smallest_encodings_count_for_the_least_target():
+    options = {"scale_dtype": "float16", "calibration": batches(2), "method": "mse"}
+    with pytest.raises(ValueError, match=r"target_bits is 3, expected 3\.\d+ or more"):
+        qt.quantize_(network(), target_bits=3, **options)
+    report = qt.quantize_(network(), target_bits=3, encoding=["tq2_0"], **options)
+    assert report.bits_per_weight <= 3 and "tq2_0" in {row.encoding for row in report.layers}
+    # Where a pattern says something of the form, and for convolutions, there are plain formats only.
+    model = nn.Sequential(nn.Conv2d(32, 8, 3), nn.Flatten(), nn.Linear(128, 32))
+    report = qt.quantize_(
+        model,
+        calibration=torch.randn(4, 32, 6, 6),
+        target_bits=6,
+        encoding="q4_k",
+        layers={"2": {"block_size": 32}},
+    )
+    assert all(each.encoding is None for row in report.layers for each in row.candidates)
+
+
+@torch.no_grad()
 def test_the_model_stays_as_it_is_if_something_fails():
     class Failing(nn.Module):
         def __init__(self):
@@ -229,6 +291,9 @@ def test_the_model_stays_as_it_is_if_something_fails():
         ({"target_bits": "4"}, TypeError, "quantize_: target_bits is '4'"),
         ({"target_bits": 0}, ValueError, "quantize_: target_bits is 0, expected a finite number above 0"),
         ({"target_bits": float("inf")}, ValueError, "target_bits is inf, expected a finite number above 0"),
+        ({"encoding": "q9"}, ValueError, "quantize_: encoding is 'q9', expected one of 'q2_k'"),
+        ({"encoding": ["q4_k", 4]}, TypeError, "quantize_: encoding is 4, expected a string"),
+        ({"encoding": 4}, TypeError, "quantize_: encoding is 4, expected names of encodings with target_bits"),
         ({"target_error": 0.1}, ValueError, r"target_error is 0\.1 and target_bits 4\.5, expected one of them"),
         ({"calibration": None}, ValueError, "calibration is None, expected inputs of the model with target_bits"),
         (
