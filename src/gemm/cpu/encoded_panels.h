@@ -35,6 +35,7 @@ class EncodedPanels {
         panel_bytes_(weight_.code_panel_bytes(weight.layout)),
         decodes_(decodes(results)),
         panels_(decodes_ ? kernels.encoded_panels : panels),
+        reads_integers_(reads_integers(results)),
         run_(blocks_per_run(results <= rows_per_tile)) {
     const WeightEncoding& encoding = weight_.encoding;
     for (int u = 0; u < 16; ++u) {
@@ -46,6 +47,7 @@ class EncodedPanels {
     codes_.table = table_;
     codes_.zero = encoding.zero;
     codes_.prefetch_distance = prefetch_bytes(panel_bytes_);
+    if (reads_integers_) set_integers();
   }
   EncodedPanels(const EncodedPanels&) = delete;
   EncodedPanels& operator=(const EncodedPanels&) = delete;
@@ -72,6 +74,8 @@ class EncodedPanels {
     t.panel_bytes = panel_bytes_;
     t.encoded = decodes_ && t.panels == panels_ ? &codes_ : nullptr;
     if (!t.encoded && !has_plain_codes() && weight_.encoding.bits != 8) expand_codes(t, room);
+    t.integers = reads_integers_ && (t.encoded || has_plain_codes()) ? &integers_ : nullptr;
+    if (t.integers) return;
     if (is_read_by_tiles(weight_.scales.type) && is_read_by_tiles(weight_.offsets.type)) {
       t.scales = stored_parameters(weight_.scales, t.first_panel);
       t.offsets = stored_parameters(weight_.offsets, t.first_panel);
@@ -111,6 +115,43 @@ class EncodedPanels {
     return !has_plain_codes() && kernels_.encoded_tile && results <= kernels_.encoded_rows && encoding.bits != 8 &&
            encoding.has_codebook == (encoding.bits == 4) && blocks &&
            (steps % Planes::kGroup == 0 || 2 * steps == Planes::kGroup) && layout_.block_steps(blocks - 1) == steps;
+  }
+
+  // Returns whether a tile computes this weight's parameters on the way, for these few rows.
+  bool reads_integers(std::int64_t results) const {
+    const WeightEncoding& encoding = weight_.encoding;
+    const std::int64_t together = encoding.super_block;
+    if (results > kernels_.integer_rows || !(decodes_ || has_plain_codes()) || !layout_.blocks() || together < 1 ||
+        (together & (together - 1)) != 0)
+      return false;
+    const auto are = [&](ParameterType scales, ParameterType offsets) {
+      return encoding.scales == scales && encoding.offsets == offsets;
+    };
+    switch (encoding.bits) {
+      case 2:
+        return are(ParameterType::u4, ParameterType::u4);
+      case 5:
+        return are(ParameterType::u6, ParameterType::u6);
+      case 6:
+        return are(ParameterType::u8, ParameterType::none);
+      default:
+        return are(ParameterType::u6, has_plain_codes() ? ParameterType::u6 : ParameterType::none);
+    }
+  }
+
+  void set_integers() {
+    const auto set = [](TileNumbers& numbers, const EncodedParameters& from, int zero, float sign) {
+      numbers = {from.data, from.super, from.panel_bytes(), from.supers() * PackedLayout::kPanelRows,
+                 {},        {},         static_cast<float>(zero)};
+      for (int i = 0; i < 16; ++i) {
+        numbers.low[i] = sign * static_cast<float>(i);
+        numbers.high[i] = sign * static_cast<float>(i % 4 * 16 - zero);
+        if (from.type == ParameterType::u4) numbers.low[i] = sign * static_cast<float>(i - zero);
+      }
+    };
+    set(integers_.scales, weight_.scales, weight_.encoding.scale_zero, 1.0f);
+    set(integers_.offsets, weight_.offsets, 0, -1.0f);
+    while (std::int64_t{1} << integers_.super_shift < weight_.encoding.super_block) ++integers_.super_shift;
   }
 
   // Runs begin with a group of steps. A tile that decodes, or reads plain codes, keeps the parameters of a run in the
@@ -187,10 +228,13 @@ class EncodedPanels {
   const BlockKernels& kernels_;
   const std::int64_t panel_bytes_;
   const bool decodes_;
-  const std::int64_t panels_, run_;
+  const std::int64_t panels_;
+  const bool reads_integers_;
+  const std::int64_t run_;
   std::uint8_t table_[16];
   float nibbles_[16];
   ExpandedCodes codes_{};
+  TileIntegers integers_{};
 };
 
 }  // namespace qcore

@@ -217,5 +217,74 @@ struct Expand {
   }
 };
 
+// ---- parameters that a tile computes on the way, whose vectors have the 16 rows of a panel
+
+// Integers of `Bits` bits times their super-parameters; 0 bits for none.
+template <class V, int Bits>
+struct IntegerNumbers {
+  using Float = typename V::Float;
+  static constexpr std::int64_t kRows = PackedLayout::kPanelRows, kGroup = PackedLayout::kGroupSteps;
+
+  QCORE_INLINE IntegerNumbers(const TileNumbers& numbers, const BlockTileArguments& t)
+      : n(numbers),
+        data(n.data + t.first_panel * n.panel_bytes),
+        super(n.super + t.first_panel * n.super_panel),
+        super_shift(t.integers->super_shift) {}
+
+  QCORE_INLINE Float value(int panel, std::int64_t p) const {
+    // Shifts that bring a block's bits to the lowest place, in vectors of 4 bits and in those of 2.
+    static constexpr std::int32_t kFour[kGroup] = {0, 4, 0, 4, 0, 4, 0, 4}, kTwo[kGroup] = {0, 2, 4, 6, 0, 2, 4, 6};
+    const std::int64_t at = p % kGroup;
+    const Float factor = V::load_half(super + panel * n.super_panel + (p >> super_shift) * kRows);
+    const std::uint8_t* group = data + panel * n.panel_bytes + p / kGroup * (Bits * kRows);
+    if constexpr (Bits == 8)
+      return V::mul(factor, V::sub(V::to_float(V::load_bytes(group + at * kRows)), V::set1(n.zero)));
+    const auto four = V::shift_right_by(V::load_bytes(group + at / 2 * kRows), kFour[at]);
+    const Float low = V::template code_at<4, 0>(four, V::nibbles(n.low));
+    if constexpr (Bits == 4) return V::mul(factor, low);
+    const auto two = V::shift_right_by(V::load_bytes(group + (4 + at / 4) * kRows), kTwo[at]);
+    return V::mul(factor, V::add(low, V::template code_at<4, 0>(two, V::nibbles(n.high))));
+  }
+
+  // Asks for those of the next column of `panels`.
+  QCORE_INLINE void prefetch(int panel, int panels, std::int64_t p) const {
+    const std::uint8_t* group = data + (panel + panels) * n.panel_bytes + p / kGroup * (Bits * kRows);
+    __builtin_prefetch(group, 0, 2);
+    if constexpr (Bits > 4) __builtin_prefetch(group + PackedLayout::kStepBytes, 0, 2);
+    __builtin_prefetch(super + (panel + panels) * n.super_panel + (p >> super_shift) * kRows, 0, 2);
+  }
+
+  const TileNumbers& n;
+  const std::uint8_t* data;  // of the tile's first panel
+  const std::uint16_t* super;
+  const int super_shift;
+};
+
+template <class V, int ScaleBits, int OffsetBits>
+struct IntegerParameters {
+  static constexpr bool kOffsets = OffsetBits != 0;
+  using Float = typename V::Float;
+
+  QCORE_INLINE explicit IntegerParameters(const BlockTileArguments& t)
+      : scales(t.integers->scales, t), offsets(t.integers->offsets, t) {}
+
+  template <int Panels>
+  QCORE_INLINE void prefetch(std::int64_t p) const {
+    if (p % PackedLayout::kGroupSteps != 0) return;
+    unroll<Panels>([&](auto panel) QCORE_UNROLLED {
+      scales.prefetch(panel.value, Panels, p);
+      if constexpr (kOffsets) offsets.prefetch(panel.value, Panels, p);
+    });
+  }
+
+  const IntegerNumbers<V, ScaleBits> scales;
+  const IntegerNumbers<V, OffsetBits> offsets;
+};
+
+// Parameters as floats.
+struct StoredParameters {
+  QCORE_INLINE explicit StoredParameters(const BlockTileArguments&) {}
+};
+
 }  // namespace
 }  // namespace qcore

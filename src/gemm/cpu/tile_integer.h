@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gemm/cpu/pack_rows.h"
 #include "gemm/cpu/tile.h"
 #include "gemm/cpu/tile_table.h"
@@ -14,8 +16,11 @@
 namespace qcore {
 namespace {
 
+constexpr int kIntegerRows = 4;  // of tiles that read BlockTileArguments::integers, for which memory is the limit
+
 // Long blocks are those whose sums may not fit in int32.
-template <class Vectors, class Dot, int Rows, int Panels, int Bits, bool Long = false>
+template <class Vectors, class Dot, int Rows, int Panels, int Bits, bool Long = false,
+          class Parameters = StoredParameters>
 struct IntegerBlock {
   using V = Vectors;
   using Int = typename V::Int;
@@ -40,7 +45,8 @@ struct IntegerBlock {
         panel_bytes(arguments.panel_bytes),
         parameters_begin(arguments.parameters_begin),
         parameters_panel(arguments.parameters_panel),
-        weight_sums(arguments.weight_sums) {
+        weight_sums(arguments.weight_sums),
+        parameters(arguments) {
     unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] = t.prefetch_distance[panel.value]; });
   }
 
@@ -111,20 +117,31 @@ struct IntegerBlock {
                               const TileRows<Rows>& rows, std::int64_t p) const {
     const auto parameter = [&](int r, PackedRows::Parameter which)
                                QCORE_UNROLLED { return V::set1(rows.template parameter<float>(r, which, blocks, p)); };
+    constexpr bool kStored = std::is_same_v<Parameters, StoredParameters>;
+    if constexpr (!kStored) parameters.template prefetch<Panels>(p);
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
       constexpr int kPanel = v.value / kVectorsPerPanel, kLane = v.value % kVectorsPerPanel * V::kLanes;
       const std::int64_t at = kPanel * parameters_panel + (p - parameters_begin) * PackedLayout::kPanelRows + kLane;
-      const Float scale_b = load_parameters<V>(t.scales, at);
-      prefetch_parameters(t.scales, at + t.prefetch_parameters);
+      Float scale_b;
+      if constexpr (kStored) {
+        scale_b = load_parameters<V>(t.scales, at);
+        prefetch_parameters(t.scales, at + t.prefetch_parameters);
+      } else {
+        scale_b = parameters.scales.value(kPanel, p);
+      }
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         const Float scale = V::mul(parameter(r.value, PackedRows::kScale), scale_b);
         y[r.value][v.value] = V::fma(sums[r.value][v.value], scale, y[r.value][v.value]);
       });
-      if (t.offsets.data) {
-        const Float offset_b = load_parameters<V>(t.offsets, at);
+      const auto add_offset = [&](Float offset_b) QCORE_UNROLLED {
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
           y[r.value][v.value] = V::fma(parameter(r.value, PackedRows::kScaledSum), offset_b, y[r.value][v.value]);
         });
+      };
+      if constexpr (!kStored) {
+        if constexpr (Parameters::kOffsets) add_offset(parameters.offsets.value(kPanel, p));
+      } else if (t.offsets.data) {
+        add_offset(load_parameters<V>(t.offsets, at));
       }
       if (weight_sums) {
         const Float weight_sum = V::load(weight_sums + (kPanel * blocks + p) * PackedLayout::kPanelRows + kLane);
@@ -183,6 +200,7 @@ struct IntegerBlock {
   const std::int64_t blocks, panel_bytes, parameters_begin, parameters_panel;
   const float* weight_sums;  // of the tap
   std::int64_t ahead[Panels];
+  const Parameters parameters;
 };
 
 template <class V, class Dot, int Rows, int Panels, int Bits>
@@ -194,6 +212,9 @@ struct IntegerTile {
   static constexpr int kGroup = 4;  // steps that run_plain_row() unrolls
 
   static void run(const BlockTileArguments& t) {
+    if constexpr (V::kLooksUpNibbles && sizeof(typename Dot::Code) == 1 && Bits == 4 && Rows <= kIntegerRows)
+      if (t.integers)
+        return add_blocks<IntegerBlock<V, Dot, Rows, Panels, Bits, false, IntegerParameters<V, 6, 6>>, Rows>(t);
     if constexpr (Rows == 1)
       if (is_plain_row(t)) return run_plain_row(t);
     if constexpr (Dot::kMaxBlock < kLongestBlock)
@@ -265,9 +286,9 @@ struct IntegerTile {
 
 // A block of an encoded weight for few rows, which decodes codes in registers: memory then works all the time. Blocks
 // are half a group of steps, or whole groups.
-template <class V, class Dot, int Rows, int Panels, int Bits, bool LookedUp>
-struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8> {
-  using Base = IntegerBlock<V, Dot, Rows, Panels, 8>;
+template <class V, class Dot, int Rows, int Panels, int Bits, bool LookedUp, class Parameters>
+struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters> {
+  using Base = IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters>;
   using Int = typename V::Int;
   using Float = typename V::Float;
   using Code = typename Dot::Code;
@@ -350,18 +371,25 @@ template <class V, class Dot, int MaxRows, int Panels, class NarrowDot = Dot>
 struct EncodedTile {
   static constexpr int kRows = MaxRows, kPanels = Panels;
 
-  template <int Rows, int Bits, bool LookedUp>
+  // The integers that k-quants have beside codes of this width.
+  template <int Bits>
+  using Integers = IntegerParameters<V, Bits == 2 ? 4 : Bits == 6 ? 8 : 6, Bits == 2 ? 4 : Bits == 5 ? 6 : 0>;
+
+  template <int Rows, int Bits, bool LookedUp, class Parameters>
   static void run_rows(const BlockTileArguments& t) {
     if constexpr (LookedUp)
-      add_blocks<EncodedBlock<V, Dot, Rows, Panels, Bits, true>, Rows>(t);
+      add_blocks<EncodedBlock<V, Dot, Rows, Panels, Bits, true, Parameters>, Rows>(t);
     else
-      add_blocks<EncodedBlock<V, NarrowDot, Rows, Panels, Bits, false>, Rows>(t);
+      add_blocks<EncodedBlock<V, NarrowDot, Rows, Panels, Bits, false, Parameters>, Rows>(t);
   }
 
   template <int Bits, bool LookedUp>
   static void run_bits(const BlockTileArguments& t) {
     unroll<MaxRows>([&](auto row) QCORE_UNROLLED {
-      if (t.rows == row.value + 1) run_rows<row.value + 1, Bits, LookedUp>(t);
+      if (t.rows != row.value + 1) return;
+      if constexpr (V::kLooksUpNibbles)
+        if (t.integers) return run_rows<row.value + 1, Bits, LookedUp, Integers<Bits>>(t);
+      run_rows<row.value + 1, Bits, LookedUp, StoredParameters>(t);
     });
   }
 
@@ -387,6 +415,7 @@ struct IntegerTiles : PlainTiles {
   using V = Vectors;
   using Encoded = EncodedTiles;
   using Code = typename Dot::Code;
+  static constexpr int kIntegerRows = V::kLooksUpNibbles && sizeof(Code) == 1 ? qcore::kIntegerRows : 0;
   template <int Rows, int Panels>
   using W8 = IntegerTile<V, Dot, Rows, Panels, Wide>;
   template <int Rows, int Panels>

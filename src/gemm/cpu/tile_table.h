@@ -50,6 +50,7 @@ constexpr BlockKernels block_kernels() {
           Tiles::Encoded::kRows,
           Tiles::Encoded::kPanels,
           Tiles::kLooksUpNibbles,
+          Tiles::kIntegerRows,
           Expand<typename Tiles::V>::codes,
           Expand<typename Tiles::V>::parameters,
           Tiles::decode,
@@ -65,6 +66,7 @@ struct NoEncodedTile {
 struct PlainTiles {
   using Encoded = NoEncodedTile;
   static constexpr bool kLooksUpNibbles = false;
+  static constexpr int kIntegerRows = 0;
   static constexpr decltype(BlockKernels::decode) decode = nullptr;
   static constexpr decltype(BlockKernels::depthwise_weights) depthwise_weights = nullptr;
 };

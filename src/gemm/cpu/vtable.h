@@ -50,6 +50,22 @@ struct ExpandedCodes {
   std::int64_t prefetch_distance;  // in bytes
 };
 
+// Integers under super-parameters, for tiles that compute scales and offsets from them on the way, from the weight's
+// first panel on. A number of up to 6 bits, less the encoding's zero, is low[its bits 0 to 3] + high[its bits 4 and 5];
+// negative for offsets, which are -(super * number).
+struct TileNumbers {
+  const std::uint8_t* data;
+  const std::uint16_t* super;
+  std::int64_t panel_bytes, super_panel;  // from panel to panel, in bytes and in elements
+  float low[16], high[16];
+  float zero;  // of numbers of 8 bits
+};
+
+struct TileIntegers {
+  TileNumbers scales, offsets;
+  int super_shift;  // 2^super_shift blocks share a super-parameter
+};
+
 struct BlockTileArguments : TilePlace<float> {
   static constexpr int kMaxPanels = 6;
 
@@ -77,6 +93,7 @@ struct BlockTileArguments : TilePlace<float> {
   float lo, hi;
 
   const ExpandedCodes* encoded;  // what codes mean; null for plain ones
+  const TileIntegers* integers;  // where scales and offsets come from; null: `scales` and `offsets`
   const float* nibbles;          // the 16 numbers that stored codes of 4 bits stand for, read with float activations
 
   // Only depthwise tiles have these.
@@ -129,6 +146,10 @@ struct BlockKernels {
   int encoded_rows, encoded_panels;
   // Whether tiles look codes of 4 bits up in BlockTileArguments::nibbles; else these must be consecutive integers.
   bool looks_up_nibbles;
+  // The most rows of a tile that reads BlockTileArguments::integers: scales and offsets of 4 bits with codes of 2, of 6
+  // bits with plain codes of 4 and codes of 5; scales of 6 bits alone with codes of 3, and of 4 that are looked up, and
+  // of 8 bits with codes of 6.
+  int integer_rows;
   // Make an encoded weight's panels plain.
   void (*expand_codes)(const ExpandedCodes& arguments);
   void (*expand_parameters)(const ExpandedParameters& arguments);
