@@ -33,7 +33,6 @@ struct Avx512 {
   QCORE_NUMERIC Int max(Int a, Int b) { return _mm512_max_epi32(a, b); }
   QCORE_NUMERIC Int shift_right_16(Int a, unsigned n) { return _mm512_srli_epi16(a, n); }
   QCORE_NUMERIC Int shift_right_32(Int a, unsigned n) { return _mm512_srli_epi32(a, n); }
-  QCORE_NUMERIC Int shift_right_by(Int a, std::int32_t n) { return _mm512_srlv_epi32(a, set1(n)); }
   QCORE_NUMERIC Int shift_left_32(Int a, unsigned n) { return _mm512_slli_epi32(a, n); }
   using RowBytes = __m128i;
   QCORE_NUMERIC RowBytes load_rows(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }

@@ -121,8 +121,8 @@ class EncodedPanels {
   bool reads_integers(std::int64_t results) const {
     const WeightEncoding& encoding = weight_.encoding;
     const std::int64_t together = encoding.super_block;
-    if (results > kernels_.integer_rows || !(decodes_ || has_plain_codes()) || !layout_.blocks() || together < 1 ||
-        (together & (together - 1)) != 0)
+    if (results > kernels_.integer_rows || !(decodes_ || has_plain_codes()) || !layout_.blocks() ||
+        together % Planes::kGroup != 0 || (together & (together - 1)) != 0)
       return false;
     const auto are = [&](ParameterType scales, ParameterType offsets) {
       return encoding.scales == scales && encoding.offsets == offsets;

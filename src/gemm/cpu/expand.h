@@ -219,71 +219,89 @@ struct Expand {
 
 // ---- parameters that a tile computes on the way, whose vectors have the 16 rows of a panel
 
-// Integers of `Bits` bits times their super-parameters; 0 bits for none.
+// Computes those of a group of blocks: integers of `Bits` bits times their super-parameter.
 template <class V, int Bits>
-struct IntegerNumbers {
+struct IntegerGroup {
   using Float = typename V::Float;
   static constexpr std::int64_t kRows = PackedLayout::kPanelRows, kGroup = PackedLayout::kGroupSteps;
 
-  QCORE_INLINE IntegerNumbers(const TileNumbers& numbers, const BlockTileArguments& t)
-      : n(numbers),
-        data(n.data + t.first_panel * n.panel_bytes),
-        super(n.super + t.first_panel * n.super_panel),
-        super_shift(t.integers->super_shift) {}
-
-  QCORE_INLINE Float value(int panel, std::int64_t p) const {
-    // Shifts that bring a block's bits to the lowest place, in vectors of 4 bits and in those of 2.
-    static constexpr std::int32_t kFour[kGroup] = {0, 4, 0, 4, 0, 4, 0, 4}, kTwo[kGroup] = {0, 2, 4, 6, 0, 2, 4, 6};
-    const std::int64_t at = p % kGroup;
-    const Float factor = V::load_half(super + panel * n.super_panel + (p >> super_shift) * kRows);
-    const std::uint8_t* group = data + panel * n.panel_bytes + p / kGroup * (Bits * kRows);
-    if constexpr (Bits == 8)
-      return V::mul(factor, V::sub(V::to_float(V::load_bytes(group + at * kRows)), V::set1(n.zero)));
-    const auto four = V::shift_right_by(V::load_bytes(group + at / 2 * kRows), kFour[at]);
-    const Float low = V::template code_at<4, 0>(four, V::nibbles(n.low));
-    if constexpr (Bits == 4) return V::mul(factor, low);
-    const auto two = V::shift_right_by(V::load_bytes(group + (4 + at / 4) * kRows), kTwo[at]);
-    return V::mul(factor, V::add(low, V::template code_at<4, 0>(two, V::nibbles(n.high))));
-  }
-
-  // Asks for those of the next column of `panels`.
-  QCORE_INLINE void prefetch(int panel, int panels, std::int64_t p) const {
-    const std::uint8_t* group = data + (panel + panels) * n.panel_bytes + p / kGroup * (Bits * kRows);
-    __builtin_prefetch(group, 0, 2);
-    if constexpr (Bits > 4) __builtin_prefetch(group + PackedLayout::kStepBytes, 0, 2);
-    __builtin_prefetch(super + (panel + panels) * n.super_panel + (p >> super_shift) * kRows, 0, 2);
-  }
-
-  const TileNumbers& n;
-  const std::uint8_t* data;  // of the tile's first panel
-  const std::uint16_t* super;
-  const int super_shift;
-};
-
-template <class V, int ScaleBits, int OffsetBits>
-struct IntegerParameters {
-  static constexpr bool kOffsets = OffsetBits != 0;
-  using Float = typename V::Float;
-
-  QCORE_INLINE explicit IntegerParameters(const BlockTileArguments& t)
-      : scales(t.integers->scales, t), offsets(t.integers->offsets, t) {}
-
-  template <int Panels>
-  QCORE_INLINE void prefetch(std::int64_t p) const {
-    if (p % PackedLayout::kGroupSteps != 0) return;
-    unroll<Panels>([&](auto panel) QCORE_UNROLLED {
-      scales.prefetch(panel.value, Panels, p);
-      if constexpr (kOffsets) offsets.prefetch(panel.value, Panels, p);
+  // Writes [8][16] for the blocks from p on, and asks for the numbers of the panel so many further.
+  QCORE_NUMERIC void expand(const TileNumbers& n, std::int64_t panel, std::int64_t ahead, std::int64_t p,
+                            int super_shift, float* to) {
+    const std::uint16_t* super = n.super + panel * n.super_panel + (p >> super_shift) * kRows;
+    const std::uint8_t* group = n.data + panel * n.panel_bytes + p / kGroup * (Bits * kRows);
+    const Float factor = V::load_half(super), low = V::nibbles(n.low), high = V::nibbles(n.high);
+    __builtin_prefetch(super + ahead * n.super_panel, 0, 2);
+    unroll<(Bits + 3) / 4>([&](auto line) QCORE_UNROLLED {
+      __builtin_prefetch(group + ahead * n.panel_bytes + line.value * PackedLayout::kStepBytes, 0, 2);
+    });
+    if constexpr (Bits == 8) {
+      unroll<static_cast<int>(kGroup)>([&](auto i) QCORE_UNROLLED {
+        const Float number = V::to_float(V::load_bytes(group + i.value * kRows));
+        V::store(to + i.value * kRows, V::mul(factor, V::sub(number, V::set1(n.zero))));
+      });
+      return;
+    }
+    unroll<2>([&](auto half) QCORE_UNROLLED {
+      typename V::Int two;
+      if constexpr (Bits == 6) two = V::load_bytes(group + (4 + half.value) * kRows);
+      unroll<2>([&](auto pair) QCORE_UNROLLED {
+        constexpr int kAt = 4 * half.value + 2 * pair.value;
+        const auto four = V::load_bytes(group + kAt / 2 * kRows);
+        unroll<2>([&](auto i) QCORE_UNROLLED {
+          Float number = V::template code_at<4, 4 * i.value>(four, low);
+          if constexpr (Bits == 6)
+            number = V::add(number, V::template code_at<4, 4 * pair.value + 2 * i.value>(two, high));
+          V::store(to + (kAt + i.value) * kRows, V::mul(factor, number));
+        });
+      });
     });
   }
+};
 
-  const IntegerNumbers<V, ScaleBits> scales;
-  const IntegerNumbers<V, OffsetBits> offsets;
+// Scales and offsets of a tile's panels, group by group, which wait in the first-level cache.
+template <class V, int ScaleBits, int OffsetBits>
+struct IntegerParameters {
+  static constexpr std::int64_t kRows = PackedLayout::kPanelRows, kGroup = PackedLayout::kGroupSteps;
+
+  template <int Panels>
+  struct Group {
+    static constexpr bool kOffsets = OffsetBits != 0;
+
+    QCORE_INLINE explicit Group(const BlockTileArguments&) {}
+
+    // Out of the way of the products' registers.
+    __attribute__((noinline)) void expand(const BlockTileArguments& t, std::int64_t p) {
+      const TileIntegers& from = *t.integers;
+      for (int panel = 0; panel < Panels; ++panel) {
+        IntegerGroup<V, ScaleBits>::expand(from.scales, t.first_panel + panel, Panels, p, from.super_shift,
+                                           scales[panel][0]);
+        if constexpr (kOffsets)
+          IntegerGroup<V, OffsetBits>::expand(from.offsets, t.first_panel + panel, Panels, p, from.super_shift,
+                                              offsets[panel][0]);
+      }
+    }
+    QCORE_INLINE void begin_block(const BlockTileArguments& t, std::int64_t p) {
+      if (p % kGroup == 0 || p == t.first_block) expand(t, p / kGroup * kGroup);
+    }
+    QCORE_INLINE typename V::Float scale(int panel, std::int64_t p) const {
+      return V::load(scales[panel][p % kGroup]);
+    }
+    QCORE_INLINE typename V::Float offset(int panel, std::int64_t p) const {
+      return V::load(offsets[panel][p % kGroup]);
+    }
+
+    alignas(64) float scales[Panels][kGroup][kRows];
+    alignas(64) float offsets[kOffsets ? Panels : 1][kGroup][kRows];
+  };
 };
 
 // Parameters as floats.
 struct StoredParameters {
-  QCORE_INLINE explicit StoredParameters(const BlockTileArguments&) {}
+  template <int Panels>
+  struct Group {
+    QCORE_INLINE explicit Group(const BlockTileArguments&) {}
+  };
 };
 
 }  // namespace

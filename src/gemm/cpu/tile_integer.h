@@ -26,6 +26,7 @@ struct IntegerBlock {
   using Int = typename V::Int;
   using Float = typename V::Float;
   using Code = typename Dot::Code;
+  using Group = typename Parameters::template Group<Panels>;
   static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
   static constexpr int kVectors = Panels * kVectorsPerPanel;
   static constexpr int kQuads = Bits == 8 ? 1 : 2;
@@ -114,11 +115,11 @@ struct IntegerBlock {
 
   // Adds block p's terms to the totals y; the order of these three is numerics/block_product.h's.
   QCORE_INLINE void add_terms(Float (&y)[Rows][kVectors], const Float (&sums)[Rows][kVectors],
-                              const TileRows<Rows>& rows, std::int64_t p) const {
+                              const TileRows<Rows>& rows, std::int64_t p) {
     const auto parameter = [&](int r, PackedRows::Parameter which)
                                QCORE_UNROLLED { return V::set1(rows.template parameter<float>(r, which, blocks, p)); };
     constexpr bool kStored = std::is_same_v<Parameters, StoredParameters>;
-    if constexpr (!kStored) parameters.template prefetch<Panels>(p);
+    if constexpr (!kStored) parameters.begin_block(t, p);
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
       constexpr int kPanel = v.value / kVectorsPerPanel, kLane = v.value % kVectorsPerPanel * V::kLanes;
       const std::int64_t at = kPanel * parameters_panel + (p - parameters_begin) * PackedLayout::kPanelRows + kLane;
@@ -127,7 +128,7 @@ struct IntegerBlock {
         scale_b = load_parameters<V>(t.scales, at);
         prefetch_parameters(t.scales, at + t.prefetch_parameters);
       } else {
-        scale_b = parameters.scales.value(kPanel, p);
+        scale_b = parameters.scale(kPanel, p);
       }
       unroll<Rows>([&](auto r) QCORE_UNROLLED {
         const Float scale = V::mul(parameter(r.value, PackedRows::kScale), scale_b);
@@ -139,7 +140,7 @@ struct IntegerBlock {
         });
       };
       if constexpr (!kStored) {
-        if constexpr (Parameters::kOffsets) add_offset(parameters.offsets.value(kPanel, p));
+        if constexpr (Group::kOffsets) add_offset(parameters.offset(kPanel, p));
       } else if (t.offsets.data) {
         add_offset(load_parameters<V>(t.offsets, at));
       }
@@ -200,7 +201,7 @@ struct IntegerBlock {
   const std::int64_t blocks, panel_bytes, parameters_begin, parameters_panel;
   const float* weight_sums;  // of the tap
   std::int64_t ahead[Panels];
-  const Parameters parameters;
+  Group parameters;
 };
 
 template <class V, class Dot, int Rows, int Panels, int Bits>
