@@ -141,7 +141,7 @@ class EncodedPanels {
 
   void set_integers() {
     const auto set = [](TileNumbers& numbers, const EncodedParameters& from, int zero, float sign) {
-      numbers = {from.data, from.super, from.panel_bytes(), from.supers() * PackedLayout::kPanelRows,
+      numbers = {from.data, from.super, from.panel_bytes(),      from.supers() * PackedLayout::kPanelRows,
                  {},        {},         static_cast<float>(zero)};
       for (int i = 0; i < 16; ++i) {
         numbers.low[i] = sign * static_cast<float>(i);

@@ -284,9 +284,7 @@ struct IntegerParameters {
     QCORE_INLINE void begin_block(const BlockTileArguments& t, std::int64_t p) {
       if (p % kGroup == 0 || p == t.first_block) expand(t, p / kGroup * kGroup);
     }
-    QCORE_INLINE typename V::Float scale(int panel, std::int64_t p) const {
-      return V::load(scales[panel][p % kGroup]);
-    }
+    QCORE_INLINE typename V::Float scale(int panel, std::int64_t p) const { return V::load(scales[panel][p % kGroup]); }
     QCORE_INLINE typename V::Float offset(int panel, std::int64_t p) const {
       return V::load(offsets[panel][p % kGroup]);
     }

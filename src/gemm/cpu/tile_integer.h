@@ -374,7 +374,13 @@ struct EncodedTile {
 
   // The integers that k-quants have beside codes of this width.
   template <int Bits>
-  using Integers = IntegerParameters<V, Bits == 2 ? 4 : Bits == 6 ? 8 : 6, Bits == 2 ? 4 : Bits == 5 ? 6 : 0>;
+  using Integers = IntegerParameters<V,
+                                     Bits == 2   ? 4
+                                     : Bits == 6 ? 8
+                                                 : 6,
+                                     Bits == 2   ? 4
+                                     : Bits == 5 ? 6
+                                                 : 0>;
 
   template <int Rows, int Bits, bool LookedUp, class Parameters>
   static void run_rows(const BlockTileArguments& t) {
