@@ -266,7 +266,7 @@ struct IntegerParameters {
 
   template <int Panels>
   struct Group {
-    static constexpr bool kOffsets = OffsetBits != 0;
+    static constexpr bool kStored = false, kOffsets = OffsetBits != 0;
 
     QCORE_INLINE explicit Group(const BlockTileArguments&) {}
 
@@ -298,6 +298,7 @@ struct IntegerParameters {
 struct StoredParameters {
   template <int Panels>
   struct Group {
+    static constexpr bool kStored = true;
     QCORE_INLINE explicit Group(const BlockTileArguments&) {}
   };
 };

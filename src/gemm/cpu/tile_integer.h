@@ -1,7 +1,5 @@
 #pragma once
 
-#include <type_traits>
-
 #include "gemm/cpu/pack_rows.h"
 #include "gemm/cpu/tile.h"
 #include "gemm/cpu/tile_table.h"
@@ -118,13 +116,12 @@ struct IntegerBlock {
                               const TileRows<Rows>& rows, std::int64_t p) {
     const auto parameter = [&](int r, PackedRows::Parameter which)
                                QCORE_UNROLLED { return V::set1(rows.template parameter<float>(r, which, blocks, p)); };
-    constexpr bool kStored = std::is_same_v<Parameters, StoredParameters>;
-    if constexpr (!kStored) parameters.begin_block(t, p);
+    if constexpr (!Group::kStored) parameters.begin_block(t, p);
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
       constexpr int kPanel = v.value / kVectorsPerPanel, kLane = v.value % kVectorsPerPanel * V::kLanes;
       const std::int64_t at = kPanel * parameters_panel + (p - parameters_begin) * PackedLayout::kPanelRows + kLane;
       Float scale_b;
-      if constexpr (kStored) {
+      if constexpr (Group::kStored) {
         scale_b = load_parameters<V>(t.scales, at);
         prefetch_parameters(t.scales, at + t.prefetch_parameters);
       } else {
@@ -139,7 +136,7 @@ struct IntegerBlock {
           y[r.value][v.value] = V::fma(parameter(r.value, PackedRows::kScaledSum), offset_b, y[r.value][v.value]);
         });
       };
-      if constexpr (!kStored) {
+      if constexpr (!Group::kStored) {
         if constexpr (Group::kOffsets) add_offset(parameters.offset(kPanel, p));
       } else if (t.offsets.data) {
         add_offset(load_parameters<V>(t.offsets, at));
