@@ -85,8 +85,7 @@ class WeightedModule(QuantizedModule):
     :func:`qcore.torch.parts.unpack` instead, made when it is asked for.
 
     Attributes:
-        encoding: the JSON of the weight's :class:`qcore.WeightEncoding`; None for a plain weight. An encoded weight
-            becomes a plain one on a CUDA device.
+        encoding: the JSON of the weight's :class:`qcore.WeightEncoding`; None for a plain weight.
     """
 
     _dimensions = 2

@@ -134,8 +134,7 @@ def quantize_(
     Args:
         model: any module; in evaluation mode or not, which stays.
         bits: 2, 3, 4, 5, 6 or 8, the default. A GRU has 8, and so has an embedding unless it shares its weight with
-            another layer or ``layers`` says otherwise. Convolutions have the next of 4 and 8, as a weight that moves to
-            a CUDA device has.
+            another layer or ``layers`` says otherwise. Convolutions have the next of 4 and 8.
         block_size, scheme, scale_dtype: as for :func:`qcore.quantize`; 64, "symmetric" and "float32" by default.
         compute: as for :func:`qcore.linear`.
         method: "rtn", the default, "mse", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach,
@@ -498,7 +497,7 @@ def _row(layer: Layer, plan: _Plan | None, candidates: dict[int, list[Candidate]
         layer.nbytes,
         sum(tensor.nbytes for tensors in (plan.made.parameters(), plan.made.buffers()) for tensor in tensors),
         plan.error,
-        # A weight of another width than 4 and 8 bits becomes a plain one on a CUDA device.
+        # What the weight has, which convolutions choose from fewer widths.
         getattr(weighted, "bits", level[0]) or None,
         level[1] or plan.made.kind,
         "; ".join(plan.notes),
