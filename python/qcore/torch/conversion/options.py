@@ -17,7 +17,7 @@ from qcore.weight_encoding import ENCODINGS
 WEIGHT_BITS: Mapping[int, int] = {2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 8: 8}
 """Widths of codes that :func:`qcore.quantize` makes."""
 PLAIN_BITS: tuple[int, ...] = (4, 8)
-"""Widths of weights that are no encoded ones, which convolutions and CUDA devices take alone."""
+"""Widths of weights that are no encoded ones. Convolutions have no others."""
 _SCHEMES = {"symmetric": 0, "asymmetric": 0}
 _METHODS = {"rtn": 0, "mse": 0, "awq": 0, "gptq": 0}
 _SCALE_DTYPES = {"float32": 0, "float16": 0}
