@@ -46,8 +46,8 @@ struct PackedWeight {
   BlockParameters offsets;              // the same, or null for a symmetric weight
   std::shared_ptr<const void> memory;   // owns all three, which lie in it as storage() says
 
-  // Set for an encoded weight: `codes` then points to planes, and this holds the scales and
-  // offsets; `scales` and `offsets` above are null.
+  // Set for an encoded weight: `codes` then points to planes, and this holds the scales and offsets; `scales` and
+  // `offsets` above are null.
   std::optional<EncodedWeight> encoded;
 
   StorageLayout storage() const { return StorageLayout(layout, scales.item_size(), offsets ? offsets.item_size() : 0); }

@@ -133,7 +133,7 @@ class Options:
 
     @property
     def form(self) -> str:
-        """What the weights become, in words."""
+        """The bits or the encoding of the written weights, as the command line prints it."""
         return self.encoding or f"{self.bits} bits"
 
     def weight_encoding(self) -> WeightEncoding | None:

@@ -497,7 +497,7 @@ def _row(layer: Layer, plan: _Plan | None, candidates: dict[int, list[Candidate]
         layer.nbytes,
         sum(tensor.nbytes for tensors in (plan.made.parameters(), plan.made.buffers()) for tensor in tensors),
         plan.error,
-        # What the weight has, which convolutions choose from fewer widths.
+        # A convolution may have more bits than were asked for.
         getattr(weighted, "bits", level[0]) or None,
         level[1] or plan.made.kind,
         "; ".join(plan.notes),

@@ -6,17 +6,14 @@
 
 namespace qcore {
 
-// What the numbers of an encoded weight's parameters mean.
+// The constants that turn the stored numbers of an encoded weight's parameters into scales and offsets.
 struct ParameterForm {
-  ParameterType scales, offsets;
   float offset_zero, tensor_scale, scale_zero;
   int super_shift;  // 1 << super_shift blocks have a super-parameter
 
   // `encoding.super_block` is a power of two, or 0.
   explicit ParameterForm(const WeightEncoding& encoding)
-      : scales(encoding.scales),
-        offsets(encoding.offsets),
-        offset_zero(static_cast<float>(encoding.zero)),
+      : offset_zero(static_cast<float>(encoding.zero)),
         tensor_scale(encoding.tensor_scale),
         scale_zero(static_cast<float>(encoding.scale_zero)),
         super_shift(0) {

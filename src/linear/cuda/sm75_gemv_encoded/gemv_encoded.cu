@@ -258,7 +258,7 @@ class Gemv {
   __device__ __forceinline__ std::int32_t x_sum(int p, int row) const {
     return kQuantizes ? code_sums()[p * a_.rows + row] : a_.x.terms[static_cast<std::int64_t>(p) * a_.rows + row].shift;
   }
-  // What products with stored codes are too large by, with the other sign; modulo 2^32.
+  // Products are those of stored codes, q + zero. Adding this makes them products of q, modulo 2^32.
   __device__ __forceinline__ std::int32_t shift_of(int p, int row) const {
     return static_cast<std::int32_t>(0u -
                                      static_cast<std::uint32_t>(a_.zero) * static_cast<std::uint32_t>(x_sum(p, row)));

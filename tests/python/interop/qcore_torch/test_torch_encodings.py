@@ -156,7 +156,7 @@ def test_options_of_single_layers():
     assert model[3].weight == qcore.quantize(matrix(exact[3]), bits=8, block_size=64)
     assert model[4].weight == qcore.quantize_encoded(exact[4].weight, "q4_k") and model[4].compute == "float"
     assert [row.encoding for row in report.layers] == ["q6_k", None, None, "q4_k"]
-    # What the call says of the form does not contradict a single layer's encoding.
+    # Bits of the call do not contradict the encoding of a single layer.
     model = network()
     options = {"bits": 4, "block_size": 32, "method": "gptq", "act_order": True, "rotation": "hadamard"}
     qt.quantize_(model, calibration=tokens(), layers={"4": {"encoding": "q5_k"}, "[03]": None}, **options)

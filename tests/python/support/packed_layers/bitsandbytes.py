@@ -9,7 +9,7 @@ NF4 += [0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.722
 FP4 = [0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4]
 TABLES = {"nf4": np.array(NF4, np.float32), "fp4": np.array(FP4 + [-each for each in FP4], np.float32)}
 DIVISORS = {"nf4": 112.03, "fp4": 120.0}
-"""What a table is multiplied by before qcore rounds it to integers; the smallest number of FP4 becomes 1."""
+"""Factors by which qcore multiplies a table before it rounds it to integers; the smallest number of FP4 becomes 1."""
 STATE = "weight.quant_state.bitsandbytes__"
 
 

@@ -36,13 +36,13 @@ _LARGEST = 3.4028234663852886e38
 
 @dataclass(frozen=True)
 class QuantState:
-    """What a layer's description says, checked."""
+    """The checked contents of a layer's JSON description."""
 
     quant_type: str
     block_size: int
     shape: tuple[int, int]
     offset: float | None
-    """What is added to absmax of a double-quantized weight."""
+    """The number that a double-quantized weight adds to every absmax."""
 
 
 @dataclass(frozen=True)
