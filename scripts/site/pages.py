@@ -25,14 +25,30 @@ def examples() -> list[Path]:
 
 
 def on_config(config: Any) -> Any:
-    """List pages that nav doesn't name under Guides, examples under Examples."""
+    """List pages that nav doesn't name under Guides, examples under Examples; link pages to their source, if known."""
     named = set(_named(config.nav))
-    for entry in config.nav:
-        if "Guides" in entry:
-            entry["Guides"] += [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named]
-        if "Examples" in entry:
-            entry["Examples"] += [f"examples/{path.parent.name}.md" for path in examples()]
+    _list_of(config.nav, "Guides").extend(
+        path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named
+    )
+    _list_of(config.nav, "Examples").extend(f"examples/{path.parent.name}.md" for path in examples())
+    if config.repo_url:
+        config.edit_uri = "edit/main/docs/"
     return config
+
+
+def _list_of(nav: Any, title: str) -> list[Any]:
+    """Return the list of nav under a title, at any depth. A title that isn't there is a KeyError."""
+    for entry in nav:
+        for name, content in entry.items() if isinstance(entry, dict) else ():
+            if name == title:
+                found: list[Any] = content
+                return found
+            if isinstance(content, list):
+                try:
+                    return _list_of(content, title)
+                except KeyError:
+                    continue
+    raise KeyError(title)
 
 
 def _named(nav: Any) -> list[str]:
