@@ -14,7 +14,7 @@ from .kept import named, results
 
 _INK, _FAINT, _PAPER = "#1f2933", "#d9dfe5", "#ffffff"
 _COLORS = ("#1769aa", "#5aa9e6", "#7a8794", "#c3c9cf")
-_WIDTH, _LEFT, _RIGHT, _BAR, _GAP = 640, 118, 62, 15, 12
+_WIDTH, _LEFT, _RIGHT, _BAR, _GAP = 480, 112, 48, 15, 12
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,23 @@ class Bars:
         """Return the picture."""
         most = max(value for _, values in self.groups for value in values if value is not None)
         scale = (_WIDTH - _LEFT - _RIGHT) / most
-        y, parts = 0.0, [_text(12, 24, self.title, size=15, weight="bold"), _text(12, 43, self.unit, size=12)]
-        x = 12.0
+        parts = [_text(12, 24, self.title, size=14, weight="bold"), _text(12, 43, self.unit, size=12)]
+        x, y, boxes = 12.0, 55.0, []
         for name, color in zip(self.series, _COLORS, strict=False):
-            parts += [_box(x, 55, 11, 11, color), _text(x + 16, 65, name, size=12)]
-            x += 30 + 6.8 * len(name)
-        top = y = 80.0
+            width = 30 + 6.4 * len(name)
+            if x + width > _WIDTH:
+                x, y = 12.0, y + 19
+            boxes.append(_box(x, y, 11, 11, color))
+            parts.append(_text(x + 16, y + 10, name, size=12))
+            x += width
+        y += 25
+        top = y
         for label, values in self.groups:
             shown = [(value, color) for value, color in zip(values, _COLORS, strict=False) if value is not None]
             middle = y + len(shown) * _BAR / 2 + 4
             parts.append(_text(_LEFT - 10, middle, label, size=12, anchor="end"))
             for value, color in shown:
-                parts.append(_box(_LEFT, y + 1, value * scale, _BAR - 2, color))
+                boxes.append(_box(_LEFT, y + 1, value * scale, _BAR - 2, color))
                 parts.append(_text(_LEFT + value * scale + 5, y + 12, _number(value), size=11))
                 y += _BAR
             y += _GAP
@@ -65,7 +70,7 @@ class Bars:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y:.0f}" width="{_WIDTH}" height="{y:.0f}"'
         )
         font = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, DejaVu Sans, sans-serif"'
-        body = "\n".join([_box(0, 0, _WIDTH, y, _PAPER), *line, *parts])
+        body = "\n".join([_box(0, 0, _WIDTH, y, _PAPER), *boxes, *line, *parts])
         return f'{head} role="img" aria-label="{escape(self.title)}" {font} fill="{_INK}">\n{body}\n</svg>\n'
 
 
@@ -108,7 +113,7 @@ def linear_cpu() -> Bars:
             groups.append((_rows(case), [exact / row.milliseconds for row in rows]))
     return Bars(
         "A linear layer of 4096 x 4096 on two Zen 4 cores",
-        "speed as a multiple of torch in float32 (the dashed line), compute=int8, g = 64",
+        "speed as a multiple of torch in float32, compute=int8, g = 64",
         ("qcore, 4 bits", "qcore, 8 bits", "fastest other library, 4 or 8 bits", "torch bf16"),
         groups,
         mark=1.0,
@@ -128,8 +133,8 @@ def linear_gpu() -> Bars:
             exact = named(case, "torch bf16").milliseconds
             groups.append((_rows(case), [exact / row.milliseconds for row in rows]))
     return Bars(
-        "A linear layer of 4096 x 4096 on one H100, 4 bits, g = 128",
-        "speed as a multiple of torch in bfloat16 (the dashed line)",
+        "A linear layer of 4096 x 4096 on an H100, 4 bits, g = 128",
+        "speed as a multiple of torch in bfloat16",
         ("qcore, int8", "qcore, float", "fastest of humming and gemlite, float"),
         groups,
         mark=1.0,
@@ -142,7 +147,7 @@ MODELS = {
     "llama.cpp-q4_0": "llama.cpp Q4_0",
     "onnxruntime-genai-int4": "ONNX Runtime",
     "openvino-int4": "OpenVINO",
-    "torch-bf16": "torch bf16",
+    "torch-bf16": "torch, bfloat16",
 }
 
 
@@ -154,8 +159,8 @@ def models_cpu() -> Bars:
         rates = [next((row.details["decode"] for row in case.rows if row.name == name), None) for case in kept.values()]
         groups.append((label, rates))
     return Bars(
-        "Language models on two Zen 4 cores, in 4 bits except torch bf16",
-        "tokens written per second after a prompt of 512 tokens; random weights of the shape",
+        "Language models in 4 bits on two Zen 4 cores",
+        "tokens per second after a prompt of 512 tokens, random weights",
         ("Qwen2.5-0.5B", "TinyLlama-1.1B"),
         groups,
     )

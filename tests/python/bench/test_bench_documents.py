@@ -44,7 +44,7 @@ def test_a_changed_chart_is_seen_and_written(tmp_path, monkeypatch, capsys):
     assert main(["tables"]) == 0
     chart = folder / "images" / "performance" / "linear-gpu.svg"
     drawn = chart.read_text(encoding="utf-8")
-    assert 'role="img" aria-label="A linear layer of 4096 x 4096 on one H100' in drawn
+    assert 'role="img" aria-label="A linear layer of 4096 x 4096 on an H100' in drawn
     chart.write_text(drawn.replace("H100", "H200"), encoding="utf-8")
     capsys.readouterr()
     assert main(["tables", "--check"]) == 1
