@@ -4,12 +4,14 @@
 - A `python` block is run; a `py` block is shown only.
 - A `text` block right after one says what comes of it: "SomeError: message" is how it must end, anything else is what
   it must print. A final "..." stands for the rest.
+- The code cells of a notebook (.ipynb) are run as one block, which must print what the notebook holds as output.
 - A block that imports a package which is not installed, other than qcore, is reported as skipped, and with --all it is
   a failure.
 """
 
 import ast
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -23,6 +25,13 @@ _BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```\n(?:\n*^```text\n(.*?)^```$)?"
 def python_blocks(text: str) -> list[tuple[str, str]]:
     """Return (code, what comes of it or "") of each block."""
     return _BLOCK.findall(text + "\n")
+
+
+def notebook_block(text: str) -> tuple[str, str]:
+    """Return the code of all cells of a notebook, and all that they printed."""
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    printed = ["".join(output["text"]) for cell in cells for output in cell["outputs"]]
+    return "\n".join("".join(cell["source"]) for cell in cells), "".join(printed)
 
 
 def missing_packages(block: str) -> list[str]:
@@ -57,7 +66,8 @@ def complaint(block: str, expected: str) -> str:
 def check(path: Path, skipping: bool) -> tuple[int, int]:
     """Return the numbers of blocks that failed and of blocks in the file."""
     failed = 0
-    blocks = python_blocks(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    blocks = [notebook_block(text)] if path.suffix == ".ipynb" else python_blocks(text)
     for number, (block, expected) in enumerate(blocks, 1):
         where = f"{path.name}, Python block {number} of {len(blocks)}"
         missing = missing_packages(block)

@@ -1,6 +1,6 @@
 #pragma once
 
-// qcore: low-precision neural-network operators with one exact meaning of every integer.
+// qcore: low-precision neural-network operators. Integer results are bit-identical across CPU kernels.
 //
 // Shape letters, the same everywhere:
 //   M rows of activations (batch x tokens), K input features, N output features, g block size along K,

@@ -1,4 +1,4 @@
-"""qcore: low-precision neural-network operators for any framework, with one exact meaning of every integer.
+"""qcore: low-precision neural-network operators for any framework.
 
 Shape letters, the same everywhere: M rows of activations (batch x tokens), K input features, N output features, g block
 size along K, P = ceil(K / g) blocks.

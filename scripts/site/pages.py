@@ -1,10 +1,11 @@
 """Hooks of MkDocs: which pages there are, and links that leave docs/.
 
-Documents are written to be read in the repository. Here examples/NAME/README.md becomes the page examples/NAME.md, and
-plots of benchmarks/results are taken along. Links to other files of the repository become their paths in code type, or
-links if mkdocs.yml has a repo_url.
+Documents are written to be read in the repository. Here examples/NAME/README.md becomes the page examples/NAME.md, a
+notebook examples/notebooks/NAME.ipynb the page examples/notebook_NAME.md, and plots of benchmarks/results are taken
+along. Links to other files of the repository become their paths in code type, or links if mkdocs.yml has a repo_url.
 """
 
+import json
 import logging
 import posixpath
 import re
@@ -24,15 +25,46 @@ def examples() -> list[Path]:
     return sorted((ROOT / "examples").glob("*/README.md"))
 
 
+def notebooks() -> list[Path]:
+    return sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as Markdown: code with what it printed under it."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts += ["```text\n" + "".join(output["text"]).rstrip() + "\n```" for output in cell.get("outputs", [])]
+    return "\n\n".join(parts) + "\n"
+
+
 def on_config(config: Any) -> Any:
-    """List pages that nav doesn't name under Guides, examples under Examples."""
+    """List pages that nav doesn't name under Guides, examples under Examples; link pages to their source, if known."""
     named = set(_named(config.nav))
-    for entry in config.nav:
-        if "Guides" in entry:
-            entry["Guides"] += [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named]
-        if "Examples" in entry:
-            entry["Examples"] += [f"examples/{path.parent.name}.md" for path in examples()]
+    _list_of(config.nav, "Guides").extend(
+        path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named
+    )
+    _list_of(config.nav, "Examples").extend(f"examples/{path.parent.name}.md" for path in examples())
+    _list_of(config.nav, "Examples").extend(f"examples/notebook_{path.stem}.md" for path in notebooks())
+    if config.repo_url:
+        config.edit_uri = "edit/main/docs/"
     return config
+
+
+def _list_of(nav: Any, title: str) -> list[Any]:
+    """Return the list of nav under a title, at any depth. A title that isn't there is a KeyError."""
+    for entry in nav:
+        for name, content in entry.items() if isinstance(entry, dict) else ():
+            if name == title:
+                found: list[Any] = content
+                return found
+            if isinstance(content, list):
+                try:
+                    return _list_of(content, title)
+                except KeyError:
+                    continue
+    raise KeyError(title)
 
 
 def _named(nav: Any) -> list[str]:
@@ -45,6 +77,8 @@ def on_files(files: Files, config: Any) -> Files:
     for path in examples():
         page = f"examples/{path.parent.name}.md"
         files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
+    for path in notebooks():
+        files.append(File.generated(config, f"examples/notebook_{path.stem}.md", content=notebook_page(path)))
     for path in sorted((ROOT / RESULTS).glob("*/*.svg")):
         name = path.relative_to(ROOT / RESULTS).as_posix()
         files.append(File.generated(config, f"images/results/{name}", abs_src_path=str(path)))
@@ -54,6 +88,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     here = page.file.src_uri
     written = f"examples/{Path(here).stem}/README.md" if here.startswith("examples/") else f"docs/{here}"
+    if here.startswith("examples/notebook_"):
+        written = "examples/notebooks/" + here.removeprefix("examples/notebook_")
 
     def turned(match: re.Match[str]) -> str:
         mark, text, target = match.groups()

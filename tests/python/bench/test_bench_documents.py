@@ -1,5 +1,6 @@
-"""Tables of the documents come from the kept results."""
+"""Tables and charts of the documents come from the kept results."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,39 @@ def test_a_changed_table_is_seen_and_written(tmp_path, monkeypatch, capsys):
     text = page.read_text(encoding="utf-8")
     assert text == f"Before.\n\n<!-- table gru-device -->\n\n{table}\n<!-- end of table -->\n\nAfter.\n"
     assert main(["tables", "--check"]) == 0
+
+
+def test_a_changed_chart_is_seen_and_written(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "page.md").write_text("![speed](images/performance/linear-gpu.svg)\n", encoding="utf-8")
+    monkeypatch.setattr(documents, "ROOT", tmp_path)
+    assert main(["tables"]) == 0
+    chart = folder / "images" / "performance" / "linear-gpu.svg"
+    drawn = chart.read_text(encoding="utf-8")
+    assert 'role="img" aria-label="A linear layer of 4096 x 4096 on an H100' in drawn
+    chart.write_text(drawn.replace("H100", "H200"), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["tables", "--check"]) == 1
+    assert capsys.readouterr().out == "docs/images/performance/linear-gpu.svg: is not current\n"
+
+
+def test_kernels_by_architecture_are_those_of_this_build():
+    """The sources are parsed; what this build has must be among them, in the same order."""
+    columns = {"nothing": "kNoRequirement"} | {
+        kernel.needs: requirement
+        for kernel in qcore.kernels()
+        for requirement, words in re.findall(
+            r'Requirement (k\w+)\{DeviceType::\w+,\s*"([^"]+)"',
+            (ROOT / "src" / "runtime" / "requirements.h").read_text(),
+        )
+        if kernel.needs == words
+    }
+    found = documents.kernels.kernel_rows()
+    assert set(found) == {kernel.op for kernel in qcore.kernels()}
+    for op, rows in found.items():
+        built = [(kernel.name, columns[kernel.needs]) for kernel in qcore.kernels(op)]
+        assert [row for row in rows if row in built] == built
 
 
 def test_an_unknown_table_is_an_error():

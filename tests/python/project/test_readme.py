@@ -1,6 +1,7 @@
 """The README's example works as pasted, and the script that says so sees what doesn't."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,15 @@ def test_examples_run_as_pasted():
 def test_blocks_come_with_what_they_print(script):
     text = "```python\na\n```\n\nWords.\n\n```text\nno\n```\n\n```python\nb\n```\n\n```text\nyes\n```\n```py\nc\n```\n"
     assert script.python_blocks(text) == [("a\n", ""), ("b\n", "yes\n")]
+
+
+def test_a_notebook_is_one_block(script):
+    cells = [
+        {"cell_type": "markdown", "source": "Words."},
+        {"cell_type": "code", "source": "a = 1", "outputs": []},
+        {"cell_type": "code", "source": ["print(a)\n", "print(2)"], "outputs": [{"text": ["1\n", "2\n"]}]},
+    ]
+    assert script.notebook_block(json.dumps({"cells": cells})) == ("a = 1\nprint(a)\nprint(2)", "1\n2\n")
 
 
 @pytest.mark.parametrize(

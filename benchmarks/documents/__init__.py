@@ -1,0 +1,169 @@
+"""Writes the tables and charts of the documents from the kept results, so that no figure is copied by hand.
+
+A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``; NAME is a key of :data:`TABLES`.
+A chart is a file ``docs/images/performance/NAME.svg`` that a page shows; NAME is a key of :data:`charts.CHARTS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+import qcore
+
+from ..gpu.summary import torch_row
+from ..results import Case, Row
+from . import charts, kept, kernels, performance
+
+ROOT = kept.ROOT
+_BLOCK = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+_PICTURE = re.compile(r"images/performance/([\w-]+)\.svg")
+_FORMS = [(bits, g) for bits in (4, 8) for g in (32, 64, 128)]
+
+
+def _case_name(case: Case) -> str:
+    return case.name.replace("M=", "M = ")
+
+
+def linear_ratios() -> str:
+    """Make the table of the fastest peer of any scheme over qcore's int8 forms."""
+    rows = []
+    for case in kept.results("zen4/linear").cases:
+        peer = next(row for row in case.rows if not row.ours)
+        ratios = [peer.milliseconds / kept.named(case, f"qcore {bits}b g{g} int8").milliseconds for bits, g in _FORMS]
+        rows.append([_case_name(case), *(f"{ratio:.2f}" for ratio in ratios), peer.name])
+    return kept.table(["case", *(f"{bits}b g{g}" for bits, g in _FORMS), "fastest peer"], rows)
+
+
+def linear_read() -> str:
+    """Make the table of the fraction of the read probe's bandwidth that products of one row reach."""
+    rows = [
+        [
+            case.workload,
+            *(f"{kept.named(case, f'qcore {bits}b g{g} int8').read_fraction:.2f}" for bits, g in _FORMS),
+        ]
+        for case in kept.results("zen4/linear").cases
+        if case.parameters["M"] == 1 and case.parameters["N"] * case.parameters["K"] >= 1 << 20
+    ]
+    return kept.table(["M = 1, of the read probe", *(f"{bits}b g{g}" for bits, g in _FORMS)], rows)
+
+
+def awq_device() -> str:
+    """Make the table of AWQ weights on a device."""
+
+    def us(row: Row) -> str:
+        value = 1e3 * row.milliseconds
+        return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+    rows = []
+    for case in kept.results("h200/awq").cases:
+        copy, plain, turned = (kept.named(case, name) for name in ("copy_", "dequantize", "dequantize transposed"))
+        few = [
+            us(kept.named(case, name))
+            for name in ("Weight, 1 rows", "linear on raw arrays, 1 rows", "torch.matmul, 1 rows")
+        ]
+        many = [
+            f"{1e3 * kept.named(case, name).milliseconds:.0f}"
+            for name in ("Weight, 512 rows", "torch.matmul, 512 rows")
+        ]
+        rows.append(
+            [
+                f"{case.parameters['K']} x {case.parameters['N']}",
+                f"{us(copy)} us",
+                f"{copy.milliseconds / plain.milliseconds:.2f} ({us(plain)} us)",
+                f"{copy.milliseconds / turned.milliseconds:.2f}",
+                *(f"{value} us" for value in few + many),
+            ]
+        )
+    headings = ["K x N", "`copy_`", "`simt_lop3`", "`simt_lop3` transposed", "`awq.Weight`, M = 1", "raw arrays, M = 1"]
+    return kept.table([*headings, "torch, M = 1", "`awq.Weight`, M = 512", "torch, M = 512"], rows)
+
+
+def gru_device() -> str:
+    """Make the table of the GRU on a device, in microseconds, with torch's time over ours."""
+    cases = {case.name: case for case in kept.results("h200/gru").cases}
+    shapes = [(1, 1), (50, 1), (50, 64), (200, 64)]
+    rows = []
+    for hidden in (128, 256, 512):
+        for bits in (8, 16):
+            cells = []
+            for steps, batch in shapes:
+                case = cases[f"T={steps} B={batch} H={hidden} int{bits}"]
+                ours, peer = kept.named(case, "qcore"), torch_row(case)
+                assert peer is not None
+                cells.append(f"{1e3 * ours.milliseconds:.1f} ({peer.milliseconds / ours.milliseconds:.2f})")
+            rows.append([str(hidden), str(bits), *cells])
+    return kept.table(["H", "bits", *(f"T {steps}, B {batch}" for steps, batch in shapes)], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "linear-ratios": linear_ratios,
+    "linear-read": linear_read,
+    "awq-device": awq_device,
+    "gru-device": gru_device,
+    "kernels": kernels.by_architecture,
+    "kernels-cuda": kernels.cuda,
+    "performance-linear-cpu": performance.linear_cpu,
+    "performance-linear-gpu": performance.linear_gpu,
+    "performance-models-cpu": performance.models_cpu,
+    "performance-others-cpu": performance.others_cpu,
+    "performance-others-gpu": performance.others_gpu,
+}
+
+
+def written(text: str, where: str) -> str:
+    """Return a document's text with its tables made anew. An unknown name is a QcoreValueError."""
+
+    def block(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            raise qcore.QcoreValueError(
+                f"benchmarks tables: {where} has a table {match[2]!r}, expected one of {', '.join(TABLES)}"
+            )
+        return f"{match[1]}\n{TABLES[match[2]]()}\n{match[3]}"
+
+    return _BLOCK.sub(block, text)
+
+
+def pages() -> dict[str, str]:
+    """Return the current text of each page and chart by its path from :data:`ROOT`."""
+    found = {}
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        name = path.relative_to(ROOT).as_posix()
+        text = path.read_text(encoding="utf-8")
+        found[name] = written(text, name)
+        for chart in _PICTURE.findall(text):
+            if chart not in charts.CHARTS:
+                raise qcore.QcoreValueError(
+                    f"benchmarks tables: {name} shows a chart {chart!r}, expected one of {', '.join(charts.CHARTS)}"
+                )
+            found[f"docs/images/performance/{chart}.svg"] = charts.CHARTS[chart]().svg()
+    return found
+
+
+def tables(
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; the status is 1 if a table or chart is not current.")
+    ] = False,
+) -> None:
+    """Write the tables and charts of the documents from the kept results.
+
+    \b
+    Examples:
+      python -m benchmarks tables
+      python -m benchmarks tables --check
+    """
+    stale = False
+    for name, text in pages().items():
+        path = ROOT / name
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale = True
+        print(f"{name}: {'is not current' if check else 'written'}")
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if stale and check:
+        raise typer.Exit(1)
