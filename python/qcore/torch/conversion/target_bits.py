@@ -163,6 +163,17 @@ def choose(
     return {id(plan.layer): group.found for group in groups for plan in group.plans}
 
 
+def check_least(
+    plans: Sequence[Plan],
+    target: float,
+    given: Mapping[str, Mapping[str, Any] | None],
+    make: Callable[[Any, dict[Any, Any]], None],
+    encodings: Sequence[str] = (),
+) -> None:
+    """Raise QcoreValueError if the smallest formats exceed the target; arguments are those of :func:`choose`."""
+    _check_least(_groups(plans, given, encodings), target, make)
+
+
 def _groups(
     plans: Sequence[Plan], given: Mapping[str, Mapping[str, Any] | None], encodings: Sequence[str]
 ) -> list[_Group]:

@@ -182,7 +182,7 @@ def test_errors():
         (
             lambda: qt.quantize_(model, rotation="fourier"),
             qcore.QcoreValueError,
-            "quantize_: rotation is 'fourier', expected one of None, 'hadamard'",
+            "quantize_: rotation is 'fourier', expected one of None, 'hadamard', 'hadamard_online'",
         ),
     ]:
         with pytest.raises(kind) as caught:
