@@ -22,7 +22,7 @@ from qcore.torch.report import Candidate
 from qcore.torch.weighted import WeightedModule
 from qcore.weight_encoding import ENCODINGS
 
-_BITS: tuple[int, ...] = (3, 4, 5, 6, 8)
+_BITS: tuple[int, ...] = (2, 3, 4, 5, 6, 8)
 _PLAIN_BITS: tuple[int, ...] = (4, 8)
 _BLOCK_SIZES: tuple[int, ...] = (32, 64, 128)
 _BATCHES = 4
