@@ -157,8 +157,8 @@ def quantize_(
         target_error: raise layers from fewer bits to 8, from int8 activations to int16 and at last back to floating
             point, until the relative L2 error is no greater than this: of the model's outputs on the calibration (the
             worst layers are raised first), or without one of each layer's weight.
-        target_bits: choose bits (2, 3, 4, 5, 6 or 8; of convolutions and on CUDA devices 4 or 8) and block size (32, 64 or
-            128) of each layer in the place of ``bits`` and ``block_size``, so that the mean of all packed weights,
+        target_bits: choose bits (2, 3, 4, 5, 6 or 8; of convolutions and on CUDA devices 4 or 8) and block size (32, 64
+            or 128) of each layer in the place of ``bits`` and ``block_size``, so that the mean of all packed weights,
             scales and offsets included, is at most this, and the error of the model's outputs on the calibration small.
             What ``layers`` says of either is kept and counts into the mean; GRUs and tables do not count. The model
             runs once per layer on up to 4 batches of the calibration, which it needs, for each format once where a
