@@ -114,12 +114,12 @@ def model(file: Path, text: Path) -> None:
         divergence = (likely.exp() * (likely - got.log_softmax(-1))).sum(-1).mean()
         return f"{relative(got.numpy(), expected.numpy()):.4f} / {float(divergence):.5f}"
 
-    print("| bits | g | options | online | " + " | ".join(["`int8`", *ACTIVATIONS]) + " |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| bits | g | options | changed | online | " + " | ".join(["`int8`", *ACTIVATIONS]) + " |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for bits, block in ((8, 64), (8, 1 << 20)):
         for name, options in VARIANTS.items():
             made = copy.deepcopy(exact)
-            qcore.torch.quantize_(
+            report = qcore.torch.quantize_(
                 made,
                 bits,
                 block,
@@ -129,6 +129,7 @@ def model(file: Path, text: Path) -> None:
                 progress=False,
                 **options,
             )
+            changed = sum(layer.note.startswith(("smooth ", "rotat")) for layer in report.layers)
             online = sum(isinstance(module, qcore.torch.RotatedLinear) for module in made.modules())
             cells = [cell(made)]
             for run in ACTIVATIONS.values():
@@ -137,7 +138,7 @@ def model(file: Path, text: Path) -> None:
                         module.forward = functools.partial(run, module)  # type: ignore[method-assign]
                 cells.append(cell(made))
             g = "K" if block > K else block
-            print(f"| {bits} | {g} | {name} | {online} | {' | '.join(cells)} |", flush=True)
+            print(f"| {bits} | {g} | {name} | {changed} | {online} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:

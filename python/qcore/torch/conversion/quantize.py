@@ -271,7 +271,7 @@ def quantize_(
     report.layers = [_row(layer, by_layer.get(id(layer)), candidates) for layer in found] + report.layers
     report.model_error, report.bytes_after = error, _model_bytes(model)
     report.bits_per_weight = by_bits.mean_bits(plan.made for plan in plans)
-    report.rotation = folding.text(found)
+    report.rotation = folding.text(found, sum(isinstance(plan.made, RotatedLinear) for plan in plans))
     report.quantized_parameters = _quantized_parameters(report, found)
     del plans, by_layer, found, shared, before, undo
     trim()
@@ -468,7 +468,7 @@ def _sharing(layer: Layer, settings: Settings, samples: Any, shared: dict[Any, A
     assert layer.rule is not None
     # The compute mode has no part in the weight, so the key has the same one for all layers.
     key = layer.shared, replace(settings, compute="float")
-    if layer.shared is None or key not in shared:
+    if layer.shared is None or key not in shared or settings.rotation is not None:
         made = layer.rule.make(layer.module, settings, samples)
         if layer.shared is not None:
             shared[key] = made

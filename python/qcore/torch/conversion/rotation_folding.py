@@ -83,16 +83,14 @@ class Folding:
                 step()
             raise
 
-    def text(self, layers: list[Layer]) -> str:
-        """Return what became of the rotation, for the report."""
+    def text(self, layers: list[Layer], online: int) -> str:
+        """Return what became of the rotation, for the report; ``online`` is the number of layers that compute it."""
         folded = sum(layer.folded for layer in layers)
-        online = sum(
-            layer.settings is not None and layer.settings.rotation is not None and not layer.reason for layer in layers
-        )
         if not folded and not online and not self.reason:
             return ""
         if not folded:
-            return f"online in {online} layers" + (f", not folded: {self.reason}" if self.reason else "")
+            count = "1 layer" if online == 1 else f"{online} layers"
+            return f"online in {count}" + (f", not folded: {self.reason}" if self.reason else "")
         text = f"folded into {folded} layers, online in {online}"
         if self.reason:
             text += f"; that of the values not folded: {self.reason}"
