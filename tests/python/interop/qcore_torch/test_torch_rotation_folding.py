@@ -169,7 +169,7 @@ def test_ends_in_floating_point_are_untied():
 
 
 def test_target_bits_and_smooth():
-    made = model()
+    made = model(num_hidden_layers=1)
     exact, before = logits(made), copy.deepcopy(made.state_dict())
     options = {"calibration": [IDS], "method": "rtn", "rotation": "hadamard", "progress": False}
     with pytest.raises(qcore.QcoreValueError, match="target_bits is 1"):
