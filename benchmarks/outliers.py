@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def in_four_bits(layer: Any, x: Any, block: int | None = None) -> Any:
     return qcore.linear((codes * scales).reshape(x.shape), layer.weight, layer.bias, compute="float")
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "`int8_token`": per_token,
     "4 bits per block of 64": functools.partial(in_four_bits, block=64),
     "4 bits per row": in_four_bits,
