@@ -4,7 +4,8 @@
 
 Without --model: a layer of random weights whose input has 1% of the channels 30 times larger; prints the table of
 docs/methods.md. With it: a language model, quantized by qcore.torch.quantize_ with and without ``smooth`` and
-``rotation``, and the relative L2 error of its logits on other text. It needs torch and transformers.
+``rotation``, and the relative L2 error and the KL divergence of its logits on other text, with activations of 8 bits
+and, simulated, of 4. It needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +26,38 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "none": {},
     "`smooth=0.5`": {"smooth": 0.5},
     "`smooth=True`": {"smooth": True},
+    '`rotation="hadamard_online"`': {"rotation": "hadamard_online"},
     '`rotation="hadamard"`': {"rotation": "hadamard"},
+    "the same, down projections not rotated": {
+        "rotation": "hadamard",
+        "layers": {"*.down_proj": {"rotation": None}},
+    },
 }
 TOKENS = 128  # of a sequence; two for the calibration, four for the error
 
 
 def relative(y: Any, exact: Any) -> float:
     return float(np.linalg.norm(y - exact) / np.linalg.norm(exact))
+
+
+def per_token(layer: Any, x: Any) -> Any:
+    """Compute a linear layer with one scale per row of x, which modules of qcore.torch don't have."""
+    return qcore.linear(x, layer.weight, layer.bias, compute="int8_token")
+
+
+def in_four_bits(layer: Any, x: Any, block: int | None = None) -> Any:
+    """Compute a linear layer with x rounded to codes of 4 bits, -8 to 7, with a scale per row, or per block of it."""
+    blocks = x.reshape(-1, x.shape[-1] if block is None else block)
+    scales = blocks.abs().amax(-1, keepdim=True).clamp_min(1e-30) / 7
+    codes = (blocks / scales).round().clamp(-8, 7)
+    return qcore.linear((codes * scales).reshape(x.shape), layer.weight, layer.bias, compute="float")
+
+
+ACTIVATIONS: dict[str, Callable[..., Any]] = {
+    "`int8_token`": per_token,
+    "4 bits per block of 64": functools.partial(in_four_bits, block=64),
+    "4 bits per row": in_four_bits,
+}
 
 
 def layers() -> None:
@@ -65,16 +92,12 @@ def layers() -> None:
 
 
 def model(file: Path, text: Path) -> None:
-    """Print the error of a language model's logits for each variant."""
+    """Print error and KL divergence of a language model's logits for each variant."""
     import torch
     from transformers import AutoModelForCausalLM
 
     import qcore.torch
     from qcore.language_model import load_tokenizer
-
-    def per_token(layer: Any, x: Any) -> Any:
-        """Compute a linear layer with one scale per row of x, which modules of qcore.torch don't have."""
-        return qcore.linear(x, layer.weight, layer.bias, compute="int8_token")
 
     tokens = torch.tensor(load_tokenizer(file)(text.read_text())["input_ids"][: 6 * TOKENS]).view(6, 1, TOKENS)
     calibration, test = list(tokens[:2]), list(tokens[2:])
@@ -82,11 +105,18 @@ def model(file: Path, text: Path) -> None:
 
     def logits(of: Any) -> Any:
         with torch.no_grad():
-            return torch.cat([of(x).logits for x in test]).numpy()
+            return torch.cat([of(x).logits for x in test])
 
     expected = logits(exact)
-    print("| bits | g | options | layers changed | `int8` | `int8_token` |")
-    print("|---|---|---|---|---|---|")
+    likely = expected.log_softmax(-1)
+
+    def cell(of: Any) -> str:
+        got = logits(of)
+        divergence = (likely.exp() * (likely - got.log_softmax(-1))).sum(-1).mean()
+        return f"{relative(got.numpy(), expected.numpy()):.4f} / {float(divergence):.5f}"
+
+    print("| bits | g | options | changed | online | " + " | ".join(["`int8`", *ACTIVATIONS]) + " |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for bits, block in ((8, 64), (8, 1 << 20)):
         for name, options in VARIANTS.items():
             made = copy.deepcopy(exact)
@@ -100,16 +130,16 @@ def model(file: Path, text: Path) -> None:
                 progress=False,
                 **options,
             )
-            changed = sum(layer.note.startswith(("smooth ", "rotated")) for layer in report.layers)
-            block_wise = relative(logits(made), expected)
-            for module in made.modules():
-                if isinstance(module, qcore.torch.Linear):
-                    module.forward = functools.partial(per_token, module)  # type: ignore[method-assign]
+            changed = sum(layer.note.startswith(("smooth ", "rotat")) for layer in report.layers)
+            online = sum(isinstance(module, qcore.torch.RotatedLinear) for module in made.modules())
+            cells = [cell(made)]
+            for run in ACTIVATIONS.values():
+                for module in made.modules():
+                    if isinstance(module, qcore.torch.Linear):
+                        module.forward = functools.partial(run, module)  # type: ignore[method-assign]
+                cells.append(cell(made))
             g = "K" if block > K else block
-            print(
-                f"| {bits} | {g} | {name} | {changed} | {block_wise:.4f} | {relative(logits(made), expected):.4f} |",
-                flush=True,
-            )
+            print(f"| {bits} | {g} | {name} | {changed} | {online} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:

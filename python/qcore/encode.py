@@ -93,5 +93,10 @@ def encode_weighted(
 def _nv_scale(weight: Any) -> float:
     """Return the factor with which the largest magnitude gets the largest scale and the largest code."""
     values = weight.detach().float().numpy() if hasattr(weight, "detach") else np.asarray(weight, np.float32)
-    scale = float(np.abs(values).max(initial=0.0)) / (_LARGEST_E4M3 * max(E2M1_CODEBOOK))
+    return nv_tensor_scale(float(np.abs(values).max(initial=0.0)))
+
+
+def nv_tensor_scale(largest: float) -> float:
+    """Return the tensor scale of "nvfp4" for a weight whose largest magnitude is given; 0.5 if it has none or a NaN."""
+    scale = largest / (_LARGEST_E4M3 * max(E2M1_CODEBOOK))
     return scale if np.isfinite(scale) and scale > 2.0**-126 else 0.5

@@ -102,6 +102,8 @@ class Report:
         other_parameters: for the class of each module that is no layer and has only vectors (norms), the number of its
             parameters, which stay as they are.
         bits_per_weight: mean of all packed weights, of codes, scales and offsets as stored; None if there are none.
+        rotation: in how many layers a rotation is folded into the weights, in how many it is computed online, and why
+            it was not folded; empty if no layer is rotated.
     """
 
     layers: list[LayerReport] = field(default_factory=list)
@@ -112,6 +114,7 @@ class Report:
     bytes_after: int = 0
     other_parameters: dict[str, int] = field(default_factory=dict)
     bits_per_weight: float | None = None
+    rotation: str = ""
 
     @property
     def share(self) -> float:
@@ -187,6 +190,8 @@ class Report:
         if self.other_parameters:
             others = ", ".join(f"{kind} {number:,}" for kind, number in self.other_parameters.items())
             lines.append(f"Parameters that are no matrices and stay: {others}")
+        if self.rotation:
+            lines.append(f"Rotation: {self.rotation}")
         if self.warning:
             lines.append(f"Warning: {self.warning}")
         return "\n".join(lines)

@@ -13,6 +13,7 @@ from qcore import _checks, _core
 from qcore._options import Compute, Method, Scheme
 from qcore.formats.checkpoint.layout import FORMAT
 from qcore.linear import COMPUTE
+from qcore.weight_encoding import ENCODINGS
 
 METHOD = "qcore"
 """``quant_method`` in config.json."""
@@ -25,17 +26,23 @@ class QuantMethod(StrEnum):
 
 
 _CHOICES: dict[str, Mapping[Any, Any]] = {
-    "bits": {4: 4, 8: 8},
+    "bits": dict.fromkeys((2, 3, 4, 5, 6, 8)),
     "scheme": {"symmetric": 0, "asymmetric": 0},
     "method": {"rtn": 0, "mse": 0, "awq": 0, "gptq": 0},
     "scale_dtype": {"float16": 0, "float32": 0},
     "compute": COMPUTE,
+    "encoding": ENCODINGS,
 }
+_FORM: dict[str, Any] = {"bits": 4, "block_size": 32, "scheme": "symmetric", "scale_dtype": "float16"}
+"""Options that an encoding says by itself, and their defaults."""
 
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """Holds the options of one layer: those of :func:`qcore.quantize`, and the compute mode."""
+    """Holds the options of one layer: those of :func:`qcore.quantize`, the compute mode, and the encoding if any.
+
+    With an encoding, bits, block_size and scheme are its own, and scale_dtype has no part in it.
+    """
 
     bits: int
     block_size: int
@@ -43,25 +50,29 @@ class LayerOptions:
     method: Method
     scale_dtype: str
     compute: Compute
+    encoding: str | None = None
 
 
 class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
     """Says how qcore quantizes a model, or runs one that is quantized already.
 
     Args:
-        bits: 4 or 8.
-        block_size: elements along K that share a scale.
-        scheme: "symmetric" or "asymmetric".
+        bits: 2, 3, 4, 5, 6 or 8; 4 by default. Convolutions have the next of 4 and 8.
+        block_size: elements along K that share a scale; 32 by default.
+        scheme: "symmetric", the default, or "asymmetric".
         method: "rtn" or "mse", as for :func:`qcore.quantize`. "awq" and "gptq" are for models that are quantized
             already: they need samples, ``qcore quantize --method awq --samples FILE``.
-        scale_dtype: "float16" or "float32", the type of scales and offsets.
+        scale_dtype: "float16", the default, or "float32", the type of scales and offsets.
         compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`. None is "int8"; for files of
             other programs it is what they say of activations, or "float" where they quantize weights only.
         modules_to_not_convert: names or shell patterns of modules that stay in floating point. A pattern stands for
             a module's full name or the end of it, and for everything inside: "lm_head", "mlp.gate", "model.layers.0".
         layers: other options for the modules that match a pattern: ``{"*.down_proj": {"bits": 8}}``. Of several
-            patterns the first counts.
+            patterns the first counts. An encoding takes the place of what the call says of bits, block_size, scheme
+            and scale_dtype; any of these takes that of the call's encoding.
         embeddings: False leaves embeddings, and heads that share their weight, in floating point.
+        encoding: a name of :func:`qcore.quantize_encoded`, such as "q4_k" or "nvfp4", in the place of bits, block_size,
+            scheme and scale_dtype. Convolutions have the next of 4 and 8 bits in blocks of that size.
 
     For a model that is quantized already, ``compute`` and ``layers`` with ``compute`` count; all other options are
     those of its files.
@@ -72,24 +83,30 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
 
     def __init__(
         self,
-        bits: int = 4,
-        block_size: int = 32,
-        scheme: Scheme = "symmetric",
+        bits: int | None = None,
+        block_size: int | None = None,
+        scheme: Scheme | None = None,
         method: Method = "mse",
-        scale_dtype: str = "float16",
+        scale_dtype: str | None = None,
         compute: Compute | None = None,
         modules_to_not_convert: Sequence[str] | None = None,
         layers: Mapping[str, Mapping[str, Any]] | None = None,
         embeddings: bool = True,
+        encoding: str | None = None,
         **unknown: Any,
     ) -> None:
         self.quant_method = QuantMethod.QCORE
         _check_saved(unknown)
-        self.bits, self.block_size, self.scheme = bits, block_size, scheme
-        self.method, self.scale_dtype = method, scale_dtype
+        form = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
+        given = {name: value for name, value in form.items() if value is not None}
+        given |= {} if encoding is None else {"encoding": encoding}
+        _check_options(given, "QcoreConfig")
+        form = _FORM | _own_form(encoding) | given
+        self.bits, self.block_size, self.scheme = form["bits"], form["block_size"], form["scheme"]
+        self.method, self.scale_dtype, self.encoding = method, form["scale_dtype"], encoding
         self.compute = "int8" if compute is None else compute
         self._compute_given = compute is not None
-        _check_options(self._options(), "QcoreConfig")
+        _check_options({"method": method, "compute": self.compute}, "QcoreConfig")
         self.modules_to_not_convert = _patterns(modules_to_not_convert)
         self.layers = _layers(layers)
         if not isinstance(embeddings, bool):
@@ -106,10 +123,13 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         Args:
             name: full name of a module, with dots.
         """
-        for pattern, other in self.layers.items():
-            if matches(name, pattern):
-                return LayerOptions(**(self._options() | other))
-        return LayerOptions(**self._options())
+        other: Mapping[str, Any] = next((own for pattern, own in self.layers.items() if matches(name, pattern)), {})
+        options = self._options()
+        if other.get("encoding") is not None:
+            options |= _own_form(other["encoding"])
+        elif self.encoding is not None and any(each in other for each in _FORM):
+            options |= _FORM | {"encoding": None}
+        return LayerOptions(**(options | dict(other)))
 
     def leaves(self, name: str) -> str:
         """Return the pattern of ``modules_to_not_convert`` that keeps a module in floating point, or "".
@@ -141,7 +161,9 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
-        found = {"quant_method": METHOD, "format": FORMAT} | self._options()
+        left = tuple(_FORM) if self.encoding is not None else ("encoding",)
+        options = {name: value for name, value in self._options().items() if name not in left}
+        found = {"quant_method": METHOD, "format": FORMAT} | options
         found["modules_to_not_convert"] = self.modules_to_not_convert
         found["layers"] = {pattern: dict(options) for pattern, options in self.layers.items()}
         found["embeddings"] = self.embeddings
@@ -203,7 +225,7 @@ def _check_saved(unknown: dict[str, Any]) -> None:
     if unknown:
         raise _core.QcoreValueError(
             f"QcoreConfig: {next(iter(unknown))!r} is no option, expected bits, block_size, scheme, method, "
-            "scale_dtype, compute, modules_to_not_convert, layers or embeddings"
+            "scale_dtype, compute, modules_to_not_convert, layers, embeddings or encoding"
         )
 
 
@@ -217,6 +239,20 @@ def _check_options(options: Mapping[str, Any], where: str) -> None:
             raise _core.QcoreValueError(f"{at} is no option of a layer, expected {names}")
         elif _checks.integer(value, at) < 1:
             raise _core.QcoreValueError(f"{at} is {value}, expected a positive integer")
+    if "encoding" in options:
+        for name in _FORM:
+            if name in options:
+                raise _core.QcoreValueError(
+                    f"{where}: {name} is {options[name]!r} and encoding {options['encoding']!r}, expected one of them"
+                )
+
+
+def _own_form(encoding: str | None) -> dict[str, Any]:
+    """Return what an encoding says of the form of a weight; nothing without one."""
+    if encoding is None:
+        return {}
+    about, size = ENCODINGS[encoding]
+    return {"bits": about.bits, "block_size": size, "scheme": "symmetric" if about.offsets is None else "asymmetric"}
 
 
 def _patterns(value: Any) -> list[str] | None:

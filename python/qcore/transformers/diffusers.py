@@ -14,7 +14,6 @@ import torch
 from diffusers.quantizers import auto
 from diffusers.quantizers.base import DiffusersQuantizer
 
-import qcore
 from qcore import _core
 from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.reader import Checkpoint, open_files
@@ -135,14 +134,7 @@ class QcoreDiffusersQuantizer(DiffusersQuantizer):
             weight = self._checkpoint[param_name]
         else:
             try:
-                weight = qcore.quantize(
-                    param_value.detach().cpu(),
-                    bits=options_of_layer.bits,
-                    block_size=options_of_layer.block_size,
-                    scheme=options_of_layer.scheme,
-                    method=options_of_layer.method,
-                    scale_dtype=options_of_layer.scale_dtype,
-                )
+                weight = modules.quantized(param_value.detach().cpu(), options_of_layer)
             except _core.QcoreError as error:
                 raise _core.QcoreValueError(f"qcore.transformers.diffusers: {param_name}: {error}") from error
         bias = module._parameters.get("bias")

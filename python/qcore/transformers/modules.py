@@ -10,10 +10,12 @@ import torch
 import qcore.torch as qt
 from qcore import _core
 from qcore._options import Compute
-from qcore.quantized_tensor import QuantizedTensor
+from qcore.encode import quantize_encoded
+from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.torch.conversion.rules import embedding_like
 from qcore.torch.weighted import WeightedModule
+from qcore.transformers.config import LayerOptions
 
 Weight = QuantizedTensor | ReorderedTensor
 _SCALE = "embed_scale"
@@ -71,6 +73,26 @@ class ReorderedLinear(torch.nn.Module):
         """
         result: torch.Tensor = self.linear(x.index_select(-1, self.order))
         return result
+
+
+def quantized(operand: Any, options: LayerOptions) -> QuantizedTensor:
+    """Return a float weight quantized; that of a convolution, which is no matrix, in the next of 4 and 8 bits.
+
+    Args:
+        operand: [N, K] or [Co, Ci, kh, kw] on the CPU, as :func:`qcore.quantize` takes it.
+        options: of its layer, with a method that needs no samples.
+    """
+    is_matrix = len(operand.shape) == 2
+    if options.encoding is not None and is_matrix:
+        return quantize_encoded(operand, options.encoding, method=options.method)  # type: ignore[arg-type]
+    return quantize(
+        operand,
+        bits=options.bits if is_matrix else 4 if options.bits <= 4 else 8,
+        block_size=options.block_size,
+        scheme=options.scheme if options.encoding is None else "symmetric",
+        method=options.method,
+        scale_dtype=options.scale_dtype,
+    )
 
 
 def is_conv1d(module: torch.nn.Module) -> bool:

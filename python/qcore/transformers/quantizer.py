@@ -12,7 +12,6 @@ import torch
 from transformers.core_model_loading import MergeModulelist, WeightConverter
 from transformers.quantizers.base import HfQuantizer
 
-import qcore
 from qcore import _core
 from qcore._options import Compute
 from qcore.transformers import modules, packed_folders, saving
@@ -250,14 +249,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         if name in self._transposed:
             operand = operand.T
         try:
-            return qcore.quantize(
-                operand,
-                bits=options.bits,
-                block_size=options.block_size,
-                scheme=options.scheme,
-                method=options.method,
-                scale_dtype=options.scale_dtype,
-            )
+            return modules.quantized(operand, options)
         except _core.QcoreError as error:
             raise _core.QcoreValueError(f"qcore.transformers: {name}: {error}") from error
 

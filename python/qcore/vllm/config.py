@@ -43,6 +43,7 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
     def __init__(self, options: QcoreConfig | None = None, online: bool = True) -> None:
         super().__init__()
         self.options = QcoreConfig() if options is None else options
+        _check_widths(self.options)
         self.online = online
         self.tied = False
         self.names: dict[str, int] | None = None
@@ -225,6 +226,15 @@ class VllmConfig(QuantizationConfig):  # type: ignore[misc, unused-ignore]
         if merged is None or (self.names is not None and prefix in self.names):
             return [prefix]
         return [f"{parent}.{name}" if parent else name for name in merged]
+
+
+def _check_widths(options: QcoreConfig) -> None:
+    """Raise QcoreValueError for weights that are not plain ones of 4 or 8 bits, which vLLM could not shard."""
+    for where, each in (("", options.to_dict()), *((f"layers[{key!r}]: ", own) for key, own in options.layers.items())):
+        if each.get("encoding") is not None:
+            raise _core.QcoreValueError(f"qcore.vllm: {where}encoding is {each['encoding']!r}, expected bits 4 or 8")
+        if each.get("bits", 8) not in (4, 8):
+            raise _core.QcoreValueError(f"qcore.vllm: {where}bits is {each['bits']}, expected 4 or 8")
 
 
 def _described(options: LayerOptions | None) -> str:

@@ -346,7 +346,6 @@ def test_peak_memory(tmp_path):
         (["compare", "m.safetensors", "shapes.safetensors"], ["'ids' has shape [4]", "[5]"]),
         (["quantize", "m.safetensors", "o", "--bits", "7"], ["bits is 7, expected one of 2, 3, 4, 5, 6, 8"]),
         (["quantize", "m.safetensors", "o", "--encoding", "q9"], ["encoding is 'q9', expected one of 'q2_k', 'q3_k'"]),
-        (["quantize", "m.safetensors", "o", "--encoding", "nvfp4"], ["encoding is 'nvfp4', expected one of"]),
         (["quantize", "m.safetensors", "o", "--encoding", "q4_k", "--bits", "4"], ["--bits 4 is given with --encodin"]),
         (["quantize", "m.safetensors", "o", "--encoding", "q4_k", "--block-size", "32"], ["--block-size 32 is given"]),
         (["quantize", "m.safetensors", "o", "--encoding", "q4_k", "--method", "gptq"], ["expected 'rtn', 'mse' or 'a"]),

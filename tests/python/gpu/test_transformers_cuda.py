@@ -40,6 +40,22 @@ def opened(folder, config=FLOAT, device_map="cuda:0", **options):
     return kind.from_pretrained(folder, device_map=device_map, dtype=torch.float32, **options)
 
 
+def test_folded_rotations_need_no_kernel():
+    model = llama().eval()
+    exact = logits(model)
+    layers = {"*.down_proj": {"rotation": None}}
+    model.to("cuda")
+    with pytest.raises(
+        qcore.QcoreValueError, match=r"down_proj is on cuda:0, expected the CPU with rotation='hadamard'"
+    ):
+        qcore.torch.quantize_(model, rotation="hadamard", progress=False)
+    report = qcore.torch.quantize_(
+        model, block_size=32, compute="float", rotation="hadamard", layers=layers, progress=False
+    )
+    assert "online in 0" in report.rotation
+    assert kl(exact, logits(model).cpu()) < 1e-3
+
+
 def check_device(model, count):
     """Check that all of the model is on the device, each packed weight in one copy."""
     assert all(tensor.is_cuda for tensors in (model.parameters(), model.buffers()) for tensor in tensors)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
@@ -13,7 +14,7 @@ from qcore.encode import encode_weighted
 from qcore.formats.checkpoint.byte_ranges import ITEM_BYTES, Section
 from qcore.methods.gptq import Factor
 from qcore.quantized_tensor import quantize_weighted
-from qcore.weight_encoding import ENCODINGS
+from qcore.weight_encoding import WeightEncoding
 
 if TYPE_CHECKING:
     from qcore.formats.checkpoint.options import Options
@@ -37,6 +38,8 @@ class Piece:
     """Method of :func:`qcore.quantize`; empty if the bytes are copied."""
     inputs: NDArray[Any] | Factor | None = None
     """Importance of the input channels for method "awq", their Hessian's factor for "gptq"."""
+    encoding: WeightEncoding | None = None
+    """Encoding of a weight by name, with its tensor scale."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,24 @@ def byte_pieces(name: str, section: Section) -> Iterator[Piece]:
 
 
 def row_pieces(
-    name: str, section: Section, method: str, inputs: NDArray[Any] | Factor | None, by_rows: bool
+    name: str,
+    section: Section,
+    method: str,
+    inputs: NDArray[Any] | Factor | None,
+    by_rows: bool,
+    encoding: WeightEncoding | None = None,
 ) -> Iterator[Piece]:
     """Yield a tensor that is quantized; in one piece if not ``by_rows``. A row's codes depend on no other row."""
     rows = section.shape[0]
     step = max(1, _PIECE_ITEMS * rows * ITEM_BYTES[section.dtype] // section.nbytes) if by_rows else rows
     for start in range(0, rows, step):
-        yield Piece(name, section.rows(start, min(rows, start + step)), start, method, inputs)
+        yield Piece(name, section.rows(start, min(rows, start + step)), start, method, inputs, encoding)
+
+
+def largest_magnitude(section: Section) -> float:
+    """Return the largest |x| of a tensor that is not empty, read in pieces; NaN if it has one."""
+    pieces = row_pieces("", section, "", None, True)
+    return float(np.max([np.abs(piece.section.widened()).max() for piece in pieces]))
 
 
 def convert(piece: Piece, options: Options, layout: Target) -> Converted:
@@ -78,9 +92,9 @@ def convert(piece: Piece, options: Options, layout: Target) -> Converted:
     try:
         is_wide = piece.method == "gptq"
         given = piece.section.widened() if is_wide else piece.section.operand("quantize: weight")
-        if options.encoding:
-            encoding, size = ENCODINGS[options.encoding]
-            weight = encode_weighted(given, encoding, size, getattr(_core.Method, piece.method), piece.inputs)
+        if piece.encoding is not None:
+            method = getattr(_core.Method, piece.method)
+            weight = encode_weighted(given, piece.encoding, options.block_size, method, piece.inputs)
         else:
             weight = quantize_weighted(given, piece.inputs, **arguments)
     except _core.QcoreError as error:

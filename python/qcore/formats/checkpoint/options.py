@@ -18,9 +18,7 @@ from qcore.weight_encoding import ENCODINGS, WeightEncoding
 
 _BITS = {2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 8: 8}
 _PLAIN_BITS = (4, 8)
-_ENCODINGS = {name: about for name, about in ENCODINGS.items() if name != "nvfp4"}
-"""All but the one whose header would need the largest number of each tensor."""
-NAMES = tuple(_ENCODINGS)
+NAMES = tuple(ENCODINGS)
 """Encodings that the command line knows."""
 _FORM = ("bits", "block_size", "scheme", "scale_dtype")
 SAMPLED = ("awq", "gptq")
@@ -79,7 +77,7 @@ class Options:
             known["method"] = method
         if encoding is None:
             return cls(**known, **others)
-        about, size = _checks.choice(encoding, _ENCODINGS, "quantize: encoding")
+        about, size = _checks.choice(encoding, ENCODINGS, "quantize: encoding")
         for name in form:
             if name in known:
                 raise _core.QcoreValueError(
@@ -137,9 +135,9 @@ class Options:
         return self.encoding or f"{self.bits} bits"
 
     def weight_encoding(self) -> WeightEncoding | None:
-        """Return the encoding of the weights; None for plain ones of 4 and 8 bits."""
+        """Return the encoding of the weights, without a tensor scale; None for plain ones of 4 and 8 bits."""
         if self.encoding:
-            return _ENCODINGS[self.encoding][0]
+            return ENCODINGS[self.encoding][0]
         if self.bits in _PLAIN_BITS:
             return None
         form = {"bits": self.bits, "scheme": self.scheme, "scale_dtype": self.scale_dtype}

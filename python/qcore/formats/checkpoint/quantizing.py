@@ -16,8 +16,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from qcore import _core
+from qcore.encode import nv_tensor_scale
 from qcore.formats.checkpoint.byte_ranges import FLOATING, Section
-from qcore.formats.checkpoint.chunks import Converted, Piece, byte_pieces, row_pieces
+from qcore.formats.checkpoint.chunks import Converted, Piece, byte_pieces, largest_magnitude, row_pieces
 from qcore.formats.checkpoint.layout import Description, Parts
 from qcore.formats.checkpoint.options import SAMPLED, Options
 from qcore.formats.checkpoint.partial_file import PartialFile
@@ -163,7 +164,7 @@ def quantize_checkpoint(
             behind then.
         OSError: a file can't be read or written; what has been written is kept for the next run.
     """
-    jobs = plan(checkpoint, options)
+    jobs = [_scaled(job, options) for job in plan(checkpoint, options)]
     layout, samples = options.target(), options.open_samples()
     shapes: Parts = {}
     for job in jobs:
@@ -208,6 +209,15 @@ def quantize_checkpoint(
     return result
 
 
+def _scaled(job: Job, options: Options) -> Job:
+    """Return the job with the tensor scale that its weight needs in "nvfp4", which the header has."""
+    if job.description is None or job.description.encoding is None or options.encoding != "nvfp4":
+        return job
+    scale = nv_tensor_scale(largest_magnitude(job.section))
+    encoding = replace(job.description.encoding, tensor_scale=scale)
+    return replace(job, description=replace(job.description, encoding=encoding))
+
+
 def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str:
     """Change with the input's files and that of the samples, with the options and with qcore."""
     files = []
@@ -239,7 +249,9 @@ def _converted(
 def _pieces(job: Job, options: Options, layout: Target, samples: Samples | None) -> Iterator[Piece]:
     if job.description is None:
         return byte_pieces(job.name, job.section)
-    return row_pieces(job.name, job.section, job.method, _inputs(job, options, samples), layout.by_rows)
+    encoding = job.description.encoding if options.encoding else None
+    inputs = _inputs(job, options, samples)
+    return row_pieces(job.name, job.section, job.method, inputs, layout.by_rows, encoding)
 
 
 def _inputs(job: Job, options: Options, samples: Samples | None) -> NDArray[Any] | Factor | None:

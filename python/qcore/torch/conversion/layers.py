@@ -41,6 +41,8 @@ class Layer:
     """Remarks for the report."""
     shared: int | None = None
     """Number that the layers with the same weight have in common; None for a weight of one layer."""
+    folded: bool = False
+    """Tells whether a rotation of its input, or of an embedding's output, is folded into its weight."""
 
     def __post_init__(self) -> None:
         self.kind = _class_name(self.module)
@@ -129,7 +131,7 @@ def find_shared(layers: list[Layer]) -> None:
 
 
 def limit_rotation(layers: list[Layer]) -> None:
-    """Take the rotation from the settings of layers that are not linear ones with a weight of their own.
+    """Take the rotation from the settings of layers that it is folded into, or not linear with a weight of their own.
 
     Raises:
         QcoreValueError: a layer that is to be rotated is not on the CPU.
@@ -139,13 +141,30 @@ def limit_rotation(layers: list[Layer]) -> None:
         if layer.settings is None or layer.settings.rotation is None or layer.reason:
             continue
         is_shared = layer.shared is not None and owners[layer.shared] > 1
-        if layer.rule is None or layer.rule.kind not in ("Linear", "Conv1D") or is_shared:
+        is_linear = layer.rule is not None and layer.rule.kind in ("Linear", "Conv1D")
+        if not is_linear or is_shared or layer.folded:
             layer.settings = replace(layer.settings, rotation=None)
         elif layer.module.weight.device.type != "cpu":
             raise _core.QcoreValueError(
                 f"quantize_: {layer.name} is on {layer.module.weight.device}, expected the CPU with rotation="
-                f"{layer.settings.rotation!r}: the rotation has CPU kernels only"
+                f"{layer.settings.rotation!r}: the rotation has CPU kernels only; layers={{{layer.name!r}: "
+                "{'rotation': None}}} leaves it as it is"
             )
+
+
+def untie(model: Any, head: Any) -> None:
+    """Give the head of a model of transformers a weight of its own, which is no longer tied to the embedding's.
+
+    A packed weight is its own already.
+    """
+    if isinstance(head.weight, torch.nn.Parameter):
+        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=head.weight.requires_grad)
+    model.config.tie_word_embeddings = False
+    owned = {f"{name}.weight" for name, module in model.named_modules() if module is head}
+    for attribute in ("_tied_weights_keys", "all_tied_weights_keys"):
+        ties = getattr(model, attribute, None)
+        if isinstance(ties, dict):
+            setattr(model, attribute, {key: each for key, each in ties.items() if not {key, each} & owned})
 
 
 def outside_weights(model: torch.nn.Module, layers: list[Layer]) -> dict[int, str]:

@@ -21,7 +21,7 @@ PLAIN_BITS: tuple[int, ...] = (4, 8)
 _SCHEMES = {"symmetric": 0, "asymmetric": 0}
 _METHODS = {"rtn": 0, "mse": 0, "awq": 0, "gptq": 0}
 _SCALE_DTYPES = {"float32": 0, "float16": 0}
-_ROTATIONS = {None: 0, "hadamard": 0}
+_ROTATIONS = {None: 0, "hadamard": 0, "hadamard_online": 0}
 _EMBEDDING_BITS = 8
 _FORM = ("bits", "block_size", "scheme", "scale_dtype")
 """Options that an encoding says by itself."""

@@ -42,6 +42,7 @@ from qcore.torch.conversion.options import (
     layer_settings,
 )
 from qcore.torch.conversion.restore import restore_
+from qcore.torch.conversion.rotation_folding import FOLDED, Folding, find_folding
 from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq, takes_gptq
 from qcore.torch.conversion.smooth import Smoothing, check_smooth
 from qcore.torch.embedding import Embedding
@@ -115,7 +116,7 @@ def quantize_(
     damping: float = DAMPING,
     act_order: bool = False,
     smooth: bool | float = False,
-    rotation: Literal["hadamard"] | None = None,
+    rotation: Literal["hadamard", "hadamard_online"] | None = None,
     encoding: str | Sequence[str] | None = None,
 ) -> Report:
     """Quantize the layers of a model in place.
@@ -156,8 +157,8 @@ def quantize_(
         target_error: raise layers from fewer bits to 8, from int8 activations to int16 and at last back to floating
             point, until the relative L2 error is no greater than this: of the model's outputs on the calibration (the
             worst layers are raised first), or without one of each layer's weight.
-        target_bits: choose bits (3, 4, 5, 6 or 8; of convolutions and on CUDA devices 4 or 8) and block size (32, 64 or
-            128) of each layer in the place of ``bits`` and ``block_size``, so that the mean of all packed weights,
+        target_bits: choose bits (2, 3, 4, 5, 6 or 8; of convolutions and on CUDA devices 4 or 8) and block size (32, 64
+            or 128) of each layer in the place of ``bits`` and ``block_size``, so that the mean of all packed weights,
             scales and offsets included, is at most this, and the error of the model's outputs on the calibration small.
             What ``layers`` says of either is kept and counts into the mean; GRUs and tables do not count. The model
             runs once per layer on up to 4 batches of the calibration, which it needs, for each format once where a
@@ -170,8 +171,14 @@ def quantize_(
             and the float model's outputs stay the same to 1e-4. The report says so for each layer, or why not. An
             error after the first weight was freed leaves the layers folded that belong to a quantized one; they
             compute the same.
-        rotation: "hadamard" makes a :class:`RotatedLinear` of each linear layer that shares its weight with no other,
-            on the CPU only; smooth leaves these alone.
+        rotation: "hadamard" rotates the inputs of linear layers against outliers. In language models of transformers
+            that are built like Llama, the rotations are folded into the weights and cost nothing, except in front of
+            the MLP's last layer; a head that shares the embedding's weight gets one of its own, and hidden states are
+            in the rotated basis. ``report.rotation`` says what was folded, or why not. All other linear layers that
+            share their weight with none become a :class:`RotatedLinear`, on the CPU only; with
+            ``layers={"*.down_proj": {"rotation": None}}`` the MLP's last layers do not. "hadamard_online" folds
+            nothing. smooth leaves all rotated layers alone. Folding is the first change of the model: an error after
+            it leaves the model folded, which computes the same up to rounding in its dtype.
         encoding: a name of :func:`qcore.quantize_encoded`, such as "q4_k" or "mxfp4", in the place of bits, block_size,
             scheme and scale_dtype: each matrix, embeddings included, becomes what that function makes of it.
             Convolutions have the next of 4 and 8 bits in blocks of that size. With ``target_bits`` one or several
@@ -203,9 +210,14 @@ def quantize_(
     found = layers_of(model, activations)
     explain(model, found, tuple(skip), embeddings)
     find_shared(found)
+    folding = find_folding(model) if default.rotation == "hadamard" else Folding(model)
+    folding.mark(found)
     choose_settings(found, options, default)
     limit_rotation(found)
     report = _empty_report(model, found)
+    reference: list[torch.Tensor] = []
+    if folding.decoder is not None:
+        reference = _fold(folding, found, batches, layers or {}, target_bits, encodings)
     keeps = target_error is not None and batches is not None
     before: list[tuple[Layer, torch.nn.Module]] = []
     undo: Callable[[], None] = _nothing
@@ -222,6 +234,7 @@ def quantize_(
         if target_bits is not None and batches is not None:
             make = functools.partial(_make, hessians=hessians, measures=False)
             candidates = by_bits.choose(model, plans, batches, expected, target_bits, layers or {}, make, encodings)
+        expected = reference or expected
         for number, plan in enumerate(_shown(plans, progress)):
             _make(plan, shared, hessians, plans[number + 1 :])
             while target_error is not None and batches is None and _is_above(plan, target_error) and _promote(plan):
@@ -258,6 +271,7 @@ def quantize_(
     report.layers = [_row(layer, by_layer.get(id(layer)), candidates) for layer in found] + report.layers
     report.model_error, report.bytes_after = error, _model_bytes(model)
     report.bits_per_weight = by_bits.mean_bits(plan.made for plan in plans)
+    report.rotation = folding.text(found, sum(isinstance(plan.made, RotatedLinear) for plan in plans))
     report.quantized_parameters = _quantized_parameters(report, found)
     del plans, by_layer, found, shared, before, undo
     trim()
@@ -268,6 +282,28 @@ def quantize_(
 
 def _nothing() -> None:
     """Do nothing."""
+
+
+def _fold(
+    folding: Folding,
+    layers: list[Layer],
+    batches: list[Any] | None,
+    given: Mapping[str, Mapping[str, Any] | None],
+    target_bits: float | None,
+    encodings: Sequence[str],
+) -> list[torch.Tensor]:
+    """Fold the rotations into the model and return what it returned for the calibration before.
+
+    What is wrong with the calibration, the weights or the target raises before the fold.
+    """
+    outputs = [] if batches is None else outputs_of(folding.model, batches)
+    plans = [_Plan(layer, _levels(layer, False), None) for layer in layers if not layer.reason]
+    _check_weights(plans)
+    if target_bits is not None:
+        make = functools.partial(_make, hessians=Hessians(folding.model, []), measures=False)
+        by_bits.check_least(plans, target_bits, given, make, encodings)
+    folding.apply()
+    return outputs
 
 
 def _check(model: Any, skip: Any, target_error: Any) -> None:
@@ -313,8 +349,8 @@ def _plans(
         takes = {"awq": takes_awq, "gptq": takes_gptq}.get(_settings(layer).method)
         if takes is not None and not (_is_plain(layer) and takes(layer.module, samples)):
             plan.notes.append("method 'mse'")
-        if _settings(layer).rotation is not None:
-            plan.notes.append("rotated")
+        if _settings(layer).rotation is not None or layer.folded:
+            plan.notes.append(FOLDED if layer.folded else "rotated")
         if id(layer) in smoothing.notes:
             plan.notes.append(smoothing.notes[id(layer)])
         plans.append(plan)
@@ -432,7 +468,7 @@ def _sharing(layer: Layer, settings: Settings, samples: Any, shared: dict[Any, A
     assert layer.rule is not None
     # The compute mode has no part in the weight, so the key has the same one for all layers.
     key = layer.shared, replace(settings, compute="float")
-    if layer.shared is None or key not in shared:
+    if layer.shared is None or key not in shared or settings.rotation is not None:
         made = layer.rule.make(layer.module, settings, samples)
         if layer.shared is not None:
             shared[key] = made
@@ -486,7 +522,7 @@ def _row(layer: Layer, plan: _Plan | None, candidates: dict[int, list[Candidate]
     level = None if plan is None else plan.chosen
     if plan is None or level is None:
         row = LayerReport(layer.name, layer.kind, layer.nbytes, layer.nbytes, parameters=layer.parameters)
-        row.note = layer.reason or "target_error asks for floating point"
+        row.note = (layer.reason or "target_error asks for floating point") + (f"; {FOLDED}" if layer.folded else "")
         row.asked = layer.asked or not layer.reason
         return row
     weighted = next((each for each in plan.made.modules() if isinstance(each, WeightedModule)), None)

@@ -10,7 +10,7 @@ import torch
 from qcore import _checks, _core
 from qcore.torch.attention import MultiheadAttention
 from qcore.torch.conversion.hosts import tell_transformers
-from qcore.torch.conversion.layers import disable_fast_paths, forget_ties
+from qcore.torch.conversion.layers import disable_fast_paths, forget_ties, untie
 from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
@@ -60,6 +60,7 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
     for parent, attribute, key in places:
         parent._modules[attribute] = made[key]
     _materialize(model, state_dict)
+    _untie(model, state_dict)
     disable_fast_paths(model)
     forget_ties(model)
     model.load_state_dict(state_dict)
@@ -115,6 +116,22 @@ def _check_meta(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], 
             f"restore_: {', '.join(lost[:8])}{more} of the model: on the meta device and not in the state, expected "
             "values for them: make the model on a device with memory"
         )
+
+
+def _untie(model: Any, state_dict: Mapping[str, torch.Tensor]) -> None:
+    """Give the head of a language model a weight of its own if the state has another one than for the embedding."""
+    if not (hasattr(model, "get_output_embeddings") and hasattr(model, "config")):
+        return
+    head = model.get_output_embeddings()
+    if not getattr(model.config, "tie_word_embeddings", False) or head is None:
+        return
+    names = {id(module): name for name, module in model.named_modules()}
+    ends = [names.get(id(module), "") for module in (head, model.get_input_embeddings())]
+    for part in ("weight", "codes", "scales"):
+        given = [state_dict.get(f"{name}.{part}") for name in ends]
+        if given[0] is not None and given[1] is not None and not torch.equal(given[0], given[1]):
+            untie(model, head)
+            return
 
 
 def _materialize(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:

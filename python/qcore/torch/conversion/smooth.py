@@ -182,7 +182,7 @@ class Smoothing:
 
 def _takes_scales(layer: Layer) -> bool:
     """Return whether a layer is a linear one that is to be quantized, and not in a rotated basis."""
-    is_linear = layer.rule is not None and layer.rule.kind in ("Linear", "Conv1D")
+    is_linear = layer.rule is not None and layer.rule.kind in ("Linear", "Conv1D") and not layer.folded
     return is_linear and not layer.reason and layer.settings is not None and layer.settings.rotation is None
 
 

@@ -22,7 +22,7 @@ from qcore.torch.report import Candidate
 from qcore.torch.weighted import WeightedModule
 from qcore.weight_encoding import ENCODINGS
 
-_BITS: tuple[int, ...] = (3, 4, 5, 6, 8)
+_BITS: tuple[int, ...] = (2, 3, 4, 5, 6, 8)
 _PLAIN_BITS: tuple[int, ...] = (4, 8)
 _BLOCK_SIZES: tuple[int, ...] = (32, 64, 128)
 _BATCHES = 4
@@ -161,6 +161,17 @@ def choose(
             _set_format(plan, *group.formats[group.chosen])
             plan.made = None
     return {id(plan.layer): group.found for group in groups for plan in group.plans}
+
+
+def check_least(
+    plans: Sequence[Plan],
+    target: float,
+    given: Mapping[str, Mapping[str, Any] | None],
+    make: Callable[[Any, dict[Any, Any]], None],
+    encodings: Sequence[str] = (),
+) -> None:
+    """Raise QcoreValueError if the smallest formats exceed the target; arguments are those of :func:`choose`."""
+    _check_least(_groups(plans, given, encodings), target, make)
 
 
 def _groups(

@@ -140,6 +140,14 @@ def test_without_a_calibration_the_error_is_that_of_the_weight():
     assert report.layers[1].bits == 8 and report.layers[1].error < 0.02
 
 
+def test_a_target_error_raises_rotated_layers_to_int16():
+    model, x = network()
+    options = {"calibration": x, "embeddings": False, "target_error": 8e-3, "progress": False}
+    report = qt.quantize_(model, rotation="hadamard", **options)
+    assert report.model_error <= 8e-3 and report.layers[2].compute == model[3].compute == "int16"
+    assert report.rotation.startswith("online in 1 layer, not folded: ")
+
+
 def test_shared_weights_and_other_modules_are_not_rotated():
     model, x = network()
     model[3] = torch.nn.Linear(64, 50, bias=False)
@@ -182,7 +190,7 @@ def test_errors():
         (
             lambda: qt.quantize_(model, rotation="fourier"),
             qcore.QcoreValueError,
-            "quantize_: rotation is 'fourier', expected one of None, 'hadamard'",
+            "quantize_: rotation is 'fourier', expected one of None, 'hadamard', 'hadamard_online'",
         ),
     ]:
         with pytest.raises(kind) as caught:

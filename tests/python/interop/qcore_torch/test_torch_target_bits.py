@@ -61,7 +61,7 @@ def relative(got, exact):
 
 @torch.no_grad()
 @pytest.mark.parametrize("method", ["rtn", "mse", "awq", "gptq"])
-@pytest.mark.parametrize("target", [3.5, 4.5, 6.0, 20.0])
+@pytest.mark.parametrize("target", [2.5, 3.5, 4.5, 6.0, 20.0])
 def test_the_mean_holds_and_is_nearly_used(target, method):
     model = network()
     report = qt.quantize_(model, method=method, scale_dtype="float16", calibration=batches(), target_bits=target)
@@ -72,9 +72,9 @@ def test_the_mean_holds_and_is_nearly_used(target, method):
         assert row.quantized
         assert row.chosen.nbytes == model.get_submodule(row.name).packed.nbytes
         assert {(each.bits, each.block_size) for each in row.candidates} == set(
-            itertools.product((3, 4, 5, 6, 8), (32, 64, 128))
+            itertools.product((2, 3, 4, 5, 6, 8), (32, 64, 128))
         )
-    assert json.loads(report.to_json())["layers"][0]["candidates"][0]["bits"] == 3
+    assert json.loads(report.to_json())["layers"][0]["candidates"][0]["bits"] == 2
 
 
 @torch.no_grad()
@@ -157,7 +157,7 @@ def test_options_of_layers_stay_and_count():
     report = qt.quantize_(model, scale_dtype="float16", calibration=batches(), target_bits=6.2, layers=layers)
     first, middle, last = report.layers
     assert (first.bits, first.block_size, len(first.candidates)) == (8, 16, 1)
-    assert (middle.block_size, middle.compute, len(middle.candidates)) == (48, "float", 5)
+    assert (middle.block_size, middle.compute, len(middle.candidates)) == (48, "float", 6)
     assert (last.bits, len(last.candidates)) == (4, 3)
     assert report.bits_per_weight == pytest.approx(mean_bits(model))
     assert report.bits_per_weight <= 6.2
@@ -185,7 +185,7 @@ def test_modules_of_several_weights_are_measured_by_the_model():
     assert len(rows) == 2
     for row in rows:
         errors = {each.bits: each.error for each in row.candidates if each.block_size == 32}
-        assert errors[3] > errors[4] > errors[5] > errors[6] > errors[8] > 0
+        assert errors[2] > errors[3] > errors[4] > errors[5] > errors[6] > errors[8] > 0
     assert report.bits_per_weight == pytest.approx(mean_bits(model))
 
 
@@ -220,10 +220,10 @@ def test_encodings_are_candidates(method):
         layers={"2": {"encoding": "q4_k", "method": "mse"}},
     )
     assert report.bits_per_weight == pytest.approx(mean_bits(model)) and report.bits_per_weight <= 4.5
-    forms = [(bits, size, None) for bits in (3, 4, 5, 6, 8) for size in (32, 64, 128)]
+    forms = [(bits, size, None) for bits in (2, 3, 4, 5, 6, 8) for size in (32, 64, 128)]
     for row in (report.layers[0], report.layers[2]):
         found = {(each.bits, each.block_size, each.encoding): each for each in row.candidates}
-        assert list(found)[:15] == forms and [each.encoding for each in row.candidates[15:]] == list(names)
+        assert list(found)[:18] == forms and [each.encoding for each in row.candidates[18:]] == list(names)
         assert row.chosen.nbytes == model.get_submodule(row.name).packed.nbytes
         assert all(each.error > 0 for each in row.candidates)
     assert [each.encoding for each in report.layers[1].candidates] == ["q4_k"]
@@ -234,8 +234,8 @@ def test_encodings_are_candidates(method):
 @torch.no_grad()
 def test_a_chosen_encoding_takes_awq_in_the_place_of_gptq():
     model, kept = network(), copy.deepcopy(network())
-    options = {"scale_dtype": "float16", "calibration": batches(), "compute": "float"}
-    report = qt.quantize_(model, method="gptq", target_bits=3, encoding="tq2_0", **options)
+    options = {"scale_dtype": "float16", "calibration": batches(), "compute": "float", "scheme": "asymmetric"}
+    report = qt.quantize_(model, method="gptq", target_bits=2.3, encoding="tq2_0", **options)
     chosen = [row.name for row in report.layers if row.encoding == "tq2_0"]
     assert chosen
     for name in chosen:
@@ -249,11 +249,11 @@ def test_a_chosen_encoding_takes_awq_in_the_place_of_gptq():
 
 @torch.no_grad()
 def test_the_smallest_encodings_count_for_the_least_target():
-    options = {"scale_dtype": "float16", "calibration": batches(2), "method": "mse"}
-    with pytest.raises(ValueError, match=r"target_bits is 3, expected 3\.\d+ or more"):
-        qt.quantize_(network(), target_bits=3, **options)
-    report = qt.quantize_(network(), target_bits=3, encoding=["tq2_0"], **options)
-    assert report.bits_per_weight <= 3 and "tq2_0" in {row.encoding for row in report.layers}
+    options = {"scale_dtype": "float16", "calibration": batches(2), "method": "mse", "scheme": "asymmetric"}
+    with pytest.raises(ValueError, match=r"target_bits is 2\.3, expected 2\.389 or more"):
+        qt.quantize_(network(), target_bits=2.3, **options)
+    report = qt.quantize_(network(), target_bits=2.3, encoding=["tq2_0"], **options)
+    assert report.bits_per_weight <= 2.3 and "tq2_0" in {row.encoding for row in report.layers}
     # Where a pattern says something of the form, and for convolutions, there are plain formats only.
     model = nn.Sequential(nn.Conv2d(32, 8, 3), nn.Flatten(), nn.Linear(128, 32))
     report = qt.quantize_(
@@ -297,9 +297,9 @@ def test_the_model_stays_as_it_is_if_something_fails():
         ({"target_error": 0.1}, ValueError, r"target_error is 0\.1 and target_bits 4\.5, expected one of them"),
         ({"calibration": None}, ValueError, "calibration is None, expected inputs of the model with target_bits"),
         (
-            {"target_bits": 3},
+            {"target_bits": 2},
             ValueError,
-            r"target_bits is 3, expected 3\.\d+ or more: the mean of the smallest formats",
+            r"target_bits is 2, expected 2\.\d+ or more: the mean of the smallest formats",
         ),
         (
             {"layers": {"*": {"bits": 8}}, "block_size": 64},

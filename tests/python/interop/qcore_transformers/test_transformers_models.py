@@ -1,5 +1,6 @@
 """Models quantized while transformers loads them: saved and loaded, compared with float, in bounded memory."""
 
+import json
 import os
 import subprocess
 import sys
@@ -114,6 +115,31 @@ def test_weights_are_those_of_quantize(tmp_path):
             model.get_parameter(f"{name}.weight").detach(), bits=8, block_size=16, scheme="symmetric", method="mse"
         )
         assert weight == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [*({"bits": bits, "block_size": 16} for bits in (2, 3, 5, 6)), {"encoding": "q4_k"}, {"encoding": "nvfp4"}],
+    ids=str,
+)
+def test_other_widths_and_encodings(tmp_path, options):
+    model = llama()
+    float_folder(tmp_path / "float", model)
+    layers = {"0.mlp": {"bits": 3, "block_size": 32}, "1.mlp.up_proj": {"encoding": "q6_k"}}
+    made = quantized(tmp_path / "float", config=qt.QcoreConfig(compute="float", layers=layers, **options))
+    for name, weight in weights_of(made).items():
+        own = next((each for pattern, each in layers.items() if pattern in name), options)
+        exact = model.get_parameter(f"{name}.weight").detach()
+        if "encoding" in own:
+            assert weight == qcore.quantize_encoded(exact, **own), name
+        else:
+            scales = {"method": "mse", "scale_dtype": "float16"}
+            assert weight == qcore.quantize(exact, **own, **scales), name
+    made.save_pretrained(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "config.json").read_text())["quantization_config"]
+    assert saved["layers"] == layers and ("encoding" in saved) == ("encoding" in options) != ("bits" in saved)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    assert weights_of(again) == weights_of(made) and torch.equal(logits(again), logits(made))
 
 
 def test_the_files_own_numbers_are_quantized(tmp_path):
@@ -243,7 +269,14 @@ def logits_of_base(model):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"bits": 3}, qcore.QcoreValueError, "bits is 3, expected one of 4, 8"),
+        ({"bits": 7}, qcore.QcoreValueError, "bits is 7, expected one of 2, 3, 4, 5, 6, 8"),
+        ({"encoding": "q9"}, qcore.QcoreValueError, "encoding is 'q9', expected one of 'q2_k'"),
+        ({"encoding": "q4_k", "bits": 4}, qcore.QcoreValueError, "bits is 4 and encoding 'q4_k', expected one of them"),
+        (
+            {"layers": {"x": {"encoding": "q4_k", "scheme": "symmetric"}}},
+            qcore.QcoreValueError,
+            r"layers\['x'\]: scheme is 'symmetric' and encoding 'q4_k'",
+        ),
         ({"block_size": 0}, qcore.QcoreValueError, "block_size is 0, expected a positive integer"),
         ({"block_size": "32"}, qcore.QcoreTypeError, "block_size is '32', expected an integer"),
         ({"scheme": "odd"}, qcore.QcoreValueError, "scheme is 'odd', expected one of"),

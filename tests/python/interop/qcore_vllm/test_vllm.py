@@ -287,6 +287,8 @@ def test_options_for_float_checkpoints_are_checked():
     cls = get_quantization_config("qcore")
     with pytest.raises(qcore.QcoreValueError, match="bits is 3"):
         cls.from_config_dict_json('{"bits": 3}')
+    with pytest.raises(qcore.QcoreValueError, match=r"layers\['x'\]: encoding is 'q4_k', expected bits 4 or 8"):
+        cls.from_config_dict_json('{"layers": {"x": {"encoding": "q4_k"}}}')
     with pytest.raises(qcore.QcoreValueError, match="is no JSON"):
         cls.from_config_dict_json("bits")
     with pytest.raises(qcore.QcoreValueError, match="expected an object"):
