@@ -294,7 +294,7 @@ def _fold(
 ) -> list[torch.Tensor]:
     """Fold the rotations into the model and return what it returned for the calibration before.
 
-    What is wrong with the calibration, the weights or the target raises before the fold.
+    An invalid calibration, weight or target raises before the model changes.
     """
     outputs = [] if batches is None else outputs_of(folding.model, batches)
     plans = [_Plan(layer, _levels(layer, False), None) for layer in layers if not layer.reason]
