@@ -60,7 +60,8 @@ set(QCORE_CUDA_SM90A
     gemm/cuda/sm90_float_wgmma/f16.cu
     linear/cuda/sm90_float_wgmma/run.cu
     linear/cuda/sm90_int8_mma/run.cu
-    linear/cuda/sm90_int8_wgmma/run.cu)
+    linear/cuda/sm90_int8_wgmma/run.cu
+    linear/grouped/cuda/sm90_gemv.cu)
 set(QCORE_CUDA_CUTLASS_SM75
     linear/cuda/sm75_int8_sliced/gemm_int8_sm75.cu)
 set(QCORE_CUDA_CUTLASS_SM80

@@ -46,6 +46,7 @@ constexpr Listed kKernels[] = {
     {"gemv_float", 12},
     {"gemv_int8", 8},
     {"gemv_integer", 4},
+    {"grouped_gemv", 8},
     {"grouped_int8_mma", 2},
     {"sm90_int8_mma", 68},
     {"gru_codes", 1},

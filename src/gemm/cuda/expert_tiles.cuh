@@ -76,6 +76,31 @@ __device__ inline ExpertTile find_expert_tile(const ExpertCounts& experts, std::
   return {experts.experts, 0, 0};
 }
 
+// Returns the expert of one of few rows; `experts` if it has none. By whole warps: a lane adds up the counts of some
+// neighboring experts.
+__device__ inline int find_expert(const ExpertCounts& experts, int rows, int row) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, each = (experts.experts + kWarpSize - 1) / kWarpSize;
+  const int first = lane * each, end = first + each < experts.experts ? first + each : experts.experts;
+  // Sums of counts out of bounds could overflow.
+  const auto count_of = [&](int expert) {
+    const std::int64_t count = experts[expert];
+    return static_cast<int>(count < 0 ? 0 : count < rows ? count : rows);
+  };
+  int sum = 0;
+  for (int expert = first; expert < end; ++expert) sum += count_of(expert);
+  int behind = sum;
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, behind, static_cast<unsigned>(distance));
+    if (lane >= distance) behind += before;
+  }
+  int found = experts.experts;
+  if (row >= behind - sum && row < behind) {
+    int left = row - (behind - sum);
+    for (found = first; left >= count_of(found); ++found) left -= count_of(found);
+  }
+  return warp_min(found);
+}
+
 // Writes NaN to columns [first_column, end_column) of a tile without an expert. By all threads.
 __device__ inline void store_nan(const DeviceOutput& out, std::int64_t first_row, const ExpertTile& tile, int tile_rows,
                                  std::int64_t first_column, std::int64_t end_column) {

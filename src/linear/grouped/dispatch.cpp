@@ -30,6 +30,8 @@ KernelTable<GroupedLinearProblem> table(
     {
 #if defined(QCORE_CUDA_BACKEND)
         {"sm80_int8_mma", kCuda80, grouped_int8_mma_unsupported_reason, bounded<run_grouped_int8_mma>},
+        // That for Hopper has not run on a device: it runs when it is forced.
+        {"sm90_gemv", kCuda90, grouped_gemv_unsupported_reason, bounded<run_grouped_gemv>},
         {"simt", kCuda75, grouped_simt_unsupported_reason, bounded<run_grouped_simt>},
 #endif
 #if defined(QCORE_X86_KERNELS)
