@@ -55,6 +55,7 @@ constexpr Listed kKernels[] = {
     {"gru_pack", 1},
     {"gru_persistent", 12},
     {"gru_step", 24},
+    {"place_rows", 1},
     {"quantize_activations", 2},
     {"quantize_aligned", 2},
     {"quantize_columns", 1},

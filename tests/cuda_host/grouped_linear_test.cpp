@@ -145,14 +145,26 @@ bool takes_mma(const Case& c) {
          (c.block_size % 32 == 0 || c.k <= c.block_size);
 }
 
+bool takes_wgmma(const Case& c) {
+  return takes_mma(c) && (c.k <= c.block_size || c.block_size <= 64 || c.block_size % 128 == 0);
+}
+
 bool takes_gemv(const Case& c, std::int64_t rows) {
   return takes_mma(c) && rows <= 8 && c.compute == ComputeMode::int8 && c.scheme == Scheme::symmetric && !c.strided &&
          c.k % 8 == 0 && c.k * item_size(c.dtype) % 16 == 0;
 }
 
+// Every height of tiles, and the one that is chosen.
 void check_hopper(const Case& c, const Problem& problem, const std::vector<char>& expected, ScratchBounds bounds = {}) {
   if (takes_gemv(c, problem.rows))
     expect_same(c, expected, problem.got(run_grouped_gemv, grouped_gemv_unsupported_reason, bounds), "gemv");
+  if (!takes_wgmma(c)) return;
+  for (bounds.tile = 5; bounds.tile < 8 + (c.k <= c.block_size); ++bounds.tile)
+    expect_same(c, expected,
+                problem.got(run_grouped_sm90_int8_wgmma, grouped_sm90_int8_wgmma_unsupported_reason, bounds), "wgmma");
+  bounds.tile = -1;
+  expect_same(c, expected, problem.got(run_grouped_sm90_int8_wgmma, grouped_sm90_int8_wgmma_unsupported_reason, bounds),
+              "wgmma");
 }
 
 void check(const Case& c, const ScratchBounds& bounds = {}) {
@@ -204,6 +216,18 @@ TEST(GroupedLinearOnTheMachine, AnyNumberOfOutputs) {
     for (const ComputeMode compute : {ComputeMode::int8_asym, ComputeMode::floating}) {
       Case c{{2, 0, 3}, n, 40, 32, 8};
       c.compute = compute;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+}
+
+// Experts whose last tile of columns holds columns of the next one, rows of one block, and more tiles than run at once.
+TEST(GroupedLinearOnTheMachine, TilesOfWarpgroups) {
+  for (const int bits : {4, 8})
+    for (const std::int64_t block_size : {32, 64, 128, 512}) {
+      Case c{{40, 0, 3, 1}, 144, block_size == 512 ? 200 : 320, block_size, bits};
+      c.dtype = DType::f16;
+      c.compute = bits == 8 ? ComputeMode::int8 : ComputeMode::int8_asym;
+      c.scheme = block_size == 64 ? Scheme::asymmetric : Scheme::symmetric;
       ASSERT_NO_FATAL_FAILURE(check(c));
     }
 }
@@ -278,14 +302,20 @@ TEST(GroupedLinearOnTheMachine, WhatKernelsDoNotTake) {
     problem.device = kCuda;
     problem.experts = experts;
     const auto text = [](const char* reason) { return std::string(reason ? reason : "takes it"); };
-    return text(grouped_int8_mma_unsupported_reason(problem)) + "; " + text(grouped_simt_unsupported_reason(problem));
+    return text(grouped_sm90_int8_wgmma_unsupported_reason(problem)) + "; " +
+           text(grouped_int8_mma_unsupported_reason(problem)) + "; " + text(grouped_simt_unsupported_reason(problem));
   };
-  EXPECT_EQ(reasons(2, 16, 32, ComputeMode::int8), "takes it; takes it");
-  EXPECT_EQ(reasons(2, 8, 32, ComputeMode::int8), "it takes N that are multiples of 16; takes it");
-  EXPECT_EQ(reasons(2, 16, 16, ComputeMode::int8), "it takes block sizes that are multiples of 32; takes it");
-  EXPECT_EQ(reasons(2, 16, 32, ComputeMode::int16), "it computes int8 and int8_asym only; takes it");
+  EXPECT_EQ(reasons(2, 16, 32, ComputeMode::int8), "takes it; takes it; takes it");
+  EXPECT_EQ(reasons(2, 8, 32, ComputeMode::int8),
+            "it takes N that are multiples of 16; it takes N that are multiples of 16; takes it");
+  EXPECT_EQ(
+      reasons(2, 16, 16, ComputeMode::int8),
+      "it takes block sizes 32, 64 and multiples of 128; it takes block sizes that are multiples of 32; takes it");
+  EXPECT_EQ(reasons(2, 16, 32, ComputeMode::int16),
+            "it computes int8 and int8_asym only; it computes int8 and int8_asym only; takes it");
   EXPECT_EQ(reasons(20000, 1, 32, ComputeMode::int16),
-            "it computes int8 and int8_asym only; it takes up to 16384 experts");
+            "it computes int8 and int8_asym only; it computes int8 and int8_asym only; it takes up to 16384 experts");
+  EXPECT_EQ(reasons(1024, 16, 32, ComputeMode::int8), "it takes up to 1023 experts; takes it; takes it");
 }
 
 }  // namespace

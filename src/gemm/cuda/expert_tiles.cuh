@@ -39,6 +39,14 @@ struct ExpertTile {
   int expert, first, end;
 };
 
+// Tiles of rows that were found before the launch, each at a multiple of its height in the rows of codes.
+struct ExpertTiles {
+  const ExpertTile* tiles = nullptr;  // null: all rows share one weight
+  const std::int32_t* count = nullptr;
+  std::int64_t panels = 0;       // of the weight, from expert to expert
+  std::int64_t bias_stride = 0;  // in elements, likewise
+};
+
 // Finds the tile-th tile of a launch that computes `rows` rows from first_row on; an empty one if there are fewer. By
 // whole warps, each on its own: that takes no shared memory and no barrier.
 __device__ inline ExpertTile find_expert_tile(const ExpertCounts& experts, std::int64_t first_row, std::int64_t rows,

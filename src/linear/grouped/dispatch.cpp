@@ -30,8 +30,9 @@ KernelTable<GroupedLinearProblem> table(
     {
 #if defined(QCORE_CUDA_BACKEND)
         {"sm80_int8_mma", kCuda80, grouped_int8_mma_unsupported_reason, bounded<run_grouped_int8_mma>},
-        // That for Hopper has not run on a device: it runs when it is forced.
+        // Those for Hopper have not run on a device: they run when they are forced.
         {"sm90_gemv", kCuda90, grouped_gemv_unsupported_reason, bounded<run_grouped_gemv>},
+        {"sm90_int8_wgmma", kCuda90, grouped_sm90_int8_wgmma_unsupported_reason, bounded<run_grouped_sm90_int8_wgmma>},
         {"simt", kCuda75, grouped_simt_unsupported_reason, bounded<run_grouped_simt>},
 #endif
 #if defined(QCORE_X86_KERNELS)
