@@ -63,6 +63,8 @@ OWN_KERNELS = {
     "norm_quantize_kernel": 6,
     "norm_strided_kernel": 2,
     "norm_vectors_kernel": 6,
+    "grouped_gemv_kernel": 8,
+    "place_rows_kernel": 1,
     "quantize_activations_kernel": 2,
     "quantize_columns_kernel": 1,
     "quantize_long_kernel": 6,
@@ -87,11 +89,19 @@ NOT_FOR = {
         "sm80_float_mma_kernel",
         "sm80_int8_mma_kernel",
         "grouped_int8_mma_kernel",
+        "grouped_gemv_kernel",
+        "place_rows_kernel",
         "sm90_float_wgmma_kernel",
         "sm90_int8_mma_kernel",
         "sm90_int8_wgmma_kernel",
     },
-    "sm_80": {"sm90_float_wgmma_kernel", "sm90_int8_mma_kernel", "sm90_int8_wgmma_kernel"},
+    "sm_80": {
+        "grouped_gemv_kernel",
+        "place_rows_kernel",
+        "sm90_float_wgmma_kernel",
+        "sm90_int8_mma_kernel",
+        "sm90_int8_wgmma_kernel",
+    },
 }
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
 MEANT = {
@@ -107,6 +117,7 @@ MEANT = {
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
     "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
+    "grouped_gemv_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
     "grouped_int8_mma_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "gru_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "gru_long_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
@@ -131,7 +142,12 @@ SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 # How many instructions may load or store local memory. In sm90_float_wgmma, totals, sums and two steps' weights take
 # 224 of 240 registers, and offsets some more; the loop of symmetric weights has none. Kernels that quantize rows store
 # a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor.
-MAY_SPILL = {"sm90_float_wgmma_kernel": 160, "quantize_long_kernel": 11, "norm_quantize_kernel": 2}
+MAY_SPILL = {
+    "sm90_float_wgmma_kernel": 160,
+    "grouped_gemv_kernel": 12,
+    "quantize_long_kernel": 11,
+    "norm_quantize_kernel": 2,
+}
 CUTLASS_KERNELS = {"sm_75": 2, "sm_80": 2, "sm_90": 2}
 TARGETS = ("sm_75", "sm_80", "sm_90")
 TENSOR_CORE = {"sm_75": "IMMA.8816.*.S8", "sm_80": "IMMA.16832.*.S8", "sm_90": "IMMA.16832.*.S8"}

@@ -145,6 +145,28 @@ bool takes_mma(const Case& c) {
          (c.block_size % 32 == 0 || c.k <= c.block_size);
 }
 
+bool takes_wgmma(const Case& c) {
+  return takes_mma(c) && (c.k <= c.block_size || c.block_size <= 64 || c.block_size % 128 == 0);
+}
+
+bool takes_gemv(const Case& c, std::int64_t rows) {
+  return takes_mma(c) && rows <= 8 && c.compute == ComputeMode::int8 && c.scheme == Scheme::symmetric && !c.strided &&
+         c.k % 8 == 0 && c.k * item_size(c.dtype) % 16 == 0;
+}
+
+// Every height of tiles, and the one that is chosen.
+void check_hopper(const Case& c, const Problem& problem, const std::vector<char>& expected, ScratchBounds bounds = {}) {
+  if (takes_gemv(c, problem.rows))
+    expect_same(c, expected, problem.got(run_grouped_gemv, grouped_gemv_unsupported_reason, bounds), "gemv");
+  if (!takes_wgmma(c)) return;
+  for (bounds.tile = 5; bounds.tile < 8 + (c.k <= c.block_size); ++bounds.tile)
+    expect_same(c, expected,
+                problem.got(run_grouped_sm90_int8_wgmma, grouped_sm90_int8_wgmma_unsupported_reason, bounds), "wgmma");
+  bounds.tile = -1;
+  expect_same(c, expected, problem.got(run_grouped_sm90_int8_wgmma, grouped_sm90_int8_wgmma_unsupported_reason, bounds),
+              "wgmma");
+}
+
 void check(const Case& c, const ScratchBounds& bounds = {}) {
   const int allocated = cuda_host::live_allocations();
   const Problem problem(c, std::accumulate(c.counts.begin(), c.counts.end(), std::int64_t{0}));
@@ -152,6 +174,7 @@ void check(const Case& c, const ScratchBounds& bounds = {}) {
   expect_same(c, expected, problem.got(run_grouped_simt, grouped_simt_unsupported_reason, bounds), "simt");
   if (takes_mma(c))
     expect_same(c, expected, problem.got(run_grouped_int8_mma, grouped_int8_mma_unsupported_reason, bounds), "mma");
+  ASSERT_NO_FATAL_FAILURE(check_hopper(c, problem, expected, bounds));
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
@@ -197,6 +220,31 @@ TEST(GroupedLinearOnTheMachine, AnyNumberOfOutputs) {
     }
 }
 
+// Experts whose last tile of columns holds columns of the next one, rows of one block, and more tiles than run at once.
+TEST(GroupedLinearOnTheMachine, TilesOfWarpgroups) {
+  for (const int bits : {4, 8})
+    for (const std::int64_t block_size : {32, 64, 128, 512}) {
+      Case c{{40, 0, 3, 1}, 144, block_size == 512 ? 200 : 320, block_size, bits};
+      c.dtype = DType::f16;
+      c.compute = bits == 8 ? ComputeMode::int8 : ComputeMode::int8_asym;
+      c.scheme = block_size == 64 ? Scheme::asymmetric : Scheme::symmetric;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+}
+
+// One to eight rows, which every thread block quantizes itself; an odd number of panels.
+TEST(GroupedLinearOnTheMachine, FewRows) {
+  for (const int bits : {4, 8})
+    for (const std::int64_t block_size : {32, 64, 128, 512}) {
+      Case c{{0, 3, 0, 1, 4}, 48, block_size == 512 ? 200 : 320, block_size, bits};
+      c.dtype = bits == 8 ? DType::bf16 : DType::f32;
+      c.bias = block_size != 64;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+      c.counts = {0, 0, 1};
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+}
+
 // Scratch memory so small that experts are cut by passes.
 TEST(GroupedLinearOnTheMachine, ManyPasses) {
   ScratchBounds bounds;
@@ -211,33 +259,35 @@ TEST(GroupedLinearOnTheMachine, ManyPasses) {
 // The counts that the kernels see, and those that mean the same.
 struct Wrong {
   Counts given, meant;
+  std::int64_t rows = 90;
 };
 
 TEST(GroupedLinearOnTheMachine, CountsThatDoNotSumToTheRows) {
-  constexpr std::int64_t kRows = 90, kMost = std::int64_t{1} << 62;
-  const Wrong wrong[] = {{{3, 0, 4}, {3, 0, 4}},       {{0, 0, 0}, {0, 0, 0}},   {{-5, 8, -1}, {0, 8, 0}},
-                         {{20, 80, 3}, {20, 70, 0}},   {{91, 1, 1}, {90, 0, 0}}, {{1, kMost, kMost}, {1, 89, 0}},
-                         {{-kMost, 0, 90}, {0, 0, 90}}};
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  const Wrong wrong[] = {{{3, 0, 4}, {3, 0, 4}},        {{0, 0, 0}, {0, 0, 0}},    {{-5, 8, -1}, {0, 8, 0}},
+                         {{20, 80, 3}, {20, 70, 0}},    {{91, 1, 1}, {90, 0, 0}},  {{1, kMost, kMost}, {1, 89, 0}},
+                         {{-kMost, 0, 90}, {0, 0, 90}}, {{1, 0, 2}, {1, 0, 2}, 8}, {{-kMost, 3, 20}, {0, 3, 5}, 8}};
   for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::floating})
-    for (const auto& [given, meant] : wrong)
+    for (const auto& [given, meant, rows] : wrong)
       for (const std::int64_t n : {48, 21}) {
         Case c{given, n, 64, 32};
         c.compute = compute;
-        c.strided = true;
-        const Problem problem(c, kRows);
+        c.strided = rows > 8;
+        const Problem problem(c, rows);
         // The rest go to the last expert, so that the CPU takes the counts, and then become NaN.
         Counts all = meant;
         const std::int64_t sum = std::accumulate(meant.begin(), meant.end(), std::int64_t{0});
-        all.back() += kRows - sum;
+        all.back() += rows - sum;
         std::vector<char> expected = problem.expected(all);
         const TensorView y = problem.y_view(expected);
-        for (std::int64_t row = sum; row < kRows; ++row)
+        for (std::int64_t row = sum; row < rows; ++row)
           for (std::int64_t column = 0; column < n; ++column)
             store_float(expected.data(), c.dtype, row * y.strides[0] + column * y.strides[1],
                         numerics::nan_block().scale);
         expect_same(c, expected, problem.got(run_grouped_simt, grouped_simt_unsupported_reason), "simt");
         if (takes_mma(c))
           expect_same(c, expected, problem.got(run_grouped_int8_mma, grouped_int8_mma_unsupported_reason), "mma");
+        ASSERT_NO_FATAL_FAILURE(check_hopper(c, problem, expected));
       }
 }
 
@@ -252,14 +302,20 @@ TEST(GroupedLinearOnTheMachine, WhatKernelsDoNotTake) {
     problem.device = kCuda;
     problem.experts = experts;
     const auto text = [](const char* reason) { return std::string(reason ? reason : "takes it"); };
-    return text(grouped_int8_mma_unsupported_reason(problem)) + "; " + text(grouped_simt_unsupported_reason(problem));
+    return text(grouped_sm90_int8_wgmma_unsupported_reason(problem)) + "; " +
+           text(grouped_int8_mma_unsupported_reason(problem)) + "; " + text(grouped_simt_unsupported_reason(problem));
   };
-  EXPECT_EQ(reasons(2, 16, 32, ComputeMode::int8), "takes it; takes it");
-  EXPECT_EQ(reasons(2, 8, 32, ComputeMode::int8), "it takes N that are multiples of 16; takes it");
-  EXPECT_EQ(reasons(2, 16, 16, ComputeMode::int8), "it takes block sizes that are multiples of 32; takes it");
-  EXPECT_EQ(reasons(2, 16, 32, ComputeMode::int16), "it computes int8 and int8_asym only; takes it");
+  EXPECT_EQ(reasons(2, 16, 32, ComputeMode::int8), "takes it; takes it; takes it");
+  EXPECT_EQ(reasons(2, 8, 32, ComputeMode::int8),
+            "it takes N that are multiples of 16; it takes N that are multiples of 16; takes it");
+  EXPECT_EQ(
+      reasons(2, 16, 16, ComputeMode::int8),
+      "it takes block sizes 32, 64 and multiples of 128; it takes block sizes that are multiples of 32; takes it");
+  EXPECT_EQ(reasons(2, 16, 32, ComputeMode::int16),
+            "it computes int8 and int8_asym only; it computes int8 and int8_asym only; takes it");
   EXPECT_EQ(reasons(20000, 1, 32, ComputeMode::int16),
-            "it computes int8 and int8_asym only; it takes up to 16384 experts");
+            "it computes int8 and int8_asym only; it computes int8 and int8_asym only; it takes up to 16384 experts");
+  EXPECT_EQ(reasons(1024, 16, 32, ComputeMode::int8), "it takes up to 1023 experts; takes it; takes it");
 }
 
 }  // namespace

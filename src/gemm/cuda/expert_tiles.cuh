@@ -39,6 +39,14 @@ struct ExpertTile {
   int expert, first, end;
 };
 
+// Tiles of rows that were found before the launch, each at a multiple of its height in the rows of codes.
+struct ExpertTiles {
+  const ExpertTile* tiles = nullptr;  // null: all rows share one weight
+  const std::int32_t* count = nullptr;
+  std::int64_t panels = 0;       // of the weight, from expert to expert
+  std::int64_t bias_stride = 0;  // in elements, likewise
+};
+
 // Finds the tile-th tile of a launch that computes `rows` rows from first_row on; an empty one if there are fewer. By
 // whole warps, each on its own: that takes no shared memory and no barrier.
 __device__ inline ExpertTile find_expert_tile(const ExpertCounts& experts, std::int64_t first_row, std::int64_t rows,
@@ -74,6 +82,31 @@ __device__ inline ExpertTile find_expert_tile(const ExpertCounts& experts, std::
     tiles_before = __shfl_sync(kAllLanes, end_tile, kWarpSize - 1);
   }
   return {experts.experts, 0, 0};
+}
+
+// Returns the expert of one of few rows; `experts` if it has none. By whole warps: a lane adds up the counts of some
+// neighboring experts.
+__device__ inline int find_expert(const ExpertCounts& experts, int rows, int row) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, each = (experts.experts + kWarpSize - 1) / kWarpSize;
+  const int first = lane * each, end = first + each < experts.experts ? first + each : experts.experts;
+  // Sums of counts out of bounds could overflow.
+  const auto count_of = [&](int expert) {
+    const std::int64_t count = experts[expert];
+    return static_cast<int>(count < 0 ? 0 : count < rows ? count : rows);
+  };
+  int sum = 0;
+  for (int expert = first; expert < end; ++expert) sum += count_of(expert);
+  int behind = sum;
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, behind, static_cast<unsigned>(distance));
+    if (lane >= distance) behind += before;
+  }
+  int found = experts.experts;
+  if (row >= behind - sum && row < behind) {
+    int left = row - (behind - sum);
+    for (found = first; left >= count_of(found); ++found) left -= count_of(found);
+  }
+  return warp_min(found);
 }
 
 // Writes NaN to columns [first_column, end_column) of a tile without an expert. By all threads.

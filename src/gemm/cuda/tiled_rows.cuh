@@ -18,8 +18,9 @@ struct TiledRows {
   int shift = 0;   // a tile has 1 << shift rows, for warpgroups at least 16; 0: rows are not tiled
   int arrays = 1;  // of parameters: scales; then, if anything has offsets, scaled sums and offsets
   Order order = Order::bytes;
-  std::int64_t stages = 0;      // or chunks
-  float* parameters = nullptr;  // [tiles, P, arrays, rows]
+  std::int64_t stages = 0;               // or chunks
+  float* parameters = nullptr;           // [tiles, P, arrays, rows]
+  const std::int32_t* places = nullptr;  // of rows, in their order: where each goes; null: they stay in it
 
   __host__ __device__ int rows() const { return 1 << shift; }
 
@@ -31,15 +32,19 @@ struct TiledRows {
   // product, the second half for the others.
   __device__ static int nibble_order(int k) { return (k & ~31) | (k & 4) << 2 | (k >> 1 & 12) | (k & 3); }
 
+  __device__ std::int64_t place(std::int64_t row) const { return places ? places[row] : row; }
+
   // Returns the place of a code. Codes of 16 neighboring k, with nibbles of 4, stay neighbors.
-  __device__ std::int64_t code(std::int64_t row, std::int64_t k) const {
+  __device__ std::int64_t code(std::int64_t of_row, std::int64_t k) const {
+    const std::int64_t row = place(of_row);
     if (order == Order::chunks)
       return ((((row >> shift) * stages + k / kChunkK) << shift) + (row & (rows() - 1))) * kChunkK + k % kChunkK;
     const int at = column(static_cast<int>(row) & (rows() - 1)), k_of_stage = static_cast<int>(k) % kStageK;
     const int byte = (order == Order::nibbles ? nibble_order(k_of_stage) : k_of_stage) ^ at % 8 * 16;
     return ((((row >> shift) * stages + k / kStageK) << shift) + at) * kStageK + byte;
   }
-  __device__ std::int64_t parameter(std::int64_t row, std::int64_t p, std::int64_t blocks, int array) const {
+  __device__ std::int64_t parameter(std::int64_t of_row, std::int64_t p, std::int64_t blocks, int array) const {
+    const std::int64_t row = place(of_row);
     return ((((row >> shift) * blocks + p) * arrays + array) << shift) + (row & (rows() - 1));
   }
 };

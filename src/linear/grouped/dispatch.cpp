@@ -29,6 +29,8 @@ KernelTable<GroupedLinearProblem> table(
     "grouped_linear",
     {
 #if defined(QCORE_CUDA_BACKEND)
+        {"sm90_gemv", kCuda90, grouped_gemv_unsupported_reason, bounded<run_grouped_gemv>},
+        {"sm90_int8_wgmma", kCuda90, grouped_sm90_int8_wgmma_unsupported_reason, bounded<run_grouped_sm90_int8_wgmma>},
         {"sm80_int8_mma", kCuda80, grouped_int8_mma_unsupported_reason, bounded<run_grouped_int8_mma>},
         {"simt", kCuda75, grouped_simt_unsupported_reason, bounded<run_grouped_simt>},
 #endif

@@ -1,8 +1,11 @@
 #pragma once
 
 #include "gemm/cuda/device_operands.cuh"
+#include "gemm/cuda/expert_tiles.cuh"
 #include "gemm/cuda/gathered_rows.cuh"
+#include "gemm/cuda/quantize_activations.cuh"
 #include "runtime/cuda/ptx_tensor_map.cuh"
+#include "runtime/memory.h"
 
 // Integer activations and many rows on sm_90a: as `sm80_int8_mma`, but with the products of whole warpgroups, y^T = W
 // x^T. One operand is the weight, from registers, as it is packed; the other are codes in shared memory, quantized into
@@ -40,6 +43,20 @@ struct Tuning {
     }
     return best;
   }
+
+  // Likewise of experts with `mean` rows on average: half a tile more than those fill, for rows are not dealt out
+  // evenly.
+  static constexpr int fastest_expert_shift(double mean, bool one_block) {
+    constexpr double kBlocksTime[] = {13, 17, 27}, kOneBlockTime[] = {12, 14, 18, 30};
+    int best = kSmallestShift;
+    double least = 0;
+    for (int i = 0; i < (one_block ? 4 : 3); ++i) {
+      const double tiles = mean / (1 << (kSmallestShift + i)) + 0.5;
+      const double time = (tiles < 1 ? 1 : tiles) * (one_block ? kOneBlockTime[i] : kBlocksTime[i]);
+      if (i == 0 || time < least) best = kSmallestShift + i, least = time;
+    }
+    return best;
+  }
 };
 
 // Thread blocks that share what they load: those of one row of the cluster the codes, of one column the weights.
@@ -61,13 +78,21 @@ constexpr Cluster one_block_cluster(int bits, int shift, std::int64_t tile_colum
   return large || bits == 8 ? cluster_of(tile_rows) : Cluster{1, 1};
 }
 
+// How the codes of a block lie: 32 or 64, or whole stages.
+inline std::int64_t padded_block(const DeviceWeight& w) {
+  const std::int64_t length = std::max<std::int64_t>(std::min(w.block_size, w.k), 1);
+  if (w.blocks == 1) return round_up(length, TiledRows::kStageK);
+  return length <= 32 ? 32 : length <= 64 ? 64 : round_up(length, TiledRows::kStageK);
+}
+
 struct Arguments {
   QuantizedRows<std::int8_t> x;  // padded_block for P > 1: 32, 64 or a multiple of 128; without a window tiled
   std::int64_t first_row;        // of x's rows in out.y
-  DeviceWeight w;
-  DeviceOutput out;
-  bool one_block;  // per row, of k
-  bool pairs;      // y has one leading axis, and two neighboring outputs of a row are one aligned store
+  DeviceWeight w;                // n is that of one expert
+  DeviceOutput out;              // the bias is that of expert 0
+  ExpertTiles experts;           // of rows of a matrix: not in a cluster
+  bool one_block;                // per row, of k
+  bool pairs;                    // y has one leading axis, and two neighboring outputs of a row are one aligned store
   Cluster cluster;
 };
 
@@ -75,6 +100,9 @@ struct Arguments {
 struct RowArguments : Arguments {
   ptx::TensorMap words, scales, offsets, sums;
 };
+
+// y = act(x W^T + bias). Needs sm_90a.
+void run_rows(const RowArguments& a, cudaStream_t stream);
 
 // Under a window. The weight's blocks and steps count all taps; x.rows are results, and of x.tiled counts all but where
 // things lie: `parameters` is null.

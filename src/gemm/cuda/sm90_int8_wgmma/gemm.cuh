@@ -291,17 +291,31 @@ class Consumer {
   // Of eight registers, row 4*quad + i, column 2*group; two further on: the column behind it.
   __device__ static constexpr int index(int i) { return 4 * (i / 2) + i % 2; }
 
+  // Where a tile's results go: rows of the launch, and the place of their weight's bias.
+  struct Target {
+    std::int64_t first, end, bias_shift;
+  };
+  __device__ __forceinline__ Target target(Tiles::Tile tile) const {
+    if constexpr (!Rows::kWindow) {
+      if (a_.experts.tiles) {
+        const ExpertTile of = a_.experts.tiles[tile.row];
+        return {of.first, of.end, of.expert * a_.experts.bias_stride};
+      }
+    }
+    return {static_cast<std::int64_t>(tile.row) * kRows, a_.x.rows, 0};
+  }
+
   __device__ void store(Tiles::Tile tile) {
-    const std::int64_t row = static_cast<std::int64_t>(tile.row) * kRows,
-                       n = tile.column * std::int64_t{Tuning::kColumns} + 16 * panel_;
+    const Target to = target(tile);
+    const std::int64_t n = tile.column * std::int64_t{Tuning::kColumns} + 16 * panel_;
     const bool simple =
         a_.out.activation.kind == ActivationKind::none || a_.out.activation.kind == ActivationKind::clamp;
-    if (!a_.pairs || !simple || n + 16 > a_.w.n) return store_any(row, n);
+    if (!a_.pairs || !simple || n + 16 > a_.w.n) return store_any(to, n);
     float bias[2] = {};
     if (a_.out.bias)
       for (int i = 0; i < 2; ++i)
-        bias[i] = load_float(a_.out.bias, a_.out.bias_dtype, (n + 2 * group_ + i) * a_.out.bias_stride);
-    store_pairs(row, n + 2 * group_, bias);
+        bias[i] = load_float(a_.out.bias, a_.out.bias_dtype, to.bias_shift + (n + 2 * group_ + i) * a_.out.bias_stride);
+    store_pairs(to, n + 2 * group_, bias);
   }
 
   // The results of rows 16*j + 4*quad .. in the order of a lane's registers.
@@ -344,13 +358,13 @@ class Consumer {
   // instructions of their own, which a thread block fetches for a few tiles. Type, bias and limits are asked for at run
   // time: with copies of the code for each, a single tile of 256 rows spent a quarter of its time waiting for
   // instructions.
-  __device__ __forceinline__ void store_pairs(std::int64_t first, std::int64_t n, const float (&bias)[2]) {
+  __device__ __forceinline__ void store_pairs(const Target& target, std::int64_t n, const float (&bias)[2]) {
     const bool clamp = a_.out.activation.kind == ActivationKind::clamp, has_bias = a_.out.bias != nullptr;
     const DType dtype = a_.out.y.dtype;
     const int size = dtype == DType::f32 ? 4 : 2;
-    const std::int64_t stride = a_.out.y.strides[0] * size, row = first + kRegisterRows * quad_;
+    const std::int64_t stride = a_.out.y.strides[0] * size, row = target.first + kRegisterRows * quad_;
     char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data)) + (a_.first_row + row) * stride + n * size;
-    const std::int64_t left = a_.x.rows - row;
+    const std::int64_t left = target.end - row;
     const int rows_left = left < kRows ? static_cast<int>(left) : kRows;
 #pragma unroll
     for (int j = 0; j < kRows / 16; ++j) {
@@ -380,7 +394,7 @@ class Consumer {
 
   // Through shared memory, so that there is one copy of what finishes a value, not one for each register. Where pixels
   // lie closer than channels, neighboring lanes are pixels.
-  __device__ void store_any(std::int64_t first, std::int64_t n) {
+  __device__ void store_any(const Target& target, std::int64_t n) {
     const bool along_rows = !Rows::kWindow || a_.out.y.column_stride == 1;
 #pragma unroll 1
     for (int j = 0; j < kRows / 16; ++j) {
@@ -391,9 +405,10 @@ class Consumer {
 #pragma unroll 1
       for (int at = lane_; at < 256; at += kWarpSize) {
         const int i = along_rows ? at / 16 : at % 16, column = along_rows ? at % 16 : at / 16;
-        const std::int64_t row = first + 16 * j + i;
-        if (row < a_.x.rows && n + column < a_.w.n)
-          store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + row), n + column, staging_[16 * i + column]);
+        const std::int64_t row = target.first + 16 * j + i;
+        if (row < target.end && n + column < a_.w.n)
+          Epilogue(a_.out, n + column, target.bias_shift)
+              .store(a_.out.y.row_offset(a_.first_row + row), staging_[16 * i + column]);
       }
       __syncwarp();
     }
@@ -455,7 +470,9 @@ void launch_kernel(typename Rows::Given a, cudaStream_t stream) {
   using S = Shape<Rows, kBits, kBlocks, kRows>;
   const auto kernel = sm90_int8_wgmma_kernel<Rows, kBits, kBlocks, kRows>;
   const auto size = static_cast<unsigned>(a.cluster.columns * a.cluster.rows);
-  const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.x.rows, kRows);
+  // Of experts only the device knows how many there are.
+  const std::int64_t tile_rows = a.experts.tiles ? a.x.rows : ceil_div(a.x.rows, kRows);
+  const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * tile_rows;
   if constexpr (!Rows::kWindow) set_maps<kBits, S::kStageBlocks>(a);
   LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size), !Rows::kWindow};
   const std::int64_t resident = static_cast<std::int64_t>(resident_clusters("sm90_int8_wgmma", kernel, shape)) * size;

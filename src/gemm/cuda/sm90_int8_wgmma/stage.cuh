@@ -47,12 +47,13 @@ class Tiles {
     int column, row;
   };
 
-  __device__ Tiles(const Arguments& a, int rows) : cluster_(a.cluster) {
+  __device__ Tiles(const Arguments& a, int rows) : cluster_(a.cluster), experts_(a.experts) {
     const int rank = ptx::cluster_rank(), size = cluster_.columns * cluster_.rows;
     in_ = rank % cluster_.columns;
     im_ = rank / cluster_.columns;
     columns_ = static_cast<unsigned>((a.w.n + Tuning::kColumns - 1) / Tuning::kColumns / cluster_.columns);
-    rows_ = static_cast<unsigned>((a.x.rows + rows - 1) / rows / cluster_.rows);
+    rows_ = experts_.tiles ? static_cast<unsigned>(*experts_.count)
+                           : static_cast<unsigned>((a.x.rows + rows - 1) / rows / cluster_.rows);
     at_ = blockIdx.x / size;
     stride_ = gridDim.x / size;
   }
@@ -63,6 +64,11 @@ class Tiles {
     const unsigned left = columns_ - band * kBand, width = left < kBand ? left : kBand;
     return {static_cast<int>((band * kBand + within % width) * cluster_.columns) + in_,
             static_cast<int>(within / width * cluster_.rows) + im_};
+  }
+  // Returns the first panel of a tile's weight.
+  __device__ int first_panel(const Tile& tile) const {
+    const int panel = tile.column * kPanels;
+    return experts_.tiles ? panel + experts_.tiles[tile.row].expert * static_cast<int>(experts_.panels) : panel;
   }
 
   __device__ int column() const { return in_; }  // in the cluster
@@ -78,6 +84,7 @@ class Tiles {
  private:
   static constexpr unsigned kBand = 8;
   Cluster cluster_;
+  const ExpertTiles& experts_;
   int in_, im_;
   unsigned columns_, rows_, at_, stride_;  // of clusters
 };
@@ -161,7 +168,7 @@ class RowProducer {
     const int share = kPanels / a_.cluster.rows, first = tiles_.row() * share;
     const unsigned ranks = tiles_.column_ranks();
     int panel = 0;
-    walk([&](Tiles::Tile tile) { panel = tile.column * kPanels + first; },
+    walk([&](Tiles::Tile tile) { panel = tiles_.first_panel(tile) + first; },
          [&](int stage, To& to, ptx::Barrier& full, int) {
            if (ranks & (ranks - 1))
              ptx::tensor_copy(to.weights[first], a_.words, panel, stage * kStageUnits, full, ranks);
@@ -172,7 +179,7 @@ class RowProducer {
 
   __device__ __forceinline__ void copy_columns() {
     int panel = 0;
-    walk([&](Tiles::Tile tile) { panel = tile.column * kPanels; },
+    walk([&](Tiles::Tile tile) { panel = tiles_.first_panel(tile); },
          [&](int, To& to, ptx::Barrier& full, int block) {
            if (block < 0) return;
            const int column = block * static_cast<int>(PackedLayout::kPanelRows);

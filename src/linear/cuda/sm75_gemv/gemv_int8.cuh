@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gemm/cuda/expert_tiles.cuh"
 #include "linear/cuda/sm75_gemv/gemv_kernels.cuh"
 #include "linear/cuda/sm75_gemv/quantize_block.cuh"
 
@@ -35,6 +36,7 @@ struct Int8Arguments {
   int warps;
   bool one_block;  // per row; its length is none of 32, 64 and 128
   Int8Layout layout;
+  ExpertCounts experts;  // of a kernel for experts, whose w has the n and the panels of one, and x one row
 };
 
 // Chunks that a warp multiplies in one round.
@@ -44,6 +46,10 @@ inline Int8Layout int8_layout(const Int8Arguments& a) {
   return {a.x, a.one_block ? a.warps : a.warps * round_chunks(a.w.bits) / static_cast<int>(a.w.block_size / kChunk),
           a.warps * kWarpSize * 16 * chunk_loads(a.w.bits)};
 }
+
+// Sets all but the experts. Returns false if this does not take the problem. With `experts` thread blocks have a row
+// each.
+bool int8_arguments(const LinearProblem& problem, const DeviceWeight& w, bool experts, Int8Arguments& arguments);
 
 // `overlap`: the device has compute capability 9.0.
 void run_int8(const Int8Arguments& arguments, bool overlap, cudaStream_t stream);

@@ -32,60 +32,6 @@ bool leaves_to_warpgroups(const LinearProblem& problem) {
   return leaves && !sm90_int8_wgmma_unsupported_reason(problem);
 }
 
-// Returns false if gemv_int8.cuh does not support this problem.
-bool run_gemv_int8(const LinearProblem& problem, const DeviceWeight& w, cudaStream_t stream) {
-  if (problem.compute != ComputeMode::int8 || w.offsets || problem.m > RowQuantizer::kMaxRows || w.k == 0 ||
-      w.k % RowQuantizer::kUnit || w.k > kMaxShortDepth || problem.x.column_stride != 1 ||
-      reinterpret_cast<std::uintptr_t>(problem.x.data) % 16)
-    return false;
-  gemv::Int8Arguments a{};
-  const bool short_blocks = w.block_size == 32 || w.block_size == 64 || w.block_size == 128;
-  a.one_block = !short_blocks && w.blocks == 1;
-  if (!short_blocks && !a.one_block) return false;
-  const ActivationScales& scales = problem.scales;
-  if (scales.source == ActivationScales::Source::fixed && !a.one_block) return false;
-  if (scales.source == ActivationScales::Source::per_row && w.blocks > 1 && w.block_size < RowQuantizer::kShortest)
-    return false;
-  a.w = w;
-  a.out = device_output(problem);
-  RowQuantizer& x = a.x;
-  x.x = problem.x.data;
-  x.dtype = problem.x.dtype;
-  x.zero_code = problem.weight->layout.zero_code();
-  x.rows = static_cast<int>(problem.m);
-  x.blocks = static_cast<int>(w.blocks);
-  x.k = static_cast<int>(w.k);
-  // Rows that lie 32 bytes more than whole 128 apart take different banks.
-  const std::int64_t codes =
-      a.one_block ? round_up(w.k, gemv::round_chunks(w.bits) * gemv::kChunk) : round_up(w.blocks * w.block_size, 128);
-  x.code_stride = static_cast<int>(codes) + 32;
-  x.scale_stride = static_cast<int>(round_up(w.blocks, 4));
-  x.source = scales.source;
-  x.fixed = scales.fixed;
-  x.given = static_cast<const float*>(scales.scales.data);
-  if (std::abs(scales.scales.column_stride) > kMaxShortDepth) return false;
-  x.given_step = static_cast<int>(scales.scales.column_stride);
-  x.given_blocks = static_cast<int>(scales.blocks_per_scale);
-  const std::int64_t item = item_size(x.dtype);
-  for (int row = 0; row < x.rows; ++row) {
-    x.row_at[row] = problem.x.row_offset(row);
-    x.given_at[row] = scales.given() ? scales.scales.row_offset(row) : 0;
-    if (x.row_at[row] * item % 16) return false;
-    a.y_at[row] = problem.y.row_offset(row);
-  }
-  const int capability = compute_capability(problem.device.index);
-  const int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
-  // Where the thread blocks take turns on the multiprocessors, smaller ones leave fewer of these idle at the end.
-  const bool small = a.one_block && has_more_blocks_than_multiprocessors(w.n, problem.device.index);
-  for (a.warps = small ? 8 : 16; a.warps >= 8; a.warps /= 2) {
-    a.layout = gemv::int8_layout(a);
-    if (a.layout.bytes > most_bytes) continue;
-    gemv::run_int8(a, capability >= 90, stream);
-    return true;
-  }
-  return false;
-}
-
 void run_gemv_integer(const LinearProblem& problem, const DeviceWeight& w, std::int64_t padded_block,
                       cudaStream_t stream) {
   ScratchPlan plan;
@@ -112,6 +58,57 @@ void run_gemv_float(const LinearProblem& problem, const DeviceWeight& w, std::in
 }
 
 }  // namespace
+
+bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, bool experts, Int8Arguments& a) {
+  if (problem.compute != ComputeMode::int8 || w.offsets || problem.m > RowQuantizer::kMaxRows || w.k == 0 ||
+      w.k % RowQuantizer::kUnit || w.k > kMaxShortDepth || problem.x.column_stride != 1 ||
+      reinterpret_cast<std::uintptr_t>(problem.x.data) % 16)
+    return false;
+  const bool short_blocks = w.block_size == 32 || w.block_size == 64 || w.block_size == 128;
+  a.one_block = !short_blocks && w.blocks == 1;
+  if (!short_blocks && !a.one_block) return false;
+  const ActivationScales& scales = problem.scales;
+  if (scales.source == ActivationScales::Source::fixed && !a.one_block) return false;
+  if (scales.source == ActivationScales::Source::per_row && w.blocks > 1 && w.block_size < RowQuantizer::kShortest)
+    return false;
+  a.w = w;
+  a.out = device_output(problem);
+  RowQuantizer& x = a.x;
+  x.x = problem.x.data;
+  x.dtype = problem.x.dtype;
+  x.zero_code = problem.weight->layout.zero_code();
+  x.rows = experts ? 1 : static_cast<int>(problem.m);
+  x.blocks = static_cast<int>(w.blocks);
+  x.k = static_cast<int>(w.k);
+  // Rows that lie 32 bytes more than whole 128 apart take different banks.
+  const std::int64_t codes =
+      a.one_block ? round_up(w.k, round_chunks(w.bits) * kChunk) : round_up(w.blocks * w.block_size, 128);
+  x.code_stride = static_cast<int>(codes) + 32;
+  x.scale_stride = static_cast<int>(round_up(w.blocks, 4));
+  x.source = scales.source;
+  x.fixed = scales.fixed;
+  x.given = static_cast<const float*>(scales.scales.data);
+  if (std::abs(scales.scales.column_stride) > kMaxShortDepth) return false;
+  x.given_step = static_cast<int>(scales.scales.column_stride);
+  x.given_blocks = static_cast<int>(scales.blocks_per_scale);
+  const std::int64_t item = item_size(x.dtype);
+  for (int row = 0; row < static_cast<int>(problem.m); ++row) {
+    x.row_at[row] = problem.x.row_offset(row);
+    x.given_at[row] = scales.given() ? scales.scales.row_offset(row) : 0;
+    if (x.row_at[row] * item % 16) return false;
+    a.y_at[row] = problem.y.row_offset(row);
+  }
+  const int capability = compute_capability(problem.device.index);
+  int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
+  if (experts) most_bytes -= 1 << 10;  // a copy of the quantizer is there too
+  // Where the thread blocks take turns on the multiprocessors, smaller ones leave fewer of these idle at the end.
+  const bool small = a.one_block && has_more_blocks_than_multiprocessors(w.n, problem.device.index);
+  for (a.warps = small ? 8 : 16; a.warps >= 8; a.warps /= 2) {
+    a.layout = int8_layout(a);
+    if (a.layout.bytes <= most_bytes) return true;
+  }
+  return false;
+}
 
 const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
@@ -142,7 +139,9 @@ void run_sm75_gemv(const LinearProblem& problem, const ScratchBounds&) {
   const std::int64_t padded_block = round_up(std::max<std::int64_t>(std::min(w.block_size, w.k), 1), gemv::kChunk);
   if (problem.compute == ComputeMode::floating)
     run_gemv_float(problem, w, padded_block, stream);
-  else if (!run_gemv_int8(problem, w, stream))
+  else if (gemv::Int8Arguments arguments{}; gemv::int8_arguments(problem, w, false, arguments))
+    gemv::run_int8(arguments, compute_capability(problem.device.index) >= 90, stream);
+  else
     run_gemv_integer(problem, w, padded_block, stream);
 }
 

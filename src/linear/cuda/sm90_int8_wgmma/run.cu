@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "formats/row_stride.h"
-#include "gemm/cuda/sm90_int8_wgmma/gemm.cuh"
+#include "gemm/cuda/sm90_int8_wgmma/arguments.cuh"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/cuda/tile_limits.h"
@@ -9,18 +9,8 @@
 #include "runtime/memory.h"
 
 namespace qcore {
-namespace {
 
 using sm90_int8_wgmma::Tuning;
-
-// How the codes of a block lie: 32 or 64, or whole stages.
-std::int64_t padded_block(const DeviceWeight& w) {
-  const std::int64_t length = std::max<std::int64_t>(std::min(w.block_size, w.k), 1);
-  if (w.blocks == 1) return round_up(length, TiledRows::kStageK);
-  return length <= 32 ? 32 : length <= 64 ? 64 : round_up(length, TiledRows::kStageK);
-}
-
-}  // namespace
 
 const char* sm90_int8_wgmma_unsupported_reason(const LinearProblem& problem) {
   if (const char* reason = tile_unsupported_reason(problem, true, 90)) return reason;
@@ -38,7 +28,8 @@ void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& boun
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   DeviceWeight w = device_weight(*problem.weight);
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
-  const std::int64_t padded = padded_block(w), stages = ceil_div(w.blocks * padded, TiledRows::kStageK);
+  const std::int64_t padded = sm90_int8_wgmma::padded_block(w),
+                     stages = ceil_div(w.blocks * padded, TiledRows::kStageK);
   const int arrays = activation_offsets || w.offsets ? 3 : 1;
   std::int64_t rows = rows_at_once(bounds, stages * TiledRows::kStageK, problem.m);
   if (rows < problem.m) rows = std::max<std::int64_t>(rows >> Tuning::kMaxShift << Tuning::kMaxShift, 1);
@@ -73,7 +64,7 @@ void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& boun
     arguments.cluster = one_block
                             ? sm90_int8_wgmma::one_block_cluster(w.bits, shift, columns, tile_rows, multiprocessors)
                             : sm90_int8_wgmma::Cluster{1, 1};
-    sm90_int8_wgmma::run<sm90_int8_wgmma::GemmRows>(arguments, stream);
+    sm90_int8_wgmma::run_rows(arguments, stream);
   }
 }
 

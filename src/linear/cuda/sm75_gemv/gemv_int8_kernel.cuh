@@ -1,0 +1,315 @@
+#pragma once
+
+#include "linear/cuda/sm75_gemv/gemv_fragments.cuh"
+#include "linear/cuda/sm75_gemv/gemv_int8.cuh"
+#include "numerics/block_product.h"
+#include "runtime/cuda/ptx_launch.cuh"
+
+namespace qcore::gemv {
+
+constexpr int kMaxWarps = 16;
+// Thread blocks per multiprocessor that the registers must suffice for: where kernels overlap, also the next one's.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kResidentBlocks = 1;
+#else
+constexpr int kResidentBlocks = 2;
+#endif
+
+// Every warp multiplies round_chunks() neighboring chunks of k in a round, and has the next round's on their way
+// before the sums are added. The first round's loads need nothing that another kernel writes, and start before the
+// kernel in front of this one has ended. kBlockChunks == 0 means one block per row, whose sums of codes the warps keep
+// in registers to the end.
+//
+// With kExperts a thread block has a single row, blockIdx.y, whose weight is that of its expert. Who that is, an
+// earlier kernel writes.
+template <int kBits, int kBlockChunks, bool kExperts = false>
+class Int8 {
+ public:
+  __device__ __forceinline__ explicit Int8(const Int8Arguments& arguments)
+      : a_(arguments), layout_(arguments.layout), memory_(dynamic_shared()) {}
+
+  __device__ __forceinline__ void run() {
+    if constexpr (kExperts) {
+      ptx::let_next_kernel_start();
+      ptx::wait_for_earlier_kernels();
+      find_row();
+      if (expert_row().expert == a_.experts.experts) return store_nothing();
+    }
+    copy_scales();
+    load_batch(lane_.warp * kSegments);
+    if constexpr (!kExperts) {
+      ptx::let_next_kernel_start();
+      ptx::wait_for_earlier_kernels();
+    }
+    const RowQuantizer& x = rows();
+    auto* codes = reinterpret_cast<std::int8_t*>(memory_);
+    if constexpr (kOneBlock)
+      x.run_one_block(codes, x_scales(0), shifts(0), reinterpret_cast<std::uint32_t*>(sums(0)));
+    else
+      x.template run<kBlockChunks * kChunk>(codes, x_scales(0), shifts(0), reinterpret_cast<std::uint32_t*>(sums(0)));
+    ptx::copy_wait<1>();  // the scales; not the waiting weights
+    __syncthreads();
+    kOneBlock ? multiply_one_block() : multiply_blocks();
+    if (lane_.warp < layout_.rows) {
+      const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_.lane;
+      if (n >= a_.w.n) return;
+      if constexpr (kExperts)
+        Epilogue(a_.out, n, expert_row().expert * a_.experts.bias_stride).store(a_.y_at[blockIdx.y], y_);
+      else
+        store_epilogue(a_.out, a_.y_at[lane_.warp], n, y_);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void store_nothing() const {
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kColumns;
+    const auto row = static_cast<int>(blockIdx.y);
+    store_nan(a_.out, 0, {a_.experts.experts, row, row + 1}, 1, first,
+              first + kColumns < a_.w.n ? first + kColumns : a_.w.n);
+  }
+  // In shared memory: registers are scarce. The rows' copy begins with the thread block's.
+  struct ExpertRow {
+    RowQuantizer x;
+    int expert;
+    const uint4* words;  // of the expert's weight
+    const float* scales;
+  };
+  __device__ __forceinline__ static ExpertRow& expert_row() { return block_shared<ExpertRow>(); }
+  __device__ __forceinline__ void find_row() const {
+    if (lane_.warp == 0) {
+      const int expert = find_expert(a_.experts, static_cast<int>(gridDim.y), static_cast<int>(blockIdx.y));
+      if (lane_.lane == 0) {
+        ExpertRow& row = expert_row();
+        row.x = a_.x;
+        row.x.row_at[0] = a_.x.row_at[blockIdx.y];
+        row.x.given_at[0] = a_.x.given_at[blockIdx.y];
+        row.expert = expert;
+        const std::int64_t panel = expert * a_.w.panels;
+        row.words = reinterpret_cast<const uint4*>(a_.w.words) + panel * a_.w.steps * 4;
+        row.scales = a_.w.scales + a_.w.parameter_index(panel, 0, 0);
+      }
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ const RowQuantizer& rows() const {
+    if constexpr (kExperts)
+      return expert_row().x;
+    else
+      return a_.x;
+  }
+  __device__ __forceinline__ const uint4* first_words() const {
+    if constexpr (kExperts)
+      return expert_row().words;
+    else
+      return reinterpret_cast<const uint4*>(a_.w.words);
+  }
+  __device__ __forceinline__ const float* first_scales() const {
+    if constexpr (kExperts)
+      return expert_row().scales;
+    else
+      return a_.w.scales;
+  }
+
+  static constexpr bool kOneBlock = kBlockChunks == 0;
+  static constexpr int kLoads = chunk_loads(kBits), kChunks = round_chunks(kBits);
+  static constexpr int kSegmentChunks = kOneBlock ? kChunks : kBlockChunks, kSegments = kChunks / kSegmentChunks;
+  // Whether there are registers for loads while other chunks are multiplied.
+  static constexpr bool kLoadsEarly = kBits == 8 && kSegmentChunks == 4;
+
+  __device__ __forceinline__ void multiply_blocks() {
+    int segment = 0;  // of the round's first warp
+    for (;;) {
+      multiply(segment + lane_.warp * kSegments);
+      __syncthreads();
+      if (lane_.warp < layout_.rows) accumulate(segment);
+      segment += layout_.slots;
+      if (segment >= layout_.blocks) break;
+      __syncthreads();
+    }
+  }
+
+  __device__ __forceinline__ float* x_scales(int row) const {  // [P]
+    return reinterpret_cast<float*>(memory_ + layout_.x_scales_at) + row * layout_.scale_stride;
+  }
+  __device__ __forceinline__ std::int32_t* shifts(int block) const {  // [rows]
+    return reinterpret_cast<std::int32_t*>(memory_ + layout_.shifts_at) + block * layout_.rows;
+  }
+  // Products plus shift, as floats.
+  __device__ __forceinline__ float* sums(int slot) const {  // [rows, 32]
+    return reinterpret_cast<float*>(memory_ + layout_.sums_at) + slot * layout_.rows * kColumns;
+  }
+  __device__ __forceinline__ static float shifted(std::int32_t product, std::int32_t shift) {
+    return static_cast<float>(
+        static_cast<std::int32_t>(static_cast<std::uint32_t>(product) + static_cast<std::uint32_t>(shift)));
+  }
+
+  // A lane's weights from a block on. Computed anew where it is needed: registers are scarce.
+  struct Source {
+    const uint4* words;
+    int steps_left;
+    __device__ __forceinline__ Source(const DeviceWeight& w, const uint4* first_words, const Lane& lane, int block) {
+      const WeightColumn column(w, first_words, lane);
+      const int first = (block * kSegmentChunks * 4 + lane.quad) * kLoads;
+      words = column.words + static_cast<std::int64_t>(first) * 4;
+      steps_left = column.exists ? static_cast<int>(w.steps) - first : 0;
+    }
+  };
+
+  // The last chunk waits in shared memory, at its lane's own place: the registers do not suffice for all.
+  __device__ __forceinline__ char* waiting(int j) const {
+    return memory_ + layout_.waiting_at + (j * a_.warps * kWarpSize + static_cast<int>(threadIdx.x)) * 16;
+  }
+  __device__ __forceinline__ void load(int i, const Source& from) {
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+      const int step = i * 4 * kLoads + j;
+      const bool valid = step < from.steps_left;
+      if (i + 1 == kChunks) {
+        ptx::copy_async(waiting(j), from.words + step * 4, valid);
+      } else {
+        batch_[i < kChunks - 1 ? i : 0][j] = uint4{0, 0, 0, 0};
+        if (valid) batch_[i < kChunks - 1 ? i : 0][j] = ptx::load_once(from.words + step * 4);
+      }
+    }
+    if (i + 1 == kChunks) ptx::copy_commit();
+  }
+  __device__ __forceinline__ void load_batch(int block) {
+    const Source from(a_.w, first_words(), lane_, block);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) load(i, from);
+  }
+
+  __device__ __forceinline__ void copy_scales() const {
+    const int units = layout_.blocks * 4;  // of a panel: 16 bytes, neighbors in memory too
+#pragma unroll 1
+    for (int panel = 0; panel < 2; ++panel) {
+      const std::int64_t from = static_cast<std::int64_t>(blockIdx.x) * 2 + panel;
+      const bool exists = from < a_.w.panels;
+      const float* scales = first_scales() + a_.w.parameter_index(exists ? from : 0, 0, 0);
+      char* to = memory_ + layout_.scales_at + panel * layout_.scales_stride;
+#pragma unroll 1
+      for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += a_.warps * kWarpSize)
+        ptx::copy_async(to + unit * 16, scales + unit * 4, exists);
+    }
+    ptx::copy_commit();
+  }
+
+  // The lane's codes of x, from a segment on.
+  __device__ __forceinline__ const char* codes_of(int segment) const {
+    // Rows that do not exist repeat the last one.
+    const int row = lane_.group < layout_.rows ? lane_.group : layout_.rows - 1;
+    return memory_ + row * layout_.code_stride + segment * kSegmentChunks * kChunk + 8 * lane_.quad;
+  }
+
+  __device__ __forceinline__ void multiply_chunk(int i, const char* x, std::int32_t (&products)[2][4]) {
+    uint4 words[kLoads];
+    if (i + 1 == kChunks) ptx::copy_wait<0>();
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j)
+      words[j] = i + 1 == kChunks ? *reinterpret_cast<const uint4*>(waiting(j)) : batch_[i < kChunks - 1 ? i : 0][j];
+    const Fragments<kBits> w(words);
+    const uint2 codes = *reinterpret_cast<const uint2*>(x + i * kChunk);
+    const std::uint32_t pair[2] = {codes.x, codes.y};
+    ptx::mma_u8s8(products[0], w.first, pair, products[0]);
+    ptx::mma_u8s8(products[1], w.second, pair, products[1]);
+  }
+
+  // Weights behind a row's end are zeros, so that what lies behind the codes of x does not matter.
+  __device__ __forceinline__ void multiply_one_block() {
+    const int chunks = (a_.x.k + kChunk - 1) / kChunk;
+    std::int32_t products[2][4] = {};
+#pragma unroll 1
+    for (int segment = lane_.warp; segment * kChunks < chunks; segment += a_.warps) {
+      const char* x = codes_of(segment);
+      const Source next(a_.w, first_words(), lane_, segment + a_.warps);
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) {
+        multiply_chunk(i, x, products);
+        if (kLoadsEarly) load(i, next);
+      }
+      if (!kLoadsEarly) load_batch(segment + a_.warps);
+    }
+    auto* to = reinterpret_cast<std::int32_t*>(sums(lane_.warp)) + 2 * lane_.quad * kColumns + 4 * lane_.group;
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      if (2 * lane_.quad + j < layout_.rows)
+        *reinterpret_cast<int4*>(to + j * kColumns) =
+            int4{products[0][j], products[0][j + 2], products[1][j], products[1][j + 2]};
+    __syncthreads();
+    if (lane_.warp >= layout_.rows) return;
+    std::uint32_t sum = 0;
+    for (int warp = 0; warp < a_.warps; ++warp)
+      sum += reinterpret_cast<const std::uint32_t*>(sums(warp))[lane_.warp * kColumns + lane_.lane];
+    const float* scales =
+        reinterpret_cast<const float*>(memory_ + layout_.scales_at + lane_.lane / 16 * layout_.scales_stride);
+    y_ = numerics::add_float_product(y_, shifted(static_cast<std::int32_t>(sum), shifts(0)[lane_.warp]),
+                                     x_scales(lane_.warp)[0], scales[lane_.lane % 16]);
+  }
+
+  // `segment` is the warp's first block of this round.
+  __device__ __forceinline__ void multiply(int segment) {
+    const char* x = codes_of(segment);
+    const Source next(a_.w, first_words(), lane_, segment + layout_.slots);
+    const std::int32_t* shift_from = shifts(segment) + 2 * lane_.quad;
+    float* sum_to = sums(lane_.warp * kSegments) + 2 * lane_.quad * kColumns + 4 * lane_.group;
+#pragma unroll
+    for (int s = 0; s < kSegments; ++s) {
+      if (segment + s >= layout_.blocks) break;
+      std::int32_t products[2][4] = {};
+#pragma unroll
+      for (int i = s * kSegmentChunks; i < (s + 1) * kSegmentChunks; ++i) {
+        multiply_chunk(i, x, products);
+        if (kLoadsEarly) load(i, next);
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (2 * lane_.quad + j >= layout_.rows) break;
+        const std::int32_t shift = shift_from[j];
+        *reinterpret_cast<float4*>(sum_to + j * kColumns) =
+            make_float4(shifted(products[0][j], shift), shifted(products[0][j + 2], shift),
+                        shifted(products[1][j], shift), shifted(products[1][j + 2], shift));
+      }
+      shift_from += layout_.rows;
+      sum_to += layout_.rows * kColumns;
+    }
+    if (!kLoadsEarly) {
+      ptx::copy_wait<0>();  // a warp that had nothing to multiply may still be waiting for weights in the same place
+      load_batch(segment + layout_.slots);
+    }
+  }
+
+  // Thread (warp, lane) owns column `lane` of row `warp`.
+  __device__ __forceinline__ void accumulate(int first) {
+    const int left = layout_.blocks - first, used = left < layout_.slots ? left : layout_.slots;
+    const int stride = layout_.rows * kColumns;
+    const float* products = sums(0) + lane_.warp * kColumns + lane_.lane;
+    const float* x = x_scales(lane_.warp) + first;
+    const auto* w =
+        reinterpret_cast<const float*>(memory_ + layout_.scales_at + lane_.lane / 16 * layout_.scales_stride) +
+        first * 16 + lane_.lane % 16;
+#pragma unroll 1
+    for (int left4 = used / 4; left4 > 0; --left4) {
+      const float4 x4 = *reinterpret_cast<const float4*>(x);
+      const float product[4] = {products[0], products[stride], products[2 * stride], products[3 * stride]};
+      const float scale[4] = {w[0], w[16], w[32], w[48]};
+      y_ = numerics::add_float_product(y_, product[0], x4.x, scale[0]);
+      y_ = numerics::add_float_product(y_, product[1], x4.y, scale[1]);
+      y_ = numerics::add_float_product(y_, product[2], x4.z, scale[2]);
+      y_ = numerics::add_float_product(y_, product[3], x4.w, scale[3]);
+      products += 4 * stride;
+      x += 4;
+      w += 64;
+    }
+#pragma unroll 1
+    for (int i = 0; i < used % 4; ++i) y_ = numerics::add_float_product(y_, products[i * stride], x[i], w[i * 16]);
+  }
+
+  const Int8Arguments& a_;
+  const Int8Layout& layout_;
+  char* memory_;
+  Lane lane_;
+  uint4 batch_[kChunks - 1][kLoads];
+  float y_ = 0.0f;
+};
+
+}  // namespace qcore::gemv
