@@ -84,6 +84,8 @@ class TiledConvolution {
     walk([&](std::int64_t) { kernels_.tile(t); });
   }
 
+  void end_task() const {}
+
   void store(const TileColumn& column, std::int64_t begin, std::int64_t end, const std::uint8_t* results,
              std::int64_t row_length) const {
     scatter(y_, kernels_, results, row_length, begin, end - begin, column.channel, column.channels);
