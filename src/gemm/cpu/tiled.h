@@ -387,12 +387,13 @@ class TiledProduct {
       const std::int64_t blocks = layout_.blocks(), step_bytes = layout_.step_k() * kernels_.bytes_per_code;
       const bool fp32 = kernels_.bytes_per_code == static_cast<int>(sizeof(float));
       rows_.codes = fp32 ? 0 : PackedRows::kParameters * blocks * static_cast<std::int64_t>(sizeof(float));
+      if (only_decoded_) rows_.codes = round_up(rows_.codes, PackedRows::kSlackBytes);  // whole cache lines for tiles
       // Whole vectors of codes are stored from each block's start.
       const std::int64_t last_steps = blocks ? layout_.block_steps(blocks - 1) : 0;
       rows_.row_bytes = rows_.codes + (layout_.steps() - last_steps) * step_bytes +
                         round_up(last_steps * step_bytes, PackedRows::kSlackBytes);
-      // Tiles of decoded weights read behind a row's end, and multiply that by zeros.
-      if (only_decoded_) rows_.row_bytes += PackedRows::kSlackBytes;
+      // Such tiles read behind a row's end. An odd number of lines spreads rows over the first-level cache's sets.
+      if (only_decoded_) rows_.row_bytes = round_up(rows_.row_bytes, 2 * kAlignment) + PackedRows::kSlackBytes;
       // Rows whose addresses agree in the bits that choose a set of the first-level cache push each other out of it.
       constexpr std::int64_t kSetBytes = 2048;
       if (rows_.row_bytes % kSetBytes == 0) rows_.row_bytes += kAlignment;

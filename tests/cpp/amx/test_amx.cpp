@@ -175,6 +175,33 @@ TEST_F(Amx, Conv2dGivesTheReferencesBits) {
   }
 }
 
+// Several registers' codes per pixel, as many as divide the pixel's; an odd number of panels; tiles of up to 32 rows.
+TEST_F(Amx, StaticLinearGivesTheReferencesBits) {
+  const std::int64_t m = 55, n = 150;
+  for (const std::int64_t k : {136, 192})
+    for (const DType dtype : {DType::u8, DType::i8}) {
+      std::vector<std::uint8_t> weight(static_cast<std::size_t>(n * k)), x(static_cast<std::size_t>(m * k));
+      for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<std::uint8_t>(i * 2654435761u >> 11);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::uint8_t>(i * 2246822519u >> 13);
+      const std::vector<float> scales(static_cast<std::size_t>(n), 0.01f);
+      StaticOptions options;
+      options.x = {dtype, 0.02f, 3};
+      options.y = {dtype, 0.3f, 5};
+      const auto layer = StaticLinear::create(TensorView(weight.data(), DType::i8, {n, k}),
+                                              TensorView(scales.data(), DType::f32, {n}), nullptr, options);
+      std::vector<std::vector<std::uint8_t>> results;
+      for (const char* kernel : {"reference", "amx"}) {
+        Guarded<std::uint8_t> y(m * n);
+        ForceKernel force("static", kernel);
+        layer.run(TensorView(x.data(), dtype, {m, k}), TensorView(static_cast<void*>(y.data()), dtype, {m, n}));
+        EXPECT_TRUE(y.guards_intact());
+        EXPECT_TRUE(amx_is_released());
+        results.emplace_back(y.data(), y.data() + y.size());
+      }
+      EXPECT_EQ(results[0], results[1]) << "K " << k;
+    }
+}
+
 TEST_F(Amx, IsChosenForManyRowsOnly) {
   const auto w = random_weight(16, 64, {});
   const auto run = [&](std::int64_t m) {

@@ -14,8 +14,7 @@
 namespace qcore {
 namespace {
 
-constexpr int kTileRows = 16, kTileBytes = 16 * 64;
-constexpr int kAmxRows = 2 * kTileRows, kAmxPanels = 2;
+constexpr int kAmxPanels = 2;
 
 // How blocks are cut into runs of k that a tile register takes: as few as possible, of one length.
 struct AmxRuns {
@@ -82,20 +81,6 @@ struct AmxRuns {
       }
   }
 }
-
-// 16 rows of activations, as a tile register loads them: they lie evenly, or are copied.
-struct AmxRowGroup {
-  const char* first;
-  std::int64_t step;
-  bool even;
-
-  QCORE_INLINE void find(const char* const* rows, int count) {
-    first = rows[0];
-    step = count > 1 ? rows[1] - rows[0] : 64;
-    even = true;
-    for (int r = 2; r < count; ++r) even = even && rows[r] - rows[r - 1] == step;
-  }
-};
 
 // Multiplies: gives the sums of one block after the other to memory.
 template <int RowTiles, int Panels>
@@ -290,9 +275,7 @@ struct AmxTile {
   static void add_blocks(const BlockTileArguments& t, float* totals) {
     alignas(64) char sums[2][kTogether * Products::kBlockBytes];
     const AmxRuns runs(t);
-    const int second = t.rows > kTileRows ? t.rows - kTileRows : 0;
-    configure_tiles({{static_cast<std::uint8_t>(t.rows - second), static_cast<std::uint8_t>(second)},
-                     static_cast<std::uint8_t>(runs.k)});
+    configure_tiles(tile_shape(t.rows, static_cast<int>(runs.k)));
     Products products(t, runs);
     const Terms terms{t, totals};
     Cursor adding{t}, multiplying{t};

@@ -2,8 +2,8 @@
 
 namespace qcore {
 
-// The weights of a run lie in the first-level cache while all tiles of a column multiply them.
-constexpr std::int64_t kRunBytes = 32 << 10;
+// The weights of a run lie in the second-level cache while all tiles of a column multiply them.
+constexpr std::int64_t kRunBytes = 128 << 10;
 
 extern const BlockKernels kInt8Amx = {kAmxRows,
                                       kAmxPanels,

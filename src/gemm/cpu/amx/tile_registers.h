@@ -10,6 +10,9 @@
 namespace qcore {
 namespace {
 
+constexpr int kTileRows = 16, kTileBytes = 16 * 64;
+constexpr int kAmxRows = 2 * kTileRows;  // of a tile, in two registers
+
 // How the registers are divided: 0 to 3 are sums (register 2 * a + b of operands a and b), 4 and 5 rows of activations,
 // 6 and 7 weights, a row of which has four k of each of 16 columns.
 struct TileShape {
@@ -20,6 +23,11 @@ struct TileShape {
     return a.rows[0] == b.rows[0] && a.rows[1] == b.rows[1] && a.k == b.k;
   }
 };
+
+QCORE_NUMERIC TileShape tile_shape(int rows, int k) {
+  const int second = rows > kTileRows ? rows - kTileRows : 0;
+  return {{static_cast<std::uint8_t>(rows - second), static_cast<std::uint8_t>(second)}, static_cast<std::uint8_t>(k)};
+}
 
 // The registers are the thread's, and are configured only where the shape changes: that clears all of them.
 static thread_local TileShape configured_shape{};
@@ -67,11 +75,28 @@ QCORE_NUMERIC void store_tile(void* to, std::int64_t row_step) {
   asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(tile), "r"(to), "r"(row_step) : "memory");
 }
 
-// Adds the products of signed bytes.
-template <int sums, int activations, int weights>
+// Adds the products of signed weights with activations' bytes, which are signed too or not.
+template <int sums, int activations, int weights, bool is_signed = true>
 QCORE_NUMERIC void multiply_tiles() {
-  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(activations), "i"(weights));
+  if constexpr (is_signed)
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(activations), "i"(weights));
+  else
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(activations), "i"(weights));
 }
+
+// 16 rows of activations, as a tile register loads them: they lie evenly, or are copied.
+struct AmxRowGroup {
+  const char* first;
+  std::int64_t step;
+  bool even;
+
+  QCORE_INLINE void find(const char* const* rows, int count) {
+    first = rows[0];
+    step = count > 1 ? rows[1] - rows[0] : 64;
+    even = true;
+    for (int r = 2; r < count; ++r) even = even && rows[r] - rows[r - 1] == step;
+  }
+};
 
 }  // namespace
 }  // namespace qcore
