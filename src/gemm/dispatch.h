@@ -51,7 +51,7 @@ const char* bfloat_unsupported_reason(const Problem& problem) {
 // block must have so many k that adding its terms does not take longer than its products.
 template <class Problem>
 bool amx_pays(const Problem& problem) {
-  constexpr std::int64_t kMinRows = 16, kMinBlock = 32;
+  constexpr std::int64_t kMinRows = 32, kMinBlock = 32;
   const BlockProduct product = problem.product();
   const PackedLayout& layout = product.weight->layout;
   return product.results() >= kMinRows * product.experts && layout.blocks() && layout.block_length(0) >= kMinBlock;

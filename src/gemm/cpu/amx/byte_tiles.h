@@ -95,10 +95,15 @@ class AmxProducts {
     begin_block(t.first_block);
   }
 
-  // Does a run; writes the block's sums, [row tiles][panels][16][16], to `sums` if it is the block's last one. Returns
-  // whether it is.
+  // Does a run of a block whose sums, [row tiles][panels][16][16], go to `sums`; returns whether it is the last one.
+  // They are stored when the next block begins, by when they are there: a store that waits for its products would keep
+  // what follows out of the processor's window.
   QCORE_INLINE bool multiply(void* sums) {
-    if (run == 0) zero_all();
+    if (run == 0) {
+      store();
+      waiting = static_cast<char*>(sums);
+      zero_all();
+    }
     load_rows<0>();
     load_tile<6>(weights, PackedLayout::kStepBytes);
     multiply_tiles<0, 4, 6>();
@@ -114,9 +119,14 @@ class AmxProducts {
     weights += runs.weight_bytes();
     at += runs.k;
     if (++run < runs_left) return false;
-    store_all(static_cast<char*>(sums));
     next_block();
     return true;
+  }
+
+  // Stores the sums of the block that was multiplied last.
+  QCORE_INLINE void store() {
+    if (waiting) store_all(waiting);
+    waiting = nullptr;
   }
 
  private:
@@ -172,6 +182,7 @@ class AmxProducts {
   const char* const* x;
   AmxRowGroup group[RowTiles];
   std::int64_t tap = 0, block, at, run, runs_left;
+  char* waiting = nullptr;
   alignas(64) char copies[kTileBytes];
 };
 
@@ -310,6 +321,7 @@ struct AmxTile {
           row = end;
         }
     }
+    if (count == 0) products.store();
     if (row < t.rows) add_terms(terms, blocks, row, t.rows);
   }
 

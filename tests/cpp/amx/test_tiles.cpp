@@ -211,8 +211,8 @@ TEST_F(Amx, IsChosenForManyRowsOnly) {
            computing(ComputeMode::int8));
     return last_kernel("linear");
   };
-  EXPECT_EQ(run(15), "int8_avx512vnni");
-  EXPECT_EQ(run(16), kKernel);
+  EXPECT_EQ(run(31), "int8_avx512vnni");
+  EXPECT_EQ(run(32), kKernel);
 }
 
 // Every task configures the registers once, and releases them.
