@@ -63,7 +63,7 @@ def benchmark(
         peers: Annotated[str, typer.Option(metavar="REGEX", help=f"Only these peers, as '{peers}'.")] = "",
         no_peers: Annotated[bool, typer.Option("--no-peers", help="Import and measure no other library.")] = False,
         threads: Annotated[int, typer.Option(min=1, max=1024, help="For every library.")] = 2,
-        isa: Annotated[str | None, typer.Option(help="Cap instruction sets: avx2, avxvnni or avx512vnni.")] = None,
+        isa: Annotated[str | None, typer.Option(help="Cap instruction sets: avx2, avxvnni, avx512vnni or amx.")] = None,
         samples: Annotated[int, typer.Option(min=1, help="Per implementation and case.")] = 15,
         seconds: Annotated[
             float, typer.Option(min=1, help="For the whole run; what is left over is reported.")

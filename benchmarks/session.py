@@ -29,7 +29,8 @@ _QUICK_SAMPLES = 5
 _CAPS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "avxvnni": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-    "avx512vnni": {},
+    "avx512vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},
+    "amx": {},
 }
 
 

@@ -51,6 +51,25 @@ def linear_read() -> str:
     return kept.table(["M = 1, of the read probe", *(f"{bits}b g{g}" for bits, g in _FORMS)], rows)
 
 
+def linear_amx() -> str:
+    """Make the table of int8 on AMX beside AVX-512 VNNI and torch, with the faster torch's time over ours."""
+    rows = []
+    for case in kept.results("xeon/linear-amx").cases:
+        if case.workload != "4096x4096" or case.parameters["M"] < 16:
+            continue
+        torch = min(row.milliseconds for row in case.rows if row.library == "torch")
+        cells = []
+        for form in ("8b g64", "4b g64", "8b g128", "8b g=K"):
+            amx, vnni = (kept.named(case, f"qcore {form} int8_{isa}").milliseconds for isa in ("amx", "avx512vnni"))
+            cells.append(f"{amx:.2f} / {vnni:.2f} ({torch / amx:.2f})")
+        named = [kept.named(case, f"torch {name}").milliseconds for name in ("bf16", "dynamic int8")]
+        rows.append(
+            [str(case.parameters["threads"]), str(case.parameters["M"]), *cells, *(f"{value:.2f}" for value in named)]
+        )
+    forms = ("8 bits, g = 64", "4 bits, g = 64", "8 bits, g = 128", "8 bits, g = K")
+    return kept.table(["threads", "M", *forms, "torch bf16", "torch dynamic int8"], rows)
+
+
 def awq_device() -> str:
     """Make the table of AWQ weights on a device."""
 
@@ -102,6 +121,7 @@ def gru_device() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "linear-ratios": linear_ratios,
     "linear-read": linear_read,
+    "linear-amx": linear_amx,
     "awq-device": awq_device,
     "gru-device": gru_device,
     "kernels": kernels.by_architecture,

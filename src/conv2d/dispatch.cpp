@@ -63,6 +63,7 @@ KernelTable<Conv2dProblem> table(
         {"depthwise_avx512", kAvx512Vnni, depthwise_unsupported_reason,
          run_depthwise<kDepthwiseAvx512, kDepthwiseFloatAvx512>},
         {"depthwise_avx2", kAvx2, depthwise_unsupported_reason, run_depthwise<kDepthwiseAvx2, kDepthwiseFloatAvx2>},
+        {"int8_amx", kAmxInt8, int8_unsupported_reason, run_with<kInt8Amx>, amx_pays},
         {"int8_avx512vnni", kAvx512Vnni, int8_unsupported_reason, run_with<kInt8Avx512Vnni>},
         {"int8_avxvnni", kAvxVnni, int8_unsupported_reason, run_with<kInt8AvxVnni>},
         {"int8_avx2", kAvx2, int8_unsupported_reason, run_int8_avx2},

@@ -47,6 +47,16 @@ const char* bfloat_unsupported_reason(const Problem& problem) {
   return tiled_unsupported_reason(problem);
 }
 
+// Returns whether AMX is faster than the dot products of vectors. Its tiles have 16 rows and take as long for fewer; a
+// block must have so many k that adding its terms does not take longer than its products.
+template <class Problem>
+bool amx_pays(const Problem& problem) {
+  constexpr std::int64_t kMinRows = 32, kMinBlock = 32;
+  const BlockProduct product = problem.product();
+  const PackedLayout& layout = product.weight->layout;
+  return product.results() >= kMinRows * product.experts && layout.blocks() && layout.block_length(0) >= kMinBlock;
+}
+
 // Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.
 template <class Problem>
 void run_int8_avx2(const Problem& problem) {

@@ -41,6 +41,7 @@ KernelTable<LinearProblem> table(
                   {"simt", kCuda75, simt_unsupported_reason, bounded<run_simt>},
 #endif
 #if defined(QCORE_X86_KERNELS)
+                  {"int8_amx", kAmxInt8, int8_unsupported_reason, run_with<kInt8Amx>, amx_pays},
                   {"int8_avx512vnni", kAvx512Vnni, int8_unsupported_reason, run_with<kInt8Avx512Vnni>},
                   {"int8_avxvnni", kAvxVnni, int8_unsupported_reason, run_with<kInt8AvxVnni>},
                   {"int8_avx2", kAvx2, int8_unsupported_reason, run_int8_avx2},

@@ -9,6 +9,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
@@ -63,6 +67,35 @@ void cap_features(CpuFeatures& found, const std::string& cap) {
 
 #else
 
+#if defined(__x86_64__) && defined(__linux__)
+// CPUID leaf 7, EDX bits 24 (AMX-TILE) and 25 (AMX-INT8), and the system saves the registers (XCR0 bits 17 and 18).
+bool has_amx() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kOsXsave = 1u << 27;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & kOsXsave)) return false;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx >> 24 & 3u) != 3u) return false;
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low >> 17 & 3u) == 3u;
+}
+
+// Asks for the 8 KiB of tile registers, once for all threads of the process. Linux before 5.16 does not know the
+// request, and containers may forbid it.
+bool may_use_amx() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#else
+[[maybe_unused]] bool has_amx() { return false; }
+bool may_use_amx() { return false; }
+#endif
+
+#if defined(QCORE_AMX_EMULATED)
+constexpr bool kAmxIsEmulated = true;
+#else
+constexpr bool kAmxIsEmulated = false;
+#endif
+
 CpuFeatures detect() {
   CpuFeatures found{};
 #if defined(__x86_64__)
@@ -72,6 +105,7 @@ CpuFeatures detect() {
                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                      __builtin_cpu_supports("avx512vnni");
   found.avx512bf16 = found.avx512vnni && __builtin_cpu_supports("avx512bf16");
+  found.amx_int8 = found.avx512vnni && (has_amx() || kAmxIsEmulated);
 #if defined(QCORE_AVXVNNI_AS_EVEX)
   found.avxvnni = found.avx512vnni;
 #else
@@ -84,9 +118,11 @@ CpuFeatures detect() {
 }
 
 void cap_features(CpuFeatures& found, const std::string& cap) {
-  QCORE_CHECK_VALUE(cap == "baseline" || cap == "avx2" || cap == "avxvnni" || cap == "avx512vnni",
-                    "environment variable QCORE_ISA is '", cap, "', expected baseline, avx2, avxvnni or avx512vnni");
-  if (cap != "avx512vnni") found.avx512vnni = found.avx512bf16 = false;
+  QCORE_CHECK_VALUE(cap == "baseline" || cap == "avx2" || cap == "avxvnni" || cap == "avx512vnni" || cap == "amx",
+                    "environment variable QCORE_ISA is '", cap,
+                    "', expected baseline, avx2, avxvnni, avx512vnni or amx");
+  if (cap != "amx") found.amx_int8 = false;
+  if (cap != "amx" && cap != "avx512vnni") found.avx512vnni = found.avx512bf16 = false;
   if (cap == "avx2" || cap == "baseline") found.avxvnni = false;
   if (cap == "baseline") found.avx2 = false;
 }
@@ -98,6 +134,10 @@ CpuFeatures detect_and_cap() {
   const char* value = std::getenv("QCORE_ISA");
   const std::string cap = value ? value : "";
   if (!cap.empty()) cap_features(found, cap);
+#if !defined(__aarch64__)
+  // Asked for even where an emulator stands in for what is refused.
+  if (found.amx_int8) found.amx_int8 = may_use_amx() || kAmxIsEmulated;
+#endif
   return found;
 }
 
@@ -115,6 +155,7 @@ std::vector<std::string> cpu_features() {
   if (features.avxvnni) names.push_back("avxvnni");
   if (features.avx512vnni) names.push_back("avx512vnni");
   if (features.avx512bf16) names.push_back("avx512bf16");
+  if (features.amx_int8) names.push_back("amx");
   if (features.neon) names.push_back("neon");
   if (features.dotprod) names.push_back("dotprod");
   if (features.i8mm) names.push_back("i8mm");

@@ -3,12 +3,13 @@
 namespace qcore {
 
 // Instruction sets that CPU kernels may use: detected once, then capped by the environment variable
-// QCORE_ISA = baseline | avx2 | avxvnni | avx512vnni on x86-64, baseline | neon | dotprod | i8mm on AArch64.
+// QCORE_ISA = baseline | avx2 | avxvnni | avx512vnni | amx on x86-64, baseline | neon | dotprod | i8mm on AArch64.
 struct CpuFeatures {
   bool avx2;        // AVX2, FMA and F16C
   bool avxvnni;     // the above and AVX-VNNI
   bool avx512vnni;  // AVX-512 F, BW, DQ, VL and VNNI, and the avx2 group
   bool avx512bf16;  // the above and AVX-512 BF16; capped with avx512vnni
+  bool amx_int8;    // AMX-TILE and AMX-INT8, which the system lets this process use, and the avx512vnni group
   bool neon;        // Advanced SIMD of AArch64, which every such processor has
   bool dotprod;     // the above and its dot products of bytes
   bool i8mm;        // the above and those of unsigned by signed bytes

@@ -45,13 +45,15 @@ class OperatorTable {
   std::unique_ptr<std::atomic<std::uint64_t>[]> runs_;
 };
 
-// A row of a table: unsupported_reason() returns why the kernel can't take a problem, or nullptr; run() does it.
+// A row of a table: unsupported_reason() returns why the kernel can't take a problem, or nullptr; run() does it. pays()
+// returns whether the row is chosen before those that follow; null: always.
 template <class Problem>
 struct Kernel {
   const char* name;
   Requirement needs;
   const char* (*unsupported_reason)(const Problem&);
   void (*run)(const Problem&);
+  bool (*pays)(const Problem&) = nullptr;
 };
 
 template <class Problem>
@@ -76,7 +78,9 @@ class KernelTable : public OperatorTable {
       return wanted;
     }
     for (int row = 0; row < static_cast<int>(kernels_.size()); ++row)
-      if (can_run(row, problem) && !kernels_[row].unsupported_reason(problem)) return row;
+      if (can_run(row, problem) && !kernels_[row].unsupported_reason(problem) &&
+          (!kernels_[row].pays || kernels_[row].pays(problem)))
+        return row;
     std::vector<std::string> reasons;
     for (int row = 0; row < static_cast<int>(kernels_.size()); ++row) {
       const char* refusal = kernels_[row].unsupported_reason(problem);

@@ -18,6 +18,20 @@ void run_with(const StaticProblem& problem) {
 }
 #endif
 
+#if defined(QCORE_X86_KERNELS)
+void run_amx(const StaticProblem& problem) {
+  run_static_tiled(problem, problem.layer->depthwise ? kStaticAvx512Vnni : kStaticAmx);
+}
+
+// Registers take as long for fewer than 16 pixels, and for fewer than 64 channels.
+bool amx_pays(const StaticProblem& problem) {
+  constexpr std::int64_t kMinPixels = 16, kMinChannels = 32;
+  const StaticLayer& layer = *problem.layer;
+  return !layer.depthwise && problem.results() >= kMinPixels && layer.layout.k > 0 &&
+         layer.layout.k % kMinChannels == 0;
+}
+#endif
+
 #if defined(QCORE_CUDA_BACKEND)
 template <void (*run)(const StaticProblem&, const StaticBounds&)>
 void bounded(const StaticProblem& problem) {
@@ -35,6 +49,7 @@ KernelTable<StaticProblem> table(
                   {"simt", kCuda75, static_simt_unsupported_reason, bounded<run_static_simt>},
 #endif
 #if defined(QCORE_X86_KERNELS)
+                  {"amx", kAmxInt8, static_tiled_unsupported_reason, run_amx, amx_pays},
                   {"avx512vnni", kAvx512Vnni, static_tiled_unsupported_reason, run_with<kStaticAvx512Vnni>},
                   {"avxvnni", kAvxVnni, static_tiled_unsupported_reason, run_with<kStaticAvxVnni>},
                   {"avx2", kAvx2, static_tiled_unsupported_reason, run_with<kStaticAvx2>},

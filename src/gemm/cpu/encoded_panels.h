@@ -160,10 +160,11 @@ class EncodedPanels {
     constexpr std::int64_t kFewBytes = 64 << 10, kSingleBytes = 16 << 10, kManyBytes = 512 << 10;
     const std::int64_t steps = layout_.blocks() ? layout_.block_first_step(1) : 1;
     const std::int64_t together = Planes::kGroup / std::gcd(steps, Planes::kGroup);
-    const std::int64_t bytes = decodes_            ? kFewBytes
-                               : !single           ? kManyBytes
-                               : has_plain_codes() ? kFewBytes
-                                                   : kSingleBytes;
+    const std::int64_t bytes = decodes_             ? kFewBytes
+                               : kernels_.run_bytes ? kernels_.run_bytes
+                               : !single            ? kManyBytes
+                               : has_plain_codes()  ? kFewBytes
+                                                    : kSingleBytes;
     return std::max<std::int64_t>(1, bytes / (panels_ * steps * together * PackedLayout::kStepBytes)) * together;
   }
 

@@ -23,7 +23,7 @@ struct FloatBlock {
       : t(arguments),
         panel_bytes(arguments.panel_bytes),
         decoded_panel(arguments.decoded_steps * kStepK * PackedLayout::kPanelRows),
-        decoded(arguments.decoded),
+        decoded(static_cast<const float*>(arguments.decoded)),
         nibbles(V::nibbles(arguments.nibbles)) {}
 
   QCORE_INLINE void add(Float (&y)[Rows][kVectors], TileRows<Rows> rows, const std::uint8_t* w, std::int64_t p,
@@ -118,7 +118,8 @@ QCORE_NUMERIC void decode_blocks(const BlockTileArguments& t, float* out) {
 }
 
 template <class V>
-[[maybe_unused]] static void decode_weights(const BlockTileArguments& t, float* out) {
+[[maybe_unused]] static void decode_weights(const BlockTileArguments& t, void* to) {
+  auto* const out = static_cast<float*>(to);
   if (t.layout->bits == 8)
     decode_blocks<V, 8>(t, out);
   else

@@ -61,15 +61,15 @@ class TaskMemory {
     return scratch_->take<T>(count);
   }
 
-  // The same memory at every call within a task; `count` must be the same too.
+  // The same memory at every call within a task for one of two purposes; `count` must be the same too.
   template <class T>
-  T* take_once(std::int64_t count) {
-    if (!once_) once_ = take<T>(count);
-    return static_cast<T*>(once_);
+  T* take_once(int purpose, std::int64_t count) {
+    if (!once_[purpose]) once_[purpose] = take<T>(count);
+    return static_cast<T*>(once_[purpose]);
   }
 
  private:
-  void* once_ = nullptr;
+  void* once_[2] = {};
   static constexpr std::int64_t kFewBytes = 1024;
   alignas(kAlignment) char few_[kFewBytes];
   std::int64_t used_ = 0;
@@ -88,6 +88,7 @@ class TaskMemory {
 //                               several times; `tiles` of them
 //   store(column, begin, end, results, row_length)
 //                               brings results of rows that are not in place there
+//   end_task()                  called by a thread after its tiles
 template <class Product>
 class TileDriver {
  public:
@@ -121,6 +122,10 @@ class TileDriver {
 
   void multiply(std::int64_t begin, std::int64_t end, std::int64_t first_column, std::int64_t end_column) const {
     TaskMemory memory;
+    const struct TaskEnd {
+      const Product& product;
+      ~TaskEnd() { product.end_task(); }
+    } task_end{product_};
     const std::int64_t rows = end - begin;
     const WindowRows window = product_.window();
     auto** table = memory.take<const char*>(window.taps * rows);
@@ -184,6 +189,7 @@ class TiledProduct {
         weight_(*product.weight),
         layout_(EncodedPanels::tile_layout(*product.weight, kernels.looks_up_nibbles)),
         depthwise_(kernels.depthwise_weights != nullptr),
+        only_decoded_(kernels.decoded_panel_bytes != nullptr),
         groups_(depthwise_ ? 1 : product.groups),
         column_groups_(groups_ * product.experts),
         channels_(product.groups * layout_.k),
@@ -306,12 +312,13 @@ class TiledProduct {
   template <class Walk>
   void multiply(BlockTileArguments& t, std::int64_t tiles, const Walk& walk, TaskMemory& memory) const {
     const std::int64_t blocks = layout_.blocks();
-    const bool several = tiles > 1, decode = several && kernels_.decode && layout_.taps == 1;
-    const std::int64_t run = several || encoded_ ? blocks_per_run_ : std::max<std::int64_t>(blocks, 1);
+    const bool several = tiles > 1, decode = kernels_.decode && (only_decoded_ || (several && layout_.taps == 1));
+    const bool in_runs = several || encoded_ || only_decoded_;
+    const std::int64_t run = in_runs ? blocks_per_run_ : std::max<std::int64_t>(blocks, 1);
     const std::uint8_t* const stored = t.codes;
-    auto* const expanded = encoded_ ? memory.take_once<std::uint8_t>(encoded_->expanded_bytes()) : nullptr;
-    float* decoded =
-        decode ? memory.take<float>(panels_ * steps_between(0, std::min(run, blocks)) * step_floats()) : nullptr;
+    auto* const expanded = encoded_ ? memory.take_once<std::uint8_t>(0, encoded_->expanded_bytes()) : nullptr;
+    t.first_block = 0, t.end_block = std::min(run, blocks);
+    void* const decoded = decode ? memory.take_once<char>(1, panels_ * decoded_panel_bytes(t)) : nullptr;
     // A weight without blocks (K = 0) still has one, empty, run: its results are zeros.
     for (t.first_block = 0; t.first_block == 0 || t.first_block < blocks; t.first_block += run) {
       t.end_block = std::min(blocks, t.first_block + run);
@@ -331,6 +338,10 @@ class TiledProduct {
         t.encoded ? kernels_.encoded_tile(t) : kernels_.tile(t);
       });
     }
+  }
+
+  void end_task() const {
+    if (kernels_.release) kernels_.release();
   }
 
   // Brings finished results to y, or finishes those with an activation that tiles don't know.
@@ -376,10 +387,13 @@ class TiledProduct {
       const std::int64_t blocks = layout_.blocks(), step_bytes = layout_.step_k() * kernels_.bytes_per_code;
       const bool fp32 = kernels_.bytes_per_code == static_cast<int>(sizeof(float));
       rows_.codes = fp32 ? 0 : PackedRows::kParameters * blocks * static_cast<std::int64_t>(sizeof(float));
+      if (only_decoded_) rows_.codes = round_up(rows_.codes, PackedRows::kSlackBytes);  // whole cache lines for tiles
       // Whole vectors of codes are stored from each block's start.
       const std::int64_t last_steps = blocks ? layout_.block_steps(blocks - 1) : 0;
       rows_.row_bytes = rows_.codes + (layout_.steps() - last_steps) * step_bytes +
                         round_up(last_steps * step_bytes, PackedRows::kSlackBytes);
+      // Such tiles read behind a row's end. An odd number of lines spreads rows over the first-level cache's sets.
+      if (only_decoded_) rows_.row_bytes = round_up(rows_.row_bytes, 2 * kAlignment) + PackedRows::kSlackBytes;
       // Rows whose addresses agree in the bits that choose a set of the first-level cache push each other out of it.
       constexpr std::int64_t kSetBytes = 2048;
       if (rows_.row_bytes % kSetBytes == 0) rows_.row_bytes += kAlignment;
@@ -447,6 +461,7 @@ class TiledProduct {
       // Rows, as linear has them: columns are cut first, because each of them goes through the caches once for all rows
       // of a task.
       const std::int64_t row_tiles = ceil_div(results_, rows_per_tile_);
+      if (only_decoded_) return decoded_tasks(row_tiles, threads, parallel);
       const std::int64_t parts = ceil_div(columns, std::max<std::int64_t>(1, columns / (threads * kTasksPerThread)));
       const std::int64_t row_tasks = std::min(row_tiles, std::max<std::int64_t>(1, threads * kTasksPerThread / parts));
       return {row_tasks, parts, 0, parallel};
@@ -457,6 +472,17 @@ class TiledProduct {
     const std::int64_t wanted = parallel ? threads * kImageTasksPerThread : 1;
     const std::int64_t row_parts = ceil_div(results_, kRows);
     return {row_parts, std::min(columns, ceil_div(wanted, row_parts)), kRows, parallel};
+  }
+
+  // Cuts rows so that a task's stay in the second-level cache while column after column of decoded weights meets them:
+  // tiles of many rows take so few cycles that the third level could not deliver either.
+  TileTasks decoded_tasks(std::int64_t row_tiles, std::int64_t threads, bool parallel) const {
+    constexpr std::int64_t kRowBytes = 768 << 10, kTasksPerThread = 8;
+    const std::int64_t wanted = parallel ? threads * kTasksPerThread : 1;
+    const std::int64_t tiles_per_task = std::max<std::int64_t>(1, kRowBytes / (rows_.row_bytes * rows_per_tile_));
+    const std::int64_t row_parts = ceil_div(row_tiles, tiles_per_task);
+    const std::int64_t column_parts = std::min(columns(), ceil_div(wanted, row_parts));
+    return {std::min(row_tiles, std::max(row_parts, ceil_div(wanted, column_parts))), column_parts, 0, parallel};
   }
 
   // Counts the panels that a group's outputs lie in: its first and last one may hold others', which are not stored.
@@ -485,8 +511,14 @@ class TiledProduct {
     for (std::int64_t& distance : t.prefetch_distance) distance += t.prefetch_switch_bytes;
   }
 
-  // Returns the number of fp32 weights of one step of a panel.
-  std::int64_t step_floats() const { return layout_.step_k() * PackedLayout::kPanelRows; }
+  // Returns the size of one step of a panel's decoded weights.
+  std::int64_t decoded_step_bytes() const {
+    return layout_.step_k() * PackedLayout::kPanelRows * kernels_.bytes_per_code;
+  }
+
+  std::int64_t decoded_panel_bytes(const BlockTileArguments& t) const {
+    return only_decoded_ ? kernels_.decoded_panel_bytes(t) : steps_between(0, t.end_block) * decoded_step_bytes();
+  }
 
   std::int64_t steps_between(std::int64_t first_block, std::int64_t end_block) const {
     return first_block == end_block ? 0
@@ -496,11 +528,11 @@ class TiledProduct {
 
   std::int64_t blocks_per_run() const {
     constexpr std::int64_t kWeightBytes = 512 << 10;
-    if (layout_.taps > 1 || most_rows_ <= rows_per_tile_) return std::max<std::int64_t>(1, layout_.blocks());
-    const std::int64_t step_bytes =
-        kernels_.decode ? step_floats() * static_cast<std::int64_t>(sizeof(float)) : PackedLayout::kStepBytes;
+    if (layout_.taps > 1 || (most_rows_ <= rows_per_tile_ && !only_decoded_))
+      return std::max<std::int64_t>(1, layout_.blocks());
+    const std::int64_t step_bytes = kernels_.decode ? decoded_step_bytes() : PackedLayout::kStepBytes;
     const std::int64_t block_bytes = std::max<std::int64_t>(1, panels_ * layout_.block_steps(0) * step_bytes);
-    return std::max<std::int64_t>(1, kWeightBytes / block_bytes);
+    return std::max<std::int64_t>(1, (only_decoded_ ? kernels_.run_bytes : kWeightBytes) / block_bytes);
   }
 
   // ---- y
@@ -539,6 +571,7 @@ class TiledProduct {
   std::optional<EncodedPanels> encoded_;
   const PackedLayout layout_;  // of the codes that tiles read
   const bool depthwise_;
+  const bool only_decoded_;           // the tiles read nothing but decoded weights
   const std::int64_t groups_;         // depthwise tiles take channels together whose groups differ
   const std::int64_t column_groups_;  // those of all experts
   const std::int64_t channels_, results_, most_rows_;

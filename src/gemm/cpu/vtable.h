@@ -85,7 +85,7 @@ struct BlockTileArguments : TilePlace<float> {
   std::int64_t prefetch_parameters;  // likewise of scales and offsets, in elements; 0 for none
   std::int64_t first_block;          // blocks [first_block, end_block) of each tap are added; a tile that does not
   std::int64_t end_block;            // start at block 0 continues from what is in `out`
-  const float* decoded;              // fp32 weights of these blocks, by BlockKernels::decode; null: decode on the way
+  const void* decoded;               // weights of these blocks, by BlockKernels::decode; null: decode on the way
   std::int64_t decoded_steps;        // of one panel
   bool finishes;                     // whether these are the last blocks, after which come bias and clamp
   const float* bias;                 // of the tile's channels, or null
@@ -153,10 +153,17 @@ struct BlockKernels {
   // Make an encoded weight's panels plain.
   void (*expand_codes)(const ExpandedCodes& arguments);
   void (*expand_parameters)(const ExpandedParameters& arguments);
-  // For float activations: writes the weights of the tile's blocks, [panels][k][16]. Null: the tile takes codes only.
-  void (*decode)(const BlockTileArguments& arguments, float* out);
+  // Writes the weights of the tile's blocks as the tiles of many rows read them: for float activations fp32
+  // [panels][k][16]. Null: the tile takes codes only.
+  void (*decode)(const BlockTileArguments& arguments, void* out);
   // Depthwise: the factors that `tile` multiplies with, [panels][taps][16]. Null: not depthwise.
   void (*depthwise_weights)(const BlockTileArguments& arguments, int mode, float* out);
+
+  // Only tiles that read nothing but decoded weights, whatever the rows and taps, have these.
+  std::int64_t (*decoded_panel_bytes)(const BlockTileArguments& arguments) =
+      nullptr;                  // what decode() writes of a panel
+  std::int64_t run_bytes = 0;   // decoded weights that all tiles of a column multiply before the next ones are decoded
+  void (*release)() = nullptr;  // called by a thread after its tiles
 };
 
 // One set of kernels for each row of the kernel tables of linear and conv2d.
@@ -164,6 +171,7 @@ extern const BlockKernels kInt8Avx2, kInt8W4Avx2, kInt16Avx2, kFloatAvx2;   // g
 extern const BlockKernels kInt8AvxVnni, kInt16AvxVnni;                      // gemm_avxvnni.cpp
 extern const BlockKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;  // gemm_avx512vnni.cpp
 extern const BlockKernels kFloatAvx512Bf16;                                 // gemm_avx512bf16.cpp
+extern const BlockKernels kInt8Amx;                                         // amx/gemm_amx.cpp
 extern const BlockKernels kInt8Neon, kInt16Neon, kFloatNeon;                // neon/gemm_neon.cpp
 extern const BlockKernels kInt8NeonDotprod;                                 // neon/gemm_neon_dotprod.cpp
 extern const BlockKernels kInt8NeonI8mm;                                    // neon/gemm_neon_i8mm.cpp

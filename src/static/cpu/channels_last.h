@@ -36,7 +36,7 @@ StaticCodeFormat code_format(const StaticLayer& layer);
 
 // Returns what gives the codes of x the sign that the kernels multiply: 0x80, or 0 where they have it.
 inline std::uint32_t x_flip(const StaticLayer& layer, const StaticTileKernels& kernels) {
-  return (layer.options.x.dtype == DType::i8) == kernels.signed_codes ? 0 : 0x80;
+  return kernels.both_signs || (layer.options.x.dtype == DType::i8) == kernels.signed_codes ? 0 : 0x80;
 }
 
 // Returns layer.acc_init for such codes.

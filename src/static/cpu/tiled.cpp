@@ -30,7 +30,7 @@ class TiledConvolution {
     taps_ = layer_.parts * problem_.rows.kernel * x_.columns.kernel;
     steps_ = layout_.taps * layout_.steps() / taps_;
     prepare(scratch);
-    TileDriver<TiledConvolution>(*this, tasks(), StaticTileArguments::kMaxRows, kernels_.max_panels).run();
+    TileDriver<TiledConvolution>(*this, tasks(), kernels_.max_rows, kernels_.max_panels).run();
   }
 
   // ---- what the driver asks for
@@ -61,6 +61,7 @@ class TiledConvolution {
     t.taps = taps_;
     t.steps = steps_;
     t.sign_xor_mask = x_flip(layer_, kernels_) * 0x01010101u;
+    t.x_is_signed = layer_.options.x.dtype == DType::i8;
     t.weights = layer_.codes + panel * layout_.panel_bytes();
     t.panel_bytes = layout_.panel_bytes();
     t.acc_init = acc_init_ + panel * PackedLayout::kPanelRows;
@@ -84,6 +85,10 @@ class TiledConvolution {
     walk([&](std::int64_t) { kernels_.tile(t); });
   }
 
+  void end_task() const {
+    if (kernels_.release) kernels_.release();
+  }
+
   void store(const TileColumn& column, std::int64_t begin, std::int64_t end, const std::uint8_t* results,
              std::int64_t row_length) const {
     scatter(y_, kernels_, results, row_length, begin, end - begin, column.channel, column.channels);
@@ -97,7 +102,7 @@ class TiledConvolution {
     const std::int64_t products = results() * layer_.shape[0] * layout_.taps * layout_.k;
     const bool parallel = products > kSerialStaticProducts;
     const std::int64_t wanted = parallel ? 6 * get_num_threads() : 1;
-    const std::int64_t tiles = ceil_div(results(), StaticTileArguments::kMaxRows);
+    const std::int64_t tiles = ceil_div(results(), kernels_.max_rows);
     const std::int64_t columns_in_cache =
         std::max<std::int64_t>(1, kCachedWeights / (kernels_.max_panels * layout_.panel_bytes() + 1));
     const std::int64_t column_parts =

@@ -19,10 +19,11 @@ struct StaticCodeFormat {
 
 // A tile's results over all taps and channels.
 struct StaticTileArguments : TilePlace<std::uint8_t> {
-  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxRows = 6;  // of tiles in vector registers
 
   std::int64_t taps, steps;     // codes under a tap: 4 * steps of them
   std::uint32_t sign_xor_mask;  // 0x80808080 where codes of x have another sign than the tiles multiply, or 0
+  bool x_is_signed;             // for tiles that multiply both
   const std::int8_t* weights;   // of the first panel: [taps][steps][16 channels][4 k]
   std::int64_t panel_bytes;
   const std::int32_t* acc_init;  // what each channel's sum begins with; whole panels
@@ -65,11 +66,15 @@ struct StaticTileKernels {
   void (*transpose)(const std::uint8_t* from, std::int64_t from_step, std::uint8_t* to, std::int64_t to_step,
                     std::int64_t rows, std::int64_t columns, std::int64_t writable);
   bool signed_codes = false;  // whether the tiles multiply signed codes of x, or unsigned ones
+  int max_rows = StaticTileArguments::kMaxRows;
+  bool both_signs = false;      // the tiles multiply either as they are
+  void (*release)() = nullptr;  // called by a thread after its tiles, if not null
 };
 
 extern const StaticTileKernels kStaticAvx2;         // static_avx2.cpp
 extern const StaticTileKernels kStaticAvxVnni;      // static_avxvnni.cpp
 extern const StaticTileKernels kStaticAvx512Vnni;   // static_avx512vnni.cpp
+extern const StaticTileKernels kStaticAmx;          // static_amx.cpp
 extern const StaticTileKernels kStaticNeon;         // static_neon.cpp
 extern const StaticTileKernels kStaticNeonDotprod;  // static_neon_dotprod.cpp
 

@@ -12,8 +12,9 @@ from linear_calls import AVAILABLE, KERNELS, MODES, POISON, run
 import qcore
 
 ARM = platform.machine() in ("aarch64", "arm64")
-CAPS = ["baseline", "neon", "dotprod", "i8mm"] if ARM else ["baseline", "avx2", "avxvnni", "avx512vnni"]
-KERNEL_OF = {"dotprod": "int8_neon_dotprod", "i8mm": "int8_neon_i8mm"}
+CAPS = ["baseline", "neon", "dotprod", "i8mm"] if ARM else ["baseline", "avx2", "avxvnni", "avx512vnni", "amx"]
+# The kernel of a few rows, for which AMX does not pay.
+KERNEL_OF = {"dotprod": "int8_neon_dotprod", "i8mm": "int8_neon_i8mm", "amx": "int8_avx512vnni"}
 
 
 def test_table_lists_the_reference_last():
@@ -193,7 +194,7 @@ def test_environment_caps_the_isa(cap):
     known = [feature for feature in detected if feature in CAPS[1 : CAPS.index(cap) + 1]]
     assert (status, total) == (0, expected)
     assert [feature for feature in isa if feature != "avx512bf16"] == (known or ["baseline"])
-    assert ("avx512bf16" in isa) == ("avx512bf16" in detected and cap == "avx512vnni")
+    assert ("avx512bf16" in isa) == ("avx512bf16" in detected and cap in ("avx512vnni", "amx"))
     assert kernel == (KERNEL_OF.get(known[-1], f"int8_{known[-1]}") if known else "reference")
 
 
