@@ -14,6 +14,7 @@
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #elif defined(__aarch64__) && defined(_WIN32)
+#define NOMINMAX
 #include <windows.h>
 #endif
 
