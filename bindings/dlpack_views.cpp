@@ -187,12 +187,12 @@ bool ArrayArgument::from_buffer(nb::handle object, const Asked& asked) {
     check_rank(buffer_.ndim, op, argument);
     const char* format = buffer_.format;
     if (*format == '@' || *format == '=' || *format == '<') ++format;
+    constexpr DType kLong = sizeof(long) == 8 ? DType::i64 : DType::i32;  // of 4 bytes on Windows
     static constexpr struct {
       char format;
       DType dtype;
-    } kFormats[] = {{'f', DType::f32}, {'e', DType::f16}, {'b', DType::i8},
-                    {'B', DType::u8},  {'h', DType::i16}, {'i', DType::i32},
-                    {'q', DType::i64}, {'l', sizeof(long) == 8 ? DType::i64 : DType::i32}};  // 4 bytes on Windows
+    } kFormats[] = {{'f', DType::f32}, {'e', DType::f16}, {'b', DType::i8}, {'B', DType::u8},
+                    {'h', DType::i16}, {'i', DType::i32}, {'l', kLong},     {'q', DType::i64}};
     const auto* match = kFormats;
     while (match != std::end(kFormats) && !(format[0] == match->format && format[1] == 0)) ++match;
     if (match == std::end(kFormats))

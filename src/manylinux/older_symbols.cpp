@@ -1,6 +1,6 @@
-// Linked into each library of a wheel (QCORE_MANYLINUX_2_28): what they would need of a newer glibc than 2.28 or a newer
-// libstdc++ than that of g++ 8, made of what these have. Everything here is hidden. Objects are the same with it and
-// without.
+// Linked into each library of a wheel (QCORE_MANYLINUX_2_28): what they would need of a newer glibc than 2.28 or a
+// newer libstdc++ than that of g++ 8, made of what these have. Everything here is hidden. Objects are the same with it
+// and without.
 
 #include <pthread.h>
 #include <sched.h>
@@ -18,8 +18,8 @@
 
 extern "C" {
 
-// Functions of which there are two versions: the linker would take the newer one, and its option --wrap gives the calls to
-// us instead.
+// Functions of which there are two versions: the linker would take the newer one, and its option --wrap gives the calls
+// to us instead.
 double older_exp(double x);
 int older_trylock(pthread_mutex_t* mutex);
 int older_once(pthread_once_t* once, void (*call)());
@@ -45,8 +45,8 @@ QCORE_HIDDEN void __wrap__ZNSt18condition_variable4waitERSt11unique_lockISt5mute
 // Whether this process has one thread, so that shared pointers need no atomic operations: taken as false.
 QCORE_HIDDEN char __libc_single_threaded = 0;
 
-// std::exception_ptr(const std::exception_ptr&), ~exception_ptr() and std::ostringstream(std::ios_base::openmode), as the
-// library exports them.
+// std::exception_ptr(const std::exception_ptr&), ~exception_ptr() and std::ostringstream(std::ios_base::openmode), as
+// the library exports them.
 void copy_exception_pointer(void* to, const void* from);
 void destroy_exception_pointer(void* self);
 void make_string_stream(void* self, int mode);

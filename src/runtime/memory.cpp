@@ -33,8 +33,8 @@ constexpr std::int64_t kKeep = 256 << 20;
 // larger ones than the largest have huge pages of their own.
 constexpr std::int64_t kRegion = 32 << 20, kSmallestShared = 64 << 10, kMaxShared = 16 << 20;
 
-// What the systems call differently. Only Linux is asked for huge pages: Windows gives them to processes with a privilege
-// of their own, and macOS to none on Arm.
+// What the systems call differently. Only Linux is asked for huge pages: Windows gives them to processes with a
+// privilege of their own, and macOS to none on Arm.
 #if defined(_WIN32)
 void* map_pages(std::size_t bytes) { return VirtualAlloc(nullptr, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE); }
 void unmap_pages(void* begin, std::size_t) { VirtualFree(begin, 0, MEM_RELEASE); }

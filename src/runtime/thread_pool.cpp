@@ -35,7 +35,7 @@ constexpr int kMaxThreads = 1024;
 // framework's threads that work between two calls.
 constexpr int kSpinMicroseconds = 50, kMaxSpinMicroseconds = 1000000;
 // Workers keep off their caller's CPU only where at most so many are available.
-constexpr int kFewCpus = 16;
+[[maybe_unused]] constexpr int kFewCpus = 16;
 
 int integer_variable(const char* name, int otherwise, int lowest, int highest) {
   const char* value = std::getenv(name);
