@@ -69,6 +69,7 @@ CpuFeatures detect() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   found.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#if !defined(QCORE_AVX2_ONLY)
   found.avx512vnni = found.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                      __builtin_cpu_supports("avx512vnni");
@@ -79,6 +80,7 @@ CpuFeatures detect() {
   // g++ 12 has no __builtin_cpu_supports("avxvnni"): CPUID leaf 7, subleaf 1, EAX bit 4.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   found.avxvnni = found.avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 4 & 1u);
+#endif
 #endif
 #endif
   return found;
