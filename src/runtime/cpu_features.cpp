@@ -1,6 +1,7 @@
 #include "runtime/cpu_features.h"
 
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -64,23 +65,46 @@ void cap_features(CpuFeatures& found, const std::string& cap) {
 
 #else
 
+#if defined(__x86_64__)
+// What CPUID says, by Intel's manual: not __builtin_cpu_supports(), which g++ 12 does not know avxvnni by, and whose
+// variables ziglang lacks for Windows.
+struct Cpuid {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  Cpuid(unsigned leaf, unsigned subleaf) { __get_cpuid_count(leaf, subleaf, &eax, &ebx, &ecx, &edx); }
+};
+
+bool all_of(unsigned bits, std::initializer_list<int> wanted) {
+  for (const int bit : wanted)
+    if (!(bits >> bit & 1u)) return false;
+  return true;
+}
+
+// Which registers the system saves.
+unsigned saved_registers() {
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+#endif
+
 CpuFeatures detect() {
   CpuFeatures found{};
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  found.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-#if !defined(QCORE_AVX2_ONLY)
-  found.avx512vnni = found.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                     __builtin_cpu_supports("avx512vnni");
-  found.avx512bf16 = found.avx512vnni && __builtin_cpu_supports("avx512bf16");
+  const Cpuid basic(1, 0), extended(7, 0), more(7, 1);
+  constexpr int kFma = 12, kXsave = 27, kAvx = 28, kF16c = 29;                             // of basic.ecx
+  constexpr int kAvx2 = 5, kAvx512f = 16, kAvx512dq = 17, kAvx512bw = 30, kAvx512vl = 31;  // of extended.ebx
+  const unsigned saved = all_of(basic.ecx, {kXsave}) ? saved_registers() : 0;
+  found.avx2 = all_of(saved, {1, 2}) && all_of(basic.ecx, {kFma, kAvx, kF16c}) && all_of(extended.ebx, {kAvx2});
+  found.avx512vnni = found.avx2 && all_of(saved, {5, 6, 7}) && all_of(extended.ecx, {11}) &&
+                     all_of(extended.ebx, {kAvx512f, kAvx512dq, kAvx512bw, kAvx512vl});
+  found.avx512bf16 = found.avx512vnni && all_of(more.eax, {5});
 #if defined(QCORE_AVXVNNI_AS_EVEX)
   found.avxvnni = found.avx512vnni;
 #else
-  // g++ 12 has no __builtin_cpu_supports("avxvnni"): CPUID leaf 7, subleaf 1, EAX bit 4.
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  found.avxvnni = found.avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 4 & 1u);
+  found.avxvnni = found.avx2 && all_of(more.eax, {4});
 #endif
+#if defined(QCORE_AVX2_ONLY)
+  found.avxvnni = found.avx512vnni = found.avx512bf16 = false;
 #endif
 #endif
   return found;
