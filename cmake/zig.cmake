@@ -13,7 +13,6 @@ if(CMAKE_MATCH_2 STREQUAL "macos")
   set(CMAKE_SYSTEM_VERSION 20)
   set(CMAKE_OSX_SYSROOT "")  # the package brings its own
   set(CMAKE_INSTALL_NAME_TOOL install_name_tool CACHE STRING "Not run: search paths are written when linking")
-  set(CMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE PRE_TEST)  # not while building, since nothing runs here
 else()
   set(CMAKE_SYSTEM_NAME Windows)
   find_program(wine NAMES wine64 wine PATHS /usr/lib/wine)
@@ -21,6 +20,8 @@ else()
     set(CMAKE_CROSSCOMPILING_EMULATOR ${wine})
   endif()
 endif()
+
+set(CMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE PRE_TEST)  # not while building, when nothing may run
 
 # One program for each tool, by which CMake and ccache know a compiler. It names the version, so that ccache, which may
 # compare the contents of these programs, sees a new one.
