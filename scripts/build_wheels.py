@@ -7,7 +7,7 @@
 
 Makes DIST/libqcore-*.tar.gz, DIST/cpu/libqcore-*.whl and, with nvcc, DIST/cuda/libqcore-*.whl. The wheels have the same
 name: publish one of them, or serve them from two indexes. Builds see neither git nor a network. Each wheel gets the
-manylinux tag that auditwheel finds it to meet, which is 2_28 for CPU wheels, and runs in a fresh environment of each
+manylinux tag that auditwheel finds it to meet, 2_28 or older for CPU wheels, and runs in a fresh environment of each
 Python that is named.
 
     python scripts/build_wheels.py --out dist --target aarch64
