@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -186,11 +187,12 @@ bool ArrayArgument::from_buffer(nb::handle object, const Asked& asked) {
     check_rank(buffer_.ndim, op, argument);
     const char* format = buffer_.format;
     if (*format == '@' || *format == '=' || *format == '<') ++format;
+    constexpr DType kLong = sizeof(long) == 8 ? DType::i64 : DType::i32;  // of 4 bytes on Windows
     static constexpr struct {
       char format;
       DType dtype;
-    } kFormats[] = {{'f', DType::f32}, {'e', DType::f16}, {'b', DType::i8},  {'B', DType::u8},
-                    {'h', DType::i16}, {'i', DType::i32}, {'l', DType::i64}, {'q', DType::i64}};
+    } kFormats[] = {{'f', DType::f32}, {'e', DType::f16}, {'b', DType::i8}, {'B', DType::u8},
+                    {'h', DType::i16}, {'i', DType::i32}, {'l', kLong},     {'q', DType::i64}};
     const auto* match = kFormats;
     while (match != std::end(kFormats) && !(format[0] == match->format && format[1] == 0)) ++match;
     if (match == std::end(kFormats))
@@ -256,9 +258,9 @@ nb::ndarray<nb::array_api> empty_array(const std::vector<std::int64_t>& shape, D
   std::int64_t bytes = item_size(dtype);
   for (std::int64_t extent : shape) bytes *= extent;
   constexpr std::size_t kLine = 64;
-  void* memory = std::aligned_alloc(kLine, (static_cast<std::size_t>(bytes) / kLine + 1) * kLine);
-  if (!memory) throw std::bad_alloc();
-  nb::capsule owner(memory, [](void* p) noexcept { std::free(p); });
+  // Not std::aligned_alloc(), which Windows lacks.
+  void* memory = ::operator new(static_cast<std::size_t>(bytes), std::align_val_t{kLine});
+  nb::capsule owner(memory, [](void* p) noexcept { ::operator delete(p, std::align_val_t{kLine}); });
   return nb::ndarray<nb::array_api>(memory, extents.size(), extents.data(), owner, nullptr, dlpack_dtype(dtype));
 }
 

@@ -7,7 +7,7 @@ target_include_directories(
   qcore_options INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/src $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>)
 target_compile_definitions(qcore_options INTERFACE QCORE_BUILDING)
 target_compile_options(
-  qcore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow=local -ffp-contract=off -fno-math-errno>)
+  qcore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -ffp-contract=off -fno-math-errno>)
 if(QCORE_SANITIZE)
   # -g1: line numbers are what a report needs; full debug information of the unrolled kernels takes g++ minutes.
   add_compile_options(-fsanitize=${QCORE_SANITIZE} -fno-omit-frame-pointer -g1)
@@ -16,6 +16,18 @@ if(QCORE_SANITIZE)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
 endif()
+
+# Wheels serve older systems than the one that builds them. glibc before 2.34 has its threads in a library of their own.
+function(qcore_link_for_older_systems target)
+  if(QCORE_MANYLINUX_2_28)
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/manylinux/older_symbols.cpp)
+    foreach(name exp pthread_mutex_trylock pthread_once pthread_setaffinity_np
+                 _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE)
+      target_link_options(${target} PRIVATE LINKER:--wrap=${name})
+    endforeach()
+    target_link_libraries(${target} PRIVATE -Wl,--push-state,--no-as-needed,-l:libpthread.so.0,--pop-state)
+  endif()
+endfunction()
 
 # Sources of one instruction set, linked into libqcore and chosen at run time.
 #   qcore_add_isa(qcore_avx2 FLAGS -mavx2 SOURCES a_avx2.cpp b_avx2.cpp)
@@ -32,5 +44,9 @@ function(qcore_add_isa name)
   if(QCORE_SANITIZE MATCHES "undefined")
     target_compile_options(${name} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow)
   endif()
-  target_sources(qcore PRIVATE $<TARGET_OBJECTS:${name}>)
+  if(QCORE_AVX2_ONLY AND NOT name STREQUAL "qcore_avx2")
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  else()
+    target_sources(qcore PRIVATE $<TARGET_OBJECTS:${name}>)
+  endif()
 endfunction()

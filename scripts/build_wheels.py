@@ -7,7 +7,12 @@
 
 Makes DIST/libqcore-*.tar.gz, DIST/cpu/libqcore-*.whl and, with nvcc, DIST/cuda/libqcore-*.whl. The wheels have the same
 name: publish one of them, or serve them from two indexes. Builds see neither git nor a network. Each wheel gets the
-manylinux tag that auditwheel finds it to meet, and runs in a fresh environment of each Python that is named.
+manylinux tag that auditwheel finds it to meet, 2_28 or older for CPU wheels, and runs in a fresh environment of each
+Python that is named.
+
+    python scripts/build_wheels.py --out dist --target aarch64
+
+Makes DIST/aarch64/libqcore-*.whl with Debian's g++-aarch64-linux-gnu, checked in the same way and not run.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parent
 ROOT = SCRIPTS.parent
+CPU_POLICY = "manylinux_2_28"
 MODULES = ("build", "wheel", "auditwheel", "elftools", "abi3audit", "scikit_build_core", "nanobind")
 NOWHERE = "http://127.0.0.1:9"  # nothing listens on the discard port
 OFFLINE = {
@@ -91,17 +97,33 @@ def build_sdist(out: Path, work: Path) -> Path:
     return sdist
 
 
+def reached(policy: str) -> bool:
+    """Say whether a platform tag is as old as CPU wheels are to be."""
+    newest, given = ([int(part) for part in tag.split("_")[1:3]] for tag in (CPU_POLICY, policy))
+    return given <= newest
+
+
 def build_wheel(source: Path, out: Path, kind: str, work: Path) -> Path:
     """Build, check and tag a wheel."""
     from check_wheel import check, tool
 
     for old in out.glob("libqcore-*.whl"):
         old.unlink()
-    options = ["-C", f"cmake.define.QCORE_CUDA={'on' if kind == 'cuda' else 'off'}", "-C", f"build-dir=build/{kind}"]
+    defines = {"QCORE_CUDA": "on" if kind == "cuda" else "off"}
     # Relative names, so that ccache knows the same sources in another folder.
     environment = OFFLINE | {"CCACHE_BASEDIR": str(source)}
+    if kind != "cuda":  # which holds NVIDIA's library, and takes more of glibc than there is a way around
+        defines["QCORE_MANYLINUX_2_28"] = "ON"
+    if kind == "aarch64":
+        defines["CMAKE_TOOLCHAIN_FILE"] = str(source / "cmake/aarch64-linux-gnu.cmake")
+        environment["_PYTHON_HOST_PLATFORM"] = "linux-aarch64"
+    options = ["-C", f"build-dir=build/{kind}"]
+    for name, value in defines.items():
+        options += ["-C", f"cmake.define.{name}={value}"]
     wheel = build(source, out, f"{kind} wheel", work / f"{kind}.log", "--wheel", *options, **environment)
     found, policy = check(wheel)
+    if kind != "cuda" and not reached(policy):
+        found.append(f"meets {policy}, expected {CPU_POLICY} or older")
     if found:
         raise BuildError("; ".join(found))
     name = tool("wheel", "tags", "--remove", "--platform-tag", policy, wheel).strip()
@@ -142,17 +164,20 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the results (default: dist)")
     parser.add_argument("--work", type=Path, help="folder for builds and logs, kept; by default a temporary one")
     parser.add_argument("--cuda", choices=("auto", "on", "off"), default="auto", help="auto: if nvcc is there")
+    parser.add_argument("--target", choices=("native", "aarch64"), default="native", help="aarch64: only its CPU wheel")
     parser.add_argument("--python", action="append", help="to try the wheels with; may be repeated (default: this one)")
     options = parser.parse_args()
     pythons = options.python or [sys.executable]
     for python in pythons:
         if shutil.which(python) is None:
             parser.error(f"--python {python}: no such program")
-    if lacking := missing(options.cuda):
+    if lacking := missing("off" if options.target == "aarch64" else options.cuda):
         print(f"build_wheels: {lacking}", file=sys.stderr)
         return 2
 
     kinds = ["cpu"] + (["cuda"] if options.cuda != "off" and nvcc() else [])
+    if options.target == "aarch64":
+        kinds, pythons = ["aarch64"], []
     with tempfile.TemporaryDirectory() as scratch:
         work = (options.work or Path(scratch)).resolve()
         work.mkdir(parents=True, exist_ok=True)
@@ -165,14 +190,13 @@ def main() -> int:
             for kind in kinds:
                 wheel = build_wheel(work / sdist.name.removesuffix(".tar.gz"), out / kind, kind, work)
                 tried = [try_wheel(wheel, kind, python, work) for python in pythons]
-                lines.append(
-                    f"{wheel.relative_to(out)}: {wheel.stat().st_size:,} bytes, ran under Python {', '.join(tried)}"
-                )
+                ran = f"ran under Python {', '.join(tried)}" if tried else "not run"
+                lines.append(f"{wheel.relative_to(out)}: {wheel.stat().st_size:,} bytes, {ran}")
         except (BuildError, RuntimeError, OSError, ValueError) as error:
             print(f"build_wheels: {error}", file=sys.stderr)
             return 1
     print("\n".join(lines))
-    if options.cuda == "auto" and "cuda" not in kinds:
+    if options.target == "native" and options.cuda == "auto" and "cuda" not in kinds:
         print("the CUDA wheel: not built, there is no nvcc")
     return 0
 

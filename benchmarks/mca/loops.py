@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # Multiply-adds of one instruction on registers of 128 bits.
@@ -28,10 +29,12 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Loop:
-    """An inner loop without its branch."""
+    """An inner loop without its branch, and what the loop around it does before and after, if there is one."""
 
     function: str
     body: tuple[Instruction, ...]
+    before: tuple[Instruction, ...] = ()
+    after: tuple[Instruction, ...] = ()
 
     @property
     def name(self) -> str:
@@ -61,7 +64,64 @@ class Loop:
     @property
     def assembly(self) -> str:
         """The text that llvm-mca reads."""
-        return "".join(f"{line.mnemonic} {line.operands}\n" for line in self.body)
+        return _text(self.body)
+
+    @property
+    def tile(self) -> tuple[int, int] | None:
+        """Rows and columns of the tile that the loop belongs to, and None for other functions."""
+        match = _TILE.search(self.function)
+        return (int(match[2]), 16 * int(match[3])) if match else None
+
+    def block(self, size: int) -> str | None:
+        """Return the text of a block of ``size`` along K, promotion included, or None for what is no tile of blocks."""
+        if self.tile is None or not self.after:
+            return None
+        rows, columns = self.tile
+        products = self.count(self.multiply) * MULTIPLIES[self.multiply] // (rows * columns)
+        along_k = 1 << (products.bit_length() - 1)  # a tile of an odd number of rows may multiply one more
+        return _text(self.before) + self.assembly * (size // along_k) + _text(self.after)
+
+
+def _text(instructions: Sequence[Instruction]) -> str:
+    return "".join(f"{line.mnemonic} {line.operands}\n" for line in instructions)
+
+
+def _is_branch(instruction: Instruction) -> bool:
+    return _BRANCH.fullmatch(instruction.mnemonic) is not None
+
+
+def _target(instruction: Instruction) -> int | None:
+    target = re.search(r"\b([0-9a-f]+) <", instruction.operands)
+    return int(target[1], 16) if target and _is_branch(instruction) else None
+
+
+def _path(instructions: Sequence[Instruction], end: int) -> tuple[Instruction, ...]:
+    """Return what runs of a piece of a loop that ends at an address.
+
+    Branches that stay in the loop are taken, since they leave out what a call may ask for: offsets, sums of a weight.
+    Branches out of it are not: other types of scales, other shapes.
+    """
+    taken, skip_to = [], 0
+    for instruction in instructions:
+        if instruction.address < skip_to:
+            continue
+        target = _target(instruction)
+        if target is not None and instruction.address < target <= end:
+            skip_to = target
+        elif not _is_branch(instruction):
+            taken.append(instruction)
+    return tuple(taken)
+
+
+def _around(instructions: Sequence[Instruction], begin: int, end: int) -> tuple[tuple[Instruction, ...], ...]:
+    """Return what the smallest loop around another does before and after it; places are those of the inner one."""
+    places = {instruction.address: place for place, instruction in enumerate(instructions)}
+    for last in range(end + 1, len(instructions)):
+        first = places.get(_target(instructions[last]) or -1)
+        if first is not None and first < begin:
+            address = instructions[last].address
+            return _path(instructions[first:begin], address), _path(instructions[end + 1 : last], address)
+    return (), ()
 
 
 def functions(disassembly: str) -> Iterator[tuple[str, list[Instruction]]]:
@@ -82,25 +142,25 @@ def loops(disassembly: str) -> Iterator[Loop]:
     for name, instructions in functions(disassembly):
         places = {instruction.address: place for place, instruction in enumerate(instructions)}
         for end, branch in enumerate(instructions):
-            target = re.search(r"\b([0-9a-f]+) <", branch.operands)
-            begin = places.get(int(target[1], 16)) if target and _BRANCH.fullmatch(branch.mnemonic) else None
+            begin = places.get(_target(branch) or -1)
             if begin is None or begin >= end:
                 continue
             body = tuple(instructions[begin:end])
             loop = Loop(name, body)
-            inner = any(_BRANCH.fullmatch(instruction.mnemonic) for instruction in body)
-            if not inner and loop.multiply and loop.count(loop.multiply) >= _FEWEST:
-                yield loop
+            if not any(map(_is_branch, body)) and loop.multiply and loop.count(loop.multiply) >= _FEWEST:
+                before, after = _around(instructions, begin, end)
+                yield Loop(name, body, before, after)
 
 
-def cycles(assembly: str, cpu: str, mca: str) -> float | None:
+def cycles(assembly: str, cpu: str, mca: str, iterations: int = _ITERATIONS) -> float | None:
     """Return the cycles that llvm-mca predicts for one round of the code, or None where the processor lacks it."""
-    command = [mca, "-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={_ITERATIONS}"]
+    command = [mca, "-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={iterations}"]
     done = subprocess.run(command, input=assembly, capture_output=True, text=True, check=False)
     total = re.search(r"Total Cycles:\s+(\d+)", done.stdout)
-    return int(total[1]) / _ITERATIONS if done.returncode == 0 and total else None
+    return int(total[1]) / iterations if done.returncode == 0 and total else None
 
 
+@functools.cache
 def peak(multiply: str, cpu: str, mca: str) -> float | None:
     """Return the predicted cycles of one such instruction among independent ones."""
     operands = {"fmla": "v30.4s, v31.4s", "usmmla": "v30.16b, v31.16b"}.get(multiply, "v30.16b, v31.4b[0]")

@@ -1,10 +1,11 @@
-"""Refuses to be imported where another project's files lie in this package's folder.
+"""Refuses to be imported beside another project's files, and lets Windows find libqcore.
 
 The public package index has a distribution ``qcore`` of another project, whose import package is called ``qcore`` too.
 Installed beside ``libqcore``, each overwrites files of the other, and removing one removes files of both.
 """
 
 import os
+import sys
 
 # Modules of the other project (1.11.1), of which this package has none.
 _FOREIGN_FILES = ("asserts.py", "decorators.py", "microtime.py")
@@ -23,4 +24,7 @@ def _refuse_foreign_files(folder: str) -> None:
             )
 
 
-_refuse_foreign_files(os.path.dirname(os.path.abspath(__file__)))
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_refuse_foreign_files(_FOLDER)
+if sys.platform == "win32":  # whose modules have no search path of their own
+    os.add_dll_directory(os.path.join(_FOLDER, "lib"))

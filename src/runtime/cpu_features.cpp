@@ -1,6 +1,7 @@
 #include "runtime/cpu_features.h"
 
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #elif defined(__aarch64__) && defined(_WIN32)
+#define NOMINMAX
 #include <windows.h>
 #endif
 
@@ -67,18 +69,29 @@ void cap_features(CpuFeatures& found, const std::string& cap) {
 
 #else
 
-#if defined(__x86_64__) && defined(__linux__)
-// CPUID leaf 7, EDX bits 24 (AMX-TILE) and 25 (AMX-INT8), and the system saves the registers (XCR0 bits 17 and 18).
-bool has_amx() {
+#if defined(__x86_64__)
+// What CPUID says, by Intel's manual: not __builtin_cpu_supports(), which g++ 12 does not know avxvnni by, and whose
+// variables ziglang lacks for Windows.
+struct Cpuid {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kOsXsave = 1u << 27;
-  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & kOsXsave)) return false;
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx >> 24 & 3u) != 3u) return false;
-  unsigned low = 0, high = 0;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return (low >> 17 & 3u) == 3u;
+  Cpuid(unsigned leaf, unsigned subleaf) { __get_cpuid_count(leaf, subleaf, &eax, &ebx, &ecx, &edx); }
+};
+
+bool all_of(unsigned bits, std::initializer_list<int> wanted) {
+  for (const int bit : wanted)
+    if (!(bits >> bit & 1u)) return false;
+  return true;
 }
 
+// Which registers the system saves.
+unsigned saved_registers() {
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+#endif
+
+#if defined(__x86_64__) && defined(__linux__)
 // Asks for the 8 KiB of tile registers, once for all threads of the process. Linux before 5.16 does not know the
 // request, and containers may forbid it.
 bool may_use_amx() {
@@ -86,7 +99,6 @@ bool may_use_amx() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #else
-[[maybe_unused]] bool has_amx() { return false; }
 bool may_use_amx() { return false; }
 #endif
 
@@ -99,19 +111,24 @@ constexpr bool kAmxIsEmulated = false;
 CpuFeatures detect() {
   CpuFeatures found{};
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  found.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  found.avx512vnni = found.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                     __builtin_cpu_supports("avx512vnni");
-  found.avx512bf16 = found.avx512vnni && __builtin_cpu_supports("avx512bf16");
-  found.amx_int8 = found.avx512vnni && (has_amx() || kAmxIsEmulated);
+  const Cpuid basic(1, 0), extended(7, 0), more(7, 1);
+  constexpr int kFma = 12, kXsave = 27, kAvx = 28, kF16c = 29;                             // of basic.ecx
+  constexpr int kAvx2 = 5, kAvx512f = 16, kAvx512dq = 17, kAvx512bw = 30, kAvx512vl = 31;  // of extended.ebx
+  const unsigned saved = all_of(basic.ecx, {kXsave}) ? saved_registers() : 0;
+  found.avx2 = all_of(saved, {1, 2}) && all_of(basic.ecx, {kFma, kAvx, kF16c}) && all_of(extended.ebx, {kAvx2});
+  found.avx512vnni = found.avx2 && all_of(saved, {5, 6, 7}) && all_of(extended.ecx, {11}) &&
+                     all_of(extended.ebx, {kAvx512f, kAvx512dq, kAvx512bw, kAvx512vl});
+  found.avx512bf16 = found.avx512vnni && all_of(more.eax, {5});
+  constexpr int kAmxTile = 24, kAmxInt8 = 25;  // of extended.edx
+  const bool has_amx = all_of(saved, {17, 18}) && all_of(extended.edx, {kAmxTile, kAmxInt8});
+  found.amx_int8 = found.avx512vnni && (has_amx || kAmxIsEmulated);
 #if defined(QCORE_AVXVNNI_AS_EVEX)
   found.avxvnni = found.avx512vnni;
 #else
-  // g++ 12 has no __builtin_cpu_supports("avxvnni"): CPUID leaf 7, subleaf 1, EAX bit 4.
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  found.avxvnni = found.avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 4 & 1u);
+  found.avxvnni = found.avx2 && all_of(more.eax, {4});
+#endif
+#if defined(QCORE_AVX2_ONLY)
+  found.avxvnni = found.avx512vnni = found.avx512bf16 = found.amx_int8 = false;
 #endif
 #endif
   return found;

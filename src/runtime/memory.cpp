@@ -1,7 +1,13 @@
 #include "runtime/memory.h"
 
+#if defined(_WIN32)
+#define NOMINMAX
+#include <malloc.h>
+#include <windows.h>
+#else
 #include <pthread.h>
 #include <sys/mman.h>
+#endif
 
 #include <atomic>
 #include <cstdlib>
@@ -13,6 +19,12 @@ namespace qcore {
 namespace {
 
 constexpr std::int64_t kHugePage = 2 << 20;
+// At least that of the system: macOS on Arm has pages of 16 KB, and Linux on Arm may have such of 64.
+#if defined(__x86_64__)
+constexpr std::int64_t kPage = 4 << 10;
+#else
+constexpr std::int64_t kPage = 64 << 10;
+#endif
 constexpr std::int64_t kFirstChunk = 64 << 10;
 // A chunk above this size goes back when the outermost scope ends, so that one huge call does not pin its memory.
 constexpr std::int64_t kKeep = 256 << 20;
@@ -21,16 +33,42 @@ constexpr std::int64_t kKeep = 256 << 20;
 // larger ones than the largest have huge pages of their own.
 constexpr std::int64_t kRegion = 32 << 20, kSmallestShared = 64 << 10, kMaxShared = 16 << 20;
 
+// What the systems call differently. Only Linux is asked for huge pages: Windows gives them to processes with a
+// privilege of their own, and macOS to none on Arm.
+#if defined(_WIN32)
+void* map_pages(std::size_t bytes) { return VirtualAlloc(nullptr, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE); }
+void unmap_pages(void* begin, std::size_t) { VirtualFree(begin, 0, MEM_RELEASE); }
+void discard_pages(void* begin, std::size_t bytes) { VirtualAlloc(begin, bytes, MEM_RESET, PAGE_READWRITE); }
+void prefer_huge_pages(void*, std::size_t) {}
+void* allocate_memory(std::size_t alignment, std::size_t bytes) { return _aligned_malloc(bytes, alignment); }
+void free_memory(void* memory) { _aligned_free(memory); }
+#else
+void* map_pages(std::size_t bytes) {
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return mapped == MAP_FAILED ? nullptr : mapped;
+}
+void unmap_pages(void* begin, std::size_t bytes) { munmap(begin, bytes); }
+#if defined(__linux__)
+void discard_pages(void* begin, std::size_t bytes) { madvise(begin, bytes, MADV_DONTNEED); }
+void prefer_huge_pages(void* begin, std::size_t bytes) { madvise(begin, bytes, MADV_HUGEPAGE); }
+#else
+void discard_pages(void* begin, std::size_t bytes) { madvise(begin, bytes, MADV_FREE); }
+void prefer_huge_pages(void*, std::size_t) {}
+#endif
+void* allocate_memory(std::size_t alignment, std::size_t bytes) { return std::aligned_alloc(alignment, bytes); }
+void free_memory(void* memory) { std::free(memory); }
+#endif
+
 // Address space that begins with a huge page. Pages become resident when they are first written to.
 class Region {
  public:
   Region() {
-    mapped_ = mmap(nullptr, kRegion + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped_ == MAP_FAILED) throw std::bad_alloc();
+    mapped_ = map_pages(kRegion + kHugePage);
+    if (!mapped_) throw std::bad_alloc();
     begin_ = round_up(reinterpret_cast<std::intptr_t>(mapped_), kHugePage);
-    madvise(reinterpret_cast<void*>(begin_), kRegion, MADV_HUGEPAGE);
+    prefer_huge_pages(reinterpret_cast<void*>(begin_), kRegion);
   }
-  ~Region() { munmap(mapped_, kRegion + kHugePage); }
+  ~Region() { unmap_pages(mapped_, kRegion + kHugePage); }
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
@@ -44,10 +82,9 @@ class Region {
 
   // Gives back the pages that lie within a block.
   static void release(void* block, std::int64_t bytes) {
-    constexpr std::int64_t kPage = 4 << 10;
     const auto begin = reinterpret_cast<std::intptr_t>(block);
     const std::int64_t first = round_up(begin, kPage), end = (begin + bytes) / kPage * kPage;
-    if (first < end) madvise(reinterpret_cast<void*>(first), static_cast<std::size_t>(end - first), MADV_DONTNEED);
+    if (first < end) discard_pages(reinterpret_cast<void*>(first), static_cast<std::size_t>(end - first));
   }
 
  private:
@@ -63,7 +100,9 @@ struct OpenRegion {
   std::shared_ptr<Region> region;
 };
 std::atomic<OpenRegion*> shared_region{nullptr};
+#if !defined(_WIN32)
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { shared_region.store(nullptr); });
+#endif
 
 OpenRegion* open_region() {
   OpenRegion* current = shared_region.load(std::memory_order_acquire);
@@ -92,10 +131,11 @@ std::shared_ptr<void> allocate_aligned(std::int64_t bytes) {
   if (bytes < 0) throw std::bad_alloc();
   const bool huge = bytes >= 4 * kHugePage;
   const std::int64_t alignment = huge ? kHugePage : static_cast<std::int64_t>(kAlignment);
-  void* memory = std::aligned_alloc(alignment, round_up(bytes > 0 ? bytes : 1, alignment));
+  const std::size_t size = round_up(bytes > 0 ? bytes : 1, alignment);
+  void* memory = allocate_memory(alignment, size);
   if (!memory) throw std::bad_alloc();
-  if (huge) madvise(memory, round_up(bytes, kHugePage), MADV_HUGEPAGE);
-  return std::shared_ptr<void>(memory, std::free);
+  if (huge) prefer_huge_pages(memory, size);
+  return std::shared_ptr<void>(memory, free_memory);
 }
 
 bool shares_huge_pages(std::int64_t bytes) { return bytes >= kSmallestShared && bytes <= kMaxShared; }

@@ -1,6 +1,6 @@
 #include "runtime/phases.h"
 
-#include <sched.h>
+#include <thread>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,7 +18,7 @@ bool PhasedParallelFor::wait_for(std::int64_t done) {
   for (int spins = 0; done_.load(std::memory_order_acquire) < done; ++spins) {
     if (failed_.load(std::memory_order_relaxed)) return false;
     if (spins >= kSpins) {
-      sched_yield();
+      std::this_thread::yield();
       continue;
     }
 #if defined(__x86_64__)

@@ -1,7 +1,11 @@
 #include "runtime/thread_pool.h"
 
+#if !defined(_WIN32)
 #include <pthread.h>
+#endif
+#if defined(__linux__)
 #include <sched.h>
+#endif
 
 #include <atomic>
 #include <chrono>
@@ -31,7 +35,7 @@ constexpr int kMaxThreads = 1024;
 // framework's threads that work between two calls.
 constexpr int kSpinMicroseconds = 50, kMaxSpinMicroseconds = 1000000;
 // Workers keep off their caller's CPU only where at most so many are available.
-constexpr int kFewCpus = 16;
+[[maybe_unused]] constexpr int kFewCpus = 16;
 
 int integer_variable(const char* name, int otherwise, int lowest, int highest) {
   const char* value = std::getenv(name);
@@ -52,8 +56,10 @@ std::chrono::microseconds spin_time() {
 int default_threads() {
   spin_time();  // a bad value is reported together with a bad number of threads
   if (const int threads = integer_variable("QCORE_NUM_THREADS", 0, 1, kMaxThreads)) return threads;
+#if defined(__linux__)
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
   const unsigned n = std::thread::hardware_concurrency();
   return n ? static_cast<int>(n) : 1;
 }
@@ -175,7 +181,8 @@ class Pool {
 
   // Where workers and the caller have all CPUs between them, none is to share the caller's. A worker that wakes up
   // while another library's thread still spins on its CPU would be put there, and stay: work of 0.3 ms took 0.55, call
-  // after call.
+  // after call. Seen on Linux, and done there alone.
+#if defined(__linux__)
   void leave_cpu_to_caller() {
     const int cpu = sched_getcpu();
     if (cpu == callers_cpu_ && workers_.size() == placed_) return;
@@ -188,6 +195,9 @@ class Pool {
     CPU_CLR(static_cast<unsigned>(cpu), &allowed);
     for (auto& worker : workers_) pthread_setaffinity_np(worker.native_handle(), sizeof allowed, &allowed);
   }
+#else
+  void leave_cpu_to_caller() {}
+#endif
 
   void work(int own);
 
@@ -224,8 +234,10 @@ class Pool {
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
   std::vector<std::thread> workers_;
+#if defined(__linux__)
   int callers_cpu_ = -1;    // of the last call
   std::size_t placed_ = 0;  // workers at that time
+#endif
 };
 
 void Pool::work(int own) {
@@ -267,7 +279,7 @@ struct Shared {
 };
 std::atomic<Shared*> shared{nullptr};
 
-void abandon_in_child() {
+[[maybe_unused]] void abandon_in_child() {
   shared.store(nullptr);
   openmp.parallel.store(nullptr);
 }
@@ -275,7 +287,9 @@ void abandon_in_child() {
 // While libqcore is loaded, not at the first use: a fork() in the middle of a first use would leave the child waiting
 // for an initialization that no thread finishes. A bad variable is reported by the first call that asks for threads.
 const bool prepared = [] {
+#if !defined(_WIN32)
   pthread_atfork(nullptr, nullptr, abandon_in_child);
+#endif
   try {
     thread_count();
   } catch (const Error&) {

@@ -11,8 +11,9 @@ from hypothesis import settings
 
 import qcore
 
-# The same examples on every run: a failure can be repeated on every machine.
-settings.register_profile("qcore", derandomize=True, deadline=None, database=None, max_examples=60)
+# The same examples on every run: a failure can be repeated on every machine. An emulator takes fewer.
+EXAMPLES = int(os.environ.get("QCORE_TEST_EXAMPLES", "60"))
+settings.register_profile("qcore", derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
 settings.load_profile("qcore")
 
 FRAMEWORKS = ("torch", "jax", "array_api_strict", "onnx", "onnxruntime", "mlx", "distributed", "transformers", "vllm")

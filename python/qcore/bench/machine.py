@@ -52,11 +52,15 @@ def _processor() -> tuple[str, list[str]]:
     family, model = field("cpu family"), field("model")
     detail = f" (family {family}, model {model})" if family else ""
     flags = field("flags", "Features").split()
-    return field("model name") + detail, sorted(flag for flag in flags if _FLAGS.match(flag))
+    # Linux on Arm numbers processors and gives no names; the numbers are those of Arm's manuals.
+    name = field("model name")
+    if not name and (part := field("CPU part")):
+        name = f"implementer {field('CPU implementer')}, part {part}"
+    return name + detail, sorted(flag for flag in flags if _FLAGS.match(flag))
 
 
 def _cpus() -> int:
-    return len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _caches() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import resource
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,5 +34,12 @@ def measure_memory() -> Memory:
     except OSError:
         text = ""
     found = {name: int(kilobytes) * 1024 for name, kilobytes in re.findall(r"^(Vm\w+):\s*(\d+) kB", text, re.MULTILINE)}
-    peak = found.get("VmHWM", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    peak = found["VmHWM"] if "VmHWM" in found else _peak_by_getrusage()
     return Memory(found.get("VmRSS", peak), peak)
+
+
+def _peak_by_getrusage() -> int:
+    import resource  # which Windows lacks
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes

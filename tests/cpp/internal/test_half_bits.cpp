@@ -7,6 +7,7 @@
 #include "numerics/half_bits.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -80,7 +81,8 @@ void compare_with_hardware(std::uint32_t first, std::uint32_t last, std::uint32_
 }
 
 TEST(HalfBits, FloatToHalfEqualsTheHardware) {
-  if (!__builtin_cpu_supports("f16c")) GTEST_SKIP() << "this CPU has no F16C";
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_F16C)) GTEST_SKIP() << "this CPU has no F16C";
   compare_with_hardware(0, 0x7fffffff, 2039);          // all magnitudes, NaNs included
   compare_with_hardware(0x32ffff00, 0x38801000, 101);  // results that are subnormal, or just not
   compare_with_hardware(0x477fe000, 0x47800800, 1);    // around the overflow

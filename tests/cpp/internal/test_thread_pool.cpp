@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
-#include <sched.h>
+#if !defined(_WIN32)
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -175,6 +179,7 @@ TEST_F(OpenMpThreads, NestedCallsStayInTheirTask) {
   EXPECT_EQ(regions.load(), 1);
 }
 
+#if !defined(_WIN32)
 TEST_F(OpenMpThreads, AForkedChildHasThreadsOfItsOwn) {
   EXPECT_TRUE(every_task_ran_once(1000));
   const pid_t child = fork();
@@ -183,6 +188,8 @@ TEST_F(OpenMpThreads, AForkedChildHasThreadsOfItsOwn) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
+
+#endif
 
 TEST_F(OpenMpThreads, BothFunctionsAreNeeded) {
   EXPECT_THROW(use_openmp_threads(parallel_region, nullptr), ValueError);
@@ -195,7 +202,7 @@ TEST_F(ThreadPool, CountIsChecked) {
   EXPECT_EQ(get_num_threads(), 4);
 }
 
-// The child's exit status says whether its own pool worked; a hang is the test's time limit.
+#if defined(__linux__)
 int allowed_cpus() {
   cpu_set_t allowed;
   return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
@@ -218,6 +225,10 @@ TEST_F(ThreadPool, WorkersLeaveTheCallersCpuWhereTheyTakeAllOthers) {
   EXPECT_EQ(allowed_cpus(), cpus) << "the caller's own";
 }
 
+#endif
+
+#if !defined(_WIN32)
+// The child's exit status says whether its own pool worked; a hang is the test's time limit.
 bool works_in_a_child() {
   const pid_t child = fork();
   if (child == 0) {
@@ -245,6 +256,7 @@ TEST_F(ThreadPool, WorksInAChildForkedWhileThePoolIsBusy) {
   stop = true;
   busy.join();
 }
+#endif
 
 }  // namespace
 }  // namespace qcore

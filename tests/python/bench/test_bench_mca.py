@@ -1,7 +1,9 @@
 """The inner loops that `python -m benchmarks.mca` finds in a disassembly."""
 
+import json
 import subprocess
 
+import pytest
 from benchmarks.mca import __main__ as command
 from benchmarks.mca import loops
 
@@ -55,3 +57,68 @@ def test_table_of_predictions(monkeypatch, capsys):
         "| IntegerTile 1x16 w8 | 4 sdot | 6 | 1 | 16.0 (50%) | - |",
         "| add | 4 fmla | 4 | 0 | 4.0 (50%) | 4.0 (50%) |",
     ]
+
+
+BLOCK = f"""
+0000000000000100 <{TILE}>:
+     100:	ldr	q0, [x1]
+     104:	cbz	x2, 10c <{TILE}+0xc>
+     108:	ldr	q1, [x2]
+     10c:	sdot	v0.4s, v4.16b, v9.4b[0]
+     110:	sdot	v1.4s, v4.16b, v9.4b[0]
+     114:	sdot	v2.4s, v4.16b, v9.4b[0]
+     118:	sdot	v3.4s, v4.16b, v9.4b[0]
+     11c:	b.gt	10c <{TILE}+0xc>
+     120:	cbz	w3, 200 <{TILE}+0x100>
+     124:	cbz	x4, 12c <{TILE}+0x2c>
+     128:	fadd	v0.4s, v0.4s, v5.4s
+     12c:	scvtf	v0.4s, v0.4s
+     130:	b.gt	100 <{TILE}>
+"""
+
+
+def test_a_block_is_what_runs_without_what_a_call_may_ask_for():
+    (loop,) = loops.loops(BLOCK)
+    assert loop.tile == (1, 16)
+    assert loop.block(8).splitlines() == ["ldr q0, [x1]", *loop.assembly.splitlines() * 2, "scvtf v0.4s, v0.4s"]
+    assert all(other.block(8) is None for other in loops.loops(DISASSEMBLY))
+
+
+@pytest.fixture
+def one_row(monkeypatch):
+    """Let llvm-mca take two cycles for each instruction of a block and one for those of a peak."""
+
+    def run(arguments, **options):
+        if arguments[0] == "objdump":
+            return subprocess.CompletedProcess(arguments, 0, BLOCK, "")
+        lines = len(options["input"].splitlines())
+        total = 200 * lines if lines == 24 else 20 * 2 * lines
+        return subprocess.CompletedProcess(arguments, 0, f"Total Cycles:      {total}\n", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(command, "_FEWEST_ROWS", 1)
+    loops.peak.cache_clear()
+    yield ["--cpu", "new", "--mca", "mca", "--objdump", "objdump", "--blocks", "8", "block.o"]
+    loops.peak.cache_clear()
+
+
+def test_a_prediction_that_falls_is_an_error(one_row, tmp_path, capsys):
+    file = tmp_path / "predictions.json"
+    assert command.main([*one_row, "--write", str(file)]) == 0
+    name, fraction = "IntegerTile 1x16 w8 sdot", 0.4  # 8 of 20 cycles
+    assert json.loads(file.read_text()) == {name: {"new": [fraction]}}
+    assert capsys.readouterr().out.splitlines()[2:] == [f"| {name} | 4 | 2 | 40% |"]
+    assert command.main([*one_row, "--check", str(file)]) == 0
+    file.write_text(json.dumps({name: {"new": [0.41]}, "gone": {"new": [0.1]}}))
+    capsys.readouterr()
+    assert command.main([*one_row, "--check", str(file)]) == 1
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        f"{name} on new: [0.4] of the peak, expected at least [0.41]",
+        "gone on new: [0.0] of the peak, expected at least [0.1]",
+    ]
+
+
+def test_checking_is_of_blocks(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["block.o", "--check", "file"])
+    assert "--check and --write are of --blocks" in capsys.readouterr().err

@@ -97,7 +97,7 @@ class PartialFile:
         lines = [run, *self._intact.values()]
         if not self._intact:
             os.ftruncate(self._handle, 0)
-            if size:
+            if size and hasattr(os, "posix_fallocate"):  # which macOS lacks
                 os.posix_fallocate(self._handle, 0, size)  # a full disk is found before the work, not after it
             _write_at(self._handle, header, 0)
         _files.write_whole(self.journal, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
