@@ -37,7 +37,7 @@ struct GruFormats {
 // One layer in one direction. Gate order z, r, g along 3H; exponents are per row of 3H.
 struct GruParameters {
   std::int64_t input_size = 0, hidden_size = 0;  // C, H
-  GruPipeline pipeline = GruPipeline::staged;
+  GruPipeline pipeline = GruPipeline::fused;
   ShiftRounding rounding = ShiftRounding::half_away;
   GruTableKind tables = GruTableKind::exact;
   GruFormats formats;

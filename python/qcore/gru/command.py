@@ -56,7 +56,7 @@ def calibrate(
         Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; --bits and --pipeline win.")
     ] = None,
     method: Annotated[str, typer.Option(help="mse, minmax, ema or percentile.")] = "mse",
-    pipeline: Annotated[str | None, typer.Option(help="staged or fused; staged by default.")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="fused or staged; fused by default.")] = None,
     name: Annotated[
         str | None, typer.Option(help="Which GRU: an ONNX node's name, or what stands before weight_ih_l0.")
     ] = None,

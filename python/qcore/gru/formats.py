@@ -134,7 +134,8 @@ class Config:
     Args:
         bits: 8 or 16: the preset that widths not given in ``widths`` come from.
         widths: bits by tensor (a name of :data:`TENSORS`, "weights" or "biases"): 2 to 16, biases to 32.
-        pipeline: "staged" (every tensor of the definition is rounded) or "fused" (fewer roundings).
+        pipeline: "fused" (fewer roundings: more exact, as fast) or "staged" (each tensor of the definition is rounded,
+            as other implementations compute it).
         rounding: of shifts, "half_away" or "half_even".
         rule: how exponents follow from ranges: "cover", "nearest" or "mse".
         granularity: of the exponents of weights and biases: "channel", "gate" or "tensor".
@@ -147,7 +148,7 @@ class Config:
 
     bits: int = 8
     widths: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    pipeline: Pipeline = "staged"
+    pipeline: Pipeline = "fused"
     rounding: Rounding = "half_away"
     rule: Rule = "cover"
     granularity: Granularity = "channel"
