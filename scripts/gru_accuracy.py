@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qcore._recurrent.ranges import METHODS
 from qcore.gru import Calibrator, Config, GruWeights, float_cell
-from qcore.gru.ranges import METHODS
 
 Case = tuple[GruWeights, Callable[[], np.ndarray]]
 

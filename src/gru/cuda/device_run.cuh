@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "gru/code_access.h"
+#include "recurrent/code_access.h"
 #include "gru/cuda/gru_device.h"
 #include "gru/problem.h"
 #include "runtime/cuda/cuda_warp.cuh"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "gru/code_access.h"
+#include "recurrent/code_access.h"
 #include "gru/cuda/kernels.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
