@@ -9,7 +9,7 @@
 #include "qcore/recurrent/fixed_format.h"
 #include "qcore/tensor_view.h"
 
-// A fixed-point LSTM: integer multiply-add, shift, clamp and table look-up only. docs/recurrent/lstm.md has its definition.
+// A fixed-point LSTM: integer multiply-add, shift, clamp and table look-up only; docs/recurrent/lstm.md defines it.
 namespace qcore {
 
 struct LstmFormats {

@@ -13,7 +13,6 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
   using Base::gate_offset;
   using Base::kLanes;
   using Base::kMaxRows;
-  using Base::kSlices;
   using Base::lesser;
   using Base::load_state;
   using Base::look_up;
@@ -101,22 +100,8 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     Step(const GruLayer& layer, const StepTile& tile)
         : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
 
-    // Batches of several rows of a slice, or of several slices of a few rows.
-    void run() {
-      const std::int64_t end = lesser(tile_.end_group * kSlices, (layer_.size + kLanes - 1) / kLanes);
-      const std::int64_t rows_at_once = lesser(kMaxRows, tile_.rows);
-      const std::int64_t slices = kMaxRows / rows_at_once;
-      for (std::int64_t slice = tile_.first_group * kSlices; slice < end; slice += slices)
-        for (std::int64_t first = 0; first < tile_.rows; first += rows_at_once) {
-          const std::int64_t rows = lesser(rows_at_once, tile_.rows - first);
-          batch_.vectors = 0;
-          for (std::int64_t i = slice; i < lesser(end, slice + slices); ++i) add(i, first, rows);
-          Cell::run(layer_, batch_);
-          for (int v = 0; v < batch_.vectors; ++v) store(v);
-        }
-    }
+    void run() { Base::run_batches(layer_, tile_, *this); }
 
-   private:
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
       Base::multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
       const I bias = V::set1(wx_bias(layer_));
@@ -135,6 +120,13 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       }
     }
 
+    void finish() {
+      Cell::run(layer_, batch_);
+      for (int v = 0; v < batch_.vectors; ++v) store(v);
+      batch_.vectors = 0;
+    }
+
+   private:
     void store(int v) {
       const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
       const int count = static_cast<int>(lesser(kLanes, layer_.size - channel));

@@ -7,8 +7,8 @@
 
 namespace qcore {
 
-// The lanes of numerics/recurrent/gru_cell.h with numbers of 32 bits and products of 64: where gru_pack.cpp proves that they fit,
-// with the shifts of its cell.
+// The lanes of numerics/recurrent/gru_cell.h with numbers of 32 bits and products of 64: where gru_pack.cpp proves that
+// they fit, with the shifts of its cell.
 template <numerics::ShiftRounding kRounding>
 struct GruDeviceLanes {
   using I = std::int32_t;

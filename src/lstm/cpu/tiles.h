@@ -13,7 +13,6 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
   using Base::gate_offset;
   using Base::kLanes;
   using Base::kMaxRows;
-  using Base::kSlices;
   using Base::lesser;
   using Base::load_state;
   using Base::look_up;
@@ -100,25 +99,7 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     Step(const LstmLayer& layer, const StepTile& tile)
         : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
 
-    // Batches of several rows of a slice, or of several slices of a few rows.
-    void run() {
-      const std::int64_t end = lesser(tile_.end_group * kSlices, (layer_.size + kLanes - 1) / kLanes);
-      const std::int64_t rows_at_once = lesser(kMaxRows, tile_.rows);
-      const std::int64_t slices = kMaxRows / rows_at_once;
-      for (std::int64_t slice = tile_.first_group * kSlices; slice < end; slice += slices)
-        for (std::int64_t first = 0; first < tile_.rows; first += rows_at_once) {
-          const std::int64_t rows = lesser(rows_at_once, tile_.rows - first);
-          batch_.vectors = 0;
-          for (std::int64_t i = slice; i < lesser(end, slice + slices); ++i) add(i, first, rows);
-          Cell::run(layer_, batch_);
-          for (int v = 0; v < batch_.vectors; ++v) store(v);
-        }
-    }
-
-   private:
-    std::int32_t* cell_at(std::int64_t row, std::int64_t channel) const {
-      return tile_.cell + row * layer_.groups * kChannelGroup + channel;
-    }
+    void run() { Base::run_batches(layer_, tile_, *this); }
 
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
       Base::multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
@@ -136,6 +117,17 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
         });
         V::store(batch_.c[v], V::load(cell_at(row, slice * kLanes)));
       }
+    }
+
+    void finish() {
+      Cell::run(layer_, batch_);
+      for (int v = 0; v < batch_.vectors; ++v) store(v);
+      batch_.vectors = 0;
+    }
+
+   private:
+    std::int32_t* cell_at(std::int64_t row, std::int64_t channel) const {
+      return tile_.cell + row * layer_.groups * kChannelGroup + channel;
     }
 
     void store(int v) {

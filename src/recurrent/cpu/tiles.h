@@ -222,6 +222,21 @@ struct RecurrentTiles {
                     : multiply_inputs<ShiftRounding::half_away>(layer, tile);
   }
 
+  // Takes a step's work to `work` in batches of at most kMaxRows vectors, of several rows of a slice or of several
+  // slices of a few rows: work.add(slice, first row, rows) for the parts of a batch, then work.finish().
+  template <class Work>
+  static void run_batches(const RecurrentLayer& layer, const StepTile& tile, Work& work) {
+    const std::int64_t end = lesser(tile.end_group * kSlices, (layer.size + kLanes - 1) / kLanes);
+    const std::int64_t rows_at_once = lesser(kMaxRows, tile.rows);
+    const std::int64_t slices = kMaxRows / rows_at_once;
+    for (std::int64_t slice = tile.first_group * kSlices; slice < end; slice += slices)
+      for (std::int64_t first = 0; first < tile.rows; first += rows_at_once) {
+        const std::int64_t rows = lesser(rows_at_once, tile.rows - first);
+        for (std::int64_t i = slice; i < lesser(end, slice + slices); ++i) work.add(i, first, rows);
+        work.finish();
+      }
+  }
+
   QCORE_NUMERIC typename V::Float load_floats(const ElementAxis& from, std::int64_t at) {
     if (from.element == CodeElement::f32) return V::load(static_cast<const float*>(from.data) + at);
     const void* halves = static_cast<const std::uint16_t*>(from.data) + at;
