@@ -9,12 +9,12 @@
 
 #include "cuda_runtime.h"
 #include "device_arrays.h"
-#include "recurrent/code_access.h"
 #include "gru/cpu/gru_packed.h"
 #include "gru/cuda/gru_device.h"
 #include "gru/cuda/kernels.h"
 #include "gru/dispatch.h"
 #include "random_gru.h"
+#include "recurrent/code_access.h"
 
 namespace qcore {
 namespace {
