@@ -63,7 +63,7 @@ class Widths {
     fits_ = fits_ && (narrow || (n > 0 && (largest >> n) + 1 < kLaneBound));
   }
 
-  // The same of the sum of two products, each shifted to the left before; n is not negative.
+  // The same of the sum of two products, each shifted to the left before.
   void shift_sum(std::int64_t a, int a_left, std::int64_t b, int b_left, int& n) {
     shift_product((a << a_left) + (b << b_left), n);
   }
