@@ -18,7 +18,7 @@ Arrays = dict[str, NDArray[Any]]
 SUFFIXES = (".safetensors", ".npz", ".npy")
 
 
-def read_arrays(path: str | os.PathLike[str]) -> Arrays:
+def read_arrays(path: str | os.PathLike[str], op: str = "gru") -> Arrays:
     """Return all arrays of a file; a .npy file's is called "x".
 
     Raises:
@@ -37,8 +37,8 @@ def read_arrays(path: str | os.PathLike[str]) -> Arrays:
     except OSError:
         raise
     except (ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise _core.QcoreValueError(f"gru: {path} is not a {path.suffix} file of numbers: {error}") from error
-    raise _core.QcoreValueError(f"gru: {path} has the suffix {path.suffix!r}, expected {', '.join(SUFFIXES)}")
+        raise _core.QcoreValueError(f"{op}: {path} is not a {path.suffix} file of numbers: {error}") from error
+    raise _core.QcoreValueError(f"{op}: {path} has the suffix {path.suffix!r}, expected {', '.join(SUFFIXES)}")
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -51,22 +51,24 @@ def _read_safetensors(path: Path) -> Arrays:
         raise ValueError(str(error)) from error
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, op: str = "gru") -> None:
     """Check before the work that write_arrays() can write such a file and that its folder is there."""
     if path.suffix not in SUFFIXES[:2]:
-        raise _core.QcoreValueError(f"gru: {path} has the suffix {path.suffix!r}, expected {' or '.join(SUFFIXES[:2])}")
-    check_folder(path)
+        raise _core.QcoreValueError(
+            f"{op}: {path} has the suffix {path.suffix!r}, expected {' or '.join(SUFFIXES[:2])}"
+        )
+    check_folder(path, op)
 
 
-def check_folder(path: Path) -> None:
+def check_folder(path: Path, op: str = "gru") -> None:
     if not path.absolute().parent.is_dir():
-        raise _core.QcoreValueError(f"gru: there is no folder {path.absolute().parent} for {path.name}")
+        raise _core.QcoreValueError(f"{op}: there is no folder {path.absolute().parent} for {path.name}")
 
 
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], op: str = "gru") -> None:
     """Write a .safetensors or .npz file, whole or not at all."""
     path = Path(path)
-    check_output(path)
+    check_output(path, op)
     made = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     if path.suffix == ".safetensors":
         from safetensors.numpy import save
