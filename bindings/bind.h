@@ -11,6 +11,7 @@ void bind_quantize(nanobind::module_& m);
 void bind_decoder(nanobind::module_& m);
 void bind_enums(nanobind::module_& m);
 void bind_gru(nanobind::module_& m);
+void bind_lstm(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_lut(nanobind::module_& m);
 void bind_lut_fit(nanobind::module_& m);

@@ -5,7 +5,7 @@
 
 #include "bind.h"
 #include "dlpack_views.h"
-#include "qcore/error.h"
+#include "fixed_arrays.h"
 #include "qcore/gru.h"
 
 namespace nb = nanobind;
@@ -14,33 +14,20 @@ using namespace nb::literals;
 namespace qcore::bindings {
 namespace {
 
-using Formats = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <class Integer>
-using Integers = nb::ndarray<const Integer, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 // A row of bits, signedness, exponent and zero point for each tensor, in GruFormats' order.
 GruFormats formats_of(const Formats& rows) {
   GruFormats formats;
   FixedFormat* const all[] = {&formats.x,   &formats.h,     &formats.wx,       &formats.rh,      &formats.rb,
                               &formats.rrh, &formats.z_pre, &formats.r_pre,    &formats.g_pre,   &formats.z,
                               &formats.r,   &formats.g,     &formats.old_part, &formats.new_part};
-  constexpr std::size_t kCount = sizeof all / sizeof *all;
-  if (rows.shape(0) != kCount || rows.shape(1) != 4) throw ValueError("gru: formats have another shape than [14, 4]");
-  for (std::size_t i = 0; i < kCount; ++i) *all[i] = {rows(i, 0), rows(i, 1) != 0, rows(i, 2), rows(i, 3)};
+  read_formats("gru", rows, all, sizeof all / sizeof *all);
   return formats;
-}
-
-template <class Integer>
-std::vector<Integer> vector_of(const Integers<Integer>& values) {
-  return {values.data(), values.data() + values.size()};
 }
 
 FixedFormat format_of(nb::handle row) {
   const auto [bits, is_signed, exponent, zero] = nb::cast<std::tuple<int, bool, int, std::int32_t>>(row);
   return {bits, is_signed, exponent, zero};
 }
-
-constexpr const char* kCodesOrNumbers = "int8, int16, float32, float16 or bfloat16";
 
 // The arrays of a run.
 struct Arguments {
@@ -93,19 +80,8 @@ void bind_gru(nb::module_& m) {
                     nb::gil_scoped_release release;
                     return QuantizedGru::make(p);
                   })
-      .def("table",
-           [](const QuantizedGru& gru, int gate) {
-             nb::list codes;
-             for (const std::int32_t code : gru.table(gate)) codes.append(code);
-             return codes;
-           })
-      .def("knots",
-           [](const QuantizedGru& gru, int gate) {
-             nb::list starts, values;
-             for (const std::int32_t start : gru.knots(gate).starts) starts.append(start);
-             for (const std::int32_t value : gru.knots(gate).values) values.append(value);
-             return nb::make_tuple(starts, values);
-           })
+      .def("table", [](const QuantizedGru& gru, int gate) { return codes_list(gru.table(gate)); })
+      .def("knots", [](const QuantizedGru& gru, int gate) { return knots_tuple(gru.knots(gate)); })
       .def(
           "run",
           [](const QuantizedGru& gru, nb::handle x, nb::handle h0, nb::handle y, nb::handle last, bool reverse,

@@ -74,6 +74,7 @@ NB_MODULE(_core, m) {
   qcore::bindings::bind_conv2d(m);
   qcore::bindings::bind_decoder(m);
   qcore::bindings::bind_gru(m);
+  qcore::bindings::bind_lstm(m);
   qcore::bindings::bind_lut(m);
   qcore::bindings::bind_lut_fit(m);
   qcore::bindings::bind_static(m);

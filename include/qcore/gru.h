@@ -7,28 +7,16 @@
 #include <vector>
 
 #include "qcore/export.h"
+#include "qcore/recurrent/fixed_format.h"
 #include "qcore/tensor_view.h"
 
 // A fixed-point GRU: integer multiply-add, shift, clamp and table look-up only. docs/gru.md has its definition.
 namespace qcore {
 
-// Codes of a tensor: real value = (code - zero_point) * 2^-exponent, code in the whole range of `bits`.
-struct FixedFormat {
-  int bits = 16;  // 2 to 16
-  bool is_signed = true;
-  int exponent = 0;
-  std::int32_t zero_point = 0;
-
-  std::int32_t lowest() const { return is_signed ? -(std::int32_t{1} << (bits - 1)) : 0; }
-  std::int32_t highest() const { return (std::int32_t{1} << (is_signed ? bits - 1 : bits)) - 1; }
-};
-
 enum class GruPipeline : std::uint8_t { staged, fused };
-enum class ShiftRounding : std::uint8_t { half_away, half_even };
 
-// Sigmoid and tanh of arguments of more than 8 bits: correctly rounded, or straight lines between 513 knots, at most 2
-// codes beside that.
-enum class GruTableKind : std::uint8_t { exact, interp };
+using GruTableKind = TableKind;
+using GruKnots = TableKnots;
 
 struct GruFormats {
   FixedFormat x, h, wx, rh, rb, rrh, z_pre, r_pre, g_pre, z, r, g, old_part, new_part;
@@ -37,7 +25,7 @@ struct GruFormats {
 // One layer in one direction. Gate order z, r, g along 3H; exponents are per row of 3H.
 struct GruParameters {
   std::int64_t input_size = 0, hidden_size = 0;  // C, H
-  GruPipeline pipeline = GruPipeline::staged;
+  GruPipeline pipeline = GruPipeline::fused;
   ShiftRounding rounding = ShiftRounding::half_away;
   GruTableKind tables = GruTableKind::exact;
   GruFormats formats;
@@ -45,11 +33,6 @@ struct GruParameters {
   std::vector<std::int16_t> w, r;                                                  // [3H, C], [3H, H]
   std::vector<std::int32_t> bx, br;                                                // [3H]
   std::vector<std::int32_t> w_exponents, r_exponents, bx_exponents, br_exponents;  // [3H]
-};
-
-// Codes of an argument, counted from its lowest, and the table's values there. The last one is behind the last code.
-struct GruKnots {
-  std::vector<std::int32_t> starts, values;
 };
 
 struct GruStorage;  // src/gru/gru_storage.h
@@ -120,13 +103,5 @@ class QCORE_API GruStack {
   std::vector<QuantizedGru> cells_;
   int directions_;
 };
-
-// codes = clamp(rint(x * 2^exponent) + zero_point): x fp32, fp16 or bf16, codes int8 or int16 of x's shape. Throws
-// ValueError naming the first NaN or infinity; on a CUDA device, where `stream` is used, values are not looked at, and
-// a NaN becomes the zero point.
-QCORE_API void quantize_fixed(const TensorView& x, const FixedFormat& format, const TensorView& codes,
-                              void* stream = nullptr);
-QCORE_API void dequantize_fixed(const TensorView& codes, const FixedFormat& format, const TensorView& x,
-                                void* stream = nullptr);
 
 }  // namespace qcore

@@ -21,6 +21,7 @@
 #include "qcore/lut_fit.h"
 #include "qcore/quantize.h"
 #include "qcore/quantized_activations.h"
+#include "qcore/recurrent/lstm.h"
 #include "qcore/static.h"
 #include "qcore/tensor_view.h"
 #include "qcore/version.h"

@@ -26,7 +26,7 @@ from qcore.runtime import force_kernel, get_num_threads, info, kernels, last_ker
 from qcore.weight_encoding import WeightEncoding
 
 if TYPE_CHECKING:
-    from qcore import decoder, formats, gru, lut, static
+    from qcore import decoder, formats, gru, lstm, lut, static
     from qcore import jax as jax
     from qcore import torch as torch
     from qcore.formats import load, save
@@ -62,6 +62,7 @@ __all__ = [
     "last_kernel",
     "linear",
     "load",
+    "lstm",
     "lut",
     "quantize",
     "quantize_activations",
@@ -77,7 +78,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a submodule when it is first used: together they take longer to import than the rest."""
-    if name in ("decoder", "formats", "gru", "jax", "lut", "static", "torch"):
+    if name in ("decoder", "formats", "gru", "jax", "lstm", "lut", "static", "torch"):
         return importlib.import_module(f"qcore.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("qcore.formats"), name)

@@ -441,5 +441,34 @@ class GruStack:
         self, x: Any, h0: Any, y: Any, last: Any, batch_first: bool, lengths: Any, gates: Any, stream: int
     ) -> None: ...
 
+class QuantizedLstm:
+    @staticmethod
+    def make(
+        input_size: int,
+        hidden_size: int,
+        rounding: ShiftRounding,
+        tables: GruTableKind,
+        formats: Any,
+        weight_bits: int,
+        bias_bits: int,
+        w: Any,
+        r: Any,
+        b: Any,
+        w_exponents: Any,
+        r_exponents: Any,
+        b_exponents: Any,
+    ) -> QuantizedLstm: ...
+    def table(self, index: int) -> list[int]: ...
+    def knots(self, index: int) -> tuple[list[int], list[int]]: ...
+    def run(self, x: Any, h0: Any, c0: Any, y: Any, h_last: Any, c_last: Any, reverse: bool, lengths: Any) -> None: ...
+    def trace(self, x: Any, h0: Any, c0: Any, reverse: bool, trace: Any) -> None: ...
+
+class LstmStack:
+    @staticmethod
+    def make(cells: list[QuantizedLstm], directions: int) -> LstmStack: ...
+    def run(
+        self, x: Any, h0: Any, c0: Any, y: Any, h_last: Any, c_last: Any, batch_first: bool, lengths: Any
+    ) -> None: ...
+
 def quantize_fixed(x: Any, format: tuple[int, bool, int, int], codes: Any, stream: int = 0) -> None: ...
 def dequantize_fixed(codes: Any, format: tuple[int, bool, int, int], x: Any, stream: int = 0) -> None: ...

@@ -23,6 +23,7 @@ from .formats.checkpoint.command import compare, inspect, quantize
 from .gru.command import gru
 from .language_model.bench_command import model
 from .language_model.command import evaluate, generate
+from .lstm.command import lstm
 from .lut.command import lut
 from .runtime import package_dir
 
@@ -139,6 +140,7 @@ bench.command("model")(model)
 app.add_typer(bench)
 app.add_typer(lut)
 app.add_typer(gru)
+app.add_typer(lstm)
 
 
 def _message(error: Exception) -> str:

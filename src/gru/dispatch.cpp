@@ -1,6 +1,7 @@
 #include "gru/dispatch.h"
 
-#include "gru/cpu/vtable.h"
+#include "gru/cpu/gru_packed.h"
+#include "recurrent/cpu/driver.h"
 #include "runtime/requirements.h"
 
 #if defined(QCORE_CUDA_BACKEND)
@@ -12,9 +13,13 @@ namespace {
 
 #if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
 
-template <const GruKernels& kernels>
+template <const RecurrentKernels& kernels>
 void run_with(const GruProblem& problem) {
-  run_gru_vector(problem, kernels);
+  run_recurrent_vector(problem, problem.gru->packed->layer, kernels);
+}
+
+const char* vector_unsupported_reason(const GruProblem& problem) {
+  return recurrent_vector_unsupported_reason(problem, problem.gru->packed != nullptr);
 }
 #endif
 
@@ -26,14 +31,13 @@ KernelTable<GruProblem> table("gru",
                                   {"sm75_stepwise", kCuda75, gru_cuda_unsupported_reason, run_gru_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
-                                  {"avx512vnni", kAvx512Vnni, gru_vector_unsupported_reason, run_with<kGruAvx512Vnni>},
-                                  {"avxvnni", kAvxVnni, gru_vector_unsupported_reason, run_with<kGruAvxVnni>},
-                                  {"avx2", kAvx2, gru_vector_unsupported_reason, run_with<kGruAvx2>},
+                                  {"avx512vnni", kAvx512Vnni, vector_unsupported_reason, run_with<kGruAvx512Vnni>},
+                                  {"avxvnni", kAvxVnni, vector_unsupported_reason, run_with<kGruAvxVnni>},
+                                  {"avx2", kAvx2, vector_unsupported_reason, run_with<kGruAvx2>},
 #endif
 #if defined(QCORE_ARM_KERNELS)
-                                  {"neon_dotprod", kNeonDotprod, gru_vector_unsupported_reason,
-                                   run_with<kGruNeonDotprod>},
-                                  {"neon", kNeon, gru_vector_unsupported_reason, run_with<kGruNeon>},
+                                  {"neon_dotprod", kNeonDotprod, vector_unsupported_reason, run_with<kGruNeonDotprod>},
+                                  {"neon", kNeon, vector_unsupported_reason, run_with<kGruNeon>},
 #endif
                                   {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},
                               });

@@ -1,5 +1,5 @@
-#include "gru/code_access.h"
 #include "qcore/gru.h"
+#include "recurrent/code_access.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 

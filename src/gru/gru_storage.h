@@ -5,9 +5,10 @@
 #include <mutex>
 #include <vector>
 
-#include "gru/code_access.h"
-#include "numerics/gru_cell.h"
+#include "numerics/recurrent/gru_cell.h"
 #include "qcore/gru.h"
+#include "recurrent/code_access.h"
+#include "recurrent/parameters.h"
 
 namespace qcore {
 
@@ -22,13 +23,9 @@ struct GruStorage {
   std::vector<std::int32_t> tables[3];
   GruKnots knots[3];
 
-  // Added to a sum of products before it is shifted to wx's (rh's) scale: -zero_point * sum of the row's
-  // weights, and in the fused pipeline the bias.
-  std::vector<std::int64_t> wx_offsets, rh_offsets;
-  std::vector<int> wx_shifts, rh_shifts;
+  // Offsets are -zero_point * sum of the row's weights, and in the fused pipeline the bias.
+  PreparedProduct wx, rh;
   std::vector<std::int64_t> biases[4];  // [H] each, as GruBiases has them: z, r, g, rb; staged pipeline
-
-  std::int64_t largest_wx = 0, largest_rh = 0;  // bounds of the sums of products with their offsets
 
   std::shared_ptr<const GruPacked> packed;  // for the vector kernels; null if they can't have it
 

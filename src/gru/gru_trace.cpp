@@ -1,25 +1,10 @@
-#include "gru/code_access.h"
 #include "gru/dispatch.h"
-#include "gru/gru_checks.h"
+#include "gru/gru_arguments.h"
+#include "recurrent/code_access.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 
 namespace qcore {
-namespace {
-
-TensorView with_axis(const TensorView& view) {
-  TensorView more = view;
-  more.rank = view.rank + 1;
-  more.shape[0] = 1;
-  more.strides[0] = 0;
-  for (int axis = 0; axis < view.rank; ++axis) {
-    more.shape[axis + 1] = view.shape[axis];
-    more.strides[axis + 1] = view.strides[axis];
-  }
-  return more;
-}
-
-}  // namespace
 
 void QuantizedGru::trace(const TensorView& x, const TensorView* h0, bool reverse, const TensorView& trace) const {
   const GruParameters& p = parameters();
@@ -50,10 +35,11 @@ void QuantizedGru::trace(const TensorView& x, const TensorView* h0, bool reverse
   problem.trace = trace;
   problem.reverse = reverse;
   problem.device = kCpu;
-  GruAxes axes;
+  RunAxes axes;
   axes.stacked = false;
-  check_gru_arguments(GruStack::make({*this}, 1), {x, problem.y, h0 ? &state : nullptr, nullptr, nullptr, nullptr},
-                      axes);
+  const GruStack stack = GruStack::make({*this}, 1);
+  check_run_arguments(gru_shape(stack),
+                      gru_arguments(stack, x, h0 ? &state : nullptr, problem.y, nullptr, nullptr, nullptr), axes);
   if (steps != 0 && batch != 0) run_gru_reference(problem);
 }
 

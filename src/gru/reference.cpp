@@ -1,24 +1,12 @@
-#include "gru/code_access.h"
+#include "recurrent/reference.h"
+
 #include "gru/dispatch.h"
 #include "runtime/memory.h"
 
 namespace qcore {
 namespace {
 
-using numerics::GruScalar;
-
-// Codes (less their zero point) of weights times `input` for all rows of 3H. The input's zero point is in the offsets.
-template <class L>
-void multiply(const std::vector<std::int16_t>& weights, const std::int32_t* input, std::int32_t input_zero,
-              std::int64_t features, const std::vector<std::int64_t>& offsets, const std::vector<int>& shifts,
-              const numerics::GruRange& range, std::int64_t* products) {
-  for (std::size_t n = 0; n < shifts.size(); ++n) {
-    std::int64_t total = offsets[n];
-    for (std::int64_t k = 0; k < features; ++k)
-      total += static_cast<std::int64_t>(weights[n * features + k]) * (input[k] + input_zero);
-    products[n] = L::clamped(L::shifted(total, shifts[n]), range);
-  }
-}
+using numerics::ScalarLanes;
 
 // One row's steps.
 template <class L>
@@ -39,8 +27,8 @@ class Row {
     const GruFormats& f = p.formats;
     const bool staged = p.pipeline == GruPipeline::staged;
     const numerics::GruTables<L> tables{gru_.tables[0].data(), gru_.tables[1].data(), gru_.tables[2].data()};
-    multiply<L>(p.w, x, f.x.zero_point, c_, gru_.wx_offsets, gru_.wx_shifts, gru_.cell.wx, wx_);
-    multiply<L>(p.r, h, f.h.zero_point, size_, gru_.rh_offsets, gru_.rh_shifts, gru_.cell.rh, rh_);
+    multiply<L>(p.w, x, f.x.zero_point, c_, gru_.wx, gru_.cell.wx, wx_);
+    multiply<L>(p.r, h, f.h.zero_point, size_, gru_.rh, gru_.cell.rh, rh_);
     for (std::int64_t n = 0; n < 3 * size_; ++n) {
       trace[n] = code(wx_[n], f.wx);
       trace[3 * size_ + n] = code(rh_[n], f.rh);
@@ -67,6 +55,7 @@ class Row {
   }
 
   std::int32_t *x, *h;  // codes less their zero point
+  std::int32_t* cell = nullptr;
   std::int32_t* trace;  // codes, as GruRun::trace has them
 
  private:
@@ -86,59 +75,22 @@ class Row {
 // Tensors of a trace that GruRun::gates holds: z, r, g, rb.
 constexpr int kGates[] = {11, 12, 13, 8};
 
-void store_row(const TensorView& to, std::int64_t at, std::int64_t stride, std::int64_t count,
-               const std::int32_t* centered, const CodeFormat& format) {
-  for (std::int64_t j = 0; j < count; ++j)
-    store_centered(to.data, to.dtype, at + j * stride, centered ? centered[j] : 0, format);
-}
-
 template <class L>
 void run(const GruProblem& problem) {
   const GruStorage& gru = *problem.gru;
-  const std::int64_t c = gru.parameters.input_size, size = gru.parameters.hidden_size;
-  const CodeFormat &x_format = gru.x_format, &h_format = gru.h_format;
   Scratch scratch;
   const Row<L> row(gru, scratch);
-  const auto at = [](const TensorView& view, std::int64_t i, std::int64_t j) {
-    return i * view.strides[0] + j * view.strides[1];
-  };
-  for (std::int64_t b = 0; b < problem.batch; ++b) {
-    const std::int64_t length =
-        problem.lengths.data ? static_cast<const std::int32_t*>(problem.lengths.data)[b * problem.lengths.strides[0]]
-                             : problem.steps;
-    for (std::int64_t j = 0; j < size; ++j)
-      row.h[j] = problem.h0.data ? load_centered(problem.h0.data, problem.h0.dtype, at(problem.h0, b, j), h_format) : 0;
-    for (std::int64_t i = 0; i < problem.steps; ++i) {
-      const std::int64_t t = problem.reverse && i < length ? length - 1 - i : i;
-      const std::int64_t y = at(problem.y, t, b);
-      if (i < length) {
-        for (std::int64_t k = 0; k < c; ++k)
-          row.x[k] =
-              load_centered(problem.x.data, problem.x.dtype, at(problem.x, t, b) + k * problem.x.strides[2], x_format);
-        row.step();
-      }
-      store_row(problem.y, y, problem.y.strides[2], size, i < length ? row.h : nullptr, h_format);
-      const auto store = [&](const TensorView& to, std::int64_t n, std::int32_t code) {
-        static_cast<std::int32_t*>(to.data)[at(to, t, b) + n * to.strides[2]] = i < length ? code : 0;
-      };
-      if (problem.gates.data)
-        for (std::int64_t n = 0; n < 4 * size; ++n)
-          store(problem.gates, n, row.trace[kGates[n / size] * size + n % size]);
-      if (problem.trace.data)
-        for (std::int64_t n = 0; n < kTraceTensors * size; ++n) store(problem.trace, n, row.trace[n]);
-    }
-    if (problem.last.data)
-      store_row(problem.last, at(problem.last, b, 0), problem.last.strides[1], size, row.h, h_format);
-  }
+  const ReferenceFormats formats{gru.parameters.input_size, gru.parameters.hidden_size, gru.x_format, gru.h_format, {}};
+  run_reference(problem, row, formats, kTraceTensors, kGates, 4);
 }
 
 }  // namespace
 
 void run_gru_reference(const GruProblem& problem) {
   if (problem.gru->parameters.rounding == ShiftRounding::half_away)
-    run<GruScalar<numerics::ShiftRounding::half_away>>(problem);
+    run<ScalarLanes<numerics::ShiftRounding::half_away>>(problem);
   else
-    run<GruScalar<numerics::ShiftRounding::half_even>>(problem);
+    run<ScalarLanes<numerics::ShiftRounding::half_even>>(problem);
 }
 
 }  // namespace qcore

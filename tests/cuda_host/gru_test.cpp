@@ -9,12 +9,12 @@
 
 #include "cuda_runtime.h"
 #include "device_arrays.h"
-#include "gru/code_access.h"
 #include "gru/cpu/gru_packed.h"
 #include "gru/cuda/gru_device.h"
 #include "gru/cuda/kernels.h"
 #include "gru/dispatch.h"
 #include "random_gru.h"
+#include "recurrent/code_access.h"
 
 namespace qcore {
 namespace {
@@ -214,7 +214,7 @@ TEST(GruCuda, RandomWidthsShapesAndOptions) {
     for (GruCudaOptions& way : ways)
       if (random.below(2)) way.scratch_bytes = 5000;  // many parts
     check(random, gru, c, ways, name_of(inputs, h, c, widths));
-    narrow += gru.storage().packed->layer.width != GruWidth::scalar;
+    narrow += gru.storage().packed->layer.width != LaneWidth::scalar;
   }
   EXPECT_GE(narrow, 30);
   EXPECT_LE(narrow, 55);

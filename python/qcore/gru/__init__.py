@@ -1,8 +1,9 @@
 """A fixed-point GRU: calibrated from a float one, integers only at run time, the same bits everywhere."""
 
+from qcore._recurrent.formats import Format
 from qcore.gru.calibration import Calibrator
 from qcore.gru.direction import Direction
-from qcore.gru.formats import TENSORS, Config, Format
+from qcore.gru.formats import TENSORS, Config
 from qcore.gru.golden import GoldenCheck, verify_golden
 from qcore.gru.quantized import QuantGRU
 from qcore.gru.report import Report, ReportRow

@@ -77,7 +77,9 @@ class Calibrator(Observer):
             raise _core.QcoreValueError(f"gru search: target is {target!r}, expected a mean squared error")
         if self._last_batch is None:
             raise _core.QcoreValueError("gru search: search() before any observe(x), expected at least one batch")
-        batch = self._last_batch if x is None else self._checked(x, h0)
+        inputs, states = self._last_batch if x is None else self._checked(x, h0)
+        assert inputs is not None
+        start = config or Config()
         return search(
-            self.weights, self.finish, budget, *batch, config or Config(), state_rows, least_gain, target, progress
+            self.weights, self.finish, budget, inputs, states, start, state_rows, least_gain, target, progress
         )

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-import qcore
 from qcore._files import write_whole
 from qcore._options import RangeMethod
-from qcore.gru import TENSORS, Calibrator, Config, QuantGRU, verify_golden
+from qcore._recurrent.arrays import check_folder, check_output, write_arrays
+from qcore._recurrent.command_line import config_of, console, inputs_of, print_formats, progress_bar
+from qcore._recurrent.weights_files import load_weights
+from qcore.gru import TENSORS, Calibrator, Config, GruWeights, QuantGRU, verify_golden
 from qcore.gru.chunks import run_in_chunks
-from qcore.gru.files.arrays import check_folder, check_output, read_arrays, write_arrays
-from qcore.gru.files.weights import load_weights
 
 if TYPE_CHECKING:
     import numpy as np
-    from rich.console import Console
 
 
 gru = typer.Typer(
@@ -56,7 +53,7 @@ def calibrate(
         Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; --bits and --pipeline win.")
     ] = None,
     method: Annotated[str, typer.Option(help="mse, minmax, ema or percentile.")] = "mse",
-    pipeline: Annotated[str | None, typer.Option(help="staged or fused; staged by default.")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="fused or staged; fused by default.")] = None,
     name: Annotated[
         str | None, typer.Option(help="Which GRU: an ONNX node's name, or what stands before weight_ih_l0.")
     ] = None,
@@ -75,8 +72,10 @@ def calibrate(
     """
     chosen = _config(config, bits, pipeline)
     check_folder(output)
-    calibrator = Calibrator(load_weights(weights, name=name, batch_first=batch_first), cast(RangeMethod, method))
-    with _progress(f"calibrating on {len(samples)} batch{'es' * (len(samples) > 1)}") as update:
+    calibrator = Calibrator(
+        load_weights(GruWeights, weights, name=name, batch_first=batch_first), cast(RangeMethod, method)
+    )
+    with progress_bar(f"calibrating on {len(samples)} batch{'es' * (len(samples) > 1)}") as update:
         for number, path in enumerate(samples):
 
             def observed(part: float, number: int = number) -> None:
@@ -86,7 +85,7 @@ def calibrate(
             calibrator.observe(x, h0, progress=observed)
     made = calibrator.finish(chosen)
     made.save(output)
-    _print_formats(_console(), made)
+    print_formats(made, TENSORS)
 
 
 def run(
@@ -108,11 +107,11 @@ def run(
     """
     check_output(output)
     loaded = QuantGRU.load(model)
-    x, h0, lengths = _inputs(inputs)
-    with _progress("running") as update:
+    x, h0, lengths = inputs_of("gru", inputs, ("h0",))
+    with progress_bar("running") as update:
         y, last = run_in_chunks(loaded, x, h0, lengths, steps=steps, progress=update)
     write_arrays(output, {"y": y, "last": last})
-    _console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
+    console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
 
 
 def report(
@@ -138,16 +137,16 @@ def report(
         if path is not None:
             check_folder(path)
     loaded = QuantGRU.load(model)
-    floats = load_weights(weights, name=name, batch_first=loaded.batch_first)
+    floats = load_weights(GruWeights, weights, name=name, batch_first=loaded.batch_first)
     x, h0 = _whole_sequences(inputs)
     found = loaded.report(x, h0, floats)
     if plot is not None:
         found.plot(plot)
     if json is not None:
         write_whole(json, found.to_json().encode())
-    console = _console()
-    console.print(repr(loaded), soft_wrap=True)
-    console.print(found.table())
+    out = console()
+    out.print(repr(loaded), soft_wrap=True)
+    out.print(found.table())
 
 
 def golden(
@@ -166,7 +165,7 @@ def golden(
     check_folder(output)
     x, h0 = _whole_sequences(inputs)
     QuantGRU.load(model).golden(output, x, h0)
-    _console().print(f"{output}: {verify_golden(output)}", soft_wrap=True)
+    console().print(f"{output}: {verify_golden(output)}", soft_wrap=True)
 
 
 def export_c(
@@ -189,7 +188,7 @@ def export_c(
     x = None if inputs is None else _whole_sequences(inputs)[0]
     QuantGRU.load(model).export_c(output, name, x)
     selftest = output.with_name(f"{output.stem}_selftest.c")
-    _console().print(f"{output} and {selftest}", soft_wrap=True)
+    console().print(f"{output} and {selftest}", soft_wrap=True)
 
 
 gru.command("calibrate")(calibrate)
@@ -200,75 +199,15 @@ gru.command("export-c")(export_c)
 
 
 def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
-    """Read the config of a file, with what the command line says instead."""
-    import dataclasses
-
-    given: dict[str, Any] = {"bits": bits, "pipeline": pipeline}
-    try:
-        found = Config() if path is None else Config.from_json(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise qcore.QcoreValueError(f"gru config: {path} is not text: {error}") from error
-    return dataclasses.replace(found, **{key: value for key, value in given.items() if value is not None})
-
-
-def _inputs(path: Path) -> tuple[np.ndarray[Any, Any], Any, Any]:
-    """Return x, h0 and lengths of a file; a single array is x, whatever its name."""
-    arrays = read_arrays(path)
-    if len(arrays) == 1:
-        return next(iter(arrays.values())), None, None
-    unknown = sorted(set(arrays) - {"x", "h0", "lengths"})
-    if unknown or "x" not in arrays:
-        names = ", ".join(sorted(arrays)) or "nothing"
-        raise qcore.QcoreValueError(f"gru: {path} has {names}, expected x and, if wanted, h0 and lengths")
-    return arrays["x"], arrays.get("h0"), arrays.get("lengths")
+    made: Config = config_of(Config, path, {"bits": bits, "pipeline": pipeline})
+    return made
 
 
 def _whole_sequences(path: Path) -> tuple[np.ndarray[Any, Any], Any]:
     """Return x and h0 of a file without lengths."""
-    x, h0, lengths = _inputs(path)
+    x, h0, lengths = inputs_of("gru", path, ("h0",))
     if lengths is not None:
         raise typer.BadParameter(
             f"'{path}' has lengths, expected whole sequences: leave the padding out", param_hint="FILE"
         )
     return x, h0
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Yield a bar on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=1.0)
-        yield lambda part: progress.update(task, completed=part)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)
-
-
-def _print_formats(console: Console, made: QuantGRU) -> None:
-    import numpy as np
-    from rich import box
-    from rich.table import Table
-
-    console.print(repr(made), soft_wrap=True)
-    places = [(layer, side) for layer in range(made.num_layers) for side in range(made.directions)]
-    grid = Table(title="from lowest to highest, step", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("tensor", no_wrap=True)
-    grid.add_column("bits", justify="right", no_wrap=True)
-    for layer, side in places:
-        grid.add_column(f"layer {layer}" + (", backward" if side else ""), justify="right", overflow="fold")
-    for tensor in TENSORS:
-        cells = []
-        for layer, side in places:
-            form = made.format(tensor, layer, side)
-            low, high = form.decode(np.array([form.lowest, form.highest]))
-            cells.append(f"{low:.4g} to {high:.4g}, 2^{-form.exponent}")
-        grid.add_row(tensor, str(made.format(tensor).bits), *cells)
-    console.print(grid)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from qcore import _arrays, _core
-from qcore.gru.formats import TENSORS, Config, Format
+from qcore._recurrent.calls import checked_lengths, checked_mask, format_of, restarted
+from qcore._recurrent.formats import Format
+from qcore.gru.formats import TENSORS, Config
 from qcore.gru.weights import GruWeights
 
 _PLAIN = {np.dtype(name) for name in ("float32", "float16", "int8", "int16")}
@@ -84,15 +86,7 @@ class GruCore:
         Raises:
             QcoreValueError: there is no such tensor, layer or direction.
         """
-        if name not in TENSORS:
-            raise _core.QcoreValueError(f"gru format: name is {name!r}, expected one of {', '.join(TENSORS)}")
-        if not (0 <= layer < self.num_layers and 0 <= direction < self.directions):
-            raise _core.QcoreValueError(
-                f"gru format: layer is {layer!r} and direction {direction!r}, expected a layer below "
-                f"{self.num_layers} and a direction below {self.directions}"
-            )
-        bits, signed, exponent, zero = self._layers[layer][direction][1]["formats"][TENSORS.index(name)]
-        return Format(int(bits), bool(signed), int(exponent), int(zero))
+        return format_of("gru", TENSORS, self._layers, name, layer, direction)
 
     def __repr__(self) -> str:
         kind = "bidirectional, " if self.directions == 2 else ""
@@ -146,9 +140,7 @@ class GruCore:
         y = backend.empty(x, (first, second, directions * size), dtype) if out is None else out
         last = backend.empty(x, (layers * directions, batch, size), dtype)
         codes = backend.empty(x, (layers * directions, steps, batch, 4 * size), "int32") if gates else None
-        if lengths is not None:
-            lengths = _lengths(lengths)
-        self._run(backend, x, h0, y, last, lengths, codes, stream)
+        self._run(backend, x, h0, y, last, checked_lengths("gru", lengths), codes, stream)
         results = (backend.result(y, x) if out is None else out, backend.result(last, x))
         return (*results, backend.result(codes, x)) if gates else results
 
@@ -187,8 +179,9 @@ class GruCore:
         if state is not None:
             self._check_state(state, batch)
         if reset is not None:
-            mask = _mask(reset, batch)
-            state = None if state is None else self._restarted(state, mask)
+            mask = checked_mask("gru", reset, batch)
+            zeros = [self.format("h", layer).zero_point for layer in range(layers)]
+            state = None if state is None else restarted(state, mask, zeros)
         self._run(backend, x, state, y, last, None, None, stream)
         return backend.result(y, x) if out is None else out, backend.result(last, x)
 
@@ -230,33 +223,3 @@ class GruCore:
                 f"gru: state is {_arrays.dtype_name(state.dtype)} {list(state.shape)}, expected {self._state_dtype} "
                 f"{list(expected)}, as the last step returned it"
             )
-
-    def _restarted(self, state: Any, mask: Any) -> Any:
-        """Return a copy of the state with zeros in some rows."""
-        if hasattr(state, "clone"):
-            copied = state.clone()
-        elif hasattr(state, "at"):  # jax's arrays can't be written to
-            copied = np.array(state)
-        else:
-            copied = state.copy()
-        for layer in range(self._sizes[3]):
-            copied[layer, mask] = self.format("h", layer).zero_point
-        return copied
-
-
-def _mask(reset: Any, batch: int) -> Any:
-    mask = reset if hasattr(reset, "dtype") else np.asarray(reset)
-    name = _arrays.dtype_name(mask.dtype)
-    if name != "bool" or tuple(mask.shape) != (batch,):
-        raise _core.QcoreValueError(f"gru: reset is {name} {list(mask.shape)}, expected bool [{batch}]")
-    return mask
-
-
-def _lengths(lengths: Any) -> Any:
-    """Return lengths as int32, if they are integers on the CPU, and arrays of other libraries as they are."""
-    if hasattr(lengths, "dtype") and not isinstance(lengths, np.ndarray):
-        return _arrays.readable(lengths, "gru: lengths")
-    integers = np.asarray(lengths)
-    if integers.dtype.kind not in "iu":
-        raise _core.QcoreTypeError(f"gru: lengths has dtype {integers.dtype}, expected int32")
-    return np.ascontiguousarray(integers, np.int32)

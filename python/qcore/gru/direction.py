@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from qcore import _core
-
-Doubles = NDArray[np.float64]
+from qcore._recurrent.direction import DirectionBase
 
 
-class Direction:
+class Direction(DirectionBase):
     """One layer in one direction, kept in float64; gate order z, r, g along 3H.
 
     Args:
@@ -25,51 +20,7 @@ class Direction:
         QcoreValueError, QcoreTypeError: shapes that do not fit, a NaN or an infinity, or no numbers.
     """
 
+    gates = 3
+
     def __init__(self, w: Any, r: Any, bx: Any, br: Any, where: str = "gru weights") -> None:
-        self.w, self.r = _matrix(w, f"{where}: w"), _matrix(r, f"{where}: r")
-        rows, self.hidden_size = self.r.shape
-        self.input_size = self.w.shape[1]
-        if rows != 3 * self.hidden_size or self.w.shape[0] != rows:
-            raise _core.QcoreValueError(
-                f"{where}: w has shape {list(self.w.shape)} and r {list(self.r.shape)}, expected [3H, C] and [3H, H]"
-            )
-        self.bx, self.br = _vector(bx, rows, f"{where}: bx"), _vector(br, rows, f"{where}: br")
-
-
-def finite(values: Any, where: str) -> Doubles:
-    """Return the numbers as float64.
-
-    Args:
-        values: an array of numbers, or what NumPy makes one of.
-        where: what errors begin with.
-
-    Raises:
-        QcoreTypeError: they are no numbers.
-        QcoreValueError: there is a NaN or an infinity.
-    """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
-            raise TypeError
-        array = array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise _core.QcoreTypeError(f"{where} is a {type(values).__name__}, expected an array of numbers") from None
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        index = tuple(int(i) for i in bad[0])
-        raise _core.QcoreValueError(f"{where} has {array[index]} at index {list(index)}, expected finite numbers")
-    return array
-
-
-def _matrix(values: Any, where: str) -> Doubles:
-    array = finite(values, where)
-    if array.ndim != 2 or 0 in array.shape:
-        raise _core.QcoreValueError(f"{where} has shape {list(array.shape)}, expected a matrix")
-    return array
-
-
-def _vector(values: Any, rows: int, where: str) -> Doubles:
-    array = np.zeros(rows) if values is None else finite(values, where)
-    if array.shape != (rows,):
-        raise _core.QcoreValueError(f"{where} has shape {list(array.shape)}, expected [{rows}]")
-    return array
+        super().__init__(w, r, bx, br, where)

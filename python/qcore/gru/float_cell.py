@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from qcore.gru.direction import Direction, Doubles
-
-Watch = Callable[[str, int, Doubles], None]
-"""Called with a tensor's name, the step's number in order of computation, and its values [B, ...]."""
-
-
-def sigmoid(x: Doubles) -> Doubles:
-    half: Doubles = 0.5 * np.tanh(0.5 * x) + 0.5
-    return half
+from qcore._recurrent.direction import Doubles, sigmoid
+from qcore._recurrent.observation import Watch
+from qcore.gru.direction import Direction
 
 
 def run(

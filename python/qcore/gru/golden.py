@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core, _files
+from qcore._recurrent.formats import Format
 from qcore.gru.core import GruCore
-from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE, Format
+from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE
 from qcore.gru.integers import Cell, replay
 from qcore.gru.trace import cell_of, trace
 

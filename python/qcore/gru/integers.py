@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qcore.gru.formats import TENSORS, Format
+from qcore._recurrent.formats import Format
+from qcore.gru.formats import TENSORS
 
 Integers = NDArray[np.int64]
 Codes = Mapping[str, NDArray[Any]]

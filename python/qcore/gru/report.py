@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
+from qcore._recurrent.direction import Doubles, finite, sigmoid
+from qcore._recurrent.formats import Format
 from qcore.gru import float_cell
 from qcore.gru.core import GruCore
-from qcore.gru.direction import Direction, Doubles, finite
-from qcore.gru.formats import Format
+from qcore.gru.direction import Direction
 from qcore.gru.integers import replay
 from qcore.gru.plot import plot_report
 from qcore.gru.trace import Trace, cell_of, is_codes, readable, trace
@@ -244,6 +245,6 @@ def _clipped(cell: Any, each: Trace, *, reverse: bool) -> dict[str, int]:
         counts[name] += int(((unclamped < form.lowest) | (unclamped > form.highest)).sum())
     for name in ("z", "r", "g"):  # their tables are clamped already
         argument = cell.format(f"{name}_pre").decode(each.tensors[f"{name}_pre"])
-        values = np.tanh(argument) if name == "g" else float_cell.sigmoid(argument)
+        values = np.tanh(argument) if name == "g" else sigmoid(argument)
         counts[name] = round(_outside(cell.format(name), values) * values.size)
     return counts

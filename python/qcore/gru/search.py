@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qcore import _core
+from qcore._recurrent.direction import Doubles
 from qcore.gru import float_cell
 from qcore.gru.core import GruCore
-from qcore.gru.direction import Doubles
 from qcore.gru.formats import TENSORS, Config
 from qcore.gru.weights import GruWeights
 

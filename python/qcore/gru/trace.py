@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
+from qcore._recurrent.direction import finite
+from qcore._recurrent.formats import Format
 from qcore.gru.core import GruCore
-from qcore.gru.direction import finite
-from qcore.gru.formats import Format
 from qcore.gru.integers import FUSED, STAGED, Cell
 
 Codes = NDArray[np.int32]

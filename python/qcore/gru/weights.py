@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from qcore import _core
-from qcore.gru.direction import Direction, Doubles, finite
+from qcore._recurrent.direction import Doubles, finite
+from qcore._recurrent.weights import WeightsBase, directions_of, tensors_of
+from qcore.gru.direction import Direction
 from qcore.gru.onnx_weights import layer_of_node
 
 
@@ -21,7 +23,7 @@ def _swap_gates(array: Any, where: str) -> Doubles:
     return np.concatenate([z, r, n])
 
 
-class GruWeights:
+class GruWeights(WeightsBase):
     """Float weights of all layers.
 
     Args:
@@ -33,35 +35,10 @@ class GruWeights:
         QcoreValueError: layers whose sizes don't fit together, or with more than two directions.
     """
 
+    op = "gru"
+
     def __init__(self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False) -> None:
-        if not layers or any(len(layer) not in (1, 2) for layer in layers):
-            raise _core.QcoreValueError("gru weights: layers have no direction or more than two, expected 1 or 2 each")
-        expected = layers[0][0].input_size
-        for index, layer in enumerate(layers):
-            for direction in layer:
-                if direction.input_size != expected or direction.hidden_size != layers[0][0].hidden_size:
-                    raise _core.QcoreValueError(
-                        f"gru weights: layer {index} has C = {direction.input_size} and H = {direction.hidden_size}, "
-                        f"expected C = {expected} and H = {layers[0][0].hidden_size}"
-                    )
-            expected = sum(direction.hidden_size for direction in layer)
-        self.layers = [list(layer) for layer in layers]
-        self.batch_first = batch_first
-
-    @property
-    def input_size(self) -> int:
-        """Number of input features (C)."""
-        return int(self.layers[0][0].input_size)
-
-    @property
-    def hidden_size(self) -> int:
-        """Size of the state (H)."""
-        return int(self.layers[0][0].hidden_size)
-
-    @property
-    def directions(self) -> int:
-        """1, or 2 if it is bidirectional."""
-        return len(self.layers[0])
+        super().__init__(layers, batch_first)
 
     @classmethod
     def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> GruWeights:
@@ -90,17 +67,7 @@ class GruWeights:
         Raises:
             QcoreTypeError: it is none.
         """
-        state = getattr(gru, "state_dict", None)
-        if state is None or not hasattr(gru, "hidden_size"):
-            raise _core.QcoreTypeError(
-                f"gru weights: gru is a {type(gru).__name__}, expected a torch.nn.GRU or GRUCell"
-            )
-        tensors = {name: value.detach().cpu().double().numpy() for name, value in state().items()}
-        first = tensors.get("weight_ih", tensors.get("weight_ih_l0"))
-        if first is None:
-            raise _core.QcoreTypeError("gru weights: gru has no weight_ih_l0, expected a torch.nn.GRU")
-        if first.shape[0] != 3 * gru.hidden_size:
-            raise _core.QcoreTypeError(f"gru weights: {type(gru).__name__} has no three gates, expected a torch.nn.GRU")
+        tensors = tensors_of(gru, "gru", "GRU", 3)
         return cls.from_state_dict(tensors, batch_first=bool(getattr(gru, "batch_first", False)))
 
     @classmethod
@@ -116,34 +83,17 @@ class GruWeights:
         Raises:
             QcoreValueError, QcoreTypeError: naming what is missing, unknown or has another shape.
         """
-        count = 0
-        while f"weight_ih_l{count}" in tensors:
-            count += 1
-        ends = ["", "_reverse"] if "weight_ih_l0_reverse" in tensors else [""]
-        suffixes = [[f"_l{layer}{end}" for end in ends] for layer in range(count)]
-        if count == 0 and "weight_ih" in tensors:
-            suffixes = [[""]]
-        if not suffixes:
-            raise _core.QcoreValueError("gru weights: there is no weight_ih_l0, expected the names of a torch.nn.GRU")
-        parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        names = {f"{part}{suffix}" for layer in suffixes for suffix in layer for part in parts}
-        unknown = sorted(name for name in tensors if name not in names)
-        if unknown:
-            raise _core.QcoreValueError(
-                f"gru weights: there is {unknown[0]}, expected only the {', '.join(parts)} of {count or 1} layers"
+
+        def direction(given: list[Any], where: str) -> Direction:
+            suffix = where.removeprefix("gru weights: weight_ih")
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            w, r, bx, br = (
+                None if array is None else _swap_gates(array, f"gru weights: {name}{suffix}")
+                for name, array in zip(names, given, strict=True)
             )
+            return Direction(w, r, bx, br, where)
 
-        def direction(suffix: str) -> Direction:
-            given: list[Any] = []
-            for part in parts:
-                name = f"{part}{suffix}"
-                if part.startswith("weight") and name not in tensors:
-                    raise _core.QcoreValueError(f"gru weights: there is no {name}")
-                given.append(_swap_gates(tensors[name], f"gru weights: {name}") if name in tensors else None)
-            w, r, bx, br = given
-            return Direction(w, r, bx, br, f"gru weights: weight_ih{suffix}")
-
-        return cls([[direction(suffix) for suffix in layer] for layer in suffixes], batch_first=batch_first)
+        return cls(directions_of(tensors, "gru", "GRU", direction), batch_first=batch_first)
 
     @classmethod
     def from_onnx(cls, model: Any, node: str | None = None) -> GruWeights:

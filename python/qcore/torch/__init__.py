@@ -1,8 +1,8 @@
 """Provides quantized modules for torch, and operators that stay in the graphs of torch.compile and torch.export.
 
 Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`RotatedLinear`, :class:`Conv2d`,
-:class:`Embedding`, :class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`; :class:`Experts` in the place of
-mixtures of experts.
+:class:`Embedding`, :class:`MultiheadAttention`, :class:`GRU`, :class:`LSTM`, :class:`LutActivation`;
+:class:`Experts` in the place of mixtures of experts.
 :func:`quantize_` puts them into a model, :func:`restore_` loads such a model's state_dict.
 :mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch and lets CPU
 kernels run on torch's threads (``qcore.torch.threads``).
@@ -15,6 +15,7 @@ from qcore.torch.conversion.restore import restore_
 from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
+from qcore.torch.lstm import LSTM
 from qcore.torch.lut import LutActivation
 from qcore.torch.report import Candidate, LayerReport, Report
 from qcore.torch.rotated import RotatedLinear
@@ -25,6 +26,7 @@ share_threads()
 
 __all__ = [
     "GRU",
+    "LSTM",
     "Candidate",
     "Conv2d",
     "Embedding",

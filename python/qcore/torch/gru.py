@@ -9,10 +9,10 @@ import torch
 from qcore import _core
 from qcore._options import RangeMethod
 from qcore.torch import operators, parts
-from qcore.torch.module import QuantizedModule
+from qcore.torch.recurrent import RecurrentModule
 
 
-class GRU(QuantizedModule):
+class GRU(RecurrentModule):
     """Computes a GRU in integers, in the place of ``torch.nn.GRU``; without gradients.
 
     Its state is one buffer: the bytes of the file that :meth:`qcore.gru.QuantGRU.save` writes.
@@ -26,9 +26,6 @@ class GRU(QuantizedModule):
     """
 
     kind = "gru"
-    _kept = ("state",)
-
-    state: torch.Tensor
 
     def __init__(self, gru: Any) -> None:
         from qcore.gru import QuantGRU
@@ -39,10 +36,7 @@ class GRU(QuantizedModule):
                 f"qcore.torch.GRU: gru is a {type(gru).__name__}, expected a QuantGRU: from_float(module, samples=...) "
                 "makes one"
             )
-        with torch.inference_mode(False):
-            self.register_buffer("state", parts.gru_bytes(gru))
-        self.input_size, self.hidden_size = gru.input_size, gru.hidden_size
-        self.num_layers, self.directions, self.batch_first = gru.num_layers, gru.directions, gru.batch_first
+        self._hold(gru, parts.gru_bytes(gru))
 
     @classmethod
     def from_float(
@@ -67,31 +61,13 @@ class GRU(QuantizedModule):
         if samples is None:
             raise _core.QcoreValueError("GRU.from_float: samples is None, expected inputs to calibrate with")
         made = cls(QuantGRU.from_torch(module, samples, bits, method=method, config=config))
-        made.to(next(module.parameters()).device)
-        made.train(module.training)
+        made._like(module)
         return made
 
     @property
     def quantized(self) -> Any:
         """Return the :class:`qcore.gru.QuantGRU`, which offers lengths, streaming, gates and reports."""
         return parts.gru_of(self.state)
-
-    def config(self) -> dict[str, Any]:
-        """Return sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
-        names = ("kind", "input_size", "hidden_size", "num_layers", "directions", "batch_first")
-        return {name: getattr(self, name) for name in names}
-
-    def _configure(self, config: dict[str, Any]) -> None:
-        self.input_size, self.hidden_size = config["input_size"], config["hidden_size"]
-        self.num_layers, self.directions = config["num_layers"], config["directions"]
-        self.batch_first = config["batch_first"]
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        given = state_dict.get(prefix + "state")
-        if isinstance(given, torch.Tensor) and given.shape != self.state.shape:
-            # The file of another calibration may have a different length.
-            self.state = torch.empty(given.shape, dtype=torch.uint8, device=self.state.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: torch.Tensor, h0: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Run all steps.
@@ -106,21 +82,6 @@ class GRU(QuantizedModule):
         Raises:
             QcoreValueError, QcoreTypeError: x or h0 has another shape or dtype, or x is a packed sequence.
         """
-        if not isinstance(x, torch.Tensor):
-            raise _core.QcoreTypeError(
-                f"qcore.torch.GRU: x is a {type(x).__name__}, expected a tensor; for sequences of several lengths call "
-                ".quantized(x, lengths=...)"
-            )
-        single = x.dim() == 2
-        batch_axis = 0 if self.batch_first else 1
-        if single:
-            x, h0 = x.unsqueeze(batch_axis), None if h0 is None else h0.unsqueeze(1)
-        sizes = (self.hidden_size, self.num_layers, self.directions, self.batch_first)
-        y, last = operators.gru(x, h0, self.state, *sizes)
-        return (y.squeeze(batch_axis), last.squeeze(1)) if single else (y, last)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, "
-            f"bidirectional={self.directions == 2}, batch_first={self.batch_first}"
-        )
+        single, given = self._batched(x, h0)
+        y, last = operators.gru(*given, self.state, *self._sizes())
+        return (y.squeeze(self._batch_axis), last.squeeze(1)) if single else (y, last)

@@ -401,6 +401,48 @@ def _(x: Any, h0: Any, state: Any, hidden_size: int, layers: int, directions: in
     return y, x.new_empty((layers * directions, batch, hidden_size))
 
 
+@operator(
+    "(Tensor x, Tensor? h0, Tensor? c0, Tensor state, int hidden_size, int layers, int directions, bool batch_first) "
+    "-> (Tensor, Tensor, Tensor)"
+)
+def lstm(
+    x: torch.Tensor,
+    h0: torch.Tensor | None,
+    c0: torch.Tensor | None,
+    state: torch.Tensor,
+    hidden_size: int,
+    layers: int,
+    directions: int,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Run all steps of a :class:`qcore.lstm.QuantLSTM` whose state is a plain tensor; on the CPU.
+
+    Args:
+        x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first).
+        h0, c0: [layers * directions, B, H], or None.
+        state: uint8, the bytes of the file that ``QuantLSTM.save`` writes.
+        hidden_size, layers, directions, batch_first: those of the LSTM.
+
+    Returns:
+        y [T, B, directions * H] ([B, T, directions * H]) and the last h and c [layers * directions, B, H].
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+    """
+    y, h, c = parts.lstm_of(state)(x.detach(), _plain(h0), _plain(c0))
+    return y, h, c
+
+
+@lstm.definition.register_fake
+def _(x: Any, h0: Any, c0: Any, state: Any, hidden_size: int, layers: int, directions: int, batch_first: bool) -> Any:
+    if x.dim() != 3:
+        raise _core.QcoreValueError(f"lstm: x has shape {list(x.shape)}, expected three dimensions")
+    batch = x.shape[0] if batch_first else x.shape[1]
+    y = x.new_empty((x.shape[0], x.shape[1], directions * hidden_size))
+    h, c = (x.new_empty((layers * directions, batch, hidden_size)) for _ in range(2))
+    return y, h, c
+
+
 def _plain(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return None if tensor is None else tensor.detach()
 

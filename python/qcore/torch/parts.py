@@ -400,3 +400,23 @@ def gru_of(state: torch.Tensor) -> Any:
 
 def _tensor(array: np.ndarray[Any, Any], device: str) -> torch.Tensor:
     return torch.from_numpy(array).to(device)
+
+
+def lstm_bytes(lstm: Any) -> torch.Tensor:
+    """Return the bytes of the file that ``QuantLSTM.save`` writes, as uint8 [bytes]."""
+    from qcore.lstm.quantized import FILES
+
+    return torch.frombuffer(bytearray(FILES.to_bytes(lstm)), dtype=torch.uint8)
+
+
+def lstm_of(state: torch.Tensor) -> Any:
+    """Return the QuantLSTM of the bytes of such a file, which is made once."""
+
+    def make() -> Any:
+        from qcore.lstm.quantized import FILES, QuantLSTM
+
+        data = state.detach().cpu().numpy().tobytes()
+        layers, config, batch_first = FILES.from_bytes(data, "lstm: the module's state")
+        return QuantLSTM(layers, config, batch_first=batch_first)
+
+    return cached((state,), ("lstm",), make)

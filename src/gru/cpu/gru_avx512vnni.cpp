@@ -1,11 +1,11 @@
 #include "gru/cpu/gru_tiles.h"
-#include "gru/cpu/gru_vector_avx512.h"
+#include "recurrent/cpu/cell_avx512.h"
 
 namespace qcore {
 namespace {
-using Tiles = GruTiles<GruAvx512, GruDotAvx512>;
+using Tiles = GruTiles<CellAvx512, DotAvx512>;
 }
 
-extern const GruKernels kGruAvx512Vnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kGruAvx512Vnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
 
 }  // namespace qcore

@@ -1,30 +1,11 @@
 #include "gru/cpu/gru_tiles.h"
-#include "gru/cpu/gru_vector_avx2.h"
-#include "simd/vnni_encoding.h"
+#include "recurrent/cpu/cell_avxvnni.h"
 
 namespace qcore {
 namespace {
+using Tiles = GruTiles<CellAvx2, DotVnni>;
+}
 
-struct DotVnni {
-  using Weights = __m256i;
-  using Inputs = __m256i;
-  static constexpr int kMaxSums = 9;
-
-  QCORE_NUMERIC Weights load(const std::int8_t* w) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(w)); }
-  QCORE_NUMERIC Inputs spread(const std::uint8_t* u) {
-    std::int32_t four;
-    memcpy(&four, u, 4);
-    return _mm256_set1_epi32(four);
-  }
-  QCORE_NUMERIC void multiply(__m256i& sum, Inputs u, Weights w) {
-    asm(QCORE_VNNI_ENCODING "vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u), "x"(w));
-  }
-};
-
-using Tiles = GruTiles<GruAvx2, DotVnni>;
-
-}  // namespace
-
-extern const GruKernels kGruAvxVnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kGruAvxVnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
 
 }  // namespace qcore

@@ -3,12 +3,12 @@
 #include <cuda_runtime.h>
 
 #include "gru/cuda/gru_device.h"
-#include "numerics/gru_cell.h"
+#include "numerics/recurrent/gru_cell.h"
 
 namespace qcore {
 
-// The lanes of numerics/gru_cell.h with numbers of 32 bits and products of 64: where gru_pack.cpp proves that they fit,
-// with the shifts of its cell.
+// The lanes of numerics/recurrent/gru_cell.h with numbers of 32 bits and products of 64: where gru_pack.cpp proves that
+// they fit, with the shifts of its cell.
 template <numerics::ShiftRounding kRounding>
 struct GruDeviceLanes {
   using I = std::int32_t;
@@ -17,7 +17,7 @@ struct GruDeviceLanes {
   QCORE_NUMERIC I add(I a, I b) { return a + b; }
   QCORE_NUMERIC I sub(I a, I b) { return a - b; }
   QCORE_NUMERIC I set(std::int32_t c) { return c; }
-  QCORE_NUMERIC I clamped(I a, const numerics::GruRange& range) {
+  QCORE_NUMERIC I clamped(I a, const numerics::CodeRange& range) {
     a = a < range.lo ? range.lo : a;
     return a > range.hi ? range.hi : a;
   }
@@ -37,7 +37,7 @@ struct GruDeviceLanes {
 
   // A row's total at its scale.
   template <class Sum>
-  QCORE_NUMERIC I rescaled(Sum sum, Sum offset, int n, const numerics::GruRange& range) {
+  QCORE_NUMERIC I rescaled(Sum sum, Sum offset, int n, const numerics::CodeRange& range) {
     if constexpr (sizeof(Sum) == sizeof(I)) {
       constexpr int kMax = 30;  // drops every bit
       return clamped(shift(sum + offset, n < kMax ? n : kMax), range);
@@ -57,10 +57,10 @@ struct GruDeviceLanes {
 
 // Those of the definition.
 template <numerics::ShiftRounding kRounding>
-struct GruWideLanes : numerics::GruScalar<kRounding> {
-  using Base = numerics::GruScalar<kRounding>;
+struct GruWideLanes : numerics::ScalarLanes<kRounding> {
+  using Base = numerics::ScalarLanes<kRounding>;
   QCORE_NUMERIC const std::int32_t* table(const GruDeviceArrays& arrays, int gate) { return arrays.tables[gate]; }
-  QCORE_NUMERIC std::int64_t rescaled(std::int64_t sum, std::int64_t offset, int n, const numerics::GruRange& range) {
+  QCORE_NUMERIC std::int64_t rescaled(std::int64_t sum, std::int64_t offset, int n, const numerics::CodeRange& range) {
     return Base::clamped(Base::shifted(sum + offset, n), range);
   }
 };

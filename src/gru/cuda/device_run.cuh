@@ -2,9 +2,9 @@
 
 #include <cuda_runtime.h>
 
-#include "gru/code_access.h"
 #include "gru/cuda/gru_device.h"
 #include "gru/problem.h"
+#include "recurrent/code_access.h"
 #include "runtime/cuda/cuda_warp.cuh"
 
 // Declares the arguments that the kernels of one run share.

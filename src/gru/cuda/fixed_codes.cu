@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "gru/code_access.h"
 #include "gru/cuda/kernels.h"
+#include "recurrent/code_access.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/memory.h"

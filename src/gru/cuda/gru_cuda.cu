@@ -37,7 +37,7 @@ struct Arrays {
 
 GruCellKind cell_kind(const GruStorage& gru) {
   const GruParameters& p = gru.parameters;
-  if (p.rounding != ShiftRounding::half_away || !gru.packed || gru.packed->layer.width == GruWidth::scalar)
+  if (p.rounding != ShiftRounding::half_away || !gru.packed || gru.packed->layer.width == LaneWidth::scalar)
     return GruCellKind::any;
   // Sums of products of single planes are int32.
   if (gru_planes(p.weight_bits) + gru_planes(p.formats.h.bits) == 2 && !gru.packed->layer.state.narrow)

@@ -74,8 +74,8 @@ const GruDeviceArrays& GruStorage::on_device(int index) const {
   Image image;
   const std::size_t w = image.add(fragments(parameters.w, size, parameters.input_size, planes));
   const std::size_t r = image.add(fragments(parameters.r, size, size, planes));
-  const std::size_t wx_offset = image.add(padded(wx_offsets, size)), rh_offset = image.add(padded(rh_offsets, size));
-  const std::size_t wx_shift = image.add(padded(wx_shifts, size)), rh_shift = image.add(padded(rh_shifts, size));
+  const std::size_t wx_offset = image.add(padded(wx.offsets, size)), rh_offset = image.add(padded(rh.offsets, size));
+  const std::size_t wx_shift = image.add(padded(wx.shifts, size)), rh_shift = image.add(padded(rh.shifts, size));
   std::size_t bias[4] = {};
   for (int i = 0; i < 4; ++i) bias[i] = image.add(padded(biases[i], size));
   const std::size_t table[] = {image.add(tables[0]), image.add(tables[1]), image.add(tables[2])};

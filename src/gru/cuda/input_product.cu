@@ -12,7 +12,7 @@ constexpr int kWarps = 4;
 
 struct Arguments {
   GruDeviceArrays arrays;
-  numerics::GruRange range;
+  numerics::CodeRange range;
   bool half_even, overlap;
   std::int64_t channels;
   InputRows inputs;

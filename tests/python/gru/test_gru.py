@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 import qcore
+from qcore._recurrent.formats import choose_format
+from qcore._recurrent.ranges import Range
 from qcore.gru import Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell
 from qcore.gru.core import make
-from qcore.gru.formats import choose_format
-from qcore.gru.ranges import Range
 
 KERNELS = [row.name for row in qcore.kernels("gru") if row.device == "cpu" and row.available]
 PIPELINES, ROUNDINGS = ("staged", "fused"), ("half_away", "half_even")

@@ -14,9 +14,9 @@ COMPILER = shutil.which("gcc") or shutil.which("cc")
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 SANITIZED = ["-O1", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
 CONFIGS = {
-    "8 staged": Config(),
+    "8 staged": Config(pipeline="staged"),
     "8 fused": Config(pipeline="fused", rounding="half_even"),
-    "16 staged": Config(bits=16, rounding="half_even"),
+    "16 staged": Config(bits=16, rounding="half_even", pipeline="staged"),
     "16 fused": Config(bits=16, pipeline="fused"),
     "16 interp": Config(bits=16, tables="interp"),
     "mixed": Config(widths={"h": 13, "weights": 5, "z_pre": 8, "g": 11, "biases": 20}, tables="interp"),

@@ -18,9 +18,9 @@ from qcore.gru import Calibrator, Config, Direction, GruWeights, verify_golden
 ROOT = Path(__file__).resolve().parents[3]
 VERIFIER = ROOT / "tests" / "cpp" / "verify_golden.cpp"
 CONFIGS = {
-    "staged 8": Config(),
+    "staged 8": Config(pipeline="staged"),
     "fused 8": Config(pipeline="fused"),
-    "staged 16": Config(bits=16, rounding="half_even"),
+    "staged 16": Config(bits=16, rounding="half_even", pipeline="staged"),
     "fused 16 interp": Config(bits=16, pipeline="fused", tables="interp"),
     "mixed": Config(widths={"h": 13, "weights": 5, "z_pre": 8, "g": 11, "biases": 20}, rounding="half_even"),
     "mixed fused": Config(widths={"x": 9, "h": 16, "rh": 12, "z": 6}, pipeline="fused", rounding="half_even"),

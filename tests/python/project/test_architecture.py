@@ -1,7 +1,8 @@
 """The rules that keep the tree readable: who may include whom, file lengths, headers that stand alone, one version.
 
     python -> bindings -> include
-    operators (src/linear, src/quantize, ...) -> gemm, runtime, formats, simd, numerics, include
+    operators (src/linear, src/quantize, ...) -> recurrent, gemm, runtime, formats, simd, numerics, include
+    recurrent -> runtime, formats, simd, numerics, include
     gemm -> runtime, formats, simd, numerics, include
     formats -> numerics, include
     runtime -> include
@@ -9,7 +10,7 @@
     numerics -> nothing of ours
 
 A file for one instruction set, with everything that it includes, takes numerics, simd, gemm,
-formats/packed_layout.h, its folder's headers and intrinsics only.
+recurrent, formats/packed_layout.h, its folder's headers and intrinsics only.
 """
 
 import ast
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "src" / "numerics").is_dir(), reason="needs a source tree")
 
-SHARED = ("numerics", "simd", "formats", "runtime", "gemm", "activations")
+SHARED = ("numerics", "simd", "formats", "runtime", "gemm", "activations", "recurrent")
 MAY_INCLUDE = {
     "include": {"include"},
     "numerics": {"numerics"},
@@ -37,6 +38,7 @@ MAY_INCLUDE = {
     "formats": {"formats", "numerics", "include"},
     "runtime": {"runtime", "include"},
     "gemm": {"gemm", "runtime", "formats", "simd", "numerics", "include"},
+    "recurrent": {"recurrent", "runtime", "formats", "simd", "numerics", "include"},
     "bindings": {"bindings", "include"},
 }
 CXX_SUFFIXES = {".cpp", ".h", ".cu", ".cuh"}
@@ -79,7 +81,7 @@ def include_violations(root):
         here = area(root, path.resolve())
         allowed = MAY_INCLUDE.get(here, {here, *SHARED, "include"})
         if path.resolve() in of_one_isa:
-            allowed = allowed | {"numerics", "simd", "gemm"}
+            allowed = allowed | {"numerics", "simd", "gemm", "recurrent"}
         for text, _ in includes(path):
             target = resolve(root, path, text)
             if target is not None and area(root, target) not in allowed:
@@ -103,7 +105,8 @@ def isa_includes(root):
             for text, angled in includes(path):
                 target = resolve(root, path, text)
                 ours = target is not None and (
-                    area(root, target) in (operator, "numerics", "simd", "gemm") or target.name == "packed_layout.h"
+                    area(root, target) in (operator, "numerics", "simd", "gemm", "recurrent")
+                    or target.name == "packed_layout.h"
                 )
                 if ours:
                     pending.append(target)
@@ -117,7 +120,7 @@ def isa_violations(root):
             through = "" if path == start.resolve() else f", through {path.name},"
             found.append(
                 f"{start.relative_to(root)}{through} includes {text}: a file for one instruction set takes "
-                "numerics, simd, gemm, formats/packed_layout.h, its folder's headers and intrinsics only"
+                "numerics, simd, gemm, recurrent, formats/packed_layout.h, its folder's headers and intrinsics only"
             )
     return found
 
@@ -194,7 +197,10 @@ def test_files_are_short():
     assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE}
 
 
-@pytest.mark.parametrize("header", sorted(path.name for path in (ROOT / "include" / "qcore").glob("*.h")))
+@pytest.mark.parametrize(
+    "header",
+    sorted(str(path.relative_to(ROOT / "include" / "qcore")) for path in (ROOT / "include" / "qcore").rglob("*.h")),
+)
 def test_public_header_compiles_alone(header):
     compiler = shutil.which("g++") or shutil.which("c++")
     assert compiler, "building qcore needed a C++ compiler, and none is on PATH"

@@ -11,10 +11,20 @@ import pytest
 from qcore import QuantizedTensor
 from qcore.formats import Checkpoint
 from qcore.gru import QuantGRU
+from qcore.lstm import QuantLSTM
 from qcore.lut import Table
 
-MODULES = ("qcore", "qcore.awq", "qcore.decoder", "qcore.formats", "qcore.gru", "qcore.lut", "qcore.static")
-MADE_ELSEWHERE = (Checkpoint, QuantGRU, QuantizedTensor, Table)
+MODULES = (
+    "qcore",
+    "qcore.awq",
+    "qcore.decoder",
+    "qcore.formats",
+    "qcore.gru",
+    "qcore.lstm",
+    "qcore.lut",
+    "qcore.static",
+)
+MADE_ELSEWHERE = (Checkpoint, QuantGRU, QuantLSTM, QuantizedTensor, Table)
 
 
 @pytest.mark.parametrize("module", MODULES)

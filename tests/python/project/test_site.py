@@ -18,6 +18,7 @@ MODULES = (
     "qcore.gru",
     "qcore.jax",
     "qcore.language_model",
+    "qcore.lstm",
     "qcore.transformers",
     "qcore.lut",
     "qcore.static",

@@ -46,6 +46,7 @@ def test_table_lists_the_reference_last():
         "embedding",
         "grouped_linear",
         "gru",
+        "lstm",
         "hadamard",
         "linear",
         "lut",

@@ -43,7 +43,7 @@ from qcore.torch.conversion.options import (
 )
 from qcore.torch.conversion.restore import restore_
 from qcore.torch.conversion.rotation_folding import FOLDED, Folding, find_folding
-from qcore.torch.conversion.rules import Settings, embedding_like, rule_of, takes_awq, takes_gptq
+from qcore.torch.conversion.rules import RECURRENT, Settings, embedding_like, rule_of, takes_awq, takes_gptq
 from qcore.torch.conversion.smooth import Smoothing, check_smooth
 from qcore.torch.embedding import Embedding
 from qcore.torch.report import Candidate, LayerReport, Report
@@ -121,10 +121,10 @@ def quantize_(
 ) -> Report:
     """Quantize the layers of a model in place.
 
-    Replaced are ``torch.nn.Linear``, ``Conv2d``, ``Embedding``, ``MultiheadAttention``, with a calibration ``GRU``,
-    GPT-2's ``Conv1D`` and modules with the weights of experts in 3-D parameters. Everything else is left, and the
-    report names it with its reason. A warning says so if less than 90% of the parameters were quantized. A module in
-    several places stays one; layers that share a weight share its packed one.
+    Replaced are ``torch.nn.Linear``, ``Conv2d``, ``Embedding``, ``MultiheadAttention``, with a calibration ``GRU`` and
+    ``LSTM``, GPT-2's ``Conv1D`` and modules with the weights of experts in 3-D parameters. Everything else is left, and
+    the report names it with its reason. A warning says so if less than 90% of the parameters were quantized. A module
+    in several places stays one; layers that share a weight share its packed one.
 
     All options and weights are checked before anything is changed. Then each float weight is freed before the next one
     is quantized, unless ``target_error`` is given together with a calibration: so the most memory in use is that of the
@@ -134,8 +134,8 @@ def quantize_(
 
     Args:
         model: any module; in evaluation mode or not, which stays.
-        bits: 2, 3, 4, 5, 6 or 8, the default. A GRU has 8, and so has an embedding unless it shares its weight with
-            another layer or ``layers`` says otherwise. Convolutions have the next of 4 and 8.
+        bits: 2, 3, 4, 5, 6 or 8, the default. A GRU or an LSTM has 8, and so has an embedding unless it shares its
+            weight with another layer or ``layers`` says otherwise. Convolutions have the next of 4 and 8.
         block_size, scheme, scale_dtype: as for :func:`qcore.quantize`; 64, "symmetric" and "float32" by default.
         compute: as for :func:`qcore.linear`.
         method: "rtn", the default, "mse", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach,
@@ -314,7 +314,7 @@ def _check(model: Any, skip: Any, target_error: Any) -> None:
         name = type(model).__name__
         made = (
             f": qcore.torch.{name}.from_float(model) makes another one"
-            if rule.kind in ("Linear", "Conv2d", "GRU")
+            if rule.kind in ("Linear", "Conv2d", *RECURRENT)
             else ""
         )
         raise _core.QcoreValueError(
@@ -340,8 +340,9 @@ def _plans(
     plans = []
     for layer in chosen:
         samples = seen.get(id(layer.module))
-        if layer.rule is not None and layer.rule.kind == "GRU" and samples is None:
-            layer.reason = "a GRU needs a calibration that reaches it, with tensors"
+        if layer.rule is not None and layer.rule.kind in RECURRENT and samples is None:
+            article = "an" if layer.rule.kind == "LSTM" else "a"
+            layer.reason = f"{article} {layer.rule.kind} needs a calibration that reaches it, with tensors"
             continue
         plan = _Plan(layer, _levels(layer, samples is not None), samples, notes=list(layer.notes))
         if layer.shared in outside:
@@ -363,7 +364,7 @@ def _settings(layer: Layer) -> Settings:
 
 
 def _is_plain(layer: Layer) -> bool:
-    return layer.rule is not None and layer.rule.kind in ("Linear", "Conv2d", "Conv1D", "GRU", "activation")
+    return layer.rule is not None and layer.rule.kind in ("Linear", "Conv2d", "Conv1D", *RECURRENT, "activation")
 
 
 def _check_weights(plans: list[_Plan]) -> None:
@@ -390,7 +391,7 @@ def _check_weights(plans: list[_Plan]) -> None:
 
 def _levels(layer: Layer, sampled: bool) -> list[PrecisionLevel]:
     settings, kind = _settings(layer), "" if layer.rule is None else layer.rule.kind
-    if kind == "GRU":
+    if kind in RECURRENT:
         return [(8, ""), (16, ""), None]
     if kind == "activation":
         return [(0, ""), None]

@@ -14,6 +14,7 @@ from qcore.torch.conversion.layers import disable_fast_paths, forget_ties, untie
 from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
+from qcore.torch.lstm import LSTM
 from qcore.torch.lut import LutActivation
 from qcore.torch.module import CONFIG, QuantizedModule, read_config
 from qcore.torch.rotated import RotatedLinear
@@ -68,7 +69,18 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
 
 
 def _kinds() -> dict[str, Any]:
-    kinds = (Linear, RotatedLinear, Conv2d, Embedding, ScaledEmbedding, GRU, LutActivation, Experts, MultiheadAttention)
+    kinds = (
+        Linear,
+        RotatedLinear,
+        Conv2d,
+        Embedding,
+        ScaledEmbedding,
+        GRU,
+        LSTM,
+        LutActivation,
+        Experts,
+        MultiheadAttention,
+    )
     return {kind.kind: kind for kind in kinds}
 
 

@@ -20,12 +20,15 @@ from qcore.torch.conversion.reads import Read
 from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
 from qcore.torch.gru import GRU
+from qcore.torch.lstm import LSTM
 from qcore.torch.lut import LutActivation, table_name
 from qcore.torch.rotated import RotatedLinear
 from qcore.torch.scaled_embedding import ScaledEmbedding, scale_of
 from qcore.torch.weighted import Conv2d, Linear
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+RECURRENT = ("GRU", "LSTM")
+"""Kinds of rules that need a calibration and have widths of 8 or 16 bits."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -227,10 +230,15 @@ def _refuse_embedding(module: torch.nn.Embedding) -> str:
     return "it is a subclass of Embedding that has or computes more"
 
 
-def _refuse_gru(module: torch.nn.GRU) -> str:
-    if module.dropout > 0 and module.training:
-        return "it has dropout while training"
-    return _exactly(torch.nn.GRU)(module)
+def _refuse_recurrent(kind: type[torch.nn.RNNBase]) -> Callable[[torch.nn.RNNBase], str]:
+    def refuse(module: torch.nn.RNNBase) -> str:
+        if module.dropout > 0 and module.training:
+            return "it has dropout while training"
+        if module.proj_size:
+            return "it has a projection (proj_size)"
+        return _exactly(kind)(module)
+
+    return refuse
 
 
 def _refuse_experts(module: torch.nn.Module) -> str:
@@ -290,10 +298,13 @@ def embedding_like(module: torch.nn.Embedding, plain: Embedding) -> Embedding:
     return made
 
 
-def _make_gru(module: torch.nn.GRU, settings: Settings, samples: list[torch.Tensor] | None) -> GRU:
-    batch = 0 if module.batch_first else 1
-    given = [x if x.dim() == 3 else x.unsqueeze(batch) for x in samples or []]
-    return GRU.from_float(module, samples=given, bits=settings.bits)
+def _make_recurrent(kind: type[GRU] | type[LSTM]) -> Callable[..., GRU | LSTM]:
+    def make(module: Any, settings: Settings, samples: list[torch.Tensor] | None) -> GRU | LSTM:
+        batch = 0 if module.batch_first else 1
+        given = [x if x.dim() == 3 else x.unsqueeze(batch) for x in samples or []]
+        return kind.from_float(module, samples=given, bits=settings.bits)
+
+    return make
 
 
 def _make_activation(module: torch.nn.Module, settings: Settings, samples: list[torch.Tensor] | None) -> LutActivation:
@@ -363,7 +374,13 @@ def _refuse_transposed(module: Any) -> str:
 RULES = (
     Rule("Linear", lambda module: isinstance(module, torch.nn.Linear), _refuse_linear, _make_linear, True),
     Rule("Conv2d", lambda module: isinstance(module, torch.nn.Conv2d), _refuse_conv2d, _make_conv2d, True),
-    Rule("GRU", lambda module: isinstance(module, torch.nn.GRU), _refuse_gru, _make_gru),
+    Rule("GRU", lambda module: isinstance(module, torch.nn.GRU), _refuse_recurrent(torch.nn.GRU), _make_recurrent(GRU)),
+    Rule(
+        "LSTM",
+        lambda module: isinstance(module, torch.nn.LSTM),
+        _refuse_recurrent(torch.nn.LSTM),
+        _make_recurrent(LSTM),
+    ),
     Rule(
         "Embedding",
         lambda module: isinstance(module, torch.nn.Embedding),

@@ -27,7 +27,7 @@ _PLAIN_BITS: tuple[int, ...] = (4, 8)
 _BLOCK_SIZES: tuple[int, ...] = (32, 64, 128)
 _BATCHES = 4
 """Number of batches on which the model's error is measured for each layer."""
-_WITHOUT_WIDTH = ("GRU", "activation")
+_WITHOUT_WIDTH = ("GRU", "LSTM", "activation")
 _FORM = ("bits", "block_size", "scheme", "scale_dtype", "encoding")
 """Options of a layer that leave no choice of encodings."""
 Format = tuple[int, int, str | None]

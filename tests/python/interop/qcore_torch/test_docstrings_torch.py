@@ -15,7 +15,7 @@ def test_public_names_are_documented(module):
     assert not complaints, "\n".join(complaints)
 
 
-@pytest.mark.parametrize("name", ["linear", "conv2d", "lut", "gru"])
+@pytest.mark.parametrize("name", ["linear", "conv2d", "lut", "gru", "lstm"])
 def test_operators_are_documented(name):
     complaints = list(docstrings.missing(f"qcore.torch.operators.{name}", getattr(operators, name).body))
     assert not complaints, "\n".join(complaints)

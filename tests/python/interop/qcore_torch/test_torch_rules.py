@@ -166,7 +166,8 @@ def modules_left():
         "lazy": (nn.LazyLinear(4), "not initialized"),
         "meta": (nn.Linear(4, 4, device="meta"), "weights are empty"),
         "max_norm": (nn.Embedding(4, 4, max_norm=1.0), "max_norm"),
-        "lstm": (nn.LSTM(4, 4), "there is no rule for LSTM"),
+        "lstm": (nn.LSTM(4, 4), "an LSTM needs a calibration that reaches it"),
+        "projected": (nn.LSTM(4, 4, proj_size=2), "it has a projection"),
         "rnn": (nn.RNN(4, 4), "there is no rule for RNN"),
         "conv1d": (nn.Conv1d(4, 4, 3), "there is no rule for Conv1d"),
         "conv3d": (nn.Conv3d(4, 4, 3), "there is no rule for Conv3d"),
@@ -190,7 +191,7 @@ def test_what_is_left_is_named():
         assert model[name] is before[name] is module
     assert report.other_parameters == {"LayerNorm": 8}
     assert "Warning: 0 of" in str(report)
-    assert "there is no rule for LSTM" in str(report)
+    assert "there is no rule for RNN" in str(report)
 
 
 def test_the_report_counts_the_whole_model():

@@ -1,0 +1,1 @@
+"""What the fixed-point GRU and LSTM share: formats, ranges, calibration, float weights."""

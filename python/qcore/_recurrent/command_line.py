@@ -1,0 +1,82 @@
+"""What the commands of recurrent layers share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qcore import _core
+from qcore._recurrent.arrays import read_arrays
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def config_of(kind: Any, path: Path | None, given: dict[str, Any]) -> Any:
+    """Return the config of a file, or the default one, with what the command line says instead."""
+    try:
+        found = kind() if path is None else kind.from_json(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise _core.QcoreValueError(f"{kind.op} config: {path} is not text: {error}") from error
+    return dataclasses.replace(found, **{key: value for key, value in given.items() if value is not None})
+
+
+def inputs_of(op: str, path: Path, states: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return x, the states and lengths of a file, None if missing; a single array is x, whatever its name."""
+    arrays = read_arrays(path, op)
+    others = (*states, "lengths")
+    if len(arrays) == 1:
+        return (next(iter(arrays.values())), *(None for _ in others))
+    unknown = sorted(set(arrays) - {"x", *others})
+    if unknown or "x" not in arrays:
+        names = ", ".join(sorted(arrays)) or "nothing"
+        expected = f"{', '.join(others[:-1])} and {others[-1]}"
+        raise _core.QcoreValueError(f"{op}: {path} has {names}, expected x and, if wanted, {expected}")
+    return (arrays["x"], *(arrays.get(name) for name in others))
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[float], None]]:
+    """Yield a bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    stderr = Console(stderr=True)
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        task = progress.add_task(what, total=1.0)
+        yield lambda part: progress.update(task, completed=part)
+
+
+def console() -> Console:
+    """Return the console of results."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def print_formats(made: Any, tensors: tuple[str, ...]) -> None:
+    """Print the formats of all tensors, layers and directions of a quantized layer."""
+    import numpy as np
+    from rich import box
+    from rich.table import Table
+
+    out = console()
+    out.print(repr(made), soft_wrap=True)
+    places = [(layer, side) for layer in range(made.num_layers) for side in range(made.directions)]
+    grid = Table(title="from lowest to highest, step", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("tensor", no_wrap=True)
+    grid.add_column("bits", justify="right", no_wrap=True)
+    for layer, side in places:
+        grid.add_column(f"layer {layer}" + (", backward" if side else ""), justify="right", overflow="fold")
+    for tensor in tensors:
+        cells = []
+        for layer, side in places:
+            form = made.format(tensor, layer, side)
+            low, high = form.decode(np.array([form.lowest, form.highest]))
+            cells.append(f"{low:.4g} to {high:.4g}, 2^{-form.exponent}")
+        grid.add_row(tensor, str(made.format(tensor).bits), *cells)
+    out.print(grid)

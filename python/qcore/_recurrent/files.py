@@ -1,0 +1,181 @@
+"""Quantized recurrent layers as safetensors files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qcore import _core
+
+Layers = list[list[tuple[Any, dict[str, Any]]]]
+
+
+def knots_of(core: Any, index: int) -> Any:
+    """Return int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
+    return np.array(core.knots(index), np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileKind:
+    """What the files of an operator hold.
+
+    Args:
+        op: what errors begin with, and the name of the description in a file.
+        format: the version that is written.
+        read: the versions that are read.
+        tensors: names of the rows of formats.
+        gates: blocks of H rows of weights.
+        biases: names of the biases.
+        tables: names of the core's tables.
+        config: class of the config.
+        make: makes the core's object of parts and a config.
+    """
+
+    op: str
+    format: str
+    read: tuple[str, ...]
+    tensors: tuple[str, ...]
+    gates: int
+    biases: tuple[str, ...]
+    tables: tuple[str, ...]
+    config: Any
+    make: Callable[[dict[str, Any], Any], Any]
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """Dtypes of a direction's arrays."""
+        names = ("w", "r", *self.biases)
+        codes = {name: np.int16 if name in ("w", "r") else np.int32 for name in names}
+        return {"formats": np.int32, **codes, **{f"{name}_exponents": np.int32 for name in names}}
+
+    def table_hash(self, core: Any) -> str:
+        """Return the SHA-256 of the tables' codes, int32 little-endian, each after its knots if it has some."""
+        digest = hashlib.sha256()
+        for index in range(len(self.tables)):
+            digest.update(knots_of(core, index).astype("<i4").tobytes())
+            digest.update(np.array(core.table(index), "<i4").tobytes())
+        return digest.hexdigest()
+
+    def interpolated(self, core: Any) -> list[int]:
+        return [index for index in range(len(self.tables)) if core.knots(index)[0]]
+
+    def to_bytes(self, model: Any) -> bytes:
+        """Return the contents of a model's file."""
+        from safetensors.numpy import save
+
+        tensors: dict[str, Any] = {}
+        hashes, widths = [], []
+        for number, layer in enumerate(model._layers):
+            for side, (core, parts) in enumerate(layer):
+                prefix = f"{number}.{side}"
+                tensors |= {f"{prefix}.{name}": np.ascontiguousarray(parts[name]) for name in self.arrays}
+                for index in self.interpolated(core):
+                    tensors[f"{prefix}.knots_{self.tables[index]}"] = knots_of(core, index)
+                hashes.append(self.table_hash(core))
+                widths.append([parts["weight_bits"], parts["bias_bits"]])
+        description = {
+            "layers": model.num_layers,
+            "directions": model.directions,
+            "batch_first": model.batch_first,
+            "config": model.config.to_json(),
+            "widths": widths,
+            "tables": hashes,
+        }
+        return save(tensors, {"format": self.format, self.op: json.dumps(description)})
+
+    def from_bytes(self, data: bytes, where: str) -> tuple[Layers, Any, bool]:
+        """Return layers, config and batch_first of the model whose file holds ``data``.
+
+        Args:
+            data: what :meth:`to_bytes` returned.
+            where: what errors call the data.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: the data is damaged, or of another format.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        article = "a GRU" if self.op == "gru" else f"an {self.op.upper()}"
+        try:
+            tensors = load(data)
+        except SafetensorError as error:
+            raise _core.QcoreValueError(f"{where} is not {article}'s safetensors file: {error}") from error
+        # load() has checked the header, which it does not return: its length in 8 bytes, then JSON.
+        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
+        if metadata.get("format") not in self.read:
+            raise _core.QcoreValueError(
+                f"{where} has format {metadata.get('format')!r}, expected "
+                f"{' or '.join(repr(name) for name in self.read)}"
+            )
+        description = self._description(metadata.get(self.op, ""), where)
+        layers_count, directions, batch_first, config, widths, tables = description
+        layers: Layers = []
+        for number in range(layers_count):
+            layer: list[tuple[Any, dict[str, Any]]] = []
+            for side in range(directions):
+                row = number * directions + side
+                parts = self._parts(tensors, f"{number}.{side}", where)
+                parts["weight_bits"], parts["bias_bits"] = widths[row]
+                core = self.make(parts, config)
+                self._check_knots(tensors, core, f"{number}.{side}", where)
+                if self.table_hash(core) != tables[row]:
+                    raise _core.QcoreValueError(
+                        f"{where} was saved with other tables of layer {number}, direction {side}"
+                    )
+                layer.append((core, parts))
+            layers.append(layer)
+        return layers, config, batch_first
+
+    def _description(self, text: str, where: str) -> tuple[int, int, bool, Any, list[tuple[int, int]], list[str]]:
+        """Check and return layers, directions, batch_first, config, widths and table hashes."""
+        try:
+            values = json.loads(text)
+            layers, directions = int(values["layers"]), int(values["directions"])
+            widths = [(int(weights), int(biases)) for weights, biases in values["widths"]]
+            tables = [str(digest) for digest in values["tables"]]
+            batch_first, config_text = bool(values["batch_first"]), str(values["config"])
+        except KeyError as error:
+            raise _core.QcoreValueError(f"{where} has no {error.args[0]!r} in its description") from None
+        except (TypeError, ValueError) as error:
+            raise _core.QcoreValueError(f"{where} has a description that can't be read: {error}") from None
+        if layers < 1 or directions not in (1, 2) or len(widths) != layers * directions or len(tables) != len(widths):
+            raise _core.QcoreValueError(
+                f"{where} describes {layers} layers of {directions} directions with {len(widths)} widths and "
+                f"{len(tables)} table hashes, expected one of each per layer and direction"
+            )
+        return layers, directions, batch_first, self.config.from_json(config_text), widths, tables
+
+    def _check_knots(self, tensors: dict[str, Any], core: Any, prefix: str, where: str) -> None:
+        for index in self.interpolated(core):
+            name = f"{prefix}.knots_{self.tables[index]}"
+            saved = tensors.get(name)
+            if saved is None:
+                raise _core.QcoreValueError(f"{where} has no tensor {name}")
+            if not np.array_equal(saved, knots_of(core, index)):
+                raise _core.QcoreValueError(f"{where}: {name} has other knots than those of its table's formats")
+
+    def _parts(self, tensors: dict[str, Any], prefix: str, where: str) -> dict[str, Any]:
+        parts: dict[str, Any] = {}
+        for name, dtype in self.arrays.items():
+            array = tensors.get(f"{prefix}.{name}")
+            if array is None:
+                raise _core.QcoreValueError(f"{where} has no tensor {prefix}.{name}")
+            if array.dtype != dtype:
+                raise _core.QcoreTypeError(
+                    f"{where}: {prefix}.{name} has dtype {array.dtype}, expected {np.dtype(dtype)}"
+                )
+            parts[name] = array
+        rows = len(self.tensors)
+        if parts["formats"].shape != (rows, 4) or parts["w"].ndim != 2 or parts["r"].ndim != 2:
+            shapes = ", ".join(f"{name} {list(parts[name].shape)}" for name in ("formats", "w", "r"))
+            raise _core.QcoreValueError(
+                f"{where}: {prefix} has {shapes}, expected [{rows}, 4], [{self.gates}H, C] and [{self.gates}H, H]"
+            )
+        parts["sizes"] = (parts["w"].shape[1], parts["r"].shape[1])
+        return parts

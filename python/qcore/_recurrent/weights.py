@@ -1,0 +1,110 @@
+"""Float weights of recurrent networks: layers of one or two directions, from modules and state_dicts of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from qcore import _core
+from qcore._recurrent.direction import Doubles
+
+
+class WeightsBase:
+    """Float weights of all layers, each with one direction or two."""
+
+    op: ClassVar[str]
+
+    def __init__(self, layers: Sequence[Sequence[Any]], batch_first: bool) -> None:
+        if not layers or any(len(layer) not in (1, 2) for layer in layers):
+            raise _core.QcoreValueError(
+                f"{self.op} weights: layers have no direction or more than two, expected 1 or 2 each"
+            )
+        expected = layers[0][0].input_size
+        for index, layer in enumerate(layers):
+            for direction in layer:
+                if direction.input_size != expected or direction.hidden_size != layers[0][0].hidden_size:
+                    raise _core.QcoreValueError(
+                        f"{self.op} weights: layer {index} has C = {direction.input_size} and "
+                        f"H = {direction.hidden_size}, expected C = {expected} and H = {layers[0][0].hidden_size}"
+                    )
+            expected = sum(direction.hidden_size for direction in layer)
+        self.layers = [list(layer) for layer in layers]
+        self.batch_first = batch_first
+
+    @property
+    def input_size(self) -> int:
+        """Number of input features (C)."""
+        return int(self.layers[0][0].input_size)
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of the state (H)."""
+        return int(self.layers[0][0].hidden_size)
+
+    @property
+    def directions(self) -> int:
+        """1, or 2 if it is bidirectional."""
+        return len(self.layers[0])
+
+
+def tensors_of(module: Any, op: str, kind: str, gates: int) -> dict[str, Doubles]:
+    """Return the state_dict of a torch.nn module in float64.
+
+    Raises:
+        QcoreTypeError: it is another module.
+    """
+    state = getattr(module, "state_dict", None)
+    if state is None or not hasattr(module, "hidden_size"):
+        raise _core.QcoreTypeError(
+            f"{op} weights: {op} is a {type(module).__name__}, expected a torch.nn.{kind} or {kind}Cell"
+        )
+    tensors = {name: value.detach().cpu().double().numpy() for name, value in state().items()}
+    first = tensors.get("weight_ih", tensors.get("weight_ih_l0"))
+    if first is None:
+        raise _core.QcoreTypeError(f"{op} weights: {op} has no weight_ih_l0, expected a torch.nn.{kind}")
+    if first.shape[0] != gates * module.hidden_size:
+        number = {3: "three", 4: "four"}[gates]
+        raise _core.QcoreTypeError(
+            f"{op} weights: {type(module).__name__} has no {number} gates, expected a torch.nn.{kind}"
+        )
+    return tensors
+
+
+def directions_of(
+    tensors: Mapping[str, Any], op: str, kind: str, make: Callable[[list[Any], str], Any]
+) -> list[list[Any]]:
+    """Return layers of directions from arrays named as in a torch.nn module's state_dict.
+
+    Args:
+        tensors: arrays by name.
+        op: what errors begin with.
+        kind: the module's class.
+        make: a direction of w, r, bx and br, biases None if missing, and of what errors begin with.
+
+    Raises:
+        QcoreValueError: naming what is missing or unknown.
+    """
+    count = 0
+    while f"weight_ih_l{count}" in tensors:
+        count += 1
+    ends = ["", "_reverse"] if "weight_ih_l0_reverse" in tensors else [""]
+    suffixes = [[f"_l{layer}{end}" for end in ends] for layer in range(count)]
+    if count == 0 and "weight_ih" in tensors:
+        suffixes = [[""]]
+    if not suffixes:
+        raise _core.QcoreValueError(f"{op} weights: there is no weight_ih_l0, expected the names of a torch.nn.{kind}")
+    parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    names = {f"{part}{suffix}" for layer in suffixes for suffix in layer for part in parts}
+    unknown = sorted(name for name in tensors if name not in names)
+    if unknown:
+        raise _core.QcoreValueError(
+            f"{op} weights: there is {unknown[0]}, expected only the {', '.join(parts)} of {count or 1} layers"
+        )
+
+    def direction(suffix: str) -> Any:
+        for part in parts[:2]:
+            if f"{part}{suffix}" not in tensors:
+                raise _core.QcoreValueError(f"{op} weights: there is no {part}{suffix}")
+        return make([tensors.get(f"{part}{suffix}") for part in parts], f"{op} weights: weight_ih{suffix}")
+
+    return [[direction(suffix) for suffix in layer] for layer in suffixes]

@@ -1,0 +1,190 @@
+"""The fixed-point LSTM itself: its layers and its calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qcore import _arrays, _core
+from qcore._recurrent.calls import checked_lengths, checked_mask, format_of, restarted
+from qcore._recurrent.formats import Format
+from qcore.lstm.formats import TENSORS, Config
+from qcore.lstm.weights import LstmWeights
+
+Layer = list[tuple[_core.QuantizedLstm, dict[str, Any]]]
+"""The core's object of each direction, with the parameters that files need."""
+
+
+def make(parts: dict[str, Any], config: Config) -> _core.QuantizedLstm:
+    """Make the core's object of one layer in one direction."""
+    input_size, hidden_size = parts["sizes"]
+    return _core.QuantizedLstm.make(
+        input_size,
+        hidden_size,
+        getattr(_core.ShiftRounding, config.rounding),
+        getattr(_core.GruTableKind, config.tables),
+        parts["formats"],
+        parts["weight_bits"],
+        parts["bias_bits"],
+        parts["w"].ravel(),
+        parts["r"].ravel(),
+        parts["b"],
+        parts["w_exponents"],
+        parts["r_exponents"],
+        parts["b_exponents"],
+    )
+
+
+class LstmCore:
+    """Layers of fixed-point LSTMs without what reads and writes them: :class:`QuantLSTM` adds that."""
+
+    def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
+        self._layers = layers
+        self._stack = _core.LstmStack.make([core for layer in layers for core, _ in layer], len(layers[0]))
+        self._state_dtypes = [str(self.format(name).dtype) for name in ("h", "c")]
+        self.config = config
+        self.batch_first = batch_first
+        self.float_weights: LstmWeights | None = None
+        """Float weights that it was made of; not in files."""
+
+    @property
+    def input_size(self) -> int:
+        """Number of input features (C)."""
+        return int(self._layers[0][0][1]["sizes"][0])
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of the states (H)."""
+        return int(self._layers[0][0][1]["sizes"][1])
+
+    @property
+    def num_layers(self) -> int:
+        """Layers, each of 1 or 2 directions."""
+        return len(self._layers)
+
+    @property
+    def directions(self) -> int:
+        """1, or 2 if it is bidirectional."""
+        return len(self._layers[0])
+
+    def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
+        """Return the format of a tensor.
+
+        Args:
+            name: of :data:`qcore.lstm.TENSORS`.
+            layer: 0 is the first.
+            direction: 0 is forward, 1 backward.
+
+        Raises:
+            QcoreValueError: there is no such tensor, layer or direction.
+        """
+        return format_of("lstm", TENSORS, self._layers, name, layer, direction)
+
+    def __repr__(self) -> str:
+        kind = "bidirectional, " if self.directions == 2 else ""
+        return (
+            f"QuantLSTM({self.input_size}, {self.hidden_size}, layers={self.num_layers}, {kind}"
+            f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, c {self.format('c').bits} bits, "
+            f"weights {self._layers[0][0][1]['weight_bits']} bits)"
+        )
+
+    def __call__(
+        self, x: Any, h0: Any = None, c0: Any = None, *, lengths: Any = None, out: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Run all steps.
+
+        Args:
+            x: [T, B, C] ([B, T, C] if batch_first): float32, float16 or bfloat16, or codes (int8 or int16 of
+                ``format("x")``), on the CPU; any strides.
+            h0, c0: [layers * directions, B, H]: floats, or codes of ``format("h", layer)`` and ``format("c", layer)``;
+                None for zeros.
+            lengths: int32 [B], each row's number of steps, or None. Beyond them y is 0 and the states stay.
+            out: where to write y; any strides, floats or codes, no memory in common with x, h0 or c0. It is returned.
+
+        Returns:
+            y [T, B, directions * H] ([B, T, directions * H] if batch_first) and the last h and c [layers * directions,
+            B, H], in x's library: floats of x's dtype, or codes if x is codes.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+        """
+        if len(x.shape) != 3:
+            axes = "[B, T, C]" if self.batch_first else "[T, B, C]"
+            raise _core.QcoreValueError(
+                f"lstm: x has shape {list(x.shape)}, expected {axes} with C = {self.input_size}"
+            )
+        first, second, _ = x.shape
+        batch = first if self.batch_first else second
+        shape = (first, second, self.directions * self.hidden_size)
+        return self._run(x, h0, c0, shape, batch, None, checked_lengths("lstm", lengths), out)
+
+    forward = __call__
+
+    def step(self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None) -> tuple[Any, tuple[Any, Any]]:
+        """Run one step of streaming; only without a backward direction.
+
+        Args:
+            x: [B, C] as for a call.
+            state: what the last step returned; None at first.
+            reset: bool [B], rows whose states start anew, or None.
+            out: as for a call.
+
+        Returns:
+            y [B, H], and the state, (h, c): codes of ``format("h", layer)`` and ``format("c", layer)``, [layers, B, H]
+            each, to be passed to the next step.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; or the LSTM is
+                bidirectional.
+        """
+        if self.directions == 2:
+            raise _core.QcoreValueError("lstm: step() on a bidirectional LSTM, which needs the whole sequence: call it")
+        if len(x.shape) != 2:
+            raise _core.QcoreValueError(
+                f"lstm: x has shape {list(x.shape)}, expected [B, C] with C = {self.input_size}"
+            )
+        batch = x.shape[0]
+        h, c = self._checked_state(state, batch)
+        if reset is not None:
+            mask = checked_mask("lstm", reset, batch)
+            if h is not None:
+                zeros = [self.format("h", layer).zero_point for layer in range(self.num_layers)]
+                h, c = restarted(h, mask, zeros), restarted(c, mask, [0] * self.num_layers)
+        y, h, c = self._run(x, h, c, (batch, self.hidden_size), batch, self._state_dtypes, None, out)
+        return y, (h, c)
+
+    def _run(
+        self, x: Any, h0: Any, c0: Any, shape: Any, batch: int, state_dtypes: list[str] | None, lengths: Any, out: Any
+    ) -> tuple[Any, Any, Any]:
+        backend = _arrays.backend_of(x, "lstm: x")
+        floating = _arrays.dtype_name(x.dtype) in _arrays.FLOATING
+        states = (self.num_layers * self.directions, batch, self.hidden_size)
+        y = backend.empty(x, shape, None if floating else self._state_dtypes[0]) if out is None else out
+        dtypes: list[str | None] = [None, None] if floating else [*self._state_dtypes]
+        if state_dtypes is not None:
+            dtypes = [*state_dtypes]
+        h, c = (backend.empty(x, states, dtype) for dtype in dtypes)
+        self._stack.run(
+            backend.readable(x, "lstm: x"),
+            None if h0 is None else _arrays.readable(h0, "lstm: h0"),
+            None if c0 is None else _arrays.readable(c0, "lstm: c0"),
+            _arrays.backend_of(y, "lstm: out").writable(y, "lstm: out"),
+            backend.writable(h, "lstm: h_last"),
+            backend.writable(c, "lstm: c_last"),
+            self.batch_first and len(shape) == 3,
+            lengths,
+        )
+        return (backend.result(y, x) if out is None else out), backend.result(h, x), backend.result(c, x)
+
+    def _checked_state(self, state: Any, batch: int) -> tuple[Any, Any]:
+        if state is None:
+            return None, None
+        if not isinstance(state, (tuple, list)) or len(state) != 2:
+            raise _core.QcoreTypeError(f"lstm: state is a {type(state).__name__}, expected (h, c) of the last step")
+        expected = (self.num_layers, batch, self.hidden_size)
+        for name, array, dtype in zip(("h", "c"), state, self._state_dtypes, strict=True):
+            if tuple(array.shape) != expected or _arrays.dtype_name(array.dtype) != dtype:
+                raise _core.QcoreValueError(
+                    f"lstm: {name} of state is {_arrays.dtype_name(array.dtype)} {list(array.shape)}, expected {dtype} "
+                    f"{list(expected)}, as the last step returned it"
+                )
+        return state[0], state[1]

@@ -1,0 +1,27 @@
+"""One layer of a float LSTM in one direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qcore._recurrent.direction import DirectionBase
+
+
+class Direction(DirectionBase):
+    """One layer in one direction, kept in float64; gate order i, f, g, o along 4H.
+
+    Args:
+        w: numbers [4H, C], of the inputs.
+        r: numbers [4H, H], of the state.
+        bx, br: numbers [4H], or None for zeros; only their sum counts.
+        where: what errors begin with.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: shapes that do not fit, a NaN or an infinity, or no numbers.
+    """
+
+    gates = 4
+
+    def __init__(self, w: Any, r: Any, bx: Any = None, br: Any = None, where: str = "lstm weights") -> None:
+        super().__init__(w, r, bx, br, where)
+        self.b = self.bx + self.br

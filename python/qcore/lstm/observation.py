@@ -1,0 +1,75 @@
+"""Ranges of a float LSTM's tensors on samples, and the parameters that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from qcore._recurrent.direction import Doubles
+from qcore._recurrent.formats import Format
+from qcore._recurrent.observation import ObserverBase, Watch, quantize_rows
+from qcore._recurrent.ranges import Range
+from qcore.lstm import float_cell
+from qcore.lstm.core import make
+from qcore.lstm.direction import Direction
+from qcore.lstm.formats import TENSORS, UNSIGNED, ZERO_FREE, Config
+from qcore.lstm.weights import LstmWeights
+
+
+class Observer(ObserverBase):
+    """Runs the float LSTM on samples and keeps the range of every tensor; arguments as for :class:`Calibrator`."""
+
+    op = "lstm"
+    seen = TENSORS
+    states = ("h", "c")
+    weights_type = LstmWeights
+
+    def observe(
+        self, x: Any, h0: Any = None, c0: Any = None, *, progress: Callable[[float], None] | None = None
+    ) -> Self:
+        """Look at one batch.
+
+        Args:
+            x: [T, B, C] ([B, T, C] if the weights are batch_first), numbers.
+            h0, c0: [layers * directions, B, H], or None for zeros. They are part of the ranges of h and c.
+            progress: called with the part done, 0 to 1, after every step.
+
+        Returns:
+            The object itself.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: another shape, a NaN or an infinity, or no numbers.
+        """
+        self._observe(x, [h0, c0], progress)
+        return self
+
+    def _run_float(
+        self, direction: Direction, x: Doubles, states: list[Doubles | None], *, reverse: bool, watch: Watch
+    ) -> Doubles:
+        return float_cell.run(direction, x, *states, reverse=reverse, watch=watch)[0]
+
+    def _quantize_direction(
+        self, direction: Direction, ranges: dict[str, Range], config: Config, shared: dict[str, Format]
+    ) -> tuple[Any, dict[str, Any]]:
+        formats = dict(shared)
+        for name in TENSORS:
+            if name not in formats:
+                formats[name] = ranges[name].format(
+                    config.width(name), config.rule, signed=name not in UNSIGNED, zero_point=name in ZERO_FREE
+                )
+        parts: dict[str, Any] = {
+            "formats": np.array([formats[name].row() for name in TENSORS], np.int32),
+            "sizes": (direction.input_size, direction.hidden_size),
+            "weight_bits": config.width("weights"),
+            "bias_bits": config.width("biases"),
+        }
+        for name, dtype, bits in (
+            ("w", np.int16, config.width("weights")),
+            ("r", np.int16, config.width("weights")),
+            ("b", np.int32, config.width("biases")),
+        ):
+            codes, exponents = quantize_rows(getattr(direction, name), bits, config.granularity, direction.gates)
+            parts[name], parts[f"{name}_exponents"] = codes.astype(dtype), exponents
+        return make(parts, config), parts

@@ -1,0 +1,102 @@
+"""Float weights of an LSTM: layers of one or two directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from qcore import _core
+from qcore._recurrent.weights import WeightsBase, directions_of, tensors_of
+from qcore.lstm.direction import Direction
+from qcore.lstm.onnx_weights import layer_of_node
+
+
+def _direction(given: list[Any], where: str) -> Direction:
+    w, r, bx, br = given
+    return Direction(w, r, bx, br, where)
+
+
+class LstmWeights(WeightsBase):
+    """Float weights of all layers.
+
+    Args:
+        layers: for each layer its directions, one or (forward, backward), as :class:`Direction`. A layer's inputs are
+            the outputs of all directions of the layer before it.
+        batch_first: whether inputs and outputs are [B, T, ...] instead of [T, B, ...].
+
+    Raises:
+        QcoreValueError: layers whose sizes don't fit together, or with more than two directions.
+    """
+
+    op = "lstm"
+
+    def __init__(self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False) -> None:
+        super().__init__(layers, batch_first)
+
+    @classmethod
+    def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> LstmWeights:
+        """Make one layer in one direction, gate order i, f, g, o.
+
+        Args:
+            w: numbers [4H, C], of the inputs.
+            r: numbers [4H, H], of the state.
+            bx, br: numbers [4H], or None for zeros.
+            batch_first: whether inputs and outputs are [B, T, ...].
+
+        Raises:
+            QcoreValueError, QcoreTypeError: as :class:`Direction`.
+        """
+        return cls([[Direction(w, r, bx, br)]], batch_first=batch_first)
+
+    @classmethod
+    def from_torch(cls, lstm: Any) -> LstmWeights:
+        """Make the weights of a ``torch.nn.LSTM`` (or ``LSTMCell``), layers, directions and ``batch_first`` included.
+
+        torch's gate order is ours: i, f, g, o.
+
+        Args:
+            lstm: the module, on any device, without a projection (``proj_size``).
+
+        Raises:
+            QcoreTypeError: it is none.
+            QcoreValueError: it has a projection.
+        """
+        if getattr(lstm, "proj_size", 0):
+            raise _core.QcoreValueError(
+                f"lstm weights: lstm has proj_size = {lstm.proj_size}, expected 0: projections are not supported"
+            )
+        tensors = tensors_of(lstm, "lstm", "LSTM", 4)
+        return cls.from_state_dict(tensors, batch_first=bool(getattr(lstm, "batch_first", False)))
+
+    @classmethod
+    def from_state_dict(cls, tensors: Mapping[str, Any], *, batch_first: bool = False) -> LstmWeights:
+        """Make the weights from arrays named and ordered as in a ``torch.nn.LSTM``'s (or ``LSTMCell``'s) state_dict.
+
+        Layers and directions follow from the names; biases may be missing.
+
+        Args:
+            tensors: arrays by name: weight_ih_l0 [4H, C], weight_hh_l0 [4H, H] and so on.
+            batch_first: whether inputs and outputs are [B, T, ...].
+
+        Raises:
+            QcoreValueError, QcoreTypeError: naming what is missing, unknown or has another shape.
+        """
+        layers = directions_of(tensors, "lstm", "LSTM", _direction)
+        return cls(layers, batch_first=batch_first)
+
+    @classmethod
+    def from_onnx(cls, model: Any, node: str | None = None) -> LstmWeights:
+        """Make the weights of an LSTM node: one layer in one or two directions.
+
+        ONNX's gate order is i, o, f, c: the blocks of rows change places.
+
+        Args:
+            model: a path, or a loaded ModelProto.
+            node: the node's name; may be left out if the model has one LSTM.
+
+        Raises:
+            QcoreValueError: the node computes something else (peepholes, input_forget, direction "reverse", other
+                activations, a clip), or its weights are not constants.
+        """
+        layer, batch_first = layer_of_node(model, node)
+        return cls([layer], batch_first=batch_first)

@@ -1,0 +1,96 @@
+"""Defines a fixed-point LSTM as a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from qcore import _core
+from qcore._options import RangeMethod
+from qcore.torch import operators, parts
+from qcore.torch.recurrent import RecurrentModule
+
+
+class LSTM(RecurrentModule):
+    """Computes an LSTM in integers, in the place of ``torch.nn.LSTM``; on the CPU, without gradients.
+
+    Its state is one buffer: the bytes of the file that :meth:`qcore.lstm.QuantLSTM.save` writes.
+
+    Args:
+        lstm: a :class:`qcore.lstm.QuantLSTM`.
+
+    A call takes x float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first; [T, C] without a batch) and
+    (h0, c0) [layers * directions, B, H] each ([layers * directions, H]) or None, and returns the outputs and the last
+    states, as ``torch.nn.LSTM`` does. Packed sequences are not taken: ``quantized(x, lengths=...)`` is for them.
+    """
+
+    kind = "lstm"
+
+    def __init__(self, lstm: Any) -> None:
+        from qcore.lstm import QuantLSTM
+
+        super().__init__()
+        if not isinstance(lstm, QuantLSTM):
+            raise _core.QcoreTypeError(
+                f"qcore.torch.LSTM: lstm is a {type(lstm).__name__}, expected a QuantLSTM: from_float(module, "
+                "samples=...) makes one"
+            )
+        self._hold(lstm, parts.lstm_bytes(lstm))
+
+    @classmethod
+    def from_float(
+        cls, module: torch.nn.LSTM, *, samples: Any, bits: int = 8, method: RangeMethod = "mse", config: Any = None
+    ) -> LSTM:
+        """Calibrate and quantize a ``torch.nn.LSTM``.
+
+        Args:
+            module: without a projection.
+            samples: one batch of inputs, [T, B, C] ([B, T, C] if batch_first), or a list of batches.
+            bits: 8 or 16, ignored if ``config`` is given.
+            method: how ranges follow from the samples, see :class:`qcore.lstm.Calibrator`.
+            config: a :class:`qcore.lstm.Config`.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: module is no LSTM, or an option is impossible.
+        """
+        from qcore.lstm import QuantLSTM
+
+        if not isinstance(module, torch.nn.LSTM):
+            raise _core.QcoreTypeError(
+                f"LSTM.from_float: module is a {type(module).__name__}, expected a torch.nn.LSTM"
+            )
+        if samples is None:
+            raise _core.QcoreValueError("LSTM.from_float: samples is None, expected inputs to calibrate with")
+        made = cls(QuantLSTM.from_torch(module, samples, bits, method=method, config=config))
+        made._like(module)
+        return made
+
+    @property
+    def quantized(self) -> Any:
+        """Return the :class:`qcore.lstm.QuantLSTM`, which offers lengths and streaming."""
+        return parts.lstm_of(self.state)
+
+    def forward(
+        self, x: torch.Tensor, states: tuple[torch.Tensor, torch.Tensor] | None = None
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        """Run all steps.
+
+        Args:
+            x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first), or [T, C].
+            states: h0 and c0, [layers * directions, B, H] or [layers * directions, H] each, or None for zeros.
+
+        Returns:
+            The outputs [T, B, directions * H] and the last h and c, with the axes that ``torch.nn.LSTM`` returns.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: x or a state has another shape or dtype, or x is a packed sequence.
+        """
+        if states is not None and (not isinstance(states, (tuple, list)) or len(states) != 2):
+            raise _core.QcoreTypeError(
+                f"qcore.torch.LSTM: states is a {type(states).__name__}, expected (h0, c0) or None"
+            )
+        h0, c0 = (None, None) if states is None else states
+        single, given = self._batched(x, h0, c0)
+        y, h, c = operators.lstm(*given, self.state, *self._sizes())
+        return (y.squeeze(self._batch_axis), (h.squeeze(1), c.squeeze(1))) if single else (y, (h, c))

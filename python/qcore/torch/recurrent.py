@@ -1,0 +1,75 @@
+"""Defines what the modules of quantized recurrent layers share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from qcore import _core
+from qcore.torch.module import QuantizedModule
+
+
+class RecurrentModule(QuantizedModule):
+    """Holds a quantized recurrent layer as one buffer: the bytes of the file that its ``save`` writes."""
+
+    _kept = ("state",)
+
+    state: torch.Tensor
+
+    def _hold(self, quantized: Any, state: torch.Tensor) -> None:
+        with torch.inference_mode(False):
+            self.register_buffer("state", state)
+        self.input_size, self.hidden_size = quantized.input_size, quantized.hidden_size
+        self.num_layers, self.directions = quantized.num_layers, quantized.directions
+        self.batch_first = quantized.batch_first
+
+    def _like(self, module: Any) -> None:
+        """Take the device and the mode of the float module."""
+        self.to(next(module.parameters()).device)
+        self.train(module.training)
+
+    def config(self) -> dict[str, Any]:
+        """Return sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
+        names = ("kind", "input_size", "hidden_size", "num_layers", "directions", "batch_first")
+        return {name: getattr(self, name) for name in names}
+
+    def _configure(self, config: dict[str, Any]) -> None:
+        self.input_size, self.hidden_size = config["input_size"], config["hidden_size"]
+        self.num_layers, self.directions = config["num_layers"], config["directions"]
+        self.batch_first = config["batch_first"]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        given = state_dict.get(prefix + "state")
+        if isinstance(given, torch.Tensor) and given.shape != self.state.shape:
+            # The file of another calibration may have a different length.
+            self.state = torch.empty(given.shape, dtype=torch.uint8, device=self.state.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _batched(self, x: Any, *states: torch.Tensor | None) -> tuple[bool, list[Any]]:
+        """Return whether x has no batch axis, and x and the states with one.
+
+        Raises:
+            QcoreTypeError: x is no tensor, such as a packed sequence.
+        """
+        if not isinstance(x, torch.Tensor):
+            raise _core.QcoreTypeError(
+                f"qcore.torch.{type(self).__name__}: x is a {type(x).__name__}, expected a tensor; for sequences of "
+                "several lengths call .quantized(x, lengths=...)"
+            )
+        if x.dim() != 2:
+            return False, [x, *states]
+        return True, [x.unsqueeze(self._batch_axis), *(None if each is None else each.unsqueeze(1) for each in states)]
+
+    @property
+    def _batch_axis(self) -> int:
+        return 0 if self.batch_first else 1
+
+    def _sizes(self) -> tuple[int, int, int, bool]:
+        return self.hidden_size, self.num_layers, self.directions, self.batch_first
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, "
+            f"bidirectional={self.directions == 2}, batch_first={self.batch_first}"
+        )

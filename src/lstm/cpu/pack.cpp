@@ -1,0 +1,50 @@
+#include <algorithm>
+
+#include "lstm/cpu/packed.h"
+#include "runtime/memory.h"
+
+namespace qcore {
+namespace {
+
+LaneWidth prove_widths(const LstmFormats& f, numerics::LstmCell& cell) {
+  Widths widths;
+  for (int gate = 0; gate < kLstmGates; ++gate) {
+    widths.shift(reach(cell.wx), cell.wx_to_pre[gate]);
+    widths.shift(reach(cell.rh), cell.rh_to_pre[gate]);
+  }
+  widths.shift_sum(reach(f.f) * reach(f.c), cell.f_c_left, reach(f.i) * reach(f.g), cell.i_g_left, cell.sum_to_c);
+  widths.shift_product(reach(f.o) * reach(f.c_tanh), cell.o_c_tanh_to_h);
+  return widths.found();
+}
+
+}  // namespace
+
+std::shared_ptr<const LstmPacked> pack_lstm(const LstmStorage& lstm) {
+  const LstmParameters& p = lstm.parameters;
+  const LstmFormats& f = p.formats;
+  if (std::max(p.input_size, p.hidden_size) > kMaxFeatures) return nullptr;
+  auto packed = std::make_shared<LstmPacked>();
+  LstmLayer& layer = packed->layer;
+  layer = {};
+  const std::int64_t size = layer.size = p.hidden_size;
+  layer.gates = kLstmGates;
+  layer.groups = ceil_div(size, kChannelGroup);
+  layer.half_even = p.rounding == ShiftRounding::half_even;
+  layer.has_cell = true;
+  layer.x = lstm.x_format;
+  layer.h = lstm.h_format;
+  layer.cell_state = lstm.c_format;
+  layer.input =
+      pack_product({size, kLstmGates, p.weight_bits, p.w, p.input_size, f.x, lstm.wx, lstm.cell.wx}, packed->input);
+  layer.state = pack_product({size, kLstmGates, p.weight_bits, p.r, size, f.h, lstm.rh, lstm.cell.rh}, packed->state);
+  layer.cell = layer.scalar_cell = lstm.cell;
+  layer.width = prove_widths(f, layer.cell);
+  const FixedFormat* const results[] = {&f.i, &f.f, &f.g, &f.o, &f.c_tanh};
+  for (int i = 0; i < kLstmTables; ++i) {
+    layer.tables[i] = pack_table(lstm.tables[i], *results[i], packed->tables[i]);
+    layer.scalar_tables[i] = lstm.tables[i].data();
+  }
+  return packed;
+}
+
+}  // namespace qcore

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lstm/cpu/vtable.h"
+#include "lstm/storage.h"
+#include "recurrent/cpu/pack.h"
+
+namespace qcore {
+
+// The memory behind an LstmLayer, and the layer.
+struct LstmPacked {
+  PackedProduct input, state;
+  std::vector<std::uint16_t> tables[kLstmTables];
+  LstmLayer layer;
+};
+
+// Keeps pointers into `lstm`, which must outlive the result and not move.
+std::shared_ptr<const LstmPacked> pack_lstm(const LstmStorage& lstm);
+
+}  // namespace qcore

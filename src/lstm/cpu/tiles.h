@@ -1,0 +1,174 @@
+#pragma once
+
+#include "lstm/cpu/vtable.h"
+#include "recurrent/cpu/tiles.h"
+
+// A step of the LSTM's cell for vectors V and dot products Dot, generic over instruction sets.
+namespace qcore {
+namespace {
+
+template <class V, class Dot, bool SignedInputs = false>
+struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
+  using Base = RecurrentTiles<V, Dot, kLstmGates, SignedInputs>;
+  using Base::gate_offset;
+  using Base::kLanes;
+  using Base::kMaxRows;
+  using Base::lesser;
+  using Base::load_state;
+  using Base::look_up;
+  using Base::store_elements;
+  using Base::store_state;
+  using typename Base::I;
+  using typename Base::Sums;
+
+  // Inputs and outputs of the cell: vectors of kLanes channels of a row each. `gates` are arguments, then results.
+  struct Batch {
+    int vectors = 0;
+    std::int64_t row[kMaxRows], channel[kMaxRows];
+    alignas(64) std::int32_t wx[kMaxRows][kLstmGates][kLanes], rh[kMaxRows][kLstmGates][kLanes];
+    alignas(64) std::int32_t gates[kLstmGates][kMaxRows][kLanes], c_tanh[kMaxRows][kLanes];
+    alignas(64) std::int32_t c[kMaxRows][kLanes], next_c[kMaxRows][kLanes], next_h[kMaxRows][kLanes];
+  };
+
+  // The cell's stages one after the other for all vectors: each is short enough that the processor has several vectors'
+  // instructions in flight.
+  template <class L>
+  struct VectorCell {
+    static void run(const LstmLayer& layer, Batch& b) {
+      const numerics::LstmCell& cell = layer.cell;
+      numerics::LstmInputs<L> in;
+      numerics::LstmOutputs<L> out;
+      for (int v = 0; v < b.vectors; ++v) {
+        unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED {
+          in.wx[gate.value] = V::load(b.wx[v][gate.value]);
+          in.rh[gate.value] = V::load(b.rh[v][gate.value]);
+        });
+        numerics::lstm_arguments(in, cell, out);
+        unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED {
+          V::store(b.gates[gate.value][v], numerics::table_index<L>(out.pre[gate.value], cell.pre[gate.value]));
+        });
+      }
+      for (int gate = 0; gate < kLstmGates; ++gate) look_up(layer.tables[gate], b.gates[gate], b.vectors);
+      for (int v = 0; v < b.vectors; ++v) {
+        load_gates<L>(b, v, out);
+        in.c = V::load(b.c[v]);
+        numerics::lstm_cell_state(in, cell, out);
+        V::store(b.next_c[v], out.c);
+        V::store(b.c_tanh[v], numerics::table_index<L>(out.c, cell.c));
+      }
+      look_up(layer.tables[kLstmGates], b.c_tanh, b.vectors);
+      for (int v = 0; v < b.vectors; ++v) {
+        load_gates<L>(b, v, out);
+        out.c_tanh = V::load(b.c_tanh[v]);
+        numerics::lstm_state(cell, out);
+        V::store(b.next_h[v], out.h);
+      }
+    }
+  };
+
+  template <class L>
+  QCORE_NUMERIC void load_gates(const Batch& b, int v, numerics::LstmOutputs<L>& out) {
+    unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED { out.gates[gate.value] = V::load(b.gates[gate.value][v]); });
+  }
+
+  // Where a number of the cell may need more than 32 bits: one lane after the other, by the definition.
+  template <class L>
+  struct ScalarCell {
+    static void run(const LstmLayer& layer, Batch& b) {
+      const auto& t = layer.scalar_tables;
+      const numerics::LstmTables<L> tables{{t[0], t[1], t[2], t[3]}, t[4]};
+      for (int v = 0; v < b.vectors; ++v)
+        for (int lane = 0; lane < kLanes && b.channel[v] + lane < layer.size; ++lane) {
+          numerics::LstmInputs<L> in{};
+          for (int gate = 0; gate < kLstmGates; ++gate) {
+            in.wx[gate] = b.wx[v][gate][lane];
+            in.rh[gate] = b.rh[v][gate][lane];
+          }
+          in.c = b.c[v][lane];
+          const auto out = numerics::lstm_cell<L>(in, layer.scalar_cell, tables);
+          b.next_c[v][lane] = static_cast<std::int32_t>(out.c);
+          b.next_h[v][lane] = static_cast<std::int32_t>(out.h);
+        }
+    }
+  };
+
+  // One step of a problem's rows.
+  template <ShiftRounding kRounding, class Cell>
+  class Step {
+   public:
+    Step(const LstmLayer& layer, const StepTile& tile)
+        : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
+
+    void run() { Base::run_batches(layer_, tile_, *this); }
+
+    void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
+      Base::multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
+      const I bias = V::set1(wx_bias(layer_));
+      for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+        const int v = batch_.vectors++;
+        batch_.row[v] = row;
+        batch_.channel[v] = slice * kLanes;
+        I rh[kLstmGates];
+        Base::template rescale<kRounding>(layer_.state, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
+        const std::int16_t* wx = tile_.wx + row * layer_.groups * kLstmGates * kChannelGroup + gate_offset(slice);
+        unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED {
+          V::store(batch_.rh[v][gate.value], rh[gate.value]);
+          V::store(batch_.wx[v][gate.value], V::add(V::load_words(wx + gate.value * kChannelGroup), bias));
+        });
+        V::store(batch_.c[v], V::load(cell_at(row, slice * kLanes)));
+      }
+    }
+
+    void finish() {
+      Cell::run(layer_, batch_);
+      for (int v = 0; v < batch_.vectors; ++v) store(v);
+      batch_.vectors = 0;
+    }
+
+   private:
+    std::int32_t* cell_at(std::int64_t row, std::int64_t channel) const {
+      return tile_.cell + row * layer_.groups * kChannelGroup + channel;
+    }
+
+    void store(int v) {
+      const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
+      const int count = static_cast<int>(lesser(kLanes, layer_.size - channel));
+      const StepPlace& place = tile_.places[row];
+      const int planes = layer_.state.input_planes;
+      I h;
+      if (place.active) {
+        h = V::load(batch_.next_h[v]);
+        V::store(cell_at(row, channel), V::load(batch_.next_c[v]));
+      } else {
+        h = load_state(tile_.h, planes, row, channel, h_bias_);
+      }
+      store_state(tile_.next_h, planes, row, channel, h, h_bias_);
+      store_elements(tile_.y, place.y + channel * tile_.y.stride, place.active ? h : V::set1(0), count, layer_.h);
+    }
+
+    const LstmLayer& layer_;
+    const StepTile& tile_;
+    const std::int32_t h_bias_;
+    Sums sums_;
+    Batch batch_;
+  };
+
+  template <ShiftRounding kRounding>
+  static void step_by_width(const LstmLayer& layer, const StepTile& tile) {
+    if (layer.width == LaneWidth::narrow)
+      Step<kRounding, VectorCell<VectorLanes<V, kRounding, false>>>(layer, tile).run();
+    else if (layer.width == LaneWidth::wide_products)
+      Step<kRounding, VectorCell<VectorLanes<V, kRounding, true>>>(layer, tile).run();
+    else
+      Step<kRounding, ScalarCell<numerics::ScalarLanes<kRounding>>>(layer, tile).run();
+  }
+
+  static void step(const RecurrentLayer& any, const StepTile& tile) {
+    const auto& layer = static_cast<const LstmLayer&>(any);
+    layer.half_even ? step_by_width<ShiftRounding::half_even>(layer, tile)
+                    : step_by_width<ShiftRounding::half_away>(layer, tile);
+  }
+};
+
+}  // namespace
+}  // namespace qcore

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "numerics/recurrent/lstm_cell.h"
+#include "recurrent/cpu/vtable.h"
+
+namespace qcore {
+
+constexpr int kLstmGates = numerics::kLstmGates;
+
+struct LstmLayer : RecurrentLayer {
+  // In lanes of 32 bits. Shifts that drop every bit are the largest that a lane can make.
+  numerics::LstmCell cell;
+  CodeTable tables[kLstmGates + 1];
+  // By the definition, where 32 bits are not enough.
+  numerics::LstmCell scalar_cell;
+  const std::int32_t* scalar_tables[kLstmGates + 1];
+};
+
+extern const RecurrentKernels kLstmAvx2, kLstmAvxVnni, kLstmAvx512Vnni;
+extern const RecurrentKernels kLstmNeon, kLstmNeonDotprod;
+
+}  // namespace qcore

@@ -1,0 +1,41 @@
+#include "lstm/dispatch.h"
+
+#include "lstm/cpu/packed.h"
+#include "recurrent/cpu/driver.h"
+#include "runtime/requirements.h"
+
+namespace qcore {
+namespace {
+
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+
+template <const RecurrentKernels& kernels>
+void run_with(const LstmProblem& problem) {
+  run_recurrent_vector(problem, problem.lstm->packed->layer, kernels);
+}
+
+const char* vector_unsupported_reason(const LstmProblem& problem) {
+  return recurrent_vector_unsupported_reason(problem, problem.lstm->packed != nullptr);
+}
+#endif
+
+// Best first.
+KernelTable<LstmProblem> table(
+    "lstm", {
+#if defined(QCORE_X86_KERNELS)
+                {"avx512vnni", kAvx512Vnni, vector_unsupported_reason, run_with<kLstmAvx512Vnni>},
+                {"avxvnni", kAvxVnni, vector_unsupported_reason, run_with<kLstmAvxVnni>},
+                {"avx2", kAvx2, vector_unsupported_reason, run_with<kLstmAvx2>},
+#endif
+#if defined(QCORE_ARM_KERNELS)
+                {"neon_dotprod", kNeonDotprod, vector_unsupported_reason, run_with<kLstmNeonDotprod>},
+                {"neon", kNeon, vector_unsupported_reason, run_with<kLstmNeon>},
+#endif
+                {"reference", kNoRequirement, cpu_unsupported_reason<LstmProblem>, run_lstm_reference},
+            });
+
+}  // namespace
+
+KernelTable<LstmProblem>& lstm_dispatch() { return table; }
+
+}  // namespace qcore

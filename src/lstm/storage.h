@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "numerics/recurrent/lstm_cell.h"
+#include "qcore/recurrent/lstm.h"
+#include "recurrent/code_access.h"
+#include "recurrent/parameters.h"
+
+namespace qcore {
+
+struct LstmPacked;  // cpu/packed.h
+
+constexpr int kLstmTables = numerics::kLstmGates + 1;  // i, f, g, o, and tanh of c
+
+// A layer as kernels want it. Arrays over channels are [4H], gate order i, f, g, o.
+struct LstmStorage {
+  LstmParameters parameters;
+  CodeFormat x_format, h_format, c_format;
+  numerics::LstmCell cell;
+  std::vector<std::int32_t> tables[kLstmTables];
+  TableKnots knots[kLstmTables];
+  // Offsets are -zero_point * sum of the row's weights, wx's with the bias.
+  PreparedProduct wx, rh;
+  std::shared_ptr<const LstmPacked> packed;  // for the vector kernels; null if they can't have it
+};
+
+}  // namespace qcore

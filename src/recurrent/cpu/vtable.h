@@ -1,0 +1,105 @@
+#pragma once
+
+#include "recurrent/code_numbers.h"
+
+// Declares what the driver of the CPU kernels (driver.cpp) passes to an instruction set; it uses nothing of the
+// standard library. Channels are in groups of 16; a group's gates lie together.
+namespace qcore {
+
+constexpr std::int64_t kChannelGroup = 16;
+
+// W x or R h as products of signed bytes (weights) with unsigned ones (inputs), which every instruction set multiplies
+// exactly. A weight of more than 8 bits is 256 * plane 0 + plane 1 + 128; an input u = code + 2^7 (or + 2^15 =
+// 256 * plane 0 + plane 1).
+struct CodeProduct {
+  const std::int8_t* weights;  // [groups][quads][gates][weight_planes][16][4]
+  std::int64_t group_bytes;
+  std::int64_t features, quads;  // quads: of features, with zeros to a multiple of 16 features
+  int weight_planes, input_planes;
+  std::int32_t input_bias;             // u = code + input_bias
+  bool narrow;                         // totals, before and after their shift, fit in int32
+  bool shifts_left;                    // some of them
+  const std::int64_t* offsets;         // [groups][gates][16]: added to the sum of weight * u
+  const std::int32_t* narrow_offsets;  // the same, modulo 2^32
+  // Likewise, for sums of weight * (byte - 128) over the planes of u.
+  const std::int64_t* signed_offsets;
+  const std::int32_t* narrow_signed_offsets;
+  const std::int32_t *right, *left;  // [groups][gates][16]: shifts, neither negative
+  numerics::CodeRange range;         // of the product's codes less their zero point
+};
+
+// A gate's codes in as few bytes as hold them.
+struct CodeTable {
+  const void* entries;
+  bool bytes, is_signed;  // bytes: int8 or uint8, else 16 bits
+};
+
+// How wide the cell's numbers are.
+enum class LaneWidth : std::uint8_t { narrow, wide_products, scalar };
+
+// The part of a layer that the driver and the products need; an operator's kernels take their own layer, which begins
+// with it.
+struct RecurrentLayer {
+  std::int64_t size, groups;  // H
+  int gates;
+  bool half_even;
+  bool has_cell;  // a cell state beside h, as the LSTM has
+  CodeNumbers x, h, cell_state;
+  CodeProduct input, state;
+  LaneWidth width;
+};
+
+// Rows of unsigned bytes, one or two planes each: the inputs of products.
+struct BytePlanes {
+  std::uint8_t* data;
+  std::int64_t row_stride, plane_stride;
+
+  std::uint8_t* row(std::int64_t index) const { return data + index * row_stride; }
+};
+
+// Elements of a caller's array along one axis.
+struct ElementAxis {
+  void* data;
+  CodeElement element;
+  std::int64_t at, stride;
+};
+
+// W x of some rows for some groups, as codes less their zero point and `wx_bias`: they fit in 16 bits.
+struct InputTile {
+  BytePlanes x;
+  const std::int64_t* sums;  // of each row's inputs; only where weights have two planes
+  std::int64_t rows, first_group, end_group;
+  std::int16_t* wx;  // [rows][groups][gates][16]
+};
+
+// Where a row's step is written, as offsets in elements, and whether the row has this step: if not its state stays, and
+// zeros are written.
+struct StepPlace {
+  std::int64_t y, gates;
+  bool active;
+};
+
+// One step of some rows for some groups.
+struct StepTile {
+  BytePlanes h, next_h;
+  const std::int64_t* sums;
+  std::int64_t rows, first_group, end_group;
+  const std::int16_t* wx;
+  const StepPlace* places;  // [rows]
+  std::int32_t* cell;    // [rows][groups][16], codes less their zero point, read and written; null without a cell state
+  ElementAxis y, gates;  // gates: int32; data null for none
+};
+
+QCORE_NUMERIC std::int32_t wx_bias(const RecurrentLayer& layer) { return layer.input.range.lo + 32768; }
+
+struct RecurrentKernels {
+  // `count` elements as unsigned bytes, and zeros behind them to a multiple of 64; `bias` is u less the centered code.
+  void (*pack)(const ElementAxis& from, std::int64_t count, const CodeNumbers& format, std::int32_t bias, int planes,
+               const BytePlanes& to);
+  void (*unpack)(const BytePlanes& from, std::int64_t count, const CodeNumbers& format, std::int32_t bias, int planes,
+                 const ElementAxis& to);
+  void (*multiply_inputs)(const RecurrentLayer& layer, const InputTile& tile);
+  void (*step)(const RecurrentLayer& layer, const StepTile& tile);
+};
+
+}  // namespace qcore

@@ -1,0 +1,64 @@
+"""`qcore lstm`: calibrate and run, from files to files."""
+
+import numpy as np
+import pytest
+
+from qcore.cli import main
+from qcore.lstm import Calibrator, Config, LstmWeights, QuantLSTM
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "encoder.weight_ih_l0": rng.normal(0, 0.4, (28, 5)),
+        "encoder.weight_hh_l0": rng.normal(0, 0.3, (28, 7)),
+        "encoder.bias_ih_l0": rng.normal(0, 0.2, 28),
+    }
+    np.savez(tmp_path / "weights.npz", **arrays)
+    np.savez(tmp_path / "samples.npz", x=rng.normal(0, 1, (20, 3, 5)), c0=rng.normal(0, 0.2, (1, 3, 7)))
+    return tmp_path
+
+
+def test_calibrate_and_run(files, capsys):
+    model = files / "lstm.safetensors"
+    command = ["lstm", "calibrate", str(files / "weights.npz"), str(files / "samples.npz"), "-o", str(model)]
+    assert main([*command, "--bits", "16", "--name", "encoder"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("QuantLSTM(5, 7, layers=1, x 16 bits") and "c_tanh" in text
+    assert main(["lstm", "run", str(model), str(files / "samples.npz"), "-o", str(files / "out.npz")]) == 0
+    assert "y [20, 3, 7], h and c [1, 3, 7]" in capsys.readouterr().out
+    with (
+        np.load(files / "samples.npz") as given,
+        np.load(files / "weights.npz") as floats,
+        np.load(files / "out.npz") as out,
+    ):
+        weights = LstmWeights.from_state_dict({name.removeprefix("encoder."): floats[name] for name in floats.files})
+        q = Calibrator(weights).observe(given["x"], None, given["c0"]).finish(Config(bits=16))
+        expected = q(given["x"].astype(np.float32), None, given["c0"].astype(np.float32))
+        for name, wanted in zip(("y", "h", "c"), expected, strict=True):
+            np.testing.assert_array_equal(out[name], wanted)
+    assert QuantLSTM.load(model).config == Config(bits=16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("calibrate weights.npz samples.npz -o out.safetensors --bits 7", "lstm config: bits is 7, expected 8 or 16"),
+        ("calibrate weights.npz samples.npz -o out.safetensors --name no", "has no no.weight_ih_l0, expected a name"),
+        ("calibrate weights.npz other.npz -o out.safetensors", "expected x and, if wanted, h0, c0 and lengths"),
+        ("calibrate weights.txt samples.npz -o out.safetensors", "lstm: "),
+        (
+            "run samples.npz samples.npz -o out.txt",
+            "lstm: out.txt has the suffix '.txt', expected .safetensors",
+        ),
+    ],
+)
+def test_errors_are_one_line(files, arguments, words, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    np.savez(files / "other.npz", x=np.zeros((2, 1, 5)), z=np.zeros(2))
+    (files / "weights.txt").write_text("none")
+    assert main(["lstm", *arguments.split()]) != 0
+    error = capsys.readouterr().err
+    assert words in " ".join(error.split())
+    assert not (files / "out.safetensors").exists()
