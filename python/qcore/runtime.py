@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from qcore import _checks, _core
+
+DEBUG = logging.DEBUG
+LOG = logging.getLogger("qcore")
+"""Tells decisions: kernels that ran at level DEBUG, what became of a model's layers at INFO. Nothing is shown unless
+the program sets logging up."""
+LOG.addHandler(logging.NullHandler())
+_KERNEL_LOG = logging.getLogger("qcore.kernels")
+logs_kernels = _KERNEL_LOG.isEnabledFor
+
+
+def log_kernel(op: str, x: Any, weight: Any) -> None:
+    """Log the kernel that has just run on the calling thread; call it only if ``logs_kernels(DEBUG)``."""
+    shapes = [list(getattr(each, "shape", ())) for each in (x, weight)]
+    _KERNEL_LOG.debug("%s: kernel %s for x %s and weight %s", op, last_kernel(op), *shapes)
 
 
 def kernels(op: str | None = None) -> list[_core.KernelInfo]:

@@ -14,6 +14,7 @@ from qcore._options import Activation, Compute, Method, Scheme
 from qcore.conv import conv2d as _conv2d
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
+from qcore.runtime import DEBUG, log_kernel, logs_kernels
 from qcore.torch import operators, parts
 from qcore.torch.dispatch import is_plain_call
 from qcore.torch.module import CONFIG, QuantizedModule, autocast, read_config
@@ -315,6 +316,11 @@ def quantize_weight(
 ) -> QuantizedTensor:
     """Quantize the weight of a float module; the result is on its device."""
     weight = module.weight.detach()
+    if weight.is_meta:
+        raise _core.QcoreValueError(
+            f"{type(module).__name__}.from_float: the weight is on the meta device, which has no values, expected the "
+            "CPU or a CUDA device: load the values first"
+        )
     made = quantize(
         weight.cpu(),
         bits=bits,
@@ -412,6 +418,8 @@ class Linear(WeightedModule):
             y: torch.Tensor = x.new_empty((*x.shape[:-1], view.rows))
             stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
             _core.linear(x, view.handle, bias, y, view.mode, 0.0, *view.activation, stream)
+            if logs_kernels(DEBUG):
+                log_kernel("linear", x, view.weight)
             return y
         result: torch.Tensor = operators.linear(
             autocast(x), *self._operands(), self.compute, self.activation, None, self.encoding

@@ -199,7 +199,7 @@ def quantize_(
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     patterns.check(skip, names, "quantize_: skip")
     patterns.check(options, names, "quantize_: layers")
-    batches = None if calibration is None else batches_of(calibration)
+    batches = None if calibration is None else batches_of(calibration, model)
     found = layers_of(model, activations)
     explain(model, found, tuple(skip), embeddings)
     find_shared(found)
@@ -261,6 +261,7 @@ def quantize_(
     report.quantized_parameters = _quantized_parameters(report, found)
     del plans, by_layer, found, shared, before, undo
     trim()
+    report.log()
     if report.warning:
         warnings.warn(f"quantize_: {report.warning}", stacklevel=2)
     return report

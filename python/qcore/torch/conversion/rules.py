@@ -115,7 +115,9 @@ def refusal(module: torch.nn.Module, rule: Rule) -> str:
     if reason:
         return reason
     for parameter in module.parameters():
-        if parameter.numel() == 0 or parameter.is_meta:
+        if parameter.is_meta:
+            return "its weights are on the meta device, without values: load them first"
+        if parameter.numel() == 0:
             return "its weights are empty"
         if parameter.dtype not in FLOATS:
             return f"its weights are {parameter.dtype}"
