@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from qcore import _arrays, _checks, _core
 from qcore._display import html
-from qcore._options import Method, Scheme
+from qcore._options import Method, Scheme, option_names
 from qcore.methods import gptq
 from qcore.methods.samples import mean_squares
 from qcore.weight_encoding import WeightEncoding
@@ -391,19 +391,7 @@ class QuantizedTensor:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show."""
-        return html.description(
-            "QuantizedTensor",
-            {
-                "shape": " x ".join(map(str, self.shape)),
-                "bits": self.bits,
-                "block size": self.block_size,
-                "scheme": self.scheme,
-                "scales": self.scale_dtype,
-                "device": self._handle.device,
-                "bytes": f"{self.nbytes:,}",
-                "bits per weight": f"{self.bits_per_weight:.3g}",
-            },
-        )
+        return html.weight(self)
 
     def __repr__(self) -> str:
         return (
@@ -475,6 +463,7 @@ def concatenate(weights: Any) -> QuantizedTensor:
     return QuantizedTensor._of(_core.concatenate(handles))
 
 
+@option_names("quantize")
 def quantize(
     weight: Any,
     *,

@@ -86,7 +86,12 @@ class force_kernel:  # noqa: N801 - used like a function, as a context manager
 
 
 def get_num_threads() -> int:
-    """Return the number of threads of CPU kernels: at first QCORE_NUM_THREADS, else the CPUs of this process."""
+    """Return the number of threads of CPU kernels.
+
+    That is the number of the last :func:`set_num_threads`, else QCORE_NUM_THREADS, else after ``import qcore.torch``
+    that of ``torch.set_num_threads``, else OMP_NUM_THREADS, else the CPUs of this process: those it may run on, or
+    fewer if the quota of a control group (a container's limit) allows fewer. torch's number counts up to these CPUs.
+    """
     return _core.get_num_threads()
 
 

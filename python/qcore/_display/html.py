@@ -13,6 +13,21 @@ def description(title: str, rows: Mapping[str, Any]) -> str:
     return f"<table><caption>{escape(title)}</caption><tbody>{cells}</tbody></table>"
 
 
+def weight(tensor: Any) -> str:
+    """Return the table of a QuantizedTensor."""
+    facts = {
+        "shape": " x ".join(map(str, tensor.shape)),
+        "bits": tensor.bits,
+        "block size": tensor.block_size,
+        "scheme": tensor.scheme,
+        "scales": tensor.scale_dtype,
+        "device": tensor.device,
+        "bytes": f"{tensor.nbytes:,}",
+        "bits per weight": f"{tensor.bits_per_weight:.3g}",
+    }
+    return description("QuantizedTensor", facts)
+
+
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], notes: str = "") -> str:
     """Return a table with a row of headings; a heading that begins with > is that of a column of numbers."""
     sides = ["right" if heading.startswith(">") else "left" for heading in headings]

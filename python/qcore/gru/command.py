@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 import qcore
+from qcore._display.terminal import make_console
 from qcore._files import write_whole
 from qcore._options import RangeMethod
 from qcore.gru import TENSORS, Calibrator, Config, QuantGRU, verify_golden
@@ -86,7 +87,7 @@ def calibrate(
             calibrator.observe(x, h0, progress=observed)
     made = calibrator.finish(chosen)
     made.save(output)
-    _print_formats(_console(), made)
+    _print_formats(make_console(), made)
 
 
 def run(
@@ -112,7 +113,7 @@ def run(
     with _progress("running") as update:
         y, last = run_in_chunks(loaded, x, h0, lengths, steps=steps, progress=update)
     write_arrays(output, {"y": y, "last": last})
-    _console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
+    make_console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
 
 
 def report(
@@ -145,7 +146,7 @@ def report(
         found.plot(plot)
     if json is not None:
         write_whole(json, found.to_json().encode())
-    console = _console()
+    console = make_console()
     console.print(repr(loaded), soft_wrap=True)
     console.print(found.table())
 
@@ -166,7 +167,7 @@ def golden(
     check_folder(output)
     x, h0 = _whole_sequences(inputs)
     QuantGRU.load(model).golden(output, x, h0)
-    _console().print(f"{output}: {verify_golden(output)}", soft_wrap=True)
+    make_console().print(f"{output}: {verify_golden(output)}", soft_wrap=True)
 
 
 def export_c(
@@ -189,7 +190,7 @@ def export_c(
     x = None if inputs is None else _whole_sequences(inputs)[0]
     QuantGRU.load(model).export_c(output, name, x)
     selftest = output.with_name(f"{output.stem}_selftest.c")
-    _console().print(f"{output} and {selftest}", soft_wrap=True)
+    make_console().print(f"{output} and {selftest}", soft_wrap=True)
 
 
 gru.command("calibrate")(calibrate)
@@ -244,12 +245,6 @@ def _progress(what: str) -> Iterator[Callable[[float], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=1.0)
         yield lambda part: progress.update(task, completed=part)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)
 
 
 def _print_formats(console: Console, made: QuantGRU) -> None:

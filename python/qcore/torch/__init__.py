@@ -1,8 +1,8 @@
 """Provides quantized modules for torch, and operators that stay in the graphs of torch.compile and torch.export.
 
 Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`RotatedLinear`, :class:`Conv2d`,
-:class:`Embedding`, :class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`; :class:`Experts` in the place of
-mixtures of experts.
+:class:`Conv1d`, :class:`Embedding`, :class:`MultiheadAttention`, :class:`GRU`, :class:`LutActivation`;
+:class:`Experts` in the place of mixtures of experts.
 :func:`quantize_` puts them into a model, :func:`restore_` loads such a model's state_dict.
 :mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch, lets CPU
 kernels run on torch's threads (``qcore.torch.threads``) and ``torch.load(weights_only=True)`` read QuantizedTensors.
@@ -15,6 +15,7 @@ import torch as _torch
 from qcore.quantized_tensor import unpickle as _unpickle
 from qcore.torch import operators
 from qcore.torch.attention import MultiheadAttention
+from qcore.torch.conv1d import Conv1d
 from qcore.torch.conversion.quantize import quantize_
 from qcore.torch.conversion.restore import restore_
 from qcore.torch.embedding import Embedding
@@ -31,6 +32,7 @@ share_threads()
 __all__ = [
     "GRU",
     "Candidate",
+    "Conv1d",
     "Conv2d",
     "Embedding",
     "Experts",

@@ -262,7 +262,11 @@ class Report:
         from rich.console import Console
 
         text = io.StringIO()
-        Console(file=text, width=140).print(self.table())
+        table = self.table()
+        # As wide as the names need: other programs read what is piped.
+        width = max([140, *(len(layer.name) + len(layer.kind) + 110 for layer in self.layers)])
+        table.columns[0].no_wrap = True
+        Console(file=text, width=width).print(table)
         return text.getvalue().rstrip()
 
 

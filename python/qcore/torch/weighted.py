@@ -460,7 +460,7 @@ class Conv2d(WeightedModule):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(weight, bias, compute=compute, activation=activation, dtype=dtype)
-        params = _conv_params.make(stride, padding, dilation, groups, "qcore.torch.Conv2d")
+        params = _conv_params.make(stride, padding, dilation, groups, "qcore.torch.Conv2d", self.shape[2:])
         positive = (*params.stride, *params.dilation, params.groups)
         if min(positive) < 1 or min(params.padding) < 0 or self.shape[0] % params.groups:
             raise _core.QcoreValueError(
@@ -505,7 +505,7 @@ class Conv2d(WeightedModule):
             weight,
             module.bias,
             stride=module.stride,
-            padding=_padding(module),
+            padding=module.padding,
             dilation=module.dilation,
             groups=module.groups,
             compute=compute,
@@ -576,15 +576,3 @@ class Conv2d(WeightedModule):
             f"{self.shape[1] * self.groups}, {self.shape[0]}, kernel_size={self.shape[2:]}, stride={self.stride}, "
             f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, {self._details()}"
         )
-
-
-def _padding(module: torch.nn.Conv2d) -> tuple[int, ...]:
-    """Return (top, left, bottom, right); like torch, 'same' puts the larger half of an odd padding at the end."""
-    if isinstance(module.padding, str):
-        if module.padding == "valid":
-            return 0, 0, 0, 0
-        totals = [reach * (size - 1) for reach, size in zip(module.dilation, module.kernel_size, strict=True)]
-        before = [total // 2 for total in totals]
-        return before[0], before[1], totals[0] - before[0], totals[1] - before[1]
-    high, wide = module.padding
-    return int(high), int(wide), int(high), int(wide)

@@ -130,3 +130,27 @@ def test_decisions_are_logged_and_silent_by_default(caplog, capsys):
     changed[0](torch.ones(2, 16))
     assert not caplog.records
     assert capsys.readouterr() == ("", "")
+
+
+def test_old_names_still_work():
+    layers = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Linear(8, 8))
+    with pytest.warns(DeprecationWarning, match=r"quantize_: skip= is called exclude= now"):
+        report = qcore.torch.quantize_(layers, skip=("1",))
+    assert report.layers[1].note == "exclude has '1'"
+    with pytest.warns(
+        DeprecationWarning, match=r"quantize_: bits, block_size by position, expected bits=, block_size="
+    ):
+        qcore.torch.quantize_(layers, 4, 8)
+    assert (layers[1].bits, layers[1].block_size) == (4, 8)
+    gru, x = torch.nn.GRU(4, 4), torch.ones(3, 2, 4)
+    with pytest.warns(DeprecationWarning, match=r"from_torch: data= is called samples= now"):
+        qcore.gru.QuantGRU.from_torch(gru, data=x)
+
+
+def test_words_of_other_libraries():
+    weight = np.ones((8, 16), np.float32)
+    refused(lambda: qcore.quantize(weight, group_size=8), "quantize: group_size is 8, expected block_size")
+    refused(lambda: qcore.quantize(weight, sym=True), "quantize: sym is True, expected scheme")
+    refused(lambda: qcore.torch.quantize_(model(), group_size=8), "quantize_: group_size is 8, expected block_size")
+    refused(lambda: qcore.torch.quantize_(model(), ignore=["0"]), "quantize_: ignore is ['0'], expected exclude")
+    refused(lambda: qcore.quantize(weight, nonsense=8), "nonsense", kind=TypeError)

@@ -221,7 +221,7 @@ def test_what_is_left_and_why():
         }
     )
     model["hooked"].register_forward_hook(lambda *_: None)
-    report = {layer.name: layer for layer in qt.quantize_(model, skip=("lm_*",)).layers}
+    report = {layer.name: layer for layer in qt.quantize_(model, exclude=("lm_*",)).layers}
     expected = {
         "own": "subclass of Linear that has or computes more",
         "reflect": "padding_mode is 'reflect'",
@@ -237,7 +237,7 @@ def test_what_is_left_and_why():
     assert report["done"].quantized
     assert report["attention"].quantized
     assert type(model["done"]) is qt.Linear
-    assert qt.quantize_(model, skip=("lm_*",)).layers[-1].name == "lm_head"  # the second time: nothing new
+    assert qt.quantize_(model, exclude=("lm_*",)).layers[-1].name == "lm_head"  # the second time: nothing new
 
 
 @torch.no_grad()
