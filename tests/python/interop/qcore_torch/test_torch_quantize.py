@@ -228,7 +228,7 @@ def test_what_is_left_and_why():
         "gru": "calibration",
         "wide": "float64",
         "hooked": "hooks",
-        "lm_head": "skip has 'lm_*'",
+        "lm_head": "exclude has 'lm_*'",
     }
     assert set(report) == {*expected, "attention", "done"}
     for name, reason in expected.items():
