@@ -320,7 +320,7 @@ def test_a_weight_with_a_nan_leaves_the_model_as_it_was():
         ({"method": "best"}, ValueError, "method is 'best'"),
         ({"scheme": "odd"}, ValueError, "scheme is 'odd'"),
         ({"method": "awq"}, ValueError, "calibration is None"),
-        ({"skip": "lm_head"}, TypeError, "skip is 'lm_head', expected a sequence"),
+        ({"exclude": "lm_head"}, TypeError, "exclude is 'lm_head', expected a sequence"),
         ({"calibration": []}, ValueError, "calibration has no batches"),
         ({"calibration": 3}, TypeError, "calibration is a int"),
         ({"target_error": 0}, ValueError, "target_error is 0"),
