@@ -122,11 +122,11 @@ def model(file: Path, text: Path) -> None:
             made = copy.deepcopy(exact)
             report = qcore.torch.quantize_(
                 made,
-                bits,
-                block,
+                bits=bits,
+                block_size=block,
                 method="mse",
                 calibration=calibration,
-                skip=("lm_head",),
+                exclude=("lm_head",),
                 progress=False,
                 **options,
             )

@@ -17,4 +17,7 @@ void bind_lut(nanobind::module_& m);
 void bind_lut_fit(nanobind::module_& m);
 void bind_static(nanobind::module_& m);
 
+// For InterruptCheck: throws if Ctrl-C was pressed, or if the CancelToken that this thread has entered was cancelled.
+void check_interrupt();
+
 }  // namespace qcore::bindings

@@ -12,6 +12,7 @@
 #include "bind.h"
 #include "dlpack_views.h"
 #include "qcore/error.h"
+#include "qcore/kernels.h"
 #include "qcore/quantize.h"
 
 namespace nb = nanobind;
@@ -213,6 +214,7 @@ void bind_quantize(nb::module_& m) {
                                       half_scales ? DType::f16 : DType::f32,
                                       importance_array.get()};
         nb::gil_scoped_release release;
+        const InterruptCheck check(&check_interrupt);
         return QuantizedTensor::quantize(array.view(), options);
       },
       "weight"_a, "bits"_a, "block_size"_a, "symmetric"_a, "method"_a, "half_scales"_a, "importance"_a.none());
@@ -224,6 +226,7 @@ void bind_quantize(nb::module_& m) {
         const ArrayArgument array(weight, "quantize_encoded", "weight");
         const OptionalArray importance_array(importance, "quantize_encoded", "importance", "float32");
         nb::gil_scoped_release release;
+        const InterruptCheck check(&check_interrupt);
         return QuantizedTensor::quantize_encoded(array.view(), encoding, block_size, method, importance_array.get());
       },
       "weight"_a, "encoding"_a, "block_size"_a, "method"_a, "importance"_a.none());
@@ -239,6 +242,7 @@ void bind_quantize(nb::module_& m) {
         const ArrayArgument blocks_array(blocks, "gptq_columns", "blocks", "int64");
         const ArrayArgument codes_array(codes, "gptq_columns", "codes", "int8");
         nb::gil_scoped_release release;
+        const InterruptCheck check(&check_interrupt);
         gptq_columns({weights_array.view(), factor_array.view(), scales_array.view(), offsets_array.get(),
                       blocks_array.view(), codes_array.view(), bits});
       },

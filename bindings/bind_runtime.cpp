@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <memory>
 
 #include "bind.h"
@@ -29,7 +30,30 @@ std::uint64_t probe_part(nb::handle buffer, std::int64_t offset, std::int64_t by
   return probe_read(static_cast<const char*>(view.data) + offset, bytes, streams);
 }
 
+// Scopes of a thread do not nest: the workers of a checkpoint enter one for each piece of their work.
+class CancelToken {
+ public:
+  void cancel() { cancelled_.store(true); }
+  void enter() { current() = this; }
+  void leave(nb::handle, nb::handle, nb::handle) { current() = nullptr; }
+
+  static bool is_cancelled() { return current() && current()->cancelled_.load(); }
+
+ private:
+  static CancelToken*& current() {
+    thread_local CancelToken* token = nullptr;
+    return token;
+  }
+  std::atomic<bool> cancelled_{false};
+};
+
 }  // namespace
+
+void check_interrupt() {
+  if (CancelToken::is_cancelled()) throw Error("interrupted: its caller has ended");
+  nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Python does it on its main thread only
+}
 
 void bind_runtime(nb::module_& m) {
   nb::class_<KernelInfo>(m, "KernelInfo", "One row of the kernel table.")
@@ -53,10 +77,17 @@ void bind_runtime(nb::module_& m) {
   m.def("set_num_threads", &set_num_threads, "n"_a);
   m.def(
       "use_openmp_threads",
-      [](std::uintptr_t parallel, std::uintptr_t thread_number) {
-        use_openmp_threads(reinterpret_cast<GompParallel>(parallel), reinterpret_cast<OmpGetThreadNum>(thread_number));
+      [](std::uintptr_t parallel, std::uintptr_t thread_number, std::uintptr_t max_threads) {
+        use_openmp_threads(reinterpret_cast<GompParallel>(parallel), reinterpret_cast<OmpGetThreadNum>(thread_number),
+                           reinterpret_cast<OmpGetMaxThreads>(max_threads));
       },
-      "parallel"_a, "thread_number"_a);
+      "parallel"_a, "thread_number"_a, "max_threads"_a);
+  m.def("available_cpus", &available_cpus);
+  nb::class_<CancelToken>(m, "CancelToken", "Ends the searches of the threads that have entered it.")
+      .def(nb::init<>())
+      .def("cancel", &CancelToken::cancel)
+      .def("__enter__", &CancelToken::enter)
+      .def("__exit__", &CancelToken::leave, nb::arg("kind").none(), nb::arg("error").none(), nb::arg("trace").none());
   m.def("uses_openmp_threads", &uses_openmp_threads);
   m.def("cuda_info", [] {
     const CudaInfo info = cuda_info();

@@ -56,7 +56,7 @@ def main() -> int:
     print("|---|---|---|---|---|---|")
     status = 0
     for target, formats in UNIFORM.items():
-        common = {"method": given.method, "skip": HEAD if given.layers else ()}
+        common = {"method": given.method, "exclude": HEAD if given.layers else ()}
         options = {"scheme": "asymmetric", "target_bits": target, **common}
         report, best = row(model, f"target_bits = {target:g}, asymmetric", texts, calibration, **options)
         if given.plot is not None and target == 4.5:

@@ -89,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "jax", "torch"})
+    return sorted({*__all__, "jax", "torch"})

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -97,6 +99,16 @@ class NumPyBackend:
 
 class TorchBackend:
     def readable(self, x: Any, where: str) -> Any:
+        if x.is_meta:
+            raise _core.QcoreValueError(
+                f"{where} is on the meta device, which has no values, expected the CPU or a CUDA device: load the "
+                "values first"
+            )
+        if sys.modules["torch"]._C._functorch.is_functorch_wrapped_tensor(x):
+            raise _core.QcoreTypeError(
+                f"{where} is a tensor inside a transform of torch.func (vmap, grad, ...), expected one with memory of "
+                "its own: use torch.ops.qcore or a module of qcore.torch there"
+            )
         if x.requires_grad:
             if sys.modules["torch"].is_grad_enabled():
                 raise _core.QcoreValueError(
@@ -239,8 +251,23 @@ def backend_of(x: Any, where: str) -> ArrayBackend:
     if found is None:
         raise _core.QcoreTypeError(
             f"{where} is a {type(x).__name__}, expected an array with __dlpack__ (numpy, torch, jax, cupy, ...)"
+            f"{_hint(x)}"
         )
     return found
+
+
+def _hint(x: Any) -> str:
+    """Return what to pass in the place of an object that is often taken for an array; empty if it is none of them."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.nn.Module):
+        return ": pass its .weight, or the model that has it to qcore.torch.quantize_"
+    if isinstance(x, Mapping):
+        return ": pass one of its values"
+    if isinstance(x, os.PathLike):
+        return ": qcore.load(path) reads a file's arrays"
+    if type(x).__module__.startswith("qcore.") and hasattr(x, "dequantize"):
+        return ": it is quantized already, and its dequantize() makes an array"
+    return ""
 
 
 def readable(x: Any, where: str) -> Any:
@@ -303,6 +330,11 @@ def floating_dtype(dtype: Any, where: str) -> str | None:
     return name
 
 
+def _is_on_cpu(x: Any) -> bool:
+    device = getattr(x, "__dlpack_device__", None)
+    return device is not None and int(device()[0]) == 1
+
+
 def stream_address(stream: Any, x_backend: ArrayBackend, x: Any, where: str) -> int:
     """Return the address of a caller's ``stream=``: None (the current one), an address, or a stream object."""
     if stream is None:
@@ -311,5 +343,10 @@ def stream_address(stream: Any, x_backend: ArrayBackend, x: Any, where: str) -> 
     for attribute in ("cuda_stream", "ptr", "handle"):
         address = getattr(address, attribute, address)
     if isinstance(address, int) and not isinstance(address, bool) and 0 <= address < 2**64:
+        if address != 0 and _is_on_cpu(x):
+            raise _core.QcoreValueError(
+                f"{where} is {stream!r} and the arrays are on the CPU, expected None or 0: only CUDA devices have "
+                "streams"
+            )
         return address
     raise _core.QcoreTypeError(f"{where} is {stream!r}, expected a stream object or its address")

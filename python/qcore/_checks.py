@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from qcore import _core
@@ -40,6 +42,16 @@ def text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise _core.QcoreTypeError(f"{where} is {value!r}, expected a string")
     return value
+
+
+def path(value: Any, where: str) -> Path:
+    """Return the value as a path if it is a string or an object with ``__fspath__``; anything else is an error."""
+    if isinstance(value, (str, os.PathLike)):
+        found = os.fspath(value)
+        if isinstance(found, str) and found and "\0" not in found:
+            return Path(found)
+        raise _core.QcoreValueError(f"{where} is {value!r}, expected the path of a file")
+    raise _core.QcoreTypeError(f"{where} is a {type(value).__name__}, expected a path: a string or a pathlib.Path")
 
 
 def choice(value: Any, choices: Mapping[Any, T], where: str) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +20,11 @@ def write_whole(path: Path, content: bytes) -> None:
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Write as :func:`write_whole`, for content that is written in pieces; the rename is at the end of the block."""
-    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    check_place(path)
+    try:
+        handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:  # which names the temporary file, that nobody has heard of
+        raise OSError(error.errno, f"{error.strerror}, in writing to the folder {path.parent}", str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -28,6 +33,14 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         os.unlink(partial)
         raise
+
+
+def check_place(path: Path) -> None:
+    """Raise OSError, which names the path, if its folder isn't there or if the path is a folder itself."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}, expected one", str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, expected the name of a file", str(path))
 
 
 def mode_for(path: Path) -> int:

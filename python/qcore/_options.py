@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from qcore import _core
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Compute = Literal["float", "int8", "int8_asym", "int16"]
 """Form that the activations get inside an operator."""
@@ -31,3 +39,70 @@ Metric = Literal["mean_relative", "max_relative", "mean_absolute", "max_absolute
 
 TableDtype = Literal["float16", "float32"]
 """The dtype of a table's values."""
+
+_OTHER_WORDS = {
+    "group_size": "block_size",
+    "groupsize": "block_size",
+    "q_group_size": "block_size",
+    "blocksize": "block_size",
+    "w_bit": "bits",
+    "wbits": "bits",
+    "nbits": "bits",
+    "num_bits": "bits",
+    "sym": "scheme",
+    "symmetric": "scheme",
+    "zero_point": "scheme",
+    "desc_act": "act_order",
+    "ignore": "exclude",
+    "modules_to_not_convert": "exclude",
+    "dataset": "calibration",
+    "calib_data": "calibration",
+    "calibration_data": "calibration",
+}
+"""Words of other libraries, and what the option is called here."""
+
+
+def option_names(
+    op: str, *, deprecated: dict[str, str] | None = None, positional: tuple[str, ...] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator for a function with keyword-only options.
+
+    Old names still work with a DeprecationWarning, and so do options that are given by position, as once was possible.
+    A word of another library is an error that says the name here.
+
+    Args:
+        op: begins the texts.
+        deprecated: new names by old ones.
+        positional: names of the options that were positional, in their order, behind the first argument.
+    """
+    renamed = deprecated or {}
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        names = function.__kwdefaults__ or {}
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **options: Any) -> R:
+            if positional and len(arguments) > 1:
+                given = dict(zip(positional, arguments[1:], strict=False))
+                if len(given) < len(arguments) - 1 or set(given) & set(options):
+                    return function(*arguments, **options)  # Python's own error
+                _warn(f"{op}: {', '.join(given)} by position, expected {', '.join(f'{name}=' for name in given)}")
+                arguments, options = arguments[:1], given | options
+            for name in [name for name in options if name not in names]:
+                new = renamed.get(name)
+                if new is not None and new not in options:
+                    _warn(f"{op}: {name}= is called {new}= now")
+                    options[new] = options.pop(name)
+                elif _OTHER_WORDS.get(name) in names:
+                    raise _core.QcoreTypeError(
+                        f"{op}: {name} is {options[name]!r}, expected {_OTHER_WORDS[name]}, which is its name here"
+                    )
+            return function(*arguments, **options)
+
+        return call
+
+    return decorate
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, DeprecationWarning, stacklevel=4)

@@ -94,19 +94,23 @@ def _qcore(
         typer.echo(context.get_help())
 
 
-def info() -> None:
-    """Show the version, this processor's instruction sets, the kernels and which of them run here, and CUDA.
+def info(
+    kernels: Annotated[bool, typer.Option("--kernels", help="List all kernels, and which of them run here.")] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all of it here.")] = None,
+) -> None:
+    """Show the version, this processor's instruction sets, threads and CUDA, and with --kernels all kernels.
 
     \b
     Examples:
       qcore info
-      python -m qcore info
+      qcore info --kernels
+      qcore info --json machine.json
     """
-    from rich.console import Console
-    from rich.table import Table
+    from qcore._display.terminal import make_console, make_table, write_json
 
-    facts = qcore.info()
+    facts, rows = qcore.info(), qcore.kernels()
     cuda = facts["cuda"]
+    operators = list(dict.fromkeys(row.op for row in rows))
     lines = {
         "version": facts["version"],
         "library": facts["library"] or "not found",
@@ -115,18 +119,20 @@ def info() -> None:
         "CUDA built in": "yes" if cuda["built"] else "no",
         "CUDA devices": f"{cuda['device_count']}" + (f" ({cuda['reason']})" if cuda["reason"] else ""),
     } | {f"  device {number}": device for number, device in enumerate(cuda["devices"])}
+    lines["kernels"] = (
+        f"{sum(row.available for row in rows)} of {len(rows)} run here, for {len(operators)} operators: qcore info "
+        "--kernels lists them"
+    )
     for name, value in lines.items():
         typer.echo(f"{name:<18}{value}")  # not through rich, which would cut or fold the path
-
-    kernels = Table(title="kernels", title_justify="left")
-    for heading in ("operator", "kernel", "device", "available", "needs"):
-        kernels.add_column(heading, overflow="fold")
-    kernels.add_column("runs", justify="right")
-    for kernel in qcore.kernels():
-        available = "yes" if kernel.available else "no"
-        kernels.add_row(kernel.op, kernel.name, kernel.device, available, kernel.needs, str(kernel.runs))
-
-    Console(highlight=False, markup=False).print(kernels)
+    if kernels:
+        table = make_table(("operator", "kernel", "device", "available", "needs", ">runs"))
+        for row in rows:
+            table.add_row(row.op, row.name, row.device, "yes" if row.available else "no", row.needs, str(row.runs))
+        make_console().print(table)
+    if json is not None:
+        names = ("op", "name", "device", "available", "needs", "runs")
+        write_json(json, facts | {"kernels": [{name: getattr(row, name) for name in names} for row in rows]})
 
 
 app.command("demo")(demo)
@@ -151,6 +157,8 @@ def _message(error: Exception) -> str:
         text = f"{os.fsdecode(error.filename)}: {error.strerror}"
     else:
         text = str(error)
+    if "No such option: --group-size" in text:
+        text = "No such option: --group-size, expected --block-size, which is its name here"
     return " ".join(text.split())
 
 
@@ -164,16 +172,21 @@ def run_app(application: typer.Typer, name: str, arguments: Sequence[str] | None
         name: of the program, with which errors begin.
         arguments: those of the command line by default.
     """
+    command = typer.main.get_command(application)
     try:
-        status = application(args=arguments, prog_name=name, standalone_mode=False)
+        # Not command.main(), which keeps an interrupt and what it says to itself.
+        with command.make_context(name, list(sys.argv[1:] if arguments is None else arguments)) as context:
+            status = command.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
     except (_ClickException, qcore.QcoreError, OSError) as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands alone, as `qcore lut`
             print(error.format_message())  # type: ignore[attr-defined]
             return 0
         print(f"{name}: error: {_message(error)}", file=sys.stderr)
         return ERROR_STATUS
-    except (typer.Abort, KeyboardInterrupt):
-        print(f"{name}: interrupted", file=sys.stderr)
+    except (typer.Abort, KeyboardInterrupt) as error:
+        print(f"{name}: interrupted{f': {error}' if error.args else ''}", file=sys.stderr)
         return INTERRUPTED_STATUS
     return status if isinstance(status, int) else 0
 

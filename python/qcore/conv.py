@@ -35,7 +35,8 @@ def conv2d(
         weight: [Co, Ci / groups, Kh, Kw], blocked along its channels.
         bias: floating-point [Co], or None.
         stride: an integer or (H, W).
-        padding: an integer, (H, W) or (top, left, bottom, right); padded elements are the real value 0.
+        padding: an integer, (H, W), (top, left, bottom, right), "valid" (none) or "same": with stride 1 the result is
+            as large as x, and an odd padding is larger at the end. Padded elements are the real value 0.
         dilation: an integer or (H, W).
         groups: of channels; each group of Co / groups outputs sees its own Ci / groups inputs.
         compute: what x becomes inside, per pixel and block of channels: "int8" (the default), "int8_asym", "int16" or
@@ -67,7 +68,7 @@ def conv2d(
         )
     mode = _checks.choice(compute, COMPUTE, "conv2d: compute")
     kind, lo, hi = activation_code(activation, "conv2d: activation")
-    params = _conv_params.make(stride, padding, dilation, groups, "conv2d")
+    params = _conv_params.make(stride, padding, dilation, groups, "conv2d", weight.shape[2:] or (1, 1))
     dtype = _arrays.floating_dtype(out_dtype, "conv2d: out_dtype")
     x_backend = _arrays.backend_of(x, "conv2d: x")
     source = x_backend.readable(x, "conv2d: x")

@@ -11,6 +11,7 @@ from qcore.quantized_activations import QuantizedActivations, core_arguments, sc
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.reordered_tensor import ReorderedTensor
 from qcore.rotation import RotatedTensor, hadamard
+from qcore.runtime import DEBUG, log_kernel, logs_kernels
 
 COMPUTE = {
     "float": _core.ComputeMode.floating,
@@ -121,9 +122,13 @@ def linear(
             raise _core.QcoreValueError("linear: out and out_dtype are both given, expected at most one of them")
         target = _arrays.backend_of(out, "linear: out").writable(out, "linear: out")
         _core.linear(source, handle, bias, target, mode, scale, kind, lo, hi, address)
+        if logs_kernels(DEBUG):
+            log_kernel("linear", x, weight)
         return out
     out = x_backend.empty(x, (*x.shape[:-1], handle.rows), dtype)
     _core.linear(source, handle, bias, x_backend.writable(out, "linear: out"), mode, scale, kind, lo, hi, address)
+    if logs_kernels(DEBUG):
+        log_kernel("linear", x, weight)
     return x_backend.result(out, x)
 
 

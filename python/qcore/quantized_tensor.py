@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qcore import _arrays, _checks, _core
-from qcore._options import Method, Scheme
+from qcore._display import html
+from qcore._options import Method, Scheme, option_names
 from qcore.methods import gptq
 from qcore.methods.samples import mean_squares
 from qcore.weight_encoding import WeightEncoding
@@ -282,6 +283,14 @@ class QuantizedTensor:
         self._handle.dequantize(_arrays.readable(out, "dequantize: out"))
         return out
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return :meth:`dequantize`, which ``numpy.asarray`` asks for; it always makes a new array."""
+        if copy is False:
+            raise _core.QcoreValueError(
+                "QuantizedTensor.__array__: copy is False, expected None or True: the values are computed from codes"
+            )
+        return self.dequantize() if dtype is None else self.dequantize().astype(dtype)
+
     def storage(self) -> Any:
         """Return all that the weight has in memory, without a copy.
 
@@ -372,13 +381,17 @@ class QuantizedTensor:
         return self._handle.equal(other._handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Only bytes and numbers: torch.load(weights_only=True) refuses arrays of NumPy.
+        here, where = self.to("cpu"), (self.shape, self.bits, self.block_size, self._handle.device)
         if self.encoding is not None:
-            memory = np.array(self.to("cpu").storage())
-            return _unpickle_encoded, (memory, self.shape, self.block_size, self.encoding, self._handle.device)
-        here = self.to("cpu")
-        offsets = None if self.scheme == "symmetric" else here.offsets()
-        parts = (here.codes(), here.scales(), offsets, self.bits, self.block_size, self._handle.device)
-        return _unpickle, parts
+            return unpickle, ((here.storage().tobytes(),), *where, self.encoding.to_dict())
+        offsets = [] if self.scheme == "symmetric" else [here.offsets()]
+        parts: list[npt.NDArray[Any]] = [here.codes(), here.scales(), *offsets]
+        return unpickle, (tuple(part.tobytes() for part in parts), *where)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        return html.weight(self)
 
     def __repr__(self) -> str:
         return (
@@ -387,6 +400,30 @@ class QuantizedTensor:
         )
 
 
+def unpickle(
+    parts: tuple[bytes, ...],
+    shape: tuple[int, ...],
+    bits: int,
+    block_size: int,
+    device: str,
+    encoding: dict[str, Any] | None = None,
+) -> QuantizedTensor:
+    """Return a pickled weight.
+
+    Args:
+        parts: the bytes of codes, scales and perhaps offsets; of an encoded weight those of its storage.
+        shape, bits, block_size, device: of the weight.
+        encoding: what :meth:`WeightEncoding.to_dict` returned, of an encoded weight.
+    """
+    if encoding is not None:
+        memory = np.frombuffer(parts[0], np.uint8)
+        return _unpickle_encoded(memory, tuple(shape), block_size, WeightEncoding.from_dict(encoding), device)
+    codes = np.frombuffer(parts[0], np.int8).reshape(shape)
+    numbers = [np.frombuffer(part, np.float32).reshape(shape[0], -(-shape[1] // block_size)) for part in parts[1:]]
+    return _unpickle(codes, numbers[0], numbers[1] if len(numbers) > 1 else None, bits, block_size, device)
+
+
+# The two functions below are in the pickles of version 0.1.
 def _unpickle(codes: Any, scales: Any, offsets: Any, bits: int, block_size: int, device: str) -> QuantizedTensor:
     return QuantizedTensor.from_parts(codes, scales, offsets, bits=bits, block_size=block_size).to(device)
 
@@ -426,6 +463,7 @@ def concatenate(weights: Any) -> QuantizedTensor:
     return QuantizedTensor._of(_core.concatenate(handles))
 
 
+@option_names("quantize")
 def quantize(
     weight: Any,
     *,

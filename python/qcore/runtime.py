@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from qcore import _checks, _core
+
+DEBUG = logging.DEBUG
+LOG = logging.getLogger("qcore")
+"""Tells decisions: kernels that ran at level DEBUG, what became of a model's layers at INFO. Nothing is shown unless
+the program sets logging up."""
+LOG.addHandler(logging.NullHandler())
+_KERNEL_LOG = logging.getLogger("qcore.kernels")
+logs_kernels = _KERNEL_LOG.isEnabledFor
+
+
+def log_kernel(op: str, x: Any, weight: Any) -> None:
+    """Log the kernel that has just run on the calling thread; call it only if ``logs_kernels(DEBUG)``."""
+    shapes = [list(getattr(each, "shape", ())) for each in (x, weight)]
+    _KERNEL_LOG.debug("%s: kernel %s for x %s and weight %s", op, last_kernel(op), *shapes)
 
 
 def kernels(op: str | None = None) -> list[_core.KernelInfo]:
@@ -71,7 +86,12 @@ class force_kernel:  # noqa: N801 - used like a function, as a context manager
 
 
 def get_num_threads() -> int:
-    """Return the number of threads of CPU kernels: at first QCORE_NUM_THREADS, else the CPUs of this process."""
+    """Return the number of threads of CPU kernels.
+
+    That is the number of the last :func:`set_num_threads`, else QCORE_NUM_THREADS, else after ``import qcore.torch``
+    that of ``torch.set_num_threads``, else OMP_NUM_THREADS, else the CPUs of this process: those it may run on, or
+    fewer if the quota of a control group (a container's limit) allows fewer. torch's number counts up to these CPUs.
+    """
     return _core.get_num_threads()
 
 

@@ -237,7 +237,8 @@ class QConv2d(_Layer):
             _checks.integer(w_zero_point, f"{self._op}: w_zero_point", bits=32),
             _clamp(self._op, clamp, y_name),
         )
-        params = _conv_params.make(stride, padding, dilation, groups, self._op)
+        kernel = tuple(getattr(weight, "shape", ()))[2:]
+        params = _conv_params.make(stride, padding, dilation, groups, self._op, kernel if len(kernel) == 2 else (1, 1))
         parts = _parts(self._op, weight, w_scale, bias)
         super().__init__(_core.StaticConv2d(*parts, params, x, y, zero, lo, hi), x_name, y_name, x, y)
 

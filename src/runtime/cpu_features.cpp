@@ -1,13 +1,20 @@
 #include "runtime/cpu_features.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <initializer_list>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "qcore/kernels.h"
 #include "runtime/check.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(__linux__)
@@ -158,7 +165,34 @@ CpuFeatures detect_and_cap() {
   return found;
 }
 
+// CPUs of a group by its folder: cpu.max of version 2 ("max 100000" for no quota), or the two files of version 1; 0 for
+// no quota.
+double quota_of(const std::string& folder) {
+  double quota = 0, period = 0;
+  if (std::ifstream file(folder + "/cpu.max"); file >> quota >> period) return period > 0 ? quota / period : 0;
+  std::ifstream quota_file(folder + "/cpu.cfs_quota_us"), period_file(folder + "/cpu.cfs_period_us");
+  return quota_file >> quota && period_file >> period && quota > 0 && period > 0 ? quota / period : 0;
+}
+
 }  // namespace
+
+double control_group_cpus(const std::string& membership, const std::string& mount) {
+  double least = 0;
+  std::ifstream file(membership);
+  for (std::string line; std::getline(file, line);) {  // "0::/path", or "4:cpu,cpuacct:/path" in version 1
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (controllers != ",," && controllers.find(",cpu,") == std::string::npos) continue;
+    const std::string root = mount + (controllers == ",," ? "" : "/cpu");
+    // Inside a container the path may be the host's, of which only the root is there.
+    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
+      if (const double quota = quota_of(root + path); quota > 0 && (least == 0 || quota < least)) least = quota;
+      if (path.empty() || path.rfind('/') == std::string::npos) break;
+    }
+  }
+  return least;
+}
 
 const CpuFeatures& cpu_features_in_use() {
   static const CpuFeatures features = detect_and_cap();
@@ -177,6 +211,18 @@ std::vector<std::string> cpu_features() {
   if (features.dotprod) names.push_back("dotprod");
   if (features.i8mm) names.push_back("i8mm");
   return names;
+}
+
+int available_cpus() {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  int cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+  if (cpus < 1) cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const double quota = control_group_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
+  return quota > 0 ? std::min(cpus, std::max(1, static_cast<int>(std::ceil(quota)))) : cpus;
+#else
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+#endif
 }
 
 }  // namespace qcore

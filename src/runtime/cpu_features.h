@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 namespace qcore {
 
 // Instruction sets that CPU kernels may use: detected once, then capped by the environment variable
@@ -16,5 +18,10 @@ struct CpuFeatures {
 };
 
 const CpuFeatures& cpu_features_in_use();
+
+// CPUs that the quotas of this process's control group and of those above it allow together, the smallest of them; 0
+// for no quota. `membership` is the process's file of groups (/proc/self/cgroup), `mount` the folder of the groups
+// (/sys/fs/cgroup); tests have their own.
+double control_group_cpus(const std::string& membership, const std::string& mount);
 
 }  // namespace qcore

@@ -53,20 +53,41 @@ std::chrono::microseconds spin_time() {
   return time;
 }
 
-int default_threads() {
+// The number that was asked of this library; 0 for none.
+int asked_threads() {
   spin_time();  // a bad value is reported together with a bad number of threads
-  if (const int threads = integer_variable("QCORE_NUM_THREADS", 0, 1, kMaxThreads)) return threads;
-#if defined(__linux__)
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-#endif
-  const unsigned n = std::thread::hardware_concurrency();
-  return n ? static_cast<int>(n) : 1;
+  return integer_variable("QCORE_NUM_THREADS", 0, 1, kMaxThreads);
 }
 
 std::atomic<int>& thread_count() {
-  static std::atomic<int> count{default_threads()};
+  static std::atomic<int> count{asked_threads()};
   return count;
+}
+
+// OMP_NUM_THREADS is other libraries' variable: a list for nested regions, of which the first number counts, and what
+// is no number is ignored as they ignore it.
+int default_threads() {
+  static const int threads = [] {
+    const char* value = std::getenv("OMP_NUM_THREADS");
+    const long n = value ? std::strtol(value, nullptr, 10) : 0;
+    return n >= 1 && n <= kMaxThreads ? static_cast<int>(n) : available_cpus();
+  }();
+  return threads;
+}
+
+// How often a call's thread looks for an interrupt.
+constexpr std::chrono::milliseconds kInterruptInterval{50};
+
+thread_local void (*interrupt_check)() = nullptr;
+thread_local std::chrono::steady_clock::time_point last_interrupt_check;
+
+// After each task of the calling thread. Workers have no check.
+void poll_interrupt() {
+  if (!interrupt_check) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_interrupt_check < kInterruptInterval) return;
+  last_interrupt_check = now;
+  interrupt_check();
 }
 
 void pause() {
@@ -106,8 +127,10 @@ class Job {
       for (int i = 0; i < threads_; ++i) {
         Share& share = shares_[(own + i) % threads_];
         if (share.next.load(std::memory_order_relaxed) >= share.end) continue;
-        for (std::int64_t task; (task = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;)
+        for (std::int64_t task; (task = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) {
           task_(context_, task);
+          poll_interrupt();
+        }
       }
     } catch (...) {
       for (int i = 0; i < threads_; ++i) shares_[i].next.store(shares_[i].end, std::memory_order_relaxed);
@@ -255,6 +278,7 @@ void Pool::work(int own) {
 struct OpenMp {
   std::atomic<GompParallel> parallel{nullptr};
   std::atomic<OmpGetThreadNum> thread_number{nullptr};
+  std::atomic<OmpGetMaxThreads> max_threads{nullptr};
 
   void run(GompParallel region, std::int64_t tasks, void (*task)(void*, std::int64_t), void* context, int threads) {
     static Job job;  // calls take turns
@@ -309,7 +333,8 @@ Shared* shared_pool() {
 }  // namespace
 
 void parallel_for(std::int64_t tasks, void (*run)(void*, std::int64_t), void* context) {
-  const int threads = static_cast<int>(tasks < get_num_threads() ? tasks : get_num_threads());
+  const int most = get_num_threads();
+  const int threads = static_cast<int>(tasks < most ? tasks : most);
   if (threads > 1 && !inside_task) {
     Shared* own = shared_pool();
     if (std::unique_lock<std::mutex> lock(own->use, std::try_to_lock); lock) {
@@ -322,19 +347,38 @@ void parallel_for(std::int64_t tasks, void (*run)(void*, std::int64_t), void* co
       return;
     }
   }
-  for (std::int64_t task = 0; task < tasks; ++task) run(context, task);
+  for (std::int64_t task = 0; task < tasks; ++task) {
+    run(context, task);
+    poll_interrupt();
+  }
 }
 
-void use_openmp_threads(GompParallel parallel, OmpGetThreadNum thread_number) {
+InterruptCheck::InterruptCheck(void (*check)()) : previous_(interrupt_check) {
+  interrupt_check = check;
+  last_interrupt_check = std::chrono::steady_clock::now();
+}
+
+InterruptCheck::~InterruptCheck() { interrupt_check = previous_; }
+
+void use_openmp_threads(GompParallel parallel, OmpGetThreadNum thread_number, OmpGetMaxThreads max_threads) {
   QCORE_CHECK_VALUE(!parallel == !thread_number,
                     "use_openmp_threads: one function is null and the other is not, expected both or none");
   openmp.thread_number.store(thread_number);
+  openmp.max_threads.store(max_threads);
   openmp.parallel.store(parallel, std::memory_order_release);
 }
 
 bool uses_openmp_threads() { return openmp.parallel.load() != nullptr; }
 
-int get_num_threads() { return thread_count().load(std::memory_order_relaxed); }
+int get_num_threads() {
+  if (const int asked = thread_count().load(std::memory_order_relaxed)) return asked;
+  if (const OmpGetMaxThreads max_threads = openmp.max_threads.load(std::memory_order_relaxed)) {
+    static const int cpus = available_cpus();
+    const int n = max_threads();
+    return n < 1 ? 1 : n < cpus ? n : cpus;
+  }
+  return default_threads();
+}
 
 void set_num_threads(int n) {
   QCORE_CHECK_VALUE(n >= 1 && n <= kMaxThreads, "set_num_threads: n is ", n, ", expected 1 to ", kMaxThreads);

@@ -14,11 +14,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_UNBOUNDED = 10_000
+"""Columns where the output is no terminal: a name that goes on in the next line is none that other programs find."""
+
+
 def make_console(stderr: bool = False) -> Console:
-    """Return a console that neither highlights nor interprets what it prints."""
+    """Return a console that neither highlights nor interprets what it prints, and folds for terminals only."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, markup=False)
+    console = Console(stderr=stderr, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _UNBOUNDED
+    return console
 
 
 def make_table(headings: Sequence[str]) -> Table:

@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qcore import _core
+from qcore._display.terminal import make_console
 from qcore._recurrent.arrays import read_arrays
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def config_of(kind: Any, path: Path | None, given: dict[str, Any]) -> Any:
@@ -41,21 +39,13 @@ def inputs_of(op: str, path: Path, states: tuple[str, ...]) -> tuple[Any, ...]:
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[float], None]]:
     """Yield a bar on stderr, if that is a terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    stderr = Console(stderr=True)
+    stderr = make_console(stderr=True)
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         task = progress.add_task(what, total=1.0)
         yield lambda part: progress.update(task, completed=part)
-
-
-def console() -> Console:
-    """Return the console of results."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)
 
 
 def print_formats(made: Any, tensors: tuple[str, ...]) -> None:
@@ -64,7 +54,7 @@ def print_formats(made: Any, tensors: tuple[str, ...]) -> None:
     from rich import box
     from rich.table import Table
 
-    out = console()
+    out = make_console()
     out.print(repr(made), soft_wrap=True)
     places = [(layer, side) for layer in range(made.num_layers) for side in range(made.directions)]
     grid = Table(title="from lowest to highest, step", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)

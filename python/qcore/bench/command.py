@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA = 2  # of benchmarks/results.py, which reads these files too
-_CASE_SECONDS, _WAIT_SECONDS = 20.0, 30.0
+_CASE_SECONDS, _WAIT_SECONDS, _SAMPLES = 20.0, 30.0, 15
+_QUICK_CASE_SECONDS, _QUICK_WAIT_SECONDS, _QUICK_SAMPLES, _QUICK_MEBIBYTES = 1.0, 2.0, 5, 64
 _WIDTH = 116  # of tables, in narrower terminals too
 
 bench = typer.Typer(
@@ -44,8 +46,8 @@ bench = typer.Typer(
 )
 
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="For every library; one per CPU by default.")]
-Samples = Annotated[int, typer.Option(min=2, help="Per implementation and case.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes.")]
+Samples = Annotated[int | None, typer.Option(min=2, help="Per implementation and case; 15, or 5 with --quick.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes and few samples: all operators in a minute.")]
 Alone = Annotated[bool, typer.Option("--no-torch", help="Neither import nor measure torch.")]
 Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the results here.")]
 
@@ -60,15 +62,34 @@ def _import_torch(threads: int) -> Any:
     return torch
 
 
-def _find_limits(threads: int | None, samples: int) -> tuple[Plan, WaitBudget, Limits]:
-    """Set qcore's threads and find the fastest way of reading memory."""
-    if threads is not None:
-        qcore.set_num_threads(threads)
-    plan, budget = Plan(samples), WaitBudget(_WAIT_SECONDS)
-    return plan, budget, find_limits(plan, budget)
+@dataclass
+class _Session:
+    """What all cases of a command share: how much to measure, and the machine's limits."""
+
+    plan: Plan
+    budget: WaitBudget
+    limits: Limits
+    case_seconds: float
+
+    @classmethod
+    def start(cls, threads: int | None, samples: int | None, quick: bool = False) -> _Session:
+        """Set qcore's threads and find the fastest way of reading memory."""
+        if threads is not None:
+            qcore.set_num_threads(threads)
+        if quick:
+            plan = Plan(samples or _QUICK_SAMPLES, implementation_seconds=_QUICK_CASE_SECONDS / 4)
+            budget = WaitBudget(min(_QUICK_WAIT_SECONDS, _WAIT_SECONDS))
+            limits = find_limits(plan, budget, mebibytes=_QUICK_MEBIBYTES, part_mebibytes=_QUICK_MEBIBYTES // 4)
+            return cls(plan, budget, limits, _QUICK_CASE_SECONDS)
+        plan, budget = Plan(samples or _SAMPLES), WaitBudget(_WAIT_SECONDS)
+        return cls(plan, budget, find_limits(plan, budget), _CASE_SECONDS)
+
+    def measure(self, timed: list[Timed]) -> None:
+        clock = Clock(self.plan, self.budget, self.limits.read, self.limits.peaks.values())
+        clock.measure(timed, time.perf_counter() + self.case_seconds)
 
 
-def _measure(case: Case, plan: Plan, budget: WaitBudget, limits: Limits) -> dict[str, Any]:
+def _measure(case: Case, session: _Session) -> dict[str, Any]:
     """Check and time the calls of a case in turn, and return it as results files have it."""
     facts: dict[str, dict[str, Any]] = {}
     timed: list[Timed] = []
@@ -78,8 +99,8 @@ def _measure(case: Case, plan: Plan, budget: WaitBudget, limits: Limits) -> dict
             facts[call.name]["kernel"] = qcore.last_kernel(call.kernels)
         library = call.name.partition(" ")[0]
         timed.append(Timed(call.name, library, call.run, call.copies, bytes_per_call=call.nbytes))
-    Clock(plan, budget, limits.read, limits.peaks.values()).measure(timed, time.perf_counter() + _CASE_SECONDS)
-    rates, rows = limits.rates(), list[dict[str, Any]]()
+    session.measure(timed)
+    rates, rows = session.limits.rates(), list[dict[str, Any]]()
     for call, each in zip(case.calls, timed, strict=True):
         seconds = each.median()
         row: dict[str, Any] = {
@@ -121,38 +142,48 @@ def _print(table: Table) -> None:
     console.print(table)
 
 
-def _show_limits(threads: int | None, samples: int) -> None:
-    plan, budget, limits = _find_limits(threads, samples)
-    Clock(plan, budget, limits.read, limits.peaks.values()).measure([], time.perf_counter() + _CASE_SECONDS)
+def _show_limits(session: _Session) -> dict[str, Any]:
+    session.measure([])
     units = {"read": "GB/s, reading memory", "int8": "GOP/s, int8 dot products", "fp32": "GOP/s, fp32 multiply-adds"}
     table = make_table(("limit", f">{qcore.get_num_threads()} threads", ""))
-    for name, rate in limits.rates().items():
+    rates = session.limits.rates()
+    for name, rate in rates.items():
         table.add_row(name, f"{rate:.1f}", units[name])
     _print(table)
+    return {"limits": rates, "threads": qcore.get_num_threads()}
 
 
-def _run(name: str, *, threads: int | None, samples: int, quick: bool, no_torch: bool, json: Path | None) -> None:
-    if json is not None and not json.parent.is_dir():  # said before minutes of measurement
+def _check_folder(json: Path | None) -> None:
+    if json is not None and not json.absolute().parent.is_dir():  # said before minutes of measurement
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(json))
-    plan, budget, limits = _find_limits(threads, samples)
+
+
+def _run(name: str, session: _Session, *, quick: bool, no_torch: bool, json: Path | None) -> dict[str, Any]:
     count = qcore.get_num_threads()
     torch = None if no_torch else _import_torch(count)
     libraries = {"numpy": version("numpy")} | ({"torch": torch.__version__} if torch is not None else {})
-    content = {"schema": SCHEMA, "operator": name, "settings": {"quick": quick, "samples": samples}}
-    content |= {"machine": machine.describe(count, libraries), "device": "cpu", "cases": (cases := [])}
+    content = {"schema": SCHEMA, "operator": name, "settings": {"quick": quick, "samples": session.plan.samples}}
+    cases: list[dict[str, Any]] = []
+    content |= {"machine": machine.describe(count, libraries), "device": "cpu", "cases": cases}
     with torch.no_grad() if torch is not None else nullcontext():
         for case in OPERATORS[name](torch, quick):
-            cases.append(_measure(case, plan, budget, limits))
+            cases.append(_measure(case, session))
             _show(cases[-1])
             if json is not None:
                 write_json(json, content)
+    return content
 
 
 def _command(name: str, text: str) -> Callable[..., None]:
     def command(
-        threads: Threads = None, samples: Samples = 15, quick: Quick = False, no_torch: Alone = False, json: Json = None
+        threads: Threads = None,
+        samples: Samples = None,
+        quick: Quick = False,
+        no_torch: Alone = False,
+        json: Json = None,
     ) -> None:
-        _run(name, threads=threads, samples=samples, quick=quick, no_torch=no_torch, json=json)
+        _check_folder(json)
+        _run(name, _Session.start(threads, samples, quick), quick=quick, no_torch=no_torch, json=json)
 
     command.__doc__ = f"""{text}
 
@@ -169,7 +200,7 @@ def _command(name: str, text: str) -> Callable[..., None]:
 
 
 @bench.command("limits")
-def show_limits(threads: Threads = None, samples: Samples = 15) -> None:
+def show_limits(threads: Threads = None, samples: Samples = None, quick: Quick = False, json: Json = None) -> None:
     """Measure this machine's limits: reading memory, int8 dot products and fp32 multiply-adds on qcore's threads.
 
     \b
@@ -177,7 +208,10 @@ def show_limits(threads: Threads = None, samples: Samples = 15) -> None:
       qcore bench limits
       qcore bench limits --threads 1
     """
-    _show_limits(threads, samples)
+    _check_folder(json)
+    found = _show_limits(_Session.start(threads, samples, quick))
+    if json is not None:
+        write_json(json, found)
 
 
 for _name, _text in {
@@ -191,13 +225,24 @@ for _name, _text in {
 
 
 @bench.command("all")
-def measure_all(threads: Threads = None, samples: Samples = 15, quick: Quick = False, no_torch: Alone = False) -> None:
-    """Measure the limits and all operators, one after the other.
+def measure_all(
+    threads: Threads = None,
+    samples: Samples = None,
+    quick: Quick = False,
+    no_torch: Alone = False,
+    json: Json = None,
+) -> None:
+    """Measure the limits and all operators, one after the other; with --quick in less than a minute.
 
     \b
     Examples:
       qcore bench all --quick
+      qcore bench all --json all.json
     """
-    _show_limits(threads, samples)
+    _check_folder(json)
+    session = _Session.start(threads, samples, quick)
+    content = _show_limits(session) | {"operators": (found := list[dict[str, Any]]())}
     for name in OPERATORS:
-        _run(name, threads=threads, samples=samples, quick=quick, no_torch=no_torch, json=None)
+        found.append(_run(name, session, quick=quick, no_torch=no_torch, json=None))
+        if json is not None:
+            write_json(json, content)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import qcore
 
 from .operators import CONV_BLOCK_SIZE
-from .run import BLOCK_SIZE, CALIBRATION_IMAGES, Measurement, Result
+from .run import BLOCK_SIZE, Measurement, Result
+
+_BAR = 12
+"""Columns of the longest bar."""
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,71 +29,47 @@ def table(result: Result) -> Table:
         pad_edge=False,
     )
     rows.add_column("weights", no_wrap=True)
-    for heading in ("right", "accuracy", "as float", "error", "bytes", "bits", "us/img", "speed"):
+    for heading in ("right", "accuracy", "bytes", "bits", "us/img", "speed"):
         rows.add_column(heading, justify="right", no_wrap=True)
-    reference = result.measurements[0]
-    for row in result.measurements:
+    rows.add_column("", no_wrap=True)
+    reference, shown = result.measurements[0], shown_rows(result)
+    most = max(reference.microseconds_per_image / row.microseconds_per_image for row in shown)
+    for row in shown:
+        speed = reference.microseconds_per_image / row.microseconds_per_image
         rows.add_row(
             row.name,
             f"{row.correct}/{result.images}",
             f"{row.correct / result.images:.2%}",
-            f"{row.same_as_float / result.images:.2%}",
-            f"{row.logit_error:.1%}",
             f"{row.weight_bytes:,}",
             f"{row.bits_per_weight:.2f}",
             f"{row.microseconds_per_image:.1f}",
-            f"{reference.microseconds_per_image / row.microseconds_per_image:.2f}x",
+            f"{speed:.2f}x",
+            "\u2588" * max(1, round(_BAR * speed / most)),
         )
     return rows
 
 
-def conditions(result: Result) -> str:
-    """Return the lines that say how to read the table."""
-    per_block, static = (
-        ", ".join(dict.fromkeys(row.kernel for row in result.measurements if row.quantized == kind))
-        for kind in ("all", "all, static")
-    )
-    return (
-        "as float: same class as the float model. error: of the logits, rms, relative to the float model's. "
-        f"bits: per weight, with scales. us/img: median of {result.repeats} passes in batches of {result.batch}; NumPy "
-        "cuts the image patches of float convolutions and adds up the gates of float GRUs. speed: against NumPy "
-        "float.\n"
-        "tables: float products, activations by qcore.lut's tables (kernel "
-        f"{result.table_kernel}), as sigmoid and tanh of the rows in bits.\n"
-        f"GRU: float but for the GRU, which is qcore.gru's in integers (kernel {result.gru_kernel}), formats chosen "
-        f"on the first {CALIBRATION_IMAGES} images.\n"
-        f"static: qcore.static's int8 convolutions and linear layers (kernel {static}) and the int8 GRU; a scale for "
-        "each output channel, formats of activations chosen on the same images.\n"
-        f"Rows in bits: qcore.conv2d (kernel {result.conv_kernel}), a scale for up to {CONV_BLOCK_SIZE} channels, and "
-        f"qcore.linear (kernel {per_block}), a scale for {BLOCK_SIZE} weights; activations in int8 "
-        f'(compute="int8"), {result.threads} thread(s).'
-    )
-
-
-def quantized(result: Result) -> list[Measurement]:
-    """Return the rows in which all weights are quantized."""
-    return [row for row in result.measurements if row.quantized.startswith("all")]
-
-
-def conclusion(result: Result) -> str:
-    """Return a sentence on what tables and quantization cost and gained."""
+def shown_rows(result: Result) -> list[Measurement]:
+    """Return the float model and what was not slower here; the JSON file has all."""
     reference = result.measurements[0]
-    tables = result.measurements[1]
+    return [row for row in result.measurements if row.microseconds_per_image <= reference.microseconds_per_image]
 
-    def against_float(row: Measurement) -> str:
-        smaller = reference.weight_bytes / row.weight_bytes
-        faster = reference.microseconds_per_image / row.microseconds_per_image
-        return f"{row.name}: {smaller:.1f}x smaller, {faster:.2f}x speed, {row.correct - reference.correct:+d} right"
 
-    integers = ", ".join(
-        f"{row.name.removeprefix('GRU ')} by {row.logit_error:.1e}, {row.correct - reference.correct:+d} right"
-        for row in result.measurements
-        if row.quantized == "GRU"
+def explanation(result: Result) -> str:
+    """Return three lines: what was compared, what it gained, and what is not shown."""
+    reference = result.measurements[0]
+    best = min(shown_rows(result), key=lambda row: row.microseconds_per_image)
+    smaller, faster = (
+        reference.weight_bytes / best.weight_bytes,
+        reference.microseconds_per_image / best.microseconds_per_image,
     )
+    left = len(result.measurements) - len(shown_rows(result))
+    more = f"; {left} slower than float are in --json only" if left else ""
     return (
-        f"Tables alone change the logits by {tables.logit_error:.1e}, {tables.correct - reference.correct:+d} right; "
-        f"the GRU in integers, {integers}. "
-        "Against float, " + "; ".join(against_float(row) for row in quantized(result)) + "."
+        "float: NumPy. 8-bit, 4-bit: a scale for every 32 weights, activations in int8. static: int8 throughout.\n"
+        f"{best.name}: {smaller:.1f}x smaller, {faster:.2f}x as fast, {best.correct - reference.correct:+d} right of "
+        f"{result.images}.\n"
+        f"us/img: median of {result.repeats} passes, batches of {result.batch}, {result.threads} thread(s){more}."
     )
 
 

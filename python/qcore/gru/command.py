@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from qcore._display.terminal import make_console
 from qcore._files import write_whole
 from qcore._options import RangeMethod
 from qcore._recurrent.arrays import check_folder, check_output, write_arrays
-from qcore._recurrent.command_line import config_of, console, inputs_of, print_formats, progress_bar
+from qcore._recurrent.command_line import config_of, inputs_of, print_formats, progress_bar
 from qcore._recurrent.weights_files import load_weights
 from qcore.gru import TENSORS, Calibrator, Config, GruWeights, QuantGRU, verify_golden
 from qcore.gru.chunks import run_in_chunks
@@ -111,7 +112,7 @@ def run(
     with progress_bar("running") as update:
         y, last = run_in_chunks(loaded, x, h0, lengths, steps=steps, progress=update)
     write_arrays(output, {"y": y, "last": last})
-    console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
+    make_console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
 
 
 def report(
@@ -144,7 +145,7 @@ def report(
         found.plot(plot)
     if json is not None:
         write_whole(json, found.to_json().encode())
-    out = console()
+    out = make_console()
     out.print(repr(loaded), soft_wrap=True)
     out.print(found.table())
 
@@ -165,7 +166,7 @@ def golden(
     check_folder(output)
     x, h0 = _whole_sequences(inputs)
     QuantGRU.load(model).golden(output, x, h0)
-    console().print(f"{output}: {verify_golden(output)}", soft_wrap=True)
+    make_console().print(f"{output}: {verify_golden(output)}", soft_wrap=True)
 
 
 def export_c(
@@ -188,7 +189,7 @@ def export_c(
     x = None if inputs is None else _whole_sequences(inputs)[0]
     QuantGRU.load(model).export_c(output, name, x)
     selftest = output.with_name(f"{output.stem}_selftest.c")
-    console().print(f"{output} and {selftest}", soft_wrap=True)
+    make_console().print(f"{output} and {selftest}", soft_wrap=True)
 
 
 gru.command("calibrate")(calibrate)

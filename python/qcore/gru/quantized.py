@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from qcore._options import RangeMethod
+from qcore._options import RangeMethod, option_names
 from qcore.gru.core import GruCore
 from qcore.gru.export.header import export_gru
 from qcore.gru.files.quantized import read_gru, save_gru
@@ -24,14 +24,15 @@ class QuantGRU(GruCore):
     """
 
     @classmethod
+    @option_names("QuantGRU.from_torch", deprecated={"data": "samples"})
     def from_torch(
-        cls, gru: Any, data: Any, bits: int = 8, *, method: RangeMethod = "mse", config: Config | None = None
+        cls, gru: Any, samples: Any, bits: int = 8, *, method: RangeMethod = "mse", config: Config | None = None
     ) -> QuantGRU:
         """Calibrate and quantize a ``torch.nn.GRU``.
 
         Args:
             gru: the module.
-            data: one batch of inputs as the module takes them, or a list of batches.
+            samples: one batch of inputs as the module takes them, or a list of batches.
             bits: 8 or 16; ignored if ``config`` is given.
             method: of calibration, see :class:`Calibrator`.
             config: widths, pipeline and rules, instead of ``bits``.
@@ -40,7 +41,7 @@ class QuantGRU(GruCore):
             QcoreValueError, QcoreTypeError: no GRU, samples of another shape, or an option is impossible.
         """
         observer = Observer(GruWeights.from_torch(gru), method)
-        for batch in data if isinstance(data, (list, tuple)) else [data]:
+        for batch in samples if isinstance(samples, (list, tuple)) else [samples]:
             observer.observe(batch.detach().cpu().double().numpy() if hasattr(batch, "detach") else batch)
         return cls._from_observer(observer, config or Config(bits=bits))
 

@@ -92,7 +92,7 @@ def conv2d(
     if not (activation is None or isinstance(activation, str)):
         _, *activation = activation_code(activation, "conv2d: activation")
         activation = tuple(activation)
-    params = _conv_params.make(stride, padding, dilation, groups, "conv2d")
+    params = _conv_params.make(stride, padding, dilation, groups, "conv2d", weight.shape[2:] or (1, 1))
     dtype = _arrays.floating_dtype(out_dtype, "conv2d: out_dtype")
     call = _Conv2d(Constant(weight), params, compute, activation, dtype)
     made: jax.Array = calls.apply(call, x) if bias is None else calls.apply(call, x, bias)

@@ -7,9 +7,10 @@ from typing import Annotated, cast
 
 import typer
 
+from qcore._display.terminal import make_console
 from qcore._options import RangeMethod
 from qcore._recurrent.arrays import check_folder, check_output, write_arrays
-from qcore._recurrent.command_line import config_of, console, inputs_of, print_formats, progress_bar
+from qcore._recurrent.command_line import config_of, inputs_of, print_formats, progress_bar
 from qcore._recurrent.weights_files import load_weights
 from qcore.lstm import TENSORS, Calibrator, Config, LstmWeights, QuantLSTM
 
@@ -100,7 +101,7 @@ def run(
     )
     y, h, c = loaded(x, h0, c0, lengths=lengths)
     write_arrays(output, {"y": y, "h": h, "c": c}, "lstm")
-    console().print(f"y {list(y.shape)}, h and c {list(h.shape)}: {output}", soft_wrap=True)
+    make_console().print(f"y {list(y.shape)}, h and c {list(h.shape)}: {output}", soft_wrap=True)
 
 
 lstm.command("calibrate")(calibrate)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from qcore import lut as tables
+from qcore._display.terminal import make_console, make_table, write_json
 from qcore._files import write_whole
 from qcore._options import Metric, TableDtype
 from qcore.lut import Table, names
 from qcore.lut import fit as run
 from qcore.lut.accuracy import accuracy, function_of
+from qcore.lut.callables import from_text
 from qcore.lut.export import export_c, export_hex
 from qcore.lut.functions import FUNCTIONS
 from qcore.lut.grid import FLOOR
@@ -48,10 +51,11 @@ _Reduction = Annotated[
 ]
 
 
+_Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the results here.")]
 _WIDE = 130  # columns of a terminal that has room for formulas
 
 
-def list_() -> None:
+def list_(json: _Json = None) -> None:
     """List the functions, and how far their tables are from them on all fp16 numbers.
 
     Errors are relative, |table(x) - f(x)| / max(|f(x)|, 2^-14), of float32 results: mean / max over the domain.
@@ -63,24 +67,36 @@ def list_() -> None:
     grid = _grid("name", "domain")
     for heading in ("plain", "range-reduced"):
         grid.add_column(heading, justify="right", no_wrap=True)
-    wide = _console().width >= _WIDE
+    wide = make_console().width >= _WIDE
     if wide:
         grid.add_column("function", no_wrap=True)
+    rows: list[dict[str, Any]] = []
     for name in tables.names():
         function = FUNCTIONS[name]
         plain = tables.table(name, range_reduction=False)
-        cells = [_mean_and_max(accuracy(plain, function).of_table(plain)), "-"]
+        errors = {"plain": accuracy(plain, function).of_table(plain)}
         if function.reduction is not None:
             reduced = tables.table(name, range_reduction=True)
-            cells[1] = _mean_and_max(accuracy(reduced, function).of_table(reduced))
+            errors["range-reduced"] = accuracy(reduced, function).of_table(reduced)
+        cells = [_mean_and_max(errors[kind]) if kind in errors else "-" for kind in ("plain", "range-reduced")]
+        found = {kind: {"mean": float(each.mean), "max": float(each.max)} for kind, each in errors.items()}
+        rows.append({"name": name, "domain": list(function.domain), "errors": found})
         low, high = function.domain
         domain = "all fp16" if (low, high) == (-65504, 65504) else f"{low:.4g} to {high:.4g}"
         grid.add_row(name, domain, *cells, *([_formula(getattr(tables, name))] if wide else []))
-    _console().print(grid)
+    make_console().print(grid)
+    if json is not None:
+        write_json(json, {"functions": rows})
 
 
 def fit(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of 'qcore lut list'.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|EXPRESSION|MODULE:FUNCTION",
+            help="A name of 'qcore lut list', an expression of x, or a function of Python.",
+        ),
+    ],
     metric: Annotated[
         str, typer.Option(help="mean_relative, max_relative, mean_absolute or max_absolute.")
     ] = "mean_relative",
@@ -98,12 +114,18 @@ def fit(
         Path | None, typer.Option("--output", "-o", metavar="FILE.safetensors", help="Write the table here.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
+    json: _Json = None,
 ) -> None:
     """Fit a table to a function: seconds, and the same numbers on every machine.
+
+    An expression has x, numbers, + - * / **, pi, e and NumPy's functions (exp, tanh, where, ...); a module may lie in
+    the current folder, and its function takes float64 arrays or numbers.
 
     \b
     Examples:
       qcore lut fit silu --plot silu.png
+      qcore lut fit 'x * tanh(log1p(exp(x)))' --domain -8 8 -o mish.safetensors
+      qcore lut fit activations:my_gate --domain -8 8 -o gate.safetensors
       qcore lut fit gelu --metric max_relative --cuts 17 --segments 16 -o gelu.safetensors
       qcore lut fit tanh --domain -4 4 --table-dtype float32 -o tanh.safetensors
       qcore lut fit silu --histogram activations.npy -o silu.safetensors
@@ -111,10 +133,10 @@ def fit(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    _known(name)
+    function = name if name in names() else from_text(name)
     if plot is not None:
         check(plot)
-    for path in (output, plot):
+    for path in (output, plot, json):
         _folder_of(path)
     samples = None if histogram is None else _array(histogram)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
@@ -122,7 +144,7 @@ def fit(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"fitting {name}", total=1.0)
         table = run(
-            name, domain=domain, cuts=cuts, segments=segments, table_dtype=cast(TableDtype, table_dtype),
+            function, domain=domain, cuts=cuts, segments=segments, table_dtype=cast(TableDtype, table_dtype),
             metric=cast(Metric, metric), samples=samples,
             range_reduction=range_reduction, progress=lambda done: progress.update(task, completed=done),
         )  # fmt: skip
@@ -130,7 +152,9 @@ def fit(
         table.save(output)
     if plot is not None:
         plot_table(table, plot, domain=domain)
-    _print_report(_console(), table)
+    if json is not None:
+        write_json(json, {"name": table.name, "repr": repr(table)} | asdict(table.report))
+    _print_report(make_console(), table)
 
 
 def eval_(
@@ -223,11 +247,6 @@ lut.command("plot")(plot)
 lut.command("export")(export)
 
 
-def _known(name: str) -> None:
-    if name not in names():
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(names())}", param_hint="NAME")
-
-
 def _table(source: str, range_reduction: bool | None) -> Table:
     """Return a table by its name, or from a file."""
     if source in tables.names():
@@ -283,20 +302,8 @@ def _save_array(path: Path, array: np.ndarray[Any, Any]) -> None:
     write_whole(path, content.getvalue())
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)
-
-
 def _grid(*headings: str) -> Grid:
-    from rich import box
-    from rich.table import Table as Grid
-
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        grid.add_column(heading, overflow="fold")
-    return grid
+    return make_table(headings)
 
 
 def _formula(function: Any) -> str:
@@ -321,7 +328,7 @@ def _print_values(table: Table, x: np.ndarray[Any, Any]) -> None:
     for at, right, result, error in zip(x, exact, y, errors, strict=True):
         known = "-" if np.isnan(right) else f"{right:.9g}"
         grid.add_row(f"{at:.9g}", known, f"{result:.9g}", f"{error:.2e}" if np.isfinite(error) else "-")
-    console = _console()
+    console = make_console()
     console.print(repr(table), style="dim", soft_wrap=True)
     console.print(grid)
 

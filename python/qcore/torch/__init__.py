@@ -1,15 +1,21 @@
 """Provides quantized modules for torch, and operators that stay in the graphs of torch.compile and torch.export.
 
 Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`RotatedLinear`, :class:`Conv2d`,
-:class:`Embedding`, :class:`MultiheadAttention`, :class:`GRU`, :class:`LSTM`, :class:`LutActivation`;
+:class:`Conv1d`, :class:`Embedding`, :class:`MultiheadAttention`, :class:`GRU`, :class:`LSTM`, :class:`LutActivation`;
 :class:`Experts` in the place of mixtures of experts.
 :func:`quantize_` puts them into a model, :func:`restore_` loads such a model's state_dict.
-:mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch and lets CPU
-kernels run on torch's threads (``qcore.torch.threads``).
+:mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch, lets CPU
+kernels run on torch's threads (``qcore.torch.threads``) and ``torch.load(weights_only=True)`` read QuantizedTensors.
 """
 
+from typing import Any
+
+import torch as _torch
+
+from qcore.quantized_tensor import unpickle as _unpickle
 from qcore.torch import operators
 from qcore.torch.attention import MultiheadAttention
+from qcore.torch.conv1d import Conv1d
 from qcore.torch.conversion.quantize import quantize_
 from qcore.torch.conversion.restore import restore_
 from qcore.torch.embedding import Embedding
@@ -28,6 +34,7 @@ __all__ = [
     "GRU",
     "LSTM",
     "Candidate",
+    "Conv1d",
     "Conv2d",
     "Embedding",
     "Experts",
@@ -41,3 +48,22 @@ __all__ = [
     "quantize_",
     "restore_",
 ]
+
+if hasattr(_torch.serialization, "add_safe_globals"):
+    # A pickled QuantizedTensor is a call of this function with bytes and numbers.
+    _torch.serialization.add_safe_globals([_unpickle])
+
+_INSTEAD = {
+    "quantize": "qcore.torch.quantize_(model) quantizes a model in place, qcore.quantize(weight) makes one weight",
+    "restore": "qcore.torch.restore_(model, state_dict) loads a quantized model's state",
+    "load": "qcore.torch.restore_(model, qcore.load(path)) loads a quantized model's state",
+}
+
+
+def __getattr__(name: str) -> Any:
+    hint = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+    raise AttributeError(f"module 'qcore.torch' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

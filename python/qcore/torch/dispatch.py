@@ -5,10 +5,13 @@ The dispatcher takes some 30 us for an operator written in Python, a small layer
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from qcore import _core
 
 try:
     from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
@@ -41,7 +44,44 @@ class Operator:
         self.overload = getattr(torch.ops.qcore, name).default
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.body(*arguments) if _is_plain(arguments) else self.overload(*arguments)
+        if _is_plain(arguments):
+            return self.body(*arguments)
+        if not _is_compiling() and _get_tracing_state() is not None:
+            _refuse_onnx(self.body.__name__)
+        return self.overload(*arguments)
+
+    def batch_over(self, axes: int) -> None:
+        """Let ``torch.vmap`` join the mapped dimension of the first argument with its leading ones.
+
+        Args:
+            axes: number of dimensions of the first argument that stay as they are; 0 if all of them may.
+        """
+        if not hasattr(self.definition, "register_vmap"):  # a version of torch before 2.5
+            return
+
+        def rule(info: Any, in_dims: tuple[Any, ...], x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, int]:
+            if in_dims[0] is None or any(isinstance(dim, int) for dim in in_dims[1:]):
+                raise _core.QcoreValueError(
+                    f"{self.body.__name__}: torch.vmap maps over a weight or a bias, expected to map over x only"
+                )
+            x = x.movedim(in_dims[0], 0)
+            if axes == 0:
+                return self.overload(x, *rest), 0
+            joined = self.overload(x.flatten(0, x.dim() - axes), *rest)
+            return joined.unflatten(0, x.shape[: x.dim() - axes + 1]), 0
+
+        self.definition.register_vmap(rule)
+
+
+def _refuse_onnx(name: str) -> None:
+    """Raise QcoreTypeError if the exporter of ONNX that traces is at work: it has no node for the operator."""
+    onnx = sys.modules.get("torch.onnx")
+    if onnx is not None and onnx.is_in_onnx_export():
+        raise _core.QcoreTypeError(
+            f"torch.onnx.export: the model has the operator qcore::{name}, which ONNX lacks, expected one of torch: "
+            "export the float model and quantize its weights with qcore.formats.to_onnx, or a checkpoint with `qcore "
+            "quantize IN OUT.onnx`"
+        )
 
 
 def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:

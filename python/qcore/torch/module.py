@@ -102,7 +102,18 @@ class QuantizedModule(torch.nn.Module, ABC):
         if prefix + CONFIG in unexpected_keys:
             unexpected_keys.remove(prefix + CONFIG)
 
+    def __prepare_scriptable__(self) -> Any:
+        raise _core.QcoreTypeError(
+            f"torch.jit.script: {type(self).__name__} is a module of qcore.torch, which TorchScript can't compile, "
+            "expected modules of torch: use torch.export, torch.compile or torch.jit.trace"
+        )
+
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        if fn(torch.empty(0, dtype=torch.float32)).dtype == torch.float64:
+            raise _core.QcoreTypeError(
+                f"qcore.torch.{type(self).__name__}: .double() or .to(torch.float64) is given, expected float32, "
+                "float16 or bfloat16: kernels have no float64"
+            )
         before = {name: self._buffers.get(name) for name in self._kept}
         # Inference mode is off because its tensors have no version counters, on which the cache of packing.py depends.
         with torch.inference_mode(False):

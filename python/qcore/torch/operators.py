@@ -161,6 +161,7 @@ def _hadamard_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 
 
 hadamard.definition.register_autograd(_hadamard_backward, setup_context=_hadamard_setup)
+hadamard.batch_over(0)
 
 
 @operator(
@@ -207,6 +208,7 @@ def _slope(z: torch.Tensor, activation: Activation) -> torch.Tensor:
 
 
 linear.definition.register_autograd(_linear_backward, setup_context=_linear_setup)
+linear.batch_over(0)
 
 
 @operator(
@@ -288,6 +290,9 @@ def _(
     return torch.empty((x.shape[0], shape[0], high, wide), dtype=x.dtype, device=x.device, memory_format=layout)
 
 
+conv2d.batch_over(4)
+
+
 @operator(
     "(Tensor indices, Tensor packed, int[] shape, int bits, int block_size, ScalarType scale_dtype, "
     "ScalarType? offset_dtype, ScalarType out_dtype, str? encoding=None) -> Tensor"
@@ -336,6 +341,9 @@ def _(
     return indices.new_empty((*indices.shape, shape[1]), dtype=out_dtype)
 
 
+embedding.batch_over(0)
+
+
 @operator("(Tensor x, Tensor cuts, Tensor values, str range_reduction='none') -> Tensor")
 def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reduction: str = "none") -> torch.Tensor:
     """Apply a look-up table, see :class:`qcore.lut.Table`.
@@ -359,6 +367,9 @@ def lut(x: torch.Tensor, cuts: torch.Tensor, values: torch.Tensor, range_reducti
 @lut.definition.register_fake
 def _(x: Any, *rest: Any) -> Any:
     return torch.empty_like(x)
+
+
+lut.batch_over(0)
 
 
 @operator(

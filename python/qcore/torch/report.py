@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from qcore import _core
-from qcore._display import plots
+from qcore._display import html, plots
 
+_LOG = logging.getLogger("qcore.torch")
 _WHERE = "Report.plot"
 _LEAST_ERROR = 1e-8
 """Errors below this are drawn here."""
 _COLORS = {2: "#8c3a5b", 3: "#c8553d", 4: "#e39b45", 5: "#6a9f58", 6: "#4a86b8", 8: "#123a5c"}
 """Colors of a plot by bits."""
+_HEADINGS = (
+    "layer",
+    "kind",
+    ">bytes",
+    ">quantized",
+    ">bits",
+    ">block",
+    ">per weight",
+    "compute",
+    ">error",
+    "note",
+)
 LOW_SHARE = 0.9
 """Share of quantized parameters below which a report warns."""
 
@@ -148,21 +162,15 @@ class Report:
         from rich.table import Table
 
         made = Table(title=self._title(), caption=self._caption(), caption_justify="left")
-        for heading, side in (
-            ("layer", "left"),
-            ("kind", "left"),
-            ("bytes", "right"),
-            ("quantized", "right"),
-            ("bits", "right"),
-            ("block", "right"),
-            ("per weight", "right"),
-            ("compute", "left"),
-            ("error", "right"),
-            ("note", "left"),
-        ):
-            made.add_column(heading, justify=side)  # type: ignore[arg-type]
-        for layer in self.layers:
-            made.add_row(
+        for heading in _HEADINGS:
+            made.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+        for row in self._rows():
+            made.add_row(*row)
+        return made
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
                 layer.name,
                 layer.kind,
                 f"{layer.bytes_before:,}",
@@ -174,7 +182,12 @@ class Report:
                 "-" if layer.error is None else f"{layer.error:.2e}",
                 layer.note,
             )
-        return made
+            for layer in self.layers
+        ]
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the table."""
+        return html.table(self._title(), _HEADINGS, self._rows(), self._caption())
 
     def _title(self) -> str:
         done = sum(layer.quantized for layer in self.layers)
@@ -195,6 +208,16 @@ class Report:
         if self.warning:
             lines.append(f"Warning: {self.warning}")
         return "\n".join(lines)
+
+    def log(self) -> None:
+        """Log what became of each layer, under ``qcore.torch`` at level INFO."""
+        for layer in self.layers:
+            if layer.quantized:
+                form = layer.encoding or f"{layer.bits} bits"
+                note = f" ({layer.note})" if layer.note else ""
+                _LOG.info("quantize_: %s (%s): %s, compute %s%s", layer.name, layer.kind, form, layer.compute, note)
+            else:
+                _LOG.info("quantize_: %s (%s) is left: %s", layer.name, layer.kind, layer.note)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Draw what ``target_bits`` measured and chose; needs matplotlib (``pip install 'libqcore[plot]'``).
@@ -244,7 +267,11 @@ class Report:
         from rich.console import Console
 
         text = io.StringIO()
-        Console(file=text, width=140).print(self.table())
+        table = self.table()
+        # As wide as the names need: other programs read what is piped.
+        width = max([140, *(len(layer.name) + len(layer.kind) + 110 for layer in self.layers)])
+        table.columns[0].no_wrap = True
+        Console(file=text, width=width).print(table)
         return text.getvalue().rstrip()
 
 

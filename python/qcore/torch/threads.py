@@ -23,6 +23,9 @@ def share_threads() -> bool:
     (OMP_WAIT_POLICY=passive), which makes them slow to start, or where QCORE_OPENMP=0 keeps the threads of qcore;
     QCORE_OPENMP=1 uses torch's in any case.
 
+    In each case kernels run on as many threads as ``torch.set_num_threads`` says, at most the CPUs of this process,
+    unless ``qcore.set_num_threads`` was called or QCORE_NUM_THREADS is set.
+
     Returns:
         Whether kernels use torch's threads now.
 
@@ -33,9 +36,11 @@ def share_threads() -> bool:
     if asked not in ("", "0", "1"):
         raise _core.QcoreValueError(f"environment variable {VARIABLE} is {asked!r}, expected 0 or 1")
     passive = os.environ.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
-    if asked == "0" or (passive and not asked):
-        return False
     addresses = _openmp_of_torch()
+    if asked == "0" or (passive and not asked):
+        if addresses is not None:
+            _core.use_openmp_threads(0, 0, addresses[2])
+        return False
     if addresses is None:
         if asked:
             raise _core.QcoreValueError(
@@ -47,15 +52,18 @@ def share_threads() -> bool:
     return True
 
 
-def _openmp_of_torch() -> tuple[int, int] | None:
-    """Return the addresses of GOMP_parallel and omp_get_thread_num in the library that torch is linked with."""
+def _openmp_of_torch() -> tuple[int, int, int] | None:
+    """Return the addresses of three functions in the OpenMP library that torch is linked with.
+
+    They are GOMP_parallel, omp_get_thread_num and omp_get_max_threads.
+    """
     name = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}.get(sys.platform, "libtorch_cpu.so")
     path = Path(torch.__file__).parent / "lib" / name
     try:
         # Symbols are looked up in the libraries that torch's own needs: the process may have other copies of OpenMP.
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
-        functions = library.GOMP_parallel, library.omp_get_thread_num
+        functions = library.GOMP_parallel, library.omp_get_thread_num, library.omp_get_max_threads
     except (OSError, AttributeError):
         return None
-    parallel, thread_number = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
-    return None if parallel is None or thread_number is None else (parallel, thread_number)
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
+    return (addresses[0], addresses[1], addresses[2]) if all(addresses) else None

@@ -14,6 +14,7 @@ from qcore._options import Activation, Compute, Method, Scheme
 from qcore.conv import conv2d as _conv2d
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
+from qcore.runtime import DEBUG, log_kernel, logs_kernels
 from qcore.torch import operators, parts
 from qcore.torch.dispatch import is_plain_call
 from qcore.torch.module import CONFIG, QuantizedModule, autocast, read_config
@@ -315,6 +316,11 @@ def quantize_weight(
 ) -> QuantizedTensor:
     """Quantize the weight of a float module; the result is on its device."""
     weight = module.weight.detach()
+    if weight.is_meta:
+        raise _core.QcoreValueError(
+            f"{type(module).__name__}.from_float: the weight is on the meta device, which has no values, expected the "
+            "CPU or a CUDA device: load the values first"
+        )
     made = quantize(
         weight.cpu(),
         bits=bits,
@@ -412,6 +418,8 @@ class Linear(WeightedModule):
             y: torch.Tensor = x.new_empty((*x.shape[:-1], view.rows))
             stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
             _core.linear(x, view.handle, bias, y, view.mode, 0.0, *view.activation, stream)
+            if logs_kernels(DEBUG):
+                log_kernel("linear", x, view.weight)
             return y
         result: torch.Tensor = operators.linear(
             autocast(x), *self._operands(), self.compute, self.activation, None, self.encoding
@@ -452,7 +460,7 @@ class Conv2d(WeightedModule):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(weight, bias, compute=compute, activation=activation, dtype=dtype)
-        params = _conv_params.make(stride, padding, dilation, groups, "qcore.torch.Conv2d")
+        params = _conv_params.make(stride, padding, dilation, groups, "qcore.torch.Conv2d", self.shape[2:])
         positive = (*params.stride, *params.dilation, params.groups)
         if min(positive) < 1 or min(params.padding) < 0 or self.shape[0] % params.groups:
             raise _core.QcoreValueError(
@@ -497,7 +505,7 @@ class Conv2d(WeightedModule):
             weight,
             module.bias,
             stride=module.stride,
-            padding=_padding(module),
+            padding=module.padding,
             dilation=module.dilation,
             groups=module.groups,
             compute=compute,
@@ -568,15 +576,3 @@ class Conv2d(WeightedModule):
             f"{self.shape[1] * self.groups}, {self.shape[0]}, kernel_size={self.shape[2:]}, stride={self.stride}, "
             f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, {self._details()}"
         )
-
-
-def _padding(module: torch.nn.Conv2d) -> tuple[int, ...]:
-    """Return (top, left, bottom, right); like torch, 'same' puts the larger half of an odd padding at the end."""
-    if isinstance(module.padding, str):
-        if module.padding == "valid":
-            return 0, 0, 0, 0
-        totals = [reach * (size - 1) for reach, size in zip(module.dilation, module.kernel_size, strict=True)]
-        before = [total // 2 for total in totals]
-        return before[0], before[1], totals[0] - before[0], totals[1] - before[1]
-    high, wide = module.padding
-    return int(high), int(wide), int(high), int(wide)

@@ -138,14 +138,11 @@ def packed_module(module: torch.nn.Module, weight: Weight, bias: Any, compute: C
     if isinstance(module, torch.nn.Embedding):
         made = _embedding(module, inner, name)
     elif isinstance(module, torch.nn.Conv2d):
-        padding = module.padding
-        if padding == "same":
-            raise _core.QcoreValueError(f"qcore.transformers: {name}: padding is 'same', expected numbers")
         made = qt.Conv2d(
             inner,
             bias,
             stride=module.stride,
-            padding=0 if padding == "valid" else padding,
+            padding=module.padding,
             dilation=module.dilation,
             groups=module.groups,
             compute=compute,

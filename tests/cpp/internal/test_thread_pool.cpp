@@ -10,14 +10,18 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "qcore/error.h"
 #include "qcore/kernels.h"
+#include "runtime/cpu_features.h"
 #include "runtime/thread_pool.h"
 
 namespace qcore {
@@ -257,6 +261,83 @@ TEST_F(ThreadPool, WorksInAChildForkedWhileThePoolIsBusy) {
   busy.join();
 }
 #endif
+
+std::thread::id checked_on;
+void note_thread() { checked_on = std::this_thread::get_id(); }
+void interrupt() { throw std::runtime_error("interrupted"); }
+
+// Tasks that take longer together than the time between two checks.
+void work_for_a_while() {
+  parallel_for(400, [](std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+}
+
+TEST_F(ThreadPool, InterruptCheckRunsOnItsThreadAndEndsTheCall) {
+  for (const int threads : {1, 4}) {
+    set_num_threads(threads);
+    {
+      const InterruptCheck check(&note_thread);
+      work_for_a_while();
+    }
+    EXPECT_EQ(checked_on, std::this_thread::get_id());
+    checked_on = {};
+    const auto began = std::chrono::steady_clock::now();
+    {
+      const InterruptCheck outer(&note_thread);
+      const InterruptCheck check(&interrupt);
+      EXPECT_THROW(work_for_a_while(), std::runtime_error);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(700));
+    EXPECT_EQ(checked_on, std::thread::id());
+    EXPECT_TRUE(every_task_ran_once(100)) << "afterwards, without a check";
+  }
+}
+
+class ControlGroups : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = std::filesystem::temp_directory_path() / ("qcore_groups_" + std::to_string(getpid()));
+    std::filesystem::create_directories(root_);
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& name, const std::string& text) {
+    const auto path = root_ / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+
+  double cpus() const { return control_group_cpus((root_ / "membership").string(), root_.string()); }
+
+ private:
+  std::filesystem::path root_;
+};
+
+TEST_F(ControlGroups, SmallestQuotaOfVersion2Counts) {
+  EXPECT_EQ(cpus(), 0) << "no file";
+  write("membership", "0::/outer/inner\n");
+  EXPECT_EQ(cpus(), 0) << "no group";
+  write("outer/inner/cpu.max", "max 100000\n");
+  EXPECT_EQ(cpus(), 0) << "no quota";
+  write("outer/cpu.max", "250000 100000\n");
+  EXPECT_EQ(cpus(), 2.5) << "of the group above";
+  write("outer/inner/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cpus(), 0.5);
+}
+
+TEST_F(ControlGroups, RootOfAContainer) {
+  write("membership", "0::/path/of/the/host\n");
+  write("cpu.max", "400000 100000\n");
+  EXPECT_EQ(cpus(), 4);
+}
+
+TEST_F(ControlGroups, Version1) {
+  write("membership", "5:memory:/a\n4:cpu,cpuacct:/a\n");
+  write("cpu/a/cpu.cfs_quota_us", "-1\n");
+  write("cpu/a/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(cpus(), 0) << "no quota";
+  write("cpu/a/cpu.cfs_quota_us", "150000\n");
+  EXPECT_EQ(cpus(), 1.5);
+}
 
 }  // namespace
 }  // namespace qcore

@@ -311,6 +311,51 @@ def test_a_killed_process_goes_on(tmp_path):
     assert output.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
+def test_ctrl_c_ends_a_search_at_once_and_says_what_is_kept(tmp_path):
+    rng = np.random.default_rng(0)
+    tensors = {f"l.{n}.weight": rng.standard_normal((4096 if n else 8, 4096), dtype=np.float32) for n in range(3)}
+    save_file(tensors, tmp_path / "m.safetensors")
+    code = "import sys\nfrom qcore.cli import main\nsys.exit(main(sys.argv[1:]))"
+    arguments = ["quantize", str(tmp_path / "m.safetensors"), str(tmp_path / "o.safetensors"), "--method", "mse"]
+    # The reference takes minutes, so that the interrupt is surely in the middle of a piece.
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"QCORE_FORCE_KERNEL": "quantize=reference"},
+    )
+    journal = tmp_path / "o.safetensors.partial.journal"
+    deadline = time.monotonic() + 60
+    while not journal.exists() or len(journal.read_bytes().splitlines()) < 2:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    text = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "qcore: interrupted: 1 of 3 tensors are kept in" in text and "the same command goes on" in text
+    assert time.monotonic() - began < 5  # below a second on an idle machine
+
+
+def test_the_suffix_tells_the_format(files):
+    for name, begin in (("o.gguf", b"GGUF"), ("o.onnx", b"\x08")):
+        done = run("quantize", files / "m.safetensors", files / name, "--json", files / "result.json")
+        assert done.exit_code == 0
+        assert (files / name).read_bytes().startswith(begin)
+        assert json.loads((files / "result.json").read_text())["format"] == name[2:]
+    plan = run("quantize", files / "m.safetensors", files / "p.gguf", "--dry-run", "--json", files / "plan.json")
+    assert plan.exit_code == 0 and not (files / "p.gguf").exists()
+    assert {row["name"] for row in json.loads((files / "plan.json").read_text())["tensors"]} == set(model())
+
+
+def test_names_stay_whole_where_the_output_is_no_terminal(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    name = "model.layers.17.a_very_long_name_of_a_module.that_terminals_would_fold.weight"
+    save_file({name: np.ones((4, 32), np.float32)}, tmp_path / "m.safetensors")
+    assert name in run("inspect", tmp_path / "m.safetensors").stdout
+    assert name in run("quantize", tmp_path / "m.safetensors", tmp_path / "o.safetensors", "--dry-run").stdout
+
+
 def test_two_runs_of_one_output(files):
     held = PartialFile(files / "o.safetensors", b"", 1, "other", {})
     with held:
@@ -361,8 +406,11 @@ def test_peak_memory(tmp_path):
         (["quantize", "m.safetensors", "o", "--format", "zip"], ["format", "'zip'"]),
         (["quantize", "m.safetensors", "o", "--format", "onnx", "--scheme", "asymmetric"], ["onnx", "--scheme symm"]),
         (["quantize", "m.safetensors", "o", "--format", "onnx", "--block-size", "24"], ["onnx", "24", "power of 2"]),
-        (["quantize", "m.safetensors", "o", "--format", "gguf"], ["gguf", "--block-size 32"]),
-        (["quantize", "m.safetensors", "o", "--format", "awq"], ["awq", "--scale-dtype float16"]),
+        (["quantize", "m.safetensors", "o", "--format", "gguf", "--block-size", "48"], ["gguf", "--block-size 32"]),
+        (["quantize", "m.safetensors", "o", "--format", "awq", "--scale-dtype", "float32"], ["--scale-dtype float16"]),
+        (["quantize", "m.safetensors", "o.pt"], ["OUT is", "o.pt'", "expected", ".safetensors, .gguf or .onnx"]),
+        (["quantize", "m.safetensors", "o.gguf", "--format", "qcore"], ["--format is qcore, expected --format gguf"]),
+        (["quantize", "m.safetensors", "o.safetensors", "--format", "onnx"], ["expected --format qcore or none"]),
         (["quantize", "m.safetensors", "o", "--include", "no*such"], ["--include 'no*such'", "none of 7"]),
         (["quantize", "m.safetensors", "absent/o"], ["no folder", "absent"]),
         (["quantize", "m.safetensors", "m.safetensors"], ["is the input"]),
@@ -415,7 +463,7 @@ def test_help_has_examples(command, capsys):
 def test_awq_output(files):
     tensors = model() | {"layers.2.weight": np.random.default_rng(3).standard_normal((16, 96)).astype(np.float32)}
     save_file(tensors, files / "m.safetensors")
-    flags = ["--format", "awq", "--block-size", "32", "--scale-dtype", "float16"]
+    flags = ["--format", "awq", "--block-size", "32"]
     done = run("quantize", files / "m.safetensors", files / "awq", *flags)
     assert done.exit_code == 0
     assert sorted(path.name for path in (files / "awq").iterdir()) == ["config.json", "model.safetensors"]
@@ -438,7 +486,7 @@ def test_awq_output(files):
 @pytest.mark.parametrize("bits", [4, 8])
 def test_gguf_output(files, monkeypatch, bits):
     monkeypatch.setattr(chunks, "_PIECE_ITEMS", 130)
-    flags = ["--format", "gguf", "--bits", str(bits), "--block-size", "32", "--scale-dtype", "float16"]
+    flags = ["--bits", str(bits)]
     assert run("quantize", files / "m.safetensors", files / "m.gguf", *flags).exit_code == 0
     with open_checkpoint(files / "m.gguf") as checkpoint:
         assert set(checkpoint) == set(model())

@@ -46,10 +46,14 @@ def test_missing_directory_is_an_error_not_a_wrong_path(monkeypatch, tmp_path, c
     assert captured.err == f"qcore: error: {tmp_path / 'lib' / 'cmake' / 'qcore'}: No such file or directory\n"
 
 
-def test_info(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_info(tmp_path, capsys):
     assert main(["info"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 15
+    assert main(["info", "--kernels", "--json", str(tmp_path / "info.json")]) == 0
     text = capsys.readouterr().out
+    written = json.loads((tmp_path / "info.json").read_text())
+    assert written["version"] == qcore.__version__
+    assert [row["name"] for row in written["kernels"]] == [row.name for row in qcore.kernels()]
     facts = qcore.info()
     assert facts["version"] in text
     assert f"threads           {facts['threads']}\n" in text
@@ -70,11 +74,15 @@ def test_demo_prints_and_writes_what_it_measured(tmp_path, monkeypatch, capsys):
     assert measured["repeats"] == 1
     names = ["float", "tables", "GRU int8", "GRU int16", "static", "8-bit", "4-bit", "4-bit, mse"]
     assert [entry["name"] for entry in measured["measurements"]] == names
+    most = measured["measurements"][0]["microseconds_per_image"]
+    assert len(text[text.index("float: ") :].splitlines()) == 3
     for entry in measured["measurements"]:
+        if entry["microseconds_per_image"] > most:  # slower than float: not shown
+            continue
         assert f"{entry['correct']}/{measured['images']}" in text
         assert f"{entry['accuracy']:.2%}" in text
         assert f"{entry['weight_bytes']:,}" in text
-    assert "Against float" in text
+    assert "as fast" in text
 
 
 @pytest.mark.parametrize("arguments", [[], ["demo"], ["info"]], ids=lambda a: " ".join(a) or "qcore")
@@ -101,6 +109,7 @@ def test_no_arguments_show_help(group, command, capsys):
         (["demo", "--repeats", "0"], "--repeats"),
         (["demo", "--json"], "--json"),
         (["info", "extra"], "extra"),
+        (["quantize", "in", "out", "--group-size", "32"], "--block-size"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

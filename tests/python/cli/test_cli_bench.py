@@ -1,6 +1,7 @@
 """`qcore bench`: limits, and operators beside NumPy and torch. No test looks at how long anything took."""
 
 import builtins
+import json
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +73,16 @@ def test_limits(capsys):
     assert "GB/s, reading memory" in shown
 
 
-def test_all_runs_every_operator(monkeypatch, capsys):
+def test_all_runs_every_operator(monkeypatch, capsys, tmp_path):
     asked = []
-    monkeypatch.setattr("qcore.bench.command._run", lambda name, **options: asked.append((name, options)))
-    assert main(["bench", "all", *BRIEF]) == 0
+
+    def run(name, session, **options):
+        asked.append((name, options | {"samples": session.plan.samples}))
+        return {"operator": name}
+
+    monkeypatch.setattr("qcore.bench.command._run", run)
+    assert main(["bench", "all", *BRIEF, "--json", str(tmp_path / "all.json")]) == 0
+    assert len(json.loads((tmp_path / "all.json").read_text())["operators"]) == len(OPERATORS)
     assert [name for name, _ in asked] == list(OPERATORS)
     assert all(options["quick"] and options["no_torch"] and options["samples"] == 2 for _, options in asked)
     assert "reading memory" in capsys.readouterr().out

@@ -188,13 +188,13 @@ X, W = np.ones((1, 8, 5, 6), np.float32), qcore.quantize(np.ones((4, 8, 3, 3), n
         (
             {"padding": (1, 2, 3)},
             ValueError,
-            "padding is (1, 2, 3), expected an integer, (H, W) or (top, left, bottom, right)",
+            "padding is (1, 2, 3), expected 'same', 'valid', an integer, (H, W) or (top, left, bottom, right)",
         ),
         ({"padding": 1.5}, TypeError, "padding is 1.5, expected an integer"),
         (
-            {"padding": "same"},
+            {"padding": "full"},
             TypeError,
-            "padding is 'same', expected an integer, (H, W) or (top, left, bottom, right)",
+            "padding is 'full', expected 'same', 'valid', an integer, (H, W) or (top, left, bottom, right)",
         ),
         ({"compute": "int4"}, ValueError, "compute is 'int4', expected one of 'float', 'int8', 'int8_asym', 'int16'"),
         ({"activation": (2, 1)}, ValueError, "activation clamps to (2, 1), expected lo <= hi"),
@@ -311,3 +311,20 @@ def test_any_number_of_threads_gives_the_same_bits():
         qcore.set_num_threads(threads)
     assert_same(results[1], results[0])
     assert_same(results[2], results[0])
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), 1), ((2, 4), (1, 2)), ((5, 1), (2, 1))])
+def test_padding_by_name(kernel, dilation):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 8, 9, 7), dtype=np.float32)
+    weight = qcore.quantize(rng.standard_normal((4, 8, *kernel), dtype=np.float32), bits=8, block_size=8)
+    reach = [each * (size - 1) for each, size in zip(np.broadcast_to(dilation, 2).tolist(), kernel, strict=True)]
+    top, left = reach[0] // 2, reach[1] // 2
+    sides = (top, left, reach[0] - top, reach[1] - left)
+    same = qcore.conv2d(x, weight, padding="same", dilation=dilation)
+    assert same.shape == (2, 4, 9, 7)
+    np.testing.assert_array_equal(same, qcore.conv2d(x, weight, padding=sides, dilation=dilation))
+    valid = qcore.conv2d(x, weight, padding="valid", dilation=dilation)
+    np.testing.assert_array_equal(valid, qcore.conv2d(x, weight, dilation=dilation))
+    with pytest.raises(ValueError, match=r"conv2d: padding is 'same' and stride is \(2, 2\), expected stride 1"):
+        qcore.conv2d(x, weight, padding="same", stride=2)

@@ -1,5 +1,6 @@
 """`qcore lut`: what it prints and writes, and one-line errors with exit status 2; plots."""
 
+import json
 import sys
 
 import numpy as np
@@ -19,17 +20,29 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def test_list_has_every_function_with_its_errors(capsys, monkeypatch):
+def test_list_has_every_function_with_its_errors(capsys, monkeypatch, tmp_path):
     assert main(["lut", "list"]) == 0
     assert "x * (1 + erf(x / sqrt(2))) / 2" in capsys.readouterr().out
-    monkeypatch.setenv("COLUMNS", "80")  # no room for formulas, and nothing is cut
-    assert main(["lut", "list"]) == 0
+    monkeypatch.setenv("COLUMNS", "80")  # for terminals only: nothing is cut
+    assert main(["lut", "list", "--json", str(tmp_path / "list.json")]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.split()}
+    rows = {row["name"]: row for row in json.loads((tmp_path / "list.json").read_text())["functions"]}
     for name in names():
         plain = table(name, range_reduction=False)
         found = accuracy(plain, FUNCTIONS[name]).of_table(plain)
         assert f"{found.mean:.2e} / {found.max:.2e}" in lines[name]
-        assert lines[name].count(" / ") == (2 if FUNCTIONS[name].reduction else 1)
+        assert rows[name]["errors"]["plain"] == {"mean": found.mean, "max": found.max}
+        assert ("range-reduced" in rows[name]["errors"]) == (FUNCTIONS[name].reduction is not None)
+
+
+@pytest.mark.parametrize("text", ["x * x + 1", "where(x > 1, x ** 2 + 1, square(x) + 1)", "fitted_module:shifted"])
+def test_fit_of_expressions_and_functions(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fitted_module.py").write_text("def shifted(x):\n    return x * x + 1\n")
+    assert main(["lut", "fit", text, *SMALL_FIT, "-o", "t.safetensors", "--json", "t.json"]) == 0
+    assert json.loads((tmp_path / "t.json").read_text())["metric"] == "mean_relative"
+    x = np.linspace(0.5, 2, 50, dtype=np.float32)
+    np.testing.assert_allclose(Table.load(tmp_path / "t.safetensors")(x), x * x + 1, rtol=0.1)
 
 
 def test_eval_prints_exact_table_and_error(capsys):
@@ -183,7 +196,13 @@ def test_help_has_examples(arguments, capsys):
         (["nonsense"], "nonsense"),
         (["list", "silu"], "silu"),
         (["fit"], "NAME"),
-        (["fit", "sine"], "'sine' is not one of cos, "),
+        (["fit", "sine"], "f is 'sine' (sine is not known), expected an expression of x"),
+        (["fit", "x.real"], "Attribute is not allowed"),
+        (["fit", "__import__('os')"], "is not allowed"),
+        (["fit", "3 + pi"], "it has no x"),
+        (["fit", "exp(x"], "expected an expression of x"),
+        (["fit", "no_such_module:f"], "No module named 'no_such_module'"),
+        (["fit", "math:no_such_function"], "math has no function no_such_function"),
         (["fit", "silu", "--metric", "median"], "metric is 'median'"),
         (["fit", "silu", "--cuts", "2"], "cuts is 2"),
         (["fit", "silu", "--segments", "0"], "segments is 0"),

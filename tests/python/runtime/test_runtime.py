@@ -147,6 +147,19 @@ def test_set_and_get_threads():
         assert qcore.get_num_threads() == n
 
 
+def test_where_the_number_of_threads_comes_from():
+    def threads(**variables):
+        return int(run_python("import qcore; print(qcore.get_num_threads())", **variables))
+
+    cpus = len(os.sched_getaffinity(0))
+    none = {"QCORE_NUM_THREADS": "", "OMP_NUM_THREADS": ""}
+    assert 1 <= threads(**none) <= cpus  # fewer where a quota says so
+    assert threads(**none | {"OMP_NUM_THREADS": "3"}) == 3
+    assert threads(**none | {"OMP_NUM_THREADS": "5,2"}) == 5
+    assert threads(**none | {"OMP_NUM_THREADS": "many"}) <= cpus
+    assert threads(**none | {"OMP_NUM_THREADS": "3", "QCORE_NUM_THREADS": "4"}) == 4
+
+
 @pytest.mark.usefixtures("restore_threads")
 def test_more_threads_than_work_and_fewer_again():
     x, weight = problem()

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from qcore import _core
-from qcore._files import write_whole
+from qcore._display.terminal import make_console, make_table, write_json
 from qcore.formats import open_checkpoint
 from qcore.formats.checkpoint.dask_workers import connected
 from qcore.formats.checkpoint.diff import compare as compare_checkpoints
 from qcore.formats.checkpoint.folder_options import of_folder
-from qcore.formats.checkpoint.options import NAMES
+from qcore.formats.checkpoint.options import NAMES, format_of
 from qcore.formats.checkpoint.quantizing import Job, Options, Result, plan, quantize_checkpoint
 from qcore.formats.checkpoint.targets.model_folder import becomes_folder
 from qcore.formats.checkpoint.workers import Workers
 from qcore.methods.gptq import DAMPING
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
 
 _KINDS = "A .safetensors or .gguf file, an index of shards, or a folder with one of them."
 _Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the rows here.")]
@@ -42,17 +38,15 @@ def inspect(
       qcore inspect llama-awq/ --json tensors.json
       qcore inspect model.gguf
     """
-    from dataclasses import asdict
-
     with open_checkpoint(file) as checkpoint:
         rows = [checkpoint.info(name) for name in checkpoint]
     if json is not None:
-        _write_json(json, {"tensors": [asdict(row) for row in rows]})
-    table = _table("name", "format", "shape", ">bits", ">block", ">bytes")
+        write_json(json, {"tensors": [asdict(row) for row in rows]})
+    table = make_table(("name", "format", "shape", ">bits", ">block", ">bytes"))
     for row in rows:
         block = "" if row.block_size is None else str(row.block_size)
         table.add_row(_shown(row.name), row.format, _sizes(row.shape), str(row.bits), block, f"{row.nbytes:,}")
-    console = _console()
+    console = make_console()
     console.print(table)
     quantized = [row for row in rows if row.quantized]
     console.print(
@@ -74,12 +68,10 @@ def compare(
       qcore compare model.safetensors model-4bit.safetensors
       qcore compare model/ model-awq/ --json errors.json
     """
-    from dataclasses import asdict
-
     with open_checkpoint(first) as a, open_checkpoint(second) as b, _progress("comparing", len(a)) as update:
         found = compare_checkpoints(a, b, update)
     if json is not None:
-        _write_json(
+        write_json(
             json,
             {
                 "tensors": [asdict(row) for row in found.differences],
@@ -87,10 +79,10 @@ def compare(
                 "only_second": found.only_second,
             },
         )
-    table = _table("name", "format", ">relative L2", ">max error")
+    table = make_table(("name", "format", ">relative L2", ">max error"))
     for row in found.differences:
         table.add_row(_shown(row.name), row.format, f"{row.relative_l2:.3g}", f"{row.max_error:.3g}")
-    console = _console()
+    console = make_console()
     console.print(table)
     for path, names in ((first, found.only_first), (second, found.only_second)):
         if names:
@@ -128,7 +120,9 @@ def quantize(
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Leave these as they are; may be given again.")
     ] = None,
-    format: Annotated[str, typer.Option(help="qcore, awq, gptq, gguf or onnx.")] = "qcore",
+    format: Annotated[
+        str | None, typer.Option(help="qcore, awq, gptq, gguf or onnx; by default OUT's suffix tells, else qcore.")
+    ] = None,
     lm_head: Annotated[
         bool | None,
         typer.Option("--lm-head/--no-lm-head", help="Of a model's folder: quantize its head. Not for awq and gptq."),
@@ -142,6 +136,7 @@ def quantize(
         typer.Option(metavar="ADDRESS", help="Let a Dask cluster work: its scheduler's address, its file, or local."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of each tensor.")] = False,
+    json: _Json = None,
 ) -> None:
     """Quantize a checkpoint, tensor by tensor, in little memory. OUT appears when it is whole.
 
@@ -162,9 +157,12 @@ def quantize(
       qcore quantize model/ out.safetensors --method mse --dry-run
       qcore quantize model/ out.safetensors --method awq --samples inputs.npz
       qcore quantize model/ out.safetensors --method gptq --samples inputs.npz
-      qcore quantize model/ weights.onnx --format onnx --block-size 32
+      qcore quantize model/ weights.onnx --block-size 32
+      qcore quantize model/ model-q4_0.gguf
+      qcore quantize model/ model-awq/ --format awq --block-size 128
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
+    format = format_of(output, format)
     options = Options.given(
         bits=bits,
         block_size=block_size,
@@ -190,11 +188,15 @@ def quantize(
         jobs = plan(checkpoint, options)
         if dry_run:
             _print_plan(jobs, options)
+            if json is not None:
+                write_json(json, {"tensors": [_planned(job, options) for job in jobs]})
             return
         total = sum(job.section.nbytes for job in jobs)
         with _workers(dask) as workers, _progress("quantizing", total) as update:
             result = quantize_checkpoint(checkpoint, output, options, update, workers)
     _print_result(output, options, result)
+    if json is not None:
+        write_json(json, {"output": str(output), "format": format, "form": options.form} | asdict(result))
 
 
 def _workers(dask: str | None) -> AbstractContextManager[Workers | None]:
@@ -203,19 +205,27 @@ def _workers(dask: str | None) -> AbstractContextManager[Workers | None]:
     return connected(dask)
 
 
+def _becomes(job: Job, options: Options) -> str:
+    about = job.description
+    if about is None:
+        return f"as it is: {job.choice.reason}"
+    reasons = {"mse": ", mse: no samples", "awq": ", awq: a convolution"}
+    return f"{options.form}, blocks of {about.block_size}" + (
+        "" if job.method == options.method else reasons[job.method]
+    )
+
+
+def _planned(job: Job, options: Options) -> dict[str, Any]:
+    before = {"name": job.name, "shape": list(job.section.shape), "dtype": job.section.dtype}
+    return before | {"becomes": _becomes(job, options), "bytes_before": job.section.nbytes, "bytes_after": job.nbytes}
+
+
 def _print_plan(jobs: list[Job], options: Options) -> None:
-    table = _table("name", "shape", "dtype", "becomes", ">bytes", ">then")
+    table = make_table(("name", "shape", "dtype", "becomes", ">bytes", ">then"))
     for job in jobs:
-        about = job.description
-        if about is None:
-            becomes = f"as it is: {job.choice.reason}"
-        else:
-            becomes = f"{options.form}, blocks of {about.block_size}"
-            reasons = {"mse": ", mse: no samples", "awq": ", awq: a convolution"}
-            becomes += "" if job.method == options.method else reasons[job.method]
-        cells = (_shown(job.name), _sizes(job.section.shape), job.section.dtype, becomes)
+        cells = (_shown(job.name), _sizes(job.section.shape), job.section.dtype, _becomes(job, options))
         table.add_row(*cells, f"{job.section.nbytes:,}", f"{job.nbytes:,}")
-    console = _console()
+    console = make_console()
     console.print(table)
     chosen = sum(job.description is not None for job in jobs)
     before, after = sum(job.section.nbytes for job in jobs), sum(job.nbytes for job in jobs)
@@ -223,7 +233,7 @@ def _print_plan(jobs: list[Job], options: Options) -> None:
 
 
 def _print_result(output: Path, options: Options, result: Result) -> None:
-    console = _console()
+    console = make_console()
     if result.discarded:
         console.print("started anew: an unfinished run had another input or other options", soft_wrap=True)
     if result.resumed:
@@ -238,24 +248,6 @@ def _print_result(output: Path, options: Options, result: Result) -> None:
             f"{_count(result.without_samples, 'tensor')} without samples: mse instead of {options.method}",
             soft_wrap=True,
         )
-
-
-def _write_json(path: Path, content: Any) -> None:
-    import json
-
-    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def _table(*headings: str) -> Table:
-    """Make an empty table; a heading that begins with > is that of a column of numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        number = heading.startswith(">")
-        table.add_column(heading.removeprefix(">"), justify="right" if number else "left", overflow="fold")
-    return table
 
 
 def _shown(name: str) -> str:
@@ -282,9 +274,3 @@ def _progress(what: str, total: int) -> Iterator[Callable[[str, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=total)
         yield lambda name, done: progress.update(task, advance=done, description=f"{what} {_shown(name)}")
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)

@@ -25,6 +25,44 @@ SAMPLED = ("awq", "gptq")
 """Methods that take the layers' inputs."""
 
 
+_SUFFIXES = {".safetensors": "qcore", ".gguf": "gguf", ".onnx": "onnx"}
+_UNWRITTEN = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".npy", ".h5", ".json", ".mlx", ".tflite")
+"""Suffixes of files that no format of the command writes."""
+_FORMAT_FORMS: dict[str, dict[str, Any]] = {
+    "awq": {"bits": 4, "scheme": "symmetric", "scale_dtype": "float16"},
+    "gptq": {"scheme": "symmetric", "scale_dtype": "float16"},
+    "gguf": {"block_size": 32, "scheme": "symmetric", "scale_dtype": "float16"},
+}
+"""What a format has instead of the defaults: options with a single possible value, and the blocks of Q4_0 and Q8_0."""
+
+
+def format_of(output: Path, format: str | None) -> str:
+    """Return the format of an output by its suffix and by what was given.
+
+    Args:
+        output: the file or folder to write.
+        format: the option's value; None if it wasn't given.
+
+    Raises:
+        QcoreValueError: the suffix is that of another format, or of a kind of file that isn't written.
+    """
+    suffix = output.suffix.lower()
+    if suffix in _UNWRITTEN:
+        raise _core.QcoreValueError(
+            f"quantize: OUT is {str(output)!r}, expected a name that ends with .safetensors, .gguf or .onnx, or "
+            "that of a folder"
+        )
+    told = _SUFFIXES.get(suffix)
+    if format is None:
+        return told or "qcore"
+    if told is not None and format != told:
+        raise _core.QcoreValueError(
+            f"quantize: OUT is {str(output)!r} and --format is {format}, expected --format {told} or none with "
+            f"{suffix}, or another name"
+        )
+    return format
+
+
 @dataclass(frozen=True)
 class Options:
     """Arguments of :func:`qcore.quantize`, and shell patterns of the tensors it takes (``include``, ``exclude``)."""
@@ -73,6 +111,8 @@ class Options:
         """
         form = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
         known: dict[str, Any] = {name: value for name, value in form.items() if value is not None}
+        if encoding is None:
+            known = _FORMAT_FORMS.get(others.get("format", "qcore"), {}) | known
         if method is not None:
             known["method"] = method
         if encoding is None:

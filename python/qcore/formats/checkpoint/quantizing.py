@@ -195,13 +195,14 @@ def quantize_checkpoint(
             if job.name in file.finished:
                 progress(job.name, job.section.nbytes)
         rest = [job for job in jobs if job.name not in file.finished]
-        for name, pieces in groupby(_converted(rest, options, layout, samples, made_by), lambda piece: piece.name):
-            writer = file.tensor(name)
-            for piece in pieces:
-                for part, values in piece.parts.items():
-                    writer.write(part, values)
-                progress(name, piece.nbytes)
-            file.finish_tensor(name, writer)
+        try:
+            _write(file, _converted(rest, options, layout, samples, made_by), progress)
+        except KeyboardInterrupt as error:
+            error.args = (
+                f"{len(file.finished)} of {len(jobs)} tensors are kept in {file.partial}: the same command goes on "
+                "behind them, and removing that file starts anew",
+            )
+            raise
         if output != file_name and output.is_file():
             output.unlink()  # it describes the data of an earlier run
         file.finish()
@@ -216,6 +217,17 @@ def _scaled(job: Job, options: Options) -> Job:
     scale = nv_tensor_scale(largest_magnitude(job.section))
     encoding = replace(job.description.encoding, tensor_scale=scale)
     return replace(job, description=replace(job.description, encoding=encoding))
+
+
+def _write(file: PartialFile, converted: Iterator[Converted], progress: Callable[[str, int], None]) -> None:
+    """Write all tensors, piece by piece, and enter each in the journal when it is whole."""
+    for name, pieces in groupby(converted, lambda piece: piece.name):
+        writer = file.tensor(name)
+        for piece in pieces:
+            for part, values in piece.parts.items():
+                writer.write(part, values)
+            progress(name, piece.nbytes)
+        file.finish_tensor(name, writer)
 
 
 def _fingerprint(checkpoint: Checkpoint, options: Options, header: bytes) -> str:

@@ -12,6 +12,7 @@ from qcore import _checks, _core
 from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.files import gguf
 from qcore.formats.checkpoint.files.folder import find_file, join_files, read_config, read_safetensors
+from qcore.formats.checkpoint.files.foreign import KIND_BYTES, check_kind
 from qcore.formats.checkpoint.files.safetensors import SafetensorsFile, read_header
 from qcore.formats.checkpoint.frameworks import as_torch
 from qcore.formats.checkpoint.layers import awq_gptq, bitsandbytes, compressed_tensors, hqq, mlx
@@ -127,13 +128,15 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         A mapping: quantized tensors are read as QuantizedTensor, all others as arrays.
 
     Raises:
-        QcoreValueError: a file is truncated or inconsistent, the index names what isn't there, a needed field of
-            config.json is missing. The file and the tensor are named.
+        QcoreValueError: the file has another format, is truncated or inconsistent, the index names what isn't there, a
+            needed field of config.json is missing. The file and the tensor are named.
         OSError: there is no such file.
     """
-    file = find_file(Path(path))
+    file = find_file(_checks.path(path, "open_checkpoint: path"))
     where = f"open_checkpoint: {file}"
-    if _begins_with(file, gguf.MAGIC):
+    begin = _first_bytes(file)
+    check_kind(file, begin, where)
+    if begin.startswith(gguf.MAGIC):
         return Checkpoint(gguf.read_gguf(file), (file,))
     sharded = read_safetensors(file)
     config = read_config(file.parent)
@@ -182,6 +185,6 @@ def _entries(
     return {name: PlainEntry(section) for name, section in contents.sections.items()}
 
 
-def _begins_with(path: Path, magic: bytes) -> bool:
+def _first_bytes(path: Path) -> bytes:
     with open(path, "rb") as file:
-        return file.read(len(magic)) == magic
+        return file.read(KIND_BYTES)

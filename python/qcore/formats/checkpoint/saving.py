@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qcore import _arrays, _core, _files
+from qcore import _arrays, _checks, _core, _files
 from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.byte_ranges import DTYPES
 from qcore.formats.checkpoint.files.safetensors import header_bytes
@@ -24,11 +23,22 @@ _NOT_NUMPY = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uin
 """Dtypes that torch passes as integers of the same size."""
 
 
+_OTHER_FORMATS = {
+    ".gguf": "qcore.formats.to_gguf gives the bytes of a weight, and `qcore quantize IN OUT.gguf` writes a file",
+    ".onnx": "qcore.formats.to_onnx gives the nodes of a weight, and `qcore quantize IN OUT.onnx` writes a file",
+    ".pt": "torch.save writes such a file",
+    ".pth": "torch.save writes such a file",
+    ".bin": "torch.save writes such a file",
+    ".npy": "numpy.save writes such a file",
+    ".npz": "numpy.savez writes such a file",
+}
+
+
 def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
     """Write weights and arrays to one safetensors file, whole or not at all, without loss.
 
     Args:
-        path: the file; one that exists is replaced.
+        path: the file, whose name ends with .safetensors or with what no other format has; one that exists is replaced.
         tensors: QuantizedTensors, ReorderedTensors and arrays (numpy, torch, jax, ... on the CPU) by name. Codes of
             4 bits take half a byte; scales and offsets are saved in fp16 where that is exact.
 
@@ -37,6 +47,17 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
             is that of another's part ("NAME.codes" and so on). Nothing is written then.
         OSError: the file can't be written; nothing is left behind.
     """
+    file_name = _checks.path(path, "save: path")
+    if file_name.suffix.lower() in _OTHER_FORMATS:
+        raise _core.QcoreValueError(
+            f"save: path is {str(file_name)!r}, expected a name that ends with .safetensors, the format of save: "
+            f"{_OTHER_FORMATS[file_name.suffix.lower()]}"
+        )
+    if not isinstance(tensors, Mapping):
+        raise _core.QcoreTypeError(
+            f"save: tensors is a {type(tensors).__name__}, expected a dictionary of weights and arrays by their names: "
+            'save(path, {"name": weight})'
+        )
     described: dict[str, layout.Description] = {}
     shapes: layout.Parts = {}
     for name, tensor in tensors.items():
@@ -50,7 +71,7 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
             dtype, array = plain_array(tensor, f"save: tensors[{name!r}]")
             add_parts(shapes, {name: (dtype, array.shape)}, "save")
     header, places = header_bytes(shapes, layout.metadata_of(described))
-    with _files.whole_file(Path(path)) as file:
+    with _files.whole_file(file_name) as file:
         file.write(header)
         for name, tensor in tensors.items():
             for part, values in _values(name, tensor).items():

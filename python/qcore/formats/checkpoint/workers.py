@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from qcore import _core
 from qcore.formats.checkpoint.chunks import Converted, Piece, convert
 from qcore.runtime import get_num_threads
 
@@ -44,9 +45,14 @@ class Threads:
     def __init__(self) -> None:
         self._threads = min(get_num_threads(), _MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._threads)
+        self._token = _core.CancelToken()
 
     def submit(self, piece: Piece, options: Options, layout: Target) -> Future[Converted]:
-        return self._pool.submit(convert, piece, options, layout)
+        return self._pool.submit(self._convert, piece, options, layout)
+
+    def _convert(self, piece: Piece, options: Options, layout: Target) -> Converted:
+        with self._token:
+            return convert(piece, options, layout)
 
     def most(self, layout: Target) -> int:
         return self._threads + 1 if layout.by_rows else 1
@@ -57,4 +63,6 @@ class Threads:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown()
+        if error is not None:  # an interrupt, above all: the pieces under way are of no use
+            self._token.cancel()
+        self._pool.shutdown(cancel_futures=error is not None)

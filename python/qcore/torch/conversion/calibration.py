@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,16 +20,19 @@ _BATCHES = 8
 """Number of batches that are kept for each layer that takes whole images or sequences."""
 
 
-def batches_of(calibration: Any) -> list[Any]:
+def batches_of(calibration: Any, model: torch.nn.Module) -> list[Any]:
     """Return a calibration as a list of batches; a single tensor is one batch.
 
     Raises:
-        QcoreTypeError: calibration is neither a tensor nor an iterable of batches.
+        QcoreTypeError: calibration is neither a tensor nor an iterable of batches, or ``model.forward`` doesn't take
+            the arguments of one.
         QcoreValueError: calibration has no batches.
     """
     if isinstance(calibration, torch.Tensor):
         return [calibration]
-    if not isinstance(calibration, Iterable) or isinstance(calibration, (str, bytes, Mapping)):
+    # An array would be taken apart into its rows.
+    no_batches = isinstance(calibration, (str, bytes, Mapping)) or hasattr(calibration, "__array_interface__")
+    if not isinstance(calibration, Iterable) or no_batches:
         raise _core.QcoreTypeError(
             f"quantize_: calibration is a {type(calibration).__name__}, expected a tensor, or an iterable of batches: "
             "tensors, tuples of positional or dictionaries of keyword arguments"
@@ -36,7 +40,38 @@ def batches_of(calibration: Any) -> list[Any]:
     batches = list(calibration)
     if not batches:
         raise _core.QcoreValueError("quantize_: calibration has no batches, expected at least one")
+    _check_arguments(batches, model)
     return batches
+
+
+def _check_arguments(batches: list[Any], model: torch.nn.Module) -> None:
+    """Raise QcoreTypeError for a batch that is no tensor, or whose arguments ``model.forward`` doesn't take."""
+    try:
+        forward = inspect.signature(model.forward)
+    except (TypeError, ValueError):  # compiled code has none
+        return
+    for number, batch in enumerate(batches):
+        where = f"quantize_: calibration[{number}]"
+        is_keywords, is_positional = isinstance(batch, Mapping), isinstance(batch, (tuple, list))
+        if not is_keywords and not is_positional:
+            if isinstance(batch, (str, bytes)) or hasattr(batch, "__array_interface__"):
+                raise _core.QcoreTypeError(
+                    f"{where} is a {type(batch).__name__}, expected a tensor, a tuple of positional or a dictionary of "
+                    "keyword arguments: torch.from_numpy makes a tensor of an array"
+                )
+            continue
+        try:
+            forward.bind(**batch) if is_keywords else forward.bind(*batch)
+        except TypeError as error:
+            given = (
+                f"a dictionary with {', '.join(map(str, batch))}"
+                if is_keywords
+                else f"a {type(batch).__name__} of {len(batch)}"
+            )
+            raise _core.QcoreTypeError(
+                f"{where} is {given}, expected the arguments of {type(model).__name__}.forward{forward} ({error}): of "
+                "a loader of (x, y) pass [x for x, y in loader]"
+            ) from None
 
 
 def outputs_of(model: torch.nn.Module, batches: list[Any]) -> list[torch.Tensor]:

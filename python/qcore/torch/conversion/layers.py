@@ -99,13 +99,13 @@ def _places(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str,
         stack += reversed(below)
 
 
-def explain(model: torch.nn.Module, layers: list[Layer], skip: tuple[str, ...], embeddings: bool) -> None:
+def explain(model: torch.nn.Module, layers: list[Layer], exclude: tuple[str, ...], embeddings: bool) -> None:
     """Set ``reason`` of the layers that must be left in floating point."""
     reads = reads_of(model)
     for layer in layers:
-        pattern = first_match(layer.names, skip)
+        pattern = first_match(layer.names, exclude)
         if pattern is not None:
-            layer.reason, layer.asked = f"skip has {pattern!r}", True
+            layer.reason, layer.asked = f"exclude has {pattern!r}", True
         elif layer.rule is None:
             layer.reason = "it is a scripted module"
         elif layer.rule.kind == "Embedding" and not embeddings:
@@ -126,7 +126,7 @@ def find_shared(layers: list[Layer]) -> None:
     for layer in layers:
         if layer.rule is not None and layer.rule.has_weight and not layer.reason:
             weight = layer.module.weight
-            key = id(weight), "Conv2d" if weight.dim() == 4 else ""
+            key = id(weight), "" if weight.dim() == 2 else layer.rule.kind
             layer.shared = numbers.setdefault(key, len(numbers))
 
 

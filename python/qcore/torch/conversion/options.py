@@ -189,7 +189,7 @@ def choose_settings(layers: list[Layer], options: dict[str, Settings | None], de
             assert first.settings is not None and layer.settings is not None
             layer.settings = replace(first.settings, compute=layer.settings.compute)
     for layer in layers:
-        if layer.rule is not None and layer.rule.kind == "Conv2d":
+        if layer.rule is not None and layer.rule.kind in ("Conv2d", "Conv1d"):
             _widen(layer)
 
 

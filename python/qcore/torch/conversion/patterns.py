@@ -27,7 +27,7 @@ def check(patterns: Iterable[str], names: Sequence[str], where: str) -> None:
     Args:
         patterns: as of ``fnmatch``.
         names: of all modules of the model.
-        where: begins the message: "quantize_: skip".
+        where: begins the message: "quantize_: exclude".
     """
     for pattern in patterns:
         if not any(matches(name, pattern) for name in names):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from qcore import _checks, _core
-from qcore._options import Compute, Method, Scheme
+from qcore._options import Compute, Method, Scheme, option_names
 from qcore.methods.gptq import DAMPING
 from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import quantize as quantize_weight
@@ -55,6 +55,8 @@ __all__ = ["quantize_", "restore_"]
 _TRIM_BYTES = 1 << 25
 """Freed bytes after which the C library returns its memory: quantized weights in between keep it from being reused."""
 
+_PLAIN_KINDS = ("Linear", "Conv2d", "Conv1d", "Conv1D", *RECURRENT, "activation")
+
 PrecisionLevel = tuple[int, Compute | Literal[""]] | None
 """Bits and compute mode, "" if the layer has none; None leaves the layer in floating point."""
 
@@ -96,15 +98,20 @@ class _Plan:
         return module
 
 
+@option_names(
+    "quantize_",
+    deprecated={"skip": "exclude"},
+    positional=("bits", "block_size", "compute", "method", "exclude", "calibration"),
+)
 def quantize_(
     model: torch.nn.Module,
+    *,
     bits: int | None = None,
     block_size: int | None = None,
     compute: Compute = "int8",
     method: Method | None = None,
-    skip: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     calibration: Any = None,
-    *,
     layers: Mapping[str, Mapping[str, Any] | None] | None = None,
     scheme: Scheme | None = None,
     scale_dtype: str | None = None,
@@ -121,10 +128,10 @@ def quantize_(
 ) -> Report:
     """Quantize the layers of a model in place.
 
-    Replaced are ``torch.nn.Linear``, ``Conv2d``, ``Embedding``, ``MultiheadAttention``, with a calibration ``GRU`` and
-    ``LSTM``, GPT-2's ``Conv1D`` and modules with the weights of experts in 3-D parameters. Everything else is left, and
-    the report names it with its reason. A warning says so if less than 90% of the parameters were quantized. A module
-    in several places stays one; layers that share a weight share its packed one.
+    Replaced are ``torch.nn.Linear``, ``Conv2d``, ``Conv1d``, ``Embedding``, ``MultiheadAttention``, with a calibration
+    ``GRU`` and ``LSTM``, GPT-2's ``Conv1D`` and modules with the weights of experts in 3-D parameters. Everything else
+    is left, and the report names it with its reason. A warning says so if less than 90% of the parameters were
+    quantized. A module in several places stays one; layers that share a weight share its packed one.
 
     All options and weights are checked before anything is changed. Then each float weight is freed before the next one
     is quantized, unless ``target_error`` is given together with a calibration: so the most memory in use is that of the
@@ -142,8 +149,8 @@ def quantize_(
             embeddings, experts, attention and convolutions (for "awq": in groups) take "mse" instead. "gptq" runs the
             calibration again for each gigabyte of Hessians, 4 * K * K bytes per layer, with the layers before quantized
             already. With ``encoding`` not "gptq", and by default "awq" with a calibration and "mse" without.
-        skip: patterns of names to leave, as of ``fnmatch``: ("lm_head", "encoder.0.*"). A pattern that matches a module
-            matches all modules below it.
+        exclude: patterns of names to leave, as of ``fnmatch``: ("lm_head", "encoder.0.*"). A pattern that matches a
+            module matches all modules below it.
         calibration: inputs of the model: a tensor, or an iterable of batches that are tensors, tuples of positional or
             dictionaries of keyword arguments. Run without gradients in evaluation mode; some thousand rows of each
             layer's inputs are kept for a while.
@@ -193,7 +200,7 @@ def quantize_(
             a weight that can't be quantized (a NaN), ``target_bits`` without a calibration, with ``target_error``, or
             below the mean of the smallest formats.
     """
-    _check(model, skip, target_error)
+    _check(model, exclude, target_error)
     given: dict[str, Any] = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
     given |= {"compute": compute, "method": method, "damping": damping, "act_order": act_order, "rotation": rotation}
     encodings = () if target_bits is None else encoding_names(encoding)
@@ -204,11 +211,11 @@ def quantize_(
     check_gptq_options([default, *options.values()])
     by_bits.check(target_bits, target_error, calibration)
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
-    patterns.check(skip, names, "quantize_: skip")
+    patterns.check(exclude, names, "quantize_: exclude")
     patterns.check(options, names, "quantize_: layers")
-    batches = None if calibration is None else batches_of(calibration)
+    batches = None if calibration is None else batches_of(calibration, model)
     found = layers_of(model, activations)
-    explain(model, found, tuple(skip), embeddings)
+    explain(model, found, tuple(exclude), embeddings)
     find_shared(found)
     folding = find_folding(model) if default.rotation == "hadamard" else Folding(model)
     folding.mark(found)
@@ -275,6 +282,7 @@ def quantize_(
     report.quantized_parameters = _quantized_parameters(report, found)
     del plans, by_layer, found, shared, before, undo
     trim()
+    report.log()
     if report.warning:
         warnings.warn(f"quantize_: {report.warning}", stacklevel=2)
     return report
@@ -306,7 +314,7 @@ def _fold(
     return outputs
 
 
-def _check(model: Any, skip: Any, target_error: Any) -> None:
+def _check(model: Any, exclude: Any, target_error: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         raise _core.QcoreTypeError(f"quantize_: model is a {type(model).__name__}, expected a torch.nn.Module")
     rule = rule_of(model, False)
@@ -314,15 +322,15 @@ def _check(model: Any, skip: Any, target_error: Any) -> None:
         name = type(model).__name__
         made = (
             f": qcore.torch.{name}.from_float(model) makes another one"
-            if rule.kind in ("Linear", "Conv2d", *RECURRENT)
+            if rule.kind in ("Linear", "Conv2d", "Conv1d", *RECURRENT)
             else ""
         )
         raise _core.QcoreValueError(
             f"quantize_: model is itself a {name}, which can't be replaced in place, expected a module that holds "
             f"layers{made}"
         )
-    if isinstance(skip, str) or not all(isinstance(pattern, str) for pattern in skip):
-        raise _core.QcoreTypeError(f"quantize_: skip is {skip!r}, expected a sequence of patterns")
+    if isinstance(exclude, str) or not all(isinstance(pattern, str) for pattern in exclude):
+        raise _core.QcoreTypeError(f"quantize_: exclude is {exclude!r}, expected a sequence of patterns")
     if target_error is not None and not _checks.number(target_error, "quantize_: target_error") > 0:
         raise _core.QcoreValueError(f"quantize_: target_error is {target_error!r}, expected a number above 0")
 
@@ -364,7 +372,7 @@ def _settings(layer: Layer) -> Settings:
 
 
 def _is_plain(layer: Layer) -> bool:
-    return layer.rule is not None and layer.rule.kind in ("Linear", "Conv2d", "Conv1D", *RECURRENT, "activation")
+    return layer.rule is not None and layer.rule.kind in _PLAIN_KINDS
 
 
 def _check_weights(plans: list[_Plan]) -> None:
@@ -458,7 +466,7 @@ def _make(
         plan.error = relative_error(got, expected)
     elif isinstance(plan.made, (WeightedModule, RotatedLinear)):
         weight, made = layer.module.weight.detach(), plan.made
-        weight = weight.t() if layer.rule.kind == "Conv1D" else weight
+        weight = {"Conv1D": weight.t, "Conv1d": lambda: weight.unsqueeze(2)}.get(layer.rule.kind, lambda: weight)()
         if isinstance(made, RotatedLinear):  # the error is the same in either basis
             weight, made = hadamard(weight, made.rotation_block, out_dtype="float32"), made.linear
         plan.error = weight_error(made.weight, weight)

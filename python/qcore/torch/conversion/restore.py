@@ -9,6 +9,7 @@ import torch
 
 from qcore import _checks, _core
 from qcore.torch.attention import MultiheadAttention
+from qcore.torch.conv1d import Conv1d
 from qcore.torch.conversion.hosts import tell_transformers
 from qcore.torch.conversion.layers import disable_fast_paths, forget_ties, untie
 from qcore.torch.embedding import Embedding
@@ -70,16 +71,8 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
 
 def _kinds() -> dict[str, Any]:
     kinds = (
-        Linear,
-        RotatedLinear,
-        Conv2d,
-        Embedding,
-        ScaledEmbedding,
-        GRU,
-        LSTM,
-        LutActivation,
-        Experts,
-        MultiheadAttention,
+        *(Linear, RotatedLinear, Conv2d, Conv1d, Embedding, ScaledEmbedding),
+        *(GRU, LSTM, LutActivation, Experts, MultiheadAttention),
     )
     return {kind.kind: kind for kind in kinds}
 

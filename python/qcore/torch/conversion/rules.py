@@ -16,6 +16,7 @@ from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.torch import attention, experts
 from qcore.torch.attention import MultiheadAttention
+from qcore.torch.conv1d import Conv1d
 from qcore.torch.conversion.reads import Read
 from qcore.torch.embedding import Embedding
 from qcore.torch.experts import Experts
@@ -118,7 +119,9 @@ def refusal(module: torch.nn.Module, rule: Rule) -> str:
     if reason:
         return reason
     for parameter in module.parameters():
-        if parameter.numel() == 0 or parameter.is_meta:
+        if parameter.is_meta:
+            return "its weights are on the meta device, without values: load them first"
+        if parameter.numel() == 0:
             return "its weights are empty"
         if parameter.dtype not in FLOATS:
             return f"its weights are {parameter.dtype}"
@@ -169,6 +172,7 @@ def _probes(kind: str) -> tuple[torch.nn.Module, torch.nn.Module] | None:
     floats: dict[str, Callable[[], torch.nn.Module]] = {
         "Linear": lambda: torch.nn.Linear(3, 5),
         "Conv2d": lambda: torch.nn.Conv2d(2, 6, (3, 5), stride=2, padding=1, dilation=2, groups=2),
+        "Conv1d": lambda: torch.nn.Conv1d(2, 6, 3, stride=2, padding=1, dilation=2, groups=2),
         "Embedding": lambda: torch.nn.Embedding(7, 3, padding_idx=1),
         "MultiheadAttention": lambda: torch.nn.MultiheadAttention(4, 2),
     }
@@ -212,10 +216,10 @@ def _refuse_linear(module: torch.nn.Linear) -> str:
     return "it is a subclass of Linear that has or computes more"
 
 
-def _refuse_conv2d(module: torch.nn.Conv2d) -> str:
+def _refuse_convolution(module: Any) -> str:
     if module.padding_mode != "zeros":
         return f"its padding_mode is {module.padding_mode!r}"
-    return _exactly(torch.nn.Conv2d)(module)
+    return _exactly(torch.nn.Conv2d if isinstance(module, torch.nn.Conv2d) else torch.nn.Conv1d)(module)
 
 
 def _refuse_embedding(module: torch.nn.Embedding) -> str:
@@ -270,9 +274,10 @@ def _quantized(module: Any, settings: Settings, samples: Any) -> QuantizedTensor
     return made.to(str(weight.device))
 
 
-def _make_conv2d(module: torch.nn.Conv2d, settings: Settings, samples: list[torch.Tensor] | None) -> Conv2d:
+def _make_convolution(module: Any, settings: Settings, samples: list[torch.Tensor] | None) -> Conv2d:
     options = settings.of_weight() | _method_options(module, settings, samples)
-    return Conv2d.from_float(module, compute=settings.compute, **options)
+    kind = Conv2d if isinstance(module, torch.nn.Conv2d) else Conv1d
+    return kind.from_float(module, compute=settings.compute, **options)
 
 
 def _make_transposed(module: Any, settings: Settings, samples: Any) -> Any:
@@ -349,7 +354,8 @@ def _method_options(module: Any, settings: Settings, samples: Any) -> dict[str, 
         return {"method": settings.method}
     if settings.method == "gptq" or not takes_awq(module, samples):
         return {"method": "mse"}
-    pixels = [x.movedim(-3, -1) if isinstance(module, torch.nn.Conv2d) else x for x in samples]
+    channels = -3 if isinstance(module, torch.nn.Conv2d) else -2 if isinstance(module, torch.nn.Conv1d) else -1
+    pixels = [x.movedim(channels, -1) for x in samples]
     return {"method": "awq", "samples": torch.cat([x.reshape(-1, x.shape[-1]).cpu() for x in pixels])}
 
 
@@ -373,7 +379,8 @@ def _refuse_transposed(module: Any) -> str:
 
 RULES = (
     Rule("Linear", lambda module: isinstance(module, torch.nn.Linear), _refuse_linear, _make_linear, True),
-    Rule("Conv2d", lambda module: isinstance(module, torch.nn.Conv2d), _refuse_conv2d, _make_conv2d, True),
+    Rule("Conv2d", lambda module: isinstance(module, torch.nn.Conv2d), _refuse_convolution, _make_convolution, True),
+    Rule("Conv1d", lambda module: isinstance(module, torch.nn.Conv1d), _refuse_convolution, _make_convolution, True),
     Rule("GRU", lambda module: isinstance(module, torch.nn.GRU), _refuse_recurrent(torch.nn.GRU), _make_recurrent(GRU)),
     Rule(
         "LSTM",

@@ -195,7 +195,8 @@ def _formats(
     for plan in plans:
         parameters = list(plan.layer.module.parameters())
         # Encoded weights are matrices on the CPU.
-        if plan.layer.rule.kind == "Conv2d" or any(each.device.type != "cpu" for each in parameters):  # type: ignore[union-attr]
+        is_convolution = plan.layer.rule is not None and plan.layer.rule.kind in ("Conv2d", "Conv1d")
+        if is_convolution or any(each.device.type != "cpu" for each in parameters):
             bits, encodings = _PLAIN_BITS, ()
     for plan in plans:
         options, settings = given.get(plan.layer.pattern or "") or {}, plan.layer.settings

@@ -114,7 +114,7 @@ def test_an_interrupted_run_leaves_no_model_and_goes_on(source, tmp_path, monkey
     [
         ({"a": np.ones((2, 4), np.float32), "a.x": np.ones(2)}, "o.onnx", ["'a.x'", "node 'a'", "--exclude 'a'"]),
         ({"a": np.ones((2, 4), np.float32), "a.B": np.ones(2)}, "o.onnx", ["'a.B' is taken"]),
-        ({"a": np.ones((2, 4), np.float32)}, "m.safetensors", ["m.safetensors is the input, expected another"]),
+        ({"a": np.ones((2, 4), np.float32)}, "m.safetensors", ["--format is onnx, expected --format qcore or none"]),
         ({"a": np.ones((2, 4), np.float32)}, "absent/o.onnx", ["no folder", "absent"]),
         ({"a": np.ones((2, 4), np.float32)}, "folder", ["folder is a folder, expected the name of a file"]),
     ],

@@ -221,14 +221,14 @@ def test_what_is_left_and_why():
         }
     )
     model["hooked"].register_forward_hook(lambda *_: None)
-    report = {layer.name: layer for layer in qt.quantize_(model, skip=("lm_*",)).layers}
+    report = {layer.name: layer for layer in qt.quantize_(model, exclude=("lm_*",)).layers}
     expected = {
         "own": "subclass of Linear that has or computes more",
         "reflect": "padding_mode is 'reflect'",
         "gru": "calibration",
         "wide": "float64",
         "hooked": "hooks",
-        "lm_head": "skip has 'lm_*'",
+        "lm_head": "exclude has 'lm_*'",
     }
     assert set(report) == {*expected, "attention", "done"}
     for name, reason in expected.items():
@@ -237,7 +237,7 @@ def test_what_is_left_and_why():
     assert report["done"].quantized
     assert report["attention"].quantized
     assert type(model["done"]) is qt.Linear
-    assert qt.quantize_(model, skip=("lm_*",)).layers[-1].name == "lm_head"  # the second time: nothing new
+    assert qt.quantize_(model, exclude=("lm_*",)).layers[-1].name == "lm_head"  # the second time: nothing new
 
 
 @torch.no_grad()
@@ -320,7 +320,7 @@ def test_a_weight_with_a_nan_leaves_the_model_as_it_was():
         ({"method": "best"}, ValueError, "method is 'best'"),
         ({"scheme": "odd"}, ValueError, "scheme is 'odd'"),
         ({"method": "awq"}, ValueError, "calibration is None"),
-        ({"skip": "lm_head"}, TypeError, "skip is 'lm_head', expected a sequence"),
+        ({"exclude": "lm_head"}, TypeError, "exclude is 'lm_head', expected a sequence"),
         ({"calibration": []}, ValueError, "calibration has no batches"),
         ({"calibration": 3}, TypeError, "calibration is a int"),
         ({"target_error": 0}, ValueError, "target_error is 0"),

@@ -134,7 +134,7 @@ def test_layers_choose_the_rotation_and_smooth_leaves_rotated_ones():
 def test_without_a_calibration_the_error_is_that_of_the_weight():
     model, _ = network()
     dense = model[1].weight.detach().numpy().copy()
-    report = qt.quantize_(model, 4, 32, rotation="hadamard", target_error=0.02, progress=False)
+    report = qt.quantize_(model, bits=4, block_size=32, rotation="hadamard", target_error=0.02, progress=False)
     got = model[1].weight.dequantize()
     np.testing.assert_allclose(report.layers[1].error, np.linalg.norm(got - dense) / np.linalg.norm(dense), rtol=1e-3)
     assert report.layers[1].bits == 8 and report.layers[1].error < 0.02

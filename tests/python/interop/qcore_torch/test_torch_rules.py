@@ -164,12 +164,12 @@ def modules_left():
         "replaced": (replaced, "forward was replaced"),
         "hooked": (hooked, "backward hooks"),
         "lazy": (nn.LazyLinear(4), "not initialized"),
-        "meta": (nn.Linear(4, 4, device="meta"), "weights are empty"),
+        "meta": (nn.Linear(4, 4, device="meta"), "on the meta device"),
         "max_norm": (nn.Embedding(4, 4, max_norm=1.0), "max_norm"),
         "lstm": (nn.LSTM(4, 4), "an LSTM needs a calibration that reaches it"),
         "projected": (nn.LSTM(4, 4, proj_size=2), "it has a projection"),
         "rnn": (nn.RNN(4, 4), "there is no rule for RNN"),
-        "conv1d": (nn.Conv1d(4, 4, 3), "there is no rule for Conv1d"),
+        "conv1d": (nn.ConvTranspose1d(4, 4, 3), "there is no rule for ConvTranspose1d"),
         "conv3d": (nn.Conv3d(4, 4, 3), "there is no rule for Conv3d"),
         "transposed": (nn.ConvTranspose2d(4, 4, 3), "there is no rule for ConvTranspose2d"),
         "bag": (nn.EmbeddingBag(4, 4), "there is no rule for EmbeddingBag"),
@@ -195,7 +195,9 @@ def test_what_is_left_is_named():
 
 
 def test_the_report_counts_the_whole_model():
-    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Conv1d(64, 64, 1), nn.Linear(64, 64, bias=False))
+    model = nn.Sequential(
+        nn.Linear(64, 64), nn.LayerNorm(64), nn.ConvTranspose1d(64, 64, 1), nn.Linear(64, 64, bias=False)
+    )
     model[3].weight = model[0].weight
     parameters = 64 * 64 + 64 + 128 + 64 * 64 + 64
     with pytest.warns(UserWarning):
@@ -210,7 +212,7 @@ def test_the_report_counts_the_whole_model():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"skip": ("*.up_prj",)}, r"skip has '\*.up_prj', which matches no module of the model, .* '0.up_proj'"),
+        ({"exclude": ("*.up_prj",)}, r"exclude has '\*.up_prj', which matches no module of the model, .* '0.up_proj'"),
         ({"layers": {"dwn_proj": None}}, r"layers has 'dwn_proj', .*'0.down_proj'"),
         ({"layers": {"*": {"bits": 7}}}, r"layers\['\*'\]: bits is 7, expected one of 2, 3, 4, 5, 6, 8"),
         ({"layers": {"*": {"bit": 4}}}, r"layers\['\*'\]: an option is 'bit'"),
@@ -463,7 +465,7 @@ def test_scaled_embedding():
 @torch.no_grad()
 def test_a_state_on_the_meta_device():
     def make():
-        return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Conv1d(8, 8, 1), nn.BatchNorm1d(8))
+        return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ConvTranspose1d(8, 8, 1), nn.BatchNorm1d(8))
 
     model = make().eval()
     nn.init.normal_(model[1].weight)

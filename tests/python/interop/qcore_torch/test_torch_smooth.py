@@ -247,9 +247,9 @@ def test_one_bad_fold_among_good_ones_is_found():
 
 def test_a_layer_that_stays_in_floating_point_is_another_reader():
     model, batches = block()
-    report = qt.quantize_(model, calibration=batches, smooth=True, skip=("k",), progress=False)
+    report = qt.quantize_(model, calibration=batches, smooth=True, exclude=("k",), progress=False)
     notes = {layer.name: layer.note for layer in report.layers}
-    assert notes["q"] == "not smoothed: norm1: k reads its output, too (addmm)" and notes["k"] == "skip has 'k'"
+    assert notes["q"] == "not smoothed: norm1: k reads its output, too (addmm)" and notes["k"] == "exclude has 'k'"
     assert notes["up"].startswith("smooth")
 
 

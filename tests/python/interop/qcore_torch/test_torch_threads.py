@@ -58,6 +58,30 @@ def test_the_same_bits_on_torchs_threads_and_on_our_own(variables, shared):
     assert digest == own[1]
 
 
+FOLLOWED = """
+import torch
+import qcore, qcore.torch
+found = []
+for n in (1, 2, 1):
+    torch.set_num_threads(n)
+    found.append(qcore.get_num_threads())
+qcore.set_num_threads(3)
+torch.set_num_threads(1)
+print(*found, qcore.get_num_threads(), qcore._core.available_cpus())
+"""
+
+
+@pytest.mark.parametrize("variables", [{}, {"QCORE_OPENMP": "0"}])
+def test_the_number_of_threads_is_torchs_until_one_is_set(variables):
+    environment = {name: value for name, value in os.environ.items() if name != "QCORE_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", FOLLOWED], env=environment | variables, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    *found, cpus = map(int, done.stdout.split())
+    assert found == [1, min(2, cpus), 1, 3]
+
+
 def test_another_value_of_the_variable_is_refused():
     done = run(QCORE_OPENMP="yes")
     assert done.returncode == 1

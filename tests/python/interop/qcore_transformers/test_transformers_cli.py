@@ -230,7 +230,10 @@ def test_dry_run_writes_nothing(source, tmp_path):
     [
         (["--format", "awq", *HALF, "--lm-head"], "--lm-head with --format awq, expected --format qcore"),
         (["--format", "gptq", *HALF, "--embeddings"], "--embeddings with --format gptq, expected --format qcore"),
-        (["--format", "gptq"], "scale dtype float32, expected --scheme symmetric --scale-dtype float16"),
+        (
+            ["--format", "gptq", "--scale-dtype", "float32"],
+            "scale dtype float32, expected --scheme symmetric --scale-dtype float16",
+        ),
         (["--exclude", "nothing"], "--exclude 'nothing' matches none"),
     ],
 )
