@@ -193,7 +193,7 @@ def test_target_bits_and_smooth():
         (lambda of: setattr(of.model, "norm", Offset(64)), "computes something else than an RMS norm"),
         (lambda of: of.model.register_forward_hook(lambda m, a, y: plus_one(y)), "the logits would change"),
     ],
-    ids=str,
+    ids=["module", "missing", "layer norm", "hook", "shared", "offset", "logits"],
 )
 def test_what_is_not_folded_rotates_online(change, reason):
     made = model()
