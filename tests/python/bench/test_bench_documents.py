@@ -67,6 +67,8 @@ def test_kernels_by_architecture_are_those_of_this_build():
     for op, rows in found.items():
         built = [(kernel.name, columns[kernel.needs]) for kernel in qcore.kernels(op)]
         assert [row for row in rows if row in built] == built
+    columns = (*documents.kernels.CPU.values(), *documents.kernels.CUDA.values())
+    assert {needs for rows in found.values() for _, needs in rows} == {needs for column in columns for needs in column}
 
 
 def test_an_unknown_table_is_an_error():
