@@ -25,8 +25,7 @@ inline constexpr Requirement kAvxVnni{DeviceType::cpu, "AVX-VNNI, AVX2, FMA and 
 inline constexpr Requirement kAvx512Vnni{DeviceType::cpu, "AVX-512 F, BW, DQ, VL and VNNI",
                                          [] { return cpu_features_in_use().avx512vnni; }};
 inline constexpr Requirement kAmxInt8{DeviceType::cpu,
-                                      "AMX-TILE, AMX-INT8, the system's permission to use them, and AVX-512 F, BW, DQ, "
-                                      "VL and VNNI",
+                                      "AMX-INT8 with the system's permission, AVX-512 F, BW, DQ, VL and VNNI",
                                       [] { return cpu_features_in_use().amx_int8; }};
 inline constexpr Requirement kAvx512Bf16{DeviceType::cpu, "AVX-512 F, BW, DQ, VL, VNNI and BF16",
                                          [] { return cpu_features_in_use().avx512bf16; }};
