@@ -28,7 +28,7 @@ DIST_INFO = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENS
 def expected(info: str) -> set[str]:
     """Return all files: those of Python and headers in the sources, and those of the build. ``info`` is .dist-info."""
     python = {f"qcore/{path.relative_to(ROOT / 'python/qcore')}" for path in (ROOT / "python/qcore").rglob("*.py")}
-    headers = {f"qcore/include/qcore/{path.name}" for path in (ROOT / "include/qcore").glob("*.h")}
+    headers = {f"qcore/{path.relative_to(ROOT)}" for path in (ROOT / "include/qcore").rglob("*.h")}
     made = {f"qcore/{name}" for name in PACKAGE} | {f"qcore/lib/cmake/qcore/{name}" for name in CMAKE}
     return python | headers | made | {f"{info}/{name}" for name in DIST_INFO}
 
