@@ -15,7 +15,6 @@ from .conv.command import conv
 from .decoder.command import decoder
 from .documents import tables
 from .gpu.command import gpu
-from .gru.command import gru
 from .linear.command import linear
 from .lut.command import lut
 from .models.decode import models
@@ -23,6 +22,7 @@ from .operators import operator_of
 from .options import BENCHMARKS, Run
 from .overhead import overhead
 from .quantize.command import quantize
+from .recurrent.command import gru, lstm
 from .results import load, merge
 from .static.command import static
 from .tables import make_console, print_summary
@@ -108,7 +108,7 @@ def report(
     print_summary(document, operator, console)
 
 
-for command in (quantize, linear, conv, static, gru, lut, awq):
+for command in (quantize, linear, conv, static, gru, lstm, lut, awq):
     app.command(command.__name__)(command)
 for command in (decoder, models, overhead):
     app.command(command.__name__)(command)

@@ -9,17 +9,21 @@ from .awq import summary as awq
 from .conv import summary as conv
 from .decoder import command as decoder
 from .gpu.summary import OPERATORS as ON_DEVICES
-from .gru import summary as gru
 from .linear import summary as linear
 from .lut import summary as lut
 from .models import decode as models
 from .quantize import summary as quantize
+from .recurrent import summary as recurrent
 from .results import Document
 from .static import summary as static
 from .tables import Operator
 
 OPERATORS: dict[str, Operator] = {
-    room.OPERATOR.name: room.OPERATOR for room in (quantize, linear, conv, static, gru, lut, awq)
+    operator.name: operator
+    for operator in (
+        *(quantize.OPERATOR, linear.OPERATOR, conv.OPERATOR, static.OPERATOR),
+        *(recurrent.GRU, recurrent.LSTM, lut.OPERATOR, awq.OPERATOR),
+    )
 }
 """Those of the CPU whose implementations are measured in turn."""
 

@@ -11,7 +11,7 @@ struct GruLayer : RecurrentLayer {
   bool staged;
   // In lanes of 32 bits. Shifts that drop every bit are the largest that a lane can make.
   numerics::GruCell cell;
-  CodeTable tables[3];
+  CellTable tables[3];
   const std::int32_t* biases[4];  // [groups][16], as GruBiases; staged pipeline
   // By the definition, where 32 bits are not enough.
   numerics::GruCell scalar_cell;

@@ -10,7 +10,7 @@ constexpr int kLstmGates = numerics::kLstmGates;
 struct LstmLayer : RecurrentLayer {
   // In lanes of 32 bits. Shifts that drop every bit are the largest that a lane can make.
   numerics::LstmCell cell;
-  CodeTable tables[kLstmGates + 1];
+  CellTable tables[kLstmGates + 1];
   // By the definition, where 32 bits are not enough.
   numerics::LstmCell scalar_cell;
   const std::int32_t* scalar_tables[kLstmGates + 1];

@@ -84,7 +84,7 @@ CodeProduct pack_product(const ProductParts& parts, PackedProduct& memory) {
   return product;
 }
 
-CodeTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format,
+CellTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format,
                      std::vector<std::uint16_t>& memory) {
   const int entry_bytes = format.bits <= 8 ? 1 : 2;
   memory.assign(ceil_div(codes.size() * entry_bytes, 2), 0);

@@ -37,7 +37,7 @@ struct ProductParts {
 
 CodeProduct pack_product(const ProductParts& parts, PackedProduct& memory);
 
-CodeTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format,
+CellTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format,
                      std::vector<std::uint16_t>& memory);
 
 inline std::int64_t reach(const numerics::CodeRange& range) {

@@ -201,7 +201,7 @@ struct RecurrentTiles {
 
   // table[index] for each index, in place. Loads one by one: a gather takes Zen 4 three times as long.
   template <class Entry>
-  static void look_up(const CodeTable& table, std::int32_t (*values)[kLanes], int vectors) {
+  static void look_up(const CellTable& table, std::int32_t (*values)[kLanes], int vectors) {
     const auto* entries = static_cast<const Entry*>(table.entries);
     for (int v = 0; v < vectors; ++v)
       unroll<kLanes>([&](auto lane) QCORE_UNROLLED {
@@ -210,7 +210,7 @@ struct RecurrentTiles {
         values[v][lane.value] = entries[index];
       });
   }
-  static void look_up(const CodeTable& table, std::int32_t (*values)[kLanes], int vectors) {
+  static void look_up(const CellTable& table, std::int32_t (*values)[kLanes], int vectors) {
     if (table.bytes)
       table.is_signed ? look_up<std::int8_t>(table, values, vectors) : look_up<std::uint8_t>(table, values, vectors);
     else

@@ -29,7 +29,7 @@ struct CodeProduct {
 };
 
 // A gate's codes in as few bytes as hold them.
-struct CodeTable {
+struct CellTable {
   const void* entries;
   bool bytes, is_signed;  // bytes: int8 or uint8, else 16 bits
 };

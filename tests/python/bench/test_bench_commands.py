@@ -22,6 +22,7 @@ SMALL = {
     "conv": (["--cases", "256x28x28 w256x1", "--ours", "w8 g64 nchw"], "GOP/s"),
     "static": (["--cases", "256x28x28 w256x1x3x3 s2", "--ours", "nchw$"], "GOP/s"),
     "gru": (["--hidden", "24", "--inputs", "16", "--steps", "2", "--batch", "1", "--no-step"], "us/step"),
+    "lstm": (["--hidden", "24", "--inputs", "16", "--steps", "2", "--batch", "1", "--no-step"], "us/step"),
     "lut": (["--size", "640", "--function", "silu", "--dtype", "fp16"], "Gelem/s"),
     "awq": (["--shape", "64x40x32", "--m", "13", "--cases", "dequantize"], "copy"),
 }
@@ -91,7 +92,8 @@ def test_quick_is_a_part_of_all(operator, monkeypatch):
     from benchmarks.options import Run
 
     seen = []
-    monkeypatch.setattr(f"benchmarks.{operator}.command.measure", lambda *given: seen.append(given[-1]))
+    module = BENCHMARKS[operator].__module__
+    monkeypatch.setattr(f"{module}.measure", lambda *given: seen.append(given[-1]))
     run = Run(operator, no_peers=True)
     BENCHMARKS[operator](run)
     BENCHMARKS[operator](replace(run, quick=True))

@@ -1,4 +1,4 @@
-"""`python -m benchmarks gru`: what it writes, draws and refuses, and that each peer computes the same."""
+"""`python -m benchmarks gru` and `lstm`: what it writes, draws and refuses, and that each peer computes the same."""
 
 import json
 import re
@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 from benchmarks.__main__ import main
-from benchmarks.gru.problem import Layer, Sequences
-from benchmarks.gru.workloads import Selection, workloads
 from benchmarks.implementation import OURS
+from benchmarks.recurrent.problem import Layer, Sequences
+from benchmarks.recurrent.workloads import Selection, workloads
 from benchmarks.results import load
 
 import qcore
@@ -48,6 +48,22 @@ def test_results_are_right_beside_their_times(measured):
             assert row.kernel in {kernel.name for kernel in qcore.kernels("gru")}
 
 
+def test_an_lstm_has_four_gates_and_one_pipeline(tmp_path):
+    file = tmp_path / "lstm.json"
+    assert main(["lstm", *SMALL, "--steps", "4", "--batch", "3", "--json", str(file)]) == 0
+    document = load(file)
+    assert (document.operator, [case.name for case in document.cases]) == (
+        "lstm",
+        ["C=16 H=24 step B=1", "C=16 H=24 T=4 B=3"],
+    )
+    for case in document.cases:
+        assert {row.name for row in case.rows} == {"qcore int8", "qcore int16"}
+        for row in case.rows:
+            assert row.same_as_reference is True
+            assert row.weight_bytes == 4 * 24 * (16 + 24) * row.weight_bits // 8
+            assert row.kernel in {kernel.name for kernel in qcore.kernels("lstm")}
+
+
 def test_patterns_select(tmp_path):
     file = tmp_path / "some.json"
     arguments = ["--steps", "2", "--batch", "1", "--no-step", "--bits", "8", "--ours", "int8", "--cases", "T=2 B=1$"]
@@ -57,7 +73,7 @@ def test_patterns_select(tmp_path):
 
 
 def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, capsys):
-    from benchmarks.gru import qcore_impl
+    from benchmarks.recurrent import qcore_impl
 
     monkeypatch.setattr(qcore_impl, "_same_as_reference", lambda *_: False)
     assert main(["gru", *SMALL, "--cases", "step"]) == 1
@@ -65,10 +81,11 @@ def test_another_result_than_the_reference_kernel_is_a_failure(monkeypatch, caps
 
 
 @pytest.mark.filterwarnings("ignore")  # torch announces its plans for quantization
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("streamed", [False, True])
-def test_everybody_computes_the_same(streamed):
-    """Check the libraries that are installed: within float64's GRU, whole and streamed, and no state is lost."""
-    selection = Selection(steps=(6,), batches=(1,), hidden=(32,), inputs=32, cases=re.compile("T=|step"))
+def test_everybody_computes_the_same(cell, streamed):
+    """Check the libraries that are installed: within float64's layer, whole and streamed, and no state is lost."""
+    selection = Selection(cell=cell, steps=(6,), batches=(1,), hidden=(32,), inputs=32, cases=re.compile("T=|step"))
     (workload,) = workloads(selection)
     inputs = workload.inputs(workload.case_names[0 if streamed else 1])
     assert inputs.data.streamed is streamed
@@ -92,8 +109,9 @@ def test_everybody_computes_the_same(streamed):
     assert OURS in seen
 
 
-def test_wrong_results_are_not_timed():
-    data = Sequences(Layer(5, 7), 4, 3)
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_wrong_results_are_not_timed(cell):
+    data = Sequences(Layer(5, 7, cell), 4, 3)
     rows, truth = data.truth
     assert rows.tolist() == [0, 1, 2]
     assert data.error(truth) == 0

@@ -91,4 +91,5 @@ def _goals(cases: list[Case]) -> list[Goal]:
     return [whole, step, sixteen]
 
 
-OPERATOR = Operator("gru", ("gru",), summarize, case_table, LEGEND, times)
+GRU = Operator("gru", ("gru",), summarize, case_table, LEGEND, times)
+LSTM = Operator("lstm", ("lstm",), summarize, case_table, LEGEND, times)

@@ -1,4 +1,4 @@
-"""torch.ao.quantization.quantize_dynamic of a GRU, with each of torch's engines.
+"""torch.ao.quantization.quantize_dynamic of a GRU or an LSTM, with each of torch's engines.
 
 Weights are int8, x and h are quantized in every step, gates are float.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from ... import libraries
 from ...implementation import Built, Implementation, Scheme, Unavailable
 from ..problem import Layer
-from .torch_modules import bind, module
+from .torch_modules import bind, kind, module
 
 _ENGINES = ("fbgemm", "x86", "onednn")
 
@@ -25,9 +25,9 @@ def _implementation(layer: Layer, engine: str) -> Implementation:
             raise Unavailable(f"this torch has no engine {engine}")
         library.backends.quantized.engine = engine  # packed weights keep it
         inner = library.nn.Sequential(module(layer))
-        gru = library.ao.quantization.quantize_dynamic(inner, {library.nn.GRU}, dtype=library.qint8)[0]
-        if type(gru) is library.nn.GRU:
-            raise Unavailable("quantize_dynamic left the GRU as it was")
-        return Built(layer.weights, 1, lambda data: bind(gru, data, library.float32))
+        made = library.ao.quantization.quantize_dynamic(inner, {kind(layer)}, dtype=library.qint8)[0]
+        if type(made) is kind(layer):
+            raise Unavailable("quantize_dynamic left the layer as it was")
+        return Built(layer.weights, 1, lambda data: bind(made, data, library.float32))
 
     return Implementation(f"torch quantize_dynamic {engine}", "torch", Scheme(8, "int8 per tensor", "int8"), build)

@@ -10,7 +10,7 @@ from qcore.gru.formats import Pipeline
 from ..implementation import Implementation, Inputs, Workload
 from ..selection import Selection as BaseSelection
 from . import baselines, qcore_impl
-from .problem import Layer, Sequences
+from .problem import Cell, Layer, Sequences
 
 STEPS = (1, 50, 200)  # T
 BATCHES = (1, 8, 64)  # B
@@ -21,6 +21,7 @@ PIPELINES: tuple[Pipeline, ...] = ("fused", "staged")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection(BaseSelection):
+    cell: Cell = "gru"
     steps: Sequence[int] = STEPS
     batches: Sequence[int] = BATCHES
     hidden: Sequence[int] = HIDDEN
@@ -29,21 +30,25 @@ class Selection(BaseSelection):
     bits: Sequence[int] = BITS
     pipelines: Sequence[Pipeline] = PIPELINES[:1]
 
-    def widths(self) -> list[tuple[int, Pipeline]]:
-        return [(bits, pipeline) for bits in self.bits for pipeline in self.pipelines]
+    def widths(self) -> list[tuple[int, Pipeline | None]]:
+        """Return bits and pipelines; an LSTM has one pipeline without a name."""
+        pipelines = (None,) if self.cell == "lstm" else self.pipelines
+        return [(bits, pipeline) for bits in self.bits for pipeline in pipelines]
 
 
 QUICK = Selection(steps=(1, 20), batches=(1, 8), hidden=(128,))
 
 
-def workloads(selection: Selection) -> list[GruWorkload]:
+def workloads(selection: Selection) -> list[RecurrentWorkload]:
     """Return the workloads with at least one case."""
-    made = (GruWorkload.of(Layer(selection.inputs, hidden), selection) for hidden in selection.hidden)
+    made = (
+        RecurrentWorkload.of(Layer(selection.inputs, hidden, selection.cell), selection) for hidden in selection.hidden
+    )
     return [workload for workload in made if workload.case_names]
 
 
 @dataclass(kw_only=True)
-class GruWorkload(Workload):
+class RecurrentWorkload(Workload):
     """One layer, on sequences of several lengths and batches, and on a stream."""
 
     layer: Layer
@@ -51,7 +56,7 @@ class GruWorkload(Workload):
     _sequences: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, layer: Layer, selection: Selection) -> GruWorkload:
+    def of(cls, layer: Layer, selection: Selection) -> RecurrentWorkload:
         shapes = [(1, 1, True)] if selection.streaming else []
         shapes += [(steps, batch, False) for steps in selection.steps for batch in selection.batches]
         named = {

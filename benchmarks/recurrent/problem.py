@@ -1,9 +1,10 @@
-"""One GRU layer, the sequences it runs on, and their true results."""
+"""One recurrent layer, the sequences it runs on, and their true results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -17,12 +18,17 @@ _CHECKED_ROWS = 4
 _STREAMED_STEPS = 50
 
 
+Cell = Literal["gru", "lstm"]
+_GATES: dict[Cell, int] = {"gru": 3, "lstm": 4}
+
+
 @dataclass(frozen=True)
 class Layer:
-    """Weights as torch initializes them; gate order z, r, g."""
+    """Weights as torch initializes them; gate order z, r, g of a GRU, i, f, g, o of an LSTM."""
 
     inputs: int  # C
     hidden: int  # H
+    cell: Cell = "gru"
 
     @property
     def name(self) -> str:
@@ -30,19 +36,26 @@ class Layer:
 
     @property
     def weights(self) -> int:
-        return 3 * self.hidden * (self.inputs + self.hidden)
+        return self.rows * (self.inputs + self.hidden)
+
+    @property
+    def rows(self) -> int:
+        """Rows of W and R: gates times H."""
+        return _GATES[self.cell] * self.hidden
 
     @cached_property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
-        """W [3H, C], R [3H, H], bx [3H], br [3H], fp32."""
-        rng, rows, bound = np.random.default_rng(0), 3 * self.hidden, self.hidden**-0.5
+        """W [rows, C], R [rows, H], bx [rows], br [rows], fp32."""
+        rng, rows, bound = np.random.default_rng(0), self.rows, self.hidden**-0.5
         shapes = ((rows, self.inputs), (rows, self.hidden), (rows,), (rows,))
         w, r, bx, br = (rng.uniform(-bound, bound, shape).astype(np.float32) for shape in shapes)
         return w, r, bx, br
 
     @cached_property
     def torch_arrays(self) -> tuple[Array, ...]:
-        """The same in torch's gate order, r, z, n."""
+        """The same in torch's gate order: r, z, n of a GRU."""
+        if self.cell == "lstm":
+            return self.arrays
         size = self.hidden
         return tuple(np.concatenate([a[size : 2 * size], a[:size], a[2 * size :]]) for a in self.arrays)
 
@@ -71,11 +84,15 @@ class Sequences:
     @cached_property
     def truth(self) -> tuple[Array, Array]:
         """(rows of the batch, their true y [T, rows, H] in float64)."""
-        from qcore.gru import GruWeights, float_cell
+        from qcore import gru, lstm
 
         rows = np.unique(np.linspace(0, self.batch - 1, _CHECKED_ROWS).astype(int))
-        (direction,) = GruWeights.from_arrays(*self.layer.arrays).layers[0]
-        return rows, float_cell.run(direction, self.x[:, rows].astype(np.float64))[0]
+        x = self.x[:, rows].astype(np.float64)
+        if self.layer.cell == "lstm":
+            (long_short,) = lstm.LstmWeights.from_arrays(*self.layer.arrays).layers[0]
+            return rows, lstm.float_cell.run(long_short, x)[0]
+        (direction,) = gru.GruWeights.from_arrays(*self.layer.arrays).layers[0]
+        return rows, gru.float_cell.run(direction, x)[0]
 
     def error(self, result: Array) -> float:
         """Return the relative L2 error of y [T, B, H]; implementations with a wrong result are not timed."""
@@ -84,5 +101,7 @@ class Sequences:
             raise qcore.QcoreValueError(f"bench: a result has shape {list(result.shape)}, expected [T, B, H]")
         found = relative_error(result[:, rows], truth)
         if not found <= _LARGEST_ERROR:
-            raise qcore.QcoreValueError(f"bench: a result is {found:.1%} from the true one, expected a GRU's")
+            raise qcore.QcoreValueError(
+                f"bench: a result is {found:.1%} from the true one, expected a recurrent layer's"
+            )
         return found

@@ -1,4 +1,4 @@
-"""torch.nn.GRU in fp32 and bf16."""
+"""torch.nn.GRU or LSTM in fp32 and bf16."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def implementations(layer: Layer) -> list[Implementation]:
 
     def implementation(name: Arithmetic, dtype: Any, item_bytes: int) -> Implementation:
         def build() -> Built:
-            gru = module(layer).to(dtype)
-            return Built(layer.weights * item_bytes, 1, lambda data: bind(gru, data, dtype))
+            made = module(layer).to(dtype)
+            return Built(layer.weights * item_bytes, 1, lambda data: bind(made, data, dtype))
 
-        return Implementation(f"torch GRU {name}", "torch", Scheme(8 * item_bytes, name, name), build)
+        return Implementation(f"torch {layer.cell.upper()} {name}", "torch", Scheme(8 * item_bytes, name, name), build)
 
     return [implementation("fp32", torch.float32, 4), implementation("bf16", torch.bfloat16, 2)]
