@@ -6,7 +6,7 @@
 namespace qcore {
 namespace {
 
-using numerics::ScalarLanes;
+using numerics::IntegerLanes;
 
 // One row's steps.
 template <class L>
@@ -88,9 +88,9 @@ void run(const GruProblem& problem) {
 
 void run_gru_reference(const GruProblem& problem) {
   if (problem.gru->parameters.rounding == ShiftRounding::half_away)
-    run<ScalarLanes<numerics::ShiftRounding::half_away>>(problem);
+    run<IntegerLanes<numerics::ShiftRounding::half_away>>(problem);
   else
-    run<ScalarLanes<numerics::ShiftRounding::half_even>>(problem);
+    run<IntegerLanes<numerics::ShiftRounding::half_even>>(problem);
 }
 
 }  // namespace qcore

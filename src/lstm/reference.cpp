@@ -5,8 +5,8 @@
 namespace qcore {
 namespace {
 
+using numerics::IntegerLanes;
 using numerics::kLstmGates;
-using numerics::ScalarLanes;
 
 // One row's steps.
 template <class L>
@@ -80,9 +80,9 @@ void run(const LstmProblem& problem) {
 
 void run_lstm_reference(const LstmProblem& problem) {
   if (problem.lstm->parameters.rounding == ShiftRounding::half_away)
-    run<ScalarLanes<numerics::ShiftRounding::half_away>>(problem);
+    run<IntegerLanes<numerics::ShiftRounding::half_away>>(problem);
   else
-    run<ScalarLanes<numerics::ShiftRounding::half_even>>(problem);
+    run<IntegerLanes<numerics::ShiftRounding::half_even>>(problem);
 }
 
 }  // namespace qcore

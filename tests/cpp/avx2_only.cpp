@@ -6,6 +6,7 @@
 #include "gemm/cpu/vtable.h"
 #include "gru/cpu/vtable.h"
 #include "hadamard/cpu/vtable.h"
+#include "lstm/cpu/vtable.h"
 #include "runtime/probes/probe_kernels.h"
 #include "static/cpu/vtable.h"
 //
@@ -18,7 +19,7 @@ const BlockKernels kInt8AvxVnni{}, kInt16AvxVnni{};
 const BlockKernels kInt8Avx512Vnni{}, kInt16Avx512Vnni{}, kInt8Amx{}, kFloatAvx512{}, kFloatAvx512Bf16{};
 const BlockKernels kDepthwiseAvx512{}, kDepthwiseFloatAvx512{};
 const StaticTileKernels kStaticAvxVnni{}, kStaticAvx512Vnni{}, kStaticAmx{};
-const GruKernels kGruAvxVnni{}, kGruAvx512Vnni{};
+const RecurrentKernels kGruAvxVnni{}, kGruAvx512Vnni{}, kLstmAvxVnni{}, kLstmAvx512Vnni{};
 const ProbeKernels kProbesAvxVnni{}, kProbesAvx512Vnni{};
 const LutKernels kLutAvx512{};
 const HadamardKernels kHadamardAvx512{};

@@ -111,6 +111,7 @@ __device__ Extremes warp_extremes(const Arguments<Code>& a, std::int64_t begin, 
   return of;
 }
 
+// `row` is its place, here and below.
 template <class Code>
 __device__ std::int64_t code_at(const QuantizedRows<Code>& out, std::int64_t row, std::int64_t p, std::int64_t i) {
   if (out.plain.codes.data)
@@ -158,7 +159,8 @@ __device__ __forceinline__ void store_run(const QuantizedRows<std::int8_t>& out,
   const std::int64_t at = code_at(out, row, p, first);
   if (out.tiled.order == TiledRows::Order::nibbles) {
     *reinterpret_cast<uint2*>(out.codes + at) = {words[0], words[2]};
-    *reinterpret_cast<uint2*>(out.codes + code_at(out, row, p, first + 4)) = {words[1], words[3]};
+    // nibble_order(first + 4), and units of 16 bytes are exclusive-or'ed where rows are tiled.
+    *reinterpret_cast<uint2*>(out.codes + (at ^ 16)) = {words[1], words[3]};
   } else {
     *reinterpret_cast<uint4*>(out.codes + at) = {words[0], words[1], words[2], words[3]};
   }
@@ -178,6 +180,7 @@ __global__ void __launch_bounds__(kThreads, 2) quantize_activations_kernel(const
     const std::int64_t left = a.k - first_k, reach = blocks * a.block_size;
     const std::int64_t row_begin = row_offset(a.x, a.first_row + row) + first_k * a.x.column_stride;
     const BlockTerms terms(a, row, first, warp_extremes(a, row_begin, left < reach ? left : reach, lane));
+    const std::int64_t place = out.tiled.place(row);
     for (std::int64_t p = first; p < first + blocks; ++p) {
       const std::int64_t p_left = a.k - p * a.block_size, length = p_left < a.block_size ? p_left : a.block_size;
       const std::int64_t begin = row_begin + (p - first) * a.block_size * a.x.column_stride;
@@ -186,11 +189,11 @@ __global__ void __launch_bounds__(kThreads, 2) quantize_activations_kernel(const
         int code = 0;
         if (i < length)
           code = numerics::activation_code(load_value(a.x, begin + i * a.x.column_stride), terms.block, a.mode);
-        out.codes[code_at(out, row, p, i)] = static_cast<Code>(code);
+        out.codes[code_at(out, place, p, i)] = static_cast<Code>(code);
         sum += code;
       }
       sum = warp_sum(sum);
-      if (lane == 0) store_terms(out, row, p, terms, sum);
+      if (lane == 0) store_terms(out, place, p, terms, sum);
     }
   }
 }
@@ -295,8 +298,9 @@ __global__ void __launch_bounds__(kThreads, 4)
     if (valid && terms.block.inverse != 0.0f) sum = encode_run<kMode>(values[0], terms.block, words);
     if (needs_sums(out)) sum = group_reduce(sum, lanes, [](std::int32_t x, std::int32_t y) { return x + y; });
     if (!stored) continue;
-    store_run(out, row, p, first, words);
-    if (first == 0) store_terms(out, row, p, terms, sum);
+    const std::int64_t place = out.tiled.place(row);
+    store_run(out, place, p, first, words);
+    if (first == 0) store_terms(out, place, p, terms, sum);
   }
 }
 
@@ -343,15 +347,11 @@ class LongBlock {
  public:
   __device__ __forceinline__ explicit LongBlock(const Arguments<std::int8_t>& a)
       : a_(a), out_(a.out), thread_(static_cast<int>(threadIdx.x)), threads_(static_cast<int>(blockDim.x)) {
-    const auto blocks = a.per_row() ? 1u : static_cast<unsigned>(out_.blocks);
-    row_ = blockIdx.x / blocks;
-    p_ = blockIdx.x % blocks;
-    const std::int64_t first_k = p_ * a.block_size, left = a.k - first_k;
+    const std::int64_t first_k = p() * a.block_size, left = a.k - first_k;
     const std::int64_t length = a.per_row() ? a.k : a.block_size;
-    begin_ = row_offset(a.x, a.first_row + row_) + first_k;
+    begin_ = row_offset(a.x, a.first_row + row()) + first_k;
     full_ = static_cast<int>((left < length ? left : length) / kRun);
     block_runs_ = static_cast<int>(out_.padded_block / kRun);
-    if (out_.plain.codes.data) plain_begin_ = row_offset(out_.plain.codes, row_) + first_k;
     runs_ = out_.plain.codes.data ? full_ : a.per_row() ? block_runs_ * static_cast<int>(out_.blocks) : block_runs_;
   }
 
@@ -378,7 +378,7 @@ class LongBlock {
       }
     }
     thread_block_reduce<kMode>(of, results, lane, warp, warps);
-    const BlockTerms terms = terms_of<kMode>(a_, row_, p_, of);
+    const BlockTerms terms = terms_of<kMode>(a_, row(), p(), of);
 
     std::int32_t sum = 0;
 #pragma unroll
@@ -394,7 +394,7 @@ class LongBlock {
     if (a_.per_row()) {
       __syncthreads();
       for (int p = thread_; p < static_cast<int>(out_.blocks); p += threads_)
-        store_terms(out_, row_, p, terms, sums_of_blocks ? block_sums()[p] : 0);
+        store_terms(out_, place(), p, terms, sums_of_blocks ? block_sums()[p] : 0);
       return;
     }
     if (needs_sum()) {
@@ -404,10 +404,14 @@ class LongBlock {
       if (warp > 0) return;
       sum = warp_sum(lane < warps ? results.sums[lane] : 0);
     }
-    if (thread_ == 0) store_terms(out_, row_, p_, terms, sum);
+    if (thread_ == 0) store_terms(out_, place(), p(), terms, sum);
   }
 
  private:
+  // The grid's axes, not members: all of the 64 registers are in use.
+  __device__ __forceinline__ static std::int64_t row() { return blockIdx.x; }
+  __device__ __forceinline__ static std::int64_t p() { return blockIdx.y; }  // 0 if a row has one scale
+  __device__ __forceinline__ std::int64_t place() const { return out_.tiled.place(row()); }
   __device__ __forceinline__ int run_of(int i) const { return thread_ + i * threads_; }
   __device__ __forceinline__ bool needs_sum() const { return needs_sums(out_); }
   __device__ __forceinline__ static std::int32_t* block_sums() {  // [P]
@@ -419,13 +423,14 @@ class LongBlock {
     if (run < full_ && scale.inverse != 0.0f) sum = encode_run<kMode>(values, scale, words);
     if (a_.per_row()) {
       const int p = run / block_runs_;
-      store_run(out_, row_, p, std::int64_t{kRun} * (run - p * block_runs_), words);
+      store_run(out_, place(), p, std::int64_t{kRun} * (run - p * block_runs_), words);
       if (needs_sum()) atomicAdd(&block_sums()[p], sum);
     } else if (out_.plain.codes.data) {
-      *reinterpret_cast<uint4*>(out_.codes + plain_begin_ + std::int64_t{kRun} * run) = {words[0], words[1], words[2],
-                                                                                         words[3]};
+      const std::int64_t begin = row_offset(out_.plain.codes, row()) + p() * a_.block_size;
+      *reinterpret_cast<uint4*>(out_.codes + begin + std::int64_t{kRun} * run) = {words[0], words[1], words[2],
+                                                                                  words[3]};
     } else {
-      store_run(out_, row_, p_, std::int64_t{kRun} * run, words);
+      store_run(out_, place(), p(), std::int64_t{kRun} * run, words);
     }
     return sum;
   }
@@ -433,8 +438,7 @@ class LongBlock {
   const Arguments<std::int8_t>& a_;
   const QuantizedRows<std::int8_t>& out_;
   int thread_, threads_;
-  std::int64_t row_, p_, begin_;  // of the block, in x
-  std::int64_t plain_begin_ = 0;  // likewise, in codes that lie as x does
+  std::int64_t begin_;            // of the block, in x
   int full_, runs_, block_runs_;  // of the values; of their codes, padded; of a block's codes
 };
 
@@ -458,9 +462,9 @@ void launch_long(const Arguments<std::int8_t>& a, cudaStream_t stream) {
   const auto kernel = each == 1   ? quantize_long_kernel<kMode, 1>
                       : each == 2 ? quantize_long_kernel<kMode, 2>
                                   : quantize_long_kernel<kMode, kMostRuns>;
-  // A grid of 2^31 thread blocks would be a terabyte of codes.
+  // 2^31 rows would be a terabyte of codes.
   launch("quantize_long", kernel,
-         {dim3(static_cast<unsigned>(a.out.rows * (a.out.blocks / blocks))),
+         {dim3(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.out.blocks / blocks)),
           dim3(static_cast<unsigned>(threads < kLongThreads ? threads : kLongThreads)), shared_sums(a)},
          stream, a);
 }
@@ -470,6 +474,7 @@ bool aligned_rows(const Arguments<std::int8_t>& a) {
   if (length < kRun || length % kRun || (a.out.blocks > 1 && length != a.block_size)) return false;
   constexpr std::size_t kSharedSums = 32 << 10;  // together with WarpResults less than any device grants
   if (shared_sums(a) > kSharedSums || a.k > kMaxAlignedRow) return false;
+  if (!a.per_row() && length > kWarpValues && a.out.blocks > kMaxThreadBlocks) return false;
   const RowView& plain = a.out.plain.codes;
   if (plain.data && !columns_lie_together(plain, 16)) return false;
   return a.k % kRun == 0 && columns_lie_together(a.x, 16 / static_cast<int>(size));
@@ -482,6 +487,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   const QuantizedRows<std::int8_t>& out = a.out;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x, p = blockIdx.y;
   if (row >= out.rows) return;
+  const std::int64_t place = out.tiled.place(row);
   const std::int64_t first_k = p * a.block_size;
   const std::int64_t length = a.k - first_k < a.block_size ? a.k - first_k : a.block_size;
   const std::int64_t begin = row_offset(a.x, a.first_row + row) + first_k * a.x.column_stride;
@@ -506,9 +512,9 @@ __global__ void __launch_bounds__(kColumnThreads)
       }
       words[word] = ptx::lowest_bytes(codes[0], codes[1], codes[2], codes[3]);
     }
-    store_run(out, row, p, first, words);
+    store_run(out, place, p, first, words);
   }
-  store_terms(out, row, p, BlockTerms(scale), sum);
+  store_terms(out, place, p, BlockTerms(scale), sum);
 }
 
 bool rows_lie_together(const Arguments<std::int8_t>& a) {

@@ -34,17 +34,15 @@ struct TiledRows {
 
   __device__ std::int64_t place(std::int64_t row) const { return places ? places[row] : row; }
 
-  // Returns the place of a code. Codes of 16 neighboring k, with nibbles of 4, stay neighbors.
-  __device__ std::int64_t code(std::int64_t of_row, std::int64_t k) const {
-    const std::int64_t row = place(of_row);
+  // Returns where a code of the row at place `row` lies. Codes of 16 neighboring k, with nibbles of 4, stay neighbors.
+  __device__ std::int64_t code(std::int64_t row, std::int64_t k) const {
     if (order == Order::chunks)
       return ((((row >> shift) * stages + k / kChunkK) << shift) + (row & (rows() - 1))) * kChunkK + k % kChunkK;
     const int at = column(static_cast<int>(row) & (rows() - 1)), k_of_stage = static_cast<int>(k) % kStageK;
     const int byte = (order == Order::nibbles ? nibble_order(k_of_stage) : k_of_stage) ^ at % 8 * 16;
     return ((((row >> shift) * stages + k / kStageK) << shift) + at) * kStageK + byte;
   }
-  __device__ std::int64_t parameter(std::int64_t of_row, std::int64_t p, std::int64_t blocks, int array) const {
-    const std::int64_t row = place(of_row);
+  __device__ std::int64_t parameter(std::int64_t row, std::int64_t p, std::int64_t blocks, int array) const {
     return ((((row >> shift) * blocks + p) * arrays + array) << shift) + (row & (rows() - 1));
   }
 };

@@ -160,7 +160,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
   static void step_by_width(const GruLayer& layer, const StepTile& tile) {
     using Narrow = VectorLanes<V, kRounding, false>;
     using Wide = VectorLanes<V, kRounding, true>;
-    using Scalar = numerics::ScalarLanes<kRounding>;
+    using Scalar = numerics::IntegerLanes<kRounding>;
     if (layer.width == LaneWidth::narrow)
       Step<kRounding, VectorCell<Narrow, Stages<Narrow>>>(layer, tile).run();
     else if (layer.width == LaneWidth::wide_products)

@@ -57,8 +57,8 @@ struct GruDeviceLanes {
 
 // Those of the definition.
 template <numerics::ShiftRounding kRounding>
-struct GruWideLanes : numerics::ScalarLanes<kRounding> {
-  using Base = numerics::ScalarLanes<kRounding>;
+struct GruWideLanes : numerics::IntegerLanes<kRounding> {
+  using Base = numerics::IntegerLanes<kRounding>;
   QCORE_NUMERIC const std::int32_t* table(const GruDeviceArrays& arrays, int gate) { return arrays.tables[gate]; }
   QCORE_NUMERIC std::int64_t rescaled(std::int64_t sum, std::int64_t offset, int n, const numerics::CodeRange& range) {
     return Base::clamped(Base::shifted(sum + offset, n), range);

@@ -160,7 +160,7 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     else if (layer.width == LaneWidth::wide_products)
       Step<kRounding, VectorCell<VectorLanes<V, kRounding, true>>>(layer, tile).run();
     else
-      Step<kRounding, ScalarCell<numerics::ScalarLanes<kRounding>>>(layer, tile).run();
+      Step<kRounding, ScalarCell<numerics::IntegerLanes<kRounding>>>(layer, tile).run();
   }
 
   static void step(const RecurrentLayer& any, const StepTile& tile) {

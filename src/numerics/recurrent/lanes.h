@@ -27,7 +27,7 @@ QCORE_NUMERIC typename L::I table_index(typename L::I pre, const CodeRange& rang
 
 // The definition's lanes: one channel in 64 bits, which hold every number that an operator's make() lets pass.
 template <ShiftRounding kRounding>
-struct ScalarLanes {
+struct IntegerLanes {
   using I = std::int64_t;
   using Table = const std::int32_t*;
 
