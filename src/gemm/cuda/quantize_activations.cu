@@ -284,9 +284,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   const std::int64_t k = p * a.block_size + first;
   const bool exists = p < out.blocks && first < out.padded_block, valid = exists && k < a.k;
   const bool stored = out.plain.codes.data ? valid : exists;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.y) * (kThreads >> row_shift);
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * (kThreads >> row_shift) + (thread >> row_shift);
-       row < out.rows; row += stride) {
+       row < out.rows; row += static_cast<std::int64_t>(gridDim.y) * (kThreads >> row_shift)) {
     float values[1][kRun];
     const std::uint32_t magnitude = load_runs(a.x, row_offset(a.x, a.first_row + row) + k, 0, valid ? 1 : 0, values);
     Extremes of;
@@ -299,8 +298,8 @@ __global__ void __launch_bounds__(kThreads, 4)
     if (needs_sums(out)) sum = group_reduce(sum, lanes, [](std::int32_t x, std::int32_t y) { return x + y; });
     if (!stored) continue;
     const std::int64_t place = out.tiled.place(row);
+    if (first == 0) store_terms(out, place, p, terms, sum);  // first: their registers are free for the run's places
     store_run(out, place, p, first, words);
-    if (first == 0) store_terms(out, place, p, terms, sum);
   }
 }
 
