@@ -329,7 +329,7 @@ def test_autocast_and_inference_mode():
     assert same(y, module(x.bfloat16()))
     with torch.inference_mode():
         made = linear()
-        made.to(torch.float64).float()
+        made.to(torch.bfloat16).float()
         assert not any(buffer.is_inference() for buffer in made.buffers())
         assert same(made(x), qcore.linear(x, made.weight, made.bias))
 
