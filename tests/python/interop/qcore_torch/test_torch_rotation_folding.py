@@ -160,7 +160,7 @@ def test_ends_in_floating_point_are_untied():
     options = {"skip": ("lm_head",), "embeddings": False, "rotation": "hadamard", "progress": False}
     report = qt.quantize_(made, **options)
     notes = {row.name: row.note for row in report.layers}
-    assert notes["lm_head"] == "skip has 'lm_head'; rotation folded"
+    assert notes["lm_head"] == "exclude has 'lm_head'; rotation folded"
     assert error(made, exact) < 0.03 and made.lm_head.weight is not made.model.embed_tokens.weight
     made.tie_weights()
     assert error(made, exact) < 0.03
