@@ -292,6 +292,7 @@ TEST_F(ThreadPool, InterruptCheckRunsOnItsThreadAndEndsTheCall) {
   }
 }
 
+#if defined(__linux__)
 class ControlGroups : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -338,6 +339,7 @@ TEST_F(ControlGroups, Version1) {
   write("cpu/a/cpu.cfs_quota_us", "150000\n");
   EXPECT_EQ(cpus(), 1.5);
 }
+#endif
 
 }  // namespace
 }  // namespace qcore
