@@ -323,6 +323,8 @@ def test_ctrl_c_ends_a_search_at_once_and_says_what_is_kept(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"QCORE_FORCE_KERNEL": "quantize=reference"},
+        # A shell's background job inherits that the signal is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     journal = tmp_path / "o.safetensors.partial.journal"
     deadline = time.monotonic() + 60
@@ -338,11 +340,10 @@ def test_ctrl_c_ends_a_search_at_once_and_says_what_is_kept(tmp_path):
 
 
 def test_the_suffix_tells_the_format(files):
-    for name, begin in (("o.gguf", b"GGUF"), ("o.onnx", b"\x08")):
-        done = run("quantize", files / "m.safetensors", files / name, "--json", files / "result.json")
-        assert done.exit_code == 0
-        assert (files / name).read_bytes().startswith(begin)
-        assert json.loads((files / "result.json").read_text())["format"] == name[2:]
+    done = run("quantize", files / "m.safetensors", files / "o.gguf", "--json", files / "result.json")
+    assert done.exit_code == 0
+    assert (files / "o.gguf").read_bytes().startswith(b"GGUF")
+    assert json.loads((files / "result.json").read_text())["format"] == "gguf"
     plan = run("quantize", files / "m.safetensors", files / "p.gguf", "--dry-run", "--json", files / "plan.json")
     assert plan.exit_code == 0 and not (files / "p.gguf").exists()
     assert {row["name"] for row in json.loads((files / "plan.json").read_text())["tensors"]} == set(model())

@@ -1,5 +1,7 @@
 """`qcore quantize --format onnx`, layer by layer in ONNX Runtime."""
 
+import json
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -31,6 +33,13 @@ def session_of(path):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # constants that no node uses are warned of
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def test_the_suffix_tells_the_format(source, tmp_path):
+    path = tmp_path / "o.onnx"
+    assert main(["quantize", str(source), str(path), "--json", str(tmp_path / "result.json")]) == 0
+    onnx.checker.check_model(str(path))
+    assert json.loads((tmp_path / "result.json").read_text())["format"] == "onnx"
 
 
 @pytest.mark.parametrize("bits", [4, 8])
