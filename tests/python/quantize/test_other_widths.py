@@ -121,7 +121,7 @@ def test_dtypes_and_empty_and_constant_weights():
         (np.ones((2, 3, 1, 1), F32), {}, r"quantize: weight has shape \[2, 3, 1, 1\], expected \[N, K\] with 5 bits"),
         (np.ones((2, 16), F32), {"block_size": 0}, "block_size is 0"),
         (
-            np.full((2, 16), 1e7, F32),
+            np.full((2, 16), [[1e7], [1.0]], F32),
             {"scale_dtype": "float16"},
             "quantize: the encoding cannot hold the scale or the offset of row 0, block 0",
         ),
