@@ -48,7 +48,7 @@ struct ProductParameters {
   const std::vector<std::int32_t>*bias, *bias_exponents;  // added to the sums before they are shifted; null for none
 };
 
-// What a row's sum needs: added to it, then shifted right by; and the largest there can be.
+// The offset that is added to each row's sum, the shift to the right that follows, and the largest sum there can be.
 struct PreparedProduct {
   std::vector<std::int64_t> offsets;
   std::vector<int> shifts;

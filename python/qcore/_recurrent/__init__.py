@@ -1,1 +1,1 @@
-"""What the fixed-point GRU and LSTM share: formats, ranges, calibration, float weights."""
+"""Formats, ranges, calibration, float weights and files, which the fixed-point GRU and LSTM share."""

@@ -1,4 +1,4 @@
-"""What the commands of recurrent layers share."""
+"""Reads options and inputs, and prints formats and progress, for `qcore gru` and `qcore lstm`."""
 
 from __future__ import annotations
 

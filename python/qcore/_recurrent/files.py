@@ -22,7 +22,7 @@ def knots_of(core: Any, index: int) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class FileKind:
-    """What the files of an operator hold.
+    """Describes the files of an operator.
 
     Args:
         op: what errors begin with, and the name of the description in a file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ Watch = Callable[[str, int, Doubles], None]
 """Called with a tensor's name, the step's number in order of computation, and its values [B, ...]."""
 
 
-class ObserverBase:
+class ObserverBase(ABC):
     """Runs a float network on samples and keeps the range of every tensor.
 
     Args:
@@ -53,17 +54,17 @@ class ObserverBase:
         ]
         self._last_batch: tuple[Doubles | None, ...] | None = None
 
+    @abstractmethod
     def _run_float(
         self, direction: Any, x: Doubles, states: list[Doubles | None], *, reverse: bool, watch: Watch
     ) -> Doubles:
         """Return y [T, B, H] of the float cell, and tell ``watch`` its tensors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _quantize_direction(
         self, direction: Any, ranges: dict[str, Range], config: Any, shared: dict[str, Format]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the core's object and what it was made of; ``shared`` has the formats of x and of the states."""
-        raise NotImplementedError
 
     def _observe(self, x: Any, states: Sequence[Any], progress: Callable[[float], None] | None) -> None:
         batch = self._checked(x, *states)

@@ -64,7 +64,7 @@ def _import_torch(threads: int) -> Any:
 
 @dataclass
 class _Session:
-    """What all cases of a command share: how much to measure, and the machine's limits."""
+    """Holds how much to measure and the machine's limits, for all cases of a command."""
 
     plan: Plan
     budget: WaitBudget

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from qcore import _arrays, _core
-from qcore._recurrent.calls import checked_lengths, checked_mask, format_of, restarted
-from qcore._recurrent.formats import Format
+from qcore._recurrent.calls import checked_lengths, checked_mask, restarted
+from qcore._recurrent.layers import RecurrentLayers
 from qcore.gru.formats import TENSORS, Config
 from qcore.gru.weights import GruWeights
 
@@ -41,8 +41,11 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
     )
 
 
-class GruCore:
+class GruCore(RecurrentLayers):
     """Layers of fixed-point GRUs without what reads, writes, measures and exports them: :class:`QuantGRU` adds that."""
+
+    op = "gru"
+    tensors = TENSORS
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers
@@ -53,40 +56,7 @@ class GruCore:
         self.config = config
         self.batch_first = batch_first
         self.float_weights: GruWeights | None = None
-        """Config that :meth:`Calibrator.finish` was given, for reports; not in files."""
-
-    @property
-    def input_size(self) -> int:
-        """Number of input features (C)."""
-        return int(self._layers[0][0][1]["sizes"][0])
-
-    @property
-    def hidden_size(self) -> int:
-        """Size of the state (H)."""
-        return int(self._layers[0][0][1]["sizes"][1])
-
-    @property
-    def num_layers(self) -> int:
-        """Layers, each of 1 or 2 directions."""
-        return len(self._layers)
-
-    @property
-    def directions(self) -> int:
-        """1, or 2 if it is bidirectional."""
-        return len(self._layers[0])
-
-    def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
-        """Return the format of a tensor.
-
-        Args:
-            name: of :data:`qcore.gru.TENSORS`.
-            layer: 0 is the first.
-            direction: 0 is forward, 1 backward.
-
-        Raises:
-            QcoreValueError: there is no such tensor, layer or direction.
-        """
-        return format_of("gru", TENSORS, self._layers, name, layer, direction)
+        """Float weights that it was made of, for reports; not in files."""
 
     def __repr__(self) -> str:
         kind = "bidirectional, " if self.directions == 2 else ""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from qcore import _arrays, _core
-from qcore._recurrent.calls import checked_lengths, checked_mask, format_of, restarted
-from qcore._recurrent.formats import Format
+from qcore._recurrent.calls import checked_lengths, checked_mask, restarted
+from qcore._recurrent.layers import RecurrentLayers
 from qcore.lstm.formats import TENSORS, Config
-from qcore.lstm.weights import LstmWeights
 
 Layer = list[tuple[_core.QuantizedLstm, dict[str, Any]]]
 """The core's object of each direction, with the parameters that files need."""
@@ -34,8 +33,11 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedLstm:
     )
 
 
-class LstmCore:
+class LstmCore(RecurrentLayers):
     """Layers of fixed-point LSTMs without what reads and writes them: :class:`QuantLSTM` adds that."""
+
+    op = "lstm"
+    tensors = TENSORS
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers
@@ -43,41 +45,6 @@ class LstmCore:
         self._state_dtypes = [str(self.format(name).dtype) for name in ("h", "c")]
         self.config = config
         self.batch_first = batch_first
-        self.float_weights: LstmWeights | None = None
-        """Float weights that it was made of; not in files."""
-
-    @property
-    def input_size(self) -> int:
-        """Number of input features (C)."""
-        return int(self._layers[0][0][1]["sizes"][0])
-
-    @property
-    def hidden_size(self) -> int:
-        """Size of the states (H)."""
-        return int(self._layers[0][0][1]["sizes"][1])
-
-    @property
-    def num_layers(self) -> int:
-        """Layers, each of 1 or 2 directions."""
-        return len(self._layers)
-
-    @property
-    def directions(self) -> int:
-        """1, or 2 if it is bidirectional."""
-        return len(self._layers[0])
-
-    def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
-        """Return the format of a tensor.
-
-        Args:
-            name: of :data:`qcore.lstm.TENSORS`.
-            layer: 0 is the first.
-            direction: 0 is forward, 1 backward.
-
-        Raises:
-            QcoreValueError: there is no such tensor, layer or direction.
-        """
-        return format_of("lstm", TENSORS, self._layers, name, layer, direction)
 
     def __repr__(self) -> str:
         kind = "bidirectional, " if self.directions == 2 else ""

@@ -50,9 +50,7 @@ class QuantLSTM(LstmCore):
     @classmethod
     def _from_observer(cls, observer: Observer, config: Config) -> QuantLSTM:
         """Make the LSTM of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
-        made = cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
-        made.float_weights = observer.weights
-        return made
+        return cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, config and the tables' hashes as safetensors.

@@ -110,7 +110,7 @@ def from_text(text: str) -> Callable[[Array], Any]:
     code = compile(tree, "<expression>", "eval")
 
     def expression(x: Array) -> Any:
-        # Of x, numbers and functions of NumPy alone, which was checked above.
+        # Safe, because the checks above admit x, numbers and functions of NumPy only.
         return eval(code, {"__builtins__": {}} | _FUNCTIONS | _CONSTANTS, {"x": x})
 
     return expression

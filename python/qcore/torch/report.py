@@ -268,7 +268,7 @@ class Report:
 
         text = io.StringIO()
         table = self.table()
-        # As wide as the names need: other programs read what is piped.
+        # The table is wide enough for all names, because a program that reads it needs them whole.
         width = max([140, *(len(layer.name) + len(layer.kind) + 110 for layer in self.layers)])
         table.columns[0].no_wrap = True
         Console(file=text, width=width).print(table)

@@ -2,7 +2,7 @@
 
 #include "numerics/fixed_point.h"
 
-// What the cells of recurrent layers share: codes less their zero points, and the operations on them.
+// Operations on codes less their zero points, which the cells of recurrent layers compute with.
 // L is a type of lanes, scalar or vector, with a rounding of its own:
 //   I, Table                     integers; the codes of a function
 //   add(a, b), sub(a, b), set(c)

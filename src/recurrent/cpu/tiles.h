@@ -2,9 +2,9 @@
 
 #include "recurrent/cpu/vector_lanes.h"
 
-// What cells of kGates gates share, for vectors V and dot products Dot, generic over instruction sets: products, states
-// and callers' arrays. A part is the sum of products of planes of weights and inputs whose place values are equal:
-// total = sum of part[i] * 256^i. SignedInputs: Dot multiplies bytes of inputs less 128.
+// Computes products, states and accesses to callers' arrays for cells of kGates gates. Vectors V and dot products Dot
+// belong to an instruction set. A part is the sum of products of planes of weights and inputs whose place values are
+// equal: total = sum of part[i] * 256^i. SignedInputs: Dot multiplies bytes of inputs less 128.
 namespace qcore {
 namespace {
 

@@ -33,7 +33,7 @@ _FORMAT_FORMS: dict[str, dict[str, Any]] = {
     "gptq": {"scheme": "symmetric", "scale_dtype": "float16"},
     "gguf": {"block_size": 32, "scheme": "symmetric", "scale_dtype": "float16"},
 }
-"""What a format has instead of the defaults: options with a single possible value, and the blocks of Q4_0 and Q8_0."""
+"""Each format's own defaults: options that have a single possible value, and the blocks of Q4_0 and Q8_0."""
 
 
 def format_of(output: Path, format: str | None) -> str:

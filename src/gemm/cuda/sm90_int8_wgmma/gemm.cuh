@@ -470,7 +470,8 @@ void launch_kernel(typename Rows::Given a, cudaStream_t stream) {
   using S = Shape<Rows, kBits, kBlocks, kRows>;
   const auto kernel = sm90_int8_wgmma_kernel<Rows, kBits, kBlocks, kRows>;
   const auto size = static_cast<unsigned>(a.cluster.columns * a.cluster.rows);
-  // Of experts only the device knows how many there are.
+  // Only the device knows how many tiles the experts have. No tile is without a row, so there are no more tiles than
+  // rows.
   const std::int64_t tile_rows = a.experts.tiles ? a.x.rows : ceil_div(a.x.rows, kRows);
   const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * tile_rows;
   if constexpr (!Rows::kWindow) set_maps<kBits, S::kStageBlocks>(a);
