@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _UNBOUNDED = 10_000
-"""Columns where the output is no terminal: a name that goes on in the next line is none that other programs find."""
+"""Columns where the output is not a terminal. Other programs read it, and would not find a name that is split."""
 
 
 def make_console(stderr: bool = False) -> Console:

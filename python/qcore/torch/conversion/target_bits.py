@@ -18,6 +18,7 @@ import torch
 from qcore import _checks, _core
 from qcore.torch.conversion.calibration import outputs_of, relative_error, weight_error
 from qcore.torch.conversion.layers import Layer, disable_fast_paths
+from qcore.torch.conversion.rules import RECURRENT
 from qcore.torch.report import Candidate
 from qcore.torch.weighted import WeightedModule
 from qcore.weight_encoding import ENCODINGS
@@ -27,7 +28,7 @@ _PLAIN_BITS: tuple[int, ...] = (4, 8)
 _BLOCK_SIZES: tuple[int, ...] = (32, 64, 128)
 _BATCHES = 4
 """Number of batches on which the model's error is measured for each layer."""
-_WITHOUT_WIDTH = ("GRU", "LSTM", "activation")
+_WITHOUT_WIDTH = (*RECURRENT, "activation")
 _FORM = ("bits", "block_size", "scheme", "scale_dtype", "encoding")
 """Options of a layer that leave no choice of encodings."""
 Format = tuple[int, int, str | None]
