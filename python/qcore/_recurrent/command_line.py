@@ -6,11 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from qcore import _core
 from qcore._display.terminal import make_console
 from qcore._recurrent.arrays import read_arrays
+
+Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the results here.")]
 
 
 def config_of(kind: Any, path: Path | None, given: dict[str, Any]) -> Any:
@@ -46,6 +50,27 @@ def progress_bar(what: str) -> Iterator[Callable[[float], None]]:
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         task = progress.add_task(what, total=1.0)
         yield lambda part: progress.update(task, completed=part)
+
+
+def formats_of(made: Any, tensors: tuple[str, ...]) -> dict[str, Any]:
+    """Return the config and the formats of all tensors, layers and directions of a quantized layer, for a JSON file."""
+    import numpy as np
+
+    rows: list[dict[str, Any]] = []
+    for layer in range(made.num_layers):
+        for direction in range(made.directions):
+            for tensor in tensors:
+                form = made.format(tensor, layer, direction)
+                lowest, highest = form.decode(np.array([form.lowest, form.highest]))
+                place = {"tensor": tensor, "layer": layer, "direction": direction}
+                rows.append(place | dataclasses.asdict(form) | {"lowest": float(lowest), "highest": float(highest)})
+    return {"repr": repr(made), "config": dataclasses.asdict(made.config), "tensors": rows}
+
+
+def described(output: Path, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return a file's name with the shapes and dtypes of its arrays, for a JSON file."""
+    found = {name: {"shape": list(each.shape), "dtype": str(each.dtype)} for name, each in arrays.items()}
+    return {"output": str(output), "arrays": found}
 
 
 def print_formats(made: Any, tensors: tuple[str, ...]) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from qcore._display.terminal import make_console
+from qcore._display.terminal import make_console, write_json
 from qcore._files import write_whole
 from qcore._options import RangeMethod
 from qcore._recurrent.arrays import check_folder, check_output, write_arrays
-from qcore._recurrent.command_line import config_of, inputs_of, print_formats, progress_bar
+from qcore._recurrent.command_line import (
+    Json,
+    config_of,
+    described,
+    formats_of,
+    inputs_of,
+    print_formats,
+    progress_bar,
+)
 from qcore._recurrent.weights_files import load_weights
 from qcore.gru import TENSORS, Calibrator, Config, GruWeights, QuantGRU, verify_golden
 from qcore.gru.chunks import run_in_chunks
@@ -59,6 +68,7 @@ def calibrate(
         str | None, typer.Option(help="Which GRU: an ONNX node's name, or what stands before weight_ih_l0.")
     ] = None,
     batch_first: Annotated[bool, typer.Option("--batch-first", help="x is [B, T, C], as torch's option.")] = False,
+    json: Json = None,
 ) -> None:
     """Quantize a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
 
@@ -70,9 +80,10 @@ def calibrate(
       qcore gru calibrate weights.safetensors samples.npz -o gru.safetensors
       qcore gru calibrate model.onnx day1.npy day2.npy --bits 16 --pipeline fused -o gru.safetensors
       qcore gru calibrate model.safetensors x.npz --name encoder.rnn --config widths.json -o gru.safetensors
+      qcore gru calibrate weights.safetensors samples.npz -o gru.safetensors --json formats.json
     """
     chosen = _config(config, bits, pipeline)
-    check_folder(output)
+    _check_folders(output, json)
     calibrator = Calibrator(
         load_weights(GruWeights, weights, name=name, batch_first=batch_first), cast(RangeMethod, method)
     )
@@ -86,6 +97,8 @@ def calibrate(
             calibrator.observe(x, h0, progress=observed)
     made = calibrator.finish(chosen)
     made.save(output)
+    if json is not None:
+        write_json(json, formats_of(made, TENSORS))
     print_formats(made, TENSORS)
 
 
@@ -96,6 +109,7 @@ def run(
         Path, typer.Option("--output", "-o", metavar="FILE", help=".safetensors or .npz: y and last, the states.")
     ],
     steps: Annotated[int, typer.Option(min=1, help="Of a call: long sequences are run in parts.")] = 256,
+    json: Json = None,
 ) -> None:
     """Run a quantized GRU on sequences: x [T, B, C], h0 [layers * directions, B, H], lengths [B].
 
@@ -107,11 +121,15 @@ def run(
       qcore gru run gru.safetensors speech.npy -o states.safetensors
     """
     check_output(output)
+    _check_folders(json)
     loaded = QuantGRU.load(model)
     x, h0, lengths = inputs_of("gru", inputs, ("h0",))
     with progress_bar("running") as update:
         y, last = run_in_chunks(loaded, x, h0, lengths, steps=steps, progress=update)
-    write_arrays(output, {"y": y, "last": last})
+    made = {"y": y, "last": last}
+    write_arrays(output, made)
+    if json is not None:
+        write_json(json, described(output, made))
     make_console().print(f"y {list(y.shape)} and last {list(last.shape)}, {y.dtype}: {output}", soft_wrap=True)
 
 
@@ -134,9 +152,7 @@ def report(
       qcore gru report gru.safetensors weights.safetensors test.npz
       qcore gru report gru.safetensors model.onnx test.npz --plot gru.png --json gru.json
     """
-    for path in (json, plot):
-        if path is not None:
-            check_folder(path)
+    _check_folders(json, plot)
     loaded = QuantGRU.load(model)
     floats = load_weights(GruWeights, weights, name=name, batch_first=loaded.batch_first)
     x, h0 = _whole_sequences(inputs)
@@ -154,6 +170,7 @@ def golden(
     model: _Model,
     inputs: _Inputs,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The golden file.")],
+    json: Json = None,
 ) -> None:
     """Write inputs, parameters, every intermediate of every step and outputs, for tests of other implementations.
 
@@ -163,10 +180,13 @@ def golden(
     Examples:
       qcore gru golden gru.safetensors test.npz -o golden.safetensors
     """
-    check_folder(output)
+    _check_folders(output, json)
     x, h0 = _whole_sequences(inputs)
     QuantGRU.load(model).golden(output, x, h0)
-    make_console().print(f"{output}: {verify_golden(output)}", soft_wrap=True)
+    check = verify_golden(output)
+    if json is not None:
+        write_json(json, {"output": str(output)} | asdict(check))
+    make_console().print(f"{output}: {check}", soft_wrap=True)
 
 
 def export_c(
@@ -197,6 +217,13 @@ gru.command("run")(run)
 gru.command("report")(report)
 gru.command("golden")(golden)
 gru.command("export-c")(export_c)
+
+
+def _check_folders(*paths: Path | None) -> None:
+    """Raise an error before anything is computed if the folder of a file to write is missing."""
+    for path in paths:
+        if path is not None:
+            check_folder(path)
 
 
 def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:

@@ -7,10 +7,18 @@ from typing import Annotated, cast
 
 import typer
 
-from qcore._display.terminal import make_console
+from qcore._display.terminal import make_console, write_json
 from qcore._options import RangeMethod
 from qcore._recurrent.arrays import check_folder, check_output, write_arrays
-from qcore._recurrent.command_line import config_of, inputs_of, print_formats, progress_bar
+from qcore._recurrent.command_line import (
+    Json,
+    config_of,
+    described,
+    formats_of,
+    inputs_of,
+    print_formats,
+    progress_bar,
+)
 from qcore._recurrent.weights_files import load_weights
 from qcore.lstm import TENSORS, Calibrator, Config, LstmWeights, QuantLSTM
 
@@ -44,6 +52,7 @@ def calibrate(
         str | None, typer.Option(help="Which LSTM: an ONNX node's name, or what stands before weight_ih_l0.")
     ] = None,
     batch_first: Annotated[bool, typer.Option("--batch-first", help="x is [B, T, C], as torch's option.")] = False,
+    json: Json = None,
 ) -> None:
     """Quantize an LSTM: run the float one on samples, choose a format for each tensor, write codes and tables.
 
@@ -52,10 +61,12 @@ def calibrate(
     \b
     Examples:
       qcore lstm calibrate weights.safetensors samples.npz -o lstm.safetensors
-      qcore lstm calibrate model.onnx day1.npy day2.npy --bits 16 -o lstm.safetensors
+      qcore lstm calibrate model.onnx day1.npy day2.npy --bits 16 -o lstm.safetensors --json formats.json
     """
     chosen = config_of(Config, config, {"bits": bits})
-    check_folder(output, "lstm")
+    for path in (output, json):
+        if path is not None:
+            check_folder(path, "lstm")
     floats = load_weights(LstmWeights, weights, name=name, batch_first=batch_first)
     calibrator = Calibrator(floats, cast(RangeMethod, method))
     with progress_bar(f"calibrating on {len(samples)} batch{'es' * (len(samples) > 1)}") as update:
@@ -72,6 +83,8 @@ def calibrate(
             calibrator.observe(x, h0, c0, progress=observed)
     made = calibrator.finish(chosen)
     made.save(output)
+    if json is not None:
+        write_json(json, formats_of(made, TENSORS))
     print_formats(made, TENSORS)
 
 
@@ -84,6 +97,7 @@ def run(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help=".safetensors or .npz: y, and the last h and c.")
     ],
+    json: Json = None,
 ) -> None:
     """Run a quantized LSTM on sequences: x [T, B, C], h0 and c0 [layers * directions, B, H], lengths [B].
 
@@ -94,13 +108,18 @@ def run(
       qcore lstm run lstm.safetensors inputs.npz -o outputs.npz
     """
     check_output(output, "lstm")
+    if json is not None:
+        check_folder(json, "lstm")
     loaded = QuantLSTM.load(model)
     x, h0, c0, lengths = (
         each.astype("float32") if each is not None and each.dtype.kind == "f" else each
         for each in inputs_of("lstm", inputs, ("h0", "c0"))
     )
     y, h, c = loaded(x, h0, c0, lengths=lengths)
-    write_arrays(output, {"y": y, "h": h, "c": c}, "lstm")
+    made = {"y": y, "h": h, "c": c}
+    write_arrays(output, made, "lstm")
+    if json is not None:
+        write_json(json, described(output, made))
     make_console().print(f"y {list(y.shape)}, h and c {list(h.shape)}: {output}", soft_wrap=True)
 
 

@@ -167,12 +167,16 @@ def eval_(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE.npy", help="Where its results go, in the same dtype.")
     ] = None,
+    json: _Json = None,
 ) -> None:
     """Evaluate a table in float32, beside the function itself; or a whole file.
+
+    JSON has no NaN or infinity: --json writes "nan", "inf" and "-inf", and null where no exact value or error is known.
 
     \b
     Examples:
       qcore lut eval silu -2.5 0.1 3
+      qcore lut eval silu -2.5 0.1 3 --json silu.json
       qcore lut eval exp 1 --no-range-reduction
       qcore lut eval gelu.safetensors 0.5
       qcore lut eval silu --input x.npy --output y.npy
@@ -186,9 +190,15 @@ def eval_(
     if input_ is not None and output is not None:
         if x:
             raise typer.BadParameter(f"{x[0]!r} is given beside --input, expected one of them", param_hint="X")
+        if json is not None:
+            raise typer.BadParameter("is given beside --input, expected it for numbers only", param_hint="--json")
         _save_array(output, table(_array(input_)))
     elif x:
-        _print_values(table, np.array([_number(text) for text in x]).astype(np.float32))
+        _folder_of(json)
+        rows = _evaluated(table, np.array([_number(text) for text in x]).astype(np.float32))
+        if json is not None:
+            write_json(json, {"name": table.name, "repr": repr(table), "values": [_of_json(row) for row in rows]})
+        _print_values(table, rows)
     else:
         raise typer.BadParameter("is missing, expected numbers, or --input and --output", param_hint="X")
 
@@ -271,7 +281,7 @@ def _number(text: str) -> float:
 
 
 def _folder_of(path: Path | None) -> None:
-    """Check before a fit that this file can be written."""
+    """Raise an error before anything is computed if this file can't be written."""
     import errno
     import os
 
@@ -315,19 +325,41 @@ def _mean_and_max(errors: Any) -> str:
     return f"{errors.mean:.2e} / {errors.max:.2e}"
 
 
-def _print_values(table: Table, x: np.ndarray[Any, Any]) -> None:
+def _evaluated(table: Table, x: np.ndarray[Any, Any]) -> list[dict[str, float]]:
+    """Return a table's results beside the exact ones, NaN where the table has no known function."""
     import numpy as np
 
     function, y = function_of(table), table(x).astype(np.float64)
     with np.errstate(all="ignore"):
         exact = np.full(len(x), np.nan) if function is None else function.evaluate(x.astype(np.float64))
         errors = np.abs(y - exact) / np.maximum(np.abs(exact), FLOOR)
+    names = ("x", "exact", "table", "relative_error")
+    return [dict(zip(names, map(float, row), strict=True)) for row in zip(x, exact, y, errors, strict=True)]
+
+
+def _of_json(row: dict[str, float]) -> dict[str, Any]:
+    """Return a row of numbers as JSON can hold it."""
+    import math
+
+    given: dict[str, Any] = {name: each if math.isfinite(each) else str(each) for name, each in row.items()}
+    if math.isnan(row["exact"]):
+        given["exact"] = None
+    if not math.isfinite(row["relative_error"]):
+        given["relative_error"] = None
+    return given
+
+
+def _print_values(table: Table, rows: list[dict[str, float]]) -> None:
+    import math
+
     grid = _grid()
     for heading in ("x", "exact", "table", "relative error"):
         grid.add_column(heading, justify="right", no_wrap=True)
-    for at, right, result, error in zip(x, exact, y, errors, strict=True):
-        known = "-" if np.isnan(right) else f"{right:.9g}"
-        grid.add_row(f"{at:.9g}", known, f"{result:.9g}", f"{error:.2e}" if np.isfinite(error) else "-")
+    for row in rows:
+        known = "-" if math.isnan(row["exact"]) else f"{row['exact']:.9g}"
+        error = row["relative_error"]
+        cells = (f"{row['x']:.9g}", known, f"{row['table']:.9g}", f"{error:.2e}" if math.isfinite(error) else "-")
+        grid.add_row(*cells)
     console = make_console()
     console.print(repr(table), style="dim", soft_wrap=True)
     console.print(grid)

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import qcore
-from qcore.cli import main
+from qcore.cli import app, main
 
 
 def run_qcore(*arguments, **environment):
@@ -120,6 +121,24 @@ def test_usage_errors_are_one_line(arguments, words, capsys):
     assert captured.err.startswith("qcore: error: ")
     assert captured.err.count("\n") == 1
     assert words in captured.err
+
+
+def commands_of(command, path=()):
+    """Return the commands below a group by their words."""
+    if not hasattr(command, "commands"):
+        return {path: command}
+    return {
+        key: each for name, below in command.commands.items() for key, each in commands_of(below, (*path, name)).items()
+    }
+
+
+def test_commands_that_show_results_write_them_as_json():
+    """The others only write the files that the caller names."""
+    commands = commands_of(typer.main.get_command(app))
+    without = {
+        " ".join(path) for path, each in commands.items() if "json" not in {option.name for option in each.params}
+    }
+    assert without == {"lut plot", "lut export", "gru export-c"}
 
 
 def test_operating_system_error_is_one_line(tmp_path):

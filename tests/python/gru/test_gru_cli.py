@@ -1,6 +1,8 @@
 """`qcore gru`: what it writes and prints, and one-line errors with exit status 2."""
 
 import importlib.util
+import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from qcore.cli import app, main
-from qcore.gru import Calibrator, Config, GruWeights, QuantGRU, verify_golden
+from qcore.gru import TENSORS, Calibrator, Config, GruWeights, QuantGRU, verify_golden
 from qcore.gru.chunks import run_in_chunks
 
 C, H = 5, 7
@@ -75,6 +77,26 @@ def test_calibrate_is_the_calibrator(files):
     assert repr(expected) in result.output
     form = expected.format("old_part", 1)
     assert f"2^{-form.exponent}" in next(line for line in result.output.splitlines() if line.startswith(" old_part"))
+
+
+def test_json_of_calibrate_run_and_golden(files, capsys):
+    q = QuantGRU.load(quantized(files, "--json", str(files / "formats.json")))
+    written = json.loads((files / "formats.json").read_text())
+    assert written["repr"] == repr(q) and Config.from_json(json.dumps(written["config"])) == q.config
+    rows = {(row["tensor"], row["layer"], row["direction"]): row for row in written["tensors"]}
+    assert len(rows) == len(written["tensors"]) == 2 * len(TENSORS)
+    form, row = q.format("old_part", 1), rows["old_part", 1, 0]
+    assert {name: row[name] for name in asdict(form)} == asdict(form)
+    assert [row["lowest"], row["highest"]] == form.decode(np.array([form.lowest, form.highest])).tolist()
+    model, inputs = str(files / "gru.safetensors"), str(files / "one.npz")
+    out, file = str(files / "out.npz"), files / "run.json"
+    assert main(["gru", "run", model, inputs, "-o", out, "--json", str(file)]) == 0
+    shapes = {"y": [20, 3, H], "last": [2, 3, H]}
+    arrays = {name: {"shape": shape, "dtype": "float32"} for name, shape in shapes.items()}
+    assert json.loads(file.read_text()) == {"output": out, "arrays": arrays}
+    golden = str(files / "golden.safetensors")
+    assert main(["gru", "golden", model, inputs, "-o", golden, "--json", str(file)]) == 0
+    assert json.loads(file.read_text()) == {"output": golden} | asdict(verify_golden(golden))
 
 
 def test_config_and_options(files, capsys):
@@ -236,11 +258,13 @@ def bad(files):
         ("calibrate weights.safetensors two.npy -o out --method max", "method is 'max', expected one of 'minmax'"),
         ("calibrate weights.safetensors two.npy -o out --config config.json", "config.json is not text"),
         ("calibrate weights.safetensors two.npy -o absent/out", "there is no folder"),
+        ("calibrate weights.safetensors two.npy -o out --json absent/out", "there is no folder"),
         ("calibrate weights.safetensors -o out", "SAMPLES"),
         ("calibrate weights.safetensors two.npy", "--output"),
         ("run weights.safetensors two.npy -o out.npz", "weights.safetensors has format None"),
         ("run gru.safetensors two.npy -o out.txt", "out.txt has the suffix '.txt', expected .safetensors or .npz"),
         ("run gru.safetensors two.npy -o absent/out.npz", "there is no folder"),
+        ("run gru.safetensors two.npy -o out.npz --json absent/out", "there is no folder"),
         ("run gru.safetensors narrow.npy -o out.npz", "expected [T, B, C] with C = 5"),
         ("run gru.safetensors two.npy -o out.npz --steps 0", "--steps"),
         ("report gru.safetensors other.safetensors two.npy", "expected (5, 7, 2, 1)"),
@@ -250,6 +274,7 @@ def bad(files):
         ("report gru.safetensors weights.safetensors two.npy --plot out.bmp", "out.bmp"),
         ("golden gru.safetensors narrow.npy -o out", "expected [T, B, C] with C = 5"),
         ("golden gru.safetensors two.npy -o absent/out", "there is no folder"),
+        ("golden gru.safetensors two.npy -o out --json absent/out", "there is no folder"),
         ("golden weights.safetensors two.npy -o out", "weights.safetensors has format None"),
         ("export-c gru.safetensors -o out.c", "expected a name that ends in .h"),
         ("export-c gru.safetensors -o out.h --name 3x", "name is '3x', expected a C identifier"),

@@ -1,10 +1,12 @@
 """`qcore lstm`: calibrate and run, from files to files."""
 
+import json
+
 import numpy as np
 import pytest
 
 from qcore.cli import main
-from qcore.lstm import Calibrator, Config, LstmWeights, QuantLSTM
+from qcore.lstm import TENSORS, Calibrator, Config, LstmWeights, QuantLSTM
 
 
 @pytest.fixture
@@ -41,6 +43,22 @@ def test_calibrate_and_run(files, capsys):
     assert QuantLSTM.load(model).config == Config(bits=16)
 
 
+def test_json_of_calibrate_and_run(files, capsys):
+    model, out, file = (str(files / name) for name in ("lstm.safetensors", "out.npz", "found.json"))
+    command = ["lstm", "calibrate", str(files / "weights.npz"), str(files / "samples.npz"), "-o", model]
+    assert main([*command, "--json", file]) == 0
+    q, written = QuantLSTM.load(model), json.loads((files / "found.json").read_text())
+    assert written["repr"] == repr(q) and Config.from_json(json.dumps(written["config"])) == q.config
+    assert [row["tensor"] for row in written["tensors"]] == list(TENSORS)
+    row = next(each for each in written["tensors"] if each["tensor"] == "c")
+    form = q.format("c")
+    assert (row["bits"], row["exponent"], row["zero_point"]) == (form.bits, form.exponent, form.zero_point)
+    assert main(["lstm", "run", model, str(files / "samples.npz"), "-o", out, "--json", file]) == 0
+    arrays = {name: {"shape": shape, "dtype": "float32"} for name, shape in (("y", [20, 3, 7]), ("h", [1, 3, 7]))}
+    written = json.loads((files / "found.json").read_text())
+    assert written == {"output": out, "arrays": arrays | {"c": arrays["h"]}}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -48,6 +66,8 @@ def test_calibrate_and_run(files, capsys):
         ("calibrate weights.npz samples.npz -o out.safetensors --name no", "has no no.weight_ih_l0, expected a name"),
         ("calibrate weights.npz other.npz -o out.safetensors", "expected x and, if wanted, h0, c0 and lengths"),
         ("calibrate weights.txt samples.npz -o out.safetensors", "lstm: "),
+        ("calibrate weights.npz samples.npz -o out.safetensors --json absent/out.json", "lstm: there is no folder"),
+        ("run samples.npz samples.npz -o out.npz --json absent/out.json", "lstm: there is no folder"),
         (
             "run samples.npz samples.npz -o out.txt",
             "lstm: out.txt has the suffix '.txt', expected .safetensors",

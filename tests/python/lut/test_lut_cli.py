@@ -56,6 +56,20 @@ def test_eval_prints_exact_table_and_error(capsys):
     assert next(line.split() for line in lines if line.split()[:1] == ["nan"]) == ["nan", "-", "nan", "-"]
 
 
+def test_eval_writes_what_it_prints(tmp_path, capsys):
+    file = tmp_path / "values.json"
+    assert main(["lut", "eval", "silu", "-2.5", "inf", "nan", "--json", str(file)]) == 0
+    printed = capsys.readouterr().out
+    written = json.loads(file.read_text())
+    assert (written["name"], written["repr"]) == ("silu", repr(table("silu"))) and written["repr"] in printed
+    first, infinite, unknown = written["values"]
+    y, exact = float(table("silu")(np.float32([-2.5]))[0]), -2.5 / (1 + np.exp(2.5))
+    assert (first["x"], first["table"]) == (-2.5, y)
+    assert first["exact"] == pytest.approx(exact) and first["relative_error"] == pytest.approx(abs(1 - y / exact))
+    assert (infinite["x"], infinite["exact"], infinite["relative_error"]) == ("inf", "inf", None)
+    assert unknown == {"x": "nan", "exact": None, "table": "nan", "relative_error": None}
+
+
 def test_eval_with_and_without_range_reduction(capsys):
     values = []
     for option in ("--range-reduction", "--no-range-reduction"):
@@ -219,6 +233,8 @@ def test_help_has_examples(arguments, capsys):
         (["eval", "silu", "--output", "x.npy"], "--input"),
         (["eval", "silu", "1", "--input", "x.npy", "--output", "y.npy"], "'1' is given beside --input"),
         (["eval", "silu", "--input", "absent.npy", "--output", "y.npy"], "absent.npy"),
+        (["eval", "silu", "--input", "x.npy", "--output", "y.npy", "--json", "y.json"], "--json"),
+        (["eval", "silu", "1", "--json", "absent/y.json"], "absent/y.json: No such file"),
         (["eval", "silu", "1", "--range-reduction"], "there is no table 'silu' with range reduction"),
         (["plot", "silu"], "--output"),
         (["plot", "silu", "-o", "silu.bmp"], "silu.bmp"),

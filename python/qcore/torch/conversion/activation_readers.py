@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qcore.torch.conversion.calibration import keep_rows, outputs_of
-from qcore.torch.conversion.layers import Layer
+from qcore.torch.conversion.layers import Layer, storage_key
 
 
 @dataclass
@@ -165,8 +165,8 @@ class _Watch(TorchDispatchMode):
         if not isinstance(result, torch.Tensor) or not _has_channels(result, source.channels):
             self._refuse(source, "it returns no tensor whose last axis is its channels")
             return
-        key = _storage_key(result)
-        given = {_storage_key(tensor) for tensor in _tensors(arguments)}
+        key = storage_key(result)
+        given = {storage_key(tensor) for tensor in _tensors(arguments)}
         if key is None or key in given or self._source_of(result) is not None:
             self._refuse(source, "its output has memory in common with another tensor")
             return
@@ -178,7 +178,7 @@ class _Watch(TorchDispatchMode):
             return False
         if sum(self._source_of(each) is not None for each in args) != 1 or result.shape != tensor.shape:
             return False
-        key = _storage_key(result)
+        key = storage_key(result)
         if key is None or key in self._followed:
             return False
         if not (_has_channels(tensor, source.channels) and _has_channels(result, source.channels)):
@@ -188,11 +188,11 @@ class _Watch(TorchDispatchMode):
 
     def _is_view(self, func: Any, tensor: torch.Tensor, result: Any) -> bool:
         made = list(_tensors(result))
-        key = _storage_key(tensor)
-        return bool(made) and not func._schema.is_mutable and all(_storage_key(each) == key for each in made)
+        key = storage_key(tensor)
+        return bool(made) and not func._schema.is_mutable and all(storage_key(each) == key for each in made)
 
     def _source_of(self, tensor: torch.Tensor) -> Source | None:
-        key = _storage_key(tensor)
+        key = storage_key(tensor)
         found = None if key is None else self._followed.get(key)
         return None if found is None else found[1]
 
@@ -213,14 +213,6 @@ def _has_channels(tensor: torch.Tensor, channels: int) -> bool:
     strides = [stride for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True) if size > 1]
     is_row = channels == 1 or tensor.stride(-1) == 1
     return is_row and all(each % channels == 0 for each in (*strides, tensor.storage_offset()))
-
-
-def _storage_key(tensor: torch.Tensor) -> int | None:
-    """Return what identifies the memory of a tensor while it or a weak reference lives; None without one memory."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):  # torch raises these for tensors without a storage, such as sparse ones
-        return None
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -7,14 +7,13 @@ all that reads it are linear layers behind RMS norms, and all that writes it an 
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from qcore.torch.conversion.layers import known
+from qcore.torch.conversion.layers import StorageOwners
 from qcore.torch.conversion.rules import changed, refusal, rule_of
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
@@ -222,12 +221,7 @@ def _check_sizes(decoder: Decoder) -> None:
 
 def _check_owners(model: torch.nn.Module, decoder: Decoder) -> None:
     """Raise FoldingError if a weight is shared, except that of embedding and head."""
-    counts = Counter(
-        each.untyped_storage()._cdata
-        for module in model.modules()
-        for each in known(parameter for parameter in module._parameters.values() if parameter is not None)
-        if not each.is_meta
-    )
+    owners = StorageOwners(model)
     pairs = [(norm.module, readers) for norm, readers in decoder.readers()]
     modules = [each for norm, readers in pairs for each in (norm, *readers)] + decoder.writers() + [decoder.embedding]
     ends = decoder.embedding, decoder.head
@@ -236,7 +230,7 @@ def _check_owners(model: torch.nn.Module, decoder: Decoder) -> None:
     for module in modules:
         allowed = 2 if decoder.is_tied and any(module is end for end in ends) else 1
         for parameter in module.parameters():
-            if counts[parameter.untyped_storage()._cdata] > allowed:
+            if owners.is_shared(parameter, allowed):
                 raise FoldingError(f"a weight of a {type(module).__name__} is shared")
             if parameter.is_inference():
                 raise FoldingError(f"a weight of a {type(module).__name__} is an inference tensor")

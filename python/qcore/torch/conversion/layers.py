@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,6 +15,8 @@ from qcore.torch.conversion.patterns import first_match
 from qcore.torch.conversion.reads import reads_of
 from qcore.torch.conversion.rules import Rule, Settings, refusal, rule_of, unanswered
 from qcore.torch.module import QuantizedModule
+
+_Tensor = TypeVar("_Tensor", bound=torch.Tensor)
 
 
 @dataclass
@@ -61,9 +63,37 @@ class Layer:
             parent._modules[attribute] = module
 
 
-def known(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """Return the parameters that have a size: those of lazy modules have none yet."""
+def known(parameters: Iterable[_Tensor]) -> list[_Tensor]:
+    """Return the parameters or buffers that have a size: those of lazy modules have none yet."""
     return [each for each in parameters if not isinstance(each, torch.nn.parameter.UninitializedTensorMixin)]
+
+
+def storage_key(tensor: torch.Tensor) -> int | None:
+    """Return what identifies the memory of a tensor while it or a weak reference lives; None without one memory."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # torch raises these for tensors without a storage, such as sparse ones
+        return None
+
+
+class StorageOwners:
+    """Counts how many parameters and buffers of a model's modules have each memory.
+
+    A module in several places of the model counts once. Lazy parameters, which have no memory yet, and tensors on the
+    meta device are not counted.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._counts: Counter[int | None] = Counter()
+        for module in model.modules():
+            tensors = [*module._parameters.values(), *module._buffers.values()]
+            present = known(each for each in tensors if each is not None)
+            self._counts.update(storage_key(each) for each in present if not each.is_meta)
+
+    def is_shared(self, tensor: torch.Tensor, allowed: int = 1) -> bool:
+        """Return whether more parameters and buffers than allowed have the memory of a tensor."""
+        key = storage_key(tensor)
+        return key is not None and self._counts[key] > allowed
 
 
 def layers_of(model: torch.nn.Module, activations: bool) -> list[Layer]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,7 @@ from qcore import _core
 from qcore.awq.scaling import checked_alpha, smooth_scales
 from qcore.torch.conversion.activation_readers import Source, find_readers, input_axis
 from qcore.torch.conversion.calibration import evaluating, outputs_of, relative_error
-from qcore.torch.conversion.layers import Layer, known
+from qcore.torch.conversion.layers import Layer, StorageOwners
 from qcore.torch.conversion.rules import FLOATS, changed
 from qcore.torch.module import QuantizedModule
 
@@ -122,7 +121,7 @@ class Smoothing:
         self.notes = {id(layer): "not smoothed: no norm or linear layer alone makes its input" for layer in linear}
         sources = _sources(model, layers, linear)
         self.outputs = find_readers(model, sources, linear, batches)
-        owners = _owners(model)
+        owners = StorageOwners(model)
         for source in sources:
             if not source.readers:
                 continue
@@ -212,22 +211,12 @@ def _is_norm(module: torch.nn.Module) -> bool:
     )
 
 
-def _owners(model: torch.nn.Module) -> Counter[int]:
-    """Return how many parameters and buffers of different modules have each memory."""
-    counts: Counter[int] = Counter()
-    for module in model.modules():
-        tensors = [*module._parameters.values(), *module._buffers.values()]
-        present = [each for each in tensors if each is not None]
-        counts.update(each.untyped_storage()._cdata for each in known(present) if not each.is_meta)
-    return counts
-
-
-def _shared(source: Source, owners: Counter[int]) -> str:
+def _shared(source: Source, owners: StorageOwners) -> str:
     """Return which weight of a fold another module has too; an empty string if there is none."""
     named = [(source.name, each) for each in source.module.parameters(recurse=False)]
     named += [(layer.name, layer.module.weight) for layer in source.readers]
     for name, parameter in named:
-        if owners[parameter.untyped_storage()._cdata] > 1:
+        if owners.is_shared(parameter):
             return f"a parameter of {name} is shared"
         if parameter.is_inference():
             return f"a parameter of {name} is an inference tensor"

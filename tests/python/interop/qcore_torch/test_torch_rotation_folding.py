@@ -190,10 +190,11 @@ def test_target_bits_and_smooth():
         (lambda of: of.model.add_module("norm", torch.nn.LayerNorm(64)), "norm is a LayerNorm, expected an RMS norm"),
         (lambda of: of.lm_head.register_forward_hook(lambda *_: None), "the head: it has forward hooks"),
         (lambda of: setattr(of.model.layers[1].mlp, "up_proj", of.model.layers[0].mlp.up_proj), "in several places"),
+        (lambda of: of.register_buffer("kept", of.lm_head.weight.data), "a weight of a Linear is shared"),
         (lambda of: setattr(of.model, "norm", Offset(64)), "computes something else than an RMS norm"),
         (lambda of: of.model.register_forward_hook(lambda m, a, y: plus_one(y)), "the logits would change"),
     ],
-    ids=["module", "missing", "layer norm", "hook", "shared", "offset", "logits"],
+    ids=["module", "missing", "layer norm", "hook", "shared", "buffer", "offset", "logits"],
 )
 def test_what_is_not_folded_rotates_online(change, reason):
     made = model()

@@ -245,6 +245,16 @@ def test_one_bad_fold_among_good_ones_is_found():
     assert notes["2.k"] == "not smoothed: 2.norm: the model's outputs on the calibration change"
 
 
+def test_memory_that_a_buffer_has_too_is_shared():
+    """Sparse buffers have no memory of their own and hinder nothing."""
+    model, batches = block()
+    model.register_buffer("mask", torch.eye(3).to_sparse())
+    model.register_buffer("kept", model.q.weight.data)
+    _, notes = folded(model, batches)
+    assert notes["q"] == "not smoothed: norm1: a parameter of q is shared"
+    assert notes["up"].startswith("smooth")
+
+
 def test_a_layer_that_stays_in_floating_point_is_another_reader():
     model, batches = block()
     report = qt.quantize_(model, calibration=batches, smooth=True, exclude=("k",), progress=False)
