@@ -71,6 +71,16 @@ def test_pages_of_nav_exist():
     assert pages and not [page for page in pages if not (DOCS / page).is_file()]
 
 
+def test_assets_that_the_theme_names_exist():
+    assets = re.findall(r"^  (?:logo|favicon): (\S+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(assets) == 2 and not [asset for asset in assets if not (DOCS / asset).is_file()]
+
+
+def test_the_list_of_examples_has_every_notebook():
+    listed = re.findall(r"\]\((notebooks/\w+\.ipynb)\)", (ROOT / "examples" / "README.md").read_text())
+    assert sorted(listed) == sorted(f"notebooks/{path.name}" for path in ROOT.glob("examples/notebooks/*.ipynb"))
+
+
 def test_links_of_documents_lead_somewhere():
     documents = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/*/README.md")]
     broken = []
