@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,15 @@ def test_pages_of_nav_exist():
     nav = (ROOT / "mkdocs.yml").read_text().partition("nav:")[2].partition("theme:")[0]
     pages = re.findall(r": ([\w/-]+\.md)$", nav, re.MULTILINE)
     assert pages and not [page for page in pages if not (DOCS / page).is_file()]
+
+
+def test_lists_of_nav_have_at_most_eight_entries():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\n\n")[0]
+    sizes, above = Counter(), {}
+    for indent, title in re.findall(r"^( *)- (.+)$", nav, re.MULTILINE):
+        above[len(indent)] = title
+        sizes[tuple(above[depth] for depth in sorted(above) if depth < len(indent))] += 1
+    assert sizes[("Guides:",)] and not {path: size for path, size in sizes.items() if size > 8}
 
 
 def test_assets_that_the_theme_names_exist():
