@@ -30,13 +30,19 @@ def notebooks() -> list[Path]:
 
 
 def notebook_page(path: Path) -> str:
-    """Return a notebook as Markdown: code with what it printed under it."""
+    """Return a notebook as Markdown: code with what it printed and drew under it."""
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
-        parts += ["```text\n" + "".join(output["text"]).rstrip() + "\n```" for output in cell.get("outputs", [])]
+        parts += [_notebook_output(output) for output in cell.get("outputs", [])]
     return "\n\n".join(parts) + "\n"
+
+
+def _notebook_output(output: dict[str, Any]) -> str:
+    if "text" in output:
+        return "```text\n" + "".join(output["text"]).rstrip() + "\n```"
+    return f"![What the code above draws](data:image/png;base64,{''.join(output['data']['image/png']).strip()})"
 
 
 def on_config(config: Any) -> Any:
@@ -76,13 +82,20 @@ def _named(nav: Any) -> list[str]:
 def on_files(files: Files, config: Any) -> Files:
     for path in examples():
         page = f"examples/{path.parent.name}.md"
-        files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
+        files.append(_page(config, page, path, path.read_text(encoding="utf-8")))
     for path in notebooks():
-        files.append(File.generated(config, f"examples/notebook_{path.stem}.md", content=notebook_page(path)))
+        files.append(_page(config, f"examples/notebook_{path.stem}.md", path, notebook_page(path)))
     for path in sorted((ROOT / RESULTS).glob("*/*.svg")):
         name = path.relative_to(ROOT / RESULTS).as_posix()
         files.append(File.generated(config, f"images/results/{name}", abs_src_path=str(path)))
     return files
+
+
+def _page(config: Any, name: str, source: Path, content: str) -> File:
+    """Return a page whose link to edit it leads to the file from which it is made."""
+    made = File.generated(config, name, content=content)
+    made.edit_uri = f"../{source.relative_to(ROOT).as_posix()}"
+    return made
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:

@@ -31,8 +31,8 @@ namespace qcore {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// Workers look for the next call for as long as this before they sleep. Longer, they would be in the way of a
-// framework's threads that work between two calls.
+// How long idle workers spin before sleeping. Longer, they would keep CPUs from a framework's threads that work between
+// two calls.
 constexpr int kSpinMicroseconds = 50, kMaxSpinMicroseconds = 1000000;
 // Workers keep off their caller's CPU only where at most so many are available.
 [[maybe_unused]] constexpr int kFewCpus = 16;

@@ -94,10 +94,10 @@ def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:
 
 
 def is_plain_call(x: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
-    """Return whether torch need not see a call on these tensors.
+    """Return whether a call on these tensors may bypass torch's dispatcher.
 
-    Nothing records or transforms it then, and no gradient is asked for. A module asks this at every call, so that it is
-    written for speed: a microsecond.
+    True if nothing records or transforms the call and no gradient is needed. It runs at every call of a module, in a
+    microsecond.
     """
     if (
         _is_compiling()

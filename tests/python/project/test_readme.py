@@ -37,7 +37,11 @@ def test_a_notebook_is_one_block(script):
     cells = [
         {"cell_type": "markdown", "source": "Words."},
         {"cell_type": "code", "source": "a = 1", "outputs": []},
-        {"cell_type": "code", "source": ["print(a)\n", "print(2)"], "outputs": [{"text": ["1\n", "2\n"]}]},
+        {
+            "cell_type": "code",
+            "source": ["print(a)\n", "print(2)"],
+            "outputs": [{"text": ["1\n", "2\n"]}, {"data": {}}],
+        },
     ]
     assert script.notebook_block(json.dumps({"cells": cells})) == ("a = 1\nprint(a)\nprint(2)", "1\n2\n")
 

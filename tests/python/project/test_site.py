@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,25 @@ def test_pages_of_nav_exist():
     nav = (ROOT / "mkdocs.yml").read_text().partition("nav:")[2].partition("theme:")[0]
     pages = re.findall(r": ([\w/-]+\.md)$", nav, re.MULTILINE)
     assert pages and not [page for page in pages if not (DOCS / page).is_file()]
+
+
+def test_lists_of_nav_have_at_most_eight_entries():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\n\n")[0]
+    sizes, above = Counter(), {}
+    for indent, title in re.findall(r"^( *)- (.+)$", nav, re.MULTILINE):
+        above[len(indent)] = title
+        sizes[tuple(above[depth] for depth in sorted(above) if depth < len(indent))] += 1
+    assert sizes[("Guides:",)] and not {path: size for path, size in sizes.items() if size > 8}
+
+
+def test_assets_that_the_theme_names_exist():
+    assets = re.findall(r"^  (?:logo|favicon): (\S+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(assets) == 2 and not [asset for asset in assets if not (DOCS / asset).is_file()]
+
+
+def test_the_list_of_examples_has_every_notebook():
+    listed = re.findall(r"\]\((notebooks/\w+\.ipynb)\)", (ROOT / "examples" / "README.md").read_text())
+    assert sorted(listed) == sorted(f"notebooks/{path.name}" for path in ROOT.glob("examples/notebooks/*.ipynb"))
 
 
 def test_links_of_documents_lead_somewhere():
