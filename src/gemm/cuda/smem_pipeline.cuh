@@ -35,6 +35,11 @@ struct PipelineState {
   __device__ __forceinline__ void next() {
     if (++slot == kCount) slot = 0, parity ^= 1u;
   }
+  __device__ __forceinline__ void skip(int stages) {
+    slot += stages;
+    parity ^= static_cast<unsigned>(slot / kCount) & 1u;
+    slot %= kCount;
+  }
 };
 
 }  // namespace qcore

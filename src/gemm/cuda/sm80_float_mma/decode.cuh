@@ -43,7 +43,11 @@ struct Decoder<ptx::Half::f16, 4> {
     return {both(0xe400u | code), both(0xd400u | code << 4)};  // -(1024 + code), -(64 + code)
   }
   __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes, const Shift& shift) {
-    return ptx::fma_pair<ptx::Half::f16>(ptx::and_or(codes, both(0x000fu), both(0x6400u)), both(0x3c00u), shift.low);
+    return pair_of_bytes(ptx::and_or(codes, both(0x000fu), both(0x6400u)), shift);
+  }
+  static constexpr std::uint32_t kMagic = 0x64;
+  __device__ __forceinline__ static std::uint32_t pair_of_bytes(std::uint32_t sums, const Shift& shift) {
+    return ptx::fma_pair<ptx::Half::f16>(sums, both(0x3c00u), shift.low);
   }
   template <bool kShifted>
   __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t word, std::uint32_t,
@@ -62,7 +66,11 @@ struct Decoder<ptx::Half::bf16, 4> {
   using Shift = std::uint32_t;
   __device__ static constexpr Shift shift(std::uint32_t code) { return both(0xc300u | code); }  // -(128 + code)
   __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes, Shift shift) {
-    return ptx::fma_pair<ptx::Half::bf16>(ptx::and_or(codes, both(0x000fu), both(0x4300u)), both(0x3f80u), shift);
+    return pair_of_bytes(ptx::and_or(codes, both(0x000fu), both(0x4300u)), shift);
+  }
+  static constexpr std::uint32_t kMagic = 0x43;
+  __device__ __forceinline__ static std::uint32_t pair_of_bytes(std::uint32_t sums, Shift shift) {
+    return ptx::fma_pair<ptx::Half::bf16>(sums, both(0x3f80u), shift);
   }
   template <bool kShifted>
   __device__ __forceinline__ static void decode(std::uint32_t (&pairs)[4], std::uint32_t word, std::uint32_t,

@@ -13,24 +13,35 @@ namespace qcore::sm90_float_wgmma {
 
 constexpr std::size_t kMaxSharedBytes = 227 << 10;
 constexpr int kMaxStages = 8;
-// Registers of a producing thread and of a computing one. Every thread starts with 168; the sum over the three
-// warpgroups stays the same.
+// Registers of a producing thread and of a computing one. Every thread of three warpgroups starts with 168, of five
+// with 96; the sum over the warpgroups stays the same.
 template <int kParts>
-constexpr int kProducerRegisters = kParts == 4 ? 24 : 40;
+constexpr int kProducerRegisters = kParts == 4   ? 24
+                                   : kParts == 2 ? 40
+                                                 : 32;
 template <int kParts>
-constexpr int kConsumerRegisters = kParts == 4 ? 240 : 232;
+constexpr int kConsumerRegisters = kParts == 4   ? 240
+                                   : kParts == 2 ? 232
+                                                 : 112;
+
+// Totals of one group of warps on their way to another: of each thread eight times four.
+struct Handover {
+  float4 totals[8][kPanels * kWarpSize];
+  ptx::Barrier full, empty;
+};
 
 template <int kBits, bool kOffsets, int kPromotions, int kParts>
 struct Shape {
   using TileStage = Stage<kBits, kOffsets, kPromotions, kParts>;
 
   // Staging of each warp: 4 x 16 fp32 results, transposed before the store.
-  static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 64;
-  static constexpr std::size_t kRest = kStagingBytes + 1024 + 16 * kMaxStages;  // alignment, barriers
+  static constexpr std::size_t kStagingBytes = sizeof(float) * kPanels * 64;
+  static constexpr std::size_t kHandoverBytes = kGroups<kParts> > 1 ? sizeof(Handover) : 0;
+  static constexpr std::size_t kRest = kStagingBytes + kHandoverBytes + 1024 + 16 * kMaxStages;  // alignment, barriers
   static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
   static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
   using TileRing = SmemPipeline<TileStage, kStages>;
-  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes;
+  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kHandoverBytes;
   static constexpr int kPitch = Tuning::kColumns + 4;  // of totals that thread blocks exchange, in the ring's place
   static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
   static_assert(kParts > 2 || sizeof(float) * TileStage::kRows * kPitch <= sizeof(TileStage) * kStages,
@@ -51,7 +62,7 @@ class Consumer {
       : a_(a),
         pipeline_(ring),
         tiles_(tiles),
-        panel_(warp),
+        panel_(warp % kPanels),
         warpgroup_(warp / kWarpgroupWarps),
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         group_(lane_ / 4),
@@ -59,6 +70,97 @@ class Consumer {
         staging_(staging + panel_ * 64) {}
 
   __device__ void run() {
+    if constexpr (kGroups<kParts> > 1)
+      run_groups();
+    else
+      run_alone();
+  }
+
+ private:
+  __device__ __forceinline__ void run_groups() {
+    const int group = warpgroup_ / (kPanels / kWarpgroupWarps);
+    Handover& handover = *reinterpret_cast<Handover*>(staging_ - panel_ * 64 + kPanels * 64);
+    unsigned parity = 0;
+    PipelineState<kStages> state;
+    for (; tiles_.valid(); tiles_.next()) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) y_[0][i] = 0.0f;
+      const int first = tiles_.first_step(), last = tiles_.last_step();
+      PipelineState<kStages> at = state;
+      at.skip(2 * group);
+#pragma unroll 1
+      for (int step = first + group; step < last; step += kGroups<kParts>) {
+        multiply_step(at);
+        at.skip(2);
+      }
+      state.skip(2 * (last - first));
+      float4* mine = handover.totals[0] + panel_ * kWarpSize + lane_;
+      if (group == 1) {
+        ptx::barrier_wait(handover.empty, parity ^ 1u);
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          mine[i * kPanels * kWarpSize] = {y_[0][4 * i], y_[0][4 * i + 1], y_[0][4 * i + 2], y_[0][4 * i + 3]};
+        __syncwarp();
+        if (lane_ == 0) ptx::barrier_arrive(handover.full, tiles_.split());
+        parity ^= 1u;
+        if (a_.splits > 1) {
+          ptx::cluster_sync();
+          ptx::cluster_sync();
+        }
+        continue;
+      }
+      ptx::barrier_wait(handover.full, parity);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float4 four = mine[i * kPanels * kWarpSize];
+        y_[0][4 * i] += four.x, y_[0][4 * i + 1] += four.y, y_[0][4 * i + 2] += four.z, y_[0][4 * i + 3] += four.w;
+      }
+      __syncwarp();
+      if (lane_ == 0) ptx::barrier_arrive(handover.empty, tiles_.split());
+      parity ^= 1u;
+      if (a_.splits > 1)
+        add_splits();
+      else
+        store();
+    }
+  }
+  // Multiplies a step, stage after stage; other warps work during its waits.
+  __device__ __forceinline__ void multiply_step(PipelineState<kStages>& state) {
+    constexpr int kOfStage = kPromotions > 1 ? kPromotions / 2 : 1, kUnitChunks = kStageChunks / kOfStage;
+    const int first = state.slot;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const TileStage& stage = pipeline_.stages[state.slot];
+      ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+#pragma unroll
+      for (int unit = 0; unit < kOfStage; ++unit) {
+        const int promotion = kPromotions > 1 ? half * kOfStage + unit : 0;
+        std::uint32_t weights[kUnitChunks][4];
+        set_shifts(promotion, stage, stage);
+#pragma unroll
+        for (int i = 0; i < kUnitChunks; ++i) decode_chunk(weights[i], stage, unit * kUnitChunks + i);
+        ptx::product_fence();
+#pragma unroll
+        for (int i = 0; i < kUnitChunks; ++i)
+          ptx::product_half<kHalf>(products_, weights[i],
+                                   ptx::next_k(ptx::swizzled_rows(stage.x), (unit * kUnitChunks + i) * 32),
+                                   i > 0 || (kPromotions == 1 && half > 0));
+        ptx::product_commit();
+        ptx::product_wait(products_);
+        ptx::keep(weights);
+        if (kPromotions > 1 || half > 0) promote(0, promotion, kOffsets ? pipeline_.stages[first] : stage, stage);
+      }
+      __syncwarp();
+      if (kOffsets && kPromotions == 1) {
+        if (half > 0 && lane_ == 0) ptx::barrier_arrive(pipeline_.empty[first], tiles_.split());
+        if (half > 0 && lane_ == 0) ptx::barrier_arrive(pipeline_.empty[state.slot], tiles_.split());
+      } else if (lane_ == 0) {
+        ptx::barrier_arrive(pipeline_.empty[state.slot], tiles_.split());
+      }
+      state.next();
+    }
+  }
+  __device__ __forceinline__ void run_alone() {
     PipelineState<kStages> state;
     if (warpgroup_ == 1) ptx::let_other_group(warpgroup_);
     for (; tiles_.valid(); tiles_.next()) {
@@ -74,23 +176,13 @@ class Consumer {
         ptx::barrier_wait(pipeline_.full[second.slot], second.parity);
         decode<kChunks>(weights_[0], pipeline_.stages[state.slot], pipeline_.stages[second.slot], 0);
       }
-      if constexpr (kParts == 1) {
-        int step = first;
 #pragma unroll 1
-        for (; step + 1 < last; step += 2) {
-          multiply(state, true, weights_[0], weights_[1]);
-          multiply(state, step + 2 < last, weights_[1], weights_[0]);
-        }
-        if (step < last) multiply(state, false, weights_[0], weights_[1]);
-      } else {
-#pragma unroll 1
-        for (int step = first; step < last; ++step) {
-          multiply(state, step + 1 < last, weights_[0], weights_[1]);
+      for (int step = first; step < last; ++step) {
+        multiply(state, step + 1 < last, weights_[0], weights_[1]);
 #pragma unroll
-          for (int i = 0; i < kChunks; ++i)
+        for (int i = 0; i < kChunks; ++i)
 #pragma unroll
-            for (int j = 0; j < 4; ++j) weights_[0][i][j] = weights_[1][i][j];
-        }
+          for (int j = 0; j < 4; ++j) weights_[0][i][j] = weights_[1][i][j];
       }
       if (a_.splits > 1)
         add_splits();
@@ -99,7 +191,6 @@ class Consumer {
     }
   }
 
- private:
   using Decode = sm80_float_mma::Decoder<kHalf, kBits>;
   static constexpr int kStageChunks = kStageK / 16, kChunks = kStepK / 16;  // products of a part
   static constexpr int kPromotedChunks = kChunks / kPromotions, kUnits = kParts * kPromotions;
@@ -159,27 +250,39 @@ class Consumer {
   template <int kCount>
   __device__ __forceinline__ void decode(std::uint32_t (&weights)[kChunks][4], const TileStage& first,
                                          const TileStage& second, int begin) {
-    const unsigned selector = quad_ % 2 ? 0x4342u : 0x4140u;
-    const int nibble = quad_ / 2 * 4;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int of_step = begin + i, chunk = of_step % kStageChunks;
-      const TileStage& stage = of_step < kStageChunks ? first : second;
-      const uint2* from =
-          reinterpret_cast<const uint2*>(stage.weights[panel_]) + group_;  // [steps, 8 pairs of columns]
       if (i == 0 || of_step % kPromotedChunks == 0) set_shifts(of_step / kPromotedChunks, first, second);
-      std::uint32_t (&to)[4] = weights[of_step];
+      decode_chunk(weights[of_step], of_step < kStageChunks ? first : second, chunk);
+    }
+  }
+  __device__ __forceinline__ void decode_chunk(std::uint32_t (&to)[4], const TileStage& stage, int chunk) {
+    const unsigned selector = quad_ % 2 ? 0x4342u : 0x4140u;
+    const int nibble = quad_ / 2 * 4;
+    const uint2* from = reinterpret_cast<const uint2*>(stage.weights[panel_]) + group_;  // [steps, 8 pairs of columns]
+    if constexpr (kBits == 4) {
+      const uint2 low = from[2 * chunk * 8], high = from[(2 * chunk + 1) * 8];
+      const unsigned pick = quad_ % 2 ? 0x7632u : 0x5410u;
+      const std::uint32_t columns[2] = {ptx::pick_bytes(low.x, high.x, pick) >> nibble & 0x0f0f0f0fu,
+                                        ptx::pick_bytes(low.y, high.y, pick) >> nibble & 0x0f0f0f0fu};
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if constexpr (kBits == 8) {
-          const uint2 both = from[(4 * chunk + 2 * half + quad_ / 2) * 8];
-          to[2 * half] = Decode::pair(ptx::pick_bytes(both.x, 0, selector), shifts_[0]);
-          to[2 * half + 1] = Decode::pair(ptx::pick_bytes(both.y, 0, selector), shifts_[1]);
-        } else {
-          const uint2 both = from[(2 * chunk + half) * 8];
-          to[2 * half] = Decode::pair(ptx::pick_bytes(both.x >> nibble, 0, selector), shifts_[0]);
-          to[2 * half + 1] = Decode::pair(ptx::pick_bytes(both.y >> nibble, 0, selector), shifts_[1]);
-        }
+      for (int i = 0; i < 2; ++i) {
+        to[i] = Decode::pair_of_bytes(ptx::pick_bytes<0x4140>(columns[i], Decode::kMagic), shifts_[i]);
+        to[2 + i] = Decode::pair_of_bytes(ptx::pick_bytes<0x4342>(columns[i], Decode::kMagic), shifts_[i]);
+      }
+      return;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (kBits == 8) {
+        const uint2 both = from[(4 * chunk + 2 * half + quad_ / 2) * 8];
+        to[2 * half] = Decode::pair(ptx::pick_bytes(both.x, 0, selector), shifts_[0]);
+        to[2 * half + 1] = Decode::pair(ptx::pick_bytes(both.y, 0, selector), shifts_[1]);
+      } else {
+        const uint2 both = from[(2 * chunk + half) * 8];
+        to[2 * half] = Decode::pair(ptx::pick_bytes(both.x >> nibble, 0, selector), shifts_[0]);
+        to[2 * half + 1] = Decode::pair(ptx::pick_bytes(both.y >> nibble, 0, selector), shifts_[1]);
       }
     }
   }
@@ -262,28 +365,42 @@ class Consumer {
   // Eight lanes write 16 neighboring outputs of a row.
   template <DType dtype>
   __device__ __forceinline__ void store_pairs(std::int64_t n, const float (&bias)[2]) {
-    const bool clamp = a_.out.activation.kind == ActivationKind::clamp;
-    const std::int64_t rows_left = a_.rows - first_row() - 2 * quad_;
-    const std::int64_t stride = a_.out.y.strides[0];
+    finish(bias);
+    const std::int64_t left = a_.rows - first_row() - 2 * quad_;
+    const int rows_left = left < kRows ? static_cast<int>(left) : kRows;
+    const std::int64_t stride = a_.out.y.strides[0] * (dtype == DType::f32 ? 4 : 2);
     char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data)) +
-               ((a_.first_row + first_row() + 2 * quad_) * stride + n) * (dtype == DType::f32 ? 4 : 2);
+               (a_.first_row + first_row() + 2 * quad_) * stride + n * (dtype == DType::f32 ? 4 : 2);
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const int row = part * kPartRows + 8 * (i / 2) + i % 2;
-        if (row >= rows_left) continue;
-        float low = y_[part][i / 2 * 4 + i % 2], high = y_[part][i / 2 * 4 + i % 2 + 2];
-        if (a_.out.bias) low += bias[0], high += bias[1];
-        if (clamp) {
-          low = numerics::clamp_keep_nan(low, a_.out.activation.lo, a_.out.activation.hi);
-          high = numerics::clamp_keep_nan(high, a_.out.activation.lo, a_.out.activation.hi);
+        const float low = y_[part][i / 2 * 4 + i % 2], high = y_[part][i / 2 * 4 + i % 2 + 2];
+        if (row < rows_left) {
+          if constexpr (dtype == DType::f32)
+            *reinterpret_cast<float2*>(to) = {low, high};
+          else
+            *reinterpret_cast<std::uint32_t*>(to) = ptx::pack_pair<ptx::half_of(dtype)>(low, high);
         }
-        if constexpr (dtype == DType::f32)
-          *reinterpret_cast<float2*>(to + 4 * row * stride) = {low, high};
-        else
-          *reinterpret_cast<std::uint32_t*>(to + 2 * row * stride) = ptx::pack_pair<ptx::half_of(dtype)>(low, high);
+        to += i % 2 ? 7 * stride : stride;
       }
+  }
+  // Adds the bias of the lane's two columns to all totals, and clamps them.
+  __device__ __forceinline__ void finish(const float (&bias)[2]) {
+    if (a_.out.bias) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+#pragma unroll
+        for (int i = 0; i < 32; ++i) y_[part][i] += bias[i / 2 % 2];
+    }
+    if (a_.out.activation.kind == ActivationKind::clamp) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+#pragma unroll
+        for (int i = 0; i < 32; ++i)
+          y_[part][i] = numerics::clamp_keep_nan(y_[part][i], a_.out.activation.lo, a_.out.activation.hi);
+    }
   }
 
   // Through shared memory, four rows at a time. Totals move up in their registers, so that what finishes a value is
@@ -339,15 +456,20 @@ class Consumer {
     const int splits = a_.splits, share = (kRows + splits - 1) / splits;
     constexpr int kFours = Tuning::kColumns / 4;
 #pragma unroll 1
-    for (int at = static_cast<int>(threadIdx.x); at < share * kFours; at += kConsumerWarps * kWarpSize) {
+    for (int at = static_cast<int>(threadIdx.x); at < share * kFours; at += kPanels * kWarpSize) {
       const int row = tiles_.split() * share + at / kFours, column = at % kFours * 4;
       if (row >= kRows || first_row() + row >= a_.rows || first_column() + column >= a_.w.n) continue;
       const float4* from = reinterpret_cast<const float4*>(&totals[row * S::kPitch + column]);
+      // All on their way before the first is there.
+      float4 fours[Tuning::kMaxSplits] = {};
+#pragma unroll
+      for (int split = 0; split < Tuning::kMaxSplits; ++split)
+        if (split < splits) fours[split] = ptx::load_of_rank(from, split);
       float sums[4] = {};
-      for (int split = 0; split < splits; ++split) {
-        const float4 four = ptx::load_of_rank(from, split);
-        sums[0] += four.x, sums[1] += four.y, sums[2] += four.z, sums[3] += four.w;
-      }
+#pragma unroll
+      for (int split = 0; split < Tuning::kMaxSplits; ++split)
+        if (split < splits)
+          sums[0] += fours[split].x, sums[1] += fours[split].y, sums[2] += fours[split].z, sums[3] += fours[split].w;
       store_sums(first_row() + row, first_column() + column, sums);
     }
   }
@@ -370,7 +492,7 @@ class Consumer {
 };
 
 template <ptx::Half kHalf, int kBits, bool kOffsets, int kPromotions, int kParts>
-__global__ void __launch_bounds__(kThreads, 1) sm90_float_wgmma_kernel(const __grid_constant__ Arguments a) {
+__global__ void __launch_bounds__(kThreads<kParts>, 1) sm90_float_wgmma_kernel(const __grid_constant__ Arguments a) {
   using S = Shape<kBits, kOffsets, kPromotions, kParts>;
   using Fill = Producer<kBits, kOffsets, kPromotions, kParts, S::kStages>;
   ptx::let_next_kernel_start();
@@ -378,12 +500,19 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_float_wgmma_kernel(const __g
   auto* staging = reinterpret_cast<float*>(&ring + 1);
   // The same in all lanes for the compiler too.
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
-  if (threadIdx.x == 0) ring.init(1, kConsumerWarps);
+  if (threadIdx.x == 0) {
+    ring.init(1, kPanels);
+    if constexpr (kGroups<kParts> > 1) {
+      auto& handover = *reinterpret_cast<Handover*>(staging + kPanels * 64);
+      ptx::barrier_init(handover.full, kPanels);
+      ptx::barrier_init(handover.empty, kPanels);
+    }
+  }
   ptx::cluster_sync();
   Tiles tiles(a, S::TileStage::kRows);
-  if (warp >= kConsumerWarps) {
+  if (warp >= kConsumerWarps<kParts>) {
     ptx::fewer_registers<kProducerRegisters<kParts>>();
-    Fill(a, ring, tiles, warp - kConsumerWarps).run();
+    Fill(a, ring, tiles, warp - kConsumerWarps<kParts>).run();
     __syncwarp();
     if (a.splits > 1) {
       ptx::cluster_sync();
@@ -404,7 +533,8 @@ void launch_kernel(const Arguments& a, cudaStream_t stream) {
   const auto kernel = sm90_float_wgmma_kernel<kHalf, kBits, kOffsets, kPromotions, kParts>;
   const auto size = static_cast<unsigned>(a.splits);
   const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.rows, S::TileStage::kRows);
-  LaunchShape shape{dim3(static_cast<unsigned>(tiles) * size), dim3(kThreads), S::kSharedBytes, dim3(size), true};
+  LaunchShape shape{dim3(static_cast<unsigned>(tiles) * size), dim3(kThreads<kParts>), S::kSharedBytes, dim3(size),
+                    true};
   if (size == 1) {
     // Thread blocks that share a tile exchange their totals once and end; others take tile after tile.
     const std::int64_t resident = resident_clusters("sm90_float_wgmma", kernel, shape);

@@ -10,8 +10,16 @@
 namespace qcore::sm90_float_wgmma {
 
 constexpr int kPanels = Tuning::kColumns / static_cast<int>(PackedLayout::kPanelRows);  // of a tile
-constexpr int kConsumerWarps = kPanels, kWarpgroupWarps = 4;
-constexpr int kThreads = kWarpSize * (kConsumerWarps + kWarpgroupWarps);
+constexpr int kWarpgroupWarps = 4;
+
+// Groups of as many warps as a tile has panels, which multiply steps of k in turn and add their totals at the end. In
+// tiles of one part two of them hide each other's waits; with more parts a group needs all registers.
+template <int kParts>
+constexpr int kGroups = kParts == 1 ? 2 : 1;
+template <int kParts>
+constexpr int kConsumerWarps = kGroups<kParts> * kPanels;
+template <int kParts>
+constexpr int kThreads = kWarpSize * (kConsumerWarps<kParts> + kWarpgroupWarps);
 
 // kPromotions: in a step of two stages, 1, 2 or 4.
 template <int kBits, bool kOffsets, int kPromotions, int kParts>
@@ -87,18 +95,22 @@ class Producer {
   }
 
  private:
-  // Calls copy(stage, where to, its barrier).
+  // Calls copy(k, row, column, where to, its barrier) for each stage. Where a tile lies is computed once: a division
+  // takes as long as all else that a stage needs of these threads.
   template <class Copy>
   __device__ __forceinline__ void walk(Copy&& copy) {
     PipelineState<kCount> state;
 #pragma unroll 1
-    for (; tiles_.valid(); tiles_.next())
+    for (; tiles_.valid(); tiles_.next()) {
+      const int row = tiles_.row() * To::kRows, panel = tiles_.column() * kPanels;
+      const int first = kStepK * tiles_.first_step(), last = kStepK * tiles_.last_step();
 #pragma unroll 1  // few registers
-      for (int stage = 2 * tiles_.first_step(); stage < 2 * tiles_.last_step(); ++stage) {
+      for (int k = first; k < last; k += kStageK) {
         ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
-        copy(stage, pipeline_.stages[state.slot], pipeline_.full[state.slot]);
+        copy(k, row, panel, pipeline_.stages[state.slot], pipeline_.full[state.slot]);
         state.next();
       }
+    }
   }
 
   __device__ __forceinline__ void copy_rows() {
@@ -106,35 +118,36 @@ class Producer {
         static_cast<int>(sizeof(To::x) + sizeof(To::weights) + sizeof(To::columns) + (kOffsets ? sizeof(To::sums) : 0));
     // Weights need nothing that another kernel writes. What is computed from x waits for it, and so does y.
     ptx::wait_for_earlier_kernels();
-    walk([&](int stage, To& to, ptx::Barrier& full) {
-      const int row = tiles_.row() * To::kRows;
+    walk([&](int k, int row, int, To& to, ptx::Barrier& full) {
       ptx::barrier_expect(full, kBytes);
-      ptx::tensor_copy(to.x, a_.x, row, stage * kStageK, full);
+      ptx::tensor_copy(to.x, a_.x, row, k, full);
       if constexpr (kOffsets) {
 #pragma unroll
         for (int set = 0; set < kSets; ++set)
-          ptx::bulk_copy(to.sums[set], a_.row_sums + (stage * kSets + set) * a_.sum_stride + row,
+          ptx::bulk_copy(to.sums[set], a_.row_sums + (k / To::kUnitK + set) * a_.sum_stride + row,
                          static_cast<int>(sizeof(to.sums[set])), full, 1u << tiles_.split());
       }
     });
   }
 
   __device__ __forceinline__ void copy_weights() {
-    constexpr int kStageWords = To::kSteps * static_cast<int>(PackedLayout::kPanelRows);
-    walk([&](int stage, To& to, ptx::Barrier& full) {
-      ptx::tensor_copy(to.weights, a_.words, tiles_.column() * kPanels, stage * kStageWords, full);
+    walk([&](int k, int, int panel, To& to, ptx::Barrier& full) {
+      ptx::tensor_copy(to.weights, a_.words, panel, k / To::kStepK * static_cast<int>(PackedLayout::kPanelRows), full);
     });
   }
 
   // Behind the last block, where x is zeros, its parameters are copied again.
   __device__ __forceinline__ void copy_parameters() {
-    const int blocks = static_cast<int>(a_.w.blocks), size = static_cast<int>(a_.w.block_size);
-    walk([&](int stage, To& to, ptx::Barrier& full) {
+    const int blocks = static_cast<int>(a_.w.blocks);
+    const int size = blocks > 1 ? static_cast<int>(a_.w.block_size) : 1 << 30;
+    int next_k = 0, p = 0, end = 0;  // of the block's end
+    walk([&](int k, int, int panel, To& to, ptx::Barrier& full) {
+      if (k != next_k || end == 0) p = k / size, end = (p + 1) * size;  // a tile begins
+      next_k = k + kStageK;
 #pragma unroll
       for (int set = 0; set < kSets; ++set) {
-        int p = blocks > 1 ? (stage * kStageK + set * To::kUnitK) / size : 0;
-        if (p >= blocks) p = blocks - 1;
-        const int panel = tiles_.column() * kPanels, column = p * static_cast<int>(PackedLayout::kPanelRows);
+        if (k + set * To::kUnitK >= end) ++p, end += size;
+        const int column = (p < blocks ? p : blocks - 1) * static_cast<int>(PackedLayout::kPanelRows);
         ptx::tensor_copy(to.columns[set][0], a_.scales, panel, column, full);
         if constexpr (kOffsets) ptx::tensor_copy(to.columns[set][kOffsets], a_.offsets, panel, column, full);
       }
