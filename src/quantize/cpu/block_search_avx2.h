@@ -73,6 +73,13 @@ struct SearchAvx2 {
   QCORE_NUMERIC Doubles mul(Doubles a, Doubles b) {
     return {_mm256_mul_pd(a.low, b.low), _mm256_mul_pd(a.high, b.high)};
   }
+  QCORE_NUMERIC Doubles fma(Doubles a, Doubles b, Doubles c) {
+    return {_mm256_fmadd_pd(a.low, b.low, c.low), _mm256_fmadd_pd(a.high, b.high, c.high)};
+  }
+  QCORE_NUMERIC Doubles minus_product(Doubles a, Doubles b, Doubles c) {
+    return {_mm256_fnmadd_pd(b.low, c.low, a.low), _mm256_fnmadd_pd(b.high, c.high, a.high)};
+  }
+  QCORE_NUMERIC Doubles load_doubles(const double* p) { return {_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)}; }
   QCORE_NUMERIC Doubles div(Doubles a, Doubles b) {
     return {_mm256_div_pd(a.low, b.low), _mm256_div_pd(a.high, b.high)};
   }

@@ -14,7 +14,8 @@
 //   lookup(table, biased)            table[i] for whole numbers i in the bits of 1.5 * 2^23 + i
 //   store_codes(to, a)               whole numbers in the range of int8
 //   total(a)                         sum of doubles: the upper half is added to the lower one until one is left
-//   set_doubles, to_doubles, to_floats, add, sub, mul, div, is_less, both, select of doubles
+//   set_doubles, load_doubles, to_doubles, to_floats, add, sub, mul, div, fma, minus_product, is_less, both, select of
+//   doubles
 //   narrow_mask(WideMask), wide_mask(Mask)
 namespace qcore {
 namespace {
