@@ -38,6 +38,7 @@ struct SearchNeon : NeonLanes {
   QCORE_NUMERIC Mask greater(F a, F b) { return vcgtq_f32(a, b); }
   QCORE_NUMERIC Mask both(Mask a, Mask b) { return vandq_u32(a, b); }
   QCORE_NUMERIC bool any(Mask a) { return vmaxvq_u32(a) != 0; }
+  QCORE_NUMERIC bool every(Mask a) { return vminvq_u32(a) != 0; }
   QCORE_NUMERIC Mask all() { return vdupq_n_u32(~0u); }
   QCORE_NUMERIC F select(Mask mask, F yes, F no) { return vbslq_f32(mask, yes, no); }
 
