@@ -35,13 +35,19 @@ KernelTable<QuantizeProblem> quantize_rows("quantize",
                                                 run_quantize_reference},
                                            });
 
-double reference_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
-  return encoded_error_of(table, block, scale, inverse, offset);
+void reference_errors(const CodeTable& table, const EncodedTask* tasks, int count, double* errors) {
+  for (int i = 0; i < count; ++i) errors[i] = encoded_error_of(table, tasks[i]);
 }
-EncodedMoments reference_moments(const CodeTable& table, const EncodedValues& block, float inverse, float offset) {
-  return encoded_moments_of(table, block, inverse, offset);
+void reference_moments(const CodeTable& table, const EncodedTask* tasks, int count, EncodedMoments* sums) {
+  for (int i = 0; i < count; ++i) sums[i] = encoded_moments_of(table, tasks[i]);
 }
-void run_encode_reference(const EncodeProblem& problem) { run_encode(problem, {reference_error, reference_moments}); }
+void reference_codes(const CodeTable& table, const EncodedTask& task, float* q) {
+  for (std::int64_t at = 0; at < task.block->padded; at += kEncodedLanes)
+    nearest_codes(table, task.block->values + at, task.inverse, task.offset, q + at);
+}
+void run_encode_reference(const EncodeProblem& problem) {
+  run_encode(problem, {reference_errors, reference_moments, reference_codes});
+}
 
 KernelTable<EncodeProblem> encode_rows("quantize_encoded",
                                        {

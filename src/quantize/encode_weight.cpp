@@ -65,73 +65,90 @@ void store_number(const TensorView& part, std::int64_t row, std::int64_t column,
   }
 }
 
-// The values of blocks that share super-parameters, padded.
-class SuperBlock {
+// The values of blocks that are searched together, padded.
+class EncodedReader {
  public:
-  SuperBlock(const EncodeProblem& problem, std::int64_t longest, std::int64_t count)
+  EncodedReader(const EncodeProblem& problem, std::int64_t longest, std::int64_t count)
       : problem_(problem),
         padded_(round_up(longest, kEncodedLanes)),
         values_(static_cast<std::size_t>(padded_ * count)),
-        importances_(static_cast<std::size_t>(padded_ * count)),
+        importances_(values_.size()),
+        wide_(values_.size()),
         blocks_(static_cast<std::size_t>(count)) {}
 
   // Reads `count` blocks of a row, from block `first` on.
   EncodedBlock* read(std::int64_t row, std::int64_t first, std::int64_t count) {
-    const TensorView& weight = problem_.weight;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t begin = (first + i) * problem_.block_size;
-      const std::int64_t length = std::min(weight.shape[1] - begin, problem_.block_size);
-      float* values = values_.data() + i * padded_;
-      float* importances = importances_.data() + i * padded_;
-      for (std::int64_t j = 0; j < length; ++j) {
-        values[j] = load_float(weight.data, weight.dtype, row * weight.strides[0] + (begin + j) * weight.strides[1]);
-        importances[j] = importance(begin + j);
-      }
-      const std::int64_t padded = round_up(length, kEncodedLanes);
-      std::fill(values + length, values + padded, 0.0f);
-      std::fill(importances + length, importances + padded, 0.0f);
-      const auto [lo, hi] = std::minmax_element(values, values + length);
-      EncodedBlock block;
-      block.data = {values, importances, padded};
-      block.lo = *lo, block.hi = *hi;
-      for (std::int64_t j = 0; j < length; ++j) {
-        const double value = values[j], importance = importances[j];
-        block.one += importance;
-        block.value += importance * value;
-        block.square += importance * value * value;
-      }
-      blocks_[static_cast<std::size_t>(i)] = block;
+      blocks_[static_cast<std::size_t>(i)] =
+          read(row, begin, std::min(problem_.weight.shape[1] - begin, problem_.block_size), i * padded_);
     }
     return blocks_.data();
   }
 
  private:
-  float importance(std::int64_t k) const {
+  EncodedBlock read(std::int64_t row, std::int64_t begin, std::int64_t length, std::int64_t to) {
+    float* values = values_.data() + to;
+    float* importances = importances_.data() + to;
+    double* wide = wide_.data() + to;
+    const std::int64_t padded = round_up(length, kEncodedLanes);
+    load(row, begin, length, values);
+    load_importance(begin, length, importances);
+    std::fill(values + length, values + padded, 0.0f);
+    std::fill(importances + length, importances + padded, 0.0f);
+    std::copy(values, values + padded, wide);
+    EncodedBlock block;
+    block.data = {values, importances, wide, padded, !problem_.importance && padded == length};
+    block.lo = block.hi = values[0];
+    for (std::int64_t j = 0; j < length; ++j) {
+      const double importance = importances[j];
+      block.lo = values[j] < block.lo ? values[j] : block.lo;
+      block.hi = values[j] < block.hi ? block.hi : values[j];
+      block.one += importance;
+      block.value += importance * wide[j];
+      block.square += importance * wide[j] * wide[j];
+    }
+    return block;
+  }
+
+  void load(std::int64_t row, std::int64_t begin, std::int64_t length, float* values) const {
+    const TensorView& weight = problem_.weight;
+    const std::int64_t at = row * weight.strides[0] + begin * weight.strides[1], stride = weight.strides[1];
+    if (weight.dtype == DType::f32 && stride == 1) {
+      std::copy_n(static_cast<const float*>(weight.data) + at, length, values);
+      return;
+    }
+    for (std::int64_t j = 0; j < length; ++j) values[j] = load_float(weight.data, weight.dtype, at + j * stride);
+  }
+
+  void load_importance(std::int64_t begin, std::int64_t length, float* importances) const {
     const TensorView* given = problem_.importance;
-    return given ? load_float(given->data, DType::f32, k * given->strides[0]) : 1.0f;
+    if (!given) {
+      std::fill_n(importances, length, 1.0f);
+      return;
+    }
+    for (std::int64_t j = 0; j < length; ++j)
+      importances[j] = load_float(given->data, DType::f32, (begin + j) * given->strides[0]);
   }
 
   const EncodeProblem& problem_;
   std::int64_t padded_;
   std::vector<float> values_, importances_;
+  std::vector<double> wide_;
   std::vector<EncodedBlock> blocks_;
 };
 
-void write_block(const EncodeProblem& problem, const EncodingCodes& codes, const EncodedBlock& block, std::int64_t row,
-                 std::int64_t p) {
+// q [padded] is written to.
+void write_block(const EncodeProblem& problem, const EncodingCodes& codes, const EncodedKernels& kernels,
+                 const EncodedBlock& block, std::int64_t row, std::int64_t p, float* q) {
   const EncodedParts& parts = problem.parts;
   const StoredParameters& chosen = block.parameters;
   store_number(parts.scales, row, p, chosen.scale_number);
   if (parts.offsets) store_number(*parts.offsets, row, p, chosen.offset_number);
   const std::int64_t k = parts.codes.shape[1], begin = p * problem.block_size;
-  auto* out = static_cast<std::uint8_t*>(parts.codes.data) + row * k + begin;
   const std::int64_t length = std::min(k - begin, problem.block_size);
-  for (std::int64_t first = 0; first < length; first += kEncodedLanes) {
-    float q[kEncodedLanes];
-    nearest_codes(codes.table(), block.data.values + first, chosen.inverse(), chosen.offset, q);
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(kEncodedLanes, length - first); ++i)
-      out[first + i] = codes.stored(q[i]);
-  }
+  kernels.codes(codes.table(), {&block.data, chosen.scale, chosen.inverse, chosen.offset}, q);
+  codes.store(q, length, static_cast<std::uint8_t*>(parts.codes.data) + row * k + begin);
 }
 
 }  // namespace
@@ -140,13 +157,18 @@ void run_encode(const EncodeProblem& problem, const EncodedKernels& kernels) {
   const WeightEncoding& encoding = problem.encoding;
   const std::int64_t n = problem.weight.shape[0], k = problem.weight.shape[1];
   const std::int64_t blocks = ceil_div(k, problem.block_size);
-  const std::int64_t together = std::min(std::max<std::int64_t>(encoding.super_block, 1), blocks);
+  // Blocks without super-parameters are searched together, too, because the kernels take many at once.
+  constexpr std::int64_t kTogether = 256;  // values
+  const std::int64_t wanted = encoding.super_block ? encoding.super_block : kTogether / problem.block_size;
+  const std::int64_t together = std::min(std::max<std::int64_t>(wanted, 1), blocks);
   const EncodedSearch search(encoding, problem.method != Method::rtn, kernels);
   parallel_for(n, [&](std::int64_t row) {
-    SuperBlock super_block(problem, std::min(problem.block_size, k), together);
+    const std::int64_t longest = std::min(problem.block_size, k);
+    EncodedReader reader(problem, longest, together);
+    std::vector<float> q(static_cast<std::size_t>(round_up(longest, kEncodedLanes)));
     for (std::int64_t first = 0; first < blocks; first += together) {
       const std::int64_t count = std::min(together, blocks - first);
-      EncodedBlock* here = super_block.read(row, first, count);
+      EncodedBlock* here = reader.read(row, first, count);
       SuperParameters super;
       QCORE_CHECK_VALUE(search.run(here, count, super), problem.op,
                         ": the encoding cannot hold the scale or the offset of row ", row, ", block ", first,
@@ -155,7 +177,8 @@ void run_encode(const EncodeProblem& problem, const EncodedKernels& kernels) {
       const EncodedParts& parts = problem.parts;
       if (parts.super_scales) store_number(*parts.super_scales, row, first / together, super.scale);
       if (parts.super_offsets) store_number(*parts.super_offsets, row, first / together, super.offset);
-      for (std::int64_t i = 0; i < count; ++i) write_block(problem, search.codes(), here[i], row, first + i);
+      for (std::int64_t i = 0; i < count; ++i)
+        write_block(problem, search.codes(), kernels, here[i], row, first + i, q.data());
     }
   });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "numerics/half_bits.h"
@@ -15,11 +16,15 @@ constexpr int kSpanSteps = 3;  // of each of two bounds
 constexpr int kFineSteps = 6;  // of scales smaller, and larger, than that of the whole span
 constexpr int kRounds = 8;     // of least squares
 constexpr int kSuperRounds = 3;
+// Other codes than those that a candidate was fitted to can make its error only a little smaller.
+constexpr double kGain = 1.1;
 
 int largest_number(ParameterType type) { return (1 << parameter_bits(type)) - 1; }
 
 int rounded_number(double number, ParameterType type) {
-  return static_cast<int>(std::nearbyint(std::clamp(number, 0.0, static_cast<double>(largest_number(type)))));
+  constexpr double kRoundDouble = 6755399441055744.0;  // 1.5 * 2^52, behind which there are no fraction bits
+  return static_cast<int>(std::clamp(number, 0.0, static_cast<double>(largest_number(type))) + kRoundDouble -
+                          kRoundDouble);
 }
 
 // The power of two nearest to a positive number, as e8m0.
@@ -80,6 +85,7 @@ struct LeastSquares {
 EncodingCodes::EncodingCodes(const WeightEncoding& encoding) : zero_(encoding.zero) {
   const int count = 1 << encoding.bits;
   table_.codebook = encoding.has_codebook;
+  table_.offsets = encoding.offsets != ParameterType::none;
   if (!encoding.has_codebook) {
     table_.lowest = static_cast<float>(-zero_), table_.highest = static_cast<float>(count - 1 - zero_);
     return;
@@ -118,7 +124,7 @@ EncodedSearch::Stored EncodedSearch::store_offset(float offset, StoredParameters
 }
 
 EncodedSearch::Stored EncodedSearch::store(float scale, float offset, StoredParameters& parameters) const {
-  parameters = {scale, 0.0f, 0, 0};
+  parameters = {scale, 0.0f, 0.0f, 0, 0};
   if (!integer_scales_ && parameter_bits(encoding_.scales) == 8) {
     const float ratio = scale / encoding_.tensor_scale;
     constexpr float kLargestE4m3 = 464.0f;  // and half of the last step
@@ -134,19 +140,37 @@ EncodedSearch::Stored EncodedSearch::store(float scale, float offset, StoredPara
     parameters.scale = as_stored(encoding_.scales, scale, parameters.scale_number);
   }
   if (!numerics::is_finite(parameters.scale)) return Stored::too_large;
-  if (parameters.inverse() == 0.0f) return Stored::too_small;
+  parameters.inverse = inverse_or_zero(parameters.scale);
+  if (parameters.inverse == 0.0f) return Stored::too_small;
   return store_offset(offset, parameters);
 }
 
-// Takes a candidate with a smaller error.
-void EncodedSearch::consider(EncodedBlock& block, float scale, float offset) const {
-  StoredParameters candidate;
-  if (scale < 0.0f && (!negative_scales() || encoding_.offsets != ParameterType::none)) return;
-  if (store(scale, offset, candidate) != Stored::yes) return;
-  const double candidate_error = error(block, candidate);
-  if (!(candidate_error < block.error)) return;
-  block.parameters = candidate;
-  block.error = candidate_error;
+// Without branches where the parameters stay floats, because nothing could predict which candidates fail.
+inline bool EncodedSearch::propose(EncodedBlock& block, float scale, float offset, double estimate,
+                                   Candidate& candidate) const {
+  candidate.block = &block;
+  candidate.estimate = estimate;
+  const bool better = estimate < kGain * block.error;
+  const bool sign = (scale >= 0.0f) | negative_without_offset_;
+  if (!stay_floats_) return better && sign && store(scale, offset, candidate.parameters) == Stored::yes;
+  const float inverse = inverse_or_zero(scale), below = std::min(offset, 0.0f);
+  candidate.parameters = {scale, inverse, below, 0, 0};
+  return better & sign & (inverse != 0.0f) & numerics::is_finite(scale) & numerics::is_finite(below);
+}
+
+void EncodedSearch::take(const Candidate* candidates, int count) const {
+  if (count == 0) return;
+  EncodedTask tasks[kMaxTasks];
+  tasks[0] = {};  // else g++ warns of an array without values
+  double errors[kMaxTasks];
+  for (int i = 0; i < count; ++i) tasks[i] = task(*candidates[i].block, candidates[i].parameters);
+  kernels_.errors(codes_.table(), tasks, count, errors);
+  for (int i = 0; i < count; ++i) {
+    EncodedBlock& block = *candidates[i].block;
+    if (!(errors[i] < block.error) || !(candidates[i].estimate < kGain * block.error)) continue;
+    block.parameters = candidates[i].parameters;
+    block.error = errors[i];
+  }
 }
 
 // Without an offset: the smallest scale that clips nothing, or nothing but values whose sign no code has.
@@ -173,48 +197,74 @@ EncodedSearch::Stored EncodedSearch::first_parameters(const EncodedBlock& block,
   return store(scale, offset, parameters);
 }
 
-bool EncodedSearch::fit(EncodedBlock& block) const {
+bool EncodedSearch::fit(EncodedBlock* blocks, int count) const {
+  EncodedTask tasks[kMaxTasks];
+  tasks[0] = {};  // else g++ warns of an array without values
+  double errors[kMaxTasks];
   // A block of zeros, or of one number that the offset holds.
-  block.parameters = {};
-  if (!integer_scales_ && encoding_.scales == ParameterType::e8m0)
-    block.parameters.scale = numerics::e8m0_to_float(0) * encoding_.tensor_scale;
-  if (store_offset(block.lo == block.hi ? block.lo : 0.0f, block.parameters) != Stored::yes) return false;
-  block.error = error(block, block.parameters);
-  if (block.error == 0.0) return true;
-  StoredParameters first;
-  const Stored stored = first_parameters(block, first);
-  if (stored == Stored::too_large) return false;
-  if (stored == Stored::yes) {
-    block.parameters = first;
-    block.error = error(block, first);
+  for (int i = 0; i < count; ++i) {
+    EncodedBlock& block = blocks[i];
+    block.parameters = {};
+    if (!integer_scales_ && encoding_.scales == ParameterType::e8m0)
+      block.parameters.set_scale(numerics::e8m0_to_float(0) * encoding_.tensor_scale);
+    if (store_offset(block.lo == block.hi ? block.lo : 0.0f, block.parameters) != Stored::yes) return false;
+    tasks[i] = task(block, block.parameters);
+  }
+  kernels_.errors(codes_.table(), tasks, count, errors);
+  EncodedBlock *searched[kMaxTasks], *stored[kMaxTasks];
+  StoredParameters first[kMaxTasks];
+  int searches = 0, firsts = 0;
+  for (int i = 0; i < count; ++i) {
+    blocks[i].error = errors[i];
+    if (errors[i] == 0.0) continue;
+    searched[searches++] = &blocks[i];
+    const Stored fits = first_parameters(blocks[i], first[firsts]);
+    if (fits == Stored::too_large) return false;
+    if (fits != Stored::yes) continue;
+    tasks[firsts] = task(blocks[i], first[firsts]);
+    stored[firsts++] = &blocks[i];
+  }
+  if (firsts > 0) kernels_.errors(codes_.table(), tasks, firsts, errors);
+  for (int i = 0; i < firsts; ++i) {
+    stored[i]->parameters = first[i];
+    stored[i]->error = errors[i];
   }
   if (!search_) return true;
-  encoding_.offsets == ParameterType::none ? search_scale(block) : search_span(block);
-  for (int round = 0; round < kRounds; ++round) {
-    const double before = block.error;
-    consider_fit(block, block.parameters.scale, block.parameters.offset);
-    if (!(block.error < before)) break;
+  for (int i = 0; i < searches; ++i)
+    encoding_.offsets == ParameterType::none ? search_scale(*searched[i]) : search_span(*searched[i]);
+  for (int round = 0; searches > 0 && round < kRounds; ++round) {
+    double before[kMaxTasks];
+    for (int i = 0; i < searches; ++i) {
+      before[i] = searched[i]->error;
+      tasks[i] = task(*searched[i], searched[i]->parameters);
+    }
+    consider_fits(searched, tasks, searches);
+    int better = 0;
+    for (int i = 0; i < searches; ++i)
+      if (searched[i]->error < before[i]) searched[better++] = searched[i];
+    searches = better;
   }
   return true;
 }
 
 void EncodedSearch::search_scale(EncodedBlock& block) const {
-  // The more codes there are, the less of the range is worth clipping.
-  const int bits = encoding_.bits, steps = bits <= 3 ? 10 : bits == 4 ? 8 : 5;
-  const float least = bits <= 3 ? 0.4f : bits == 4 ? 0.55f : bits == 5 ? 0.75f : 0.85f;
   const float extreme = -block.lo > block.hi ? block.lo : block.hi;
   const bool either_sign = negative_scales();
   if (encoding_.scales == ParameterType::e8m0)  // which has few scales
-    for (const float factor : {2.0f, 0.5f}) consider(block, block.parameters.scale * factor, 0.0f);
+    for (const float factor : {2.0f, 0.5f}) {
+      Candidate candidate;
+      if (propose(block, block.parameters.scale * factor, 0.0f, 0.0, candidate)) take(&candidate, 1);
+    }
+  float scales[kMaxTasks];
+  int count = 0;
   for (const float end : {codes_.table().highest, codes_.table().lowest}) {
     if (end == 0.0f) continue;
     // The largest magnitude gets the last code of either sign, or each bound that of its own.
     const float bound = either_sign ? extreme : end > 0.0f ? block.hi : block.lo;
-    for (int step = 0; step <= steps; ++step) {
-      const float shrunk = bound * (1.0f - (1.0f - least) * static_cast<float>(step) / static_cast<float>(steps));
-      consider_fit(block, shrunk / end, 0.0f);
-    }
+    for (int step = 0; step <= steps_; ++step) scales[count + step] = bound * shrunk_[step] / end;
+    count += steps_ + 1;
   }
+  consider_fits(block, scales, nullptr, count);
 }
 
 void EncodedSearch::search_span(EncodedBlock& block) const {
@@ -226,31 +276,54 @@ void EncodedSearch::search_span(EncodedBlock& block) const {
   const auto part = [](float of, int step, int steps) {
     return of * static_cast<float>(step) / static_cast<float>(steps);
   };
+  static_assert((kSpanSteps + 1) * (kSpanSteps + 1) <= kMaxTasks && 2 * kFineSteps + 1 <= kMaxTasks);
+  Candidate candidates[kMaxTasks];
+  int count = 0;
   for (int i = 0; i <= kSpanSteps; ++i)
     for (int j = 0; j <= kSpanSteps; ++j) {
       const float hi = block.hi - part(kMost * span, i, kSpanSteps), lo = bottom + part(kMost * span, j, kSpanSteps);
       const float scale = (hi - lo) / levels;
-      consider(block, scale, numerics::fma_once(-scale, lowest, lo));
+      count += propose(block, scale, numerics::fma_once(-scale, lowest, lo), 0.0, candidates[count]);
     }
+  take(candidates, count);
   // With many levels, small changes of the scale decide which codes are taken.
-  for (int step = -kFineSteps; step <= kFineSteps; ++step) {
-    const float scale = span / (levels + part(kFine, step, kFineSteps));
-    consider_fit(block, scale, numerics::fma_once(-scale, lowest, bottom));
+  float scales[2 * kFineSteps + 1], offsets[2 * kFineSteps + 1];
+  for (int step = 0; step <= 2 * kFineSteps; ++step) {
+    scales[step] = span / (levels + part(kFine, step - kFineSteps, kFineSteps));
+    offsets[step] = numerics::fma_once(-scales[step], lowest, bottom);
   }
+  consider_fits(block, scales, offsets, 2 * kFineSteps + 1);
 }
 
-void EncodedSearch::consider_fit(EncodedBlock& block, float scale, float offset) const {
-  const float inverse = StoredParameters{scale, offset}.inverse();
-  const EncodedMoments sums = kernels_.moments(codes_.table(), block.data, inverse, offset);
-  const bool fits_offset = encoding_.offsets != ParameterType::none;
-  const LeastSquares squares = fits_offset ? LeastSquares{sums.qq, sums.q, block.one, sums.q_value, block.value}
-                                           : LeastSquares{sums.qq, 0.0, 0.0, sums.q_value, 0.0};
-  double x, y;
-  if (!squares.solve(x, y)) return;
-  // The error with these codes, which other codes can make only a little smaller.
-  constexpr double kGain = 1.1;
-  const double with_codes = block.square - x * sums.q_value - y * block.value;
-  if (with_codes < kGain * block.error) consider(block, static_cast<float>(x), static_cast<float>(y));
+void EncodedSearch::consider_fits(EncodedBlock& block, const float* scales, const float* offsets, int count) const {
+  float inverses[kMaxTasks];
+  for (int i = 0; i < count; ++i) inverses[i] = inverse_or_zero(scales[i]);
+  EncodedBlock* blocks[kMaxTasks];
+  EncodedTask tasks[kMaxTasks];
+  for (int i = 0; i < count; ++i) {
+    blocks[i] = &block;
+    tasks[i] = {&block.data, scales[i], inverses[i], offsets ? offsets[i] : 0.0f};
+  }
+  consider_fits(blocks, tasks, count);
+}
+
+void EncodedSearch::consider_fits(EncodedBlock* const* blocks, const EncodedTask* tasks, int count) const {
+  EncodedMoments sums[kMaxTasks];
+  kernels_.moments(codes_.table(), tasks, count, sums);
+  Candidate candidates[kMaxTasks];
+  int proposed = 0;
+  for (int i = 0; i < count; ++i) {
+    EncodedBlock& block = *blocks[i];
+    const LeastSquares squares = encoding_.offsets != ParameterType::none
+                                     ? LeastSquares{sums[i].qq, sums[i].q, block.one, sums[i].q_value, block.value}
+                                     : LeastSquares{sums[i].qq, 0.0, 0.0, sums[i].q_value, 0.0};
+    double x, y;
+    if (!squares.solve(x, y)) continue;
+    const double with_codes = block.square - x * sums[i].q_value - y * block.value;
+    // Counted without a branch, which nothing could predict.
+    proposed += propose(block, static_cast<float>(x), static_cast<float>(y), with_codes, candidates[proposed]);
+  }
+  take(candidates, proposed);
 }
 
 // Gives each block the numbers that are nearest to its fitted parameters, or with a search the best of those beside
@@ -260,8 +333,11 @@ double EncodedSearch::choose_numbers(const EncodedBlock* fitted, EncodedBlock* b
   const float super_scale = numerics::half_to_float(super.scale), super_offset = numerics::half_to_float(super.offset);
   const int around_scale = search && integer_scales_ && super_scale != 0.0f;
   const int around_offset = search && integer_offsets_ && super_offset != 0.0f;
-  double sum = 0.0;
+  Candidate candidates[kMaxTasks];
+  int proposed = 0;
   for (std::int64_t p = 0; p < count; ++p) {
+    constexpr int kMost = 9;  // candidates of a block
+    if (proposed > kMaxTasks - kMost) take(candidates, std::exchange(proposed, 0));
     const StoredParameters& wanted = fitted[p].parameters;
     int n = 0, m = 0;
     if (integer_scales_)
@@ -275,25 +351,24 @@ double EncodedSearch::choose_numbers(const EncodedBlock* fitted, EncodedBlock* b
       if (i < 0 || (integer_scales_ && i > largest_number(encoding_.scales))) continue;
       for (int j = m - around_offset; j <= m + around_offset; ++j) {
         if (j < 0 || (integer_offsets_ && j > largest_number(encoding_.offsets))) continue;
-        StoredParameters candidate = wanted;
+        candidates[proposed] = {&block, wanted, 0.0};
+        StoredParameters& candidate = candidates[proposed++].parameters;
         if (integer_scales_) {
-          candidate.scale = super_scale * static_cast<float>(i - encoding_.scale_zero);
+          candidate.set_scale(super_scale * static_cast<float>(i - encoding_.scale_zero));
           candidate.scale_number = static_cast<std::uint32_t>(i);
         }
         if (integer_offsets_) {
           candidate.offset = -(super_offset * static_cast<float>(j));
           candidate.offset_number = static_cast<std::uint32_t>(j);
-        } else if (integer_scales_) {
+        } else if (integer_scales_ && encoding_.offsets != ParameterType::none) {
           store_offset(wanted.offset, candidate);
         }
-        const double candidate_error = error(block, candidate);
-        if (!(candidate_error < block.error)) continue;
-        block.parameters = candidate;
-        block.error = candidate_error;
       }
     }
-    sum += block.error;
   }
+  take(candidates, proposed);
+  double sum = 0.0;
+  for (std::int64_t p = 0; p < count; ++p) sum += blocks[p].error;
   return sum;
 }
 
@@ -301,6 +376,7 @@ double EncodedSearch::choose_numbers(const EncodedBlock* fitted, EncodedBlock* b
 bool EncodedSearch::refine(const EncodedBlock* fitted, EncodedBlock* blocks, std::int64_t count,
                            SuperParameters& super) const {
   LeastSquares sums;
+  EncodedMoments moments[kMaxTasks];
   double before = 0.0;
   for (std::int64_t p = 0; p < count; ++p) {
     const EncodedBlock& block = blocks[p];
@@ -309,7 +385,13 @@ bool EncodedSearch::refine(const EncodedBlock* fitted, EncodedBlock* blocks, std
         integer_scales_ ? double{static_cast<float>(at.scale_number)} - encoding_.scale_zero : at.scale;
     const double offset_number = integer_offsets_ ? -double{static_cast<float>(at.offset_number)} : 0.0;
     before += block.error;
-    const EncodedMoments of = kernels_.moments(codes_.table(), block.data, at.inverse(), at.offset);
+    if (p % kMaxTasks == 0) {
+      const int here = static_cast<int>(std::min<std::int64_t>(kMaxTasks, count - p));
+      EncodedTask tasks[kMaxTasks];
+      for (int i = 0; i < here; ++i) tasks[i] = task(blocks[p + i], blocks[p + i].parameters);
+      kernels_.moments(codes_.table(), tasks, here, moments);
+    }
+    const EncodedMoments& of = moments[p % kMaxTasks];
     const double constant = integer_offsets_ ? 0.0 : double{at.offset};  // is no multiple of a super-offset
     sums.aa += number * number * of.qq;
     sums.ab += number * offset_number * of.q;
@@ -331,8 +413,8 @@ bool EncodedSearch::refine(const EncodedBlock* fitted, EncodedBlock* blocks, std
 }
 
 bool EncodedSearch::run(EncodedBlock* blocks, std::int64_t count, SuperParameters& super) const {
-  for (std::int64_t p = 0; p < count; ++p)
-    if (!fit(blocks[p])) return false;
+  for (std::int64_t p = 0; p < count; p += kMaxTasks)
+    if (!fit(blocks + p, static_cast<int>(std::min<std::int64_t>(kMaxTasks, count - p)))) return false;
   if (!integer_scales_ && !integer_offsets_) return true;
 
   const std::vector<EncodedBlock> fitted(blocks, blocks + count);

@@ -117,13 +117,24 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in LayerOptions.__dataclass_fields__}
 
+    def _own(self, name: str) -> Mapping[str, Any]:
+        return next((own for pattern, own in self.layers.items() if matches(name, pattern)), {})
+
+    def asks_compute(self, name: str) -> bool:
+        """Return whether the compute mode of a module was given, for the model or for this module.
+
+        Args:
+            name: full name of a module, with dots.
+        """
+        return self._compute_given or "compute" in self._own(name)
+
     def of_layer(self, name: str) -> LayerOptions:
         """Return the options of the module of that name.
 
         Args:
             name: full name of a module, with dots.
         """
-        other: Mapping[str, Any] = next((own for pattern, own in self.layers.items() if matches(name, pattern)), {})
+        other = self._own(name)
         options = self._options()
         if other.get("encoding") is not None:
             options |= _own_form(other["encoding"])

@@ -329,8 +329,9 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
 
     def _expert_compute(self, mixture: Mixture, projection: str, expert: int) -> Compute:
         """Return the compute mode of an expert's layer, chosen as by :meth:`_compute`."""
-        asked = self.quantization_config.of_layer(mixture.layer(projection, expert)).compute
-        if self.quantization_config.compute_given or not self.pre_quantized:
+        layer = mixture.layer(projection, expert)
+        asked = self.quantization_config.of_layer(layer).compute
+        if self.quantization_config.asks_compute(layer) or not self.pre_quantized:
             return asked
         return self._folder.expert_activations(mixture.parameter(projection), expert) or asked
 
@@ -343,7 +344,7 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
     def _compute(self, layer: str, weight: str) -> Compute:
         """Return the compute mode of a layer: the given one, else the one that the files ask for."""
         asked = self.quantization_config.of_layer(layer).compute
-        if self.quantization_config.compute_given or self._folder is None or weight not in self._folder.targets:
+        if self.quantization_config.asks_compute(layer) or self._folder is None or weight not in self._folder.targets:
             return asked
         return self._folder.activations(weight) or asked
 

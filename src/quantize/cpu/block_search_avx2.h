@@ -45,7 +45,9 @@ struct SearchAvx2 {
   QCORE_NUMERIC Mask is_nonzero(F a) { return _mm256_cmp_ps(a, set(0.0f), _CMP_NEQ_OQ); }
   QCORE_NUMERIC Mask greater(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
   QCORE_NUMERIC Mask both(Mask a, Mask b) { return _mm256_and_ps(a, b); }
+  QCORE_NUMERIC F round_even(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   QCORE_NUMERIC bool any(Mask a) { return _mm256_movemask_ps(a) != 0; }
+  QCORE_NUMERIC bool every(Mask a) { return _mm256_movemask_ps(a) == 0xff; }
   QCORE_NUMERIC Mask all() { return _mm256_castsi256_ps(_mm256_set1_epi32(-1)); }
   QCORE_NUMERIC F select(Mask mask, F yes, F no) { return _mm256_blendv_ps(no, yes, mask); }
 
@@ -73,6 +75,13 @@ struct SearchAvx2 {
   QCORE_NUMERIC Doubles mul(Doubles a, Doubles b) {
     return {_mm256_mul_pd(a.low, b.low), _mm256_mul_pd(a.high, b.high)};
   }
+  QCORE_NUMERIC Doubles fma(Doubles a, Doubles b, Doubles c) {
+    return {_mm256_fmadd_pd(a.low, b.low, c.low), _mm256_fmadd_pd(a.high, b.high, c.high)};
+  }
+  QCORE_NUMERIC Doubles minus_product(Doubles a, Doubles b, Doubles c) {
+    return {_mm256_fnmadd_pd(b.low, c.low, a.low), _mm256_fnmadd_pd(b.high, c.high, a.high)};
+  }
+  QCORE_NUMERIC Doubles load_doubles(const double* p) { return {_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)}; }
   QCORE_NUMERIC Doubles div(Doubles a, Doubles b) {
     return {_mm256_div_pd(a.low, b.low), _mm256_div_pd(a.high, b.high)};
   }

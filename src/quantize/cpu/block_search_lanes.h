@@ -3,18 +3,21 @@
 #include "quantize/cpu/vtable.h"
 
 // The search of block_search.cpp for several blocks at once, one in each lane, so that every lane takes the reference's
-// steps in the reference's order and has its bits. S is an instruction set's vectors:
+// steps in the reference's order and has its bits. Candidates are compared by errors in fp32 first, which cost half of
+// those in doubles; only candidates that may have the smallest error are evaluated as the reference does. S is an
+// instruction set's vectors:
 //   kLanes, F, Mask                  floats, and what a comparison of them gives
 //   Doubles, WideMask                as many doubles, likewise
-//   load, store, set, add, sub, mul, div, fma, at_least, at_most     of floats, as numerics/lanes.h
+//   load, store, set, add, sub, mul, div, fma, at_least, at_most, round_even     of floats, as numerics/lanes.h
 //   minus_product(a, b, c)           a - b * c, rounded once
 //   as_half(a)                       rounded to fp16
 //   reciprocal_or_zero(inverse, a)   1 / a, or 0 where inverse or a is 0
-//   is_finite, is_nonzero, greater, both, any, all, select(mask, yes, no)
+//   is_finite, is_nonzero, greater, both, any, every, all, select(mask, yes, no)
 //   lookup(table, biased)            table[i] for whole numbers i in the bits of 1.5 * 2^23 + i
 //   store_codes(to, a)               whole numbers in the range of int8
 //   total(a)                         sum of doubles: the upper half is added to the lower one until one is left
-//   set_doubles, to_doubles, to_floats, add, sub, mul, div, is_less, both, select of doubles
+//   set_doubles, load_doubles, to_doubles, to_floats, add, sub, mul, div, fma, minus_product, is_less, both, select of
+//   doubles
 //   narrow_mask(WideMask), wide_mask(Mask)
 namespace qcore {
 namespace {
@@ -41,6 +44,7 @@ class LaneSearch {
     evaluate<1>(&best_, errors);
     error_ = errors[0];
     kSymmetric ? clip_magnitude(lo, hi) : clip_span(lo, hi);
+    take_best();
     Mask active = S::all();
     for (int round = 0; round < 8 && S::any(active); ++round) active = polish(active);
     return best_;
@@ -53,7 +57,11 @@ class LaneSearch {
   }
 
  private:
-  static constexpr int kSteps = 24;
+  static constexpr int kSteps = 24, kStride = 4;  // both bounds of a span move: a coarser grid
+  static constexpr int kTogether = 4;             // candidates evaluated side by side, because a sum waits for itself
+  static constexpr int kSpans = (kSteps / kStride + 1) * (kSteps / kStride + 1);
+  static constexpr int kCandidates = kSymmetric ? 2 * (kSteps + 1) : kSpans;
+  static constexpr int kGroups = (kCandidates + kTogether - 1) / kTogether;
 
   F values(std::int64_t i) const { return S::load(blocks_.values + i * SearchedBlocks::kLanes); }
 
@@ -62,8 +70,7 @@ class LaneSearch {
     const F shifted = kSymmetric ? value : S::sub(value, s.offset);
     F x = S::mul(shifted, s.inverse);
     x = S::at_most(S::at_least(x, S::set(lowest_)), S::set(highest_));
-    const F shift = S::set(12582912.0f);
-    return S::sub(S::add(x, shift), shift);
+    return S::round_even(x);
   }
 
   F decoded(const LaneScales& s, F code) const {
@@ -110,15 +117,13 @@ class LaneSearch {
     return taken;
   }
 
-  // Several candidates are evaluated side by side, because a sum waits for itself, and taken in order.
-  template <int kCount>
-  void consider(const F (&scales)[kCount], const F (&offsets)[kCount]) {
-    LaneScales candidates[kCount];
-    Mask valid[kCount];
-    Doubles errors[kCount];
-    for (int c = 0; c < kCount; ++c) valid[c] = make(scales[c], offsets[c], candidates[c]);
-    evaluate<kCount>(candidates, errors);
-    for (int c = 0; c < kCount; ++c) take(candidates[c], valid[c], errors[c]);
+  void add(F scale, F offset) {
+    LaneScales candidate;
+    valid_[count_] = make(scale, offset, candidate);
+    float* to = candidates_[count_++];
+    S::store(to, candidate.scale);
+    S::store(to + S::kLanes, candidate.inverse);
+    S::store(to + 2 * S::kLanes, candidate.offset);
   }
 
   void clip_magnitude(F lo, F hi) {
@@ -127,7 +132,8 @@ class LaneSearch {
     const F extreme = S::select(S::greater(S::sub(zero, lo), hi), lo, hi);
     for (int step = 0; step <= kSteps; ++step) {
       const F bound = S::mul(extreme, S::set(1.0f - (1.0f - kSmallest) * step / kSteps));
-      consider<2>({S::div(bound, S::set(highest_)), S::div(bound, S::set(lowest_))}, {zero, zero});
+      add(S::div(bound, S::set(highest_)), zero);
+      add(S::div(bound, S::set(lowest_)), zero);
     }
   }
 
@@ -137,25 +143,110 @@ class LaneSearch {
   }
 
   void clip_span(F lo, F hi) {
-    constexpr int kStride = 4;
-    for (int i = 0; i <= kSteps; i += kStride) {
-      const F top = shrunk_from(hi, lo, i);
-      const auto span = [&](int j, F& scale, F& offset) {
-        const F range = S::sub(top, shrunk_from(lo, hi, j));
-        scale = S::div(range, S::set(highest_ - lowest_));
-        offset = S::minus_product(top, scale, S::set(highest_));
-      };
-      F scales[2], offsets[2];
-      int j = 0;
-      for (; j + kStride <= kSteps; j += 2 * kStride) {
-        span(j, scales[0], offsets[0]);
-        span(j + kStride, scales[1], offsets[1]);
-        consider<2>(scales, offsets);
+    for (int i = 0; i <= kSteps; i += kStride)
+      for (int j = 0; j <= kSteps; j += kStride) {
+        const F top = shrunk_from(hi, lo, i);
+        const F scale = S::div(S::sub(top, shrunk_from(lo, hi, j)), S::set(highest_ - lowest_));
+        add(scale, S::minus_product(top, scale, S::set(highest_)));
       }
-      F last_scale[1], last_offset[1];
-      span(j, last_scale[0], last_offset[0]);
-      consider<1>(last_scale, last_offset);
+  }
+
+  // Whether fp32 sums have an error that rough_limit() knows: importances whose products with a difference are no
+  // denormal numbers, unless the difference is smaller than any that counts.
+  bool can_compare_roughly() const {
+    constexpr float kSmall = 0x1p-60f, kLarge = 0x1p60f;
+    constexpr std::int64_t kMost = std::int64_t{1} << 18;
+    if (blocks_.count > kMost) return false;
+    for (std::int64_t i = 0; kWeighted && i < blocks_.count; ++i) {
+      const float importance = blocks_.importance[i];
+      if (importance != 0.0f && !(importance >= kSmall && importance <= kLarge)) return false;
     }
+    return true;
+  }
+
+  // A candidate whose rough error is larger than this has a larger error than the candidate with the rough error
+  // `least`. A rough error has less than count + 8 roundings, each of at most 2^-24 of it. Below 2^-100 denormal
+  // numbers add to that, and above 2^120 a sum may have overflowed.
+  F rough_limit(F least) const {
+    const F infinity = S::set(numerics::bits_float(numerics::kInfinityBits));
+    const float margin = 1.0f + static_cast<float>(blocks_.count + 8) * 0x1p-22f;
+    const F limit = S::mul(S::at_least(least, S::set(0x1p-100f)), S::set(margin));
+    return S::select(S::greater(limit, S::set(0x1p120f)), infinity, limit);
+  }
+
+  // The errors of kTogether candidates from `first` on, or of the last one where there are less, in fp32. Stops where
+  // all are larger than the limit.
+  void evaluate_roughly(int first, F limit, F* sums) const {
+    constexpr std::int64_t kBetweenChecks = 16;
+    LaneScales candidates[kTogether];
+    F sum[kTogether];
+    for (int c = 0; c < kTogether; ++c) {
+      const float* from = candidates_[first + c < count_ ? first + c : count_ - 1];
+      candidates[c] = {S::load(from), S::load(from + S::kLanes), S::load(from + 2 * S::kLanes)};
+      sum[c] = S::set(0.0f);
+    }
+    for (std::int64_t i = 0; i < blocks_.count;) {
+      const std::int64_t end = i + kBetweenChecks < blocks_.count ? i + kBetweenChecks : blocks_.count;
+      for (; i < end; ++i) {
+        const F value = values(i);
+        for (int c = 0; c < kTogether; ++c) {
+          const F difference = S::sub(value, decoded(candidates[c], rounded(candidates[c], value)));
+          const F weighed = kWeighted ? S::mul(S::set(blocks_.importance[i]), difference) : difference;
+          sum[c] = S::fma(weighed, difference, sum[c]);
+        }
+      }
+      Mask larger = S::greater(sum[0], limit);
+      for (int c = 1; c < kTogether; ++c) larger = S::both(larger, S::greater(sum[c], limit));
+      if (S::every(larger)) break;
+    }
+    for (int c = 0; c < kTogether; ++c) sums[c] = sum[c];
+  }
+
+  // Takes the candidate with the smallest error in each lane, the first one of several.
+  void take_best() {
+    const F infinity = S::set(numerics::bits_float(numerics::kInfinityBits));
+    const bool roughly = can_compare_roughly();
+    F rough[kGroups * kTogether], limit = infinity;
+    if (roughly) {
+      F least = infinity;
+      for (int first = 0; first < count_; first += kTogether) {
+        evaluate_roughly(first, limit, rough + first);
+        for (int c = first; c < first + kTogether && c < count_; ++c)
+          least = S::select(valid_[c], S::at_most(rough[c], least), least);
+        limit = rough_limit(least);
+      }
+    }
+    // Each lane's candidates that are left, in order.
+    alignas(32) float errors[S::kLanes], limits[S::kLanes], marks[S::kLanes];
+    std::uint8_t left[S::kLanes][kCandidates];
+    int counts[S::kLanes] = {}, most = 0;
+    S::store(limits, limit);
+    for (int c = 0; c < count_; ++c) {
+      if (roughly && S::every(S::greater(rough[c], limit))) continue;
+      S::store(errors, roughly ? rough[c] : S::set(0.0f));
+      S::store(marks, S::select(valid_[c], S::set(1.0f), S::set(0.0f)));
+      for (int lane = 0; lane < S::kLanes; ++lane) {
+        if (marks[lane] == 0.0f || errors[lane] > limits[lane]) continue;
+        left[lane][counts[lane]++] = static_cast<std::uint8_t>(c);
+        most = counts[lane] > most ? counts[lane] : most;
+      }
+    }
+    for (int round = 0; round < most; ++round) take_round(left, counts, round);
+  }
+
+  // Evaluates one candidate of each lane that has so many.
+  void take_round(const std::uint8_t (&left)[S::kLanes][kCandidates], const int* counts, int round) {
+    alignas(32) float scale[S::kLanes], inverse[S::kLanes], offset[S::kLanes], marks[S::kLanes];
+    for (int lane = 0; lane < S::kLanes; ++lane) {
+      const bool has = round < counts[lane];
+      const float* candidate = candidates_[has ? left[lane][round] : 0] + lane;
+      scale[lane] = candidate[0], inverse[lane] = candidate[S::kLanes], offset[lane] = candidate[2 * S::kLanes];
+      marks[lane] = has ? 1.0f : 0.0f;
+    }
+    const LaneScales candidate{S::load(scale), S::load(inverse), S::load(offset)};
+    Doubles errors[1];
+    evaluate<1>(&candidate, errors);
+    take(candidate, S::greater(S::load(marks), S::set(0.0f)), errors[0]);
   }
 
   // BlockSearch::polish() in the active lanes; returns those where it found a better block.
@@ -197,6 +288,9 @@ class LaneSearch {
   const float lowest_, highest_;
   LaneScales best_{};
   Doubles error_{};
+  float candidates_[kCandidates][3 * S::kLanes];  // scale, inverse and offset of each lane
+  Mask valid_[kCandidates];
+  int count_ = 0;
 };
 
 template <class S, bool kSymmetric, bool kWeighted>

@@ -18,6 +18,7 @@ struct SearchNeon : NeonLanes {
 
   using NeonLanes::add;
   using NeonLanes::div;
+  using NeonLanes::fma;
   using NeonLanes::mul;
   using NeonLanes::select;
   using NeonLanes::sub;
@@ -37,6 +38,7 @@ struct SearchNeon : NeonLanes {
   QCORE_NUMERIC Mask greater(F a, F b) { return vcgtq_f32(a, b); }
   QCORE_NUMERIC Mask both(Mask a, Mask b) { return vandq_u32(a, b); }
   QCORE_NUMERIC bool any(Mask a) { return vmaxvq_u32(a) != 0; }
+  QCORE_NUMERIC bool every(Mask a) { return vminvq_u32(a) != 0; }
   QCORE_NUMERIC Mask all() { return vdupq_n_u32(~0u); }
   QCORE_NUMERIC F select(Mask mask, F yes, F no) { return vbslq_f32(mask, yes, no); }
 
@@ -57,6 +59,13 @@ struct SearchNeon : NeonLanes {
   QCORE_NUMERIC Doubles add(Doubles a, Doubles b) { return {vaddq_f64(a.low, b.low), vaddq_f64(a.high, b.high)}; }
   QCORE_NUMERIC Doubles sub(Doubles a, Doubles b) { return {vsubq_f64(a.low, b.low), vsubq_f64(a.high, b.high)}; }
   QCORE_NUMERIC Doubles mul(Doubles a, Doubles b) { return {vmulq_f64(a.low, b.low), vmulq_f64(a.high, b.high)}; }
+  QCORE_NUMERIC Doubles fma(Doubles a, Doubles b, Doubles c) {
+    return {vfmaq_f64(c.low, a.low, b.low), vfmaq_f64(c.high, a.high, b.high)};
+  }
+  QCORE_NUMERIC Doubles minus_product(Doubles a, Doubles b, Doubles c) {
+    return {vfmsq_f64(a.low, b.low, c.low), vfmsq_f64(a.high, b.high, c.high)};
+  }
+  QCORE_NUMERIC Doubles load_doubles(const double* p) { return {vld1q_f64(p), vld1q_f64(p + 2)}; }
   QCORE_NUMERIC Doubles div(Doubles a, Doubles b) { return {vdivq_f64(a.low, b.low), vdivq_f64(a.high, b.high)}; }
   QCORE_NUMERIC double total(Doubles a) { return vaddvq_f64(vaddq_f64(a.low, a.high)); }
   QCORE_NUMERIC WideMask is_less(Doubles a, Doubles b) { return {vcltq_f64(a.low, b.low), vcltq_f64(a.high, b.high)}; }

@@ -11,16 +11,13 @@ BlockScale quantize_block(const float* values, std::int64_t count, const Nearest
   return quantize_lanes<Avx2>(values, count, form, codes);
 }
 
-double encoded_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
-  return EncodedLanes<SearchAvx2>::error(table, block, scale, inverse, offset);
-}
-
-EncodedMoments encoded_moments(const CodeTable& table, const EncodedValues& block, float inverse, float offset) {
-  return EncodedLanes<SearchAvx2>::moments(table, block, inverse, offset);
-}
+using Encoded = EncodedLanes<SearchAvx2>;
 
 }  // namespace
 
-const QuantizeKernels kQuantizeAvx2{load, quantize_block, search_blocks<SearchAvx2>, {encoded_error, encoded_moments}};
+const QuantizeKernels kQuantizeAvx2{load,
+                                    quantize_block,
+                                    search_blocks<SearchAvx2>,
+                                    {Encoded::run<Encoded::Errors>, Encoded::run<Encoded::Moments>, Encoded::codes}};
 
 }  // namespace qcore

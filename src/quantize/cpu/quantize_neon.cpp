@@ -11,17 +11,14 @@ BlockScale quantize_block(const float* values, std::int64_t count, const Nearest
   return quantize_lanes<Neon>(values, count, form, codes);
 }
 
-double encoded_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
-  return EncodedLanes<SearchNeon>::error(table, block, scale, inverse, offset);
-}
-
-EncodedMoments encoded_moments(const CodeTable& table, const EncodedValues& block, float inverse, float offset) {
-  return EncodedLanes<SearchNeon>::moments(table, block, inverse, offset);
-}
+using Encoded = EncodedLanes<SearchNeon>;
 
 }  // namespace
 
 extern const QuantizeKernels kQuantizeNeon{
-    load, quantize_block, search_blocks<SearchNeon>, {encoded_error, encoded_moments}};
+    load,
+    quantize_block,
+    search_blocks<SearchNeon>,
+    {Encoded::run<Encoded::Errors>, Encoded::run<Encoded::Moments>, Encoded::codes}};
 
 }  // namespace qcore

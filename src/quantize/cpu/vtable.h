@@ -21,10 +21,12 @@ struct SearchedBlocks {
   std::int64_t count;
 };
 
-// The functions of encoded_loops.h.
+// The functions of encoded_loops.h, the first two for tasks [count].
 struct EncodedKernels {
-  double (*error)(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset);
-  EncodedMoments (*moments)(const CodeTable& table, const EncodedValues& block, float inverse, float offset);
+  void (*errors)(const CodeTable& table, const EncodedTask* tasks, int count, double* errors);
+  void (*moments)(const CodeTable& table, const EncodedTask* tasks, int count, EncodedMoments* sums);
+  // Writes q [padded] nearest to the block's values.
+  void (*codes)(const CodeTable& table, const EncodedTask& task, float* q);
 };
 
 struct QuantizeKernels {

@@ -31,7 +31,7 @@ def test_four_bits(tmp_path, kind, nested, config):
     with open_checkpoint(folder(tmp_path, parts, config)) as checkpoint:
         assert set(checkpoint) == {"fc.weight", "fc.bias"}
         nbytes = sum(array.nbytes for part, array in parts.items() if bnb.STATE not in part)
-        expected = TensorInfo("fc.weight", f"bitsandbytes {kind}", (N, K), 4, 64, "symmetric", nbytes)
+        expected = TensorInfo("fc.weight", f"bitsandbytes {kind}", (N, K), 4, 64, "symmetric", nbytes, "float")
         assert checkpoint.info("fc.weight") == expected
         weight = checkpoint["fc.weight"]
     ours, _, _ = bnb.decoded(parts)
@@ -43,7 +43,7 @@ def test_int8(tmp_path, config):
     parts, values = bnb.int8(MATRIX)
     with open_checkpoint(folder(tmp_path, parts, config)) as checkpoint:
         assert set(checkpoint) == {"fc.weight", "fc.bias"}
-        expected = TensorInfo("fc.weight", "bitsandbytes int8", (N, K), 8, K, "symmetric", N * K + 4 * N + 1)
+        expected = TensorInfo("fc.weight", "bitsandbytes int8", (N, K), 8, K, "symmetric", N * K + 4 * N + 1, "float")
         assert checkpoint.info("fc.weight") == expected
         assert np.array_equal(checkpoint["fc.weight"].dequantize(), values)
 

@@ -51,7 +51,9 @@ def test_mxfp4(tmp_path):
     parts = layer("mxfp4")
     checkpoint = open_checkpoint(folder(tmp_path, "mxfp4", parts))
     nbytes = N * K // 2 + N * K // 32
-    expected = TensorInfo("fc.weight", "compressed-tensors mxfp4-pack-quantized", (N, K), 4, 32, "symmetric", nbytes)
+    expected = TensorInfo(
+        "fc.weight", "compressed-tensors mxfp4-pack-quantized", (N, K), 4, 32, "symmetric", nbytes, "float"
+    )
     assert checkpoint.info("fc.weight") == expected
     assert checkpoint["fc.weight"] == from_compressed_tensors_mxfp4(*(array for _, array in parts.values()))
 
@@ -116,7 +118,9 @@ def mxfp8(path, codes=("F8_E4M3", (N, K)), scale=("U8", (N, K // 32))):
 def test_mxfp8_is_listed_and_an_error_when_read(tmp_path, kind):
     checkpoint = open_checkpoint(mxfp8(tmp_path, scale=(kind, (N, K // 32))))
     nbytes = N * K + N * K // 32
-    expected = TensorInfo("fc.weight", "compressed-tensors mxfp8-quantized", (N, K), 8, 32, "symmetric", nbytes)
+    expected = TensorInfo(
+        "fc.weight", "compressed-tensors mxfp8-quantized", (N, K), 8, 32, "symmetric", nbytes, "float"
+    )
     assert checkpoint.info("fc.weight") == expected
     with pytest.raises(qcore.QcoreValueError, match=r"model\.safetensors: tensor 'fc\.weight' is mxfp8, codes of e4m3"):
         checkpoint["fc.weight"]

@@ -31,7 +31,9 @@ def test_values(tmp_path, bits, dtype, round_zero, config):
     with open_checkpoint(folder(tmp_path, parts, config)) as checkpoint:
         assert set(checkpoint) == {"fc.weight", "fc.bias"}
         nbytes = sum(parts[part].nbytes for part in ("W_q", "scale", "zero"))
-        assert checkpoint.info("fc.weight") == TensorInfo("fc.weight", "hqq", (N, K), bits, 32, "asymmetric", nbytes)
+        assert checkpoint.info("fc.weight") == TensorInfo(
+            "fc.weight", "hqq", (N, K), bits, 32, "asymmetric", nbytes, "float"
+        )
         weight = checkpoint["fc.weight"]
     assert weight.bits == bits
     assert np.array_equal(weight.dequantize(), values)

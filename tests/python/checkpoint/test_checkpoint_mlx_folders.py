@@ -40,7 +40,7 @@ def test_a_layer_is_the_formula(tmp_path):
     assert set(checkpoint) == {"l.fc.weight", "norm.weight"}
     nbytes = sum(array.nbytes for array in parts.values())
     assert checkpoint.info("l.fc.weight") == TensorInfo(
-        "l.fc.weight", "mlx affine", (6, 64), 4, 32, "asymmetric", nbytes
+        "l.fc.weight", "mlx affine", (6, 64), 4, 32, "asymmetric", nbytes, "float"
     )
     codes = np.stack([parts["weight"] >> np.uint32(4 * j) & 15 for j in range(8)], -1).reshape(6, 64)
     scales, biases = (np.repeat(parts[each].astype(np.float64), 32, axis=1) for each in ("scales", "biases"))
@@ -63,7 +63,9 @@ def test_modes_of_float4(tmp_path, mode, g):
     quantization = {"group_size": g, "bits": 4, "mode": mode, "b": {"group_size": 32, "bits": 4}}
     checkpoint = open_checkpoint(folder(tmp_path, {"a": parts, "b": affine}, quantization))
     nbytes = sum(array.nbytes for array in parts.values())
-    assert checkpoint.info("a.weight") == TensorInfo("a.weight", f"mlx {mode}", (6, 64), 4, g, "symmetric", nbytes)
+    assert checkpoint.info("a.weight") == TensorInfo(
+        "a.weight", f"mlx {mode}", (6, 64), 4, g, "symmetric", nbytes, "float"
+    )
     assert checkpoint["a.weight"] == from_mlx(**parts, block_size=g, mode=mode)
     assert checkpoint["b.weight"] == from_mlx(**affine, bits=4, block_size=32)
     wrong = {"weight": parts["weight"], "scales": scales.astype(np.float16)}
@@ -76,7 +78,9 @@ def test_mxfp8_is_listed_and_an_error_when_read(tmp_path):
     quantization = {"group_size": 32, "bits": 8, "mode": "mxfp8", "b": {"group_size": 32, "bits": 4}}
     checkpoint = open_checkpoint(folder(tmp_path, {"a": parts, "b": layer(seed=1)}, quantization))
     nbytes = 6 * 64 + 6 * 2
-    assert checkpoint.info("a.weight") == TensorInfo("a.weight", "mlx mxfp8", (6, 64), 8, 32, "symmetric", nbytes)
+    assert checkpoint.info("a.weight") == TensorInfo(
+        "a.weight", "mlx mxfp8", (6, 64), 8, 32, "symmetric", nbytes, "float"
+    )
     with pytest.raises(qcore.QcoreValueError, match=r"model\.safetensors: tensor 'a\.weight' is mxfp8, codes of e4m3"):
         checkpoint["a.weight"]
     assert checkpoint["b.weight"].shape == (6, 64)

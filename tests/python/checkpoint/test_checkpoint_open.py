@@ -103,7 +103,7 @@ def test_gguf(tmp_path):
     assert np.array_equal(checkpoint["f32"], f32)
     assert np.array_equal(checkpoint["f16"], f16)
     assert np.array_equal(checkpoint["q8"].dequantize(), (scales[:, None] * codes).astype(np.float32).reshape(2, 64))
-    assert checkpoint.info("q8") == TensorInfo("q8", "gguf Q8_0", (2, 64), 8, 32, "symmetric", 136)
+    assert checkpoint.info("q8") == TensorInfo("q8", "gguf Q8_0", (2, 64), 8, 32, "symmetric", 136, "float")
 
 
 def test_gguf_types_without_a_codec_say_so(tmp_path):
@@ -130,7 +130,9 @@ def test_packed_layers_are_described(tmp_path, config, form):
     checkpoint = open_checkpoint(packed_folder(tmp_path, config, g=g))
     assert set(checkpoint) == {"layer.weight", "bias"}
     nbytes = 64 * 16 // 2 + (64 // g) * (16 // 2 + 16 * 2) + (64 * 4 if "gptq" in form else 0)
-    assert checkpoint.info("layer.weight") == TensorInfo("layer.weight", form, (16, 64), 4, g, "asymmetric", nbytes)
+    assert checkpoint.info("layer.weight") == TensorInfo(
+        "layer.weight", form, (16, 64), 4, g, "asymmetric", nbytes, "float"
+    )
     assert checkpoint["bias"].tolist() == [1] * 16
 
 
@@ -258,7 +260,9 @@ def test_awq_gemv_layers_are_read(tmp_path, k):
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": AWQ | {"version": "gemv"}}))
     checkpoint = open_checkpoint(tmp_path)
     nbytes = sum(array.nbytes for array in parts.values())
-    assert checkpoint.info("layer.weight") == TensorInfo("layer.weight", "awq gemv", (n, k), 4, g, "asymmetric", nbytes)
+    assert checkpoint.info("layer.weight") == TensorInfo(
+        "layer.weight", "awq gemv", (n, k), 4, g, "asymmetric", nbytes, "float"
+    )
     u, z = (
         np.stack([each.astype(np.int64) >> 4 * j & 15 for j in range(8)], -1).reshape(n, -1)
         for each in (qweight, qzeros)

@@ -388,6 +388,20 @@ def test_every_kernel_takes_convolution_weights(kernel, shape, dtype):
         assert_same_bits(quantized_by(kernel, last, **options), expected)
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_weighs_errors_like_the_reference(kernel, scheme):
+    """Importances whose products with errors overflow or vanish in float32, ties, and errors of 0."""
+    rng = np.random.default_rng(15)
+    samples = rng.standard_normal((6, 64)).astype(np.float32)
+    samples[:, ::3] *= 1e-18
+    samples[:, 1::9] = 0
+    samples[:, 2::9] *= 1e17
+    for w in (gaussian(rng, 9, 64), gaussian(rng, 9, 64) * np.float32(1e-22), np.round(gaussian(rng, 9, 64))):
+        options = {"method": "mse", "samples": samples, "scheme": scheme, "block_size": 16}
+        assert_same_bits(quantized_by(kernel, w, **options), quantized_by("reference", w, **options))
+
+
 @pytest.mark.parametrize("data", DATA, **by_name)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("method", ["mse", "awq"])

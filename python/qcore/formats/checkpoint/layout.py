@@ -180,7 +180,7 @@ class QcoreEntry:
     def info(self, name: str) -> TensorInfo:
         about = self.description
         nbytes = sum(section.nbytes for section in self.sections.values())
-        return TensorInfo(name, "qcore", about.shape, about.bits, about.block_size, about.scheme, nbytes)
+        return TensorInfo(name, KEY, about.shape, about.bits, about.block_size, about.scheme, nbytes)
 
     def read(self, name: str) -> Weight:
         about = self.description

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,7 +38,7 @@ class Checkpoint(Mapping[str, Any]):
         return self._files
 
     def info(self, name: str) -> TensorInfo:
-        """Format, shape, bits, block size and bytes on disk of a tensor, from headers alone.
+        """Return format, shape, bits, block size, bytes on disk and compute mode of a tensor, from headers alone.
 
         Args:
             name: of the tensor.
@@ -45,7 +46,11 @@ class Checkpoint(Mapping[str, Any]):
         Raises:
             KeyError: there is no such tensor.
         """
-        return self._open()[name].info(name)
+        entry = self._open()[name]
+        about = entry.info(name)
+        if not about.quantized or about.format == layout.KEY:
+            return about
+        return replace(about, compute=getattr(entry, "activations", None) or "float")
 
     def entry(self, name: str) -> Entry:
         """Return how a tensor is stored, for tools that read pieces of it.

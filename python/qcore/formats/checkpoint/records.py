@@ -24,6 +24,8 @@ class TensorInfo:
         block_size: elements along K that share a scale; None for a plain array.
         scheme: 'symmetric', 'asymmetric', or None for a plain array.
         nbytes: on disk: codes, scales and offsets together.
+        compute: the mode of :func:`qcore.linear` that the file's layers were made for: "float" for weights of other
+            programs that say nothing of activations. None for plain arrays and for qcore's own weights.
     """
 
     name: str
@@ -33,6 +35,7 @@ class TensorInfo:
     block_size: int | None
     scheme: str | None
     nbytes: int
+    compute: str | None = None
 
     @property
     def quantized(self) -> bool:

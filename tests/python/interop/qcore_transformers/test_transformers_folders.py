@@ -205,6 +205,28 @@ def test_int8_weights_and_activations(source, tmp_path, activations, given, comp
     assert (layer.compute, layer.bits, layer.block_size) == (compute, 8, 128)
     assert np.array_equal(layer.weight.dequantize(), values["model.layers.1.mlp.down_proj.weight"])
     assert kl(logits(replaced(source, values)), logits(model)) < (1e-6 if compute == "float" else 0.05)
+    with open_checkpoint(folder) as checkpoint:
+        own = checkpoint.info("model.layers.1.mlp.down_proj.weight").compute
+        assert own == (compute if given is None else "int8")
+        assert checkpoint.info("model.norm.weight").compute is None
+
+
+def test_a_layer_may_ask_for_another_compute_mode_than_its_files(source, tmp_path):
+    config = ct_config("int-quantized", TOKEN, num_bits=8, strategy="channel", group_size=None)
+    folder, _ = ct_folder(source, tmp_path / "ct", config, torch.float32)
+    model = loaded(folder, qt.QcoreConfig(layers={"down_proj": {"compute": "float"}}), dtype=torch.float32)
+    mlp = model.model.layers[1].mlp
+    assert (mlp.down_proj.compute, mlp.up_proj.compute) == ("float", "int8")
+
+
+@pytest.mark.parametrize("make", [awq_folder, gptq_folder])
+def test_weight_only_files_compute_in_float_unless_asked(source, tmp_path, make):
+    folder, _ = make(source, tmp_path / "packed")
+    for config, compute in ((qt.QcoreConfig(), "float"), (qt.QcoreConfig(compute="int8"), "int8")):
+        model = loaded(folder, config)
+        assert {module.compute for _, module in packed_modules(model) if hasattr(module, "compute")} == {compute}
+    with open_checkpoint(folder) as checkpoint:
+        assert checkpoint.info("model.layers.0.mlp.up_proj.weight").compute == "float"
 
 
 @pytest.mark.parametrize(
