@@ -74,7 +74,10 @@ class Experts(QuantizedModule):
         self.layout = layout
         self.shell = shell
         self.projections = torch.nn.ModuleDict(
-            {name: torch.nn.ModuleList(layers) for name, layers in projections.items()}
+            {
+                name: layers if isinstance(layers, torch.nn.ModuleList) else torch.nn.ModuleList(layers)
+                for name, layers in projections.items()
+            }
         )
         self.register_load_state_dict_post_hook(_arrange)
         _arrange(self)
