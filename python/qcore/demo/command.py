@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from qcore import _files
+
 from .report import explanation, table, to_json
 from .run import DEFAULT_BATCH, DEFAULT_REPEATS, run
 
@@ -29,9 +31,11 @@ def demo(
     """
     from qcore._display.terminal import make_console
 
+    if json is not None:
+        _files.check_place(json)
     result = run(batch=batch, repeats=repeats)
     if json is not None:
-        json.write_text(to_json(result), encoding="utf-8")
+        _files.write_whole(json, to_json(result).encode())
     console = make_console()
     console.print(table(result))
     console.print(explanation(result), soft_wrap=True)

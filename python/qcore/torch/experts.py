@@ -6,12 +6,13 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 
 from qcore import _checks, _core
+from qcore.torch import stacked
 from qcore.torch.module import QuantizedModule, read_config
 
 _TOKENS = 4
@@ -51,8 +52,11 @@ class Experts(QuantizedModule):
     activation, limits, scales) is kept in ``shell``: a copy of that module without its weights, whose own methods
     compute what lies between the projections.
 
-    Calls are those of the float module. While torch compiles or exports, every expert computes every token and the
-    result is weighted with zero where it was not chosen, because a graph has no rows that depend on values.
+    Calls are those of the float module. Weights of one format lie after each other in one memory where
+    :func:`qcore.grouped_linear` can multiply them (:func:`qcore.torch.stacked.arrange`): a projection is then one call
+    for all experts. Otherwise each expert with rows is a call; while torch compiles or exports, every expert then
+    computes every token and the result is weighted with zero where it was not chosen, because a graph has no rows that
+    depend on values.
 
     Args:
         shell: the float module without its weights.
@@ -70,8 +74,26 @@ class Experts(QuantizedModule):
         self.layout = layout
         self.shell = shell
         self.projections = torch.nn.ModuleDict(
-            {name: torch.nn.ModuleList(layers) for name, layers in projections.items()}
+            {
+                name: layers if isinstance(layers, torch.nn.ModuleList) else torch.nn.ModuleList(layers)
+                for name, layers in projections.items()
+            }
         )
+        self.register_load_state_dict_post_hook(_arrange)
+        _arrange(self)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Apply a function to all tensors, once to each: experts have one memory before and after."""
+        known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+        def once(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.dtype != torch.uint8:
+                return cast(torch.Tensor, fn(tensor))
+            return known.setdefault(id(tensor), (tensor, fn(tensor)))[1]
+
+        super()._apply(once, recurse)
+        _arrange(self)
+        return self
 
     @classmethod
     def from_float(cls, module: torch.nn.Module, make: Make) -> Experts:
@@ -156,19 +178,36 @@ class Experts(QuantizedModule):
 
     def _one(self, expert: int, x: torch.Tensor) -> torch.Tensor:
         """Compute one expert's output for its rows."""
-        layers = {name: each[expert] for name, each in self.projections.items()}
-        if "gate_up_proj" in layers:
-            inner = _gated(self.shell, layers["gate_up_proj"](x))
-        elif "gate_proj" in layers and hasattr(self.shell, "_apply_gate"):
-            inner = _gated(self.shell, torch.cat([layers["gate_proj"](x), layers["up_proj"](x)], dim=-1))
-        elif "gate_proj" in layers:
-            inner = _activation(self.shell)(layers["gate_proj"](x)) * layers["up_proj"](x)
+        return self._outputs(lambda name, rows: cast(torch.Tensor, self.projections[name][expert](rows)), x)
+
+    def _is_grouped(self) -> bool:
+        """Return whether each projection is one call for all experts."""
+        return all(stacked.is_one_memory(layers) for layers in self.projections.values())
+
+    def _all(self, x: torch.Tensor, row_counts: torch.Tensor) -> torch.Tensor:
+        """Compute the output of rows that are sorted by expert, in one call for each projection."""
+        return self._outputs(lambda name, rows: stacked.grouped(self.projections[name], rows, row_counts), x)
+
+    def _outputs(self, product: Callable[[str, torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        """Compute experts' outputs for rows, given the product of rows with a projection's weight."""
+        if "gate_up_proj" in self.projections:
+            inner = _gated(self.shell, product("gate_up_proj", x))
+        elif "gate_proj" in self.projections and hasattr(self.shell, "_apply_gate"):
+            inner = _gated(self.shell, torch.cat([product("gate_proj", x), product("up_proj", x)], dim=-1))
+        elif "gate_proj" in self.projections:
+            inner = _activation(self.shell)(product("gate_proj", x)) * product("up_proj", x)
         else:
-            inner = _activation(self.shell)(layers["up_proj"](x))
-        result: torch.Tensor = layers["down_proj"](inner)
+            inner = _activation(self.shell)(product("up_proj", x))
+        result = product("down_proj", inner)
         if getattr(self.shell, "has_post_expert_norm", False):
             result = self.shell.post_expert_norm(result)
         return result
+
+
+def _arrange(module: Any, *_: Any) -> None:
+    """Put the experts' weights into one memory; also a hook, for what ``load_state_dict`` has loaded."""
+    for layers in module.projections.values():
+        stacked.arrange(layers)
 
 
 def _activation(shell: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -197,7 +236,10 @@ def _indexed(self: Experts, hidden_states: torch.Tensor, *rest: Any, **keywords:
     """
     index, weights = [*rest, *keywords.values()][:2]
     x = hidden_states.reshape(-1, hidden_states.shape[-1])
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    in_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if self._is_grouped():
+        return _grouped(self, x, index, weights, in_graph).reshape(hidden_states.shape)
+    if in_graph:
         total = torch.zeros_like(x)
         for expert in range(self.num_experts):
             share = (weights * (index == expert)).sum(dim=-1, keepdim=True)
@@ -215,13 +257,42 @@ def _indexed(self: Experts, hidden_states: torch.Tensor, *rest: Any, **keywords:
     flat = x.new_zeros((len(chosen), x.shape[-1]), dtype=torch.promote_types(x.dtype, weights.dtype))
     if results:
         flat[order[: sum(rows)]] = torch.cat(results).to(flat.dtype)
-    sums = (flat.view(*index.shape, -1) * weights.unsqueeze(-1)).sum(dim=1)
-    return sums.to(x.dtype).reshape(hidden_states.shape)
+    return _weighted(flat, weights, x).reshape(hidden_states.shape)
+
+
+def _weighted(flat: torch.Tensor, weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return the weighted sum [T, H] of the outputs of each token's experts, [T * k, H] in the order of tokens."""
+    return (flat.view(*weights.shape, -1) * weights.unsqueeze(-1)).sum(dim=1).to(x.dtype)
+
+
+def _grouped(
+    self: Experts, x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor, in_graph: bool
+) -> torch.Tensor:
+    """Compute :func:`_indexed` in one call for each projection, whose shapes do not depend on values.
+
+    On a CUDA device nothing waits for the rows' numbers, so that a CUDA graph can have the calls.
+    """
+    experts, numbers = self.num_experts, index.reshape(-1)
+    order = torch.argsort(numbers, stable=True)
+    if in_graph or x.is_cuda:
+        bins = torch.zeros(experts + 1, dtype=torch.int64, device=x.device)
+        rows = bins.scatter_add(0, numbers.clamp(max=experts).long(), torch.ones_like(numbers, dtype=torch.int64))
+        results = self._all(x[order // index.shape[-1]], rows[:experts])
+        results = results.masked_fill((numbers[order] >= experts).unsqueeze(-1), 0)
+    else:
+        rows = torch.bincount(numbers, minlength=experts)[:experts]
+        order = order[: int(rows.sum())]
+        results = self._all(x[order // index.shape[-1]], rows)
+    flat = results.new_zeros((numbers.shape[0], x.shape[-1]), dtype=torch.promote_types(x.dtype, weights.dtype))
+    return _weighted(flat.index_copy(0, order, results.to(flat.dtype)), weights, x)
 
 
 def _batched(self: Experts, hidden_states: torch.Tensor) -> torch.Tensor:
     """Compute every expert for its own T rows of x [E * T, H]."""
     parts = hidden_states.view(self.num_experts, -1, hidden_states.shape[-1])
+    if self._is_grouped():
+        counts = torch.full((self.num_experts,), parts.shape[1], dtype=torch.int64, device=parts.device)
+        return self._all(parts.flatten(0, 1), counts)
     return torch.cat([self._one(expert, parts[expert]) for expert in range(self.num_experts)])
 
 
@@ -229,6 +300,8 @@ def _split(self: Experts, inputs: torch.Tensor, expert_size: Any) -> torch.Tenso
     """Compute one projection for rows that are sorted by expert; ``expert_size`` has the number of rows of each."""
     sizes = expert_size.tolist() if isinstance(expert_size, torch.Tensor) else list(expert_size)
     layers = next(iter(self.projections.values()))
+    if not torch.compiler.is_compiling() and stacked.is_one_memory(layers):
+        return stacked.grouped(layers, inputs, torch.tensor(sizes, device=inputs.device))
     parts = inputs.split(sizes)
     return torch.cat([layer(part) for layer, part in zip(layers, parts, strict=True)])
 

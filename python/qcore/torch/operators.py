@@ -125,6 +125,111 @@ def _linear_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     return grad_x, None, grad_bias, *(None,) * 9
 
 
+@operator(
+    "(Tensor x, Tensor packed, Tensor? bias, Tensor row_counts, int[] shape, int bits, int block_size, "
+    "ScalarType scale_dtype, ScalarType? offset_dtype, str compute='int8') -> Tensor"
+)
+def grouped_linear(
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    bias: torch.Tensor | None,
+    row_counts: torch.Tensor,
+    shape: Sequence[int],
+    bits: int,
+    block_size: int,
+    scale_dtype: torch.dtype,
+    offset_dtype: torch.dtype | None,
+    compute: Compute = "int8",
+) -> torch.Tensor:
+    """Compute :func:`qcore.grouped_linear` with a weight that is a plain tensor; differentiable with respect to x.
+
+    Args:
+        x: float32, float16 or bfloat16 [M, K].
+        packed, bits, block_size, scale_dtype, offset_dtype, compute: as for :func:`linear`.
+        bias: floating-point [E, N], or None.
+        row_counts: [E]; their sum may be less than M.
+        shape: [E * N, K].
+
+    Returns:
+        [M, N] of x's dtype. Rows behind the last expert's are zeros on the CPU, and NaN on a CUDA device.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+    """
+    weight, x = _weight(packed, shape, bits, block_size, scale_dtype, offset_dtype), x.detach()
+    if x.is_cuda:
+        made: torch.Tensor = qcore.grouped_linear(x, weight, row_counts, _plain(bias), compute=compute)
+        return made
+    rows = int(row_counts.sum())
+    result = x.new_zeros((len(x), shape[0] // len(row_counts)))
+    qcore.grouped_linear(x[:rows], weight, row_counts, _plain(bias), compute=compute, out=result[:rows])
+    return result
+
+
+@grouped_linear.definition.register_fake
+def _(x: Any, packed: Any, bias: Any, row_counts: Any, shape: Any, *rest: Any) -> Any:
+    if x.dim() != 2 or x.shape[1] != shape[1]:
+        raise _core.QcoreValueError(
+            f"grouped_linear: x has shape {list(x.shape)}, expected [M, {shape[1]}] for a weight {list(shape)}"
+        )
+    return x.new_empty((x.shape[0], shape[0] // row_counts.shape[0]))
+
+
+@operator(
+    "(Tensor grad, Tensor packed, Tensor row_counts, int[] shape, int bits, int block_size, ScalarType scale_dtype, "
+    "ScalarType? offset_dtype) -> Tensor"
+)
+def grouped_linear_backward(
+    grad: torch.Tensor, packed: torch.Tensor, row_counts: torch.Tensor, shape: Sequence[int], *form: Any
+) -> torch.Tensor:
+    """Multiply the gradients of rows by the dequantized weights of their experts.
+
+    Args:
+        grad: float32 [M, N].
+        packed, row_counts, shape, form: as for :func:`grouped_linear`.
+
+    Returns:
+        float32 [M, K]; zeros behind the last expert's rows.
+    """
+    whole, counts = parts.WeightFormat(tuple(shape), *form), row_counts.tolist()
+    result, begin = grad.new_zeros((len(grad), shape[1])), 0
+    for expert, count in enumerate(counts):
+        if count:
+            weight = parts.dequantized(*parts.member(packed, whole, len(counts), expert))
+            torch.mm(grad[begin : begin + count], weight, out=result[begin : begin + count])
+            begin += count
+    return result
+
+
+@grouped_linear_backward.definition.register_fake
+def _(grad: Any, packed: Any, row_counts: Any, shape: Any, *rest: Any) -> Any:
+    return grad.new_empty((grad.shape[0], shape[1]))
+
+
+def _grouped_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, packed, bias, row_counts, *options = inputs
+    ctx.weight_options, ctx.x_dtype, ctx.bias_dtype = options[:5], x.dtype, None if bias is None else bias.dtype
+    ctx.save_for_backward(packed, row_counts)
+
+
+def _grouped_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    packed, row_counts = ctx.saved_tensors
+    grad = grad.float()
+    grad_x = grad_bias = None
+    if ctx.needs_input_grad[0]:
+        options = ctx.weight_options
+        grad_x = torch.ops.qcore.grouped_linear_backward(grad, packed, row_counts, *options).to(ctx.x_dtype)
+    if ctx.bias_dtype is not None and ctx.needs_input_grad[2]:
+        ends = row_counts.cumsum(0)
+        experts = torch.searchsorted(ends, torch.arange(len(grad), device=grad.device), right=True)
+        sums = grad.new_zeros((len(row_counts) + 1, grad.shape[1])).index_add(0, experts, grad)
+        grad_bias = sums[:-1].to(ctx.bias_dtype)
+    return grad_x, None, grad_bias, *(None,) * 7
+
+
+grouped_linear.definition.register_autograd(_grouped_backward, setup_context=_grouped_setup)
+
+
 @operator("(Tensor x, int block) -> Tensor")
 def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
     """Compute :func:`qcore.hadamard`; differentiable, because the rotation is its own transpose.

@@ -89,6 +89,20 @@ class WeightFormat:
         codes = panels * self.taps * self.steps * _STEP_BYTES
         return codes, bytes_of(self.scale_dtype), bytes_of(self.offset_dtype)
 
+    def pieces(self) -> list[tuple[int, int]]:
+        """Return where a plain weight's codes, scales and offsets begin, and their bytes without what fills them up."""
+        panels = -(-self.shape[0] // _PANEL_ROWS)
+        codes, scales, _ = self.sizes()
+        found = [(0, codes)]
+        for begin, dtype in ((codes, self.scale_dtype), (codes + scales, self.offset_dtype)):
+            if dtype is not None:
+                found.append((begin, panels * self.blocks * _PANEL_ROWS * dtype.itemsize))
+        return found
+
+    def of_rows(self, rows: int) -> WeightFormat:
+        """Return the format of a weight that differs in its number of rows."""
+        return replace(self, shape=(rows, *self.shape[1:]))
+
 
 def text_of_encoding(encoding: WeightEncoding) -> str:
     """Return the JSON of an encoding."""
@@ -181,6 +195,41 @@ def from_tensor(storage: torch.Tensor, form: WeightFormat, keep: bool = True) ->
             None if form.encoding is None else encoding_of_text(form.encoding)._native(),
         )
     )
+
+
+def stacked(storages: Sequence[torch.Tensor], form: WeightFormat) -> tuple[torch.Tensor, WeightFormat]:
+    """Return plain weights of one format after each other, as :func:`qcore.concatenate` does on any device.
+
+    Args:
+        storages: memory of each weight.
+        form: of each weight; its rows are whole panels of 16.
+    """
+    whole = form.of_rows(len(storages) * form.shape[0])
+    with torch.inference_mode(False):
+        made = storages[0].new_zeros(sum(whole.sizes()))
+    for (source, size), (target, _) in zip(form.pieces(), whole.pieces(), strict=True):
+        for number, storage in enumerate(storages):
+            begin = target + number * size
+            made[begin : begin + size] = storage[source : source + size]
+    return made, whole
+
+
+def member(storage: torch.Tensor, whole: WeightFormat, count: int, number: int) -> tuple[torch.Tensor, WeightFormat]:
+    """Return a copy of one of the weights that :func:`stacked` has put after each other, and its format.
+
+    Args:
+        storage: their memory.
+        whole: their format.
+        count: how many there are.
+        number: which one.
+    """
+    form = whole.of_rows(whole.shape[0] // count)
+    with torch.inference_mode(False):
+        made = storage.new_zeros(sum(form.sizes()))
+    for (target, size), (source, _) in zip(form.pieces(), whole.pieces(), strict=True):
+        begin = source + number * size
+        made[target : target + size] = storage[begin : begin + size]
+    return made, form
 
 
 def viewed(storage: torch.Tensor, form: WeightFormat) -> QuantizedTensor:

@@ -202,7 +202,13 @@ class WeightedModule(QuantizedModule):
         """Return the arguments of an operator between x and its options."""
         if self.format is None:
             self._current_view()
-        return self.packed, self.bias, *self.format.arguments()  # type: ignore[union-attr]
+        packed, form = self._own()
+        return packed, self.bias, *form.arguments()
+
+    def _own(self) -> tuple[torch.Tensor, parts.WeightFormat]:
+        """Return the memory and the format of this module's weight alone."""
+        assert self.format is not None
+        return self.packed, self.format
 
     @classmethod
     def _empty(cls, config: dict[str, Any], state_dict: Mapping[str, torch.Tensor], prefix: str) -> Any:
@@ -217,7 +223,7 @@ class WeightedModule(QuantizedModule):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         if self.format is not None:
-            tensors = parts.unpack(self.packed, self.format)
+            tensors = parts.unpack(*self._own())
             for name, tensor in zip(parts.NAMES, tensors, strict=True):
                 if tensor is not None:
                     destination[prefix + name] = tensor

@@ -21,6 +21,7 @@ from transformers.core_model_loading import (
 from qcore import _core
 from qcore.quantized_tensor import QuantizedTensor, concatenate
 from qcore.torch.experts import Experts, Source, has_experts, layout_of, shell_of, sources_of
+from qcore.torch.stacked import arrange
 from qcore.transformers.modules import Weight, packed_module
 
 _HALVES = ("gate_proj", "up_proj")
@@ -281,35 +282,36 @@ class ExpertFiles:
 
 
 def packed_experts(
-    mixture: Mixture, weights: Mapping[str, list[list[Weight]]], compute: Any, device: torch.device
+    mixture: Mixture, weights: dict[str, list[list[Weight]]], compute: Any, device: torch.device
 ) -> Experts:
     """Return the module over packed weights that takes the place of a float one.
 
     Args:
         mixture: the float module; its biases are read.
         weights: for each projection, the weights of each expert, whose rows follow one another: one, or the halves of
-            gate_up_proj.
+            gate_up_proj. They are removed, so that weights of one projection at most are in memory twice.
         compute: returns the compute mode of a projection's expert.
         device: device of the weights.
 
     Raises:
         QcoreValueError: halves in two weights have a bias, for which there is no layer.
     """
-    projections: dict[str, list[torch.nn.Module]] = {}
+    projections: dict[str, torch.nn.ModuleList] = {}
     for projection, source in mixture.sources.items():
-        joined = [_joined(each) for each in weights[projection]]
+        given = weights.pop(projection)
+        joined = [_joined(each) for each in given]
         bias = None if source.bias is None else mixture.module.get_parameter(source.bias).detach()
         if all(len(each) == 1 for each in joined):
             names: tuple[str, ...] = (projection,)
         else:
-            names, joined = _HALVES, weights[projection]
+            names, joined = _HALVES, given
             if bias is not None:
                 raise _core.QcoreValueError(
                     f"qcore.transformers: {mixture.path} has {source.bias} and its {projection} is two packed weights "
                     "in different orders, expected no bias or one order"
                 )
         for half, name in enumerate(names):
-            projections[name] = [
+            projections[name] = torch.nn.ModuleList(
                 packed_module(
                     torch.nn.Linear(1, 1, device="meta"),
                     parts[half].to(str(device)),
@@ -318,7 +320,10 @@ def packed_experts(
                     mixture.layer(name, expert),
                 )
                 for expert, parts in enumerate(joined)
-            ]
+            )
+        del given, joined
+        for name in names:
+            arrange(projections[name])
     made = Experts(shell_of(mixture.module), mixture.layout, projections)
     made.train(mixture.module.training)
     return made

@@ -316,7 +316,8 @@ class QcoreQuantizer(HfQuantizer):  # type: ignore[misc, unused-ignore]
         """Put modules over packed weights where the mixtures of experts are."""
         places = modules.places_of(model) if self._mixtures else {}
         for path, mixture in self._mixtures.items():
-            weights = {each: self._experts[mixture.parameter(each)] for each in mixture.sources}
+            # Taken out, so that nothing holds the weights when the module has put them into one memory.
+            weights = {each: self._experts.pop(mixture.parameter(each)) for each in mixture.sources}
             name = mixture.parameter(next(iter(mixture.sources)))
             parameter = _owner(model, name)[1]
             assert parameter is not None  # the placeholder of the mixture's weights

@@ -101,8 +101,9 @@ def _aliases(model: torch.nn.Module) -> set[str]:
     seen: dict[Any, str] = {}
     found = set()
     for name, module in packed_modules(model):
-        packed = (module.linear if isinstance(module, ReorderedLinear) else module).packed
-        if seen.setdefault((packed.device, packed.data_ptr()), name) != name:
+        layer = module.linear if isinstance(module, ReorderedLinear) else module
+        packed, expert = layer.packed, getattr(layer, "expert", None)
+        if seen.setdefault((packed.device, packed.data_ptr(), expert), name) != name:
             found.add(name)
     return found
 

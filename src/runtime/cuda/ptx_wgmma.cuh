@@ -162,9 +162,9 @@ __device__ __forceinline__ SwizzledRows next_k(SwizzledRows rows, int bytes) { r
 using SwizzledRows = const char*;
 inline SwizzledRows swizzled_rows(const void* shared) { return static_cast<const char*>(shared); }
 inline SwizzledRows next_k(SwizzledRows rows, int bytes) { return rows + bytes; }
-inline int swizzled_byte(SwizzledRows rows, int row, int k) {
+inline std::uint32_t swizzled_word(SwizzledRows rows, int row, int k) {  // four bytes
   const auto address = reinterpret_cast<std::uintptr_t>(rows) + 128 * static_cast<std::uintptr_t>(row) + k;
-  return *reinterpret_cast<const std::int8_t*>(address ^ (address >> 7 & 7) << 4);
+  return *reinterpret_cast<const std::uint32_t*>(address ^ (address >> 7 & 7) << 4);
 }
 inline std::uint32_t swizzled_half(SwizzledRows rows, int row, int k) {
   const auto address = reinterpret_cast<std::uintptr_t>(rows) + 128 * static_cast<std::uintptr_t>(row) + 2 * k;
@@ -313,14 +313,20 @@ __device__ __forceinline__ void product(std::int32_t (&d)[kColumns / 2], const s
 #else
   const cuda_host::WarpWords<4> rows(a, "wgmma");
   const int group = cuda_host::lane() / 4, quad = cuda_host::lane() % 4;
+  std::uint32_t words[16];  // of both rows, 32 k each
+  for (int i = 0; i < 16; ++i) words[i] = rows.word(4 * group + i % 4, i / 8 + 2 * (i % 8 / 4));
   cuda_host::product([=, &d] {
-    for (int i = 0; i < kColumns / 2; ++i) {
-      const int row = i / 2 % 2, column = 8 * (i / 4) + 2 * quad + i % 2;
-      std::uint32_t sum = add ? static_cast<std::uint32_t>(d[i]) : 0;
-      for (int k = 0; k < 32; ++k)
-        sum += static_cast<std::uint32_t>(rows.signed_byte(4 * group + k % 16 / 4, row + 2 * (k / 16), k % 4) *
-                                          swizzled_byte(b, column, k));
-      d[i] = static_cast<std::int32_t>(sum);
+    for (int i = 0; i < kColumns / 4; ++i) {
+      std::uint32_t sum[2] = {};
+      for (int k = 0; k < 32; k += 4) {
+        const std::uint32_t word = swizzled_word(b, 8 * (i / 2) + 2 * quad + i % 2, k);
+        for (int row = 0; row < 2; ++row)
+          sum[row] += cuda_host::product_of_bytes(words[8 * row + k / 4], word, true, true);
+      }
+      for (int row = 0; row < 2; ++row) {
+        std::int32_t& result = d[4 * (i / 2) + 2 * row + i % 2];
+        result = static_cast<std::int32_t>(sum[row] + (add ? static_cast<std::uint32_t>(result) : 0));
+      }
     }
   });
 #endif

@@ -36,15 +36,22 @@ __device__ __forceinline__ void product_half(float (&d)[32], const std::uint32_t
 #else
   const cuda_host::WarpWords<4> rows(a, "wgmma");
   const int group = cuda_host::lane() / 4, quad = cuda_host::lane() % 4;
+  const auto value = [](std::uint32_t half) { return cuda_host::half_value(half, kHalf == Half::bf16); };
+  float values[2][16];  // of both rows
+  for (int row = 0; row < 2; ++row)
+    for (int k = 0; k < 16; ++k)
+      values[row][k] = value(rows.word(4 * group + k % 8 / 2, row + 2 * (k / 8)) >> (16 * (k % 2)) & 0xffffu);
   cuda_host::product([=, &d] {
-    const auto value = [](std::uint32_t half) { return cuda_host::half_value(half, kHalf == Half::bf16); };
-    for (int i = 0; i < 32; ++i) {
-      const int row = i / 2 % 2, column = 8 * (i / 4) + 2 * quad + i % 2;
-      float sum = add ? d[i] : 0.0f;
-      for (int k = 0; k < 16; ++k)
-        sum += value(rows.word(4 * group + k % 8 / 2, row + 2 * (k / 8)) >> (16 * (k % 2)) & 0xffffu) *
-               value(swizzled_half(b, column, k));
-      d[i] = sum;
+    for (int i = 0; i < 16; ++i) {
+      float& first = d[4 * (i / 2) + i % 2];
+      float& second = d[4 * (i / 2) + 2 + i % 2];
+      float sums[] = {add ? first : 0.0f, add ? second : 0.0f};
+      for (int k = 0; k < 16; ++k) {
+        const float other = value(swizzled_half(b, 8 * (i / 2) + 2 * quad + i % 2, k));
+        sums[0] += values[0][k] * other;
+        sums[1] += values[1][k] * other;
+      }
+      first = sums[0], second = sums[1];
     }
   });
 #endif

@@ -67,6 +67,15 @@ class WarpWords {
   std::uint32_t words_[32][kCount];
 };
 
+// The sum of the products of the four bytes of two words, modulo 2^32.
+inline std::uint32_t product_of_bytes(std::uint32_t a, std::uint32_t b, bool a_signed, bool b_signed) {
+  const std::uint32_t a_sign = a_signed ? 0x80u : 0, b_sign = b_signed ? 0x80u : 0;
+  std::uint32_t sum = 0;
+  for (int shift = 0; shift < 32; shift += 8)
+    sum += (((a >> shift & 0xffu) ^ a_sign) - a_sign) * (((b >> shift & 0xffu) ^ b_sign) - b_sign);
+  return sum;
+}
+
 // Asynchronous copies of the running thread, from null: zeros. A copy poisons its destination when it is issued and
 // happens when it is waited for, so that both reading too early and issuing while another thread still reads are seen.
 void copy_async(void* to, const void* from, std::size_t bytes);

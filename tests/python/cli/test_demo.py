@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import qcore
-from qcore.demo import report
+from qcore.demo import command, report
 from qcore.demo.data import CHECKPOINT, load
 from qcore.demo.layers import GatedGru, PatchConv2d, patch_weight, relu, rows_as_steps, sigmoid
 from qcore.demo.model import Model
@@ -185,6 +185,16 @@ def test_report_shows_what_was_measured(result):
     lines = report.explanation(result).splitlines()
     assert len(lines) == 3
     assert f"right of {result.images}" in lines[1]
+
+
+def test_the_command_writes_a_whole_file_or_none(result, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "run", lambda **options: result)
+    command.demo(json=tmp_path / "measured.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["measured.json"]
+    assert json.loads((tmp_path / "measured.json").read_text())["images"] == result.images
+    monkeypatch.setattr(command, "run", None)  # a place that can't be written is refused before the measurements
+    with pytest.raises(OSError, match="missing"):
+        command.demo(json=tmp_path / "missing" / "measured.json")
 
 
 def test_damaged_or_foreign_checkpoint_is_refused(tmp_path):

@@ -375,5 +375,7 @@ def weight_bytes(modules: Iterable[torch.nn.Module]) -> tuple[int, int]:
     for module in modules:
         for each in module.modules():
             if isinstance(each, WeightedModule):
-                sizes[each.packed.data_ptr()] = each.packed.nbytes, torch.Size(each.shape).numel()
+                # The memory of experts holds the weights of all of them.
+                shape = each.shape if each.format is None else each.format.shape
+                sizes[each.packed.data_ptr()] = each.packed.nbytes, torch.Size(shape).numel()
     return sum(nbytes for nbytes, _ in sizes.values()), sum(count for _, count in sizes.values())

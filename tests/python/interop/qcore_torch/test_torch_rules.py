@@ -9,7 +9,6 @@ from torch import nn
 import qcore.torch as qt
 from qcore.torch.attention import MultiheadAttention
 from qcore.torch.conversion.rules import as_linear
-from qcore.torch.experts import Experts, layout_of
 
 
 def float_layer(weight, bias):
@@ -348,78 +347,6 @@ def test_a_decoder_of_torch():
     exact = model(x, y, tgt_mask=mask, tgt_is_causal=True)
     assert qt.quantize_(model).share > 0.9
     assert relative(model(x, y, tgt_mask=mask, tgt_is_causal=True), exact) < 0.05
-
-
-class Indexed(nn.Module):
-    """Experts in parameters [E, 2I, H] and [E, H, I], or transposed."""
-
-    def __init__(self, transposed=False, biases=False, gated=True):
-        super().__init__()
-        self.transposed, self.act_fn, self.num_experts = transposed, nn.SiLU(), 3
-        first = "gate_up_proj" if gated else "up_proj"
-        for name, rows, columns in ((first, 12 if gated else 6, 8), ("down_proj", 8, 6)):
-            shape = (3, columns, rows) if transposed else (3, rows, columns)
-            self.register_parameter(name, nn.Parameter(torch.randn(shape)))
-            if biases:
-                self.register_parameter(f"{name}_bias", nn.Parameter(torch.randn(3, rows)))
-        self.first = first
-
-    def project(self, name, expert, x):
-        weight = getattr(self, name)[expert]
-        bias = getattr(self, f"{name}_bias", None)
-        return x @ (weight if self.transposed else weight.t()) + (0 if bias is None else bias[expert])
-
-    def forward(self, hidden_states, top_k_index, top_k_weights):
-        total = torch.zeros_like(hidden_states)
-        for token, (numbers, shares) in enumerate(zip(top_k_index, top_k_weights, strict=True)):
-            for number, share in zip(numbers, shares, strict=True):
-                x = self.project(self.first, number, hidden_states[token])
-                if self.first == "gate_up_proj":
-                    gate, up = x.chunk(2)
-                    x = self.act_fn(gate) * up
-                else:
-                    x = self.act_fn(x)
-                total[token] += share * self.project("down_proj", number, x)
-        return total
-
-
-@pytest.mark.parametrize("transposed", (False, True))
-@pytest.mark.parametrize("biases", (False, True))
-@pytest.mark.parametrize("gated", (False, True))
-@torch.no_grad()
-def test_experts(transposed, biases, gated):
-    module = Indexed(transposed, biases, gated)
-    assert layout_of(module) == ("transposed" if transposed else "indexed")
-    exact = Experts.from_float(module, float_layer)
-    x = torch.randn(7, 8)
-    chosen = torch.stack([torch.randperm(3)[:2] for _ in range(7)])
-    chosen[0] = 1  # expert 1 twice
-    shares = torch.rand(7, 2)
-    torch.testing.assert_close(exact(x, chosen, shares), module(x, chosen, shares))
-    compiled = torch.compile(exact, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x, chosen, shares), module(x, chosen, shares))
-    assert torch.equal(exact(x, torch.full((7, 2), 3), shares), torch.zeros(7, 8))  # 3 stands for no expert
-
-    model = nn.Sequential(module)
-    expected, again = module(x, chosen, shares), copy.deepcopy(model)
-    report = qt.quantize_(model)
-    assert report.share == 1
-    assert isinstance(model[0], Experts)
-    got = model[0](x, chosen, shares)
-    assert relative(got, expected) < 0.03
-    qt.restore_(again, model.state_dict())
-    assert torch.equal(again[0](x, chosen, shares), got)
-
-
-@torch.no_grad()
-def test_experts_that_compute_something_else_are_left():
-    class Odd(Indexed):
-        def forward(self, *arguments):
-            return super().forward(*arguments) + 1
-
-    with pytest.warns(UserWarning):
-        report = qt.quantize_(nn.Sequential(Odd()))
-    assert report.layers[0].note == "Odd is no layout of experts that is known"
 
 
 class Conv1D(nn.Module):
