@@ -12,6 +12,7 @@ from qcore._display.terminal import make_console, write_json
 from qcore._files import write_whole
 from qcore._options import RangeMethod
 from qcore._recurrent.arrays import check_folder, check_output, write_arrays
+from qcore._recurrent.chunks import run_in_chunks
 from qcore._recurrent.command_line import (
     Json,
     config_of,
@@ -23,7 +24,6 @@ from qcore._recurrent.command_line import (
 )
 from qcore._recurrent.weights_files import load_weights
 from qcore.gru import TENSORS, Calibrator, Config, GruWeights, QuantGRU, verify_golden
-from qcore.gru.chunks import run_in_chunks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,7 +125,7 @@ def run(
     loaded = QuantGRU.load(model)
     x, h0, lengths = inputs_of("gru", inputs, ("h0",))
     with progress_bar("running") as update:
-        y, last = run_in_chunks(loaded, x, h0, lengths, steps=steps, progress=update)
+        y, last = run_in_chunks(loaded, x, [h0], lengths, steps=steps, progress=update)
     made = {"y": y, "last": last}
     write_arrays(output, made)
     if json is not None:
