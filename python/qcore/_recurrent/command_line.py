@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from qcore import _core
-from qcore._display.terminal import make_console
-from qcore._recurrent.arrays import read_arrays
+from qcore._display.terminal import make_console, write_json
+from qcore._files import write_whole
+from qcore._recurrent.arrays import check_folder, read_arrays
 
 Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the results here.")]
 
@@ -38,6 +39,52 @@ def inputs_of(op: str, path: Path, states: tuple[str, ...]) -> tuple[Any, ...]:
         expected = f"{', '.join(others[:-1])} and {others[-1]}"
         raise _core.QcoreValueError(f"{op}: {path} has {names}, expected x and, if wanted, {expected}")
     return (arrays["x"], *(arrays.get(name) for name in others))
+
+
+def whole_sequences(op: str, path: Path, states: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return x and the states of a file, which must not have lengths."""
+    *found, lengths = inputs_of(op, path, states)
+    if lengths is not None:
+        raise typer.BadParameter(
+            f"'{path}' has lengths, expected whole sequences: leave the padding out", param_hint="FILE"
+        )
+    return tuple(found)
+
+
+def check_folders(op: str, *paths: Path | None) -> None:
+    """Raise an error before anything is computed if the folder of a file to write is missing."""
+    for path in paths:
+        if path is not None:
+            check_folder(path, op)
+
+
+def calibrate_on(calibrator: Any, samples: list[Path], states: tuple[str, ...]) -> None:
+    """Let a calibrator observe the batches of files, and show progress."""
+    with progress_bar(f"calibrating on {len(samples)} batch{'es' * (len(samples) > 1)}") as update:
+        for number, path in enumerate(samples):
+
+            def observed(part: float, number: int = number) -> None:
+                update((number + part) / len(samples))
+
+            calibrator.observe(*whole_sequences(calibrator.op, path, states), progress=observed)
+
+
+def show_report(model: Any, found: Any, json: Path | None, plot: Path | None) -> None:
+    """Write a report as a picture and as JSON where wanted, and print it."""
+    if plot is not None:
+        found.plot(plot)
+    if json is not None:
+        write_whole(json, found.to_json().encode())
+    out = make_console()
+    out.print(repr(model), soft_wrap=True)
+    out.print(found.table())
+
+
+def show_golden(output: Path, check: Any, json: Path | None) -> None:
+    """Print the check of a golden file, and write it as JSON where wanted."""
+    if json is not None:
+        write_json(json, {"output": str(output)} | dataclasses.asdict(check))
+    make_console().print(f"{output}: {check}", soft_wrap=True)
 
 
 @contextmanager

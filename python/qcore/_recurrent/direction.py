@@ -16,6 +16,8 @@ class DirectionBase:
     """One layer in one direction, kept in float64, its gates one after the other along the rows."""
 
     gates: ClassVar[int]
+    biases: ClassVar[tuple[str, ...]] = ("bx", "br")
+    """Names of the biases that are quantized."""
 
     def __init__(self, w: Any, r: Any, bx: Any, br: Any, where: str) -> None:
         self.w, self.r = _matrix(w, f"{where}: w"), _matrix(r, f"{where}: r")

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 from qcore._recurrent.calls import format_of
 from qcore._recurrent.formats import Format
+from qcore._recurrent.integers import CellBase
+from qcore._recurrent.weights import WeightsBase
 
 
 class RecurrentLayers:
@@ -16,6 +18,15 @@ class RecurrentLayers:
     tensors: ClassVar[tuple[str, ...]]
     """Names of the tensors that have a format."""
 
+    cell_type: ClassVar[type[CellBase]]
+    """The cell in NumPy integers, which also describes its tensors."""
+    weights_type: ClassVar[type[WeightsBase]]
+    """The class of the float weights."""
+
+    config: Any
+    batch_first: bool
+    float_weights: WeightsBase | None = None
+    """Float weights that it was made of, for reports; not in files."""
     _layers: list[Any]
 
     @property

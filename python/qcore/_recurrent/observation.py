@@ -14,9 +14,6 @@ from qcore._recurrent.direction import Doubles, finite
 from qcore._recurrent.formats import Format, choose_format
 from qcore._recurrent.ranges import Range
 
-Watch = Callable[[str, int, Doubles], None]
-"""Called with a tensor's name, the step's number in order of computation, and its values [B, ...]."""
-
 
 class ObserverBase(ABC):
     """Runs a float network on samples and keeps the range of every tensor.
@@ -34,8 +31,6 @@ class ObserverBase(ABC):
     op: ClassVar[str]
     seen: ClassVar[tuple[str, ...]]
     """Names of the tensors whose ranges are kept."""
-    states: ClassVar[tuple[str, ...]]
-    """Names of the tensors that are states; the first is the output."""
     weights_type: ClassVar[Any]
 
     def __init__(self, weights: Any, method: RangeMethod = "mse") -> None:
@@ -53,12 +48,6 @@ class ObserverBase(ABC):
             for layer in self.weights.layers
         ]
         self._last_batch: tuple[Doubles | None, ...] | None = None
-
-    @abstractmethod
-    def _run_float(
-        self, direction: Any, x: Doubles, states: list[Doubles | None], *, reverse: bool, watch: Watch
-    ) -> Doubles:
-        """Return y [T, B, H] of the float cell, and tell ``watch`` its tensors."""
 
     @abstractmethod
     def _quantize_direction(
@@ -86,7 +75,7 @@ class ObserverBase(ABC):
 
                 row = number * self.weights.directions + side
                 initial = [None if state is None else state[row] for state in given]
-                outputs.append(self._run_float(direction, inputs, initial, reverse=side == 1, watch=watch))
+                outputs.append(self.weights._run_float(direction, inputs, initial, reverse=side == 1, watch=watch))
             inputs = np.concatenate(outputs, axis=2)
 
     def _checked(self, x: Any, *states: Any) -> tuple[Doubles | None, ...]:
@@ -101,7 +90,7 @@ class ObserverBase(ABC):
             inputs = inputs.transpose(1, 0, 2)
         checked: list[Doubles | None] = [inputs]
         expected = (len(self.weights.layers) * self.weights.directions, inputs.shape[1], self.weights.hidden_size)
-        for name, given in zip(self.states, states, strict=True):
+        for name, given in zip(self.weights._states, states, strict=True):
             state = None if given is None else finite(given, f"{self.op} calibration: {name}0")
             if state is not None and state.shape != expected:
                 raise _core.QcoreValueError(
@@ -132,7 +121,7 @@ class ObserverBase(ABC):
                 seen = Range.union([each[name] for each in ranges])
                 return seen.format(config.width(name), config.rule, zero_point=name != "c")
 
-            shared = {name: union(name) for name in self.states}
+            shared = {name: union(name) for name in self.weights._states}
             shared["x"] = inputs or union("x")
             layers.append(
                 [

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 from qcore import _core
 from qcore._recurrent.direction import Doubles
 
+Watch = Callable[[str, int, Doubles], None]
+"""Called with a tensor's name, the step's number in order of computation, and its values [B, ...]."""
 
-class WeightsBase:
+
+class WeightsBase(ABC):
     """Float weights of all layers, each with one direction or two."""
 
     op: ClassVar[str]
+    _states: ClassVar[tuple[str, ...]]
+    """Names of the tensors that go from step to step; the first is the output."""
 
     def __init__(self, layers: Sequence[Sequence[Any]], batch_first: bool) -> None:
         if not layers or any(len(layer) not in (1, 2) for layer in layers):
@@ -30,6 +38,24 @@ class WeightsBase:
             expected = sum(direction.hidden_size for direction in layer)
         self.layers = [list(layer) for layer in layers]
         self.batch_first = batch_first
+
+    @staticmethod
+    @abstractmethod
+    def _run_float(
+        direction: Any, x: Doubles, states: Sequence[Doubles | None], *, reverse: bool, watch: Watch | None = None
+    ) -> Doubles:
+        """Return y [T, B, H] of the float cell, and tell ``watch`` its tensors."""
+
+    def _outputs(self, x: Doubles, states: Sequence[Doubles | None]) -> Doubles:
+        """Return the last layer's y [T, B, directions * H] in float64, of x [T, B, C]."""
+        for number, layer in enumerate(self.layers):
+            outputs = []
+            for side, direction in enumerate(layer):
+                row = number * self.directions + side
+                initial = [None if state is None else state[row] for state in states]
+                outputs.append(self._run_float(direction, x, initial, reverse=side == 1))
+            x = np.concatenate(outputs, axis=2)
+        return x
 
     @property
     def input_size(self) -> int:

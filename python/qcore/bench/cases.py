@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 import qcore
-from qcore import awq, lut, static
-from qcore.gru import Calibrator, Config, GruWeights, float_cell
+from qcore import awq, gru, lstm, lut, static
 
 Array = npt.NDArray[Any]
 Peak = Literal["", "int8", "fp32"]
@@ -127,27 +127,30 @@ def conv(torch: Any, quick: bool) -> Iterator[Case]:
     yield case
 
 
-def gru(torch: Any, quick: bool) -> Iterator[Case]:
-    """Make a GRU layer on a few sequences."""
+def recurrent(kind: Literal["gru", "lstm"], torch: Any, quick: bool) -> Iterator[Case]:
+    """Make a GRU or LSTM layer on a few sequences."""
+    package: Any = gru if kind == "gru" else lstm
+    weights_type, gates = (gru.GruWeights, 3) if kind == "gru" else (lstm.LstmWeights, 4)
     steps, batch, inputs, hidden = (10, 4, 64, 64) if quick else (50, 8, 128, 256)
     rng, bound = np.random.default_rng(0), hidden**-0.5
-    shapes = ((3 * hidden, inputs), (3 * hidden, hidden), (3 * hidden,), (3 * hidden,))
+    shapes = ((gates * hidden, inputs), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,))
     arrays = [rng.uniform(-bound, bound, shape).astype(np.float32) for shape in shapes]
     x = rng.uniform(-0.7, 0.8, (steps, batch, inputs)).astype(np.float32)
-    weights = GruWeights.from_arrays(*arrays)
-    truth = float_cell.run(weights.layers[0][0], x.astype(np.float64))[0]
+    weights: Any = weights_type.from_arrays(*arrays)
+    truth = package.float_cell.run(weights.layers[0][0], x.astype(np.float64))[0]
     size, moved = arrays[0].size + arrays[1].size, x.nbytes + 4 * truth.size
-    case = Case(f"gru {inputs} to {hidden}, {steps} steps of {batch}", 2 * steps * batch * size, truth)
-    calibrator = Calibrator(weights).observe(x)
+    case = Case(f"{kind} {inputs} to {hidden}, {steps} steps of {batch}", 2 * steps * batch * size, truth)
+    calibrator = package.Calibrator(weights).observe(x)
     for bits in (8, 16):
-        model, peak = calibrator.finish(Config(bits=bits, pipeline="fused")), "int8" if bits == 8 else ""
-        form: dict[str, Any] = {"nbytes": size * bits // 8 + moved, "peak": peak, "kernels": "gru"}
+        model, peak = calibrator.finish(package.Config(bits=bits)), "int8" if bits == 8 else ""
+        form: dict[str, Any] = {"nbytes": size * bits // 8 + moved, "peak": peak, "kernels": kind}
         case.add(f"qcore {bits} bits", lambda model=model: model(x)[0], **form)
     if torch is not None:
-        module, given = torch.nn.GRU(inputs, hidden).eval(), torch.from_numpy(x)
+        module, given = getattr(torch.nn, kind.upper())(inputs, hidden).eval(), torch.from_numpy(x)
         for parameter, array in zip(module.parameters(), arrays, strict=True):
-            z, r, g = np.split(array, 3)
-            parameter.copy_(torch.from_numpy(np.concatenate([r, z, g])))
+            blocks = np.split(array, gates)  # torch has r before z in a GRU
+            ordered = [blocks[1], blocks[0], *blocks[2:]] if kind == "gru" else blocks
+            parameter.copy_(torch.from_numpy(np.concatenate(ordered)))
         case.add("torch fp32", lambda: module(given)[0], nbytes=4 * size + moved, peak="fp32")
     yield case
 
@@ -199,7 +202,8 @@ def quantize(torch: Any, quick: bool) -> Iterator[Case]:
 OPERATORS: dict[str, Callable[[Any, bool], Iterator[Case]]] = {
     "linear": linear,
     "conv": conv,
-    "gru": gru,
+    "gru": partial(recurrent, "gru"),
+    "lstm": partial(recurrent, "lstm"),
     "lut": functions,
     "quantize": quantize,
 }

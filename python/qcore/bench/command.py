@@ -218,6 +218,7 @@ for _name, _text in {
     "linear": "Linear layers with one, some and many rows, in 4 and 8 bits.",
     "conv": "A convolution with per-block weights, and in static int8.",
     "gru": "A GRU layer in integers of 8 and 16 bits.",
+    "lstm": "An LSTM layer in integers of 8 and 16 bits.",
     "lut": "Functions by look-up tables, and softmax.",
     "quantize": "Weights quantized and decoded, AWQ's too, beside a copy of as many bytes.",
 }.items():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from qcore import _core
+from qcore._recurrent.search import LEAST_GAIN, Limits, Progress, Search, search
 from qcore.gru.formats import Config
 from qcore.gru.observation import Observer
 from qcore.gru.quantized import QuantGRU
-from qcore.gru.search import LEAST_GAIN, Progress, Search, search
 
 
 class Calibrator(Observer):
@@ -67,19 +66,5 @@ class Calibrator(Observer):
         Raises:
             QcoreValueError, QcoreTypeError: nothing was observed, or an option is impossible.
         """
-        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
-            raise _core.QcoreValueError(f"gru search: budget is {budget!r}, expected a number of bytes")
-        if isinstance(state_rows, bool) or not isinstance(state_rows, int) or state_rows < 0:
-            raise _core.QcoreValueError(f"gru search: state_rows is {state_rows!r}, expected a number of rows")
-        if not 0 < least_gain < 1:
-            raise _core.QcoreValueError(f"gru search: least_gain is {least_gain!r}, expected a fraction of 1")
-        if not target >= 0:
-            raise _core.QcoreValueError(f"gru search: target is {target!r}, expected a mean squared error")
-        if self._last_batch is None:
-            raise _core.QcoreValueError("gru search: search() before any observe(x), expected at least one batch")
-        inputs, states = self._last_batch if x is None else self._checked(x, h0)
-        assert inputs is not None
-        start = config or Config()
-        return search(
-            self.weights, self.finish, budget, inputs, states, start, state_rows, least_gain, target, progress
-        )
+        limits = Limits(budget, state_rows, least_gain, target)
+        return search(self, self.finish, (x, h0), config or Config(), limits, progress)

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, cast
 
 import typer
 
 from qcore._display.terminal import make_console, write_json
-from qcore._files import write_whole
 from qcore._options import RangeMethod
 from qcore._recurrent.arrays import check_folder, check_output, write_arrays
+from qcore._recurrent.chunks import run_in_chunks
 from qcore._recurrent.command_line import (
     Json,
+    calibrate_on,
+    check_folders,
     config_of,
     described,
     formats_of,
     inputs_of,
     print_formats,
     progress_bar,
+    show_golden,
+    show_report,
+    whole_sequences,
 )
 from qcore._recurrent.weights_files import load_weights
 from qcore.gru import TENSORS, Calibrator, Config, GruWeights, QuantGRU, verify_golden
-from qcore.gru.chunks import run_in_chunks
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 gru = typer.Typer(
     name="gru",
@@ -83,18 +82,11 @@ def calibrate(
       qcore gru calibrate weights.safetensors samples.npz -o gru.safetensors --json formats.json
     """
     chosen = _config(config, bits, pipeline)
-    _check_folders(output, json)
+    check_folders("gru", output, json)
     calibrator = Calibrator(
         load_weights(GruWeights, weights, name=name, batch_first=batch_first), cast(RangeMethod, method)
     )
-    with progress_bar(f"calibrating on {len(samples)} batch{'es' * (len(samples) > 1)}") as update:
-        for number, path in enumerate(samples):
-
-            def observed(part: float, number: int = number) -> None:
-                update((number + part) / len(samples))
-
-            x, h0 = _whole_sequences(path)
-            calibrator.observe(x, h0, progress=observed)
+    calibrate_on(calibrator, samples, ("h0",))
     made = calibrator.finish(chosen)
     made.save(output)
     if json is not None:
@@ -121,11 +113,11 @@ def run(
       qcore gru run gru.safetensors speech.npy -o states.safetensors
     """
     check_output(output)
-    _check_folders(json)
+    check_folders("gru", json)
     loaded = QuantGRU.load(model)
     x, h0, lengths = inputs_of("gru", inputs, ("h0",))
     with progress_bar("running") as update:
-        y, last = run_in_chunks(loaded, x, h0, lengths, steps=steps, progress=update)
+        y, last = run_in_chunks(loaded, x, [h0], lengths, steps=steps, progress=update)
     made = {"y": y, "last": last}
     write_arrays(output, made)
     if json is not None:
@@ -152,18 +144,12 @@ def report(
       qcore gru report gru.safetensors weights.safetensors test.npz
       qcore gru report gru.safetensors model.onnx test.npz --plot gru.png --json gru.json
     """
-    _check_folders(json, plot)
+    check_folders("gru", json, plot)
     loaded = QuantGRU.load(model)
     floats = load_weights(GruWeights, weights, name=name, batch_first=loaded.batch_first)
-    x, h0 = _whole_sequences(inputs)
+    x, h0 = whole_sequences("gru", inputs, ("h0",))
     found = loaded.report(x, h0, floats)
-    if plot is not None:
-        found.plot(plot)
-    if json is not None:
-        write_whole(json, found.to_json().encode())
-    out = make_console()
-    out.print(repr(loaded), soft_wrap=True)
-    out.print(found.table())
+    show_report(loaded, found, json, plot)
 
 
 def golden(
@@ -180,13 +166,10 @@ def golden(
     Examples:
       qcore gru golden gru.safetensors test.npz -o golden.safetensors
     """
-    _check_folders(output, json)
-    x, h0 = _whole_sequences(inputs)
+    check_folders("gru", output, json)
+    x, h0 = whole_sequences("gru", inputs, ("h0",))
     QuantGRU.load(model).golden(output, x, h0)
-    check = verify_golden(output)
-    if json is not None:
-        write_json(json, {"output": str(output)} | asdict(check))
-    make_console().print(f"{output}: {check}", soft_wrap=True)
+    show_golden(output, verify_golden(output), json)
 
 
 def export_c(
@@ -206,7 +189,7 @@ def export_c(
       gcc -std=c99 -Wall -o selftest gru_selftest.c && ./selftest
     """
     check_folder(output)
-    x = None if inputs is None else _whole_sequences(inputs)[0]
+    x = None if inputs is None else whole_sequences("gru", inputs, ("h0",))[0]
     QuantGRU.load(model).export_c(output, name, x)
     selftest = output.with_name(f"{output.stem}_selftest.c")
     make_console().print(f"{output} and {selftest}", soft_wrap=True)
@@ -219,23 +202,6 @@ gru.command("golden")(golden)
 gru.command("export-c")(export_c)
 
 
-def _check_folders(*paths: Path | None) -> None:
-    """Raise an error before anything is computed if the folder of a file to write is missing."""
-    for path in paths:
-        if path is not None:
-            check_folder(path)
-
-
 def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
     made: Config = config_of(Config, path, {"bits": bits, "pipeline": pipeline})
     return made
-
-
-def _whole_sequences(path: Path) -> tuple[np.ndarray[Any, Any], Any]:
-    """Return x and h0 of a file without lengths."""
-    x, h0, lengths = inputs_of("gru", path, ("h0",))
-    if lengths is not None:
-        raise typer.BadParameter(
-            f"'{path}' has lengths, expected whole sequences: leave the padding out", param_hint="FILE"
-        )
-    return x, h0

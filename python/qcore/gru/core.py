@@ -10,6 +10,7 @@ from qcore import _arrays, _core
 from qcore._recurrent.calls import checked_lengths, checked_mask, restarted
 from qcore._recurrent.layers import RecurrentLayers
 from qcore.gru.formats import TENSORS, Config
+from qcore.gru.integers import Cell
 from qcore.gru.weights import GruWeights
 
 _PLAIN = {np.dtype(name) for name in ("float32", "float16", "int8", "int16")}
@@ -46,6 +47,8 @@ class GruCore(RecurrentLayers):
 
     op = "gru"
     tensors = TENSORS
+    cell_type = Cell
+    weights_type = GruWeights
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers
@@ -55,8 +58,6 @@ class GruCore(RecurrentLayers):
         self._state_kind = np.dtype(self._state_dtype)
         self.config = config
         self.batch_first = batch_first
-        self.float_weights: GruWeights | None = None
-        """Float weights that it was made of, for reports; not in files."""
 
     def __repr__(self) -> str:
         kind = "bidirectional, " if self.directions == 2 else ""

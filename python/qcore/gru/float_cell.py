@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qcore._recurrent.direction import Doubles, sigmoid
-from qcore._recurrent.observation import Watch
+from qcore._recurrent.weights import Watch
 from qcore.gru.direction import Direction
 
 

@@ -20,6 +20,8 @@ TENSORS = ("x", "h", "wx", "rh", "rb", "rrh", "z_pre", "r_pre", "g_pre", "z", "r
 """Tensors that have a format, in the core's order. rb is R h + br, rrh is r * rb, old_part is z * h, new_part is
 (1 - z) * g."""
 
+STATES = ("h",)
+"""Tensors that go from step to step; the first is the output."""
 UNSIGNED = ("z", "r")
 ZERO_FREE = tuple(name for name in TENSORS if name not in ("z", "r", "g"))
 """Tensors that may have a zero point."""

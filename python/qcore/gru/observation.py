@@ -8,11 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from qcore import _core
-from qcore._recurrent.direction import Doubles
 from qcore._recurrent.formats import Format
-from qcore._recurrent.observation import ObserverBase, Watch, quantize_rows
+from qcore._recurrent.observation import ObserverBase, quantize_rows
 from qcore._recurrent.ranges import Range
-from qcore.gru import float_cell
 from qcore.gru.core import make
 from qcore.gru.direction import Direction
 from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE, Config
@@ -38,7 +36,6 @@ class Observer(ObserverBase):
 
     op = "gru"
     seen = (*TENSORS, "wx_with_bias", "rh_with_bias")
-    states = ("h",)
     weights_type = GruWeights
 
     def observe(self, x: Any, h0: Any = None, *, progress: Callable[[float], None] | None = None) -> Self:
@@ -57,11 +54,6 @@ class Observer(ObserverBase):
         """
         self._observe(x, [h0], progress)
         return self
-
-    def _run_float(
-        self, direction: Direction, x: Doubles, states: list[Doubles | None], *, reverse: bool, watch: Watch
-    ) -> Doubles:
-        return float_cell.run(direction, x, states[0], reverse=reverse, watch=watch)[0]
 
     def _quantize_direction(
         self, direction: Direction, ranges: dict[str, Range], config: Config, shared: dict[str, Format]

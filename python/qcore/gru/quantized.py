@@ -6,13 +6,13 @@ import os
 from typing import Any
 
 from qcore._options import RangeMethod, option_names
+from qcore._recurrent.golden import write_golden
+from qcore._recurrent.report import Report, make_report
 from qcore.gru.core import GruCore
 from qcore.gru.export.header import export_gru
 from qcore.gru.files.quantized import read_gru, save_gru
 from qcore.gru.formats import Config
-from qcore.gru.golden import write_golden
 from qcore.gru.observation import Observer
-from qcore.gru.report import Report, make_report
 from qcore.gru.weights import GruWeights
 
 
@@ -91,7 +91,7 @@ class QuantGRU(GruCore):
             QcoreValueError, QcoreTypeError: another shape, codes beyond their format, or no numbers.
             OSError: the file can't be written.
         """
-        write_golden(self, path, x, h0)
+        write_golden(self, path, x, [h0])
 
     def report(self, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
         """Measure clip rate, bits in use and SQNR against float64, of every tensor and step.
@@ -106,7 +106,7 @@ class QuantGRU(GruCore):
         Raises:
             QcoreValueError, QcoreTypeError: there are no weights, or of other sizes; x or h0 has another shape.
         """
-        return make_report(self, x, h0, weights)
+        return make_report(self, x, [h0], weights)
 
     def export_c(self, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
         """Write a C99 header that runs this GRU step by step, and beside it ``..._selftest.c``, which tests the header.

@@ -9,8 +9,10 @@ import numpy as np
 
 from qcore import _core
 from qcore._recurrent.direction import Doubles, finite
-from qcore._recurrent.weights import WeightsBase, directions_of, tensors_of
+from qcore._recurrent.weights import Watch, WeightsBase, directions_of, tensors_of
+from qcore.gru import float_cell
 from qcore.gru.direction import Direction
+from qcore.gru.formats import STATES
 from qcore.gru.onnx_weights import layer_of_node
 
 
@@ -36,9 +38,16 @@ class GruWeights(WeightsBase):
     """
 
     op = "gru"
+    _states = STATES
 
     def __init__(self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False) -> None:
         super().__init__(layers, batch_first)
+
+    @staticmethod
+    def _run_float(
+        direction: Direction, x: Doubles, states: Sequence[Doubles | None], *, reverse: bool, watch: Watch | None = None
+    ) -> Doubles:
+        return float_cell.run(direction, x, states[0], reverse=reverse, watch=watch)[0]
 
     @classmethod
     def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> GruWeights:

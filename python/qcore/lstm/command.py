@@ -9,31 +9,44 @@ import typer
 
 from qcore._display.terminal import make_console, write_json
 from qcore._options import RangeMethod
-from qcore._recurrent.arrays import check_folder, check_output, write_arrays
+from qcore._recurrent.arrays import check_output, write_arrays
+from qcore._recurrent.chunks import run_in_chunks
 from qcore._recurrent.command_line import (
     Json,
+    calibrate_on,
+    check_folders,
     config_of,
     described,
     formats_of,
     inputs_of,
     print_formats,
     progress_bar,
+    show_golden,
+    show_report,
+    whole_sequences,
 )
 from qcore._recurrent.weights_files import load_weights
-from qcore.lstm import TENSORS, Calibrator, Config, LstmWeights, QuantLSTM
+from qcore.lstm import TENSORS, Calibrator, Config, LstmWeights, QuantLSTM, verify_golden
 
 lstm = typer.Typer(
     name="lstm",
-    help="""Fixed-point LSTMs: calibrate and run them.
+    help="""Fixed-point LSTMs: calibrate, run and examine them.
 
     \b
     Examples:
       qcore lstm calibrate weights.safetensors samples.npz -o lstm.safetensors
       qcore lstm run lstm.safetensors inputs.npz -o outputs.npz
+      qcore lstm report lstm.safetensors weights.safetensors test.npz --plot lstm.png
     """,
     rich_markup_mode=None,
     no_args_is_help=True,
 )
+
+
+_Model = Annotated[Path, typer.Argument(metavar="LSTM", help="What 'qcore lstm calibrate' wrote.")]
+_Inputs = Annotated[
+    Path, typer.Argument(metavar="INPUTS", help=".safetensors, .npz or .npy: x, and h0, c0 and lengths if wanted.")
+]
 
 
 def calibrate(
@@ -64,23 +77,10 @@ def calibrate(
       qcore lstm calibrate model.onnx day1.npy day2.npy --bits 16 -o lstm.safetensors --json formats.json
     """
     chosen = config_of(Config, config, {"bits": bits})
-    for path in (output, json):
-        if path is not None:
-            check_folder(path, "lstm")
+    check_folders("lstm", output, json)
     floats = load_weights(LstmWeights, weights, name=name, batch_first=batch_first)
     calibrator = Calibrator(floats, cast(RangeMethod, method))
-    with progress_bar(f"calibrating on {len(samples)} batch{'es' * (len(samples) > 1)}") as update:
-        for number, path in enumerate(samples):
-
-            def observed(part: float, number: int = number) -> None:
-                update((number + part) / len(samples))
-
-            x, h0, c0, lengths = inputs_of("lstm", path, ("h0", "c0"))
-            if lengths is not None:
-                raise typer.BadParameter(
-                    f"'{path}' has lengths, expected whole sequences: leave the padding out", param_hint="SAMPLES"
-                )
-            calibrator.observe(x, h0, c0, progress=observed)
+    calibrate_on(calibrator, samples, ("h0", "c0"))
     made = calibrator.finish(chosen)
     made.save(output)
     if json is not None:
@@ -89,14 +89,12 @@ def calibrate(
 
 
 def run(
-    model: Annotated[Path, typer.Argument(metavar="LSTM", help="What 'qcore lstm calibrate' wrote.")],
-    inputs: Annotated[
-        Path,
-        typer.Argument(metavar="INPUTS", help=".safetensors, .npz or .npy: x, and h0, c0 and lengths if wanted."),
-    ],
+    model: _Model,
+    inputs: _Inputs,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help=".safetensors or .npz: y, and the last h and c.")
     ],
+    steps: Annotated[int, typer.Option(min=1, help="Of a call: long sequences are run in parts.")] = 256,
     json: Json = None,
 ) -> None:
     """Run a quantized LSTM on sequences: x [T, B, C], h0 and c0 [layers * directions, B, H], lengths [B].
@@ -108,14 +106,11 @@ def run(
       qcore lstm run lstm.safetensors inputs.npz -o outputs.npz
     """
     check_output(output, "lstm")
-    if json is not None:
-        check_folder(json, "lstm")
+    check_folders("lstm", json)
     loaded = QuantLSTM.load(model)
-    x, h0, c0, lengths = (
-        each.astype("float32") if each is not None and each.dtype.kind == "f" else each
-        for each in inputs_of("lstm", inputs, ("h0", "c0"))
-    )
-    y, h, c = loaded(x, h0, c0, lengths=lengths)
+    x, h0, c0, lengths = inputs_of("lstm", inputs, ("h0", "c0"))
+    with progress_bar("running") as update:
+        y, h, c = run_in_chunks(loaded, x, [h0, c0], lengths, steps=steps, progress=update)
     made = {"y": y, "h": h, "c": c}
     write_arrays(output, made, "lstm")
     if json is not None:
@@ -123,5 +118,53 @@ def run(
     make_console().print(f"y {list(y.shape)}, h and c {list(h.shape)}: {output}", soft_wrap=True)
 
 
+def report(
+    model: _Model,
+    weights: Annotated[
+        Path, typer.Argument(metavar="WEIGHTS", help="The float weights, as for 'qcore lstm calibrate'.")
+    ],
+    inputs: _Inputs,
+    name: Annotated[str | None, typer.Option(help="Which LSTM of WEIGHTS, as for calibrate.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all rows and steps here.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw states and SQNR: .png, .svg or .pdf.")] = None,
+) -> None:
+    """Compare every tensor with the float LSTM's: clipping, bits in use, SQNR by tensor and by step.
+
+    SQNR is the signal to quantization noise ratio in dB, with the noise of everything before a tensor in it.
+
+    \b
+    Examples:
+      qcore lstm report lstm.safetensors weights.safetensors test.npz
+      qcore lstm report lstm.safetensors model.onnx test.npz --plot lstm.png --json lstm.json
+    """
+    check_folders("lstm", json, plot)
+    loaded = QuantLSTM.load(model)
+    floats = load_weights(LstmWeights, weights, name=name, batch_first=loaded.batch_first)
+    x, h0, c0 = whole_sequences("lstm", inputs, ("h0", "c0"))
+    show_report(loaded, loaded.report(x, h0, c0, floats), json, plot)
+
+
+def golden(
+    model: _Model,
+    inputs: _Inputs,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The golden file.")],
+    json: Json = None,
+) -> None:
+    """Write inputs, parameters, every intermediate of every step and outputs, for tests of other implementations.
+
+    The file is then computed anew from its inputs in NumPy integers, without qcore's kernels, and compared.
+
+    \b
+    Examples:
+      qcore lstm golden lstm.safetensors test.npz -o golden.safetensors
+    """
+    check_folders("lstm", output, json)
+    x, h0, c0 = whole_sequences("lstm", inputs, ("h0", "c0"))
+    QuantLSTM.load(model).golden(output, x, h0, c0)
+    show_golden(output, verify_golden(output), json)
+
+
 lstm.command("calibrate")(calibrate)
 lstm.command("run")(run)
+lstm.command("report")(report)
+lstm.command("golden")(golden)

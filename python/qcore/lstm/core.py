@@ -8,9 +8,11 @@ from qcore import _arrays, _core
 from qcore._recurrent.calls import checked_lengths, checked_mask, restarted
 from qcore._recurrent.layers import RecurrentLayers
 from qcore.lstm.formats import TENSORS, Config
+from qcore.lstm.integers import Cell
+from qcore.lstm.weights import LstmWeights
 
 Layer = list[tuple[_core.QuantizedLstm, dict[str, Any]]]
-"""The core's object of each direction, with the parameters that files need."""
+"""The core's object of each direction, with the parameters that files and reports need."""
 
 
 def make(parts: dict[str, Any], config: Config) -> _core.QuantizedLstm:
@@ -34,10 +36,12 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedLstm:
 
 
 class LstmCore(RecurrentLayers):
-    """Layers of fixed-point LSTMs without what reads and writes them: :class:`QuantLSTM` adds that."""
+    """Layers of fixed-point LSTMs without what reads, writes and measures them: :class:`QuantLSTM` adds that."""
 
     op = "lstm"
     tensors = TENSORS
+    cell_type = Cell
+    weights_type = LstmWeights
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers

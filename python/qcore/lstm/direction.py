@@ -21,6 +21,7 @@ class Direction(DirectionBase):
     """
 
     gates = 4
+    biases = ("b",)
 
     def __init__(self, w: Any, r: Any, bx: Any = None, br: Any = None, where: str = "lstm weights") -> None:
         super().__init__(w, r, bx, br, where)

@@ -20,6 +20,8 @@ TENSORS = ("x", "h", "c", "wx", "rh", "i_pre", "f_pre", "g_pre", "o_pre", "i", "
 """Tensors that have a format, in the core's order. wx is W x + b, rh is R h, i_pre is the argument of i, c_tanh is
 tanh(c)."""
 
+STATES = ("h", "c")
+"""Tensors that go from step to step; the first is the output."""
 UNSIGNED = ("i", "f", "o")
 ZERO_FREE = ("x", "h", "wx", "rh", "i_pre", "f_pre", "g_pre", "o_pre")
 """Tensors that may have a zero point."""

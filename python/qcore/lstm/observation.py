@@ -7,11 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from qcore._recurrent.direction import Doubles
 from qcore._recurrent.formats import Format
-from qcore._recurrent.observation import ObserverBase, Watch, quantize_rows
+from qcore._recurrent.observation import ObserverBase, quantize_rows
 from qcore._recurrent.ranges import Range
-from qcore.lstm import float_cell
 from qcore.lstm.core import make
 from qcore.lstm.direction import Direction
 from qcore.lstm.formats import TENSORS, UNSIGNED, ZERO_FREE, Config
@@ -23,7 +21,6 @@ class Observer(ObserverBase):
 
     op = "lstm"
     seen = TENSORS
-    states = ("h", "c")
     weights_type = LstmWeights
 
     def observe(
@@ -44,11 +41,6 @@ class Observer(ObserverBase):
         """
         self._observe(x, [h0, c0], progress)
         return self
-
-    def _run_float(
-        self, direction: Direction, x: Doubles, states: list[Doubles | None], *, reverse: bool, watch: Watch
-    ) -> Doubles:
-        return float_cell.run(direction, x, *states, reverse=reverse, watch=watch)[0]
 
     def _quantize_direction(
         self, direction: Direction, ranges: dict[str, Range], config: Config, shared: dict[str, Format]

@@ -1,4 +1,4 @@
-"""A quantized LSTM: made from a float one, saved and loaded."""
+"""A quantized LSTM: made from a float one, saved and measured."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from qcore import _files
 from qcore._options import RangeMethod
 from qcore._recurrent.files import FileKind
+from qcore._recurrent.golden import write_golden
+from qcore._recurrent.report import Report, make_report
 from qcore.lstm.core import LstmCore, make
 from qcore.lstm.formats import TENSORS, Config
 from qcore.lstm.observation import Observer
@@ -50,7 +52,9 @@ class QuantLSTM(LstmCore):
     @classmethod
     def _from_observer(cls, observer: Observer, config: Config) -> QuantLSTM:
         """Make the LSTM of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
-        return cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
+        made = cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
+        made.float_weights = observer.weights
+        return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, config and the tables' hashes as safetensors.
@@ -76,3 +80,35 @@ class QuantLSTM(LstmCore):
         """
         layers, config, batch_first = FILES.from_bytes(Path(path).read_bytes(), f"lstm: {os.fspath(path)}")
         return cls(layers, config, batch_first=batch_first)
+
+    def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None, c0: Any = None) -> None:
+        """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.
+
+        ``help(qcore.lstm.golden)`` has the layout, :func:`qcore.lstm.verify_golden` checks such a file in NumPy
+        integers.
+
+        Args:
+            path: a safetensors file; it appears whole or not at all.
+            x: as for a call: numbers or codes, at least one step and one row.
+            h0, c0: [layers * directions, B, H], numbers or codes, or None for zeros.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: another shape, codes beyond their format, or no numbers.
+            OSError: the file can't be written.
+        """
+        write_golden(self, path, x, [h0, c0])
+
+    def report(self, x: Any, h0: Any = None, c0: Any = None, weights: LstmWeights | None = None) -> Report:
+        """Measure clip rate, bits in use and SQNR against float64, of every tensor and step.
+
+        Args:
+            x, h0, c0: a batch as for a call: numbers or codes.
+            weights: the float weights; may be left out where :meth:`Calibrator.finish` made this LSTM.
+
+        Returns:
+            Rows, with ``table()`` for a rich console, ``to_json()`` and ``plot(path)``.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: there are no weights, or of other sizes; x, h0 or c0 has another shape.
+        """
+        return make_report(self, x, [h0, c0], weights)

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qcore import _core
-from qcore._recurrent.weights import WeightsBase, directions_of, tensors_of
+from qcore._recurrent.direction import Doubles
+from qcore._recurrent.weights import Watch, WeightsBase, directions_of, tensors_of
+from qcore.lstm import float_cell
 from qcore.lstm.direction import Direction
+from qcore.lstm.formats import STATES
 from qcore.lstm.onnx_weights import layer_of_node
 
 
@@ -29,9 +32,16 @@ class LstmWeights(WeightsBase):
     """
 
     op = "lstm"
+    _states = STATES
 
     def __init__(self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False) -> None:
         super().__init__(layers, batch_first)
+
+    @staticmethod
+    def _run_float(
+        direction: Direction, x: Doubles, states: Sequence[Doubles | None], *, reverse: bool, watch: Watch | None = None
+    ) -> Doubles:
+        return float_cell.run(direction, x, *states, reverse=reverse, watch=watch)[0]
 
     @classmethod
     def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> LstmWeights:

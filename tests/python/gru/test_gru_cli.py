@@ -10,9 +10,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
+from qcore._recurrent.chunks import run_in_chunks
 from qcore.cli import app, main
 from qcore.gru import TENSORS, Calibrator, Config, GruWeights, QuantGRU, verify_golden
-from qcore.gru.chunks import run_in_chunks
 
 C, H = 5, 7
 

@@ -84,10 +84,8 @@ def test_what_is_chosen_was_measured_and_pays():
     exact = calibrator.search(10**6, x, least_gain=0.99)
     assert exact.config.widths == {} and len(exact.tried) == 1 + len({trial.tensor for trial in exact.tried[1:]})
     # Measured on the outputs of that config.
-    from qcore.gru.search import float_outputs
-
     y = calibrator.finish(search.config)(x.astype(np.float32))[0]
-    assert search.error == pytest.approx(np.square(y.astype(float) - float_outputs(calibrator.weights, x, None)).mean())
+    assert search.error == pytest.approx(np.square(y.astype(float) - calibrator.weights._outputs(x, [None])).mean())
 
 
 def test_budgets():

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _checks, _core, _files
+from qcore._recurrent.integers import rounding_shift
 from qcore.gru.core import GruCore
 from qcore.gru.export import c_source
-from qcore.gru.integers import Cell, rounding_shift
+from qcore.gru.integers import Cell
 from qcore.gru.trace import cell_of, trace
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

@@ -1,4 +1,4 @@
-"""How a quantized GRU's tensors compare with the float ones: clipping, bits in use, signal to quantization noise."""
+"""How a quantized layer's tensors compare with the float ones: clipping, bits in use, signal to quantization noise."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ import dataclasses
 import json
 import math
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _core
-from qcore._recurrent.direction import Doubles, finite, sigmoid
+from qcore._recurrent.direction import DirectionBase, Doubles, finite, sigmoid
 from qcore._recurrent.formats import Format
-from qcore.gru import float_cell
-from qcore.gru.core import GruCore
-from qcore.gru.direction import Direction
-from qcore.gru.integers import replay
-from qcore.gru.plot import plot_report
-from qcore.gru.trace import Trace, cell_of, is_codes, readable, trace
-from qcore.gru.weights import GruWeights
+from qcore._recurrent.integers import CellBase, replay
+from qcore._recurrent.layers import RecurrentLayers
+from qcore._recurrent.plot import plot_report
+from qcore._recurrent.trace import Trace, is_codes, readable, trace
+from qcore._recurrent.weights import WeightsBase
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-_PARAMETERS = ("w", "r", "bx", "br")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +32,7 @@ class ReportRow:
     Args:
         layer: 0 is the first.
         direction: 0 is forward, 1 backward.
-        tensor: a name of :data:`qcore.gru.TENSORS`, "weights W", "weights R", "bx" or "br".
+        tensor: a name of ``TENSORS``, "weights W", "weights R", or a bias: "bx" or "br", an LSTM's "b".
         bits: of its format.
         used_bits: log2 of the number of codes from the lowest to the highest that occurred.
         clip_rate: the part of the values that lay outside the format and were clamped.
@@ -56,15 +53,17 @@ class ReportRow:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Result of :meth:`QuantGRU.report`.
+    """Result of ``report`` of a quantized GRU or LSTM.
 
     Args:
         rows: in the order of computation.
         states: h [T, B, H] of the last layer's first direction in float64, and as quantized.
+        op: "gru" or "lstm".
     """
 
     rows: tuple[ReportRow, ...]
     states: tuple[Doubles, Doubles] = dataclasses.field(repr=False, compare=False)
+    op: str = dataclasses.field(repr=False, compare=False)
 
     def row(self, tensor: str, layer: int = 0, direction: int = 0) -> ReportRow:
         """Return the row of one tensor.
@@ -82,7 +81,7 @@ class Report:
                 return row
         names = ", ".join(dict.fromkeys(row.tensor for row in self.rows))
         raise _core.QcoreValueError(
-            f"gru report: there is no {tensor!r} of layer {layer}, direction {direction}, expected one of {names}"
+            f"{self.op} report: there is no {tensor!r} of layer {layer}, direction {direction}, expected one of {names}"
         )
 
     def to_json(self) -> str:
@@ -121,7 +120,7 @@ class Report:
             QcoreValueError, QcoreTypeError: another ending, or matplotlib is not installed.
             OSError: the file can't be written.
         """
-        return plot_report(self, path)
+        return plot_report(self.rows, self.states, path, f"{self.op} plot")
 
 
 def _decibels(value: float | None) -> str:
@@ -137,30 +136,27 @@ def sqnr(exact: Doubles, got: Doubles) -> float | None:
     return None if signal == 0 or noise == 0 else 10 * math.log10(signal / noise)
 
 
-def make_report(gru: GruCore, x: Any, h0: Any = None, weights: GruWeights | None = None) -> Report:
-    """Measure as :meth:`QuantGRU.report`."""
-    floats = _weights_of(gru, weights)
-    layers = trace(gru, x, h0)
+def make_report(model: RecurrentLayers, x: Any, states: Sequence[Any], weights: WeightsBase | None = None) -> Report:
+    """Measure as ``report`` of a quantized layer; `states` are its initial states, or None for zeros."""
+    floats = _weights_of(model, weights)
+    layers = trace(model, x, states)
     if is_codes(x):
-        first = gru.format("x").decode(layers[0][0].x)
+        inputs = model.format("x").decode(layers[0][0].x)
     else:
-        first = finite(readable(x), "gru: x")
-        first = first.transpose(1, 0, 2) if gru.batch_first else first
-    rows: list[ReportRow] = []
-    inputs = first
+        inputs = finite(readable(x), f"{model.op}: x")
+        inputs = inputs.transpose(1, 0, 2) if model.batch_first else inputs
+    form, codes = model.format("x"), layers[0][0].x
+    rows = [_row((0, 0, "x"), form, codes, _outside(form, inputs), inputs)]
     for number, layer in enumerate(layers):
         outputs = []
-        if number == 0:
-            form = gru.format("x")
-            rows.append(_row((0, 0, "x"), form, layer[0].x, _outside(form, inputs), inputs))
         for side, each in enumerate(layer):
-            direction, cell = floats.layers[number][side], cell_of(gru, number, side)
-            rows += _parameter_rows((number, side), direction, cell.parts)
-            start = None
-            if h0 is not None:
-                row = number * gru.directions + side
-                start = cell.format("h").decode(each.h0) if is_codes(h0) else finite(readable(h0), "gru: h0")[row]
-            exact = _float_tensors(direction, inputs, start, cell.fused, reverse=side == 1)
+            direction, cell = floats.layers[number][side], each.cell
+            rows += _parameter_rows((number, side), direction, cell)
+            initial = [
+                _float_state(name, given, codes, cell, number * model.directions + side)
+                for name, given, codes in zip(cell.states, states, each.states, strict=True)
+            ]
+            exact = _float_tensors(floats, direction, inputs, initial, cell, reverse=side == 1)
             clipped = _clipped(cell, each, reverse=side == 1)
             for name in cell.tensors:
                 values = each.tensors[name]
@@ -169,23 +165,31 @@ def make_report(gru: GruCore, x: Any, h0: Any = None, weights: GruWeights | None
             outputs.append(exact["h"])
         inputs = np.concatenate(outputs, axis=2)
     last = len(layers) - 1
-    quantized = gru.format("h", last).decode(layers[last][0].tensors["h"])
-    return Report(tuple(rows), (inputs[:, :, : gru.hidden_size], quantized))
+    quantized = model.format("h", last).decode(layers[last][0].tensors["h"])
+    return Report(tuple(rows), (inputs[:, :, : model.hidden_size], quantized), model.op)
 
 
-def _weights_of(gru: GruCore, weights: GruWeights | None) -> GruWeights:
-    found = gru.float_weights if weights is None else weights
+def _float_state(name: str, given: Any, codes: NDArray[Any], cell: CellBase, row: int) -> Doubles | None:
+    """Return the initial state of one direction in float64, None for zeros."""
+    if given is None:
+        return None
+    return cell.format(name).decode(codes) if is_codes(given) else finite(readable(given), f"{cell.op}: {name}0")[row]
+
+
+def _weights_of(model: RecurrentLayers, weights: WeightsBase | None) -> WeightsBase:
+    found = model.float_weights if weights is None else weights
+    kind = model.weights_type.__name__
     if found is None:
         raise _core.QcoreValueError(
-            "gru report: weights is None, expected the GruWeights that were quantized: files do not have them"
+            f"{model.op} report: weights is None, expected the {kind} that were quantized: files do not have them"
         )
-    if not isinstance(found, GruWeights):
-        raise _core.QcoreTypeError(f"gru report: weights is a {type(found).__name__}, expected GruWeights")
+    if not isinstance(found, model.weights_type):
+        raise _core.QcoreTypeError(f"{model.op} report: weights is a {type(found).__name__}, expected {kind}")
     sizes = (found.input_size, found.hidden_size, len(found.layers), found.directions)
-    expected = (gru.input_size, gru.hidden_size, gru.num_layers, gru.directions)
+    expected = (model.input_size, model.hidden_size, model.num_layers, model.directions)
     if sizes != expected:
         raise _core.QcoreValueError(
-            f"gru report: weights have C, H, layers and directions {sizes}, expected {expected}"
+            f"{model.op} report: weights have C, H, layers and directions {sizes}, expected {expected}"
         )
     return found
 
@@ -206,9 +210,9 @@ def _outside(form: Format, values: Doubles) -> float:
     return float(((codes < form.lowest) | (codes > form.highest)).mean())
 
 
-def _parameter_rows(place: tuple[int, int], direction: Direction, parts: Any) -> list[ReportRow]:
-    rows = []
-    for name in _PARAMETERS:
+def _parameter_rows(place: tuple[int, int], direction: DirectionBase, cell: CellBase) -> list[ReportRow]:
+    rows, parts = [], cell.parts
+    for name in ("w", "r", *cell.biases):
         exact, codes = getattr(direction, name), parts[name]
         bits = parts["weight_bits"] if name in ("w", "r") else parts["bias_bits"]
         exponents = parts[f"{name}_exponents"].reshape(-1, *[1] * (codes.ndim - 1))
@@ -221,30 +225,36 @@ def _parameter_rows(place: tuple[int, int], direction: Direction, parts: Any) ->
 
 
 def _float_tensors(
-    direction: Direction, x: Doubles, h0: Doubles | None, fused: bool, *, reverse: bool
+    weights: WeightsBase,
+    direction: DirectionBase,
+    x: Doubles,
+    states: list[Doubles | None],
+    cell: CellBase,
+    *,
+    reverse: bool,
 ) -> dict[str, Doubles]:
-    """Return [T, B, ...] by name, as a cell of the pipeline defines them."""
+    """Return [T, B, ...] by name, as the cell defines them."""
     seen: dict[str, list[Doubles]] = {}
 
     def watch(name: str, step: int, values: Doubles) -> None:
         seen.setdefault(name, []).append(values)
 
-    float_cell.run(direction, x, h0, reverse=reverse, watch=watch)
-    if h0 is not None:
-        del seen["h"][0]  # the initial state
-    if fused:
-        seen["wx"], seen["rh"] = seen["wx_with_bias"], seen["rh_with_bias"]
-    return {name: np.stack(steps[::-1] if reverse else steps) for name, steps in seen.items()}
+    weights._run_float(direction, x, states, reverse=reverse, watch=watch)
+    for name, state in zip(cell.states, states, strict=True):
+        if state is not None:
+            del seen[name][0]  # the initial one
+    found = {name: seen[cell.float_name(name)] for name in cell.tensors}
+    return {name: np.stack(steps[::-1] if reverse else steps) for name, steps in found.items()}
 
 
-def _clipped(cell: Any, each: Trace, *, reverse: bool) -> dict[str, int]:
+def _clipped(cell: CellBase, each: Trace, *, reverse: bool) -> dict[str, int]:
     """Return how many values of each tensor were clamped."""
     counts = dict.fromkeys(cell.tensors, 0)
-    for _, name, unclamped, _ in replay(cell, each.x, each.h0, each.tensors, reverse=reverse):
+    for _, name, unclamped, _ in replay(cell, each.x, each.states, each.tensors, reverse=reverse):
         form = cell.format(name)
         counts[name] += int(((unclamped < form.lowest) | (unclamped > form.highest)).sum())
-    for name in ("z", "r", "g"):  # their tables are clamped already
-        argument = cell.format(f"{name}_pre").decode(each.tensors[f"{name}_pre"])
-        values = np.tanh(argument) if name == "g" else sigmoid(argument)
+    for name, (argument, function) in cell.functions.items():  # their tables are clamped already
+        given = cell.format(argument).decode(each.tensors[argument])
+        values = np.tanh(given) if function == "tanh" else sigmoid(given)
         counts[name] = round(_outside(cell.format(name), values) * values.size)
     return counts

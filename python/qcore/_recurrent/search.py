@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qcore import _core
-from qcore._recurrent.direction import Doubles
-from qcore.gru import float_cell
-from qcore.gru.core import GruCore
-from qcore.gru.formats import TENSORS, Config
-from qcore.gru.weights import GruWeights
+from qcore._recurrent.observation import ObserverBase
+from qcore._recurrent.weights import WeightsBase
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +46,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """Result of :meth:`Calibrator.search`, with all configurations that were tried.
+    """Result of ``Calibrator.search``, with all configurations that were tried.
 
     Args:
         config: the one that was chosen.
@@ -59,7 +56,7 @@ class Search:
         tried: every configuration that was measured, in order.
     """
 
-    config: Config
+    config: Any
     size: int
     error: float
     budget: int
@@ -99,7 +96,28 @@ def _named(widths: Any) -> str:
     return ", ".join(f"{name} {bits}" for name, bits in widths.items()) or "the preset's"
 
 
-def size_of(weights: GruWeights, config: Config, state_rows: int = 0) -> int:
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Where a search stops; arguments as for ``Calibrator.search``."""
+
+    budget: int
+    state_rows: int
+    least_gain: float
+    target: float
+
+    def check(self, where: str) -> None:
+        """Raise an error that begins with `where` for a limit that is none."""
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
+            raise _core.QcoreValueError(f"{where}: budget is {self.budget!r}, expected a number of bytes")
+        if isinstance(self.state_rows, bool) or not isinstance(self.state_rows, int) or self.state_rows < 0:
+            raise _core.QcoreValueError(f"{where}: state_rows is {self.state_rows!r}, expected a number of rows")
+        if not 0 < self.least_gain < 1:
+            raise _core.QcoreValueError(f"{where}: least_gain is {self.least_gain!r}, expected a fraction of 1")
+        if not self.target >= 0:
+            raise _core.QcoreValueError(f"{where}: target is {self.target!r}, expected a mean squared error")
+
+
+def size_of(weights: WeightsBase, config: Any, state_rows: int = 0) -> int:
     """Return the bytes of weights, biases and states of `state_rows` rows: 1 for up to 8 bits, 2 to 16, 4 to 32."""
 
     def each(name: str) -> int:
@@ -108,37 +126,74 @@ def size_of(weights: GruWeights, config: Config, state_rows: int = 0) -> int:
 
     directions = [direction for layer in weights.layers for direction in layer]
     matrices = sum(int(direction.w.size + direction.r.size) for direction in directions)
-    vectors = sum(int(direction.bx.size + direction.br.size) for direction in directions)
+    vectors = sum(int(getattr(direction, name).size) for direction in directions for name in direction.biases)
     states = state_rows * sum(int(direction.hidden_size) for direction in directions)
-    return matrices * each("weights") + vectors * each("biases") + states * each("h")
+    return matrices * each("weights") + vectors * each("biases") + states * sum(map(each, weights._states))
 
 
 def search(
-    weights: GruWeights,
-    finish: Callable[[Config], GruCore],
-    budget: int,
-    x: Doubles,
-    h0: Doubles | None,
-    config: Config,
-    state_rows: int,
-    least_gain: float,
-    target: float,
+    observer: ObserverBase,
+    finish: Callable[[Any], Any],
+    batch: tuple[Any, ...],
+    config: Any,
+    limits: Limits,
     progress: Progress | None,
 ) -> Search:
-    """Search as :meth:`Calibrator.search`; x [T, B, C], and ``finish`` makes the quantized GRU of a config."""
-    exact = float_outputs(weights, x, h0)
+    """Search as ``Calibrator.search``.
+
+    Args:
+        observer: has the float weights, and has observed a batch.
+        finish: makes the quantized layers of a config.
+        batch: x and the initial states to measure the error on, as for ``observe``; x is None for the last one.
+        config: where to start.
+        limits: where to stop.
+        progress: called with the number of configurations tried and the most there can be.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: nothing was observed, or a limit is impossible.
+    """
+    where, weights = f"{observer.op} search", observer.weights
+    limits.check(where)
+    if observer._last_batch is None:
+        raise _core.QcoreValueError(f"{where}: search() before any observe(x), expected at least one batch")
+    x, *states = observer._last_batch if batch[0] is None else observer._checked(*batch)
+    assert x is not None
+    exact = weights._outputs(x, states)
     given = np.ascontiguousarray(x.transpose(1, 0, 2) if weights.batch_first else x, np.float32)
-    states = None if h0 is None else h0.astype(np.float32)
-    candidates = [name for name in (*TENSORS, "weights", "biases") if config.width(name) < _WIDEST.get(name, 16)]
+    initial = [None if state is None else state.astype(np.float32) for state in states]
+
+    smallest = size_of(weights, config, limits.state_rows)
+    if smallest > limits.budget:
+        raise _core.QcoreValueError(
+            f"{where}: budget is {limits.budget} bytes, expected at least the {smallest} of the config it starts from"
+        )
+
+    def measure(made: Any) -> float:
+        y = finish(made)(given, *initial)[0].astype(np.float64)
+        return float(np.square((y.transpose(1, 0, 2) if weights.batch_first else y) - exact).mean())
+
+    def size(made: Any) -> int:
+        return size_of(weights, made, limits.state_rows)
+
+    return _widen(config, limits, size, measure, progress)
+
+
+def _widen(
+    config: Any,
+    limits: Limits,
+    size: Callable[[Any], int],
+    measure: Callable[[Any], float],
+    progress: Progress | None,
+) -> Search:
+    """Widen one tensor after the other from `config` on; size and error of a config come from the functions."""
+    names = (*config.tensors, "weights", "biases")
+    candidates = [name for name in names if config.width(name) < _WIDEST.get(name, 16)]
     most = 1 + len(candidates) * (len(candidates) + 1) // 2 + len(candidates)
     tried: list[Trial] = []
 
     def attempt(number: int, tensor: str, widths: dict[str, int]) -> Trial:
         made = dataclasses.replace(config, widths=widths)
-        y = finish(made)(given, states)[0].astype(np.float64)
-        y = y.transpose(1, 0, 2) if weights.batch_first else y
-        error = float(np.square(y - exact).mean())
-        trial = Trial(number, tensor, widths, size_of(weights, made, state_rows), error, False)
+        trial = Trial(number, tensor, widths, size(made), measure(made), False)
         tried.append(trial)
         if progress is not None:
             progress(len(tried), most)
@@ -150,16 +205,11 @@ def search(
         return chosen
 
     def fits(widths: dict[str, int]) -> bool:
-        return size_of(weights, dataclasses.replace(config, widths=widths), state_rows) <= budget
+        return size(dataclasses.replace(config, widths=widths)) <= limits.budget
 
-    smallest = size_of(weights, config, state_rows)
-    if smallest > budget:
-        raise _core.QcoreValueError(
-            f"gru search: budget is {budget} bytes, expected at least the {smallest} of the config it starts from"
-        )
     best = choose(attempt(0, "", dict(config.widths)))
     number, widened = 0, list[str]()
-    while best.error > target:
+    while best.error > limits.target:
         number += 1
         trials = []
         for name in candidates:
@@ -167,7 +217,7 @@ def search(
             if name not in widened and fits(widths):
                 trials.append(attempt(number, name, widths))
         found = min(trials, key=lambda trial: (trial.error, trial.size), default=None)
-        if found is None or found.error > (1 - least_gain) * best.error:
+        if found is None or found.error > (1 - limits.least_gain) * best.error:
             break
         best = choose(found)
         widened.append(found.tensor)
@@ -178,17 +228,6 @@ def search(
         if name in config.widths:
             widths[name] = config.widths[name]
         narrower = attempt(number, name, widths)
-        if narrower.error <= max(target, best.error / (1 - least_gain)):
+        if narrower.error <= max(limits.target, best.error / (1 - limits.least_gain)):
             best = choose(narrower)
-    return Search(dataclasses.replace(config, widths=best.widths), best.size, best.error, budget, tuple(tried))
-
-
-def float_outputs(weights: GruWeights, x: Doubles, h0: Doubles | None) -> Doubles:
-    """Return the last layer's y [T, B, directions * H] in float64."""
-    for number, layer in enumerate(weights.layers):
-        outputs = []
-        for side, direction in enumerate(layer):
-            state = None if h0 is None else h0[number * weights.directions + side]
-            outputs.append(float_cell.run(direction, x, state, reverse=side == 1)[0])
-        x = np.concatenate(outputs, axis=2)
-    return x
+    return Search(dataclasses.replace(config, widths=best.widths), best.size, best.error, limits.budget, tuple(tried))
