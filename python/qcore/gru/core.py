@@ -46,6 +46,7 @@ class GruCore(RecurrentLayers):
 
     op = "gru"
     tensors = TENSORS
+    _make = staticmethod(make)
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers

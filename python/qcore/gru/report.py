@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from qcore import _core
 from qcore._recurrent.direction import Doubles, finite, sigmoid
 from qcore._recurrent.formats import Format
+from qcore._recurrent.trace import is_codes, readable
 from qcore.gru import float_cell
 from qcore.gru.core import GruCore
 from qcore.gru.direction import Direction
 from qcore.gru.integers import replay
 from qcore.gru.plot import plot_report
-from qcore.gru.trace import Trace, cell_of, is_codes, readable, trace
+from qcore.gru.trace import Trace, cell_of, trace
 from qcore.gru.weights import GruWeights
 
 if TYPE_CHECKING:

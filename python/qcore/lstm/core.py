@@ -38,6 +38,7 @@ class LstmCore(RecurrentLayers):
 
     op = "lstm"
     tensors = TENSORS
+    _make = staticmethod(make)
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers
