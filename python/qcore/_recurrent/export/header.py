@@ -108,7 +108,9 @@ class _Source:
     def __init__(self, model: RecurrentLayers, cell: CellSource) -> None:
         self.model, self.cell = model, cell
         half_even = model.config.rounding == "half_even"
-        self.layers = [cell.layer(Direction(*layer[0], model.tensors, half_even)) for layer in model._layers]
+        self.layers = [
+            cell.layer(Direction(core, parts, model.tensors, half_even)) for ((core, parts),) in model._layers
+        ]
         self.biased = self.layers[0].biases.size > 0
         self.types = self._types()
         self.table_types, self.knots = self._tables()
