@@ -91,6 +91,17 @@ def section_sizes(size: str, file: Path) -> dict[str, int]:
     return found
 
 
+def instructions(name: str, folder: Path, *flags: str) -> int:
+    """Return the instructions of a step of an exported header on the emulated Cortex-M4."""
+    names = {"HEADER": f'"{name}.h"', "INPUTS": f"{name.upper()}_INPUT_SIZE", "OUTPUTS": f"{name.upper()}_HIDDEN_SIZE"}
+    names |= {part.upper(): f"{name}_{part}" for part in ("state", "x", "h", "start", "step")}
+    macros = [f"-D{key}={value}" for key, value in names.items()]
+    files = [HERE / "cortex_m4.c", HERE / "instructions.c", "-o", "instructions.elf"]
+    run(["arm-none-eabi-gcc", *STRICT, "-O2", *CORTEX_M4, *BARE_METAL, *flags, *macros, f"-I{folder}", *files], folder)
+    semihosting = ["-semihosting-config", "enable=on,target=native", "-kernel", "instructions.elf"]
+    return int(run([*QEMU, "-icount", "shift=0", *semihosting], folder))
+
+
 def show_sizes(target: str, size: str, file: Path) -> None:
     found = section_sizes(size, file)
     print(f"{target:<12}" + "".join(f"{found[kind]:>11,} {kind}" for kind in found))
@@ -140,6 +151,11 @@ def main() -> int:
                 run(["arm-none-eabi-gcc", *STRICT, *CORTEX_M4, *BARE_METAL, f"-I{folder}", *files], folder)
                 semihosting = ["-semihosting-config", "enable=on,target=native", "-kernel", f"{name}.elf"]
                 print(f"  {run([*QEMU, *semihosting], folder).strip()}")
+
+            print("\ninstructions of a step, arm-none-eabi-gcc -O2: with DSP instructions, and without")
+            for name in ("gru", "lstm"):
+                counts = [instructions(name, folder, *flags) for flags in ((), ("-U__ARM_FEATURE_DSP",))]
+                print(f"  {name}: {counts[0]:,} and {counts[1]:,}")
 
         print("\nbytes of all headers, compiled")
         run(["gcc", *STRICT, f"-I{folder}", "-c", HERE / "model.c", "-o", "model.o"], folder)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from gru_oracle import random_codes
-from recurrent_oracles.exported_c import ARM, COMPILER, SANITIZED, build, check_sizes, run
+from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_cortex_m4
 from recurrent_oracles.lstm_oracle import Oracle, random_parts
 
 import qcore
@@ -14,7 +14,7 @@ from qcore.lstm import Calibrator, Config, LstmWeights, QuantLSTM
 from qcore.lstm.core import make
 
 CONFIGS = {
-    "8": Config(),
+    "8": Config(tables="interp"),
     "16": Config(bits=16, rounding="half_even"),
     "16 interp": Config(bits=16, tables="interp"),
     "mixed": Config(widths={"x": 9, "h": 13, "c": 11, "c_tanh": 7, "weights": 5, "g_pre": 8}, tables="interp"),
@@ -80,6 +80,13 @@ def test_sizes_are_those_of_the_object(target, tmp_path):
     assert sizes.multiply_adds == 4 * h * (c + h + (layers - 1) * 2 * h)
     assert sizes.state == layers * h * (3 if config.bits == 8 else 4)
     check_sizes(tmp_path, sizes, target)
+
+
+@pytest.mark.skipif(ARM is None or QEMU is None, reason="needs arm-none-eabi-gcc and qemu-system-arm")
+@pytest.mark.parametrize("bits", [8, 16])
+def test_dsp_instructions_give_the_same_integers(bits, tmp_path):
+    calibrated(Config(bits=bits), 2, 13, 6).export_c(tmp_path / "net.h", "net")
+    assert run_on_cortex_m4(tmp_path / "net_selftest.c") == (0, "net: 2 rows of 24 steps, 288 outputs equal\n")
 
 
 def test_bad_exports(tmp_path):

@@ -38,14 +38,54 @@ static inline int64_t @_clamp(int64_t v, @_range range) {
 }
 """
 
-# $ is x or h: types of codes and of sums differ.
+# Cortex-M4, M7, M33 and others have instructions that add two products of 16 bits to a sum.
+DSP = """
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+#include <arm_acle.h>
+
+/* Inlined, the loops would have too few registers. */
+#define @@_LOOP __attribute__((noinline))
+
+typedef struct __attribute__((packed, may_alias)) {
+  int32_t bits;
+} @_word;
+
+/* Four bytes from any address. */
+static inline int32_t @_load(const void *from) { return ((const @_word *)from)->bits; }
+#else
+#define @@_LOOP inline
+#endif
+"""
+
+PLAIN = "\n#define @@_LOOP inline\n"
+
+# $ is x or h. By the bits of weights and of codes, and of their sums; other products have no loop of their own.
+DSP_LOOPS = {
+    ("int8_t", "int8_t", "int32_t"): """
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+  for (; k + 4 <= features; k += 4) {
+    const int32_t w = @_load(weights + k), c = @_load(codes + k);
+    sum = __smlad(__sxtb16(w), __sxtb16(c), sum);
+    sum = __smlad(__sxtb16((int32_t)((uint32_t)w >> 8)), __sxtb16((int32_t)((uint32_t)c >> 8)), sum);
+  }
+#endif""",
+    ("int16_t", "int16_t", "int32_t"): """
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+  for (; k + 2 <= features; k += 2) sum = __smlad(@_load(weights + k), @_load(codes + k), sum);
+#endif""",
+    ("int16_t", "int16_t", "int64_t"): """
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+  for (; k + 2 <= features; k += 2) sum = __smlald(@_load(weights + k), @_load(codes + k), sum);
+#endif""",
+}
+
+# $ is x or h: types of codes and of sums differ. % is the loop for DSP instructions.
 MULTIPLY = """
-/* A row of weights times codes, at the scale of what it is part of. */
-static inline int32_t @_multiply_$(const @_weight *weights, @_sum_$ sum, int shift, int features, const @_$ *codes,
-                                   @_range range) {
-  int k;
-  for (k = 0; k < features; ++k) sum += (@_sum_$)weights[k] * codes[k];
-  return (int32_t)@_clamp(@_shift(sum, shift), range);
+/* A row of weights times codes, and a sum before. */
+static @@_LOOP @_sum_$ @_sum_of_$(const @_weight *weights, const @_$ *codes, int features, @_sum_$ sum) {
+  int k = 0;%
+  for (; k < features; ++k) sum += (@_sum_$)weights[k] * codes[k];
+  return sum;
 }
 """
 
@@ -99,15 +139,15 @@ static inline void @_step(@_state *state, const @_x *x, @_h *y) {
     for (j = 0; j < @@_HIDDEN_SIZE; ++j) {
       for (gate = 0; gate < @@_GATES; ++gate) {
         const int32_t row = (int32_t)gate * @@_HIDDEN_SIZE + j;
+        int64_t of_x, of_h;
         if (layer == 0) {
-          wx[gate] = @_multiply_x(l->w + row * @@_INPUT_SIZE, @_wx_offsets_0[row], l->wx_shifts[row], @@_INPUT_SIZE, x,
-                                  l->wx);
+          of_x = @_sum_of_x(l->w + row * @@_INPUT_SIZE, x, @@_INPUT_SIZE, @_wx_offsets_0[row]);
         } else {
-          wx[gate] = @_multiply_h(l->w + row * @@_HIDDEN_SIZE, l->wx_offsets[row], l->wx_shifts[row],
-                                  @@_HIDDEN_SIZE, state->h[layer - 1], l->wx);
+          of_x = @_sum_of_h(l->w + row * @@_HIDDEN_SIZE, state->h[layer - 1], @@_HIDDEN_SIZE, l->wx_offsets[row]);
         }
-        rh[gate] = @_multiply_h(l->r + row * @@_HIDDEN_SIZE, l->rh_offsets[row], l->rh_shifts[row], @@_HIDDEN_SIZE, h,
-                                l->rh);
+        of_h = @_sum_of_h(l->r + row * @@_HIDDEN_SIZE, h, @@_HIDDEN_SIZE, l->rh_offsets[row]);
+        wx[gate] = (int32_t)@_clamp(@_shift(of_x, l->wx_shifts[row]), l->wx);
+        rh[gate] = (int32_t)@_clamp(@_shift(of_h, l->rh_shifts[row]), l->rh);
       }
       next[j] = (@_h)(% + l->h_zero);
     }

@@ -149,7 +149,9 @@ class _Source:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
-        parts += [c_source.MULTIPLY.replace("$", source) for source in "xh"]
+        loops = {name: self._dsp_loop(name) for name in "xh"}
+        parts.append(c_source.DSP if any(loops.values()) else c_source.PLAIN)
+        parts += [c_source.MULTIPLY.replace("%", loop).replace("$", name) for name, loop in loops.items()]
         for table, argument in cell.tables.items():
             source = c_source.INTERPOLATE if table in self.interpolated else c_source.LOOK_UP
             parts.append(source.replace("$", table).replace("%", argument))
@@ -157,6 +159,10 @@ class _Source:
         parts += [cell.function, c_source.STEP.replace("$", others).replace("%", cell.call)]
         guard = f"QCORE_{self.model.op.upper()}_@@_H"
         return _named(f"{self._intro()}#ifndef {guard}\n#define {guard}\n{''.join(parts)}\n#endif\n", name)
+
+    def _dsp_loop(self, source: str) -> str:
+        """Return the loop of a product by DSP instructions, or nothing."""
+        return c_source.DSP_LOOPS.get((self.types["weight"], self.types[source], self.types[f"sum_{source}"]), "")
 
     def sizes(self) -> ExportSizes:
         """Return what the header needs; it must have been made."""

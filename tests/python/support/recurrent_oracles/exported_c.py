@@ -3,9 +3,12 @@
 import platform
 import shutil
 import subprocess
+from pathlib import Path
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 ARM = shutil.which("arm-none-eabi-gcc")
+QEMU = shutil.which("qemu-system-arm")
+BOARD = Path(__file__).resolve().parents[4] / "examples/mcu"
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 SANITIZED = ["-O1", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
 
@@ -69,3 +72,16 @@ def check_sizes(folder, sizes, target):
     assert variables == 1
     if target != "x86":
         assert stack <= sizes.stack, (folder / "model.su").read_text()
+
+
+def run_on_cortex_m4(program):
+    """Build a program for the emulated board of examples/mcu, with DSP instructions, and run it."""
+    cpu = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
+    libraries = ["--specs=nano.specs", "--specs=rdimon.specs", f"-T{BOARD / 'cortex_m4.ld'}"]
+    binary = program.with_suffix(".elf")
+    called([ARM, *STRICT, "-O2", *cpu, *libraries, BOARD / "cortex_m4.c", program, "-o", binary])
+    assert any(name in called([ARM.removesuffix("gcc") + "objdump", "-d", binary]) for name in ("smlad", "smlald"))
+    board = ["-M", "mps2-an386", "-display", "none", "-monitor", "none", "-serial", "none", "-semihosting-config"]
+    command = [QEMU, *board, "enable=on,target=native", "-kernel", binary]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout
