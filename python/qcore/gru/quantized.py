@@ -116,7 +116,8 @@ class QuantGRU(GruCore):
         """Write a C99 header that runs this GRU step by step, and ``..._selftest.c``, which tests it, beside it.
 
         The header needs no library: integers only, no allocation, sizes known when it is compiled, and constants that a
-        linker puts into flash. Where Arm has DSP instructions, products take them. It gives no warning under ``gcc -std=c99 -Wall -Wextra -pedantic``.
+        linker puts into flash. Where Arm has DSP instructions, products take them. It gives
+        no warning under ``gcc -std=c99 -Wall -Wextra -pedantic``.
 
         Args:
             path: a name that ends in .h; both files appear whole or not at all.
