@@ -1,9 +1,11 @@
-"""Export a quantized GRU and a look-up table as C99, build them for this machine and for a Cortex-M4, run both.
+"""Export a quantized GRU, an LSTM and a table as C99, build them for this machine and for a Cortex-M4, run them.
 
     pip install libqcore; apt install gcc gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
     python examples/mcu/export.py
 
 The GRU is that of the digits model which `qcore demo` ships: 64 inputs, 96 states, one step for each row of an image.
+An LSTM of 32 states with random weights takes the same inputs.
+
 The self-tests hold the C against the library's results, number by number. Without the Arm compiler or qemu that part
 is left out, and said so; --arm makes it an error.
 """
@@ -22,6 +24,8 @@ import numpy as np
 from qcore import lut
 from qcore.demo.data import load
 from qcore.gru import Calibrator, Config, GruWeights
+from qcore.lstm import Calibrator as LstmCalibrator
+from qcore.lstm import LstmWeights, QuantLSTM
 
 HERE = Path(__file__).resolve().parent
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Os"]
@@ -51,6 +55,14 @@ def row_features(weights: dict[str, np.ndarray], images: np.ndarray) -> np.ndarr
     return np.maximum(rows @ weights["row.weight"].T + weights["row.bias"], 0).astype(np.float32)
 
 
+def random_lstm(features: np.ndarray) -> QuantLSTM:
+    """Return an LSTM of 32 states for the GRU's inputs."""
+    rng = np.random.default_rng(0)
+    inputs, size = features.shape[2], 32
+    weights = LstmWeights.from_arrays(rng.normal(0, 0.2, (4 * size, inputs)), rng.normal(0, 0.2, (4 * size, size)))
+    return LstmCalibrator(weights).observe(features[:, :270]).finish()
+
+
 def write_expected(path: Path) -> None:
     """Return inputs and results of the table, as bits."""
     x = np.concatenate([np.linspace(-30, 30, 1999), [0.0, -0.0, 1e-30, 1e30, -1e30]]).astype(np.float32)
@@ -61,7 +73,7 @@ def write_expected(path: Path) -> None:
     path.write_text("".join(lines))
 
 
-def sizes(size: str, file: Path) -> dict[str, int]:
+def section_sizes(size: str, file: Path) -> dict[str, int]:
     """Return the bytes of code, constants and variables of an object file."""
     found = {"code": 0, "constants": 0, "variables": 0}
     for line in run([size, "-A", file], file.parent).splitlines():
@@ -79,8 +91,19 @@ def sizes(size: str, file: Path) -> dict[str, int]:
     return found
 
 
+def instructions(name: str, folder: Path, *flags: str) -> int:
+    """Return the instructions of a step of an exported header on the emulated Cortex-M4."""
+    names = {"HEADER": f'"{name}.h"', "INPUTS": f"{name.upper()}_INPUT_SIZE", "OUTPUTS": f"{name.upper()}_HIDDEN_SIZE"}
+    names |= {part.upper(): f"{name}_{part}" for part in ("state", "x", "h", "start", "step")}
+    macros = [f"-D{key}={value}" for key, value in names.items()]
+    files = [HERE / "cortex_m4.c", HERE / "instructions.c", "-o", "instructions.elf"]
+    run(["arm-none-eabi-gcc", *STRICT, "-O2", *CORTEX_M4, *BARE_METAL, *flags, *macros, f"-I{folder}", *files], folder)
+    semihosting = ["-semihosting-config", "enable=on,target=native", "-kernel", "instructions.elf"]
+    return int(run([*QEMU, "-icount", "shift=0", *semihosting], folder))
+
+
 def show_sizes(target: str, size: str, file: Path) -> None:
-    found = sizes(size, file)
+    found = section_sizes(size, file)
     print(f"{target:<12}" + "".join(f"{found[kind]:>11,} {kind}" for kind in found))
 
 
@@ -95,19 +118,24 @@ def main() -> int:
     weights = GruWeights.from_state_dict(
         {name.removeprefix("gru."): value for name, value in digits.weights.items() if name.startswith("gru.")}
     )
-    gru = Calibrator(weights).observe(features[:, :270]).finish(Config(bits=8, pipeline="fused", tables="interp"))
+    gru = Calibrator(weights).observe(features[:, :270]).finish(Config(bits=8, pipeline="fused"))
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.out or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        gru.export_c(folder / "gru.h", x=features[:, 270:286])
+        gru_sizes = gru.export_c(folder / "gru.h", x=features[:, 270:286])
+        lstm_sizes = random_lstm(features).export_c(folder / "lstm.h", x=features[:, 270:286])
         lut.table("silu").export_c(folder / "silu.h", name="silu")
         write_expected(folder / "silu_expected.h")
-        print(f"exported {gru} and silu:")
-        for file in ("gru.h", "silu.h"):
+        print(f"exported {gru}, an LSTM and silu:")
+        for file in ("gru.h", "lstm.h", "silu.h"):
             print(f"  {file}: {(folder / file).stat().st_size:,} bytes of C")
 
-        tests = {"gru_selftest": folder / "gru_selftest.c", "silu_selftest": HERE / "silu_selftest.c"}
+        for name, sizes in (("gru", gru_sizes), ("lstm", lstm_sizes)):
+            print("\n  ".join([f"\n{name}", *sizes.lines()]))
+
+        tests = {name: folder / f"{name}.c" for name in ("gru_selftest", "lstm_selftest")}
+        tests |= {"silu_selftest": HERE / "silu_selftest.c"}
         print("\nthis machine, gcc -Os")
         for name, source in tests.items():
             run(["gcc", *STRICT, f"-I{folder}", source, "-lm", "-o", name], folder)
@@ -124,7 +152,12 @@ def main() -> int:
                 semihosting = ["-semihosting-config", "enable=on,target=native", "-kernel", f"{name}.elf"]
                 print(f"  {run([*QEMU, *semihosting], folder).strip()}")
 
-        print("\nbytes of both headers, compiled")
+            print("\ninstructions of a step, arm-none-eabi-gcc -O2: with DSP instructions, and without")
+            for name in ("gru", "lstm"):
+                counts = [instructions(name, folder, *flags) for flags in ((), ("-U__ARM_FEATURE_DSP",))]
+                print(f"  {name}: {counts[0]:,} and {counts[1]:,}")
+
+        print("\nbytes of all headers, compiled")
         run(["gcc", *STRICT, f"-I{folder}", "-c", HERE / "model.c", "-o", "model.o"], folder)
         show_sizes("x86-64", "size", folder / "model.o")
         if not missing:

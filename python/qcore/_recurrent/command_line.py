@@ -15,6 +15,9 @@ from qcore._display.terminal import make_console, write_json
 from qcore._files import write_whole
 from qcore._recurrent.arrays import check_folder, read_arrays
 
+Tables = Annotated[
+    str, typer.Option(help="interp: 513 knots where exact has up to 65,536 entries; other integers than exact.")
+]
 Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the results here.")]
 
 
@@ -142,3 +145,19 @@ def print_formats(made: Any, tensors: tuple[str, ...]) -> None:
             cells.append(f"{low:.4g} to {high:.4g}, 2^{-form.exponent}")
         grid.add_row(tensor, str(made.format(tensor).bits), *cells)
     out.print(grid)
+
+
+def export(model: Any, output: Path, name: str, x: Any, tables: Any, json: Path | None) -> None:
+    """Write the C of a quantized layer and print what it needs of a microcontroller."""
+    for path in (output, json):
+        if path is not None:
+            check_folder(path, model.op)
+    sizes = model.export_c(output, name, x, tables=tables)
+    selftest = output.with_name(f"{output.stem}_selftest.c")
+    if json is not None:
+        written = {"output": str(output), "selftest": str(selftest), "tables": tables}
+        write_json(json, written | sizes.to_dict())
+    out = make_console()
+    out.print(f"{output} and {selftest}, tables {tables}", soft_wrap=True)
+    for line in sizes.lines():
+        out.print(line, soft_wrap=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import dataclasses
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
 
 from qcore._recurrent.calls import format_of
-from qcore._recurrent.formats import Format
+from qcore._recurrent.formats import Format, TableKind
 from qcore._recurrent.integers import CellBase
 from qcore._recurrent.weights import WeightsBase
 
 
-class RecurrentLayers:
+class RecurrentLayers(ABC):
     """Layers of one or two directions, each with the core's object and the parameters that it was made of."""
 
     op: ClassVar[str]
@@ -28,6 +30,33 @@ class RecurrentLayers:
     float_weights: WeightsBase | None = None
     """Float weights that it was made of, for reports; not in files."""
     _layers: list[Any]
+
+    def __init__(self, layers: list[Any], config: Any, *, batch_first: bool = False) -> None:
+        self._layers, self.config, self.batch_first = layers, config, batch_first
+
+    @abstractmethod
+    def __call__(self, x: Any) -> tuple[Any, ...]:
+        """Run all steps."""
+
+    @staticmethod
+    @abstractmethod
+    def _make(parts: dict[str, Any], config: Any) -> Any:
+        """Make the core's object of one layer in one direction."""
+
+    def with_tables(self, tables: TableKind) -> Self:
+        """Return these layers with tables of another kind, and all other integers as they are.
+
+        Exported C has interpolated tables unless asked otherwise: ``with_tables("interp")`` computes its numbers here.
+
+        Args:
+            tables: "exact" or "interp", as of the config.
+
+        Raises:
+            QcoreValueError: another word.
+        """
+        config = dataclasses.replace(self.config, tables=tables)
+        layers = [[(self._make(parts, config), parts) for _, parts in layer] for layer in self._layers]
+        return type(self)(layers, config, batch_first=self.batch_first)
 
     @property
     def input_size(self) -> int:

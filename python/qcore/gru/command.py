@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
 from qcore._display.terminal import make_console, write_json
 from qcore._options import RangeMethod
-from qcore._recurrent.arrays import check_folder, check_output, write_arrays
+from qcore._recurrent.arrays import check_output, write_arrays
 from qcore._recurrent.chunks import run_in_chunks
 from qcore._recurrent.command_line import (
     Json,
+    Tables,
     calibrate_on,
     check_folders,
     config_of,
     described,
+    export,
     formats_of,
     inputs_of,
     print_formats,
@@ -37,7 +39,7 @@ gru = typer.Typer(
       qcore gru calibrate weights.safetensors samples.npz --pipeline fused -o gru.safetensors
       qcore gru run gru.safetensors inputs.npz -o outputs.npz
       qcore gru report gru.safetensors weights.safetensors test.npz --plot gru.png
-      qcore gru export-c gru.safetensors -o gru.h
+      qcore gru export gru.safetensors -o gru.h
     """,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -59,10 +61,13 @@ def calibrate(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The quantized GRU.")],
     bits: Annotated[int | None, typer.Option(help="8 or 16: the preset of all widths; 8 by default.")] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; --bits and --pipeline win.")
+        Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; options here win.")
     ] = None,
     method: Annotated[str, typer.Option(help="mse, minmax, ema or percentile.")] = "mse",
     pipeline: Annotated[str | None, typer.Option(help="fused or staged; fused by default.")] = None,
+    tables: Annotated[
+        str | None, typer.Option(help="exact or interp (513 knots, as 'export' has them); exact by default.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Which GRU: an ONNX node's name, or what stands before weight_ih_l0.")
     ] = None,
@@ -72,7 +77,8 @@ def calibrate(
     """Quantize a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
 
     The weights' names are those of a torch.nn.GRU's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ... An ONNX
-    node needs linear_before_reset = 1.
+    node needs linear_before_reset = 1. --config is an object with some of the keys of qcore.gru.Config, for instance
+    {"bits": 8, "widths": {"h": 16}, "granularity": "gate"}; its default is what Config().to_json() returns.
 
     \b
     Examples:
@@ -81,7 +87,7 @@ def calibrate(
       qcore gru calibrate model.safetensors x.npz --name encoder.rnn --config widths.json -o gru.safetensors
       qcore gru calibrate weights.safetensors samples.npz -o gru.safetensors --json formats.json
     """
-    chosen = _config(config, bits, pipeline)
+    chosen = _config(config, bits=bits, pipeline=pipeline, tables=tables)
     check_folders("gru", output, json)
     calibrator = Calibrator(
         load_weights(GruWeights, weights, name=name, batch_first=batch_first), cast(RangeMethod, method)
@@ -179,29 +185,32 @@ def export_c(
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="x of the self-test; random codes by default.")
     ] = None,
+    tables: Tables = "interp",
+    json: Json = None,
 ) -> None:
     """Write a C99 header that runs the GRU step by step in integers, and beside it FILE_selftest.c, which tests it.
 
+    Prints the bytes of flash and RAM that it takes, and the multiply-adds of a step.
+
     \b
     Examples:
-      qcore gru export-c gru.safetensors -o gru.h
-      qcore gru export-c gru.safetensors -o wake_word.h --name wake_word --inputs test.npz
+      qcore gru export gru.safetensors -o gru.h
+      qcore gru export gru.safetensors -o gru.h --tables exact --json sizes.json
+      qcore gru export gru.safetensors -o wake_word.h --name wake_word --inputs test.npz
       gcc -std=c99 -Wall -o selftest gru_selftest.c && ./selftest
     """
-    check_folder(output)
     x = None if inputs is None else whole_sequences("gru", inputs, ("h0",))[0]
-    QuantGRU.load(model).export_c(output, name, x)
-    selftest = output.with_name(f"{output.stem}_selftest.c")
-    make_console().print(f"{output} and {selftest}", soft_wrap=True)
+    export(QuantGRU.load(model), output, name, x, tables, json)
 
 
 gru.command("calibrate")(calibrate)
 gru.command("run")(run)
 gru.command("report")(report)
 gru.command("golden")(golden)
-gru.command("export-c")(export_c)
+gru.command("export")(export_c)
+gru.command("export-c", hidden=True)(export_c)  # its former name
 
 
-def _config(path: Path | None, bits: int | None, pipeline: str | None) -> Config:
-    made: Config = config_of(Config, path, {"bits": bits, "pipeline": pipeline})
+def _config(path: Path | None, **given: Any) -> Config:
+    made: Config = config_of(Config, path, given)
     return made

@@ -49,6 +49,7 @@ class GruCore(RecurrentLayers):
     tensors = TENSORS
     cell_type = Cell
     weights_type = GruWeights
+    _make = staticmethod(make)
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers

@@ -6,10 +6,12 @@ import os
 from typing import Any
 
 from qcore._options import RangeMethod, option_names
+from qcore._recurrent.export.sizes import ExportSizes
+from qcore._recurrent.formats import TableKind
 from qcore._recurrent.golden import write_golden
 from qcore._recurrent.report import Report, make_report
 from qcore.gru.core import GruCore
-from qcore.gru.export.header import export_gru
+from qcore.gru.export import export_gru
 from qcore.gru.files.quantized import read_gru, save_gru
 from qcore.gru.formats import Config
 from qcore.gru.observation import Observer
@@ -108,20 +110,28 @@ class QuantGRU(GruCore):
         """
         return make_report(self, x, [h0], weights)
 
-    def export_c(self, path: str | os.PathLike[str], name: str = "gru", x: Any = None) -> None:
-        """Write a C99 header that runs this GRU step by step, and beside it ``..._selftest.c``, which tests the header.
+    def export_c(
+        self, path: str | os.PathLike[str], name: str = "gru", x: Any = None, *, tables: TableKind = "interp"
+    ) -> ExportSizes:
+        """Write a C99 header that runs this GRU step by step, and ``..._selftest.c``, which tests it, beside it.
 
-        The header needs nothing but <stdint.h>: integers only, no allocation, the same numbers as a call. It gives no
-        warning under ``gcc -std=c99 -Wall -Wextra -pedantic``; its comment has the sizes. With
-        ``Config(tables="interp")`` it has 513 knots for each gate instead of a table of 65,536.
+        The header needs no library: integers only, no allocation, sizes known when it is compiled, and constants that a
+        linker puts into flash. Where Arm has DSP instructions, products take them. It gives
+        no warning under ``gcc -std=c99 -Wall -Wextra -pedantic``.
 
         Args:
             path: a name that ends in .h; both files appear whole or not at all.
             name: what all names in the header begin with.
             x: inputs of the self-test, as for a call; random codes by default.
+            tables: "interp" for 513 knots where a table has an entry for each of up to 65,536 codes, which few
+                microcontrollers hold, or "exact". The header has the numbers of a call of ``with_tables(tables)``.
+
+        Returns:
+            Bytes of flash and RAM, and multiply-adds per step.
 
         Raises:
-            QcoreValueError, QcoreTypeError: it is bidirectional, or the name is not a C identifier.
+            QcoreValueError, QcoreTypeError: it is bidirectional, the name is not a C identifier, or another option is
+                impossible.
             OSError: a file can't be written.
         """
-        export_gru(self, path, name, x)
+        return export_gru(self.with_tables(tables), path, name, x)

@@ -13,10 +13,12 @@ from qcore._recurrent.arrays import check_output, write_arrays
 from qcore._recurrent.chunks import run_in_chunks
 from qcore._recurrent.command_line import (
     Json,
+    Tables,
     calibrate_on,
     check_folders,
     config_of,
     described,
+    export,
     formats_of,
     inputs_of,
     print_formats,
@@ -30,13 +32,14 @@ from qcore.lstm import TENSORS, Calibrator, Config, LstmWeights, QuantLSTM, veri
 
 lstm = typer.Typer(
     name="lstm",
-    help="""Fixed-point LSTMs: calibrate, run and examine them.
+    help="""Fixed-point LSTMs: calibrate, run, examine and export them.
 
     \b
     Examples:
       qcore lstm calibrate weights.safetensors samples.npz -o lstm.safetensors
       qcore lstm run lstm.safetensors inputs.npz -o outputs.npz
       qcore lstm report lstm.safetensors weights.safetensors test.npz --plot lstm.png
+      qcore lstm export lstm.safetensors -o lstm.h
     """,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -59,7 +62,12 @@ def calibrate(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.safetensors", help="The quantized LSTM.")],
     bits: Annotated[int | None, typer.Option(help="8 or 16: the preset of all widths; 8 by default.")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; --bits wins.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Widths and rules; options here win.")
+    ] = None,
+    tables: Annotated[
+        str | None, typer.Option(help="exact or interp (513 knots, as 'export' has them); exact by default.")
+    ] = None,
     method: Annotated[str, typer.Option(help="mse, minmax, ema or percentile.")] = "mse",
     name: Annotated[
         str | None, typer.Option(help="Which LSTM: an ONNX node's name, or what stands before weight_ih_l0.")
@@ -71,12 +79,14 @@ def calibrate(
 
     The weights' names are those of a torch.nn.LSTM's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ...
 
+    --config is an object with some of the keys of qcore.lstm.Config, for instance {"bits": 8, "widths": {"h": 16}}.
+
     \b
     Examples:
       qcore lstm calibrate weights.safetensors samples.npz -o lstm.safetensors
       qcore lstm calibrate model.onnx day1.npy day2.npy --bits 16 -o lstm.safetensors --json formats.json
     """
-    chosen = config_of(Config, config, {"bits": bits})
+    chosen = config_of(Config, config, {"bits": bits, "tables": tables})
     check_folders("lstm", output, json)
     floats = load_weights(LstmWeights, weights, name=name, batch_first=batch_first)
     calibrator = Calibrator(floats, cast(RangeMethod, method))
@@ -164,7 +174,31 @@ def golden(
     show_golden(output, verify_golden(output), json)
 
 
+def export_c(
+    model: Annotated[Path, typer.Argument(metavar="LSTM", help="What 'qcore lstm calibrate' wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.h", help="The C99 header.")],
+    name: Annotated[str, typer.Option(help="What all names in it begin with.")] = "lstm",
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="x of the self-test; random codes by default.")
+    ] = None,
+    tables: Tables = "interp",
+    json: Json = None,
+) -> None:
+    """Write a C99 header that runs the LSTM step by step in integers, and beside it FILE_selftest.c, which tests it.
+
+    Prints the bytes of flash and RAM that it takes, and the multiply-adds of a step.
+
+    \b
+    Examples:
+      qcore lstm export lstm.safetensors -o lstm.h
+      qcore lstm export lstm.safetensors -o wake_word.h --name wake_word --tables exact
+    """
+    x = None if inputs is None else whole_sequences("lstm", inputs, ("h0", "c0"))[0]
+    export(QuantLSTM.load(model), output, name, x, tables, json)
+
+
 lstm.command("calibrate")(calibrate)
 lstm.command("run")(run)
 lstm.command("report")(report)
 lstm.command("golden")(golden)
+lstm.command("export")(export_c)

@@ -42,6 +42,7 @@ class LstmCore(RecurrentLayers):
     tensors = TENSORS
     cell_type = Cell
     weights_type = LstmWeights
+    _make = staticmethod(make)
 
     def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
         self._layers = layers

@@ -8,10 +8,13 @@ from typing import Any
 
 from qcore import _files
 from qcore._options import RangeMethod
+from qcore._recurrent.export.sizes import ExportSizes
 from qcore._recurrent.files import FileKind
+from qcore._recurrent.formats import TableKind
 from qcore._recurrent.golden import write_golden
 from qcore._recurrent.report import Report, make_report
 from qcore.lstm.core import LstmCore, make
+from qcore.lstm.export import export_lstm
 from qcore.lstm.formats import TENSORS, Config
 from qcore.lstm.observation import Observer
 from qcore.lstm.weights import LstmWeights
@@ -112,3 +115,29 @@ class QuantLSTM(LstmCore):
             QcoreValueError, QcoreTypeError: there are no weights, or of other sizes; x, h0 or c0 has another shape.
         """
         return make_report(self, x, [h0, c0], weights)
+
+    def export_c(
+        self, path: str | os.PathLike[str], name: str = "lstm", x: Any = None, *, tables: TableKind = "interp"
+    ) -> ExportSizes:
+        """Write a C99 header that runs this LSTM step by step, and ``..._selftest.c``, which tests it, beside it.
+
+        The header needs no library: integers only, no allocation, sizes known when it is compiled, and constants that a
+        linker puts into flash. Where Arm has DSP instructions, products take them. It gives
+        no warning under ``gcc -std=c99 -Wall -Wextra -pedantic``.
+
+        Args:
+            path: a name that ends in .h; both files appear whole or not at all.
+            name: what all names in the header begin with.
+            x: inputs of the self-test, as for a call; random codes by default.
+            tables: "interp" for 513 knots where a table has an entry for each of up to 65,536 codes, which few
+                microcontrollers hold, or "exact". The header has the numbers of a call of ``with_tables(tables)``.
+
+        Returns:
+            Bytes of flash and RAM, and multiply-adds per step.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: it is bidirectional, the name is not a C identifier, or another option is
+                impossible.
+            OSError: a file can't be written.
+        """
+        return export_lstm(self.with_tables(tables), path, name, x)

@@ -1,4 +1,19 @@
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
 #include "support.h"
+
+// Counts what this program and libqcore, which uses these operators of it, allocate.
+static std::atomic<std::int64_t> allocations{0};
+
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 // The fixed-point GRU through the C++ API. Its integers are compared with an oracle from Python.
 namespace qcore::test {
@@ -62,6 +77,24 @@ TEST(Gru, LengthsFreezeTheState) {
   EXPECT_EQ(last[1], 0);
   EXPECT_EQ(last[2], y[1 * 3 + 2]);
   for (int t = 2; t < 5; ++t) EXPECT_EQ(y[t * 3 + 2], 0);
+}
+
+TEST(Gru, StepsDoNotAllocate) {
+  const auto stack = GruStack::make({QuantizedGru::make(small())}, 1);
+  const std::int8_t codes[] = {64, -32};
+  const float numbers[] = {1.0f, -0.5f};
+  std::int8_t y_codes[1], state[1] = {0};
+  float y_numbers[1];
+  const TensorView last(state, DType::i8, {1, 1, 1});
+  const TensorView inputs[] = {TensorView(codes, DType::i8, {1, 2}), TensorView(numbers, DType::f32, {1, 2})};
+  const TensorView outputs[] = {TensorView(y_codes, DType::i8, {1, 1}), TensorView(y_numbers, DType::f32, {1, 1})};
+  std::int64_t before = 0;
+  for (int step = 0; step < 10; ++step) {
+    if (step == 1) before = allocations;  // the first one makes what a thread keeps
+    for (int kind = 0; kind < 2; ++kind) stack.run(inputs[kind], &last, outputs[kind], &last);
+  }
+  EXPECT_GT(before, 0);
+  EXPECT_EQ(allocations - before, 0);
 }
 
 TEST(Gru, UnsafeParametersAreRefused) {

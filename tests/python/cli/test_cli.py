@@ -138,7 +138,7 @@ def test_commands_that_show_results_write_them_as_json():
     without = {
         " ".join(path) for path, each in commands.items() if "json" not in {option.name for option in each.params}
     }
-    assert without == {"lut plot", "lut export", "gru export-c"}
+    assert without == {"lut plot", "lut export"}
 
 
 def test_operating_system_error_is_one_line(tmp_path):

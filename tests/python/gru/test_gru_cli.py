@@ -210,15 +210,26 @@ def test_golden(files, capsys):
     np.testing.assert_array_equal(load_file(out)["y"], q(codes, h0)[0])
 
 
-def test_export_c(files, capsys):
-    model, header = quantized(files), files / "wake.h"
-    capsys.readouterr()
-    options = ["--name", "wake", "--inputs", str(files / "two.npy")]
-    assert main(["gru", "export-c", str(model), "-o", str(header), *options]) == 0
-    assert f"{header} and {files / 'wake_selftest.c'}\n" == capsys.readouterr().out
-    made = [path.read_text() for path in (header, files / "wake_selftest.c")]
-    QuantGRU.load(model).export_c(header, "wake", sequences(seed=2))
-    assert [path.read_text() for path in (header, files / "wake_selftest.c")] == made
+def test_export(files, capsys):
+    """``export-c`` is the command's former name."""
+    model, header, file = quantized(files), files / "wake.h", files / "sizes.json"
+    for command, tables in [("export", "interp"), ("export-c", "exact")]:
+        capsys.readouterr()
+        options = ["--name", "wake", "--inputs", str(files / "two.npy"), "--json", str(file)]
+        options += ["--tables", tables] if tables == "exact" else []
+        assert main(["gru", command, str(model), "-o", str(header), *options]) == 0
+        printed = capsys.readouterr().out
+        made = [path.read_text() for path in (header, files / "wake_selftest.c")]
+        sizes = QuantGRU.load(model).export_c(header, "wake", sequences(seed=2), tables=tables)
+        assert [path.read_text() for path in (header, files / "wake_selftest.c")] == made
+        assert printed.splitlines() == [f"{header} and {files / 'wake_selftest.c'}, tables {tables}", *sizes.lines()]
+        files_written = {"output": str(header), "selftest": str(files / "wake_selftest.c"), "tables": tables}
+        assert json.loads(file.read_text()) == files_written | sizes.to_dict()
+    assert f"multiply-adds per step: {3 * H * (C + 3 * H)}" in printed
+
+
+def test_tables_of_calibrate(files):
+    assert QuantGRU.load(quantized(files, "--tables", "interp")).config == Config(tables="interp")
 
 
 @pytest.fixture
@@ -276,9 +287,11 @@ def bad(files):
         ("golden gru.safetensors two.npy -o absent/out", "there is no folder"),
         ("golden gru.safetensors two.npy -o out --json absent/out", "there is no folder"),
         ("golden weights.safetensors two.npy -o out", "weights.safetensors has format None"),
-        ("export-c gru.safetensors -o out.c", "expected a name that ends in .h"),
-        ("export-c gru.safetensors -o out.h --name 3x", "name is '3x', expected a C identifier"),
-        ("export-c gru.safetensors -o absent/out.h", "there is no folder"),
+        ("export gru.safetensors -o out.c", "expected a name that ends in .h"),
+        ("export gru.safetensors -o out.h --name 3x", "name is '3x', expected a C identifier"),
+        ("export gru.safetensors -o absent/out.h", "there is no folder"),
+        ("export gru.safetensors -o out.h --json absent/out", "there is no folder"),
+        ("export gru.safetensors -o out.h --tables fast", "tables is 'fast', expected 'exact' or 'interp'"),
     ],
 )
 def test_errors_are_one_line(bad, arguments, words, capsys, monkeypatch):
@@ -294,7 +307,7 @@ def test_errors_are_one_line(bad, arguments, words, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["calibrate"], ["run"], ["report"], ["golden"], ["export-c"]], ids=lambda a: " ".join(a) or "gru"
+    "arguments", [[], ["calibrate"], ["run"], ["report"], ["golden"], ["export"]], ids=lambda a: " ".join(a) or "gru"
 )
 def test_help_has_examples(arguments, capsys):
     assert main(["gru", *arguments, "--help"]) == 0

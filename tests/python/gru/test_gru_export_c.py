@@ -1,18 +1,14 @@
 """Exported GRUs: the C header under strict flags and sanitizers, on vectors of the library and of the test's own."""
 
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
+from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_cortex_m4
 
 import qcore
 from qcore.gru import Calibrator, Config, Direction, GruWeights
 
-COMPILER = shutil.which("gcc") or shutil.which("cc")
-STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-SANITIZED = ["-O1", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
 CONFIGS = {
     "8 staged": Config(pipeline="staged"),
     "8 fused": Config(pipeline="fused", rounding="half_even"),
@@ -38,28 +34,14 @@ def calibrated(config, layers=2, c=5, h=7, *, batch_first=False):
     return Calibrator(weights).observe(x.transpose(1, 0, 2) if batch_first else x).finish(config)
 
 
-def build(program, flags=("-O2",)):
-    binary = program.with_suffix("")
-    done = subprocess.run(
-        [COMPILER, *STRICT, *flags, program, "-o", binary], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return binary
-
-
-def run(binary):
-    done = subprocess.run([binary], capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_self_test_passes_under_sanitizers(name, tmp_path):
     q = calibrated(CONFIGS[name])
-    q.export_c(tmp_path / "net.h", "net")
+    q.export_c(tmp_path / "net.h", "net", tables=q.config.tables)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["net.h", "net_selftest.c"]
     source = (tmp_path / "net.h").read_text()
     assert not re.search(r"\b(float|double|malloc|memcpy)\b", source)
-    assert re.findall(r"#include (.*)", source) == ["<stdint.h>"]
+    assert re.findall(r"#include (.*)", source) in (["<stdint.h>"], ["<stdint.h>", "<arm_acle.h>"])
     assert run(build(tmp_path / "net_selftest.c", SANITIZED)) == (0, "net: 2 rows of 24 steps, 336 outputs equal\n")
 
 
@@ -71,7 +53,7 @@ def test_shapes(c, h, layers, tmp_path):
 
 
 def test_own_inputs_and_a_wrong_output(tmp_path):
-    q = calibrated(Config(), batch_first=True)
+    q = calibrated(Config(), batch_first=True).with_tables("interp")
     x = np.random.default_rng(5).normal(0, 1, (3, 6, 5)).astype(np.float32)
     q.export_c(tmp_path / "net.h", x=x)
     program = tmp_path / "net_selftest.c"
@@ -99,16 +81,65 @@ def test_wide_sums_take_64_bits(tmp_path):
     assert "typedef int32_t narrow_sum_x;" in (tmp_path / "narrow.h").read_text()
 
 
-def test_sizes_are_said_and_knots_are_small(tmp_path):
-    def said(config):
-        calibrated(config, 1).export_c(tmp_path / "net.h")
-        return int(re.search(r"tables (\d+);", (tmp_path / "net.h").read_text()).group(1))
+def test_tables_are_interpolated_unless_asked(tmp_path):
+    """The self-test has the outputs of with_tables(): the same integers here and there, from either config."""
+    q = calibrated(Config(bits=16), 1)
+    texts = []
+    for given, tables in [(q, "interp"), (q, "exact"), (q.with_tables("interp"), "interp")]:
+        sizes = given.export_c(tmp_path / "net.h", tables=tables)
+        assert f", tables {tables}." in (tmp_path / "net.h").read_text()
+        # 512 starts and 513 values of each gate, 2 bytes each; 65,536 codes of each gate.
+        assert sizes.tables == 3 * 2 * {"interp": 512 + 513, "exact": 65536}[tables]
+        texts.append([(tmp_path / name).read_text() for name in ("net.h", "net_selftest.c")])
+    assert texts[0] == texts[2] and texts[0][1] != texts[1][1]
+    q.export_c(tmp_path / "net.h")
+    assert [(tmp_path / name).read_text() for name in ("net.h", "net_selftest.c")] == texts[0]
+    with pytest.raises(qcore.QcoreValueError, match="gru config: tables is 'fast', expected 'exact' or 'interp'"):
+        q.export_c(tmp_path / "net.h", tables="fast")
+    x = np.random.default_rng(0).integers(-99, 99, (5, 2, 5)).astype(np.int16)
+    for tables in ("interp", "exact"):
+        config = Config(bits=16, tables=tables)
+        assert (q.with_tables(tables)(x)[0] == calibrated(config, 1)(x)[0]).all()
 
-    # 512 starts and 513 values of each gate, 2 bytes each; 65,536 codes of each gate.
-    assert said(Config(bits=16, tables="interp")) == 3 * 2 * (512 + 513)
-    assert said(Config(bits=16)) == 3 * 2 * 65536
-    text = (tmp_path / "net.h").read_text()
-    assert f"weights {2 * (21 * 5 + 21 * 7)}, " in text and "of gru_state: 14;" in text
+
+SIZES = {
+    "one layer": ("x86", Config(), 1, 8, 16),
+    "layers, staged": ("cortex-m0", Config(pipeline="staged", rounding="half_even"), 2, 5, 7),
+    "16 bits": ("cortex-m4", Config(bits=16), 2, 40, 33),
+    "exact": ("cortex-m0", Config(tables="exact"), 1, 3, 5),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_those_of_the_object(name, tmp_path):
+    target, config, layers, c, h = SIZES[name]
+    if target != "x86" and ARM is None:
+        pytest.skip("needs arm-none-eabi-gcc")
+    sizes = calibrated(config, layers, c, h).export_c(tmp_path / "net.h", "net", tables=config.tables)
+    assert sizes.multiply_adds == 3 * h * (c + h + (layers - 1) * 2 * h)
+    assert sizes.state == layers * h * (1 if config.bits == 8 else 2)
+    assert sizes.to_dict()["flash"] == sizes.weights + sizes.offsets + sizes.tables + sizes.layers
+    check_sizes(tmp_path, sizes, target)
+
+
+# Weights, codes and sums of the loops for DSP instructions, each with features beside the last whole word.
+DSP = {
+    "8, 8, 32": Config(),
+    "16, 16, 64": Config(bits=16, pipeline="staged"),
+    "16, 16, 32": Config(widths={"x": 9, "h": 10, "weights": 9}),
+}
+
+
+@pytest.mark.skipif(ARM is None or QEMU is None, reason="needs arm-none-eabi-gcc and qemu-system-arm")
+@pytest.mark.parametrize("name", DSP)
+def test_dsp_instructions_give_the_same_integers(name, tmp_path):
+    calibrated(DSP[name], 2, 13, 6).export_c(tmp_path / "net.h", "net")
+    bits = [
+        re.search(rf"typedef int(\d+)_t net_{kind};", (tmp_path / "net.h").read_text())[1] for kind in ("weight", "h")
+    ]
+    sums = re.search(r"typedef int(\d+)_t net_sum_h;", (tmp_path / "net.h").read_text())[1]
+    assert ", ".join([*bits, sums]) == name
+    assert run_on_cortex_m4(tmp_path / "net_selftest.c") == (0, "net: 2 rows of 24 steps, 288 outputs equal\n")
 
 
 def test_two_headers_in_one_program(tmp_path):

@@ -1,0 +1,1 @@
+"""Writes quantized recurrent layers for other programs, as C99."""

@@ -1,0 +1,123 @@
+"""Numbers and source of a cell, as the writer of headers takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qcore._recurrent.formats import Format
+from qcore._recurrent.integers import rounding_shift
+
+Exponents = tuple[tuple[str, ...], str]
+"""The exponents of what is multiplied, and that of the result: their difference is a shift."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """What is added to sums of products, the shifts of the sums, and a bound of the sums' magnitudes.
+
+    Args:
+        offsets: [gates * H].
+        shifts: [gates * H].
+        bound: of every partial sum.
+    """
+
+    offsets: NDArray[Any]
+    shifts: NDArray[Any]
+    bound: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Direction:
+    """Parameters of one direction of one layer.
+
+    Args:
+        core: the core's object, which has the tables.
+        parts: what it was made of.
+        tensors: names of the rows of ``parts["formats"]``.
+        half_even: how shifts round ties.
+    """
+
+    core: Any
+    parts: Mapping[str, Any]
+    tensors: tuple[str, ...]
+    half_even: bool
+
+    def format(self, name: str) -> Format:
+        """Return the format of a tensor."""
+        bits, signed, exponent, zero = (int(value) for value in self.parts["formats"][self.tensors.index(name)])
+        return Format(bits, bool(signed), exponent, zero)
+
+    def range(self, name: str) -> tuple[int, int]:
+        """Return the lowest and the highest code of a tensor, less its zero point."""
+        form = self.format(name)
+        return form.lowest - form.zero_point, form.highest - form.zero_point
+
+    def shift(self, exponents: Exponents) -> int:
+        """Return the shift from a product's scale to that of a tensor."""
+        sources, target = exponents
+        return sum(self.format(name).exponent for name in sources) - self.format(target).exponent
+
+    def bias(self, name: str, rows: slice, exponents: Any) -> NDArray[np.int64]:
+        """Return rows of a bias at the scale of what it is added to."""
+        shift = self.parts[f"{name}_exponents"][rows].astype(np.int64) - exponents
+        return rounding_shift(self.parts[name][rows], shift, half_even=self.half_even)
+
+    def product(self, source: str, weights: str, target: str, bias: str | None) -> Product:
+        """Return the numbers of a product, to which a bias may be added before its shift."""
+        form, w = self.format(source), self.parts[weights].astype(np.int64)
+        offsets = -w.sum(1) * form.zero_point
+        scale = self.parts[f"{weights}_exponents"].astype(np.int64) + form.exponent
+        if bias is not None:
+            offsets = offsets + self.bias(bias, slice(None), scale)
+        bound = int((np.abs(w).sum(1) * max(-form.lowest, form.highest) + np.abs(offsets)).max())
+        return Product(offsets, scale - self.format(target).exponent, bound)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """Numbers of one layer.
+
+    Args:
+        direction: its parameters.
+        wx, rh: the two products.
+        biases: what the cell adds, a multiple of H, or nothing.
+        shifts: by name, within 8 bits.
+        numbers: by name, within 32 bits.
+    """
+
+    direction: Direction
+    wx: Product
+    rh: Product
+    biases: NDArray[Any]
+    shifts: dict[str, int]
+    numbers: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class CellSource:
+    """A cell in C.
+
+    Args:
+        about: what the header's comment adds to the sizes.
+        gates: blocks of H rows of weights.
+        tables: arguments by what the tables give, in the core's order.
+        states: tensors that go from step to step beside h; their zero points are 0.
+        ranges: tensors that are clamped or looked up.
+        function: the definition of ``@_cell``.
+        call: the expression that computes channel j of a layer.
+        layer: makes the numbers of a layer.
+    """
+
+    about: str
+    gates: int
+    tables: Mapping[str, str]
+    states: tuple[str, ...]
+    ranges: tuple[str, ...]
+    function: str
+    call: str
+    layer: Callable[[Direction], Layer]

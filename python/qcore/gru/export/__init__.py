@@ -1,1 +1,0 @@
-"""Writes quantized GRUs for other programs, as C99."""

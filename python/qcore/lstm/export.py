@@ -1,0 +1,62 @@
+"""The LSTM's cell in C, for exported headers: what src/numerics/recurrent/lstm_cell.h does, operation by operation."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from qcore._recurrent.export.cell import CellSource, Direction, Layer
+from qcore._recurrent.export.header import export_layers
+from qcore._recurrent.export.sizes import ExportSizes
+from qcore.lstm.core import LstmCore
+
+_GATES = ("i", "f", "g", "o")
+
+_CELL = """
+/* wx (the bias is part of it), rh and the states are codes less their zero points, as everything here. */
+static inline int64_t @_cell(const @_layer *l, const int32_t *wx, const int32_t *rh, @_c *c) {
+  int64_t i, f, g, o, sum;
+  i = @_look_up_i(l, @_clamp(@_shift(wx[0], l->wx_to_i) + @_shift(rh[0], l->rh_to_i), l->i_pre));
+  f = @_look_up_f(l, @_clamp(@_shift(wx[1], l->wx_to_f) + @_shift(rh[1], l->rh_to_f), l->f_pre));
+  g = @_look_up_g(l, @_clamp(@_shift(wx[2], l->wx_to_g) + @_shift(rh[2], l->rh_to_g), l->g_pre));
+  o = @_look_up_o(l, @_clamp(@_shift(wx[3], l->wx_to_o) + @_shift(rh[3], l->rh_to_o), l->o_pre));
+  sum = @_shift(f * *c, l->f_c_to_sum) + @_shift(i * g, l->i_g_to_sum);
+  *c = (@_c)@_clamp(@_shift(sum, l->sum_to_c), l->c);
+  return @_clamp(@_shift(o * @_look_up_c_tanh(l, *c), l->o_c_tanh_to_h), l->h);
+}
+"""
+
+
+def export_lstm(lstm: LstmCore, path: str | os.PathLike[str], name: str, x: Any) -> ExportSizes:
+    """Write as :meth:`QuantLSTM.export_c`, with the tables that ``lstm`` has."""
+    cell = CellSource(
+        about="with c and its tanh",
+        gates=len(_GATES),
+        tables={gate: f"{gate}_pre" for gate in _GATES} | {"c_tanh": "c"},
+        states=("c",),
+        ranges=("wx", "rh", *(f"{gate}_pre" for gate in _GATES), "c", "h"),
+        function=_CELL,
+        call="@_cell(l, wx, rh, &state->c[layer][j])",
+        layer=_layer,
+    )
+    return export_layers(lstm, cell, path, name, x)
+
+
+def _layer(direction: Direction) -> Layer:
+    e = {name: direction.format(name).exponent for name in direction.tensors}
+    shifts = {f"{source}_to_{gate}": e[source] - e[f"{gate}_pre"] for gate in _GATES for source in ("wx", "rh")}
+    # Both products go to the finer of their scales, to the left, and are rounded once after the sum.
+    kept, new = e["f"] + e["c"], e["i"] + e["g"]
+    finer = max(kept, new)
+    shifts |= {"f_c_to_sum": kept - finer, "i_g_to_sum": new - finer, "sum_to_c": finer - e["c"]}
+    shifts["o_c_tanh_to_h"] = direction.shift((("o", "c_tanh"), "h"))
+    return Layer(
+        direction,
+        direction.product("x", "w", "wx", "b"),
+        direction.product("h", "r", "rh", None),
+        np.zeros(0, np.int64),
+        shifts,
+        {"h_zero": direction.format("h").zero_point},
+    )

@@ -1,0 +1,87 @@
+"""Builds and runs exported C headers, and measures what they compile to."""
+
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+ARM = shutil.which("arm-none-eabi-gcc")
+QEMU = shutil.which("qemu-system-arm")
+BOARD = Path(__file__).resolve().parents[4] / "examples/mcu"
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+SANITIZED = ["-O1", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
+
+MODEL = """#include "net.h"
+void start(net_state *state) { net_start(state); }
+void step(net_state *state, const net_x *x, net_h *y) { net_step(state, x, y); }
+char state_bytes[sizeof(net_state) == NET_STATE_BYTES ? 1 : -1];
+"""
+
+
+def called(command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(program, flags=("-O2",)):
+    binary = program.with_suffix("")
+    called([COMPILER, *STRICT, *flags, program, "-o", binary])
+    return binary
+
+
+def run(binary):
+    done = subprocess.run([binary], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def constants_and_variables(folder, compiler, flags):
+    """Return the bytes of constants and of variables of net.h's object, and those of stack of its functions."""
+    (folder / "model.c").write_text(MODEL)
+    called([compiler, *STRICT, *flags, "-fstack-usage", "-c", folder / "model.c", "-o", folder / "model.o"])
+    constants, variables = 0, 0
+    for line in called([compiler.removesuffix("gcc") + "size", "-A", folder / "model.o"]).splitlines():
+        name, *numbers = line.split() or [""]
+        if name.startswith((".rodata", ".data.rel.ro")):
+            constants += int(numbers[0])
+        elif name.startswith((".data", ".bss", ".tbss")):
+            variables += int(numbers[0])
+    stack = sum(int(line.split("\t")[1]) for line in (folder / "model.su").read_text().splitlines())
+    return constants, variables, stack
+
+
+def check_sizes(folder, sizes, target):
+    """Compare what an export of the name "net" said with the sections of its object.
+
+    Without optimization every array and description is there as it was written, between gaps of less than its
+    alignment; built for size, the description of a single layer may be part of the code instead.
+    """
+    gaps = 8 * (folder / "net.h").read_text().count("\nstatic const ")
+    if target == "x86":
+        compiler, flags = "gcc", ["-fno-pie"]
+        # Pointers have twice the bytes: four arrays, wx_offsets and rh_offsets, and at most two of each table.
+        gaps += 8 * 20 * (folder / "net.h").read_text().count(".wx_offsets = ") if platform.machine() == "x86_64" else 0
+    else:
+        compiler, flags = ARM, [f"-mcpu={target}", "-mthumb"]
+    constants, variables, _ = constants_and_variables(folder, compiler, [*flags, "-O0"])
+    assert sizes.flash <= constants <= sizes.flash + gaps
+    assert variables == 1  # state_bytes above: the header has none
+    constants, variables, stack = constants_and_variables(folder, compiler, [*flags, "-Os"])
+    assert sizes.flash - sizes.layers <= constants <= sizes.flash + gaps
+    assert variables == 1
+    if target != "x86":
+        assert stack <= sizes.stack, (folder / "model.su").read_text()
+
+
+def run_on_cortex_m4(program):
+    """Build a program for the emulated board of examples/mcu, with DSP instructions, and run it."""
+    cpu = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
+    libraries = ["--specs=nano.specs", "--specs=rdimon.specs", f"-T{BOARD / 'cortex_m4.ld'}"]
+    binary = program.with_suffix(".elf")
+    called([ARM, *STRICT, "-O2", *cpu, *libraries, BOARD / "cortex_m4.c", program, "-o", binary])
+    assert any(name in called([ARM.removesuffix("gcc") + "objdump", "-d", binary]) for name in ("smlad", "smlald"))
+    board = ["-M", "mps2-an386", "-display", "none", "-monitor", "none", "-serial", "none", "-semihosting-config"]
+    command = [QEMU, *board, "enable=on,target=native", "-kernel", binary]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout
