@@ -105,7 +105,7 @@ void bind_gru(nb::module_& m) {
           "x"_a, "h0"_a.none(), "reverse"_a, "trace"_a);
 
   nb::class_<GruStack>(m, "GruStack")
-      .def_static("make", &GruStack::make)
+      .def_static("make", &GruStack::make, "cells"_a, "directions"_a, "reverse"_a = false)
       .def(
           "run",
           [](const GruStack& stack, nb::handle x, nb::handle h0, nb::handle y, nb::handle last, bool batch_first,

@@ -85,23 +85,27 @@ class QCORE_API QuantizedGru {
 class QCORE_API GruStack {
  public:
   // Layer by layer, directions side by side. Throws ValueError if sizes do not fit together, or formats: both
-  // directions' h, and x with the h of the layer before, are the same.
-  static GruStack make(std::vector<QuantizedGru> cells, int directions);
+  // directions' h, and x with the h of the layer before, are the same. `reverse`: a single direction that runs from the
+  // last step to the first.
+  static GruStack make(std::vector<QuantizedGru> cells, int directions, bool reverse = false);
 
   int layers() const { return static_cast<int>(cells_.size()) / directions_; }
   int directions() const { return directions_; }
+  bool reverse() const { return reverse_; }
   const QuantizedGru& cell(int layer, int direction) const { return cells_[layer * directions_ + direction]; }
 
   // Takes the arrays of QuantizedGru::run: y [T, B, directions * H], h0 and last [layers * directions, B, H], gates
-  // [layers * directions, T, B, 4H]. Without a backward direction x may be [B, C]: one step, y is then [B, H].
-  // `reverse` must be false.
+  // [layers * directions, T, B, 4H]. With one direction x may be [B, C]: one step, y is then [B, H]. options.reverse
+  // must be false.
   void run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
            const GruRun& options = {}) const;
 
  private:
-  GruStack(std::vector<QuantizedGru> cells, int directions) : cells_(std::move(cells)), directions_(directions) {}
+  GruStack(std::vector<QuantizedGru> cells, int directions, bool reverse)
+      : cells_(std::move(cells)), directions_(directions), reverse_(reverse) {}
   std::vector<QuantizedGru> cells_;
   int directions_;
+  bool reverse_;
 };
 
 }  // namespace qcore

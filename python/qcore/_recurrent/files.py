@@ -82,14 +82,15 @@ class FileKind:
             "layers": model.num_layers,
             "directions": model.directions,
             "batch_first": model.batch_first,
+            "reverse": model.reverse,
             "config": model.config.to_json(),
             "widths": widths,
             "tables": hashes,
         }
         return save(tensors, {"format": self.format, self.op: json.dumps(description)})
 
-    def from_bytes(self, data: bytes, where: str) -> tuple[Layers, Any, bool]:
-        """Return layers, config and batch_first of the model whose file holds ``data``.
+    def from_bytes(self, data: bytes, where: str) -> tuple[Layers, Any, dict[str, bool]]:
+        """Return layers, config, and batch_first and reverse of the model whose file holds ``data``.
 
         Args:
             data: what :meth:`to_bytes` returned.
@@ -114,7 +115,7 @@ class FileKind:
                 f"{' or '.join(repr(name) for name in self.read)}"
             )
         description = self._description(metadata.get(self.op, ""), where)
-        layers_count, directions, batch_first, config, widths, tables = description
+        layers_count, directions, order, config, widths, tables = description
         layers: Layers = []
         for number in range(layers_count):
             layer: list[tuple[Any, dict[str, Any]]] = []
@@ -130,16 +131,19 @@ class FileKind:
                     )
                 layer.append((core, parts))
             layers.append(layer)
-        return layers, config, batch_first
+        return layers, config, order
 
-    def _description(self, text: str, where: str) -> tuple[int, int, bool, Any, list[tuple[int, int]], list[str]]:
-        """Check and return layers, directions, batch_first, config, widths and table hashes."""
+    def _description(
+        self, text: str, where: str
+    ) -> tuple[int, int, dict[str, bool], Any, list[tuple[int, int]], list[str]]:
+        """Check and return layers, directions, batch_first and reverse, config, widths and table hashes."""
         try:
             values = json.loads(text)
             layers, directions = int(values["layers"]), int(values["directions"])
             widths = [(int(weights), int(biases)) for weights, biases in values["widths"]]
             tables = [str(digest) for digest in values["tables"]]
-            batch_first, config_text = bool(values["batch_first"]), str(values["config"])
+            order = {"batch_first": bool(values["batch_first"]), "reverse": bool(values.get("reverse", False))}
+            config_text = str(values["config"])
         except KeyError as error:
             raise _core.QcoreValueError(f"{where} has no {error.args[0]!r} in its description") from None
         except (TypeError, ValueError) as error:
@@ -149,7 +153,7 @@ class FileKind:
                 f"{where} describes {layers} layers of {directions} directions with {len(widths)} widths and "
                 f"{len(tables)} table hashes, expected one of each per layer and direction"
             )
-        return layers, directions, batch_first, self.config.from_json(config_text), widths, tables
+        return layers, directions, order, self.config.from_json(config_text), widths, tables
 
     def _check_knots(self, tensors: dict[str, Any], core: Any, prefix: str, where: str) -> None:
         for index in self.interpolated(core):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from qcore import _core
 from qcore._recurrent.calls import format_of
 from qcore._recurrent.formats import Format
 
@@ -15,6 +16,11 @@ class RecurrentLayers:
     """What errors begin with."""
     tensors: ClassVar[tuple[str, ...]]
     """Names of the tensors that have a format."""
+
+    batch_first: bool
+    """Whether inputs and outputs are [B, T, ...]."""
+    reverse: bool
+    """Whether a single direction runs from the last step to the first."""
 
     _layers: list[Any]
 
@@ -37,6 +43,14 @@ class RecurrentLayers:
     def directions(self) -> int:
         """1, or 2 if it is bidirectional."""
         return len(self._layers[0])
+
+    def _check_streaming(self) -> None:
+        """Raise an error if a step cannot be computed without the whole sequence."""
+        if self.directions == 2 or self.reverse:
+            kind = "bidirectional" if self.directions == 2 else "reversed"
+            raise _core.QcoreValueError(
+                f"{self.op}: step() on a {kind} {self.op.upper()}, which needs the whole sequence: call it"
+            )
 
     def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
         """Return the format of a tensor.

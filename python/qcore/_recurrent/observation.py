@@ -71,6 +71,7 @@ class ObserverBase(ABC):
         self._last_batch = batch
         inputs, *given = batch
         assert inputs is not None
+        backward = 0 if self.weights.reverse else 1
         done, steps = 0, len(inputs) * len(self.weights.layers) * self.weights.directions
         for number, (layer, ranges) in enumerate(zip(self.weights.layers, self._ranges, strict=True)):
             outputs = []
@@ -86,7 +87,8 @@ class ObserverBase(ABC):
 
                 row = number * self.weights.directions + side
                 initial = [None if state is None else state[row] for state in given]
-                outputs.append(self._run_float(direction, inputs, initial, reverse=side == 1, watch=watch))
+                reverse = side == backward
+                outputs.append(self._run_float(direction, inputs, initial, reverse=reverse, watch=watch))
             inputs = np.concatenate(outputs, axis=2)
 
     def _checked(self, x: Any, *states: Any) -> tuple[Doubles | None, ...]:
@@ -142,6 +144,11 @@ class ObserverBase(ABC):
             )
             inputs = shared["h"]
         return layers
+
+    @property
+    def _order(self) -> dict[str, bool]:
+        """Options of the quantized layers that come from the weights."""
+        return {"batch_first": self.weights.batch_first, "reverse": self.weights.reverse}
 
 
 def quantize_rows(

@@ -14,11 +14,13 @@ class WeightsBase:
 
     op: ClassVar[str]
 
-    def __init__(self, layers: Sequence[Sequence[Any]], batch_first: bool) -> None:
+    def __init__(self, layers: Sequence[Sequence[Any]], batch_first: bool, reverse: bool = False) -> None:
         if not layers or any(len(layer) not in (1, 2) for layer in layers):
             raise _core.QcoreValueError(
                 f"{self.op} weights: layers have no direction or more than two, expected 1 or 2 each"
             )
+        if reverse and len(layers[0]) == 2:
+            raise _core.QcoreValueError(f"{self.op} weights: reverse is True for two directions, expected one")
         expected = layers[0][0].input_size
         for index, layer in enumerate(layers):
             for direction in layer:
@@ -30,6 +32,7 @@ class WeightsBase:
             expected = sum(direction.hidden_size for direction in layer)
         self.layers = [list(layer) for layer in layers]
         self.batch_first = batch_first
+        self.reverse = reverse
 
     @property
     def input_size(self) -> int:

@@ -75,6 +75,11 @@ class Calibrator(Observer):
             raise _core.QcoreValueError(f"gru search: least_gain is {least_gain!r}, expected a fraction of 1")
         if not target >= 0:
             raise _core.QcoreValueError(f"gru search: target is {target!r}, expected a mean squared error")
+        if self.weights.reverse:
+            raise _core.QcoreValueError(
+                "gru search: the weights run from the last step to the first, expected the same ones without reverse "
+                "and samples in that order, which give the same config"
+            )
         if self._last_batch is None:
             raise _core.QcoreValueError("gru search: search() before any observe(x), expected at least one batch")
         inputs, states = self._last_batch if x is None else self._checked(x, h0)

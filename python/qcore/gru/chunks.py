@@ -23,7 +23,7 @@ def run_in_chunks(
     """Compute the same y and last states as ``gru(x, h0, lengths=lengths)``, at most `steps` steps in a call.
 
     The state goes from call to call as float32 or as codes, either of which holds it exactly. Both directions of a
-    bidirectional GRU need the whole sequence, so that is one call.
+    bidirectional GRU need the whole sequence, and so does a reversed one: that is one call.
 
     Args:
         x: as for a call, in NumPy; floats are taken as float32.
@@ -35,7 +35,7 @@ def run_in_chunks(
         h0 = h0.astype(np.float32, copy=False)
     axis = 1 if gru.batch_first else 0
     total = x.shape[axis] if x.ndim == 3 else 0
-    if gru.directions == 2 or total <= steps:
+    if gru.directions == 2 or gru.reverse or total <= steps:
         y, last = gru(x, h0, lengths=lengths)
         if progress is not None:
             progress(1.0)

@@ -47,19 +47,22 @@ class GruCore(RecurrentLayers):
     op = "gru"
     tensors = TENSORS
 
-    def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
+    def __init__(
+        self, layers: list[Layer], config: Config, *, batch_first: bool = False, reverse: bool = False
+    ) -> None:
         self._layers = layers
-        self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]))
+        self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]), reverse)
         self._sizes = (self.input_size, self.hidden_size, self.directions, self.num_layers)
         self._state_dtype = f"int{8 if self.format('h').bits <= 8 else 16}"
         self._state_kind = np.dtype(self._state_dtype)
         self.config = config
         self.batch_first = batch_first
+        self.reverse = reverse
         self.float_weights: GruWeights | None = None
         """Float weights that it was made of, for reports; not in files."""
 
     def __repr__(self) -> str:
-        kind = "bidirectional, " if self.directions == 2 else ""
+        kind = "bidirectional, " if self.directions == 2 else "reverse, " if self.reverse else ""
         return (
             f"QuantGRU({self.input_size}, {self.hidden_size}, layers={self.num_layers}, {kind}"
             f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, "
@@ -130,12 +133,11 @@ class GruCore(RecurrentLayers):
 
         Raises:
             QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; or the GRU is
-                bidirectional.
+                bidirectional or reversed.
             CudaError: a CUDA call failed.
         """
-        _, size, directions, layers = self._sizes
-        if directions == 2:
-            raise _core.QcoreValueError("gru: step() on a bidirectional GRU, which needs the whole sequence: call it")
+        _, size, _, layers = self._sizes
+        self._check_streaming()
         if len(x.shape) != 2:
             raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected [B, C] with C = {self._sizes[0]}")
         batch = x.shape[0]

@@ -11,8 +11,8 @@ from qcore._recurrent.onnx_nodes import arrays_of_node, checked_attributes, open
 from qcore.gru.direction import Direction
 
 
-def layer_of_node(model: Any, name: str | None) -> tuple[list[Direction], bool]:
-    """Return the directions of a GRU node's layer, and batch_first.
+def layer_of_node(model: Any, name: str | None) -> tuple[list[Direction], bool, bool]:
+    """Return the directions of a GRU node's layer, batch_first and reverse.
 
     Arguments and errors are those of :meth:`GruWeights.from_onnx`.
     """
@@ -28,4 +28,4 @@ def layer_of_node(model: Any, name: str | None) -> tuple[list[Direction], bool]:
     for w, r, b in arrays_of_node(node, 3, direction):
         bx, br = (None, None) if b is None else np.split(b, 2)
         layer.append(Direction(w, r, bx, br, node.where))
-    return layer, batch_first
+    return layer, batch_first, direction == "reverse"

@@ -30,15 +30,18 @@ class GruWeights(WeightsBase):
         layers: for each layer its directions, one or (forward, backward), as :class:`Direction`. A layer's inputs are
             the outputs of all directions of the layer before it.
         batch_first: whether inputs and outputs are [B, T, ...] instead of [T, B, ...].
+        reverse: whether a single direction runs from the last step to the first.
 
     Raises:
-        QcoreValueError: layers whose sizes don't fit together, or with more than two directions.
+        QcoreValueError: layers whose sizes don't fit together, or with more than two directions; or reverse of two.
     """
 
     op = "gru"
 
-    def __init__(self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False) -> None:
-        super().__init__(layers, batch_first)
+    def __init__(
+        self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False, reverse: bool = False
+    ) -> None:
+        super().__init__(layers, batch_first, reverse)
 
     @classmethod
     def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> GruWeights:
@@ -99,13 +102,16 @@ class GruWeights(WeightsBase):
     def from_onnx(cls, model: Any, node: str | None = None) -> GruWeights:
         """Make the weights of a GRU node with linear_before_reset = 1: one layer in one or two directions.
 
+        ``layout`` and ``direction`` become ``batch_first`` and ``reverse``. The node's inputs sequence_lens and
+        initial_h are no weights: they are ``lengths`` and ``h0`` of each call.
+
         Args:
             model: a path, or a loaded ModelProto.
             node: the node's name; may be left out if the model has one GRU.
 
         Raises:
-            QcoreValueError: the node computes something else (linear_before_reset = 0, direction "reverse", other
-                activations, a clip), or its weights are not constants.
+            QcoreValueError: the node computes something else (linear_before_reset = 0, other activations, a clip), or
+                its weights are not constants.
         """
-        layer, batch_first = layer_of_node(model, node)
-        return cls([layer], batch_first=batch_first)
+        layer, batch_first, reverse = layer_of_node(model, node)
+        return cls([layer], batch_first=batch_first, reverse=reverse)

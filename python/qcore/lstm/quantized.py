@@ -14,9 +14,10 @@ from qcore.lstm.formats import TENSORS, Config
 from qcore.lstm.observation import Observer
 from qcore.lstm.weights import LstmWeights
 
-FILES = FileKind(
-    "lstm", "qcore.lstm.1", ("qcore.lstm.1",), TENSORS, 4, ("b",), ("i", "f", "g", "o", "c_tanh"), Config, make
-)
+_VERSIONS = ("qcore.lstm.1", "qcore.lstm.2")
+"""Version 1 has no reversed LSTMs; other files are the same but for their version."""
+_TABLES = ("i", "f", "g", "o", "c_tanh")
+FILES = FileKind("lstm", _VERSIONS[-1], _VERSIONS, TENSORS, 4, ("b",), _TABLES, Config, make)
 
 
 class QuantLSTM(LstmCore):
@@ -50,7 +51,7 @@ class QuantLSTM(LstmCore):
     @classmethod
     def _from_observer(cls, observer: Observer, config: Config) -> QuantLSTM:
         """Make the LSTM of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
-        return cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
+        return cls(observer._quantize_layers(config), config, **observer._order)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, config and the tables' hashes as safetensors.
@@ -74,5 +75,5 @@ class QuantLSTM(LstmCore):
             QcoreValueError, QcoreTypeError: the file is not one, or was damaged: naming what is missing or wrong.
             OSError: it can't be read.
         """
-        layers, config, batch_first = FILES.from_bytes(Path(path).read_bytes(), f"lstm: {os.fspath(path)}")
-        return cls(layers, config, batch_first=batch_first)
+        layers, config, order = FILES.from_bytes(Path(path).read_bytes(), f"lstm: {os.fspath(path)}")
+        return cls(layers, config, **order)

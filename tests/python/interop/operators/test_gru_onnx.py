@@ -77,7 +77,7 @@ def test_layout_and_names():
             {"linear_before_reset": 0},
             "has linear_before_reset = 0, expected 1: with 0 the reset gate multiplies h before",
         ),
-        ({"direction": "reverse"}, "has direction 'reverse', expected 'forward' or 'bidirectional'"),
+        ({"direction": "back"}, "has direction 'back', expected forward or reverse or bidirectional"),
         ({"activations": ["Sigmoid", "Relu"]}, "expected sigmoid and tanh"),
         ({"clip": 3.0}, "clips at 3.0, expected no clip"),
         ({"constant": False}, "computes its W ('W'), expected an initializer"),
