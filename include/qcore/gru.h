@@ -28,6 +28,9 @@ struct GruParameters {
   GruPipeline pipeline = GruPipeline::fused;
   ShiftRounding rounding = ShiftRounding::half_away;
   GruTableKind tables = GruTableKind::exact;
+  // ONNX's option. False: the reset gate multiplies h before its product with R, and formats.rrh are the codes of r *
+  // h, which must be signed.
+  bool linear_before_reset = true;
   GruFormats formats;
   int weight_bits = 8, bias_bits = 16;                                             // of w and r; of bx and br
   std::vector<std::int16_t> w, r;                                                  // [3H, C], [3H, H]
@@ -41,7 +44,7 @@ struct GruRun {
   bool reverse = false;                 // from the last step of each row to its first
   bool batch_first = false;             // x is [B, T, C], y [B, T, H]
   const TensorView* lengths = nullptr;  // int32 [B]: steps of each row; beyond them y is 0
-  const TensorView* gates = nullptr;    // int32 [T, B, 4H]: codes of z, r, g and R h + br
+  const TensorView* gates = nullptr;    // int32 [T, B, 4H]: codes of z, r, g and rb
   void* stream = nullptr;
 };
 
@@ -70,7 +73,7 @@ class QCORE_API QuantizedGru {
 
   // Codes of everything that each step computes, as the reference does it: int32 [T, B, 17H], wx and rh, 3H each, then
   // z_pre, r_pre, rb, rrh, g_pre, z, r, g, old_part, new_part, h. In the fused pipeline rb is rh's last H, and what it
-  // does not have (rrh, old_part, new_part) is 0. x and h0 as for run(), on the CPU.
+  // does not have (old_part, new_part, and rrh with linear_before_reset) is 0. x and h0 as for run(), on the CPU.
   void trace(const TensorView& x, const TensorView* h0, bool reverse, const TensorView& trace) const;
 
   const GruStorage& storage() const { return *storage_; }

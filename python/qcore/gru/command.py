@@ -72,8 +72,7 @@ def calibrate(
 ) -> None:
     """Quantize a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
 
-    The weights' names are those of a torch.nn.GRU's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ... An ONNX
-    node needs linear_before_reset = 1.
+    The weights' names are those of a torch.nn.GRU's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ...
 
     \b
     Examples:

@@ -38,6 +38,7 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
         parts["r_exponents"],
         parts["bx_exponents"],
         parts["br_exponents"],
+        bool(parts.get("linear_before_reset", 1)),
     )
 
 
@@ -61,12 +62,18 @@ class GruCore(RecurrentLayers):
         self.float_weights: GruWeights | None = None
         """Float weights that it was made of, for reports; not in files."""
 
+    @property
+    def linear_before_reset(self) -> int:
+        """ONNX's option: 1 if all layers are torch's cell, 0 if one has the reset gate before its product."""
+        return min(int(parts.get("linear_before_reset", 1)) for layer in self._layers for _, parts in layer)
+
     def __repr__(self) -> str:
+        form = "" if self.linear_before_reset else ", linear_before_reset=0"
         kind = "bidirectional, " if self.directions == 2 else "reverse, " if self.reverse else ""
         return (
             f"QuantGRU({self.input_size}, {self.hidden_size}, layers={self.num_layers}, {kind}"
             f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, "
-            f"weights {self._layers[0][0][1]['weight_bits']} bits, {self.config.pipeline})"
+            f"weights {self._layers[0][0][1]['weight_bits']} bits, {self.config.pipeline}{form})"
         )
 
     def __call__(
@@ -94,7 +101,8 @@ class GruCore(RecurrentLayers):
         Returns:
             y [T, B, directions * H] ([B, T, directions * H] if batch_first) and the last states [layers * directions,
             B, H], in x's library and on its device: floats of x's dtype, or codes of ``format("h")`` if x is codes.
-            With ``gates``, also int32 [layers * directions, T, B, 4 * H]: the codes of z, r, g and R h + b.
+            With ``gates``, also int32 [layers * directions, T, B, 4 * H]: the codes of z, r, g and R h + b
+            (R (r * h) + b with linear_before_reset = 0).
 
         Raises:
             QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected. On a CUDA

@@ -77,6 +77,11 @@ def trace(gru: GruCore, x: Any, h0: Any = None) -> list[list[Trace]]:
             "gru trace: the GRU runs from the last step to the first, expected one that begins at the first: golden "
             "files, reports and the C export have no other order of one direction"
         )
+    if not gru.linear_before_reset:
+        raise _core.QcoreValueError(
+            "gru trace: the GRU has linear_before_reset = 0, expected 1: golden files, reports and the C export have "
+            "torch's cell only"
+        )
     codes = input_codes(gru.format("x"), x, "gru: x")
     axes = "[B, T, C]" if gru.batch_first else "[T, B, C]"
     if codes.ndim != 3 or codes.shape[2] != gru.input_size or 0 in codes.shape:

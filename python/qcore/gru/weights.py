@@ -44,7 +44,16 @@ class GruWeights(WeightsBase):
         super().__init__(layers, batch_first, reverse)
 
     @classmethod
-    def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> GruWeights:
+    def from_arrays(
+        cls,
+        w: Any,
+        r: Any,
+        bx: Any = None,
+        br: Any = None,
+        *,
+        batch_first: bool = False,
+        linear_before_reset: int = 1,
+    ) -> GruWeights:
         """Make one layer in one direction, gate order z, r, g.
 
         Args:
@@ -52,11 +61,13 @@ class GruWeights(WeightsBase):
             r: numbers [3H, H], of the state.
             bx, br: numbers [3H], or None for zeros.
             batch_first: whether inputs and outputs are [B, T, ...].
+            linear_before_reset: 1 for torch's cell, 0 for the other one of ONNX, as for :class:`Direction`.
 
         Raises:
             QcoreValueError, QcoreTypeError: as :class:`Direction`.
         """
-        return cls([[Direction(w, r, bx, br)]], batch_first=batch_first)
+        direction = Direction(w, r, bx, br, linear_before_reset=linear_before_reset)
+        return cls([[direction]], batch_first=batch_first)
 
     @classmethod
     def from_torch(cls, gru: Any) -> GruWeights:
@@ -100,7 +111,7 @@ class GruWeights(WeightsBase):
 
     @classmethod
     def from_onnx(cls, model: Any, node: str | None = None) -> GruWeights:
-        """Make the weights of a GRU node with linear_before_reset = 1: one layer in one or two directions.
+        """Make the weights of a GRU node: one layer in one or two directions, linear_before_reset 0 or 1.
 
         ``layout`` and ``direction`` become ``batch_first`` and ``reverse``. The node's inputs sequence_lens and
         initial_h are no weights: they are ``lengths`` and ``h0`` of each call.
@@ -110,8 +121,8 @@ class GruWeights(WeightsBase):
             node: the node's name; may be left out if the model has one GRU.
 
         Raises:
-            QcoreValueError: the node computes something else (linear_before_reset = 0, other activations, a clip), or
-                its weights are not constants.
+            QcoreValueError: the node computes something else (other activations, a clip), or its weights are not
+                constants.
         """
         layer, batch_first, reverse = layer_of_node(model, node)
         return cls([layer], batch_first=batch_first, reverse=reverse)

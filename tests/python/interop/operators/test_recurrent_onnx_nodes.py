@@ -1,11 +1,7 @@
 """ONNX's own node tests of GRU and LSTM, with 16 bits.
 
-All of GRU's have linear_before_reset = 0, where the reset gate multiplies h before its product with R; qcore and torch
-compute the other form, so that each must be refused with the reason. Two ways lead past that:
-
-- While h is 0 and the recurrent bias of the third gate is 0, the reset gate multiplies 0 in either form. Cases of one
-  step without an initial state have the same results in both, and must give ONNX's own numbers.
-- The others are rebuilt with linear_before_reset = 1, and ONNX's reference evaluator says what is right.
+All of GRU's have linear_before_reset = 0, where the reset gate multiplies h before its product with R; rebuilt with 1,
+torch's cell, ONNX's reference evaluator says what is right.
 """
 
 import warnings
@@ -100,28 +96,16 @@ def test_other_cells_are_refused_with_the_reason(name):
     assert f"lstm weights: node '{case.name}' {REFUSED[name]}" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", GRU)
-def test_the_other_form_is_refused_with_the_reason(name):
-    case = CASES[name]
-    arrays, _ = arrays_of(case)
-    with pytest.raises(qcore.QcoreValueError) as caught:
-        gru.GruWeights.from_onnx(model_of(case, arrays))
-    assert f"gru weights: node '{case.name}' has linear_before_reset = 0, expected 1" in str(caught.value)
-    assert "the reset gate multiplies h before its product" in str(caught.value)
-
-
 @pytest.mark.parametrize("pipeline", ["staged", "fused"])
-@pytest.mark.parametrize("name", ["gru_defaults", "gru_with_initial_bias", "gru_batchwise"])
-def test_onnx_own_results_where_both_forms_agree(name, pipeline):
+@pytest.mark.parametrize("name", GRU)
+def test_gru(name, pipeline):
     case = CASES[name]
     arrays, outputs = arrays_of(case)
-    size = arrays["R"].shape[2]
-    assert "initial_h" not in arrays and not arrays.get("B", np.zeros((1, 6 * size)))[:, -size:].any()
-    weights = gru.GruWeights.from_onnx(model_of(case, arrays, linear_before_reset=1))
-    assert arrays["X"].shape[1 if weights.batch_first else 0] == 1
-    for got, output in zip(run(weights, arrays["X"], pipeline=pipeline), ("Y", "Y_h"), strict=True):
+    weights = gru.GruWeights.from_onnx(model_of(case, arrays))
+    assert weights.layers[0][0].linear_before_reset == 0
+    for output, each in zip(("Y", "Y_h"), run(weights, arrays["X"], pipeline=pipeline), strict=True):
         if output in outputs:
-            assert_close(got, outputs[output])
+            assert_close(each, outputs[output])
 
 
 @pytest.mark.parametrize("pipeline", ["staged", "fused"])
@@ -137,8 +121,10 @@ def test_rebuilt_with_linear_before_reset(name, pipeline):
 
 
 @pytest.mark.parametrize("layout", [0, 1])
-@pytest.mark.parametrize("op", ["GRU", "LSTM"])
-def test_lengths_and_initial_states_are_those_of_the_call(op, layout):
+@pytest.mark.parametrize(
+    ("op", "options"), [("GRU", {"linear_before_reset": 0}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {})]
+)
+def test_lengths_and_initial_states_are_those_of_the_call(op, options, layout):
     """Inputs sequence_lens, initial_h and initial_c: each row's steps by themselves give what ONNX defines."""
     rng = np.random.default_rng(0)
     rows, gates, states = (5, 3, 1) if op == "GRU" else (5, 4, 2)
@@ -149,10 +135,9 @@ def test_lengths_and_initial_states_are_those_of_the_call(op, layout):
     lengths = np.array([7, 1, 3, 0, 5], np.int32)
     names = ["X", *weights, "", *("initial_h", "initial_c")[:states]]
     outputs = ["Y", "Y_h", "Y_c"][: 1 + states]
-    attributes = {"hidden_size": 6} | ({"linear_before_reset": 1} if op == "GRU" else {})
 
     def model(**more):
-        node = helper.make_node(op, names, outputs, **attributes, **more)
+        node = helper.make_node(op, names, outputs, hidden_size=6, **options, **more)
         values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in (*names, *outputs)]
         constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
         inputs = [each for each in values if each.name == "X" or each.name.startswith("initial")]
