@@ -106,7 +106,7 @@ def test_the_reset_before_the_product_has_the_oracles_integers(pipeline, roundin
         (2, 5, 17, 16),
         (1, 1, 3, 70),
         (5, 1, 33, 1),
-    ] * 3:
+    ] * 2:
         parts, x, h0 = arrays(rng, c, h, steps, batch, wide=bool(rng.integers(2)))
         core = make(parts, Config(pipeline=pipeline, rounding=rounding))
         oracle = Oracle(parts, pipeline, rounding)
