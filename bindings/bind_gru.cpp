@@ -64,13 +64,14 @@ void bind_gru(nb::module_& m) {
                      const Integers<std::int16_t>& w, const Integers<std::int16_t>& r, const Integers<std::int32_t>& bx,
                      const Integers<std::int32_t>& br, const Integers<std::int32_t>& w_exponents,
                      const Integers<std::int32_t>& r_exponents, const Integers<std::int32_t>& bx_exponents,
-                     const Integers<std::int32_t>& br_exponents) {
+                     const Integers<std::int32_t>& br_exponents, bool linear_before_reset) {
                     GruParameters p;
                     p.input_size = input_size;
                     p.hidden_size = hidden_size;
                     p.pipeline = pipeline;
                     p.rounding = rounding;
                     p.tables = tables;
+                    p.linear_before_reset = linear_before_reset;
                     p.formats = formats_of(formats);
                     p.weight_bits = weight_bits;
                     p.bias_bits = bias_bits;
@@ -105,7 +106,7 @@ void bind_gru(nb::module_& m) {
           "x"_a, "h0"_a.none(), "reverse"_a, "trace"_a);
 
   nb::class_<GruStack>(m, "GruStack")
-      .def_static("make", &GruStack::make)
+      .def_static("make", &GruStack::make, "cells"_a, "directions"_a, "reverse"_a = false)
       .def(
           "run",
           [](const GruStack& stack, nb::handle x, nb::handle h0, nb::handle y, nb::handle last, bool batch_first,

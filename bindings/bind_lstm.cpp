@@ -90,7 +90,7 @@ void bind_lstm(nb::module_& m) {
           "x"_a, "h0"_a.none(), "c0"_a.none(), "reverse"_a, "trace"_a);
 
   nb::class_<LstmStack>(m, "LstmStack")
-      .def_static("make", &LstmStack::make)
+      .def_static("make", &LstmStack::make, "cells"_a, "directions"_a, "reverse"_a = false)
       .def(
           "run",
           [](const LstmStack& stack, nb::handle x, nb::handle h0, nb::handle c0, nb::handle y, nb::handle h_last,

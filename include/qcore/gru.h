@@ -28,6 +28,9 @@ struct GruParameters {
   GruPipeline pipeline = GruPipeline::fused;
   ShiftRounding rounding = ShiftRounding::half_away;
   GruTableKind tables = GruTableKind::exact;
+  // ONNX's option. False: the reset gate multiplies h before its product with R, and formats.rrh are the codes of r *
+  // h, which must be signed.
+  bool linear_before_reset = true;
   GruFormats formats;
   int weight_bits = 8, bias_bits = 16;                                             // of w and r; of bx and br
   std::vector<std::int16_t> w, r;                                                  // [3H, C], [3H, H]
@@ -41,7 +44,7 @@ struct GruRun {
   bool reverse = false;                 // from the last step of each row to its first
   bool batch_first = false;             // x is [B, T, C], y [B, T, H]
   const TensorView* lengths = nullptr;  // int32 [B]: steps of each row; beyond them y is 0
-  const TensorView* gates = nullptr;    // int32 [T, B, 4H]: codes of z, r, g and R h + br
+  const TensorView* gates = nullptr;    // int32 [T, B, 4H]: codes of z, r, g and rb
   void* stream = nullptr;
 };
 
@@ -70,7 +73,7 @@ class QCORE_API QuantizedGru {
 
   // Codes of everything that each step computes, as the reference does it: int32 [T, B, 17H], wx and rh, 3H each, then
   // z_pre, r_pre, rb, rrh, g_pre, z, r, g, old_part, new_part, h. In the fused pipeline rb is rh's last H, and what it
-  // does not have (rrh, old_part, new_part) is 0. x and h0 as for run(), on the CPU.
+  // does not have (old_part, new_part, and rrh with linear_before_reset) is 0. x and h0 as for run(), on the CPU.
   void trace(const TensorView& x, const TensorView* h0, bool reverse, const TensorView& trace) const;
 
   const GruStorage& storage() const { return *storage_; }
@@ -85,23 +88,27 @@ class QCORE_API QuantizedGru {
 class QCORE_API GruStack {
  public:
   // Layer by layer, directions side by side. Throws ValueError if sizes do not fit together, or formats: both
-  // directions' h, and x with the h of the layer before, are the same.
-  static GruStack make(std::vector<QuantizedGru> cells, int directions);
+  // directions' h, and x with the h of the layer before, are the same. `reverse`: a single direction that runs from the
+  // last step to the first.
+  static GruStack make(std::vector<QuantizedGru> cells, int directions, bool reverse = false);
 
   int layers() const { return static_cast<int>(cells_.size()) / directions_; }
   int directions() const { return directions_; }
+  bool reverse() const { return reverse_; }
   const QuantizedGru& cell(int layer, int direction) const { return cells_[layer * directions_ + direction]; }
 
   // Takes the arrays of QuantizedGru::run: y [T, B, directions * H], h0 and last [layers * directions, B, H], gates
-  // [layers * directions, T, B, 4H]. Without a backward direction x may be [B, C]: one step, y is then [B, H].
-  // `reverse` must be false.
+  // [layers * directions, T, B, 4H]. With one direction x may be [B, C]: one step, y is then [B, H]. options.reverse
+  // must be false.
   void run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
            const GruRun& options = {}) const;
 
  private:
-  GruStack(std::vector<QuantizedGru> cells, int directions) : cells_(std::move(cells)), directions_(directions) {}
+  GruStack(std::vector<QuantizedGru> cells, int directions, bool reverse)
+      : cells_(std::move(cells)), directions_(directions), reverse_(reverse) {}
   std::vector<QuantizedGru> cells_;
   int directions_;
+  bool reverse_;
 };
 
 }  // namespace qcore

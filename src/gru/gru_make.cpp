@@ -10,6 +10,11 @@ using numerics::GruCell;
 
 constexpr const char* kOp = "gru";
 
+template <class T>
+std::vector<T> part_of(const std::vector<T>& all, std::int64_t first, std::int64_t end) {
+  return {all.begin() + first, all.begin() + end};
+}
+
 void check_formats(const GruFormats& f) {
   check_format(kOp, "x", f.x, true);
   check_format(kOp, "h", f.h, true);
@@ -33,6 +38,8 @@ void check_formats(const GruFormats& f) {
 void check_parameters(const GruParameters& p) {
   check_sizes(kOp, p.input_size, p.hidden_size, p.weight_bits, p.bias_bits);
   check_formats(p.formats);
+  QCORE_CHECK_VALUE(p.linear_before_reset || p.formats.rrh.is_signed,
+                    "gru: format of rrh is unsigned, expected a signed one with linear_before_reset = 0");
   const std::int64_t rows = 3 * p.hidden_size;
   check_weights(kOp, "w", p.w, p.weight_bits, rows * p.input_size);
   check_weights(kOp, "r", p.r, p.weight_bits, rows * p.hidden_size);
@@ -56,11 +63,17 @@ GruCell make_cell(const GruParameters& p) {
   c.wx_to_r = checked_shift(kOp, "Wx for r", f.wx.exponent, f.r_pre.exponent, reach(f.wx));
   c.rh_to_r = checked_shift(kOp, "Rh for r", f.rh.exponent, f.r_pre.exponent, reach(f.rh));
   c.wx_to_g = checked_shift(kOp, "Wx for g", f.wx.exponent, f.g_pre.exponent, reach(f.wx));
+  if (!p.linear_before_reset)
+    c.r_h_to_rrh = checked_shift(kOp, "r * h", f.r.exponent + f.h.exponent, f.rrh.exponent, reach(f.r) * reach(f.h));
   if (p.pipeline == GruPipeline::staged) {
     c.rh_to_rb = checked_shift(kOp, "Rh for Rh + br", f.rh.exponent, f.rb.exponent, reach(f.rh));
-    c.r_rb_to_rrh =
-        checked_shift(kOp, "r * (Rh + br)", f.r.exponent + f.rb.exponent, f.rrh.exponent, reach(f.r) * reach(f.rb));
-    c.rrh_to_g = checked_shift(kOp, "r * (Rh + br) for g", f.rrh.exponent, f.g_pre.exponent, reach(f.rrh));
+    if (p.linear_before_reset) {
+      c.r_rb_to_rrh =
+          checked_shift(kOp, "r * (Rh + br)", f.r.exponent + f.rb.exponent, f.rrh.exponent, reach(f.r) * reach(f.rb));
+      c.rrh_to_g = checked_shift(kOp, "r * (Rh + br) for g", f.rrh.exponent, f.g_pre.exponent, reach(f.rrh));
+    } else {
+      c.rb_to_g = checked_shift(kOp, "R(r * h) + br for g", f.rb.exponent, f.g_pre.exponent, reach(f.rb));
+    }
     c.z_h_to_old =
         checked_shift(kOp, "z * h", f.z.exponent + f.h.exponent, f.old_part.exponent, reach(f.z) * reach(f.h));
     c.z_g_to_new = checked_shift(kOp, "(1 - z) * g", f.z.exponent + f.g.exponent, f.new_part.exponent,
@@ -68,8 +81,11 @@ GruCell make_cell(const GruParameters& p) {
     c.old_to_h = checked_shift(kOp, "z * h for h", f.old_part.exponent, f.h.exponent, reach(f.old_part));
     c.new_to_h = checked_shift(kOp, "(1 - z) * g for h", f.new_part.exponent, f.h.exponent, reach(f.new_part));
   } else {
-    c.r_rh_to_g = checked_shift(kOp, "r * (Rh + br) for g", f.r.exponent + f.rh.exponent, f.g_pre.exponent,
-                                reach(f.r) * reach(f.rh));
+    if (p.linear_before_reset)
+      c.r_rh_to_g = checked_shift(kOp, "r * (Rh + br) for g", f.r.exponent + f.rh.exponent, f.g_pre.exponent,
+                                  reach(f.r) * reach(f.rh));
+    else
+      c.rh_to_g = checked_shift(kOp, "R(r * h) + br for g", f.rh.exponent, f.g_pre.exponent, reach(f.rh));
     c.g_to_h =
         checked_shift(kOp, "g for h", f.g.exponent, f.h.exponent, (std::int64_t{c.one} + reach(f.z)) * reach(f.g));
     c.z_bits = f.z.exponent;
@@ -95,8 +111,16 @@ QuantizedGru QuantizedGru::make(const GruParameters& p) {
   const bool fused = p.pipeline == GruPipeline::fused;
   made->wx = prepare_product(
       {kOp, "W x", p.rounding, p.w, p.w_exponents, p.input_size, f.x, f.wx, fused ? &p.bx : nullptr, &p.bx_exponents});
-  made->rh = prepare_product(
-      {kOp, "R h", p.rounding, p.r, p.r_exponents, p.hidden_size, f.h, f.rh, fused ? &p.br : nullptr, &p.br_exponents});
+  const std::int64_t rows = 3 * p.hidden_size, reset = p.linear_before_reset ? rows : 2 * p.hidden_size;
+  made->rh = prepare_product({kOp, "R h", p.rounding, p.r, part_of(p.r_exponents, 0, reset), p.hidden_size, f.h, f.rh,
+                              fused ? &p.br : nullptr, &p.br_exponents});
+  if (!p.linear_before_reset) {
+    const auto bias = part_of(p.br, reset, rows), bias_exponents = part_of(p.br_exponents, reset, rows);
+    made->reset_weights = part_of(p.r, reset * p.hidden_size, rows * p.hidden_size);
+    made->reset =
+        prepare_product({kOp, "R(r * h)", p.rounding, made->reset_weights, part_of(p.r_exponents, reset, rows),
+                         p.hidden_size, f.rrh, f.rh, fused ? &bias : nullptr, &bias_exponents});
+  }
   if (!fused)
     for (std::int64_t j = 0; j < p.hidden_size; ++j) {
       const auto bias = [&](std::int64_t gate, const FixedFormat& to) {

@@ -13,7 +13,7 @@ void run_views(const GruStack& stack, const TensorView& x, const TensorView* h0,
   const RunArguments given = gru_arguments(stack, x, h0, y, last, options.lengths, options.gates);
   const WholeArguments whole(shape, given, options.batch_first, stacked);
   check_run_arguments(shape, whole.arguments, whole.axes);
-  run_layers(shape, whole.arguments, options.reverse, options.stream, gru_dispatch(),
+  run_layers(shape, whole.arguments, options.reverse != stack.reverse(), options.stream, gru_dispatch(),
              [&](int layer, int direction, GruProblem& problem) -> const FixedFormat& {
                problem.gru = &stack.cell(layer, direction).storage();
                return problem.gru->parameters.formats.h;
@@ -22,8 +22,9 @@ void run_views(const GruStack& stack, const TensorView& x, const TensorView* h0,
 
 }  // namespace
 
-GruStack GruStack::make(std::vector<QuantizedGru> cells, int directions) {
+GruStack GruStack::make(std::vector<QuantizedGru> cells, int directions, bool reverse) {
   QCORE_CHECK_VALUE(directions == 1 || directions == 2, "gru: directions is ", directions, ", expected 1 or 2");
+  QCORE_CHECK_VALUE(!reverse || directions == 1, "gru: reverse is set for 2 directions, expected 1");
   QCORE_CHECK_VALUE(!cells.empty() && cells.size() % directions == 0, "gru: ", cells.size(), " cells for ", directions,
                     " directions, expected as many for each layer");
   const GruParameters& first = cells[0].parameters();
@@ -42,12 +43,12 @@ GruStack GruStack::make(std::vector<QuantizedGru> cells, int directions) {
     QCORE_CHECK_VALUE(code_dtype(p.formats.h) == code_dtype(first.formats.h), where(), " has ", p.formats.h.bits,
                       "-bit codes of h, expected ", first.formats.h.bits, "-bit ones as in the first layer");
   }
-  return GruStack(std::move(cells), directions);
+  return GruStack(std::move(cells), directions, reverse);
 }
 
 void GruStack::run(const TensorView& x, const TensorView* h0, const TensorView& y, const TensorView* last,
                    const GruRun& options) const {
-  QCORE_CHECK_VALUE(!options.reverse, "gru: reverse is set for a stack, whose directions say it");
+  QCORE_CHECK_VALUE(!options.reverse, "gru: reverse is set for a run of a stack, expected it in make()");
   run_views(*this, x, h0, y, last, options, true);
 }
 

@@ -25,6 +25,9 @@ struct GruStorage {
 
   // Offsets are -zero_point * sum of the row's weights, and in the fused pipeline the bias.
   PreparedProduct wx, rh;
+  // linear_before_reset = 0: rh has the rows of z and r; here are the product of r * h, and its weights [H, H].
+  PreparedProduct reset;
+  std::vector<std::int16_t> reset_weights;
   std::vector<std::int64_t> biases[4];  // [H] each, as GruBiases has them: z, r, g, rb; staged pipeline
 
   std::shared_ptr<const GruPacked> packed;  // for the vector kernels; null if they can't have it

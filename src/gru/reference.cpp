@@ -19,39 +19,17 @@ class Row {
     trace = scratch.take<std::int32_t>(kTraceTensors * size_);
     wx_ = scratch.take<std::int64_t>(3 * size_);
     rh_ = scratch.take<std::int64_t>(3 * size_);
+    reset_ = scratch.take<std::int32_t>(size_);
+    out_ = scratch.take<numerics::GruOutputs<L>>(size_);
   }
 
   // From x and h to h and trace.
   void step() const {
-    const GruParameters& p = gru_.parameters;
-    const GruFormats& f = p.formats;
-    const bool staged = p.pipeline == GruPipeline::staged;
-    const numerics::GruTables<L> tables{gru_.tables[0].data(), gru_.tables[1].data(), gru_.tables[2].data()};
-    multiply<L>(p.w, x, f.x.zero_point, c_, gru_.wx, gru_.cell.wx, wx_);
-    multiply<L>(p.r, h, f.h.zero_point, size_, gru_.rh, gru_.cell.rh, rh_);
-    for (std::int64_t n = 0; n < 3 * size_; ++n) {
-      trace[n] = code(wx_[n], f.wx);
-      trace[3 * size_ + n] = code(rh_[n], f.rh);
-    }
-    for (std::int64_t j = 0; j < size_; ++j) {
-      const numerics::GruInputs<L> in{
-          {wx_[j], wx_[size_ + j], wx_[2 * size_ + j]}, {rh_[j], rh_[size_ + j], rh_[2 * size_ + j]}, h[j]};
-      const auto out = staged ? numerics::gru_staged<L>(in, bias(j), gru_.cell, tables)
-                              : numerics::gru_fused<L>(in, gru_.cell, tables);
-      h[j] = static_cast<std::int32_t>(out.h);
-      const std::int32_t codes[] = {code(out.z_pre, f.z_pre),
-                                    code(out.r_pre, f.r_pre),
-                                    staged ? code(out.rb, f.rb) : code(in.rh[2], f.rh),
-                                    staged ? code(out.rrh, f.rrh) : 0,
-                                    code(out.g_pre, f.g_pre),
-                                    code(out.z, f.z),
-                                    code(out.r, f.r),
-                                    code(out.g, f.g),
-                                    staged ? code(out.old_part, f.old_part) : 0,
-                                    staged ? code(out.new_part, f.new_part) : 0,
-                                    code(out.h, f.h)};
-      for (int i = 0; i < kTraceTensors - 6; ++i) trace[(6 + i) * size_ + j] = codes[i];
-    }
+    const bool staged = gru_.parameters.pipeline == GruPipeline::staged;
+    if (gru_.parameters.linear_before_reset)
+      staged ? step_of<numerics::GruStagedCell<L>>() : step_of<numerics::GruFusedCell<L>>();
+    else
+      staged ? step_of<numerics::GruStagedResetCell<L>>() : step_of<numerics::GruFusedResetCell<L>>();
   }
 
   std::int32_t *x, *h;  // codes less their zero point
@@ -59,17 +37,62 @@ class Row {
   std::int32_t* trace;  // codes, as GruRun::trace has them
 
  private:
+  template <class Stages>
+  void step_of() const {
+    const GruParameters& p = gru_.parameters;
+    const GruFormats& f = p.formats;
+    const numerics::GruTables<L> tables{gru_.tables[0].data(), gru_.tables[1].data(), gru_.tables[2].data()};
+    multiply<L>(p.w, x, f.x.zero_point, c_, gru_.wx, gru_.cell.wx, wx_);
+    multiply<L>(p.r, h, f.h.zero_point, size_, gru_.rh, gru_.cell.rh, rh_);
+    for (std::int64_t j = 0; j < size_; ++j) {
+      numerics::gru_gates<L, Stages>(inputs(j), bias<Stages>(j), gru_.cell, tables, out_[j]);
+      if (Stages::kResetsState) reset_[j] = static_cast<std::int32_t>(out_[j].rrh);
+    }
+    if (Stages::kResetsState)
+      multiply<L>(gru_.reset_weights, reset_, f.rrh.zero_point, size_, gru_.reset, gru_.cell.rh, rh_ + 2 * size_);
+    for (std::int64_t n = 0; n < 3 * size_; ++n) {
+      trace[n] = code(wx_[n], f.wx);
+      trace[3 * size_ + n] = code(rh_[n], f.rh);
+    }
+    for (std::int64_t j = 0; j < size_; ++j) {
+      auto& out = out_[j];
+      numerics::gru_new_state<L, Stages>(inputs(j), bias<Stages>(j), gru_.cell, tables, out);
+      h[j] = static_cast<std::int32_t>(out.h);
+      constexpr bool kStaged = Stages::kStaged;
+      const std::int32_t codes[] = {code(out.z_pre, f.z_pre),
+                                    code(out.r_pre, f.r_pre),
+                                    kStaged ? code(out.rb, f.rb) : code(rh_[2 * size_ + j], f.rh),
+                                    kStaged || Stages::kResetsState ? code(out.rrh, f.rrh) : 0,
+                                    code(out.g_pre, f.g_pre),
+                                    code(out.z, f.z),
+                                    code(out.r, f.r),
+                                    code(out.g, f.g),
+                                    kStaged ? code(out.old_part, f.old_part) : 0,
+                                    kStaged ? code(out.new_part, f.new_part) : 0,
+                                    code(out.h, f.h)};
+      for (int i = 0; i < kTraceTensors - 6; ++i) trace[(6 + i) * size_ + j] = codes[i];
+    }
+  }
+
+  numerics::GruInputs<L> inputs(std::int64_t j) const {
+    return {{wx_[j], wx_[size_ + j], wx_[2 * size_ + j]}, {rh_[j], rh_[size_ + j], rh_[2 * size_ + j]}, h[j]};
+  }
+
   static std::int32_t code(typename L::I centered, const FixedFormat& format) {
     return static_cast<std::int32_t>(centered + format.zero_point);
   }
 
+  template <class Stages>
   numerics::GruBiases<L> bias(std::int64_t j) const {
+    if (!Stages::kStaged) return {};
     return {gru_.biases[0][j], gru_.biases[1][j], gru_.biases[2][j], gru_.biases[3][j]};
   }
 
   const GruStorage& gru_;
   const std::int64_t c_, size_;
   std::int64_t *wx_, *rh_;
+  std::int32_t* reset_;  // r * h, codes less their zero point; linear_before_reset = 0
+  numerics::GruOutputs<L>* out_;
 };
 
 // Tensors of a trace that GruRun::gates holds: z, r, g, rb.

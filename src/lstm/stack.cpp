@@ -30,7 +30,7 @@ void run_views(const LstmStack& stack, const TensorView& x, const TensorView& y,
   const RunShape shape = shape_of(stack);
   const WholeArguments whole(shape, arguments_of(stack, x, y, states, options.lengths), options.batch_first, stacked);
   check_run_arguments(shape, whole.arguments, whole.axes);
-  run_layers(shape, whole.arguments, options.reverse, options.stream, lstm_dispatch(),
+  run_layers(shape, whole.arguments, options.reverse != stack.reverse(), options.stream, lstm_dispatch(),
              [&](int layer, int direction, LstmProblem& problem) -> const FixedFormat& {
                problem.lstm = &stack.cell(layer, direction).storage();
                return problem.lstm->parameters.formats.h;
@@ -39,8 +39,9 @@ void run_views(const LstmStack& stack, const TensorView& x, const TensorView& y,
 
 }  // namespace
 
-LstmStack LstmStack::make(std::vector<QuantizedLstm> cells, int directions) {
+LstmStack LstmStack::make(std::vector<QuantizedLstm> cells, int directions, bool reverse) {
   QCORE_CHECK_VALUE(directions == 1 || directions == 2, "lstm: directions is ", directions, ", expected 1 or 2");
+  QCORE_CHECK_VALUE(!reverse || directions == 1, "lstm: reverse is set for 2 directions, expected 1");
   QCORE_CHECK_VALUE(!cells.empty() && cells.size() % directions == 0, "lstm: ", cells.size(), " cells for ", directions,
                     " directions, expected as many for each layer");
   const LstmParameters& first = cells[0].parameters();
@@ -63,11 +64,11 @@ LstmStack LstmStack::make(std::vector<QuantizedLstm> cells, int directions) {
                       "-bit ones of c, expected ", first.formats.h.bits, " and ", first.formats.c.bits,
                       " bits as in the first layer");
   }
-  return LstmStack(std::move(cells), directions);
+  return LstmStack(std::move(cells), directions, reverse);
 }
 
 void LstmStack::run(const TensorView& x, const TensorView& y, const LstmStates& states, const LstmRun& options) const {
-  QCORE_CHECK_VALUE(!options.reverse, "lstm: reverse is set for a stack, whose directions say it");
+  QCORE_CHECK_VALUE(!options.reverse, "lstm: reverse is set for a run of a stack, expected it in make()");
   run_views(*this, x, y, states, options, true);
 }
 

@@ -81,21 +81,25 @@ class QCORE_API QuantizedLstm {
 class QCORE_API LstmStack {
  public:
   // Layer by layer, directions side by side. Throws ValueError if sizes do not fit together, or formats: h and c of
-  // both directions, and x with the h of the layer before, are the same.
-  static LstmStack make(std::vector<QuantizedLstm> cells, int directions);
+  // both directions, and x with the h of the layer before, are the same. `reverse`: a single direction that runs from
+  // the last step to the first.
+  static LstmStack make(std::vector<QuantizedLstm> cells, int directions, bool reverse = false);
 
   int layers() const { return static_cast<int>(cells_.size()) / directions_; }
   int directions() const { return directions_; }
+  bool reverse() const { return reverse_; }
   const QuantizedLstm& cell(int layer, int direction) const { return cells_[layer * directions_ + direction]; }
 
-  // Takes the arrays of QuantizedLstm::run: y [T, B, directions * H], states [layers * directions, B, H]. Without a
-  // backward direction x may be [B, C]: one step, y is then [B, H]. `reverse` must be false.
+  // Takes the arrays of QuantizedLstm::run: y [T, B, directions * H], states [layers * directions, B, H]. With one
+  // direction x may be [B, C]: one step, y is then [B, H]. options.reverse must be false.
   void run(const TensorView& x, const TensorView& y, const LstmStates& states, const LstmRun& options = {}) const;
 
  private:
-  LstmStack(std::vector<QuantizedLstm> cells, int directions) : cells_(std::move(cells)), directions_(directions) {}
+  LstmStack(std::vector<QuantizedLstm> cells, int directions, bool reverse)
+      : cells_(std::move(cells)), directions_(directions), reverse_(reverse) {}
   std::vector<QuantizedLstm> cells_;
   int directions_;
+  bool reverse_;
 };
 
 }  // namespace qcore

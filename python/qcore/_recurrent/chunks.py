@@ -34,7 +34,7 @@ def run_in_chunks(
     x, *state = (_narrowed(each) for each in (x, *states))
     axis = 1 if model.batch_first else 0
     total = x.shape[axis] if x.ndim == 3 else 0
-    if model.directions == 2 or total <= steps:
+    if model.directions == 2 or model.reverse or total <= steps:
         results: tuple[NDArray[Any], ...] = model(x, *state, lengths=lengths)
         if progress is not None:
             progress(1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class FileKind:
         tables: names of the core's tables.
         config: class of the config.
         make: makes the core's object of parts and a config.
+        flags: names of the parts that are 0 or 1, with their values in files that lack them.
     """
 
     op: str
@@ -45,6 +46,7 @@ class FileKind:
     tables: tuple[str, ...]
     config: Any
     make: Callable[[dict[str, Any], Any], Any]
+    flags: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class FileKind:
 
         tensors: dict[str, Any] = {}
         hashes, widths = [], []
+        flags: dict[str, list[int]] = {name: [] for name in self.flags}
         for number, layer in enumerate(model._layers):
             for side, (core, parts) in enumerate(layer):
                 prefix = f"{number}.{side}"
@@ -78,18 +81,22 @@ class FileKind:
                     tensors[f"{prefix}.knots_{self.tables[index]}"] = knots_of(core, index)
                 hashes.append(self.table_hash(core))
                 widths.append([parts["weight_bits"], parts["bias_bits"]])
+                for name, default in self.flags.items():
+                    flags[name].append(int(parts.get(name, default)))
         description = {
             "layers": model.num_layers,
             "directions": model.directions,
             "batch_first": model.batch_first,
+            "reverse": model.reverse,
             "config": model.config.to_json(),
             "widths": widths,
             "tables": hashes,
+            "flags": flags,
         }
         return save(tensors, {"format": self.format, self.op: json.dumps(description)})
 
-    def from_bytes(self, data: bytes, where: str) -> tuple[Layers, Any, bool]:
-        """Return layers, config and batch_first of the model whose file holds ``data``.
+    def from_bytes(self, data: bytes, where: str) -> tuple[Layers, Any, dict[str, bool]]:
+        """Return layers, config, and batch_first and reverse of the model whose file holds ``data``.
 
         Args:
             data: what :meth:`to_bytes` returned.
@@ -114,7 +121,7 @@ class FileKind:
                 f"{' or '.join(repr(name) for name in self.read)}"
             )
         description = self._description(metadata.get(self.op, ""), where)
-        layers_count, directions, batch_first, config, widths, tables = description
+        layers_count, directions, order, config, widths, tables, flags = description
         layers: Layers = []
         for number in range(layers_count):
             layer: list[tuple[Any, dict[str, Any]]] = []
@@ -122,6 +129,7 @@ class FileKind:
                 row = number * directions + side
                 parts = self._parts(tensors, f"{number}.{side}", where)
                 parts["weight_bits"], parts["bias_bits"] = widths[row]
+                parts |= {name: values[row] for name, values in flags.items()}
                 core = self.make(parts, config)
                 self._check_knots(tensors, core, f"{number}.{side}", where)
                 if self.table_hash(core) != tables[row]:
@@ -130,16 +138,20 @@ class FileKind:
                     )
                 layer.append((core, parts))
             layers.append(layer)
-        return layers, config, batch_first
+        return layers, config, order
 
-    def _description(self, text: str, where: str) -> tuple[int, int, bool, Any, list[tuple[int, int]], list[str]]:
-        """Check and return layers, directions, batch_first, config, widths and table hashes."""
+    def _description(
+        self, text: str, where: str
+    ) -> tuple[int, int, dict[str, bool], Any, list[tuple[int, int]], list[str], dict[str, list[int]]]:
+        """Check and return layers, directions, batch_first and reverse, config, widths, table hashes and flags."""
         try:
             values = json.loads(text)
             layers, directions = int(values["layers"]), int(values["directions"])
             widths = [(int(weights), int(biases)) for weights, biases in values["widths"]]
             tables = [str(digest) for digest in values["tables"]]
-            batch_first, config_text = bool(values["batch_first"]), str(values["config"])
+            order = {"batch_first": bool(values["batch_first"]), "reverse": bool(values.get("reverse", False))}
+            config_text = str(values["config"])
+            given = {name: [int(each) for each in row] for name, row in dict(values.get("flags", {})).items()}
         except KeyError as error:
             raise _core.QcoreValueError(f"{where} has no {error.args[0]!r} in its description") from None
         except (TypeError, ValueError) as error:
@@ -149,7 +161,11 @@ class FileKind:
                 f"{where} describes {layers} layers of {directions} directions with {len(widths)} widths and "
                 f"{len(tables)} table hashes, expected one of each per layer and direction"
             )
-        return layers, directions, batch_first, self.config.from_json(config_text), widths, tables
+        flags = {name: given.get(name, [default] * len(widths)) for name, default in self.flags.items()}
+        for name, row in flags.items():
+            if len(row) != len(widths) or not set(row) <= {0, 1}:
+                raise _core.QcoreValueError(f"{where} describes {name} as {row}, expected 0 or 1 for each direction")
+        return layers, directions, order, self.config.from_json(config_text), widths, tables, flags
 
     def _check_knots(self, tensors: dict[str, Any], core: Any, prefix: str, where: str) -> None:
         for index in self.interpolated(core):

@@ -6,6 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
+from qcore import _core
 from qcore._recurrent.calls import format_of
 from qcore._recurrent.formats import Format, TableKind
 from qcore._recurrent.integers import CellBase
@@ -27,12 +28,15 @@ class RecurrentLayers(ABC):
 
     config: Any
     batch_first: bool
+    """Whether inputs and outputs are [B, T, ...]."""
+    reverse: bool
+    """Whether a single direction runs from the last step to the first."""
     float_weights: WeightsBase | None = None
     """Float weights that it was made of, for reports; not in files."""
     _layers: list[Any]
 
-    def __init__(self, layers: list[Any], config: Any, *, batch_first: bool = False) -> None:
-        self._layers, self.config, self.batch_first = layers, config, batch_first
+    def __init__(self, layers: list[Any], config: Any, *, batch_first: bool = False, reverse: bool = False) -> None:
+        self._layers, self.config, self.batch_first, self.reverse = layers, config, batch_first, reverse
 
     @abstractmethod
     def __call__(self, x: Any) -> tuple[Any, ...]:
@@ -56,7 +60,7 @@ class RecurrentLayers(ABC):
         """
         config = dataclasses.replace(self.config, tables=tables)
         layers = [[(self._make(parts, config), parts) for _, parts in layer] for layer in self._layers]
-        return type(self)(layers, config, batch_first=self.batch_first)
+        return type(self)(layers, config, batch_first=self.batch_first, reverse=self.reverse)
 
     @property
     def input_size(self) -> int:
@@ -77,6 +81,22 @@ class RecurrentLayers(ABC):
     def directions(self) -> int:
         """1, or 2 if it is bidirectional."""
         return len(self._layers[0])
+
+    def _check_streaming(self) -> None:
+        """Raise an error if a step cannot be computed without the whole sequence."""
+        if self.directions == 2 or self.reverse:
+            kind = "bidirectional" if self.directions == 2 else "reversed"
+            raise _core.QcoreValueError(
+                f"{self.op}: step() on a {kind} {self.op.upper()}, which needs the whole sequence: call it"
+            )
+
+    def _check_traceable(self) -> None:
+        """Raise an error if golden files, reports and the C export cannot describe these layers."""
+        if self.reverse:
+            raise _core.QcoreValueError(
+                f"{self.op} trace: the layers run from the last step to the first, expected some that begin at the "
+                "first: golden files, reports and the C export have no other order of one direction"
+            )
 
     def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:
         """Return the format of a tensor.

@@ -75,7 +75,8 @@ class ObserverBase(ABC):
 
                 row = number * self.weights.directions + side
                 initial = [None if state is None else state[row] for state in given]
-                outputs.append(self.weights._run_float(direction, inputs, initial, reverse=side == 1, watch=watch))
+                reverse = (side == 1) != self.weights.reverse
+                outputs.append(self.weights._run_float(direction, inputs, initial, reverse=reverse, watch=watch))
             inputs = np.concatenate(outputs, axis=2)
 
     def _checked(self, x: Any, *states: Any) -> tuple[Doubles | None, ...]:
@@ -131,6 +132,11 @@ class ObserverBase(ABC):
             )
             inputs = shared["h"]
         return layers
+
+    @property
+    def _order(self) -> dict[str, bool]:
+        """Options of the quantized layers that come from the weights."""
+        return {"batch_first": self.weights.batch_first, "reverse": self.weights.reverse}
 
 
 def quantize_rows(

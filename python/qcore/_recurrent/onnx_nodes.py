@@ -8,6 +8,8 @@ from typing import Any
 
 from qcore import _core
 
+_DIRECTIONS = ("forward", "reverse", "bidirectional")
+
 
 @dataclasses.dataclass(frozen=True)
 class Node:
@@ -80,8 +82,8 @@ def checked_attributes(node: Node, functions: list[str], described: str) -> tupl
         described: the same for the error.
     """
     direction = node.attributes.get("direction", b"forward").decode()
-    if direction not in ("forward", "bidirectional"):
-        raise _core.QcoreValueError(f"{node.where} has direction {direction!r}, expected 'forward' or 'bidirectional'")
+    if direction not in _DIRECTIONS:
+        raise _core.QcoreValueError(f"{node.where} has direction {direction!r}, expected {' or '.join(_DIRECTIONS)}")
     given = [each.decode().lower() for each in node.attributes.get("activations", [])]
     if given and given != functions * (len(given) // len(functions)):
         raise _core.QcoreValueError(f"{node.where} has activations {given}, expected {described}")

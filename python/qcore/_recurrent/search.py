@@ -154,6 +154,11 @@ def search(
     """
     where, weights = f"{observer.op} search", observer.weights
     limits.check(where)
+    if weights.reverse:
+        raise _core.QcoreValueError(
+            f"{where}: the weights run from the last step to the first, expected the same ones without reverse and "
+            "samples in that order, which give the same config"
+        )
     if observer._last_batch is None:
         raise _core.QcoreValueError(f"{where}: search() before any observe(x), expected at least one batch")
     x, *states = observer._last_batch if batch[0] is None else observer._checked(*batch)

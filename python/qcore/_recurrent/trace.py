@@ -80,6 +80,7 @@ def trace(model: RecurrentLayers, x: Any, states: Sequence[Any]) -> list[list[Tr
     Returns:
         For each layer its directions.
     """
+    model._check_traceable()
     codes = _checked_input(model, x)
     names = model.cell_type.states
     expected = (model.num_layers * model.directions, codes.shape[1], model.hidden_size)

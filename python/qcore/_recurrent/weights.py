@@ -22,11 +22,13 @@ class WeightsBase(ABC):
     _states: ClassVar[tuple[str, ...]]
     """Names of the tensors that go from step to step; the first is the output."""
 
-    def __init__(self, layers: Sequence[Sequence[Any]], batch_first: bool) -> None:
+    def __init__(self, layers: Sequence[Sequence[Any]], batch_first: bool, reverse: bool = False) -> None:
         if not layers or any(len(layer) not in (1, 2) for layer in layers):
             raise _core.QcoreValueError(
                 f"{self.op} weights: layers have no direction or more than two, expected 1 or 2 each"
             )
+        if reverse and len(layers[0]) == 2:
+            raise _core.QcoreValueError(f"{self.op} weights: reverse is True for two directions, expected one")
         expected = layers[0][0].input_size
         for index, layer in enumerate(layers):
             for direction in layer:
@@ -38,6 +40,7 @@ class WeightsBase(ABC):
             expected = sum(direction.hidden_size for direction in layer)
         self.layers = [list(layer) for layer in layers]
         self.batch_first = batch_first
+        self.reverse = reverse
 
     @staticmethod
     @abstractmethod
@@ -53,7 +56,7 @@ class WeightsBase(ABC):
             for side, direction in enumerate(layer):
                 row = number * self.directions + side
                 initial = [None if state is None else state[row] for state in states]
-                outputs.append(self._run_float(direction, x, initial, reverse=side == 1))
+                outputs.append(self._run_float(direction, x, initial, reverse=(side == 1) != self.reverse))
             x = np.concatenate(outputs, axis=2)
         return x
 

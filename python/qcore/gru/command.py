@@ -76,9 +76,9 @@ def calibrate(
 ) -> None:
     """Quantize a GRU: run the float one on samples, choose a format for each tensor, write codes and tables.
 
-    The weights' names are those of a torch.nn.GRU's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ... An ONNX
-    node needs linear_before_reset = 1. --config is an object with some of the keys of qcore.gru.Config, for instance
-    {"bits": 8, "widths": {"h": 16}, "granularity": "gate"}; its default is what Config().to_json() returns.
+    The weights' names are those of a torch.nn.GRU's state_dict: weight_ih_l0, weight_hh_l0, bias_ih_l0, ... --config is
+    an object with some of the keys of qcore.gru.Config, for instance {"bits": 8, "widths": {"h": 16}, "granularity":
+    "gate"}; its default is what Config().to_json() returns.
 
     \b
     Examples:

@@ -39,6 +39,7 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedGru:
         parts["r_exponents"],
         parts["bx_exponents"],
         parts["br_exponents"],
+        bool(parts.get("linear_before_reset", 1)),
     )
 
 
@@ -51,21 +52,38 @@ class GruCore(RecurrentLayers):
     weights_type = GruWeights
     _make = staticmethod(make)
 
-    def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
+    def __init__(
+        self, layers: list[Layer], config: Config, *, batch_first: bool = False, reverse: bool = False
+    ) -> None:
         self._layers = layers
-        self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]))
+        self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]), reverse)
         self._sizes = (self.input_size, self.hidden_size, self.directions, self.num_layers)
         self._state_dtype = f"int{8 if self.format('h').bits <= 8 else 16}"
         self._state_kind = np.dtype(self._state_dtype)
         self.config = config
         self.batch_first = batch_first
+        self.reverse = reverse
+
+    @property
+    def linear_before_reset(self) -> int:
+        """ONNX's option: 1 if all layers are torch's cell, 0 if one has the reset gate before its product."""
+        return min(int(parts.get("linear_before_reset", 1)) for layer in self._layers for _, parts in layer)
+
+    def _check_traceable(self) -> None:
+        super()._check_traceable()
+        if not self.linear_before_reset:
+            raise _core.QcoreValueError(
+                "gru trace: the GRU has linear_before_reset = 0, expected 1: golden files, reports and the C export "
+                "have torch's cell only"
+            )
 
     def __repr__(self) -> str:
-        kind = "bidirectional, " if self.directions == 2 else ""
+        form = "" if self.linear_before_reset else ", linear_before_reset=0"
+        kind = "bidirectional, " if self.directions == 2 else "reverse, " if self.reverse else ""
         return (
             f"QuantGRU({self.input_size}, {self.hidden_size}, layers={self.num_layers}, {kind}"
             f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, "
-            f"weights {self._layers[0][0][1]['weight_bits']} bits, {self.config.pipeline})"
+            f"weights {self._layers[0][0][1]['weight_bits']} bits, {self.config.pipeline}{form})"
         )
 
     def __call__(
@@ -93,7 +111,8 @@ class GruCore(RecurrentLayers):
         Returns:
             y [T, B, directions * H] ([B, T, directions * H] if batch_first) and the last states [layers * directions,
             B, H], in x's library and on its device: floats of x's dtype, or codes of ``format("h")`` if x is codes.
-            With ``gates``, also int32 [layers * directions, T, B, 4 * H]: the codes of z, r, g and R h + b.
+            With ``gates``, also int32 [layers * directions, T, B, 4 * H]: the codes of z, r, g and R h + b
+            (R (r * h) + b with linear_before_reset = 0).
 
         Raises:
             QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected. On a CUDA
@@ -132,12 +151,11 @@ class GruCore(RecurrentLayers):
 
         Raises:
             QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; or the GRU is
-                bidirectional.
+                bidirectional or reversed.
             CudaError: a CUDA call failed.
         """
-        _, size, directions, layers = self._sizes
-        if directions == 2:
-            raise _core.QcoreValueError("gru: step() on a bidirectional GRU, which needs the whole sequence: call it")
+        _, size, _, layers = self._sizes
+        self._check_streaming()
         if len(x.shape) != 2:
             raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected [B, C] with C = {self._sizes[0]}")
         batch = x.shape[0]

@@ -25,15 +25,17 @@ def run(
     for step, t in enumerate(range(steps - 1, -1, -1) if reverse else range(steps)):
         see("x", step, x[t])
         wx, rh = x[t] @ weights.w.T, h @ weights.r.T
+        z_pre = wx[:, :size] + rh[:, :size] + weights.bx[:size] + weights.br[:size]
+        r_pre = wx[:, size : 2 * size] + rh[:, size : 2 * size] + (weights.bx + weights.br)[size : 2 * size]
+        z, r = sigmoid(z_pre), sigmoid(r_pre)
+        if not weights.linear_before_reset:
+            rh[:, 2 * size :] = (r * h) @ weights.r[2 * size :].T
         see("wx", step, wx)
         see("rh", step, rh)
         see("rh_with_bias", step, rh + weights.br)
-        z_pre = wx[:, :size] + rh[:, :size] + weights.bx[:size] + weights.br[:size]
-        r_pre = wx[:, size : 2 * size] + rh[:, size : 2 * size] + (weights.bx + weights.br)[size : 2 * size]
         rb = rh[:, 2 * size :] + weights.br[2 * size :]
-        z, r = sigmoid(z_pre), sigmoid(r_pre)
-        rrh = r * rb
-        g_pre = wx[:, 2 * size :] + weights.bx[2 * size :] + rrh
+        rrh = r * rb if weights.linear_before_reset else r * h
+        g_pre = wx[:, 2 * size :] + weights.bx[2 * size :] + (rrh if weights.linear_before_reset else rb)
         g = np.tanh(g_pre)
         old_part, new_part = z * h, (1 - z) * g
         h = old_part + new_part

@@ -18,7 +18,7 @@ from qcore._recurrent.formats import (
 
 TENSORS = ("x", "h", "wx", "rh", "rb", "rrh", "z_pre", "r_pre", "g_pre", "z", "r", "g", "old_part", "new_part")
 """Tensors that have a format, in the core's order. rb is R h + br, rrh is r * rb, old_part is z * h, new_part is
-(1 - z) * g."""
+(1 - z) * g. With linear_before_reset = 0 rrh is r * h and rb is R rrh + br."""
 
 STATES = ("h",)
 """Tensors that go from step to step; the first is the output."""
@@ -37,7 +37,8 @@ class Config(ConfigBase):
 
     Args:
         bits: 8 or 16: the preset that widths not given in ``widths`` come from.
-        widths: bits by tensor (a name of :data:`TENSORS`, "weights" or "biases"): 2 to 16, biases to 32.
+        widths: bits by tensor (a name of :data:`TENSORS`, "weights" or "biases"): 2 to 16, biases to 32. With
+            linear_before_reset = 0 rrh has h's width if it is not given.
         pipeline: "fused" (fewer roundings: more exact, as fast) or "staged" (each tensor of the definition is rounded,
             as other implementations compute it).
         rounding: of shifts, "half_away" or "half_even".

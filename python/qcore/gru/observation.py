@@ -16,9 +16,12 @@ from qcore.gru.direction import Direction
 from qcore.gru.formats import TENSORS, UNSIGNED, ZERO_FREE, Config
 from qcore.gru.weights import GruWeights
 
-_ADDED_TO = {"rrh": "g_pre", "old_part": "h", "new_part": "h"}
+_ADDED_TO = (
+    {"rb": "g_pre", "old_part": "h", "new_part": "h"},
+    {"rrh": "g_pre", "old_part": "h", "new_part": "h"},
+)
 """Tensors that are shifted to the scale of another and go nowhere else: a finer scale than that would only round twice,
-and every shift by one bit has a tie for each odd code."""
+and every shift by one bit has a tie for each odd code. By linear_before_reset."""
 
 
 class Observer(ObserverBase):
@@ -66,21 +69,25 @@ def quantize_direction(
 ) -> tuple[_core.QuantizedGru, dict[str, Any]]:
     """Return the core's object and what it was made of, for files and reports."""
     formats = dict(shared)
-    fused = config.pipeline == "fused"
+    fused, form = config.pipeline == "fused", weights.linear_before_reset
+    # r * h is multiplied by R as h is, so that it has h's width.
+    widths = {name: config.width(name) for name in TENSORS} | ({} if form else {"rrh": config.width("h")})
+    widths |= {name: config.width(name) for name in TENSORS if name in config.widths}
     for name in TENSORS[2:]:
         seen = ranges[f"{name[0]}{name[1]}_with_bias"] if fused and name in ("wx", "rh") else ranges[name]
         formats[name] = seen.format(
-            config.width(name), config.rule, signed=name not in UNSIGNED, zero_point=name in ZERO_FREE
+            widths[name], config.rule, signed=name not in UNSIGNED, zero_point=name in ZERO_FREE
         )
-    for name, target in _ADDED_TO.items():
+    for name, target in _ADDED_TO[form].items():
         finest = formats[target].exponent
         if formats[name].exponent > finest:
-            formats[name] = ranges[name].format(config.width(name), config.rule, exponent=finest)
+            formats[name] = ranges[name].format(widths[name], config.rule, exponent=finest)
     parts: dict[str, Any] = {
         "formats": np.array([formats[name].row() for name in TENSORS], np.int32),
         "sizes": (weights.input_size, weights.hidden_size),
         "weight_bits": config.width("weights"),
         "bias_bits": config.width("biases"),
+        "linear_before_reset": form,
     }
     for name, dtype, bits in (
         ("w", np.int16, config.width("weights")),

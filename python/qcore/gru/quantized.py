@@ -50,7 +50,7 @@ class QuantGRU(GruCore):
     @classmethod
     def _from_observer(cls, observer: Observer, config: Config) -> QuantGRU:
         """Make the GRU of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
-        made = cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
+        made = cls(observer._quantize_layers(config), config, **observer._order)
         made.float_weights = observer.weights
         return made
 
@@ -76,8 +76,8 @@ class QuantGRU(GruCore):
             QcoreValueError, QcoreTypeError: the file is not one, or was damaged: naming what is missing or wrong.
             OSError: it can't be read.
         """
-        layers, config, batch_first = read_gru(path)
-        return cls(layers, config, batch_first=batch_first)
+        layers, config, order = read_gru(path)
+        return cls(layers, config, **order)
 
     def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None) -> None:
         """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.

@@ -32,16 +32,19 @@ class GruWeights(WeightsBase):
         layers: for each layer its directions, one or (forward, backward), as :class:`Direction`. A layer's inputs are
             the outputs of all directions of the layer before it.
         batch_first: whether inputs and outputs are [B, T, ...] instead of [T, B, ...].
+        reverse: whether a single direction runs from the last step to the first.
 
     Raises:
-        QcoreValueError: layers whose sizes don't fit together, or with more than two directions.
+        QcoreValueError: layers whose sizes don't fit together, or with more than two directions; or reverse of two.
     """
 
     op = "gru"
     _states = STATES
 
-    def __init__(self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False) -> None:
-        super().__init__(layers, batch_first)
+    def __init__(
+        self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False, reverse: bool = False
+    ) -> None:
+        super().__init__(layers, batch_first, reverse)
 
     @staticmethod
     def _run_float(
@@ -50,7 +53,16 @@ class GruWeights(WeightsBase):
         return float_cell.run(direction, x, states[0], reverse=reverse, watch=watch)[0]
 
     @classmethod
-    def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> GruWeights:
+    def from_arrays(
+        cls,
+        w: Any,
+        r: Any,
+        bx: Any = None,
+        br: Any = None,
+        *,
+        batch_first: bool = False,
+        linear_before_reset: int = 1,
+    ) -> GruWeights:
         """Make one layer in one direction, gate order z, r, g.
 
         Args:
@@ -58,11 +70,13 @@ class GruWeights(WeightsBase):
             r: numbers [3H, H], of the state.
             bx, br: numbers [3H], or None for zeros.
             batch_first: whether inputs and outputs are [B, T, ...].
+            linear_before_reset: 1 for torch's cell, 0 for the other one of ONNX, as for :class:`Direction`.
 
         Raises:
             QcoreValueError, QcoreTypeError: as :class:`Direction`.
         """
-        return cls([[Direction(w, r, bx, br)]], batch_first=batch_first)
+        direction = Direction(w, r, bx, br, linear_before_reset=linear_before_reset)
+        return cls([[direction]], batch_first=batch_first)
 
     @classmethod
     def from_torch(cls, gru: Any) -> GruWeights:
@@ -106,15 +120,18 @@ class GruWeights(WeightsBase):
 
     @classmethod
     def from_onnx(cls, model: Any, node: str | None = None) -> GruWeights:
-        """Make the weights of a GRU node with linear_before_reset = 1: one layer in one or two directions.
+        """Make the weights of a GRU node: one layer in one or two directions, linear_before_reset 0 or 1.
+
+        ``layout`` and ``direction`` become ``batch_first`` and ``reverse``. The node's inputs sequence_lens and
+        initial_h are no weights: they are ``lengths`` and ``h0`` of each call.
 
         Args:
             model: a path, or a loaded ModelProto.
             node: the node's name; may be left out if the model has one GRU.
 
         Raises:
-            QcoreValueError: the node computes something else (linear_before_reset = 0, direction "reverse", other
-                activations, a clip), or its weights are not constants.
+            QcoreValueError: the node computes something else (other activations, a clip), or its weights are not
+                constants.
         """
-        layer, batch_first = layer_of_node(model, node)
-        return cls([layer], batch_first=batch_first)
+        layer, batch_first, reverse = layer_of_node(model, node)
+        return cls([layer], batch_first=batch_first, reverse=reverse)

@@ -44,15 +44,18 @@ class LstmCore(RecurrentLayers):
     weights_type = LstmWeights
     _make = staticmethod(make)
 
-    def __init__(self, layers: list[Layer], config: Config, *, batch_first: bool = False) -> None:
+    def __init__(
+        self, layers: list[Layer], config: Config, *, batch_first: bool = False, reverse: bool = False
+    ) -> None:
         self._layers = layers
-        self._stack = _core.LstmStack.make([core for layer in layers for core, _ in layer], len(layers[0]))
+        self._stack = _core.LstmStack.make([core for layer in layers for core, _ in layer], len(layers[0]), reverse)
         self._state_dtypes = [str(self.format(name).dtype) for name in ("h", "c")]
         self.config = config
         self.batch_first = batch_first
+        self.reverse = reverse
 
     def __repr__(self) -> str:
-        kind = "bidirectional, " if self.directions == 2 else ""
+        kind = "bidirectional, " if self.directions == 2 else "reverse, " if self.reverse else ""
         return (
             f"QuantLSTM({self.input_size}, {self.hidden_size}, layers={self.num_layers}, {kind}"
             f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, c {self.format('c').bits} bits, "
@@ -106,10 +109,9 @@ class LstmCore(RecurrentLayers):
 
         Raises:
             QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; or the LSTM is
-                bidirectional.
+                bidirectional or reversed.
         """
-        if self.directions == 2:
-            raise _core.QcoreValueError("lstm: step() on a bidirectional LSTM, which needs the whole sequence: call it")
+        self._check_streaming()
         if len(x.shape) != 2:
             raise _core.QcoreValueError(
                 f"lstm: x has shape {list(x.shape)}, expected [B, C] with C = {self.input_size}"

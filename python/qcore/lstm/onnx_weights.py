@@ -14,8 +14,8 @@ _PEEPHOLES = 7
 """Place of P among the node's inputs: X, W, R, B, sequence_lens, initial_h, initial_c, P."""
 
 
-def layer_of_node(model: Any, name: str | None) -> tuple[list[Direction], bool]:
-    """Return the directions of an LSTM node's layer, and batch_first.
+def layer_of_node(model: Any, name: str | None) -> tuple[list[Direction], bool, bool]:
+    """Return the directions of an LSTM node's layer, batch_first and reverse.
 
     Arguments and errors are those of :meth:`LstmWeights.from_onnx`.
     """
@@ -35,7 +35,7 @@ def layer_of_node(model: Any, name: str | None) -> tuple[list[Direction], bool]:
         bx, br = (None, None) if b is None else np.split(b, 2)
         w, r, bx, br = (None if part is None else _reordered(part) for part in (w, r, bx, br))
         layer.append(Direction(w, r, bx, br, node.where))
-    return layer, batch_first
+    return layer, batch_first, direction == "reverse"
 
 
 def _reordered(rows: Any) -> Any:

@@ -19,9 +19,10 @@ from qcore.lstm.formats import TENSORS, Config
 from qcore.lstm.observation import Observer
 from qcore.lstm.weights import LstmWeights
 
-FILES = FileKind(
-    "lstm", "qcore.lstm.1", ("qcore.lstm.1",), TENSORS, 4, ("b",), ("i", "f", "g", "o", "c_tanh"), Config, make
-)
+_VERSIONS = ("qcore.lstm.1", "qcore.lstm.2")
+"""Version 1 has no reversed LSTMs; other files are the same but for their version."""
+_TABLES = ("i", "f", "g", "o", "c_tanh")
+FILES = FileKind("lstm", _VERSIONS[-1], _VERSIONS, TENSORS, 4, ("b",), _TABLES, Config, make)
 
 
 class QuantLSTM(LstmCore):
@@ -55,7 +56,7 @@ class QuantLSTM(LstmCore):
     @classmethod
     def _from_observer(cls, observer: Observer, config: Config) -> QuantLSTM:
         """Make the LSTM of the ranges that an observer has seen; errors as for :meth:`Calibrator.finish`."""
-        made = cls(observer._quantize_layers(config), config, batch_first=observer.weights.batch_first)
+        made = cls(observer._quantize_layers(config), config, **observer._order)
         made.float_weights = observer.weights
         return made
 
@@ -81,8 +82,8 @@ class QuantLSTM(LstmCore):
             QcoreValueError, QcoreTypeError: the file is not one, or was damaged: naming what is missing or wrong.
             OSError: it can't be read.
         """
-        layers, config, batch_first = FILES.from_bytes(Path(path).read_bytes(), f"lstm: {os.fspath(path)}")
-        return cls(layers, config, batch_first=batch_first)
+        layers, config, order = FILES.from_bytes(Path(path).read_bytes(), f"lstm: {os.fspath(path)}")
+        return cls(layers, config, **order)
 
     def golden(self, path: str | os.PathLike[str], x: Any, h0: Any = None, c0: Any = None) -> None:
         """Write inputs, parameters, every intermediate of every step and outputs, for checks of other implementations.

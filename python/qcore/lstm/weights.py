@@ -26,16 +26,19 @@ class LstmWeights(WeightsBase):
         layers: for each layer its directions, one or (forward, backward), as :class:`Direction`. A layer's inputs are
             the outputs of all directions of the layer before it.
         batch_first: whether inputs and outputs are [B, T, ...] instead of [T, B, ...].
+        reverse: whether a single direction runs from the last step to the first.
 
     Raises:
-        QcoreValueError: layers whose sizes don't fit together, or with more than two directions.
+        QcoreValueError: layers whose sizes don't fit together, or with more than two directions; or reverse of two.
     """
 
     op = "lstm"
     _states = STATES
 
-    def __init__(self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False) -> None:
-        super().__init__(layers, batch_first)
+    def __init__(
+        self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False, reverse: bool = False
+    ) -> None:
+        super().__init__(layers, batch_first, reverse)
 
     @staticmethod
     def _run_float(
@@ -98,15 +101,17 @@ class LstmWeights(WeightsBase):
     def from_onnx(cls, model: Any, node: str | None = None) -> LstmWeights:
         """Make the weights of an LSTM node: one layer in one or two directions.
 
-        ONNX's gate order is i, o, f, c: the blocks of rows change places.
+        ONNX's gate order is i, o, f, c: the blocks of rows change places. ``layout`` and ``direction`` become
+        ``batch_first`` and ``reverse``. The node's inputs sequence_lens, initial_h and initial_c are no weights: they
+        are ``lengths``, ``h0`` and ``c0`` of each call.
 
         Args:
             model: a path, or a loaded ModelProto.
             node: the node's name; may be left out if the model has one LSTM.
 
         Raises:
-            QcoreValueError: the node computes something else (peepholes, input_forget, direction "reverse", other
-                activations, a clip), or its weights are not constants.
+            QcoreValueError: the node computes something else (peepholes, input_forget, other activations, a clip), or
+                its weights are not constants.
         """
-        layer, batch_first = layer_of_node(model, node)
-        return cls([layer], batch_first=batch_first)
+        layer, batch_first, reverse = layer_of_node(model, node)
+        return cls([layer], batch_first=batch_first, reverse=reverse)

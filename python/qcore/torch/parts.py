@@ -441,8 +441,8 @@ def gru_of(state: torch.Tensor) -> Any:
         from qcore.gru.files.quantized import gru_from_bytes
 
         data = state.detach().cpu().numpy().tobytes()
-        layers, config, batch_first = gru_from_bytes(data, "gru: the module's state")
-        return QuantGRU(layers, config, batch_first=batch_first)
+        layers, config, order = gru_from_bytes(data, "gru: the module's state")
+        return QuantGRU(layers, config, **order)
 
     return cached((state,), ("gru",), make)
 
@@ -465,7 +465,7 @@ def lstm_of(state: torch.Tensor) -> Any:
         from qcore.lstm.quantized import FILES, QuantLSTM
 
         data = state.detach().cpu().numpy().tobytes()
-        layers, config, batch_first = FILES.from_bytes(data, "lstm: the module's state")
-        return QuantLSTM(layers, config, batch_first=batch_first)
+        layers, config, order = FILES.from_bytes(data, "lstm: the module's state")
+        return QuantLSTM(layers, config, **order)
 
     return cached((state,), ("lstm",), make)

@@ -6,6 +6,6 @@ namespace {
 using Tiles = GruTiles<CellAvx2, DotWords>;
 }
 
-extern const RecurrentKernels kGruAvx2 = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kGruAvx2 = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step, Tiles::finish_step};
 
 }  // namespace qcore

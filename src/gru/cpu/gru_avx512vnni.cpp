@@ -6,6 +6,7 @@ namespace {
 using Tiles = GruTiles<CellAvx512, DotAvx512>;
 }
 
-extern const RecurrentKernels kGruAvx512Vnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kGruAvx512Vnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step,
+                                                Tiles::finish_step};
 
 }  // namespace qcore

@@ -6,6 +6,7 @@ namespace {
 using Tiles = GruTiles<CellAvx2, DotVnni>;
 }
 
-extern const RecurrentKernels kGruAvxVnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kGruAvxVnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step,
+                                             Tiles::finish_step};
 
 }  // namespace qcore

@@ -6,6 +6,6 @@ namespace {
 using Tiles = GruTiles<CellNeon, DotWords>;
 }
 
-extern const RecurrentKernels kGruNeon = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kGruNeon = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step, Tiles::finish_step};
 
 }  // namespace qcore

@@ -6,6 +6,7 @@ namespace {
 using Tiles = GruTiles<CellNeon, DotBytes, true>;
 }
 
-extern const RecurrentKernels kGruNeonDotprod = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kGruNeonDotprod = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step,
+                                                 Tiles::finish_step};
 
 }  // namespace qcore

@@ -18,10 +18,16 @@ LaneWidth prove_widths(const GruStorage& gru, numerics::GruCell& c) {
   widths.shift(reach(c.wx), c.wx_to_r);
   widths.shift(reach(c.rh), c.rh_to_r);
   widths.shift(reach(c.wx), c.wx_to_g);
+  const bool resets = !gru.parameters.linear_before_reset;
+  if (resets) widths.shift_product(r * reach(c.h), c.r_h_to_rrh);
   if (gru.parameters.pipeline == GruPipeline::staged) {
     widths.shift(reach(c.rh), c.rh_to_rb);
-    widths.shift_product(r * reach(c.rb), c.r_rb_to_rrh);
-    widths.shift(reach(c.rrh), c.rrh_to_g);
+    if (resets) {
+      widths.shift(reach(c.rb), c.rb_to_g);
+    } else {
+      widths.shift_product(r * reach(c.rb), c.r_rb_to_rrh);
+      widths.shift(reach(c.rrh), c.rrh_to_g);
+    }
     widths.shift_product(z * reach(c.h), c.z_h_to_old);
     widths.shift_product(rest * g, c.z_g_to_new);
     widths.shift(reach(c.old_part), c.old_to_h);
@@ -29,11 +35,23 @@ LaneWidth prove_widths(const GruStorage& gru, numerics::GruCell& c) {
     for (const auto& biases : gru.biases)
       for (const std::int64_t bias : biases) widths.fits(std::abs(bias));
   } else {
-    widths.shift_product(r * reach(c.rh), c.r_rh_to_g);
+    if (resets)
+      widths.shift(reach(c.rh), c.rh_to_g);
+    else
+      widths.shift_product(r * reach(c.rh), c.r_rh_to_g);
     const std::int64_t candidate = widths.shift(g, c.g_to_h);
     widths.shift_product(z * reach(c.h) + rest * candidate, c.z_bits);
   }
   return widths.found();
+}
+
+template <class T>
+std::vector<T> rows_from(const std::vector<T>& all, std::int64_t first) {
+  return {all.begin() + first, all.end()};
+}
+
+PreparedProduct rows_from(const PreparedProduct& all, std::int64_t first) {
+  return {rows_from(all.offsets, first), rows_from(all.shifts, first), all.largest};
 }
 
 }  // namespace
@@ -55,10 +73,22 @@ std::shared_ptr<const GruPacked> pack_gru(const GruStorage& gru) {
   layer.rb_zero = layer.staged ? f.rb.zero_point : f.rh.zero_point;
   layer.input =
       pack_product({size, kGruGates, p.weight_bits, p.w, p.input_size, f.x, gru.wx, gru.cell.wx}, packed->input);
-  layer.state =
-      pack_product({size, kGruGates, p.weight_bits, p.r, p.hidden_size, f.h, gru.rh, gru.cell.rh}, packed->state);
+  layer.has_reset = !p.linear_before_reset;
+  const auto pack_state = [&](int gates, const std::vector<std::int16_t>& codes, const FixedFormat& input,
+                              const PreparedProduct& prepared, PackedProduct& memory) {
+    return pack_product({size, gates, p.weight_bits, codes, size, input, prepared, gru.cell.rh}, memory);
+  };
+  if (layer.has_reset) {
+    layer.state = pack_state(1, p.r, f.h, gru.rh, packed->state);
+    layer.reset_gate = pack_state(1, rows_from(p.r, size * size), f.h, rows_from(gru.rh, size), packed->reset_gate);
+    layer.reset = pack_state(1, gru.reset_weights, f.rrh, gru.reset, packed->reset);
+  } else {
+    layer.state = pack_state(kGruGates, p.r, f.h, gru.rh, packed->state);
+  }
+  layer.reset_zero = f.rrh.zero_point;
   layer.cell = layer.scalar_cell = gru.cell;
   layer.width = prove_widths(gru, layer.cell);
+  if (layer.has_reset && layer.width == LaneWidth::scalar) return nullptr;  // the reference has such formats
   const FixedFormat* gates[] = {&f.z, &f.r, &f.g};
   for (int gate = 0; gate < kGruGates; ++gate) {
     layer.tables[gate] = pack_table(gru.tables[gate], *gates[gate], packed->tables[gate]);

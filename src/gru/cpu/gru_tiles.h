@@ -19,7 +19,9 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
   using Base::store_elements;
   using Base::store_state;
   using typename Base::I;
-  using typename Base::Sums;
+
+  // A part of a step. A cell that resets the state has two, because g needs r * h of all channels.
+  enum class Part : std::uint8_t { whole, gates, new_state };
 
   // Inputs and outputs of the cell: vectors of kLanes channels of a row each.
   struct Batch {
@@ -27,7 +29,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     std::int64_t row[kMaxRows], channel[kMaxRows];
     alignas(64) std::int32_t wx[kMaxRows][kGruGates][kLanes], rh[kMaxRows][kGruGates][kLanes], h[kMaxRows][kLanes];
     alignas(64) std::int32_t z[kMaxRows][kLanes], r[kMaxRows][kLanes], g[kMaxRows][kLanes], rb[kMaxRows][kLanes],
-        next_h[kMaxRows][kLanes];
+        rrh[kMaxRows][kLanes], next_h[kMaxRows][kLanes];
   };
 
   // The cell's stages one after the other for all vectors: each is short enough that the processor has several vectors'
@@ -44,7 +46,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       return {bias(0), bias(1), bias(2), bias(3)};
     }
 
-    static void run(const GruLayer& layer, Batch& b) {
+    static void gates(const GruLayer& layer, Batch& b) {
       const numerics::GruCell& c = layer.cell;
       numerics::GruOutputs<L> out;
       for (int v = 0; v < b.vectors; ++v) {
@@ -54,6 +56,14 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       }
       look_up(layer.tables[0], b.z, b.vectors);
       look_up(layer.tables[1], b.r, b.vectors);
+      if constexpr (Stages::kResetsState)
+        for (int v = 0; v < b.vectors; ++v)
+          V::store(b.rrh[v], numerics::gru_reset_state<L>(V::load(b.r[v]), V::load(b.h[v]), c));
+    }
+
+    static void new_state(const GruLayer& layer, Batch& b) {
+      const numerics::GruCell& c = layer.cell;
+      numerics::GruOutputs<L> out;
       for (int v = 0; v < b.vectors; ++v) {
         out.r = V::load(b.r[v]);
         Stages::candidate(inputs(b, v), biases(layer, b.channel[v]), c, out);
@@ -70,10 +80,11 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     }
   };
 
-  // Where a number of the cell may need more than 32 bits: one lane after the other, by the definition.
+  // Where a number of the cell may need more than 32 bits: one lane after the other, by the definition, at once.
   template <class L, class Stages>
   struct ScalarCell {
-    static void run(const GruLayer& layer, Batch& b) {
+    static void gates(const GruLayer&, Batch&) {}
+    static void new_state(const GruLayer& layer, Batch& b) {
       const numerics::GruTables<L> tables{layer.scalar_tables[0], layer.scalar_tables[1], layer.scalar_tables[2]};
       for (int v = 0; v < b.vectors; ++v)
         for (int lane = 0; lane < kLanes && b.channel[v] + lane < layer.size; ++lane) {
@@ -93,9 +104,13 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     }
   };
 
-  // One step of a problem's rows.
-  template <ShiftRounding kRounding, class Cell>
+  // A part of one step of a problem's rows.
+  template <ShiftRounding kRounding, class Cell, Part kPart>
   class Step {
+    // A cell that resets the state multiplies for one gate after the other, which takes code for one gate only.
+    static constexpr int kProducts = kPart == Part::whole ? kGruGates : 1;
+    using Product = RecurrentTiles<V, Dot, kProducts, SignedInputs>;
+
    public:
     Step(const GruLayer& layer, const StepTile& tile)
         : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
@@ -103,30 +118,69 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     void run() { Base::run_batches(layer_, tile_, *this); }
 
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
-      Base::multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
-      const I bias = V::set1(wx_bias(layer_));
+      const BytePlanes& states = kPart == Part::new_state ? tile_.reset : tile_.h;
+      if constexpr (kPart == Part::new_state) {
+        add_products<2>(layer_.reset, states, slice, first_row, rows);
+      } else {
+        add_products<0>(layer_.state, states, slice, first_row, rows);
+        if constexpr (kPart == Part::gates) add_products<1>(layer_.reset_gate, states, slice, first_row, rows);
+      }
       for (std::int64_t row = first_row; row < first_row + rows; ++row) {
         const int v = batch_.vectors++;
         batch_.row[v] = row;
         batch_.channel[v] = slice * kLanes;
-        I rh[kGruGates];
-        Base::template rescale<kRounding>(layer_.state, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
-        const std::int16_t* wx = tile_.wx + row * layer_.groups * kGruGates * kChannelGroup + gate_offset(slice);
-        unroll<kGruGates>([&](auto gate) QCORE_UNROLLED {
-          V::store(batch_.rh[v][gate.value], rh[gate.value]);
-          V::store(batch_.wx[v][gate.value], V::add(V::load_words(wx + gate.value * kChannelGroup), bias));
-        });
         V::store(batch_.h[v], load_state(tile_.h, layer_.state.input_planes, row, slice * kLanes, h_bias_));
+        if constexpr (kPart == Part::new_state) V::store(batch_.z[v], V::load(update_at(row, slice * kLanes)));
       }
     }
 
     void finish() {
-      Cell::run(layer_, batch_);
-      for (int v = 0; v < batch_.vectors; ++v) store(v);
+      if constexpr (kPart != Part::new_state) Cell::gates(layer_, batch_);
+      if constexpr (kPart != Part::gates) Cell::new_state(layer_, batch_);
+      for (int v = 0; v < batch_.vectors; ++v) kPart == Part::gates ? store_reset(v) : store(v);
       batch_.vectors = 0;
     }
 
    private:
+    // Computes W x and R h of the gates from kFirst on for the vectors that a batch gets next.
+    template <int kFirst>
+    void add_products(const CodeProduct& product, const BytePlanes& states, std::int64_t slice, std::int64_t first_row,
+                      std::int64_t rows) {
+      Product::multiply(product, slice, states, first_row, rows, batch_.vectors, sums_);
+      const I bias = V::set1(wx_bias(layer_));
+      for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+        const std::int64_t v = batch_.vectors + row - first_row;
+        I rh[kProducts];
+        Product::template rescale<kRounding>(product, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
+        const std::int16_t* wx = tile_.wx + row * layer_.groups * kGruGates * kChannelGroup + gate_offset(slice);
+        unroll<kProducts>([&](auto i) QCORE_UNROLLED {
+          constexpr int kGate = kFirst + i.value;
+          V::store(batch_.rh[v][kGate], rh[i.value]);
+          V::store(batch_.wx[v][kGate], V::add(V::load_words(wx + kGate * kChannelGroup), bias));
+        });
+      }
+    }
+
+    std::int32_t* update_at(std::int64_t row, std::int64_t channel) const {
+      return tile_.update + row * layer_.groups * kChannelGroup + channel;
+    }
+
+    // Stores what the second part needs.
+    void store_reset(int v) {
+      const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
+      const std::int32_t bias = layer_.reset.input_bias + layer_.reset_zero;
+      V::store(update_at(row, channel), V::load(batch_.z[v]));
+      store_state(tile_.reset, layer_.reset.input_planes, row, channel, V::load(batch_.rrh[v]), bias);
+      if (tile_.gates.data) store_first_gates(v);
+    }
+
+    void store_first_gates(int v) {
+      const int count = static_cast<int>(lesser(kLanes, layer_.size - batch_.channel[v]));
+      const bool active = tile_.places[batch_.row[v]].active;
+      store_gates(v, 0, batch_.z[v], 0, count, active);
+      store_gates(v, 1, batch_.r[v], 0, count, active);
+    }
+
     void store(int v) {
       const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
       const int count = static_cast<int>(lesser(kLanes, layer_.size - channel));
@@ -137,8 +191,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       store_elements(tile_.y, place.y + channel * tile_.y.stride, active ? h : V::set1(0), count, layer_.h);
       if (!tile_.gates.data) return;
       const std::int32_t* rh = layer_.staged ? batch_.rb[v] : batch_.rh[v][2];
-      store_gates(v, 0, batch_.z[v], 0, count, active);
-      store_gates(v, 1, batch_.r[v], 0, count, active);
+      if (kPart == Part::whole) store_first_gates(v);
       store_gates(v, 2, batch_.g[v], 0, count, active);
       store_gates(v, 3, rh, layer_.rb_zero, count, active);
     }
@@ -152,7 +205,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     const GruLayer& layer_;
     const StepTile& tile_;
     const std::int32_t h_bias_;
-    Sums sums_;
+    typename Product::Sums sums_;
     Batch batch_;
   };
 
@@ -162,11 +215,11 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     using Wide = VectorLanes<V, kRounding, true>;
     using Scalar = numerics::IntegerLanes<kRounding>;
     if (layer.width == LaneWidth::narrow)
-      Step<kRounding, VectorCell<Narrow, Stages<Narrow>>>(layer, tile).run();
+      Step<kRounding, VectorCell<Narrow, Stages<Narrow>>, Part::whole>(layer, tile).run();
     else if (layer.width == LaneWidth::wide_products)
-      Step<kRounding, VectorCell<Wide, Stages<Wide>>>(layer, tile).run();
+      Step<kRounding, VectorCell<Wide, Stages<Wide>>, Part::whole>(layer, tile).run();
     else
-      Step<kRounding, ScalarCell<Scalar, Stages<Scalar>>>(layer, tile).run();
+      Step<kRounding, ScalarCell<Scalar, Stages<Scalar>>, Part::whole>(layer, tile).run();
   }
 
   template <ShiftRounding kRounding>
@@ -177,10 +230,33 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       step_by_width<kRounding, numerics::GruFusedCell>(layer, tile);
   }
 
+  // Parts of cells that reset the state are computed in lanes for wide products, which hold narrow ones, too; layers
+  // that need more than these have no vector kernels.
+  template <Part kPart, ShiftRounding kRounding>
+  static void step_part(const GruLayer& layer, const StepTile& tile) {
+    using L = VectorLanes<V, kRounding, true>;
+    // Gates of the fused pipeline are those of the staged one with biases of 0, which it has here.
+    if (kPart == Part::gates || layer.staged)
+      Step<kRounding, VectorCell<L, numerics::GruStagedResetCell<L>>, kPart>(layer, tile).run();
+    else if constexpr (kPart != Part::gates)
+      Step<kRounding, VectorCell<L, numerics::GruFusedResetCell<L>>, kPart>(layer, tile).run();
+  }
+
+  template <Part kPart>
+  static void step_part(const GruLayer& layer, const StepTile& tile) {
+    layer.half_even ? step_part<kPart, ShiftRounding::half_even>(layer, tile)
+                    : step_part<kPart, ShiftRounding::half_away>(layer, tile);
+  }
+
   static void step(const RecurrentLayer& any, const StepTile& tile) {
     const auto& layer = static_cast<const GruLayer&>(any);
+    if (layer.has_reset) return step_part<Part::gates>(layer, tile);
     layer.half_even ? step_by_pipeline<ShiftRounding::half_even>(layer, tile)
                     : step_by_pipeline<ShiftRounding::half_away>(layer, tile);
+  }
+
+  static void finish_step(const RecurrentLayer& any, const StepTile& tile) {
+    step_part<Part::new_state>(static_cast<const GruLayer&>(any), tile);
   }
 };
 

@@ -58,11 +58,17 @@ class Rows {
     wx_ = scratch.take<std::int16_t>(steps_ahead_ * count * wx_row);
     if (layer_.input.weight_planes == 2) sums_ = scratch.take<std::int64_t>(steps_ahead_ * count);
     places_ = scratch.take<StepPlace>(2 * count);
+    if (layer_.has_reset) {
+      reset_ = planes(layer_.reset, count, scratch);
+      std::memset(reset_.data, 0, count * reset_.row_stride * layer_.reset.input_planes);
+      update_ = scratch.take<std::int32_t>(count * cell_row());
+    }
     if (layer_.has_cell) cell_ = scratch.take<std::int32_t>(count * cell_row());
   }
 
   std::int64_t steps_ahead() const { return steps_ahead_; }
   std::int64_t groups() const { return layer_.groups; }
+  int halves() const { return layer_.has_reset ? 2 : 1; }
 
   // Row `row`'s initial state, and where its first step is written.
   void begin(std::int64_t row) {
@@ -102,17 +108,22 @@ class Rows {
     kernels_.multiply_inputs(layer_, tile);
   }
 
-  void step(std::int64_t step, Share groups) {
+  // `half`: the second one of a layer with has_reset is 1, and begins when the first is done for all groups.
+  void step(std::int64_t step, int half, Share groups) {
     const std::int64_t odd = step % 2;
+    const CodeProduct& product = half ? layer_.reset : layer_.state;
+    const BytePlanes& inputs = half ? reset_ : h_[odd];
     Scratch scratch;
     std::int64_t* sums = nullptr;
-    if (layer_.state.weight_planes == 2) {
+    if (product.weight_planes == 2) {
       sums = scratch.take<std::int64_t>(count_);
-      for (std::int64_t row = 0; row < count_; ++row) sums[row] = input_sum(layer_.state, plane_row(h_[odd], row));
+      for (std::int64_t row = 0; row < count_; ++row) sums[row] = input_sum(product, plane_row(inputs, row));
     }
     StepTile tile{};
     tile.h = h_[odd];
     tile.next_h = h_[1 - odd];
+    tile.reset = reset_;
+    tile.update = update_;
     tile.sums = sums;
     tile.rows = count_;
     tile.first_group = groups.first;
@@ -122,9 +133,9 @@ class Rows {
     tile.cell = cell_;
     tile.y = elements(problem_.y);
     tile.gates = elements(problem_.gates);
-    kernels_.step(layer_, tile);
+    half ? kernels_.finish_step(layer_, tile) : kernels_.step(layer_, tile);
     // One of those who share the step prepares the next; what it writes is not what this step reads.
-    if (groups.first == 0 && step + 1 < problem_.steps)
+    if (half == 0 && groups.first == 0 && step + 1 < problem_.steps)
       for (std::int64_t row = 0; row < count_; ++row) prepare_step(step + 1, row);
   }
 
@@ -198,11 +209,11 @@ class Rows {
   const RecurrentLayer& layer_;
   const std::int64_t first_, count_;
   std::int64_t steps_ahead_ = 1;
-  BytePlanes x_{}, h_[2]{};  // the state before even and before odd steps
+  BytePlanes x_{}, h_[2]{}, reset_{};  // the state before even and before odd steps; of has_reset
   std::int16_t* wx_ = nullptr;
   std::int64_t* sums_ = nullptr;
-  StepPlace* places_ = nullptr;   // of even, then of odd steps
-  std::int32_t* cell_ = nullptr;  // [count][groups][16]
+  StepPlace* places_ = nullptr;                       // of even, then of odd steps
+  std::int32_t *cell_ = nullptr, *update_ = nullptr;  // [count][groups][16]
 };
 
 // By one thread.
@@ -216,7 +227,7 @@ void run_rows(const Run& run, std::int64_t first, std::int64_t count) {
       rows.pack_inputs(step, 0, 1);
       rows.multiply_inputs(step, all);
     }
-    rows.step(step, all);
+    for (int half = 0; half < rows.halves(); ++half) rows.step(step, half, all);
   }
   rows.end();
 }
@@ -227,9 +238,11 @@ void run_channels(const Run& run, int parts) {
   Scratch scratch;
   Rows rows(run, 0, problem.batch, scratch);
   for (std::int64_t row = 0; row < problem.batch; ++row) rows.begin(row);
-  const std::int64_t ahead = rows.steps_ahead(), cycle = ahead + 2;  // phases: inputs packed, multiplied, steps
+  const int halves = rows.halves();
+  // Phases: inputs packed, multiplied, steps or their halves.
+  const std::int64_t ahead = rows.steps_ahead(), cycle = ahead * halves + 2;
   const std::int64_t whole = problem.steps / ahead, rest = problem.steps % ahead;
-  PhasedParallelFor phases(whole * cycle + (rest ? rest + 2 : 0), parts);
+  PhasedParallelFor phases(whole * cycle + (rest ? rest * halves + 2 : 0), parts);
   phases.run([&](std::int64_t phase, int part) {
     const std::int64_t from = phase / cycle * ahead, at = phase % cycle;
     const Share groups(rows.groups(), part, parts);
@@ -238,7 +251,7 @@ void run_channels(const Run& run, int parts) {
     else if (at == 1)
       rows.multiply_inputs(from, groups);
     else
-      rows.step(from + at - 2, groups);
+      rows.step(from + (at - 2) / halves, static_cast<int>((at - 2) % halves), groups);
   });
   rows.end();
 }

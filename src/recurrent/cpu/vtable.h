@@ -46,6 +46,10 @@ struct RecurrentLayer {
   bool has_cell;  // a cell state beside h, as the LSTM has
   CodeNumbers x, h, cell_state;
   CodeProduct input, state;
+  // A cell with two products of a state: `step` makes codes of a second state, `reset` is their product, and
+  // `finish_step` does the rest, when all groups of `step` are there.
+  bool has_reset;
+  CodeProduct reset;
   LaneWidth width;
 };
 
@@ -82,6 +86,8 @@ struct StepPlace {
 // One step of some rows for some groups.
 struct StepTile {
   BytePlanes h, next_h;
+  BytePlanes reset;      // has_reset: written by `step`, read by `finish_step`
+  std::int32_t* update;  // likewise, [rows][groups][16]: what a cell keeps between the halves
   const std::int64_t* sums;
   std::int64_t rows, first_group, end_group;
   const std::int16_t* wx;
@@ -100,6 +106,7 @@ struct RecurrentKernels {
                  const ElementAxis& to);
   void (*multiply_inputs)(const RecurrentLayer& layer, const InputTile& tile);
   void (*step)(const RecurrentLayer& layer, const StepTile& tile);
+  void (*finish_step)(const RecurrentLayer& layer, const StepTile& tile) = nullptr;  // of cells that have_reset
 };
 
 }  // namespace qcore

@@ -500,7 +500,7 @@ def test_files_of_other_kinds(tmp_path):
             QuantGRU.load(tmp_path / "other")
         assert words in str(caught.value), str(caught.value)
 
-    refused("has format 'qcore.gru.0', expected 'qcore.gru.1' or 'qcore.gru.2'", format="qcore.gru.0")
+    refused("has format 'qcore.gru.0', expected 'qcore.gru.1' or 'qcore.gru.2' or 'qcore.gru.3'", format="qcore.gru.0")
     refused("has a description that can't be read", gru="{")
     refused("has no 'layers' in its description", gru="{}")
     description = json.loads(metadata["gru"])

@@ -145,7 +145,7 @@ def test_files(tmp_path):
     tensors = load_file(tmp_path / "gru")
     with safe_open(tmp_path / "gru", "numpy") as file:
         metadata = file.metadata()
-    assert metadata["format"] == "qcore.gru.2" and tensors["0.0.knots_z"].shape == (2, 513)
+    assert metadata["format"] == "qcore.gru.3" and tensors["0.0.knots_z"].shape == (2, 513)
     again = QuantGRU.load(tmp_path / "gru")
     assert again.config.tables == "interp"
     np.testing.assert_array_equal(again(x)[0], q(x)[0])

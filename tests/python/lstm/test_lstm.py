@@ -194,6 +194,28 @@ def test_streaming_lengths_and_out():
     assert (out[:, 1::2] == 7).all()
 
 
+def test_a_reversed_lstm_takes_the_steps_from_the_last_to_the_first(tmp_path):
+    layers = float_lstm(layers=2).layers
+    x = inputs(seed=3)
+    turned = np.ascontiguousarray(x[::-1])
+    q = Calibrator(LstmWeights(layers, reverse=True)).observe(x).finish()
+    forward = Calibrator(LstmWeights(layers)).observe(turned).finish()
+    y, *last = q(x)
+    expected, *states = forward(turned)
+    np.testing.assert_array_equal(y, expected[::-1])
+    np.testing.assert_array_equal(last, states)
+    q.save(tmp_path / "lstm")
+    loaded = QuantLSTM.load(tmp_path / "lstm")
+    assert loaded.reverse and "reverse, " in repr(loaded)
+    np.testing.assert_array_equal(loaded(x)[0], y)
+    with pytest.raises(
+        qcore.QcoreValueError, match=r"lstm: step\(\) on a reversed LSTM, which needs the whole sequence"
+    ):
+        q.step(x[0])
+    with pytest.raises(qcore.QcoreValueError, match="lstm weights: reverse is True for two directions"):
+        LstmWeights(float_lstm(directions=2).layers, reverse=True)
+
+
 @pytest.mark.parametrize("config", [Config(), Config(bits=16, tables="interp", widths={"c": 12})])
 def test_files(config, tmp_path):
     path = tmp_path / "lstm.safetensors"
@@ -205,10 +227,12 @@ def test_files(config, tmp_path):
     for got, wanted in zip(loaded(x), q(x), strict=True):
         np.testing.assert_array_equal(got, wanted)
     data = bytearray(path.read_bytes())
+    path.write_bytes(bytes(data).replace(b"qcore.lstm.2", b"qcore.lstm.1"))
+    np.testing.assert_array_equal(QuantLSTM.load(path)(x)[0], q(x)[0])
     path.write_bytes(data[:100])
     with pytest.raises(qcore.QcoreValueError, match="is not an LSTM's safetensors file"):
         QuantLSTM.load(path)
-    path.write_bytes(bytes(data).replace(b"qcore.lstm.1", b"qcore.lstm.9"))
+    path.write_bytes(bytes(data).replace(b"qcore.lstm.2", b"qcore.lstm.9"))
     with pytest.raises(qcore.QcoreValueError, match=r"has format .qcore\.lstm\.9., expected .qcore\.lstm\.1."):
         QuantLSTM.load(path)
 

@@ -44,6 +44,7 @@ class Oracle:
 
     def __init__(self, parts, pipeline, rounding):
         self.p, self.pipeline, self.rounding = parts, pipeline, rounding
+        self.linear_before_reset = parts.get("linear_before_reset", 1)
         self.f = {
             name: Format(int(row[0]), bool(row[1]), int(row[2]), int(row[3]))
             for name, row in zip(TENSORS, parts["formats"], strict=True)
@@ -62,7 +63,7 @@ class Oracle:
         return np.clip(values + form.zero_point, form.lowest, form.highest)
 
     def product(self, codes, weights, exponents, bias, bias_exponents, source, target):
-        """Return codes [B, 3H] of codes [B, K]."""
+        """Return codes [B, rows of weights] of codes [B, K]."""
         f = self.f
         total = (codes.astype(np.int64) - f[source].zero_point) @ weights.astype(np.int64).T
         scale = exponents.astype(np.int64) + f[source].exponent
@@ -76,29 +77,44 @@ class Oracle:
         e = {name: form.exponent for name, form in f.items()}
         z = {name: form.zero_point for name, form in f.items()}
         wx = self.product(x, p["w"], p["w_exponents"], p["bx"], p["bx_exponents"], "x", "wx") - z["wx"]
-        rh = self.product(h, p["r"], p["r_exponents"], p["br"], p["br_exponents"], "h", "rh") - z["rh"]
-        wx, rh = np.split(wx, 3, axis=1), np.split(rh, 3, axis=1)
+        wx = np.split(wx, 3, axis=1)
+
+        def recurrent(i, codes, source):
+            rows = slice(i * size, (i + 1) * size)
+            arrays = [p[name][rows] for name in ("r", "r_exponents", "br", "br_exponents")]
+            return self.product(codes, *arrays, source, "rh") - z["rh"]
+
         bx, br = np.split(p["bx"].astype(np.int64), 3), np.split(p["br"].astype(np.int64), 3)
         ebx, ebr = np.split(p["bx_exponents"].astype(np.int64), 3), np.split(p["br_exponents"].astype(np.int64), 3)
         staged = self.pipeline == "staged"
 
         def gate(i, pre):
-            total = self.rs(wx[i], e["wx"] - e[pre]) + self.rs(rh[i], e["rh"] - e[pre])
+            total = self.rs(wx[i], e["wx"] - e[pre]) + self.rs(recurrent(i, h, "h"), e["rh"] - e[pre])
             if staged:
                 total = total + self.rs(bx[i], ebx[i] - e[pre]) + self.rs(br[i], ebr[i] - e[pre])
             return self.tables[i][self.clamp(total, pre) - f[pre].lowest]
 
         gz, gr = gate(0, "z_pre"), gate(1, "r_pre")
         one = 1 << e["z"]
+        if self.linear_before_reset:
+            product = recurrent(2, h, "h")
+        else:
+            reset = self.rs((gr - z["r"]) * (h.astype(np.int64) - z["h"]), e["r"] + e["h"] - e["rrh"])
+            product = recurrent(2, self.clamp(reset, "rrh"), "rrh")
+        total = self.rs(wx[2], e["wx"] - e["g_pre"])
         if staged:
-            rb = self.clamp(self.rs(rh[2], e["rh"] - e["rb"]) + self.rs(br[2], ebr[2] - e["rb"]), "rb")
-            rrh = self.clamp(self.rs((gr - z["r"]) * (rb - z["rb"]), e["r"] + e["rb"] - e["rrh"]), "rrh")
-            total = self.rs(wx[2], e["wx"] - e["g_pre"]) + self.rs(rrh - z["rrh"], e["rrh"] - e["g_pre"])
+            rb = self.clamp(self.rs(product, e["rh"] - e["rb"]) + self.rs(br[2], ebr[2] - e["rb"]), "rb")
             total = total + self.rs(bx[2], ebx[2] - e["g_pre"])
         else:
-            rb = rh[2] + z["rh"]
-            total = self.rs(wx[2], e["wx"] - e["g_pre"])
-            total = total + self.rs((gr - z["r"]) * rh[2], e["r"] + e["rh"] - e["g_pre"])
+            rb = product + z["rh"]
+        if not self.linear_before_reset:
+            name = "rb" if staged else "rh"
+            total = total + self.rs(rb - z[name], e[name] - e["g_pre"])
+        elif staged:
+            rrh = self.clamp(self.rs((gr - z["r"]) * (rb - z["rb"]), e["r"] + e["rb"] - e["rrh"]), "rrh")
+            total = total + self.rs(rrh - z["rrh"], e["rrh"] - e["g_pre"])
+        else:
+            total = total + self.rs((gr - z["r"]) * product, e["r"] + e["rh"] - e["g_pre"])
         gg = self.tables[2][self.clamp(total, "g_pre") - f["g_pre"].lowest]
         kept, new, state = gz - z["z"], gg - z["g"], h.astype(np.int64) - z["h"]
         if staged:

@@ -10,10 +10,12 @@ from qcore._recurrent.files import FileKind
 from qcore.gru.core import GruCore, Layer, make
 from qcore.gru.formats import TENSORS, Config
 
-FORMAT = "qcore.gru.2"
-READ = ("qcore.gru.1", FORMAT)
-"""Version 1 has no interpolated tables; files of exact tables are the same but for their version."""
-FILES = FileKind("gru", FORMAT, READ, TENSORS, 3, ("bx", "br"), ("z", "r", "g"), Config, make)
+FORMAT = "qcore.gru.3"
+READ = ("qcore.gru.1", "qcore.gru.2", FORMAT)
+"""Version 1 has no interpolated tables, version 2 no reversed GRUs and none with linear_before_reset = 0; other files
+are the same but for their version."""
+_FLAGS = {"linear_before_reset": 1}
+FILES = FileKind("gru", FORMAT, READ, TENSORS, 3, ("bx", "br"), ("z", "r", "g"), Config, make, _FLAGS)
 
 
 def gru_to_bytes(gru: GruCore) -> bytes:
@@ -26,13 +28,13 @@ def save_gru(gru: GruCore, path: str | os.PathLike[str]) -> None:
     _files.write_whole(Path(path), gru_to_bytes(gru))
 
 
-def read_gru(path: str | os.PathLike[str]) -> tuple[list[Layer], Config, bool]:
-    """Return layers, config and batch_first of a file; errors as for :meth:`QuantGRU.load`."""
+def read_gru(path: str | os.PathLike[str]) -> tuple[list[Layer], Config, dict[str, bool]]:
+    """Return layers, config, and batch_first and reverse of a file; errors as for :meth:`QuantGRU.load`."""
     return gru_from_bytes(Path(path).read_bytes(), f"gru: {os.fspath(path)}")
 
 
-def gru_from_bytes(data: bytes, where: str) -> tuple[list[Layer], Config, bool]:
-    """Return layers, config and batch_first of the GRU whose file holds ``data``.
+def gru_from_bytes(data: bytes, where: str) -> tuple[list[Layer], Config, dict[str, bool]]:
+    """Return layers, config, and batch_first and reverse of the GRU whose file holds ``data``.
 
     Args:
         data: what :func:`gru_to_bytes` returned.

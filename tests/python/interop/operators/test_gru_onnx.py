@@ -43,9 +43,9 @@ def model_of(directions=1, *, bias=True, layout=0, constant=True, names=("gru",)
 
 
 @pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize("bias", [True, False])
-def test_close_to_onnx(directions, bias, tmp_path):
-    model = model_of(directions, bias=bias)
+@pytest.mark.parametrize(("bias", "form"), [(True, 1), (False, 1), (True, 0)])
+def test_close_to_onnx(directions, bias, form, tmp_path):
+    model = model_of(directions, bias=bias, linear_before_reset=form)
     x = np.random.default_rng(1).normal(0, 1, (T, B, C)).astype(np.float32)
     y, last = ReferenceEvaluator(model).run(None, {"X": x})  # [T, directions, B, H], [directions, B, H]
     onnx.save(model, tmp_path / "gru.onnx")
@@ -73,11 +73,8 @@ def test_layout_and_names():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (
-            {"linear_before_reset": 0},
-            "has linear_before_reset = 0, expected 1: with 0 the reset gate multiplies h before",
-        ),
-        ({"direction": "reverse"}, "has direction 'reverse', expected 'forward' or 'bidirectional'"),
+        ({"linear_before_reset": 2}, "linear_before_reset is 2, expected 0 or 1"),
+        ({"direction": "back"}, "has direction 'back', expected forward or reverse or bidirectional"),
         ({"activations": ["Sigmoid", "Relu"]}, "expected sigmoid and tanh"),
         ({"clip": 3.0}, "clips at 3.0, expected no clip"),
         ({"constant": False}, "computes its W ('W'), expected an initializer"),

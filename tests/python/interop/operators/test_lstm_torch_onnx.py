@@ -170,7 +170,7 @@ def test_close_to_onnx(directions, tmp_path):
     [
         (onnx_model(peepholes=True), "node 'lstm' has peepholes (input P, 'P'), expected none"),
         (onnx_model(input_forget=1), "node 'lstm' has input_forget = 1, expected 0"),
-        (onnx_model(direction="reverse"), "direction 'reverse', expected 'forward' or 'bidirectional'"),
+        (onnx_model(direction="back"), "direction 'back', expected forward or reverse or bidirectional"),
         (onnx_model(activations=["Sigmoid", "Tanh", "Relu"]), "expected sigmoid, tanh and tanh"),
         (onnx_model(clip=1.0), "clips at 1.0, expected no clip"),
     ],
