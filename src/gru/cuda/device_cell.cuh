@@ -11,6 +11,8 @@ struct GruDeviceCell {
   using Steps = GruSteps;
   using Kind = GruCellKind;
   using Kinds = CellKinds<Kind::any, Kind::staged, Kind::fused>;
+  using NarrowKinds = CellKinds<Kind::staged, Kind::fused>;
+  using PersistentKinds = Kinds;
   static constexpr int kGates = 3;
   static constexpr const char *kStep = "gru_step", *kPersistent = "gru_persistent";
 

@@ -12,6 +12,8 @@ struct LstmDeviceCell {
   using Steps = LstmSteps;
   using Kind = LstmCellKind;
   using Kinds = CellKinds<Kind::any, Kind::narrow>;
+  using NarrowKinds = CellKinds<Kind::narrow>;
+  using PersistentKinds = NarrowKinds;
   static constexpr int kGates = numerics::kLstmGates;
   static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent";
 

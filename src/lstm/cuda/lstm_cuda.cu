@@ -25,16 +25,21 @@ DeviceLayer layer_of(const LstmStorage& lstm) {
   return layer;
 }
 
+LstmCellKind cell_kind(const LstmStorage& lstm, const DeviceLayer& layer) {
+  const LstmPacked* const packed = lstm.packed.get();
+  return packed && fits_lanes(layer, lstm.parameters.rounding, packed->layer.width, packed->layer.state)
+             ? LstmCellKind::narrow
+             : LstmCellKind::any;
+}
+
 LstmSteps steps_of(const LstmProblem& problem, const DeviceLayer& layer) {
   const LstmStorage& lstm = *problem.lstm;
-  const LstmPacked* const packed = lstm.packed.get();
   LstmSteps a{};
   set_run(problem, layer, a);
   a.arrays = lstm.on_device(problem.device.index);
   a.half_even = lstm.parameters.rounding == ShiftRounding::half_even;
-  const bool narrow = packed && fits_lanes(layer, lstm.parameters.rounding, packed->layer.width, packed->layer.state);
-  a.kind = narrow ? LstmCellKind::narrow : LstmCellKind::any;
-  a.cell = narrow ? packed->layer.cell : lstm.cell;
+  a.kind = cell_kind(lstm, layer);
+  a.cell = a.kind == LstmCellKind::any ? lstm.cell : lstm.packed->layer.cell;
   a.c = layer.c;
   a.c0 = device_view(problem.c0);
   a.last_cell = device_view(problem.last_cell);
@@ -66,7 +71,10 @@ void run_lstm_cuda(const LstmProblem& problem) { run_lstm_cuda(problem, Recurren
 
 const char* lstm_persistent_unsupported_reason(const LstmProblem& problem) {
   if (const char* reason = lstm_cuda_unsupported_reason(problem)) return reason;
-  return persistent_unsupported_reason(problem, layer_of(*problem.lstm));
+  const DeviceLayer layer = layer_of(*problem.lstm);
+  if (cell_kind(*problem.lstm, layer) == LstmCellKind::any)
+    return "it rounds halves to even, or has numbers of more than 32 bits";
+  return persistent_unsupported_reason(problem, layer);
 }
 
 void run_lstm_persistent(const LstmProblem& problem) {

@@ -10,6 +10,7 @@
 //   Kind, Kinds               enumerates its arithmetics, and lists them; Kind::any covers every format, and the others
 //                             round half away from zero in 32 bits, with products of 64, where recurrent/cpu/pack.h
 //                             proves that this holds. A kernel holds the instructions of one kind. Steps has `kind`
+//   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has
 //   kStep, kPersistent        names of its kernels
 //   Constants<Sum>, Outputs   constants of a channel; what a step computes, with a CellState `state`
 //   load_constants<kKind>(a, j, constants), load_state(a, at, j, inputs)

@@ -212,7 +212,7 @@ void launch_persistent(const typename Cell::Steps& a, const PersistentPlan& plan
 template <class Cell>
 void launch_persistent(const DeviceLayer& layer, const typename Cell::Steps& a, const PersistentPlan& plan,
                        cudaStream_t stream) {
-  constexpr typename Cell::Kinds kKinds{};
+  constexpr typename Cell::PersistentKinds kKinds{};
   if (layer.weight_planes == 1)
     layer.state_planes == 1 ? launch_persistent<Cell, 1, 1>(a, plan, stream, kKinds)
                             : launch_persistent<Cell, 1, 2>(a, plan, stream, kKinds);

@@ -83,11 +83,12 @@ void launch_step(const typename Cell::Steps& a, std::int64_t step, cudaStream_t 
   launch(Cell::kStep, kernel, shape, stream, a, step);
 }
 
+// Cells in 64 bits have no instances for few rows: that keeps the library smaller.
 template <class Cell, int kWeightPlanes, int kStatePlanes>
 void launch_step(const typename Cell::Steps& a, std::int64_t step, cudaStream_t stream) {
-  constexpr typename Cell::Kinds kKinds{};
-  a.batch <= 8 ? launch_step<Cell, kWeightPlanes, kStatePlanes, 1>(a, step, stream, kKinds)
-               : launch_step<Cell, kWeightPlanes, kStatePlanes, 2>(a, step, stream, kKinds);
+  if (a.batch <= 8 && a.kind != Cell::Kind::any)
+    return launch_step<Cell, kWeightPlanes, kStatePlanes, 1>(a, step, stream, typename Cell::NarrowKinds{});
+  launch_step<Cell, kWeightPlanes, kStatePlanes, 2>(a, step, stream, typename Cell::Kinds{});
 }
 
 template <class Cell>

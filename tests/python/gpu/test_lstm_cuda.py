@@ -80,7 +80,7 @@ def assert_same(given, expected):
 )
 def test_integers(kernel, config, steps, batch, c, h):
     many = h * h * config.width("weights") > 8 * 512 * 512
-    if kernel == "sm75_persistent" and (steps == 1 or batch > 128 or many):
+    if kernel == "sm75_persistent" and (steps == 1 or batch > 128 or many or config.rounding == "half_even"):
         pytest.skip("the kernel does not take it")
     q = quantized(c, h, config)
     x, h0, c0 = floats(steps, batch, c), floats(1, batch, h, seed=2), floats(1, batch, h, seed=3)
