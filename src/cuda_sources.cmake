@@ -48,7 +48,6 @@ set(QCORE_CUDA_OWN
     recurrent/cuda/fixed_codes.cu
     recurrent/cuda/input_product.cu
     recurrent/cuda/pack_steps.cu
-    recurrent/cuda/persistent_plan.cu
     static/cuda/simt_depthwise/run.cu
     static/cuda/simt/run.cu
     static/cuda/sm75_int8_implicit_gemm/run.cu)
@@ -79,6 +78,7 @@ set(QCORE_CUDA_CXX
     gru/cuda/gru_device.cpp
     lstm/cuda/lstm_device.cpp
     lut/cuda/lut_device.cpp
+    recurrent/cuda/persistent_plan.cpp
     recurrent/cuda/upload.cpp
     runtime/cuda/cuda_device.cpp
     runtime/cuda/cuda_scratch.cpp)

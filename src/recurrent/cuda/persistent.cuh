@@ -11,7 +11,7 @@
 // All steps of a part in one launch: clusters of thread blocks keep R in shared memory.
 namespace qcore {
 
-constexpr int kPersistentThreads = 512;
+constexpr int kPersistentThreads = kPersistentWarps * kWarpSize;
 
 // One cell of a thread in each step.
 struct PersistentItem {
@@ -86,7 +86,7 @@ class ClusterStates {
 template <class Cell, class Steps, int kWeightPlanes, int kStatePlanes, auto kKind>
 __global__ void __launch_bounds__(kPersistentThreads, 1)
     recurrent_persistent_kernel(const __grid_constant__ Steps a, const __grid_constant__ PersistentPlan plan) {
-  constexpr int kGates = Cell::kGates, kThreads = kPersistentThreads, kWarps = kThreads / kWarpSize;
+  constexpr int kGates = Cell::kGates, kThreads = kPersistentThreads, kWarps = kPersistentWarps;
   constexpr bool kLoads = kKind == Cell::Kind::any;  // a channel's constants in each step: they fill many registers
   using Sum = StateSum<kWeightPlanes, kStatePlanes, kKind == Cell::Kind::any>;
   using Inputs = CellInputs<kGates, Sum>;

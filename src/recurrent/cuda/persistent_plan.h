@@ -20,10 +20,19 @@ struct PersistentPlan {
   int column_bytes = 0;   // from row to row of the state in shared memory
   std::int64_t shared_bytes = 0;
 };
+constexpr int kPersistentWarps = 16;
 constexpr int kClusterRows = 8;
 constexpr int kBarrierBytes = 64;  // of shared memory, before the states
 
-// `largest_cluster` is what the device may run; one without clusters runs one thread block.
+// Warps share the k of a product in slices, and leave partial sums in shared memory: [slice, tile, column] of
+// kPartialRows rows, 16 of them used, so far apart that lanes meet in few banks.
+constexpr int kMaxSlices = 4, kPartialRows = 20;
+
+constexpr std::int64_t partial_count(int tiles, int slices, int columns) {
+  return std::int64_t{1} * tiles * slices * columns * kPartialRows;
+}
+
+// A cluster has at most `largest_cluster` thread blocks; one where the device has no clusters.
 PersistentPlan plan_persistent(const DeviceLayer& layer, int device, int largest_cluster);
 
 // Returns why the kernel is not for the problem, which lies on a CUDA device; null if it is.

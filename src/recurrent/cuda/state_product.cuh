@@ -4,6 +4,7 @@
 
 #include "recurrent/cuda/byte_product.cuh"
 #include "recurrent/cuda/device_run.cuh"
+#include "recurrent/cuda/persistent_plan.h"
 #include "runtime/cuda/cuda_warp.cuh"
 
 // R h of the channels of a thread block, by warps that share tiles and k among them: each leaves its sums in shared
@@ -14,18 +15,12 @@ namespace qcore {
 template <int kWeightPlanes, int kStatePlanes, bool kAnyFormat>
 using StateSum = std::conditional_t<kWeightPlanes + kStatePlanes == 2 && !kAnyFormat, std::int32_t, std::int64_t>;
 
-constexpr int kPartialRows = 20;  // 16, so far apart that lanes meet in few banks
-
 // Sums of [slice, tile, column] for kPartialRows rows, of which 16 are used.
 template <class Sum>
 struct Partials {
   Sum* sums;
   int tiles, slices, columns;  // columns: 8 or 16
 };
-
-constexpr std::int64_t partial_count(int tiles, int slices, int columns) {
-  return std::int64_t{1} * tiles * slices * columns * kPartialRows;
-}
 
 // Part of the product that a warp computes at a time.
 struct StateUnit {
@@ -64,8 +59,6 @@ __device__ __forceinline__ void multiply_state(const ByteOperands& all, const St
       to.sums[(first + 8 * column + fragment_column(lane, i)) * kPartialRows + fragment_row(lane, i)] =
           totals[column][i];
 }
-
-constexpr int kMaxSlices = 4;
 
 // Adds the partial sums of all gates of a row, whose tiles follow each other. All slices are loaded at once.
 template <int kGates, class Sum>

@@ -1,7 +1,6 @@
 #include <algorithm>
 
-#include "recurrent/cuda/driver.cuh"
-#include "recurrent/cuda/persistent.cuh"
+// Compiled with the CUDA backend only.
 #include "recurrent/cuda/persistent_plan.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/memory.h"
@@ -23,8 +22,7 @@ PersistentPlan plan_persistent(const DeviceLayer& layer, int device, int largest
   constexpr std::int64_t kMaxWeightBytes = 128 << 10;
   const std::int64_t weight_bytes = std::int64_t{block_tiles} * kTileRows * layer.weight_planes * row_bytes;
   if (weight_bytes > kMaxWeightBytes) return {};
-  constexpr int kWarps = kPersistentThreads / kWarpSize;
-  for (plan.slices = std::clamp(kWarps / block_tiles, 1, std::min(steps, kMaxSlices)); plan.slices >= 1;
+  for (plan.slices = std::clamp(kPersistentWarps / block_tiles, 1, std::min(steps, kMaxSlices)); plan.slices >= 1;
        --plan.slices) {
     plan.shared_bytes = kBarrierBytes + weight_bytes +
                         std::int64_t{2} * layer.state_planes * kClusterRows * plan.column_bytes +
