@@ -24,19 +24,29 @@ LstmFormats formats_of(const Formats& rows) {
 // The arrays of a run.
 struct Arguments {
   Arguments(nb::handle x_object, nb::handle h0_object, nb::handle c0_object, nb::handle y_object,
-            nb::handle h_last_object, nb::handle c_last_object, nb::handle lengths_object)
+            nb::handle h_last_object, nb::handle c_last_object, nb::handle lengths_object,
+            std::uintptr_t stream_address)
       : x(x_object, "lstm", "x", kCodesOrNumbers),
         y(y_object, "lstm", "out", kCodesOrNumbers),
         h0(h0_object, "lstm", "h0", kCodesOrNumbers),
         c0(c0_object, "lstm", "c0", kCodesOrNumbers),
         h_last(h_last_object, "lstm", "h_last", kCodesOrNumbers),
         c_last(c_last_object, "lstm", "c_last", kCodesOrNumbers),
-        lengths(lengths_object, "lstm", "lengths", "int32") {}
+        lengths(lengths_object, "lstm", "lengths", "int32"),
+        stream(reinterpret_cast<void*>(stream_address)) {}
 
   LstmStates states() const { return {h0.get(), c0.get(), h_last.get(), c_last.get()}; }
 
+  LstmRun options() const {
+    LstmRun options;
+    options.lengths = lengths.get();
+    options.stream = stream;
+    return options;
+  }
+
   const ArrayArgument x, y;
   const OptionalArray h0, c0, h_last, c_last, lengths;
+  void* const stream;
 };
 
 }  // namespace
@@ -68,16 +78,15 @@ void bind_lstm(nb::module_& m) {
       .def(
           "run",
           [](const QuantizedLstm& lstm, nb::handle x, nb::handle h0, nb::handle c0, nb::handle y, nb::handle h_last,
-             nb::handle c_last, bool reverse, nb::handle lengths) {
-            const Arguments arguments(x, h0, c0, y, h_last, c_last, lengths);
-            LstmRun options;
+             nb::handle c_last, bool reverse, nb::handle lengths, std::uintptr_t stream) {
+            const Arguments arguments(x, h0, c0, y, h_last, c_last, lengths, stream);
+            LstmRun options = arguments.options();
             options.reverse = reverse;
-            options.lengths = arguments.lengths.get();
             nb::gil_scoped_release release;
             lstm.run(arguments.x.view(), arguments.y.view(), arguments.states(), options);
           },
           "x"_a, "h0"_a.none(), "c0"_a.none(), "y"_a, "h_last"_a.none(), "c_last"_a.none(), "reverse"_a,
-          "lengths"_a.none())
+          "lengths"_a.none(), "stream"_a = 0)
       .def(
           "trace",
           [](const QuantizedLstm& lstm, nb::handle x, nb::handle h0, nb::handle c0, bool reverse, nb::handle trace) {
@@ -94,16 +103,15 @@ void bind_lstm(nb::module_& m) {
       .def(
           "run",
           [](const LstmStack& stack, nb::handle x, nb::handle h0, nb::handle c0, nb::handle y, nb::handle h_last,
-             nb::handle c_last, bool batch_first, nb::handle lengths) {
-            const Arguments arguments(x, h0, c0, y, h_last, c_last, lengths);
-            LstmRun options;
+             nb::handle c_last, bool batch_first, nb::handle lengths, std::uintptr_t stream) {
+            const Arguments arguments(x, h0, c0, y, h_last, c_last, lengths, stream);
+            LstmRun options = arguments.options();
             options.batch_first = batch_first;
-            options.lengths = arguments.lengths.get();
             nb::gil_scoped_release release;
             stack.run(arguments.x.view(), arguments.y.view(), arguments.states(), options);
           },
           "x"_a, "h0"_a.none(), "c0"_a.none(), "y"_a, "h_last"_a.none(), "c_last"_a.none(), "batch_first"_a,
-          "lengths"_a.none());
+          "lengths"_a.none(), "stream"_a = 0);
 }
 
 }  // namespace qcore::bindings

@@ -20,12 +20,9 @@ set(QCORE_CUDA_OWN
     gemm/cuda/row_sums.cu
     gemm/cuda/split_rows.cu
     gemm/cuda/weight_sums.cu
-    gru/cuda/fixed_codes.cu
     gru/cuda/gru_cuda.cu
     gru/cuda/gru_persistent.cu
     gru/cuda/gru_step.cu
-    gru/cuda/input_product.cu
-    gru/cuda/pack_steps.cu
     linear/cuda/expanded/run.cu
     linear/cuda/sm80_float_mma/run.cu
     linear/cuda/sm75_gemv/gemv_float.cu
@@ -40,10 +37,17 @@ set(QCORE_CUDA_OWN
     linear/cuda/sm75_int8_sliced/dequantize_accumulate.cu
     linear/cuda/sm75_int8_sliced/run.cu
     linear/cuda/sm75_int8_sliced/unpack_weight.cu
+    lstm/cuda/lstm_cuda.cu
+    lstm/cuda/lstm_persistent.cu
+    lstm/cuda/lstm_step.cu
     lut/cuda/lut16.cu
     lut/cuda/lut.cu
     lut/cuda/rms_norm.cu
     lut/cuda/softmax.cu
+    recurrent/cuda/driver.cu
+    recurrent/cuda/fixed_codes.cu
+    recurrent/cuda/input_product.cu
+    recurrent/cuda/pack_steps.cu
     static/cuda/simt_depthwise/run.cu
     static/cuda/simt/run.cu
     static/cuda/sm75_int8_implicit_gemm/run.cu)
@@ -72,6 +76,9 @@ set(QCORE_CUDA_CUTLASS_SM80
 # C++ that only the CUDA backend needs.
 set(QCORE_CUDA_CXX
     gru/cuda/gru_device.cpp
+    lstm/cuda/lstm_device.cpp
     lut/cuda/lut_device.cpp
+    recurrent/cuda/persistent_plan.cpp
+    recurrent/cuda/upload.cpp
     runtime/cuda/cuda_device.cpp
     runtime/cuda/cuda_scratch.cpp)

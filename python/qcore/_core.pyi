@@ -468,14 +468,34 @@ class QuantizedLstm:
     ) -> QuantizedLstm: ...
     def table(self, index: int) -> list[int]: ...
     def knots(self, index: int) -> tuple[list[int], list[int]]: ...
-    def run(self, x: Any, h0: Any, c0: Any, y: Any, h_last: Any, c_last: Any, reverse: bool, lengths: Any) -> None: ...
+    def run(
+        self,
+        x: Any,
+        h0: Any,
+        c0: Any,
+        y: Any,
+        h_last: Any,
+        c_last: Any,
+        reverse: bool,
+        lengths: Any,
+        stream: int = 0,
+    ) -> None: ...
     def trace(self, x: Any, h0: Any, c0: Any, reverse: bool, trace: Any) -> None: ...
 
 class LstmStack:
     @staticmethod
     def make(cells: list[QuantizedLstm], directions: int, reverse: bool = False) -> LstmStack: ...
     def run(
-        self, x: Any, h0: Any, c0: Any, y: Any, h_last: Any, c_last: Any, batch_first: bool, lengths: Any
+        self,
+        x: Any,
+        h0: Any,
+        c0: Any,
+        y: Any,
+        h_last: Any,
+        c_last: Any,
+        batch_first: bool,
+        lengths: Any,
+        stream: int = 0,
     ) -> None: ...
 
 def quantize_fixed(x: Any, format: tuple[int, bool, int, int], codes: Any, stream: int = 0) -> None: ...

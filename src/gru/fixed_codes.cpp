@@ -4,7 +4,7 @@
 #include "runtime/view_checks.h"
 
 #if defined(QCORE_CUDA_BACKEND)
-#include "gru/cuda/kernels.h"
+#include "recurrent/cuda/fixed_codes.h"
 #endif
 
 namespace qcore {
@@ -32,7 +32,7 @@ void convert_on_device(const char* op, const TensorView& from, const FixedFormat
                        void* stream) {
 #if defined(QCORE_CUDA_BACKEND)
   (void)op;
-  convert_fixed_cuda(from, format, to, stream);
+  convert_fixed_cuda(from, CodeFormat(format), to, stream);
 #else
   (void)format, (void)to, (void)stream;
   throw ValueError(message(op, ": the arrays are on ", name(from.device), ", and this qcore was built without CUDA"));

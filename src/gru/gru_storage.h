@@ -2,18 +2,17 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "numerics/recurrent/gru_cell.h"
 #include "qcore/gru.h"
 #include "recurrent/code_access.h"
+#include "recurrent/device_copies.h"
 #include "recurrent/parameters.h"
 
 namespace qcore {
 
-struct GruPacked;        // gru_packed.h
-struct GruDeviceArrays;  // gru_device.h
+struct GruPacked;  // gru_packed.h
 
 // A layer as kernels want it. Arrays over channels are [3H], gate order z, r, g.
 struct GruStorage {
@@ -33,16 +32,10 @@ struct GruStorage {
   std::shared_ptr<const GruPacked> packed;  // for the vector kernels; null if they can't have it
 
   // All of it in one piece of the device's memory, made at its first use.
-  const GruDeviceArrays& on_device(int index) const;
+  const RecurrentDeviceArrays& on_device(int index) const;
 
  private:
-  struct Copy {
-    int device;
-    std::shared_ptr<void> memory;
-    std::shared_ptr<const GruDeviceArrays> arrays;
-  };
-  mutable std::mutex mutex_;
-  mutable std::vector<Copy> copies_;
+  DeviceCopies copies_;
 };
 
 }  // namespace qcore

@@ -4,6 +4,10 @@
 #include "recurrent/cpu/driver.h"
 #include "runtime/requirements.h"
 
+#if defined(QCORE_CUDA_BACKEND)
+#include "lstm/cuda/kernels.h"
+#endif
+
 namespace qcore {
 namespace {
 
@@ -22,6 +26,10 @@ const char* vector_unsupported_reason(const LstmProblem& problem) {
 // Best first.
 KernelTable<LstmProblem> table(
     "lstm", {
+#if defined(QCORE_CUDA_BACKEND)
+                {"sm75_persistent", kCuda75, lstm_persistent_unsupported_reason, run_lstm_persistent},
+                {"sm75_stepwise", kCuda75, lstm_cuda_unsupported_reason, run_lstm_cuda},
+#endif
 #if defined(QCORE_X86_KERNELS)
                 {"avx512vnni", kAvx512Vnni, vector_unsupported_reason, run_with<kLstmAvx512Vnni>},
                 {"avxvnni", kAvxVnni, vector_unsupported_reason, run_with<kLstmAvxVnni>},

@@ -25,8 +25,6 @@ RunArguments arguments_of(const LstmStack& stack, const TensorView& x, const Ten
 // Runs QuantizedLstm and LstmStack alike. `stacked`: states have an axis of layers and directions.
 void run_views(const LstmStack& stack, const TensorView& x, const TensorView& y, const LstmStates& states,
                const LstmRun& options, bool stacked) {
-  QCORE_CHECK_VALUE(x.device.type == DeviceType::cpu, "lstm: x is on ", name(x.device),
-                    ", expected the CPU: the LSTM has no kernels for devices");
   const RunShape shape = shape_of(stack);
   const WholeArguments whole(shape, arguments_of(stack, x, y, states, options.lengths), options.batch_first, stacked);
   check_run_arguments(shape, whole.arguments, whole.axes);

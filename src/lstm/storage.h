@@ -7,6 +7,7 @@
 #include "numerics/recurrent/lstm_cell.h"
 #include "qcore/recurrent/lstm.h"
 #include "recurrent/code_access.h"
+#include "recurrent/device_copies.h"
 #include "recurrent/parameters.h"
 
 namespace qcore {
@@ -25,6 +26,12 @@ struct LstmStorage {
   // Offsets are -zero_point * sum of the row's weights, wx's with the bias.
   PreparedProduct wx, rh;
   std::shared_ptr<const LstmPacked> packed;  // for the vector kernels; null if they can't have it
+
+  // All of it in one piece of the device's memory, made at its first use.
+  const RecurrentDeviceArrays& on_device(int index) const;
+
+ private:
+  DeviceCopies copies_;
 };
 
 }  // namespace qcore

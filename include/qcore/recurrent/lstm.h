@@ -61,7 +61,7 @@ class QCORE_API QuantizedLstm {
   // x [T, B, C], y [T, B, H], states [B, H]. Each is codes, int8 where the format has at most 8 bits, else int16, or
   // fp32, fp16 or bf16: then it is rounded as by quantize_fixed, or made as by dequantize_fixed. Any strides. Throws
   // ValueError for a NaN, an infinity or a code outside its format, TypeError for another dtype, and writes nothing
-  // then. CPU only.
+  // then. On a CUDA device values are not looked at, and a NaN is 0.
   void run(const TensorView& x, const TensorView& y, const LstmStates& states, const LstmRun& options = {}) const;
 
   // Codes of everything that each step computes, as the reference does it: int32 [T, B, 19H], wx and rh, 4H each, then

@@ -63,24 +63,28 @@ class LstmCore(RecurrentLayers):
         )
 
     def __call__(
-        self, x: Any, h0: Any = None, c0: Any = None, *, lengths: Any = None, out: Any = None
+        self, x: Any, h0: Any = None, c0: Any = None, *, lengths: Any = None, out: Any = None, stream: Any = None
     ) -> tuple[Any, Any, Any]:
         """Run all steps.
 
         Args:
             x: [T, B, C] ([B, T, C] if batch_first): float32, float16 or bfloat16, or codes (int8 or int16 of
-                ``format("x")``), on the CPU; any strides.
-            h0, c0: [layers * directions, B, H]: floats, or codes of ``format("h", layer)`` and ``format("c", layer)``;
-                None for zeros.
-            lengths: int32 [B], each row's number of steps, or None. Beyond them y is 0 and the states stay.
+                ``format("x")``), on the CPU or a CUDA device; any strides.
+            h0, c0: [layers * directions, B, H] on x's device: floats, or codes of ``format("h", layer)`` and
+                ``format("c", layer)``; None for zeros.
+            lengths: int32 [B] on x's device, each row's number of steps, or None. Beyond them y is 0 and the states
+                stay.
             out: where to write y; any strides, floats or codes, no memory in common with x, h0 or c0. It is returned.
+            stream: CUDA stream to run on; the caller's library's current one by default.
 
         Returns:
             y [T, B, directions * H] ([B, T, directions * H] if batch_first) and the last h and c [layers * directions,
-            B, H], in x's library: floats of x's dtype, or codes if x is codes.
+            B, H], in x's library and on its device: floats of x's dtype, or codes if x is codes.
 
         Raises:
-            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
+            QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected. On a CUDA
+                device values are not looked at: a NaN counts as 0 there.
+            CudaError: a CUDA call failed.
         """
         if len(x.shape) != 3:
             axes = "[B, T, C]" if self.batch_first else "[T, B, C]"
@@ -90,18 +94,20 @@ class LstmCore(RecurrentLayers):
         first, second, _ = x.shape
         batch = first if self.batch_first else second
         shape = (first, second, self.directions * self.hidden_size)
-        return self._run(x, h0, c0, shape, batch, None, checked_lengths("lstm", lengths), out)
+        return self._run(x, h0, c0, shape, batch, None, checked_lengths("lstm", lengths), out, stream)
 
     forward = __call__
 
-    def step(self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None) -> tuple[Any, tuple[Any, Any]]:
+    def step(
+        self, x: Any, state: Any = None, *, reset: Any = None, out: Any = None, stream: Any = None
+    ) -> tuple[Any, tuple[Any, Any]]:
         """Run one step of streaming; only without a backward direction.
 
         Args:
             x: [B, C] as for a call.
             state: what the last step returned; None at first.
             reset: bool [B], rows whose states start anew, or None.
-            out: as for a call.
+            out, stream: as for a call.
 
         Returns:
             y [B, H], and the state, (h, c): codes of ``format("h", layer)`` and ``format("c", layer)``, [layers, B, H]
@@ -123,13 +129,23 @@ class LstmCore(RecurrentLayers):
             if h is not None:
                 zeros = [self.format("h", layer).zero_point for layer in range(self.num_layers)]
                 h, c = restarted(h, mask, zeros), restarted(c, mask, [0] * self.num_layers)
-        y, h, c = self._run(x, h, c, (batch, self.hidden_size), batch, self._state_dtypes, None, out)
+        y, h, c = self._run(x, h, c, (batch, self.hidden_size), batch, self._state_dtypes, None, out, stream)
         return y, (h, c)
 
     def _run(
-        self, x: Any, h0: Any, c0: Any, shape: Any, batch: int, state_dtypes: list[str] | None, lengths: Any, out: Any
+        self,
+        x: Any,
+        h0: Any,
+        c0: Any,
+        shape: Any,
+        batch: int,
+        state_dtypes: list[str] | None,
+        lengths: Any,
+        out: Any,
+        stream: Any,
     ) -> tuple[Any, Any, Any]:
         backend = _arrays.backend_of(x, "lstm: x")
+        address = backend.stream(x) if stream is None else _arrays.stream_address(stream, backend, x, "lstm: stream")
         floating = _arrays.dtype_name(x.dtype) in _arrays.FLOATING
         states = (self.num_layers * self.directions, batch, self.hidden_size)
         y = backend.empty(x, shape, None if floating else self._state_dtypes[0]) if out is None else out
@@ -146,6 +162,7 @@ class LstmCore(RecurrentLayers):
             backend.writable(c, "lstm: c_last"),
             self.batch_first and len(shape) == 3,
             lengths,
+            address,
         )
         return (backend.result(y, x) if out is None else out), backend.result(h, x), backend.result(c, x)
 

@@ -13,7 +13,7 @@ from qcore.torch.recurrent import RecurrentModule
 
 
 class LSTM(RecurrentModule):
-    """Computes an LSTM in integers, in the place of ``torch.nn.LSTM``; on the CPU, without gradients.
+    """Computes an LSTM in integers, in the place of ``torch.nn.LSTM``, without gradients.
 
     Its state is one buffer: the bytes of the file that :meth:`qcore.lstm.QuantLSTM.save` writes.
 

@@ -531,7 +531,7 @@ def lstm(
     directions: int,
     batch_first: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Run all steps of a :class:`qcore.lstm.QuantLSTM` whose state is a plain tensor; on the CPU.
+    """Run all steps of a :class:`qcore.lstm.QuantLSTM` whose state is a plain tensor.
 
     Args:
         x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first).

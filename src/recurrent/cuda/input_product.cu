@@ -1,6 +1,6 @@
-#include "gru/cuda/byte_product.cuh"
-#include "gru/cuda/device_lanes.cuh"
-#include "gru/cuda/input_product.cuh"
+#include "recurrent/cuda/byte_product.cuh"
+#include "recurrent/cuda/device_lanes.cuh"
+#include "recurrent/cuda/input_product.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
@@ -11,9 +11,10 @@ namespace {
 constexpr int kWarps = 4;
 
 struct Arguments {
-  GruDeviceArrays arrays;
+  RecurrentDeviceArrays arrays;
   numerics::CodeRange range;
   bool half_even, overlap;
+  int gates;
   std::int64_t channels;
   InputRows inputs;
   std::uint16_t* wx;
@@ -21,12 +22,12 @@ struct Arguments {
 
 // A row of weights' way from sums to codes.
 struct Rescale {
-  std::int64_t at, offset;  // in [3, channels]
+  std::int64_t at, offset;  // in [gates, channels]
   int shift;
 };
 
 __device__ __forceinline__ Rescale rescale_of(const Arguments& a, int tile, int within) {
-  const std::int64_t at = tile % 3 * a.channels + tile / 3 * kGruRows + within;
+  const std::int64_t at = tile % a.gates * a.channels + tile / a.gates * kTileRows + within;
   return {at, a.arrays.wx_offsets[at], a.arrays.wx_shifts[at]};
 }
 
@@ -34,16 +35,16 @@ __device__ __forceinline__ void store(const Arguments& a, const Rescale& by, std
   if (row >= a.inputs.count) return;
   // make() has proven that nothing leaves int64.
   total += by.offset;
-  total = a.half_even ? GruDeviceLanes<numerics::ShiftRounding::half_even>::shift(total, by.shift)
-                      : GruDeviceLanes<numerics::ShiftRounding::half_away>::shift(total, by.shift);
-  a.wx[row * 3 * a.channels + by.at] =
+  total = a.half_even ? DeviceLanes<numerics::ShiftRounding::half_even>::shift(total, by.shift)
+                      : DeviceLanes<numerics::ShiftRounding::half_away>::shift(total, by.shift);
+  a.wx[row * a.gates * a.channels + by.at] =
       static_cast<std::uint16_t>(numerics::clamp_code(total, a.range.lo, a.range.hi) - a.range.lo);
 }
 
 __device__ __forceinline__ ByteOperands operands(const Arguments& a, int weight_planes, int tile, std::int64_t row) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   ByteOperands from;
-  from.steps = static_cast<int>(a.inputs.row_bytes / kGruStepK);
+  from.steps = static_cast<int>(a.inputs.row_bytes / kStepK);
   from.weights =
       static_cast<const uint4*>(a.arrays.w) + static_cast<std::int64_t>(tile) * weight_planes * from.steps * 64 + lane;
   from.inputs = a.inputs.data + (row + lane / 4) * a.inputs.row_bytes + 16 * (lane % 4);
@@ -52,45 +53,48 @@ __device__ __forceinline__ ByteOperands operands(const Arguments& a, int weight_
   return from;
 }
 
-// A warp has the same 16 channels of all gates, of kColumns times 8 rows of inputs.
+// A warp has kInputTiles tiles, of kColumns times 8 rows of inputs.
 template <int kWeightPlanes, int kInputPlanes, int kColumns>
-__global__ void __launch_bounds__(kWarps* kWarpSize) gru_input_kernel(const __grid_constant__ Arguments a) {
+__global__ void __launch_bounds__(kWarps* kWarpSize) recurrent_input_kernel(const __grid_constant__ Arguments a) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int tile = 3 * static_cast<int>(blockIdx.y);
+  const int tile = kInputTiles * static_cast<int>(blockIdx.y);
+  const int tiles = static_cast<int>(a.gates * a.channels / kTileRows) - tile;
   const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) * 8 * kColumns;
   if (row >= a.inputs.count) return;
   ptx::let_next_kernel_start();
   ptx::wait_for_earlier_kernels();
-  ByteProduct<kWeightPlanes, kInputPlanes, 3, kColumns> product;
+  ByteProduct<kWeightPlanes, kInputPlanes, kInputTiles, kColumns> product;
   product.clear();
   const ByteOperands from = operands(a, kWeightPlanes, tile, row);
   product.add(from, 0, from.steps);
 #pragma unroll
-  for (int gate = 0; gate < 3; ++gate)
+  for (int i = 0; i < kInputTiles; ++i) {
+    if (i >= tiles) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Rescale by = rescale_of(a, tile + gate, fragment_row(lane, 2 * half));
+      const Rescale by = rescale_of(a, tile + i, fragment_row(lane, 2 * half));
 #pragma unroll
       for (int column = 0; column < kColumns; ++column)
 #pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i)
-          store(a, by, row + 8 * column + fragment_column(lane, i), product.total(gate, column, i));
+        for (int element = 2 * half; element < 2 * half + 2; ++element)
+          store(a, by, row + 8 * column + fragment_column(lane, element), product.total(i, column, element));
     }
+  }
 }
 
 // More k than a sum in int32 takes.
 template <int kWeightPlanes, int kInputPlanes>
-__global__ void __launch_bounds__(kWarps* kWarpSize) gru_long_input_kernel(const __grid_constant__ Arguments a) {
+__global__ void __launch_bounds__(kWarps* kWarpSize) recurrent_long_input_kernel(const __grid_constant__ Arguments a) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int tile = static_cast<int>(blockIdx.y);
   const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) * 8;
   if (row >= a.inputs.count) return;
   const ByteOperands from = operands(a, kWeightPlanes, tile, row);
   std::int64_t totals[4] = {};
-  for (int begin = 0; begin < from.steps; begin += kGruMostSteps) {
+  for (int begin = 0; begin < from.steps; begin += kMaxSumSteps) {
     ByteProduct<kWeightPlanes, kInputPlanes, 1, 1> product;
     product.clear();
-    product.add(from, begin, begin + kGruMostSteps < from.steps ? begin + kGruMostSteps : from.steps);
+    product.add(from, begin, begin + kMaxSumSteps < from.steps ? begin + kMaxSumSteps : from.steps);
 #pragma unroll
     for (int i = 0; i < 4; ++i) totals[i] += product.total(0, 0, i);
   }
@@ -103,28 +107,28 @@ template <int kWeightPlanes, int kInputPlanes>
 void run(const Arguments& a, cudaStream_t stream) {
   constexpr int kColumns = kWeightPlanes + kInputPlanes == 2 ? 4 : 2;
   constexpr std::int64_t kFewRows = 1024;  // which leave multiprocessors without work
-  const auto tiles = static_cast<unsigned>(3 * a.channels / kGruRows);
+  const auto tiles = static_cast<unsigned>(a.gates * a.channels / kTileRows);
   const auto blocks = [&](int columns) {
     return static_cast<unsigned>(ceil_div(a.inputs.count, std::int64_t{8} * columns * kWarps));
   };
-  LaunchShape shape{dim3(blocks(1), tiles / 3), dim3(kWarps * kWarpSize)};
-  if (a.inputs.row_bytes / kGruStepK > kGruMostSteps) {
+  LaunchShape shape{dim3(blocks(1), ceil_div(tiles, kInputTiles)), dim3(kWarps * kWarpSize)};
+  if (a.inputs.row_bytes / kStepK > kMaxSumSteps) {
     shape.grid.y = tiles;
-    return launch("gru_long_input", gru_long_input_kernel<kWeightPlanes, kInputPlanes>, shape, stream, a);
+    return launch("recurrent_long_input", recurrent_long_input_kernel<kWeightPlanes, kInputPlanes>, shape, stream, a);
   }
   shape.overlap = a.overlap;
   if (a.inputs.count <= kFewRows)
-    return launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, 1>, shape, stream, a);
+    return launch("recurrent_input", recurrent_input_kernel<kWeightPlanes, kInputPlanes, 1>, shape, stream, a);
   shape.grid.x = blocks(kColumns);
-  launch("gru_input", gru_input_kernel<kWeightPlanes, kInputPlanes, kColumns>, shape, stream, a);
+  launch("recurrent_input", recurrent_input_kernel<kWeightPlanes, kInputPlanes, kColumns>, shape, stream, a);
 }
 
 }  // namespace
 
-void multiply_inputs(const GruSteps& steps, const InputRows& inputs, int weight_planes, std::uint16_t* wx,
+void multiply_inputs(const RecurrentSteps& steps, const DeviceLayer& layer, const InputRows& inputs, std::uint16_t* wx,
                      cudaStream_t stream) {
-  const Arguments a{steps.arrays, steps.cell.wx, steps.half_even, steps.overlap, steps.channels, inputs, wx};
-  if (weight_planes == 1)
+  const Arguments a{steps.arrays, layer.wx, steps.half_even, steps.overlap, layer.gates, steps.channels, inputs, wx};
+  if (layer.weight_planes == 1)
     inputs.planes == 1 ? run<1, 1>(a, stream) : run<1, 2>(a, stream);
   else
     inputs.planes == 1 ? run<2, 1>(a, stream) : run<2, 2>(a, stream);

@@ -2,9 +2,8 @@
 
 #include <cuda_runtime.h>
 
-#include "gru/cuda/gru_device.h"
-#include "gru/problem.h"
-#include "recurrent/code_access.h"
+#include "qcore/tensor_view.h"
+#include "recurrent/cuda/device_layer.h"
 #include "runtime/cuda/cuda_warp.cuh"
 
 // Declares the arguments that the kernels of one run share.
@@ -23,29 +22,24 @@ inline DeviceView device_view(const TensorView& view) {
   return made;
 }
 
-// Says which arithmetic a cell needs: `any` covers every format; the others round half away from zero in 32 bits, with
-// products of 64, where gru_pack.cpp proves that this holds.
-enum class GruCellKind : std::uint8_t { any, staged, fused };
-
 // Some of the steps of a run, between whose launches the states are kept as planes of bytes [plane, row, state_bytes].
-struct GruSteps {
-  GruDeviceArrays arrays;
-  numerics::GruCell cell;
+// Each cell adds what is its own.
+struct RecurrentSteps {
+  RecurrentDeviceArrays arrays;
   CodeFormat h;
-  std::int32_t rb_zero;  // of the fourth gate
-  DeviceView y, last, gates;
+  DeviceView y, last;
   const std::int32_t* lengths;
   std::int64_t length_stride;
-  bool reverse, fused, half_even;
-  GruCellKind kind;
+  bool reverse, half_even;
   bool overlap;                 // kernels may start before the one in front of them has ended
   std::int64_t steps;           // of the whole run
   std::int64_t first, count;    // those of this part
   std::int64_t batch, rows;     // rows: with padding
   std::int64_t size, channels;  // H, with padding
   std::int64_t state_bytes;     // of a row of a plane
-  const std::uint16_t* wx;      // [count, batch, 3, channels], codes less the lowest one
+  const std::uint16_t* wx;      // [count, batch, gates, channels], codes less the lowest one
   char *state, *next_state;     // the persistent kernel has one only
+  std::int32_t* cells;          // [batch, channels], of a cell with a second state, less its zero point
 };
 
 // Steps of row b. On a device they are not checked.

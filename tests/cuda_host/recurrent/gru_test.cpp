@@ -8,50 +8,14 @@
 #include <vector>
 
 #include "cuda_runtime.h"
-#include "device_arrays.h"
 #include "gru/cpu/gru_packed.h"
-#include "gru/cuda/gru_device.h"
 #include "gru/cuda/kernels.h"
 #include "gru/dispatch.h"
-#include "random_gru.h"
-#include "recurrent/code_access.h"
+#include "recurrent/cuda/fixed_codes.h"
+#include "recurrent_arrays.h"
 
 namespace qcore {
 namespace {
-
-// Elements of a larger buffer, by their strides.
-struct Array {
-  std::vector<char> bytes;
-  TensorView view;  // without data
-
-  Array() = default;
-  // Layouts: contiguous; the first two axes exchanged and gaps between rows; every third element.
-  Array(DType dtype, const std::vector<std::int64_t>& shape, int layout) {
-    view.dtype = dtype;
-    view.rank = static_cast<int>(shape.size());
-    std::int64_t stride = layout == 2 ? 3 : 1;
-    for (int axis = view.rank - 1; axis >= 0; --axis) {
-      const int at = layout == 1 && view.rank == 3 && axis < 2 ? 1 - axis : axis;
-      view.shape[at] = shape[static_cast<std::size_t>(at)];
-      view.strides[at] = stride;
-      stride = stride * view.shape[at] + (layout == 1 ? 5 : 0);
-    }
-    bytes.assign(static_cast<std::size_t>((stride + 9) * item_size(dtype)), '\xcd');
-  }
-  bool empty() const { return bytes.empty(); }
-
-  template <class Function>
-  void fill(const Function& value) {
-    for (std::int64_t i = 0; i < view.size(); ++i) {
-      std::int64_t rest = i, at = 0;
-      for (int axis = view.rank - 1; axis >= 0; --axis) {
-        at += rest % view.shape[axis] * view.strides[axis];
-        rest /= view.shape[axis];
-      }
-      value(bytes.data(), at);
-    }
-  }
-};
 
 struct Case {
   std::int64_t steps, batch;
@@ -59,21 +23,6 @@ struct Case {
   bool has_h0 = true, has_last = true, lengths = false, gates = false, reverse = false;
   int layout = 0;
 };
-
-void fill_random(Random& random, Array& array, const FixedFormat& format) {
-  const CodeFormat codes(format);
-  array.fill([&](char* data, std::int64_t at) {
-    if (is_floating(array.view.dtype)) {
-      float value = random.normal() * std::ldexp(1.0f, format.bits - 2 - format.exponent);
-      if (random.below(50) == 0) value *= 100;  // beyond the format
-      store_float(data, array.view.dtype, at, value);
-    } else {
-      store_centered(data, array.view.dtype, at, between(random, codes.range.lo, codes.range.hi), codes);
-    }
-  });
-}
-
-DType dtype_of(DType wanted, const FixedFormat& format) { return is_floating(wanted) ? wanted : code_dtype(format); }
 
 struct Arrays {
   Array x, h0, y, last, gates, lengths;
@@ -123,21 +72,15 @@ GruProblem problem_of(const QuantizedGru& gru, const Case& c, Device device, con
   return problem;
 }
 
-void expect_equal(const std::vector<char>& given, const std::vector<char>& expected, const std::string& what) {
-  if (given == expected) return;
-  for (std::size_t i = 0; i < given.size(); ++i)
-    ASSERT_EQ(static_cast<int>(given[i]), static_cast<int>(expected[i])) << what << ": byte " << i;
-}
-
 // Every way to run the case against the reference.
-void check(Random& random, const QuantizedGru& gru, const Case& c, const std::vector<GruCudaOptions>& ways,
+void check(Random& random, const QuantizedGru& gru, const Case& c, const std::vector<RecurrentCudaOptions>& ways,
            const std::string& what) {
   Arrays arrays = arrays_of(random, gru, c);
   const Arrays untouched = arrays;
   run_gru_reference(problem_of(gru, c, kCpu, arrays, [](const Array& array) {
     return const_cast<char*>(array.bytes.data());  // the arrays are this function's own
   }));
-  for (const GruCudaOptions& way : ways) {
+  for (const RecurrentCudaOptions& way : ways) {
     std::vector<DeviceArray<char>> memory;
     memory.reserve(6);
     std::vector<const Array*> order;
@@ -160,21 +103,7 @@ void check(Random& random, const QuantizedGru& gru, const Case& c, const std::ve
   }
 }
 
-std::vector<GruCudaOptions> both_ways() {
-  GruCudaOptions gemm, persistent;
-  persistent.persistent = true;
-  return {gemm, persistent};
-}
-
-std::string name_of(std::int64_t c, std::int64_t h, const Case& at, GruWidths w) {
-  const auto text = [](std::int64_t n) { return std::to_string(n); };
-  return "T " + text(at.steps) + ", B " + text(at.batch) + ", C " + text(c) + ", H " + text(h) + ", weights " +
-         text(w.weights) + ", x " + text(w.x) + ", h " + text(w.h);
-}
-
 constexpr GruPipeline kPipelines[] = {GruPipeline::staged, GruPipeline::fused};
-constexpr ShiftRounding kRoundings[] = {ShiftRounding::half_away, ShiftRounding::half_even};
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 
 TEST(GruCuda, PresetsInBothPipelines) {
   Random random(1);
@@ -186,7 +115,7 @@ TEST(GruCuda, PresetsInBothPipelines) {
         for (const std::int64_t batch : {3, 10}) {
           Case c{4, batch};
           c.gates = true;
-          check(random, gru, c, both_ways(), name_of(20, 33, c, widths));
+          check(random, gru, c, both_ways(), name_of(20, 33, c.steps, c.batch, widths));
         }
       }
 }
@@ -209,11 +138,11 @@ TEST(GruCuda, RandomWidthsShapesAndOptions) {
     c.gates = random.below(2) > 0;
     c.reverse = random.below(2) > 0;
     c.layout = random.below(3);
-    std::vector<GruCudaOptions> ways = both_ways();
+    std::vector<RecurrentCudaOptions> ways = both_ways();
     ways[1].largest_cluster = between(random, 1, 8);
-    for (GruCudaOptions& way : ways)
+    for (RecurrentCudaOptions& way : ways)
       if (random.below(2)) way.scratch_bytes = 5000;  // many parts
-    check(random, gru, c, ways, name_of(inputs, h, c, widths));
+    check(random, gru, c, ways, name_of(inputs, h, c.steps, c.batch, widths));
     narrow += gru.storage().packed->layer.width != LaneWidth::scalar;
   }
   EXPECT_GE(narrow, 30);
@@ -227,13 +156,13 @@ TEST(GruCuda, ManyRows) {
     const QuantizedGru gru = random_gru(random, 3, 1, widths, GruPipeline::fused, ShiftRounding::half_away);
     Case c{1, 1100};
     c.gates = true;
-    check(random, gru, c, {GruCudaOptions{}}, name_of(3, 1, c, widths));
+    check(random, gru, c, {RecurrentCudaOptions{}}, name_of(3, 1, c.steps, c.batch, widths));
   }
   for (const GruWidths widths : {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}}) {
     const QuantizedGru gru = random_gru(random, 3, 17, widths, GruPipeline::staged, ShiftRounding::half_away);
     Case c{3, 70};
     c.lengths = true;
-    check(random, gru, c, both_ways(), name_of(3, 17, c, widths));
+    check(random, gru, c, both_ways(), name_of(3, 17, c.steps, c.batch, widths));
   }
 }
 
@@ -244,10 +173,10 @@ TEST(GruCuda, ManyChannels) {
   for (const std::int64_t h : {100, 300, 1025}) {
     const QuantizedGru gru = random_gru(random, 70, h, widths, GruPipeline::fused, ShiftRounding::half_away);
     const Case c{3, 2};
-    GruCudaOptions gemm, persistent;
+    RecurrentCudaOptions gemm, persistent;
     persistent.persistent = true;
     if (h == 300) persistent.largest_cluster = 4;  // 5 tiles in a block
-    check(random, gru, c, {h < 1000 ? persistent : gemm}, name_of(70, h, c, widths));
+    check(random, gru, c, {h < 1000 ? persistent : gemm}, name_of(70, h, c.steps, c.batch, widths));
   }
 }
 
@@ -261,7 +190,7 @@ TEST(GruCuda, ManyInputs) {
     for (std::size_t i = 0; i < p.w.size(); ++i)
       p.w[i] = static_cast<std::int16_t>(i % 2 ? (1 << (p.weight_bits - 1)) - 1 : -(1 << (p.weight_bits - 1)));
     gru = QuantizedGru::make(p);
-    check(random, gru, Case{1, 3}, {GruCudaOptions{}}, name_of(inputs, 1, Case{1, 3}, widths));
+    check(random, gru, Case{1, 3}, {RecurrentCudaOptions{}}, name_of(inputs, 1, 1, 3, widths));
   }
   // The largest sums in int32: of high bytes, of low ones, and of both.
   for (const std::int16_t code : {std::int16_t{-32768}, std::int16_t{-32768 + 255}}) {
@@ -377,7 +306,7 @@ TEST(GruCuda, FixedCodes) {
           quantize ? quantize_fixed(from_view, format, to_view) : dequantize_fixed(from_view, format, to_view);
           from_view.data = device_from.get(), to_view.data = device_to.get();
           from_view.device = to_view.device = kCuda;
-          convert_fixed_cuda(from_view, format, to_view, nullptr);
+          convert_fixed_cuda(from_view, CodeFormat(format), to_view, nullptr);
           expect_equal(device_to.host(), to.bytes, quantize ? "quantized" : "dequantized");
         }
     }
@@ -386,7 +315,7 @@ TEST(GruCuda, FixedCodes) {
   const float infinity = std::numeric_limits<float>::infinity();
   const DeviceArray<float> x(std::vector<float>{std::numeric_limits<float>::quiet_NaN(), infinity, -infinity});
   const DeviceArray<std::int8_t> codes(std::vector<std::int8_t>(3));
-  convert_fixed_cuda(TensorView(x.get(), DType::f32, {3}, kCuda), format,
+  convert_fixed_cuda(TensorView(x.get(), DType::f32, {3}, kCuda), CodeFormat(format),
                      TensorView(codes.get(), DType::i8, {3}, kCuda), nullptr);
   EXPECT_EQ(codes.host(), (std::vector<std::int8_t>{5, 127, -128}));
 }

@@ -1,14 +1,14 @@
 #pragma once
 
-#include "gru/cuda/gru_device.h"
+#include "recurrent/cuda/device_layer.h"
 #include "runtime/cuda/ptx_bytes.cuh"
 
-// Products of weights with inputs, both in planes of bytes (gru_device.h): a warp has rows of weights and columns of
+// Products of weights with inputs, both in planes of bytes (device_layer.h): a warp has rows of weights and columns of
 // inputs.
 namespace qcore {
 
 // k of one sum in int32: 2 * 128 * 255 * k stays below 2^31.
-constexpr int kGruMostSteps = (1 << 15) / kGruStepK;
+constexpr int kMaxSumSteps = (1 << 15) / kStepK;
 
 // Operands that a warp reads; the pointers are those of its lane.
 struct ByteOperands {
@@ -50,7 +50,7 @@ struct ByteProduct {
 #pragma unroll
       for (int plane = 0; plane < kInputPlanes; ++plane) {
         const uint4 words = *reinterpret_cast<const uint4*>(from.inputs + plane * from.input_plane +
-                                                            column * from.input_tile + step * kGruStepK);
+                                                            column * from.input_tile + step * kStepK);
         b[column][plane][0] = words.x, b[column][plane][1] = words.y;
         b[column][plane][2] = words.z, b[column][plane][3] = words.w;
       }

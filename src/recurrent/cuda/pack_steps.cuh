@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gru/cuda/device_run.cuh"
+#include "recurrent/cuda/device_run.cuh"
 
 namespace qcore {
 
@@ -21,7 +21,6 @@ struct PackRows {
 
 struct PackPair {
   PackRows rows[2];  // of x, and of the state before the first step
-  DeviceView last;   // gets that state, if not null
 };
 
 void pack_steps(const PackPair& pair, cudaStream_t stream);

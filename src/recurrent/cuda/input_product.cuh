@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gru/cuda/device_run.cuh"
+#include "recurrent/cuda/device_run.cuh"
 
 namespace qcore {
 
@@ -14,7 +14,7 @@ struct InputRows {
 constexpr int kInputRows = 128;
 
 // wx = W x for all rows.
-void multiply_inputs(const GruSteps& steps, const InputRows& inputs, int weight_planes, std::uint16_t* wx,
+void multiply_inputs(const RecurrentSteps& steps, const DeviceLayer& layer, const InputRows& inputs, std::uint16_t* wx,
                      cudaStream_t stream);
 
 }  // namespace qcore

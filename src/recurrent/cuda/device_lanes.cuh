@@ -2,17 +2,17 @@
 
 #include <cuda_runtime.h>
 
-#include "gru/cuda/gru_device.h"
-#include "numerics/recurrent/gru_cell.h"
+#include "numerics/recurrent/lanes.h"
+#include "recurrent/cuda/device_layer.h"
 
 namespace qcore {
 
-// The lanes of numerics/recurrent/gru_cell.h with numbers of 32 bits and products of 64: where gru_pack.cpp proves that
-// they fit, with the shifts of its cell.
+// The lanes of numerics/recurrent/lanes.h with numbers of 32 bits and products of 64: where recurrent/cpu/pack.h proves
+// that they fit, with the shifts of the packed cell.
 template <numerics::ShiftRounding kRounding>
-struct GruDeviceLanes {
+struct DeviceLanes {
   using I = std::int32_t;
-  using Table = GruDeviceTable;
+  using Table = RecurrentDeviceTable;
 
   QCORE_NUMERIC I add(I a, I b) { return a + b; }
   QCORE_NUMERIC I sub(I a, I b) { return a - b; }
@@ -28,12 +28,18 @@ struct GruDeviceLanes {
   QCORE_NUMERIC I shifted_mix(I a, I b, I c, I d, int n) {
     return static_cast<I>(shift(static_cast<std::int64_t>(a) * b + static_cast<std::int64_t>(c) * d, n));
   }
+  QCORE_NUMERIC I shifted_sum(I a, I b, int left, I c, I d, int other, int n) {
+    const std::int64_t first = static_cast<std::int64_t>(a) * b * (std::int64_t{1} << left);
+    return static_cast<I>(shift(first + static_cast<std::int64_t>(c) * d * (std::int64_t{1} << other), n));
+  }
   QCORE_NUMERIC I look_up(const Table& table, I index) {
     const I entry = table.entry_bytes == 1 ? I{static_cast<const std::uint8_t*>(table.entries)[index]}
                                            : I{static_cast<const std::uint16_t*>(table.entries)[index]};
     return (entry ^ table.sign) - table.sign;
   }
-  QCORE_NUMERIC const Table& table(const GruDeviceArrays& arrays, int gate) { return arrays.small_tables[gate]; }
+  QCORE_NUMERIC const Table& table(const RecurrentDeviceArrays& arrays, int index) {
+    return arrays.small_tables[index];
+  }
 
   // A row's total at its scale.
   template <class Sum>
@@ -57,9 +63,11 @@ struct GruDeviceLanes {
 
 // Those of the definition.
 template <numerics::ShiftRounding kRounding>
-struct GruWideLanes : numerics::IntegerLanes<kRounding> {
+struct DeviceWideLanes : numerics::IntegerLanes<kRounding> {
   using Base = numerics::IntegerLanes<kRounding>;
-  QCORE_NUMERIC const std::int32_t* table(const GruDeviceArrays& arrays, int gate) { return arrays.tables[gate]; }
+  QCORE_NUMERIC const std::int32_t* table(const RecurrentDeviceArrays& arrays, int index) {
+    return arrays.tables[index];
+  }
   QCORE_NUMERIC std::int64_t rescaled(std::int64_t sum, std::int64_t offset, int n, const numerics::CodeRange& range) {
     return Base::clamped(Base::shifted(sum + offset, n), range);
   }

@@ -2,8 +2,9 @@
 
 #include <type_traits>
 
-#include "gru/cuda/byte_product.cuh"
-#include "gru/cuda/device_run.cuh"
+#include "recurrent/cuda/byte_product.cuh"
+#include "recurrent/cuda/device_run.cuh"
+#include "recurrent/cuda/persistent_plan.h"
 #include "runtime/cuda/cuda_warp.cuh"
 
 // R h of the channels of a thread block, by warps that share tiles and k among them: each leaves its sums in shared
@@ -11,11 +12,8 @@
 namespace qcore {
 
 // Sums of products of single planes stay below 2^29 where lanes of 32 bits are chosen for the cell.
-template <int kWeightPlanes, int kStatePlanes, GruCellKind kKind>
-using StateSum =
-    std::conditional_t<kWeightPlanes + kStatePlanes == 2 && kKind != GruCellKind::any, std::int32_t, std::int64_t>;
-
-constexpr int kPartialRows = 20;  // 16, so far apart that lanes meet in few banks
+template <int kWeightPlanes, int kStatePlanes, bool kAnyFormat>
+using StateSum = std::conditional_t<kWeightPlanes + kStatePlanes == 2 && !kAnyFormat, std::int32_t, std::int64_t>;
 
 // Sums of [slice, tile, column] for kPartialRows rows, of which 16 are used.
 template <class Sum>
@@ -23,10 +21,6 @@ struct Partials {
   Sum* sums;
   int tiles, slices, columns;  // columns: 8 or 16
 };
-
-constexpr std::int64_t partial_count(int tiles, int slices, int columns) {
-  return std::int64_t{1} * tiles * slices * columns * kPartialRows;
-}
 
 // Part of the product that a warp computes at a time.
 struct StateUnit {
@@ -47,10 +41,10 @@ __device__ __forceinline__ void multiply_state(const ByteOperands& all, const St
   ByteOperands from = all;
   from.weights += unit.tile * kWeightPlanes * static_cast<std::int64_t>(all.steps) * 64;
   Sum totals[kColumns][4] = {};
-  for (int begin = unit.begin; begin < unit.end; begin += kGruMostSteps) {
+  for (int begin = unit.begin; begin < unit.end; begin += kMaxSumSteps) {
     ByteProduct<kWeightPlanes, kInputPlanes, 1, kColumns> product;
     product.clear();
-    product.add(from, begin, kLong && begin + kGruMostSteps < unit.end ? begin + kGruMostSteps : unit.end);
+    product.add(from, begin, kLong && begin + kMaxSumSteps < unit.end ? begin + kMaxSumSteps : unit.end);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
 #pragma unroll
@@ -66,22 +60,20 @@ __device__ __forceinline__ void multiply_state(const ByteOperands& all, const St
           totals[column][i];
 }
 
-constexpr int kMaxSlices = 4;
-
-// Adds the partial sums of the three gates of a row, whose tiles follow each other. All slices are loaded at once.
-template <class Sum>
+// Adds the partial sums of all gates of a row, whose tiles follow each other. All slices are loaded at once.
+template <int kGates, class Sum>
 __device__ __forceinline__ void sum_partials(const Partials<Sum>& from, int first_tile, int column, int row,
-                                             Sum (&sums)[3]) {
+                                             Sum (&sums)[kGates]) {
   const Sum* at = from.sums + (first_tile * from.columns + column) * kPartialRows + row;
   const int gate_apart = from.columns * kPartialRows, slice_apart = from.tiles * gate_apart;
 #pragma unroll
-  for (int gate = 0; gate < 3; ++gate) sums[gate] = at[gate * gate_apart];
+  for (int gate = 0; gate < kGates; ++gate) sums[gate] = at[gate * gate_apart];
 #pragma unroll
   for (int slice = 1; slice < kMaxSlices; ++slice) {
     if (slice >= from.slices) continue;
     at += slice_apart;
 #pragma unroll
-    for (int gate = 0; gate < 3; ++gate) sums[gate] += at[gate * gate_apart];
+    for (int gate = 0; gate < kGates; ++gate) sums[gate] += at[gate * gate_apart];
   }
 }
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "gru/cuda/pack_steps.cuh"
+#include "recurrent/cuda/pack_steps.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 constexpr std::int64_t kMaxBlocks = 1 << 16;
 
 // A thread makes a word of four codes in each plane.
-__global__ void __launch_bounds__(kThreads) gru_pack_kernel(const __grid_constant__ PackPair pair) {
+__global__ void __launch_bounds__(kThreads) recurrent_pack_kernel(const __grid_constant__ PackPair pair) {
   ptx::let_next_kernel_start();
   const PackRows& p = pair.rows[blockIdx.y];
   const std::int64_t words = p.row_bytes / 4, threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -32,9 +32,6 @@ __global__ void __launch_bounds__(kThreads) gru_pack_kernel(const __grid_constan
       const auto bits = static_cast<std::uint32_t>(centered + p.format.zero);
       low |= (bits & 0xffu) << (8 * byte);
       high |= (bits >> 8 & 0xffu) << (8 * byte);
-      if (blockIdx.y == 1 && pair.last.data)
-        store_centered(pair.last.data, pair.last.dtype, b * pair.last.strides[0] + k * pair.last.strides[1], centered,
-                       p.format);
     }
     auto* to = reinterpret_cast<std::uint32_t*>(p.to + row * p.row_bytes) + word;
     if (p.planes == 2) {
@@ -51,7 +48,7 @@ void pack_steps(const PackPair& pair, cudaStream_t stream) {
   std::int64_t words = 1;
   for (const PackRows& p : pair.rows) words = std::max(words, p.rows * p.row_bytes / 4);
   const auto blocks = static_cast<unsigned>(std::min(ceil_div(words, kThreads), kMaxBlocks));
-  launch("gru_pack", gru_pack_kernel, {dim3(blocks, 2), dim3(kThreads)}, stream, pair);
+  launch("recurrent_pack", recurrent_pack_kernel, {dim3(blocks, 2), dim3(kThreads)}, stream, pair);
 }
 
 }  // namespace qcore

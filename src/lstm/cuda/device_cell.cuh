@@ -1,0 +1,82 @@
+#pragma once
+
+#include "lstm/cuda/steps.cuh"
+#include "numerics/recurrent/lstm_cell.h"
+#include "recurrent/cuda/device_cell.cuh"
+
+namespace qcore {
+
+// The LSTM's cell for the kernels of recurrent/cuda. Its state c stays with the thread that has the channel and row: in
+// a.cells between launches.
+struct LstmDeviceCell {
+  using Steps = LstmSteps;
+  using Kind = LstmCellKind;
+  using Kinds = CellKinds<Kind::any, Kind::narrow>;
+  using NarrowKinds = CellKinds<Kind::narrow>;
+  using PersistentKinds = NarrowKinds;
+  static constexpr int kGates = numerics::kLstmGates;
+  static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent";
+
+  template <class Sum>
+  using Constants = CellConstants<kGates, Sum>;
+
+  struct Outputs {
+    CellState state;
+  };
+
+  template <Kind kKind, class Sum>
+  __device__ __forceinline__ static void load_constants(const Steps& a, std::int64_t j, Constants<Sum>& constants) {
+    load_product_constants(a, j, constants);
+  }
+
+  template <class Sum>
+  __device__ __forceinline__ static void load_state(const Steps& a, const CellPlace& at, std::int64_t j,
+                                                    CellInputs<kGates, Sum>& in) {
+    if (at.step > 0)
+      in.state.c = a.cells[at.b * a.channels + j];
+    else if (a.c0.data)
+      in.state.c = load_centered(a.c0.data, a.c0.dtype, at.b * a.c0.strides[0] + j * a.c0.strides[1], a.c);
+    else
+      in.state.c = 0;
+  }
+
+  // Returns the states after the step; the row's steps are over at its length.
+  template <Kind kKind, class Sum>
+  __device__ __forceinline__ static Outputs evaluate(const Steps& a, const CellPlace& at,
+                                                     const Constants<Sum>& constants,
+                                                     const CellInputs<kGates, Sum>& from) {
+    using numerics::ShiftRounding;
+    if (at.step >= at.length) return {from.state};
+    if constexpr (kKind == Kind::any)
+      return a.half_even ? outputs<DeviceWideLanes<ShiftRounding::half_even>>(a, constants, from)
+                         : outputs<DeviceWideLanes<ShiftRounding::half_away>>(a, constants, from);
+    else
+      return outputs<DeviceLanes<ShiftRounding::half_away>>(a, constants, from);
+  }
+
+  __device__ __forceinline__ static void store(const Steps& a, const CellPlace& at, std::int64_t j,
+                                               const Outputs& out) {
+    store_state(a, at, j, out.state.h);
+    if (at.step < a.steps - 1)
+      a.cells[at.b * a.channels + j] = out.state.c;
+    else if (a.last_cell.data)
+      store_centered(a.last_cell.data, a.last_cell.dtype, at.b * a.last_cell.strides[0] + j * a.last_cell.strides[1],
+                     out.state.c, a.c);
+  }
+
+ private:
+  template <class L, class Sum>
+  __device__ __forceinline__ static Outputs outputs(const Steps& a, const Constants<Sum>& constants,
+                                                    const CellInputs<kGates, Sum>& from) {
+    numerics::LstmInputs<L> in;
+    make_products<L>(constants, from, a.cell.wx, a.cell.rh, in);
+    in.c = from.state.c;
+    const numerics::LstmTables<L> tables{
+        {L::table(a.arrays, 0), L::table(a.arrays, 1), L::table(a.arrays, 2), L::table(a.arrays, 3)},
+        L::table(a.arrays, 4)};
+    const auto out = numerics::lstm_cell<L>(in, a.cell, tables);
+    return {{static_cast<std::int32_t>(out.h), static_cast<std::int32_t>(out.c)}};
+  }
+};
+
+}  // namespace qcore

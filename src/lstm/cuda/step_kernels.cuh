@@ -1,0 +1,14 @@
+#pragma once
+
+#include "lstm/cuda/steps.cuh"
+#include "recurrent/cuda/persistent_plan.h"
+
+namespace qcore {
+
+// One step of all rows, from a.state to a.next_state.
+void run_lstm_step(const DeviceLayer& layer, const LstmSteps& a, std::int64_t step, cudaStream_t stream);
+
+// All of a.count steps; a.state gets the last states.
+void run_lstm_persistent(const DeviceLayer& layer, const LstmSteps& a, const PersistentPlan& plan, cudaStream_t stream);
+
+}  // namespace qcore

@@ -1,0 +1,120 @@
+#include <algorithm>
+
+#include "recurrent/cuda/driver.cuh"
+#include "recurrent/cuda/fixed_codes.h"
+#include "recurrent/cuda/input_product.cuh"
+#include "recurrent/cuda/pack_steps.cuh"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_scratch.h"
+#include "runtime/memory.h"
+
+namespace qcore {
+namespace {
+
+constexpr int kStateRows = 16;  // kernels read as many rows of states at a time, at most
+
+// Scratch memory for `count` steps.
+struct Arrays {
+  ScratchPlan plan;
+  ScratchSlot<char> inputs, states[2];
+  ScratchSlot<std::uint16_t> wx;
+  ScratchSlot<std::int32_t> cells;
+  std::int64_t input_rows = 0;
+
+  Arrays(const DeviceLayer& layer, std::int64_t count, const RecurrentSteps& steps) {
+    input_rows = round_up(count * steps.batch, kInputRows);
+    inputs = plan.add<char>(layer.input_planes * input_rows * row_bytes_of(layer.input_size));
+    for (auto& state : states) state = plan.add<char>(layer.state_planes * steps.rows * steps.state_bytes);
+    wx = plan.add<std::uint16_t>(count * steps.batch * layer.gates * steps.channels);
+    cells = plan.add<std::int32_t>(layer.has_cell ? steps.batch * steps.channels : 0);
+  }
+};
+
+PackRows pack_inputs(const RecurrentProblem& problem, const DeviceLayer& layer, const RecurrentSteps& a,
+                     const Arrays& arrays, char* to) {
+  PackRows rows{};
+  rows.from = device_view(problem.x);
+  rows.format = layer.x;
+  rows.planes = layer.input_planes;
+  rows.rows = a.count * a.batch;
+  rows.features = layer.input_size;
+  rows.row_bytes = row_bytes_of(layer.input_size);
+  rows.plane_bytes = arrays.input_rows * rows.row_bytes;
+  rows.to = to;
+  rows.lengths = a.lengths;
+  rows.length_stride = a.length_stride;
+  rows.reverse = a.reverse;
+  rows.steps = a.steps;
+  rows.first = a.first;
+  rows.batch = a.batch;
+  return rows;
+}
+
+PackRows pack_state(const RecurrentProblem& problem, const DeviceLayer& layer, const RecurrentSteps& a) {
+  PackRows rows{};
+  rows.from = device_view(problem.h0);
+  rows.from.strides[2] = rows.from.strides[1];
+  rows.from.strides[1] = rows.from.strides[0];
+  rows.from.strides[0] = 0;
+  rows.format = a.h;
+  rows.planes = layer.state_planes;
+  rows.rows = rows.batch = a.batch;
+  rows.features = a.size;
+  rows.row_bytes = a.state_bytes;
+  rows.plane_bytes = a.rows * a.state_bytes;
+  rows.to = a.state;
+  rows.steps = 1;
+  return rows;
+}
+
+}  // namespace
+
+void set_run(const RecurrentProblem& problem, const DeviceLayer& layer, RecurrentSteps& a) {
+  a.overlap = compute_capability(problem.device.index) >= 90;
+  a.h = layer.h;
+  a.y = device_view(problem.y);
+  a.last = device_view(problem.last);
+  a.lengths = static_cast<const std::int32_t*>(problem.lengths.data);
+  a.length_stride = a.lengths ? problem.lengths.strides[0] : 0;
+  a.reverse = problem.reverse;
+  a.steps = problem.steps;
+  a.batch = problem.batch;
+  a.rows = round_up(problem.batch, kStateRows);
+  a.size = layer.hidden_size;
+  a.channels = padded_channels(layer.hidden_size);
+  a.state_bytes = row_bytes_of(layer.hidden_size);
+}
+
+void run_parts(const RecurrentProblem& problem, const DeviceLayer& layer, std::int64_t scratch_bytes, RecurrentSteps& a,
+               const std::function<void()>& run_part) {
+  DeviceGuard guard(problem.device.index);
+  if (a.steps == 0) {
+    if (problem.last.data) convert_fixed_cuda(problem.h0, layer.h, problem.last, problem.stream);
+    if (problem.last_cell.data) convert_fixed_cuda(problem.c0, layer.c, problem.last_cell, problem.stream);
+    return;
+  }
+  const auto stream = static_cast<cudaStream_t>(problem.stream);
+  // Take as many steps at once as fit in the scratch memory.
+  const std::int64_t step_bytes =
+      problem.batch * (layer.input_planes * row_bytes_of(layer.input_size) + 2 * layer.gates * a.channels);
+  const std::int64_t most = std::clamp<std::int64_t>(scratch_bytes / step_bytes, 1, a.steps);
+  const Arrays arrays(layer, most, a);
+  const CudaScratch scratch(arrays.plan, problem.device.index, stream);
+  a.state = scratch[arrays.states[0]];
+  a.next_state = scratch[arrays.states[1]];
+  a.wx = scratch[arrays.wx];
+  a.cells = scratch[arrays.cells];
+  for (; a.first < a.steps; a.first += a.count) {
+    a.count = std::min(most, a.steps - a.first);
+    PackPair pair{};
+    pair.rows[0] = pack_inputs(problem, layer, a, arrays, scratch[arrays.inputs]);
+    if (a.first == 0) pair.rows[1] = pack_state(problem, layer, a);
+    pack_steps(pair, stream);
+    const InputRows inputs{scratch[arrays.inputs], pair.rows[0].planes, pair.rows[0].rows, arrays.input_rows,
+                           pair.rows[0].row_bytes};
+    multiply_inputs(a, layer, inputs, scratch[arrays.wx], stream);
+    run_part();
+  }
+}
+
+}  // namespace qcore

@@ -1,0 +1,106 @@
+// Compiled with the CUDA backend only.
+#include "recurrent/cuda/upload.h"
+
+#include <cstring>
+
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/memory.h"
+
+namespace qcore {
+namespace {
+
+// Arrays one after the other, each at a multiple of 256 bytes.
+class Image {
+ public:
+  template <class T>
+  std::size_t add(const std::vector<T>& values) {
+    const std::size_t at = (bytes_.size() + 255) / 256 * 256;
+    bytes_.resize(at + values.size() * sizeof(T));
+    if (!values.empty()) std::memcpy(bytes_.data() + at, values.data(), values.size() * sizeof(T));
+    return at;
+  }
+  const std::vector<char>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<char> bytes_;
+};
+
+// Zeros follow up to a multiple of kInputTiles tiles.
+std::vector<char> fragments(const LayerParts& layer, const std::vector<std::int16_t>& weights, std::int64_t features) {
+  const std::int64_t size = layer.hidden_size, row_bytes = row_bytes_of(features);
+  const int planes = planes_of(layer.weight_bits), gates = layer.gates;
+  const std::int64_t tiles = gates * padded_channels(size) / kTileRows;
+  std::vector<char> bytes(static_cast<std::size_t>(round_up(tiles, kInputTiles) * kTileRows * planes * row_bytes));
+  char* to = bytes.data();
+  for (std::int64_t tile = 0; tile < tiles; ++tile)
+    for (int plane = 0; plane < planes; ++plane)
+      for (std::int64_t step = 0; step < row_bytes / kStepK; ++step)
+        for (int half = 0; half < 2; ++half)
+          for (int lane = 0; lane < 32; ++lane)
+            for (int byte = 0; byte < 16; ++byte, ++to) {
+              const std::int64_t j = tile / gates * kTileRows + lane / 4 + 8 * half;
+              const std::int64_t k = kStepK * step + 16 * (lane % 4) + byte;
+              if (j >= size || k >= features) continue;
+              const int code = weights[static_cast<std::size_t>((tile % gates * size + j) * features + k)];
+              *to = static_cast<char>(planes == 2 && plane == 0 ? code >> 8 : code);
+            }
+  return bytes;
+}
+
+std::vector<std::uint8_t> small_entries(const std::vector<std::int32_t>& codes, int bytes) {
+  std::vector<std::uint8_t> entries(codes.size() * static_cast<std::size_t>(bytes));
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    std::memcpy(&entries[i * static_cast<std::size_t>(bytes)], &codes[i], static_cast<std::size_t>(bytes));
+  return entries;
+}
+
+template <class T>
+std::vector<T> padded(const std::vector<T>& values, std::int64_t size) {
+  const std::int64_t channels = padded_channels(size);
+  std::vector<T> all(static_cast<std::size_t>(static_cast<std::int64_t>(values.size()) / size * channels));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    all[static_cast<std::size_t>(at / size * channels + at % size)] = values[i];
+  }
+  return all;
+}
+
+}  // namespace
+
+DeviceCopy upload_layer(int index, const LayerParts& parts) {
+  const std::int64_t size = parts.hidden_size;
+  Image image;
+  const std::size_t w = image.add(fragments(parts, parts.w, parts.input_size));
+  const std::size_t r = image.add(fragments(parts, parts.r, size));
+  const std::size_t wx_offset = image.add(padded(parts.wx.offsets, size)),
+                    rh_offset = image.add(padded(parts.rh.offsets, size));
+  const std::size_t wx_shift = image.add(padded(parts.wx.shifts, size)),
+                    rh_shift = image.add(padded(parts.rh.shifts, size));
+  std::vector<std::size_t> bias, table, small;
+  for (const auto* values : parts.biases) bias.push_back(image.add(padded(*values, size)));
+  for (const TableParts& each : parts.tables) {
+    table.push_back(image.add(each.codes));
+    small.push_back(image.add(small_entries(each.codes, planes_of(each.format.bits))));
+  }
+  auto memory = cuda_upload(index, image.bytes().data(), static_cast<std::int64_t>(image.bytes().size()));
+
+  const char* at = static_cast<const char*>(memory.get());
+  auto arrays = std::make_shared<RecurrentDeviceArrays>();
+  arrays->w = at + w;
+  arrays->r = at + r;
+  arrays->wx_offsets = reinterpret_cast<const std::int64_t*>(at + wx_offset);
+  arrays->rh_offsets = reinterpret_cast<const std::int64_t*>(at + rh_offset);
+  arrays->wx_shifts = reinterpret_cast<const std::int32_t*>(at + wx_shift);
+  arrays->rh_shifts = reinterpret_cast<const std::int32_t*>(at + rh_shift);
+  for (std::size_t i = 0; i < bias.size(); ++i)
+    arrays->biases[i] = parts.biases[i]->empty() ? nullptr : reinterpret_cast<const std::int64_t*>(at + bias[i]);
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const FixedFormat& format = parts.tables[i].format;
+    const int bytes = planes_of(format.bits);
+    arrays->tables[i] = reinterpret_cast<const std::int32_t*>(at + table[i]);
+    arrays->small_tables[i] = {at + small[i], bytes, format.is_signed ? 1 << (8 * bytes - 1) : 0};
+  }
+  return {std::move(memory), std::move(arrays)};
+}
+
+}  // namespace qcore
