@@ -94,8 +94,8 @@ class RecurrentLayers(ABC):
         """Raise an error if golden files, reports and the C export cannot describe these layers."""
         if self.reverse:
             raise _core.QcoreValueError(
-                f"{self.op} trace: the {self.op.upper()} runs from the last step to the first, expected one that begins "
-                "at the first: golden files, reports and the C export have no other order of one direction"
+                f"{self.op} trace: the {self.op.upper()} runs from the last step to the first, expected one that "
+                "begins at the first: golden files, reports and the C export have no other order of one direction"
             )
 
     def format(self, name: str, layer: int = 0, direction: int = 0) -> Format:

@@ -8,8 +8,8 @@ from gru_oracle import Oracle, random_codes, random_parts
 from safetensors import safe_open
 
 import qcore
+from qcore._recurrent.chunks import run_in_chunks
 from qcore.gru import Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell
-from qcore.gru.chunks import run_in_chunks
 from qcore.gru.core import make
 
 T, B, C, H = 12, 4, 6, 10
