@@ -33,7 +33,10 @@ void bind_enums(nb::module_& m) {
       .value("none", ActivationKind::none)
       .value("clamp", ActivationKind::clamp)
       .value("silu", ActivationKind::silu)
-      .value("gelu", ActivationKind::gelu);
+      .value("gelu", ActivationKind::gelu)
+      .value("tanh", ActivationKind::tanh)
+      .value("sigmoid", ActivationKind::sigmoid)
+      .value("gelu_tanh", ActivationKind::gelu_tanh);
   nb::enum_<Method>(m, "Method").value("rtn", Method::rtn).value("mse", Method::mse).value("awq", Method::awq);
   nb::enum_<ParameterType>(m, "ParameterType")
       .value("none", ParameterType::none)

@@ -9,9 +9,10 @@
 
 namespace qcore {
 
-enum class ActivationKind : std::uint8_t { none, clamp, silu, gelu };
+enum class ActivationKind : std::uint8_t { none, clamp, silu, gelu, tanh, sigmoid, gelu_tanh };
 
-// Applied to the fp32 result before it is rounded to the output dtype. relu is clamp(0, inf).
+// Applied to the fp32 result before it is rounded to the output dtype. relu is clamp(0, inf); gelu is the form with
+// erf. tanh, sigmoid and gelu_tanh have the same bits on every device.
 struct FusedActivation {
   ActivationKind kind = ActivationKind::none;
   float lo = 0.0f;

@@ -30,6 +30,9 @@ class ActivationKind(enum.Enum):
     clamp = 1
     silu = 2
     gelu = 3
+    tanh = 4
+    sigmoid = 5
+    gelu_tanh = 6
 
 class Method(enum.Enum):
     rtn = 0

@@ -21,7 +21,7 @@ LinearCompute = Literal["float", "int8", "int8_asym", "int16", "int8_token"]
 IntegerCompute = Literal["int8", "int8_asym", "int16"]
 """Form of activations as codes."""
 
-Activation = Literal["relu", "relu6", "silu", "gelu"]
+Activation = Literal["relu", "relu6", "silu", "gelu", "gelu_tanh", "tanh", "sigmoid"]
 """The function that an operator applies to its results, by name."""
 
 Scheme = Literal["symmetric", "asymmetric"]

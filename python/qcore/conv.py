@@ -41,7 +41,8 @@ def conv2d(
         groups: of channels; each group of Co / groups outputs sees its own Ci / groups inputs.
         compute: what x becomes inside, per pixel and block of channels: "int8" (the default), "int8_asym", "int16" or
             "float", as for :func:`qcore.linear`.
-        activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
+        activation: None, "relu", "relu6", "silu", "gelu" (with erf), "gelu_tanh", "tanh", "sigmoid", or a clamp
+            (lo, hi).
         out: where to write [N, Co, Ho, Wo]; any strides, no memory in common with x or bias. It is returned.
         out_dtype: float32, float16 or bfloat16; x's dtype by default. Not together with ``out``.
         stream: CUDA stream to run on; the caller's library's current one by default.

@@ -22,14 +22,16 @@ COMPUTE = {
 LINEAR_COMPUTE = {**COMPUTE, "int8_token": _core.ComputeMode.int8_token}
 _INT8 = COMPUTE["int8"]
 _NONE, _CLAMP = _core.ActivationKind.none, _core.ActivationKind.clamp
-_SILU, _GELU = _core.ActivationKind.silu, _core.ActivationKind.gelu
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[Any, tuple[_core.ActivationKind, float, float]] = {
     None: (_NONE, 0.0, 0.0),
     "relu": (_CLAMP, 0.0, math.inf),
     "relu6": (_CLAMP, 0.0, 6.0),
-    "silu": (_SILU, 0.0, 0.0),
-    "gelu": (_GELU, 0.0, 0.0),
+    **{
+        name: (getattr(_core.ActivationKind, name), 0.0, 0.0)
+        for name in ("silu", "gelu", "gelu_tanh", "tanh", "sigmoid")
+    },
 }
+_EXPECTED = f"{', '.join(map(repr, _ACTIVATIONS))} or a pair (lo, hi)"
 
 
 def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, float, float]:
@@ -43,9 +45,7 @@ def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, 
             raise TypeError
         lo, hi = (float(bound) for bound in activation)
     except (TypeError, ValueError, OverflowError):
-        raise _core.QcoreValueError(
-            f"{where} is {activation!r}, expected None, 'relu', 'relu6', 'silu', 'gelu' or a pair (lo, hi)"
-        ) from None
+        raise _core.QcoreValueError(f"{where} is {activation!r}, expected {_EXPECTED}") from None
     return _CLAMP, lo, hi
 
 
@@ -76,7 +76,8 @@ def linear(
             or what x has if it is quantized; another mode is then an error.
         x_scale: for "int8" and "int8_token": the scale of all codes of x, as of :func:`quantize_activations`. None:
             each block's or row's own.
-        activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
+        activation: None, "relu", "relu6", "silu", "gelu" (with erf), "gelu_tanh", "tanh", "sigmoid", or a clamp
+            (lo, hi).
         out: where to write [..., N]; any strides, no memory in common with x or bias. It is returned.
         out_dtype: float32, float16 or bfloat16; x's dtype by default, float32 if x is quantized. Not together with
             ``out``.
@@ -204,7 +205,8 @@ def grouped_linear(
         bias: floating-point [E, N], or None.
         compute: what x becomes inside, as in :func:`linear`.
         x_scale: the scale of all codes of x, as in :func:`linear`.
-        activation: None, "relu", "relu6", "silu", "gelu", or a clamp (lo, hi).
+        activation: None, "relu", "relu6", "silu", "gelu" (with erf), "gelu_tanh", "tanh", "sigmoid", or a clamp
+            (lo, hi).
         out: where to write [M, N]; any strides, no memory in common with x, row_counts or bias. It is returned.
         out_dtype: float32, float16 or bfloat16; x's dtype by default. Not together with ``out``.
         stream: CUDA stream to run on; the caller's library's current one by default.

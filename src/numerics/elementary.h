@@ -36,21 +36,34 @@ QCORE_NUMERIC F magnitude(F x) {
   return L::from_bits(L::bit_and(L::bits(x), L::set(std::int32_t{0x7fffffff})));
 }
 
-// Returns tanh(x) within 2 ulp.
+// Returns y >= 0 with the sign of x.
 template <class L, class F = typename L::F>
-QCORE_NUMERIC F tanh(F x) {
+QCORE_NUMERIC F with_sign_of(F y, F x) {
+  const auto sign = L::bit_and(L::bits(x), L::set(static_cast<std::int32_t>(0x80000000u)));
+  return L::from_bits(L::bit_or(L::bits(y), sign));
+}
+
+// Below this magnitude tanh is a polynomial.
+constexpr float kTanhNearZero = 0.625f;
+
+template <class L, class F = typename L::F>
+QCORE_NUMERIC F tanh_near_zero(F x) {
   const F z = L::mul(x, x);
   F p = L::set(-5.70498872745e-3f);
   p = L::fma(p, z, L::set(2.06390887954e-2f));
   p = L::fma(p, z, L::set(-5.37397155531e-2f));
   p = L::fma(p, z, L::set(1.33314422036e-1f));
   p = L::fma(p, z, L::set(-3.33332819422e-1f));
-  const F near_zero = L::fma(L::mul(p, z), x, x);
+  return L::fma(L::mul(p, z), x, x);
+}
+
+// Returns tanh(x) within 2 ulp.
+template <class L, class F = typename L::F>
+QCORE_NUMERIC F tanh(F x) {
   const F size = magnitude<L>(x);
   const F e = exp_of_negative<L>(L::mul(size, L::set(-2.0f)));
   const F far = L::div(L::sub(L::set(1.0f), e), L::add(L::set(1.0f), e));
-  const auto sign = L::bit_and(L::bits(x), L::set(static_cast<std::int32_t>(0x80000000u)));
-  return L::select(L::less(size, L::set(0.625f)), near_zero, L::from_bits(L::bit_or(L::bits(far), sign)));
+  return L::select(L::less(size, L::set(kTanhNearZero)), tanh_near_zero<L>(x), with_sign_of<L>(far, x));
 }
 
 // Returns x / (1 + e^-u): x times the logistic function of u.
@@ -93,14 +106,22 @@ QCORE_NUMERIC F gelu_lanes(F x) {
   return L::select(L::less(x, L::set(0.0f)), L::sub(L::set(0.0f), product), L::sub(x, product));
 }
 
-// Returns x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2, which is x times a logistic function.
+// Beyond this magnitude gelu_tanh is x or 0, and a cube could be infinite.
+constexpr float kGeluTanhBound = 32.0f;
+
+// Returns u, where gelu_tanh(x) is x times the logistic function of u.
+template <class L, class F = typename L::F>
+QCORE_NUMERIC F gelu_tanh_exponent(F x) {
+  const F bounded = L::at_most(L::set(kGeluTanhBound), L::at_least(L::set(-kGeluTanhBound), x));
+  const F slope = L::fma(L::mul(bounded, bounded), L::set(0.0713548162726f), L::set(1.59576912160573f));
+  return L::mul(bounded, slope);
+}
+
+// Returns x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2.
 template <class L, class F = typename L::F>
 QCORE_NUMERIC F gelu_tanh_lanes(F x) {
-  // Beyond these bounds the function is x or 0, and a cube could be infinite.
-  const F bounded = L::at_most(L::set(32.0f), L::at_least(L::set(-32.0f), x));
-  const F slope = L::fma(L::mul(bounded, bounded), L::set(0.0713548162726f), L::set(1.59576912160573f));
-  const F u = L::mul(bounded, slope);
-  return L::select(L::less(x, L::set(-32.0f)), L::set(-0.0f), times_logistic<L>(x, u));
+  const F y = times_logistic<L>(x, gelu_tanh_exponent<L>(x));
+  return L::select(L::less(x, L::set(-kGeluTanhBound)), L::set(-0.0f), y);
 }
 
 template <class L, class F = typename L::F>

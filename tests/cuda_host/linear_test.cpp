@@ -13,11 +13,10 @@ TEST(LinearOnTheMachine, EqualsTheReference) {
   constexpr ComputeMode kComputes[] = {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym,
                                        ComputeMode::int16};
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const FusedActivation activations[] = {{ActivationKind::none, 0, 0},
-                                         {ActivationKind::clamp, 0.0f, kInfinity},
-                                         {ActivationKind::clamp, -0.5f, 6.0f},
-                                         {ActivationKind::silu, 0, 0},
-                                         {ActivationKind::gelu, 0, 0}};
+  const FusedActivation activations[] = {{ActivationKind::none, 0, 0},         {ActivationKind::clamp, 0.0f, kInfinity},
+                                         {ActivationKind::clamp, -0.5f, 6.0f}, {ActivationKind::silu, 0, 0},
+                                         {ActivationKind::gelu, 0, 0},         {ActivationKind::tanh, 0, 0},
+                                         {ActivationKind::sigmoid, 0, 0},      {ActivationKind::gelu_tanh, 0, 0}};
   constexpr int kDepths = 7, kBlockSizes = 6;
   Random random(7);
   unsigned cases = 0;
@@ -39,7 +38,7 @@ TEST(LinearOnTheMachine, EqualsTheReference) {
         c.y_dtype = kDTypes[random.below(3)];
         c.bias_dtype = kDTypes[random.below(3)];
         c.bias = random.below(4) != 0;
-        c.activation = activations[random.below(5)];
+        c.activation = activations[random.below(8)];
         c.x_layout = kLayouts[random.below(4)];
         c.y_layout = kLayouts[random.below(4)];
         c.special = random.below(5) == 0;
@@ -336,7 +335,7 @@ TEST(LinearOnTheMachine, FloatOnWarpgroups) {
           c.y_dtype = cases % 3 ? dtype : DType::f32;
           c.bias = cases % 2;
           if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
-          if (cases % 5 == 1) c.activation = {ActivationKind::gelu, 0, 0};
+          if (cases % 5 == 1) c.activation = {ActivationKind::gelu_tanh, 0, 0};
           c.x_layout = cases % 7 == 3 ? Layout::padded : Layout::aligned;
           c.y_layout = kLayouts[cases % 4];
           if (cases % 3 == 2) c.y_layout = Layout::aligned;

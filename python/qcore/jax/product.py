@@ -148,6 +148,15 @@ def _slope(z: Any, activation: Any) -> Any:
     if activation == "silu":
         gate = jax.nn.sigmoid(z)
         return gate * (1 + z * (1 - gate))
+    if activation == "tanh":
+        return 1 - jnp.tanh(z) ** 2
+    if activation == "sigmoid":
+        return jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)
+    if activation == "gelu_tanh":  # z * sigmoid(u); beyond 32 the product of both tails is 0
+        z = jnp.clip(z, -32, 32)
+        scale, square = math.sqrt(8 / math.pi), 0.044715 * z * z
+        gate = jax.nn.sigmoid(scale * z * (1 + square))
+        return gate * (1 + z * (1 - gate) * scale * (1 + 3 * square))
     if activation == "gelu":
         return 0.5 * jax.lax.erfc(-z * math.sqrt(0.5)) + z * jnp.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
     _, lo, hi = activation_code(activation, "linear: activation")

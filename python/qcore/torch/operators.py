@@ -308,6 +308,15 @@ def _slope(z: torch.Tensor, activation: Activation) -> torch.Tensor:
     if activation == "silu":
         gate = torch.sigmoid(z)
         return gate * (1 + z * (1 - gate))
+    if activation == "tanh":
+        return 1 - torch.tanh(z) ** 2
+    if activation == "sigmoid":
+        return torch.sigmoid(z) * torch.sigmoid(-z)
+    if activation == "gelu_tanh":  # z * sigmoid(u); beyond 32 the product of both tails is 0
+        z = z.clamp(-32, 32)
+        scale, square = math.sqrt(8 / math.pi), 0.044715 * z * z
+        gate = torch.sigmoid(scale * z * (1 + square))
+        return gate * (1 + z * (1 - gate) * scale * (1 + 3 * square))
     gate = 0.5 * (1 + torch.erf(z * math.sqrt(0.5)))
     return gate + z * torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
 

@@ -28,6 +28,9 @@ _ACTIVATIONS: dict[Activation | None, Activation | None] = {
     "relu6": "relu6",
     "silu": "silu",
     "gelu": "gelu",
+    "gelu_tanh": "gelu_tanh",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
 }
 
 
@@ -348,7 +351,7 @@ class Linear(WeightedModule):
         weight: a QuantizedTensor [N, K].
         bias: floating-point tensor [N], or None. It becomes a parameter that requires no grad.
         compute: "int8", "int8_asym", "int16" or "float", as for :func:`qcore.linear`.
-        activation: None, "relu", "relu6", "silu" or "gelu".
+        activation: None, "relu", "relu6", "silu", "gelu" (with erf), "gelu_tanh", "tanh" or "sigmoid".
         dtype: dtype of the float weight that the packed one replaces, for code that reads ``weight.dtype``; results
             have x's. None: the weight's own if it belongs to another module, else the bias's, else torch's default.
             ``.to(dtype)`` changes it.

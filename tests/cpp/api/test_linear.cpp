@@ -207,6 +207,23 @@ TEST(Linear, NaNInFloatComputeIsNaN) {
   }
 }
 
+double exact_activation(ActivationKind kind, double y) {
+  switch (kind) {
+    case ActivationKind::silu:
+      return y / (1 + std::exp(-y));
+    case ActivationKind::gelu:
+      return 0.5 * y * (1 + std::erf(y / std::sqrt(2.0)));
+    case ActivationKind::tanh:
+      return std::tanh(y);
+    case ActivationKind::sigmoid:
+      return 1 / (1 + std::exp(-y));
+    case ActivationKind::gelu_tanh:
+      return 0.5 * y * (1 + std::tanh(std::sqrt(0.6366197723675814) * (y + 0.044715 * y * y * y)));
+    default:
+      return y;
+  }
+}
+
 TEST(Linear, ActivationsKeepNaNAndAgree) {
   const std::int64_t m = 4, n = 37, k = 64;
   const float infinity = std::numeric_limits<float>::infinity();
@@ -216,7 +233,8 @@ TEST(Linear, ActivationsKeepNaNAndAgree) {
   for (const FusedActivation& activation :
        {FusedActivation{ActivationKind::clamp, 0.0f, infinity}, FusedActivation{ActivationKind::clamp, 0.0f, 6.0f},
         FusedActivation{ActivationKind::clamp, -1.0f, 1.0f}, FusedActivation{ActivationKind::silu, 0.0f, 0.0f},
-        FusedActivation{ActivationKind::gelu, 0.0f, 0.0f}})
+        FusedActivation{ActivationKind::gelu, 0.0f, 0.0f}, FusedActivation{ActivationKind::tanh, 0.0f, 0.0f},
+        FusedActivation{ActivationKind::sigmoid, 0.0f, 0.0f}, FusedActivation{ActivationKind::gelu_tanh, 0.0f, 0.0f}})
     for (const ComputeMode compute : kComputes) {
       LinearOptions options = computing(compute);
       options.activation = activation;
@@ -228,9 +246,7 @@ TEST(Linear, ActivationsKeepNaNAndAgree) {
         } else if (activation.kind == ActivationKind::clamp) {
           EXPECT_EQ(expected[i], std::min(std::max(plain[i], activation.lo), activation.hi));
         } else {
-          const double y = plain[i];
-          const double exact = activation.kind == ActivationKind::silu ? y / (1 + std::exp(-y))
-                                                                       : 0.5 * y * (1 + std::erf(y / std::sqrt(2.0)));
+          const double exact = exact_activation(activation.kind, plain[i]);
           EXPECT_NEAR(expected[i], exact, 1e-6 * (1 + std::abs(exact)));
         }
       }

@@ -131,5 +131,26 @@ TEST(FusedActivation, ClampKeepsNaN) {
   EXPECT_EQ(clamp_keep_nan(5.0f, 0.0f, kInfinity), 5.0f);
 }
 
+TEST(FusedActivation, QuotientsHaveTheBitsOfTheirFunctions) {
+  using L = ScalarLanes;
+  std::vector<float> values = {0.0f, -0.0f, 1e-45f, 0.625f, -0.625f, 32.0f, -32.0f, 3e38f, -3e38f};
+  values.insert(values.end(), {kInfinity, -kInfinity, kNaN});
+  // Every 4,099th float, of all signs and exponents.
+  for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += 4099)
+    values.push_back(bits_float(static_cast<std::uint32_t>(bits)));
+  for (const float x : values) {
+    const float tanh_y = quotient_activation(x, kQuotientTanh);
+    const float sigmoid_y = quotient_activation(x, kQuotientSigmoid);
+    const float gelu_y = quotient_activation(x, kQuotientGeluTanh);
+    if (std::isnan(x)) {
+      EXPECT_TRUE(std::isnan(tanh_y) && std::isnan(sigmoid_y) && std::isnan(gelu_y));
+      continue;
+    }
+    EXPECT_EQ(float_bits(tanh_y), float_bits(tanh<L>(x))) << x;
+    EXPECT_EQ(float_bits(sigmoid_y), float_bits(times_logistic<L>(1.0f, x))) << x;
+    EXPECT_EQ(float_bits(gelu_y), float_bits(gelu_tanh_lanes<L>(x))) << x;
+  }
+}
+
 }  // namespace
 }  // namespace qcore::numerics

@@ -68,7 +68,7 @@ def test_halves_bias_and_activation(kernel, mode, dtype):
     y = run(kernel, x, weight, bias, compute=mode, activation=(-1, 2.5), **window(case))
     wanted = np.clip(plain + bias[:, None, None], np.float32(-1), np.float32(2.5)).astype(dtype)
     assert_same(y, wanted, kernel)
-    for activation in ("relu", "relu6", "silu", "gelu"):
+    for activation in ("relu", "relu6", "silu", "gelu", "gelu_tanh", "tanh", "sigmoid"):
         run(kernel, x, weight, bias, compute=mode, activation=activation, **window(case))
 
 

@@ -58,7 +58,7 @@ def test_every_kernel_has_the_bits_of_linear(mode, bits, scheme):
             weights, weight = experts_of(rng, len(counts), n, k, bits=bits, scheme=scheme, block_size=g)
             x = rng.standard_normal((sum(counts), k), np.float32)
             bias = rng.standard_normal((len(counts), n), np.float32)
-            for activation in (None, "relu", "gelu"):
+            for activation in (None, "relu", "gelu", "tanh"):
                 options = {"compute": mode, "activation": activation}
                 expected = by_linear(x, weights, counts, bias, **options)
                 results = list(run_all(x, weight, np.array(counts), bias, shape=expected.shape, **options))

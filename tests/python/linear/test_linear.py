@@ -422,6 +422,9 @@ def test_activations(kernel, mode):
     for activation, expected in (
         ("silu", wide / (1 + np.exp(-wide))),
         ("gelu", 0.5 * wide * (1 + erf(wide / np.sqrt(2)))),
+        ("gelu_tanh", wide / (1 + np.exp(-np.sqrt(8 / np.pi) * (wide + 0.044715 * wide**3)))),
+        ("tanh", np.tanh(wide)),
+        ("sigmoid", 1 / (1 + np.exp(-wide))),
     ):
         y = run(kernel, x, weight, bias, compute=mode, activation=activation)
         np.testing.assert_allclose(y, expected, rtol=2e-6, atol=1e-6)

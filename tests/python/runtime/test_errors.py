@@ -255,11 +255,14 @@ def test_compute(compute):
 
 @pytest.mark.parametrize(
     "activation",
-    ["tanh", "", b"ab", 3, (1,), (0, 1, 2), (), ("a", "b"), (None, 1), (0, 1j), (0, 10**400), {}],
+    ["erf", "", b"ab", 3, (1,), (0, 1, 2), (), ("a", "b"), (None, 1), (0, 1j), (0, 10**400), {}],
     ids=lambda value: repr(value)[:20],
 )
 def test_activation(activation):
-    text = f"activation is {activation!r}, expected None, 'relu', 'relu6', 'silu', 'gelu' or a pair (lo, hi)"
+    text = (
+        f"activation is {activation!r}, expected None, 'relu', 'relu6', 'silu', 'gelu', 'gelu_tanh', 'tanh', 'sigmoid' "
+        "or a pair (lo, hi)"
+    )
     refuse_linear(ValueErr, text, activation=activation)
 
 

@@ -22,6 +22,9 @@ _FUNCTIONS = {
     "relu6": torch.nn.functional.relu6,
     "silu": torch.nn.functional.silu,
     "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda y: torch.nn.functional.gelu(y, approximate="tanh"),
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
 }
 
 

@@ -15,6 +15,9 @@ ACTIVATIONS = {
     "relu6": jax.nn.relu6,
     "silu": jax.nn.silu,
     "gelu": lambda z: jax.nn.gelu(z, approximate=False),
+    "gelu_tanh": jax.nn.gelu,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
     (-0.5, 2.0): lambda z: jnp.clip(z, -0.5, 2.0),
 }
 

@@ -23,14 +23,14 @@ from qcore.torch.parallel import ColumnParallelLinear, RowParallelLinear, shard_
 SECONDS = 120
 CASES = {
     # name: (N, K, block size, bits, scheme, compute, activation, dtype)
-    "even": (32, 256, 64, 4, "symmetric", "int8", None, torch.float32),
+    "even": (32, 256, 64, 4, "symmetric", "int8", "sigmoid", torch.float32),
     "uneven, ragged last block": (37, 300, 64, 8, "asymmetric", "int8", None, torch.float32),
     "odd blocks, offsets everywhere": (21, 145, 13, 4, "asymmetric", "int8_asym", "relu", torch.float32),
     "int16": (10, 130, 32, 8, "symmetric", "int16", "gelu", torch.float16),
     "float": (16, 200, 64, 4, "asymmetric", "float", "silu", torch.float32),
     "bfloat16": (24, 192, 32, 4, "symmetric", "int8", "relu6", torch.bfloat16),
-    "one block": (3, 40, 64, 4, "symmetric", "int8", None, torch.float32),
-    "one output": (1, 128, 32, 4, "asymmetric", "int8", None, torch.float32),
+    "one block": (3, 40, 64, 4, "symmetric", "int8", "gelu_tanh", torch.float32),
+    "one output": (1, 128, 32, 4, "asymmetric", "int8", "tanh", torch.float32),
 }
 RANKS = (1, 2, 3)
 
