@@ -13,7 +13,7 @@ const char* cpu_unsupported_reason(const ActivationsProblem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
 }
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 const char* packed_unsupported_reason(const ActivationsProblem& problem) {
   if (problem.block_size > kLongestBlock) return "its int32 sums take blocks up to 65536";
   return cpu_unsupported_reason(problem);

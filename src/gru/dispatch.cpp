@@ -11,7 +11,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 template <const RecurrentKernels& kernels>
 void run_with(const GruProblem& problem) {

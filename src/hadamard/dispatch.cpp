@@ -5,7 +5,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 template <const HadamardKernels& kernels>
 void run_with(const HadamardProblem& problem) {
   run_hadamard_cpu(problem, kernels);

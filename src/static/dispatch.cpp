@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 template <const StaticTileKernels& kernels>
 void run_with(const StaticProblem& problem) {
