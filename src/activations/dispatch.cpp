@@ -39,6 +39,9 @@ KernelTable<ActivationsProblem> table(
 #if defined(QCORE_ARM_KERNELS)
         {"neon", kNeon, packed_unsupported_reason, run_packed<kInt8Neon, kInt16Neon>},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+        {"generic128", kGeneric128, packed_unsupported_reason, run_packed<kInt8Generic128, kInt16Generic128>},
+#endif
         {"reference", kNoRequirement, cpu_unsupported_reason, run_quantize_activations_reference},
     });
 

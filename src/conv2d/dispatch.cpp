@@ -82,6 +82,8 @@ KernelTable<Conv2dProblem> table(
         {"float_neon", kNeon, float_unsupported_reason, run_with<kFloatNeon>},
 #endif
 #if defined(QCORE_GENERIC_KERNELS)
+        {"depthwise_generic128", kGeneric128, depthwise_unsupported_reason,
+         run_depthwise<kDepthwiseGeneric128, kDepthwiseFloatGeneric128>},
         {"int8_generic128", kGeneric128, int8_unsupported_reason, run_with<kInt8Generic128>},
         {"int16_generic128", kGeneric128, int16_unsupported_reason, run_with<kInt16Generic128>},
         {"float_generic128", kGeneric128, float_unsupported_reason, run_with<kFloatGeneric128>},

@@ -40,6 +40,9 @@ std::vector<Kernel<Problem>> rows_of([[maybe_unused]] const CudaRow<Problem>& cu
 #if defined(QCORE_ARM_KERNELS)
       {"neon", kNeon, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderNeon>},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+      {"generic128", kGeneric128, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderGeneric128>},
+#endif
       {"reference", kNoRequirement, cpu_unsupported_reason<Problem>, reference},
   };
 }

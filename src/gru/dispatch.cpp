@@ -39,6 +39,9 @@ KernelTable<GruProblem> table("gru",
                                   {"neon_dotprod", kNeonDotprod, vector_unsupported_reason, run_with<kGruNeonDotprod>},
                                   {"neon", kNeon, vector_unsupported_reason, run_with<kGruNeon>},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+                                  {"generic128", kGeneric128, vector_unsupported_reason, run_with<kGruGeneric128>},
+#endif
                                   {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},
                               });
 

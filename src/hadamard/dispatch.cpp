@@ -22,6 +22,9 @@ KernelTable<HadamardProblem> table(
 #if defined(QCORE_ARM_KERNELS)
                     {"neon", kNeon, cpu_unsupported_reason<HadamardProblem>, run_with<kHadamardNeon>},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+                    {"generic128", kGeneric128, cpu_unsupported_reason<HadamardProblem>, run_with<kHadamardGeneric128>},
+#endif
                     {"reference", kNoRequirement, cpu_unsupported_reason<HadamardProblem>, run_hadamard_reference},
                 });
 

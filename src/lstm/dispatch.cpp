@@ -31,6 +31,9 @@ KernelTable<LstmProblem> table(
                 {"neon_dotprod", kNeonDotprod, vector_unsupported_reason, run_with<kLstmNeonDotprod>},
                 {"neon", kNeon, vector_unsupported_reason, run_with<kLstmNeon>},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+                {"generic128", kGeneric128, vector_unsupported_reason, run_with<kLstmGeneric128>},
+#endif
                 {"reference", kNoRequirement, cpu_unsupported_reason<LstmProblem>, run_lstm_reference},
             });
 

@@ -58,6 +58,9 @@ KernelTable<StaticProblem> table(
                   {"neon_dotprod", kNeonDotprod, static_tiled_unsupported_reason, run_with<kStaticNeonDotprod>},
                   {"neon", kNeon, static_tiled_unsupported_reason, run_with<kStaticNeon>},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+                  {"generic128", kGeneric128, static_tiled_unsupported_reason, run_with<kStaticGeneric128>},
+#endif
                   {"reference", kNoRequirement, static_reference_unsupported_reason, run_static_reference},
               });
 

@@ -12,7 +12,8 @@ from linear_calls import AVAILABLE, KERNELS, MODES, POISON, run
 import qcore
 
 ARM = platform.machine() in ("aarch64", "arm64")
-CAPS = ["baseline", "neon", "dotprod", "i8mm"] if ARM else ["baseline", "avx2", "avxvnni", "avx512vnni", "amx"]
+CAPS = ["baseline", "generic128"]
+CAPS += ["neon", "dotprod", "i8mm"] if ARM else ["avx2", "avxvnni", "avx512vnni", "amx"]
 # The kernel of a few rows, for which AMX does not pay.
 KERNEL_OF = {"dotprod": "int8_neon_dotprod", "i8mm": "int8_neon_i8mm", "amx": "int8_avx512vnni"}
 
