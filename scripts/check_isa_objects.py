@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ISA_OBJECT = re.compile(r"_(avx2|avxvnni|avx512|amx|neon)\w*\.cpp\.o$")
+ISA_OBJECT = re.compile(r"_(avx2|avxvnni|avx512|amx|neon|generic128)\w*\.cpp\.o$")
 WEAK = set("WwVvu")
 
 

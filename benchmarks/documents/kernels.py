@@ -18,6 +18,7 @@ _ROW = re.compile(r'\{"(\w+)",\s*(k\w+),')
 # Columns, and the requirements (src/runtime/requirements.h) that belong to them.
 CPU = {
     "any CPU": ("kNoRequirement",),
+    "vectors of the compiler": ("kGeneric128",),
     "AVX2": ("kAvx2",),
     "AVX-VNNI": ("kAvxVnni",),
     "AVX-512 VNNI": ("kAvx512Vnni", "kAvx512Bf16"),

@@ -13,7 +13,7 @@ const char* cpu_unsupported_reason(const ActivationsProblem& problem) {
   return problem.device.type == DeviceType::cpu ? nullptr : "it runs on the CPU";
 }
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 const char* packed_unsupported_reason(const ActivationsProblem& problem) {
   if (problem.block_size > kLongestBlock) return "its int32 sums take blocks up to 65536";
   return cpu_unsupported_reason(problem);
@@ -38,6 +38,9 @@ KernelTable<ActivationsProblem> table(
 #endif
 #if defined(QCORE_ARM_KERNELS)
         {"neon", kNeon, packed_unsupported_reason, run_packed<kInt8Neon, kInt16Neon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+        {"generic128", kGeneric128, packed_unsupported_reason, run_packed<kInt8Generic128, kInt16Generic128>},
 #endif
         {"reference", kNoRequirement, cpu_unsupported_reason, run_quantize_activations_reference},
     });

@@ -9,7 +9,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 template <class Problem, void (*run)(const Problem&, const AwqKernels&), const AwqKernels& kernels>
 void run_with(const Problem& problem) {

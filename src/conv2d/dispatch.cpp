@@ -11,7 +11,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 const char* depthwise_unsupported_reason(const Conv2dProblem& problem) {
   if (problem.weight->layout.k != 1 || problem.outputs_per_group() != 1)
@@ -80,6 +80,13 @@ KernelTable<Conv2dProblem> table(
         {"int8_neon", kNeon, int8_unsupported_reason, run_with<kInt8Neon>},
         {"int16_neon", kNeon, int16_unsupported_reason, run_with<kInt16Neon>},
         {"float_neon", kNeon, float_unsupported_reason, run_with<kFloatNeon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+        {"depthwise_generic128", kGeneric128, depthwise_unsupported_reason,
+         run_depthwise<kDepthwiseGeneric128, kDepthwiseFloatGeneric128>},
+        {"int8_generic128", kGeneric128, int8_unsupported_reason, run_with<kInt8Generic128>},
+        {"int16_generic128", kGeneric128, int16_unsupported_reason, run_with<kInt16Generic128>},
+        {"float_generic128", kGeneric128, float_unsupported_reason, run_with<kFloatGeneric128>},
 #endif
         {"reference", kNoRequirement, reference_unsupported_reason, run_reference},
     });

@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 template <class Problem, void (*run)(const Problem&, const DecoderKernels&), const DecoderKernels& kernels>
 void run_with(const Problem& problem) {
@@ -39,6 +39,9 @@ std::vector<Kernel<Problem>> rows_of([[maybe_unused]] const CudaRow<Problem>& cu
 #endif
 #if defined(QCORE_ARM_KERNELS)
       {"neon", kNeon, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderNeon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+      {"generic128", kGeneric128, cpu_unsupported_reason<Problem>, run_with<Problem, run, kDecoderGeneric128>},
 #endif
       {"reference", kNoRequirement, cpu_unsupported_reason<Problem>, reference},
   };

@@ -11,7 +11,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 template <const RecurrentKernels& kernels>
 void run_with(const GruProblem& problem) {
@@ -51,6 +51,9 @@ KernelTable<GruProblem> table(
 #if defined(QCORE_ARM_KERNELS)
         {"neon_dotprod", kNeonDotprod, vector_unsupported_reason, run_with<kGruNeonDotprod>},
         {"neon", kNeon, vector_unsupported_reason, run_with<kGruNeon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+        {"generic128", kGeneric128, vector_unsupported_reason, run_with<kGruGeneric128>},
 #endif
         {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},
     });

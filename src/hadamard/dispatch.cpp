@@ -5,7 +5,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 template <const HadamardKernels& kernels>
 void run_with(const HadamardProblem& problem) {
   run_hadamard_cpu(problem, kernels);
@@ -21,6 +21,9 @@ KernelTable<HadamardProblem> table(
 #endif
 #if defined(QCORE_ARM_KERNELS)
                     {"neon", kNeon, cpu_unsupported_reason<HadamardProblem>, run_with<kHadamardNeon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+                    {"generic128", kGeneric128, cpu_unsupported_reason<HadamardProblem>, run_with<kHadamardGeneric128>},
 #endif
                     {"reference", kNoRequirement, cpu_unsupported_reason<HadamardProblem>, run_hadamard_reference},
                 });

@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 template <const BlockKernels& kernels>
 void run_with(const LinearProblem& problem) {
   run_product(problem.product(), kernels);
@@ -58,6 +58,11 @@ KernelTable<LinearProblem> table(
                   {"int8_neon", kNeon, int8_unsupported_reason, run_with<kInt8Neon>},
                   {"int16_neon", kNeon, int16_unsupported_reason, run_with<kInt16Neon>},
                   {"float_neon", kNeon, float_unsupported_reason, run_with<kFloatNeon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+                  {"int8_generic128", kGeneric128, int8_unsupported_reason, run_with<kInt8Generic128>},
+                  {"int16_generic128", kGeneric128, int16_unsupported_reason, run_with<kInt16Generic128>},
+                  {"float_generic128", kGeneric128, float_unsupported_reason, run_with<kFloatGeneric128>},
 #endif
                   {"reference", kNoRequirement, reference_unsupported_reason, run_reference},
               });

@@ -11,7 +11,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 template <const RecurrentKernels& kernels>
 void run_with(const LstmProblem& problem) {
@@ -38,6 +38,9 @@ KernelTable<LstmProblem> table(
 #if defined(QCORE_ARM_KERNELS)
                 {"neon_dotprod", kNeonDotprod, vector_unsupported_reason, run_with<kLstmNeonDotprod>},
                 {"neon", kNeon, vector_unsupported_reason, run_with<kLstmNeon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+                {"generic128", kGeneric128, vector_unsupported_reason, run_with<kLstmGeneric128>},
 #endif
                 {"reference", kNoRequirement, cpu_unsupported_reason<LstmProblem>, run_lstm_reference},
             });

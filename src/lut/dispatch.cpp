@@ -9,7 +9,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 template <class Problem, void (*run)(const Problem&, const LutKernels&), const LutKernels& kernels>
 void run_with(const Problem& problem) {
@@ -32,6 +32,10 @@ KernelTable<LutProblem> lut_rows(
 #if defined(QCORE_ARM_KERNELS)
         {"neon", kNeon, cpu_unsupported_reason<LutProblem>, run_with<LutProblem, run_lut_cpu, kLutNeon>},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+        {"generic128", kGeneric128, cpu_unsupported_reason<LutProblem>,
+         run_with<LutProblem, run_lut_cpu, kLutGeneric128>},
+#endif
         {"reference", kNoRequirement, cpu_unsupported_reason<LutProblem>, run_lut_reference},
     });
 
@@ -48,6 +52,10 @@ KernelTable<RowProblem> softmax_rows(
 #if defined(QCORE_ARM_KERNELS)
         {"neon", kNeon, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_softmax_cpu, kLutNeon>},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+        {"generic128", kGeneric128, cpu_unsupported_reason<RowProblem>,
+         run_with<RowProblem, run_softmax_cpu, kLutGeneric128>},
+#endif
         {"reference", kNoRequirement, cpu_unsupported_reason<RowProblem>, run_softmax_reference},
     });
 
@@ -63,6 +71,10 @@ KernelTable<RowProblem> rms_norm_rows(
 #endif
 #if defined(QCORE_ARM_KERNELS)
         {"neon", kNeon, cpu_unsupported_reason<RowProblem>, run_with<RowProblem, run_rms_norm_cpu, kLutNeon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+        {"generic128", kGeneric128, cpu_unsupported_reason<RowProblem>,
+         run_with<RowProblem, run_rms_norm_cpu, kLutGeneric128>},
 #endif
         {"reference", kNoRequirement, cpu_unsupported_reason<RowProblem>, run_rms_norm_reference},
     });

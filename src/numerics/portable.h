@@ -28,10 +28,39 @@ QCORE_NUMERIC float bits_float(std::uint32_t u) {
   return x;
 }
 
+// A fused multiply-add without the instruction. The product is exact in double, and so is the error of the sum. A sum
+// that is not exact becomes that of its two neighbors in double whose last bit is odd: since double has more than twice
+// the bits of float and two, rounding that to float is the same as rounding the exact sum once.
+QCORE_NUMERIC float fma_by_double(float a, float b, float c) {
+  const double product = static_cast<double>(a) * static_cast<double>(b), addend = static_cast<double>(c);
+  const double sum = product + addend;
+  const double part = sum - product;
+  const double error = (product - (sum - part)) + (addend - part);
+  std::uint64_t bits;
+  memcpy(&bits, &sum, sizeof bits);
+  // Not for an infinity or a NaN, whose error is a NaN.
+  if ((error < 0.0 || error > 0.0) && !(bits & 1)) bits += (error > 0.0) == (sum > 0.0) ? 1 : -1;
+  double odd;
+  memcpy(&odd, &bits, sizeof odd);
+  return static_cast<float>(odd);
+}
+
+// The processor that is compiled for has the instruction.
+#if defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__riscv_flen) || defined(__VSX__)
+#define QCORE_HAS_FMA
+#endif
+
+// The fmaf() of MinGW's GCC rounds twice, and that of WebAssembly's libraries is slow.
+#if !defined(QCORE_HAS_FMA) && ((defined(__MINGW32__) && !defined(__clang__)) || defined(__wasm__))
+#define QCORE_FMA_BY_DOUBLE
+#endif
+
 // One rounding, on every backend: contraction is switched off elsewhere, so this is the only fma.
 QCORE_NUMERIC float fma_once(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(a, b, c);
+#elif defined(QCORE_FMA_BY_DOUBLE)
+  return fma_by_double(a, b, c);
 #else
   return __builtin_fmaf(a, b, c);
 #endif

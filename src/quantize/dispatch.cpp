@@ -22,18 +22,26 @@ void run_encode_neon(const EncodeProblem& problem) { run_encode(problem, kQuanti
 void run_dequantize_neon(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeNeon); }
 #endif
 
+#if defined(QCORE_GENERIC_KERNELS)
+void run_quantize_generic128(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeGeneric128); }
+void run_encode_generic128(const EncodeProblem& problem) { run_encode(problem, kQuantizeGeneric128.encoded); }
+void run_dequantize_generic128(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeGeneric128); }
+#endif
+
 // Best first. The same loops over vectors of 512 bits were no faster on Zen 4.
-KernelTable<QuantizeProblem> quantize_rows("quantize",
-                                           {
+KernelTable<QuantizeProblem> quantize_rows(
+    "quantize", {
 #if defined(QCORE_X86_KERNELS)
-                                               {"avx2", kAvx2, takes_all<QuantizeProblem>, run_quantize_avx2},
+                    {"avx2", kAvx2, takes_all<QuantizeProblem>, run_quantize_avx2},
 #endif
 #if defined(QCORE_ARM_KERNELS)
-                                               {"neon", kNeon, takes_all<QuantizeProblem>, run_quantize_neon},
+                    {"neon", kNeon, takes_all<QuantizeProblem>, run_quantize_neon},
 #endif
-                                               {"reference", kNoRequirement, takes_all<QuantizeProblem>,
-                                                run_quantize_reference},
-                                           });
+#if defined(QCORE_GENERIC_KERNELS)
+                    {"generic128", kGeneric128, takes_all<QuantizeProblem>, run_quantize_generic128},
+#endif
+                    {"reference", kNoRequirement, takes_all<QuantizeProblem>, run_quantize_reference},
+                });
 
 void reference_errors(const CodeTable& table, const EncodedTask* tasks, int count, double* errors) {
   for (int i = 0; i < count; ++i) errors[i] = encoded_error_of(table, tasks[i]);
@@ -57,21 +65,26 @@ KernelTable<EncodeProblem> encode_rows("quantize_encoded",
 #if defined(QCORE_ARM_KERNELS)
                                            {"neon", kNeon, takes_all<EncodeProblem>, run_encode_neon},
 #endif
+#if defined(QCORE_GENERIC_KERNELS)
+                                           {"generic128", kGeneric128, takes_all<EncodeProblem>, run_encode_generic128},
+#endif
                                            {"reference", kNoRequirement, takes_all<EncodeProblem>,
                                             run_encode_reference},
                                        });
 
-KernelTable<DequantizeProblem> dequantize_rows("dequantize",
-                                               {
+KernelTable<DequantizeProblem> dequantize_rows(
+    "dequantize", {
 #if defined(QCORE_X86_KERNELS)
-                                                   {"avx2", kAvx2, takes_all<DequantizeProblem>, run_dequantize_avx2},
+                      {"avx2", kAvx2, takes_all<DequantizeProblem>, run_dequantize_avx2},
 #endif
 #if defined(QCORE_ARM_KERNELS)
-                                                   {"neon", kNeon, takes_all<DequantizeProblem>, run_dequantize_neon},
+                      {"neon", kNeon, takes_all<DequantizeProblem>, run_dequantize_neon},
 #endif
-                                                   {"reference", kNoRequirement, takes_all<DequantizeProblem>,
-                                                    run_dequantize_reference},
-                                               });
+#if defined(QCORE_GENERIC_KERNELS)
+                      {"generic128", kGeneric128, takes_all<DequantizeProblem>, run_dequantize_generic128},
+#endif
+                      {"reference", kNoRequirement, takes_all<DequantizeProblem>, run_dequantize_reference},
+                  });
 
 }  // namespace
 

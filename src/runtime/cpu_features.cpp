@@ -67,11 +67,12 @@ CpuFeatures detect() {
 }
 
 void cap_features(CpuFeatures& found, const std::string& cap) {
-  QCORE_CHECK_VALUE(cap == "baseline" || cap == "neon" || cap == "dotprod" || cap == "i8mm",
-                    "environment variable QCORE_ISA is '", cap, "', expected baseline, neon, dotprod or i8mm");
+  QCORE_CHECK_VALUE(cap == "baseline" || cap == "generic128" || cap == "neon" || cap == "dotprod" || cap == "i8mm",
+                    "environment variable QCORE_ISA is '", cap,
+                    "', expected baseline, generic128, neon, dotprod or i8mm");
   if (cap != "i8mm") found.i8mm = false;
-  if (cap == "neon" || cap == "baseline") found.dotprod = false;
-  if (cap == "baseline") found.neon = false;
+  if (cap != "i8mm" && cap != "dotprod") found.dotprod = false;
+  if (cap == "baseline" || cap == "generic128") found.neon = false;
 }
 
 #else
@@ -142,13 +143,14 @@ CpuFeatures detect() {
 }
 
 void cap_features(CpuFeatures& found, const std::string& cap) {
-  QCORE_CHECK_VALUE(cap == "baseline" || cap == "avx2" || cap == "avxvnni" || cap == "avx512vnni" || cap == "amx",
+  QCORE_CHECK_VALUE(cap == "baseline" || cap == "generic128" || cap == "avx2" || cap == "avxvnni" ||
+                        cap == "avx512vnni" || cap == "amx",
                     "environment variable QCORE_ISA is '", cap,
-                    "', expected baseline, avx2, avxvnni, avx512vnni or amx");
+                    "', expected baseline, generic128, avx2, avxvnni, avx512vnni or amx");
   if (cap != "amx") found.amx_int8 = false;
   if (cap != "amx" && cap != "avx512vnni") found.avx512vnni = found.avx512bf16 = false;
-  if (cap == "avx2" || cap == "baseline") found.avxvnni = false;
-  if (cap == "baseline") found.avx2 = false;
+  if (cap == "avx2" || cap == "generic128" || cap == "baseline") found.avxvnni = false;
+  if (cap == "generic128" || cap == "baseline") found.avx2 = false;
 }
 
 #endif
@@ -158,6 +160,7 @@ CpuFeatures detect_and_cap() {
   const char* value = std::getenv("QCORE_ISA");
   const std::string cap = value ? value : "";
   if (!cap.empty()) cap_features(found, cap);
+  found.generic128 = cap != "baseline";
 #if !defined(__aarch64__)
   // Asked for even where an emulator stands in for what is refused.
   if (found.amx_int8) found.amx_int8 = may_use_amx() || kAmxIsEmulated;

@@ -5,7 +5,8 @@
 namespace qcore {
 
 // Instruction sets that CPU kernels may use: detected once, then capped by the environment variable
-// QCORE_ISA = baseline | avx2 | avxvnni | avx512vnni | amx on x86-64, baseline | neon | dotprod | i8mm on AArch64.
+// QCORE_ISA = baseline | generic128 | avx2 | avxvnni | avx512vnni | amx on x86-64, baseline | generic128 | neon |
+// dotprod | i8mm on AArch64, baseline | generic128 elsewhere.
 struct CpuFeatures {
   bool avx2;        // AVX2, FMA and F16C
   bool avxvnni;     // the above and AVX-VNNI
@@ -15,6 +16,7 @@ struct CpuFeatures {
   bool neon;        // Advanced SIMD of AArch64, which every such processor has
   bool dotprod;     // the above and its dot products of bytes
   bool i8mm;        // the above and those of unsigned by signed bytes
+  bool generic128;  // what the compiler makes of vectors of 128 bits; all but baseline
 };
 
 const CpuFeatures& cpu_features_in_use();

@@ -8,6 +8,10 @@
 #endif
 
 // Names what kernels need of a machine, once for the tables of all operators.
+#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS) || defined(QCORE_GENERIC_KERNELS)
+#define QCORE_VECTOR_KERNELS
+#endif
+
 namespace qcore {
 
 struct Requirement {
@@ -37,6 +41,11 @@ inline constexpr Requirement kNeonDotprod{DeviceType::cpu, "NEON and its dot pro
                                           [] { return cpu_features_in_use().dotprod; }};
 inline constexpr Requirement kNeonI8mm{DeviceType::cpu, "NEON, FEAT_DotProd and FEAT_I8MM",
                                        [] { return cpu_features_in_use().i8mm; }};
+#endif
+
+#if defined(QCORE_GENERIC_KERNELS)
+inline constexpr Requirement kGeneric128{DeviceType::cpu, "nothing: vectors of the compiler",
+                                         [] { return cpu_features_in_use().generic128; }};
 #endif
 
 #if defined(QCORE_CUDA_BACKEND)

@@ -10,7 +10,7 @@
 namespace qcore {
 namespace {
 
-#if defined(QCORE_X86_KERNELS) || defined(QCORE_ARM_KERNELS)
+#if defined(QCORE_VECTOR_KERNELS)
 
 template <const StaticTileKernels& kernels>
 void run_with(const StaticProblem& problem) {
@@ -57,6 +57,9 @@ KernelTable<StaticProblem> table(
 #if defined(QCORE_ARM_KERNELS)
                   {"neon_dotprod", kNeonDotprod, static_tiled_unsupported_reason, run_with<kStaticNeonDotprod>},
                   {"neon", kNeon, static_tiled_unsupported_reason, run_with<kStaticNeon>},
+#endif
+#if defined(QCORE_GENERIC_KERNELS)
+                  {"generic128", kGeneric128, static_tiled_unsupported_reason, run_with<kStaticGeneric128>},
 #endif
                   {"reference", kNoRequirement, static_reference_unsupported_reason, run_static_reference},
               });

@@ -61,5 +61,6 @@ struct DecoderKernels {
 extern const DecoderKernels kDecoderAvx2;
 extern const DecoderKernels kDecoderAvx512;
 extern const DecoderKernels kDecoderNeon;
+extern const DecoderKernels kDecoderGeneric128;
 
 }  // namespace qcore

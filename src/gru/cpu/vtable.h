@@ -25,5 +25,6 @@ struct GruLayer : RecurrentLayer {
 
 extern const RecurrentKernels kGruAvx2, kGruAvxVnni, kGruAvx512Vnni;
 extern const RecurrentKernels kGruNeon, kGruNeonDotprod;
+extern const RecurrentKernels kGruGeneric128;
 
 }  // namespace qcore

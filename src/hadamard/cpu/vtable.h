@@ -16,5 +16,6 @@ struct HadamardKernels {
 extern const HadamardKernels kHadamardAvx2;
 extern const HadamardKernels kHadamardAvx512;
 extern const HadamardKernels kHadamardNeon;
+extern const HadamardKernels kHadamardGeneric128;
 
 }  // namespace qcore

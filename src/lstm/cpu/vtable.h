@@ -18,5 +18,6 @@ struct LstmLayer : RecurrentLayer {
 
 extern const RecurrentKernels kLstmAvx2, kLstmAvxVnni, kLstmAvx512Vnni;
 extern const RecurrentKernels kLstmNeon, kLstmNeonDotprod;
+extern const RecurrentKernels kLstmGeneric128;
 
 }  // namespace qcore

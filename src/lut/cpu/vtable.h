@@ -31,5 +31,6 @@ struct LutKernels {
 extern const LutKernels kLutAvx2;
 extern const LutKernels kLutAvx512;
 extern const LutKernels kLutNeon;
+extern const LutKernels kLutGeneric128;
 
 }  // namespace qcore

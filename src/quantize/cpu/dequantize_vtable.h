@@ -14,5 +14,6 @@ struct DequantizeKernels {
 
 extern const DequantizeKernels kDequantizeAvx2;
 extern const DequantizeKernels kDequantizeNeon;
+extern const DequantizeKernels kDequantizeGeneric128;
 
 }  // namespace qcore

@@ -43,5 +43,6 @@ struct QuantizeKernels {
 
 extern const QuantizeKernels kQuantizeAvx2;
 extern const QuantizeKernels kQuantizeNeon;
+extern const QuantizeKernels kQuantizeGeneric128;
 
 }  // namespace qcore

@@ -77,5 +77,6 @@ extern const StaticTileKernels kStaticAvx512Vnni;   // static_avx512vnni.cpp
 extern const StaticTileKernels kStaticAmx;          // static_amx.cpp
 extern const StaticTileKernels kStaticNeon;         // static_neon.cpp
 extern const StaticTileKernels kStaticNeonDotprod;  // static_neon_dotprod.cpp
+extern const StaticTileKernels kStaticGeneric128;   // static_generic128.cpp
 
 }  // namespace qcore

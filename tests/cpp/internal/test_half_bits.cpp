@@ -118,5 +118,27 @@ TEST(RoundHalfEven, EqualsNearbyint) {
   }
 }
 
+// Floats of all kinds: any bits, small integers, and neighbors of powers of two, whose sums are often ties.
+TEST(FmaByDouble, EqualsFma) {
+  std::uint64_t state = 1;
+  const auto next = [&] {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const auto bits = static_cast<std::uint32_t>(state >> 32);
+    if (bits % 3 == 0) return bits_float(bits);
+    if (bits % 3 == 1) return static_cast<float>(static_cast<int>(bits >> 20) - 2048);
+    return std::nextafter(std::ldexp(bits & 4096 ? 1.0f : -1.5f, static_cast<int>(bits >> 8 & 255) - 140),
+                          bits & 8192 ? INFINITY : 0.0f);
+  };
+  for (int i = 0; i < 3000000; ++i) {
+    const float a = next(), b = next(), c = i % 4 ? next() : -a * b * (1.0f + bits_float(0x33800000));
+    const float expected = std::fma(a, b, c), found = fma_by_double(a, b, c);
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(found)) << a << " * " << b << " + " << c;
+    } else {
+      ASSERT_EQ(float_bits(found), float_bits(expected)) << a << " * " << b << " + " << c;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace qcore::numerics

@@ -42,9 +42,10 @@ MAY_INCLUDE = {
     "bindings": {"bindings", "include"},
 }
 CXX_SUFFIXES = {".cpp", ".h", ".cu", ".cuh"}
-ISA_FILE = re.compile(r"_(avx2|avxvnni|avx512\w*|amx\w*|neon\w*)\.cpp$")
+ISA_FILE = re.compile(r"_(avx2|avxvnni|avx512\w*|amx\w*|neon\w*|generic128)\.cpp$")
 # An inline function of the standard library that is compiled in such a file could be the copy that the linker keeps.
-ISA_SYSTEM_HEADERS = {"cstddef", "cstdint", "cstring", "immintrin.h", "arm_neon.h", "math.h"}
+ISA_SYSTEM_HEADERS = {"cstddef", "cstdint", "cstring", "math.h"}
+ISA_SYSTEM_HEADERS |= {"immintrin.h", "emmintrin.h", "wasm_simd128.h", "arm_neon.h"}
 LONGEST_FILE = 600
 MOST_FILES = 20
 
