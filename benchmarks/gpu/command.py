@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,9 +19,9 @@ from . import conv as conv_cases
 from . import decoder as decoder_cases
 from . import device
 from . import grouped as grouped_cases
-from . import gru as gru_cases
 from . import linear as linear_cases
 from . import lut as lut_cases
+from . import recurrent as recurrent_cases
 from .summary import OPERATORS, case_table
 
 MISMATCH_STATUS = 1
@@ -226,8 +227,30 @@ def gru(
     Examples:
       python -m benchmarks gpu gru --steps 50 --batch 8 --hidden 256 --bits 8
     """
-    check_known(bits, gru_cases.BITS, "--bits")
-    _measure("gru", json, gru_cases.cases, {}, steps=steps, batches=batch, hidden=hidden, bits=bits, rounds=rounds)
+    _recurrent("gru", json, bits, steps=steps, batches=batch, hidden=hidden, rounds=rounds)
+
+
+@gpu.command()
+def lstm(
+    steps: Annotated[Numbers, typer.Option(min=1, help="T; repeatable.")] = None,
+    batch: Annotated[Numbers, typer.Option(min=1, help="B; repeatable.")] = None,
+    hidden: Annotated[Numbers, typer.Option(min=1, help="H; repeatable.")] = None,
+    bits: Annotated[Numbers, typer.Option(help="8 or 16; repeatable.")] = None,
+    rounds: Rounds = 15,
+    json: Json = None,
+) -> None:
+    """Measure an LSTM layer beside cuDNN's, floats in and out.
+
+    \b
+    Examples:
+      python -m benchmarks gpu lstm --steps 50 --batch 8 --hidden 256 --bits 8
+    """
+    _recurrent("lstm", json, bits, steps=steps, batches=batch, hidden=hidden, rounds=rounds)
+
+
+def _recurrent(operator: str, json: Path | None, bits: Any, **options: Any) -> None:
+    check_known(bits, recurrent_cases.BITS, "--bits")
+    _measure(operator, json, functools.partial(recurrent_cases.cases, operator=operator), {}, bits=bits, **options)
 
 
 @gpu.command()

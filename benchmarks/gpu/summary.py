@@ -91,6 +91,7 @@ OPERATORS = {
         "activations": ("quantize_activations", "linear"),
         "conv": ("conv2d", "static"),
         "gru": ("gru",),
+        "lstm": ("lstm",),
         "lut": ("lut", "softmax", "rms_norm"),
         "awq": ("awq",),
         "decoder": (),
