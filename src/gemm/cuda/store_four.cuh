@@ -24,18 +24,21 @@ __device__ __forceinline__ void store_neighbors(const RowView& y, std::int64_t a
 // four of them are one aligned store. `row_offset` is that of y.
 __device__ __forceinline__ void store_four(const DeviceOutput& out, std::int64_t row_offset, std::int64_t n,
                                            std::int64_t end, bool together, const float (&totals)[4]) {
-  if (!together || n + 4 > end) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (n + i < end) store_epilogue(out, row_offset, n + i, totals[i]);
-    return;
-  }
+  // The activation stands before the two ways to store, because its code is long.
+  const bool all = n + 4 <= end;
   float y[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     y[i] = totals[i];
-    if (out.bias) y[i] += load_float(out.bias, out.bias_dtype, (n + i) * out.bias_stride);
+    if (out.bias && (all || n + i < end)) y[i] += load_float(out.bias, out.bias_dtype, (n + i) * out.bias_stride);
     y[i] = activate(y[i], out.activation);
+  }
+  if (!together || !all) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (n + i < end)
+        store_float(const_cast<void*>(out.y.data), out.y.dtype, row_offset + (n + i) * out.y.column_stride, y[i]);
+    return;
   }
   store_neighbors(out.y, row_offset + n, y);
 }
