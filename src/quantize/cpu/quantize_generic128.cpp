@@ -22,6 +22,7 @@ struct Search : GenericLanes128 {
   using GenericLanes128::select;
   using GenericLanes128::sub;
 
+  using GenericLanes128::fma;
   QCORE_NUMERIC F minus_product(F a, F b, F c) { return fma(-b, c, a); }
   QCORE_NUMERIC F as_half(F a) {
     std::uint16_t words[kLanes];
@@ -40,6 +41,7 @@ struct Search : GenericLanes128 {
   QCORE_NUMERIC Mask greater(F a, F b) { return a > b; }
   QCORE_NUMERIC Mask both(Mask a, Mask b) { return a & b; }
   QCORE_NUMERIC Mask all() { return set(-1); }
+  QCORE_NUMERIC bool every(Mask a) { return !any(~a); }
 
   QCORE_NUMERIC F lookup(const float* table, F biased) {
     const I at = sub(bits(biased), set(static_cast<std::int32_t>(kRoundBits)));
@@ -54,6 +56,13 @@ struct Search : GenericLanes128 {
   QCORE_NUMERIC Doubles sub(Doubles a, Doubles b) { return {a.low - b.low, a.high - b.high}; }
   QCORE_NUMERIC Doubles mul(Doubles a, Doubles b) { return {a.low * b.low, a.high * b.high}; }
   QCORE_NUMERIC Doubles div(Doubles a, Doubles b) { return {a.low / b.low, a.high / b.high}; }
+  QCORE_NUMERIC Doubles fma(Doubles a, Doubles b, Doubles c) {
+    return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
+  }
+  QCORE_NUMERIC Doubles minus_product(Doubles a, Doubles b, Doubles c) {
+    return {fma(-b.low, c.low, a.low), fma(-b.high, c.high, a.high)};
+  }
+  QCORE_NUMERIC Doubles load_doubles(const double* p) { return {Doubles2{p[0], p[1]}, Doubles2{p[2], p[3]}}; }
   QCORE_NUMERIC double total(Doubles a) {
     const Doubles2 sums = a.low + a.high;
     return sums[0] + sums[1];
@@ -71,6 +80,9 @@ struct Search : GenericLanes128 {
   }
 
  private:
+  QCORE_NUMERIC Doubles2 fma(Doubles2 a, Doubles2 b, Doubles2 c) {
+    return {__builtin_fma(a[0], b[0], c[0]), __builtin_fma(a[1], b[1], c[1])};
+  }
   QCORE_NUMERIC Doubles2 select(Longs mask, Doubles2 yes, Doubles2 no) {
     return (Doubles2)((mask & (Longs)yes) | (~mask & (Longs)no));
   }
@@ -84,17 +96,14 @@ BlockScale quantize_block(const float* values, std::int64_t count, const Nearest
   return quantize_lanes<Generic128>(values, count, form, codes);
 }
 
-double encoded_error(const CodeTable& table, const EncodedValues& block, float scale, float inverse, float offset) {
-  return EncodedLanes<Search>::error(table, block, scale, inverse, offset);
-}
-
-EncodedMoments encoded_moments(const CodeTable& table, const EncodedValues& block, float inverse, float offset) {
-  return EncodedLanes<Search>::moments(table, block, inverse, offset);
-}
+using Encoded = EncodedLanes<Search>;
 
 }  // namespace
 
 extern const QuantizeKernels kQuantizeGeneric128{
-    load, quantize_block, search_blocks<Search>, {encoded_error, encoded_moments}};
+    load,
+    quantize_block,
+    search_blocks<Search>,
+    {Encoded::run<Encoded::Errors>, Encoded::run<Encoded::Moments>, Encoded::codes}};
 
 }  // namespace qcore
