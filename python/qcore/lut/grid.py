@@ -55,6 +55,14 @@ class Grid:
         _core.lut(x, handle, y, 0)
         return np.abs(y.astype(np.float64) - self.f)
 
+    def is_odd(self, objective: Array) -> bool:
+        """Return whether f(-x) = -f(x) for all of the numbers, and errors at both count the same."""
+        return (
+            np.array_equal(self.x, -self.x[::-1])
+            and np.array_equal(self.f, -self.f[::-1])
+            and np.array_equal(objective, objective[::-1])
+        )
+
     def relative_to(self) -> Array:
         """Return max(|f|, 2^-14), float64 [n]."""
         return np.asarray(np.maximum(np.abs(self.f), FLOOR))

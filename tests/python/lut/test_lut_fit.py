@@ -272,6 +272,13 @@ def test_range_reduction_is_for_whole_domains():
     assert fit("rsqrt", range_reduction=True, **SMALL).range_reduction == "rsqrt"
 
 
+def test_the_table_of_tanh_is_odd():
+    table = lut.table("tanh")
+    assert np.array_equal(table.values, -table.values[::-1])
+    assert np.array_equal(table.cuts, -table.cuts[::-1])
+    assert table(np.zeros(1, np.float32)) == 0
+
+
 def test_infinities_are_left_out():
     table = fit(np.exp, domain=(9, 14), cuts=5, segments=4)
     assert table.report.points == (HALVES[HALVES >= 9] <= 11.0859375).sum() and table.cuts[-1] <= 11.0859375

@@ -456,7 +456,7 @@ def test_a_symmetric_module_refuses_offsets():
         (lambda: qt.Linear(torch.ones(2, 2)), TypeError, "weight is a Tensor, expected a QuantizedTensor"),
         (lambda: qt.Linear(convolution().weight), ValueError, r"shape \[8, 3, 3, 3\], expected 2 dimensions"),
         (lambda: qt.Linear(linear().weight, compute="int7"), ValueError, "compute is 'int7'"),
-        (lambda: qt.Linear(linear().weight, activation="tanh"), ValueError, "activation is 'tanh'"),
+        (lambda: qt.Linear(linear().weight, activation="erf"), ValueError, "activation is 'erf'"),
         (lambda: qt.Linear(linear().weight, torch.ones(3)), ValueError, r"bias is .* \[3\], expected .*\[20\]"),
         (lambda: qt.Conv2d(convolution().weight, stride=0), ValueError, "stride is 0"),
         (lambda: qt.Conv2d(convolution().weight, groups=3), ValueError, "groups 3"),
