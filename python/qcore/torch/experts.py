@@ -53,7 +53,7 @@ class Experts(QuantizedModule):
     compute what lies between the projections.
 
     Calls are those of the float module. Weights of one format lie after each other in one memory where
-    :func:`qcore.grouped_linear` can multiply them (:func:`qcore.torch.stacked.arrange`): a projection is then one call
+    :func:`qcore.grouped_linear` can multiply them: a projection is then one call
     for all experts. Otherwise each expert with rows is a call; while torch compiles or exports, every expert then
     computes every token and the result is weighted with zero where it was not chosen, because a graph has no rows that
     depend on values.

@@ -81,7 +81,7 @@ struct Search : GenericLanes128 {
 
  private:
   QCORE_NUMERIC Doubles2 fma(Doubles2 a, Doubles2 b, Doubles2 c) {
-    return {__builtin_fma(a[0], b[0], c[0]), __builtin_fma(a[1], b[1], c[1])};
+    return Doubles2{__builtin_fma(a[0], b[0], c[0]), __builtin_fma(a[1], b[1], c[1])};
   }
   QCORE_NUMERIC Doubles2 select(Longs mask, Doubles2 yes, Doubles2 no) {
     return (Doubles2)((mask & (Longs)yes) | (~mask & (Longs)no));
