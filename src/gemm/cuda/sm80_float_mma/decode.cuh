@@ -33,7 +33,8 @@ __device__ __forceinline__ float rest_of_offset(float scale, float offset) {
 // Shift of a column's codes, as the addends of the last step; `code` is the stored code that becomes 0.
 // decode() makes eight neighbors along k of a column out of its bytes, pairs[i] k 2*i and 2*i + 1; unless `kShifted`,
 // the shift is that of signed codes. pair() makes two neighbors out of words whose halves hold a code each in their
-// lowest bits, whatever is above.
+// lowest bits, whatever is above; pair_of_bytes() of 4 bits out of words whose halves are a code and, above it,
+// kUpperByte.
 template <>
 struct Decoder<ptx::Half::f16, 4> {
   struct Shift {
@@ -45,7 +46,7 @@ struct Decoder<ptx::Half::f16, 4> {
   __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes, const Shift& shift) {
     return pair_of_bytes(ptx::and_or(codes, both(0x000fu), both(0x6400u)), shift);
   }
-  static constexpr std::uint32_t kMagic = 0x64;
+  static constexpr std::uint32_t kUpperByte = 0x64;
   __device__ __forceinline__ static std::uint32_t pair_of_bytes(std::uint32_t sums, const Shift& shift) {
     return ptx::fma_pair<ptx::Half::f16>(sums, both(0x3c00u), shift.low);
   }
@@ -68,7 +69,7 @@ struct Decoder<ptx::Half::bf16, 4> {
   __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes, Shift shift) {
     return pair_of_bytes(ptx::and_or(codes, both(0x000fu), both(0x4300u)), shift);
   }
-  static constexpr std::uint32_t kMagic = 0x43;
+  static constexpr std::uint32_t kUpperByte = 0x43;
   __device__ __forceinline__ static std::uint32_t pair_of_bytes(std::uint32_t sums, Shift shift) {
     return ptx::fma_pair<ptx::Half::bf16>(sums, both(0x3f80u), shift);
   }

@@ -77,6 +77,7 @@ class Consumer {
   }
 
  private:
+  // The second group leaves its totals to the first, which stores, and goes on to the next tile.
   __device__ __forceinline__ void run_groups() {
     const int group = warpgroup_ / (kPanels / kWarpgroupWarps);
     Handover& handover = *reinterpret_cast<Handover*>(staging_ - panel_ * 64 + kPanels * 64);
@@ -262,14 +263,15 @@ class Consumer {
     const int nibble = quad_ / 2 * 4;
     const uint2* from = reinterpret_cast<const uint2*>(stage.weights[panel_]) + group_;  // [steps, 8 pairs of columns]
     if constexpr (kBits == 4) {
+      // Both k pairs of a column in one word, before they are shifted and masked: fewer integer instructions.
       const uint2 low = from[2 * chunk * 8], high = from[(2 * chunk + 1) * 8];
       const unsigned pick = quad_ % 2 ? 0x7632u : 0x5410u;
       const std::uint32_t columns[2] = {ptx::pick_bytes(low.x, high.x, pick) >> nibble & 0x0f0f0f0fu,
                                         ptx::pick_bytes(low.y, high.y, pick) >> nibble & 0x0f0f0f0fu};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        to[i] = Decode::pair_of_bytes(ptx::pick_bytes<0x4140>(columns[i], Decode::kMagic), shifts_[i]);
-        to[2 + i] = Decode::pair_of_bytes(ptx::pick_bytes<0x4342>(columns[i], Decode::kMagic), shifts_[i]);
+        to[i] = Decode::pair_of_bytes(ptx::pick_bytes<0x4140>(columns[i], Decode::kUpperByte), shifts_[i]);
+        to[2 + i] = Decode::pair_of_bytes(ptx::pick_bytes<0x4342>(columns[i], Decode::kUpperByte), shifts_[i]);
       }
       return;
     }
