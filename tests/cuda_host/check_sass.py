@@ -144,7 +144,8 @@ SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 # a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor.
 MAY_SPILL = {
     "sm90_float_wgmma_kernel": 160,
-    "grouped_gemv_kernel": 12,
+    "gemv_int8_kernel": 2,
+    "grouped_gemv_kernel": 16,
     "quantize_long_kernel": 11,
     "norm_quantize_kernel": 2,
 }
