@@ -43,7 +43,8 @@ WRONG = {
         (3, 70),
         F32,
     ),
-    "linear: activation is [1], expected None, 'relu', 'relu6', 'silu', 'gelu', 'gelu_tanh', 'tanh', 'sigmoid' or a": (
+    "linear: activation is [1], expected None, 'relu', 'relu6', 'silu', 'gelu', 'gelu_tanh', 'tanh', 'sigmoid' or a "
+    "pair (lo, hi)": (
         lambda x: qcore.jax.linear(x, WEIGHT, activation=[1]),
         (3, 70),
         F32,
