@@ -145,7 +145,7 @@ def test_operating_system_error_is_one_line(tmp_path):
     file = tmp_path / "absent" / "measured.json"
     done = run_qcore("demo", "--repeats", "1", "--json", str(file))
     assert done.returncode == 2
-    assert done.stderr == f"qcore: error: {file}: No such file or directory\n"
+    assert done.stderr == f"qcore: error: {file}: there is no folder {file.parent}, expected one\n"
 
 
 def test_library_error_is_one_line(monkeypatch, capsys):

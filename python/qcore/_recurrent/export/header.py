@@ -55,6 +55,7 @@ def export_layers(
             f"{where}: a bidirectional {model.op.upper()} needs the whole sequence, expected one direction: what is "
             "exported runs step by step"
         )
+    model._check_traceable()
     test = _self_test(model, name, header.name, x)
     source = _Source(model, cell)
     text = source.header(name)

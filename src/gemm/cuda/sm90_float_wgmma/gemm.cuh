@@ -44,6 +44,7 @@ struct Shape {
   static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kHandoverBytes;
   static constexpr int kPitch = Tuning::kColumns + 4;  // of totals that thread blocks exchange, in the ring's place
   static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
+  static_assert(kStages % (2 * kGroups<kParts>) == 0 || kGroups<kParts> == 1, "a stage is always the same group's");
   static_assert(kParts > 2 || sizeof(float) * TileStage::kRows * kPitch <= sizeof(TileStage) * kStages,
                 "tiles that share their k have few rows");
 };
@@ -82,19 +83,24 @@ class Consumer {
     const int group = warpgroup_ / (kPanels / kWarpgroupWarps);
     Handover& handover = *reinterpret_cast<Handover*>(staging_ - panel_ * 64 + kPanels * 64);
     unsigned parity = 0;
+    int done = 0;  // steps
     PipelineState<kStages> state;
     for (; tiles_.valid(); tiles_.next()) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) y_[0][i] = 0.0f;
       const int first = tiles_.first_step(), last = tiles_.last_step();
+      // Counted over all tiles, so that a stage of the ring is always the same group's: it waits for each of its
+      // phases.
+      const int own = (group + done) % kGroups<kParts>;
       PipelineState<kStages> at = state;
-      at.skip(2 * group);
+      at.skip(2 * own);
 #pragma unroll 1
-      for (int step = first + group; step < last; step += kGroups<kParts>) {
+      for (int step = first + own; step < last; step += kGroups<kParts>) {
         multiply_step(at);
         at.skip(2);
       }
       state.skip(2 * (last - first));
+      done += last - first;
       float4* mine = handover.totals[0] + panel_ * kWarpSize + lane_;
       if (group == 1) {
         ptx::barrier_wait(handover.empty, parity ^ 1u);
