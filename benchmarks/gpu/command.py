@@ -48,6 +48,12 @@ Numbers = list[int] | None
 Texts = list[str] | None
 
 
+Steps = Annotated[Numbers, typer.Option(min=1, help="T; repeatable.")]
+Batches = Annotated[Numbers, typer.Option(min=1, help="B; repeatable.")]
+Hidden = Annotated[Numbers, typer.Option(min=1, help="H; repeatable.")]
+CellBits = Annotated[Numbers, typer.Option(help="8 or 16; repeatable.")]
+
+
 def _measure(
     operator: str, json: Path | None, make: Callable[..., Iterator[Case]], quick: dict[str, Any], **options: Any
 ) -> None:
@@ -214,10 +220,10 @@ def lut(
 
 @gpu.command()
 def gru(
-    steps: Annotated[Numbers, typer.Option(min=1, help="T; repeatable.")] = None,
-    batch: Annotated[Numbers, typer.Option(min=1, help="B; repeatable.")] = None,
-    hidden: Annotated[Numbers, typer.Option(min=1, help="H; repeatable.")] = None,
-    bits: Annotated[Numbers, typer.Option(help="8 or 16; repeatable.")] = None,
+    steps: Steps = None,
+    batch: Batches = None,
+    hidden: Hidden = None,
+    bits: CellBits = None,
     rounds: Rounds = 15,
     json: Json = None,
 ) -> None:
@@ -232,10 +238,10 @@ def gru(
 
 @gpu.command()
 def lstm(
-    steps: Annotated[Numbers, typer.Option(min=1, help="T; repeatable.")] = None,
-    batch: Annotated[Numbers, typer.Option(min=1, help="B; repeatable.")] = None,
-    hidden: Annotated[Numbers, typer.Option(min=1, help="H; repeatable.")] = None,
-    bits: Annotated[Numbers, typer.Option(help="8 or 16; repeatable.")] = None,
+    steps: Steps = None,
+    batch: Batches = None,
+    hidden: Hidden = None,
+    bits: CellBits = None,
     rounds: Rounds = 15,
     json: Json = None,
 ) -> None:

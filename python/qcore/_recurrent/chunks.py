@@ -20,8 +20,8 @@ def run_in_chunks(
 ) -> tuple[NDArray[Any], ...]:
     """Compute the same y and last states as ``model(x, *states, lengths=lengths)``, at most `steps` steps in a call.
 
-    The states go from call to call as float32 or as codes, either of which holds them exactly. Both directions of a
-    bidirectional layer need the whole sequence, so that is one call.
+    The states go from call to call as float32 or as codes, either of which holds them exactly. A bidirectional or
+    reversed layer needs the whole sequence, so that is one call.
 
     Args:
         model: the quantized layers.

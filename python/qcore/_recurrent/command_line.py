@@ -149,9 +149,7 @@ def print_formats(made: Any, tensors: tuple[str, ...]) -> None:
 
 def export(model: Any, output: Path, name: str, x: Any, tables: Any, json: Path | None) -> None:
     """Write the C of a quantized layer and print what it needs of a microcontroller."""
-    for path in (output, json):
-        if path is not None:
-            check_folder(path, model.op)
+    check_folders(model.op, output, json)
     sizes = model.export_c(output, name, x, tables=tables)
     selftest = output.with_name(f"{output.stem}_selftest.c")
     if json is not None:

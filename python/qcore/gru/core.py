@@ -55,14 +55,11 @@ class GruCore(RecurrentLayers):
     def __init__(
         self, layers: list[Layer], config: Config, *, batch_first: bool = False, reverse: bool = False
     ) -> None:
-        self._layers = layers
+        super().__init__(layers, config, batch_first=batch_first, reverse=reverse)
         self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]), reverse)
         self._sizes = (self.input_size, self.hidden_size, self.directions, self.num_layers)
         self._state_dtype = f"int{8 if self.format('h').bits <= 8 else 16}"
         self._state_kind = np.dtype(self._state_dtype)
-        self.config = config
-        self.batch_first = batch_first
-        self.reverse = reverse
 
     @property
     def linear_before_reset(self) -> int:

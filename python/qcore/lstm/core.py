@@ -47,12 +47,9 @@ class LstmCore(RecurrentLayers):
     def __init__(
         self, layers: list[Layer], config: Config, *, batch_first: bool = False, reverse: bool = False
     ) -> None:
-        self._layers = layers
+        super().__init__(layers, config, batch_first=batch_first, reverse=reverse)
         self._stack = _core.LstmStack.make([core for layer in layers for core, _ in layer], len(layers[0]), reverse)
         self._state_dtypes = [str(self.format(name).dtype) for name in ("h", "c")]
-        self.config = config
-        self.batch_first = batch_first
-        self.reverse = reverse
 
     def __repr__(self) -> str:
         kind = "bidirectional, " if self.directions == 2 else "reverse, " if self.reverse else ""

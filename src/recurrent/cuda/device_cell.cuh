@@ -3,7 +3,7 @@
 #include "recurrent/cuda/device_lanes.cuh"
 #include "recurrent/cuda/device_run.cuh"
 
-// What the cells of recurrent layers share, of one channel and row, from sums of products to what the caller gets.
+// Code that the cells of recurrent layers share: one channel of one row, from sums of products to the results.
 //
 // A cell is a type with
 //   Steps, kGates             a RecurrentSteps with what is the cell's own; the gates of its products
@@ -20,7 +20,7 @@ namespace qcore {
 template <auto... kKinds>
 struct CellKinds {};
 
-// What goes from step to step, less zero points; c is 0 in cells that have none.
+// The state that a step hands to the next one, less zero points; c is 0 in cells that have none.
 struct CellState {
   std::int32_t h, c;
 };

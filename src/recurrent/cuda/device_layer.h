@@ -47,7 +47,7 @@ struct RecurrentDeviceArrays {
   RecurrentDeviceTable small_tables[kMaxTables];  // the same codes
 };
 
-// What all kernels know of a layer: its sizes and formats.
+// The sizes and formats of a layer, which all kernels take.
 struct DeviceLayer {
   std::int64_t input_size, hidden_size;  // C, H
   int gates, weight_planes, input_planes, state_planes;

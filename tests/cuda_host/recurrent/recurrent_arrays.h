@@ -11,7 +11,7 @@
 #include "recurrent/code_access.h"
 #include "recurrent/cuda/persistent_plan.h"
 
-// What the tests of the recurrent layers' kernels share.
+// Arrays and comparisons that the tests of the recurrent layers' kernels share.
 namespace qcore {
 
 constexpr ShiftRounding kRoundings[] = {ShiftRounding::half_away, ShiftRounding::half_even};

@@ -54,7 +54,7 @@ def ratio(exact, got):
 
 @pytest.mark.parametrize("rounding", ["half_away", "half_even"])
 def test_cell_computes_the_oracles_integers(rounding):
-    """Of a whole sequence: the cell in NumPy, the trace of the reference and the oracle of the specification."""
+    """The cell in NumPy, the trace of the reference and the oracle of the specification agree on a whole sequence."""
     q = quantized(Config(bits=16, rounding=rounding), weights(1, 1))
     (found,) = trace(q, inputs(), *states(1))[0]
     oracle = Oracle(q._layers[0][0][1], rounding)

@@ -18,7 +18,7 @@ Exponents = tuple[tuple[str, ...], str]
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """What is added to sums of products, the shifts of the sums, and a bound of the sums' magnitudes.
+    """Offsets that are added to sums of products, shifts of the sums, and a bound of their magnitudes.
 
     Args:
         offsets: [gates * H].

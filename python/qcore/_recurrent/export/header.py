@@ -37,7 +37,7 @@ def export_layers(
         x: inputs of the self-test, as for a call, or None.
 
     Returns:
-        What it needs of a microcontroller.
+        The flash, RAM and multiply-adds that it needs.
 
     Raises:
         QcoreValueError, QcoreTypeError: the layers are bidirectional, or the name is not a C identifier.

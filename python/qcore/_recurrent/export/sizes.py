@@ -1,4 +1,4 @@
-"""What an exported layer needs of a microcontroller."""
+"""Flash, RAM and multiply-adds that an exported layer needs of a microcontroller."""
 
 from __future__ import annotations
 

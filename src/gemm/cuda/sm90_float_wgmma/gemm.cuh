@@ -125,15 +125,13 @@ class Consumer {
       __syncwarp();
       if (lane_ == 0) ptx::barrier_arrive(handover.empty, tiles_.split());
       parity ^= 1u;
-      if (a_.splits > 1)
-        add_splits();
-      else
-        store();
+      finish_tile();
     }
   }
   // Multiplies a step, stage after stage; other warps work during its waits.
   __device__ __forceinline__ void multiply_step(PipelineState<kStages>& state) {
     constexpr int kOfStage = kPromotions > 1 ? kPromotions / 2 : 1, kUnitChunks = kStageChunks / kOfStage;
+    constexpr bool kKeepsFirst = kOffsets && kPromotions == 1;  // its sums of x are added with the second stage's
     const int first = state.slot;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -155,14 +153,12 @@ class Consumer {
         ptx::product_commit();
         ptx::product_wait(products_);
         ptx::keep(weights);
-        if (kPromotions > 1 || half > 0) promote(0, promotion, kOffsets ? pipeline_.stages[first] : stage, stage);
+        if (kPromotions > 1 || half > 0) promote(0, promotion, kKeepsFirst ? pipeline_.stages[first] : stage, stage);
       }
       __syncwarp();
-      if (kOffsets && kPromotions == 1) {
-        if (half > 0 && lane_ == 0) ptx::barrier_arrive(pipeline_.empty[first], tiles_.split());
-        if (half > 0 && lane_ == 0) ptx::barrier_arrive(pipeline_.empty[state.slot], tiles_.split());
-      } else if (lane_ == 0) {
-        ptx::barrier_arrive(pipeline_.empty[state.slot], tiles_.split());
+      if (lane_ == 0) {
+        if (kKeepsFirst && half > 0) ptx::barrier_arrive(pipeline_.empty[first], tiles_.split());
+        if (!kKeepsFirst || half > 0) ptx::barrier_arrive(pipeline_.empty[state.slot], tiles_.split());
       }
       state.next();
     }
@@ -191,10 +187,7 @@ class Consumer {
 #pragma unroll
           for (int j = 0; j < 4; ++j) weights_[0][i][j] = weights_[1][i][j];
       }
-      if (a_.splits > 1)
-        add_splits();
-      else
-        store();
+      finish_tile();
     }
   }
 
@@ -443,6 +436,13 @@ class Consumer {
   __device__ float exact_total(std::int64_t row, std::int64_t n) const {
     const ExactRow x{reinterpret_cast<const uint4*>(a_.values + row * a_.row_stride), a_.dtype, 1, 0};
     return add_exact_tap(a_.w, x, n / PackedLayout::kPanelRows, n, 0.0f);
+  }
+
+  __device__ __forceinline__ void finish_tile() {
+    if (a_.splits > 1)
+      add_splits();
+    else
+      store();
   }
 
   // The thread blocks that share a tile's k leave their totals in shared memory, in the place of the ring, which no

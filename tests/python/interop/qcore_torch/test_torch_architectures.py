@@ -74,7 +74,7 @@ def test_works_as_before(entry):
         whole = torch.load(io.BytesIO(pickled(model)), weights_only=False)
         assert relative_error(results(whole, arguments), got) == 0
 
-    # What is exported goes through the same tracing of operators as "aot_eager", which takes twice the time.
+    # Exported modules trace their operators as "aot_eager" does, which takes twice the time and would show no more.
     compiled = torch.compile(model, backend="eager" if entry.exports else "aot_eager")
     assert not entry.compiles or relative_error(results(compiled, arguments), got) < 1e-3
     if entry.exports:
