@@ -35,7 +35,7 @@ struct Codes128 : Generic128 {
       const Int raised = max(sums[i.value], lo);
       codes[i.value] = add(select(raised < hi, raised, hi), zero);
     });
-    return narrow_to_bytes(codes) ^ set1(format.sign_xor_mask * 0x01010101);
+    return narrow_to_bytes(codes) ^ set1(static_cast<int>(format.sign_xor_mask * 0x01010101u));
   }
   QCORE_NUMERIC Int in_order(Int codes) { return codes; }
   QCORE_NUMERIC void store_first_bytes(std::uint8_t* p, Int codes, int count) {
