@@ -73,7 +73,7 @@ constexpr Listed kKernels[] = {
     {"static_pack", 1},
     {"unpack_weight", 1},
     {"weight_sums", 1},
-    {"sm90_int8_wgmma", 44},
+    {"sm90_int8_wgmma", 46},
     {"lut16", 1},
     {"lut", 21},
     {"lut_strided", 7},

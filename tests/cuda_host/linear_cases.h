@@ -301,6 +301,7 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
       for (const std::int64_t rows : {64, 128}) run(run_sm90_int8_wgmma, ceil_div(c.n, 128) * ceil_div(c.m, rows));
     }
     run(run_sm90_int8_wgmma, 1000);
+    run(run_sm90_int8_wgmma, 3, 1);  // thread blocks over which steps are spread, if there are as many tiles
   }
   ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
   run(run_simt);
@@ -329,12 +330,17 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
     run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1000)); });
   }
   if (!sm90_float_wgmma_unsupported_reason(problem)) {
-    // On a single multiprocessor large tiles are the best, on many small ones and parts of k.
-    for (const std::int64_t multiprocessors : {1, 132}) {
-      ScratchBounds given = bounds;
+    // On a single multiprocessor large tiles are the best, on many small ones. Steps are spread over as many thread
+    // blocks as there are steps, or over three, which have whole tiles and one, two or three pieces each.
+    ScratchBounds given = bounds;
+    const auto run_planned = [&](std::int64_t multiprocessors, int spread) {
       given.multiprocessors = multiprocessors;
-      if (multiprocessors > 1 || c.large_tiles) run_close([&] { run_sm90_float_wgmma(problem, given); });
-    }
+      given.tile = spread;
+      run_close([&] { run_sm90_float_wgmma(problem, given); });
+    };
+    if (c.large_tiles) run_planned(1, 0);
+    run_planned(132, 0);
+    run_planned(c.seed % 2 ? 3 : 132, 1);
   }
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }

@@ -313,7 +313,7 @@ TEST(LinearOnTheMachine, Warpgroups) {
 }
 
 // Every instance of the float kernel of warpgroups: each height of tiles, blocks of one promotion and of several, rings
-// that turn, thread blocks that share the k of a tile, rows that are gathered first, sums that are not finite.
+// that turn, steps that are spread over thread blocks, rows that are gathered first, sums that are not finite.
 TEST(LinearOnTheMachine, FloatOnWarpgroups) {
   struct Shape {
     std::int64_t m, n, k, block_size;

@@ -5,7 +5,7 @@
 
 #include "conv2d/cuda/kernels.h"
 #include "gemm/cuda/quantize_activations.cuh"
-#include "gemm/cuda/window.cuh"
+#include "gemm/cuda/window/window.cuh"
 
 // Images as rows of channels, which is how quantization and products take them.
 namespace qcore {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/quantize_activations.cuh"
-#include "gemm/cuda/window.cuh"
+#include "gemm/cuda/window/window.cuh"
 #include "runtime/cuda/ptx.cuh"
 
 // Rows of codes under a window, for tiles that are filled by producers: under each tap a result has the row of another

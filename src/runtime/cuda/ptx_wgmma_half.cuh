@@ -69,23 +69,4 @@ __device__ __forceinline__ void product_wait(float (&d)[32]) {
 #endif
 }
 
-// Reads from the same place in the shared memory of thread block `rank` of the cluster.
-__device__ __forceinline__ float4 load_of_rank(const float4* shared, int rank) {
-#if defined(__CUDACC__)
-  float4 four;
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %4, %5;\n"
-      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
-      "}"
-      : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-      : "r"(shared_address(shared)), "r"(rank)
-      : "memory");
-  return four;
-#else
-  return *static_cast<const float4*>(cuda_host::shared_of(rank, const_cast<float4*>(shared)));
-#endif
-}
-
 }  // namespace qcore::ptx

@@ -295,6 +295,10 @@ void barrier_wait(std::uint64_t* barrier, unsigned parity) {
     wait(&machine.phases, "mbarrier.try_wait");
 }
 
+void check_raised(bool raised) {
+  if (!raised) fail("waits for a thread block that has not started before this one");
+}
+
 void bulk_copy(void* to, const void* from, std::size_t bytes, std::uint64_t* barrier) {
   const auto aligned = [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; };
   if (!aligned(to) || !aligned(from) || bytes % 16) fail("a bulk copy is not aligned");

@@ -113,6 +113,9 @@ void tensor_copy(void* to, const MatrixParts& of, std::int64_t row, std::int64_t
             row, column, barrier);
 }
 
+// A flag that another thread block raises has to be up already: thread blocks run one after the other.
+void check_raised(bool raised);
+
 // Work of the running thread that is done when it is waited for.
 void product(std::function<void()> work);
 void products_commit();

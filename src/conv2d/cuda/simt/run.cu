@@ -3,7 +3,7 @@
 #include "conv2d/cuda/pixel_rows.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
 #include "gemm/cuda/weight_sums.cuh"
-#include "gemm/cuda/window.cuh"
+#include "gemm/cuda/window/window.cuh"
 #include "numerics/block_product.h"
 #include "numerics/block_scale.h"
 #include "runtime/cuda/cuda_device.h"

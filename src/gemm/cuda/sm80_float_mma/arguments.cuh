@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/device_operands.cuh"
-#include "gemm/cuda/window_tile.cuh"
+#include "gemm/cuda/window/window_tile.cuh"
 
 // Float activations on tensor cores: the weights' codes, exact in 16 bits, times the activations, also in 16 bits; the
 // fp32 sums of a block are scaled into fp32 totals. fp16 and bf16 activations are taken as they are, fp32 ones as three

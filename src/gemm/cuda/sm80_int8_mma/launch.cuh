@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/sm80_int8_mma/gemm.cuh"
-#include "gemm/cuda/window_tile.cuh"
+#include "gemm/cuda/window/window_tile.cuh"
 #include "runtime/memory.h"
 
 // The kernel for rows of a matrix and for those under a window, and the choice among its instances.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/device_operands.cuh"
+#include "gemm/cuda/spread_steps.cuh"
 #include "runtime/cuda/ptx_tensor_map.cuh"
 
 // Float activations and many rows on sm_90a: as `sm80_float_mma`, but with the products of whole warpgroups, y^T = W
@@ -15,8 +16,7 @@ constexpr int kPartRows = 64;        // rows of x in a product
 struct Tuning {
   static constexpr int kColumns = 128;          // n of a tile
   static constexpr int kMaxParts = 4;           // of kPartRows in a tile
-  static constexpr int kMaxSplits = 3;          // clusters of four fill fewer multiprocessors
-  static constexpr std::int64_t kFewRows = 32;  // which `sm80_float_mma` takes
+  static constexpr std::int64_t kFewRows = 16;  // which `sm80_float_mma` takes
 };
 
 struct Arguments {
@@ -32,10 +32,11 @@ struct Arguments {
   std::int64_t sum_stride;
   DeviceWeight w;
   DeviceOutput out;
-  bool pairs;  // y has one leading axis, and two neighboring outputs of a row are one aligned store
-  bool fours;  // four neighboring outputs of a row are one aligned store
-  int parts;   // of a tile: 1, 2 or 4; see parts_fit()
-  int splits;  // thread blocks of a cluster that share the k of a tile; 1 where parts are 4
+  bool pairs;                   // y has one leading axis, and two neighboring outputs of a row are one aligned store
+  int parts;                    // of a tile: 1, 2 or 4; see parts_fit()
+  int spread;                   // thread blocks over which the last tiles' steps are spread; 0 if they are not
+  SpreadTotals spread_totals;   // of that many thread blocks
+  unsigned tiles, whole_tiles;  // set by the launch: all, and those whose steps are not spread
 };
 
 // Returns how many k are multiplied before their sums are scaled: blocks of the weight are whole ones.

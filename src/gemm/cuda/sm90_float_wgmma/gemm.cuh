@@ -3,7 +3,6 @@
 #include "gemm/cuda/exact_total.cuh"
 #include "gemm/cuda/sm80_float_mma/decode.cuh"
 #include "gemm/cuda/sm90_float_wgmma/stage.cuh"
-#include "gemm/cuda/store_four.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/cuda/ptx_wgmma_half.cuh"
@@ -37,16 +36,14 @@ struct Shape {
   // Staging of each warp: 4 x 16 fp32 results, transposed before the store.
   static constexpr std::size_t kStagingBytes = sizeof(float) * kPanels * 64;
   static constexpr std::size_t kHandoverBytes = kGroups<kParts> > 1 ? sizeof(Handover) : 0;
-  static constexpr std::size_t kRest = kStagingBytes + kHandoverBytes + 1024 + 16 * kMaxStages;  // alignment, barriers
+  static constexpr std::size_t kRest = kStagingBytes + kHandoverBytes + sizeof(SpreadPart) + 1024 + 16 * kMaxStages;
   static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
   static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
   using TileRing = SmemPipeline<TileStage, kStages>;
-  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kHandoverBytes;
-  static constexpr int kPitch = Tuning::kColumns + 4;  // of totals that thread blocks exchange, in the ring's place
+  static constexpr std::size_t kSharedBytes =
+      sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kHandoverBytes + sizeof(SpreadPart);
   static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
   static_assert(kStages % (2 * kGroups<kParts>) == 0 || kGroups<kParts> == 1, "a stage is always the same group's");
-  static_assert(kParts > 2 || sizeof(float) * TileStage::kRows * kPitch <= sizeof(TileStage) * kStages,
-                "tiles that share their k have few rows");
 };
 
 // A warpgroup computes 64 columns n of a tile, a warp a panel of 16: row `group` of its part of a product is column
@@ -59,7 +56,8 @@ class Consumer {
   using TileStage = typename S::TileStage;
   static constexpr int kStages = S::kStages, kRows = TileStage::kRows;
 
-  __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles& tiles, float* staging, int warp)
+  __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles<kRows, true>& tiles, float* staging,
+                      int warp)
       : a_(a),
         pipeline_(ring),
         tiles_(tiles),
@@ -78,6 +76,10 @@ class Consumer {
   }
 
  private:
+  // The same in all lanes for the compiler too, or it would keep the ring's state in registers of lanes and copy every
+  // operand of a product from there.
+  __device__ static int same(int value) { return __shfl_sync(kAllLanes, value, 0); }
+
   // The second group leaves its totals to the first, which stores, and goes on to the next tile.
   __device__ __forceinline__ void run_groups() {
     const int group = warpgroup_ / (kPanels / kWarpgroupWarps);
@@ -108,12 +110,8 @@ class Consumer {
         for (int i = 0; i < 8; ++i)
           mine[i * kPanels * kWarpSize] = {y_[0][4 * i], y_[0][4 * i + 1], y_[0][4 * i + 2], y_[0][4 * i + 3]};
         __syncwarp();
-        if (lane_ == 0) ptx::barrier_arrive(handover.full, tiles_.split());
+        if (lane_ == 0) ptx::barrier_arrive(handover.full, 0);
         parity ^= 1u;
-        if (a_.splits > 1) {
-          ptx::cluster_sync();
-          ptx::cluster_sync();
-        }
         continue;
       }
       ptx::barrier_wait(handover.full, parity);
@@ -123,7 +121,7 @@ class Consumer {
         y_[0][4 * i] += four.x, y_[0][4 * i + 1] += four.y, y_[0][4 * i + 2] += four.z, y_[0][4 * i + 3] += four.w;
       }
       __syncwarp();
-      if (lane_ == 0) ptx::barrier_arrive(handover.empty, tiles_.split());
+      if (lane_ == 0) ptx::barrier_arrive(handover.empty, 0);
       parity ^= 1u;
       finish_tile();
     }
@@ -157,8 +155,8 @@ class Consumer {
       }
       __syncwarp();
       if (lane_ == 0) {
-        if (kKeepsFirst && half > 0) ptx::barrier_arrive(pipeline_.empty[first], tiles_.split());
-        if (!kKeepsFirst || half > 0) ptx::barrier_arrive(pipeline_.empty[state.slot], tiles_.split());
+        if (kKeepsFirst && half > 0) ptx::barrier_arrive(pipeline_.empty[first], 0);
+        if (!kKeepsFirst || half > 0) ptx::barrier_arrive(pipeline_.empty[state.slot], 0);
       }
       state.next();
     }
@@ -240,8 +238,8 @@ class Consumer {
     ptx::keep(weights);
     __syncwarp();
     if (lane_ == 0) {
-      ptx::barrier_arrive(pipeline_.empty[first], tiles_.split());
-      ptx::barrier_arrive(pipeline_.empty[second], tiles_.split());
+      ptx::barrier_arrive(pipeline_.empty[first], 0);
+      ptx::barrier_arrive(pipeline_.empty[second], 0);
     }
   }
 
@@ -439,58 +437,22 @@ class Consumer {
   }
 
   __device__ __forceinline__ void finish_tile() {
-    if (a_.splits > 1)
-      add_splits();
-    else
-      store();
-  }
-
-  // The thread blocks that share a tile's k leave their totals in shared memory, in the place of the ring, which no
-  // copy writes to any more; then each adds its share of the rows, in the order of k. The producers wait with them.
-  __device__ void add_splits() {
-    float* totals = reinterpret_cast<float*>(pipeline_.stages);
-    ptx::cluster_sync();
-    if constexpr (kParts <= 2) {
-#pragma unroll
-      for (int part = 0; part < kParts; ++part)
-#pragma unroll
-        for (int i = 0; i < 16; ++i) {
-          const int row = part * kPartRows + 8 * (i / 2) + 2 * quad_ + i % 2;
-          *reinterpret_cast<float2*>(&totals[row * S::kPitch + 16 * panel_ + 2 * group_]) = {
-              y_[part][i / 2 * 4 + i % 2], y_[part][i / 2 * 4 + i % 2 + 2]};
-        }
+    auto& totals = reinterpret_cast<float (&)[kParts * 32]>(y_);
+    if (const SpreadPart::Piece* piece = tiles_.piece()) {
+      if (same(piece->last_step < tiles_.steps())) return leave_totals(a_.spread_totals, panel_, kPanels, totals);
+      const int first = same(piece->first_leaving);
+      for (int block = static_cast<int>(blockIdx.x); block-- > first;)
+        take_totals<kParts * 32>(a_.spread_totals, block, panel_, kPanels, [&](int i, float4 four) {
+          totals[4 * i] += four.x, totals[4 * i + 1] += four.y, totals[4 * i + 2] += four.z,
+              totals[4 * i + 3] += four.w;
+        });
     }
-    ptx::cluster_sync();
-    const int splits = a_.splits, share = (kRows + splits - 1) / splits;
-    constexpr int kFours = Tuning::kColumns / 4;
-#pragma unroll 1
-    for (int at = static_cast<int>(threadIdx.x); at < share * kFours; at += kPanels * kWarpSize) {
-      const int row = tiles_.split() * share + at / kFours, column = at % kFours * 4;
-      if (row >= kRows || first_row() + row >= a_.rows || first_column() + column >= a_.w.n) continue;
-      const float4* from = reinterpret_cast<const float4*>(&totals[row * S::kPitch + column]);
-      // All on their way before the first is there.
-      float4 fours[Tuning::kMaxSplits] = {};
-#pragma unroll
-      for (int split = 0; split < Tuning::kMaxSplits; ++split)
-        if (split < splits) fours[split] = ptx::load_of_rank(from, split);
-      float sums[4] = {};
-#pragma unroll
-      for (int split = 0; split < Tuning::kMaxSplits; ++split)
-        if (split < splits)
-          sums[0] += fours[split].x, sums[1] += fours[split].y, sums[2] += fours[split].z, sums[3] += fours[split].w;
-      store_sums(first_row() + row, first_column() + column, sums);
-    }
-  }
-  __device__ __forceinline__ void store_sums(std::int64_t row, std::int64_t n, float (&sums)[4]) const {
-    if constexpr (kOffsets)
-      for (int i = 0; i < 4; ++i)
-        if (n + i < a_.w.n && !numerics::is_finite(sums[i])) sums[i] = exact_total(row, n + i);
-    store_four(a_.out, a_.out.y.row_offset(a_.first_row + row), n, a_.w.n, a_.fours, sums);
+    store();
   }
 
   const Arguments& a_;
   typename S::TileRing& pipeline_;
-  Tiles& tiles_;
+  Tiles<kRows, true>& tiles_;
   int panel_, warpgroup_, lane_, group_, quad_;
   float* staging_;
   std::uint32_t weights_[2][kChunks][4];  // of this step, and of the next one
@@ -515,40 +477,41 @@ __global__ void __launch_bounds__(kThreads<kParts>, 1) sm90_float_wgmma_kernel(c
       ptx::barrier_init(handover.full, kPanels);
       ptx::barrier_init(handover.empty, kPanels);
     }
+    ptx::barriers_are_ready();
   }
-  ptx::cluster_sync();
-  Tiles tiles(a, S::TileStage::kRows);
+  auto& part = *reinterpret_cast<SpreadPart*>(reinterpret_cast<char*>(staging) + S::kStagingBytes + S::kHandoverBytes);
+  if (a.spread && warp == 0)
+    part.set(static_cast<int>(a.whole_tiles), static_cast<int>(a.tiles - a.whole_tiles),
+             static_cast<int>((a.w.k + kStepK - 1) / kStepK), static_cast<int>(blockIdx.x),
+             static_cast<int>(gridDim.x));
+  __syncthreads();
   if (warp >= kConsumerWarps<kParts>) {
     ptx::fewer_registers<kProducerRegisters<kParts>>();
-    Fill(a, ring, tiles, warp - kConsumerWarps<kParts>).run();
-    __syncwarp();
-    if (a.splits > 1) {
-      ptx::cluster_sync();
-      ptx::cluster_sync();
-    }
+    Fill(a, ring, {a, part}, warp - kConsumerWarps<kParts>).run();
   } else {
     ptx::more_registers<kConsumerRegisters<kParts>>();
+    Tiles<S::TileStage::kRows, true> tiles(a, part);
     Consumer<kHalf, kBits, kOffsets, kPromotions, kParts>(a, ring, tiles, staging, warp).run();
   }
-  __syncwarp();
-  // Others of the cluster may still copy to this thread block's memory, read from it, or arrive at its barriers.
-  ptx::cluster_sync();
 }
 
 template <ptx::Half kHalf, int kBits, bool kOffsets, int kPromotions, int kParts>
 void launch_kernel(const Arguments& a, cudaStream_t stream) {
   using S = Shape<kBits, kOffsets, kPromotions, kParts>;
   const auto kernel = sm90_float_wgmma_kernel<kHalf, kBits, kOffsets, kPromotions, kParts>;
-  const auto size = static_cast<unsigned>(a.splits);
-  const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.rows, S::TileStage::kRows);
-  LaunchShape shape{dim3(static_cast<unsigned>(tiles) * size), dim3(kThreads<kParts>), S::kSharedBytes, dim3(size),
-                    true};
-  if (size == 1) {
-    // Thread blocks that share a tile exchange their totals once and end; others take tile after tile.
-    const std::int64_t resident = resident_clusters("sm90_float_wgmma", kernel, shape);
-    if (tiles > resident) shape.grid = dim3(static_cast<unsigned>(resident));
+  Arguments launched = a;
+  launched.tiles = launched.whole_tiles =
+      static_cast<unsigned>(ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.rows, S::TileStage::kRows));
+  LaunchShape shape{dim3(launched.tiles), dim3(kThreads<kParts>), S::kSharedBytes, dim3(1), true};
+  if (a.spread > 0) {
+    const auto blocks = static_cast<unsigned>(a.spread), rounds = launched.tiles / blocks;
+    launched.whole_tiles = rounds > 1 ? (rounds - 1) * blocks : 0;
+    shape.grid = dim3(blocks);
+  } else {
+    const auto resident = static_cast<unsigned>(resident_clusters("sm90_float_wgmma", kernel, shape));
+    if (launched.tiles > resident) shape.grid = dim3(resident);
   }
-  launch("sm90_float_wgmma", kernel, shape, stream, a);
+  launch("sm90_float_wgmma", kernel, shape, stream, launched);
 }
 
 template <ptx::Half kHalf, int kBits, bool kOffsets>

@@ -2,6 +2,7 @@
 
 #include "gemm/cuda/sm90_float_wgmma/arguments.cuh"
 #include "gemm/cuda/smem_pipeline.cuh"
+#include "gemm/cuda/spread_steps.cuh"
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
@@ -36,43 +37,61 @@ struct alignas(1024) Stage {
   float sums[kSets][kOffsets ? kRows : 4];                                    // of the rows
 };
 
-// The tiles that a thread block computes, or its share of their k, in bands of kBand of their columns, so that those
-// which run at once need few weights and rows of x between them.
+// The tiles that a thread block computes: whole ones, then its part of the spread steps. They lie in bands of
+// kBand of their columns, so that those which run at once need few weights and rows of x between them. kWarps: whole
+// warps call, and what a loop depends on is the same in all lanes for the compiler too, or it would keep a ring's state
+// in registers of lanes and copy each operand of a product from there.
+template <int kRows, bool kWarps>
 class Tiles {
  public:
-  __device__ Tiles(const Arguments& a, int rows) : split_(ptx::cluster_rank()) {
-    columns_ = static_cast<unsigned>((a.w.n + Tuning::kColumns - 1) / Tuning::kColumns);
-    rows_ = static_cast<unsigned>((a.rows + rows - 1) / rows);
-    at_ = blockIdx.x / a.splits;
-    stride_ = gridDim.x / a.splits;
-    const int steps = static_cast<int>((a.w.k + kStepK - 1) / kStepK);
-    first_step_ = steps * split_ / a.splits;
-    last_step_ = steps * (split_ + 1) / a.splits;
+  __device__ Tiles(const Arguments& a, const SpreadPart& part) : a_(a), part_(part), at_(blockIdx.x) { set(); }
+  __device__ bool valid() const { return tile_ != kNone; }
+  __device__ void next() {
+    at_ += gridDim.x;
+    set();
   }
-  __device__ bool valid() const { return at_ < columns_ * rows_; }
-  __device__ void next() { at_ += stride_; }
   __device__ int column() const {
-    const unsigned band = at_ / (kBand * rows_), within = at_ % (kBand * rows_);
+    const unsigned band = tile_ / (kBand * rows()), within = tile_ % (kBand * rows());
     return static_cast<int>(band * kBand + within % width(band));
   }
   __device__ int row() const {
-    const unsigned band = at_ / (kBand * rows_), within = at_ % (kBand * rows_);
+    const unsigned band = tile_ / (kBand * rows()), within = tile_ % (kBand * rows());
     return static_cast<int>(within / width(band));
   }
   // The steps of k that this thread block multiplies.
   __device__ int first_step() const { return first_step_; }
   __device__ int last_step() const { return last_step_; }
-  __device__ int split() const { return split_; }
+  // What this thread block does of a tile whose steps are spread; null if it computes all of its tile.
+  __device__ const SpreadPart::Piece* piece() const {
+    return at_ < a_.whole_tiles ? nullptr : &part_.pieces[(at_ - a_.whole_tiles) / gridDim.x];
+  }
+  __device__ int steps() const { return static_cast<int>((a_.w.k + kStepK - 1) / kStepK); }
 
  private:
-  static constexpr unsigned kBand = 16;
+  static constexpr unsigned kBand = 16, kNone = 0xffffffffu;
+  __device__ void set() {
+    tile_ = kNone;
+    if (at_ < a_.whole_tiles) {
+      tile_ = at_;
+      first_step_ = 0, last_step_ = steps();
+    } else if (a_.spread && (at_ - a_.whole_tiles) / gridDim.x < SpreadPart::kMaxPieces) {
+      const SpreadPart::Piece* of = piece();
+      tile_ = static_cast<unsigned>(same(of->tile));
+      first_step_ = same(of->first_step);
+      last_step_ = same(of->last_step);
+    }
+  }
+  __device__ static int same(int value) { return kWarps ? __shfl_sync(kAllLanes, value, 0) : value; }
+  __device__ unsigned rows() const { return static_cast<unsigned>((a_.rows + kRows - 1) / kRows); }
   __device__ unsigned width(unsigned band) const {
-    const unsigned left = columns_ - band * kBand;
+    const unsigned left = static_cast<unsigned>((a_.w.n + Tuning::kColumns - 1) / Tuning::kColumns) - band * kBand;
     return left < kBand ? left : kBand;
   }
 
-  int split_, first_step_, last_step_;
-  unsigned columns_, rows_, at_, stride_;
+  const Arguments& a_;
+  const SpreadPart& part_;
+  int first_step_ = 0, last_step_ = 0;
+  unsigned at_, tile_;
 };
 
 // The warpgroup that fills the ring: a thread announces what is to come and has x copied, one the weight, one its
@@ -84,7 +103,7 @@ class Producer {
   static constexpr int kSets = To::kSets;
   using ToRing = SmemPipeline<To, kCount>;
 
-  __device__ Producer(const Arguments& a, ToRing& ring, const Tiles& tiles, int warp)
+  __device__ Producer(const Arguments& a, ToRing& ring, const Tiles<To::kRows, false>& tiles, int warp)
       : a_(a), pipeline_(ring), tiles_(tiles), warp_(warp) {}
 
   __device__ void run() {
@@ -125,7 +144,7 @@ class Producer {
 #pragma unroll
         for (int set = 0; set < kSets; ++set)
           ptx::bulk_copy(to.sums[set], a_.row_sums + (k / To::kUnitK + set) * a_.sum_stride + row,
-                         static_cast<int>(sizeof(to.sums[set])), full, 1u << tiles_.split());
+                         static_cast<int>(sizeof(to.sums[set])), full, 1u);
       }
     });
   }
@@ -156,7 +175,7 @@ class Producer {
 
   const Arguments& a_;
   ToRing& pipeline_;
-  Tiles tiles_;
+  Tiles<To::kRows, false> tiles_;
   int warp_;
 };
 

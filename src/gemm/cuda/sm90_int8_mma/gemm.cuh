@@ -2,7 +2,7 @@
 
 #include "gemm/cuda/sm90_int8_mma/stage.cuh"
 #include "gemm/cuda/store_four.cuh"
-#include "gemm/cuda/window_tile.cuh"
+#include "gemm/cuda/window/window_tile.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"

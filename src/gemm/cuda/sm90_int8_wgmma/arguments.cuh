@@ -4,6 +4,7 @@
 #include "gemm/cuda/expert_tiles.cuh"
 #include "gemm/cuda/gathered_rows.cuh"
 #include "gemm/cuda/quantize_activations.cuh"
+#include "gemm/cuda/spread_steps.cuh"
 #include "runtime/cuda/ptx_tensor_map.cuh"
 #include "runtime/memory.h"
 
@@ -30,15 +31,14 @@ struct Tuning {
 
   // Returns the height with which all tiles take least, up to 256 rows with one block per row: rounds of tiles, times
   // what a tile takes, in units of 1 us per 4096 k, as measured on one H100.
-  static constexpr int fastest_row_shift(std::int64_t m, std::int64_t n, bool one_block, std::int64_t multiprocessors) {
-    constexpr int kBlocksTime[] = {13, 17, 27}, kOneBlockTime[] = {12, 14, 18, 30};
+  static constexpr int fastest_one_block_shift(std::int64_t m, std::int64_t n, std::int64_t multiprocessors) {
+    constexpr int kTime[] = {12, 14, 18, 30};
     int best = kSmallestShift;
     std::int64_t least = 0;
-    for (int i = 0; i < (one_block ? 4 : 3); ++i) {
+    for (int i = 0; i < 4; ++i) {
       const int shift = kSmallestShift + i;
       const std::int64_t tiles = (n + kColumns - 1) / kColumns * (((m - 1) >> shift) + 1);
-      const std::int64_t rounds = (tiles + multiprocessors - 1) / multiprocessors;
-      const std::int64_t time = rounds * (one_block ? kOneBlockTime[i] : kBlocksTime[i]);
+      const std::int64_t time = (tiles + multiprocessors - 1) / multiprocessors * kTime[i];
       if (i == 0 || time < least) best = shift, least = time;
     }
     return best;
@@ -94,6 +94,10 @@ struct Arguments {
   bool one_block;                // per row, of k
   bool pairs;                    // y has one leading axis, and two neighboring outputs of a row are one aligned store
   Cluster cluster;
+  int spread;  // thread blocks over which the last tiles' steps are spread, without clusters; 0 if they are not
+  SpreadTotals spread_totals;  // of that many thread blocks
+  unsigned whole_tiles;        // set by the launch: the tiles whose steps are not spread
+  int steps;  // of a tile: set by the launch; a division in the kernel would not be known to be uniform
 };
 
 // Rows of a matrix. The weight and its parameters are matrices for the copy engine: see set_maps().

@@ -29,11 +29,12 @@ struct Shape {
   // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
   static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
   static constexpr std::size_t kOriginBytes = Rows::kWindow ? sizeof(WindowOrigin) * kRows : 0;
-  static constexpr std::size_t kRest = kStagingBytes + kOriginBytes + 2048;
+  static constexpr std::size_t kRest = kStagingBytes + kOriginBytes + sizeof(SpreadPart) + 2048;
   static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
   static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
   using TileRing = SmemPipeline<TileStage, kStages>;
-  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kOriginBytes;
+  static constexpr std::size_t kSharedBytes =
+      sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kOriginBytes + sizeof(SpreadPart);
   static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
 };
 
@@ -49,7 +50,9 @@ class Consumer {
   static constexpr int kChunks = kStageK / S::kStageBlocks / 32;  // products of a block, in a stage
   // Registers are enough for two products of a stage: while one runs, the other is promoted.
   static constexpr bool kInTurns = kBlocks == 1 && kRows <= 64;
-  using Sums = std::int32_t[kRows / 2];
+  // Tiles of 256 rows in blocks: the halves' products take turns in the same registers, with the same weights.
+  static constexpr int kParts = kRows > 128 && !kOneBlockPerRow ? 2 : 1, kPartRows = kRows / kParts;
+  using Sums = std::int32_t[kPartRows / 2];
 
   __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles& tiles, float* staging, int warp,
                       int block_stages)
@@ -69,7 +72,7 @@ class Consumer {
 
   __device__ void run() {
     PipelineState<kStages> state;
-    for (; tiles_.valid(); tiles_.next()) {
+    for (; tiles_.valid(); tiles_.next<true>()) {
       if constexpr (kOneBlockPerRow) {
         const PipelineState<kStages> last = sum_row(state);
         last_ = &pipeline_.stages[last.slot];
@@ -77,7 +80,10 @@ class Consumer {
         release(last);
       } else {
         sum_blocks(state);
-        store(tiles_.tile());
+        if (tiles_.last_step() < tiles_.steps())
+          leave_totals(a_.spread_totals, panel_, kConsumerWarps, y_);
+        else
+          store(tiles_.tile());
       }
     }
   }
@@ -112,22 +118,31 @@ class Consumer {
   // Scales of a block: of a lane's columns and rows.
   struct Terms {
     float2 columns;
-    float4 rows[kRows / 16];
+    float4 rows[kPartRows / 16];
 
     Terms() = default;
-    __device__ __forceinline__ Terms(const Consumer& of, const TileStage& stage, int block)
+    __device__ __forceinline__ Terms(const Consumer& of, const TileStage& stage, int block, int part = 0)
         : columns(of.column_pair(stage, 0, block)) {
-      const float* from = of.row_parameters(stage, block);
+      const float* from = of.row_parameters(stage, block) + part * kPartRows;
 #pragma unroll
-      for (int j = 0; j < kRows / 16; ++j) rows[j] = *reinterpret_cast<const float4*>(from + 16 * j);
+      for (int j = 0; j < kPartRows / 16; ++j) rows[j] = *reinterpret_cast<const float4*>(from + 16 * j);
     }
   };
 
   __device__ __forceinline__ void sum_blocks(PipelineState<kStages>& state) {
-    const int stages = static_cast<int>(a_.x.tiled.stages);
+    // Steps that are spread belong to no more than two thread blocks for each tile, in the order of k.
+    const int begin = tiles_.first_step() * block_stages_, end = tiles_.last_step() * block_stages_;
+    const int all = static_cast<int>(a_.x.tiled.stages), stages = (end < all ? end : all) - begin;
+    std::int64_t blocks_left = a_.w.blocks - static_cast<std::int64_t>(tiles_.first_step()) * kBlocks;
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) y_[i] = 0.0f;
+    if (begin > 0)
+      take_totals<kRows / 2>(
+          a_.spread_totals, static_cast<int>(blockIdx.x) - 1, panel_, kConsumerWarps, [&](int i, float4 four) {
+            y_[4 * i] = four.x, y_[4 * i + 1] = four.y, y_[4 * i + 2] = four.z, y_[4 * i + 3] = four.w;
+          });
     if (stages > 0) wait_and_load(state, weights_[0]);
+    if constexpr (kParts > 1) return sum_parts(state, stages);
     int first = 0;
     if constexpr (kInTurns) {
       if (block_stages_ == 1 && stages > 1) {
@@ -135,7 +150,7 @@ class Consumer {
         sum_in_turns(state, first);
       }
     }
-    std::int64_t blocks_left = a_.w.blocks - first;
+    blocks_left -= first;
     for (int stage = first, of_block = 0; stage < stages; ++stage) {
       const PipelineState<kStages> here = state;
       state.next();
@@ -153,6 +168,24 @@ class Consumer {
       }
       of_block = ends ? 0 : of_block + 1;
       if (ends) blocks_left -= kBlocks;
+      release(here);
+    }
+  }
+
+  __device__ __forceinline__ void sum_parts(PipelineState<kStages>& state, int stages) {
+#pragma unroll 1
+    for (int stage = 0; stage < stages; ++stage) {
+      const PipelineState<kStages> here = state;
+      state.next();
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        issue(weights_[0], pipeline_.stages[here.slot], 0, sums_[0], false, part);
+        ptx::product_wait(sums_[0]);
+        ptx::keep(weights_[0].a);
+        if (part + 1 == kParts && stage + 1 < stages) wait_and_load(state, weights_[0]);
+        promote(Terms(*this, pipeline_.stages[here.slot], 0, part), sums_[0], part * kPartRows / 2);
+      }
+      add_block_offsets(pipeline_.stages[here.slot], 0);
       release(here);
     }
   }
@@ -244,25 +277,26 @@ class Consumer {
     weights.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
   }
 
-  __device__ __forceinline__ void issue(const Weights& weights, const TileStage& stage, int block, Sums& sums,
-                                        bool add) {
-    const ptx::SwizzledRows codes = ptx::swizzled_rows(stage.codes);
+  __device__ __forceinline__ void issue(const Weights& weights, const TileStage& stage, int block, Sums& sums, bool add,
+                                        int part = 0) {
+    const ptx::SwizzledRows codes = ptx::next_k(ptx::swizzled_rows(stage.codes), part * kPartRows * kStageK);
     ptx::product_fence();
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const int chunk = block * kChunks + i;
-      ptx::product<kRows>(sums, weights.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
+      ptx::product<kPartRows>(sums, weights.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
     }
     ptx::product_commit();
   }
 
   // Adds a block's products to the totals.
-  __device__ __forceinline__ void promote(const Terms& terms, const Sums& sums) {
+  __device__ __forceinline__ void promote(const Terms& terms, const Sums& sums, int base = 0) {
+    float* y = y_ + base;
 #pragma unroll
-    for (int j = 0; j < kRows / 16; ++j)
+    for (int j = 0; j < kPartRows / 16; ++j)
       for_each_row(terms.rows[j], [&](int at, float row) {
-        y_[8 * j + at] = numerics::add_product(y_[8 * j + at], sums[8 * j + at], row, terms.columns.x);
-        y_[8 * j + at + 2] = numerics::add_product(y_[8 * j + at + 2], sums[8 * j + at + 2], row, terms.columns.y);
+        y[8 * j + at] = numerics::add_product(y[8 * j + at], sums[8 * j + at], row, terms.columns.x);
+        y[8 * j + at + 2] = numerics::add_product(y[8 * j + at + 2], sums[8 * j + at + 2], row, terms.columns.y);
       });
   }
   __device__ __forceinline__ void add_block_offsets(const TileStage& stage, int block) {
@@ -443,10 +477,16 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   // The same in all lanes for the compiler too.
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
   if (threadIdx.x == 0) ring.init(Fill::kFullArrivals, kConsumerWarps * (a.cluster.columns + a.cluster.rows - 1));
-  ptx::cluster_sync();
-  Tiles tiles(a, kRows);
   // A block of more than a stage's k is promoted after its last one.
   const int block_stages = kBlocks > 1 ? 1 : static_cast<int>(a.x.padded_block / kStageK);
+  auto& part = *reinterpret_cast<SpreadPart*>(reinterpret_cast<char*>(staging) + S::kStagingBytes + S::kOriginBytes);
+  if (a.spread && warp == 0) {
+    const std::int64_t tiles = (a.w.n + Tuning::kColumns - 1) / Tuning::kColumns * ((a.x.rows + kRows - 1) / kRows);
+    part.set(static_cast<int>(a.whole_tiles), static_cast<int>(tiles - a.whole_tiles), a.steps,
+             static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  }
+  ptx::cluster_sync();
+  Tiles tiles(a, kRows, part);
   if (warp >= kConsumerWarps) {
     ptx::fewer_registers<kProducerRegisters<Rows>>();
     const int producer = warp - kConsumerWarps;
@@ -475,15 +515,21 @@ void launch_kernel(typename Rows::Given a, cudaStream_t stream) {
   const std::int64_t tile_rows = a.experts.tiles ? a.x.rows : ceil_div(a.x.rows, kRows);
   const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * tile_rows;
   if constexpr (!Rows::kWindow) set_maps<kBits, S::kStageBlocks>(a);
+  a.steps = static_cast<int>(kBlocks > 1 ? a.x.tiled.stages : ceil_div(a.x.tiled.stages * kStageK, a.x.padded_block));
   LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size), !Rows::kWindow};
   const std::int64_t resident = static_cast<std::int64_t>(resident_clusters("sm90_int8_wgmma", kernel, shape)) * size;
   shape.grid = dim3(static_cast<unsigned>(tiles < resident ? tiles : resident));
+  if (a.spread) {
+    const std::int64_t rounds = tiles / a.spread;
+    a.whole_tiles = static_cast<unsigned>(rounds > 1 ? (rounds - 1) * a.spread : 0);
+    shape.grid = dim3(static_cast<unsigned>(a.spread));
+  }
   launch("sm90_int8_wgmma", kernel, shape, stream, a);
 }
 
 template <class Rows, int kBits, int kBlocks>
 void launch_rows(const typename Rows::Given& a, cudaStream_t stream) {
-  if constexpr (kBlocks == kOneBlock)
+  if constexpr (!Rows::kWindow && kBlocks <= 1)  // blocks of a stage, and one block per row
     if (a.x.tiled.rows() == 256) return launch_kernel<Rows, kBits, kBlocks, 256>(a, stream);
   switch (a.x.tiled.rows()) {
     case 128:

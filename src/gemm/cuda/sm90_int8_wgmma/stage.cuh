@@ -40,14 +40,17 @@ struct Im2colRows {
 };
 
 // A thread block's place in its cluster, and the tiles that it computes: clusters walk through the tiles in bands of
-// kBand of their columns, so that those which run at once need few weights and rows of x between them.
+// kBand of their columns, so that those which run at once need few weights and rows of x between them. Whole tiles come
+// first, then the thread block's part of the spread steps; a step is as many stages as end a block. kWarps: whole warps
+// call, and what a loop depends on is the same in all lanes for the compiler too.
 class Tiles {
  public:
   struct Tile {
     int column, row;
   };
 
-  __device__ Tiles(const Arguments& a, int rows) : cluster_(a.cluster), experts_(a.experts) {
+  __device__ Tiles(const Arguments& a, int rows, const SpreadPart& part)
+      : a_(a), part_(part), cluster_(a.cluster), experts_(a.experts) {
     const int rank = ptx::cluster_rank(), size = cluster_.columns * cluster_.rows;
     in_ = rank % cluster_.columns;
     im_ = rank / cluster_.columns;
@@ -56,15 +59,24 @@ class Tiles {
                            : static_cast<unsigned>((a.x.rows + rows - 1) / rows / cluster_.rows);
     at_ = blockIdx.x / size;
     stride_ = gridDim.x / size;
+    set<true>();
   }
-  __device__ bool valid() const { return at_ < columns_ * rows_; }
-  __device__ void next() { at_ += stride_; }
+  __device__ bool valid() const { return tile_ != kNone; }
+  template <bool kWarps>
+  __device__ void next() {
+    at_ += stride_;
+    set<kWarps>();
+  }
   __device__ Tile tile() const {
-    const unsigned band = at_ / (kBand * rows_), within = at_ % (kBand * rows_);
+    const unsigned band = tile_ / (kBand * rows_), within = tile_ % (kBand * rows_);
     const unsigned left = columns_ - band * kBand, width = left < kBand ? left : kBand;
     return {static_cast<int>((band * kBand + within % width) * cluster_.columns) + in_,
             static_cast<int>(within / width * cluster_.rows) + im_};
   }
+  // The steps of k that this thread block multiplies, of so many.
+  __device__ int first_step() const { return first_step_; }
+  __device__ int last_step() const { return last_step_; }
+  __device__ int steps() const { return a_.steps; }
   // Returns the first panel of a tile's weight.
   __device__ int first_panel(const Tile& tile) const {
     const int panel = tile.column * kPanels;
@@ -82,11 +94,29 @@ class Tiles {
   }
 
  private:
-  static constexpr unsigned kBand = 8;
+  static constexpr unsigned kBand = 8, kNone = 0xffffffffu;
+  template <bool kWarps>
+  __device__ void set() {
+    const unsigned whole = a_.spread ? a_.whole_tiles : columns_ * rows_;
+    tile_ = at_ < whole ? at_ : kNone;
+    first_step_ = 0, last_step_ = a_.steps;
+    if (at_ < whole || !a_.spread || (at_ - whole) / gridDim.x >= SpreadPart::kMaxPieces) return;
+    const SpreadPart::Piece& piece = part_.pieces[(at_ - whole) / gridDim.x];
+    tile_ = static_cast<unsigned>(same<kWarps>(piece.tile));
+    first_step_ = same<kWarps>(piece.first_step);
+    last_step_ = same<kWarps>(piece.last_step);
+  }
+  template <bool kWarps>
+  __device__ static int same(int value) {
+    return kWarps ? __shfl_sync(kAllLanes, value, 0) : value;
+  }
+
+  const Arguments& a_;
+  const SpreadPart& part_;
   Cluster cluster_;
   const ExpertTiles& experts_;
-  int in_, im_;
-  unsigned columns_, rows_, at_, stride_;  // of clusters
+  int in_, im_, first_step_, last_step_;
+  unsigned columns_, rows_, at_, tile_, stride_;  // of clusters
 };
 
 // The warpgroup that fills the ring. A thread announces what is to come and has codes and their parameters copied, one
@@ -110,18 +140,19 @@ class RowProducer {
   }
 
  private:
-  // Calls begin(tile) and copy(stage, where to, its barrier, block): the first of the blocks that end in the stage,
-  // with which their parameters come; -1 if none does.
+  // Calls begin(tile, its first stage and block) and copy(stage, where to, its barrier, block): the first of the blocks
+  // that end in the stage, with which their parameters come; -1 if none does.
   template <class Begin, class Copy>
   __device__ __forceinline__ void walk(Begin&& begin, Copy&& copy) {
     PipelineState<kCount> state;
     const int stages = static_cast<int>(a_.x.tiled.stages), block_stages = block_stages_;
 #pragma unroll 1
-    for (; tiles_.valid(); tiles_.next()) {
-      begin(tiles_.tile());
-      int left = block_stages, block = 0;
+    for (; tiles_.valid(); tiles_.next<false>()) {
+      const int end = tiles_.last_step() * block_stages;
+      int left = block_stages, block = tiles_.first_step() * kBlocks, stage = tiles_.first_step() * block_stages;
+      begin(tiles_.tile(), stage, block);
 #pragma unroll 1
-      for (int stage = 0; stage < stages; ++stage) {
+      for (; stage < end && stage < stages; ++stage) {
         const bool ends = --left == 0;
         ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
         copy(stage, pipeline_.stages[state.slot], pipeline_.full[state.slot], ends ? block : -1);
@@ -144,9 +175,9 @@ class RowProducer {
     // Weights need nothing that another kernel writes. What is computed from codes waits for them, and so does y.
     ptx::wait_for_earlier_kernels();
     walk(
-        [&](Tiles::Tile tile) {
-          codes = a_.x.codes + tile.row * tiled.stages * static_cast<std::int64_t>(sizeof(To::codes)) + at;
-          parameters = tiled.parameters + tile.row * a_.w.blocks * block_floats;
+        [&](Tiles::Tile tile, int stage, int block) {
+          codes = a_.x.codes + (tile.row * tiled.stages + stage) * static_cast<std::int64_t>(sizeof(To::codes)) + at;
+          parameters = tiled.parameters + (tile.row * a_.w.blocks + block) * block_floats;
         },
         [&](int, To& to, ptx::Barrier& full, int block) {
           constexpr auto kBytes = static_cast<int>(sizeof(To::codes) + sizeof(To::weights));
@@ -168,7 +199,7 @@ class RowProducer {
     const int share = kPanels / a_.cluster.rows, first = tiles_.row() * share;
     const unsigned ranks = tiles_.column_ranks();
     int panel = 0;
-    walk([&](Tiles::Tile tile) { panel = tiles_.first_panel(tile) + first; },
+    walk([&](Tiles::Tile tile, int, int) { panel = tiles_.first_panel(tile) + first; },
          [&](int stage, To& to, ptx::Barrier& full, int) {
            if (ranks & (ranks - 1))
              ptx::tensor_copy(to.weights[first], a_.words, panel, stage * kStageUnits, full, ranks);
@@ -179,7 +210,7 @@ class RowProducer {
 
   __device__ __forceinline__ void copy_columns() {
     int panel = 0;
-    walk([&](Tiles::Tile tile) { panel = tiles_.first_panel(tile); },
+    walk([&](Tiles::Tile tile, int, int) { panel = tiles_.first_panel(tile); },
          [&](int, To& to, ptx::Barrier& full, int block) {
            if (block < 0) return;
            const int column = block * static_cast<int>(PackedLayout::kPanelRows);
@@ -283,7 +314,7 @@ class WindowProducer {
     PipelineState<kCount> state;
     Gather rows(a_.x, a_.gathered, origins_, lane_);
     const int stages = static_cast<int>(a_.x.tiled.stages);
-    for (; tiles_.valid(); tiles_.next()) {
+    for (; tiles_.valid(); tiles_.next<false>()) {
       const Tiles::Tile tile = tiles_.tile();
       const std::int64_t panels_left = a_.w.panels - static_cast<std::int64_t>(tile.column) * kPanels;
       begin(tile, static_cast<int>(panels_left < kPanels ? panels_left : kPanels));

@@ -5,6 +5,7 @@
 #include "gemm/cuda/sm90_float_wgmma/arguments.cuh"
 #include "gemm/cuda/split_rows.cuh"
 #include "linear/cuda/kernels.h"
+#include "linear/cuda/spread_plan.h"
 #include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
@@ -23,26 +24,27 @@ bool in_place(const LinearProblem& problem, std::int64_t stride) {
 }
 
 struct Plan {
-  int parts, splits;
+  int parts;
+  int spread;  // thread blocks, or 0
 };
 
-// The plan that is expected to take the least time: rounds of tiles over the multiprocessors, times steps of k, times
-// what a step takes; and for an exchange of totals what that takes. In units of 10 ns, as measured on one H100 on
-// 2026-11-26.
-Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t multiprocessors) {
-  constexpr std::int64_t kStep[] = {0, 49, 87, 0, 150}, kExchange[] = {0, 480, 740};
+// The plan that is expected to take the least time, as measured on one H100 on 2026-11-26. `spread` 1 and 0 ask for
+// spread steps or for whole tiles.
+Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t multiprocessors, int spread) {
+  constexpr TileTimes kTimes[] = {{}, {51, 220, 520}, {92, 250, 700}, {}, {156, 330, 1100}};
   const std::int64_t columns = ceil_div(w.n, Tuning::kColumns), steps = ceil_div(w.k, sm90_float_wgmma::kStepK);
-  Plan best{0, 1};
+  Plan best{0, 0};
   std::int64_t least = 0;
+  const auto consider = [&](Plan plan, std::int64_t time) {
+    if (best.parts == 0 || time < least) best = plan, least = time;
+  };
   for (int parts = Tuning::kMaxParts; parts > 0; parts /= 2) {
     if (!sm90_float_wgmma::parts_fit(w, parts)) continue;
     const std::int64_t tiles = columns * ceil_div(rows, parts * sm90_float_wgmma::kPartRows);
-    for (int splits = 1; splits <= Tuning::kMaxSplits; ++splits) {
-      if (splits > 1 && (parts > 2 || steps < splits || tiles * splits > multiprocessors - 4 * (splits - 1))) break;
-      const std::int64_t rounds = ceil_div(tiles * splits, multiprocessors);
-      const std::int64_t time = rounds * ceil_div(steps, splits) * kStep[parts] + (splits > 1 ? kExchange[parts] : 0);
-      if (best.parts == 0 || time < least) best = {parts, splits}, least = time;
-    }
+    const std::int64_t blocks = std::min(multiprocessors, tiles * steps);
+    if (spread <= 0) consider({parts, 0}, kTimes[parts].whole(tiles, steps, multiprocessors));
+    if (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors)))
+      consider({parts, static_cast<int>(blocks)}, kTimes[parts].spread(tiles, steps, blocks));
   }
   return best;
 }
@@ -56,7 +58,7 @@ const char* sm90_float_wgmma_unsupported_reason(const LinearProblem& problem) {
   if (layout.k == 0) return "it takes K from 1 on";
   if (layout.blocks() > 1 && layout.block_size % (sm90_float_wgmma::kStageK / 2))
     return "it takes block sizes that are multiples of 32";
-  if (problem.m <= Tuning::kFewRows) return "it takes M from 33 on";
+  if (problem.m <= Tuning::kFewRows) return "it takes M from 17 on";
   return nullptr;
 }
 
@@ -73,12 +75,17 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
   std::int64_t rows = bounds.rows;
   if (gather) rows = std::min(rows, bounds.codes / (2 * row_length));
   rows = std::min(std::max(rows, bounds.fewest_rows), problem.m);
+  const Plan plans[] = {plan(rows, w, multiprocessors, bounds.tile),
+                        plan((problem.m - 1) % rows + 1, w, multiprocessors, bounds.tile)};
   const std::int64_t sum_stride = round_up(rows, Tuning::kMaxParts * sm90_float_wgmma::kPartRows);
 
   ScratchPlan scratch_plan;
   const auto values = scratch_plan.add<std::uint16_t>(gather ? rows * row_length : 0);
   const auto sums =
       scratch_plan.add<float>(w.offsets ? round_up(w.k, sm90_float_wgmma::kStepK) / unit * sum_stride : 0);
+  const SpreadScratch spread(scratch_plan, std::max(plans[0].spread, plans[1].spread),
+                             std::max(plans[0].parts, plans[1].parts) * sm90_float_wgmma::kPartRows * Tuning::kColumns,
+                             Tuning::kColumns / static_cast<int>(PackedLayout::kPanelRows));
   CudaScratch scratch(scratch_plan, problem.device.index, stream);
 
   sm90_float_wgmma::Arguments arguments{};
@@ -86,7 +93,6 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
   arguments.dtype = problem.x.dtype;
   arguments.out = device_output(problem);
   arguments.pairs = problem.y.leading == 1 && columns_lie_together(problem.y, 2);
-  arguments.fours = columns_lie_together(problem.y, 4);
   arguments.sum_stride = sum_stride;
   for (std::int64_t row = 0; row < problem.m; row += rows) {
     const std::int64_t count = std::min(rows, problem.m - row);
@@ -101,9 +107,10 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
                    stream);
       arguments.row_sums = scratch[sums];
     }
-    const Plan chosen = plan(count, w, multiprocessors);
+    const Plan& chosen = plans[count == rows ? 0 : 1];
     arguments.parts = chosen.parts;
-    arguments.splits = chosen.splits;
+    arguments.spread = chosen.spread;
+    if (chosen.spread) arguments.spread_totals = spread.totals(scratch);
     sm90_float_wgmma::set_maps(arguments);
     problem.x.dtype == DType::f16 ? sm90_float_wgmma::run_f16(arguments, stream)
                                   : sm90_float_wgmma::run_bf16(arguments, stream);

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "gemm/cuda/window.cuh"
+#include "gemm/cuda/window/window.cuh"
 #include "numerics/requantize.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"

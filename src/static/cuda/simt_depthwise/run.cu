@@ -1,4 +1,4 @@
-#include "gemm/cuda/depthwise_strips.cuh"
+#include "gemm/cuda/window/depthwise_strips.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/ptx_bytes.cuh"
 #include "static/cuda/kernels.h"

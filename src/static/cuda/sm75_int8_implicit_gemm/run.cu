@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "gemm/cuda/operand_stage.cuh"
-#include "gemm/cuda/window_tile.cuh"
+#include "gemm/cuda/window/window_tile.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_scratch.h"

@@ -4,7 +4,7 @@
 
 #include "formats/image_view.h"
 #include "formats/packed_layout.h"
-#include "gemm/cuda/window.cuh"
+#include "gemm/cuda/window/window.cuh"
 #include "runtime/memory.h"
 
 namespace qcore {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "formats/image_view.h"
-#include "gemm/cuda/window.cuh"
+#include "gemm/cuda/window/window.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/memory.h"
 

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <random>
+
+#include "gemm/cuda/spread_steps.cuh"
+#include "runtime/cuda/cuda_scratch.h"
+#include "runtime/memory.h"
+
+// The choice between whole tiles and spread steps (gemm/cuda/spread_steps.cuh), and the memory that the latter need.
+namespace qcore {
+
+// What tiles of one size take, in units of 10 ns.
+struct TileTimes {
+  std::int64_t step, tile;  // for each step of k, and for each tile beside its steps
+  std::int64_t totals;      // to leave and to take totals
+
+  // Of all tiles, in rounds over the thread blocks.
+  std::int64_t whole(std::int64_t tiles, std::int64_t steps, std::int64_t blocks) const {
+    return ceil_div(tiles, blocks) * (steps * step + tile);
+  }
+  // If the steps of the last round and a half are spread.
+  std::int64_t spread(std::int64_t tiles, std::int64_t steps, std::int64_t blocks) const {
+    return tiles * steps * step / blocks + ceil_div(tiles, blocks) * tile + totals;
+  }
+};
+
+// Whether spread steps may be worth it: not if rounds are full, or so many that the last one hardly counts.
+inline bool may_spread(std::int64_t tiles, std::int64_t blocks) { return tiles % blocks != 0 && tiles / blocks < 64; }
+
+// Totals and flags of the thread blocks of one launch.
+class SpreadScratch {
+ public:
+  // Each thread block has `warps` warps, and leaves up to `floats` totals.
+  SpreadScratch(ScratchPlan& plan, std::int64_t blocks, std::int64_t floats, int warps)
+      : totals_(plan.add<float4>(blocks * floats / 4)), flags_(plan.add<std::uint64_t>(blocks * warps)) {}
+
+  SpreadTotals totals(const CudaScratch& scratch) const { return {scratch[totals_], scratch[flags_], new_token()}; }
+
+ private:
+  // A number that no flag in memory has by chance: of 64 bits, another one for each call.
+  static std::uint64_t new_token() {
+    static std::atomic<std::uint64_t> calls{(std::uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
+    std::uint64_t bits = calls.fetch_add(0x9e3779b97f4a7c15u, std::memory_order_relaxed);
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+    return std::max<std::uint64_t>(bits ^ bits >> 31, 1);
+  }
+
+  ScratchSlot<float4> totals_;
+  ScratchSlot<std::uint64_t> flags_;
+};
+
+}  // namespace qcore
