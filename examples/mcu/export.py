@@ -93,7 +93,7 @@ def section_sizes(size: str, file: Path) -> dict[str, int]:
 
 def instructions(name: str, folder: Path, *flags: str) -> int:
     """Return the instructions of a step of an exported header on the emulated Cortex-M4."""
-    names = {"HEADER": f'"{name}.h"', "INPUTS": f"{name.upper()}_INPUT_SIZE", "OUTPUTS": f"{name.upper()}_HIDDEN_SIZE"}
+    names = {"HEADER": f'"{name}.h"', "INPUTS": f"{name.upper()}_INPUT_SIZE", "OUTPUTS": f"{name.upper()}_OUTPUT_SIZE"}
     names |= {part.upper(): f"{name}_{part}" for part in ("state", "x", "h", "start", "step")}
     macros = [f"-D{key}={value}" for key, value in names.items()]
     files = [HERE / "cortex_m4.c", HERE / "instructions.c", "-o", "instructions.elf"]

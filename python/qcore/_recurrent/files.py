@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class FileKind:
         config: class of the config.
         make: makes the core's object of parts and a config.
         flags: names of the parts that are 0 or 1, with their values in files that lack them.
+        optional: weights that a direction may have, with the tensors that have a format along with them.
     """
 
     op: str
@@ -47,12 +48,13 @@ class FileKind:
     config: Any
     make: Callable[[dict[str, Any], Any], Any]
     flags: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
-    @property
-    def arrays(self) -> dict[str, Any]:
-        """Dtypes of a direction's arrays."""
-        names = ("w", "r", *self.biases)
-        codes = {name: np.int16 if name in ("w", "r") else np.int32 for name in names}
+    def arrays(self, given: Collection[str]) -> dict[str, Any]:
+        """Return the dtypes of a direction's arrays; of the optional ones those whose names are given."""
+        weights = ("w", "r", *(name for name in self.optional if name in given))
+        names = (*weights, *self.biases)
+        codes = {name: np.int16 if name in weights else np.int32 for name in names}
         return {"formats": np.int32, **codes, **{f"{name}_exponents": np.int32 for name in names}}
 
     def table_hash(self, core: Any) -> str:
@@ -76,7 +78,7 @@ class FileKind:
         for number, layer in enumerate(model._layers):
             for side, (core, parts) in enumerate(layer):
                 prefix = f"{number}.{side}"
-                tensors |= {f"{prefix}.{name}": np.ascontiguousarray(parts[name]) for name in self.arrays}
+                tensors |= {f"{prefix}.{name}": np.ascontiguousarray(parts[name]) for name in self.arrays(parts)}
                 for index in self.interpolated(core):
                     tensors[f"{prefix}.knots_{self.tables[index]}"] = knots_of(core, index)
                 hashes.append(self.table_hash(core))
@@ -178,7 +180,8 @@ class FileKind:
 
     def _parts(self, tensors: dict[str, Any], prefix: str, where: str) -> dict[str, Any]:
         parts: dict[str, Any] = {}
-        for name, dtype in self.arrays.items():
+        found = [name for name in self.optional if f"{prefix}.{name}" in tensors]
+        for name, dtype in self.arrays(found).items():
             array = tensors.get(f"{prefix}.{name}")
             if array is None:
                 raise _core.QcoreValueError(f"{where} has no tensor {prefix}.{name}")
@@ -187,11 +190,11 @@ class FileKind:
                     f"{where}: {prefix}.{name} has dtype {array.dtype}, expected {np.dtype(dtype)}"
                 )
             parts[name] = array
-        rows = len(self.tensors)
+        rows = len(self.tensors) + sum(len(self.optional[name]) for name in found)
         if parts["formats"].shape != (rows, 4) or parts["w"].ndim != 2 or parts["r"].ndim != 2:
             shapes = ", ".join(f"{name} {list(parts[name].shape)}" for name in ("formats", "w", "r"))
             raise _core.QcoreValueError(
                 f"{where}: {prefix} has {shapes}, expected [{rows}, 4], [{self.gates}H, C] and [{self.gates}H, H]"
             )
-        parts["sizes"] = (parts["w"].shape[1], parts["r"].shape[1])
+        parts["sizes"] = (parts["w"].shape[1], parts["r"].shape[0] // self.gates)
         return parts

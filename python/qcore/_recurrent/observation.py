@@ -29,8 +29,10 @@ class ObserverBase(ABC):
     """
 
     op: ClassVar[str]
-    seen: ClassVar[tuple[str, ...]]
+    seen: tuple[str, ...]
     """Names of the tensors whose ranges are kept."""
+    tensors: tuple[str, ...]
+    """Names of the tensors that have a format."""
     weights_type: ClassVar[Any]
 
     def __init__(self, weights: Any, method: RangeMethod = "mse") -> None:
@@ -90,9 +92,10 @@ class ObserverBase(ABC):
         if self.weights.batch_first:
             inputs = inputs.transpose(1, 0, 2)
         checked: list[Doubles | None] = [inputs]
-        expected = (len(self.weights.layers) * self.weights.directions, inputs.shape[1], self.weights.hidden_size)
+        rows = len(self.weights.layers) * self.weights.directions
         for name, given in zip(self.weights._states, states, strict=True):
             state = None if given is None else finite(given, f"{self.op} calibration: {name}0")
+            expected = (rows, inputs.shape[1], self.weights._state_size(name))
             if state is not None and state.shape != expected:
                 raise _core.QcoreValueError(
                     f"{self.op} calibration: {name}0 has shape {list(state.shape)}, expected {list(expected)}"

@@ -24,24 +24,30 @@ static inline int64_t @_cell(const @_layer *l, const int32_t *wx, const int32_t 
   o = @_look_up_o(l, @_clamp(@_shift(wx[3], l->wx_to_o) + @_shift(rh[3], l->rh_to_o), l->o_pre));
   sum = @_shift(f * *c, l->f_c_to_sum) + @_shift(i * g, l->i_g_to_sum);
   *c = (@_c)@_clamp(@_shift(sum, l->sum_to_c), l->c);
-  return @_clamp(@_shift(o * @_look_up_c_tanh(l, *c), l->o_c_tanh_to_h), l->h);
+  return @_clamp(@_shift(o * @_look_up_c_tanh(l, *c), l->o_c_tanh_to_$), l->$);
 }
 """
 
 
 def export_lstm(lstm: LstmCore, path: str | os.PathLike[str], name: str, x: Any) -> ExportSizes:
     """Write as :meth:`QuantLSTM.export_c`, with the tables that ``lstm`` has."""
+    shown = _shown(lstm.tensors)
     cell = CellSource(
         about="with c and its tanh",
         gates=len(_GATES),
         tables={gate: f"{gate}_pre" for gate in _GATES} | {"c_tanh": "c"},
         states=("c",),
-        ranges=("wx", "rh", *(f"{gate}_pre" for gate in _GATES), "c", "h"),
-        function=_CELL,
+        ranges=("wx", "rh", *(f"{gate}_pre" for gate in _GATES), "c", *dict.fromkeys((shown, "h"))),
+        function=_CELL.replace("$", shown),
         call="@_cell(l, wx, rh, &state->c[layer][j])",
         layer=_layer,
     )
     return export_layers(lstm, cell, path, name, x)
+
+
+def _shown(tensors: tuple[str, ...]) -> str:
+    """Return what o * tanh(c) becomes: m with a projection, else h."""
+    return "m" if "m" in tensors else "h"
 
 
 def _layer(direction: Direction) -> Layer:
@@ -51,12 +57,14 @@ def _layer(direction: Direction) -> Layer:
     kept, new = e["f"] + e["c"], e["i"] + e["g"]
     finer = max(kept, new)
     shifts |= {"f_c_to_sum": kept - finer, "i_g_to_sum": new - finer, "sum_to_c": finer - e["c"]}
-    shifts["o_c_tanh_to_h"] = direction.shift((("o", "c_tanh"), "h"))
+    shown = _shown(direction.tensors)
+    shifts[f"o_c_tanh_to_{shown}"] = direction.shift((("o", "c_tanh"), shown))
     return Layer(
         direction,
         direction.product("x", "w", "wx", "b"),
         direction.product("h", "r", "rh", None),
         np.zeros(0, np.int64),
         shifts,
-        {"h_zero": direction.format("h").zero_point},
+        {f"{name}_zero": direction.format(name).zero_point for name in dict.fromkeys((shown, "h"))},
+        direction.product("m", "projection", "h", None) if shown == "m" else None,
     )

@@ -21,7 +21,8 @@ class LSTM(RecurrentModule):
         lstm: a :class:`qcore.lstm.QuantLSTM`.
 
     A call takes x float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first; [T, C] without a batch) and
-    (h0, c0) [layers * directions, B, H] each ([layers * directions, H]) or None, and returns the outputs and the last
+    (h0, c0) [layers * directions, B, S] and [layers * directions, B, H] (without B if x has none) or None; S is the
+    ``output_size``, P of a module with a projection, else H. It returns the outputs and the last
     states, as ``torch.nn.LSTM`` does. Packed sequences are not taken: ``quantized(x, lengths=...)`` is for them.
     """
 
@@ -37,6 +38,15 @@ class LSTM(RecurrentModule):
                 "samples=...) makes one"
             )
         self._hold(lstm, parts.lstm_bytes(lstm))
+        self.output_size = lstm.output_size
+
+    def config(self) -> dict[str, Any]:
+        """Return sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
+        return super().config() | {"output_size": self.output_size}
+
+    def _configure(self, config: dict[str, Any]) -> None:
+        super()._configure(config)
+        self.output_size = config["output_size"]
 
     @classmethod
     def from_float(
@@ -45,7 +55,7 @@ class LSTM(RecurrentModule):
         """Calibrate and quantize a ``torch.nn.LSTM``.
 
         Args:
-            module: without a projection.
+            module: with a projection (``proj_size``) or without.
             samples: one batch of inputs, [T, B, C] ([B, T, C] if batch_first), or a list of batches.
             bits: 8 or 16, ignored if ``config`` is given.
             method: how ranges follow from the samples, see :class:`qcore.lstm.Calibrator`.
@@ -78,10 +88,11 @@ class LSTM(RecurrentModule):
 
         Args:
             x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first), or [T, C].
-            states: h0 and c0, [layers * directions, B, H] or [layers * directions, H] each, or None for zeros.
+            states: h0 [layers * directions, B, S] and c0 [layers * directions, B, H], without B if x has none, or None
+                for zeros.
 
         Returns:
-            The outputs [T, B, directions * H] and the last h and c, with the axes that ``torch.nn.LSTM`` returns.
+            The outputs [T, B, directions * S] and the last h and c, with the axes that ``torch.nn.LSTM`` returns.
 
         Raises:
             QcoreValueError, QcoreTypeError: x or a state has another shape or dtype, or x is a packed sequence.
@@ -92,5 +103,5 @@ class LSTM(RecurrentModule):
             )
         h0, c0 = (None, None) if states is None else states
         single, given = self._batched(x, h0, c0)
-        y, h, c = operators.lstm(*given, self.state, *self._sizes())
+        y, h, c = operators.lstm(*given, self.state, self.output_size, *self._sizes())
         return (y.squeeze(self._batch_axis), (h.squeeze(1), c.squeeze(1))) if single else (y, (h, c))

@@ -59,12 +59,12 @@ def test_own_inputs_and_a_wrong_output(tmp_path):
     program = tmp_path / "net_selftest.c"
     assert run(build(program)) == (0, "gru: 3 rows of 6 steps, 126 outputs equal\n")
     text = program.read_text()
-    before, _, outputs = text.partition("outputs[ROWS][STEPS][GRU_HIDDEN_SIZE] = {")
+    before, _, outputs = text.partition("outputs[ROWS][STEPS][GRU_OUTPUT_SIZE] = {")
     codes = q.format("h", 1).encode(q(x)[0][2, 4])
     line = "{" + ", ".join(map(str, codes)) + "}"
     assert outputs.count(line) == 1
     codes[6] += 1
-    program.write_text(f"{before}outputs[ROWS][STEPS][GRU_HIDDEN_SIZE] = {{" + outputs.replace(
+    program.write_text(f"{before}outputs[ROWS][STEPS][GRU_OUTPUT_SIZE] = {{" + outputs.replace(
         line, "{" + ", ".join(map(str, codes)) + "}"))  # fmt: skip
     assert run(build(program)) == (
         1,

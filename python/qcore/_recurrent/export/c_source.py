@@ -59,7 +59,7 @@ static inline int32_t @_load(const void *from) { return ((const @_word *)from)->
 
 PLAIN = "\n#define @@_LOOP inline\n"
 
-# $ is x or h. By the bits of weights and of codes, and of their sums; other products have no loop of their own.
+# $ is x, h or m. By the bits of weights and of codes, and of their sums; other products have no loop of their own.
 DSP_LOOPS = {
     ("int8_t", "int8_t", "int32_t"): """
 #if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
@@ -79,7 +79,7 @@ DSP_LOOPS = {
 #endif""",
 }
 
-# $ is x or h: types of codes and of sums differ. % is the loop for DSP instructions.
+# $ is x, h or m: types of codes and of sums differ. % is the loop for DSP instructions.
 MULTIPLY = """
 /* A row of weights times codes, and a sum before. */
 static @@_LOOP @_sum_$ @_sum_of_$(const @_weight *weights, const @_$ *codes, int features, @_sum_$ sum) {
@@ -117,20 +117,20 @@ static inline int64_t @_look_up_$(const @_layer *layer, int64_t argument) {
 }
 """
 
-# $ is what starts a channel of other states than h, % what computes a channel of the step.
+# $ starts other states than h, % computes a channel of the step; & is h, or m where a projection follows.
+# #NEXT# is NEXT or PROJECT.
 STEP = """
 /* The state before the first step: zeros. */
 static inline void @_start(@_state *state) {
   int layer, j;
-  for (layer = 0; layer < @@_LAYERS; ++layer)
-    for (j = 0; j < @@_HIDDEN_SIZE; ++j) {
-      state->h[layer][j] = (@_h)@_layers[layer].h_zero;$
-    }
+  for (layer = 0; layer < @@_LAYERS; ++layer) {
+    for (j = 0; j < @@_OUTPUT_SIZE; ++j) state->h[layer][j] = (@_h)@_layers[layer].h_zero;
+$  }
 }
 
-/* One step of all layers: x[@@_INPUT_SIZE] in, y[@@_HIDDEN_SIZE] out, which is the last layer's h. */
+/* One step of all layers: x[@@_INPUT_SIZE] in, y[@@_OUTPUT_SIZE] out, which is the last layer's h. */
 static inline void @_step(@_state *state, const @_x *x, @_h *y) {
-  @_h next[@@_HIDDEN_SIZE];
+  @_& next[@@_HIDDEN_SIZE];
   int32_t wx[@@_GATES], rh[@@_GATES];
   int layer, gate, j;
   for (layer = 0; layer < @@_LAYERS; ++layer) {
@@ -143,18 +143,27 @@ static inline void @_step(@_state *state, const @_x *x, @_h *y) {
         if (layer == 0) {
           of_x = @_sum_of_x(l->w + row * @@_INPUT_SIZE, x, @@_INPUT_SIZE, @_wx_offsets_0[row]);
         } else {
-          of_x = @_sum_of_h(l->w + row * @@_HIDDEN_SIZE, state->h[layer - 1], @@_HIDDEN_SIZE, l->wx_offsets[row]);
+          of_x = @_sum_of_h(l->w + row * @@_OUTPUT_SIZE, state->h[layer - 1], @@_OUTPUT_SIZE, l->wx_offsets[row]);
         }
-        of_h = @_sum_of_h(l->r + row * @@_HIDDEN_SIZE, h, @@_HIDDEN_SIZE, l->rh_offsets[row]);
+        of_h = @_sum_of_h(l->r + row * @@_OUTPUT_SIZE, h, @@_OUTPUT_SIZE, l->rh_offsets[row]);
         wx[gate] = (int32_t)@_clamp(@_shift(of_x, l->wx_shifts[row]), l->wx);
         rh[gate] = (int32_t)@_clamp(@_shift(of_h, l->rh_shifts[row]), l->rh);
       }
-      next[j] = (@_h)(% + l->h_zero);
+      next[j] = (@_&)(% + l->&_zero);
     }
-    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = next[j];
-  }
-  for (j = 0; j < @@_HIDDEN_SIZE; ++j) y[j] = state->h[@@_LAYERS - 1][j];
+#NEXT#  }
+  for (j = 0; j < @@_OUTPUT_SIZE; ++j) y[j] = state->h[@@_LAYERS - 1][j];
 }
+"""
+
+NEXT = """    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = next[j];
+"""
+
+PROJECT = """    for (j = 0; j < @@_OUTPUT_SIZE; ++j) {
+      const int64_t of_m = @_sum_of_m(l->projection + (int32_t)j * @@_HIDDEN_SIZE, next, @@_HIDDEN_SIZE,
+                                      l->projection_offsets[j]);
+      state->h[layer][j] = (@_h)(@_clamp(@_shift(of_m, l->projection_shifts[j]), l->h) + l->h_zero);
+    }
 """
 
 SELF_TEST = """
@@ -164,9 +173,9 @@ int main(void) {
     @_state state;
     @_start(&state);
     for (t = 0; t < STEPS; ++t) {
-      @_h y[@@_HIDDEN_SIZE];
+      @_h y[@@_OUTPUT_SIZE];
       @_step(&state, inputs[row][t], y);
-      for (j = 0; j < @@_HIDDEN_SIZE; ++j)
+      for (j = 0; j < @@_OUTPUT_SIZE; ++j)
         if (y[j] != outputs[row][t][j]) {
           printf("@: differs first at step %d, row %d, channel %d: got %d, expected %d\\n", t, row, j, (int)y[j],
                  (int)outputs[row][t][j]);
@@ -174,7 +183,7 @@ int main(void) {
         }
     }
   }
-  printf("@: %d rows of %d steps, %d outputs equal\\n", ROWS, STEPS, ROWS * STEPS * @@_HIDDEN_SIZE);
+  printf("@: %d rows of %d steps, %d outputs equal\\n", ROWS, STEPS, ROWS * STEPS * @@_OUTPUT_SIZE);
   return 0;
 }
 """

@@ -21,8 +21,8 @@ class Product:
     """Offsets that are added to sums of products, shifts of the sums, and a bound of their magnitudes.
 
     Args:
-        offsets: [gates * H].
-        shifts: [gates * H].
+        offsets: of each row of weights.
+        shifts: likewise.
         bound: of every partial sum.
     """
 
@@ -88,6 +88,7 @@ class Layer:
         biases: what the cell adds, a multiple of H, or nothing.
         shifts: by name, within 8 bits.
         numbers: by name, within 32 bits.
+        projection: of m = o * tanh(c), which makes h; None without one.
     """
 
     direction: Direction
@@ -96,6 +97,7 @@ class Layer:
     biases: NDArray[Any]
     shifts: dict[str, int]
     numbers: dict[str, int]
+    projection: Product | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from qcore import _checks, _core, _files
 from qcore._recurrent.export import c_source
 from qcore._recurrent.export.cell import CellSource, Direction
-from qcore._recurrent.export.sizes import ExportSizes, description_bytes, stack_bytes
+from qcore._recurrent.export.sizes import ExportSizes, description_bytes, stack_bytes, state_bytes
 from qcore._recurrent.layers import RecurrentLayers
 from qcore._recurrent.trace import input_codes
 
@@ -113,6 +113,8 @@ class _Source:
             cell.layer(Direction(core, parts, model.tensors, half_even)) for ((core, parts),) in model._layers
         ]
         self.biased = self.layers[0].biases.size > 0
+        self.projected = self.layers[0].projection is not None
+        self.shown = "m" if self.projected else "h"  # what the cell computes last
         self.types = self._types()
         self.table_types, self.knots = self._tables()
         # A layer of another kind of table would need another function to look it up.
@@ -130,6 +132,9 @@ class _Source:
         later = [layer.wx.bound for layer in layers[1:]]
         types = {"weight": "int8_t" if narrow else "int16_t"}
         types |= {name: f"{model.format(name).dtype}_t" for name in ("x", "h", *self.cell.states)}
+        if self.projected:
+            types["m"] = f"{model.format('m').dtype}_t"
+            types["sum_m"] = _signed_type(layer.projection.bound for layer in layers if layer.projection is not None)
         types["sum_x"] = _signed_type([layers[0].wx.bound])
         types["sum_h"] = _signed_type([*later, *(layer.rh.bound for layer in layers)])
         types["bias"] = _signed_type([int(value) for layer in layers for value in layer.biases])
@@ -150,16 +155,23 @@ class _Source:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
-        loops = {name: self._dsp_loop(name) for name in "xh"}
+        loops = {name: self._dsp_loop(name) for name in ("xhm" if self.projected else "xh")}
         parts.append(c_source.DSP if any(loops.values()) else c_source.PLAIN)
         parts += [c_source.MULTIPLY.replace("%", loop).replace("$", name) for name, loop in loops.items()]
         for table, argument in cell.tables.items():
             source = c_source.INTERPOLATE if table in self.interpolated else c_source.LOOK_UP
             parts.append(source.replace("$", table).replace("%", argument))
-        others = "".join(f"\n      state->{state}[layer][j] = 0;" for state in cell.states)
-        parts += [cell.function, c_source.STEP.replace("$", others).replace("%", cell.call)]
+        parts += [cell.function, self._step()]
         guard = f"QCORE_{self.model.op.upper()}_@@_H"
         return _named(f"{self._intro()}#ifndef {guard}\n#define {guard}\n{''.join(parts)}\n#endif\n", name)
+
+    def _step(self) -> str:
+        others = "".join(
+            f"    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->{state}[layer][j] = 0;\n" for state in self.cell.states
+        )
+        ending = c_source.PROJECT if self.projected else c_source.NEXT
+        text = c_source.STEP.replace("$", others).replace("#NEXT#", ending)
+        return text.replace("%", self.cell.call).replace("@_&", f"@_{self.shown}").replace("l->&", f"l->{self.shown}")
 
     def _dsp_loop(self, source: str) -> str:
         """Return the loop of a product by DSP instructions, or nothing."""
@@ -168,27 +180,33 @@ class _Source:
     def sizes(self) -> ExportSizes:
         """Return what the header needs; it must have been made."""
         model, gates, size = self.model, self.cell.gates, self.model.hidden_size
-        states = sum(model.format(name).dtype.itemsize for name in ("h", *self.cell.states))
+        outputs = model.output_size
+        states = [
+            (model.num_layers * model._state_size(name), model.format(name).dtype.itemsize)
+            for name in ("h", *self.cell.states)
+        ]
         first = self.layers[0]
         layers = description_bytes(
             len(self._pointers()) + 1, len(self.cell.ranges), len(first.numbers), len(first.shifts)
         )
-        later = (model.num_layers - 1) * (size + size)
+        later = (model.num_layers - 1) * (outputs + outputs)
+        projected = model.num_layers * outputs * size if self.projected else 0
         return ExportSizes(
             **self.bytes,
             layers=layers * model.num_layers,
-            state=states * size * model.num_layers,
-            stack=stack_bytes(size, model.format("h").dtype.itemsize, gates),
-            multiply_adds=gates * size * (model.input_size + size + later),
+            state=state_bytes(states),
+            stack=stack_bytes(size, model.format(self.shown).dtype.itemsize, gates),
+            multiply_adds=gates * size * (model.input_size + outputs + later) + projected,
         )
 
     def _intro(self) -> str:
         model, sizes = self.model, self.sizes()
         x, h = model.format("x"), model.format("h", model.num_layers - 1)
         article = "A" if model.op == "gru" else "An"
+        projected = f" projected to {model.output_size}" if self.projected else ""
         lines = [
             f"{article} {model.op.upper()} in fixed point, made by qcore: {model.input_size} inputs, "
-            f"{model.hidden_size} states, {model.num_layers} layers, {self.cell.about}, "
+            f"{model.hidden_size} states{projected}, {model.num_layers} layers, {self.cell.about}, "
             f"tables {model.config.tables}.",
             "",
             f"Bytes of constants: weights {sizes.weights}, offsets, shifts and biases {sizes.offsets}, tables "
@@ -209,6 +227,7 @@ class _Source:
         constants = {
             "INPUT_SIZE": model.input_size,
             "HIDDEN_SIZE": model.hidden_size,
+            "OUTPUT_SIZE": model.output_size,
             "LAYERS": model.num_layers,
             "GATES": self.cell.gates,
             "X_EXPONENT": x.exponent,
@@ -223,8 +242,8 @@ class _Source:
         text = "\n#include <stdint.h>\n\n"
         text += "".join(f"#define @@_{name} ({value})\n" for name, value in constants.items()) + "\n"
         text += "".join(f"typedef {kind} @_{name};\n" for name, kind in self.types.items())
-        states = "".join(f"  @_{name} {name}[@@_LAYERS][@@_HIDDEN_SIZE];\n" for name in ("h", *self.cell.states))
-        text += f"\ntypedef struct {{\n{states}}} @_state;\n"
+        states = "".join(f"  @_{name} {name}[@@_LAYERS][@@_HIDDEN_SIZE];\n" for name in self.cell.states)
+        text += f"\ntypedef struct {{\n  @_h h[@@_LAYERS][@@_OUTPUT_SIZE];\n{states}}} @_state;\n"
         text += "\n/* Codes less their zero point. */\ntypedef struct {\n  int32_t lo, hi;\n} @_range;\n"
         tables = "".join(
             f"  const uint16_t *{name}_starts;\n  const {kind} *{name}_values;\n"
@@ -233,6 +252,9 @@ class _Source:
             for name, kind in self.table_types.items()
         )
         biases = "  const @_bias *biases;\n" if self.biased else ""
+        if self.projected:
+            biases += "  const @_weight *projection;\n  const @_sum_m *projection_offsets;\n"
+            biases += "  const int8_t *projection_shifts;\n"
         first = self.layers[0]
         return (
             f"{text}\ntypedef struct {{\n  const @_weight *w, *r;\n  const @_sum_h *wx_offsets, *rh_offsets;\n"
@@ -259,6 +281,10 @@ class _Source:
         text += array("int8_t", "rh_shifts", layer.rh.shifts, "offsets")
         if self.biased:
             text += array("@_bias", "biases", layer.biases, "offsets")
+        if layer.projection is not None:
+            text += array("@_weight", "projection", parts["projection"], "weights")
+            text += array("@_sum_m", "projection_offsets", layer.projection.offsets, "offsets")
+            text += array("int8_t", "projection_shifts", layer.projection.shifts, "offsets")
         for index, (name, kind) in enumerate(self.table_types.items()):
             if name in self.interpolated:
                 starts, values = self.knots[number][name]
@@ -271,6 +297,7 @@ class _Source:
     def _pointers(self) -> list[str]:
         """Return the arrays that a layer's description points to, without those of W's offsets."""
         names = ["w", "r", "rh_offsets", "wx_shifts", "rh_shifts"] + (["biases"] if self.biased else [])
+        names += ["projection", "projection_offsets", "projection_shifts"] if self.projected else []
         for name in self.cell.tables:
             names += [f"{name}_starts", f"{name}_values"] if name in self.interpolated else [f"{name}_table"]
         return names
@@ -290,7 +317,7 @@ class _Source:
 
 
 def _test_codes(model: RecurrentLayers, x: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the self-test's inputs and outputs, [B, T, C] and [B, T, H]."""
+    """Return the self-test's inputs and outputs, [B, T, C] and [B, T, S]."""
     form = model.format("x")
     if x is None:
         shape = (_STEPS, _ROWS, model.input_size)
@@ -314,7 +341,7 @@ def _self_test(model: RecurrentLayers, name: str, header: str, x: Any) -> str:
         f"/* Runs {header} on inputs whose outputs qcore computed. Status 0 if they are the same. */\n",
         f'#include <stdio.h>\n\n#include "{header}"\n\n#define ROWS {rows}\n#define STEPS {steps}\n\n',
         _nested("@_x", "inputs", f"{shape}[@@_INPUT_SIZE]", inputs),
-        _nested("@_h", "outputs", f"{shape}[@@_HIDDEN_SIZE]", outputs),
+        _nested("@_h", "outputs", f"{shape}[@@_OUTPUT_SIZE]", outputs),
         c_source.SELF_TEST,
     ]
     return _named("".join(parts), name)
