@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_cortex_m4
+from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_board
 
 import qcore
 from qcore.gru import Calibrator, Config, Direction, GruWeights
@@ -41,7 +41,10 @@ def test_self_test_passes_under_sanitizers(name, tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["net.h", "net_selftest.c"]
     source = (tmp_path / "net.h").read_text()
     assert not re.search(r"\b(float|double|malloc|memcpy)\b", source)
-    assert re.findall(r"#include (.*)", source) in (["<stdint.h>"], ["<stdint.h>", "<arm_acle.h>"])
+    assert re.findall(r"#include (.*)", source) in (
+        ["<stdint.h>", "<arm_mve.h>"],
+        ["<stdint.h>", "<arm_mve.h>", "<arm_acle.h>"],
+    )
     assert run(build(tmp_path / "net_selftest.c", SANITIZED)) == (0, "net: 2 rows of 24 steps, 336 outputs equal\n")
 
 
@@ -122,24 +125,29 @@ def test_sizes_are_those_of_the_object(name, tmp_path):
     check_sizes(tmp_path, sizes, target)
 
 
-# Weights, codes and sums of the loops for DSP instructions, each with features beside the last whole word.
-DSP = {
+# Weights, codes and sums of the loops for DSP instructions and MVE, each with features beside the last whole vector.
+LOOPS = {
     "8, 8, 32": Config(),
     "16, 16, 64": Config(bits=16, pipeline="staged"),
     "16, 16, 32": Config(widths={"x": 9, "h": 10, "weights": 9}),
+    "8, 16, 32": Config(widths={"x": 16, "h": 16}),
+    "16, 8, 32": Config(widths={"weights": 12}),
 }
 
 
 @pytest.mark.skipif(ARM is None or QEMU is None, reason="needs arm-none-eabi-gcc and qemu-system-arm")
-@pytest.mark.parametrize("name", DSP)
-def test_dsp_instructions_give_the_same_integers(name, tmp_path):
-    calibrated(DSP[name], 2, 13, 6).export_c(tmp_path / "net.h", "net")
+@pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_dsp_instructions_and_mve_give_the_same_integers(name, cpu, tmp_path):
+    if cpu == "cortex-m4" and name in ("8, 16, 32", "16, 8, 32"):
+        return  # plain C there
+    calibrated(LOOPS[name], 2, 37, 21).export_c(tmp_path / "net.h", "net")
     bits = [
         re.search(rf"typedef int(\d+)_t net_{kind};", (tmp_path / "net.h").read_text())[1] for kind in ("weight", "h")
     ]
     sums = re.search(r"typedef int(\d+)_t net_sum_h;", (tmp_path / "net.h").read_text())[1]
     assert ", ".join([*bits, sums]) == name
-    assert run_on_cortex_m4(tmp_path / "net_selftest.c") == (0, "net: 2 rows of 24 steps, 288 outputs equal\n")
+    assert run_on_board(tmp_path / "net_selftest.c", cpu) == (0, "net: 2 rows of 24 steps, 1008 outputs equal\n")
 
 
 def test_two_headers_in_one_program(tmp_path):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from gru_oracle import random_codes
-from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_cortex_m4
+from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_board
 from recurrent_oracles.lstm_oracle import Oracle, random_parts
 
 import qcore
@@ -83,10 +83,11 @@ def test_sizes_are_those_of_the_object(target, tmp_path):
 
 
 @pytest.mark.skipif(ARM is None or QEMU is None, reason="needs arm-none-eabi-gcc and qemu-system-arm")
+@pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m55"])
 @pytest.mark.parametrize("bits", [8, 16])
-def test_dsp_instructions_give_the_same_integers(bits, tmp_path):
-    calibrated(Config(bits=bits), 2, 13, 6).export_c(tmp_path / "net.h", "net")
-    assert run_on_cortex_m4(tmp_path / "net_selftest.c") == (0, "net: 2 rows of 24 steps, 288 outputs equal\n")
+def test_dsp_instructions_and_mve_give_the_same_integers(bits, cpu, tmp_path):
+    calibrated(Config(bits=bits), 2, 37, 21).export_c(tmp_path / "net.h", "net")
+    assert run_on_board(tmp_path / "net_selftest.c", cpu) == (0, "net: 2 rows of 24 steps, 1008 outputs equal\n")
 
 
 def test_bad_exports(tmp_path):

@@ -38,9 +38,19 @@ static inline int64_t @_clamp(int64_t v, @_range range) {
 }
 """
 
-# Cortex-M4, M7, M33 and others have instructions that add two products of 16 bits to a sum.
+# Cortex-M55 and M85 have vectors of 16 bytes (MVE), and instructions that add all products of two vectors to a sum.
+# Cortex-M4, M7, M33 and others have instructions that add two products of 16 bits (DSP). % is what DSP needs.
+VECTORS = """
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)
+#include <arm_mve.h>
+#define @@_LOOP inline%
+#else
+#define @@_LOOP inline
+#endif
+"""
+
 DSP = """
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+#elif defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
 #include <arm_acle.h>
 
 /* Inlined, the loops would have too few registers. */
@@ -51,35 +61,53 @@ typedef struct __attribute__((packed, may_alias)) {
 } @_word;
 
 /* Four bytes from any address. */
-static inline int32_t @_load(const void *from) { return ((const @_word *)from)->bits; }
-#else
-#define @@_LOOP inline
-#endif
-"""
+static inline int32_t @_load(const void *from) { return ((const @_word *)from)->bits; }"""
 
-PLAIN = "\n#define @@_LOOP inline\n"
-
-# $ is x or h. By the bits of weights and of codes, and of their sums; other products have no loop of their own.
+# By the types of weights, of codes and of their sums; other products have no loop for DSP instructions.
 DSP_LOOPS = {
     ("int8_t", "int8_t", "int32_t"): """
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+#elif defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
   for (; k + 4 <= features; k += 4) {
     const int32_t w = @_load(weights + k), c = @_load(codes + k);
     sum = __smlad(__sxtb16(w), __sxtb16(c), sum);
     sum = __smlad(__sxtb16((int32_t)((uint32_t)w >> 8)), __sxtb16((int32_t)((uint32_t)c >> 8)), sum);
-  }
-#endif""",
+  }""",
     ("int16_t", "int16_t", "int32_t"): """
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
-  for (; k + 2 <= features; k += 2) sum = __smlad(@_load(weights + k), @_load(codes + k), sum);
-#endif""",
+#elif defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+  for (; k + 2 <= features; k += 2) sum = __smlad(@_load(weights + k), @_load(codes + k), sum);""",
     ("int16_t", "int16_t", "int64_t"): """
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
-  for (; k + 2 <= features; k += 2) sum = __smlald(@_load(weights + k), @_load(codes + k), sum);
-#endif""",
+#elif defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+  for (; k + 2 <= features; k += 2) sum = __smlald(@_load(weights + k), @_load(codes + k), sum);""",
 }
 
-# $ is x or h: types of codes and of sums differ. % is the loop for DSP instructions.
+_MVE_LOOP = """
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)
+  for (; k + {lanes} <= features; k += {lanes})
+    sum = {add}_{lane}(sum, {load_w}_{lane}(weights + k), {load_c}_{lane}(codes + k));
+  if (k < features) {{
+    const mve_pred16_t rest = vctp{bits}q((uint32_t)(features - k));
+    sum = {add}_p_{lane}(sum, {load_w}_z_{lane}(weights + k, rest), {load_c}_z_{lane}(codes + k, rest), rest);
+    k = features;
+  }}"""
+
+_LOADS = {"int8_t": "vldrbq", "int16_t": "vldrhq"}
+
+
+def loops(weight: str, code: str, total: str) -> str:
+    """Return the loops of a product by MVE and by DSP instructions, by the types of weights, codes and sums."""
+    bits = 8 if (weight, code, total) == ("int8_t", "int8_t", "int32_t") else 16
+    mve = _MVE_LOOP.format(
+        lanes=128 // bits,
+        bits=bits,
+        lane=f"s{bits}",
+        add="vmladavaq" if total == "int32_t" else "vmlaldavaq",
+        load_w=_LOADS[weight],
+        load_c=_LOADS[code],
+    )
+    return f"{mve}{DSP_LOOPS.get((weight, code, total), '')}\n#endif"
+
+
+# $ is x or h: types of codes and of sums differ. % are the loops for instructions of MVE and DSP.
 MULTIPLY = """
 /* A row of weights times codes, and a sum before. */
 static @@_LOOP @_sum_$ @_sum_of_$(const @_weight *weights, const @_$ *codes, int features, @_sum_$ sum) {

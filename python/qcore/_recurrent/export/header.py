@@ -150,9 +150,11 @@ class _Source:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
-        loops = {name: self._dsp_loop(name) for name in "xh"}
-        parts.append(c_source.DSP if any(loops.values()) else c_source.PLAIN)
-        parts += [c_source.MULTIPLY.replace("%", loop).replace("$", name) for name, loop in loops.items()]
+        products = {name: (self.types["weight"], self.types[name], self.types[f"sum_{name}"]) for name in "xh"}
+        with_dsp = any(product in c_source.DSP_LOOPS for product in products.values())
+        parts.append(c_source.VECTORS.replace("%", c_source.DSP if with_dsp else ""))
+        for code, product in products.items():
+            parts.append(c_source.MULTIPLY.replace("%", c_source.loops(*product)).replace("$", code))
         for table, argument in cell.tables.items():
             source = c_source.INTERPOLATE if table in self.interpolated else c_source.LOOK_UP
             parts.append(source.replace("$", table).replace("%", argument))
@@ -160,10 +162,6 @@ class _Source:
         parts += [cell.function, c_source.STEP.replace("$", others).replace("%", cell.call)]
         guard = f"QCORE_{self.model.op.upper()}_@@_H"
         return _named(f"{self._intro()}#ifndef {guard}\n#define {guard}\n{''.join(parts)}\n#endif\n", name)
-
-    def _dsp_loop(self, source: str) -> str:
-        """Return the loop of a product by DSP instructions, or nothing."""
-        return c_source.DSP_LOOPS.get((self.types["weight"], self.types[source], self.types[f"sum_{source}"]), "")
 
     def sizes(self) -> ExportSizes:
         """Return what the header needs; it must have been made."""
