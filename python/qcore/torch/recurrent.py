@@ -56,6 +56,9 @@ class RecurrentModule(QuantizedModule):
 
         Args:
             mode: whether to train.
+
+        Raises:
+            QcoreValueError: the weights have a NaN or an infinity, or need sums of more than 64 bits.
         """
         if not mode:
             self._renew()
