@@ -34,7 +34,7 @@ class RecurrentModule(QuantizedModule):
     @classmethod
     def _trainable(cls, module: Any, samples: Any, config: Any, method: Any) -> Any:
         """Return a trainable module with the weights of torch's."""
-        trained = TrainableLayers.from_float(cls.kind, module, samples, config, method)
+        trained = TrainableLayers.copy_of(cls.kind, module, samples, config, method)
         made = cls(trained.quantized(module.batch_first))
         made.trained = trained
         return made

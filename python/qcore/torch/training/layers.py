@@ -93,7 +93,7 @@ class TrainableLayers(torch.nn.Module):
         self.register_buffer("frozen", torch.tensor(False))
 
     @classmethod
-    def from_float(cls, kind: str, module: Any, samples: Any, config: Any, method: Any) -> TrainableLayers:
+    def copy_of(cls, kind: str, module: Any, samples: Any, config: Any, method: Any) -> TrainableLayers:
         """Copy the weights of torch's module, and take ranges from samples.
 
         Args:
