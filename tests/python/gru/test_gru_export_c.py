@@ -84,6 +84,17 @@ def test_wide_sums_take_64_bits(tmp_path):
     assert "typedef int32_t narrow_sum_x;" in (tmp_path / "narrow.h").read_text()
 
 
+@pytest.mark.parametrize("pipeline", ["fused", "staged"])
+def test_numbers_take_32_bits_where_they_fit(pipeline, tmp_path):
+    """The ends of all codes overflow nothing; formats of 16 bits need 64."""
+    x = np.random.default_rng(1).choice(np.array([-128, 127], np.int8), (9, 3, 40))
+    calibrated(Config(pipeline=pipeline), 2, 40, 9).export_c(tmp_path / "net.h", "net", x)
+    assert "typedef int32_t net_wide;" in (tmp_path / "net.h").read_text()
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+    calibrated(Config(bits=16, pipeline=pipeline), 1, 5, 4).export_c(tmp_path / "wide.h", "wide")
+    assert "typedef int64_t wide_wide;" in (tmp_path / "wide.h").read_text()
+
+
 def test_tables_are_interpolated_unless_asked(tmp_path):
     """The self-test has the outputs of with_tables(): the same integers here and there, from either config."""
     q = calibrated(Config(bits=16), 1)

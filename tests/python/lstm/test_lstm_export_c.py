@@ -58,6 +58,16 @@ def test_any_parameters_give_the_oracles_integers(rounding, tmp_path):
         assert run(build(tmp_path / "net_selftest.c"))[0] == 0
 
 
+def test_numbers_take_32_bits_where_they_fit(tmp_path):
+    """The ends of all codes overflow nothing; formats of 16 bits need 64."""
+    x = np.random.default_rng(1).choice(np.array([-128, 127], np.int8), (9, 3, 40))
+    calibrated(Config(), 2, 40, 9).export_c(tmp_path / "net.h", "net", x)
+    assert "typedef int32_t net_wide;" in (tmp_path / "net.h").read_text()
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+    calibrated(Config(bits=16), 1).export_c(tmp_path / "wide.h", "wide")
+    assert "typedef int64_t wide_wide;" in (tmp_path / "wide.h").read_text()
+
+
 def test_tables_are_interpolated_unless_asked(tmp_path):
     q = calibrated(Config(bits=16), 1)
     sizes = q.export_c(tmp_path / "net.h")

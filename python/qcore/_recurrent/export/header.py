@@ -132,6 +132,8 @@ class _Source:
         types |= {name: f"{model.format(name).dtype}_t" for name in ("x", "h", *self.cell.states)}
         types["sum_x"] = _signed_type([layers[0].wx.bound])
         types["sum_h"] = _signed_type([*later, *(layer.rh.bound for layer in layers)])
+        wide = "int32_t" if all(layer.narrow for layer in layers) else "int64_t"
+        types |= {"wide": wide, "magnitude": f"u{wide}"}
         types["bias"] = _signed_type([int(value) for layer in layers for value in layer.biases])
         return types
 
@@ -151,12 +153,13 @@ class _Source:
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
         products = {name: (self.types["weight"], self.types[name], self.types[f"sum_{name}"]) for name in "xh"}
-        with_dsp = any(product in c_source.DSP_LOOPS for product in products.values())
+        with_dsp = any(c_source.uses_dsp(product) for product in products.values())
         parts.append(c_source.VECTORS.replace("%", c_source.DSP if with_dsp else ""))
-        for code, product in products.items():
-            parts.append(c_source.MULTIPLY.replace("%", c_source.loops(*product)).replace("$", code))
+        parts += [c_source.multiply(product, code, cell.gates) for code, product in products.items()]
         for table, argument in cell.tables.items():
-            source = c_source.INTERPOLATE if table in self.interpolated else c_source.LOOK_UP
+            source = c_source.LOOK_UP
+            if table in self.interpolated:
+                source = c_source.interpolate(len(self.knots[0][table][0]) - 1)
             parts.append(source.replace("$", table).replace("%", argument))
         others = "".join(f"\n      state->{state}[layer][j] = 0;" for state in cell.states)
         parts += [cell.function, c_source.STEP.replace("$", others).replace("%", cell.call)]
@@ -176,7 +179,9 @@ class _Source:
             **self.bytes,
             layers=layers * model.num_layers,
             state=states * size * model.num_layers,
-            stack=stack_bytes(size, model.format("h").dtype.itemsize, gates),
+            stack=stack_bytes(
+                size, model.format("h").dtype.itemsize, gates, 4 if self.types["wide"] == "int32_t" else 8
+            ),
             multiply_adds=gates * size * (model.input_size + size + later),
         )
 

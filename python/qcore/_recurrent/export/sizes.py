@@ -63,6 +63,6 @@ def description_bytes(pointers: int, ranges: int, numbers: int, shifts: int) -> 
     return -(-unpadded // _INT) * _INT
 
 
-def stack_bytes(hidden_size: int, code_bytes: int, gates: int) -> int:
+def stack_bytes(hidden_size: int, code_bytes: int, gates: int, sum_bytes: int) -> int:
     """Return the bytes of a step's stack."""
-    return -(-hidden_size * code_bytes // _INT) * _INT + 2 * _INT * gates + _FRAMES
+    return -(-hidden_size * code_bytes // _INT) * _INT + 2 * (_INT + sum_bytes) * gates + _FRAMES
