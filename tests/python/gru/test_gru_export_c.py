@@ -161,6 +161,26 @@ def test_dsp_instructions_and_mve_give_the_same_integers(name, cpu, tmp_path):
     assert run_on_board(tmp_path / "net_selftest.c", cpu) == (0, "net: 2 rows of 24 steps, 1008 outputs equal\n")
 
 
+@pytest.mark.parametrize(("c", "h", "layers"), [(1, 1, 1), (3, 33, 1), (64, 31, 2), (45, 40, 1)])
+def test_weights_of_four_bits_take_half_a_byte(c, h, layers, tmp_path):
+    q = calibrated(Config(widths={"weights": 4}), layers, c, h)
+    x = np.random.default_rng(1).choice(np.array([-128, 3, 127], np.int8), (9, 3, c))
+    sizes = q.export_c(tmp_path / "net.h", "net", x)
+    row_of_x, row_of_h = (c + 1) // 2, (h + 1) // 2
+    assert sizes.weights == 3 * h * (row_of_x + row_of_h + (layers - 1) * 2 * row_of_h)
+    assert "typedef uint8_t net_weight;" in (tmp_path / "net.h").read_text()
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+    # The compiler needs no loop for a single code.
+    for cpu in ("cortex-m4", "cortex-m55") if ARM and QEMU and c > 32 else ():
+        assert run_on_board(tmp_path / "net_selftest.c", cpu)[0] == 0
+
+
+def test_weights_of_four_bits_beside_codes_of_16_take_a_byte(tmp_path):
+    sizes = calibrated(Config(bits=16, widths={"weights": 4}), 1, 8, 6).export_c(tmp_path / "net.h", "net")
+    assert sizes.weights == 3 * 6 * (8 + 6)
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+
+
 def test_two_headers_in_one_program(tmp_path):
     calibrated(Config(), 1).export_c(tmp_path / "first.h", "first")
     calibrated(Config(pipeline="fused"), 1).export_c(tmp_path / "second.h", "second")

@@ -94,9 +94,10 @@ def test_sizes_are_those_of_the_object(target, tmp_path):
 
 @pytest.mark.skipif(ARM is None or QEMU is None, reason="needs arm-none-eabi-gcc and qemu-system-arm")
 @pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m55"])
-@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("bits", [4, 8, 16])
 def test_dsp_instructions_and_mve_give_the_same_integers(bits, cpu, tmp_path):
-    calibrated(Config(bits=bits), 2, 37, 21).export_c(tmp_path / "net.h", "net")
+    config = Config(widths={"weights": 4}) if bits == 4 else Config(bits=bits)
+    calibrated(config, 2, 37, 21).export_c(tmp_path / "net.h", "net")
     assert run_on_board(tmp_path / "net_selftest.c", cpu) == (0, "net: 2 rows of 24 steps, 1008 outputs equal\n")
 
 

@@ -107,14 +107,10 @@ def multiply(product: tuple[str, str, str], code: str, rows: int) -> str:
         code: "x" or "h".
         rows: number of gates.
     """
-    pointers = ", ".join(f"*w{row} = w{row - 1} + stride" if row else "*w0 = weights" for row in range(rows))
     lines = [
         "",
         "/* Adds products of codes and a row of each gate; the rows of gates are `stride` weights apart. */",
-        f"static @@_LOOP void @_add_products_of_{code}(const @_weight *weights, int32_t stride, const @_{code} *codes,",
-        "                                     int features, @_wide *sums) {",
-        f"  const @_weight {pointers};",
-        f"  @_sum_{code} " + ", ".join(f"s{row} = (@_sum_{code})sums[{row}]" for row in range(rows)) + ";",
+        *_opening(code, rows),
         "  int k = 0;",
         "#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)",
         *_mve_loops(product, rows),
@@ -129,6 +125,16 @@ def multiply(product: tuple[str, str, str], code: str, rows: int) -> str:
     lines += ["#endif", "  for (; k < features; ++k) {", f"    const @_sum_{code} c = codes[k];"]
     lines += [f"    {line}" for line in _per_row(["s# += w#[k] * c;"], rows)] + ["  }"]
     return "\n".join([*lines, *(f"  sums[{row}] = s{row};" for row in range(rows)), "}", ""])
+
+
+def _opening(code: str, rows: int) -> list[str]:
+    pointers = ", ".join(f"*w{row} = w{row - 1} + stride" if row else "*w0 = weights" for row in range(rows))
+    return [
+        f"static @@_LOOP void @_add_products_of_{code}(const @_weight *weights, int32_t stride, const @_{code} *codes,",
+        "                                     int features, @_wide *sums) {",
+        f"  const @_weight {pointers};",
+        f"  @_sum_{code} " + ", ".join(f"s{row} = (@_sum_{code})sums[{row}]" for row in range(rows)) + ";",
+    ]
 
 
 def _per_row(lines: list[str], rows: int) -> list[str]:
@@ -159,6 +165,88 @@ def _mve_loops(product: tuple[str, str, str], rows: int) -> list[str]:
         *(f"    {line}" for line in rest),
         "  }",
     ]
+
+
+# For packed weights, which stand for 16 times as much here: the lower one of a byte is shifted into the upper half,
+# where its sign is the byte's. # is the number of a row.
+_PACKED_MVE = (
+    [
+        "const mve_pred16_t lower = vctp8q((uint32_t)half), upper = vctp8q((uint32_t)rest);",
+        "const int8x16_t c = vldrbq_z_s8(codes, lower), d = vldrbq_z_s8(codes + half, upper);",
+        "const int8x16_t mask = vdupq_n_s8(-16);",
+        "int8x16_t w;",
+    ],
+    [
+        "w = vldrbq_z_s8((const int8_t *)w#, lower);",
+        "s# = vmladavaq_s8(s#, vshlq_n_s8(w, 4), c);",
+        "s# = vmladavaq_s8(s#, vandq_s8(w, mask), d);",
+    ],
+)
+_PACKED_DSP = (
+    [
+        "const int32_t c = @_load(codes + i), even = __sxtb16(c), odd = __sxtb16((int32_t)((uint32_t)c >> 8));",
+        "const int32_t d = @_load(codes + half + i), even_d = __sxtb16(d);",
+        "const int32_t odd_d = __sxtb16((int32_t)((uint32_t)d >> 8));",
+        "uint32_t w, lower, upper;",
+    ],
+    [
+        "w = (uint32_t)@_load(w# + i);",
+        "lower = w << 4 & 0xf0f0f0f0u;",
+        "upper = w & 0xf0f0f0f0u;",
+        "s# = __smlad(__sxtb16((int32_t)lower), even, s#);",
+        "s# = __smlad(__sxtb16((int32_t)(lower >> 8)), odd, s#);",
+        "s# = __smlad(__sxtb16((int32_t)upper), even_d, s#);",
+        "s# = __smlad(__sxtb16((int32_t)(upper >> 8)), odd_d, s#);",
+    ],
+)
+
+_GROUP = 32
+"""Weights whose 16 bytes are packed together; what is left at the end of a row is packed likewise."""
+
+
+def packed_row(codes: list[int]) -> list[int]:
+    """Return the bytes of a row of weights of 4 bits: byte i of a group has its weights i and i + half."""
+    row = []
+    for first in range(0, len(codes), _GROUP):
+        group = [code & 15 for code in codes[first : first + _GROUP]]
+        half = (len(group) + 1) // 2
+        row += [low | high << 4 for low, high in zip(group[:half], [*group[half:], 0], strict=False)]
+    return row
+
+
+def multiply_packed(code: str, rows: int) -> str:
+    """Return the function of :func:`multiply` for weights of 4 bits, codes of 8 bits and sums of 32 bits.
+
+    Args:
+        code: "x" or "h".
+        rows: number of gates.
+    """
+    before, each = _PACKED_MVE
+    lines = [
+        "",
+        "/* Adds products of codes and a row of each gate; the rows of gates are `stride` bytes apart. 32 codes meet",
+        "   16 bytes, byte i of which has the weights of codes i and i + 16, the codes that are left likewise. */",
+        *_opening(code, rows),
+        "  int left;",
+        *(f"  s{row} *= 16;" for row in range(rows)),
+        f"  for (left = features; left > 0; left -= {_GROUP}) {{",
+        f"    const int group = left < {_GROUP} ? left : {_GROUP}, half = (group + 1) / 2, rest = group - half;",
+        "    int i = 0;",
+        "#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)",
+        *(f"    {line}" for line in [*before, *_per_row(each, rows), "i = half;"]),
+        "#elif defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP",
+        "    for (; i + 4 <= rest; i += 4) {",
+    ]
+    before, each = _PACKED_DSP
+    plain = ["s# += (((w#[i] & 15) ^ 8) - 8) * c + (((w#[i] >> 4) ^ 8) - 8) * d;"]
+    lines += [f"      {line}" for line in [*before, *_per_row(each, rows)]] + ["    }", "#endif"]
+    lines += [
+        "    for (; i < half; ++i) {",
+        "      const int32_t c = 16 * codes[i], d = i < rest ? 16 * codes[half + i] : 0;",
+    ]
+    lines += [f"      {line}" for line in _per_row(plain, rows)] + ["    }", "    codes += group;"]
+    lines += [f"    {line}" for line in _per_row(["w# += half;"], rows)] + ["  }"]
+    return "\n".join([*lines, *(f"  sums[{row}] = s{row} / 16;" for row in range(rows)), "}", ""])
 
 
 # $ is what the table gives, % its argument.
@@ -204,7 +292,7 @@ static inline void @_start(@_state *state) {
 
 /* One step of all layers: x[@@_INPUT_SIZE] in, y[@@_HIDDEN_SIZE] out, which is the last layer's h. */
 static inline void @_step(@_state *state, const @_x *x, @_h *y) {
-  const int32_t stride = (int32_t)@@_HIDDEN_SIZE * @@_HIDDEN_SIZE;
+  const int32_t stride = (int32_t)@@_HIDDEN_SIZE * @@_ROW_OF_H;
   @_h next[@@_HIDDEN_SIZE];
   @_wide of_x[@@_GATES], of_h[@@_GATES];
   int32_t wx[@@_GATES], rh[@@_GATES];
@@ -219,13 +307,12 @@ static inline void @_step(@_state *state, const @_x *x, @_h *y) {
         of_h[gate] = l->rh_offsets[row];
       }
       if (layer == 0) {
-        const int32_t row_of_x = (int32_t)j * @@_INPUT_SIZE;
-        @_add_products_of_x(l->w + row_of_x, (int32_t)@@_HIDDEN_SIZE * @@_INPUT_SIZE, x, @@_INPUT_SIZE, of_x);
+        const int32_t stride_of_x = (int32_t)@@_HIDDEN_SIZE * @@_ROW_OF_X;
+        @_add_products_of_x(l->w + (int32_t)j * @@_ROW_OF_X, stride_of_x, x, @@_INPUT_SIZE, of_x);
       } else {
-        const int32_t row_of_x = (int32_t)j * @@_HIDDEN_SIZE;
-        @_add_products_of_h(l->w + row_of_x, stride, state->h[layer - 1], @@_HIDDEN_SIZE, of_x);
+        @_add_products_of_h(l->w + (int32_t)j * @@_ROW_OF_H, stride, state->h[layer - 1], @@_HIDDEN_SIZE, of_x);
       }
-      @_add_products_of_h(l->r + (int32_t)j * @@_HIDDEN_SIZE, stride, h, @@_HIDDEN_SIZE, of_h);
+      @_add_products_of_h(l->r + (int32_t)j * @@_ROW_OF_H, stride, h, @@_HIDDEN_SIZE, of_h);
       for (gate = 0; gate < @@_GATES; ++gate) {
         const int32_t row = (int32_t)gate * @@_HIDDEN_SIZE + j;
         wx[gate] = (int32_t)@_clamp(@_shift(of_x[gate], l->wx_shifts[row]), l->wx);

@@ -134,6 +134,16 @@ class _Source:
         types["sum_h"] = _signed_type([*later, *(layer.rh.bound for layer in layers)])
         wide = "int32_t" if all(layer.narrow for layer in layers) else "int64_t"
         types |= {"wide": wide, "magnitude": f"u{wide}"}
+        # 16 times each sum must have 32 bits, too: c_source.multiply_packed computes that.
+        bounds = [product.bound for layer in layers for product in (layer.wx, layer.rh)]
+        self.packed = (
+            all(layer.direction.parts["weight_bits"] <= 4 for layer in layers)
+            and types["x"] == types["h"] == "int8_t"
+            and types["wide"] == "int32_t"
+            and 16 * max(bounds) <= _INT32
+        )
+        if self.packed:
+            types["weight"] = "uint8_t"
         types["bias"] = _signed_type([int(value) for layer in layers for value in layer.biases])
         return types
 
@@ -153,9 +163,12 @@ class _Source:
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
         products = {name: (self.types["weight"], self.types[name], self.types[f"sum_{name}"]) for name in "xh"}
-        with_dsp = any(c_source.uses_dsp(product) for product in products.values())
+        with_dsp = self.packed or any(c_source.uses_dsp(product) for product in products.values())
         parts.append(c_source.VECTORS.replace("%", c_source.DSP if with_dsp else ""))
-        parts += [c_source.multiply(product, code, cell.gates) for code, product in products.items()]
+        if self.packed:
+            parts += [c_source.multiply_packed(code, cell.gates) for code in products]
+        else:
+            parts += [c_source.multiply(product, code, cell.gates) for code, product in products.items()]
         for table, argument in cell.tables.items():
             source = c_source.LOOK_UP
             if table in self.interpolated:
@@ -214,6 +227,8 @@ class _Source:
             "HIDDEN_SIZE": model.hidden_size,
             "LAYERS": model.num_layers,
             "GATES": self.cell.gates,
+            "ROW_OF_X": self._row(model.input_size),
+            "ROW_OF_H": self._row(model.hidden_size),
             "X_EXPONENT": x.exponent,
             "X_ZERO_POINT": x.zero_point,
             "Y_EXPONENT": h.exponent,
@@ -255,7 +270,12 @@ class _Source:
             self.bytes[what] += len(flat) * int(bits.group()) // 8
             return _array(kind, f"@_{name}_{number}", flat, f"[{len(flat)}]")
 
-        text = array("@_weight", "w", parts["w"], "weights") + array("@_weight", "r", parts["r"], "weights")
+        text = ""
+        for name in ("w", "r"):
+            rows = parts[name].tolist()
+            text += array(
+                "@_weight", name, [c_source.packed_row(row) for row in rows] if self.packed else rows, "weights"
+            )
         text += array("@_sum_h" if number else "@_sum_x", "wx_offsets", layer.wx.offsets, "offsets")
         text += array("@_sum_h", "rh_offsets", layer.rh.offsets, "offsets")
         text += array("int8_t", "wx_shifts", layer.wx.shifts, "offsets")
@@ -270,6 +290,10 @@ class _Source:
             else:
                 text += array(kind, f"{name}_table", layer.direction.core.table(index), "tables")
         return text
+
+    def _row(self, features: int) -> int:
+        """Return the elements that a row of so many weights takes: bytes of two if they are packed."""
+        return len(c_source.packed_row([0] * features)) if self.packed else features
 
     def _pointers(self) -> list[str]:
         """Return the arrays that a layer's description points to, without those of W's offsets."""
