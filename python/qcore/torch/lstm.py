@@ -63,7 +63,7 @@ class LSTM(RecurrentModule):
             config: a :class:`qcore.lstm.Config`.
             trainable: whether to keep the float weights, as ``trained.weight_ih_l0`` and so on. In training mode a call
                 then computes the integers of the weights as they are, with gradients that pass straight through every
-                rounding, and each batch moves the ranges by a tenth, until :meth:`freeze_ranges`. :meth:`eval` makes
+                rounding, and each batch moves the ranges by a tenth, until ``freeze_ranges()``. ``eval()`` makes
                 the integers that are saved and deployed.
 
         Raises:
