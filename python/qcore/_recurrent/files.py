@@ -14,6 +14,22 @@ from qcore import _core
 
 Layers = list[list[tuple[Any, dict[str, Any]]]]
 
+_NIBBLE = 4  # bits of weights up to which a byte of a file holds two codes
+
+
+def packed_nibbles(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return codes [N, K] of at most 4 bits as uint8 [N, (K + 1) // 2], the first of two in the low half of a byte."""
+    low = np.zeros((len(codes), (codes.shape[1] + 1) // 2, 2), np.uint8)
+    low.reshape(len(codes), -1)[:, : codes.shape[1]] = codes & 15
+    packed: np.ndarray[Any, Any] = low[:, :, 0] | (low[:, :, 1] << 4)
+    return packed
+
+
+def unpacked_nibbles(packed: np.ndarray[Any, Any], columns: int) -> np.ndarray[Any, Any]:
+    """Return the int16 codes [N, columns] of :func:`packed_nibbles`."""
+    halves = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)[:, :columns].astype(np.int16)
+    return halves - ((halves & 8) << 1)
+
 
 def knots_of(core: Any, index: int) -> Any:
     """Return int32 [2, 513]: codes of the argument counted from its lowest, and values; [2, 0] for an exact table."""
@@ -74,11 +90,15 @@ class FileKind:
 
         tensors: dict[str, Any] = {}
         hashes, widths = [], []
+        columns: list[list[int]] = []
         flags: dict[str, list[int]] = {name: [] for name in self.flags}
         for number, layer in enumerate(model._layers):
             for side, (core, parts) in enumerate(layer):
                 prefix = f"{number}.{side}"
                 tensors |= {f"{prefix}.{name}": np.ascontiguousarray(parts[name]) for name in self.arrays(parts)}
+                if parts["weight_bits"] <= _NIBBLE:
+                    tensors |= {f"{prefix}.{name}": packed_nibbles(parts[name]) for name in ("w", "r")}
+                    columns.append([parts[name].shape[1] for name in ("w", "r")])
                 for index in self.interpolated(core):
                     tensors[f"{prefix}.knots_{self.tables[index]}"] = knots_of(core, index)
                 hashes.append(self.table_hash(core))
@@ -95,6 +115,8 @@ class FileKind:
             "tables": hashes,
             "flags": flags,
         }
+        if columns:
+            description["columns"] = columns
         return save(tensors, {"format": self.format, self.op: json.dumps(description)})
 
     def from_bytes(self, data: bytes, where: str) -> tuple[Layers, Any, dict[str, bool]]:
@@ -124,11 +146,14 @@ class FileKind:
             )
         description = self._description(metadata.get(self.op, ""), where)
         layers_count, directions, order, config, widths, tables, flags = description
+        columns = self._columns(metadata[self.op], len(widths), where)
         layers: Layers = []
         for number in range(layers_count):
             layer: list[tuple[Any, dict[str, Any]]] = []
             for side in range(directions):
                 row = number * directions + side
+                if columns:
+                    self._unpack(tensors, f"{number}.{side}", columns[row], where)
                 parts = self._parts(tensors, f"{number}.{side}", where)
                 parts["weight_bits"], parts["bias_bits"] = widths[row]
                 parts |= {name: values[row] for name, values in flags.items()}
@@ -168,6 +193,32 @@ class FileKind:
             if len(row) != len(widths) or not set(row) <= {0, 1}:
                 raise _core.QcoreValueError(f"{where} describes {name} as {row}, expected 0 or 1 for each direction")
         return layers, directions, order, self.config.from_json(config_text), widths, tables, flags
+
+    def _columns(self, text: str, count: int, where: str) -> list[tuple[int, int]]:
+        """Return the columns of w and r of each direction, or nothing if weights are not packed."""
+        given = json.loads(text).get("columns", [])
+        try:
+            columns = [(int(of_w), int(of_r)) for of_w, of_r in given]
+        except (TypeError, ValueError):
+            columns = []
+        if (given or columns) and len(columns) != count:
+            raise _core.QcoreValueError(
+                f"{where} describes columns as {given!r}, expected two numbers for each of {count} directions"
+            )
+        return columns
+
+    def _unpack(self, tensors: dict[str, Any], prefix: str, columns: tuple[int, int], where: str) -> None:
+        """Replace packed w and r by their codes."""
+        for name, count in zip((f"{prefix}.w", f"{prefix}.r"), columns, strict=True):
+            packed = tensors.get(name)
+            if packed is None:
+                raise _core.QcoreValueError(f"{where} has no tensor {name}")
+            if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != (count + 1) // 2:
+                raise _core.QcoreValueError(
+                    f"{where}: {name} is {packed.dtype} {list(packed.shape)}, expected uint8 with {(count + 1) // 2} "
+                    f"bytes for {count} codes of 4 bits in each row"
+                )
+            tensors[name] = unpacked_nibbles(packed, count)
 
     def _check_knots(self, tensors: dict[str, Any], core: Any, prefix: str, where: str) -> None:
         for index in self.interpolated(core):

@@ -14,6 +14,8 @@ from qcore._recurrent.direction import Doubles, finite
 from qcore._recurrent.formats import Format, choose_format
 from qcore._recurrent.ranges import Range
 
+_NARROW = 4  # bits of weights up to which clipping may pay
+
 
 class ObserverBase(ABC):
     """Runs a float network on samples and keeps the range of every tensor.
@@ -145,7 +147,11 @@ class ObserverBase(ABC):
 def quantize_rows(
     weights: Doubles, bits: int, granularity: str, gates: int
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return codes and one exponent per row."""
+    """Return codes and one exponent per row.
+
+    An exponent covers the row; with up to 4 bits it may be the next larger one, which clips the largest weights, if the
+    squared error is smaller so.
+    """
     rows = weights.reshape(len(weights), -1)
     size = len(rows) // gates
     group = {"channel": 1, "gate": size, "tensor": gates * size}[granularity]
@@ -154,6 +160,18 @@ def quantize_rows(
         part = rows[first : first + group]
         form = choose_format(float(part.min()), float(part.max()), bits, zero_point=False)
         exponents[first : first + group] = form.exponent
+    if bits <= _NARROW:
+
+        def errors(exponents: Any) -> Doubles:
+            rounded = np.ldexp(_row_codes(rows, exponents[:, None], bits), -exponents[:, None])
+            summed: Doubles = np.square(rounded - rows).reshape(len(rows) // group, -1).sum(1)
+            return summed
+
+        exponents += np.repeat(errors(exponents + 1) < errors(exponents), group).astype(np.int32)
+    return _row_codes(rows, exponents[:, None], bits).reshape(weights.shape), exponents
+
+
+def _row_codes(rows: Doubles, exponents: Any, bits: int) -> Doubles:
     highest = (1 << (bits - 1)) - 1
-    codes = np.clip(np.rint(np.ldexp(rows, exponents[:, None])), -highest - 1, highest)
-    return codes.reshape(weights.shape), exponents
+    codes: Doubles = np.clip(np.rint(np.ldexp(rows, exponents)), -highest - 1, highest)
+    return codes

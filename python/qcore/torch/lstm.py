@@ -13,7 +13,7 @@ from qcore.torch.recurrent import RecurrentModule
 
 
 class LSTM(RecurrentModule):
-    """Computes an LSTM in integers, in the place of ``torch.nn.LSTM``, without gradients.
+    """Computes an LSTM in integers, in the place of ``torch.nn.LSTM``; gradients are those of a trainable one.
 
     Its state is one buffer: the bytes of the file that :meth:`qcore.lstm.QuantLSTM.save` writes.
 
@@ -48,9 +48,20 @@ class LSTM(RecurrentModule):
         super()._configure(config)
         self.output_size = config["output_size"]
 
+    @staticmethod
+    def _bytes(quantized: Any) -> torch.Tensor:
+        return parts.lstm_bytes(quantized)
+
     @classmethod
     def from_float(
-        cls, module: torch.nn.LSTM, *, samples: Any, bits: int = 8, method: RangeMethod = "mse", config: Any = None
+        cls,
+        module: torch.nn.LSTM,
+        *,
+        samples: Any,
+        bits: int = 8,
+        method: RangeMethod = "mse",
+        config: Any = None,
+        trainable: bool = False,
     ) -> LSTM:
         """Calibrate and quantize a ``torch.nn.LSTM``.
 
@@ -60,11 +71,15 @@ class LSTM(RecurrentModule):
             bits: 8 or 16, ignored if ``config`` is given.
             method: how ranges follow from the samples, see :class:`qcore.lstm.Calibrator`.
             config: a :class:`qcore.lstm.Config`.
+            trainable: whether to keep the float weights, as ``trained.weight_ih_l0`` and so on. In training mode a call
+                then computes the integers of the weights as they are, with gradients that pass straight through every
+                rounding, and each batch moves the ranges by a tenth, until ``freeze_ranges()``. ``eval()`` makes
+                the integers that are saved and deployed.
 
         Raises:
             QcoreValueError, QcoreTypeError: module is no LSTM, or an option is impossible.
         """
-        from qcore.lstm import QuantLSTM
+        from qcore.lstm import Config, QuantLSTM
 
         if not isinstance(module, torch.nn.LSTM):
             raise _core.QcoreTypeError(
@@ -72,13 +87,18 @@ class LSTM(RecurrentModule):
             )
         if samples is None:
             raise _core.QcoreValueError("LSTM.from_float: samples is None, expected inputs to calibrate with")
-        made = cls(QuantLSTM.from_torch(module, samples, bits, method=method, config=config))
+        if trainable:
+            made: LSTM = cls._trainable(module, samples, config or Config(bits=bits), method)
+        else:
+            made = cls(QuantLSTM.from_torch(module, samples, bits, method=method, config=config))
         made._like(module)
         return made
 
     @property
     def quantized(self) -> Any:
         """Return the :class:`qcore.lstm.QuantLSTM`, which offers lengths and streaming."""
+        if self.training:
+            self._renew()
         return parts.lstm_of(self.state)
 
     def forward(
@@ -103,5 +123,8 @@ class LSTM(RecurrentModule):
             )
         h0, c0 = (None, None) if states is None else states
         single, given = self._batched(x, h0, c0)
-        y, h, c = operators.lstm(*given, self.state, self.output_size, *self._sizes())
+        if self.training and self.trained is not None:
+            y, h, c = self.trained(given[0], given[1:], self.batch_first)
+        else:
+            y, h, c = operators.lstm(*given, self.state, self.output_size, *self._sizes())
         return (y.squeeze(self._batch_axis), (h.squeeze(1), c.squeeze(1))) if single else (y, (h, c))

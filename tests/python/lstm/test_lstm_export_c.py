@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from gru_oracle import random_codes
-from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_cortex_m4
+from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_board
 from recurrent_oracles.lstm_oracle import Oracle, random_parts
 
 import qcore
@@ -61,6 +61,16 @@ def test_any_parameters_give_the_oracles_integers(rounding, tmp_path):
         assert run(build(tmp_path / "net_selftest.c"))[0] == 0
 
 
+def test_numbers_take_32_bits_where_they_fit(tmp_path):
+    """The ends of all codes overflow nothing; formats of 16 bits need 64."""
+    x = np.random.default_rng(1).choice(np.array([-128, 127], np.int8), (9, 3, 40))
+    calibrated(Config(), 2, 40, 9).export_c(tmp_path / "net.h", "net", x)
+    assert "typedef int32_t net_wide;" in (tmp_path / "net.h").read_text()
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+    calibrated(Config(bits=16), 1).export_c(tmp_path / "wide.h", "wide")
+    assert "typedef int64_t wide_wide;" in (tmp_path / "wide.h").read_text()
+
+
 def test_tables_are_interpolated_unless_asked(tmp_path):
     q = calibrated(Config(bits=16), 1)
     sizes = q.export_c(tmp_path / "net.h")
@@ -88,10 +98,14 @@ def test_sizes_are_those_of_the_object(target, tmp_path):
 
 
 @pytest.mark.skipif(ARM is None or QEMU is None, reason="needs arm-none-eabi-gcc and qemu-system-arm")
-@pytest.mark.parametrize("bits", [8, 16])
-def test_dsp_instructions_give_the_same_integers(bits, tmp_path):
-    calibrated(Config(bits=bits), 2, 13, 6, projection=6).export_c(tmp_path / "net.h", "net")
-    assert run_on_cortex_m4(tmp_path / "net_selftest.c") == (0, "net: 2 rows of 24 steps, 288 outputs equal\n")
+@pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_dsp_instructions_and_mve_give_the_same_integers(bits, cpu, tmp_path):
+    config = Config(widths={"weights": 4}) if bits == 4 else Config(bits=bits)
+    q = calibrated(config, 2, 37, 21, projection=0 if bits == 16 else 11)
+    q.export_c(tmp_path / "net.h", "net")
+    said = f"net: 2 rows of 24 steps, {48 * q.output_size} outputs equal\n"
+    assert run_on_board(tmp_path / "net_selftest.c", cpu) == (0, said)
 
 
 def test_bad_exports(tmp_path):

@@ -137,6 +137,18 @@ class _Source:
             types["sum_m"] = _signed_type(layer.projection.bound for layer in layers if layer.projection is not None)
         types["sum_x"] = _signed_type([layers[0].wx.bound])
         types["sum_h"] = _signed_type([*later, *(layer.rh.bound for layer in layers)])
+        wide = "int32_t" if all(layer.narrow for layer in layers) else "int64_t"
+        types |= {"wide": wide, "magnitude": f"u{wide}"}
+        # 16 times each sum must have 32 bits, too: c_source.multiply_packed computes that.
+        products = [product for layer in layers for product in (layer.wx, layer.rh, layer.projection) if product]
+        self.packed = (
+            all(layer.direction.parts["weight_bits"] <= 4 for layer in layers)
+            and types["x"] == types["h"] == types.get("m", "int8_t") == "int8_t"
+            and types["wide"] == "int32_t"
+            and 16 * max(product.bound for product in products) <= _INT32
+        )
+        if self.packed:
+            types["weight"] = "uint8_t"
         types["bias"] = _signed_type([int(value) for layer in layers for value in layer.biases])
         return types
 
@@ -155,11 +167,21 @@ class _Source:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
-        loops = {name: self._dsp_loop(name) for name in ("xhm" if self.projected else "xh")}
-        parts.append(c_source.DSP if any(loops.values()) else c_source.PLAIN)
-        parts += [c_source.MULTIPLY.replace("%", loop).replace("$", name) for name, loop in loops.items()]
+        products = {
+            name: (self.types["weight"], self.types[name], self.types[f"sum_{name}"])
+            for name in ("xhm" if self.projected else "xh")
+        }
+        rows = {name: 1 if name == "m" else cell.gates for name in products}
+        with_dsp = self.packed or any(c_source.uses_dsp(product) for product in products.values())
+        parts.append(c_source.VECTORS.replace("%", c_source.DSP if with_dsp else ""))
+        if self.packed:
+            parts += [c_source.multiply_packed(code, rows[code]) for code in products]
+        else:
+            parts += [c_source.multiply(product, code, rows[code]) for code, product in products.items()]
         for table, argument in cell.tables.items():
-            source = c_source.INTERPOLATE if table in self.interpolated else c_source.LOOK_UP
+            source = c_source.LOOK_UP
+            if table in self.interpolated:
+                source = c_source.interpolate(len(self.knots[0][table][0]) - 1)
             parts.append(source.replace("$", table).replace("%", argument))
         parts += [cell.function, self._step()]
         guard = f"QCORE_{self.model.op.upper()}_@@_H"
@@ -172,10 +194,6 @@ class _Source:
         ending = c_source.PROJECT if self.projected else c_source.NEXT
         text = c_source.STEP.replace("$", others).replace("#NEXT#", ending)
         return text.replace("%", self.cell.call).replace("@_&", f"@_{self.shown}").replace("l->&", f"l->{self.shown}")
-
-    def _dsp_loop(self, source: str) -> str:
-        """Return the loop of a product by DSP instructions, or nothing."""
-        return c_source.DSP_LOOPS.get((self.types["weight"], self.types[source], self.types[f"sum_{source}"]), "")
 
     def sizes(self) -> ExportSizes:
         """Return what the header needs; it must have been made."""
@@ -195,7 +213,9 @@ class _Source:
             **self.bytes,
             layers=layers * model.num_layers,
             state=state_bytes(states),
-            stack=stack_bytes(size, model.format(self.shown).dtype.itemsize, gates),
+            stack=stack_bytes(
+                size, model.format(self.shown).dtype.itemsize, gates, 4 if self.types["wide"] == "int32_t" else 8
+            ),
             multiply_adds=gates * size * (model.input_size + outputs + later) + projected,
         )
 
@@ -230,6 +250,8 @@ class _Source:
             "OUTPUT_SIZE": model.output_size,
             "LAYERS": model.num_layers,
             "GATES": self.cell.gates,
+            "ROW_OF_X": self._row(model.input_size),
+            "ROW_OF_H": self._row(model.output_size),
             "X_EXPONENT": x.exponent,
             "X_ZERO_POINT": x.zero_point,
             "Y_EXPONENT": h.exponent,
@@ -237,6 +259,8 @@ class _Source:
             "STATE_BYTES": sizes.state,
             "MULTIPLY_ADDS": sizes.multiply_adds,
         }
+        if self.projected:
+            constants["ROW_OF_M"] = self._row(model.hidden_size)
         if self.interpolated:
             constants["SEGMENTS"] = len(self.knots[0][self.interpolated[0]][0]) - 1
         text = "\n#include <stdint.h>\n\n"
@@ -274,7 +298,12 @@ class _Source:
             self.bytes[what] += len(flat) * int(bits.group()) // 8
             return _array(kind, f"@_{name}_{number}", flat, f"[{len(flat)}]")
 
-        text = array("@_weight", "w", parts["w"], "weights") + array("@_weight", "r", parts["r"], "weights")
+        text = ""
+        for name in ("w", "r"):
+            rows = parts[name].tolist()
+            text += array(
+                "@_weight", name, [c_source.packed_row(row) for row in rows] if self.packed else rows, "weights"
+            )
         text += array("@_sum_h" if number else "@_sum_x", "wx_offsets", layer.wx.offsets, "offsets")
         text += array("@_sum_h", "rh_offsets", layer.rh.offsets, "offsets")
         text += array("int8_t", "wx_shifts", layer.wx.shifts, "offsets")
@@ -282,7 +311,10 @@ class _Source:
         if self.biased:
             text += array("@_bias", "biases", layer.biases, "offsets")
         if layer.projection is not None:
-            text += array("@_weight", "projection", parts["projection"], "weights")
+            rows = parts["projection"].tolist()
+            text += array(
+                "@_weight", "projection", [c_source.packed_row(row) for row in rows] if self.packed else rows, "weights"
+            )
             text += array("@_sum_m", "projection_offsets", layer.projection.offsets, "offsets")
             text += array("int8_t", "projection_shifts", layer.projection.shifts, "offsets")
         for index, (name, kind) in enumerate(self.table_types.items()):
@@ -293,6 +325,10 @@ class _Source:
             else:
                 text += array(kind, f"{name}_table", layer.direction.core.table(index), "tables")
         return text
+
+    def _row(self, features: int) -> int:
+        """Return the elements that a row of so many weights takes: bytes of two if they are packed."""
+        return len(c_source.packed_row([0] * features)) if self.packed else features
 
     def _pointers(self) -> list[str]:
         """Return the arrays that a layer's description points to, without those of W's offsets."""

@@ -73,6 +73,6 @@ def state_bytes(arrays: Iterable[tuple[int, int]]) -> int:
     return -(-size // alignment) * alignment
 
 
-def stack_bytes(hidden_size: int, code_bytes: int, gates: int) -> int:
+def stack_bytes(hidden_size: int, code_bytes: int, gates: int, sum_bytes: int) -> int:
     """Return the bytes of a step's stack."""
-    return -(-hidden_size * code_bytes // _INT) * _INT + 2 * _INT * gates + _FRAMES
+    return -(-hidden_size * code_bytes // _INT) * _INT + 2 * (_INT + sum_bytes) * gates + _FRAMES
