@@ -12,12 +12,13 @@ using namespace nb::literals;
 namespace qcore::bindings {
 namespace {
 
-// Formats in LstmFormats' order.
-LstmFormats formats_of(const Formats& rows) {
+// Formats in LstmFormats' order; that of m is there with a projection only.
+LstmFormats formats_of(const Formats& rows, bool projected) {
   LstmFormats f;
-  FixedFormat* const all[] = {&f.x,     &f.h,     &f.c, &f.wx, &f.rh, &f.i_pre, &f.f_pre,
-                              &f.g_pre, &f.o_pre, &f.i, &f.f,  &f.g,  &f.o,     &f.c_tanh};
-  read_formats("lstm", rows, all, sizeof all / sizeof *all);
+  FixedFormat* const all[] = {&f.x,     &f.h, &f.c, &f.wx, &f.rh, &f.i_pre,  &f.f_pre, &f.g_pre,
+                              &f.o_pre, &f.i, &f.f, &f.g,  &f.o,  &f.c_tanh, &f.m};
+  constexpr std::size_t count = sizeof all / sizeof *all;
+  read_formats("lstm", rows, all, projected ? count : count - 1);
   return f;
 }
 
@@ -58,18 +59,22 @@ void bind_lstm(nb::module_& m) {
                      const Formats& formats, int weight_bits, int bias_bits, const Integers<std::int16_t>& w,
                      const Integers<std::int16_t>& r, const Integers<std::int32_t>& b,
                      const Integers<std::int32_t>& w_exponents, const Integers<std::int32_t>& r_exponents,
-                     const Integers<std::int32_t>& b_exponents) {
+                     const Integers<std::int32_t>& b_exponents, std::int64_t projection_size,
+                     const Integers<std::int16_t>& projection, const Integers<std::int32_t>& projection_exponents) {
                     LstmParameters p;
                     p.input_size = input_size;
                     p.hidden_size = hidden_size;
                     p.rounding = rounding;
                     p.tables = tables;
-                    p.formats = formats_of(formats);
+                    p.projection_size = projection_size;
+                    p.formats = formats_of(formats, projection_size != 0);
                     p.weight_bits = weight_bits;
                     p.bias_bits = bias_bits;
                     p.w = vector_of(w), p.r = vector_of(r), p.b = vector_of(b);
                     p.w_exponents = vector_of(w_exponents), p.r_exponents = vector_of(r_exponents);
                     p.b_exponents = vector_of(b_exponents);
+                    p.projection = vector_of(projection);
+                    p.projection_exponents = vector_of(projection_exponents);
                     nb::gil_scoped_release release;
                     return QuantizedLstm::make(p);
                   })

@@ -11,6 +11,7 @@ the GRU takes a step, and a linear layer says which keyword, if any, was just he
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import statistics
 import sys
@@ -25,6 +26,7 @@ from speech import BANDS, HOP, KEYWORDS, RATE, TEST, TRAINING, WINDOW, Speakers,
 from torch import nn
 
 import qcore
+import qcore.torch
 from qcore.gru import Calibrator, Config, GruWeights
 
 SEED = 0
@@ -33,6 +35,7 @@ NOTHING = len(KEYWORDS)  # the class of silence and of other words
 STEPS, BATCH, SECONDS = 800, 24, 3.0
 STRETCH = 0.12
 CALIBRATION_STREAMS = 16
+TUNING_STEPS, TUNING_RATE = 80, 3e-3
 LATEST = 15  # frames after a word's end in which it counts as heard
 
 Said = list[tuple[str, int, int]]
@@ -68,11 +71,27 @@ def batch(speakers: Speakers, count: int, rng: np.random.Generator) -> tuple[np.
 
 def train(speakers: Speakers, steps: int) -> Spotter:
     torch.manual_seed(SEED)
-    rng = np.random.default_rng(SEED)
     model = Spotter()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
+    fit(model, speakers, steps, 1e-2, np.random.default_rng(SEED))
+    return model.eval()
+
+
+def tune(model: Spotter, speakers: Speakers, sound: np.ndarray, bits: int) -> Spotter:
+    """Return the model with a GRU of few bits per weight, trained some more in the integers that are deployed."""
+    tuned = copy.deepcopy(model)
+    config = Config(widths={"weights": bits}, tables="interp")
+    samples = torch.from_numpy(sound)
+    tuned.gru = qcore.torch.GRU.from_float(model.gru, samples=samples, config=config, trainable=True)
+    fit(tuned.train(), speakers, TUNING_STEPS, TUNING_RATE, np.random.default_rng(SEED + 4))
+    return tuned.eval()
+
+
+def fit(model: Spotter, speakers: Speakers, steps: int, rate: float, rng: np.random.Generator) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     for step in range(steps):
+        if step == steps // 4 and isinstance(model.gru, qcore.torch.GRU):
+            model.gru.freeze_ranges()
         sound, wanted = batch(speakers, BATCH, rng)
         scores = model(torch.from_numpy(sound))
         loss = nn.functional.cross_entropy(scores.flatten(0, 1), torch.from_numpy(wanted).flatten(), ignore_index=-1)
@@ -83,7 +102,6 @@ def train(speakers: Speakers, steps: int) -> Spotter:
         schedule.step()
         if (step + 1) % 200 == 0:
             print(f"  step {step + 1}: loss {loss.item():.3f}", flush=True)
-    return model.eval()
 
 
 def listen(step: Callable, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
@@ -130,6 +148,7 @@ def judge(scores: np.ndarray, said: Said) -> tuple[int, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=STEPS, help="of training")
+    parser.add_argument("--tune", type=int, nargs="*", default=[2], help="bits of weights to train with once more")
     parser.add_argument("--minutes", type=float, default=4, help="length of the test recording")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -157,13 +176,14 @@ def main() -> int:
             y, state = model.gru(torch.from_numpy(x)[None], state)
             return model.scores(y[0]), state
 
-    print("              heard  false alarms  frames as float  us features  us step")
+    print("                  heard  false alarms  frames as float  us features  us step")
     _, exact, *times = listen(torch_step, samples)
 
-    def row(name: str, scores: np.ndarray, features: float, step: float) -> tuple[int, float]:
+    def row(name: str, scores: np.ndarray, features: float = 0, step: float = 0) -> tuple[int, float]:
         right, wrong = judge(scores, said)
         same = float((scores.argmax(axis=1) == exact.argmax(axis=1)).mean())
-        print(f"{name:<11}{right:>4}/{keywords}{wrong:>14}{same:>17.2%}{features:>13.0f}{step:>9.1f}")
+        times = f"{features:>13.0f}{step:>9.1f}" if step else ""
+        print(f"{name:<15}{right:>4}/{keywords}{wrong:>14}{same:>17.2%}{times}")
         return right, same
 
     wanted, _ = row("torch fp32", exact, *times)
@@ -183,6 +203,20 @@ def main() -> int:
             failed = True
         if same < bar or right < 0.97 * wanted:
             print(f"int{bits}: {same:.2%} of frames as float, expected {bar:.1%}; {right} heard", file=sys.stderr)
+            failed = True
+    for bits in options.tune:
+        rounded = copy.deepcopy(model)
+        rounded.gru = qcore.torch.GRU(calibrated.finish(Config(widths={"weights": bits})))
+        tuned = tune(model, speakers, sound, bits)
+        found = []
+        for name, spotter in ((f"{bits} bits, rounded", rounded), (f"{bits} bits, trained", tuned)):
+            with torch.inference_mode():
+                scores = spotter(torch.from_numpy(heard))[:, 0].numpy()
+            found.append(row(name, scores)[1])
+        if found[1] < found[0] and bits < 4:
+            print(
+                f"{bits} bits: {found[1]:.2%} of frames as float after training, {found[0]:.2%} before", file=sys.stderr
+            )
             failed = True
     if not failed:
         print(f"\nA frame is {1000 * HOP // RATE} ms. All frames in one call gave the stream's numbers, bit for bit.")

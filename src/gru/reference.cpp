@@ -103,8 +103,9 @@ void run(const GruProblem& problem) {
   const GruStorage& gru = *problem.gru;
   Scratch scratch;
   const Row<L> row(gru, scratch);
-  const ReferenceFormats formats{gru.parameters.input_size, gru.parameters.hidden_size, gru.x_format, gru.h_format, {}};
-  run_reference(problem, row, formats, kTraceTensors, kGates, 4);
+  const std::int64_t size = gru.parameters.hidden_size;
+  const ReferenceFormats formats{gru.parameters.input_size, size, size, gru.x_format, gru.h_format, {}};
+  run_reference(problem, row, formats, kTraceTensors * size, kGates, 4);
 }
 
 }  // namespace

@@ -31,19 +31,27 @@ void check_parameters(const LstmParameters& p) {
   check_format(kOp, "c_tanh", f.c_tanh, false);
   QCORE_CHECK_VALUE(f.x.is_signed && f.h.is_signed && f.c.is_signed,
                     "lstm: formats of x, h or c are unsigned, expected signed ones");
-  const std::int64_t rows = kLstmGates * p.hidden_size;
+  const std::int64_t rows = kLstmGates * p.hidden_size, size = p.projection_size;
+  QCORE_CHECK_VALUE(size >= 0 && size <= 1 << 20, "lstm: projection_size is ", size, ", expected 0 to ", 1 << 20);
+  if (size) {
+    check_format(kOp, "m", f.m, true);
+    QCORE_CHECK_VALUE(f.m.is_signed, "lstm: format of m is unsigned, expected a signed one");
+  }
   check_weights(kOp, "w", p.w, p.weight_bits, rows * p.input_size);
-  check_weights(kOp, "r", p.r, p.weight_bits, rows * p.hidden_size);
+  check_weights(kOp, "r", p.r, p.weight_bits, rows * p.state_size());
+  check_weights(kOp, "projection", p.projection, p.weight_bits, size * p.hidden_size);
   check_biases(kOp, "b", p.b, p.bias_bits, rows);
   check_exponents(kOp, "w_exponents", p.w_exponents, rows);
   check_exponents(kOp, "r_exponents", p.r_exponents, rows);
   check_exponents(kOp, "b_exponents", p.b_exponents, rows);
+  check_exponents(kOp, "projection_exponents", p.projection_exponents, size);
 }
 
 LstmCell make_cell(const LstmParameters& p) {
   const LstmFormats& f = p.formats;
+  const FixedFormat& m = p.projection_size ? f.m : f.h;
   LstmCell cell{};
-  cell.wx = range_of(f.wx), cell.rh = range_of(f.rh), cell.c = range_of(f.c), cell.h = range_of(f.h);
+  cell.wx = range_of(f.wx), cell.rh = range_of(f.rh), cell.c = range_of(f.c), cell.m = range_of(m);
   const FixedFormat* const pre[] = {&f.i_pre, &f.f_pre, &f.g_pre, &f.o_pre};
   static constexpr const char* kWx[] = {"Wx for i", "Wx for f", "Wx for g", "Wx for o"};
   static constexpr const char* kRh[] = {"Rh for i", "Rh for f", "Rh for g", "Rh for o"};
@@ -58,8 +66,8 @@ LstmCell make_cell(const LstmParameters& p) {
   cell.i_g_left = -checked_shift(kOp, "i * g", i_g, finer, i_g_reach);
   cell.sum_to_c = checked_shift(kOp, "f * c + i * g", finer, f.c.exponent,
                                 (f_c_reach << cell.f_c_left) + (i_g_reach << cell.i_g_left));
-  cell.o_c_tanh_to_h =
-      checked_shift(kOp, "o * tanh(c)", f.o.exponent + f.c_tanh.exponent, f.h.exponent, reach(f.o) * reach(f.c_tanh));
+  cell.o_c_tanh_to_m =
+      checked_shift(kOp, "o * tanh(c)", f.o.exponent + f.c_tanh.exponent, m.exponent, reach(f.o) * reach(f.c_tanh));
   return cell;
 }
 
@@ -86,7 +94,10 @@ QuantizedLstm QuantizedLstm::make(const LstmParameters& p) {
   made->cell = make_cell(p);
   made->wx =
       prepare_product({kOp, "W x", p.rounding, p.w, p.w_exponents, p.input_size, f.x, f.wx, &p.b, &p.b_exponents});
-  made->rh = prepare_product({kOp, "R h", p.rounding, p.r, p.r_exponents, p.hidden_size, f.h, f.rh, nullptr, nullptr});
+  made->rh = prepare_product({kOp, "R h", p.rounding, p.r, p.r_exponents, p.state_size(), f.h, f.rh, nullptr, nullptr});
+  if (p.projection_size)
+    made->projection = prepare_product({kOp, "projection of m", p.rounding, p.projection, p.projection_exponents,
+                                        p.hidden_size, f.m, f.h, nullptr, nullptr});
   made->packed = pack_lstm(*made);
   return QuantizedLstm(std::move(made));
 }

@@ -9,15 +9,24 @@ namespace {
 RunShape shape_of(const LstmStack& stack) {
   const LstmParameters& first = stack.cell(0, 0).parameters();
   const FixedFormat& y = stack.cell(stack.layers() - 1, 0).parameters().formats.h;
-  return {"lstm", stack.layers(), stack.directions(), first.input_size, first.hidden_size, first.formats.x, y};
+  return {"lstm",
+          stack.layers(),
+          stack.directions(),
+          first.input_size,
+          first.hidden_size,
+          first.state_size(),
+          first.formats.x,
+          y};
 }
 
 RunArguments arguments_of(const LstmStack& stack, const TensorView& x, const TensorView& y, const LstmStates& states,
                           const TensorView* lengths) {
-  const LstmFormats& f = stack.cell(0, 0).parameters().formats;
+  const LstmParameters& p = stack.cell(0, 0).parameters();
+  const LstmFormats& f = p.formats;
   return {x,
           y,
-          {{{"h0", "h_last", &f.h, states.h0, states.h_last}, {"c0", "c_last", &f.c, states.c0, states.c_last}}},
+          {{{"h0", "h_last", &f.h, p.state_size(), states.h0, states.h_last},
+            {"c0", "c_last", &f.c, p.hidden_size, states.c0, states.c_last}}},
           lengths,
           nullptr};
 }
@@ -48,9 +57,11 @@ LstmStack LstmStack::make(std::vector<QuantizedLstm> cells, int directions, bool
     const std::size_t layer = i / directions;
     const LstmFormats& side = cells[layer * directions].parameters().formats;
     const auto where = [&] { return message("lstm: layer ", layer, ", direction ", i % directions); };
-    const std::int64_t inputs = layer ? directions * first.hidden_size : first.input_size;
+    const std::int64_t inputs = layer ? directions * first.state_size() : first.input_size;
     QCORE_CHECK_VALUE(p.input_size == inputs && p.hidden_size == first.hidden_size, where(), " has C = ", p.input_size,
                       " and H = ", p.hidden_size, ", expected ", inputs, " and ", first.hidden_size);
+    QCORE_CHECK_VALUE(p.projection_size == first.projection_size, where(), " has projection_size ", p.projection_size,
+                      ", expected ", first.projection_size, " as in the first layer");
     const FixedFormat& source = layer ? cells[(layer - 1) * directions].parameters().formats.h : first.formats.x;
     QCORE_CHECK_VALUE(same_numbers(p.formats.x, source), where(), " has another format of x than ",
                       layer ? "the layer before has of h" : "the first direction");
@@ -83,7 +94,7 @@ void QuantizedLstm::trace(const TensorView& x, const TensorView* h0, const Tenso
     QCORE_CHECK_VALUE(!state || state->rank == 2, "lstm: ", state == h0 ? "h0" : "c0", " has shape ",
                       shape_string(*state), ", expected [B, H] with H = ", p.hidden_size);
   const std::int64_t steps = x.shape[0], batch = x.shape[1];
-  const std::int64_t shape[] = {steps, batch, kLstmTraceTensors * p.hidden_size};
+  const std::int64_t shape[] = {steps, batch, lstm_trace_size(p)};
   check_device("lstm", "x", x, kCpu, "a trace");
   check_dtype("lstm", "trace", trace, DType::i32);
   check_shape("lstm", "trace", trace, 3, shape);
@@ -94,8 +105,8 @@ void QuantizedLstm::trace(const TensorView& x, const TensorView* h0, const Tenso
   if (c0) check_disjoint("lstm", "trace", trace, "c0", *c0);
 
   // The trace has the states; this is where the reference puts its results.
-  std::vector<std::int16_t> states(steps * batch * p.hidden_size);
-  const TensorView y(states.data(), code_dtype(p.formats.h), {steps, batch, p.hidden_size});
+  std::vector<std::int16_t> states(steps * batch * p.state_size());
+  const TensorView y(states.data(), code_dtype(p.formats.h), {steps, batch, p.state_size()});
   const LstmStack stack = LstmStack::make({*this}, 1);
   const RunShape run_shape = shape_of(stack);
   const WholeArguments whole(run_shape, arguments_of(stack, x, y, {h0, c0, nullptr, nullptr}, nullptr), false, false);

@@ -24,7 +24,7 @@ struct LstmStorage {
   std::vector<std::int32_t> tables[kLstmTables];
   TableKnots knots[kLstmTables];
   // Offsets are -zero_point * sum of the row's weights, wx's with the bias.
-  PreparedProduct wx, rh;
+  PreparedProduct wx, rh, projection;
   std::shared_ptr<const LstmPacked> packed;  // for the vector kernels; null if they can't have it
 
   // All of it in one piece of the device's memory, made at its first use.

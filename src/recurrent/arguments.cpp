@@ -103,7 +103,7 @@ void check_run_arguments(const RunShape& shape, const RunArguments& given, const
                                        : "[T, B, C]",
                     " with C = ", shape.input_size);
   check_codes_or_numbers(op, "x", given.x, shape.x, device);
-  check_axes(op, "out", given.y, {steps, batch, shape.directions * size}, sequence);
+  check_axes(op, "out", given.y, {steps, batch, shape.directions * shape.state_size}, sequence);
   check_codes_or_numbers(op, "out", given.y, shape.y, device);
   check_output(op, "out", given.y);
   check_disjoint(op, "out", given.y, "x", given.x);
@@ -117,12 +117,12 @@ void check_run_arguments(const RunShape& shape, const RunArguments& given, const
   };
   for (const StateArgument& state : given.states) {
     if (state.initial) {
-      check_axes(op, state.initial_name, *state.initial, {cells, batch, size}, stacked);
+      check_axes(op, state.initial_name, *state.initial, {cells, batch, state.size}, stacked);
       check_codes_or_numbers(op, state.initial_name, *state.initial, *state.format, device);
       check_disjoint(op, "out", given.y, state.initial_name, *state.initial);
     }
     if (state.last) {
-      check_axes(op, state.last_name, *state.last, {cells, batch, size}, stacked);
+      check_axes(op, state.last_name, *state.last, {cells, batch, state.size}, stacked);
       check_codes_or_numbers(op, state.last_name, *state.last, *state.format, device);
       check_written(state.last_name, *state.last);
       for (const StateArgument& other : given.states) {

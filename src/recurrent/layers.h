@@ -19,7 +19,7 @@ inline bool same_numbers(const FixedFormat& a, const FixedFormat& b) {
 template <class Problem, class Cell>
 void run_layers(const RunShape& shape, const RunArguments& given, bool reverse, void* stream,
                 KernelTable<Problem>& dispatch, const Cell& cell) {
-  const std::int64_t steps = given.x.shape[0], batch = given.x.shape[1], size = shape.hidden_size;
+  const std::int64_t steps = given.x.shape[0], batch = given.x.shape[1], size = shape.state_size;
   const int layers = shape.layers, directions = shape.directions;
   const auto& [h, c] = given.states;
   if (batch == 0 || (steps == 0 && !h.last && !c.last)) return;

@@ -11,8 +11,8 @@ namespace qcore {
 // Strides are in elements.
 struct RecurrentProblem {
   std::int64_t steps = 0, batch = 0;  // T, B
-  TensorView x, y;                    // [T, B, C], [T, B, H]
-  TensorView h0, last;                // [B, H]; data null for none
+  TensorView x, y;                    // [T, B, C], [T, B, S] with S the size of h
+  TensorView h0, last;                // [B, S]; data null for none
   TensorView c0, last_cell;           // [B, H], the cell state of layers that have one; data null for none
   TensorView lengths, gates;          // int32 [B], int32 [T, B, ...]; data null for none
   TensorView trace;                   // int32 [T, B, ...]; data null for none. Only the reference has it

@@ -23,7 +23,7 @@ void multiply(const std::vector<std::int16_t>& weights, const std::int32_t* inpu
 }
 
 struct ReferenceFormats {
-  std::int64_t input_size, hidden_size;
+  std::int64_t input_size, hidden_size, state_size;  // C, H, and the size of h
   CodeFormat x, h, cell;
 };
 
@@ -34,11 +34,11 @@ inline void store_codes(const TensorView& to, std::int64_t at, std::int64_t stri
 }
 
 // `row` has x, h, cell (null without one) and trace of a row, and step(), which makes the next h, cell and trace of
-// them. The trace has `trace_tensors` of H codes; `gates` are those of them that the problem's gates hold.
+// them. The trace has `trace_size` codes; `gates` are its tensors of H codes that the problem's gates hold.
 template <class Row>
 void run_reference(const RecurrentProblem& problem, const Row& row, const ReferenceFormats& formats,
-                   std::int64_t trace_tensors, const int* gates, std::int64_t gate_tensors) {
-  const std::int64_t c = formats.input_size, size = formats.hidden_size;
+                   std::int64_t trace_size, const int* gates, std::int64_t gate_tensors) {
+  const std::int64_t c = formats.input_size, size = formats.hidden_size, state_size = formats.state_size;
   const auto at = [](const TensorView& view, std::int64_t i, std::int64_t j) {
     return i * view.strides[0] + j * view.strides[1];
   };
@@ -46,12 +46,12 @@ void run_reference(const RecurrentProblem& problem, const Row& row, const Refere
     const std::int64_t length =
         problem.lengths.data ? static_cast<const std::int32_t*>(problem.lengths.data)[b * problem.lengths.strides[0]]
                              : problem.steps;
-    const auto begin = [&](const TensorView& from, const CodeFormat& format, std::int32_t* to) {
-      for (std::int64_t j = 0; j < size; ++j)
+    const auto begin = [&](const TensorView& from, std::int64_t count, const CodeFormat& format, std::int32_t* to) {
+      for (std::int64_t j = 0; j < count; ++j)
         to[j] = from.data ? load_centered(from.data, from.dtype, at(from, b, j), format) : 0;
     };
-    begin(problem.h0, formats.h, row.h);
-    if (row.cell) begin(problem.c0, formats.cell, row.cell);
+    begin(problem.h0, state_size, formats.h, row.h);
+    if (row.cell) begin(problem.c0, size, formats.cell, row.cell);
     for (std::int64_t i = 0; i < problem.steps; ++i) {
       const std::int64_t t = problem.reverse && i < length ? length - 1 - i : i;
       const std::int64_t y = at(problem.y, t, b);
@@ -61,7 +61,7 @@ void run_reference(const RecurrentProblem& problem, const Row& row, const Refere
               load_centered(problem.x.data, problem.x.dtype, at(problem.x, t, b) + k * problem.x.strides[2], formats.x);
         row.step();
       }
-      store_codes(problem.y, y, problem.y.strides[2], size, i < length ? row.h : nullptr, formats.h);
+      store_codes(problem.y, y, problem.y.strides[2], state_size, i < length ? row.h : nullptr, formats.h);
       const auto store = [&](const TensorView& to, std::int64_t n, std::int32_t code) {
         static_cast<std::int32_t*>(to.data)[at(to, t, b) + n * to.strides[2]] = i < length ? code : 0;
       };
@@ -69,13 +69,13 @@ void run_reference(const RecurrentProblem& problem, const Row& row, const Refere
         for (std::int64_t n = 0; n < gate_tensors * size; ++n)
           store(problem.gates, n, row.trace[gates[n / size] * size + n % size]);
       if (problem.trace.data)
-        for (std::int64_t n = 0; n < trace_tensors * size; ++n) store(problem.trace, n, row.trace[n]);
+        for (std::int64_t n = 0; n < trace_size; ++n) store(problem.trace, n, row.trace[n]);
     }
-    const auto end = [&](const TensorView& to, const CodeFormat& format, const std::int32_t* from) {
-      if (to.data) store_codes(to, at(to, b, 0), to.strides[1], size, from, format);
+    const auto end = [&](const TensorView& to, std::int64_t count, const CodeFormat& format, const std::int32_t* from) {
+      if (to.data) store_codes(to, at(to, b, 0), to.strides[1], count, from, format);
     };
-    end(problem.last, formats.h, row.h);
-    end(problem.last_cell, formats.cell, row.cell);
+    end(problem.last, state_size, formats.h, row.h);
+    end(problem.last_cell, size, formats.cell, row.cell);
   }
 }
 

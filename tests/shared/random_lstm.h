@@ -7,11 +7,12 @@ namespace qcore {
 
 // The same of an LSTM: numbers of about the size of a real layer's, in random formats, with shifts to both sides.
 inline QuantizedLstm random_lstm(Random& random, std::int64_t c, std::int64_t h, GruWidths widths,
-                                 ShiftRounding rounding, bool extreme = false) {
+                                 ShiftRounding rounding, bool extreme = false, std::int64_t projection = 0) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     LstmParameters p;
     p.input_size = c;
     p.hidden_size = h;
+    p.projection_size = projection;
     p.rounding = rounding;
     p.weight_bits = widths.weights;
     p.bias_bits = between(random, 2, 32);
@@ -30,14 +31,19 @@ inline QuantizedLstm random_lstm(Random& random, std::int64_t c, std::int64_t h,
       *format = zero_format(random_format(random, bits, format == &f.g || format == &f.c_tanh, 0, 1));
     }
     p.w = random_codes<std::int16_t>(random, 4 * h * c, p.weight_bits);
-    p.r = random_codes<std::int16_t>(random, 4 * h * h, p.weight_bits);
+    p.r = random_codes<std::int16_t>(random, 4 * h * p.state_size(), p.weight_bits);
     p.b = random_codes<std::int32_t>(random, 4 * h, p.bias_bits);
+    const auto exponent = [&](std::int64_t features) {
+      return p.weight_bits - 1 + static_cast<int>(std::log2(static_cast<double>(features)) / 2) - random.below(2);
+    };
+    if (projection) {
+      f.m = random_format(random, between(random, 2, 16), true, 0, 1);
+      p.projection = random_codes<std::int16_t>(random, projection * h, p.weight_bits);
+      for (std::int64_t n = 0; n < projection; ++n) p.projection_exponents.push_back(exponent(h));
+    }
     for (std::int64_t n = 0; n < 4 * h; ++n) {
-      const auto exponent = [&](std::int64_t features) {
-        return p.weight_bits - 1 + static_cast<int>(std::log2(static_cast<double>(features)) / 2) - random.below(2);
-      };
       p.w_exponents.push_back(exponent(c));
-      p.r_exponents.push_back(exponent(h));
+      p.r_exponents.push_back(exponent(p.state_size()));
       p.b_exponents.push_back(p.bias_bits - 1 + random.below(3));
     }
     try {

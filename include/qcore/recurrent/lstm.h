@@ -14,18 +14,26 @@ namespace qcore {
 
 struct LstmFormats {
   FixedFormat x, h, c, wx, rh, i_pre, f_pre, g_pre, o_pre, i, f, g, o, c_tanh;
+  FixedFormat m;  // o * tanh(c), with a projection: without one that is h
 };
 
 // One layer in one direction. Gate order i, f, g, o along 4H; exponents are per row of 4H.
 struct LstmParameters {
   std::int64_t input_size = 0, hidden_size = 0;  // C, H
+  std::int64_t projection_size = 0;              // P, torch's proj_size; 0 for none
   ShiftRounding rounding = ShiftRounding::half_away;
   TableKind tables = TableKind::exact;
   LstmFormats formats;
-  int weight_bits = 8, bias_bits = 16;                              // of w and r; of b
-  std::vector<std::int16_t> w, r;                                   // [4H, C], [4H, H]
+  int weight_bits = 8, bias_bits = 16;                              // of w, r and projection; of b
+  std::vector<std::int16_t> w, r;                                   // [4H, C], [4H, S] with S the size of h
   std::vector<std::int32_t> b;                                      // [4H]
   std::vector<std::int32_t> w_exponents, r_exponents, b_exponents;  // [4H]
+  // h is the product of these weights and m = o * tanh(c); empty without a projection.
+  std::vector<std::int16_t> projection;            // [P, H]
+  std::vector<std::int32_t> projection_exponents;  // [P]
+
+  // Size of h and of the outputs: P with a projection, else H.
+  std::int64_t state_size() const { return projection_size ? projection_size : hidden_size; }
 };
 
 struct LstmStorage;  // src/lstm/storage.h
@@ -58,14 +66,15 @@ class QCORE_API QuantizedLstm {
   // Returns the knots of an interpolated table; none for an exact one.
   const TableKnots& knots(int index) const;
 
-  // x [T, B, C], y [T, B, H], states [B, H]. Each is codes, int8 where the format has at most 8 bits, else int16, or
-  // fp32, fp16 or bf16: then it is rounded as by quantize_fixed, or made as by dequantize_fixed. Any strides. Throws
-  // ValueError for a NaN, an infinity or a code outside its format, TypeError for another dtype, and writes nothing
-  // then. On a CUDA device values are not looked at, and a NaN is 0.
+  // x [T, B, C], y [T, B, S], h [B, S] with S = state_size(), c [B, H]. Each is codes, int8 where the format has at
+  // most 8 bits, else int16, or fp32, fp16 or bf16: then it is rounded as by quantize_fixed, or made as by
+  // dequantize_fixed. Any strides. Throws ValueError for a NaN, an infinity or a code outside its format, TypeError for
+  // another dtype, and writes nothing then. On a CUDA device values are not looked at, and a NaN is 0.
   void run(const TensorView& x, const TensorView& y, const LstmStates& states, const LstmRun& options = {}) const;
 
-  // Codes of everything that each step computes, as the reference does it: int32 [T, B, 19H], wx and rh, 4H each, then
-  // i_pre, f_pre, g_pre, o_pre, i, f, g, o, c, c_tanh, h. x, h0 and c0 as for run().
+  // Codes of everything that each step computes, as the reference does it: int32 [T, B, 18H + S], wx and rh, 4H each,
+  // then i_pre, f_pre, g_pre, o_pre, i, f, g, o, c, c_tanh, h; with a projection [T, B, 19H + S], m before h. x, h0 and
+  // c0 as for run().
   void trace(const TensorView& x, const TensorView* h0, const TensorView* c0, bool reverse,
              const TensorView& trace) const;
 
@@ -90,8 +99,9 @@ class QCORE_API LstmStack {
   bool reverse() const { return reverse_; }
   const QuantizedLstm& cell(int layer, int direction) const { return cells_[layer * directions_ + direction]; }
 
-  // Takes the arrays of QuantizedLstm::run: y [T, B, directions * H], states [layers * directions, B, H]. With one
-  // direction x may be [B, C]: one step, y is then [B, H]. options.reverse must be false.
+  // Takes the arrays of QuantizedLstm::run: y [T, B, directions * S], states [layers * directions, B, S] and
+  // [layers * directions, B, H]. With one direction x may be [B, C]: one step, y is then [B, S]. options.reverse must
+  // be false.
   void run(const TensorView& x, const TensorView& y, const LstmStates& states, const LstmRun& options = {}) const;
 
  private:

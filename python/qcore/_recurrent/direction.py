@@ -19,16 +19,29 @@ class DirectionBase:
     biases: ClassVar[tuple[str, ...]] = ("bx", "br")
     """Names of the biases that are quantized."""
 
-    def __init__(self, w: Any, r: Any, bx: Any, br: Any, where: str) -> None:
+    def __init__(self, w: Any, r: Any, bx: Any, br: Any, where: str, projection: Any = None) -> None:
         self.w, self.r = _matrix(w, f"{where}: w"), _matrix(r, f"{where}: r")
-        rows, self.hidden_size = self.r.shape
-        self.input_size = self.w.shape[1]
-        if rows != self.gates * self.hidden_size or self.w.shape[0] != rows:
+        rows, self.state_size = self.r.shape
+        self.input_size, self.hidden_size = self.w.shape[1], self.state_size
+        self.projection: Doubles | None = None
+        if projection is not None:
+            self.projection = _matrix(projection, f"{where}: projection")
+            self.hidden_size = self._projected(rows, self.projection.shape, where)
+        elif rows != self.gates * self.hidden_size or self.w.shape[0] != rows:
             raise _core.QcoreValueError(
                 f"{where}: w has shape {list(self.w.shape)} and r {list(self.r.shape)}, expected "
                 f"[{self.gates}H, C] and [{self.gates}H, H]"
             )
         self.bx, self.br = _vector(bx, rows, f"{where}: bx"), _vector(br, rows, f"{where}: br")
+
+    def _projected(self, rows: int, shape: tuple[int, ...], where: str) -> int:
+        """Return H, if the projection's shape fits those of w and r."""
+        if shape[0] != self.state_size or rows != self.gates * shape[1] or self.w.shape[0] != rows:
+            raise _core.QcoreValueError(
+                f"{where}: w has shape {list(self.w.shape)}, r {list(self.r.shape)} and projection {list(shape)}, "
+                f"expected [{self.gates}H, C], [{self.gates}H, P] and [P, H]"
+            )
+        return shape[1]
 
 
 def finite(values: Any, where: str) -> Doubles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,22 @@ import numpy as np
 from qcore import _core
 
 Layers = list[list[tuple[Any, dict[str, Any]]]]
+
+_NIBBLE = 4  # bits of weights up to which a byte of a file holds two codes
+
+
+def packed_nibbles(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return codes [N, K] of at most 4 bits as uint8 [N, (K + 1) // 2], the first of two in the low half of a byte."""
+    low = np.zeros((len(codes), (codes.shape[1] + 1) // 2, 2), np.uint8)
+    low.reshape(len(codes), -1)[:, : codes.shape[1]] = codes & 15
+    packed: np.ndarray[Any, Any] = low[:, :, 0] | (low[:, :, 1] << 4)
+    return packed
+
+
+def unpacked_nibbles(packed: np.ndarray[Any, Any], columns: int) -> np.ndarray[Any, Any]:
+    """Return the int16 codes [N, columns] of :func:`packed_nibbles`."""
+    halves = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)[:, :columns].astype(np.int16)
+    return halves - ((halves & 8) << 1)
 
 
 def knots_of(core: Any, index: int) -> Any:
@@ -35,6 +51,7 @@ class FileKind:
         config: class of the config.
         make: makes the core's object of parts and a config.
         flags: names of the parts that are 0 or 1, with their values in files that lack them.
+        optional: weights that a direction may have, with the tensors that have a format along with them.
     """
 
     op: str
@@ -47,12 +64,13 @@ class FileKind:
     config: Any
     make: Callable[[dict[str, Any], Any], Any]
     flags: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
-    @property
-    def arrays(self) -> dict[str, Any]:
-        """Dtypes of a direction's arrays."""
-        names = ("w", "r", *self.biases)
-        codes = {name: np.int16 if name in ("w", "r") else np.int32 for name in names}
+    def arrays(self, given: Collection[str]) -> dict[str, Any]:
+        """Return the dtypes of a direction's arrays; of the optional ones those whose names are given."""
+        weights = ("w", "r", *(name for name in self.optional if name in given))
+        names = (*weights, *self.biases)
+        codes = {name: np.int16 if name in weights else np.int32 for name in names}
         return {"formats": np.int32, **codes, **{f"{name}_exponents": np.int32 for name in names}}
 
     def table_hash(self, core: Any) -> str:
@@ -72,11 +90,15 @@ class FileKind:
 
         tensors: dict[str, Any] = {}
         hashes, widths = [], []
+        columns: list[list[int]] = []
         flags: dict[str, list[int]] = {name: [] for name in self.flags}
         for number, layer in enumerate(model._layers):
             for side, (core, parts) in enumerate(layer):
                 prefix = f"{number}.{side}"
-                tensors |= {f"{prefix}.{name}": np.ascontiguousarray(parts[name]) for name in self.arrays}
+                tensors |= {f"{prefix}.{name}": np.ascontiguousarray(parts[name]) for name in self.arrays(parts)}
+                if parts["weight_bits"] <= _NIBBLE:
+                    tensors |= {f"{prefix}.{name}": packed_nibbles(parts[name]) for name in ("w", "r")}
+                    columns.append([parts[name].shape[1] for name in ("w", "r")])
                 for index in self.interpolated(core):
                     tensors[f"{prefix}.knots_{self.tables[index]}"] = knots_of(core, index)
                 hashes.append(self.table_hash(core))
@@ -93,6 +115,8 @@ class FileKind:
             "tables": hashes,
             "flags": flags,
         }
+        if columns:
+            description["columns"] = columns
         return save(tensors, {"format": self.format, self.op: json.dumps(description)})
 
     def from_bytes(self, data: bytes, where: str) -> tuple[Layers, Any, dict[str, bool]]:
@@ -122,11 +146,14 @@ class FileKind:
             )
         description = self._description(metadata.get(self.op, ""), where)
         layers_count, directions, order, config, widths, tables, flags = description
+        columns = self._columns(metadata[self.op], len(widths), where)
         layers: Layers = []
         for number in range(layers_count):
             layer: list[tuple[Any, dict[str, Any]]] = []
             for side in range(directions):
                 row = number * directions + side
+                if columns:
+                    self._unpack(tensors, f"{number}.{side}", columns[row], where)
                 parts = self._parts(tensors, f"{number}.{side}", where)
                 parts["weight_bits"], parts["bias_bits"] = widths[row]
                 parts |= {name: values[row] for name, values in flags.items()}
@@ -167,6 +194,32 @@ class FileKind:
                 raise _core.QcoreValueError(f"{where} describes {name} as {row}, expected 0 or 1 for each direction")
         return layers, directions, order, self.config.from_json(config_text), widths, tables, flags
 
+    def _columns(self, text: str, count: int, where: str) -> list[tuple[int, int]]:
+        """Return the columns of w and r of each direction, or nothing if weights are not packed."""
+        given = json.loads(text).get("columns", [])
+        try:
+            columns = [(int(of_w), int(of_r)) for of_w, of_r in given]
+        except (TypeError, ValueError):
+            columns = []
+        if (given or columns) and len(columns) != count:
+            raise _core.QcoreValueError(
+                f"{where} describes columns as {given!r}, expected two numbers for each of {count} directions"
+            )
+        return columns
+
+    def _unpack(self, tensors: dict[str, Any], prefix: str, columns: tuple[int, int], where: str) -> None:
+        """Replace packed w and r by their codes."""
+        for name, count in zip((f"{prefix}.w", f"{prefix}.r"), columns, strict=True):
+            packed = tensors.get(name)
+            if packed is None:
+                raise _core.QcoreValueError(f"{where} has no tensor {name}")
+            if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != (count + 1) // 2:
+                raise _core.QcoreValueError(
+                    f"{where}: {name} is {packed.dtype} {list(packed.shape)}, expected uint8 with {(count + 1) // 2} "
+                    f"bytes for {count} codes of 4 bits in each row"
+                )
+            tensors[name] = unpacked_nibbles(packed, count)
+
     def _check_knots(self, tensors: dict[str, Any], core: Any, prefix: str, where: str) -> None:
         for index in self.interpolated(core):
             name = f"{prefix}.knots_{self.tables[index]}"
@@ -178,7 +231,8 @@ class FileKind:
 
     def _parts(self, tensors: dict[str, Any], prefix: str, where: str) -> dict[str, Any]:
         parts: dict[str, Any] = {}
-        for name, dtype in self.arrays.items():
+        found = [name for name in self.optional if f"{prefix}.{name}" in tensors]
+        for name, dtype in self.arrays(found).items():
             array = tensors.get(f"{prefix}.{name}")
             if array is None:
                 raise _core.QcoreValueError(f"{where} has no tensor {prefix}.{name}")
@@ -187,11 +241,11 @@ class FileKind:
                     f"{where}: {prefix}.{name} has dtype {array.dtype}, expected {np.dtype(dtype)}"
                 )
             parts[name] = array
-        rows = len(self.tensors)
+        rows = len(self.tensors) + sum(len(self.optional[name]) for name in found)
         if parts["formats"].shape != (rows, 4) or parts["w"].ndim != 2 or parts["r"].ndim != 2:
             shapes = ", ".join(f"{name} {list(parts[name].shape)}" for name in ("formats", "w", "r"))
             raise _core.QcoreValueError(
                 f"{where}: {prefix} has {shapes}, expected [{rows}, 4], [{self.gates}H, C] and [{self.gates}H, H]"
             )
-        parts["sizes"] = (parts["w"].shape[1], parts["r"].shape[1])
+        parts["sizes"] = (parts["w"].shape[1], parts["r"].shape[0] // self.gates)
         return parts

@@ -6,7 +6,8 @@ and direction d (0 or 1, which runs from the last step to the first):
 - ``l.x`` [T, B, C] and, of each state s, ``l.d.s0`` [B, H]: codes;
 - ``l.d.options``: the cell's (0 or 1 each), then interpolated tables (0 or 1), bits of weights, of biases, reverse;
 - ``l.d.formats`` [14, 4]: bits, signed, exponent and zero point;
-- ``l.d.parameters.w`` [gates * H, C], ``.r`` [gates * H, H], biases and all their ``_exponents`` [gates * H];
+- ``l.d.parameters.w`` [gates * H, C], ``.r`` [gates * H, H], biases and all their ``_exponents`` [gates * H]; what else
+  the cell has;
 - ``l.d.table_t`` for each tensor t that comes from one: a code for each code of the argument, lowest first;
 - ``l.d.wx``, ``l.d.rh`` [T, B, gates * H] and all other tensors that a step computes, [T, B, H];
 
@@ -95,7 +96,7 @@ def write_golden(model: RecurrentLayers, path: str | os.PathLike[str], x: Any, s
 
 
 def _parameters(cell_type: type[CellBase] | CellBase) -> list[str]:
-    names = ("w", "r", *cell_type.biases)
+    names = (*cell_type.matrices, *cell_type.biases)
     return [*names, *(f"{name}_exponents" for name in names)]
 
 
@@ -154,14 +155,18 @@ def _check_direction(
     cell_type: type[CellBase], tensors: Tensors, prefix: str, x: NDArray[Any], where: str
 ) -> tuple[Tensors, int]:
     """Return the tensors of one direction of a layer, and the number of integers that were compared."""
-    cell = _cell(cell_type, tensors, prefix, x, where)
+    start = f"{prefix}.parameters."
+    given_names = {name.removeprefix(start) for name in tensors if name.startswith(start)}
+    cell = _cell(cell_type.variant(given_names), tensors, prefix, x, where)
     _check_tables(tensors, prefix, cell, where)
-    size, batch = cell.parts["r"].shape[1], x.shape[1]
-    states = [_coded(tensors, f"{prefix}.{name}0", (batch, size), cell.format(name), where) for name in cell.states]
+    states = [
+        _coded(tensors, f"{prefix}.{name}0", (x.shape[1], cell.width(name)), cell.format(name), where)
+        for name in cell.states
+    ]
     _within(f"{prefix.partition('.')[0]}.x", x, cell.format("x"), where)
     given: Tensors = {}
     for name in cell.tensors:
-        shape = (*x.shape[:2], cell.width(name, size))
+        shape = (*x.shape[:2], cell.width(name))
         given[name] = _coded(tensors, f"{prefix}.{name}", shape, cell.format(name), where)
     checked = 0
     for t, name, unclamped, codes in replay(cell, x, states, given, reverse=prefix.endswith(".1")):
@@ -226,16 +231,10 @@ def _cell(cell_type: type[CellBase], tensors: Tensors, prefix: str, x: NDArray[A
     if not np.isin(options[[*range(flags + 1), -1]], (0, 1)).all():
         raise _core.QcoreValueError(f"{where}: {prefix}.options is {options.tolist()}, expected 0 or 1 but for widths")
     parts: dict[str, Any] = {"formats": _formats(cell_type, tensors, prefix, where)}
-    rows = _tensor(tensors, f"{prefix}.parameters.r", 2, where).shape
-    if rows[0] != cell_type.gates * rows[1] or rows[1] == 0:
-        raise _core.QcoreValueError(
-            f"{where}: {prefix}.parameters.r has shape {list(rows)}, expected [{cell_type.gates}H, H]"
-        )
-    shapes = {"w": (rows[0], x.shape[2]), "r": rows}
-    for name in _parameters(cell_type):
-        parts[name] = _shaped(tensors, f"{prefix}.parameters.{name}", shapes.get(name, (rows[0],)), where)
-    for name in ("w", "r", *cell_type.biases):
-        bits = int(options[flags + 1 if name in shapes else flags + 2])
+    for name, shape in _shapes(cell_type, tensors, prefix, x.shape[2], where).items():
+        parts[name] = _shaped(tensors, f"{prefix}.parameters.{name}", shape, where)
+    for name in (*cell_type.matrices, *cell_type.biases):
+        bits = int(options[flags + 1 if name in cell_type.matrices else flags + 2])
         if not 2 <= bits <= 32:
             raise _core.QcoreValueError(f"{where}: {prefix}.options is {options.tolist()}, expected widths of 2 to 32")
         _within(f"{prefix}.parameters.{name}", parts[name], Format(bits, True, 0), where)
@@ -249,6 +248,21 @@ def _cell(cell_type: type[CellBase], tensors: Tensors, prefix: str, x: NDArray[A
         tables.append(_coded(tensors, f"{prefix}.table_{name}", (entries,), form, where))
     named = dict(zip(cell_type.options, (bool(value) for value in options), strict=False))
     return cell_type(parts, tuple(tables), **named)
+
+
+def _shapes(
+    cell_type: type[CellBase], tensors: Tensors, prefix: str, inputs: int, where: str
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all parameters, as those of r say."""
+    rows, outputs = _tensor(tensors, f"{prefix}.parameters.r", 2, where).shape
+    projected = "projection" in cell_type.matrices
+    if outputs == 0 or rows == 0 or rows % cell_type.gates or not (projected or rows == cell_type.gates * outputs):
+        raise _core.QcoreValueError(
+            f"{where}: {prefix}.parameters.r has shape {[rows, outputs]}, expected [{cell_type.gates}H, "
+            f"{'P' if projected else 'H'}]"
+        )
+    shapes = cell_type.shapes(inputs, rows, outputs)
+    return shapes | {f"{name}_exponents": shape[:1] for name, shape in shapes.items()}
 
 
 def _formats(cell_type: type[CellBase], tensors: Tensors, prefix: str, where: str) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -64,6 +64,8 @@ class CellBase(ABC):
     """Tensors of the core's trace in its order."""
     options: ClassVar[tuple[str, ...]]
     """Fields that a golden file has beside ``parts`` and ``tables``, each 0 or 1."""
+    matrices: ClassVar[tuple[str, ...]] = ("w", "r")
+    """Names of the weights."""
 
     parts: Mapping[str, Any]
     tables: tuple[NDArray[Any], ...]
@@ -87,9 +89,25 @@ class CellBase(ABC):
         """
 
     @classmethod
-    def width(cls, name: str, size: int) -> int:
-        """Return the channels of a tensor of a cell of H = ``size``."""
-        return cls.gates * size if name in WIDE else size
+    def variant(cls, parameters: Collection[str]) -> type[CellBase]:
+        """Return the class of the cells that have these parameters."""
+        return cls
+
+    @classmethod
+    def shapes(cls, inputs: int, rows: int, outputs: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of weights and biases; each has an exponent per row.
+
+        Args:
+            inputs: C.
+            rows: of w.
+            outputs: columns of r.
+        """
+        return {"w": (rows, inputs), "r": (rows, outputs)} | {name: (rows,) for name in cls.biases}
+
+    def width(self, name: str) -> int:
+        """Return the channels of a tensor."""
+        rows, outputs = self.parts["r"].shape
+        return int(rows if name in WIDE else outputs if name == self.states[0] else rows // self.gates)
 
     def format(self, name: str) -> Format:
         """Return the format of a tensor."""

@@ -18,10 +18,10 @@ class RecurrentLayers(ABC):
 
     op: ClassVar[str]
     """What errors begin with."""
-    tensors: ClassVar[tuple[str, ...]]
+    tensors: tuple[str, ...]
     """Names of the tensors that have a format."""
 
-    cell_type: ClassVar[type[CellBase]]
+    cell_type: type[CellBase]
     """The cell in NumPy integers, which also describes its tensors."""
     weights_type: ClassVar[type[WeightsBase]]
     """The class of the float weights."""
@@ -71,6 +71,14 @@ class RecurrentLayers(ABC):
     def hidden_size(self) -> int:
         """Size of a state (H)."""
         return int(self._layers[0][0][1]["sizes"][1])
+
+    @property
+    def output_size(self) -> int:
+        """Size of h and of each direction's outputs: the projection's if there is one, else H."""
+        return int(self._layers[0][0][1]["r"].shape[1])
+
+    def _state_size(self, name: str) -> int:
+        return self.output_size if name == self.cell_type.states[0] else self.hidden_size
 
     @property
     def num_layers(self) -> int:

@@ -14,6 +14,8 @@ from qcore._recurrent.direction import Doubles, finite
 from qcore._recurrent.formats import Format, choose_format
 from qcore._recurrent.ranges import Range
 
+_NARROW = 4  # bits of weights up to which clipping may pay
+
 
 class ObserverBase(ABC):
     """Runs a float network on samples and keeps the range of every tensor.
@@ -29,8 +31,10 @@ class ObserverBase(ABC):
     """
 
     op: ClassVar[str]
-    seen: ClassVar[tuple[str, ...]]
+    seen: tuple[str, ...]
     """Names of the tensors whose ranges are kept."""
+    tensors: tuple[str, ...]
+    """Names of the tensors that have a format."""
     weights_type: ClassVar[Any]
 
     def __init__(self, weights: Any, method: RangeMethod = "mse") -> None:
@@ -90,9 +94,10 @@ class ObserverBase(ABC):
         if self.weights.batch_first:
             inputs = inputs.transpose(1, 0, 2)
         checked: list[Doubles | None] = [inputs]
-        expected = (len(self.weights.layers) * self.weights.directions, inputs.shape[1], self.weights.hidden_size)
+        rows = len(self.weights.layers) * self.weights.directions
         for name, given in zip(self.weights._states, states, strict=True):
             state = None if given is None else finite(given, f"{self.op} calibration: {name}0")
+            expected = (rows, inputs.shape[1], self.weights._state_size(name))
             if state is not None and state.shape != expected:
                 raise _core.QcoreValueError(
                     f"{self.op} calibration: {name}0 has shape {list(state.shape)}, expected {list(expected)}"
@@ -142,7 +147,11 @@ class ObserverBase(ABC):
 def quantize_rows(
     weights: Doubles, bits: int, granularity: str, gates: int
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return codes and one exponent per row."""
+    """Return codes and one exponent per row.
+
+    An exponent covers the row; with up to 4 bits it may be the next larger one, which clips the largest weights, if the
+    squared error is smaller so.
+    """
     rows = weights.reshape(len(weights), -1)
     size = len(rows) // gates
     group = {"channel": 1, "gate": size, "tensor": gates * size}[granularity]
@@ -151,6 +160,18 @@ def quantize_rows(
         part = rows[first : first + group]
         form = choose_format(float(part.min()), float(part.max()), bits, zero_point=False)
         exponents[first : first + group] = form.exponent
+    if bits <= _NARROW:
+
+        def errors(exponents: Any) -> Doubles:
+            rounded = np.ldexp(_row_codes(rows, exponents[:, None], bits), -exponents[:, None])
+            summed: Doubles = np.square(rounded - rows).reshape(len(rows) // group, -1).sum(1)
+            return summed
+
+        exponents += np.repeat(errors(exponents + 1) < errors(exponents), group).astype(np.int32)
+    return _row_codes(rows, exponents[:, None], bits).reshape(weights.shape), exponents
+
+
+def _row_codes(rows: Doubles, exponents: Any, bits: int) -> Doubles:
     highest = (1 << (bits - 1)) - 1
-    codes = np.clip(np.rint(np.ldexp(rows, exponents[:, None])), -highest - 1, highest)
-    return codes.reshape(weights.shape), exponents
+    codes: Doubles = np.clip(np.rint(np.ldexp(rows, exponents)), -highest - 1, highest)
+    return codes

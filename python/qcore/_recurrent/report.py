@@ -24,6 +24,8 @@ from qcore._recurrent.weights import WeightsBase
 if TYPE_CHECKING:
     from rich.table import Table
 
+_SHOWN = {"w": "weights W", "r": "weights R", "projection": "weights W_hr"}
+
 
 @dataclasses.dataclass(frozen=True)
 class ReportRow:
@@ -32,7 +34,8 @@ class ReportRow:
     Args:
         layer: 0 is the first.
         direction: 0 is forward, 1 backward.
-        tensor: a name of ``TENSORS``, "weights W", "weights R", or a bias: "bx" or "br", an LSTM's "b".
+        tensor: a name of ``TENSORS``, "weights W", "weights R", "weights W_hr", or a bias: "bx" or "br", an LSTM's
+            "b".
         bits: of its format.
         used_bits: log2 of the number of codes from the lowest to the highest that occurred.
         clip_rate: the part of the values that lay outside the format and were clamped.
@@ -166,7 +169,7 @@ def make_report(model: RecurrentLayers, x: Any, states: Sequence[Any], weights: 
         inputs = np.concatenate(outputs, axis=2)
     last = len(layers) - 1
     quantized = model.format("h", last).decode(layers[last][0].tensors["h"])
-    return Report(tuple(rows), (inputs[:, :, : model.hidden_size], quantized), model.op)
+    return Report(tuple(rows), (inputs[:, :, : model.output_size], quantized), model.op)
 
 
 def _float_state(name: str, given: Any, codes: NDArray[Any], cell: CellBase, row: int) -> Doubles | None:
@@ -185,11 +188,11 @@ def _weights_of(model: RecurrentLayers, weights: WeightsBase | None) -> WeightsB
         )
     if not isinstance(found, model.weights_type):
         raise _core.QcoreTypeError(f"{model.op} report: weights is a {type(found).__name__}, expected {kind}")
-    sizes = (found.input_size, found.hidden_size, len(found.layers), found.directions)
-    expected = (model.input_size, model.hidden_size, model.num_layers, model.directions)
+    sizes = (found.input_size, found.hidden_size, found.output_size, len(found.layers), found.directions)
+    expected = (model.input_size, model.hidden_size, model.output_size, model.num_layers, model.directions)
     if sizes != expected:
         raise _core.QcoreValueError(
-            f"{model.op} report: weights have C, H, layers and directions {sizes}, expected {expected}"
+            f"{model.op} report: weights have C, H, outputs, layers and directions {sizes}, expected {expected}"
         )
     return found
 
@@ -212,14 +215,14 @@ def _outside(form: Format, values: Doubles) -> float:
 
 def _parameter_rows(place: tuple[int, int], direction: DirectionBase, cell: CellBase) -> list[ReportRow]:
     rows, parts = [], cell.parts
-    for name in ("w", "r", *cell.biases):
+    for name in (*cell.matrices, *cell.biases):
         exact, codes = getattr(direction, name), parts[name]
-        bits = parts["weight_bits"] if name in ("w", "r") else parts["bias_bits"]
+        bits = parts["weight_bits"] if name in cell.matrices else parts["bias_bits"]
         exponents = parts[f"{name}_exponents"].reshape(-1, *[1] * (codes.ndim - 1))
         form = Format(bits, True, 0)
         scaled = np.ldexp(exact, exponents)
         got = np.ldexp(codes.astype(np.float64), -exponents)
-        shown = {"w": "weights W", "r": "weights R"}.get(name, name)  # r is a gate, too
+        shown = _SHOWN.get(name, name)  # r is a gate, too
         rows.append(ReportRow(*place, shown, bits, _used(codes), _outside(form, scaled), sqnr(exact, got)))
     return rows
 

@@ -126,9 +126,10 @@ def size_of(weights: WeightsBase, config: Any, state_rows: int = 0) -> int:
 
     directions = [direction for layer in weights.layers for direction in layer]
     matrices = sum(int(direction.w.size + direction.r.size) for direction in directions)
+    matrices += sum(int(direction.projection.size) for direction in directions if direction.projection is not None)
     vectors = sum(int(getattr(direction, name).size) for direction in directions for name in direction.biases)
-    states = state_rows * sum(int(direction.hidden_size) for direction in directions)
-    return matrices * each("weights") + vectors * each("biases") + states * sum(map(each, weights._states))
+    states = sum(each(name) * weights._state_size(name) for name in weights._states)
+    return matrices * each("weights") + vectors * each("biases") + state_rows * len(directions) * states
 
 
 def search(
@@ -180,18 +181,18 @@ def search(
     def size(made: Any) -> int:
         return size_of(weights, made, limits.state_rows)
 
-    return _widen(config, limits, size, measure, progress)
+    return _widen(config, (*observer.tensors, "weights", "biases"), limits, size, measure, progress)
 
 
 def _widen(
     config: Any,
+    names: tuple[str, ...],
     limits: Limits,
     size: Callable[[Any], int],
     measure: Callable[[Any], float],
     progress: Progress | None,
 ) -> Search:
-    """Widen one tensor after the other from `config` on; size and error of a config come from the functions."""
-    names = (*config.tensors, "weights", "biases")
+    """Widen one of `names` after the other from `config` on; size and error of a config come from the functions."""
     candidates = [name for name in names if config.width(name) < _WIDEST.get(name, 16)]
     most = 1 + len(candidates) * (len(candidates) + 1) // 2 + len(candidates)
     tried: list[Trial] = []

@@ -20,7 +20,7 @@ Codes = NDArray[np.int32]
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """One direction of one layer, codes as int32: x [T, B, C], initial states [B, H], tensors [T, B, H or gates * H].
+    """One direction of one layer, codes as int32: x [T, B, C], initial states [B, H], tensors [T, B, ...].
 
     Args:
         cell: the parameters.
@@ -83,11 +83,11 @@ def trace(model: RecurrentLayers, x: Any, states: Sequence[Any]) -> list[list[Tr
     model._check_traceable()
     codes = _checked_input(model, x)
     names = model.cell_type.states
-    expected = (model.num_layers * model.directions, codes.shape[1], model.hidden_size)
+    shapes = {name: (model.num_layers * model.directions, codes.shape[1], model._state_size(name)) for name in names}
     for name, given in zip(names, states, strict=True):
-        if given is not None and np.shape(given) != expected:
+        if given is not None and np.shape(given) != shapes[name]:
             raise _core.QcoreValueError(
-                f"{model.op}: {name}0 has shape {list(np.shape(given))}, expected {list(expected)}"
+                f"{model.op}: {name}0 has shape {list(np.shape(given))}, expected {list(shapes[name])}"
             )
     layers = []
     for number in range(model.num_layers):
@@ -98,7 +98,7 @@ def trace(model: RecurrentLayers, x: Any, states: Sequence[Any]) -> list[list[Tr
             for name, given in zip(names, states, strict=True):
                 form = model.format(name, number, side)
                 if given is None:
-                    initial.append(np.full(expected[1:], form.zero_point, np.int32))
+                    initial.append(np.full(shapes[name][1:], form.zero_point, np.int32))
                 else:
                     initial.append(input_codes(form, given[row], f"{model.op}: {name}0"))
             layer.append(_traced(model, (number, side), codes, tuple(initial)))
@@ -122,7 +122,7 @@ def _checked_input(model: RecurrentLayers, x: Any) -> Codes:
 def _traced(model: RecurrentLayers, place: tuple[int, int], x: Codes, states: tuple[Codes, ...]) -> Trace:
     """Return the trace of one layer in one direction."""
     cell, (core, _) = cell_of(model, *place), model._layers[place[0]][place[1]]
-    widths = [cell.width(name, model.hidden_size) for name in cell.traced]
+    widths = [cell.width(name) for name in cell.traced]
     every = np.empty((*x.shape[:2], sum(widths)), np.int32)
     inputs, *initial = (
         codes.astype(cell.format(name).dtype) for name, codes in zip(("x", *cell.states), (x, *states), strict=True)

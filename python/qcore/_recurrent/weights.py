@@ -37,7 +37,12 @@ class WeightsBase(ABC):
                         f"{self.op} weights: layer {index} has C = {direction.input_size} and "
                         f"H = {direction.hidden_size}, expected C = {expected} and H = {layers[0][0].hidden_size}"
                     )
-            expected = sum(direction.hidden_size for direction in layer)
+                if direction.state_size != layers[0][0].state_size:
+                    raise _core.QcoreValueError(
+                        f"{self.op} weights: layer {index} has {direction.state_size} outputs, expected "
+                        f"{layers[0][0].state_size} as in the first layer"
+                    )
+            expected = sum(direction.state_size for direction in layer)
         self.layers = [list(layer) for layer in layers]
         self.batch_first = batch_first
         self.reverse = reverse
@@ -71,6 +76,14 @@ class WeightsBase(ABC):
         return int(self.layers[0][0].hidden_size)
 
     @property
+    def output_size(self) -> int:
+        """Size of h and of each direction's outputs: the projection's if there is one, else H."""
+        return int(self.layers[0][0].state_size)
+
+    def _state_size(self, name: str) -> int:
+        return self.output_size if name == self._states[0] else self.hidden_size
+
+    @property
     def directions(self) -> int:
         """1, or 2 if it is bidirectional."""
         return len(self.layers[0])
@@ -100,7 +113,11 @@ def tensors_of(module: Any, op: str, kind: str, gates: int) -> dict[str, Doubles
 
 
 def directions_of(
-    tensors: Mapping[str, Any], op: str, kind: str, make: Callable[[list[Any], str], Any]
+    tensors: Mapping[str, Any],
+    op: str,
+    kind: str,
+    make: Callable[[list[Any], str], Any],
+    optional: tuple[str, ...] = ("bias_ih", "bias_hh"),
 ) -> list[list[Any]]:
     """Return layers of directions from arrays named as in a torch.nn module's state_dict.
 
@@ -108,7 +125,8 @@ def directions_of(
         tensors: arrays by name.
         op: what errors begin with.
         kind: the module's class.
-        make: a direction of w, r, bx and br, biases None if missing, and of what errors begin with.
+        make: a direction of the arrays of weight_ih, weight_hh and ``optional``, and of what errors begin with.
+        optional: names of arrays that may be missing, which are None then.
 
     Raises:
         QcoreValueError: naming what is missing or unknown.
@@ -122,7 +140,7 @@ def directions_of(
         suffixes = [[""]]
     if not suffixes:
         raise _core.QcoreValueError(f"{op} weights: there is no weight_ih_l0, expected the names of a torch.nn.{kind}")
-    parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    parts = ("weight_ih", "weight_hh", *optional)
     names = {f"{part}{suffix}" for layer in suffixes for suffix in layer for part in parts}
     unknown = sorted(name for name in tensors if name not in names)
     if unknown:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qcore._recurrent.export.cell import CellSource, Direction, Layer
+from qcore._recurrent.export.cell import CellSource, Direction, Layer, shifted
 from qcore._recurrent.export.header import export_layers
 from qcore._recurrent.export.sizes import ExportSizes
 from qcore.gru.core import GruCore
@@ -35,10 +35,10 @@ _STAGED_RANGES = (*_SHARED_RANGES, "rb", "rrh", "old_part", "new_part")
 
 _STAGED = """
 /* wx, rh and the state are codes less their zero points, as everything here. */
-static inline int64_t @_cell(const @_layer *l, const int32_t *wx, const int32_t *rh, int j, int64_t h) {
+static inline @_wide @_cell(const @_layer *l, const int32_t *wx, const int32_t *rh, int j, @_wide h) {
   const int size = @@_HIDDEN_SIZE;
   const @_bias *bias = l->biases + j;
-  int64_t z, r, g, rb, rrh, kept, fresh;
+  @_wide z, r, g, rb, rrh, kept, fresh;
   z = @_shift(wx[0], l->wx_to_z) + @_shift(rh[0], l->rh_to_z) + bias[0];
   z = @_look_up_z(l, @_clamp(z, l->z_pre));
   r = @_shift(wx[1], l->wx_to_r) + @_shift(rh[1], l->rh_to_r) + bias[size];
@@ -55,8 +55,8 @@ static inline int64_t @_cell(const @_layer *l, const int32_t *wx, const int32_t 
 
 _FUSED = """
 /* wx, rh (biases are part of them) and the state are codes less their zero points, as everything here. */
-static inline int64_t @_cell(const @_layer *l, const int32_t *wx, const int32_t *rh, int64_t h) {
-  int64_t z, r, g;
+static inline @_wide @_cell(const @_layer *l, const int32_t *wx, const int32_t *rh, @_wide h) {
+  @_wide z, r, g;
   z = @_shift(wx[0], l->wx_to_z) + @_shift(rh[0], l->rh_to_z);
   z = @_look_up_z(l, @_clamp(z, l->z_pre));
   r = @_shift(wx[1], l->wx_to_r) + @_shift(rh[1], l->rh_to_r);
@@ -86,25 +86,60 @@ def export_gru(gru: GruCore, path: str | os.PathLike[str], name: str, x: Any) ->
 
 def _fused_layer(direction: Direction) -> Layer:
     shifts = {name: direction.shift(exponents) for name, exponents in _FUSED_SHIFTS.items()}
+    shifts["z_bits"] = direction.format("z").exponent
     return Layer(
         direction,
         direction.product("x", "w", "wx", "bx"),
         direction.product("h", "r", "rh", "br"),
         np.zeros(0, np.int64),
-        shifts | {"z_bits": direction.format("z").exponent},
+        shifts,
         _numbers(direction),
+        _fused_bound(direction, shifts),
     )
 
 
+def _fused_bound(direction: Direction, shifts: dict[str, int]) -> int:
+    """Return a bound of what :data:`_FUSED` computes."""
+    most = {name: direction.magnitude(name) for name in (*_SHARED_RANGES, "z", "r", "g")}
+    z, r = (sum(shifted(most[name], shifts[f"{name}_to_{gate}"]) for name in ("wx", "rh")) for gate in "zr")
+    product, new = most["r"] * most["rh"], shifted(most["g"], shifts["g_to_h"])
+    g = shifted(most["wx"], shifts["wx_to_g"]) + shifted(product, shifts["r_rh_to_g"])
+    total = most["z"] * most["h"] + max(_numbers(direction)["one"], most["z"]) * new
+    return max(*most.values(), z, r, product, g, total)
+
+
 def _staged_layer(direction: Direction) -> Layer:
+    shifts = {name: direction.shift(exponents) for name, exponents in _STAGED_SHIFTS.items()}
+    biases = _biases(direction)
     return Layer(
         direction,
         direction.product("x", "w", "wx", None),
         direction.product("h", "r", "rh", None),
-        _biases(direction),
-        {name: direction.shift(exponents) for name, exponents in _STAGED_SHIFTS.items()},
+        biases,
+        shifts,
         _numbers(direction),
+        _staged_bound(direction, shifts, int(np.abs(biases).max(initial=0))),
     )
+
+
+def _staged_bound(direction: Direction, shifts: dict[str, int], bias: int) -> int:
+    """Return a bound of what :data:`_STAGED` computes."""
+    most = {name: direction.magnitude(name) for name in (*_STAGED_RANGES, "z", "r", "g")}
+
+    def after(name: str, shift: str) -> int:
+        return shifted(most[name], shifts[shift])
+
+    z, r = (after("wx", f"wx_to_{gate}") + after("rh", f"rh_to_{gate}") + bias for gate in "zr")
+    rb, product = after("rh", "rh_to_rb") + bias, most["r"] * most["rb"]
+    g = after("wx", "wx_to_g") + after("rrh", "rrh_to_g") + bias
+    kept, new = most["z"] * most["h"], max(_numbers(direction)["one"], most["z"]) * most["g"]
+    rounded = [
+        shifted(product, shifts["r_rb_to_rrh"]),
+        shifted(kept, shifts["z_h_to_old"]),
+        shifted(new, shifts["z_g_to_new"]),
+        after("old_part", "old_to_h") + after("new_part", "new_to_h"),
+    ]
+    return max(*most.values(), z, r, rb, product, g, kept, new, *rounded)
 
 
 def _numbers(direction: Direction) -> dict[str, int]:

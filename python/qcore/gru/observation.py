@@ -38,6 +38,7 @@ class Observer(ObserverBase):
     """
 
     op = "gru"
+    tensors = TENSORS
     seen = (*TENSORS, "wx_with_bias", "rh_with_bias")
     weights_type = GruWeights
 

@@ -28,7 +28,7 @@ from qcore._recurrent.command_line import (
     whole_sequences,
 )
 from qcore._recurrent.weights_files import load_weights
-from qcore.lstm import TENSORS, Calibrator, Config, LstmWeights, QuantLSTM, verify_golden
+from qcore.lstm import Calibrator, Config, LstmWeights, QuantLSTM, verify_golden
 
 lstm = typer.Typer(
     name="lstm",
@@ -94,8 +94,8 @@ def calibrate(
     made = calibrator.finish(chosen)
     made.save(output)
     if json is not None:
-        write_json(json, formats_of(made, TENSORS))
-    print_formats(made, TENSORS)
+        write_json(json, formats_of(made, made.tensors))
+    print_formats(made, made.tensors)
 
 
 def run(
@@ -125,7 +125,7 @@ def run(
     write_arrays(output, made, "lstm")
     if json is not None:
         write_json(json, described(output, made))
-    make_console().print(f"y {list(y.shape)}, h and c {list(h.shape)}: {output}", soft_wrap=True)
+    make_console().print(f"y {list(y.shape)}, h {list(h.shape)}, c {list(c.shape)}: {output}", soft_wrap=True)
 
 
 def report(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from qcore import _arrays, _core
 from qcore._recurrent.calls import checked_lengths, checked_mask, restarted
 from qcore._recurrent.layers import RecurrentLayers
@@ -32,7 +34,15 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedLstm:
         parts["w_exponents"],
         parts["r_exponents"],
         parts["b_exponents"],
+        *_projection(parts),
     )
+
+
+def _projection(parts: dict[str, Any]) -> tuple[int, Any, Any]:
+    """Return a projection's size, codes and exponents."""
+    if "projection" not in parts:
+        return 0, np.zeros(0, np.int16), np.zeros(0, np.int32)
+    return parts["projection"].shape[0], parts["projection"].ravel(), parts["projection_exponents"]
 
 
 class LstmCore(RecurrentLayers):
@@ -48,13 +58,16 @@ class LstmCore(RecurrentLayers):
         self, layers: list[Layer], config: Config, *, batch_first: bool = False, reverse: bool = False
     ) -> None:
         super().__init__(layers, config, batch_first=batch_first, reverse=reverse)
+        self.cell_type = Cell.variant(layers[0][0][1])
+        self.tensors = self.cell_type.formats
         self._stack = _core.LstmStack.make([core for layer in layers for core, _ in layer], len(layers[0]), reverse)
         self._state_dtypes = [str(self.format(name).dtype) for name in ("h", "c")]
 
     def __repr__(self) -> str:
         kind = "bidirectional, " if self.directions == 2 else "reverse, " if self.reverse else ""
+        projected = f", projected to {self.output_size}" if "projection" in self._layers[0][0][1] else ""
         return (
-            f"QuantLSTM({self.input_size}, {self.hidden_size}, layers={self.num_layers}, {kind}"
+            f"QuantLSTM({self.input_size}, {self.hidden_size}{projected}, layers={self.num_layers}, {kind}"
             f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, c {self.format('c').bits} bits, "
             f"weights {self._layers[0][0][1]['weight_bits']} bits)"
         )
@@ -67,16 +80,17 @@ class LstmCore(RecurrentLayers):
         Args:
             x: [T, B, C] ([B, T, C] if batch_first): float32, float16 or bfloat16, or codes (int8 or int16 of
                 ``format("x")``), on the CPU or a CUDA device; any strides.
-            h0, c0: [layers * directions, B, H] on x's device: floats, or codes of ``format("h", layer)`` and
-                ``format("c", layer)``; None for zeros.
+            h0, c0: [layers * directions, B, S] and [layers * directions, B, H] on x's device, S as below: floats, or
+                codes of ``format("h", layer)`` and ``format("c", layer)``; None for zeros.
             lengths: int32 [B] on x's device, each row's number of steps, or None. Beyond them y is 0 and the states
                 stay.
             out: where to write y; any strides, floats or codes, no memory in common with x, h0 or c0. It is returned.
             stream: CUDA stream to run on; the caller's library's current one by default.
 
         Returns:
-            y [T, B, directions * H] ([B, T, directions * H] if batch_first) and the last h and c [layers * directions,
-            B, H], in x's library and on its device: floats of x's dtype, or codes if x is codes.
+            y [T, B, directions * S] ([B, T, directions * S] if batch_first) and the last h [layers * directions, B, S]
+            and c [layers * directions, B, H], with S the ``output_size``: P with a projection, else H. They are in x's
+            library and on its device: floats of x's dtype, or codes if x is codes.
 
         Raises:
             QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected. On a CUDA
@@ -90,7 +104,7 @@ class LstmCore(RecurrentLayers):
             )
         first, second, _ = x.shape
         batch = first if self.batch_first else second
-        shape = (first, second, self.directions * self.hidden_size)
+        shape = (first, second, self.directions * self.output_size)
         return self._run(x, h0, c0, shape, batch, None, checked_lengths("lstm", lengths), out, stream)
 
     forward = __call__
@@ -107,8 +121,8 @@ class LstmCore(RecurrentLayers):
             out, stream: as for a call.
 
         Returns:
-            y [B, H], and the state, (h, c): codes of ``format("h", layer)`` and ``format("c", layer)``, [layers, B, H]
-            each, to be passed to the next step.
+            y [B, S], and the state, (h, c): codes of ``format("h", layer)`` and ``format("c", layer)``, [layers, B, S]
+            and [layers, B, H], to be passed to the next step.
 
         Raises:
             QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected; or the LSTM is
@@ -126,7 +140,7 @@ class LstmCore(RecurrentLayers):
             if h is not None:
                 zeros = [self.format("h", layer).zero_point for layer in range(self.num_layers)]
                 h, c = restarted(h, mask, zeros), restarted(c, mask, [0] * self.num_layers)
-        y, h, c = self._run(x, h, c, (batch, self.hidden_size), batch, self._state_dtypes, None, out, stream)
+        y, h, c = self._run(x, h, c, (batch, self.output_size), batch, self._state_dtypes, None, out, stream)
         return y, (h, c)
 
     def _run(
@@ -144,12 +158,13 @@ class LstmCore(RecurrentLayers):
         backend = _arrays.backend_of(x, "lstm: x")
         address = backend.stream(x) if stream is None else _arrays.stream_address(stream, backend, x, "lstm: stream")
         floating = _arrays.dtype_name(x.dtype) in _arrays.FLOATING
-        states = (self.num_layers * self.directions, batch, self.hidden_size)
+        rows = self.num_layers * self.directions
+        sizes = [self._state_size(name) for name in self.cell_type.states]
         y = backend.empty(x, shape, None if floating else self._state_dtypes[0]) if out is None else out
         dtypes: list[str | None] = [None, None] if floating else [*self._state_dtypes]
         if state_dtypes is not None:
             dtypes = [*state_dtypes]
-        h, c = (backend.empty(x, states, dtype) for dtype in dtypes)
+        h, c = (backend.empty(x, (rows, batch, size), dtype) for size, dtype in zip(sizes, dtypes, strict=True))
         self._stack.run(
             backend.readable(x, "lstm: x"),
             None if h0 is None else _arrays.readable(h0, "lstm: h0"),
@@ -168,8 +183,8 @@ class LstmCore(RecurrentLayers):
             return None, None
         if not isinstance(state, (tuple, list)) or len(state) != 2:
             raise _core.QcoreTypeError(f"lstm: state is a {type(state).__name__}, expected (h, c) of the last step")
-        expected = (self.num_layers, batch, self.hidden_size)
         for name, array, dtype in zip(("h", "c"), state, self._state_dtypes, strict=True):
+            expected = (self.num_layers, batch, self._state_size(name))
             if tuple(array.shape) != expected or _arrays.dtype_name(array.dtype) != dtype:
                 raise _core.QcoreValueError(
                     f"lstm: {name} of state is {_arrays.dtype_name(array.dtype)} {list(array.shape)}, expected {dtype} "

@@ -12,9 +12,10 @@ class Direction(DirectionBase):
 
     Args:
         w: numbers [4H, C], of the inputs.
-        r: numbers [4H, H], of the state.
+        r: numbers [4H, H], of the state; [4H, P] with a projection.
         bx, br: numbers [4H], or None for zeros; only their sum counts.
         where: what errors begin with.
+        projection: numbers [P, H], torch's weight_hr: h is their product with o * tanh(c); None for no projection.
 
     Raises:
         QcoreValueError, QcoreTypeError: shapes that do not fit, a NaN or an infinity, or no numbers.
@@ -23,6 +24,8 @@ class Direction(DirectionBase):
     gates = 4
     biases = ("b",)
 
-    def __init__(self, w: Any, r: Any, bx: Any = None, br: Any = None, where: str = "lstm weights") -> None:
-        super().__init__(w, r, bx, br, where)
+    def __init__(
+        self, w: Any, r: Any, bx: Any = None, br: Any = None, where: str = "lstm weights", *, projection: Any = None
+    ) -> None:
+        super().__init__(w, r, bx, br, where, projection)
         self.b = self.bx + self.br

@@ -20,11 +20,11 @@ def run(
     reverse: bool = False,
     watch: Watch | None = None,
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """Compute y [T, B, H] and the last h and c [B, H] of x [T, B, C], and h0 and c0 [B, H] or None."""
-    size = weights.hidden_size
+    """Compute y [T, B, S] and the last h [B, S] and c [B, H] of x [T, B, C], and h0 and c0 or None; S is h's size."""
+    size = weights.state_size
     steps, batch = x.shape[:2]
     h = np.zeros((batch, size)) if h0 is None else h0.astype(np.float64)
-    c = np.zeros((batch, size)) if c0 is None else c0.astype(np.float64)
+    c = np.zeros((batch, weights.hidden_size)) if c0 is None else c0.astype(np.float64)
     y = np.empty((steps, batch, size))
     see: Any = watch or (lambda name, step, values: None)
     for name, given in (("h", h0), ("c", c0)):
@@ -37,10 +37,13 @@ def run(
         i, f, g, o = sigmoid(i_pre), sigmoid(f_pre), np.tanh(g_pre), sigmoid(o_pre)
         c = f * c + i * g
         c_tanh = np.tanh(c)
-        h = o * c_tanh
+        m = o * c_tanh
+        h = m if weights.projection is None else m @ weights.projection.T
         values = (wx, rh, i_pre, f_pre, g_pre, o_pre, i, f, g, o, c, c_tanh, h)
         names = ("wx", "rh", "i_pre", "f_pre", "g_pre", "o_pre", "i", "f", "g", "o", "c", "c_tanh", "h")
         for name, value in zip(names, values, strict=True):
             see(name, step, value)
+        if weights.projection is not None:
+            see("m", step, m)
         y[t] = h
     return y, h, c

@@ -3,15 +3,17 @@
 A file is safetensors, all tensors int32, so that a checker needs no more than the sizes in its header. Of each layer l
 and direction d (0 or 1, which runs from the last step to the first):
 
-- ``l.x`` [T, B, C], ``l.d.h0``, ``l.d.c0`` [B, H]: codes;
+- ``l.x`` [T, B, C], ``l.d.h0`` [B, S], ``l.d.c0`` [B, H]: codes; S is the size of h, P with a projection, else H;
 - ``l.d.options`` [5]: half to even, interpolated tables (0 or 1 each), bits of weights, of biases, reverse;
-- ``l.d.formats`` [14, 4]: bits, signed, exponent and zero point in the order of :data:`qcore.lstm.TENSORS`;
-- ``l.d.parameters.w`` [4H, C], ``.r`` [4H, H], ``.b`` and the three ``_exponents`` [4H];
+- ``l.d.formats`` [14, 4]: bits, signed, exponent and zero point in the order of :data:`qcore.lstm.TENSORS`; with a
+  projection [15, 4], m last;
+- ``l.d.parameters.w`` [4H, C], ``.r`` [4H, S], ``.b`` and the three ``_exponents`` [4H]; ``.projection`` [P, H] and its
+  exponents [P];
 - ``l.d.table_i``, ``_f``, ``_g``, ``_o``, ``_c_tanh``: a code for each code of the argument, lowest first;
 - ``l.d.wx``, ``l.d.rh`` [T, B, 4H] and, [T, B, H], ``i_pre``, ``f_pre``, ``g_pre``, ``o_pre``, ``i``, ``f``, ``g``,
-  ``o``, ``c``, ``c_tanh``, ``h``;
+  ``o``, ``c``, ``c_tanh``, with a projection ``m``, and ``h`` [T, B, S];
 
-and ``y`` [T, B, directions * H], ``last_h`` and ``last_c`` [layers * directions, B, H].
+and ``y`` [T, B, directions * S], ``last_h`` [layers * directions, B, S] and ``last_c`` [layers * directions, B, H].
 """
 
 from __future__ import annotations

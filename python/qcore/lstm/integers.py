@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qcore._recurrent.integers import CellBase, Given, Integers, Step
-from qcore.lstm.formats import STATES, TENSORS, UNSIGNED, ZERO_FREE
+from qcore.lstm.formats import PROJECTED, STATES, TENSORS, UNSIGNED, ZERO_FREE
 
 GATES = ("i", "f", "g", "o")
 COMPUTED = ("wx", "rh", "i_pre", "i", "f_pre", "f", "g_pre", "g", "o_pre", "o", "c", "c_tanh", "h")
-"""Tensors that a step computes, in this order."""
+"""Tensors that a step computes, in this order; with a projection m comes before h."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Cell(CellBase):
     """
 
     op = "lstm"
-    formats = TENSORS
+    formats: ClassVar[tuple[str, ...]] = TENSORS
     unsigned = UNSIGNED
     zero_free = ZERO_FREE
     gates = len(GATES)
@@ -41,12 +41,16 @@ class Cell(CellBase):
         "o": ("o_pre", "sigmoid"),
         "c_tanh": ("c", "tanh"),
     }
-    traced = ("wx", "rh", "i_pre", "f_pre", "g_pre", "o_pre", *GATES, "c", "c_tanh", "h")
+    traced: ClassVar[tuple[str, ...]] = ("wx", "rh", "i_pre", "f_pre", "g_pre", "o_pre", *GATES, "c", "c_tanh", "h")
     options = ("half_even",)
 
     @classmethod
     def of_config(cls, parts: Mapping[str, Any], tables: tuple[NDArray[Any], ...], config: Any) -> Self:
         return cls(parts, tables, config.rounding == "half_even")
+
+    @classmethod
+    def variant(cls, parameters: Collection[str]) -> type[Cell]:
+        return ProjectedCell if "projection" in parameters else Cell
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -56,7 +60,7 @@ class Cell(CellBase):
         h, memory = states
         step = Step(self, given)
         shift, settle = step.shift, step.settle
-        e = {name: self.format(name).exponent for name in TENSORS}
+        e = {name: self.format(name).exponent for name in self.formats}
         products = step.product("x", "w", "b", x, "wx"), step.product("h", "r", None, h, "rh")
         gates: dict[str, Integers] = {}
         for gate, wx, rh in zip(GATES, *(np.split(each, len(GATES), axis=1) for each in products), strict=True):
@@ -68,5 +72,24 @@ class Cell(CellBase):
         finer = max(scales)
         total = (kept << (finer - scales[0])) + (new << (finer - scales[1]))
         settle("c", shift(total, finer - e["c"]))
-        settle("h", shift(gates["o"] * step.look_up("c_tanh"), e["o"] + e["c_tanh"] - e["h"]))
+        shown = "m" if "projection" in self.matrices else "h"
+        settle(shown, shift(gates["o"] * step.look_up("c_tanh"), e["o"] + e["c_tanh"] - e[shown]))
+        if shown == "m":
+            step.product("m", "projection", None, step.codes["m"], "h")
         return step.codes
+
+
+class ProjectedCell(Cell):
+    """With a projection: parts has its codes [P, H] and their exponents [P], and formats a row for m."""
+
+    formats = PROJECTED
+    traced = (*Cell.traced[:-1], "m", "h")
+    matrices = (*Cell.matrices, "projection")
+
+    @classmethod
+    def shapes(cls, inputs: int, rows: int, outputs: int) -> dict[str, tuple[int, ...]]:
+        return super().shapes(inputs, rows, outputs) | {"projection": (outputs, rows // cls.gates)}
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return (*COMPUTED[:-1], "m", "h")

@@ -22,7 +22,9 @@ from qcore.lstm.weights import LstmWeights
 _VERSIONS = ("qcore.lstm.1", "qcore.lstm.2")
 """Version 1 has no reversed LSTMs; other files are the same but for their version."""
 _TABLES = ("i", "f", "g", "o", "c_tanh")
-FILES = FileKind("lstm", _VERSIONS[-1], _VERSIONS, TENSORS, 4, ("b",), _TABLES, Config, make)
+FILES = FileKind(
+    "lstm", _VERSIONS[-1], _VERSIONS, TENSORS, 4, ("b",), _TABLES, Config, make, optional={"projection": ("m",)}
+)
 
 
 class QuantLSTM(LstmCore):
@@ -39,7 +41,7 @@ class QuantLSTM(LstmCore):
         """Calibrate and quantize a ``torch.nn.LSTM``.
 
         Args:
-            lstm: the module, without a projection.
+            lstm: the module.
             samples: one batch of inputs as the module takes them, or a list of batches.
             bits: 8 or 16; ignored if ``config`` is given.
             method: of calibration, see :class:`Calibrator`.
@@ -94,7 +96,7 @@ class QuantLSTM(LstmCore):
         Args:
             path: a safetensors file; it appears whole or not at all.
             x: as for a call: numbers or codes, at least one step and one row.
-            h0, c0: [layers * directions, B, H], numbers or codes, or None for zeros.
+            h0, c0: as for a call, numbers or codes, or None for zeros.
 
         Raises:
             QcoreValueError, QcoreTypeError: another shape, codes beyond their format, or no numbers.

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qcore import _core
 from qcore._recurrent.direction import Doubles
 from qcore._recurrent.weights import Watch, WeightsBase, directions_of, tensors_of
 from qcore.lstm import float_cell
 from qcore.lstm.direction import Direction
-from qcore.lstm.formats import STATES
+from qcore.lstm.formats import PROJECTED, STATES, TENSORS
 from qcore.lstm.onnx_weights import layer_of_node
 
 
 def _direction(given: list[Any], where: str) -> Direction:
-    w, r, bx, br = given
-    return Direction(w, r, bx, br, where)
+    w, r, bx, br, projection = given
+    return Direction(w, r, bx, br, where, projection=projection)
 
 
 class LstmWeights(WeightsBase):
@@ -40,6 +39,11 @@ class LstmWeights(WeightsBase):
     ) -> None:
         super().__init__(layers, batch_first, reverse)
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the tensors that get a format."""
+        return TENSORS if self.layers[0][0].projection is None else PROJECTED
+
     @staticmethod
     def _run_float(
         direction: Direction, x: Doubles, states: Sequence[Doubles | None], *, reverse: bool, watch: Watch | None = None
@@ -47,37 +51,36 @@ class LstmWeights(WeightsBase):
         return float_cell.run(direction, x, *states, reverse=reverse, watch=watch)[0]
 
     @classmethod
-    def from_arrays(cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, batch_first: bool = False) -> LstmWeights:
+    def from_arrays(
+        cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, projection: Any = None, batch_first: bool = False
+    ) -> LstmWeights:
         """Make one layer in one direction, gate order i, f, g, o.
 
         Args:
             w: numbers [4H, C], of the inputs.
-            r: numbers [4H, H], of the state.
+            r: numbers [4H, H], of the state; [4H, P] with a projection.
             bx, br: numbers [4H], or None for zeros.
+            projection: numbers [P, H], or None.
             batch_first: whether inputs and outputs are [B, T, ...].
 
         Raises:
             QcoreValueError, QcoreTypeError: as :class:`Direction`.
         """
-        return cls([[Direction(w, r, bx, br)]], batch_first=batch_first)
+        return cls([[Direction(w, r, bx, br, projection=projection)]], batch_first=batch_first)
 
     @classmethod
     def from_torch(cls, lstm: Any) -> LstmWeights:
-        """Make the weights of a ``torch.nn.LSTM`` (or ``LSTMCell``), layers, directions and ``batch_first`` included.
+        """Make the weights of a ``torch.nn.LSTM`` (or ``LSTMCell``).
 
-        torch's gate order is ours: i, f, g, o.
+        Layers, directions, a projection (``proj_size``) and ``batch_first`` are included. torch's gate order is ours:
+        i, f, g, o.
 
         Args:
-            lstm: the module, on any device, without a projection (``proj_size``).
+            lstm: the module, on any device.
 
         Raises:
             QcoreTypeError: it is none.
-            QcoreValueError: it has a projection.
         """
-        if getattr(lstm, "proj_size", 0):
-            raise _core.QcoreValueError(
-                f"lstm weights: lstm has proj_size = {lstm.proj_size}, expected 0: projections are not supported"
-            )
         tensors = tensors_of(lstm, "lstm", "LSTM", 4)
         return cls.from_state_dict(tensors, batch_first=bool(getattr(lstm, "batch_first", False)))
 
@@ -88,13 +91,14 @@ class LstmWeights(WeightsBase):
         Layers and directions follow from the names; biases may be missing.
 
         Args:
-            tensors: arrays by name: weight_ih_l0 [4H, C], weight_hh_l0 [4H, H] and so on.
+            tensors: arrays by name: weight_ih_l0 [4H, C], weight_hh_l0 [4H, H] and so on, of a projection
+                weight_hr_l0 [P, H], too.
             batch_first: whether inputs and outputs are [B, T, ...].
 
         Raises:
             QcoreValueError, QcoreTypeError: naming what is missing, unknown or has another shape.
         """
-        layers = directions_of(tensors, "lstm", "LSTM", _direction)
+        layers = directions_of(tensors, "lstm", "LSTM", _direction, ("bias_ih", "bias_hh", "weight_hr"))
         return cls(layers, batch_first=batch_first)
 
     @classmethod

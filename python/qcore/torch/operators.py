@@ -527,7 +527,8 @@ def _(x: Any, h0: Any, state: Any, hidden_size: int, layers: int, directions: in
 
 
 @operator(
-    "(Tensor x, Tensor? h0, Tensor? c0, Tensor state, int hidden_size, int layers, int directions, bool batch_first) "
+    "(Tensor x, Tensor? h0, Tensor? c0, Tensor state, int output_size, int hidden_size, int layers, int directions, "
+    "bool batch_first) "
     "-> (Tensor, Tensor, Tensor)"
 )
 def lstm(
@@ -535,6 +536,7 @@ def lstm(
     h0: torch.Tensor | None,
     c0: torch.Tensor | None,
     state: torch.Tensor,
+    output_size: int,
     hidden_size: int,
     layers: int,
     directions: int,
@@ -544,12 +546,13 @@ def lstm(
 
     Args:
         x: float32, float16 or bfloat16 [T, B, C] ([B, T, C] if batch_first).
-        h0, c0: [layers * directions, B, H], or None.
+        h0, c0: [layers * directions, B, S] and [layers * directions, B, H], or None.
         state: uint8, the bytes of the file that ``QuantLSTM.save`` writes.
+        output_size: S, the size of h.
         hidden_size, layers, directions, batch_first: those of the LSTM.
 
     Returns:
-        y [T, B, directions * H] ([B, T, directions * H]) and the last h and c [layers * directions, B, H].
+        y [T, B, directions * S] ([B, T, directions * S]) and the last h and c, shaped as h0 and c0.
 
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
@@ -559,12 +562,22 @@ def lstm(
 
 
 @lstm.definition.register_fake
-def _(x: Any, h0: Any, c0: Any, state: Any, hidden_size: int, layers: int, directions: int, batch_first: bool) -> Any:
+def _(
+    x: Any,
+    h0: Any,
+    c0: Any,
+    state: Any,
+    output_size: int,
+    hidden_size: int,
+    layers: int,
+    directions: int,
+    batch_first: bool,
+) -> Any:
     if x.dim() != 3:
         raise _core.QcoreValueError(f"lstm: x has shape {list(x.shape)}, expected three dimensions")
     batch = x.shape[0] if batch_first else x.shape[1]
-    y = x.new_empty((x.shape[0], x.shape[1], directions * hidden_size))
-    h, c = (x.new_empty((layers * directions, batch, hidden_size)) for _ in range(2))
+    y = x.new_empty((x.shape[0], x.shape[1], directions * output_size))
+    h, c = (x.new_empty((layers * directions, batch, size)) for size in (output_size, hidden_size))
     return y, h, c
 
 

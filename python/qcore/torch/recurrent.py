@@ -2,27 +2,83 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
 
 from qcore import _core
 from qcore.torch.module import QuantizedModule
+from qcore.torch.training.layers import TrainableLayers, operator
 
 
 class RecurrentModule(QuantizedModule):
-    """Holds a quantized recurrent layer as one buffer: the bytes of the file that its ``save`` writes."""
+    """Holds a quantized recurrent layer as one buffer: the bytes of the file that its ``save`` writes.
+
+    A trainable one holds float weights, too, in ``trained``: its integers are made of them.
+    """
 
     _kept = ("state",)
 
     state: torch.Tensor
+    trained: TrainableLayers | None
 
     def _hold(self, quantized: Any, state: torch.Tensor) -> None:
         with torch.inference_mode(False):
             self.register_buffer("state", state)
+        self.trained = None
         self.input_size, self.hidden_size = quantized.input_size, quantized.hidden_size
         self.num_layers, self.directions = quantized.num_layers, quantized.directions
         self.batch_first = quantized.batch_first
+
+    @classmethod
+    def _trainable(cls, module: Any, samples: Any, config: Any, method: Any) -> Any:
+        """Return a trainable module with the weights of torch's."""
+        trained = TrainableLayers.copy_of(cls.kind, module, samples, config, method)
+        made = cls(trained.quantized(module.batch_first))
+        made.trained = trained
+        return made
+
+    @staticmethod
+    @abstractmethod
+    def _bytes(quantized: Any) -> torch.Tensor:
+        """Return the bytes of the quantized layer's file."""
+
+    def _renew(self) -> None:
+        """Make the integers of the float weights and ranges as they are."""
+        if self.trained is not None:
+            state = self._bytes(self.trained.quantized(self.batch_first)).to(self.state.device)
+            with torch.inference_mode(False):
+                self.state = state
+
+    def train(self, mode: bool = True) -> Any:
+        """Set the mode; at its end the integers of a trainable module are made of its weights.
+
+        Args:
+            mode: whether to train.
+
+        Raises:
+            QcoreValueError: the weights have a NaN or an infinity, or need sums of more than 64 bits.
+        """
+        if not mode:
+            self._renew()
+        return super().train(mode)
+
+    def freeze_ranges(self, frozen: bool = True) -> None:
+        """Keep the ranges of all tensors as they are, so that their exponents and zero points do not change any more.
+
+        Args:
+            frozen: False lets batches change them again.
+
+        Raises:
+            QcoreValueError: the module is not trainable.
+        """
+        if self.trained is None:
+            raise _core.QcoreValueError(
+                f"qcore.torch.{type(self).__name__}: freeze_ranges() of a module without float weights, expected one "
+                "of from_float(..., trainable=True)"
+            )
+        self.trained.frozen.fill_(frozen)
 
     def _like(self, module: Any) -> None:
         """Take the device and the mode of the float module."""
@@ -32,12 +88,21 @@ class RecurrentModule(QuantizedModule):
     def config(self) -> dict[str, Any]:
         """Return sizes and order of axes, which ``load_state_dict`` compares with those of the state."""
         names = ("kind", "input_size", "hidden_size", "num_layers", "directions", "batch_first")
-        return {name: getattr(self, name) for name in names}
+        config = {name: getattr(self, name) for name in names}
+        if self.trained is not None:
+            config["trainable"] = {"config": self.trained.config.to_json(), "bias": self.trained.bias}
+        return config
 
     def _configure(self, config: dict[str, Any]) -> None:
         self.input_size, self.hidden_size = config["input_size"], config["hidden_size"]
         self.num_layers, self.directions = config["num_layers"], config["directions"]
         self.batch_first = config["batch_first"]
+        self.trained = None
+        if "trainable" in config:
+            given = config["trainable"]
+            made = operator(self.kind).config.from_json(given["config"])
+            sizes = (self.input_size, self.hidden_size, self.num_layers, self.directions)
+            self.trained = TrainableLayers(self.kind, sizes, made, bool(given["bias"]))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         given = state_dict.get(prefix + "state")

@@ -73,22 +73,23 @@ std::shared_ptr<const GruPacked> pack_gru(const GruStorage& gru) {
   layer.rb_zero = layer.staged ? f.rb.zero_point : f.rh.zero_point;
   layer.input =
       pack_product({size, kGruGates, p.weight_bits, p.w, p.input_size, f.x, gru.wx, gru.cell.wx}, packed->input);
-  layer.has_reset = !p.linear_before_reset;
+  layer.has_second = !p.linear_before_reset;
+  layer.second_size = size;
   const auto pack_state = [&](int gates, const std::vector<std::int16_t>& codes, const FixedFormat& input,
                               const PreparedProduct& prepared, PackedProduct& memory) {
     return pack_product({size, gates, p.weight_bits, codes, size, input, prepared, gru.cell.rh}, memory);
   };
-  if (layer.has_reset) {
+  if (layer.has_second) {
     layer.state = pack_state(1, p.r, f.h, gru.rh, packed->state);
     layer.reset_gate = pack_state(1, rows_from(p.r, size * size), f.h, rows_from(gru.rh, size), packed->reset_gate);
-    layer.reset = pack_state(1, gru.reset_weights, f.rrh, gru.reset, packed->reset);
+    layer.second = pack_state(1, gru.reset_weights, f.rrh, gru.reset, packed->second);
   } else {
     layer.state = pack_state(kGruGates, p.r, f.h, gru.rh, packed->state);
   }
   layer.reset_zero = f.rrh.zero_point;
   layer.cell = layer.scalar_cell = gru.cell;
   layer.width = prove_widths(gru, layer.cell);
-  if (layer.has_reset && layer.width == LaneWidth::scalar) return nullptr;  // the reference has such formats
+  if (layer.has_second && layer.width == LaneWidth::scalar) return nullptr;  // the reference has such formats
   const FixedFormat* gates[] = {&f.z, &f.r, &f.g};
   for (int gate = 0; gate < kGruGates; ++gate) {
     layer.tables[gate] = pack_table(gru.tables[gate], *gates[gate], packed->tables[gate]);

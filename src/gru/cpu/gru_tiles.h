@@ -115,12 +115,12 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     Step(const GruLayer& layer, const StepTile& tile)
         : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
 
-    void run() { Base::run_batches(layer_, tile_, *this); }
+    void run() { Base::run_batches(layer_.size, tile_, *this); }
 
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
-      const BytePlanes& states = kPart == Part::new_state ? tile_.reset : tile_.h;
+      const BytePlanes& states = kPart == Part::new_state ? tile_.second : tile_.h;
       if constexpr (kPart == Part::new_state) {
-        add_products<2>(layer_.reset, states, slice, first_row, rows);
+        add_products<2>(layer_.second, states, slice, first_row, rows);
       } else {
         add_products<0>(layer_.state, states, slice, first_row, rows);
         if constexpr (kPart == Part::gates) add_products<1>(layer_.reset_gate, states, slice, first_row, rows);
@@ -168,9 +168,9 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     // Stores what the second part needs.
     void store_reset(int v) {
       const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
-      const std::int32_t bias = layer_.reset.input_bias + layer_.reset_zero;
+      const std::int32_t bias = layer_.second.input_bias + layer_.reset_zero;
       V::store(update_at(row, channel), V::load(batch_.z[v]));
-      store_state(tile_.reset, layer_.reset.input_planes, row, channel, V::load(batch_.rrh[v]), bias);
+      store_state(tile_.second, layer_.second.input_planes, row, channel, V::load(batch_.rrh[v]), bias);
       if (tile_.gates.data) store_first_gates(v);
     }
 
@@ -250,7 +250,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
 
   static void step(const RecurrentLayer& any, const StepTile& tile) {
     const auto& layer = static_cast<const GruLayer&>(any);
-    if (layer.has_reset) return step_part<Part::gates>(layer, tile);
+    if (layer.has_second) return step_part<Part::gates>(layer, tile);
     layer.half_even ? step_by_pipeline<ShiftRounding::half_even>(layer, tile)
                     : step_by_pipeline<ShiftRounding::half_away>(layer, tile);
   }

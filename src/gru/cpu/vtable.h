@@ -18,7 +18,7 @@ struct GruLayer : RecurrentLayer {
   const std::int32_t* scalar_tables[3];
   const std::int64_t* scalar_biases[4];  // [H]
   std::int32_t rb_zero;                  // zero point of R h + br as the gates have it
-  // linear_before_reset = 0, which has_reset says: `state` is the product of z alone, this that of r.
+  // linear_before_reset = 0, which has_second says: `state` is the product of z alone, this that of r.
   CodeProduct reset_gate;
   std::int32_t reset_zero;  // zero point of r * h
 };

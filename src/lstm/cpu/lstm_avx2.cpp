@@ -6,6 +6,6 @@ namespace {
 using Tiles = LstmTiles<CellAvx2, DotWords>;
 }
 
-extern const RecurrentKernels kLstmAvx2 = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kLstmAvx2 = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step, Tiles::finish_step};
 
 }  // namespace qcore

@@ -6,6 +6,7 @@ namespace {
 using Tiles = LstmTiles<CellAvx512, DotAvx512>;
 }
 
-extern const RecurrentKernels kLstmAvx512Vnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kLstmAvx512Vnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step,
+                                                 Tiles::finish_step};
 
 }  // namespace qcore

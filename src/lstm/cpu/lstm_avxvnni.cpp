@@ -6,6 +6,7 @@ namespace {
 using Tiles = LstmTiles<CellAvx2, DotVnni>;
 }
 
-extern const RecurrentKernels kLstmAvxVnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kLstmAvxVnni = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step,
+                                              Tiles::finish_step};
 
 }  // namespace qcore

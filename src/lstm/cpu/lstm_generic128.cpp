@@ -6,6 +6,7 @@ namespace {
 using Tiles = LstmTiles<CellGeneric128, DotWords>;
 }
 
-extern const RecurrentKernels kLstmGeneric128 = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kLstmGeneric128 = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step,
+                                                 Tiles::finish_step};
 
 }  // namespace qcore

@@ -6,6 +6,6 @@ namespace {
 using Tiles = LstmTiles<CellNeon, DotWords>;
 }
 
-extern const RecurrentKernels kLstmNeon = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kLstmNeon = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step, Tiles::finish_step};
 
 }  // namespace qcore

@@ -6,6 +6,7 @@ namespace {
 using Tiles = LstmTiles<CellNeon, DotBytes, true>;
 }
 
-extern const RecurrentKernels kLstmNeonDotprod = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step};
+extern const RecurrentKernels kLstmNeonDotprod = {Tiles::pack, Tiles::unpack, Tiles::inputs, Tiles::step,
+                                                  Tiles::finish_step};
 
 }  // namespace qcore

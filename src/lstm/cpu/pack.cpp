@@ -13,7 +13,7 @@ LaneWidth prove_widths(const LstmFormats& f, numerics::LstmCell& cell) {
     widths.shift(reach(cell.rh), cell.rh_to_pre[gate]);
   }
   widths.shift_sum(reach(f.f) * reach(f.c), cell.f_c_left, reach(f.i) * reach(f.g), cell.i_g_left, cell.sum_to_c);
-  widths.shift_product(reach(f.o) * reach(f.c_tanh), cell.o_c_tanh_to_h);
+  widths.shift_product(reach(f.o) * reach(f.c_tanh), cell.o_c_tanh_to_m);
   return widths.found();
 }
 
@@ -22,7 +22,7 @@ LaneWidth prove_widths(const LstmFormats& f, numerics::LstmCell& cell) {
 std::shared_ptr<const LstmPacked> pack_lstm(const LstmStorage& lstm) {
   const LstmParameters& p = lstm.parameters;
   const LstmFormats& f = p.formats;
-  if (std::max(p.input_size, p.hidden_size) > kMaxFeatures) return nullptr;
+  if (std::max({p.input_size, p.hidden_size, p.projection_size}) > kMaxFeatures) return nullptr;
   auto packed = std::make_shared<LstmPacked>();
   LstmLayer& layer = packed->layer;
   layer = {};
@@ -36,7 +36,14 @@ std::shared_ptr<const LstmPacked> pack_lstm(const LstmStorage& lstm) {
   layer.cell_state = lstm.c_format;
   layer.input =
       pack_product({size, kLstmGates, p.weight_bits, p.w, p.input_size, f.x, lstm.wx, lstm.cell.wx}, packed->input);
-  layer.state = pack_product({size, kLstmGates, p.weight_bits, p.r, size, f.h, lstm.rh, lstm.cell.rh}, packed->state);
+  layer.state =
+      pack_product({size, kLstmGates, p.weight_bits, p.r, p.state_size(), f.h, lstm.rh, lstm.cell.rh}, packed->state);
+  layer.has_second = p.projection_size > 0;
+  layer.second_size = p.projection_size;
+  layer.m_zero = f.m.zero_point;
+  if (layer.has_second)
+    layer.second = pack_product(
+        {p.projection_size, 1, p.weight_bits, p.projection, size, f.m, lstm.projection, range_of(f.h)}, packed->second);
   layer.cell = layer.scalar_cell = lstm.cell;
   layer.width = prove_widths(f, layer.cell);
   const FixedFormat* const results[] = {&f.i, &f.f, &f.g, &f.o, &f.c_tanh};

@@ -11,7 +11,7 @@ namespace qcore {
 
 // The memory behind an LstmLayer, and the layer.
 struct LstmPacked {
-  PackedProduct input, state;
+  PackedProduct input, state, second;
   std::vector<std::uint16_t> tables[kLstmTables];
   LstmLayer layer;
 };

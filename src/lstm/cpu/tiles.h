@@ -27,7 +27,7 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     std::int64_t row[kMaxRows], channel[kMaxRows];
     alignas(64) std::int32_t wx[kMaxRows][kLstmGates][kLanes], rh[kMaxRows][kLstmGates][kLanes];
     alignas(64) std::int32_t gates[kLstmGates][kMaxRows][kLanes], c_tanh[kMaxRows][kLanes];
-    alignas(64) std::int32_t c[kMaxRows][kLanes], next_c[kMaxRows][kLanes], next_h[kMaxRows][kLanes];
+    alignas(64) std::int32_t c[kMaxRows][kLanes], next_c[kMaxRows][kLanes], m[kMaxRows][kLanes];
   };
 
   // The cell's stages one after the other for all vectors: each is short enough that the processor has several vectors'
@@ -60,8 +60,8 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
       for (int v = 0; v < b.vectors; ++v) {
         load_gates<L>(b, v, out);
         out.c_tanh = V::load(b.c_tanh[v]);
-        numerics::lstm_state(cell, out);
-        V::store(b.next_h[v], out.h);
+        numerics::lstm_output(cell, out);
+        V::store(b.m[v], out.m);
       }
     }
   };
@@ -87,19 +87,19 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
           in.c = b.c[v][lane];
           const auto out = numerics::lstm_cell<L>(in, layer.scalar_cell, tables);
           b.next_c[v][lane] = static_cast<std::int32_t>(out.c);
-          b.next_h[v][lane] = static_cast<std::int32_t>(out.h);
+          b.m[v][lane] = static_cast<std::int32_t>(out.m);
         }
     }
   };
 
-  // One step of a problem's rows.
+  // One step of a problem's rows; with a projection its first half.
   template <ShiftRounding kRounding, class Cell>
   class Step {
    public:
     Step(const LstmLayer& layer, const StepTile& tile)
         : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
 
-    void run() { Base::run_batches(layer_, tile_, *this); }
+    void run() { Base::run_batches(layer_.size, tile_, *this); }
 
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
       Base::multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
@@ -121,13 +121,20 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
 
     void finish() {
       Cell::run(layer_, batch_);
-      for (int v = 0; v < batch_.vectors; ++v) store(v);
+      for (int v = 0; v < batch_.vectors; ++v) layer_.has_second ? store_m(v) : store(v);
       batch_.vectors = 0;
     }
 
    private:
     std::int32_t* cell_at(std::int64_t row, std::int64_t channel) const {
       return tile_.cell + row * layer_.groups * kChannelGroup + channel;
+    }
+
+    void store_m(int v) {
+      const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
+      const std::int32_t bias = layer_.second.input_bias + layer_.m_zero;
+      store_state(tile_.second, layer_.second.input_planes, row, channel, V::load(batch_.m[v]), bias);
+      if (tile_.places[row].active) V::store(cell_at(row, channel), V::load(batch_.next_c[v]));
     }
 
     void store(int v) {
@@ -137,7 +144,7 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
       const int planes = layer_.state.input_planes;
       I h;
       if (place.active) {
-        h = V::load(batch_.next_h[v]);
+        h = V::load(batch_.m[v]);
         V::store(cell_at(row, channel), V::load(batch_.next_c[v]));
       } else {
         h = load_state(tile_.h, planes, row, channel, h_bias_);
@@ -161,6 +168,47 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
       Step<kRounding, VectorCell<VectorLanes<V, kRounding, true>>>(layer, tile).run();
     else
       Step<kRounding, ScalarCell<numerics::IntegerLanes<kRounding>>>(layer, tile).run();
+  }
+
+  // The second half of a step with a projection: h is its product with m.
+  template <ShiftRounding kRounding>
+  class Project {
+    using Product = RecurrentTiles<V, Dot, 1, SignedInputs>;
+
+   public:
+    Project(const RecurrentLayer& layer, const StepTile& tile)
+        : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
+
+    void run() { Product::run_batches(layer_.second_size, tile_, *this); }
+
+    void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
+      Product::multiply(layer_.second, slice, tile_.second, first_row, rows, 0, sums_);
+      for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+        I h[1];
+        Product::template rescale<kRounding>(layer_.second, slice, sums_.parts[row - first_row],
+                                             tile_.sums ? tile_.sums[row] : 0, h);
+        const StepPlace& place = tile_.places[row];
+        const std::int64_t channel = slice * kLanes;
+        const int planes = layer_.state.input_planes,
+                  count = static_cast<int>(lesser(kLanes, layer_.second_size - channel));
+        if (!place.active) h[0] = load_state(tile_.h, planes, row, channel, h_bias_);
+        store_state(tile_.next_h, planes, row, channel, h[0], h_bias_);
+        store_elements(tile_.y, place.y + channel * tile_.y.stride, place.active ? h[0] : V::set1(0), count, layer_.h);
+      }
+    }
+
+    void finish() {}
+
+   private:
+    const RecurrentLayer& layer_;
+    const StepTile& tile_;
+    const std::int32_t h_bias_;
+    typename Product::Sums sums_;
+  };
+
+  static void finish_step(const RecurrentLayer& layer, const StepTile& tile) {
+    layer.half_even ? Project<ShiftRounding::half_even>(layer, tile).run()
+                    : Project<ShiftRounding::half_away>(layer, tile).run();
   }
 
   static void step(const RecurrentLayer& any, const StepTile& tile) {

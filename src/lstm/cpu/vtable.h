@@ -14,6 +14,7 @@ struct LstmLayer : RecurrentLayer {
   // By the definition, where 32 bits are not enough.
   numerics::LstmCell scalar_cell;
   const std::int32_t* scalar_tables[kLstmGates + 1];
+  std::int32_t m_zero;  // of has_second, which a projection has: zero point of m
 };
 
 extern const RecurrentKernels kLstmAvx2, kLstmAvxVnni, kLstmAvx512Vnni;

@@ -75,7 +75,7 @@ struct LstmDeviceCell {
         {L::table(a.arrays, 0), L::table(a.arrays, 1), L::table(a.arrays, 2), L::table(a.arrays, 3)},
         L::table(a.arrays, 4)};
     const auto out = numerics::lstm_cell<L>(in, a.cell, tables);
-    return {{static_cast<std::int32_t>(out.h), static_cast<std::int32_t>(out.c)}};
+    return {{static_cast<std::int32_t>(out.m), static_cast<std::int32_t>(out.c)}};
   }
 };
 

@@ -64,7 +64,10 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
 }
 
 const char* lstm_cuda_unsupported_reason(const LstmProblem& problem) {
-  return problem.device.type == DeviceType::cuda ? nullptr : "it runs on CUDA devices";
+  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
+  return problem.lstm->parameters.projection_size
+             ? "the LSTM has a projection (projection_size), which only the kernels for CPUs compute"
+             : nullptr;
 }
 
 void run_lstm_cuda(const LstmProblem& problem) { run_lstm_cuda(problem, RecurrentCudaOptions{}); }

@@ -58,23 +58,23 @@ class Rows {
     wx_ = scratch.take<std::int16_t>(steps_ahead_ * count * wx_row);
     if (layer_.input.weight_planes == 2) sums_ = scratch.take<std::int64_t>(steps_ahead_ * count);
     places_ = scratch.take<StepPlace>(2 * count);
-    if (layer_.has_reset) {
-      reset_ = planes(layer_.reset, count, scratch);
-      std::memset(reset_.data, 0, count * reset_.row_stride * layer_.reset.input_planes);
+    if (layer_.has_second) {
+      second_ = planes(layer_.second, count, scratch);
+      std::memset(second_.data, 0, count * second_.row_stride * layer_.second.input_planes);
       update_ = scratch.take<std::int32_t>(count * cell_row());
     }
     if (layer_.has_cell) cell_ = scratch.take<std::int32_t>(count * cell_row());
   }
 
   std::int64_t steps_ahead() const { return steps_ahead_; }
-  std::int64_t groups() const { return layer_.groups; }
-  int halves() const { return layer_.has_reset ? 2 : 1; }
+  std::int64_t groups(int half) const { return half ? ceil_div(layer_.second_size, kChannelGroup) : layer_.groups; }
+  int halves() const { return layer_.has_second ? 2 : 1; }
 
   // Row `row`'s initial state, and where its first step is written.
   void begin(std::int64_t row) {
     const BytePlanes to = plane_row(h_[0], row);
     const int planes = layer_.state.input_planes;
-    const std::int64_t size = layer_.size;
+    const std::int64_t size = layer_.state.features;
     if (problem_.h0.data) {
       ElementAxis from = elements(problem_.h0);
       from.at = (first_ + row) * problem_.h0.strides[0];
@@ -108,11 +108,11 @@ class Rows {
     kernels_.multiply_inputs(layer_, tile);
   }
 
-  // `half`: the second one of a layer with has_reset is 1, and begins when the first is done for all groups.
+  // `half`: the second one of a layer with has_second is 1, and begins when the first is done for all groups.
   void step(std::int64_t step, int half, Share groups) {
     const std::int64_t odd = step % 2;
-    const CodeProduct& product = half ? layer_.reset : layer_.state;
-    const BytePlanes& inputs = half ? reset_ : h_[odd];
+    const CodeProduct& product = half ? layer_.second : layer_.state;
+    const BytePlanes& inputs = half ? second_ : h_[odd];
     Scratch scratch;
     std::int64_t* sums = nullptr;
     if (product.weight_planes == 2) {
@@ -122,7 +122,7 @@ class Rows {
     StepTile tile{};
     tile.h = h_[odd];
     tile.next_h = h_[1 - odd];
-    tile.reset = reset_;
+    tile.second = second_;
     tile.update = update_;
     tile.sums = sums;
     tile.rows = count_;
@@ -145,7 +145,7 @@ class Rows {
       if (problem_.last.data) {
         ElementAxis to = elements(problem_.last);
         to.at = (first_ + row) * problem_.last.strides[0];
-        kernels_.unpack(plane_row(h, row), layer_.size, layer_.h, h_bias(), layer_.state.input_planes, to);
+        kernels_.unpack(plane_row(h, row), layer_.state.features, layer_.h, h_bias(), layer_.state.input_planes, to);
       }
       if (problem_.last_cell.data) {
         const ElementAxis to = elements(problem_.last_cell);
@@ -209,7 +209,7 @@ class Rows {
   const RecurrentLayer& layer_;
   const std::int64_t first_, count_;
   std::int64_t steps_ahead_ = 1;
-  BytePlanes x_{}, h_[2]{}, reset_{};  // the state before even and before odd steps; of has_reset
+  BytePlanes x_{}, h_[2]{}, second_{};  // the state before even and before odd steps; of has_second
   std::int16_t* wx_ = nullptr;
   std::int64_t* sums_ = nullptr;
   StepPlace* places_ = nullptr;                       // of even, then of odd steps
@@ -220,14 +220,13 @@ class Rows {
 void run_rows(const Run& run, std::int64_t first, std::int64_t count) {
   Scratch scratch;
   Rows rows(run, first, count, scratch);
-  const Share all(rows.groups(), 0, 1);
   for (std::int64_t row = 0; row < count; ++row) rows.begin(row);
   for (std::int64_t step = 0; step < run.problem.steps; ++step) {
     if (step % rows.steps_ahead() == 0) {
       rows.pack_inputs(step, 0, 1);
-      rows.multiply_inputs(step, all);
+      rows.multiply_inputs(step, Share(rows.groups(0), 0, 1));
     }
-    for (int half = 0; half < rows.halves(); ++half) rows.step(step, half, all);
+    for (int half = 0; half < rows.halves(); ++half) rows.step(step, half, Share(rows.groups(half), 0, 1));
   }
   rows.end();
 }
@@ -245,13 +244,14 @@ void run_channels(const Run& run, int parts) {
   PhasedParallelFor phases(whole * cycle + (rest ? rest * halves + 2 : 0), parts);
   phases.run([&](std::int64_t phase, int part) {
     const std::int64_t from = phase / cycle * ahead, at = phase % cycle;
-    const Share groups(rows.groups(), part, parts);
+    const int half = at < 2 ? 0 : static_cast<int>((at - 2) % halves);
+    const Share groups(rows.groups(half), part, parts);
     if (at == 0)
       rows.pack_inputs(from, part, parts);
     else if (at == 1)
       rows.multiply_inputs(from, groups);
     else
-      rows.step(from + (at - 2) / halves, static_cast<int>((at - 2) % halves), groups);
+      rows.step(from + (at - 2) / halves, half, groups);
   });
   rows.end();
 }
@@ -267,7 +267,7 @@ const char* recurrent_vector_unsupported_reason(const RecurrentProblem& problem,
 void run_recurrent_vector(const RecurrentProblem& problem, const RecurrentLayer& layer,
                           const RecurrentKernels& kernels) {
   const Run run{problem, layer, kernels};
-  const std::int64_t step = problem.batch * (layer.input.features + layer.size) * layer.gates * layer.size;
+  const std::int64_t step = problem.batch * (layer.input.features + layer.state.features) * layer.gates * layer.size;
   const int threads = get_num_threads();
   if (threads == 1 || step * problem.steps < kParallelWork) return run_rows(run, 0, problem.batch);
   if (problem.batch < 2 * threads && layer.groups >= threads && step >= kParallelStep)

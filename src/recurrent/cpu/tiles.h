@@ -223,10 +223,11 @@ struct RecurrentTiles {
   }
 
   // Takes a step's work to `work` in batches of at most kMaxRows vectors, of several rows of a slice or of several
-  // slices of a few rows: work.add(slice, first row, rows) for the parts of a batch, then work.finish().
+  // slices of a few rows: work.add(slice, first row, rows) for the parts of a batch, then work.finish(). `channels` are
+  // those of all groups.
   template <class Work>
-  static void run_batches(const RecurrentLayer& layer, const StepTile& tile, Work& work) {
-    const std::int64_t end = lesser(tile.end_group * kSlices, (layer.size + kLanes - 1) / kLanes);
+  static void run_batches(std::int64_t channels, const StepTile& tile, Work& work) {
+    const std::int64_t end = lesser(tile.end_group * kSlices, (channels + kLanes - 1) / kLanes);
     const std::int64_t rows_at_once = lesser(kMaxRows, tile.rows);
     const std::int64_t slices = kMaxRows / rows_at_once;
     for (std::int64_t slice = tile.first_group * kSlices; slice < end; slice += slices)

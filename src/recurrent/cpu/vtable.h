@@ -40,16 +40,17 @@ enum class LaneWidth : std::uint8_t { narrow, wide_products, scalar };
 // The part of a layer that the driver and the products need; an operator's kernels take their own layer, which begins
 // with it.
 struct RecurrentLayer {
-  std::int64_t size, groups;  // H
+  std::int64_t size, groups;  // H; h has as many channels as `state` has features
   int gates;
   bool half_even;
   bool has_cell;  // a cell state beside h, as the LSTM has
   CodeNumbers x, h, cell_state;
   CodeProduct input, state;
-  // A cell with two products of a state: `step` makes codes of a second state, `reset` is their product, and
-  // `finish_step` does the rest, when all groups of `step` are there.
-  bool has_reset;
-  CodeProduct reset;
+  // A step in two halves: `step` makes codes of H channels, `second` is their product, and `finish_step`, for groups of
+  // `second_size` channels, does the rest when all groups of `step` are there.
+  bool has_second;
+  std::int64_t second_size;
+  CodeProduct second;
   LaneWidth width;
 };
 
@@ -86,7 +87,7 @@ struct StepPlace {
 // One step of some rows for some groups.
 struct StepTile {
   BytePlanes h, next_h;
-  BytePlanes reset;      // has_reset: written by `step`, read by `finish_step`
+  BytePlanes second;     // has_second: written by `step`, read by `finish_step`
   std::int32_t* update;  // likewise, [rows][groups][16]: what a cell keeps between the halves
   const std::int64_t* sums;
   std::int64_t rows, first_group, end_group;
@@ -106,7 +107,7 @@ struct RecurrentKernels {
                  const ElementAxis& to);
   void (*multiply_inputs)(const RecurrentLayer& layer, const InputTile& tile);
   void (*step)(const RecurrentLayer& layer, const StepTile& tile);
-  void (*finish_step)(const RecurrentLayer& layer, const StepTile& tile) = nullptr;  // of cells that have_reset
+  void (*finish_step)(const RecurrentLayer& layer, const StepTile& tile) = nullptr;  // of layers that have_second
 };
 
 }  // namespace qcore

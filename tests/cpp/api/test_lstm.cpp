@@ -66,7 +66,7 @@ TEST(Lstm, UnsafeParametersAreRefused) {
 }
 
 struct Sizes {
-  std::int64_t steps, batch, c, h;
+  std::int64_t steps, batch, c, h, projection = 0;
 };
 
 struct Run {
@@ -76,15 +76,16 @@ struct Run {
 Run run(const QuantizedLstm& lstm, const Sizes& s, Codes& x, Codes& h0, Codes& c0,
         const std::vector<std::int32_t>& lengths, bool reverse, const std::string& kernel) {
   const LstmFormats& f = lstm.parameters().formats;
-  Run result{Codes(s.steps * s.batch * s.h, f.h), Codes(s.batch * s.h, f.h), Codes(s.batch * s.h, f.c)};
-  const TensorView h0_view = h0.view({s.batch, s.h}), c0_view = c0.view({s.batch, s.h}),
-                   h_view = result.h.view({s.batch, s.h}), c_view = result.c.view({s.batch, s.h}),
+  const std::int64_t size = lstm.parameters().state_size();
+  Run result{Codes(s.steps * s.batch * size, f.h), Codes(s.batch * size, f.h), Codes(s.batch * s.h, f.c)};
+  const TensorView h0_view = h0.view({s.batch, size}), c0_view = c0.view({s.batch, s.h}),
+                   h_view = result.h.view({s.batch, size}), c_view = result.c.view({s.batch, s.h}),
                    lengths_view(lengths.data(), DType::i32, {s.batch});
   LstmRun options;
   options.reverse = reverse;
   if (!lengths.empty()) options.lengths = &lengths_view;
   const ForceKernel force("lstm", kernel);
-  lstm.run(x.view({s.steps, s.batch, s.c}), result.y.view({s.steps, s.batch, s.h}),
+  lstm.run(x.view({s.steps, s.batch, s.c}), result.y.view({s.steps, s.batch, size}),
            {&h0_view, &c0_view, &h_view, &c_view}, options);
   EXPECT_EQ(last_kernel("lstm"), kernel);
   return result;
@@ -92,9 +93,9 @@ Run run(const QuantizedLstm& lstm, const Sizes& s, Codes& x, Codes& h0, Codes& c
 
 void check(Random& random, const Sizes& s, const GruWidths& widths, bool extreme) {
   const auto rounding = random.below(2) ? ShiftRounding::half_away : ShiftRounding::half_even;
-  const QuantizedLstm lstm = random_lstm(random, s.c, s.h, widths, rounding, extreme);
+  const QuantizedLstm lstm = random_lstm(random, s.c, s.h, widths, rounding, extreme, s.projection);
   const LstmFormats& f = lstm.parameters().formats;
-  Codes x(s.steps * s.batch * s.c, f.x), h0(s.batch * s.h, f.h), c0(s.batch * s.h, f.c);
+  Codes x(s.steps * s.batch * s.c, f.x), h0(s.batch * lstm.parameters().state_size(), f.h), c0(s.batch * s.h, f.c);
   x.fill(random, f.x);
   h0.fill(random, f.h);
   c0.fill(random, f.c);
@@ -108,8 +109,9 @@ void check(Random& random, const Sizes& s, const GruWidths& widths, bool extreme
   for (const KernelInfo& kernel : kernels("lstm")) {
     if (!kernel.available || kernel.device != "cpu" || kernel.name == "reference") continue;
     SCOPED_TRACE(kernel.name + ": T " + std::to_string(s.steps) + ", B " + std::to_string(s.batch) + ", C " +
-                 std::to_string(s.c) + ", H " + std::to_string(s.h) + ", weights " + std::to_string(widths.weights) +
-                 ", x " + std::to_string(widths.x) + ", h " + std::to_string(widths.h));
+                 std::to_string(s.c) + ", H " + std::to_string(s.h) + ", P " + std::to_string(s.projection) +
+                 ", weights " + std::to_string(widths.weights) + ", x " + std::to_string(widths.x) + ", h " +
+                 std::to_string(widths.h));
     Run got = run(lstm, s, x, h0, c0, lengths, reverse, kernel.name);
     EXPECT_TRUE(got.y == expected.y);
     EXPECT_TRUE(got.h == expected.h);
@@ -128,7 +130,9 @@ TEST(Lstm, EveryKernelGivesTheReferencesBits) {
   }
   for (int i = 0; i < 24; ++i) {
     const GruWidths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
-    check(random, {between(random, 1, 4), between(random, 1, 9), between(random, 1, 70), between(random, 1, 70)},
+    check(random,
+          {between(random, 1, 4), between(random, 1, 9), between(random, 1, 70), between(random, 1, 70),
+           i % 2 ? between(random, 1, 70) : 0},
           widths, i % 4 == 0);
   }
   // Enough work for several threads, which share rows or channels.
@@ -136,6 +140,8 @@ TEST(Lstm, EveryKernelGivesTheReferencesBits) {
     set_num_threads(threads);
     check(random, {4, 2, 96, 256}, kPresets[0], false);
     check(random, {3, 20, 64, 200}, kPresets[1], false);
+    check(random, {4, 2, 96, 256, 48}, kPresets[0], false);
+    check(random, {3, 1, 64, 512, 20}, kPresets[1], false);
   }
   set_num_threads(before);
 }

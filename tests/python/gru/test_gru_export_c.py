@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_cortex_m4
+from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_board
 
 import qcore
 from qcore.gru import Calibrator, Config, Direction, GruWeights
@@ -41,7 +41,10 @@ def test_self_test_passes_under_sanitizers(name, tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["net.h", "net_selftest.c"]
     source = (tmp_path / "net.h").read_text()
     assert not re.search(r"\b(float|double|malloc|memcpy)\b", source)
-    assert re.findall(r"#include (.*)", source) in (["<stdint.h>"], ["<stdint.h>", "<arm_acle.h>"])
+    assert re.findall(r"#include (.*)", source) in (
+        ["<stdint.h>", "<arm_mve.h>"],
+        ["<stdint.h>", "<arm_mve.h>", "<arm_acle.h>"],
+    )
     assert run(build(tmp_path / "net_selftest.c", SANITIZED)) == (0, "net: 2 rows of 24 steps, 336 outputs equal\n")
 
 
@@ -59,12 +62,12 @@ def test_own_inputs_and_a_wrong_output(tmp_path):
     program = tmp_path / "net_selftest.c"
     assert run(build(program)) == (0, "gru: 3 rows of 6 steps, 126 outputs equal\n")
     text = program.read_text()
-    before, _, outputs = text.partition("outputs[ROWS][STEPS][GRU_HIDDEN_SIZE] = {")
+    before, _, outputs = text.partition("outputs[ROWS][STEPS][GRU_OUTPUT_SIZE] = {")
     codes = q.format("h", 1).encode(q(x)[0][2, 4])
     line = "{" + ", ".join(map(str, codes)) + "}"
     assert outputs.count(line) == 1
     codes[6] += 1
-    program.write_text(f"{before}outputs[ROWS][STEPS][GRU_HIDDEN_SIZE] = {{" + outputs.replace(
+    program.write_text(f"{before}outputs[ROWS][STEPS][GRU_OUTPUT_SIZE] = {{" + outputs.replace(
         line, "{" + ", ".join(map(str, codes)) + "}"))  # fmt: skip
     assert run(build(program)) == (
         1,
@@ -79,6 +82,17 @@ def test_wide_sums_take_64_bits(tmp_path):
     assert run(build(tmp_path / "wide_selftest.c", SANITIZED))[0] == 0
     calibrated(Config(), 1, 40, 9).export_c(tmp_path / "narrow.h", "narrow")
     assert "typedef int32_t narrow_sum_x;" in (tmp_path / "narrow.h").read_text()
+
+
+@pytest.mark.parametrize("pipeline", ["fused", "staged"])
+def test_numbers_take_32_bits_where_they_fit(pipeline, tmp_path):
+    """The ends of all codes overflow nothing; formats of 16 bits need 64."""
+    x = np.random.default_rng(1).choice(np.array([-128, 127], np.int8), (9, 3, 40))
+    calibrated(Config(pipeline=pipeline), 2, 40, 9).export_c(tmp_path / "net.h", "net", x)
+    assert "typedef int32_t net_wide;" in (tmp_path / "net.h").read_text()
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+    calibrated(Config(bits=16, pipeline=pipeline), 1, 5, 4).export_c(tmp_path / "wide.h", "wide")
+    assert "typedef int64_t wide_wide;" in (tmp_path / "wide.h").read_text()
 
 
 def test_tables_are_interpolated_unless_asked(tmp_path):
@@ -122,24 +136,49 @@ def test_sizes_are_those_of_the_object(name, tmp_path):
     check_sizes(tmp_path, sizes, target)
 
 
-# Weights, codes and sums of the loops for DSP instructions, each with features beside the last whole word.
-DSP = {
+# Weights, codes and sums of the loops for DSP instructions and MVE, each with features beside the last whole vector.
+LOOPS = {
     "8, 8, 32": Config(),
     "16, 16, 64": Config(bits=16, pipeline="staged"),
     "16, 16, 32": Config(widths={"x": 9, "h": 10, "weights": 9}),
+    "8, 16, 32": Config(widths={"x": 16, "h": 16}),
+    "16, 8, 32": Config(widths={"weights": 12}),
 }
 
 
 @pytest.mark.skipif(ARM is None or QEMU is None, reason="needs arm-none-eabi-gcc and qemu-system-arm")
-@pytest.mark.parametrize("name", DSP)
-def test_dsp_instructions_give_the_same_integers(name, tmp_path):
-    calibrated(DSP[name], 2, 13, 6).export_c(tmp_path / "net.h", "net")
+@pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_dsp_instructions_and_mve_give_the_same_integers(name, cpu, tmp_path):
+    if cpu == "cortex-m4" and name in ("8, 16, 32", "16, 8, 32"):
+        return  # plain C there
+    calibrated(LOOPS[name], 2, 37, 21).export_c(tmp_path / "net.h", "net")
     bits = [
         re.search(rf"typedef int(\d+)_t net_{kind};", (tmp_path / "net.h").read_text())[1] for kind in ("weight", "h")
     ]
     sums = re.search(r"typedef int(\d+)_t net_sum_h;", (tmp_path / "net.h").read_text())[1]
     assert ", ".join([*bits, sums]) == name
-    assert run_on_cortex_m4(tmp_path / "net_selftest.c") == (0, "net: 2 rows of 24 steps, 288 outputs equal\n")
+    assert run_on_board(tmp_path / "net_selftest.c", cpu) == (0, "net: 2 rows of 24 steps, 1008 outputs equal\n")
+
+
+@pytest.mark.parametrize(("c", "h", "layers"), [(1, 1, 1), (3, 33, 1), (64, 31, 2), (45, 40, 1)])
+def test_weights_of_four_bits_take_half_a_byte(c, h, layers, tmp_path):
+    q = calibrated(Config(widths={"weights": 4}), layers, c, h)
+    x = np.random.default_rng(1).choice(np.array([-128, 3, 127], np.int8), (9, 3, c))
+    sizes = q.export_c(tmp_path / "net.h", "net", x)
+    row_of_x, row_of_h = (c + 1) // 2, (h + 1) // 2
+    assert sizes.weights == 3 * h * (row_of_x + row_of_h + (layers - 1) * 2 * row_of_h)
+    assert "typedef uint8_t net_weight;" in (tmp_path / "net.h").read_text()
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+    # The compiler needs no loop for a single code.
+    for cpu in ("cortex-m4", "cortex-m55") if ARM and QEMU and c > 32 else ():
+        assert run_on_board(tmp_path / "net_selftest.c", cpu)[0] == 0
+
+
+def test_weights_of_four_bits_beside_codes_of_16_take_a_byte(tmp_path):
+    sizes = calibrated(Config(bits=16, widths={"weights": 4}), 1, 8, 6).export_c(tmp_path / "net.h", "net")
+    assert sizes.weights == 3 * 6 * (8 + 6)
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
 
 
 def test_two_headers_in_one_program(tmp_path):

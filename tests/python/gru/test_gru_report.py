@@ -138,7 +138,7 @@ def test_loaded_grus_need_the_weights(tmp_path):
         (lambda: loaded.report(inputs(), weights=3), "gru report: weights is a int, expected GruWeights"),
         (
             lambda: loaded.report(inputs(), weights=weights(2)),
-            "weights have C, H, layers and directions (4, 6, 2, 1), expected (4, 6, 1, 1)",
+            "weights have C, H, outputs, layers and directions (4, 6, 6, 2, 1), expected (4, 6, 6, 1, 1)",
         ),
         (lambda: loaded.report(inputs()[:, :, :3], weights=weights()), "x has shape [12, 5, 3], expected [T, B, C]"),
         (

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from gru_oracle import random_codes
-from recurrent_oracles.lstm_oracle import Oracle, random_parts
+from recurrent_oracles.lstm_oracle import Oracle, random_parts, trace_size
 
 import qcore
 from qcore.lstm import Calibrator, Config, Direction, Format, LstmWeights, QuantLSTM, float_cell
@@ -18,40 +18,48 @@ ROUNDINGS = ("half_away", "half_even")
 def run(kernel, core, x, states, size, forms, *, reverse=False, lengths=None):
     steps, batch, _ = x.shape
     h_form, c_form = forms
-    y, h = np.full((steps, batch, size), 99, h_form.dtype), np.full((batch, size), 99, h_form.dtype)
-    c = np.full((batch, size), 99, c_form.dtype)
+    hidden, outputs = size if isinstance(size, tuple) else (size, size)
+    y, h = np.full((steps, batch, outputs), 99, h_form.dtype), np.full((batch, outputs), 99, h_form.dtype)
+    c = np.full((batch, hidden), 99, c_form.dtype)
     with qcore.force_kernel("lstm", kernel):
         core.run(x, *states, y, h, c, reverse, lengths)
     assert qcore.last_kernel("lstm") == kernel
     return y, h, c
 
 
+@pytest.mark.parametrize("projected", [False, True])
 @pytest.mark.parametrize("rounding", ROUNDINGS)
-def test_integers_are_the_oracles(rounding):
+def test_integers_are_the_oracles(rounding, projected):
     rng = np.random.default_rng(1)
     shapes = [(1, 1, 1, 1), (3, 2, 5, 3), (4, 3, 1, 7), (2, 5, 17, 16), (1, 1, 3, 70), (5, 1, 33, 1)]
     for steps, batch, c, h in shapes * 4:
-        parts = random_parts(rng, c, h, wide=bool(rng.integers(2)))
+        projection = int(rng.integers(1, 2 * h + 2)) if projected else 0
+        parts = random_parts(rng, c, h, wide=bool(rng.integers(2)), projection=projection)
         core = make(parts, Config(rounding=rounding))
         oracle = Oracle(parts, rounding)
         for index, expected in enumerate(oracle.tables.values()):
             assert core.table(index) == expected.tolist()
         x = random_codes(rng, oracle.f["x"], (steps, batch, c))
-        states = [random_codes(rng, oracle.f[name], (batch, h)) if rng.integers(2) else None for name in ("h", "c")]
+        sizes = {"h": projection or h, "c": h}
+        states = [
+            random_codes(rng, oracle.f[n], (batch, size)) if rng.integers(2) else None for n, size in sizes.items()
+        ]
         lengths = rng.integers(0, steps + 1, batch).astype(np.int32) if rng.integers(2) else None
         reverse = bool(rng.integers(2))
         *expected, _ = oracle.run(x, *states, reverse=reverse, lengths=lengths)
         for kernel in KERNELS:
-            found = run(kernel, core, x, states, h, (oracle.f["h"], oracle.f["c"]), reverse=reverse, lengths=lengths)
+            size, forms = (h, projection or h), (oracle.f["h"], oracle.f["c"])
+            found = run(kernel, core, x, states, size, forms, reverse=reverse, lengths=lengths)
             for name, got, wanted in zip(("y", "h", "c"), found, expected, strict=True):
                 np.testing.assert_array_equal(got, wanted, err_msg=f"{kernel}: {name} of {parts['formats'].tolist()}")
-        trace = np.empty((steps, batch, 19 * h), np.int32)
+        trace = np.empty((steps, batch, trace_size(parts)), np.int32)
         core.trace(x, *states, reverse, trace)
         np.testing.assert_array_equal(trace, oracle.run(x, *states, reverse=reverse)[3])
 
 
 # T, B, C, H: several vectors and slices of channels, batches of every size of a tile, threads by rows and by channels.
-LARGE = [(3, 1, 5, 1025), (3, 19, 30, 130), (5, 2, 128, 256), (4, 37, 64, 96), (70, 1, 9, 300)]
+# From the third on there is a projection to H / 3.
+LARGE = [(3, 1, 5, 1025), (3, 19, 30, 130), (5, 2, 128, 256), (4, 37, 64, 96), (70, 1, 9, 300), (4, 1, 40, 999)]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -62,34 +70,36 @@ def test_kernels_equal_the_reference(kernel, threads):
     qcore.set_num_threads(threads)
     try:
         for number, (steps, batch, c, h) in enumerate(LARGE):
-            parts = random_parts(rng, c, h, wide=number % 2 == 0)
+            outputs = h // 3 if number > 1 else h
+            parts = random_parts(rng, c, h, wide=number % 2 == 0, projection=outputs if number > 1 else 0)
             core = make(parts, Config(rounding=ROUNDINGS[number // 2 % 2]))
             x_form, *forms = (Format(*(int(value) for value in row)) for row in parts["formats"][:3])
             x = random_codes(rng, x_form, (steps, batch, 2 * c))[:, :, ::2]
-            states = [random_codes(rng, form, (batch, h)) for form in forms]
+            states = [random_codes(rng, form, (batch, size)) for form, size in zip(forms, (outputs, h), strict=True)]
             lengths = rng.integers(0, steps + 1, batch).astype(np.int32) if number % 3 == 1 else None
             options = {"reverse": bool(number % 2), "lengths": lengths}
-            expected = run("reference", core, x, states, h, forms, **options)
-            found = run(kernel, core, x, states, h, forms, **options)
+            expected = run("reference", core, x, states, (h, outputs), forms, **options)
+            found = run(kernel, core, x, states, (h, outputs), forms, **options)
             for name, got, wanted in zip(("y", "h", "c"), found, expected, strict=True):
                 np.testing.assert_array_equal(got, wanted, err_msg=f"{name} of {(steps, batch, c, h)}")
     finally:
         qcore.set_num_threads(before)
 
 
-def direction(rng, c, h):
+def direction(rng, c, h, projection=0):
     return Direction(
         rng.normal(0, 0.5, (4 * h, c)),
-        rng.normal(0, 0.3, (4 * h, h)),
+        rng.normal(0, 0.3, (4 * h, projection or h)),
         rng.normal(0, 0.3, 4 * h),
         rng.normal(0, 0.3, 4 * h),
+        projection=rng.normal(0, 0.4, (projection, h)) if projection else None,
     )
 
 
-def float_lstm(c=6, h=10, layers=1, directions=1, **options):
+def float_lstm(c=6, h=10, layers=1, directions=1, projection=0, **options):
     rng = np.random.default_rng(0)
-    sizes = [c, *[directions * h] * (layers - 1)]
-    return LstmWeights([[direction(rng, size, h) for _ in range(directions)] for size in sizes], **options)
+    sizes = [c, *[directions * (projection or h)] * (layers - 1)]
+    return LstmWeights([[direction(rng, size, h, projection) for _ in range(directions)] for size in sizes], **options)
 
 
 def inputs(steps=12, batch=4, c=6, seed=1):
@@ -100,14 +110,16 @@ def calibrated(config=None, weights=None, **shape):
     return Calibrator(weights or float_lstm()).observe(inputs(40, 8, **shape)).finish(config)
 
 
+@pytest.mark.parametrize("projection", [0, 4])
 @pytest.mark.parametrize(("bits", "bound"), [(8, 3e-2), (16, 1e-3)])
-def test_quantized_is_close_to_float(bits, bound):
-    weights, x = float_lstm(), inputs(40, 8)
+def test_quantized_is_close_to_float(bits, bound, projection):
+    weights, x = float_lstm(projection=projection), inputs(40, 8)
+    size = projection or 10
     for method in ("minmax", "ema", "percentile", "mse"):
         q = Calibrator(weights, method).observe(inputs(40, 8, seed=2)).finish(Config(bits=bits))
         y, h, c = q(x)
         exact, _, cell = float_cell.run(weights.layers[0][0], x)
-        assert y.shape == (40, 8, 10) and h.shape == c.shape == (1, 8, 10) and y.dtype == np.float32
+        assert (y.shape, h.shape, c.shape) == ((40, 8, size), (1, 8, size), (1, 8, 10)) and y.dtype == np.float32
         error = np.sqrt(np.square(y - exact).mean() / np.square(exact).mean())
         clipping = method in ("ema", "percentile")  # by design: they leave out the largest values
         assert error < (0.15 if clipping else bound), (method, error)
@@ -118,10 +130,11 @@ def test_quantized_is_close_to_float(bits, bound):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_floats_are_rounded_to_codes_and_back(kernel, dtype):
-    for bits in (8, 16):
-        q = calibrated(Config(bits=bits), float_lstm(21, 35), c=21)
+    for bits, projection in ((8, 0), (16, 19)):
+        q = calibrated(Config(bits=bits), float_lstm(21, 35, projection=projection), c=21)
         x = (3 * inputs(c=21, seed=6)).astype(dtype)  # some beyond what was seen: clipped
-        states = [np.random.default_rng(7).uniform(-1.5, 1.5, (1, 4, 35)).astype(dtype) for _ in range(2)]
+        rng = np.random.default_rng(7)
+        states = [rng.uniform(-1.5, 1.5, (1, 4, size)).astype(dtype) for size in (projection or 35, 35)]
         forms = q.format("x"), q.format("h"), q.format("c")
         codes, *start = (
             np.asarray(form.encode(array.astype(np.float64)), form.dtype)
@@ -134,14 +147,16 @@ def test_floats_are_rounded_to_codes_and_back(kernel, dtype):
             np.testing.assert_array_equal(got, form.decode(wanted).astype(dtype))
 
 
+@pytest.mark.parametrize("projection", [0, 4])
 @pytest.mark.parametrize(("layers", "directions"), [(2, 1), (1, 2), (3, 2)])
-def test_layers_and_directions(layers, directions):
+def test_layers_and_directions(layers, directions, projection):
     """A stack is its cells one after the other, and its transposed arrays those of batch_first."""
-    weights = float_lstm(layers=layers, directions=directions)
+    weights, size = float_lstm(layers=layers, directions=directions, projection=projection), projection or 10
     q = calibrated(weights=weights)
     x = q.format("x").encode(inputs()).astype(np.int8)
     rng = np.random.default_rng(3)
-    h0, c0 = (random_codes(rng, q.format(name), (layers * directions, 4, 10)) for name in ("h", "c"))
+    sizes = {"h": size, "c": 10}
+    h0, c0 = (random_codes(rng, q.format(name), (layers * directions, 4, n)) for name, n in sizes.items())
     y, h, c = q(x, h0, c0)
     between = x
     for layer in range(layers):
@@ -150,7 +165,7 @@ def test_layers_and_directions(layers, directions):
             row = layer * directions + side
             out, last_h, last_c = (
                 np.empty(shape, dtype)
-                for shape, dtype in (((12, 4, 10), np.int8), ((4, 10), np.int8), ((4, 10), np.int16))
+                for shape, dtype in (((12, 4, size), np.int8), ((4, size), np.int8), ((4, 10), np.int16))
             )
             core, _ = q._layers[layer][side]
             core.run(between, h0[row], c0[row], out, last_h, last_c, side == 1, None)
@@ -162,11 +177,13 @@ def test_layers_and_directions(layers, directions):
     first = QuantLSTM(q._layers, q.config, batch_first=True)
     swapped, *states = first(np.ascontiguousarray(x.transpose(1, 0, 2)), h0, c0)
     np.testing.assert_array_equal(swapped, y.transpose(1, 0, 2))
-    np.testing.assert_array_equal(states, [h, c]) if h.dtype == c.dtype else None
+    for got, wanted in zip(states, (h, c), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
-def test_streaming_lengths_and_out():
-    q = calibrated(weights=float_lstm(layers=2))
+@pytest.mark.parametrize("projection", [0, 4])
+def test_streaming_lengths_and_out(projection):
+    q, size = calibrated(weights=float_lstm(layers=2, projection=projection)), projection or 10
     x = inputs(seed=3)
     y, h, c = q(x)
     state = None
@@ -187,8 +204,9 @@ def test_streaming_lengths_and_out():
         if length:
             alone, h_alone, c_alone = q(x[:length, b : b + 1])
             np.testing.assert_array_equal(short[:length, b], alone[:, 0])
-            np.testing.assert_array_equal([h[:, b], c[:, b]], [h_alone[:, 0], c_alone[:, 0]])
-    out = np.full((12, 8, 10), 7, np.float16)
+            np.testing.assert_array_equal(h[:, b], h_alone[:, 0])
+            np.testing.assert_array_equal(c[:, b], c_alone[:, 0])
+    out = np.full((12, 8, size), 7, np.float16)
     assert q(x, out=out[:, ::2])[0].base is out
     np.testing.assert_array_equal(out[:, ::2], y.astype(np.float16))
     assert (out[:, 1::2] == 7).all()
@@ -216,10 +234,11 @@ def test_a_reversed_lstm_takes_the_steps_from_the_last_to_the_first(tmp_path):
         LstmWeights(float_lstm(directions=2).layers, reverse=True)
 
 
+@pytest.mark.parametrize("projection", [0, 4])
 @pytest.mark.parametrize("config", [Config(), Config(bits=16, tables="interp", widths={"c": 12})])
-def test_files(config, tmp_path):
+def test_files(config, projection, tmp_path):
     path = tmp_path / "lstm.safetensors"
-    q = calibrated(config, float_lstm(layers=2, directions=2, batch_first=True))
+    q = calibrated(config, float_lstm(layers=2, directions=2, projection=projection, batch_first=True))
     q.save(path)
     loaded = QuantLSTM.load(path)
     assert (loaded.config, loaded.batch_first, repr(loaded)) == (config, True, repr(q))
@@ -267,6 +286,9 @@ def test_config():
     config = Config(bits=16, widths={"h": 12, "biases": 24}, rounding="half_even", granularity="gate")
     assert Config.from_json(config.to_json()) == config
     assert (config.width("h"), config.width("x"), config.width("biases"), config.width("rh")) == (12, 16, 24, 16)
+    projected = calibrated(Config(widths={"m": 11}), float_lstm(projection=4))
+    assert repr(projected).startswith("QuantLSTM(6, 10, projected to 4, layers=1, x 8 bits")
+    assert (projected.format("m").bits, projected.output_size, projected.hidden_size) == (11, 4, 10)
     assert repr(calibrated()) == "QuantLSTM(6, 10, layers=1, x 8 bits, h 8 bits, c 16 bits, weights 8 bits)"
     for text, words in [
         ("{", "lstm config: not JSON"),
@@ -281,7 +303,9 @@ def test_config():
 
 
 def test_errors():
-    q, both = calibrated(), calibrated(weights=float_lstm(directions=2))
+    q, both, projected = (
+        calibrated(weights=float_lstm(**given)) for given in ({}, {"directions": 2}, {"projection": 4})
+    )
     x = inputs()
     y, state = q.step(x[0])
     h0 = np.zeros((1, 4, 10), np.float32)
@@ -314,6 +338,22 @@ def test_errors():
             qcore.QcoreValueError,
             r"expected \[4H, C\] and \[4H, H\]",
         ),
+        (lambda: q.format("m"), qcore.QcoreValueError, "lstm format: name is 'm', expected one of x, h, c"),
+        (
+            lambda: Direction(np.zeros((8, 2)), np.zeros((8, 3)), projection=np.zeros((2, 2))),
+            qcore.QcoreValueError,
+            r"w has shape \[8, 2\], r \[8, 3\] and projection \[2, 2\], expected \[4H, C\], \[4H, P\] and \[P, H\]",
+        ),
+        (
+            lambda: projected(x, h0),
+            qcore.QcoreValueError,
+            r"lstm: h0 has shape \[1, 4, 10\], expected \[1, 4, 4\]",
+        ),
+        (
+            lambda: LstmWeights([*float_lstm(projection=4).layers, *float_lstm(4, projection=3).layers]),
+            qcore.QcoreValueError,
+            "lstm weights: layer 1 has 3 outputs, expected 4 as in the first layer",
+        ),
         (
             lambda: q._stack.run(x, None, None, np.empty((12, 4, 10), np.float32), memory[:1], memory[:1], False, None),
             qcore.QcoreValueError,
@@ -336,3 +376,11 @@ def test_impossible_formats_are_refused():
         formats[rows[name], column] = value
         with pytest.raises(qcore.QcoreValueError, match=words):
             make(parts | {"formats": formats}, Config())
+    parts = random_parts(np.random.default_rng(0), 2, 3, projection=2)
+    for changed, words in [
+        ({"formats": parts["formats"][:-1]}, r"lstm: formats have another shape than \[15, 4\]"),
+        ({"projection_exponents": np.zeros(3, np.int32)}, "lstm: projection_exponents has 3 elements, expected 2"),
+        ({"projection": parts["projection"][:, 1:]}, "lstm: projection has 4 elements, expected 6"),
+    ]:
+        with pytest.raises(qcore.QcoreValueError, match=words):
+            make({**parts, **changed}, Config())

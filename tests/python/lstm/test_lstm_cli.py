@@ -33,7 +33,7 @@ def test_calibrate_and_run(files, capsys):
     assert (
         main(["lstm", "run", str(model), str(files / "samples.npz"), "-o", str(files / "out.npz"), "--steps", "7"]) == 0
     )
-    assert "y [20, 3, 7], h and c [1, 3, 7]" in capsys.readouterr().out
+    assert "y [20, 3, 7], h [1, 3, 7], c [1, 3, 7]" in capsys.readouterr().out
     with (
         np.load(files / "samples.npz") as given,
         np.load(files / "weights.npz") as floats,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from gru_oracle import random_codes
-from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_cortex_m4
+from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run, run_on_board
 from recurrent_oracles.lstm_oracle import Oracle, random_parts
 
 import qcore
@@ -23,31 +23,34 @@ CONFIGS = {
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
 
 
-def calibrated(config, layers=2, c=5, h=7, *, batch_first=False):
+def calibrated(config, layers=2, c=5, h=7, *, projection=0, batch_first=False):
     rng = np.random.default_rng(0)
-    arrays = {}
+    arrays, outputs = {}, projection or h
     for layer in range(layers):
-        shapes = {"weight_ih": (4 * h, h if layer else c), "weight_hh": (4 * h, h), "bias_ih": 4 * h, "bias_hh": 4 * h}
+        shapes = {"weight_ih": (4 * h, outputs if layer else c), "weight_hh": (4 * h, outputs)}
+        shapes |= {"bias_ih": 4 * h, "bias_hh": 4 * h} | ({"weight_hr": (projection, h)} if projection else {})
         arrays |= {f"{name}_l{layer}": rng.normal(0, 0.4, shape) for name, shape in shapes.items()}
     x = rng.normal(0, 1, (20, 4, c))
     weights = LstmWeights.from_state_dict(arrays, batch_first=batch_first)
     return Calibrator(weights).observe(x.transpose(1, 0, 2) if batch_first else x).finish(config)
 
 
+@pytest.mark.parametrize("projection", [0, 3])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_self_test_passes_under_sanitizers(name, tmp_path):
-    q = calibrated(CONFIGS[name], batch_first=name == "16")
+def test_self_test_passes_under_sanitizers(name, projection, tmp_path):
+    q = calibrated(CONFIGS[name], projection=projection, batch_first=name == "16")
     q.export_c(tmp_path / "net.h", "net", tables=q.config.tables)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["net.h", "net_selftest.c"]
-    assert run(build(tmp_path / "net_selftest.c", SANITIZED)) == (0, "net: 2 rows of 24 steps, 336 outputs equal\n")
+    said = f"net: 2 rows of 24 steps, {48 * q.output_size} outputs equal\n"
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED)) == (0, said)
 
 
 @pytest.mark.parametrize("rounding", ["half_away", "half_even"])
 def test_any_parameters_give_the_oracles_integers(rounding, tmp_path):
     """The self-test's outputs are the oracle's, and the C has them, for formats of no float model."""
     rng = np.random.default_rng(2)
-    for number, (c, h) in enumerate([(1, 1), (17, 16), (3, 33)]):
-        parts, config = random_parts(rng, c, h, wide=number > 0), Config(rounding=rounding)
+    for number, (c, h, projection) in enumerate([(1, 1, 0), (17, 16, 0), (3, 33, 0), (5, 9, 13)]):
+        parts, config = random_parts(rng, c, h, wide=number > 0, projection=projection), Config(rounding=rounding)
         q, oracle = QuantLSTM([[(make(parts, config), parts)]], config), Oracle(parts, rounding)
         x = random_codes(rng, oracle.f["x"], (9, 2, c))
         q.export_c(tmp_path / "net.h", "net", x, tables="exact")
@@ -56,6 +59,16 @@ def test_any_parameters_give_the_oracles_integers(rounding, tmp_path):
         outputs = (tmp_path / "net_selftest.c").read_text().partition("outputs[ROWS]")[2].splitlines()
         assert [line.strip(" ,") for line in outputs if line.startswith("    {")] == rows
         assert run(build(tmp_path / "net_selftest.c"))[0] == 0
+
+
+def test_numbers_take_32_bits_where_they_fit(tmp_path):
+    """The ends of all codes overflow nothing; formats of 16 bits need 64."""
+    x = np.random.default_rng(1).choice(np.array([-128, 127], np.int8), (9, 3, 40))
+    calibrated(Config(), 2, 40, 9).export_c(tmp_path / "net.h", "net", x)
+    assert "typedef int32_t net_wide;" in (tmp_path / "net.h").read_text()
+    assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+    calibrated(Config(bits=16), 1).export_c(tmp_path / "wide.h", "wide")
+    assert "typedef int64_t wide_wide;" in (tmp_path / "wide.h").read_text()
 
 
 def test_tables_are_interpolated_unless_asked(tmp_path):
@@ -69,24 +82,30 @@ def test_tables_are_interpolated_unless_asked(tmp_path):
     assert (tmp_path / "net_selftest.c").read_text() != made
 
 
-SIZES = {"cortex-m4": (Config(), 1, 8, 16), "cortex-m0": (Config(bits=16, rounding="half_even"), 2, 5, 7)}
+SIZES = {"cortex-m4": (Config(), 1, 8, 16, 5), "cortex-m0": (Config(bits=16, rounding="half_even"), 2, 5, 7, 0)}
 
 
 @pytest.mark.skipif(ARM is None, reason="needs arm-none-eabi-gcc")
 @pytest.mark.parametrize("target", SIZES)
 def test_sizes_are_those_of_the_object(target, tmp_path):
-    config, layers, c, h = SIZES[target]
-    sizes = calibrated(config, layers, c, h).export_c(tmp_path / "net.h", "net")
-    assert sizes.multiply_adds == 4 * h * (c + h + (layers - 1) * 2 * h)
-    assert sizes.state == layers * h * (3 if config.bits == 8 else 4)
+    config, layers, c, h, projection = SIZES[target]
+    outputs = projection or h
+    sizes = calibrated(config, layers, c, h, projection=projection).export_c(tmp_path / "net.h", "net")
+    assert sizes.multiply_adds == 4 * h * (c + outputs + (layers - 1) * 2 * outputs) + layers * projection * h
+    # c begins where its elements of 2 bytes may.
+    assert sizes.state == -(-layers * outputs * config.bits // 8 // 2) * 2 + 2 * layers * h
     check_sizes(tmp_path, sizes, target)
 
 
 @pytest.mark.skipif(ARM is None or QEMU is None, reason="needs arm-none-eabi-gcc and qemu-system-arm")
-@pytest.mark.parametrize("bits", [8, 16])
-def test_dsp_instructions_give_the_same_integers(bits, tmp_path):
-    calibrated(Config(bits=bits), 2, 13, 6).export_c(tmp_path / "net.h", "net")
-    assert run_on_cortex_m4(tmp_path / "net_selftest.c") == (0, "net: 2 rows of 24 steps, 288 outputs equal\n")
+@pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_dsp_instructions_and_mve_give_the_same_integers(bits, cpu, tmp_path):
+    config = Config(widths={"weights": 4}) if bits == 4 else Config(bits=bits)
+    q = calibrated(config, 2, 37, 21, projection=0 if bits == 16 else 11)
+    q.export_c(tmp_path / "net.h", "net")
+    said = f"net: 2 rows of 24 steps, {48 * q.output_size} outputs equal\n"
+    assert run_on_board(tmp_path / "net_selftest.c", cpu) == (0, said)
 
 
 def test_bad_exports(tmp_path):

@@ -21,16 +21,18 @@ CONFIGS = {
 }
 
 
-def weights(layers=2, directions=2, *, batch_first=False):
+def weights(layers=2, directions=2, *, projection=0, batch_first=False):
     rng = np.random.default_rng(0)
+    outputs = projection or H
 
     def direction(inputs):
-        shapes = (4 * H, inputs), (4 * H, H), 4 * H, 4 * H
+        shapes = (4 * H, inputs), (4 * H, outputs), 4 * H, 4 * H
         return Direction(
-            *(rng.normal(0, sigma, shape) for sigma, shape in zip((0.5, 0.4, 0.3, 0.3), shapes, strict=True))
+            *(rng.normal(0, sigma, shape) for sigma, shape in zip((0.5, 0.4, 0.3, 0.3), shapes, strict=True)),
+            projection=rng.normal(0, 0.4, (projection, H)) if projection else None,
         )
 
-    sizes = [C] + [directions * H] * (layers - 1)
+    sizes = [C] + [directions * outputs] * (layers - 1)
     return LstmWeights([[direction(size) for _ in range(directions)] for size in sizes], batch_first=batch_first)
 
 
@@ -38,25 +40,27 @@ def inputs(steps=6, batch=3, seed=1, scale=1.0):
     return np.random.default_rng(seed).normal(0, scale, (steps, batch, C)).astype(np.float32)
 
 
-def states(rows=4, batch=3):
+def states(rows=4, batch=3, outputs=H):
     rng = np.random.default_rng(2)
-    return [rng.uniform(-0.9, 0.9, (rows, batch, H)).astype(np.float32) for _ in range(2)]
+    return [rng.uniform(-0.9, 0.9, (rows, batch, size)).astype(np.float32) for size in (outputs, H)]
 
 
 def quantized(config=None, given=None):
     given = given or weights()
-    return Calibrator(given).observe(inputs(seed=3), *states(len(given.layers) * given.directions)).finish(config)
+    initial = states(len(given.layers) * given.directions, outputs=given.output_size)
+    return Calibrator(given).observe(inputs(seed=3), *initial).finish(config)
 
 
 def ratio(exact, got):
     return 10 * math.log10(np.square(exact).sum() / np.square(got - exact).sum())
 
 
+@pytest.mark.parametrize("projection", [0, 3])
 @pytest.mark.parametrize("rounding", ["half_away", "half_even"])
-def test_cell_computes_the_oracles_integers(rounding):
+def test_cell_computes_the_oracles_integers(rounding, projection):
     """The cell in NumPy, the trace of the reference and the oracle of the specification agree on a whole sequence."""
-    q = quantized(Config(bits=16, rounding=rounding), weights(1, 1))
-    (found,) = trace(q, inputs(), *states(1))[0]
+    q = quantized(Config(bits=16, rounding=rounding), weights(1, 1, projection=projection))
+    (found,) = trace(q, inputs(), *states(1, outputs=q.output_size))[0]
     oracle = Oracle(q._layers[0][0][1], rounding)
     *_, expected = oracle.run(found.x, *found.states)
     cell = cell_of(q, 0, 0)
@@ -64,7 +68,8 @@ def test_cell_computes_the_oracles_integers(rounding):
     h, c = found.states
     for t, x in enumerate(found.x):
         codes = cell.step(x, [h, c])
-        assert tuple(codes) == ("wx", "rh", "i_pre", "i", "f_pre", "f", "g_pre", "g", "o_pre", "o", "c", "c_tanh", "h")
+        last = ("m", "h") if projection else ("h",)
+        assert tuple(codes) == (*COMPUTED[:-1], *last) == cell.tensors
         for name, values in codes.items():
             np.testing.assert_array_equal(values, found.tensors[name][t], err_msg=f"{name} of step {t}")
         h, c = codes["h"], codes["c"]
@@ -78,14 +83,16 @@ def rewritten(path, tensors):
     return changed
 
 
+@pytest.mark.parametrize("projection", [0, 3])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_golden_files(name, tmp_path):
+def test_golden_files(name, projection, tmp_path):
     path = tmp_path / "golden"
-    q = quantized(CONFIGS[name])
-    q.golden(path, inputs(), *states())
+    q = quantized(CONFIGS[name], weights(projection=projection))
+    q.golden(path, inputs(), *states(outputs=q.output_size))
     check = verify_golden(path)
     assert str(check) == f"2 layers of 2 directions, 6 steps: {check.integers:,} integers equal"
-    assert check.integers == 4 * 6 * 3 * H * (2 * 4 + 11) + 6 * 3 * 14 + 2 * 4 * 3 * H
+    tensors, outputs = (2 * 4 + 11, projection) if projection else (2 * 4 + 10, H)
+    assert check.integers == 4 * 6 * 3 * (H * tensors + outputs) + 6 * 3 * 2 * outputs + 4 * 3 * (outputs + H)
     stored = load_file(path)
     codes = [stored["0.x"].astype(q.format("x").dtype)]
     for state in ("h", "c"):
@@ -96,12 +103,14 @@ def test_golden_files(name, tmp_path):
             np.testing.assert_array_equal(stored[result], wanted)
 
 
-def test_one_changed_number_of_a_golden_file_is_named(tmp_path):
+@pytest.mark.parametrize("projection", [0, 3])
+def test_one_changed_number_of_a_golden_file_is_named(projection, tmp_path):
     path = tmp_path / "golden"
-    quantized(CONFIGS["mixed"]).golden(path, inputs(), *states())
+    q = quantized(CONFIGS["mixed"], weights(projection=projection))
+    q.golden(path, inputs(), *states(outputs=q.output_size))
     whole = load_file(path)
     rng = np.random.default_rng(4)
-    steps = [f"0.1.{name}" for name in COMPUTED]
+    steps = [f"0.1.{name}" for name in q.cell_type.traced]
     for tensor in [*steps, "y", "last_h", "last_c"]:
         values = whole[tensor].copy()
         index = tuple(int(rng.integers(size)) for size in values.shape)
@@ -155,15 +164,19 @@ def test_report(tmp_path):
         assert words in str(caught.value), str(caught.value)
 
 
-def test_every_tensor_of_16_bits_is_close():
+@pytest.mark.parametrize("projection", [0, 3])
+def test_every_tensor_of_16_bits_is_close(projection):
     """A tensor that was compared with another one, or from other states, would not be."""
-    calibrator = Calibrator(weights(batch_first=True)).observe(inputs(seed=3).transpose(1, 0, 2), *states())
+    given = weights(projection=projection, batch_first=True)
+    initial = states(outputs=given.output_size)
+    calibrator = Calibrator(given).observe(inputs(seed=3).transpose(1, 0, 2), *initial)
     q, x = calibrator.finish(Config(bits=16)), inputs().transpose(1, 0, 2)
-    report = q.report(x, *states())
-    assert len(report.rows) == 1 + 4 * (3 + len(COMPUTED))
+    report = q.report(x, *initial)
+    assert len(report.rows) == 1 + 4 * (3 + len(COMPUTED)) + (8 if projection else 0)
     for row in report.rows:
         assert row.sqnr is None or row.sqnr > 50, row
-    np.testing.assert_array_equal(report.states[1], q(x, *states())[0].transpose(1, 0, 2)[:, :, :H])
+    outputs = q(x, *initial)[0].transpose(1, 0, 2)[:, :, : q.output_size]
+    np.testing.assert_array_equal(report.states[1], outputs)
 
 
 def test_search():
@@ -181,6 +194,11 @@ def test_search():
     narrow = matrices + 2 * 4 * 4 * H
     limited = calibrator.search(narrow + 2 * 4 * H * 3, state_rows=2)  # h of 1 byte, c of 2
     assert limited.tried[0].size == narrow + 2 * 4 * H * 3 == limited.size and "h" not in limited.config.widths
+    projected = weights(projection=3)
+    found = Calibrator(projected).observe(inputs(seed=3), *states(outputs=3)).search(10**6, state_rows=2)
+    matrices = 2 * (4 * H * (C + 3) + 3 * H) + 2 * (4 * H * (6 + 3) + 3 * H)
+    assert found.tried[0].size == matrices + 2 * 4 * 4 * H + 2 * 4 * (3 + 2 * H)
+    assert {"m"} < {trial.tensor for trial in found.tried} and "m" not in {trial.tensor for trial in search.tried}
     for call, words in [
         (lambda: calibrator.search(narrow - 1), f"lstm search: budget is {narrow - 1} bytes, expected at least the"),
         (lambda: calibrator.search(10**6, x, h0, c0[:2]), "lstm calibration: c0 has shape [2, 3, 7], expected [4, 3"),

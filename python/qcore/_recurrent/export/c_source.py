@@ -6,41 +6,52 @@ negative numbers are not shifted, and no sum leaves its type (the library proves
 
 from __future__ import annotations
 
+# No magnitude has the highest bit of its type, so that half of a divisor can be added to it.
 SHIFT = {
     "half_away": """
 /* v * 2^-n, halves away from zero. */
-static inline int64_t @_shift(int64_t v, int n) {
-  int64_t magnitude = v < 0 ? -v : v;
-  if (n <= 0) return v * ((int64_t)1 << -n);
-  magnitude = (magnitude + ((int64_t)1 << (n - 1))) >> n;
-  return v < 0 ? -magnitude : magnitude;
+static inline @_wide @_shift(@_wide v, int n) {
+  @_magnitude magnitude = (@_magnitude)(v < 0 ? -v : v);
+  if (n <= 0) return v * ((@_wide)1 << -n);
+  magnitude = (magnitude + ((@_magnitude)1 << (n - 1))) >> n;
+  return v < 0 ? -(@_wide)magnitude : (@_wide)magnitude;
 }
 """,
     "half_even": """
 /* v * 2^-n, halves to even. */
-static inline int64_t @_shift(int64_t v, int n) {
-  const int64_t magnitude = v < 0 ? -v : v;
-  int64_t whole, rest, half;
-  if (n <= 0) return v * ((int64_t)1 << -n);
+static inline @_wide @_shift(@_wide v, int n) {
+  const @_magnitude magnitude = (@_magnitude)(v < 0 ? -v : v);
+  @_magnitude whole, rest, half;
+  if (n <= 0) return v * ((@_wide)1 << -n);
   whole = magnitude >> n;
   rest = magnitude - (whole << n);
-  half = (int64_t)1 << (n - 1);
+  half = (@_magnitude)1 << (n - 1);
   whole += rest > half || (rest == half && whole % 2 == 1);
-  return v < 0 ? -whole : whole;
+  return v < 0 ? -(@_wide)whole : (@_wide)whole;
 }
 """,
 }
 
 CLAMP = """
-static inline int64_t @_clamp(int64_t v, @_range range) {
+static inline @_wide @_clamp(@_wide v, @_range range) {
   v = v < range.lo ? range.lo : v;
   return v > range.hi ? range.hi : v;
 }
 """
 
-# Cortex-M4, M7, M33 and others have instructions that add two products of 16 bits to a sum.
+# Cortex-M55 and M85 have vectors of 16 bytes (MVE), and instructions that add all products of two vectors to a sum.
+# Cortex-M4, M7, M33 and others have instructions that add two products of 16 bits (DSP). % is what DSP needs.
+VECTORS = """
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)
+#include <arm_mve.h>
+#define @@_LOOP inline%
+#else
+#define @@_LOOP inline
+#endif
+"""
+
 DSP = """
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+#elif defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
 #include <arm_acle.h>
 
 /* Inlined, the loops would have too few registers. */
@@ -51,86 +62,240 @@ typedef struct __attribute__((packed, may_alias)) {
 } @_word;
 
 /* Four bytes from any address. */
-static inline int32_t @_load(const void *from) { return ((const @_word *)from)->bits; }
-#else
-#define @@_LOOP inline
-#endif
-"""
+static inline int32_t @_load(const void *from) { return ((const @_word *)from)->bits; }"""
 
-PLAIN = "\n#define @@_LOOP inline\n"
-
-# $ is x or h. By the bits of weights and of codes, and of their sums; other products have no loop of their own.
-DSP_LOOPS = {
-    ("int8_t", "int8_t", "int32_t"): """
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
-  for (; k + 4 <= features; k += 4) {
-    const int32_t w = @_load(weights + k), c = @_load(codes + k);
-    sum = __smlad(__sxtb16(w), __sxtb16(c), sum);
-    sum = __smlad(__sxtb16((int32_t)((uint32_t)w >> 8)), __sxtb16((int32_t)((uint32_t)c >> 8)), sum);
-  }
-#endif""",
-    ("int16_t", "int16_t", "int32_t"): """
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
-  for (; k + 2 <= features; k += 2) sum = __smlad(@_load(weights + k), @_load(codes + k), sum);
-#endif""",
-    ("int16_t", "int16_t", "int64_t"): """
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
-  for (; k + 2 <= features; k += 2) sum = __smlald(@_load(weights + k), @_load(codes + k), sum);
-#endif""",
+# By the types of weights, of codes and of their sums: what four or two codes become, and what a row does with them.
+# Other products have no loop for DSP instructions. # is the number of a row.
+_DSP_LOOPS = {
+    ("int8_t", "int8_t", "int32_t"): (
+        4,
+        [
+            "const int32_t c = @_load(codes + k), even = __sxtb16(c), odd = __sxtb16((int32_t)((uint32_t)c >> 8));",
+            "int32_t w;",
+        ],
+        [
+            "w = @_load(w# + k);",
+            "s# = __smlad(__sxtb16(w), even, s#);",
+            "s# = __smlad(__sxtb16((int32_t)((uint32_t)w >> 8)), odd, s#);",
+        ],
+    ),
+    ("int16_t", "int16_t", "int32_t"): (
+        2,
+        ["const int32_t c = @_load(codes + k);"],
+        ["s# = __smlad(@_load(w# + k), c, s#);"],
+    ),
+    ("int16_t", "int16_t", "int64_t"): (
+        2,
+        ["const int32_t c = @_load(codes + k);"],
+        ["s# = __smlald(@_load(w# + k), c, s#);"],
+    ),
 }
 
-# $ is x or h: types of codes and of sums differ. % is the loop for DSP instructions.
-MULTIPLY = """
-/* A row of weights times codes, and a sum before. */
-static @@_LOOP @_sum_$ @_sum_of_$(const @_weight *weights, const @_$ *codes, int features, @_sum_$ sum) {
-  int k = 0;%
-  for (; k < features; ++k) sum += (@_sum_$)weights[k] * codes[k];
-  return sum;
-}
-"""
+_LOADS = {"int8_t": "vldrbq", "int16_t": "vldrhq"}
+
+
+def uses_dsp(product: tuple[str, str, str]) -> bool:
+    """Return whether a product has a loop for DSP instructions, by the types of weights, codes and sums."""
+    return product in _DSP_LOOPS
+
+
+def multiply(product: tuple[str, str, str], code: str, rows: int) -> str:
+    """Return the function that multiplies a row of each gate by codes.
+
+    Args:
+        product: types of weights, codes and sums.
+        code: "x", "h" or "m".
+        rows: number of gates; 1 for a projection.
+    """
+    lines = [
+        "",
+        "/* Adds products of codes and a row of each gate; the rows of gates are `stride` weights apart. */",
+        *_opening(code, rows),
+        "  int k = 0;",
+        "#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)",
+        *_mve_loops(product, rows),
+    ]
+    if uses_dsp(product):
+        step, before, each = _DSP_LOOPS[product]
+        lines += [
+            "#elif defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP",
+            f"  for (; k + {step} <= features; k += {step}) {{",
+        ]
+        lines += [f"    {line}" for line in [*before, *_per_row(each, rows)]] + ["  }"]
+    lines += ["#endif", "  for (; k < features; ++k) {", f"    const @_sum_{code} c = codes[k];"]
+    lines += [f"    {line}" for line in _per_row(["s# += w#[k] * c;"], rows)] + ["  }"]
+    return "\n".join([*lines, *(f"  sums[{row}] = s{row};" for row in range(rows)), "}", ""])
+
+
+def _opening(code: str, rows: int) -> list[str]:
+    pointers = ", ".join(f"*w{row} = w{row - 1} + stride" if row else "*w0 = weights" for row in range(rows))
+    return [
+        f"static @@_LOOP void @_add_products_of_{code}(const @_weight *weights, int32_t stride, const @_{code} *codes,",
+        "                                     int features, @_wide *sums) {",
+        *(["  (void)stride;"] if rows == 1 else []),
+        f"  const @_weight {pointers};",
+        f"  @_sum_{code} " + ", ".join(f"s{row} = (@_sum_{code})sums[{row}]" for row in range(rows)) + ";",
+    ]
+
+
+def _per_row(lines: list[str], rows: int) -> list[str]:
+    return [line.replace("#", str(row)) for row in range(rows) for line in lines]
+
+
+def _mve_loops(product: tuple[str, str, str], rows: int) -> list[str]:
+    """Return loops over whole vectors and over the rest, which is loaded with zeros behind it."""
+    weight, code, total = product
+    bits = 8 if product == ("int8_t", "int8_t", "int32_t") else 16
+    lanes, kind, add = 128 // bits, f"s{bits}", "vmladavaq" if total == "int32_t" else "vmlaldavaq"
+    vector = f"const int{bits}x{lanes}_t c ="
+    whole = [
+        f"{vector} {_LOADS[code]}_{kind}(codes + k);",
+        *_per_row([f"s# = {add}_{kind}(s#, {_LOADS[weight]}_{kind}(w# + k), c);"], rows),
+    ]
+    rest = [
+        f"const mve_pred16_t rest = vctp{bits}q((uint32_t)(features - k));",
+        f"{vector} {_LOADS[code]}_z_{kind}(codes + k, rest);",
+        *_per_row([f"s# = {add}_{kind}(s#, {_LOADS[weight]}_z_{kind}(w# + k, rest), c);"], rows),
+        "k = features;",
+    ]
+    return [
+        f"  for (; k + {lanes} <= features; k += {lanes}) {{",
+        *(f"    {line}" for line in whole),
+        "  }",
+        "  if (k < features) {",
+        *(f"    {line}" for line in rest),
+        "  }",
+    ]
+
+
+# For packed weights, which stand for 16 times as much here: the lower one of a byte is shifted into the upper half,
+# where its sign is the byte's. # is the number of a row.
+_PACKED_MVE = (
+    [
+        "const mve_pred16_t lower = vctp8q((uint32_t)half), upper = vctp8q((uint32_t)rest);",
+        "const int8x16_t c = vldrbq_z_s8(codes, lower), d = vldrbq_z_s8(codes + half, upper);",
+        "const int8x16_t mask = vdupq_n_s8(-16);",
+        "int8x16_t w;",
+    ],
+    [
+        "w = vldrbq_z_s8((const int8_t *)w#, lower);",
+        "s# = vmladavaq_s8(s#, vshlq_n_s8(w, 4), c);",
+        "s# = vmladavaq_s8(s#, vandq_s8(w, mask), d);",
+    ],
+)
+_PACKED_DSP = (
+    [
+        "const int32_t c = @_load(codes + i), even = __sxtb16(c), odd = __sxtb16((int32_t)((uint32_t)c >> 8));",
+        "const int32_t d = @_load(codes + half + i), even_d = __sxtb16(d);",
+        "const int32_t odd_d = __sxtb16((int32_t)((uint32_t)d >> 8));",
+        "uint32_t w, lower, upper;",
+    ],
+    [
+        "w = (uint32_t)@_load(w# + i);",
+        "lower = w << 4 & 0xf0f0f0f0u;",
+        "upper = w & 0xf0f0f0f0u;",
+        "s# = __smlad(__sxtb16((int32_t)lower), even, s#);",
+        "s# = __smlad(__sxtb16((int32_t)(lower >> 8)), odd, s#);",
+        "s# = __smlad(__sxtb16((int32_t)upper), even_d, s#);",
+        "s# = __smlad(__sxtb16((int32_t)(upper >> 8)), odd_d, s#);",
+    ],
+)
+
+_GROUP = 32
+"""Weights whose 16 bytes are packed together; what is left at the end of a row is packed likewise."""
+
+
+def packed_row(codes: list[int]) -> list[int]:
+    """Return the bytes of a row of weights of 4 bits: byte i of a group has its weights i and i + half."""
+    row = []
+    for first in range(0, len(codes), _GROUP):
+        group = [code & 15 for code in codes[first : first + _GROUP]]
+        half = (len(group) + 1) // 2
+        row += [low | high << 4 for low, high in zip(group[:half], [*group[half:], 0], strict=False)]
+    return row
+
+
+def multiply_packed(code: str, rows: int) -> str:
+    """Return the function of :func:`multiply` for weights of 4 bits, codes of 8 bits and sums of 32 bits.
+
+    Args:
+        code: "x", "h" or "m".
+        rows: number of gates; 1 for a projection.
+    """
+    before, each = _PACKED_MVE
+    lines = [
+        "",
+        "/* Adds products of codes and a row of each gate; the rows of gates are `stride` bytes apart. 32 codes meet",
+        "   16 bytes, byte i of which has the weights of codes i and i + 16, the codes that are left likewise. */",
+        *_opening(code, rows),
+        "  int left;",
+        *(f"  s{row} *= 16;" for row in range(rows)),
+        f"  for (left = features; left > 0; left -= {_GROUP}) {{",
+        f"    const int group = left < {_GROUP} ? left : {_GROUP}, half = (group + 1) / 2, rest = group - half;",
+        "    int i = 0;",
+        "#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)",
+        *(f"    {line}" for line in [*before, *_per_row(each, rows), "i = half;"]),
+        "#elif defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP",
+        "    for (; i + 4 <= rest; i += 4) {",
+    ]
+    before, each = _PACKED_DSP
+    plain = ["s# += (((w#[i] & 15) ^ 8) - 8) * c + (((w#[i] >> 4) ^ 8) - 8) * d;"]
+    lines += [f"      {line}" for line in [*before, *_per_row(each, rows)]] + ["    }", "#endif"]
+    lines += [
+        "    for (; i < half; ++i) {",
+        "      const int32_t c = 16 * codes[i], d = i < rest ? 16 * codes[half + i] : 0;",
+    ]
+    lines += [f"      {line}" for line in _per_row(plain, rows)] + ["    }", "    codes += group;"]
+    lines += [f"    {line}" for line in _per_row(["w# += half;"], rows)] + ["  }"]
+    return "\n".join([*lines, *(f"  sums[{row}] = s{row} / 16;" for row in range(rows)), "}", ""])
+
 
 # $ is what the table gives, % its argument.
 LOOK_UP = """
-static inline int64_t @_look_up_$(const @_layer *layer, int64_t argument) {
+static inline @_wide @_look_up_$(const @_layer *layer, @_wide argument) {
   return layer->$_table[argument - layer->%.lo];
 }
 """
 
-# The straight line of src/numerics/interp_table.h; lengths are powers of two.
-INTERPOLATE = """
-static inline int64_t @_look_up_$(const @_layer *layer, int64_t argument) {
+# The straight line of src/numerics/interp_table.h; lengths are powers of two, and so is the number of segments. # is
+# the search of the segment, a line for each step of it.
+_INTERPOLATE = """
+static inline @_wide @_look_up_$(const @_layer *layer, @_wide argument) {
   const int32_t code = (int32_t)(argument - layer->%.lo);
-  int low = 0, high = @@_SEGMENTS;
+  const uint16_t *starts = layer->$_starts;
   int32_t first, start, length;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (layer->$_starts[middle] <= code) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
+  int low;
+#  low = (int)(starts - layer->$_starts);
   first = layer->$_values[low];
-  start = layer->$_starts[low];
-  length = (low + 1 < @@_SEGMENTS ? layer->$_starts[low + 1] : layer->%.hi - layer->%.lo + 1) - start;
+  start = *starts;
+  length = (low + 1 < @@_SEGMENTS ? starts[1] : layer->%.hi - layer->%.lo + 1) - start;
   return first + ((layer->$_values[low + 1] - first) * (code - start) + length / 2) / length;
 }
 """
 
-# $ is what starts a channel of other states than h, % what computes a channel of the step.
+
+def interpolate(segments: int) -> str:
+    """Return the look-up in a table of so many segments."""
+    steps = [1 << bit for bit in reversed(range((segments - 1).bit_length()))]
+    return _INTERPOLATE.replace("#", "".join(f"  if (starts[{step}] <= code) starts += {step};\n" for step in steps))
+
+
+# $ starts other states than h, % computes a channel of the step; & is h, or m where a projection follows.
+# #NEXT# is NEXT or PROJECT.
 STEP = """
 /* The state before the first step: zeros. */
 static inline void @_start(@_state *state) {
   int layer, j;
-  for (layer = 0; layer < @@_LAYERS; ++layer)
-    for (j = 0; j < @@_HIDDEN_SIZE; ++j) {
-      state->h[layer][j] = (@_h)@_layers[layer].h_zero;$
-    }
+  for (layer = 0; layer < @@_LAYERS; ++layer) {
+    for (j = 0; j < @@_OUTPUT_SIZE; ++j) state->h[layer][j] = (@_h)@_layers[layer].h_zero;
+$  }
 }
 
-/* One step of all layers: x[@@_INPUT_SIZE] in, y[@@_HIDDEN_SIZE] out, which is the last layer's h. */
+/* One step of all layers: x[@@_INPUT_SIZE] in, y[@@_OUTPUT_SIZE] out, which is the last layer's h. */
 static inline void @_step(@_state *state, const @_x *x, @_h *y) {
-  @_h next[@@_HIDDEN_SIZE];
+  const int32_t stride = (int32_t)@@_HIDDEN_SIZE * @@_ROW_OF_H;
+  @_& next[@@_HIDDEN_SIZE];
+  @_wide of_x[@@_GATES], of_h[@@_GATES];
   int32_t wx[@@_GATES], rh[@@_GATES];
   int layer, gate, j;
   for (layer = 0; layer < @@_LAYERS; ++layer) {
@@ -139,22 +304,36 @@ static inline void @_step(@_state *state, const @_x *x, @_h *y) {
     for (j = 0; j < @@_HIDDEN_SIZE; ++j) {
       for (gate = 0; gate < @@_GATES; ++gate) {
         const int32_t row = (int32_t)gate * @@_HIDDEN_SIZE + j;
-        int64_t of_x, of_h;
-        if (layer == 0) {
-          of_x = @_sum_of_x(l->w + row * @@_INPUT_SIZE, x, @@_INPUT_SIZE, @_wx_offsets_0[row]);
-        } else {
-          of_x = @_sum_of_h(l->w + row * @@_HIDDEN_SIZE, state->h[layer - 1], @@_HIDDEN_SIZE, l->wx_offsets[row]);
-        }
-        of_h = @_sum_of_h(l->r + row * @@_HIDDEN_SIZE, h, @@_HIDDEN_SIZE, l->rh_offsets[row]);
-        wx[gate] = (int32_t)@_clamp(@_shift(of_x, l->wx_shifts[row]), l->wx);
-        rh[gate] = (int32_t)@_clamp(@_shift(of_h, l->rh_shifts[row]), l->rh);
+        of_x[gate] = layer == 0 ? @_wx_offsets_0[row] : l->wx_offsets[row];
+        of_h[gate] = l->rh_offsets[row];
       }
-      next[j] = (@_h)(% + l->h_zero);
+      if (layer == 0) {
+        const int32_t stride_of_x = (int32_t)@@_HIDDEN_SIZE * @@_ROW_OF_X;
+        @_add_products_of_x(l->w + (int32_t)j * @@_ROW_OF_X, stride_of_x, x, @@_INPUT_SIZE, of_x);
+      } else {
+        @_add_products_of_h(l->w + (int32_t)j * @@_ROW_OF_H, stride, state->h[layer - 1], @@_OUTPUT_SIZE, of_x);
+      }
+      @_add_products_of_h(l->r + (int32_t)j * @@_ROW_OF_H, stride, h, @@_OUTPUT_SIZE, of_h);
+      for (gate = 0; gate < @@_GATES; ++gate) {
+        const int32_t row = (int32_t)gate * @@_HIDDEN_SIZE + j;
+        wx[gate] = (int32_t)@_clamp(@_shift(of_x[gate], l->wx_shifts[row]), l->wx);
+        rh[gate] = (int32_t)@_clamp(@_shift(of_h[gate], l->rh_shifts[row]), l->rh);
+      }
+      next[j] = (@_&)(% + l->&_zero);
     }
-    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = next[j];
-  }
-  for (j = 0; j < @@_HIDDEN_SIZE; ++j) y[j] = state->h[@@_LAYERS - 1][j];
+#NEXT#  }
+  for (j = 0; j < @@_OUTPUT_SIZE; ++j) y[j] = state->h[@@_LAYERS - 1][j];
 }
+"""
+
+NEXT = """    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = next[j];
+"""
+
+PROJECT = """    for (j = 0; j < @@_OUTPUT_SIZE; ++j) {
+      @_wide of_m = l->projection_offsets[j];
+      @_add_products_of_m(l->projection + (int32_t)j * @@_ROW_OF_M, 0, next, @@_HIDDEN_SIZE, &of_m);
+      state->h[layer][j] = (@_h)(@_clamp(@_shift(of_m, l->projection_shifts[j]), l->h) + l->h_zero);
+    }
 """
 
 SELF_TEST = """
@@ -164,9 +343,9 @@ int main(void) {
     @_state state;
     @_start(&state);
     for (t = 0; t < STEPS; ++t) {
-      @_h y[@@_HIDDEN_SIZE];
+      @_h y[@@_OUTPUT_SIZE];
       @_step(&state, inputs[row][t], y);
-      for (j = 0; j < @@_HIDDEN_SIZE; ++j)
+      for (j = 0; j < @@_OUTPUT_SIZE; ++j)
         if (y[j] != outputs[row][t][j]) {
           printf("@: differs first at step %d, row %d, channel %d: got %d, expected %d\\n", t, row, j, (int)y[j],
                  (int)outputs[row][t][j]);
@@ -174,7 +353,7 @@ int main(void) {
         }
     }
   }
-  printf("@: %d rows of %d steps, %d outputs equal\\n", ROWS, STEPS, ROWS * STEPS * @@_HIDDEN_SIZE);
+  printf("@: %d rows of %d steps, %d outputs equal\\n", ROWS, STEPS, ROWS * STEPS * @@_OUTPUT_SIZE);
   return 0;
 }
 """

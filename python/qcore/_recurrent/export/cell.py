@@ -16,13 +16,18 @@ Exponents = tuple[tuple[str, ...], str]
 """The exponents of what is multiplied, and that of the result: their difference is a shift."""
 
 
+def shifted(bound: int, shift: int) -> int:
+    """Return a bound of magnitudes after a shift to the right, or to the left if it is negative."""
+    return bound << -shift if shift <= 0 else (bound >> shift) + 1
+
+
 @dataclasses.dataclass(frozen=True)
 class Product:
     """Offsets that are added to sums of products, shifts of the sums, and a bound of their magnitudes.
 
     Args:
-        offsets: [gates * H].
-        shifts: [gates * H].
+        offsets: of each row of weights.
+        shifts: likewise.
         bound: of every partial sum.
     """
 
@@ -57,6 +62,10 @@ class Direction:
         form = self.format(name)
         return form.lowest - form.zero_point, form.highest - form.zero_point
 
+    def magnitude(self, name: str) -> int:
+        """Return the largest magnitude of a tensor's codes, less its zero point."""
+        return max(abs(bound) for bound in self.range(name))
+
     def shift(self, exponents: Exponents) -> int:
         """Return the shift from a product's scale to that of a tensor."""
         sources, target = exponents
@@ -88,6 +97,8 @@ class Layer:
         biases: what the cell adds, a multiple of H, or nothing.
         shifts: by name, within 8 bits.
         numbers: by name, within 32 bits.
+        bound: of the magnitude of every number that the cell computes.
+        projection: of m = o * tanh(c), which makes h; None without one.
     """
 
     direction: Direction
@@ -96,6 +107,18 @@ class Layer:
     biases: NDArray[Any]
     shifts: dict[str, int]
     numbers: dict[str, int]
+    bound: int
+    projection: Product | None = None
+
+    @property
+    def narrow(self) -> bool:
+        """Whether 32 bits hold every number of a step, also before it is shifted."""
+        products = [(product.bound, product.shifts) for product in (self.wx, self.rh, self.projection) if product]
+        # A bound of 0, of weights that are all 0, says nothing about how far 1 is shifted.
+        bounds = [shifted(max(bound, 1), int(shifts.min())) for bound, shifts in products]
+        largest = max(self.bound, *bounds, *(bound for bound, _ in products))
+        rightmost = max(*self.shifts.values(), *(int(shifts.max()) for _, shifts in products))
+        return largest < 1 << 31 and rightmost < 32
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from qcore import _checks, _core, _files
 from qcore._recurrent.export import c_source
 from qcore._recurrent.export.cell import CellSource, Direction
-from qcore._recurrent.export.sizes import ExportSizes, description_bytes, stack_bytes
+from qcore._recurrent.export.sizes import ExportSizes, description_bytes, stack_bytes, state_bytes
 from qcore._recurrent.layers import RecurrentLayers
 from qcore._recurrent.trace import input_codes
 
@@ -113,6 +113,8 @@ class _Source:
             cell.layer(Direction(core, parts, model.tensors, half_even)) for ((core, parts),) in model._layers
         ]
         self.biased = self.layers[0].biases.size > 0
+        self.projected = self.layers[0].projection is not None
+        self.shown = "m" if self.projected else "h"  # what the cell computes last
         self.types = self._types()
         self.table_types, self.knots = self._tables()
         # A layer of another kind of table would need another function to look it up.
@@ -130,8 +132,23 @@ class _Source:
         later = [layer.wx.bound for layer in layers[1:]]
         types = {"weight": "int8_t" if narrow else "int16_t"}
         types |= {name: f"{model.format(name).dtype}_t" for name in ("x", "h", *self.cell.states)}
+        if self.projected:
+            types["m"] = f"{model.format('m').dtype}_t"
+            types["sum_m"] = _signed_type(layer.projection.bound for layer in layers if layer.projection is not None)
         types["sum_x"] = _signed_type([layers[0].wx.bound])
         types["sum_h"] = _signed_type([*later, *(layer.rh.bound for layer in layers)])
+        wide = "int32_t" if all(layer.narrow for layer in layers) else "int64_t"
+        types |= {"wide": wide, "magnitude": f"u{wide}"}
+        # 16 times each sum must have 32 bits, too: c_source.multiply_packed computes that.
+        products = [product for layer in layers for product in (layer.wx, layer.rh, layer.projection) if product]
+        self.packed = (
+            all(layer.direction.parts["weight_bits"] <= 4 for layer in layers)
+            and types["x"] == types["h"] == types.get("m", "int8_t") == "int8_t"
+            and types["wide"] == "int32_t"
+            and 16 * max(product.bound for product in products) <= _INT32
+        )
+        if self.packed:
+            types["weight"] = "uint8_t"
         types["bias"] = _signed_type([int(value) for layer in layers for value in layer.biases])
         return types
 
@@ -150,45 +167,66 @@ class _Source:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
-        loops = {name: self._dsp_loop(name) for name in "xh"}
-        parts.append(c_source.DSP if any(loops.values()) else c_source.PLAIN)
-        parts += [c_source.MULTIPLY.replace("%", loop).replace("$", name) for name, loop in loops.items()]
+        products = {
+            name: (self.types["weight"], self.types[name], self.types[f"sum_{name}"])
+            for name in ("xhm" if self.projected else "xh")
+        }
+        rows = {name: 1 if name == "m" else cell.gates for name in products}
+        with_dsp = self.packed or any(c_source.uses_dsp(product) for product in products.values())
+        parts.append(c_source.VECTORS.replace("%", c_source.DSP if with_dsp else ""))
+        if self.packed:
+            parts += [c_source.multiply_packed(code, rows[code]) for code in products]
+        else:
+            parts += [c_source.multiply(product, code, rows[code]) for code, product in products.items()]
         for table, argument in cell.tables.items():
-            source = c_source.INTERPOLATE if table in self.interpolated else c_source.LOOK_UP
+            source = c_source.LOOK_UP
+            if table in self.interpolated:
+                source = c_source.interpolate(len(self.knots[0][table][0]) - 1)
             parts.append(source.replace("$", table).replace("%", argument))
-        others = "".join(f"\n      state->{state}[layer][j] = 0;" for state in cell.states)
-        parts += [cell.function, c_source.STEP.replace("$", others).replace("%", cell.call)]
+        parts += [cell.function, self._step()]
         guard = f"QCORE_{self.model.op.upper()}_@@_H"
         return _named(f"{self._intro()}#ifndef {guard}\n#define {guard}\n{''.join(parts)}\n#endif\n", name)
 
-    def _dsp_loop(self, source: str) -> str:
-        """Return the loop of a product by DSP instructions, or nothing."""
-        return c_source.DSP_LOOPS.get((self.types["weight"], self.types[source], self.types[f"sum_{source}"]), "")
+    def _step(self) -> str:
+        others = "".join(
+            f"    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->{state}[layer][j] = 0;\n" for state in self.cell.states
+        )
+        ending = c_source.PROJECT if self.projected else c_source.NEXT
+        text = c_source.STEP.replace("$", others).replace("#NEXT#", ending)
+        return text.replace("%", self.cell.call).replace("@_&", f"@_{self.shown}").replace("l->&", f"l->{self.shown}")
 
     def sizes(self) -> ExportSizes:
         """Return what the header needs; it must have been made."""
         model, gates, size = self.model, self.cell.gates, self.model.hidden_size
-        states = sum(model.format(name).dtype.itemsize for name in ("h", *self.cell.states))
+        outputs = model.output_size
+        states = [
+            (model.num_layers * model._state_size(name), model.format(name).dtype.itemsize)
+            for name in ("h", *self.cell.states)
+        ]
         first = self.layers[0]
         layers = description_bytes(
             len(self._pointers()) + 1, len(self.cell.ranges), len(first.numbers), len(first.shifts)
         )
-        later = (model.num_layers - 1) * (size + size)
+        later = (model.num_layers - 1) * (outputs + outputs)
+        projected = model.num_layers * outputs * size if self.projected else 0
         return ExportSizes(
             **self.bytes,
             layers=layers * model.num_layers,
-            state=states * size * model.num_layers,
-            stack=stack_bytes(size, model.format("h").dtype.itemsize, gates),
-            multiply_adds=gates * size * (model.input_size + size + later),
+            state=state_bytes(states),
+            stack=stack_bytes(
+                size, model.format(self.shown).dtype.itemsize, gates, 4 if self.types["wide"] == "int32_t" else 8
+            ),
+            multiply_adds=gates * size * (model.input_size + outputs + later) + projected,
         )
 
     def _intro(self) -> str:
         model, sizes = self.model, self.sizes()
         x, h = model.format("x"), model.format("h", model.num_layers - 1)
         article = "A" if model.op == "gru" else "An"
+        projected = f" projected to {model.output_size}" if self.projected else ""
         lines = [
             f"{article} {model.op.upper()} in fixed point, made by qcore: {model.input_size} inputs, "
-            f"{model.hidden_size} states, {model.num_layers} layers, {self.cell.about}, "
+            f"{model.hidden_size} states{projected}, {model.num_layers} layers, {self.cell.about}, "
             f"tables {model.config.tables}.",
             "",
             f"Bytes of constants: weights {sizes.weights}, offsets, shifts and biases {sizes.offsets}, tables "
@@ -209,8 +247,11 @@ class _Source:
         constants = {
             "INPUT_SIZE": model.input_size,
             "HIDDEN_SIZE": model.hidden_size,
+            "OUTPUT_SIZE": model.output_size,
             "LAYERS": model.num_layers,
             "GATES": self.cell.gates,
+            "ROW_OF_X": self._row(model.input_size),
+            "ROW_OF_H": self._row(model.output_size),
             "X_EXPONENT": x.exponent,
             "X_ZERO_POINT": x.zero_point,
             "Y_EXPONENT": h.exponent,
@@ -218,13 +259,15 @@ class _Source:
             "STATE_BYTES": sizes.state,
             "MULTIPLY_ADDS": sizes.multiply_adds,
         }
+        if self.projected:
+            constants["ROW_OF_M"] = self._row(model.hidden_size)
         if self.interpolated:
             constants["SEGMENTS"] = len(self.knots[0][self.interpolated[0]][0]) - 1
         text = "\n#include <stdint.h>\n\n"
         text += "".join(f"#define @@_{name} ({value})\n" for name, value in constants.items()) + "\n"
         text += "".join(f"typedef {kind} @_{name};\n" for name, kind in self.types.items())
-        states = "".join(f"  @_{name} {name}[@@_LAYERS][@@_HIDDEN_SIZE];\n" for name in ("h", *self.cell.states))
-        text += f"\ntypedef struct {{\n{states}}} @_state;\n"
+        states = "".join(f"  @_{name} {name}[@@_LAYERS][@@_HIDDEN_SIZE];\n" for name in self.cell.states)
+        text += f"\ntypedef struct {{\n  @_h h[@@_LAYERS][@@_OUTPUT_SIZE];\n{states}}} @_state;\n"
         text += "\n/* Codes less their zero point. */\ntypedef struct {\n  int32_t lo, hi;\n} @_range;\n"
         tables = "".join(
             f"  const uint16_t *{name}_starts;\n  const {kind} *{name}_values;\n"
@@ -233,6 +276,9 @@ class _Source:
             for name, kind in self.table_types.items()
         )
         biases = "  const @_bias *biases;\n" if self.biased else ""
+        if self.projected:
+            biases += "  const @_weight *projection;\n  const @_sum_m *projection_offsets;\n"
+            biases += "  const int8_t *projection_shifts;\n"
         first = self.layers[0]
         return (
             f"{text}\ntypedef struct {{\n  const @_weight *w, *r;\n  const @_sum_h *wx_offsets, *rh_offsets;\n"
@@ -252,13 +298,25 @@ class _Source:
             self.bytes[what] += len(flat) * int(bits.group()) // 8
             return _array(kind, f"@_{name}_{number}", flat, f"[{len(flat)}]")
 
-        text = array("@_weight", "w", parts["w"], "weights") + array("@_weight", "r", parts["r"], "weights")
+        text = ""
+        for name in ("w", "r"):
+            rows = parts[name].tolist()
+            text += array(
+                "@_weight", name, [c_source.packed_row(row) for row in rows] if self.packed else rows, "weights"
+            )
         text += array("@_sum_h" if number else "@_sum_x", "wx_offsets", layer.wx.offsets, "offsets")
         text += array("@_sum_h", "rh_offsets", layer.rh.offsets, "offsets")
         text += array("int8_t", "wx_shifts", layer.wx.shifts, "offsets")
         text += array("int8_t", "rh_shifts", layer.rh.shifts, "offsets")
         if self.biased:
             text += array("@_bias", "biases", layer.biases, "offsets")
+        if layer.projection is not None:
+            rows = parts["projection"].tolist()
+            text += array(
+                "@_weight", "projection", [c_source.packed_row(row) for row in rows] if self.packed else rows, "weights"
+            )
+            text += array("@_sum_m", "projection_offsets", layer.projection.offsets, "offsets")
+            text += array("int8_t", "projection_shifts", layer.projection.shifts, "offsets")
         for index, (name, kind) in enumerate(self.table_types.items()):
             if name in self.interpolated:
                 starts, values = self.knots[number][name]
@@ -268,9 +326,14 @@ class _Source:
                 text += array(kind, f"{name}_table", layer.direction.core.table(index), "tables")
         return text
 
+    def _row(self, features: int) -> int:
+        """Return the elements that a row of so many weights takes: bytes of two if they are packed."""
+        return len(c_source.packed_row([0] * features)) if self.packed else features
+
     def _pointers(self) -> list[str]:
         """Return the arrays that a layer's description points to, without those of W's offsets."""
         names = ["w", "r", "rh_offsets", "wx_shifts", "rh_shifts"] + (["biases"] if self.biased else [])
+        names += ["projection", "projection_offsets", "projection_shifts"] if self.projected else []
         for name in self.cell.tables:
             names += [f"{name}_starts", f"{name}_values"] if name in self.interpolated else [f"{name}_table"]
         return names
@@ -290,7 +353,7 @@ class _Source:
 
 
 def _test_codes(model: RecurrentLayers, x: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the self-test's inputs and outputs, [B, T, C] and [B, T, H]."""
+    """Return the self-test's inputs and outputs, [B, T, C] and [B, T, S]."""
     form = model.format("x")
     if x is None:
         shape = (_STEPS, _ROWS, model.input_size)
@@ -314,7 +377,7 @@ def _self_test(model: RecurrentLayers, name: str, header: str, x: Any) -> str:
         f"/* Runs {header} on inputs whose outputs qcore computed. Status 0 if they are the same. */\n",
         f'#include <stdio.h>\n\n#include "{header}"\n\n#define ROWS {rows}\n#define STEPS {steps}\n\n',
         _nested("@_x", "inputs", f"{shape}[@@_INPUT_SIZE]", inputs),
-        _nested("@_h", "outputs", f"{shape}[@@_HIDDEN_SIZE]", outputs),
+        _nested("@_h", "outputs", f"{shape}[@@_OUTPUT_SIZE]", outputs),
         c_source.SELF_TEST,
     ]
     return _named("".join(parts), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 # Saved registers and variables of @_step and of the functions that it calls, without its arrays: arm-none-eabi-gcc 12.2
 # takes 60 to 410 bytes with -Os, for Cortex-M0, M4 and M33.
@@ -15,7 +16,7 @@ class ExportSizes:
     """Bytes and work of an exported layer where pointers have 32 bits. Code is not part of it: a compiler decides.
 
     Args:
-        weights: bytes of W and R.
+        weights: bytes of W and R, and of a projection.
         offsets: bytes of what is added to sums, of shifts and of biases.
         tables: bytes of tables.
         layers: bytes of the layers' descriptions, which may become part of the code if there is one layer.
@@ -63,6 +64,15 @@ def description_bytes(pointers: int, ranges: int, numbers: int, shifts: int) -> 
     return -(-unpadded // _INT) * _INT
 
 
-def stack_bytes(hidden_size: int, code_bytes: int, gates: int) -> int:
+def state_bytes(arrays: Iterable[tuple[int, int]]) -> int:
+    """Return the bytes of a struct of arrays: (elements, bytes of an element) each, aligned as C aligns them."""
+    size, alignment = 0, 1
+    for count, item in arrays:
+        size = -(-size // item) * item + count * item
+        alignment = max(alignment, item)
+    return -(-size // alignment) * alignment
+
+
+def stack_bytes(hidden_size: int, code_bytes: int, gates: int, sum_bytes: int) -> int:
     """Return the bytes of a step's stack."""
-    return -(-hidden_size * code_bytes // _INT) * _INT + 2 * _INT * gates + _FRAMES
+    return -(-hidden_size * code_bytes // _INT) * _INT + 2 * (_INT + sum_bytes) * gates + _FRAMES

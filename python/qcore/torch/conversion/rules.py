@@ -238,8 +238,6 @@ def _refuse_recurrent(kind: type[torch.nn.RNNBase]) -> Callable[[torch.nn.RNNBas
     def refuse(module: torch.nn.RNNBase) -> str:
         if module.dropout > 0 and module.training:
             return "it has dropout while training"
-        if module.proj_size:
-            return "it has a projection (proj_size)"
         return _exactly(kind)(module)
 
     return refuse

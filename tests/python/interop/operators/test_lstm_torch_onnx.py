@@ -23,8 +23,9 @@ def relative(y, exact):
     return float((y - exact.detach()).norm() / exact.detach().norm())
 
 
-def test_the_float_cell_is_torchs():
-    lstm = module(num_layers=2, bidirectional=True).double()
+@pytest.mark.parametrize("proj_size", [0, 3])
+def test_the_float_cell_is_torchs(proj_size):
+    lstm = module(num_layers=2, bidirectional=True, proj_size=proj_size).double()
     x = torch.randn(6, 3, C, dtype=torch.float64)
     inputs, cells = x.numpy(), []
     for layer in LstmWeights.from_torch(lstm).layers:
@@ -37,12 +38,22 @@ def test_the_float_cell_is_torchs():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"num_layers": 3}, {"bidirectional": True, "num_layers": 2}, {"batch_first": True}, {"bias": False}]
+    "options",
+    [
+        {},
+        {"num_layers": 3},
+        {"bidirectional": True, "num_layers": 2},
+        {"batch_first": True},
+        {"bias": False},
+        {"proj_size": 3},
+        {"proj_size": 3, "bidirectional": True, "num_layers": 2, "batch_first": True},
+    ],
 )
 def test_close_to_torch(options):
     lstm = module(**options)
     x = torch.randn((5, 30, C) if options.get("batch_first") else (30, 5, C))
-    h0, c0 = (torch.randn(lstm.num_layers * (2 if lstm.bidirectional else 1), 5, H).clamp(-0.9, 0.9) for _ in range(2))
+    rows = lstm.num_layers * (2 if lstm.bidirectional else 1)
+    h0, c0 = (torch.randn(rows, 5, size).clamp(-0.9, 0.9) for size in (lstm.proj_size or H, H))
     exact, states = lstm(x, (h0, c0))
     for bits, bound in ((8, 0.08), (16, 1e-3)):
         # x itself is observed, with its states, so that nothing is clipped.
@@ -69,21 +80,21 @@ def test_dtypes_cells_and_other_modules():
     for other in (torch.nn.GRU(3, 4), torch.nn.Linear(3, 4)):
         with pytest.raises(TypeError, match=r"lstm weights: .*torch\.nn\.LSTM"):
             LstmWeights.from_torch(other)
-    with pytest.raises(ValueError, match="lstm weights: lstm has proj_size = 2, expected 0"):
-        LstmWeights.from_torch(torch.nn.LSTM(3, 4, proj_size=2))
 
 
-def test_the_module():
-    lstm = module(num_layers=2, batch_first=True).eval()
+@pytest.mark.parametrize("proj_size", [0, 3])
+def test_the_module(proj_size):
+    lstm = module(num_layers=2, batch_first=True, proj_size=proj_size).eval()
+    size = proj_size or H
     x = torch.randn(4, 20, C)
     made = qt.LSTM.from_float(lstm, samples=x, bits=16)
-    states = tuple(torch.randn(2, 4, H).clamp(-0.1, 0.1) for _ in range(2))
+    states = tuple(torch.randn(2, 4, channels).clamp(-0.1, 0.1) for channels in (size, H))
     (y, (h, c)), (exact, (exact_h, exact_c)) = made(x, states), lstm(x, states)
     for got, wanted in ((y, exact), (h, exact_h), (c, exact_c)):
         assert got.shape == wanted.shape and relative(got, wanted) < 1e-2
     single, (h, c) = made(x[0])
     torch.testing.assert_close(single, made(x[:1])[0][0], rtol=0, atol=0)
-    assert single.shape == (20, H) and h.shape == c.shape == (2, H)
+    assert (single.shape, h.shape, c.shape) == ((20, size), (2, size), (2, H))
     again = qt.LSTM.from_state_dict(made.state_dict())
     torch.testing.assert_close(again(x)[0], made(x)[0], rtol=0, atol=0)
     exported = torch.export.export(made, (x,)).module()
@@ -95,24 +106,25 @@ def test_the_module():
 
 
 class Tagger(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, proj_size):
         super().__init__()
-        self.lstm = torch.nn.LSTM(C, 16, bidirectional=True)
-        self.head = torch.nn.Linear(32, 4)
+        self.lstm = torch.nn.LSTM(C, 16, bidirectional=True, proj_size=proj_size)
+        self.head = torch.nn.Linear(2 * (proj_size or 16), 4)
 
     def forward(self, x):
         return self.head(self.lstm(x)[0])
 
 
-def test_quantize_puts_it_into_models():
+@pytest.mark.parametrize("proj_size", [0, 12])
+def test_quantize_puts_it_into_models(proj_size):
     torch.manual_seed(0)
-    model, x = Tagger().eval(), torch.randn(12, 3, C)
+    model, x = Tagger(proj_size).eval(), torch.randn(12, 3, C)
     exact = model(x)
     report = qt.quantize_(model, calibration=[x])
     assert isinstance(model.lstm, qt.LSTM)
     assert {row.name: row.bits for row in report.layers}["lstm"] == 8
     assert relative(model(x), exact) < 0.05
-    restored = Tagger()
+    restored = Tagger(proj_size)
     qt.restore_(restored, model.state_dict())
     torch.testing.assert_close(restored(x), model(x), rtol=0, atol=0)
 

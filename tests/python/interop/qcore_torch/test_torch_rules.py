@@ -166,7 +166,7 @@ def modules_left():
         "meta": (nn.Linear(4, 4, device="meta"), "on the meta device"),
         "max_norm": (nn.Embedding(4, 4, max_norm=1.0), "max_norm"),
         "lstm": (nn.LSTM(4, 4), "an LSTM needs a calibration that reaches it"),
-        "projected": (nn.LSTM(4, 4, proj_size=2), "it has a projection"),
+        "projected": (nn.LSTM(4, 4, proj_size=2), "an LSTM needs a calibration that reaches it"),
         "rnn": (nn.RNN(4, 4), "there is no rule for RNN"),
         "conv1d": (nn.ConvTranspose1d(4, 4, 3), "there is no rule for ConvTranspose1d"),
         "conv3d": (nn.Conv3d(4, 4, 3), "there is no rule for Conv3d"),

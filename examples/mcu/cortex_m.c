@@ -1,4 +1,5 @@
-/* What a Cortex-M4 does before main: its vectors, the floating-point unit, then the C library's start. */
+/* What a Cortex-M4 or M55 does before main: its vectors, the unit for floating point and MVE, then the C library's
+   start. */
 
 #include <stdint.h>
 
@@ -6,7 +7,7 @@ extern uint32_t stack_top;
 extern void _start(void);
 
 void reset(void) {
-  *(volatile uint32_t*)0xe000ed88 |= 0xfu << 20; /* CPACR: full access to the floating-point unit */
+  *(volatile uint32_t*)0xe000ed88 |= 0xfu << 20; /* CPACR: full access to that unit */
   __asm volatile("dsb\n isb");
   _start();
 }

@@ -1,0 +1,1 @@
+"""Trains quantized recurrent layers: forward in the integers that are deployed, backward straight through them."""

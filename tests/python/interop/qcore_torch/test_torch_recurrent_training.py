@@ -1,0 +1,201 @@
+"""Recurrent layers in training mode: the deployed integers forward, torch's gradients within rounding backward."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import qcore  # noqa: E402
+import qcore.torch  # noqa: E402
+from qcore import gru, lstm  # noqa: E402
+
+KINDS = {"GRU": gru, "LSTM": lstm}
+CONFIGS = {"8": {}, "16": {"bits": 16}, "4": {"widths": {"weights": 4}}, "even": {"rounding": "half_even"}}
+FORMS = [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}, {"bias": False}]
+
+
+def made(kind, config=None, form=None, **options):
+    torch.manual_seed(0)
+    net = getattr(torch.nn, kind)(5, 7, **(form or {}))
+    x = torch.randn(9, 4, 5)
+    config = KINDS[kind].Config(**(config or {}))
+    return net, getattr(qcore.torch, kind).from_float(net, samples=x, config=config, trainable=True, **options), x
+
+
+def flat(result):
+    """Return y and the last states."""
+    y, last = result
+    return [y, *(last if isinstance(last, tuple) else (last,))]
+
+
+def loss_of(result):
+    return sum((each * torch.arange(each.numel()).reshape(each.shape).sin()).sum() for each in flat(result))
+
+
+def states(kind, form, batch=4):
+    rows = form.get("num_layers", 1) * (2 if form.get("bidirectional") else 1)
+    given = [0.1 * torch.randn(rows, batch, 7) for _ in range(1 if kind == "GRU" else 2)]
+    return [each.requires_grad_() for each in given]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("config", "form"), [*((name, FORMS[1]) for name in CONFIGS), ("8", {}), ("4", FORMS[2])])
+def test_training_computes_the_deployed_bits(kind, config, form):
+    _, module, _ = made(kind, CONFIGS[config], form)
+    x = 1.5 * torch.randn((4, 9, 5) if form.get("batch_first") else (9, 4, 5))
+    batch = 4
+    given = states(kind, form, batch)
+    arguments = (x, given[0] if kind == "GRU" else tuple(given))
+    module.train()
+    trained = flat(module(*arguments))
+    deployed = module.quantized(x, *(each.detach() for each in given))
+    evaluated = flat(module.eval()(*arguments))
+    for got, wanted, other in zip(trained, deployed, evaluated, strict=True):
+        assert torch.equal(got, wanted) and torch.equal(got, other)
+    assert trained[0].requires_grad
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS, ids=["plain", "layers", "no bias"])
+def test_gradients_are_torchs_within_rounding(kind, form):
+    net, module, x = made(kind, CONFIGS["16"], form)
+    grads = []
+    for layer in (net, module.train()):
+        torch.manual_seed(1)
+        inputs, given = x.clone().requires_grad_(), states(kind, form, x.shape[0 if form.get("batch_first") else 1])
+        loss_of(layer(inputs, given[0] if kind == "GRU" else tuple(given))).backward()
+        own = net if layer is net else module.trained
+        grads.append(
+            [inputs.grad, *(each.grad for each in given), *(p.grad for _, p in sorted(own.named_parameters()))]
+        )
+    for wanted, got in zip(*grads, strict=True):
+        assert (got - wanted).norm() < 1e-3 * wanted.norm()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_beyond_the_format_get_no_gradient(kind):
+    _, module, x = made(kind)
+    module.train().freeze_ranges()
+    inputs = x.clone()
+    inputs[3, 1, 2] = 50
+    inputs.requires_grad_()
+    loss_of(module(inputs)).backward()
+    assert inputs.grad[3, 1, 2] == 0 and (inputs.grad == 0).sum() == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranges_move_by_a_tenth_until_they_are_frozen(kind):
+    net, module, x = made(kind, form={"num_layers": 2})
+    before = module.trained.ranges.clone()
+    names = module.trained._observer(None).seen
+    place = names.index("x")
+    assert before[0, place].tolist() == pytest.approx([float(x.min()), float(x.max())])
+    module.eval()(3 * x)
+    assert torch.equal(module.trained.ranges, before)
+    module.train()(3 * x)
+    moved = module.trained.ranges.clone()
+    wanted = 0.9 * before[0, place] + 0.1 * 3 * before[0, place]
+    assert torch.allclose(moved[0, place], wanted) and (moved != before).any(2).any(1).all()
+    exponent = module.quantized.format("x").exponent
+    module.freeze_ranges()
+    module(9 * x)
+    assert torch.equal(module.trained.ranges, moved) and module.quantized.format("x").exponent == exponent
+    module.freeze_ranges(False)
+    module(9 * x)
+    assert not torch.equal(module.trained.ranges, moved)
+    assert [tuple(p.shape) for p in net.parameters()] == [tuple(p.shape) for p in module.parameters()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_lowers_the_error_of_four_bits(kind):
+    """The deployed integers predict better after some steps than the rounded weights that they began with."""
+    _, module, x = made(kind, {"widths": {"weights": 4}, "tables": "interp"})
+    head = torch.randn(7, 1)
+    wanted = (x.cumsum(0)[..., :1] / 4).tanh()
+    optimizer = torch.optim.Adam(module.parameters(), 0.02)
+    errors = []
+    for step in range(21):
+        if step in (0, 20):
+            errors.append(float((module.eval()(x)[0] @ head - wanted).square().mean()))
+        loss = (module.train()(x)[0] @ head - wanted).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step == 10:
+            module.freeze_ranges()
+    assert errors[-1] < 0.5 * errors[0], errors
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_dicts_copies_and_modes(kind):
+    _, module, x = made(kind, {"widths": {"weights": 4}}, {"num_layers": 2, "bidirectional": True})
+    module.train()(x)
+    state = module.eval().state_dict()
+    assert {"trained.weight_hh_l1_reverse", "trained.ranges", "trained.frozen", "state"} < set(state)
+    y = module(x)[0]
+    read = type(module).from_state_dict(state)
+    for other in (read.eval(), copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x)[0], y)
+        assert torch.equal(other.train()(x)[0], other.eval()(x)[0])
+    plain = type(module)(module.quantized)
+    assert torch.equal(plain(x)[0], y) and not list(plain.parameters())
+    with pytest.raises(RuntimeError, match="trainable"):
+        plain.load_state_dict(state)
+    halves = module.half()
+    assert halves.trained.ranges.dtype == torch.float64 and halves.trained.weight_ih_l0.dtype == torch.float16
+    assert halves.train()(x.half())[0].dtype == torch.float16
+
+
+def test_compiled_models_break_their_graph_around_training():
+    _, module, x = made("GRU")
+    model = torch.nn.Sequential(torch.nn.Linear(5, 5), module).train()
+    module.freeze_ranges()
+    y = torch.compile(model, backend="eager")(x)[0]
+    y.sum().backward()
+    assert torch.equal(y, model(x)[0]) and model[0].weight.grad.norm() > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors(kind):
+    net, module, x = made(kind)
+    other = getattr(torch.nn, kind)(5, 7, num_layers=2, dropout=0.5)
+    plain = type(module).from_float(net, samples=x)
+    projected = torch.nn.LSTM(5, 7, proj_size=3)
+    config = KINDS[kind].Config(rule="mse")
+    for call, words in [
+        (lambda: type(module).from_float(other, samples=x, trainable=True), "dropout 0.5 between layers, expected 0"),
+        (lambda: type(module).from_float(net, samples=x, config=config, trainable=True), "config.rule is 'mse'"),
+        (
+            lambda: qcore.torch.LSTM.from_float(projected, samples=x, trainable=True),
+            "a projection (proj_size 3), expected",
+        ),
+        (plain.freeze_ranges, "freeze_ranges() of a module without float weights, expected one of from_float(..., "),
+        (lambda: module.train()(x[..., :4]), "x has shape [9, 4, 4], expected"),
+        (lambda: module.train()(x * float("nan")), "expected finite numbers"),
+    ]:
+        with pytest.raises(qcore.QcoreError) as caught:
+            call()
+        assert words in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_have_two_weights_of_four_bits_in_a_byte(kind, tmp_path):
+    _, module, x = made(kind, {"widths": {"weights": 4}}, {"num_layers": 2})
+    sizes = []
+    for bits, model in ((4, module.quantized), (5, made(kind, {"widths": {"weights": 5}})[1].quantized)):
+        path = tmp_path / f"{bits}.safetensors"
+        model.save(path)
+        read = type(model).load(path)
+        for name in "wr":
+            assert np.array_equal(read._layers[0][0][1][name], model._layers[0][0][1][name])
+            assert model._layers[0][0][1][name].min() >= -(2 ** (bits - 1))
+        assert torch.equal(read(x)[0], model(x)[0])
+        from safetensors.numpy import load_file
+
+        sizes.append([load_file(path)[f"0.0.{name}"] for name in "wr"])
+    rows = (3 if kind == "GRU" else 4) * 7
+    assert [(each.dtype.name, each.shape) for each in sizes[0]] == [("uint8", (rows, 3)), ("uint8", (rows, 4))]
+    assert [each.dtype.name for each in sizes[1]] == ["int16", "int16"]
