@@ -169,7 +169,7 @@ struct BlockKernels {
 // One set of kernels for each row of the kernel tables of linear and conv2d.
 extern const BlockKernels kInt8Avx2, kInt8W4Avx2, kInt16Avx2, kFloatAvx2;       // gemm_avx2.cpp
 extern const BlockKernels kInt8AvxVnni, kInt16AvxVnni;                          // gemm_avxvnni.cpp
-extern const BlockKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;      // gemm_avx512vnni.cpp
+extern const BlockKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;      // avx512/
 extern const BlockKernels kFloatAvx512Bf16;                                     // gemm_avx512bf16.cpp
 extern const BlockKernels kInt8Amx;                                             // amx/gemm_amx.cpp
 extern const BlockKernels kInt8Neon, kInt16Neon, kFloatNeon;                    // neon/gemm_neon.cpp
