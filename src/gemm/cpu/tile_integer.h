@@ -317,19 +317,17 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters> {
       const Int start = V::set1(LookedUp ? row_parameter(PackedRows::kStart) : -zero * row_parameter(PackedRows::kSum));
       unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = start; });
     });
-    // A whole group is its two halves, rather than code of its own, which takes compilers twice as long.
-    const bool lower = steps >= kGroup || first % kGroup == 0, upper = steps >= kGroup || !lower;
     TileRows<Rows> x = rows;
-    for (; steps > 0; steps -= kGroup) {
-      if (lower) {
-        add_half<0>(acc, codes, x);
-        x.at += kGroup / 2 * Base::kStepBytes;
+    if (steps < kGroup && first % kGroup == 0) {
+      add_group<0, kGroup / 2>(acc, codes, x);
+    } else if (steps < kGroup) {
+      add_group<kGroup / 2, kGroup>(acc, codes, x);
+    } else {
+      for (; steps > 0; steps -= kGroup) {
+        add_group<0, kGroup>(acc, codes, x);
+        codes += Bits * PackedLayout::kStepBytes;
+        x.at += kGroup * Base::kStepBytes;
       }
-      if (upper) {
-        add_half<kGroup / 2>(acc, codes, x);
-        x.at += kGroup / 2 * Base::kStepBytes;
-      }
-      codes += Bits * PackedLayout::kStepBytes;
     }
     Float sums[Rows][kVectors];
     unroll<Rows>([&](auto r) QCORE_UNROLLED {
@@ -339,9 +337,9 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters> {
   }
 
  private:
-  // Adds the products of the half of a group that begins with step `begin`.
-  template <int begin>
-  QCORE_INLINE void add_half(Int (&acc)[Rows][kVectors], const std::uint8_t* group, const TileRows<Rows>& x) const {
+  // Adds the products of steps [begin, end) of a group.
+  template <int begin, int end>
+  QCORE_INLINE void add_group(Int (&acc)[Rows][kVectors], const std::uint8_t* group, const TileRows<Rows>& x) const {
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
       const std::uint8_t* from = group + v.value / kVectorsPerPanel * this->panel_bytes +
                                  v.value % kVectorsPerPanel * static_cast<int>(sizeof(Int));
@@ -350,7 +348,7 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters> {
           __builtin_prefetch(from + prefetch + i.value * PackedLayout::kStepBytes, 0, 2);
         });
       const typename Codes::template GroupPlanes<Bits> planes(from);
-      unroll<kGroup / 2>([&](auto i) QCORE_UNROLLED {
+      unroll<end - begin>([&](auto i) QCORE_UNROLLED {
         const Int u = Codes::template code<Bits, begin + i.value>(planes);
         const auto w = Dot::split(LookedUp ? V::look_up(table, u) : u);
         unroll<Rows>([&](auto r) QCORE_UNROLLED {
