@@ -98,9 +98,8 @@ struct Generic128 {
 #else
   // Products are exact in double. Rounding their sum to float after it was rounded to double is wrong only if the sum
   // in double lies between two floats, at the same distance from both: then, and for subnormal results, whose distance
-  // is not that of normal ones, each lane is computed by itself. Out of line, because the branch in each of hundreds of
-  // unrolled products takes compilers longer than all else of a kernel.
-  __attribute__((noinline)) static Float fma(Float a, Float b, Float c) {
+  // is not that of normal ones, each lane is computed by itself.
+  QCORE_NUMERIC Float fma(Float a, Float b, Float c) {
     const Doubles2 low = to_doubles_low(a) * to_doubles_low(b) + to_doubles_low(c);
     const Doubles2 high = to_doubles_high(a) * to_doubles_high(b) + to_doubles_high(c);
     const Float y = to_floats(low, high);
