@@ -175,6 +175,6 @@ extern const BlockKernels kInt8Amx;                                             
 extern const BlockKernels kInt8Neon, kInt16Neon, kFloatNeon;                    // neon/gemm_neon.cpp
 extern const BlockKernels kInt8NeonDotprod;                                     // neon/gemm_neon_dotprod.cpp
 extern const BlockKernels kInt8NeonI8mm;                                        // neon/gemm_neon_i8mm.cpp
-extern const BlockKernels kInt8Generic128, kInt16Generic128, kFloatGeneric128;  // generic/gemm_generic128.cpp
+extern const BlockKernels kInt8Generic128, kInt16Generic128, kFloatGeneric128;  // generic/
 
 }  // namespace qcore
