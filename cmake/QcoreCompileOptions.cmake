@@ -17,6 +17,14 @@ if(QCORE_SANITIZE)
   endif()
 endif()
 
+# qcore_precompile(TARGET HEADER...): headers that most sources of a target include are parsed once. With ccache they are
+# not, because it takes objects with precompiled headers for new ones.
+function(qcore_precompile target)
+  if(NOT QCORE_CCACHE)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
 # Wheels serve older systems than the one that builds them. glibc before 2.34 has its threads in a library of their own.
 function(qcore_link_for_older_systems target)
   if(QCORE_MANYLINUX_2_28)
@@ -43,6 +51,13 @@ function(qcore_add_isa name)
   endif()
   if(QCORE_SANITIZE MATCHES "undefined")
     target_compile_options(${name} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow)
+  endif()
+  list(LENGTH ARG_SOURCES sources)
+  if(sources GREATER 4)
+    if("-mavx2" IN_LIST ARG_FLAGS)
+      qcore_precompile(${name} <immintrin.h>)
+    endif()
+    qcore_precompile(${name} <algorithm> <cstdint> <cstring>)
   endif()
   if(QCORE_AVX2_ONLY AND NOT name MATCHES "avx2|generic128")
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "benchmarks/results"
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\(([^()\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+_CODE = re.compile(r"(<code>)([^<]*)(</code>)")
 _log = logging.getLogger("mkdocs.hooks.pages")
 
 
@@ -122,10 +124,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
             return f"{mark}[{text}]({posixpath.relpath(found, posixpath.dirname(f'docs/{here}'))}{hash_}{anchor})"
         if config.repo_url:
             return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{found}{hash_}{anchor})"
-        if text.strip("`") == posixpath.basename(found) and posixpath.dirname(found) == "include/qcore":
+        if found == f"include/qcore/{text.strip('`')}":
             return f"`{text}`"  # of a table that says where they are
         return f"`{found}`" if text.strip("`") in (found, posixpath.basename(found)) else f"{text} (`{found}`)"
 
     # Not in code.
     pieces = re.split(f"({_FENCE.pattern})", markdown, flags=_FENCE.flags)
     return "".join(piece if piece.startswith("```") else _LINK.sub(turned, piece) for piece in pieces)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let names in cells of tables break, but behind an underscore, a dot or a slash only."""
+
+    def code(match: re.Match[str]) -> str:
+        return match[1] + re.sub(r"(?<=\w)([_./]+)(?=\w)", r"\1<wbr>", match[2]) + match[3]
+
+    return _CELL.sub(lambda cell: _CODE.sub(code, cell[0]), html)

@@ -64,7 +64,7 @@ def explanation(result: Result) -> str:
         reference.microseconds_per_image / best.microseconds_per_image,
     )
     left = len(result.measurements) - len(shown_rows(result))
-    more = f"; {left} slower than float are in --json only" if left else ""
+    more = f"; not shown, because slower than float: {left} (--json has all)" if left else ""
     return (
         "float: NumPy. 8-bit, 4-bit: a scale for every 32 weights, activations in int8. static: int8 throughout.\n"
         f"{best.name}: {smaller:.1f}x smaller, {faster:.2f}x as fast, {best.correct - reference.correct:+d} right of "

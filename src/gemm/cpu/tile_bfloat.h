@@ -47,7 +47,7 @@ struct BfloatBlock {
                                      _mm512_set1_epi32(static_cast<int>(0xffff0000u)), kOrOfAnd);
   }
 
-  // Assembly for the same reasons as in gemm_avx512vnni.cpp.
+  // Assembly for the same reasons as in avx512/gemm_avx512_int8.cpp.
   struct Pair {
     std::uint16_t values[2];
   };

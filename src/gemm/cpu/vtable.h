@@ -169,12 +169,12 @@ struct BlockKernels {
 // One set of kernels for each row of the kernel tables of linear and conv2d.
 extern const BlockKernels kInt8Avx2, kInt8W4Avx2, kInt16Avx2, kFloatAvx2;       // gemm_avx2.cpp
 extern const BlockKernels kInt8AvxVnni, kInt16AvxVnni;                          // gemm_avxvnni.cpp
-extern const BlockKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;      // gemm_avx512vnni.cpp
+extern const BlockKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;      // avx512/
 extern const BlockKernels kFloatAvx512Bf16;                                     // gemm_avx512bf16.cpp
 extern const BlockKernels kInt8Amx;                                             // amx/gemm_amx.cpp
 extern const BlockKernels kInt8Neon, kInt16Neon, kFloatNeon;                    // neon/gemm_neon.cpp
 extern const BlockKernels kInt8NeonDotprod;                                     // neon/gemm_neon_dotprod.cpp
 extern const BlockKernels kInt8NeonI8mm;                                        // neon/gemm_neon_i8mm.cpp
-extern const BlockKernels kInt8Generic128, kInt16Generic128, kFloatGeneric128;  // generic/gemm_generic128.cpp
+extern const BlockKernels kInt8Generic128, kInt16Generic128, kFloatGeneric128;  // generic/
 
 }  // namespace qcore

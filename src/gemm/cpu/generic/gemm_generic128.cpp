@@ -1,4 +1,3 @@
-#include "gemm/cpu/tile_float.h"
 #include "gemm/cpu/tile_integer.h"
 #include "simd/vector_generic128.h"
 
@@ -36,6 +35,5 @@ using Int8Tiles = IntegerTiles<Generic128, DotCodes, 8, 4, EncodedTile<Generic12
 
 extern const BlockKernels kInt8Generic128 = block_kernels<Int8Tiles, 4, 1, 4>();
 extern const BlockKernels kInt16Generic128 = block_kernels<IntegerTiles<Generic128, DotWords<256>>, 4, 1, 4>();
-extern const BlockKernels kFloatGeneric128 = block_kernels<FloatTiles<Generic128>, 4, 1, 4>();
 
 }  // namespace qcore
