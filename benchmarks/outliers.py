@@ -76,7 +76,7 @@ def layers() -> None:
     for bits in (4, 8):
         for block in (32, 128, K):
             for compute in ("int8", "int8_token"):
-                options: dict[str, Any] = {"bits": bits, "block_size": block, "method": "mse"}
+                options: dict[str, Any] = {"bits": bits, "block_size": block, "method": "mse", "scale_dtype": "float32"}
                 plain, rotated = qcore.quantize(w, **options), qcore.quantize_rotated(w, **options)
                 row = [relative(qcore.linear(quiet[ROWS:], plain, compute=compute), exact_quiet)]
                 row.append(relative(qcore.linear(test, plain, compute=compute), exact))
@@ -125,6 +125,7 @@ def model(file: Path, text: Path) -> None:
                 bits=bits,
                 block_size=block,
                 method="mse",
+                scale_dtype="float32",
                 calibration=calibration,
                 exclude=("lm_head",),
                 progress=False,

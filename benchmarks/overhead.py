@@ -58,7 +58,9 @@ def overhead(
       python -m benchmarks overhead
     """
     rng = np.random.default_rng(0)
-    weight = qcore.quantize(rng.standard_normal((8, 32), dtype=np.float32), bits=8, block_size=32)
+    weight = qcore.quantize(
+        rng.standard_normal((8, 32), dtype=np.float32), bits=8, block_size=32, method="rtn", scale_dtype="float32"
+    )
     x = rng.standard_normal((1, 32), dtype=np.float32)
     out = np.empty((1, 8), np.float32)
     handle = weight._handle

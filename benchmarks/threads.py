@@ -40,7 +40,9 @@ def cases() -> dict[str, Callable[[], object]]:
     torch.manual_seed(0)
     norm = torch.nn.LayerNorm(K)
     gate, up, down = (
-        qcore.torch.Linear.from_float(torch.nn.Linear(*sizes), bits=4, block_size=64)
+        qcore.torch.Linear.from_float(
+            torch.nn.Linear(*sizes), bits=4, block_size=64, method="rtn", scale_dtype="float32"
+        )
         for sizes in ((K, N), (K, N), (N, K))
     )
 

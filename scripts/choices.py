@@ -27,7 +27,7 @@ from typing import Any
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 import numpy as np
-from choices_forms import GGUF, METHODS, NAMES, Array, Layer, forms
+from choices_forms import GGUF, METHODS, NAMES, Array, Layer, defaults_table, figure_of, forms, table
 
 import qcore
 
@@ -274,15 +274,6 @@ def differences(name: str, new: Results, old: Results) -> list[str]:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines).replace(" --- ", "---")
-
-
-def figure_of(error: float) -> str:
-    return f"{error:.3f}" if error >= 0.1 else f"{error:.4f}" if error >= 0.01 else f"{error:.5f}"
-
-
 def small(found: Results) -> list[Row]:
     """Return the rows without fp32 scales."""
     return [row for row in found.rows if row.scales != "float32"]
@@ -378,6 +369,7 @@ def sections(made: str, results: dict[str, Results]) -> dict[str, str]:
     """Return what stands between the page's markers, by name."""
     found = {"best": best_table(results), "computes": computes_table(results), "facts": facts(made, results)}
     found["data"] = data_table(results)
+    found["defaults"] = defaults_table(results["stories15M"].rows, results["MiniLM"].rows)
     return found | {name: set_table(results, name) for name in SETS}
 
 

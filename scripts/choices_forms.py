@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import qcore
-from qcore import WeightEncoding
+from qcore import WeightEncoding, _options
 
 Array = np.ndarray[Any, Any]
 BLOCKS = (16, 32, 64, 128, 0)  # 0 is one block per row
@@ -97,3 +97,34 @@ def forms() -> list[Form]:
             encodings.append((f"{bits} bits, zero points, g = {size}", zero_points, size))
     found += [encoded(*each, method) for each in encodings for method in METHODS[:3]]
     return [*found, *(of_gguf(name) for name in GGUF)]
+
+
+def table(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines).replace(" --- ", "---")
+
+
+def figure_of(error: float) -> str:
+    return f"{error:.3f}" if error >= 0.1 else f"{error:.4f}" if error >= 0.01 else f"{error:.5f}"
+
+
+def defaults_table(stories: list[Any], mini: list[Any]) -> str:
+    """Make the table of the defaults beside what they were before, from the rows of two data sets."""
+    found = [{(row.name, row.scales, row.method): row for row in each} for each in (stories, mini)]
+    default = (_options.SCHEME, _options.BLOCK_SIZE, _options.SCALE_DTYPE, _options.METHOD)
+    rows = []
+    for bits in (_options.BITS, _options.MODEL_BITS):
+        for scheme, size, scales, method in (
+            ("symmetric", 64, "float32", "rtn"),
+            ("symmetric", 64, "float16", "mse"),
+            default,
+        ):
+            name = f"{bits} bits, {scheme}, g = {size}"
+            each = [rows_of[name, scales, method] for rows_of in found]
+            nominal = bits + 8 * {"float16": 2, "float32": 4}[scales] / size
+            shown = f"{name}, {scales} scales, `{method}`"
+            is_default = (scheme, size, scales, method) == default
+            cells = [f"**{shown}**" if is_default else shown, f"{nominal:g}"]
+            rows.append([*cells, *(figure_of(value) for row in each for value in (row.weight, row.output))])
+    headings = [f"{what}, {name}" for name in ("stories15M", "MiniLM") for what in ("weight", "output")]
+    return table(["form", "bits per weight", *headings], rows)

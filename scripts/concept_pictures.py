@@ -90,7 +90,7 @@ def block(colors: Colors, name: str) -> None:
     """Draw a row of two blocks: the values, the grid of each block, the codes and scales that are stored."""
     g, rng = 12, np.random.default_rng(3)
     row = np.concatenate([rng.normal(0, 0.2, g), rng.normal(0, 0.55, g)]).astype(np.float32)
-    made = qcore.quantize(row[None], bits=4, block_size=g)
+    made = qcore.quantize(row[None], bits=4, block_size=g, method="rtn", scale_dtype="float32")
     codes, scales, values = made.codes()[0], made.scales()[0], made.dequantize()[0]
 
     picture = Picture(10, 4.9, colors)
@@ -142,7 +142,7 @@ def linear(colors: Colors, name: str) -> None:
     """Draw one element of a result, K = 8 in two blocks of 4."""
     x = np.array([[0.9, -0.4, 0.1, 0.6, 3.0, -2.1, 0.5, 1.2]], np.float32)
     weight = np.array([[0.30, 0.11, -0.21, 0.07, 0.50, -0.14, 0.36, -0.43]], np.float32)
-    w = qcore.quantize(weight, bits=4, block_size=4)
+    w = qcore.quantize(weight, bits=4, block_size=4, method="rtn", scale_dtype="float32")
     activations = qcore.quantize_activations(x, 4)
     qa, sa = activations.codes[0], activations.scales[0]
     qb, sb = w.codes()[0], w.scales()[0]

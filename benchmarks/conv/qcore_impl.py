@@ -33,7 +33,7 @@ def name(bits: int, block_size: int, memory: str) -> str:
 
 def _implementation(layer: Layer, bits: int, block_size: int, memory: str) -> Implementation:
     def bind(floats: Floats) -> Bound:
-        weight = qcore.quantize(floats.weight, bits=bits, block_size=block_size)
+        weight = qcore.quantize(floats.weight, bits=bits, block_size=block_size, method="rtn", scale_dtype="float32")
         x = channels_last(floats.x) if memory == "channels_last" else floats.x
 
         def call(x: Array) -> Any:

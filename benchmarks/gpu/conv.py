@@ -76,7 +76,9 @@ class _Problem:
         ]
 
     def add_conv2d(self, bits: int, g: int) -> None:
-        weight = qcore.quantize(self.w.cpu().numpy(), bits=bits, block_size=g).to("cuda")
+        weight = qcore.quantize(self.w.cpu().numpy(), bits=bits, block_size=g, method="rtn", scale_dtype="float32").to(
+            "cuda"
+        )
         x = self.x.half()
         for mode in ("float", "int8", "int8_asym"):
             for kernel in self.rows("conv2d"):

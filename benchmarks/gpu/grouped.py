@@ -93,7 +93,10 @@ def cases(
         dense = [w.bfloat16().view(experts, n, k) for _ in range(copies_for(2 * w.numel()))]
         for width in bits:
             parts = w.cpu().numpy().reshape(experts, n, k)
-            each = [qcore.quantize(part, bits=width, block_size=block_size) for part in parts]
+            each = [
+                qcore.quantize(part, bits=width, block_size=block_size, method="rtn", scale_dtype="float32")
+                for part in parts
+            ]
             host = qcore.concatenate(each)
             weights = [host.to("cuda") for _ in range(copies_for(host.nbytes))]
             each = [part.to("cuda") for part in each]

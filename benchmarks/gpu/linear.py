@@ -29,7 +29,9 @@ class Layer:
         self.missing: dict[str, str] = {}  # peers that do not work here, and why
         generator = torch.Generator(device="cuda").manual_seed(shape[0] * 7 + shape[1])
         self.w = torch.randn(*shape, device="cuda", generator=generator)
-        weight = qcore.quantize(self.w.cpu().numpy(), bits=bits, block_size=block_size, scheme=scheme)
+        weight = qcore.quantize(
+            self.w.cpu().numpy(), bits=bits, block_size=block_size, scheme=scheme, method="rtn", scale_dtype="float32"
+        )
         self.nbytes = weight.nbytes
         self.quantized = [weight.to("cuda") for _ in range(copies_for(weight.nbytes))]
 

@@ -28,7 +28,7 @@ def _quantize(data: Data) -> Bound:
     bits = data.problem.bits
 
     def run(_: int) -> qcore.QuantizedTensor:
-        return qcore.quantize(data.x, bits=bits, block_size=BLOCK_SIZE)
+        return qcore.quantize(data.x, bits=bits, block_size=BLOCK_SIZE, method="rtn", scale_dtype="float32")
 
     run(0)
     kernel = qcore.last_kernel("quantize") or ""
@@ -39,8 +39,8 @@ def _same_as_reference(x: Array, bits: int) -> bool:
     """Return whether some rows have the reference kernel's bits."""
     rows = np.unique(np.linspace(0, len(x) - 1, _CHECKED_ROWS).astype(int))
     with qcore.force_kernel("quantize", "reference"):
-        expected = qcore.quantize(x[rows], bits=bits, block_size=BLOCK_SIZE)
-    made = qcore.quantize(x, bits=bits, block_size=BLOCK_SIZE)
+        expected = qcore.quantize(x[rows], bits=bits, block_size=BLOCK_SIZE, method="rtn", scale_dtype="float32")
+    made = qcore.quantize(x, bits=bits, block_size=BLOCK_SIZE, method="rtn", scale_dtype="float32")
     same = np.array_equal(made.codes()[rows], expected.codes())
     return same and np.array_equal(made.scales()[rows], expected.scales())
 

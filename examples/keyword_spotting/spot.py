@@ -168,7 +168,9 @@ def main() -> int:
 
     sound, _ = batch(speakers, CALIBRATION_STREAMS, np.random.default_rng(SEED + 3))
     calibrated = Calibrator(GruWeights.from_torch(model.gru)).observe(sound)
-    head = qcore.quantize(model.scores.weight.detach().numpy(), bits=8, block_size=HIDDEN)
+    head = qcore.quantize(
+        model.scores.weight.detach().numpy(), bits=8, block_size=HIDDEN, method="rtn", scale_dtype="float32"
+    )
     bias = model.scores.bias.detach().numpy()
 
     def torch_step(x: np.ndarray, state: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -98,7 +98,8 @@ def main() -> int:
             "8 bits, g = 32": (
                 8,
                 by_command(
-                    model, out / "8.safetensors", "--bits", "8", "--block-size", "32", "--scale-dtype", "float16",
+                    model, out / "8.safetensors", "--bits", "8", "--block-size", "32",
+                    "--method", "rtn", "--scale-dtype", "float16",
                 ),
             ),
             "4 bits, g = 32, mse": (
@@ -155,7 +156,7 @@ def torch_rows(folder: Path, weights: dict[str, Any], texts: list[str]) -> list[
     for name, bits, quantized in (
         ("torch fp32", 32, None),
         ("torch dynamic int8", 8, "torch"),
-        ("torch, quantize_ 8 bits", 8, {"bits": 8, "block_size": 64}),
+        ("torch, quantize_ 8 bits", 8, {"block_size": 64, "method": "rtn", "scale_dtype": "float32"}),
     ):
         encoder = TorchMiniLM(folder, weights, quantized=quantized)
         size = sum(buffer.nbytes for buffer in encoder.linears.buffers()) or linear_bytes(weights, bits)

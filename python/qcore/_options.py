@@ -40,6 +40,20 @@ Metric = Literal["mean_relative", "max_relative", "mean_absolute", "max_absolute
 TableDtype = Literal["float16", "float32"]
 """The dtype of a table's values."""
 
+BITS = 4
+"""Width of codes where none is given, of ``quantize``, ``QcoreConfig`` and ``qcore quantize``."""
+MODEL_BITS = 8
+"""The same of ``quantize_`` and of the modules of qcore.torch, which take models of any kind."""
+BLOCK_SIZE = 32
+SCHEME: Scheme = "symmetric"
+METHOD: Method = "mse"
+SCALE_DTYPE = "float16"
+FORM: dict[str, Any] = {"bits": BITS, "block_size": BLOCK_SIZE, "scheme": SCHEME, "scale_dtype": SCALE_DTYPE}
+"""The options that say what a weight has in memory, which an encoding replaces, and their defaults.
+
+These and METHOD are the defaults of all functions and commands. docs/choices.md says why and what they cost.
+"""
+
 _OTHER_WORDS = {
     "group_size": "block_size",
     "groupsize": "block_size",

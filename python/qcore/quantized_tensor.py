@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from qcore import _arrays, _checks, _core
 from qcore._display import html
-from qcore._options import Method, Scheme, option_names
+from qcore._options import BITS, BLOCK_SIZE, METHOD, SCALE_DTYPE, SCHEME, Method, Scheme, option_names
 from qcore.methods import gptq
 from qcore.methods.samples import mean_squares
 from qcore.weight_encoding import WeightEncoding
@@ -467,12 +467,12 @@ def concatenate(weights: Any) -> QuantizedTensor:
 def quantize(
     weight: Any,
     *,
-    bits: int = 4,
-    block_size: int = 64,
-    scheme: Scheme = "symmetric",
-    method: Method = "rtn",
+    bits: int = BITS,
+    block_size: int = BLOCK_SIZE,
+    scheme: Scheme = SCHEME,
+    method: Method = METHOD,
     samples: Any = None,
-    scale_dtype: Any = "float32",
+    scale_dtype: Any = SCALE_DTYPE,
     hessian: Any = None,
     damping: float = gptq.DAMPING,
     act_order: bool = False,
@@ -483,23 +483,24 @@ def quantize(
         weight: float32, float16 or bfloat16 [N, K] or [Co, Ci, Kh, Kw] on the CPU, any strides, finite.
         bits: 2, 3, 4, 5, 6 or 8. A weight of 2, 3, 5 or 6 bits is an encoded one, [N, K] only, which the CPU kernels
             read as it is; see :func:`quantize_encoded` for other forms.
-        block_size: g, elements along K (Ci) that share a scale; any positive integer, K need not be a multiple.
+        block_size: g, elements along K (Ci) that share a scale; any positive integer, K need not be a multiple. The
+            defaults take 4.5 bits per weight (docs/choices.md has the figures and what else they cost).
         scheme: "symmetric" (offset 0, codes of 4 and 8 bits within +-(2^(bits-1) - 1)) or "asymmetric" (the block's
             minimum and maximum are exact up to rounding, all 2^bits codes are used).
-        method: "rtn" rounds to nearest; "mse" searches each block's clipping for the smallest squared error, never
-            above rtn's, and with ``samples`` counts an error of k by the mean of x_k^2. In a symmetric weight every
-            method but "rtn" also uses the lowest code, -2^(bits-1), with a negative scale where a block's largest value
-            is positive. "awq" is "mse" with ``samples``: the clipping search of AWQ (Lin et al., 2023). Its scaling of
-            input channels needs the layer before: :func:`qcore.awq_scales`. "gptq" quantizes column by column, each
-            column's error compensated by the columns after it, for the smallest error of the layer's output over the
-            samples (Frantar et al., 2022); weights [N, K] only, scales by the search of "awq". It takes about
-            18 * K * K bytes more than the arguments (22 with ``act_order``).
+        method: "mse", the default, searches each block's clipping for the smallest squared error, never above that of
+            "rtn", which rounds to nearest, and with ``samples`` counts an error of k by the mean of x_k^2. In a
+            symmetric weight every method but "rtn" also uses the lowest code, -2^(bits-1), with a negative scale where
+            a block's largest value is positive. "awq" is "mse" with ``samples``: the clipping search of AWQ (Lin et
+            al., 2023). Its scaling of input channels needs the layer before: :func:`qcore.awq_scales`. "gptq" quantizes
+            column by column, each column's error compensated by the columns after it, for the smallest error of the
+            layer's output over the samples (Frantar et al., 2022); weights [N, K] only, scales by the search of "awq".
+            It takes about 18 * K * K bytes more than the arguments (22 with ``act_order``).
         samples: inputs of the layer, numbers [M, K] ([M, Ci] for a convolution): needed for "awq" and "gptq", optional
             for "mse". For "gptq" M may be below K, a channel that is zero in all samples is rounded to nearest, and
             float32 rows on the CPU are not copied.
-        scale_dtype: "float32", or "float16" to round scales and offsets to fp16 before the codes are chosen: half the
-            bytes for them (4.25 bits per weight at bits=4, block_size=64) for a slightly larger error. Blocks whose
-            scale is below 6e-8, fp16's smallest number, become zeros.
+        scale_dtype: "float16", the default, rounds scales and offsets to fp16 before the codes are chosen: half the
+            bytes of "float32" for them on the CPU, for a slightly larger error. Blocks whose scale is below 6e-8,
+            fp16's smallest number, become zeros.
         hessian: for "gptq" in the place of samples: a :class:`qcore.Hessian`, which accumulates them over batches, or
             x^T x times any positive number, float32 or float64 [K, K], symmetric.
         damping: for "gptq": is added to the diagonal of x^T x, relative to its mean; 0 or more.
@@ -515,8 +516,8 @@ def quantize(
     Example:
         >>> import numpy as np, qcore
         >>> weight = np.random.default_rng(0).standard_normal((256, 512), dtype=np.float32)
-        >>> qcore.quantize(weight, bits=4, block_size=64)
-        QuantizedTensor(shape=[256, 512], bits=4, block_size=64, scheme='symmetric', device='cpu', 4.5 bits per weight)
+        >>> qcore.quantize(weight)
+        QuantizedTensor(shape=[256, 512], bits=4, block_size=32, scheme='symmetric', device='cpu', 4.5 bits per weight)
     """
     _checks.choice(method, _METHODS, "quantize: method")
     features = weight.shape[1] if len(getattr(weight, "shape", ())) > 1 else 0

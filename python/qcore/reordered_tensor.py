@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qcore import _core
+from qcore._display import html
 from qcore.quantized_tensor import QuantizedTensor
 
 
@@ -59,6 +60,22 @@ class TransformedTensor:
     def bits_per_weight(self) -> float:
         """8 * nbytes / number of weights."""
         return 8 * self.nbytes / (self.shape[0] * self.shape[1])
+
+    def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
+        """Return the matrix in the basis of x; each kind of transformation says how."""
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return :meth:`dequantize`, which ``numpy.asarray`` asks for; it always makes a new array."""
+        if copy is False:
+            raise _core.QcoreValueError(
+                f"{type(self).__name__}.__array__: copy is False, expected None or True: the values are computed from "
+                "codes"
+            )
+        return self.dequantize() if dtype is None else self.dequantize().astype(dtype)
+
+    def _repr_html_(self) -> str:
+        return html.weight(self)
 
 
 class ReorderedTensor(TransformedTensor):
@@ -138,7 +155,7 @@ class ReorderedTensor(TransformedTensor):
         return np.array_equal(self.order, other.order) and self.weight == other.weight
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReorderedTensor, (self.weight, self.order)
+        return ReorderedTensor, (self.weight, self.order.tolist())  # numbers, which any unpickler may read
 
     def __repr__(self) -> str:
         return f"ReorderedTensor({self.weight!r})"

@@ -14,18 +14,19 @@ def description(title: str, rows: Mapping[str, Any]) -> str:
 
 
 def weight(tensor: Any) -> str:
-    """Return the table of a QuantizedTensor."""
+    """Return the table of a QuantizedTensor, or of a weight with transformed columns that has one."""
+    stored = getattr(tensor, "weight", tensor)
     facts = {
         "shape": " x ".join(map(str, tensor.shape)),
         "bits": tensor.bits,
         "block size": tensor.block_size,
         "scheme": tensor.scheme,
-        "scales": tensor.scale_dtype,
+        "scales": stored.scale_dtype,
         "device": tensor.device,
         "bytes": f"{tensor.nbytes:,}",
         "bits per weight": f"{tensor.bits_per_weight:.3g}",
     }
-    return description("QuantizedTensor", facts)
+    return description(type(tensor).__name__, facts)
 
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], notes: str = "") -> str:

@@ -82,7 +82,10 @@ def linear(torch: Any, quick: bool) -> Iterator[Case]:
     rng = np.random.default_rng(0)
     w = rng.standard_normal((n, k), np.float32) / np.float32(math.sqrt(k))
     packed = {
-        bits: _copies(lambda bits=bits: qcore.quantize(w, bits=bits, block_size=64), n * k * bits // 8)  # type: ignore[misc]
+        bits: _copies(
+            lambda bits=bits: qcore.quantize(w, bits=bits, block_size=64, method="rtn", scale_dtype="float32"),
+            n * k * bits // 8,
+        )  # type: ignore[misc]
         for bits in (4, 8)
     }
     dense = _copies(w.copy, w.nbytes)
@@ -112,7 +115,10 @@ def conv(torch: Any, quick: bool) -> Iterator[Case]:
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x[0], ((0, 0), (1, 1), (1, 1))), (3, 3), axis=(1, 2))
     truth = np.einsum("cyxij,ocij->oyx", windows.astype(np.float64), w.astype(np.float64), optimize=True)[None]
     case = Case(f"conv {extent}x{extent}, 64 to 64 channels, 3x3", 2 * truth.size * 64 * 9, truth)
-    weight, moved = qcore.quantize(w, bits=8, block_size=64), x.nbytes + truth.size * 4
+    weight, moved = (
+        qcore.quantize(w, bits=8, block_size=64, method="rtn", scale_dtype="float32"),
+        x.nbytes + truth.size * 4,
+    )
     nbytes = weight.nbytes + moved
     case.add("qcore 8 bits g64", qcore.conv2d, x, weight, padding=1, nbytes=nbytes, peak="int8", kernels="conv2d")
     if torch is not None:
@@ -181,12 +187,17 @@ def quantize(torch: Any, quick: bool) -> Iterator[Case]:
     """Make weights to quantize and to decode, beside a copy of as many bytes."""
     n = 512 if quick else 4096
     w = np.random.default_rng(0).standard_normal((n, n), np.float32)
-    packed = qcore.quantize(w, bits=4, block_size=64)
+    packed = qcore.quantize(w, bits=4, block_size=64, method="rtn", scale_dtype="float32")
     words = np.random.default_rng(1).integers(-(2**31), 2**31, (n, n // 8), np.int64).astype(np.int32)
     arrays = words, np.full((n // 64, n), 0.01, np.float16), words[: n // 64].copy()
     moved = w.nbytes + packed.nbytes
     forms: list[tuple[str, str, Callable[[], Any], int]] = [
-        (f"quantize {n}x{n} to 4 bits", "quantize", lambda: qcore.quantize(w, bits=4, block_size=64), moved),
+        (
+            f"quantize {n}x{n} to 4 bits",
+            "quantize",
+            lambda: qcore.quantize(w, bits=4, block_size=64, method="rtn", scale_dtype="float32"),
+            moved,
+        ),
         (f"dequantize {n}x{n} of 4 bits", "dequantize", packed.dequantize, moved),
         (f"dequantize {n}x{n} of AWQ", "awq", lambda: awq.dequantize(*arrays), 2 * n * n + 5 * n * n // 8),
     ]

@@ -136,7 +136,9 @@ class QcoreOperators(Operators):
         self._method = method
 
     def _quantized(self, weight: Floats, block_size: int) -> QuantizedTensor:
-        quantized = qcore.quantize(weight, bits=self._bits, block_size=block_size, method=self._method)
+        quantized = qcore.quantize(
+            weight, bits=self._bits, block_size=block_size, method=self._method, scale_dtype="float32"
+        )
         self.weight_count += weight.size
         self.weight_bytes += quantized.nbytes
         return quantized

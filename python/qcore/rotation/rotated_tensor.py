@@ -111,7 +111,7 @@ def quantize_rotated(
     block = largest_block(shape[1])
     if rotation_block is not None:
         block = checked_block(rotation_block, shape[1], "quantize_rotated: rotation_block")
-    quantize(weight)  # the weight's own errors, by its index
+    quantize(weight, method="rtn", scale_dtype="float32")  # the weight's own errors, by its index
     if samples is not None:
         given = samples.detach().cpu().numpy() if hasattr(samples, "detach") else np.asarray(samples)
         if given.ndim != 2 or given.shape[1] != shape[1]:

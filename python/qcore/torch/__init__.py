@@ -5,7 +5,7 @@ Modules in the place of those of ``torch.nn``: :class:`Linear`, :class:`RotatedL
 :class:`Experts` in the place of mixtures of experts.
 :func:`quantize_` puts them into a model, :func:`restore_` loads such a model's state_dict.
 :mod:`qcore.torch.operators` has the operators ``torch.ops.qcore.*``. Importing this package imports torch, lets CPU
-kernels run on torch's threads (``qcore.torch.threads``) and ``torch.load(weights_only=True)`` read QuantizedTensors.
+kernels run on torch's threads (``qcore.torch.threads``) and ``torch.load(weights_only=True)`` read qcore's weights.
 """
 
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import torch as _torch
 
 from qcore.quantized_tensor import unpickle as _unpickle
+from qcore.reordered_tensor import ReorderedTensor as _ReorderedTensor
+from qcore.rotation import RotatedTensor as _RotatedTensor
 from qcore.torch import operators
 from qcore.torch.attention import MultiheadAttention
 from qcore.torch.conv1d import Conv1d
@@ -50,8 +52,8 @@ __all__ = [
 ]
 
 if hasattr(_torch.serialization, "add_safe_globals"):
-    # A pickled QuantizedTensor is a call of this function with bytes and numbers.
-    _torch.serialization.add_safe_globals([_unpickle])
+    # A pickled weight is a call of one of these with bytes, numbers and another weight.
+    _torch.serialization.add_safe_globals([_unpickle, _ReorderedTensor, _RotatedTensor])
 
 _INSTEAD = {
     "quantize": "qcore.torch.quantize_(model) quantizes a model in place, qcore.quantize(weight) makes one weight",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from qcore import _core
-from qcore._options import Method, Scheme
+from qcore._options import BLOCK_SIZE, METHOD, MODEL_BITS, SCALE_DTYPE, SCHEME, Method, Scheme
 from qcore.linear import embedding
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.torch import operators
@@ -42,11 +42,11 @@ class Embedding(WeightedModule):
         cls,
         module: torch.nn.Embedding,
         *,
-        bits: int = 8,
-        block_size: int = 64,
-        scheme: Scheme = "symmetric",
-        method: Method = "rtn",
-        scale_dtype: Any = "float32",
+        bits: int = MODEL_BITS,
+        block_size: int = BLOCK_SIZE,
+        scheme: Scheme = SCHEME,
+        method: Method = METHOD,
+        scale_dtype: Any = SCALE_DTYPE,
     ) -> Embedding:
         """Quantize a ``torch.nn.Embedding``.
 

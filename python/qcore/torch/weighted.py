@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from qcore import _checks, _conv_params, _core
-from qcore._options import Activation, Compute, Method, Scheme
+from qcore._options import BLOCK_SIZE, METHOD, MODEL_BITS, SCALE_DTYPE, SCHEME, Activation, Compute, Method, Scheme
 from qcore.conv import conv2d as _conv2d
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
@@ -366,13 +366,13 @@ class Linear(WeightedModule):
         cls,
         module: torch.nn.Linear,
         *,
-        bits: int = 8,
-        block_size: int = 64,
-        scheme: Scheme = "symmetric",
+        bits: int = MODEL_BITS,
+        block_size: int = BLOCK_SIZE,
+        scheme: Scheme = SCHEME,
         compute: Compute = "int8",
-        method: Method = "rtn",
+        method: Method = METHOD,
         samples: Any = None,
-        scale_dtype: Any = "float32",
+        scale_dtype: Any = SCALE_DTYPE,
     ) -> Linear:
         """Quantize a ``torch.nn.Linear``.
 
@@ -484,13 +484,13 @@ class Conv2d(WeightedModule):
         cls,
         module: torch.nn.Conv2d,
         *,
-        bits: int = 8,
-        block_size: int = 64,
-        scheme: Scheme = "symmetric",
+        bits: int = MODEL_BITS,
+        block_size: int = BLOCK_SIZE,
+        scheme: Scheme = SCHEME,
         compute: Compute = "int8",
-        method: Method = "rtn",
+        method: Method = METHOD,
         samples: Any = None,
-        scale_dtype: Any = "float32",
+        scale_dtype: Any = SCALE_DTYPE,
     ) -> Conv2d:
         """Quantize a ``torch.nn.Conv2d``.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from qcore import _checks, _core
-from qcore._options import Compute, Method, Scheme
+from qcore import _checks, _core, _options
+from qcore._options import FORM, Compute, Method, Scheme
 from qcore.formats.checkpoint.layout import FORMAT
 from qcore.linear import COMPUTE
 from qcore.weight_encoding import ENCODINGS
@@ -33,8 +33,6 @@ _CHOICES: dict[str, Mapping[Any, Any]] = {
     "compute": COMPUTE,
     "encoding": ENCODINGS,
 }
-_FORM: dict[str, Any] = {"bits": 4, "block_size": 32, "scheme": "symmetric", "scale_dtype": "float16"}
-"""Options that an encoding says by itself, and their defaults."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         bits: int | None = None,
         block_size: int | None = None,
         scheme: Scheme | None = None,
-        method: Method = "mse",
+        method: Method = _options.METHOD,
         scale_dtype: str | None = None,
         compute: Compute | None = None,
         modules_to_not_convert: Sequence[str] | None = None,
@@ -101,7 +99,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         given = {name: value for name, value in form.items() if value is not None}
         given |= {} if encoding is None else {"encoding": encoding}
         _check_options(given, "QcoreConfig")
-        form = _FORM | _own_form(encoding) | given
+        form = FORM | _own_form(encoding) | given
         self.bits, self.block_size, self.scheme = form["bits"], form["block_size"], form["scheme"]
         self.method, self.scale_dtype, self.encoding = method, form["scale_dtype"], encoding
         self.compute = "int8" if compute is None else compute
@@ -138,8 +136,8 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         options = self._options()
         if other.get("encoding") is not None:
             options |= _own_form(other["encoding"])
-        elif self.encoding is not None and any(each in other for each in _FORM):
-            options |= _FORM | {"encoding": None}
+        elif self.encoding is not None and any(each in other for each in FORM):
+            options |= FORM | {"encoding": None}
         return LayerOptions(**(options | dict(other)))
 
     def leaves(self, name: str) -> str:
@@ -172,7 +170,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds."""
-        left = tuple(_FORM) if self.encoding is not None else ("encoding",)
+        left = tuple(FORM) if self.encoding is not None else ("encoding",)
         options = {name: value for name, value in self._options().items() if name not in left}
         found = {"quant_method": METHOD, "format": FORMAT} | options
         found["modules_to_not_convert"] = self.modules_to_not_convert
@@ -251,7 +249,7 @@ def _check_options(options: Mapping[str, Any], where: str) -> None:
         elif _checks.integer(value, at) < 1:
             raise _core.QcoreValueError(f"{at} is {value}, expected a positive integer")
     if "encoding" in options:
-        for name in _FORM:
+        for name in FORM:
             if name in options:
                 raise _core.QcoreValueError(
                     f"{where}: {name} is {options[name]!r} and encoding {options['encoding']!r}, expected one of them"

@@ -87,7 +87,10 @@ def test_errors():
     weight, x = layer()
     for call, words in [
         (lambda: qcore.quantize(weight, method="awq"), "quantize: samples is missing, expected inputs [M, K]"),
-        (lambda: qcore.quantize(weight, samples=x), "quantize: samples is given, expected inputs [M, K] with"),
+        (
+            lambda: qcore.quantize(weight, method="rtn", samples=x),
+            "quantize: samples is given, expected inputs [M, K] with",
+        ),
         (lambda: qcore.quantize(weight, method="awq", samples=x[:, :9]), "samples has shape [300, 9], expected [M, K]"),
         (lambda: qcore.quantize(weight, method="awq", samples=x[:0]), "samples has shape [0, 256], expected [M, K]"),
         (

@@ -91,7 +91,7 @@ def test_channels_that_are_zero_have_finite_scales():
     for weight in weights:
         weight[:, 9] = 0
     weights[0][:, 10] = 0  # not in the other layer
-    found = qcore.smooth_scales(weights, x, alpha=0.5, block_size=64)
+    found = qcore.smooth_scales(weights, x, alpha=0.5, block_size=64, method="rtn", scale_dtype="float32")
     np.testing.assert_allclose(found.scales, defined_scales(weights, x, 0.5), rtol=1e-5)
     assert np.isfinite(found.scales).all() and (found.scales > 0).all()
     assert found.error < found.unscaled_error
@@ -107,10 +107,10 @@ def test_scales_fold_into_the_layer_before():
     source = rng.standard_normal((100, 32)).astype(np.float32)
     weight = rng.standard_normal((16, 64)).astype(np.float32)
     x = source @ before.T + bias
-    found = qcore.smooth_scales([weight], x, compute="int8_token", block_size=64)
+    found = qcore.smooth_scales([weight], x, compute="int8_token", bits=8)
     folded_weight, folded_bias = qcore.fold_scales(found.scales, before, bias)
     y = qcore.linear(source @ folded_weight.T + folded_bias, found.weights[0], compute="int8_token")
-    plain = qcore.linear(x, qcore.quantize(weight, block_size=64), compute="int8_token")
+    plain = qcore.linear(x, qcore.quantize(weight, bits=8), compute="int8_token")
     exact = x @ weight.T
     assert np.linalg.norm(y - exact) < 0.5 * np.linalg.norm(plain - exact)
 

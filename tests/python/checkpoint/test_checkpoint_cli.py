@@ -148,7 +148,7 @@ def test_samples_weigh_the_errors_of_encodings(files):
 def test_which_tensors_are_quantized(files, flags, quantized):
     done = run("quantize", files / "m.safetensors", files / "o.safetensors", *flags, "--dry-run")
     assert f"{len(quantized)} of 7 tensors quantized" in done.stdout
-    assert {line.split()[0] for line in done.stdout.splitlines() if "4 bits, blocks of 64" in line} == quantized
+    assert {line.split()[0] for line in done.stdout.splitlines() if "4 bits, blocks of 32" in line} == quantized
     assert not (files / "o.safetensors").exists()
     assert run("quantize", files / "m.safetensors", files / "o.safetensors", *flags).exit_code == 0
     with open_checkpoint(files / "o.safetensors") as checkpoint:
@@ -202,7 +202,9 @@ def test_compare(files):
 def test_a_reordered_weight_is_listed_and_compared_in_the_matrixs_own_order(tmp_path):
     rng = np.random.default_rng(0)
     matrix, order = rng.standard_normal((6, 32), dtype=np.float32), rng.permutation(32)
-    weight = qcore.ReorderedTensor(qcore.quantize(matrix[:, order], bits=8, block_size=16), order)
+    weight = qcore.ReorderedTensor(
+        qcore.quantize(matrix[:, order], bits=8, block_size=16, scale_dtype="float32"), order
+    )
     save_file({"w": matrix}, tmp_path / "float.safetensors")
     qcore.save(tmp_path / "w.safetensors", {"w": weight})
     done = run("inspect", tmp_path / "w.safetensors")
@@ -335,7 +337,7 @@ def test_ctrl_c_ends_a_search_at_once_and_says_what_is_kept(tmp_path):
     process.send_signal(signal.SIGINT)
     text = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "qcore: interrupted: 1 of 3 tensors are kept in" in text and "the same command goes on" in text
+    assert "qcore: interrupted: 1 of 3 tensors are kept in" in text and "run the same command to resume" in text
     assert time.monotonic() - began < 5  # below a second on an idle machine
 
 

@@ -241,7 +241,13 @@ def test_bfloat16_needs_ml_dtypes_only_where_an_array_is_asked_for(tmp_path, mon
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.info("w").format == "bfloat16"
-    weight = qcore.quantize(checkpoint.entry("w").section.operand("quantize: weight"), bits=8, block_size=4)
+    weight = qcore.quantize(
+        checkpoint.entry("w").section.operand("quantize: weight"),
+        bits=8,
+        block_size=4,
+        method="rtn",
+        scale_dtype="float32",
+    )
     assert weight.dequantize()[1, 3] == 7
     with pytest.raises(qcore.QcoreTypeError, match="ml_dtypes"):
         checkpoint["w"]

@@ -116,7 +116,9 @@ def test_arrays_pass_through(tmp_path):
 
 
 def test_the_file_is_plain_safetensors_that_describes_itself(tmp_path):
-    weight = qcore.quantize(np.eye(6, 10, dtype=np.float32), bits=4, block_size=4, scheme="asymmetric")
+    weight = qcore.quantize(
+        np.eye(6, 10, dtype=np.float32), bits=4, block_size=4, scheme="asymmetric", scale_dtype="float32"
+    )
     path = tmp_path / "w.safetensors"
     qcore.save(path, {"a.weight": weight, "bias": np.ones(3, np.float32)})
     arrays = load_file(path)

@@ -159,7 +159,7 @@ def test_what_the_format_cannot_hold():
     w = np.random.default_rng(1).standard_normal((16, 128), dtype=np.float32)
     for options, message in [
         ({"bits": 8}, "to_awq: weight has 8 bits, expected 4"),
-        ({}, "to_awq: weight's scales has .* expected numbers that float16 holds exactly"),
+        ({"scale_dtype": "float32"}, "to_awq: weight's scales has .* expected numbers that float16 holds exactly"),
         ({"scheme": "asymmetric"}, "to_awq: weight has scale .* the format has no other offsets"),
         ({"block_size": 96}, "to_awq: K is 128, expected a multiple of 96"),
     ]:

@@ -80,7 +80,7 @@ def test_native_weights_go_out():
         again = formats.from_mlx(*formats.to_mlx(weight), bits=bits, block_size=64)
         assert np.array_equal(again.dequantize(), weight.dequantize())
     with pytest.raises(qcore.QcoreValueError, match=r"to_mlx: weight has scale .* to be a float32 number"):
-        formats.to_mlx(qcore.quantize(w, bits=4, block_size=64, scheme="asymmetric"))
+        formats.to_mlx(qcore.quantize(w, bits=4, block_size=64, scheme="asymmetric", scale_dtype="float32"))
     with pytest.raises(qcore.QcoreValueError, match="to_mlx: K is 128, expected a multiple of 48"):
         formats.to_mlx(qcore.quantize(w, bits=4, block_size=48))
 

@@ -88,7 +88,7 @@ def test_every_row_gives_the_references_bits(case, mode, order):
     ran = []
     for seed, (bits, scheme) in enumerate([(8, "symmetric"), (4, "asymmetric")]):
         x, w = conv_calls.arrays(case, seed)
-        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme)
+        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme, method="rtn", scale_dtype="float32")
         x = torch.from_numpy(x).to(DTYPES[seed]).contiguous(memory_format=ORDERS[order])
         bias = torch.from_numpy(np.random.default_rng(seed).standard_normal(len(w), dtype=np.float32))
         options = {"compute": mode, "activation": ("silu", (-0.5, 6.0))[seed], **conv_calls.window(case)}
@@ -133,7 +133,7 @@ def test_many_tiles(kernel, block_size, mode):
         memory_format=torch.channels_last
     )
     for bits, scheme in ((8, "asymmetric"), (4, "symmetric")):
-        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme)
+        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme, method="rtn", scale_dtype="float32")
         options = {"compute": mode, "padding": 1}
         expected = qcore.conv2d(x, weight, **options)
         assert_same_bits(conv_calls.run(kernel, x.cuda(), weight.to("cuda"), **options), expected)
@@ -169,7 +169,7 @@ def test_hopper_tiles(case, mode, order):
     x[-1, 1, -1, -1] = float("nan")
     bias = torch.from_numpy(rng.standard_normal(len(w), dtype=np.float32))
     for i, (bits, scheme) in enumerate([(8, "symmetric"), (4, "symmetric"), (8, "asymmetric"), (4, "asymmetric")]):
-        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme)
+        weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme, method="rtn", scale_dtype="float32")
         given = x.to(DTYPES[i % 3]).contiguous(memory_format=ORDERS[order])
         options = {"compute": mode, **window}
         expected = qcore.conv2d(given, weight, bias, **options)
@@ -207,7 +207,7 @@ def test_hopper_tiles(case, mode, order):
 )
 def test_hopper_tiles_say_what_they_refuse(channels, block_size, groups, mode, reason):
     w = np.ones((64, channels // groups, 3, 3), dtype=np.float32)
-    weight = qcore.quantize(w, bits=8, block_size=block_size).to("cuda")
+    weight = qcore.quantize(w, bits=8, block_size=block_size, method="rtn", scale_dtype="float32").to("cuda")
     x = torch.ones((1, channels, 5, 5), device="cuda")
     with pytest.raises(qcore.QcoreValueError, match=reason):
         conv_calls.run("sm90_int8_implicit_gemm", x, weight, compute=mode, groups=groups)
@@ -215,7 +215,7 @@ def test_hopper_tiles_say_what_they_refuse(channels, block_size, groups, mode, r
 
 def test_into_a_piece_of_a_larger_array():
     x, w = conv_calls.arrays("3x3")
-    weight = qcore.quantize(w, bits=8, block_size=16)
+    weight = qcore.quantize(w, bits=8, block_size=16, method="rtn", scale_dtype="float32")
     expected = reference(torch.from_numpy(x), weight, None, padding=1)
     memory = torch.full((2, 40, 11, 9), 7.0, device="cuda")
     out = memory[:, 3:36, 1:10, 1:8]
@@ -229,7 +229,7 @@ def test_into_a_piece_of_a_larger_array():
 
 def test_runs_on_the_callers_stream_and_in_graphs():
     x, w = conv_calls.arrays("3x3-short-block")
-    weight = qcore.quantize(w, bits=8, block_size=32)
+    weight = qcore.quantize(w, bits=8, block_size=32, method="rtn", scale_dtype="float32")
     moved = weight.to("cuda")
     late = torch.zeros(x.shape, device="cuda")
     source = torch.from_numpy(x).cuda()
@@ -255,7 +255,7 @@ def test_runs_on_the_callers_stream_and_in_graphs():
 
 def test_devices_must_match():
     x, w = conv_calls.arrays("1x1")
-    weight = qcore.quantize(w, bits=8, block_size=32)
+    weight = qcore.quantize(w, bits=8, block_size=32, method="rtn", scale_dtype="float32")
     with pytest.raises(qcore.QcoreValueError, match=r"^conv2d: x is on cuda:0 and the weight on cpu"):
         qcore.conv2d(torch.from_numpy(x).cuda(), weight)
     with pytest.raises(qcore.QcoreValueError, match=r"^conv2d: bias is on cpu, expected cuda:0 like x"):

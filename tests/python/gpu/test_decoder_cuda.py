@@ -143,7 +143,14 @@ VOCABULARY, POSITIONS, CAPACITY = 1000, 700, 640
 
 def packed(rows, features, bits, seed):
     values = normal(rows, features, seed=seed, factor=features**-0.5)
-    return qcore.quantize(values, bits=bits, block_size=32, scheme="asymmetric" if bits == 4 else "symmetric")
+    return qcore.quantize(
+        values,
+        bits=bits,
+        block_size=32,
+        scheme="asymmetric" if bits == 4 else "symmetric",
+        method="rtn",
+        scale_dtype="float32",
+    )
 
 
 def stack(device, dtype, full):

@@ -131,7 +131,7 @@ def test_projections_of_different_formats(compute, limit):
     for layer in (model.model.layers[0], model.model.layers[2]):
         old = layer.self_attn.v_proj
         values = torch.from_numpy(old.weight.dequantize())
-        weight = qcore.quantize(values, bits=4, block_size=16, scheme="asymmetric")
+        weight = qcore.quantize(values, bits=4, block_size=16, scheme="asymmetric", method="rtn", scale_dtype="float32")
         layer.self_attn.v_proj = qt.Linear(weight, old.bias, compute=compute)
     model.to("cuda")
     inputs = prompt(2)

@@ -39,7 +39,9 @@ def test_kernels_have_the_bits_of_the_cpu(kernel, mode, bits, scheme):
             if few and mode == "int8_token" and g == 32:
                 continue
             experts = len(counts)
-            weight = qcore.quantize(random(experts * n, k), bits=bits, scheme=scheme, block_size=g)
+            weight = qcore.quantize(
+                random(experts * n, k), bits=bits, scheme=scheme, block_size=g, method="rtn", scale_dtype="float32"
+            )
             x, bias, rows = random(sum(counts), k), random(experts, n), torch.tensor(counts)
             expected = qcore.grouped_linear(x, weight, rows, bias, compute=mode, activation="relu")
             out = torch.full((len(x), n, 2), 7.0, device="cuda")
@@ -55,7 +57,7 @@ def test_kernels_have_the_bits_of_the_cpu(kernel, mode, bits, scheme):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_counts_are_not_read_by_the_host_and_rows_without_an_expert_are_nan(kernel):
-    weight = qcore.quantize(random(3 * 32, 64), block_size=32)
+    weight = qcore.quantize(random(3 * 32, 64), block_size=32, method="rtn", scale_dtype="float32")
     x = random(8, 64)
     expected = qcore.grouped_linear(x[:6], weight, torch.tensor([2, 0, 4]))
     graph = torch.cuda.CUDAGraph()

@@ -54,7 +54,9 @@ def block_values(rng, rows, k, g):
 
 
 def random_weight(rng, n, k, g, bits, scheme):
-    return qcore.quantize(block_values(rng, n, k, g), bits=bits, block_size=g, scheme=scheme)
+    return qcore.quantize(
+        block_values(rng, n, k, g), bits=bits, block_size=g, scheme=scheme, method="rtn", scale_dtype="float32"
+    )
 
 
 def strided(x, layout):
@@ -217,7 +219,9 @@ def test_tiles_and_tails(compute, bits, scheme, m, n, k, g):
 
 @pytest.mark.parametrize("compute", COMPUTE)
 def test_no_features(compute):
-    weight = qcore.quantize(np.zeros((9, 0), np.float32), bits=4, block_size=32).to("cuda")
+    weight = qcore.quantize(
+        np.zeros((9, 0), np.float32), bits=4, block_size=32, method="rtn", scale_dtype="float32"
+    ).to("cuda")
     bias = torch.linspace(-1, 1, 9, device="cuda")
     for kernel in KERNELS[compute]:
         if not takes(kernel, compute, 5, 0, 32, "symmetric"):
@@ -496,7 +500,7 @@ def test_cuda_graph(compute):
 
 
 def test_devices_must_match():
-    weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32)
+    weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32, method="rtn", scale_dtype="float32")
     x = torch.ones(2, 64, device="cuda")
     with pytest.raises(qcore.QcoreValueError, match=r"x is on cuda:0 and the weight on cpu"):
         qcore.linear(x, weight)
@@ -509,14 +513,18 @@ def test_devices_must_match():
 
 
 def test_forced_kernels_refuse_what_they_cannot_do():
-    weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32).to("cuda")
+    weight = qcore.quantize(
+        np.ones((8, 64), np.float32), bits=4, block_size=32, method="rtn", scale_dtype="float32"
+    ).to("cuda")
     x = torch.ones(2, 64, device="cuda")
     refused = pytest.raises(qcore.QcoreValueError, match="int8 and int8_asym only")
     with qcore.force_kernel("linear", "sm75_int8_sliced"), refused:
         qcore.linear(x, weight, compute="int16")
     with qcore.force_kernel("linear", "sm75_gemv"), pytest.raises(qcore.QcoreValueError, match="it takes M up to 16"):
         qcore.linear(torch.ones(33, 64, device="cuda"), weight)
-    odd = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=20).to("cuda")
+    odd = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=20, method="rtn", scale_dtype="float32").to(
+        "cuda"
+    )
     for kernel in ("sm75_gemv", "sm80_int8_mma"):
         with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError, match="multiples of 32"):
             qcore.linear(x, odd)
@@ -527,7 +535,7 @@ def test_forced_kernels_refuse_what_they_cannot_do():
 
 
 def test_a_device_that_does_not_exist():
-    weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32)
+    weight = qcore.quantize(np.ones((8, 64), np.float32), bits=4, block_size=32, method="rtn", scale_dtype="float32")
     with pytest.raises(qcore.CudaError, match="there is no device cuda:99"):
         weight.to("cuda:99")
     assert torch.ones(3, device="cuda").sum() == 3  # nothing was left behind

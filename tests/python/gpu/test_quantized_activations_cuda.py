@@ -64,7 +64,9 @@ def test_products_have_the_bits_of_the_cpu(kernel, mode):
     ran = 0
     for m, n, k, g in SHAPES:
         for bits, scheme in ((4, "symmetric"), (8, "symmetric"), (4, "asymmetric")):
-            weight = qcore.quantize(random(n, k), bits=bits, scheme=scheme, block_size=g)
+            weight = qcore.quantize(
+                random(n, k), bits=bits, scheme=scheme, block_size=g, method="rtn", scale_dtype="float32"
+            )
             x, there = values(m, k), weight.to("cuda")
             calls = [({"compute": mode}, qcore.quantize_activations(x, size, mode)) for size in {g, k}]
             if mode == "int8":
@@ -91,7 +93,7 @@ def test_products_have_the_bits_of_the_cpu(kernel, mode):
 
 def test_mixtures_of_experts_take_codes():
     counts, x = torch.tensor([3, 0, 5, 90]), values(98, 128)
-    weight = qcore.quantize(random(4 * 32, 128), block_size=64)
+    weight = qcore.quantize(random(4 * 32, 128), block_size=64, method="rtn", scale_dtype="float32")
     for size in (64, None):
         expected = qcore.grouped_linear(qcore.quantize_activations(x, size), weight, counts)
         codes = qcore.quantize_activations(x.cuda(), size)

@@ -123,7 +123,7 @@ def test_grid(k, g, bits, scheme):
         modes = [LARGE_CELL_MODE[g, bits, scheme]] if large else MODES
         # The reference walks over every k: of the longest, 65 rows for one number of columns only.
         rows = MS if k < LONGEST_K or n == 9 else [m for m in MS if m <= 17]
-        weight = qcore.quantize(w[:n], bits=bits, block_size=g, scheme=scheme)
+        weight = qcore.quantize(w[:n], bits=bits, block_size=g, scheme=scheme, **oracle.NEAREST)
         np.testing.assert_array_equal(weight.codes(), expected_weight.codes[:n])
         np.testing.assert_array_equal(weight.scales(), expected_weight.scales[:n])
         np.testing.assert_array_equal(weight.offsets(), expected_weight.offsets[:n])
@@ -167,7 +167,7 @@ def test_activation_codes_of_the_grid(g, mode):
 def test_any_shape_and_block_size(m, n, k, g, bits, scheme, mode, seed):
     rng = np.random.default_rng(seed)
     x, w = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((n, k), dtype=np.float32)
-    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme)
+    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, **oracle.NEAREST)
     expected = oracle.linear(x, oracle_weight(weight), mode, scheme == "asymmetric")
     for kernel in KERNELS[mode]:
         assert_same(poisoned_run(kernel, x, weight, compute=mode), expected, kernel)
@@ -267,7 +267,7 @@ def test_blocks_that_only_the_reference_takes(mode):
     rng = np.random.default_rng(4)
     x = rng.standard_normal((2, k), dtype=np.float32)
     w = rng.standard_normal((3, k), dtype=np.float32)
-    weight = qcore.quantize(w, bits=8, block_size=k, scheme="asymmetric")
+    weight = qcore.quantize(w, bits=8, block_size=k, scheme="asymmetric", **oracle.NEAREST)
     y = qcore.linear(x, weight, compute=mode)
     assert qcore.last_kernel("linear") == "reference"
     assert_same(y, oracle.linear(x, oracle_weight(weight), mode, True))
@@ -343,7 +343,7 @@ def test_weights_larger_than_a_cache(mode, bits, k, g, scheme):
     rng = np.random.default_rng([5, k])
     x, w = rng.standard_normal((7, k), dtype=np.float32), rng.standard_normal((17, k), dtype=np.float32)
     repeated = np.arange(257) % 17  # the oracle needs to look at 17 rows only
-    few = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme)
+    few = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, **oracle.NEAREST)
     offsets = few.offsets()[repeated] if scheme == "asymmetric" else None
     weight = qcore.QuantizedTensor.from_parts(
         few.codes()[repeated], few.scales()[repeated], offsets, bits=bits, block_size=g
@@ -362,7 +362,7 @@ def test_weights_larger_than_a_cache(mode, bits, k, g, scheme):
 def test_many_rows(kernel, mode):
     rng = np.random.default_rng(5)
     x, w = rng.standard_normal((512, 200), dtype=np.float32), rng.standard_normal((100, 200), dtype=np.float32)
-    weight = qcore.quantize(w, bits=4, block_size=64, scheme="asymmetric")
+    weight = qcore.quantize(w, bits=4, block_size=64, scheme="asymmetric", **oracle.NEAREST)
     y = poisoned_run(kernel, x, weight, compute=mode)
     assert_same(y, run("reference", x, weight, compute=mode))
     assert_same(y[:17], oracle.linear(x[:17], oracle_weight(weight), mode, True))
@@ -375,7 +375,7 @@ def test_many_rows(kernel, mode):
 @pytest.mark.parametrize(("kernel", "mode"), PAIRS)
 def test_empty_extents(kernel, mode):
     def weight(n, k):
-        return qcore.quantize(np.ones((n, k), np.float32))
+        return qcore.quantize(np.ones((n, k), np.float32), block_size=64, **oracle.NEAREST)
 
     bias = np.float32([1, -2, 3])
     assert run(kernel, np.ones((0, 8), np.float32), weight(3, 8), compute=mode).shape == (0, 3)
@@ -407,7 +407,7 @@ def test_activations(kernel, mode):
     rng = np.random.default_rng(10)
     x = rng.standard_normal((7, 64), dtype=np.float32)
     x[3] = np.nan
-    weight = qcore.quantize(rng.standard_normal((45, 64), dtype=np.float32), block_size=16)
+    weight = qcore.quantize(rng.standard_normal((45, 64), dtype=np.float32), block_size=16, **oracle.NEAREST)
     bias = rng.standard_normal(45, dtype=np.float32)
     plain = run(kernel, x, weight, bias, compute=mode)
     assert plain[:3].max() > 6
@@ -442,7 +442,7 @@ def test_non_finite_activations(kernel, mode, scheme, value):
     w = rng.standard_normal((35, 70), dtype=np.float32)
     w[4] = 0
     x = rng.standard_normal((9, 70), dtype=np.float32)
-    weight = qcore.quantize(w, bits=8, block_size=32, scheme=scheme)
+    weight = qcore.quantize(w, bits=8, block_size=32, scheme=scheme, **oracle.NEAREST)
     clean = run(kernel, x, weight, compute=mode)
     for column in (0, 31, 40, 69):
         bad = x.copy()
@@ -459,7 +459,7 @@ def test_non_finite_activations(kernel, mode, scheme, value):
 @pytest.mark.parametrize(("kernel", "mode"), PAIRS)
 def test_non_finite_half_precision_activations(kernel, mode):
     rng = np.random.default_rng(12)
-    weight = qcore.quantize(rng.standard_normal((20, 70), dtype=np.float32))
+    weight = qcore.quantize(rng.standard_normal((20, 70), dtype=np.float32), block_size=64, **oracle.NEAREST)
     for dtype, value in itertools.product(DTYPES[1:], (np.nan, np.inf)):
         x = rng.standard_normal((4, 70)).astype(dtype)
         x[2, 33] = value
@@ -478,7 +478,7 @@ def test_extreme_magnitudes(kernel, mode, scheme):
     w = rng.standard_normal((34, 70), dtype=np.float32)
     w[3] *= np.float32(1e37)
     w[4] *= np.float32(1e-38)
-    weight = qcore.quantize(w, bits=8, block_size=32, scheme=scheme)
+    weight = qcore.quantize(w, bits=8, block_size=32, scheme=scheme, **oracle.NEAREST)
     y = run(kernel, x, weight, compute=mode)
     assert_same(y, oracle.linear(x, oracle_weight(weight), mode, scheme == "asymmetric"))
 
@@ -489,7 +489,9 @@ def test_int16_keeps_massive_activations(bits):
     rng = np.random.default_rng(14)
     x = rng.standard_normal((64, 1024), dtype=np.float32)
     x[:, rng.permutation(1024)[:10]] *= 30
-    weight = qcore.quantize(rng.standard_normal((128, 1024), dtype=np.float32), bits=bits, block_size=128)
+    weight = qcore.quantize(
+        rng.standard_normal((128, 1024), dtype=np.float32), bits=bits, block_size=128, **oracle.NEAREST
+    )
     exact = x.astype(np.float64) @ weight.dequantize().astype(np.float64).T
 
     def error(mode):
@@ -504,7 +506,7 @@ def test_int16_keeps_massive_activations(bits):
 def test_asymmetric_activations_are_better_for_one_sided_input():
     rng = np.random.default_rng(15)
     x = np.abs(rng.standard_normal((32, 512), dtype=np.float32)) + 1
-    weight = qcore.quantize(rng.standard_normal((64, 512), dtype=np.float32), bits=8)
+    weight = qcore.quantize(rng.standard_normal((64, 512), dtype=np.float32), bits=8, block_size=64, **oracle.NEAREST)
     exact = x.astype(np.float64) @ weight.dequantize().astype(np.float64).T
     errors = {mode: np.abs(qcore.linear(x, weight, compute=mode) - exact).mean() for mode in ("int8", "int8_asym")}
     assert errors["int8_asym"] < 0.7 * errors["int8"]
@@ -519,7 +521,9 @@ def test_asymmetric_activations_are_better_for_one_sided_input():
 def test_threads_do_not_matter(kernel, mode, m):
     rng = np.random.default_rng(16)
     x = rng.standard_normal((m, 700), dtype=np.float32)
-    weight = qcore.quantize(rng.standard_normal((450, 700), dtype=np.float32), scheme="asymmetric")
+    weight = qcore.quantize(
+        rng.standard_normal((450, 700), dtype=np.float32), scheme="asymmetric", block_size=64, **oracle.NEAREST
+    )
     qcore.set_num_threads(1)
     expected = poisoned_run(kernel, x, weight, compute=mode)
     for threads in (2, 4, 7):

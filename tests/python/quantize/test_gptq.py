@@ -230,7 +230,7 @@ STEEP[np.arange(8), np.arange(32, 40)] = STEEP[np.arange(32, 40), np.arange(8)] 
         (W.reshape(8, 64, 1, 1), {"samples": X}, r"weight has shape \[8, 64, 1, 1\], expected \[N, K\] with method"),
         (
             weights(8, 64) * F32(5e37),
-            {"hessian": STEEP, "damping": 1e-9, "block_size": 32},
+            {"hessian": STEEP, "damping": 1e-9, "scale_dtype": "float32"},
             "exceed float32, expected a larger damping",
         ),
     ],

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from oracle import NEAREST
 
 import qcore
 
@@ -48,13 +49,15 @@ def test_the_search_is_close_to_a_dense_one(bits, scheme):
     samples = np.random.default_rng(1).standard_normal((50, 64)) * np.geomspace(0.3, 3, 64)
     importance = (samples**2).mean(axis=0)
     for method, given, counted in (("mse", None, np.ones(64)), ("awq", samples, importance)):
-        weight = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, method=method, samples=given)
+        weight = qcore.quantize(
+            w, bits=bits, block_size=32, scheme=scheme, method=method, samples=given, scale_dtype="float32"
+        )
         expected = np.array(
             [[densely_searched(row[b : b + 32], counted[b : b + 32], bits, scheme) for b in (0, 32)] for row in w]
         )
         got = errors(weight, w, counted)
         assert got.sum() <= 1.1 * expected.sum()
-        rounded = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme)
+        rounded = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, **NEAREST)
         assert (got <= errors(rounded, w, counted) * (1 + 1e-6)).all()
 
 
@@ -63,11 +66,11 @@ def test_rounding_to_nearest_uses_the_whole_range(bits):
     w = weights(5, 48)
     blocks = w.reshape(5, 3, 16)
     low, high = blocks.min(axis=2), blocks.max(axis=2)
-    weight = qcore.quantize(w, bits=bits, block_size=16)
+    weight = qcore.quantize(w, bits=bits, block_size=16, **NEAREST)
     half = 2 ** (bits - 1)
     np.testing.assert_allclose(weight.scales(), np.maximum(high / (half - 1), -low / half), rtol=1e-6)
     assert np.abs(weight.dequantize() - w).max() <= 0.5001 * weight.scales().max()
-    weight = qcore.quantize(w, bits=bits, block_size=16, scheme="asymmetric")
+    weight = qcore.quantize(w, bits=bits, block_size=16, scheme="asymmetric", **NEAREST)
     np.testing.assert_allclose(weight.scales(), (high - low) / (2**bits - 1), rtol=1e-6)
     np.testing.assert_allclose(weight.offsets() - half * weight.scales(), low, rtol=1e-5, atol=1e-6)
 

@@ -109,7 +109,7 @@ def assert_activations_equal(parts, expected, mode):
 @pytest.mark.parametrize("g", [1, 16, 32, 48, 64, 200])
 def test_weight_equals_oracle(bits, scheme, g, data):
     w = data(np.random.default_rng(0), 37, 133)
-    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme)
+    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, **oracle.NEAREST)
     expected = oracle.quantize_weight(w, bits, g, scheme)
     assert_weight_equals(weight, expected)
     with np.errstate(over="ignore"):
@@ -121,7 +121,7 @@ def test_weight_equals_oracle(bits, scheme, g, data):
 @pytest.mark.parametrize("bits", BITS)
 def test_half_precision_parameters_equal_oracle(bits, scheme, data):
     w = data(np.random.default_rng(10), 37, 133)
-    weight = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, scale_dtype="float16")
+    weight = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, method="rtn", scale_dtype="float16")
     assert weight.scale_dtype == "float16"
     assert_weight_equals(weight, oracle.quantize_weight(w, bits, 32, scheme, "float16"))
     searched = qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, method="mse", scale_dtype=np.float16)
@@ -143,7 +143,7 @@ def test_parameters_beyond_half_precision():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_parameters_that_are_exact_in_half_precision_are_stored_in_it(scheme):
-    weight = qcore.quantize(gaussian(np.random.default_rng(8), 20, 70), block_size=32, scheme=scheme)
+    weight = qcore.quantize(gaussian(np.random.default_rng(8), 20, 70), block_size=32, scheme=scheme, **oracle.NEAREST)
     assert weight.scale_dtype == "float32"
     offsets = None if scheme == "symmetric" else weight.offsets().astype(np.float16).astype(np.float32)
     scales = weight.scales().astype(np.float16).astype(np.float32)
@@ -170,7 +170,7 @@ def test_values_worked_by_hand(bits, scheme):
         lowest = -highest - 1
         w = np.array([[10 + lowest, 10 + highest, 10, 10.5], [7, 7, 7, 7]], np.float32)
         codes, scales, offsets = [[lowest, highest, 0, 0], [0, 0, 0, 0]], [[1], [1]], [[10], [7]]
-    weight = qcore.quantize(w, bits=bits, block_size=4, scheme=scheme)
+    weight = qcore.quantize(w, bits=bits, block_size=4, scheme=scheme, **oracle.NEAREST)
     np.testing.assert_array_equal(weight.codes(), codes)
     np.testing.assert_array_equal(weight.scales(), scales)
     np.testing.assert_array_equal(weight.offsets(), offsets)
@@ -179,7 +179,7 @@ def test_values_worked_by_hand(bits, scheme):
 @pytest.mark.parametrize("bits", BITS)
 def test_asymmetric_constant_is_exact(bits):
     w = np.float32([[3.3] * 5, [-0.1] * 5, [1e-45] * 5, [FLOAT_MAX] * 5])
-    weight = qcore.quantize(w, bits=bits, block_size=2, scheme="asymmetric")
+    weight = qcore.quantize(w, bits=bits, block_size=2, scheme="asymmetric", **oracle.NEAREST)
     np.testing.assert_array_equal(weight.dequantize(), w)
     assert not weight.codes().any()
 
@@ -188,7 +188,7 @@ def test_asymmetric_constant_is_exact(bits):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_weight_dtypes(dtype, scheme):
     w = gaussian(np.random.default_rng(1), 19, 70).astype(dtype)
-    weight = qcore.quantize(w, bits=4, block_size=32, scheme=scheme)
+    weight = qcore.quantize(w, bits=4, block_size=32, scheme=scheme, **oracle.NEAREST)
     assert_weight_equals(weight, oracle.quantize_weight(w.astype(np.float32), 4, 32, scheme))
     for target in DTYPES:
         values = weight.dequantize(target)
@@ -219,12 +219,16 @@ LAYOUTS["read-only"] = read_only
 @pytest.mark.parametrize("dtype", DTYPES, **by_name)
 def test_weight_memory_layouts(layout, dtype):
     w = gaussian(np.random.default_rng(2), 21, 50).astype(dtype)
-    assert qcore.quantize(LAYOUTS[layout](w), block_size=16) == qcore.quantize(w, block_size=16)
+    assert qcore.quantize(LAYOUTS[layout](w), block_size=16, **oracle.NEAREST) == qcore.quantize(
+        w, block_size=16, **oracle.NEAREST
+    )
 
 
 def test_broadcast_weight():
     row = gaussian(np.random.default_rng(3), 1, 40)
-    assert qcore.quantize(np.broadcast_to(row, (9, 40))) == qcore.quantize(np.repeat(row, 9, axis=0))
+    assert qcore.quantize(np.broadcast_to(row, (9, 40)), block_size=64, **oracle.NEAREST) == qcore.quantize(
+        np.repeat(row, 9, axis=0), block_size=64, **oracle.NEAREST
+    )
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -232,7 +236,7 @@ def test_broadcast_weight():
 @pytest.mark.parametrize("shape", [(5, 20, 3, 3), (4, 7, 1, 1), (3, 33, 2, 5), (17, 1, 3, 3)], ids=str)
 def test_convolution_weight_shares_parameters_among_taps(shape, bits, scheme):
     w = np.random.default_rng(4).standard_normal(shape, dtype=np.float32)
-    weight = qcore.quantize(w, bits=bits, block_size=16, scheme=scheme)
+    weight = qcore.quantize(w, bits=bits, block_size=16, scheme=scheme, **oracle.NEAREST)
     assert weight.shape == shape
     assert weight.scales().shape == (shape[0], -(-shape[1] // 16))
     assert_weight_equals(weight, oracle.quantize_weight(w, bits, 16, scheme))
@@ -246,16 +250,16 @@ def test_non_finite_weight_names_the_first_index(value, dtype):
     w[13, 7] = w[13, 8] = w[39, 0] = value
     text = r"quantize: weight holds a NaN or an infinity, the first at index \[13, 7\], expected finite values"
     with pytest.raises(qcore.QcoreValueError, match=text):
-        qcore.quantize(w)
+        qcore.quantize(w, block_size=64, **oracle.NEAREST)
     with pytest.raises(qcore.QcoreValueError, match=r"first at index \[0, 39\]"):
-        qcore.quantize(w.T)
+        qcore.quantize(w.T, block_size=64, **oracle.NEAREST)
 
 
 def test_non_finite_convolution_weight_names_the_first_index():
     w = np.zeros((3, 4, 5, 6), np.float32)
     w[2, 1, 3, 4] = w[2, 3, 0, 0] = np.nan
     with pytest.raises(qcore.QcoreValueError, match=r"first at index \[2, 1, 3, 4\]"):
-        qcore.quantize(w)
+        qcore.quantize(w, block_size=64, **oracle.NEAREST)
 
 
 def squared_errors(w, weight):
@@ -271,7 +275,9 @@ def squared_errors(w, weight):
 def test_mse_is_never_worse_than_rtn(bits, scheme, data):
     w = data(np.random.default_rng(5), 12, 100)
     nearest, searched = (
-        squared_errors(w, qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, method=method))
+        squared_errors(
+            w, qcore.quantize(w, bits=bits, block_size=32, scheme=scheme, method=method, scale_dtype="float32")
+        )
         for method in ("rtn", "mse")
     )
     assert (searched <= nearest * (1 + 1e-12)).all()
@@ -282,7 +288,8 @@ def test_mse_is_never_worse_than_rtn(bits, scheme, data):
 def test_mse_is_better_on_ordinary_weights(bits, gain, scheme):
     w = gaussian(np.random.default_rng(6), 64, 256)
     nearest, searched = (
-        squared_errors(w, qcore.quantize(w, bits=bits, scheme=scheme, method=method)).sum() for method in ("rtn", "mse")
+        squared_errors(w, qcore.quantize(w, bits=bits, scheme=scheme, method=method, scale_dtype="float32")).sum()
+        for method in ("rtn", "mse")
     )
     assert searched < gain * nearest
 
@@ -290,7 +297,10 @@ def test_mse_is_better_on_ordinary_weights(bits, gain, scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_mse_of_a_convolution_weight(scheme):
     w = np.random.default_rng(7).standard_normal((6, 20, 3, 3), dtype=np.float32)
-    weights = [qcore.quantize(w, block_size=16, scheme=scheme, method=method) for method in ("rtn", "mse")]
+    weights = [
+        qcore.quantize(w, block_size=16, scheme=scheme, method=method, scale_dtype="float32")
+        for method in ("rtn", "mse")
+    ]
     nearest, searched = (np.square(w.astype(np.float64) - q.dequantize()).sum() for q in weights)
     assert searched < nearest
 
@@ -306,7 +316,7 @@ def test_mse_of_a_convolution_weight(scheme):
 )
 def test_any_shape_and_block_size(rows, columns, g, bits, scheme, data, seed):
     w = data(np.random.default_rng(seed), rows, columns)
-    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme)
+    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, **oracle.NEAREST)
     assert (weight.shape, weight.bits, weight.block_size, weight.scheme) == ((rows, columns), bits, g, scheme)
     assert_weight_equals(weight, oracle.quantize_weight(w, bits, g, scheme))
     offsets = weight.offsets() if scheme == "asymmetric" else None
@@ -322,7 +332,7 @@ KERNELS = [row.name for row in qcore.kernels("quantize") if row.available]
 
 def quantized_by(kernel, w, **options):
     with qcore.force_kernel("quantize", kernel):
-        weight = qcore.quantize(w, **options)
+        weight = qcore.quantize(w, **oracle.NEAREST | options)
     assert qcore.last_kernel("quantize") == kernel
     return weight
 

@@ -42,7 +42,7 @@ def test_nibbles_need_four_bits():
 
 def some_weight(bits=4, scheme="asymmetric", seed=8, shape=(20, 70), g=32):
     w = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
-    return qcore.quantize(w, bits=bits, block_size=g, scheme=scheme)
+    return qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, scale_dtype="float32")
 
 
 @pytest.mark.parametrize("shape", [(5, 37), (3, 10, 2, 3)], ids=str)
@@ -129,7 +129,7 @@ def test_immutable():
 
 def test_repr():
     assert repr(qcore.quantize(np.random.default_rng(0).standard_normal((256, 512), dtype=np.float32))) == (
-        "QuantizedTensor(shape=[256, 512], bits=4, block_size=64, scheme='symmetric', device='cpu', "
+        "QuantizedTensor(shape=[256, 512], bits=4, block_size=32, scheme='symmetric', device='cpu', "
         "4.5 bits per weight)"
     )
     assert repr(some_weight(shape=(2, 3, 1, 1))).startswith("QuantizedTensor(shape=[2, 3, 1, 1], bits=4, block_size=32")
@@ -148,7 +148,7 @@ def test_repr():
 )
 def test_bits_per_weight(bits, scheme, g, expected):
     w = np.random.default_rng(0).standard_normal((32, 512), dtype=np.float32)
-    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme)
+    weight = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, scale_dtype="float32")
     assert weight.bits_per_weight == expected
     assert weight.nbytes * 8 == expected * 32 * 512
     half = qcore.quantize(w, bits=bits, block_size=g, scheme=scheme, scale_dtype="float16")

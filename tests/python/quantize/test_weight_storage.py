@@ -86,12 +86,12 @@ def test_parameters_of_stacked_weights_stay_narrow_only_if_all_are():
     values = np.random.default_rng(1).standard_normal((8, 64), dtype=np.float32)
     half = qcore.quantize(values, scale_dtype="float16")
     assert qcore.concatenate([half, half]).scale_dtype == "float16"
-    mixed = qcore.concatenate([half, qcore.quantize(values)])
+    mixed = qcore.concatenate([half, qcore.quantize(values, scale_dtype="float32")])
     assert mixed.scale_dtype == "float32"
     assert mixed.slice_rows(0, 8) == half
 
 
-W = qcore.quantize(np.ones((4, 8), np.float32), bits=8, block_size=4)
+W = qcore.quantize(np.ones((4, 8), np.float32), bits=8, block_size=4, scale_dtype="float32")
 PARTS = (W.codes(), W.scales())
 
 

@@ -147,7 +147,7 @@ ROWS = [
     *rows_of(quantize, "quantize", "scheme", ("sym", "'sym'"), (True, "True"), (None, "None")),
     *rows_of(quantize, "quantize", "method", ("best", "'best'"), (1, "1"), (None, "None")),
     *rows_of(quantize, "quantize", "scale_dtype", ("int8", "'int8'"), (None, "'None'")),
-    *rows_of(quantize, "quantize", "samples", (X, "given")),
+    *rows_of(partial(quantize, method="rtn"), "quantize", "samples", (X, "given")),
     *rows_of(partial(quantize, method="awq"), "quantize", "samples", (None, "missing"), (X[:, :7], "[2, 7]")),
     *rows_of(quantize, "quantize", "hessian", (np.eye(8), "ndarray")),
     *rows_of(quantize, "quantize", "damping", (0.5, "0.5")),

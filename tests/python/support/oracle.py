@@ -10,6 +10,8 @@ import numpy as np
 
 F32 = np.float32
 FLOAT_MAX = np.finfo(F32).max
+NEAREST = {"method": "rtn", "scale_dtype": "float32"}
+"""Options of ``qcore.quantize`` for what :func:`quantize_weight` computes by default."""
 
 
 def fma(a, b, c):

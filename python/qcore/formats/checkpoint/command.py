@@ -96,15 +96,13 @@ def quantize(
     source: Annotated[Path, typer.Argument(metavar="IN", help=_KINDS)],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; a folder for a model's folder.")],
     bits: Annotated[int | None, typer.Option(help="2, 3, 4, 5, 6 or 8; 4 by default.")] = None,
-    block_size: Annotated[int | None, typer.Option(help="Neighbors along K that share a scale; 64 by default.")] = None,
+    block_size: Annotated[int | None, typer.Option(help="Neighbors along K that share a scale; 32 by default.")] = None,
     scheme: Annotated[str | None, typer.Option(help="symmetric (the default) or asymmetric.")] = None,
     encoding: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="In the place of these and of --scale-dtype: " + ", ".join(NAMES) + "."),
     ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="rtn (the default), mse (that of encodings), awq or gptq (not for encodings).")
-    ] = None,
+    method: Annotated[str | None, typer.Option(help="mse (the default), rtn, awq or gptq (not for encodings).")] = None,
     samples: Annotated[
         Path | None,
         typer.Option(
@@ -113,7 +111,7 @@ def quantize(
     ] = None,
     damping: Annotated[float, typer.Option(help="For gptq: added to x^T x, relative to its mean diagonal.")] = DAMPING,
     act_order: Annotated[bool, typer.Option("--act-order", help="For gptq: begin with the largest inputs.")] = False,
-    scale_dtype: Annotated[str | None, typer.Option(help="float32 (the default) or float16.")] = None,
+    scale_dtype: Annotated[str | None, typer.Option(help="float16 (the default) or float32.")] = None,
     include: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Quantize these and no others; may be given again.")
     ] = None,
@@ -143,9 +141,8 @@ def quantize(
     From a folder of transformers to a folder, the weights of the model's layers are quantized, and OUT has its config
     and tokenizer too: from_pretrained opens it. Else float tensors of two or four axes are quantized, but for
     embeddings, norms and biases (told by their names); everything else is copied. PATTERN is a shell pattern for names:
-    'model.layers.*.mlp.*'. A run that was interrupted goes on where it stopped when it is started again with the same
-    input and options. A tensor without samples is quantized by mse, a
-    convolution with samples by awq if the method is gptq.
+    'model.layers.*.mlp.*'. The same command resumes an interrupted run. A tensor
+    without samples is quantized by mse, a convolution with samples by awq if the method is gptq.
 
     \b
     Examples:

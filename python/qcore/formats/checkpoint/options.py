@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qcore import _checks, _core
+from qcore._options import BITS, BLOCK_SIZE, FORM, METHOD, SCALE_DTYPE, SCHEME
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, quantization_config
 from qcore.formats.checkpoint.targets.target import Target, target
@@ -20,7 +21,6 @@ _BITS = {2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 8: 8}
 _PLAIN_BITS = (4, 8)
 NAMES = tuple(ENCODINGS)
 """Encodings that the command line knows."""
-_FORM = ("bits", "block_size", "scheme", "scale_dtype")
 SAMPLED = ("awq", "gptq")
 """Methods that take the layers' inputs."""
 
@@ -28,12 +28,6 @@ SAMPLED = ("awq", "gptq")
 _SUFFIXES = {".safetensors": "qcore", ".gguf": "gguf", ".onnx": "onnx"}
 _UNWRITTEN = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".npy", ".h5", ".json", ".mlx", ".tflite")
 """Suffixes of files that no format of the command writes."""
-_FORMAT_FORMS: dict[str, dict[str, Any]] = {
-    "awq": {"bits": 4, "scheme": "symmetric", "scale_dtype": "float16"},
-    "gptq": {"scheme": "symmetric", "scale_dtype": "float16"},
-    "gguf": {"block_size": 32, "scheme": "symmetric", "scale_dtype": "float16"},
-}
-"""Each format's own defaults: options that have a single possible value, and the blocks of Q4_0 and Q8_0."""
 
 
 def format_of(output: Path, format: str | None) -> str:
@@ -67,11 +61,11 @@ def format_of(output: Path, format: str | None) -> str:
 class Options:
     """Arguments of :func:`qcore.quantize`, and shell patterns of the tensors it takes (``include``, ``exclude``)."""
 
-    bits: int = 4
-    block_size: int = 64
-    scheme: str = "symmetric"
-    method: str = "rtn"
-    scale_dtype: str = "float32"
+    bits: int = BITS
+    block_size: int = BLOCK_SIZE
+    scheme: str = SCHEME
+    method: str = METHOD
+    scale_dtype: str = SCALE_DTYPE
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     format: str = "qcore"
@@ -111,8 +105,6 @@ class Options:
         """
         form = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
         known: dict[str, Any] = {name: value for name, value in form.items() if value is not None}
-        if encoding is None:
-            known = _FORMAT_FORMS.get(others.get("format", "qcore"), {}) | known
         if method is not None:
             known["method"] = method
         if encoding is None:
@@ -125,7 +117,6 @@ class Options:
                     f"one of them: {encoding} has codes of {about.bits} bits in blocks of {size} and {about.scales} "
                     "scales"
                 )
-        known = {"method": "mse"} | known
         scheme = "symmetric" if about.offsets is None else "asymmetric"
         return cls(bits=about.bits, block_size=size, scheme=scheme, encoding=encoding, **known, **others)
 
@@ -166,7 +157,7 @@ class Options:
             return inner
         values = quantization_config(format=self.format, left=self.left, **self.of_tensor())
         if self.weight_encoding() is not None:  # the configuration describes plain weights only
-            values = {name: value for name, value in values.items() if name not in _FORM}
+            values = {name: value for name, value in values.items() if name not in FORM}
         return ModelFolderTarget(inner, self.model, values)
 
     @property

@@ -149,7 +149,7 @@ def quantize_checkpoint(
     progress: Callable[[str, int], None] = lambda name, nbytes: None,
     workers: Workers | None = None,
 ) -> Result:
-    """Write ``output``, whole or not at all; goes on where an interrupted run stopped.
+    """Write ``output``, whole or not at all; resumes an interrupted run.
 
     Args:
         checkpoint: what :func:`qcore.formats.open_checkpoint` returned, of float tensors.
@@ -199,8 +199,8 @@ def quantize_checkpoint(
             _write(file, _converted(rest, options, layout, samples, made_by), progress)
         except KeyboardInterrupt as error:
             error.args = (
-                f"{len(file.finished)} of {len(jobs)} tensors are kept in {file.partial}: the same command goes on "
-                "behind them, and removing that file starts anew",
+                f"{len(file.finished)} of {len(jobs)} tensors are kept in {file.partial}: run the same command to "
+                "resume after them, or remove that file to start anew",
             )
             raise
         if output != file_name and output.is_file():

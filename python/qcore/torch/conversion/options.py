@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from qcore import _checks, _core
+from qcore._options import FORM, METHOD, MODEL_BITS
 from qcore.linear import COMPUTE
 from qcore.methods.gptq import DAMPING, check_options
 from qcore.torch.conversion import patterns
@@ -21,10 +22,8 @@ PLAIN_BITS: tuple[int, ...] = (4, 8)
 _SCHEMES = {"symmetric": 0, "asymmetric": 0}
 _METHODS = {"rtn": 0, "mse": 0, "awq": 0, "gptq": 0}
 _SCALE_DTYPES = {"float32": 0, "float16": 0}
-_ROTATIONS = {None: 0, "hadamard": 0, "hadamard_online": 0}
 _EMBEDDING_BITS = 8
-_FORM = ("bits", "block_size", "scheme", "scale_dtype")
-"""Options that an encoding says by itself."""
+_ROTATIONS = {None: 0, "hadamard": 0, "hadamard_online": 0}
 _PLAIN_ONLY = {"rotation": None, "damping": DAMPING, "act_order": False}
 """Options that an encoding does not take, and their defaults."""
 
@@ -78,11 +77,11 @@ def _merged(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a pattern over those of the call, without those of the call that they replace."""
     base = {name: value for name, value in given.items() if value is not None}
     if own.get("encoding") is not None:
-        for name in (*_FORM, *_PLAIN_ONLY):
+        for name in (*FORM, *_PLAIN_ONLY):
             base.pop(name, None)
         if base.get("method") == "gptq":
             del base["method"]
-    elif any(name in own for name in _FORM):
+    elif any(name in own for name in FORM):
         base.pop("encoding", None)
     return base | dict(own)
 
@@ -90,9 +89,8 @@ def _merged(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 def _settings(given: dict[str, Any], where: str, calibration: Any) -> Settings:
     """Return the checked settings, with a plain integer as the block size."""
     name = given.get("encoding")
-    method = "rtn" if name is None else "mse" if calibration is None else "awq"
-    defaults: dict[str, Any] = {"bits": 8, "block_size": 64, "compute": "int8", "method": method, "scheme": "symmetric"}
-    settings = Settings(**(defaults | {"scale_dtype": "float32"} | given))
+    method = METHOD if name is None or calibration is None else "awq"
+    settings = Settings(**(FORM | {"bits": MODEL_BITS, "compute": "int8", "method": method} | given))
     if name is not None:
         settings = _encoded(settings, given, where)
     _checks.choice(settings.bits, WEIGHT_BITS, f"{where}bits")
@@ -116,7 +114,7 @@ def _encoded(settings: Settings, given: Mapping[str, Any], where: str) -> Settin
     """Return the settings with the encoding's bits and block size, if nothing contradicts it."""
     name = _encoding_name(settings.encoding, f"{where}encoding")
     about, size = ENCODINGS[name]
-    for option in _FORM:
+    for option in FORM:
         if option in given:
             raise _core.QcoreValueError(
                 f"{where}{option} is {given[option]!r} and encoding {name!r}, expected one of them: {name} has codes "

@@ -143,9 +143,9 @@ def quantize_(
         model: any module; in evaluation mode or not, which stays.
         bits: 2, 3, 4, 5, 6 or 8, the default. A GRU or an LSTM has 8, and so has an embedding unless it shares its
             weight with another layer or ``layers`` says otherwise. Convolutions have the next of 4 and 8.
-        block_size, scheme, scale_dtype: as for :func:`qcore.quantize`; 64, "symmetric" and "float32" by default.
+        block_size, scheme, scale_dtype: as for :func:`qcore.quantize`; 32, "symmetric" and "float16" by default.
         compute: as for :func:`qcore.linear`.
-        method: "rtn", the default, "mse", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach,
+        method: "mse", the default, "rtn", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach,
             embeddings, experts, attention and convolutions (for "awq": in groups) take "mse" instead. "gptq" runs the
             calibration again for each gigabyte of Hessians, 4 * K * K bytes per layer, with the layers before quantized
             already. With ``encoding`` not "gptq", and by default "awq" with a calibration and "mse" without.
@@ -388,7 +388,7 @@ def _check_weights(plans: list[_Plan]) -> None:
                 continue
             try:
                 if parameter.dim() == 2:
-                    quantize_weight(parameter.detach().cpu())
+                    quantize_weight(parameter.detach().cpu(), method="rtn", scale_dtype="float32")
             except (_core.QcoreValueError, _core.QcoreTypeError) as error:
                 raise type(error)(f"quantize_: {plan.layer.name}: {error}") from error
             raise _core.QcoreValueError(

@@ -153,7 +153,7 @@ def test_options_of_single_layers():
     )
     assert model[0].weight == qcore.quantize_encoded(exact[0].weight, "q6_k", method="rtn")
     assert model[1].weight == qcore.quantize(exact[1].weight, bits=3, block_size=32)
-    assert model[3].weight == qcore.quantize(matrix(exact[3]), bits=8, block_size=64)
+    assert model[3].weight == qcore.quantize(matrix(exact[3]), bits=8)
     assert model[4].weight == qcore.quantize_encoded(exact[4].weight, "q4_k") and model[4].compute == "float"
     assert [row.encoding for row in report.layers] == ["q6_k", None, None, "q4_k"]
     # Bits of the call do not contradict the encoding of a single layer.
@@ -181,8 +181,8 @@ def test_shared_weights_attention_and_convolutions():
     for options, bits, block in (
         ({"encoding": "q4_k"}, 4, 32),
         ({"encoding": "q6_k"}, 8, 16),
-        ({"bits": 2}, 4, 64),
-        ({"bits": 5}, 8, 64),
+        ({"bits": 2}, 4, 32),
+        ({"bits": 5}, 8, 32),
     ):
         model = nn.Sequential(nn.Conv2d(32, 8, 3))
         weight = model[0].weight.detach()

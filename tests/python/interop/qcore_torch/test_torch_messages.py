@@ -87,10 +87,12 @@ def test_the_tracing_exporter_of_onnx():
 @pytest.mark.parametrize("options", [{}, {"bits": 3}, {"scheme": "asymmetric"}, {"bits": 8, "scale_dtype": "float16"}])
 def test_weights_are_loaded_without_trust(options):
     weight = qcore.quantize(np.random.default_rng(0).standard_normal((8, 40), np.float32), **options)
-    file = io.BytesIO()
-    torch.save({"w": weight}, file)
-    file.seek(0)
-    assert torch.load(file, weights_only=True)["w"] == weight
+    order = np.random.default_rng(1).permutation(40)
+    for each in (weight, qcore.RotatedTensor(weight, 8), qcore.ReorderedTensor(weight, order)):
+        file = io.BytesIO()
+        torch.save({"w": each}, file)
+        file.seek(0)
+        assert torch.load(file, weights_only=True)["w"] == each
 
 
 def test_vmap():
@@ -113,6 +115,10 @@ def test_notebooks_show_tables():
     assert shown.startswith("<table>")
     assert "a&lt;b" in shown
     assert "<td>8 x 16</td>" in layer[0].weight._repr_html_()
+    rotated = qcore.RotatedTensor(layer[0].weight, 8)
+    assert rotated._repr_html_().startswith("<table><caption>RotatedTensor</caption>")
+    assert np.asarray(rotated).shape == (8, 16)
+    np.testing.assert_array_equal(np.asarray(rotated, np.float64), rotated.dequantize())
 
 
 def test_decisions_are_logged_and_silent_by_default(caplog, capsys):

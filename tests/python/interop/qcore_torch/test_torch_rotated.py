@@ -143,7 +143,8 @@ def test_without_a_calibration_the_error_is_that_of_the_weight():
 def test_a_target_error_raises_rotated_layers_to_int16():
     model, x = network()
     options = {"calibration": x, "embeddings": False, "target_error": 8e-3, "progress": False}
-    report = qt.quantize_(model, rotation="hadamard", **options)
+    form = {"block_size": 64, "method": "rtn", "scale_dtype": "float32"}
+    report = qt.quantize_(model, rotation="hadamard", **form, **options)
     assert report.model_error <= 8e-3 and report.layers[2].compute == model[3].compute == "int16"
     assert report.rotation.startswith("online in 1 layer, not folded: ")
 

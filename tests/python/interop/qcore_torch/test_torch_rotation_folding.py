@@ -143,7 +143,8 @@ def test_without_online_layers_the_model_is_a_plain_one(tmp_path):
 
     made = model("llama-biases")
     exact = logits(made)
-    report = qt.quantize_(made, block_size=32, rotation="hadamard", layers=WITHOUT_DOWN, progress=False)
+    form = {"block_size": 32, "method": "rtn", "scale_dtype": "float32"}
+    report = qt.quantize_(made, rotation="hadamard", layers=WITHOUT_DOWN, progress=False, **form)
     assert report.rotation.startswith("folded into 20 layers, online in 0;")
     assert set(kinds(made).values()) == {"Embedding", "Linear"}
     assert error(made, exact) < 0.03

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from safetensors.torch import load_file  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
 import qcore  # noqa: E402
+import qcore.torch  # noqa: E402
 import qcore.transformers as qt  # noqa: E402
 from qcore.cli import app  # noqa: E402
 from qcore.formats import open_checkpoint  # noqa: E402
@@ -73,11 +75,38 @@ def test_encoded_weights_are_opened_as_they_are(source, tmp_path, flags):
     assert torch.equal(logits(opened(tmp_path / "again")), logits(model))
 
 
+def test_defaults_are_the_same_everywhere(source, tmp_path):
+    """Those of quantize, quantize_, QcoreConfig and the command line, but for the bits of quantize_."""
+    quantize(source, tmp_path / "out")
+    written, loaded = (
+        dict(packed_modules(opened(*given))) for given in ((tmp_path / "out",), (source, qt.QcoreConfig()))
+    )
+    narrow, wide = opened(source), opened(source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        qcore.torch.quantize_(narrow, bits=4)
+        qcore.torch.quantize_(wide)
+    weights = load_file(source / "model.safetensors")
+    assert len(written) >= PROJECTIONS and written.keys() == loaded.keys()
+    for name, module in written.items():
+        matrix = weights[f"{name}.weight"]
+        made = qcore.quantize(matrix)
+        assert (made.bits, made.block_size, made.scheme, made.scale_dtype) == (4, 32, "symmetric", "float16")
+        assert made == qcore.quantize(matrix, method="mse")
+        assert made == module.weight == loaded[name].weight
+        if "proj" in name:  # embeddings have 8 bits in quantize_
+            assert made == narrow.get_submodule(name).weight
+            assert qcore.quantize(matrix, bits=8) == wide.get_submodule(name).weight
+            layer = torch.nn.Linear(matrix.shape[1], matrix.shape[0])
+            layer.weight.data = torch.as_tensor(matrix)
+            assert qcore.quantize(matrix, bits=8) == qcore.torch.Linear.from_float(layer).weight
+
+
 def test_from_pretrained_opens_what_was_written(source, tmp_path):
     out = tmp_path / "out"
     quantize(source, out, "--scheme", "asymmetric", *HALF)
     model = opened(out)
-    same = opened(source, qt.QcoreConfig(block_size=32, scheme="asymmetric", method="rtn"))
+    same = opened(source, qt.QcoreConfig(block_size=32, scheme="asymmetric"))
     found, expected = dict(packed_modules(model)), dict(packed_modules(same))
     assert list(found) == list(expected)
     assert all(found[name].weight == expected[name].weight for name in found)
@@ -182,7 +211,7 @@ def check_parts(folder, parts, count=PROJECTIONS):
 
 def check_opened(source, out, bits, left=("lm_head",)):
     model = opened(out, qt.QcoreConfig(compute="float"))
-    options = {"bits": bits, "block_size": 32, "method": "rtn"}
+    options = {"bits": bits, "block_size": 32}
     weights = dict(packed_modules(opened(source, qt.QcoreConfig(**options, modules_to_not_convert=list(left)))))
     found = dict(packed_modules(model))
     assert {name for name in found if "proj" in name} == {name for name in weights if "proj" in name}

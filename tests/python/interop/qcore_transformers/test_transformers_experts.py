@@ -395,7 +395,7 @@ def test_the_command_line_quantizes_experts(request, tmp_path, kind):
     done = run("quantize", folder, tmp_path / "out", "--scheme", "asymmetric", *HALF)
     assert done.exit_code == 0, done.output
     model = loaded(tmp_path / "out", None)
-    same = loaded(folder, qt.QcoreConfig(scheme="asymmetric", method="rtn"))
+    same = loaded(folder, qt.QcoreConfig(scheme="asymmetric"))
     assert list(weights_of(model)) == list(weights_of(same))
     assert weights_of(model) == weights_of(same)
     assert torch.equal(logits(model), logits(same))
@@ -414,7 +414,7 @@ def test_the_command_line_writes_experts_in_other_layouts(source, whole, tmp_pat
     assert done.exit_code == 0, done.output
     model = loaded(tmp_path / "out", FLOAT)
     assert len(experts_of(model)) == 2
-    same = loaded(source, qt.QcoreConfig(method="rtn", embeddings=False, modules_to_not_convert=["lm_head"]))
+    same = loaded(source, qt.QcoreConfig(embeddings=False, modules_to_not_convert=["lm_head"]))
     for name, weight in weights_of(same).items():
         assert np.array_equal(weights_of(model)[name].dequantize(), weight.dequantize())
     with open_checkpoint(tmp_path / "out") as checkpoint:

@@ -46,7 +46,7 @@ def float_weight(n, k, seed=0):
 
 def packed(n, k, seed=0, bits=4, scheme="asymmetric", block_size=32, scale_dtype="float16"):
     return qcore.quantize(
-        float_weight(n, k, seed), bits=bits, block_size=block_size, scheme=scheme, scale_dtype=scale_dtype
+        float_weight(n, k, seed), bits=bits, block_size=block_size, scheme=scheme, method="rtn", scale_dtype=scale_dtype
     )
 
 
@@ -267,7 +267,7 @@ def test_float_weights_are_quantized_when_loaded(rank):
         layer.weight.weight_loader(layer.weight, gate, 0)
         layer.weight.weight_loader(layer.weight, up, 1)
     mine = torch.cat([each[24 * rank : 24 * rank + 24] for each in (gate, up)])
-    assert finish(layer) == qcore.quantize(mine, bits=8, block_size=32, scheme="symmetric", scale_dtype="float16")
+    assert finish(layer) == qcore.quantize(mine, bits=8, block_size=32, method="rtn", scale_dtype="float16")
     head = setup.vocabulary_layers.ParallelLMHead(100, 64, quant_config=config, prefix="lm_head")
     assert head.weight.dtype == torch.float32
 

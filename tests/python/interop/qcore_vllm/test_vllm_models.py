@@ -56,7 +56,7 @@ def test_a_float_checkpoint_is_quantized_with_the_options_of_hf_overrides(tmp_pa
     )
     mlp = model.model.layers[0].mlp
     whole = torch.cat([tensors[f"model.layers.0.mlp.{name}_proj.weight"] for name in ("gate", "up")])
-    expected = qcore.quantize(whole, bits=8, block_size=64, scheme="symmetric", scale_dtype="float16")
+    expected = qcore.quantize(whole, bits=8, block_size=64, method="rtn", scale_dtype="float16")
     assert mlp.gate_up_proj.qcore_linear.weight == expected
     assert mlp.down_proj.qcore_linear.weight.bits == 4
 

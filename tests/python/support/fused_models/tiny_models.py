@@ -109,5 +109,6 @@ def make(name, dtype=torch.float32, *, bits=8, compute="int8", seed=0):
                 parameter.copy_(torch.randn_like(parameter) * (1.0 if "embed" in key else parameter.shape[1] ** -0.5))
     model = model.to(dtype).eval()
     model.generation_config.eos_token_id = None
-    qcore.torch.quantize_(model, bits=bits, block_size=32, compute=compute, progress=False)
+    form = {"block_size": 32, "method": "rtn", "scale_dtype": "float32"}
+    qcore.torch.quantize_(model, bits=bits, compute=compute, progress=False, **form)
     return model
