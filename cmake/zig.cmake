@@ -1,10 +1,12 @@
-# Toolchain file that cross-compiles with clang and the C libraries of the PyPI package ziglang, for Windows and macOS:
+# Toolchain file that cross-compiles with clang and the C libraries of the PyPI package ziglang, for Windows, macOS and Linux
+# with musl:
 #   pip install ziglang
 #   cmake -S . -B build/windows -G Ninja -DCMAKE_TOOLCHAIN_FILE=cmake/zig.cmake -DQCORE_ZIG_TARGET=x86_64-windows-gnu
-# The targets that `.ci/run ports` builds are x86_64-windows-gnu, aarch64-macos and x86_64-macos. Programs for Windows run
-# in wine where it is installed.
+# The targets that `.ci/run ports` builds are x86_64-windows-gnu and aarch64-macos. Programs for Windows run in wine where it is
+# installed, those for musl as they are: libqcore becomes a static library there, as libc++ and musl are, because two shared
+# objects with a libc++ each would not catch each other's exceptions.
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES QCORE_ZIG_TARGET)
-if(NOT QCORE_ZIG_TARGET MATCHES "^(x86_64|aarch64)-(windows-gnu|macos)$")
+if(NOT QCORE_ZIG_TARGET MATCHES "^(x86_64|aarch64)-(windows-gnu|macos|linux-musl)$")
   message(FATAL_ERROR "QCORE_ZIG_TARGET is '${QCORE_ZIG_TARGET}', expected such as x86_64-windows-gnu or aarch64-macos")
 endif()
 set(CMAKE_SYSTEM_PROCESSOR ${CMAKE_MATCH_1})
@@ -13,6 +15,9 @@ if(CMAKE_MATCH_2 STREQUAL "macos")
   set(CMAKE_SYSTEM_VERSION 20)
   set(CMAKE_OSX_SYSROOT "")  # the package brings its own
   set(CMAKE_INSTALL_NAME_TOOL install_name_tool CACHE STRING "Not run: search paths are written when linking")
+elseif(CMAKE_MATCH_2 STREQUAL "linux-musl")
+  set(CMAKE_SYSTEM_NAME Linux)
+  set(QCORE_LIBRARY_TYPE STATIC)
 else()
   set(CMAKE_SYSTEM_NAME Windows)
   find_program(wine NAMES wine64 wine PATHS /usr/lib/wine)

@@ -6,19 +6,32 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "numerics/half_bits.h"
 #include "qcore/qcore.h"
+#include "random_numbers.h"
 
 namespace qcore::test {
 
 inline std::vector<float> normal_values(std::int64_t count, unsigned seed) {
   std::mt19937 engine(seed);
-  std::normal_distribution<float> normal;
+  NormalNumbers normal;
   std::vector<float> values(count);
   for (float& value : values) value = normal(engine);
   return values;
+}
+
+// Says whether threads can be started, as they can't in WebAssembly without the option for them.
+inline bool has_threads() {
+  try {
+    std::thread([] {}).join();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 inline std::uint32_t bits_of(float x) { return numerics::float_bits(x); }

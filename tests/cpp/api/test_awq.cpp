@@ -189,6 +189,7 @@ TEST(Awq, PackedIsTheSameWeight) {
 }
 
 TEST(Awq, OneDescriptorServesManyThreads) {
+  if (!has_threads()) GTEST_SKIP() << "no threads";
   const AwqArrays arrays(128, 64, 32, 7);
   const AwqDescriptor descriptor = arrays.descriptor();
   const auto x = normal_values(128, 8);

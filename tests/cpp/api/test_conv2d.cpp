@@ -180,6 +180,7 @@ TEST(Conv2d, FloatComputeIsCloseToAPlainLoop) {
 }
 
 TEST(Conv2d, RunsFromSeveralThreadsAtOnce) {
+  if (!has_threads()) GTEST_SKIP() << "no threads";
   for (const Case& c : {kCases[0], kCases[3]}) {
     const auto w = weight_of(c, 8, Scheme::asymmetric);
     const auto x = input_of(c);

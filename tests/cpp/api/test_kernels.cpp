@@ -69,6 +69,7 @@ TEST(Kernels, ScopesNestAndEnd) {
 }
 
 TEST(Kernels, ForceAndRecordBelongToTheThread) {
+  if (!has_threads()) GTEST_SKIP() << "no threads";
   ForceKernel force("linear", "reference");
   run_once();
   std::thread([] {

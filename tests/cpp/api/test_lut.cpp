@@ -22,7 +22,7 @@ LutTable made_table(LutReduction reduction, DType dtype = DType::f16, int interv
     cuts.push_back(static_cast<float>(i * i) / static_cast<float>(intervals * intervals));
   for (float& cut : cuts) cut = reduction == LutReduction::none ? 8 * cut - 4 : cut + 1;
   const int entries = 3 + segments * (intervals - 2);
-  for (int q = 0; q < entries; ++q) values.push_back(std::sin(0.05f * static_cast<float>(q)));
+  for (int q = 0; q < entries; ++q) values.push_back(static_cast<float>(std::sin(0.05 * q)));
   const TensorView cut_view(cuts.data(), DType::f32, {intervals + 1});
   if (dtype == DType::f32)
     return LutTable::from_parts(cut_view, TensorView(values.data(), dtype, {entries}), reduction);

@@ -134,6 +134,9 @@ float exact_fma(float a, float b, float c) { return std::fma(a, b, c); }
 
 // Floats of all kinds: any bits, small integers, and neighbors of powers of two, whose sums are often ties.
 TEST(FmaByDouble, EqualsFma) {
+#if defined(__wasm__)
+  GTEST_SKIP() << "fma() of musl rounds twice without the rounding modes that WebAssembly lacks";
+#endif
   std::uint64_t state = 1;
   const auto next = [&] {
     state = state * 6364136223846793005u + 1442695040888963407u;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/memory.h"
+#include "support.h"
 
 namespace qcore {
 namespace {
@@ -45,6 +46,7 @@ TEST(AllocateLongLived, BlocksAreAlignedAndSeparate) {
 }
 
 TEST(AllocateLongLived, ThreadsMayAllocateAtOnce) {
+  if (!test::has_threads()) GTEST_SKIP() << "no threads";
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (int t = 0; t < 4; ++t)
@@ -118,6 +120,7 @@ TEST(Scratch, ScopesNest) {
 }
 
 TEST(Scratch, ThreadsHaveTheirOwn) {
+  if (!test::has_threads()) GTEST_SKIP() << "no threads";
   Scratch scratch;
   void* here = scratch.take<float>(64);
   void* there = nullptr;

@@ -1,0 +1,2 @@
+// Gives a program of emscripten the environment of the process that runs it.
+Module['preRun'] = [() => Object.assign(ENV, process.env)];
