@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "benchmarks/results"
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\(([^()\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+_CELL = re.compile(r"<t[dh]\b[^>]*>.*?</t[dh]>", re.DOTALL)
 _CODE = re.compile(r"(<code>)([^<]*)(</code>)")
 _log = logging.getLogger("mkdocs.hooks.pages")
 
@@ -134,9 +134,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let names in cells of tables break, but behind an underscore, a dot or a slash only."""
+    """Let names in cells of tables break, but behind an underscore, a dot or a slash only, and options not at all."""
 
     def code(match: re.Match[str]) -> str:
-        return match[1] + re.sub(r"(?<=\w)([_./]+)(?=\w)", r"\1<wbr>", match[2]) + match[3]
+        text = re.sub(r"(?<=\w)([_./]+)(?=\w)", r"\1<wbr>", match[2])
+        return match[1] + re.sub(r"(?<!\S)--?\w[\w-]*", r'<span class="option">\g<0></span>', text) + match[3]
 
     return _CELL.sub(lambda cell: _CODE.sub(code, cell[0]), html)
