@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from qcore import _checks, _core
 from qcore._options import Metric, TableDtype
 from qcore.lut.callables import evaluate
 from qcore.lut.core import REDUCTIONS as REDUCTION_NUMBERS
+from qcore.lut.exact_zero import KEPT, Kept
 from qcore.lut.functions import FUNCTIONS, LIMIT, Function
 from qcore.lut.grid import Grid
 from qcore.lut.reductions import REDUCTIONS, Reduction
@@ -37,7 +38,7 @@ _TABLE_DTYPES = {"float16": True, "float32": False}
 _COARSE = 1024  # candidates of the global search
 _WINDOW = 8  # candidates to either side of a cut in the local search
 _FINENESS = 2.0**-13  # distance of the cuts that the table of one binade may have
-_ODD_COST = 1.01  # a table that is odd may have this many times the error of the best one that is not
+_ZERO_COST = 1.01  # a table that is odd or 0 at 0 may have this many times the error of the best one that is not
 _BETWEEN, _NEIGHBORHOODS = 1 << 14, 128  # of a reduced table: points that no fp16 number looks up, and groups of them
 
 
@@ -100,7 +101,8 @@ def fit(
 ) -> Table:
     """Return a table of ``f`` with the smallest error over the fp16 numbers of its domain; takes seconds.
 
-    The table of an odd function is odd, and exactly 0 at 0, where that costs less than 1% of the error.
+    The table of an odd function is odd, and exactly 0 at 0, where that costs less than 1% of the error; so are those of
+    silu, gelu, mish and others that are 0 at 0, by cuts that were searched for once.
     Deterministic: the same numbers on every machine. Cuts come from dynamic programming over about a thousand
     candidates and then over windows of neighboring ones; entries are fitted with them. :class:`FitReport` says what is
     proven about the result.
@@ -159,9 +161,10 @@ def fit(
     errors, relative_to = grid.errors(handle), grid.relative_to()
     final = errors * objective
     join = np.max if largest else np.sum
-    if reduction is None and intervals % 2 == 0 and grid.is_odd(objective):
-        bound = min(_ODD_COST * join(final), max(join(final), coarse_error))
-        for cuts_, values_ in _odd_tables(task, options):
+    if reduction is None and intervals % 2 == 0:
+        bound = min(_ZERO_COST * join(final), max(join(final), coarse_error))
+        kept = KEPT.get(function.name) if isinstance(f, str) and domain is None else None
+        for cuts_, values_ in _zero_tables(task, options, kept, grid.is_odd(objective)):
             other = _core.LutTable.from_parts(cuts_, values_.astype(table_dtype), number)
             other_errors = grid.errors(other)
             if join(other_errors * objective) <= bound:
@@ -288,6 +291,25 @@ def _single(array: Array) -> Array:
     return np.ascontiguousarray(array, np.float32)
 
 
+def _zero_tables(
+    task: _Task, options: tuple[int, int, bool, bool], kept: Kept | None, odd: bool
+) -> list[tuple[Array, Array]]:
+    """Return cuts and values of tables that are exactly 0 at 0, most of an odd function odd."""
+    tables = _odd_tables(task, options) if odd else []
+    if kept is None or options[:3] != (len(kept[0]) - 1, 32, True):
+        return tables
+    cuts = np.array(kept[0], np.float32)
+    values = _fit_values(task, cuts, options, None, kept[1])
+    is_mirrored = odd and np.array_equal(cuts, -cuts[::-1])
+    return [*tables, _mirrored(cuts, values) if is_mirrored else (cuts, values)]
+
+
+def _mirrored(cuts: Array, values: Array) -> tuple[Array, Array]:
+    """Return the cuts and the odd values of which those above 0 are given."""
+    above = values[len(values) // 2 + 1 :]
+    return cuts, np.concatenate([-above[::-1], np.zeros(1, np.float32), above])
+
+
 def _odd_tables(task: _Task, options: tuple[int, int, bool, bool]) -> list[tuple[Array, Array]]:
     """Return cuts and values of odd tables: each half of the best table with a cut at 0, and its mirror image."""
     found, *_ = _core.fit_lut_cuts(
@@ -301,14 +323,18 @@ def _odd_tables(task: _Task, options: tuple[int, int, bool, bool]) -> list[tuple
     tables = []
     for above in (cuts[half + 1 :], -cuts[:half][::-1]):
         mirrored = np.concatenate([-above[::-1], np.zeros(1, np.float32), above])
-        values = _fit_values(task, mirrored, options, None)
-        above_zero = values[len(values) // 2 + 1 :]
-        tables.append((mirrored, np.concatenate([-above_zero[::-1], np.zeros(1, np.float32), above_zero])))
+        tables.append(_mirrored(mirrored, _fit_values(task, mirrored, options, None)))
     return tables
 
 
-def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], progress: Any) -> Array:
-    """Return float32 [entries]."""
+def _fit_values(
+    task: _Task,
+    cuts: Array,
+    options: tuple[int, int, bool, bool],
+    progress: Any,
+    pins: Mapping[int, float] | None = None,
+) -> Array:
+    """Return float32 [entries]; ``pins`` has the entries that are given, by number."""
     intervals, segments, _, _ = options
     at = cuts.astype(np.float64)
     parts = [1, *[segments] * (intervals - 2), 1]
@@ -319,6 +345,8 @@ def _fit_values(task: _Task, cuts: Array, options: tuple[int, int, bool, bool], 
     pinned = np.isin(knots, task.required)
     if task.fixed_ends:
         pinned[[0, -1]] = True
+    for entry, value in (pins or {}).items():
+        f[entry], pinned[entry] = value, True
     values = np.empty(len(knots), np.float32)
     _core.fit_lut_values(
         task.x, task.f, task.weights, cuts, _single(f), pinned.astype(np.uint8), *options, values, progress or None

@@ -147,7 +147,8 @@ def test_sizes_are_those_of_the_tensors(digits, result):
     assert {entry.weight_count for entry in result.measurements} == {count}
     assert row(result, "float").weight_bytes == 4 * count
     for bits in (8, 4):
-        quantized = [qcore.quantize(w, bits=bits, block_size=16 if w.ndim == 4 else 32) for w in weights]
+        form = {"bits": bits, "scale_dtype": "float32"}
+        quantized = [qcore.quantize(w, block_size=16 if w.ndim == 4 else 32, **form) for w in weights]
         assert row(result, f"{bits}-bit").weight_bytes == sum(q.nbytes for q in quantized)
     rest = sum(w.nbytes for name, w in digits.weights.items() if "bias" not in name and not name.startswith("gru"))
     gru = [digits.weights[name] for name in ("gru.weight_ih_l0", "gru.weight_hh_l0")]

@@ -123,7 +123,8 @@ def state():
         saved = torch.load(file)
         again = kind.from_state_dict({f"a.{key}": value for key, value in saved.items()}, "a.")
         assert torch.equal(again(x), y) and repr(again) == repr(module)
-        other = kind(qcore.quantize(torch.zeros(37, 300), bits=8, scheme="asymmetric"), torch.zeros(37), **{option: 0})
+        zeros = qcore.quantize(torch.zeros(37, 300), bits=8, block_size=64, scheme="asymmetric")
+        other = kind(zeros, torch.zeros(37), **{option: 0})
         other.load_state_dict(saved)
         assert torch.equal(other(x), y)
         for made in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), copy.deepcopy(module).to("cpu")):
