@@ -159,7 +159,8 @@ void check_hopper(const Case& c, const Problem& problem, const std::vector<char>
   if (takes_gemv(c, problem.rows))
     expect_same(c, expected, problem.got(run_grouped_gemv, grouped_gemv_unsupported_reason, bounds), "gemv");
   if (!takes_wgmma(c)) return;
-  for (bounds.tile = 5; bounds.tile < 8 + (c.k <= c.block_size); ++bounds.tile)
+  const bool tall = c.k <= c.block_size || (c.block_size > 64 && c.block_size <= 128);
+  for (bounds.tile = 5; bounds.tile < 8 + tall; ++bounds.tile)
     expect_same(c, expected,
                 problem.got(run_grouped_sm90_int8_wgmma, grouped_sm90_int8_wgmma_unsupported_reason, bounds), "wgmma");
   bounds.tile = -1;

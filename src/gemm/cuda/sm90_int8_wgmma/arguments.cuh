@@ -46,11 +46,11 @@ struct Tuning {
 
   // Likewise of experts with `mean` rows on average: half a tile more than those fill, for rows are not dealt out
   // evenly.
-  static constexpr int fastest_expert_shift(double mean, bool one_block) {
-    constexpr double kBlocksTime[] = {13, 17, 27}, kOneBlockTime[] = {12, 14, 18, 30};
+  static constexpr int fastest_expert_shift(double mean, bool one_block, int heights) {
+    constexpr double kBlocksTime[] = {13, 17, 27, 45}, kOneBlockTime[] = {12, 14, 18, 30};
     int best = kSmallestShift;
     double least = 0;
-    for (int i = 0; i < (one_block ? 4 : 3); ++i) {
+    for (int i = 0; i < heights; ++i) {
       const double tiles = mean / (1 << (kSmallestShift + i)) + 0.5;
       const double time = (tiles < 1 ? 1 : tiles) * (one_block ? kOneBlockTime[i] : kBlocksTime[i]);
       if (i == 0 || time < least) best = kSmallestShift + i, least = time;
@@ -83,6 +83,12 @@ inline std::int64_t padded_block(const DeviceWeight& w) {
   const std::int64_t length = std::max<std::int64_t>(std::min(w.block_size, w.k), 1);
   if (w.blocks == 1) return round_up(length, TiledRows::kStageK);
   return length <= 32 ? 32 : length <= 64 ? 64 : round_up(length, TiledRows::kStageK);
+}
+
+// How many heights of tiles there are, from 32 rows on. Halves of 256 rows share their registers for sums, so that a
+// block's sums can't stay there for longer than a stage.
+inline int tile_heights(bool one_block, std::int64_t padded_block) {
+  return one_block || padded_block == TiledRows::kStageK ? 4 : 3;
 }
 
 struct Arguments {

@@ -28,10 +28,9 @@ Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t padded, std::in
   // 32 to 256 rows; shorter blocks take longer, by as much with every height.
   constexpr TileTimes kTimes[] = {{35, 190, 400}, {47, 190, 700}, {80, 200, 800}, {136, 220, 1150}};
   const std::int64_t columns = ceil_div(w.n, Tuning::kColumns), stages = ceil_div(w.k, TiledRows::kStageK);
-  const int heights = padded == TiledRows::kStageK ? 4 : 3;  // halves of 256 rows share their registers for sums
   Plan best{0, 0};
   std::int64_t least = 0;
-  for (int i = 0; i < heights; ++i) {
+  for (int i = 0; i < sm90_int8_wgmma::tile_heights(false, padded); ++i) {
     const int shift = Tuning::kSmallestShift + i;
     const std::int64_t tiles = columns * (((rows - 1) >> shift) + 1);
     const auto consider = [&](int blocks, std::int64_t time) {

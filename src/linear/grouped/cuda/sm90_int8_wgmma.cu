@@ -32,7 +32,8 @@ void run_grouped_sm90_int8_wgmma(const GroupedLinearProblem& problem, const Scra
   const int arrays = activation_offsets || w.offsets ? 3 : 1;
   const std::int64_t rows = rows_at_once(bounds, stages * TiledRows::kStageK, problem.m);
   const double mean = static_cast<double>(rows) / static_cast<double>(problem.experts);
-  const int shift = bounds.tile < 0 ? Tuning::fastest_expert_shift(mean, one_block) : bounds.tile;
+  const int heights = sm90_int8_wgmma::tile_heights(one_block, padded);
+  const int shift = bounds.tile < 0 ? Tuning::fastest_expert_shift(mean, one_block, heights) : bounds.tile;
   const std::int64_t most_tiles = experts.most_tiles(rows, std::int64_t{1} << shift), padded_rows = most_tiles << shift;
 
   ScratchPlan plan;
