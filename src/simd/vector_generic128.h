@@ -290,8 +290,10 @@ struct Generic128 {
 #if defined(__SSE2__)
     return __builtin_shufflevector((Float)_mm_cvtpd_ps((__m128d)low), (Float)_mm_cvtpd_ps((__m128d)high), 0, 1, 4, 5);
 #elif defined(__wasm_simd128__)
-    return __builtin_shufflevector((Float)wasm_f32x4_demote_f64x2_zero((v128_t)low),
-                                   (Float)wasm_f32x4_demote_f64x2_zero((v128_t)high), 0, 1, 4, 5);
+    // The barriers keep clang from joining the two conversions to one of four lanes, which it then makes lane by lane.
+    v128_t first = wasm_f32x4_demote_f64x2_zero((v128_t)low), second = wasm_f32x4_demote_f64x2_zero((v128_t)high);
+    asm("" : "+r"(first), "+r"(second));
+    return __builtin_shufflevector((Float)first, (Float)second, 0, 1, 4, 5);
 #else
     return Float{static_cast<float>(low[0]), static_cast<float>(low[1]), static_cast<float>(high[0]),
                  static_cast<float>(high[1])};
