@@ -256,13 +256,12 @@ class Consumer {
     }
   }
   __device__ __forceinline__ void decode_chunk(std::uint32_t (&to)[4], const TileStage& stage, int chunk) {
-    const unsigned selector = quad_ % 2 ? 0x4342u : 0x4140u;
-    const int nibble = quad_ / 2 * 4;
     const uint2* from = reinterpret_cast<const uint2*>(stage.weights[panel_]) + group_;  // [steps, 8 pairs of columns]
     if constexpr (kBits == 4) {
       // Both k pairs of a column in one word, before they are shifted and masked: fewer integer instructions.
       const uint2 low = from[2 * chunk * 8], high = from[(2 * chunk + 1) * 8];
       const unsigned pick = quad_ % 2 ? 0x7632u : 0x5410u;
+      const int nibble = quad_ / 2 * 4;
       const std::uint32_t columns[2] = {ptx::pick_bytes(low.x, high.x, pick) >> nibble & 0x0f0f0f0fu,
                                         ptx::pick_bytes(low.y, high.y, pick) >> nibble & 0x0f0f0f0fu};
 #pragma unroll
@@ -270,18 +269,13 @@ class Consumer {
         to[i] = Decode::pair_of_bytes(ptx::pick_bytes<0x4140>(columns[i], Decode::kUpperByte), shifts_[i]);
         to[2 + i] = Decode::pair_of_bytes(ptx::pick_bytes<0x4342>(columns[i], Decode::kUpperByte), shifts_[i]);
       }
-      return;
-    }
+    } else {
+      const unsigned selector = quad_ % 2 ? 0x4342u : 0x4140u;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if constexpr (kBits == 8) {
+      for (int half = 0; half < 2; ++half) {
         const uint2 both = from[(4 * chunk + 2 * half + quad_ / 2) * 8];
         to[2 * half] = Decode::pair(ptx::pick_bytes(both.x, 0, selector), shifts_[0]);
         to[2 * half + 1] = Decode::pair(ptx::pick_bytes(both.y, 0, selector), shifts_[1]);
-      } else {
-        const uint2 both = from[(2 * chunk + half) * 8];
-        to[2 * half] = Decode::pair(ptx::pick_bytes(both.x >> nibble, 0, selector), shifts_[0]);
-        to[2 * half + 1] = Decode::pair(ptx::pick_bytes(both.y >> nibble, 0, selector), shifts_[1]);
       }
     }
   }
