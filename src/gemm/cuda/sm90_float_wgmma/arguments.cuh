@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
+
 #include "gemm/cuda/device_operands.cuh"
 #include "gemm/cuda/spread_steps.cuh"
 #include "runtime/cuda/ptx_tensor_map.cuh"
+#include "runtime/memory.h"
 
 // Float activations and many rows on sm_90a: as `sm80_float_mma`, but with the products of whole warpgroups, y^T = W
 // x^T. One operand is the weight, decoded into registers; the other are rows of x, which the copy engine brings to
@@ -36,6 +39,7 @@ struct Arguments {
   int parts;                    // of a tile: 1, 2 or 4; see parts_fit()
   int spread;                   // thread blocks over which the last tiles' steps are spread; 0 if they are not
   SpreadTotals spread_totals;   // of that many thread blocks
+  int copied_rows;              // of a tile: set by set_maps(); zeros behind the last row of x take as long as rows
   unsigned tiles, whole_tiles;  // set by the launch: all, and those whose steps are not spread
 };
 
@@ -57,7 +61,8 @@ inline bool parts_fit(const DeviceWeight& w, int parts) {
 // Sets the matrices of x and of the weight as the copy engine takes them, when all else is set.
 inline void set_maps(Arguments& a) {
   constexpr int kPanel = static_cast<int>(PackedLayout::kPanelRows), kPanels = Tuning::kColumns / kPanel;
-  a.x = ptx::tensor_map({a.values, 2, a.rows, a.w.k, a.row_stride, a.parts * kPartRows, kStageK, true});
+  a.copied_rows = static_cast<int>(std::min<std::int64_t>(a.parts * kPartRows, round_up(a.rows, 8)));
+  a.x = ptx::tensor_map({a.values, 2, a.rows, a.w.k, a.row_stride, a.copied_rows, kStageK, true});
   const std::int64_t words = a.w.steps * kPanel, parameters = a.w.blocks * kPanel;
   a.words = ptx::tensor_map({a.w.words, 4, a.w.panels, words, words, kPanels, kStageK * a.w.bits / 32 * kPanel, false});
   a.scales = ptx::tensor_map({a.w.scales, 4, a.w.panels, parameters, parameters, kPanels, kPanel, false});

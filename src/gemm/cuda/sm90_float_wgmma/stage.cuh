@@ -133,12 +133,12 @@ class Producer {
   }
 
   __device__ __forceinline__ void copy_rows() {
-    constexpr auto kBytes =
-        static_cast<int>(sizeof(To::x) + sizeof(To::weights) + sizeof(To::columns) + (kOffsets ? sizeof(To::sums) : 0));
+    const int bytes = a_.copied_rows * kStageK * 2 +
+                      static_cast<int>(sizeof(To::weights) + sizeof(To::columns) + (kOffsets ? sizeof(To::sums) : 0));
     // Weights need nothing that another kernel writes. What is computed from x waits for it, and so does y.
     ptx::wait_for_earlier_kernels();
     walk([&](int k, int row, int, To& to, ptx::Barrier& full) {
-      ptx::barrier_expect(full, kBytes);
+      ptx::barrier_expect(full, bytes);
       ptx::tensor_copy(to.x, a_.x, row, k, full);
       if constexpr (kOffsets) {
 #pragma unroll
