@@ -166,6 +166,60 @@ PROJECT = """    for (j = 0; j < @@_OUTPUT_SIZE; ++j) {
     }
 """
 
+# A cell in two halves: codes of the first half's channels, $, are multiplied in the second.
+HALVES = """
+/* The state before the first step: zeros. */
+static inline void @_start(@_state *state) {
+  int layer, j;
+  for (layer = 0; layer < @@_LAYERS; ++layer)
+    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = (@_h)@_layers[layer].h_zero;
+}
+
+/* W x of a row of weights. */
+static inline int32_t @_of_x(const @_state *state, const @_x *x, int layer, int32_t row) {
+  const @_layer *l = &@_layers[layer];
+  int64_t sum;
+  if (layer == 0) {
+    sum = @_sum_of_x(l->w + row * @@_INPUT_SIZE, x, @@_INPUT_SIZE, @_wx_offsets_0[row]);
+  } else {
+    sum = @_sum_of_h(l->w + row * @@_HIDDEN_SIZE, state->h[layer - 1], @@_HIDDEN_SIZE, l->wx_offsets[row]);
+  }
+  return (int32_t)@_clamp(@_shift(sum, l->wx_shifts[row]), l->wx);
+}
+
+/* One step of all layers: x[@@_INPUT_SIZE] in, y[@@_OUTPUT_SIZE] out, which is the last layer's h. */
+static inline void @_step(@_state *state, const @_x *x, @_h *y) {
+  @_h next[@@_HIDDEN_SIZE];
+  @_$ $[@@_HIDDEN_SIZE];
+  uint16_t update[@@_HIDDEN_SIZE];
+  int layer, j;
+  for (layer = 0; layer < @@_LAYERS; ++layer) {
+    const @_layer *l = &@_layers[layer];
+    const @_h *h = state->h[layer];
+    for (j = 0; j < @@_HIDDEN_SIZE; ++j) {
+      int32_t wx[2], rh[2];
+      int gate;
+      for (gate = 0; gate < 2; ++gate) {
+        const int32_t row = (int32_t)gate * @@_HIDDEN_SIZE + j;
+        const int64_t sum = @_sum_of_h(l->r + row * @@_HIDDEN_SIZE, h, @@_HIDDEN_SIZE, l->rh_offsets[row]);
+        wx[gate] = @_of_x(state, x, layer, row);
+        rh[gate] = (int32_t)@_clamp(@_shift(sum, l->rh_shifts[row]), l->rh);
+      }
+      update[j] = (uint16_t)@_update(l, wx, rh, j);
+      $[j] = (@_$)(@_reset(l, wx, rh, j, h[j] - l->h_zero) + l->$_zero);
+    }
+    for (j = 0; j < @@_HIDDEN_SIZE; ++j) {
+      const int32_t row = 2 * (int32_t)@@_HIDDEN_SIZE + j;
+      const int64_t sum = @_sum_of_$(l->r + row * @@_HIDDEN_SIZE, $, @@_HIDDEN_SIZE, l->rh_offsets[row]);
+      const int64_t rh = @_clamp(@_shift(sum, l->rh_shifts[row]), l->rh);
+      next[j] = (@_h)(@_cell(l, update[j], @_of_x(state, x, layer, row), rh, j, h[j] - l->h_zero) + l->h_zero);
+    }
+    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = next[j];
+  }
+  for (j = 0; j < @@_HIDDEN_SIZE; ++j) y[j] = state->h[@@_LAYERS - 1][j];
+}
+"""
+
 SELF_TEST = """
 int main(void) {
   int row, t, j;

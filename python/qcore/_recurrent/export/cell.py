@@ -89,6 +89,7 @@ class Layer:
         shifts: by name, within 8 bits.
         numbers: by name, within 32 bits.
         projection: of m = o * tanh(c), which makes h; None without one.
+        peepholes: codes [3, H] within 16 bits that the cell multiplies by c; None without any.
     """
 
     direction: Direction
@@ -98,6 +99,7 @@ class Layer:
     shifts: dict[str, int]
     numbers: dict[str, int]
     projection: Product | None = None
+    peepholes: NDArray[Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +115,8 @@ class CellSource:
         function: the definition of ``@_cell``.
         call: the expression that computes channel j of a layer.
         layer: makes the numbers of a layer.
+        second: what the first half of a step computes for the second, which multiplies it by the last gate's rows of R;
+            "" for a step in one part.
     """
 
     about: str
@@ -123,3 +127,4 @@ class CellSource:
     function: str
     call: str
     layer: Callable[[Direction], Layer]
+    second: str = ""

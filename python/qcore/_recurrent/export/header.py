@@ -114,6 +114,7 @@ class _Source:
         ]
         self.biased = self.layers[0].biases.size > 0
         self.projected = self.layers[0].projection is not None
+        self.peepholes = self.layers[0].peepholes is not None
         self.shown = "m" if self.projected else "h"  # what the cell computes last
         self.types = self._types()
         self.table_types, self.knots = self._tables()
@@ -137,6 +138,9 @@ class _Source:
             types["sum_m"] = _signed_type(layer.projection.bound for layer in layers if layer.projection is not None)
         types["sum_x"] = _signed_type([layers[0].wx.bound])
         types["sum_h"] = _signed_type([*later, *(layer.rh.bound for layer in layers)])
+        if self.cell.second:
+            types[self.cell.second] = f"{model.format(self.cell.second).dtype}_t"
+            types[f"sum_{self.cell.second}"] = types["sum_h"]
         types["bias"] = _signed_type([int(value) for layer in layers for value in layer.biases])
         return types
 
@@ -155,7 +159,8 @@ class _Source:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
-        loops = {name: self._dsp_loop(name) for name in ("xhm" if self.projected else "xh")}
+        sources = ["x", "h", *(["m"] if self.projected else []), *([cell.second] if cell.second else [])]
+        loops = {name: self._dsp_loop(name) for name in sources}
         parts.append(c_source.DSP if any(loops.values()) else c_source.PLAIN)
         parts += [c_source.MULTIPLY.replace("%", loop).replace("$", name) for name, loop in loops.items()]
         for table, argument in cell.tables.items():
@@ -166,6 +171,8 @@ class _Source:
         return _named(f"{self._intro()}#ifndef {guard}\n#define {guard}\n{''.join(parts)}\n#endif\n", name)
 
     def _step(self) -> str:
+        if self.cell.second:
+            return c_source.HALVES.replace("$", self.cell.second)
         others = "".join(
             f"    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->{state}[layer][j] = 0;\n" for state in self.cell.states
         )
@@ -191,13 +198,19 @@ class _Source:
         )
         later = (model.num_layers - 1) * (outputs + outputs)
         projected = model.num_layers * outputs * size if self.projected else 0
+        projected += 3 * model.num_layers * size if self.peepholes else 0
         return ExportSizes(
             **self.bytes,
             layers=layers * model.num_layers,
             state=state_bytes(states),
-            stack=stack_bytes(size, model.format(self.shown).dtype.itemsize, gates),
+            stack=stack_bytes(size, self._channel_bytes(), gates),
             multiply_adds=gates * size * (model.input_size + outputs + later) + projected,
         )
+
+    def _channel_bytes(self) -> int:
+        """Return the bytes that a step's arrays have for each channel."""
+        names = [self.shown, *([self.cell.second] if self.cell.second else [])]
+        return sum(self.model.format(name).dtype.itemsize for name in names) + (2 if self.cell.second else 0)
 
     def _intro(self) -> str:
         model, sizes = self.model, self.sizes()
@@ -255,6 +268,7 @@ class _Source:
         if self.projected:
             biases += "  const @_weight *projection;\n  const @_sum_m *projection_offsets;\n"
             biases += "  const int8_t *projection_shifts;\n"
+        biases += "  const int16_t *peepholes;\n" if self.peepholes else ""
         first = self.layers[0]
         return (
             f"{text}\ntypedef struct {{\n  const @_weight *w, *r;\n  const @_sum_h *wx_offsets, *rh_offsets;\n"
@@ -285,6 +299,8 @@ class _Source:
             text += array("@_weight", "projection", parts["projection"], "weights")
             text += array("@_sum_m", "projection_offsets", layer.projection.offsets, "offsets")
             text += array("int8_t", "projection_shifts", layer.projection.shifts, "offsets")
+        if layer.peepholes is not None:
+            text += array("int16_t", "peepholes", layer.peepholes, "weights")
         for index, (name, kind) in enumerate(self.table_types.items()):
             if name in self.interpolated:
                 starts, values = self.knots[number][name]
@@ -298,6 +314,7 @@ class _Source:
         """Return the arrays that a layer's description points to, without those of W's offsets."""
         names = ["w", "r", "rh_offsets", "wx_shifts", "rh_shifts"] + (["biases"] if self.biased else [])
         names += ["projection", "projection_offsets", "projection_shifts"] if self.projected else []
+        names += ["peepholes"] if self.peepholes else []
         for name in self.cell.tables:
             names += [f"{name}_starts", f"{name}_values"] if name in self.interpolated else [f"{name}_table"]
         return names
