@@ -60,7 +60,8 @@ void bind_lstm(nb::module_& m) {
                      const Integers<std::int16_t>& r, const Integers<std::int32_t>& b,
                      const Integers<std::int32_t>& w_exponents, const Integers<std::int32_t>& r_exponents,
                      const Integers<std::int32_t>& b_exponents, std::int64_t projection_size,
-                     const Integers<std::int16_t>& projection, const Integers<std::int32_t>& projection_exponents, const Integers<std::int16_t>& peepholes, const Integers<std::int32_t>& peephole_exponents) {
+                     const Integers<std::int16_t>& projection, const Integers<std::int32_t>& projection_exponents,
+                     const Integers<std::int16_t>& peepholes, const Integers<std::int32_t>& peephole_exponents) {
                     LstmParameters p;
                     p.input_size = input_size;
                     p.hidden_size = hidden_size;

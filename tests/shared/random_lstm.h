@@ -7,7 +7,8 @@ namespace qcore {
 
 // The same of an LSTM: numbers of about the size of a real layer's, in random formats, with shifts to both sides.
 inline QuantizedLstm random_lstm(Random& random, std::int64_t c, std::int64_t h, GruWidths widths,
-                                 ShiftRounding rounding, bool extreme = false, std::int64_t projection = 0, bool peepholes = false) {
+                                 ShiftRounding rounding, bool extreme = false, std::int64_t projection = 0,
+                                 bool peepholes = false) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     LstmParameters p;
     p.input_size = c;

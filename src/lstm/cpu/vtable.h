@@ -15,7 +15,7 @@ struct LstmLayer : RecurrentLayer {
   numerics::LstmCell scalar_cell;
   const std::int32_t* scalar_tables[kLstmGates + 1];
   const std::int32_t* peepholes[kLstmPeepholes];  // [groups][16]; where cell.peepholes says so
-  std::int32_t m_zero;  // of has_second, which a projection has: zero point of m
+  std::int32_t m_zero;                            // of has_second, which a projection has: zero point of m
 };
 
 extern const RecurrentKernels kLstmAvx2, kLstmAvxVnni, kLstmAvx512Vnni;
