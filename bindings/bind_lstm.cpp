@@ -60,7 +60,8 @@ void bind_lstm(nb::module_& m) {
                      const Integers<std::int16_t>& r, const Integers<std::int32_t>& b,
                      const Integers<std::int32_t>& w_exponents, const Integers<std::int32_t>& r_exponents,
                      const Integers<std::int32_t>& b_exponents, std::int64_t projection_size,
-                     const Integers<std::int16_t>& projection, const Integers<std::int32_t>& projection_exponents) {
+                     const Integers<std::int16_t>& projection, const Integers<std::int32_t>& projection_exponents,
+                     const Integers<std::int16_t>& peepholes, const Integers<std::int32_t>& peephole_exponents) {
                     LstmParameters p;
                     p.input_size = input_size;
                     p.hidden_size = hidden_size;
@@ -75,6 +76,8 @@ void bind_lstm(nb::module_& m) {
                     p.b_exponents = vector_of(b_exponents);
                     p.projection = vector_of(projection);
                     p.projection_exponents = vector_of(projection_exponents);
+                    p.peepholes = vector_of(peepholes);
+                    p.peephole_exponents = vector_of(peephole_exponents);
                     nb::gil_scoped_release release;
                     return QuantizedLstm::make(p);
                   })

@@ -8,6 +8,7 @@ namespace qcore {
 namespace {
 
 using numerics::kLstmGates;
+using numerics::kLstmPeepholes;
 using numerics::LstmCell;
 
 constexpr const char* kOp = "lstm";
@@ -45,6 +46,9 @@ void check_parameters(const LstmParameters& p) {
   check_exponents(kOp, "r_exponents", p.r_exponents, rows);
   check_exponents(kOp, "b_exponents", p.b_exponents, rows);
   check_exponents(kOp, "projection_exponents", p.projection_exponents, size);
+  const std::int64_t peepholes = p.peepholes.empty() ? 0 : kLstmPeepholes;
+  check_weights(kOp, "peepholes", p.peepholes, 16, peepholes * p.hidden_size);
+  check_exponents(kOp, "peephole_exponents", p.peephole_exponents, peepholes);
 }
 
 LstmCell make_cell(const LstmParameters& p) {
@@ -60,6 +64,12 @@ LstmCell make_cell(const LstmParameters& p) {
     cell.wx_to_pre[gate] = checked_shift(kOp, kWx[gate], f.wx.exponent, pre[gate]->exponent, reach(f.wx));
     cell.rh_to_pre[gate] = checked_shift(kOp, kRh[gate], f.rh.exponent, pre[gate]->exponent, reach(f.rh));
   }
+  cell.peepholes = !p.peepholes.empty();
+  static constexpr const char* kPc[] = {"P c for i", "P c for f", "P c for o"};
+  for (int i = 0; cell.peepholes && i < kLstmPeepholes; ++i)
+    cell.p_c_to_pre[i] =
+        checked_shift(kOp, kPc[i], p.peephole_exponents[i] + f.c.exponent,
+                      pre[numerics::lstm_peephole_gate(i)]->exponent, peephole_reach(p, i) * reach(f.c));
   const int f_c = f.f.exponent + f.c.exponent, i_g = f.i.exponent + f.g.exponent, finer = std::max(f_c, i_g);
   const std::int64_t f_c_reach = reach(f.f) * reach(f.c), i_g_reach = reach(f.i) * reach(f.g);
   cell.f_c_left = -checked_shift(kOp, "f * c", f_c, finer, f_c_reach);

@@ -60,7 +60,10 @@ class Row {
         in.rh[gate] = rh_[gate * size_ + j];
       }
       in.c = cell[j];
-      const auto out = numerics::lstm_cell<L>(in, lstm_.cell, tables);
+      for (int i = 0; lstm_.cell.peepholes && i < numerics::kLstmPeepholes; ++i)
+        in.peepholes[i] = p.peepholes[i * size_ + j];
+      const auto out = lstm_.cell.peepholes ? numerics::lstm_cell<L, true>(in, lstm_.cell, tables)
+                                            : numerics::lstm_cell<L>(in, lstm_.cell, tables);
       m_[j] = static_cast<std::int32_t>(out.m);
       cell[j] = static_cast<std::int32_t>(out.c);
       const typename L::I centered[] = {out.pre[0],   out.pre[1],   out.pre[2], out.pre[3], out.gates[0], out.gates[1],

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -15,6 +17,14 @@ namespace qcore {
 struct LstmPacked;  // cpu/packed.h
 
 constexpr int kLstmTables = numerics::kLstmGates + 1;  // i, f, g, o, and tanh of c
+
+// The largest magnitude of a peephole's weights.
+inline std::int64_t peephole_reach(const LstmParameters& p, int peephole) {
+  std::int64_t largest = 0;
+  for (std::int64_t j = 0; j < p.hidden_size; ++j)
+    largest = std::max<std::int64_t>(largest, std::abs(std::int64_t{p.peepholes[peephole * p.hidden_size + j]}));
+  return largest;
+}
 
 // A layer as kernels want it. Arrays over channels are [4H], gate order i, f, g, o.
 struct LstmStorage {

@@ -7,7 +7,8 @@ namespace qcore {
 
 // The same of an LSTM: numbers of about the size of a real layer's, in random formats, with shifts to both sides.
 inline QuantizedLstm random_lstm(Random& random, std::int64_t c, std::int64_t h, GruWidths widths,
-                                 ShiftRounding rounding, bool extreme = false, std::int64_t projection = 0) {
+                                 ShiftRounding rounding, bool extreme = false, std::int64_t projection = 0,
+                                 bool peepholes = false) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     LstmParameters p;
     p.input_size = c;
@@ -40,6 +41,10 @@ inline QuantizedLstm random_lstm(Random& random, std::int64_t c, std::int64_t h,
       f.m = random_format(random, between(random, 2, 16), true, 0, 1);
       p.projection = random_codes<std::int16_t>(random, projection * h, p.weight_bits);
       for (std::int64_t n = 0; n < projection; ++n) p.projection_exponents.push_back(exponent(h));
+    }
+    if (peepholes) {
+      p.peepholes = random_codes<std::int16_t>(random, 3 * h, between(random, 2, 16));
+      for (int i = 0; i < 3; ++i) p.peephole_exponents.push_back(between(random, 6, 18));
     }
     for (std::int64_t n = 0; n < 4 * h; ++n) {
       p.w_exponents.push_back(exponent(c));

@@ -32,6 +32,11 @@ struct LstmParameters {
   std::vector<std::int16_t> projection;            // [P, H]
   std::vector<std::int32_t> projection_exponents;  // [P]
 
+  // Peepholes as ONNX has them: what the arguments of i and f get of c, and that of o of the next c, channel by
+  // channel. 16 bits; empty for none.
+  std::vector<std::int16_t> peepholes;           // [3, H]: i, f, o
+  std::vector<std::int32_t> peephole_exponents;  // [3]
+
   // Size of h and of the outputs: P with a projection, else H.
   std::int64_t state_size() const { return projection_size ? projection_size : hidden_size; }
 };

@@ -18,6 +18,8 @@ class DirectionBase:
     gates: ClassVar[int]
     biases: ClassVar[tuple[str, ...]] = ("bx", "br")
     """Names of the biases that are quantized."""
+    others: tuple[str, ...] = ()
+    """Names of parameters of 16 bits, whatever the widths of weights and biases."""
 
     def __init__(self, w: Any, r: Any, bx: Any, br: Any, where: str, projection: Any = None) -> None:
         self.w, self.r = _matrix(w, f"{where}: w"), _matrix(r, f"{where}: r")

@@ -96,7 +96,7 @@ def write_golden(model: RecurrentLayers, path: str | os.PathLike[str], x: Any, s
 
 
 def _parameters(cell_type: type[CellBase] | CellBase) -> list[str]:
-    names = (*cell_type.matrices, *cell_type.biases)
+    names = (*cell_type.matrices, *cell_type.biases, *cell_type.others)
     return [*names, *(f"{name}_exponents" for name in names)]
 
 
@@ -155,9 +155,9 @@ def _check_direction(
     cell_type: type[CellBase], tensors: Tensors, prefix: str, x: NDArray[Any], where: str
 ) -> tuple[Tensors, int]:
     """Return the tensors of one direction of a layer, and the number of integers that were compared."""
-    start = f"{prefix}.parameters."
-    given_names = {name.removeprefix(start) for name in tensors if name.startswith(start)}
-    cell = _cell(cell_type.variant(given_names), tensors, prefix, x, where)
+    own = [name.removeprefix(f"{prefix}.") for name in tensors if name.startswith(f"{prefix}.")]
+    names = {name.removeprefix("parameters.") for name in own}
+    cell = _cell(cell_type.variant(names), tensors, prefix, x, where)
     _check_tables(tensors, prefix, cell, where)
     states = [
         _coded(tensors, f"{prefix}.{name}0", (x.shape[1], cell.width(name)), cell.format(name), where)
@@ -233,8 +233,9 @@ def _cell(cell_type: type[CellBase], tensors: Tensors, prefix: str, x: NDArray[A
     parts: dict[str, Any] = {"formats": _formats(cell_type, tensors, prefix, where)}
     for name, shape in _shapes(cell_type, tensors, prefix, x.shape[2], where).items():
         parts[name] = _shaped(tensors, f"{prefix}.parameters.{name}", shape, where)
-    for name in (*cell_type.matrices, *cell_type.biases):
-        bits = int(options[flags + 1 if name in cell_type.matrices else flags + 2])
+    weight_bits, bias_bits = (int(bits) for bits in options[flags + 1 : flags + 3])
+    widths = dict.fromkeys(cell_type.matrices, weight_bits) | dict.fromkeys(cell_type.biases, bias_bits)
+    for name, bits in (widths | dict.fromkeys(cell_type.others, 16)).items():
         if not 2 <= bits <= 32:
             raise _core.QcoreValueError(f"{where}: {prefix}.options is {options.tolist()}, expected widths of 2 to 32")
         _within(f"{prefix}.parameters.{name}", parts[name], Format(bits, True, 0), where)

@@ -66,6 +66,8 @@ class CellBase(ABC):
     """Fields that a golden file has beside ``parts`` and ``tables``, each 0 or 1."""
     matrices: ClassVar[tuple[str, ...]] = ("w", "r")
     """Names of the weights."""
+    others: ClassVar[tuple[str, ...]] = ()
+    """Names of parameters of 16 bits, whatever the widths of weights and biases."""
 
     parts: Mapping[str, Any]
     tables: tuple[NDArray[Any], ...]
@@ -89,13 +91,13 @@ class CellBase(ABC):
         """
 
     @classmethod
-    def variant(cls, parameters: Collection[str]) -> type[CellBase]:
-        """Return the class of the cells that have these parameters."""
+    def variant(cls, names: Collection[str]) -> type[CellBase]:
+        """Return the class of the cells that have parameters and tensors of these names."""
         return cls
 
     @classmethod
     def shapes(cls, inputs: int, rows: int, outputs: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of weights and biases; each has an exponent per row.
+        """Return the shapes of the parameters; each has an exponent per row.
 
         Args:
             inputs: C.
@@ -122,6 +124,10 @@ class CellBase(ABC):
     def float_name(self, name: str) -> str:
         """Return the name under which the float cell shows what a tensor stands for."""
         return name
+
+    def float_steps(self, name: str, seen: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
+        """Return what the float cell has shown of a tensor at each step."""
+        return seen[self.float_name(name)]
 
 
 class Step:
@@ -152,13 +158,15 @@ class Step:
         self.codes[name] = np.clip(values, form.lowest, form.highest) if replaced is None else np.asarray(replaced)
         return self.less_zero(name, self.codes[name])
 
-    def product(self, source: str, weights: str, bias: str | None, values: Any, to: str) -> Integers:
-        """Return the tensor `to`: the product of weights and codes of `source`, with a bias added before its shift."""
+    def product(
+        self, source: str, weights: str, bias: str | None, values: Any, to: str, rows: slice = slice(None)
+    ) -> Integers:
+        """Return the tensor `to`: rows of weights times codes of `source`, with a bias added before its shift."""
         p = self.cell.parts
-        total = self.less_zero(source, values) @ p[weights].astype(np.int64).T
-        scale = p[f"{weights}_exponents"].astype(np.int64) + self.cell.format(source).exponent
+        total = self.less_zero(source, values) @ p[weights][rows].astype(np.int64).T
+        scale = p[f"{weights}_exponents"][rows].astype(np.int64) + self.cell.format(source).exponent
         if bias is not None:
-            total = total + self.shift(p[bias], p[f"{bias}_exponents"].astype(np.int64) - scale)
+            total = total + self.shift(p[bias][rows], p[f"{bias}_exponents"][rows].astype(np.int64) - scale)
         return self.settle(to, self.shift(total, scale - self.cell.format(to).exponent))
 
     def look_up(self, name: str) -> Integers:

@@ -94,7 +94,7 @@ def checked_attributes(node: Node, functions: list[str], described: str) -> tupl
 
 def arrays_of_node(node: Node, gates: int, direction: str) -> list[tuple[Any, Any, Any]]:
     """Return W [gates * H, C], R [gates * H, H] and B [2 * gates * H], or None for B, of each direction."""
-    w, r, b = (_constant(node, index, name) for index, name in enumerate("WRB", 1))
+    w, r, b = (constant_of(node, index, name) for index, name in enumerate("WRB", 1))
     directions = 2 if direction == "bidirectional" else 1
     shapes = ", ".join(f"{name} {None if each is None else list(each.shape)}" for name, each in (("W", w), ("R", r)))
     if w is None or r is None or w.ndim != 3 or r.ndim != 3 or w.shape[:2] != (directions, gates * r.shape[2]):
@@ -106,7 +106,8 @@ def arrays_of_node(node: Node, gates: int, direction: str) -> list[tuple[Any, An
     return [(w[side], r[side], None if b is None else b[side]) for side in range(directions)]
 
 
-def _constant(node: Node, index: int, name: str) -> Any:
+def constant_of(node: Node, index: int, name: str) -> Any:
+    """Return an input's array, None if the node does not have it; errors call it `name`."""
     if len(node.inputs) <= index or not node.inputs[index]:
         return None
     if node.inputs[index] not in node.constants:

@@ -34,8 +34,8 @@ class ReportRow:
     Args:
         layer: 0 is the first.
         direction: 0 is forward, 1 backward.
-        tensor: a name of ``TENSORS``, "weights W", "weights R", "weights W_hr", or a bias: "bx" or "br", an LSTM's
-            "b".
+        tensor: a name of ``TENSORS``, "weights W", "weights R", "weights W_hr", "peepholes", or a bias: "bx" or
+            "br", an LSTM's "b".
         bits: of its format.
         used_bits: log2 of the number of codes from the lowest to the highest that occurred.
         clip_rate: the part of the values that lay outside the format and were clamped.
@@ -215,9 +215,11 @@ def _outside(form: Format, values: Doubles) -> float:
 
 def _parameter_rows(place: tuple[int, int], direction: DirectionBase, cell: CellBase) -> list[ReportRow]:
     rows, parts = [], cell.parts
-    for name in (*cell.matrices, *cell.biases):
+    widths: dict[str, int] = dict.fromkeys(cell.matrices, parts["weight_bits"])
+    widths |= dict.fromkeys(cell.biases, parts["bias_bits"])
+    widths |= dict.fromkeys(cell.others, 16)
+    for name, bits in widths.items():
         exact, codes = getattr(direction, name), parts[name]
-        bits = parts["weight_bits"] if name in cell.matrices else parts["bias_bits"]
         exponents = parts[f"{name}_exponents"].reshape(-1, *[1] * (codes.ndim - 1))
         form = Format(bits, True, 0)
         scaled = np.ldexp(exact, exponents)
@@ -246,7 +248,7 @@ def _float_tensors(
     for name, state in zip(cell.states, states, strict=True):
         if state is not None:
             del seen[name][0]  # the initial one
-    found = {name: seen[cell.float_name(name)] for name in cell.tensors}
+    found = {name: cell.float_steps(name, seen) for name in cell.tensors}
     return {name: np.stack(steps[::-1] if reverse else steps) for name, steps in found.items()}
 
 

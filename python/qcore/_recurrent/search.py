@@ -127,9 +127,10 @@ def size_of(weights: WeightsBase, config: Any, state_rows: int = 0) -> int:
     directions = [direction for layer in weights.layers for direction in layer]
     matrices = sum(int(direction.w.size + direction.r.size) for direction in directions)
     matrices += sum(int(direction.projection.size) for direction in directions if direction.projection is not None)
+    fixed = sum(2 * int(getattr(direction, name).size) for direction in directions for name in direction.others)
     vectors = sum(int(getattr(direction, name).size) for direction in directions for name in direction.biases)
     states = sum(each(name) * weights._state_size(name) for name in weights._states)
-    return matrices * each("weights") + vectors * each("biases") + state_rows * len(directions) * states
+    return fixed + matrices * each("weights") + vectors * each("biases") + state_rows * len(directions) * states
 
 
 def search(

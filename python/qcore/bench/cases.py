@@ -83,9 +83,11 @@ def linear(torch: Any, quick: bool) -> Iterator[Case]:
     w = rng.standard_normal((n, k), np.float32) / np.float32(math.sqrt(k))
     packed = {
         bits: _copies(
-            lambda bits=bits: qcore.quantize(w, bits=bits, block_size=64, method="rtn", scale_dtype="float32"),
+            lambda bits=bits: qcore.quantize(  # type: ignore[misc]
+                w, bits=bits, block_size=64, method="rtn", scale_dtype="float32"
+            ),
             n * k * bits // 8,
-        )  # type: ignore[misc]
+        )
         for bits in (4, 8)
     }
     dense = _copies(w.copy, w.nbytes)

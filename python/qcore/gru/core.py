@@ -8,9 +8,10 @@ import numpy as np
 
 from qcore import _arrays, _core
 from qcore._recurrent.calls import checked_lengths, checked_mask, restarted
+from qcore._recurrent.integers import CellBase
 from qcore._recurrent.layers import RecurrentLayers
 from qcore.gru.formats import TENSORS, Config
-from qcore.gru.integers import Cell
+from qcore.gru.integers import Cell, ResetCell
 from qcore.gru.weights import GruWeights
 
 _PLAIN = {np.dtype(name) for name in ("float32", "float16", "int8", "int16")}
@@ -48,7 +49,7 @@ class GruCore(RecurrentLayers):
 
     op = "gru"
     tensors = TENSORS
-    cell_type = Cell
+    cell_type: type[CellBase] = Cell
     weights_type = GruWeights
     _make = staticmethod(make)
 
@@ -57,6 +58,7 @@ class GruCore(RecurrentLayers):
     ) -> None:
         super().__init__(layers, config, batch_first=batch_first, reverse=reverse)
         self._stack = _core.GruStack.make([core for layer in layers for core, _ in layer], len(layers[0]), reverse)
+        self.cell_type = Cell if self.linear_before_reset else ResetCell
         self._sizes = (self.input_size, self.hidden_size, self.directions, self.num_layers)
         self._state_dtype = f"int{8 if self.format('h').bits <= 8 else 16}"
         self._state_kind = np.dtype(self._state_dtype)
@@ -68,10 +70,11 @@ class GruCore(RecurrentLayers):
 
     def _check_traceable(self) -> None:
         super()._check_traceable()
-        if not self.linear_before_reset:
+        forms = {int(parts.get("linear_before_reset", 1)) for layer in self._layers for _, parts in layer}
+        if len(forms) > 1:
             raise _core.QcoreValueError(
-                "gru trace: the GRU has linear_before_reset = 0, expected 1: golden files, reports and the C export "
-                "have torch's cell only"
+                "gru trace: layers have linear_before_reset 0 and 1, expected one of them in all: golden files, "
+                "reports and the C export have one cell"
             )
 
     def __repr__(self) -> str:

@@ -10,6 +10,8 @@ and direction d (0 or 1, which runs from the last step to the first):
 - ``l.d.table_z``, ``_r``, ``_g``: a code for each code of the argument, lowest first;
 - ``l.d.wx``, ``l.d.rh`` [T, B, 3H] and, [T, B, H], ``z_pre``, ``r_pre``, ``rb``, ``rrh``, ``g_pre``, ``z``, ``r``,
   ``g``, ``old_part``, ``new_part``, ``h``; without rrh, old_part and new_part if fused;
+- with linear_before_reset = 0 ``l.d.rh`` [T, B, 2H] of z and r, and ``rh_g`` [T, B, H], the product of R and
+  rrh = r * h; rrh is there if fused, too, but not rb;
 
 and ``y`` [T, B, directions * H], ``last`` [layers * directions, B, H].
 """

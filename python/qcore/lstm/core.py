@@ -8,6 +8,7 @@ import numpy as np
 
 from qcore import _arrays, _core
 from qcore._recurrent.calls import checked_lengths, checked_mask, restarted
+from qcore._recurrent.integers import CellBase
 from qcore._recurrent.layers import RecurrentLayers
 from qcore.lstm.formats import TENSORS, Config
 from qcore.lstm.integers import Cell
@@ -34,23 +35,25 @@ def make(parts: dict[str, Any], config: Config) -> _core.QuantizedLstm:
         parts["w_exponents"],
         parts["r_exponents"],
         parts["b_exponents"],
-        *_projection(parts),
+        parts["projection"].shape[0] if "projection" in parts else 0,
+        *_optional(parts, "projection"),
+        *_optional(parts, "peepholes"),
     )
 
 
-def _projection(parts: dict[str, Any]) -> tuple[int, Any, Any]:
-    """Return a projection's size, codes and exponents."""
-    if "projection" not in parts:
-        return 0, np.zeros(0, np.int16), np.zeros(0, np.int32)
-    return parts["projection"].shape[0], parts["projection"].ravel(), parts["projection_exponents"]
+def _optional(parts: dict[str, Any], name: str) -> tuple[Any, Any]:
+    """Return codes and exponents of weights that not every LSTM has."""
+    if name not in parts:
+        return np.zeros(0, np.int16), np.zeros(0, np.int32)
+    return parts[name].ravel(), parts[f"{name}_exponents"]
 
 
 class LstmCore(RecurrentLayers):
     """Layers of fixed-point LSTMs without what reads, writes and measures them: :class:`QuantLSTM` adds that."""
 
     op = "lstm"
-    tensors = TENSORS
-    cell_type = Cell
+    tensors: tuple[str, ...] = TENSORS
+    cell_type: type[CellBase] = Cell
     weights_type = LstmWeights
     _make = staticmethod(make)
 
@@ -65,7 +68,9 @@ class LstmCore(RecurrentLayers):
 
     def __repr__(self) -> str:
         kind = "bidirectional, " if self.directions == 2 else "reverse, " if self.reverse else ""
-        projected = f", projected to {self.output_size}" if "projection" in self._layers[0][0][1] else ""
+        parts = self._layers[0][0][1]
+        projected = f", projected to {self.output_size}" if "projection" in parts else ""
+        projected += ", peepholes" if "peepholes" in parts else ""
         return (
             f"QuantLSTM({self.input_size}, {self.hidden_size}{projected}, layers={self.num_layers}, {kind}"
             f"x {self.format('x').bits} bits, h {self.format('h').bits} bits, c {self.format('c').bits} bits, "

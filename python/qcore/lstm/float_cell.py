@@ -34,8 +34,13 @@ def run(
         see("x", step, x[t])
         wx, rh = x[t] @ weights.w.T + weights.b, h @ weights.r.T
         i_pre, f_pre, g_pre, o_pre = np.split(wx + rh, 4, axis=1)
-        i, f, g, o = sigmoid(i_pre), sigmoid(f_pre), np.tanh(g_pre), sigmoid(o_pre)
+        if weights.peepholes is not None:
+            i_pre, f_pre = i_pre + weights.peepholes[0] * c, f_pre + weights.peepholes[1] * c
+        i, f, g = sigmoid(i_pre), sigmoid(f_pre), np.tanh(g_pre)
         c = f * c + i * g
+        if weights.peepholes is not None:
+            o_pre = o_pre + weights.peepholes[2] * c
+        o = sigmoid(o_pre)
         c_tanh = np.tanh(c)
         m = o * c_tanh
         h = m if weights.projection is None else m @ weights.projection.T

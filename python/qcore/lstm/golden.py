@@ -8,7 +8,7 @@ and direction d (0 or 1, which runs from the last step to the first):
 - ``l.d.formats`` [14, 4]: bits, signed, exponent and zero point in the order of :data:`qcore.lstm.TENSORS`; with a
   projection [15, 4], m last;
 - ``l.d.parameters.w`` [4H, C], ``.r`` [4H, S], ``.b`` and the three ``_exponents`` [4H]; ``.projection`` [P, H] and its
-  exponents [P];
+  exponents [P], if it has one; ``.peepholes`` [3, H] of i, f and o, and their exponents [3], likewise;
 - ``l.d.table_i``, ``_f``, ``_g``, ``_o``, ``_c_tanh``: a code for each code of the argument, lowest first;
 - ``l.d.wx``, ``l.d.rh`` [T, B, 4H] and, [T, B, H], ``i_pre``, ``f_pre``, ``g_pre``, ``o_pre``, ``i``, ``f``, ``g``,
   ``o``, ``c``, ``c_tanh``, with a projection ``m``, and ``h`` [T, B, S];

@@ -13,7 +13,7 @@ from qcore._recurrent.integers import CellBase, Given, Integers, Step
 from qcore.lstm.formats import PROJECTED, STATES, TENSORS, UNSIGNED, ZERO_FREE
 
 GATES = ("i", "f", "g", "o")
-COMPUTED = ("wx", "rh", "i_pre", "i", "f_pre", "f", "g_pre", "g", "o_pre", "o", "c", "c_tanh", "h")
+COMPUTED = ("wx", "rh", "i_pre", "i", "f_pre", "f", "g_pre", "g", "c", "o_pre", "o", "c_tanh", "h")
 """Tensors that a step computes, in this order; with a projection m comes before h."""
 
 
@@ -49,8 +49,8 @@ class Cell(CellBase):
         return cls(parts, tables, config.rounding == "half_even")
 
     @classmethod
-    def variant(cls, parameters: Collection[str]) -> type[Cell]:
-        return ProjectedCell if "projection" in parameters else Cell
+    def variant(cls, names: Collection[str]) -> type[Cell]:
+        return _VARIANTS["projection" in names, "peepholes" in names]
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -62,21 +62,30 @@ class Cell(CellBase):
         shift, settle = step.shift, step.settle
         e = {name: self.format(name).exponent for name in self.formats}
         products = step.product("x", "w", "b", x, "wx"), step.product("h", "r", None, h, "rh")
-        gates: dict[str, Integers] = {}
-        for gate, wx, rh in zip(GATES, *(np.split(each, len(GATES), axis=1) for each in products), strict=True):
-            pre = f"{gate}_pre"
-            settle(pre, shift(wx, e["wx"] - e[pre]) + shift(rh, e["rh"] - e[pre]))
-            gates[gate] = step.look_up(gate)
-        kept, new = gates["f"] * step.less_zero("c", memory), gates["i"] * gates["g"]
+        arguments = {
+            gate: shift(wx, e["wx"] - e[f"{gate}_pre"]) + shift(rh, e["rh"] - e[f"{gate}_pre"])
+            for gate, wx, rh in zip(GATES, *(np.split(each, len(GATES), axis=1) for each in products), strict=True)
+        }
+
+        def look_up(gate: str, c: Integers) -> Integers:
+            settle(f"{gate}_pre", arguments[gate] + self._peephole(step, gate, c))
+            return step.look_up(gate)
+
+        before = step.less_zero("c", memory)
+        i, f, g = (look_up(gate, before) for gate in ("i", "f", "g"))
         scales = e["f"] + e["c"], e["i"] + e["g"]
         finer = max(scales)
-        total = (kept << (finer - scales[0])) + (new << (finer - scales[1]))
-        settle("c", shift(total, finer - e["c"]))
+        total = ((f * before) << (finer - scales[0])) + ((i * g) << (finer - scales[1]))
+        o = look_up("o", settle("c", shift(total, finer - e["c"])))
         shown = "m" if "projection" in self.matrices else "h"
-        settle(shown, shift(gates["o"] * step.look_up("c_tanh"), e["o"] + e["c_tanh"] - e[shown]))
+        settle(shown, shift(o * step.look_up("c_tanh"), e["o"] + e["c_tanh"] - e[shown]))
         if shown == "m":
             step.product("m", "projection", None, step.codes["m"], "h")
         return step.codes
+
+    def _peephole(self, step: Step, gate: str, c: Integers) -> Any:
+        """Return what a gate's argument gets of c."""
+        return 0
 
 
 class ProjectedCell(Cell):
@@ -93,3 +102,33 @@ class ProjectedCell(Cell):
     @property
     def tensors(self) -> tuple[str, ...]:
         return (*COMPUTED[:-1], "m", "h")
+
+
+class PeepholeCell(Cell):
+    """With peepholes: parts has their codes [3, H] of i, f and o, and their exponents [3]."""
+
+    others = ("peepholes",)
+
+    @classmethod
+    def shapes(cls, inputs: int, rows: int, outputs: int) -> dict[str, tuple[int, ...]]:
+        return super().shapes(inputs, rows, outputs) | {"peepholes": (3, rows // cls.gates)}
+
+    def _peephole(self, step: Step, gate: str, c: Integers) -> Any:
+        if gate == "g":
+            return 0
+        row = ("i", "f", "o").index(gate)
+        scale = int(self.parts["peepholes_exponents"][row]) + self.format("c").exponent
+        return step.shift(self.parts["peepholes"][row] * c, scale - self.format(f"{gate}_pre").exponent)
+
+
+class ProjectedPeepholeCell(PeepholeCell, ProjectedCell):
+    """With a projection and peepholes."""
+
+
+_VARIANTS: dict[tuple[bool, bool], type[Cell]] = {
+    (False, False): Cell,
+    (True, False): ProjectedCell,
+    (False, True): PeepholeCell,
+    (True, True): ProjectedPeepholeCell,
+}
+"""By whether there are a projection and peepholes."""

@@ -71,4 +71,7 @@ class Observer(ObserverBase):
             gates = 1 if name == "projection" else direction.gates
             codes, exponents = quantize_rows(getattr(direction, name), bits, config.granularity, gates)
             parts[name], parts[f"{name}_exponents"] = codes.astype(dtype), exponents
+        if direction.peepholes is not None:
+            codes, exponents = quantize_rows(direction.peepholes, 16, config.granularity, len(direction.peepholes))
+            parts["peepholes"], parts["peepholes_exponents"] = codes.astype(np.int16), exponents
         return make(parts, config), parts

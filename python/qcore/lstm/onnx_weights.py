@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qcore import _core
-from qcore._recurrent.onnx_nodes import arrays_of_node, checked_attributes, open_node
+from qcore._recurrent.onnx_nodes import Node, arrays_of_node, checked_attributes, constant_of, open_node
 from qcore.lstm.direction import Direction
 
 _PEEPHOLES = 7
@@ -25,17 +25,26 @@ def layer_of_node(model: Any, name: str | None) -> tuple[list[Direction], bool, 
         raise _core.QcoreValueError(
             f"{node.where} has input_forget = 1, expected 0: with 1 the forget gate is 1 - i, another cell"
         )
-    if len(node.inputs) > _PEEPHOLES and node.inputs[_PEEPHOLES]:
-        raise _core.QcoreValueError(
-            f"{node.where} has peepholes (input P, {node.inputs[_PEEPHOLES]!r}), expected none: gates that look at the "
-            "cell state are another cell"
-        )
+    arrays = arrays_of_node(node, 4, direction)
+    peepholes = _peepholes(node, len(arrays), arrays[0][1].shape[1])
     layer = []
-    for w, r, b in arrays_of_node(node, 4, direction):
+    for (w, r, b), p in zip(arrays, peepholes, strict=True):
         bx, br = (None, None) if b is None else np.split(b, 2)
         w, r, bx, br = (None if part is None else _reordered(part) for part in (w, r, bx, br))
-        layer.append(Direction(w, r, bx, br, node.where))
+        layer.append(Direction(w, r, bx, br, node.where, peepholes=p))
     return layer, batch_first, direction == "reverse"
+
+
+def _peepholes(node: Node, directions: int, size: int) -> list[Any]:
+    """Return [3, H] of i, f and o of each direction, None without peepholes; ONNX has [3H] of i, o and f."""
+    given = constant_of(node, _PEEPHOLES, "P")
+    if given is None:
+        return [None] * directions
+    if given.shape != (directions, 3 * size):
+        raise _core.QcoreValueError(
+            f"{node.where} has P {list(given.shape)}, expected {[directions, 3 * size]} of i, o and f"
+        )
+    return [each.reshape(3, size)[[0, 2, 1]] for each in given]
 
 
 def _reordered(rows: Any) -> Any:

@@ -23,7 +23,16 @@ _VERSIONS = ("qcore.lstm.1", "qcore.lstm.2")
 """Version 1 has no reversed LSTMs; other files are the same but for their version."""
 _TABLES = ("i", "f", "g", "o", "c_tanh")
 FILES = FileKind(
-    "lstm", _VERSIONS[-1], _VERSIONS, TENSORS, 4, ("b",), _TABLES, Config, make, optional={"projection": ("m",)}
+    "lstm",
+    _VERSIONS[-1],
+    _VERSIONS,
+    TENSORS,
+    4,
+    ("b",),
+    _TABLES,
+    Config,
+    make,
+    optional={"projection": ("m",), "peepholes": ()},
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qcore import _core
 from qcore._recurrent.direction import Doubles
 from qcore._recurrent.weights import Watch, WeightsBase, directions_of, tensors_of
 from qcore.lstm import float_cell
@@ -38,6 +39,9 @@ class LstmWeights(WeightsBase):
         self, layers: Sequence[Sequence[Direction]], *, batch_first: bool = False, reverse: bool = False
     ) -> None:
         super().__init__(layers, batch_first, reverse)
+        kinds = {direction.peepholes is None for layer in self.layers for direction in layer}
+        if len(kinds) > 1:
+            raise _core.QcoreValueError("lstm weights: some layers have peepholes, expected all or none of them")
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -52,7 +56,15 @@ class LstmWeights(WeightsBase):
 
     @classmethod
     def from_arrays(
-        cls, w: Any, r: Any, bx: Any = None, br: Any = None, *, projection: Any = None, batch_first: bool = False
+        cls,
+        w: Any,
+        r: Any,
+        bx: Any = None,
+        br: Any = None,
+        *,
+        projection: Any = None,
+        peepholes: Any = None,
+        batch_first: bool = False,
     ) -> LstmWeights:
         """Make one layer in one direction, gate order i, f, g, o.
 
@@ -61,12 +73,13 @@ class LstmWeights(WeightsBase):
             r: numbers [4H, H], of the state; [4H, P] with a projection.
             bx, br: numbers [4H], or None for zeros.
             projection: numbers [P, H], or None.
+            peepholes: numbers [3, H] of i, f and o, or None.
             batch_first: whether inputs and outputs are [B, T, ...].
 
         Raises:
             QcoreValueError, QcoreTypeError: as :class:`Direction`.
         """
-        return cls([[Direction(w, r, bx, br, projection=projection)]], batch_first=batch_first)
+        return cls([[Direction(w, r, bx, br, projection=projection, peepholes=peepholes)]], batch_first=batch_first)
 
     @classmethod
     def from_torch(cls, lstm: Any) -> LstmWeights:
@@ -106,15 +119,15 @@ class LstmWeights(WeightsBase):
         """Make the weights of an LSTM node: one layer in one or two directions.
 
         ONNX's gate order is i, o, f, c: the blocks of rows change places. ``layout`` and ``direction`` become
-        ``batch_first`` and ``reverse``. The node's inputs sequence_lens, initial_h and initial_c are no weights: they
-        are ``lengths``, ``h0`` and ``c0`` of each call.
+        ``batch_first`` and ``reverse``, the input P, whose order is i, o, f, peepholes. The node's inputs
+        sequence_lens, initial_h and initial_c are no weights: they are ``lengths``, ``h0`` and ``c0`` of each call.
 
         Args:
             model: a path, or a loaded ModelProto.
             node: the node's name; may be left out if the model has one LSTM.
 
         Raises:
-            QcoreValueError: the node computes something else (peepholes, input_forget, other activations, a clip), or
+            QcoreValueError: the node computes something else (input_forget, other activations, a clip), or
                 its weights are not constants.
         """
         layer, batch_first, reverse = layer_of_node(model, node)

@@ -6,12 +6,15 @@
 namespace qcore {
 namespace {
 
-LaneWidth prove_widths(const LstmFormats& f, numerics::LstmCell& cell) {
+LaneWidth prove_widths(const LstmParameters& p, numerics::LstmCell& cell) {
+  const LstmFormats& f = p.formats;
   Widths widths;
   for (int gate = 0; gate < kLstmGates; ++gate) {
     widths.shift(reach(cell.wx), cell.wx_to_pre[gate]);
     widths.shift(reach(cell.rh), cell.rh_to_pre[gate]);
   }
+  for (int i = 0; cell.peepholes && i < kLstmPeepholes; ++i)
+    widths.shift_product(peephole_reach(p, i) * reach(f.c), cell.p_c_to_pre[i]);
   widths.shift_sum(reach(f.f) * reach(f.c), cell.f_c_left, reach(f.i) * reach(f.g), cell.i_g_left, cell.sum_to_c);
   widths.shift_product(reach(f.o) * reach(f.c_tanh), cell.o_c_tanh_to_m);
   return widths.found();
@@ -45,7 +48,12 @@ std::shared_ptr<const LstmPacked> pack_lstm(const LstmStorage& lstm) {
     layer.second = pack_product(
         {p.projection_size, 1, p.weight_bits, p.projection, size, f.m, lstm.projection, range_of(f.h)}, packed->second);
   layer.cell = layer.scalar_cell = lstm.cell;
-  layer.width = prove_widths(f, layer.cell);
+  layer.width = prove_widths(p, layer.cell);
+  for (int i = 0; layer.cell.peepholes && i < kLstmPeepholes; ++i) {
+    packed->peepholes[i].assign(layer.groups * kChannelGroup, 0);
+    std::copy_n(p.peepholes.begin() + i * size, size, packed->peepholes[i].begin());
+    layer.peepholes[i] = packed->peepholes[i].data();
+  }
   const FixedFormat* const results[] = {&f.i, &f.f, &f.g, &f.o, &f.c_tanh};
   for (int i = 0; i < kLstmTables; ++i) {
     layer.tables[i] = pack_table(lstm.tables[i], *results[i], packed->tables[i]);

@@ -13,6 +13,7 @@ namespace qcore {
 struct LstmPacked {
   PackedProduct input, state, second;
   std::vector<std::uint16_t> tables[kLstmTables];
+  std::vector<std::int32_t> peepholes[kLstmPeepholes];
   LstmLayer layer;
 };
 

@@ -32,30 +32,44 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
 
   // The cell's stages one after the other for all vectors: each is short enough that the processor has several vectors'
   // instructions in flight.
-  template <class L>
+  template <class L, bool kPeepholes>
   struct VectorCell {
     static void run(const LstmLayer& layer, Batch& b) {
       const numerics::LstmCell& cell = layer.cell;
       numerics::LstmInputs<L> in;
       numerics::LstmOutputs<L> out;
+      const auto load_peephole = [&](int i, int v) { in.peepholes[i] = V::load(&layer.peepholes[i][b.channel[v]]); };
       for (int v = 0; v < b.vectors; ++v) {
         unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED {
           in.wx[gate.value] = V::load(b.wx[v][gate.value]);
           in.rh[gate.value] = V::load(b.rh[v][gate.value]);
         });
-        numerics::lstm_arguments(in, cell, out);
-        unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED {
+        if constexpr (kPeepholes) {
+          in.c = V::load(b.c[v]);
+          load_peephole(0, v);
+          load_peephole(1, v);
+        }
+        numerics::lstm_arguments<L, kPeepholes>(in, cell, out);
+        unroll<kFirstGates>([&](auto gate) QCORE_UNROLLED {
           V::store(b.gates[gate.value][v], numerics::table_index<L>(out.pre[gate.value], cell.pre[gate.value]));
         });
+        if constexpr (kPeepholes) V::store(b.gates[3][v], out.pre[3]);
       }
-      for (int gate = 0; gate < kLstmGates; ++gate) look_up(layer.tables[gate], b.gates[gate], b.vectors);
+      for (int gate = 0; gate < kFirstGates; ++gate) look_up(layer.tables[gate], b.gates[gate], b.vectors);
       for (int v = 0; v < b.vectors; ++v) {
         load_gates<L>(b, v, out);
         in.c = V::load(b.c[v]);
         numerics::lstm_cell_state(in, cell, out);
         V::store(b.next_c[v], out.c);
         V::store(b.c_tanh[v], numerics::table_index<L>(out.c, cell.c));
+        if constexpr (kPeepholes) {
+          out.pre[3] = V::load(b.gates[3][v]);
+          load_peephole(2, v);
+          numerics::lstm_output_argument(in, cell, out);
+          V::store(b.gates[3][v], numerics::table_index<L>(out.pre[3], cell.pre[3]));
+        }
       }
+      if constexpr (kPeepholes) look_up(layer.tables[3], b.gates[3], b.vectors);
       look_up(layer.tables[kLstmGates], b.c_tanh, b.vectors);
       for (int v = 0; v < b.vectors; ++v) {
         load_gates<L>(b, v, out);
@@ -64,6 +78,9 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
         V::store(b.m[v], out.m);
       }
     }
+
+   private:
+    static constexpr int kFirstGates = kPeepholes ? 3 : kLstmGates;  // those that are looked up before c is known
   };
 
   template <class L>
@@ -85,7 +102,11 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
             in.rh[gate] = b.rh[v][gate][lane];
           }
           in.c = b.c[v][lane];
-          const auto out = numerics::lstm_cell<L>(in, layer.scalar_cell, tables);
+          const bool peepholes = layer.scalar_cell.peepholes;
+          for (int i = 0; peepholes && i < kLstmPeepholes; ++i)
+            in.peepholes[i] = layer.peepholes[i][b.channel[v] + lane];
+          const auto out = peepholes ? numerics::lstm_cell<L, true>(in, layer.scalar_cell, tables)
+                                     : numerics::lstm_cell<L>(in, layer.scalar_cell, tables);
           b.next_c[v][lane] = static_cast<std::int32_t>(out.c);
           b.m[v][lane] = static_cast<std::int32_t>(out.m);
         }
@@ -162,12 +183,14 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
 
   template <ShiftRounding kRounding>
   static void step_by_width(const LstmLayer& layer, const StepTile& tile) {
-    if (layer.width == LaneWidth::narrow)
-      Step<kRounding, VectorCell<VectorLanes<V, kRounding, false>>>(layer, tile).run();
-    else if (layer.width == LaneWidth::wide_products)
-      Step<kRounding, VectorCell<VectorLanes<V, kRounding, true>>>(layer, tile).run();
-    else
+    if (layer.width == LaneWidth::scalar)
       Step<kRounding, ScalarCell<numerics::IntegerLanes<kRounding>>>(layer, tile).run();
+    else if (layer.cell.peepholes)  // in lanes for wide products, which hold narrow ones, too
+      Step<kRounding, VectorCell<VectorLanes<V, kRounding, true>, true>>(layer, tile).run();
+    else if (layer.width == LaneWidth::narrow)
+      Step<kRounding, VectorCell<VectorLanes<V, kRounding, false>, false>>(layer, tile).run();
+    else
+      Step<kRounding, VectorCell<VectorLanes<V, kRounding, true>, false>>(layer, tile).run();
   }
 
   // The second half of a step with a projection: h is its product with m.

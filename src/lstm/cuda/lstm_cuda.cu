@@ -65,6 +65,7 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
 
 const char* lstm_cuda_unsupported_reason(const LstmProblem& problem) {
   if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
+  if (problem.lstm->cell.peepholes) return "the LSTM has peepholes, which only the kernels for CPUs compute";
   return problem.lstm->parameters.projection_size
              ? "the LSTM has a projection (projection_size), which only the kernels for CPUs compute"
              : nullptr;

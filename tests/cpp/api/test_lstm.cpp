@@ -67,6 +67,7 @@ TEST(Lstm, UnsafeParametersAreRefused) {
 
 struct Sizes {
   std::int64_t steps, batch, c, h, projection = 0;
+  bool peepholes = false;
 };
 
 struct Run {
@@ -93,7 +94,7 @@ Run run(const QuantizedLstm& lstm, const Sizes& s, Codes& x, Codes& h0, Codes& c
 
 void check(Random& random, const Sizes& s, const GruWidths& widths, bool extreme) {
   const auto rounding = random.below(2) ? ShiftRounding::half_away : ShiftRounding::half_even;
-  const QuantizedLstm lstm = random_lstm(random, s.c, s.h, widths, rounding, extreme, s.projection);
+  const QuantizedLstm lstm = random_lstm(random, s.c, s.h, widths, rounding, extreme, s.projection, s.peepholes);
   const LstmFormats& f = lstm.parameters().formats;
   Codes x(s.steps * s.batch * s.c, f.x), h0(s.batch * lstm.parameters().state_size(), f.h), c0(s.batch * s.h, f.c);
   x.fill(random, f.x);
@@ -110,8 +111,8 @@ void check(Random& random, const Sizes& s, const GruWidths& widths, bool extreme
     if (!kernel.available || kernel.device != "cpu" || kernel.name == "reference") continue;
     SCOPED_TRACE(kernel.name + ": T " + std::to_string(s.steps) + ", B " + std::to_string(s.batch) + ", C " +
                  std::to_string(s.c) + ", H " + std::to_string(s.h) + ", P " + std::to_string(s.projection) +
-                 ", weights " + std::to_string(widths.weights) + ", x " + std::to_string(widths.x) + ", h " +
-                 std::to_string(widths.h));
+                 (s.peepholes ? ", peepholes" : "") + ", weights " + std::to_string(widths.weights) + ", x " +
+                 std::to_string(widths.x) + ", h " + std::to_string(widths.h));
     Run got = run(lstm, s, x, h0, c0, lengths, reverse, kernel.name);
     EXPECT_TRUE(got.y == expected.y);
     EXPECT_TRUE(got.h == expected.h);
@@ -132,7 +133,7 @@ TEST(Lstm, EveryKernelGivesTheReferencesBits) {
     const GruWidths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
     check(random,
           {between(random, 1, 4), between(random, 1, 9), between(random, 1, 70), between(random, 1, 70),
-           i % 2 ? between(random, 1, 70) : 0},
+           i % 2 ? between(random, 1, 70) : 0, i % 3 == 0},
           widths, i % 4 == 0);
   }
   // Enough work for several threads, which share rows or channels.
@@ -141,7 +142,8 @@ TEST(Lstm, EveryKernelGivesTheReferencesBits) {
     check(random, {4, 2, 96, 256}, kPresets[0], false);
     check(random, {3, 20, 64, 200}, kPresets[1], false);
     check(random, {4, 2, 96, 256, 48}, kPresets[0], false);
-    check(random, {3, 1, 64, 512, 20}, kPresets[1], false);
+    check(random, {3, 1, 64, 512, 20, true}, kPresets[1], false);
+    check(random, {4, 2, 96, 256, 0, true}, kPresets[0], false);
   }
   set_num_threads(before);
 }

@@ -216,6 +216,15 @@ TEST(LstmCuda, Rows) {
   problem.lstm = &large.storage();
   EXPECT_STREQ(lstm_persistent_unsupported_reason(problem),
                "R takes more than 128 KB of shared memory per thread block");
+  const QuantizedLstm projected = random_lstm(random, 4, 9, {8, 8, 8}, ShiftRounding::half_away, false, 5);
+  const QuantizedLstm peepholes = random_lstm(random, 4, 9, {8, 8, 8}, ShiftRounding::half_away, false, 0, true);
+  for (const auto reason : {lstm_cuda_unsupported_reason, lstm_persistent_unsupported_reason}) {
+    problem.lstm = &projected.storage();
+    EXPECT_STREQ(reason(problem),
+                 "the LSTM has a projection (projection_size), which only the kernels for CPUs compute");
+    problem.lstm = &peepholes.storage();
+    EXPECT_STREQ(reason(problem), "the LSTM has peepholes, which only the kernels for CPUs compute");
+  }
 }
 
 TEST(LstmCuda, LayersAreUploadedOnce) {

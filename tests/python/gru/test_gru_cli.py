@@ -278,7 +278,7 @@ def bad(files):
         ("run gru.safetensors two.npy -o out.npz --json absent/out", "there is no folder"),
         ("run gru.safetensors narrow.npy -o out.npz", "expected [T, B, C] with C = 5"),
         ("run gru.safetensors two.npy -o out.npz --steps 0", "--steps"),
-        ("report gru.safetensors other.safetensors two.npy", "expected (5, 7, 2, 1)"),
+        ("report gru.safetensors other.safetensors two.npy", "expected (5, 7, 7, 2, 1)"),
         ("report gru.safetensors weights.safetensors lengths.npz", "leave the padding out"),
         ("report gru.safetensors weights.safetensors narrow.npy", "expected [T, B, C] with C = 5"),
         ("report gru.safetensors weights.safetensors two.npy --json absent/out", "there is no folder"),

@@ -5,11 +5,14 @@ import json
 import numpy as np
 import pytest
 from gru_oracle import Oracle, random_codes, random_parts
+from recurrent_oracles.exported_c import ARM, COMPILER, QEMU, SANITIZED, build, check_sizes, run_on_board
+from recurrent_oracles.exported_c import run as run_program
 from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 import qcore
 from qcore._recurrent.chunks import run_in_chunks
-from qcore.gru import Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell
+from qcore.gru import Calibrator, Config, Direction, Format, GruWeights, QuantGRU, float_cell, verify_golden
 from qcore.gru.core import make
 
 T, B, C, H = 12, 4, 6, 10
@@ -199,16 +202,98 @@ def test_layers_streaming_and_files(tmp_path):
         QuantGRU.load(path)
 
 
-def test_what_the_form_does_not_have(tmp_path):
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_golden_files_and_reports(pipeline, tmp_path):
+    layers = [[*first, *second] for first, second in zip(*(reset_layers(seed) for seed in (0, 1)), strict=True)]
+    h0 = np.random.default_rng(2).uniform(-0.9, 0.9, (4, B, H)).astype(np.float32)
+    calibrator = Calibrator(GruWeights(layers)).observe(inputs(), h0)
+    path = tmp_path / "golden"
+    for bits, rounding in ((8, "half_away"), (16, "half_even")):
+        q = calibrator.finish(Config(bits=bits, pipeline=pipeline, rounding=rounding))
+        q.golden(path, inputs(), h0)
+        tensors = 2 * 3 + (11 if pipeline == "staged" else 8)
+        assert verify_golden(path).integers == 4 * T * B * H * tensors + T * B * 2 * H + 4 * B * H
+    whole = load_file(path)
+    np.testing.assert_array_equal(whole["y"], q(whole["0.x"].astype(np.int16), states_of(whole))[0])
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+    for name in (*q.cell_type.traced[:3], "rrh", "h"):
+        values = whole[f"1.1.{name}"].copy()
+        values[3, 1, 2] += 1 if values[3, 1, 2] == values.min() else -1
+        save_file(whole | {f"1.1.{name}": values}, tmp_path / "changed", metadata)
+        with pytest.raises(qcore.QcoreValueError, match=rf"1\.1\.{name} differs first at step 3, row 1, channel 2: "):
+            verify_golden(tmp_path / "changed")
+    report = q.report(inputs(), h0)
+    assert report.row("rh_g", 1, 1).bits == 16
+    for row in report.rows:  # a tensor that was compared with another one would not be close
+        assert row.sqnr is None or row.sqnr > 45, row
+
+
+def reset_layers(seed):
+    return directions((C, 2 * H), seed, linear_before_reset=0)
+
+
+def states_of(golden):
+    return np.stack([golden[f"{layer}.{side}.h0"] for layer in range(2) for side in range(2)]).astype(np.int16)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_exported_c(pipeline, tmp_path):
+    calibrator = Calibrator(GruWeights(directions((C, H), linear_before_reset=0))).observe(inputs())
+    q = calibrator.finish(Config(bits=8 if pipeline == "staged" else 16, pipeline=pipeline))
+    sizes = q.export_c(tmp_path / "net.h", "net")
+    assert sizes.multiply_adds == 3 * H * (C + H + 2 * H)
+    assert run_program(build(tmp_path / "net_selftest.c", SANITIZED)) == (
+        0,
+        "net: 2 rows of 24 steps, 480 outputs equal\n",
+    )
+    rng = np.random.default_rng(7)
+    for number, (c, h) in enumerate([(1, 1), (17, 16), (3, 33)]):
+        config = Config(pipeline=pipeline, rounding=ROUNDINGS[number % 2])
+        parts, x, _ = arrays(rng, c, h, 9, 2, wide=number > 0)
+        QuantGRU([[(make(parts, config), parts)]], config).export_c(tmp_path / "net.h", "net", x, tables="exact")
+        assert run_program(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_exported_c_takes_32_bits_where_they_fit(bits, pipeline, tmp_path):
+    """The ends of all codes overflow nothing; weights of 4 bits take half a byte, and boards compute the same."""
+    config = Config(widths={"weights": 4}, pipeline=pipeline) if bits == 4 else Config(bits=bits, pipeline=pipeline)
+    calibrator = Calibrator(GruWeights(directions((C, H), linear_before_reset=0))).observe(inputs())
+    q = calibrator.finish(config)
+    ends = np.array([-32768, 32767], np.int16) if bits == 16 else np.array([-128, 127], np.int8)
+    x = np.random.default_rng(1).choice(ends, (9, 3, C))
+    sizes = q.export_c(tmp_path / "net.h", "net", x)
+    weight = {4: "uint8_t", 8: "int8_t", 16: "int16_t"}[bits]
+    assert f"typedef {weight} net_weight;" in (tmp_path / "net.h").read_text()
+    assert f"typedef int{64 if bits == 16 else 32}_t net_wide;" in (tmp_path / "net.h").read_text()
+    assert sizes.weights == 3 * H * (C + H + 2 * H) * bits // 8
+    said = (0, "net: 3 rows of 9 steps, 270 outputs equal\n")
+    assert run_program(build(tmp_path / "net_selftest.c", SANITIZED)) == said
+    for cpu in ("cortex-m4", "cortex-m55") if ARM and QEMU and pipeline == "fused" else ():
+        assert run_on_board(tmp_path / "net_selftest.c", cpu) == said
+
+
+@pytest.mark.skipif(ARM is None, reason="needs arm-none-eabi-gcc")
+def test_sizes_of_the_exported_c(tmp_path):
+    q = Calibrator(GruWeights(directions(linear_before_reset=0))).observe(inputs()).finish()
+    check_sizes(tmp_path, q.export_c(tmp_path / "net.h", "net"), "cortex-m4")
+
+
+def test_what_is_refused(tmp_path):
     ((direction,),) = directions(linear_before_reset=0)
     x = inputs()
     q = Calibrator(GruWeights([[direction]])).observe(x).finish()
+    mixed = Calibrator(GruWeights([[direction], *directions((H,))])).observe(x).finish()
     for call in (
-        lambda: q.golden(tmp_path / "golden", x),
-        lambda: q.report(x),
-        lambda: q.export_c(tmp_path / "gru.h"),
+        lambda: mixed.golden(tmp_path / "golden", x),
+        lambda: mixed.report(x),
+        lambda: mixed.export_c(tmp_path / "gru.h"),
     ):
-        with pytest.raises(qcore.QcoreValueError, match="gru trace: the GRU has linear_before_reset = 0, expected 1"):
+        with pytest.raises(qcore.QcoreValueError, match="gru trace: layers have linear_before_reset 0 and 1, expected"):
             call()
     assert not list(tmp_path.iterdir())
     with pytest.raises(qcore.QcoreValueError, match="gru weights: linear_before_reset is 2, expected 0 or 1"):

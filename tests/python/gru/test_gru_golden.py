@@ -28,13 +28,13 @@ CONFIGS = {
 STAGED_ONLY = ("rrh", "old_part", "new_part")
 
 
-def weights(layers=2, directions=2, c=5, h=7, *, batch_first=False):
+def weights(layers=2, directions=2, c=5, h=7, *, batch_first=False, **options):
     rng = np.random.default_rng(0)
 
     def direction(inputs):
         shapes = (3 * h, inputs), (3 * h, h), 3 * h, 3 * h
         return Direction(
-            *(rng.normal(0, sigma, shape) for sigma, shape in zip((0.5, 0.4, 0.3, 0.3), shapes, strict=True))
+            *(rng.normal(0, sigma, shape) for sigma, shape in zip((0.5, 0.4, 0.3, 0.3), shapes, strict=True)), **options
         )
 
     sizes = [c] + [directions * h] * (layers - 1)
@@ -105,6 +105,18 @@ def test_both_verifiers_accept(name, tmp_path, verifier):
         np.testing.assert_array_equal(
             q.format("h", 1).decode(got[-2:] if number else got), wanted[-2:] if number else y
         )
+
+
+@pytest.mark.parametrize("pipeline", ["staged", "fused"])
+def test_both_verifiers_know_the_reset_before_the_product(pipeline, tmp_path, verifier):
+    path = tmp_path / "golden"
+    written(path, Config(pipeline=pipeline), linear_before_reset=0)
+    verify_golden(path)
+    assert run(verifier, path) == (0, f"{path}: 2 layers of 2 directions, 6 steps: equal\n")
+    whole = load_file(path)
+    whole["1.0.rh_g"][4, 2, 3] ^= 1
+    status, text = run(verifier, rewritten(path, whole))
+    assert status == 1 and "1.0.rh_g differs first at step 4, row 2, channel 3: " in text
 
 
 def test_codes_and_batch_first(tmp_path, verifier):

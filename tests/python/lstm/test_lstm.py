@@ -27,14 +27,14 @@ def run(kernel, core, x, states, size, forms, *, reverse=False, lengths=None):
     return y, h, c
 
 
-@pytest.mark.parametrize("projected", [False, True])
+@pytest.mark.parametrize(("projected", "peepholes"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("rounding", ROUNDINGS)
-def test_integers_are_the_oracles(rounding, projected):
+def test_integers_are_the_oracles(rounding, projected, peepholes):
     rng = np.random.default_rng(1)
     shapes = [(1, 1, 1, 1), (3, 2, 5, 3), (4, 3, 1, 7), (2, 5, 17, 16), (1, 1, 3, 70), (5, 1, 33, 1)]
-    for steps, batch, c, h in shapes * 4:
+    for steps, batch, c, h in shapes * (2 if projected or peepholes else 4):
         projection = int(rng.integers(1, 2 * h + 2)) if projected else 0
-        parts = random_parts(rng, c, h, wide=bool(rng.integers(2)), projection=projection)
+        parts = random_parts(rng, c, h, wide=bool(rng.integers(2)), projection=projection, peepholes=peepholes)
         core = make(parts, Config(rounding=rounding))
         oracle = Oracle(parts, rounding)
         for index, expected in enumerate(oracle.tables.values()):
@@ -58,7 +58,7 @@ def test_integers_are_the_oracles(rounding, projected):
 
 
 # T, B, C, H: several vectors and slices of channels, batches of every size of a tile, threads by rows and by channels.
-# From the third on there is a projection to H / 3.
+# From the third on there is a projection to H / 3, in every third from the first on are peepholes.
 LARGE = [(3, 1, 5, 1025), (3, 19, 30, 130), (5, 2, 128, 256), (4, 37, 64, 96), (70, 1, 9, 300), (4, 1, 40, 999)]
 
 
@@ -71,7 +71,8 @@ def test_kernels_equal_the_reference(kernel, threads):
     try:
         for number, (steps, batch, c, h) in enumerate(LARGE):
             outputs = h // 3 if number > 1 else h
-            parts = random_parts(rng, c, h, wide=number % 2 == 0, projection=outputs if number > 1 else 0)
+            given = {"projection": outputs if number > 1 else 0, "peepholes": number % 3 == 0}
+            parts = random_parts(rng, c, h, wide=number % 2 == 0, **given)
             core = make(parts, Config(rounding=ROUNDINGS[number // 2 % 2]))
             x_form, *forms = (Format(*(int(value) for value in row)) for row in parts["formats"][:3])
             x = random_codes(rng, x_form, (steps, batch, 2 * c))[:, :, ::2]
@@ -86,20 +87,22 @@ def test_kernels_equal_the_reference(kernel, threads):
         qcore.set_num_threads(before)
 
 
-def direction(rng, c, h, projection=0):
+def direction(rng, c, h, projection=0, peepholes=False):
     return Direction(
         rng.normal(0, 0.5, (4 * h, c)),
         rng.normal(0, 0.3, (4 * h, projection or h)),
         rng.normal(0, 0.3, 4 * h),
         rng.normal(0, 0.3, 4 * h),
         projection=rng.normal(0, 0.4, (projection, h)) if projection else None,
+        peepholes=rng.normal(0, 0.4, (3, h)) if peepholes else None,
     )
 
 
-def float_lstm(c=6, h=10, layers=1, directions=1, projection=0, **options):
+def float_lstm(c=6, h=10, layers=1, directions=1, projection=0, peepholes=False, **options):
     rng = np.random.default_rng(0)
     sizes = [c, *[directions * (projection or h)] * (layers - 1)]
-    return LstmWeights([[direction(rng, size, h, projection) for _ in range(directions)] for size in sizes], **options)
+    made = [[direction(rng, size, h, projection, peepholes) for _ in range(directions)] for size in sizes]
+    return LstmWeights(made, **options)
 
 
 def inputs(steps=12, batch=4, c=6, seed=1):
@@ -110,10 +113,10 @@ def calibrated(config=None, weights=None, **shape):
     return Calibrator(weights or float_lstm()).observe(inputs(40, 8, **shape)).finish(config)
 
 
-@pytest.mark.parametrize("projection", [0, 4])
+@pytest.mark.parametrize(("projection", "peepholes"), [(0, False), (4, False), (0, True), (4, True)])
 @pytest.mark.parametrize(("bits", "bound"), [(8, 3e-2), (16, 1e-3)])
-def test_quantized_is_close_to_float(bits, bound, projection):
-    weights, x = float_lstm(projection=projection), inputs(40, 8)
+def test_quantized_is_close_to_float(bits, bound, projection, peepholes):
+    weights, x = float_lstm(projection=projection, peepholes=peepholes), inputs(40, 8)
     size = projection or 10
     for method in ("minmax", "ema", "percentile", "mse"):
         q = Calibrator(weights, method).observe(inputs(40, 8, seed=2)).finish(Config(bits=bits))
@@ -130,8 +133,9 @@ def test_quantized_is_close_to_float(bits, bound, projection):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_floats_are_rounded_to_codes_and_back(kernel, dtype):
-    for bits, projection in ((8, 0), (16, 19)):
-        q = calibrated(Config(bits=bits), float_lstm(21, 35, projection=projection), c=21)
+    for bits, projection, peepholes in ((8, 0, False), (16, 19, False), (8, 0, True)):
+        weights = float_lstm(21, 35, projection=projection, peepholes=peepholes)
+        q = calibrated(Config(bits=bits), weights, c=21)
         x = (3 * inputs(c=21, seed=6)).astype(dtype)  # some beyond what was seen: clipped
         rng = np.random.default_rng(7)
         states = [rng.uniform(-1.5, 1.5, (1, 4, size)).astype(dtype) for size in (projection or 35, 35)]
@@ -147,11 +151,12 @@ def test_floats_are_rounded_to_codes_and_back(kernel, dtype):
             np.testing.assert_array_equal(got, form.decode(wanted).astype(dtype))
 
 
-@pytest.mark.parametrize("projection", [0, 4])
+@pytest.mark.parametrize(("projection", "peepholes"), [(0, False), (4, False), (4, True)])
 @pytest.mark.parametrize(("layers", "directions"), [(2, 1), (1, 2), (3, 2)])
-def test_layers_and_directions(layers, directions, projection):
+def test_layers_and_directions(layers, directions, projection, peepholes):
     """A stack is its cells one after the other, and its transposed arrays those of batch_first."""
-    weights, size = float_lstm(layers=layers, directions=directions, projection=projection), projection or 10
+    weights = float_lstm(layers=layers, directions=directions, projection=projection, peepholes=peepholes)
+    size = projection or 10
     q = calibrated(weights=weights)
     x = q.format("x").encode(inputs()).astype(np.int8)
     rng = np.random.default_rng(3)
@@ -181,9 +186,10 @@ def test_layers_and_directions(layers, directions, projection):
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize("projection", [0, 4])
-def test_streaming_lengths_and_out(projection):
-    q, size = calibrated(weights=float_lstm(layers=2, projection=projection)), projection or 10
+@pytest.mark.parametrize(("projection", "peepholes"), [(0, False), (4, False), (4, True)])
+def test_streaming_lengths_and_out(projection, peepholes):
+    q = calibrated(weights=float_lstm(layers=2, projection=projection, peepholes=peepholes))
+    size = projection or 10
     x = inputs(seed=3)
     y, h, c = q(x)
     state = None
@@ -238,7 +244,8 @@ def test_a_reversed_lstm_takes_the_steps_from_the_last_to_the_first(tmp_path):
 @pytest.mark.parametrize("config", [Config(), Config(bits=16, tables="interp", widths={"c": 12})])
 def test_files(config, projection, tmp_path):
     path = tmp_path / "lstm.safetensors"
-    q = calibrated(config, float_lstm(layers=2, directions=2, projection=projection, batch_first=True))
+    weights = float_lstm(layers=2, directions=2, projection=projection, peepholes=projection > 0, batch_first=True)
+    q = calibrated(config, weights)
     q.save(path)
     loaded = QuantLSTM.load(path)
     assert (loaded.config, loaded.batch_first, repr(loaded)) == (config, True, repr(q))
@@ -289,6 +296,8 @@ def test_config():
     projected = calibrated(Config(widths={"m": 11}), float_lstm(projection=4))
     assert repr(projected).startswith("QuantLSTM(6, 10, projected to 4, layers=1, x 8 bits")
     assert (projected.format("m").bits, projected.output_size, projected.hidden_size) == (11, 4, 10)
+    peepholes = calibrated(weights=float_lstm(peepholes=True))
+    assert repr(peepholes).startswith("QuantLSTM(6, 10, peepholes, layers=1, x 8 bits")
     assert repr(calibrated()) == "QuantLSTM(6, 10, layers=1, x 8 bits, h 8 bits, c 16 bits, weights 8 bits)"
     for text, words in [
         ("{", "lstm config: not JSON"),
@@ -338,6 +347,16 @@ def test_errors():
             qcore.QcoreValueError,
             r"expected \[4H, C\] and \[4H, H\]",
         ),
+        (
+            lambda: Direction(np.zeros((8, 2)), np.zeros((8, 2)), peepholes=np.zeros((2, 3))),
+            qcore.QcoreValueError,
+            r"lstm weights: peepholes has shape \[2, 3\], expected \[3, 2\] of i, f and o",
+        ),
+        (
+            lambda: LstmWeights([*float_lstm(10).layers, *float_lstm(10, peepholes=True).layers]),
+            qcore.QcoreValueError,
+            "lstm weights: some layers have peepholes, expected all or none of them",
+        ),
         (lambda: q.format("m"), qcore.QcoreValueError, "lstm format: name is 'm', expected one of x, h, c"),
         (
             lambda: Direction(np.zeros((8, 2)), np.zeros((8, 3)), projection=np.zeros((2, 2))),
@@ -380,6 +399,14 @@ def test_impossible_formats_are_refused():
     for changed, words in [
         ({"formats": parts["formats"][:-1]}, r"lstm: formats have another shape than \[15, 4\]"),
         ({"projection_exponents": np.zeros(3, np.int32)}, "lstm: projection_exponents has 3 elements, expected 2"),
+        (
+            {"peepholes": np.zeros(8, np.int16), "peepholes_exponents": np.zeros(3, np.int32)},
+            "peepholes has 8 elements",
+        ),
+        (
+            {"peepholes": np.zeros(9, np.int16), "peepholes_exponents": np.zeros(2, np.int32)},
+            "exponents has 2 elements",
+        ),
         ({"projection": parts["projection"][:, 1:]}, "lstm: projection has 4 elements, expected 6"),
     ]:
         with pytest.raises(qcore.QcoreValueError, match=words):

@@ -10,7 +10,7 @@ from recurrent_oracles.lstm_oracle import Oracle, random_parts
 
 import qcore
 from qcore.cli import main
-from qcore.lstm import Calibrator, Config, LstmWeights, QuantLSTM
+from qcore.lstm import Calibrator, Config, Direction, LstmWeights, QuantLSTM
 from qcore.lstm.core import make
 
 CONFIGS = {
@@ -23,7 +23,7 @@ CONFIGS = {
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
 
 
-def calibrated(config, layers=2, c=5, h=7, *, projection=0, batch_first=False):
+def calibrated(config, layers=2, c=5, h=7, *, projection=0, peepholes=False, batch_first=False):
     rng = np.random.default_rng(0)
     arrays, outputs = {}, projection or h
     for layer in range(layers):
@@ -32,13 +32,19 @@ def calibrated(config, layers=2, c=5, h=7, *, projection=0, batch_first=False):
         arrays |= {f"{name}_l{layer}": rng.normal(0, 0.4, shape) for name, shape in shapes.items()}
     x = rng.normal(0, 1, (20, 4, c))
     weights = LstmWeights.from_state_dict(arrays, batch_first=batch_first)
+    if peepholes:
+        made = [
+            [Direction(each.w, each.r, each.b, projection=each.projection, peepholes=rng.normal(0, 0.4, (3, h)))]
+            for (each,) in weights.layers
+        ]
+        weights = LstmWeights(made, batch_first=batch_first)
     return Calibrator(weights).observe(x.transpose(1, 0, 2) if batch_first else x).finish(config)
 
 
-@pytest.mark.parametrize("projection", [0, 3])
+@pytest.mark.parametrize(("projection", "peepholes"), [(0, False), (3, False), (0, True)])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_self_test_passes_under_sanitizers(name, projection, tmp_path):
-    q = calibrated(CONFIGS[name], projection=projection, batch_first=name == "16")
+def test_self_test_passes_under_sanitizers(name, projection, peepholes, tmp_path):
+    q = calibrated(CONFIGS[name], projection=projection, peepholes=peepholes, batch_first=name == "16")
     q.export_c(tmp_path / "net.h", "net", tables=q.config.tables)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["net.h", "net_selftest.c"]
     said = f"net: 2 rows of 24 steps, {48 * q.output_size} outputs equal\n"
@@ -50,7 +56,8 @@ def test_any_parameters_give_the_oracles_integers(rounding, tmp_path):
     """The self-test's outputs are the oracle's, and the C has them, for formats of no float model."""
     rng = np.random.default_rng(2)
     for number, (c, h, projection) in enumerate([(1, 1, 0), (17, 16, 0), (3, 33, 0), (5, 9, 13)]):
-        parts, config = random_parts(rng, c, h, wide=number > 0, projection=projection), Config(rounding=rounding)
+        config = Config(rounding=rounding)
+        parts = random_parts(rng, c, h, wide=number > 0, projection=projection, peepholes=number > 1)
         q, oracle = QuantLSTM([[(make(parts, config), parts)]], config), Oracle(parts, rounding)
         x = random_codes(rng, oracle.f["x"], (9, 2, c))
         q.export_c(tmp_path / "net.h", "net", x, tables="exact")
@@ -61,10 +68,11 @@ def test_any_parameters_give_the_oracles_integers(rounding, tmp_path):
         assert run(build(tmp_path / "net_selftest.c"))[0] == 0
 
 
-def test_numbers_take_32_bits_where_they_fit(tmp_path):
+@pytest.mark.parametrize("peepholes", [False, True])
+def test_numbers_take_32_bits_where_they_fit(peepholes, tmp_path):
     """The ends of all codes overflow nothing; formats of 16 bits need 64."""
     x = np.random.default_rng(1).choice(np.array([-128, 127], np.int8), (9, 3, 40))
-    calibrated(Config(), 2, 40, 9).export_c(tmp_path / "net.h", "net", x)
+    calibrated(Config(), 2, 40, 9, peepholes=peepholes).export_c(tmp_path / "net.h", "net", x)
     assert "typedef int32_t net_wide;" in (tmp_path / "net.h").read_text()
     assert run(build(tmp_path / "net_selftest.c", SANITIZED))[0] == 0
     calibrated(Config(bits=16), 1).export_c(tmp_path / "wide.h", "wide")
@@ -89,9 +97,13 @@ SIZES = {"cortex-m4": (Config(), 1, 8, 16, 5), "cortex-m0": (Config(bits=16, rou
 @pytest.mark.parametrize("target", SIZES)
 def test_sizes_are_those_of_the_object(target, tmp_path):
     config, layers, c, h, projection = SIZES[target]
+    peepholes = target == "cortex-m0"
     outputs = projection or h
-    sizes = calibrated(config, layers, c, h, projection=projection).export_c(tmp_path / "net.h", "net")
-    assert sizes.multiply_adds == 4 * h * (c + outputs + (layers - 1) * 2 * outputs) + layers * projection * h
+    sizes = calibrated(config, layers, c, h, projection=projection, peepholes=peepholes).export_c(
+        tmp_path / "net.h", "net"
+    )
+    more = layers * (projection * h + (3 * h if peepholes else 0))
+    assert sizes.multiply_adds == 4 * h * (c + outputs + (layers - 1) * 2 * outputs) + more
     # c begins where its elements of 2 bytes may.
     assert sizes.state == -(-layers * outputs * config.bits // 8 // 2) * 2 + 2 * layers * h
     check_sizes(tmp_path, sizes, target)
@@ -102,7 +114,7 @@ def test_sizes_are_those_of_the_object(target, tmp_path):
 @pytest.mark.parametrize("bits", [4, 8, 16])
 def test_dsp_instructions_and_mve_give_the_same_integers(bits, cpu, tmp_path):
     config = Config(widths={"weights": 4}) if bits == 4 else Config(bits=bits)
-    q = calibrated(config, 2, 37, 21, projection=0 if bits == 16 else 11)
+    q = calibrated(config, 2, 37, 21, projection=0 if bits == 16 else 11, peepholes=bits != 8)
     q.export_c(tmp_path / "net.h", "net")
     said = f"net: 2 rows of 24 steps, {48 * q.output_size} outputs equal\n"
     assert run_on_board(tmp_path / "net_selftest.c", cpu) == (0, said)

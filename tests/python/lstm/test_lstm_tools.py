@@ -19,9 +19,11 @@ CONFIGS = {
     "16 interp": Config(bits=16, rounding="half_even", tables="interp"),
     "mixed": Config(widths={"h": 13, "c": 11, "weights": 5, "i_pre": 8, "g": 11, "biases": 20}, rounding="half_even"),
 }
+FORMS = [(0, False), (3, False), (0, True), (3, True)]
+"""Size of the projection, and whether there are peepholes."""
 
 
-def weights(layers=2, directions=2, *, projection=0, batch_first=False):
+def weights(layers=2, directions=2, *, projection=0, peepholes=False, batch_first=False):
     rng = np.random.default_rng(0)
     outputs = projection or H
 
@@ -30,6 +32,7 @@ def weights(layers=2, directions=2, *, projection=0, batch_first=False):
         return Direction(
             *(rng.normal(0, sigma, shape) for sigma, shape in zip((0.5, 0.4, 0.3, 0.3), shapes, strict=True)),
             projection=rng.normal(0, 0.4, (projection, H)) if projection else None,
+            peepholes=rng.normal(0, 0.4, (3, H)) if peepholes else None,
         )
 
     sizes = [C] + [directions * outputs] * (layers - 1)
@@ -55,11 +58,11 @@ def ratio(exact, got):
     return 10 * math.log10(np.square(exact).sum() / np.square(got - exact).sum())
 
 
-@pytest.mark.parametrize("projection", [0, 3])
+@pytest.mark.parametrize(("projection", "peepholes"), FORMS)
 @pytest.mark.parametrize("rounding", ["half_away", "half_even"])
-def test_cell_computes_the_oracles_integers(rounding, projection):
+def test_cell_computes_the_oracles_integers(rounding, projection, peepholes):
     """The cell in NumPy, the trace of the reference and the oracle of the specification agree on a whole sequence."""
-    q = quantized(Config(bits=16, rounding=rounding), weights(1, 1, projection=projection))
+    q = quantized(Config(bits=16, rounding=rounding), weights(1, 1, projection=projection, peepholes=peepholes))
     (found,) = trace(q, inputs(), *states(1, outputs=q.output_size))[0]
     oracle = Oracle(q._layers[0][0][1], rounding)
     *_, expected = oracle.run(found.x, *found.states)
@@ -83,11 +86,11 @@ def rewritten(path, tensors):
     return changed
 
 
-@pytest.mark.parametrize("projection", [0, 3])
+@pytest.mark.parametrize(("projection", "peepholes"), FORMS)
 @pytest.mark.parametrize("name", CONFIGS)
-def test_golden_files(name, projection, tmp_path):
+def test_golden_files(name, projection, peepholes, tmp_path):
     path = tmp_path / "golden"
-    q = quantized(CONFIGS[name], weights(projection=projection))
+    q = quantized(CONFIGS[name], weights(projection=projection, peepholes=peepholes))
     q.golden(path, inputs(), *states(outputs=q.output_size))
     check = verify_golden(path)
     assert str(check) == f"2 layers of 2 directions, 6 steps: {check.integers:,} integers equal"
@@ -103,10 +106,10 @@ def test_golden_files(name, projection, tmp_path):
             np.testing.assert_array_equal(stored[result], wanted)
 
 
-@pytest.mark.parametrize("projection", [0, 3])
-def test_one_changed_number_of_a_golden_file_is_named(projection, tmp_path):
+@pytest.mark.parametrize(("projection", "peepholes"), FORMS[1:])
+def test_one_changed_number_of_a_golden_file_is_named(projection, peepholes, tmp_path):
     path = tmp_path / "golden"
-    q = quantized(CONFIGS["mixed"], weights(projection=projection))
+    q = quantized(CONFIGS["mixed"], weights(projection=projection, peepholes=peepholes))
     q.golden(path, inputs(), *states(outputs=q.output_size))
     whole = load_file(path)
     rng = np.random.default_rng(4)
@@ -164,15 +167,15 @@ def test_report(tmp_path):
         assert words in str(caught.value), str(caught.value)
 
 
-@pytest.mark.parametrize("projection", [0, 3])
-def test_every_tensor_of_16_bits_is_close(projection):
+@pytest.mark.parametrize(("projection", "peepholes"), FORMS)
+def test_every_tensor_of_16_bits_is_close(projection, peepholes):
     """A tensor that was compared with another one, or from other states, would not be."""
-    given = weights(projection=projection, batch_first=True)
+    given = weights(projection=projection, peepholes=peepholes, batch_first=True)
     initial = states(outputs=given.output_size)
-    calibrator = Calibrator(given).observe(inputs(seed=3).transpose(1, 0, 2), *initial)
-    q, x = calibrator.finish(Config(bits=16)), inputs().transpose(1, 0, 2)
+    x = inputs().transpose(1, 0, 2)
+    q = Calibrator(given).observe(x, *initial).finish(Config(bits=16))  # what a projection gives has no bound
     report = q.report(x, *initial)
-    assert len(report.rows) == 1 + 4 * (3 + len(COMPUTED)) + (8 if projection else 0)
+    assert len(report.rows) == 1 + 4 * (3 + len(COMPUTED)) + (8 if projection else 0) + 4 * peepholes
     for row in report.rows:
         assert row.sqnr is None or row.sqnr > 50, row
     outputs = q(x, *initial)[0].transpose(1, 0, 2)[:, :, : q.output_size]

@@ -100,16 +100,17 @@ def uses_dsp(product: tuple[str, str, str]) -> bool:
 
 
 def multiply(product: tuple[str, str, str], code: str, rows: int) -> str:
-    """Return the function that multiplies a row of each gate by codes.
+    """Return the function that multiplies rows of weights by codes: ``@_add_row_of_x`` for one row.
 
     Args:
         product: types of weights, codes and sums.
-        code: "x", "h" or "m".
-        rows: number of gates; 1 for a projection.
+        code: what the codes are called: "x", "h", "m" or "rrh".
+        rows: number of gates that are multiplied at a time; 1 for a projection, too.
     """
+    apart = "a row of each gate; the rows of gates are `stride` weights apart" if rows > 1 else "a row of weights"
     lines = [
         "",
-        "/* Adds products of codes and a row of each gate; the rows of gates are `stride` weights apart. */",
+        f"/* Adds products of codes and {apart}. */",
         *_opening(code, rows),
         "  int k = 0;",
         "#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)",
@@ -129,10 +130,10 @@ def multiply(product: tuple[str, str, str], code: str, rows: int) -> str:
 
 def _opening(code: str, rows: int) -> list[str]:
     pointers = ", ".join(f"*w{row} = w{row - 1} + stride" if row else "*w0 = weights" for row in range(rows))
+    name, stride = ("add_products", "int32_t stride, ") if rows > 1 else ("add_row", "")
     return [
-        f"static @@_LOOP void @_add_products_of_{code}(const @_weight *weights, int32_t stride, const @_{code} *codes,",
+        f"static @@_LOOP void @_{name}_of_{code}(const @_weight *weights, {stride}const @_{code} *codes,",
         "                                     int features, @_wide *sums) {",
-        *(["  (void)stride;"] if rows == 1 else []),
         f"  const @_weight {pointers};",
         f"  @_sum_{code} " + ", ".join(f"s{row} = (@_sum_{code})sums[{row}]" for row in range(rows)) + ";",
     ]
@@ -219,13 +220,14 @@ def multiply_packed(code: str, rows: int) -> str:
     """Return the function of :func:`multiply` for weights of 4 bits, codes of 8 bits and sums of 32 bits.
 
     Args:
-        code: "x", "h" or "m".
-        rows: number of gates; 1 for a projection.
+        code: what the codes are called: "x", "h", "m" or "rrh".
+        rows: number of gates that are multiplied at a time; 1 for a projection, too.
     """
     before, each = _PACKED_MVE
+    apart = "a row of each gate; the rows of gates are `stride` bytes apart" if rows > 1 else "a row of weights"
     lines = [
         "",
-        "/* Adds products of codes and a row of each gate; the rows of gates are `stride` bytes apart. 32 codes meet",
+        f"/* Adds products of codes and {apart}. 32 codes meet",
         "   16 bytes, byte i of which has the weights of codes i and i + 16, the codes that are left likewise. */",
         *_opening(code, rows),
         "  int left;",
@@ -331,9 +333,78 @@ NEXT = """    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = next[j];
 
 PROJECT = """    for (j = 0; j < @@_OUTPUT_SIZE; ++j) {
       @_wide of_m = l->projection_offsets[j];
-      @_add_products_of_m(l->projection + (int32_t)j * @@_ROW_OF_M, 0, next, @@_HIDDEN_SIZE, &of_m);
+      @_add_row_of_m(l->projection + (int32_t)j * @@_ROW_OF_M, next, @@_HIDDEN_SIZE, &of_m);
       state->h[layer][j] = (@_h)(@_clamp(@_shift(of_m, l->projection_shifts[j]), l->h) + l->h_zero);
     }
+"""
+
+# A cell in two halves: the first makes a code of each channel, $, which the last gate's rows of R multiply then.
+HALVES = """
+/* The state before the first step: zeros. */
+static inline void @_start(@_state *state) {
+  int layer, j;
+  for (layer = 0; layer < @@_LAYERS; ++layer)
+    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = (@_h)@_layers[layer].h_zero;
+}
+
+/* W x of channel j: of the last gate, or of the gates before it. */
+static inline void @_of_x(const @_state *state, const @_x *x, int layer, int j, int last, int32_t *wx) {
+  const @_layer *l = &@_layers[layer];
+  const int first = last ? @@_GATES - 1 : 0, gates = last ? 1 : @@_GATES - 1;
+  const int32_t stride = (int32_t)@@_HIDDEN_SIZE * (layer == 0 ? @@_ROW_OF_X : @@_ROW_OF_H);
+  const @_weight *w = l->w + first * stride + (int32_t)j * (layer == 0 ? @@_ROW_OF_X : @@_ROW_OF_H);
+  @_wide sums[@@_GATES - 1];
+  int gate;
+  for (gate = 0; gate < gates; ++gate) {
+    const int32_t row = (int32_t)(first + gate) * @@_HIDDEN_SIZE + j;
+    sums[gate] = layer == 0 ? @_wx_offsets_0[row] : l->wx_offsets[row];
+  }
+  if (layer == 0) {
+    if (last) @_add_row_of_x(w, x, @@_INPUT_SIZE, sums);
+    else @_add_products_of_x(w, stride, x, @@_INPUT_SIZE, sums);
+  } else {
+    if (last) @_add_row_of_h(w, state->h[layer - 1], @@_HIDDEN_SIZE, sums);
+    else @_add_products_of_h(w, stride, state->h[layer - 1], @@_HIDDEN_SIZE, sums);
+  }
+  for (gate = 0; gate < gates; ++gate) {
+    const int32_t row = (int32_t)(first + gate) * @@_HIDDEN_SIZE + j;
+    wx[gate] = (int32_t)@_clamp(@_shift(sums[gate], l->wx_shifts[row]), l->wx);
+  }
+}
+
+/* One step of all layers: x[@@_INPUT_SIZE] in, y[@@_OUTPUT_SIZE] out, which is the last layer's h. */
+static inline void @_step(@_state *state, const @_x *x, @_h *y) {
+  const int32_t stride = (int32_t)@@_HIDDEN_SIZE * @@_ROW_OF_H;
+  @_h next[@@_HIDDEN_SIZE];
+  @_$ $[@@_HIDDEN_SIZE];
+  uint16_t update[@@_HIDDEN_SIZE];
+  @_wide of_h[@@_GATES - 1];
+  int32_t wx[@@_GATES - 1], rh[@@_GATES - 1];
+  int layer, gate, j;
+  for (layer = 0; layer < @@_LAYERS; ++layer) {
+    const @_layer *l = &@_layers[layer];
+    const @_h *h = state->h[layer];
+    for (j = 0; j < @@_HIDDEN_SIZE; ++j) {
+      @_of_x(state, x, layer, j, 0, wx);
+      for (gate = 0; gate < @@_GATES - 1; ++gate) of_h[gate] = l->rh_offsets[(int32_t)gate * @@_HIDDEN_SIZE + j];
+      @_add_products_of_h(l->r + (int32_t)j * @@_ROW_OF_H, stride, h, @@_HIDDEN_SIZE, of_h);
+      for (gate = 0; gate < @@_GATES - 1; ++gate)
+        rh[gate] = (int32_t)@_clamp(@_shift(of_h[gate], l->rh_shifts[(int32_t)gate * @@_HIDDEN_SIZE + j]), l->rh);
+      update[j] = (uint16_t)@_update(l, wx, rh, j);
+      $[j] = (@_$)(@_reset(l, wx, rh, j, h[j] - l->h_zero) + l->$_zero);
+    }
+    for (j = 0; j < @@_HIDDEN_SIZE; ++j) {
+      const int32_t row = (@@_GATES - 1) * (int32_t)@@_HIDDEN_SIZE + j;
+      @_of_x(state, x, layer, j, 1, wx);
+      of_h[0] = l->rh_offsets[row];
+      @_add_row_of_$(l->r + row * @@_ROW_OF_H, $, @@_HIDDEN_SIZE, of_h);
+      rh[0] = (int32_t)@_clamp(@_shift(of_h[0], l->rh_shifts[row]), l->rh);
+      next[j] = (@_h)(@_cell(l, update[j], wx[0], rh[0], j, h[j] - l->h_zero) + l->h_zero);
+    }
+    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->h[layer][j] = next[j];
+  }
+  for (j = 0; j < @@_HIDDEN_SIZE; ++j) y[j] = state->h[@@_LAYERS - 1][j];
+}
 """
 
 SELF_TEST = """

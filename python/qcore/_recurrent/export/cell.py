@@ -99,6 +99,7 @@ class Layer:
         numbers: by name, within 32 bits.
         bound: of the magnitude of every number that the cell computes.
         projection: of m = o * tanh(c), which makes h; None without one.
+        peepholes: codes [3, H] within 16 bits that the cell multiplies by c; None without any.
     """
 
     direction: Direction
@@ -109,6 +110,7 @@ class Layer:
     numbers: dict[str, int]
     bound: int
     projection: Product | None = None
+    peepholes: NDArray[Any] | None = None
 
     @property
     def narrow(self) -> bool:
@@ -134,6 +136,8 @@ class CellSource:
         function: the definition of ``@_cell``.
         call: the expression that computes channel j of a layer.
         layer: makes the numbers of a layer.
+        second: what the first half of a step computes for the second, which multiplies it by the last gate's rows of R;
+            "" for a step in one part.
     """
 
     about: str
@@ -144,3 +148,4 @@ class CellSource:
     function: str
     call: str
     layer: Callable[[Direction], Layer]
+    second: str = ""

@@ -114,7 +114,9 @@ class _Source:
         ]
         self.biased = self.layers[0].biases.size > 0
         self.projected = self.layers[0].projection is not None
+        self.peepholes = self.layers[0].peepholes is not None
         self.shown = "m" if self.projected else "h"  # what the cell computes last
+        self.products = self._products()
         self.types = self._types()
         self.table_types, self.knots = self._tables()
         # A layer of another kind of table would need another function to look it up.
@@ -124,6 +126,13 @@ class _Source:
                 f"{model.op} export: layers have interpolated tables of different gates, expected the same in all"
             )
         self.bytes = {"weights": 0, "offsets": 0, "tables": 0}
+
+    def _products(self) -> list[tuple[str, int]]:
+        """Return what is multiplied by weights, and how many rows of them at a time."""
+        gates = self.cell.gates
+        if self.cell.second:
+            return [("x", gates - 1), ("x", 1), ("h", gates - 1), ("h", 1), (self.cell.second, 1)]
+        return [("x", gates), ("h", gates), *([("m", 1)] if self.projected else [])]
 
     def _types(self) -> dict[str, str]:
         """Return types that hold the numbers of every layer."""
@@ -139,11 +148,14 @@ class _Source:
         types["sum_h"] = _signed_type([*later, *(layer.rh.bound for layer in layers)])
         wide = "int32_t" if all(layer.narrow for layer in layers) else "int64_t"
         types |= {"wide": wide, "magnitude": f"u{wide}"}
+        if self.cell.second:
+            types[self.cell.second] = f"{model.format(self.cell.second).dtype}_t"
+            types[f"sum_{self.cell.second}"] = types["sum_h"]
         # 16 times each sum must have 32 bits, too: c_source.multiply_packed computes that.
         products = [product for layer in layers for product in (layer.wx, layer.rh, layer.projection) if product]
         self.packed = (
             all(layer.direction.parts["weight_bits"] <= 4 for layer in layers)
-            and types["x"] == types["h"] == types.get("m", "int8_t") == "int8_t"
+            and all(types[code] == "int8_t" for code, _ in self.products)
             and types["wide"] == "int32_t"
             and 16 * max(product.bound for product in products) <= _INT32
         )
@@ -167,17 +179,13 @@ class _Source:
         arrays = "".join(self._arrays(number) for number in range(len(self.layers)))
         parts = [self._declared(), arrays, self._initialized(), c_source.SHIFT[self.model.config.rounding]]
         parts.append(c_source.CLAMP)
-        products = {
-            name: (self.types["weight"], self.types[name], self.types[f"sum_{name}"])
-            for name in ("xhm" if self.projected else "xh")
-        }
-        rows = {name: 1 if name == "m" else cell.gates for name in products}
-        with_dsp = self.packed or any(c_source.uses_dsp(product) for product in products.values())
+        types = {code: (self.types["weight"], self.types[code], self.types[f"sum_{code}"]) for code, _ in self.products}
+        with_dsp = self.packed or any(c_source.uses_dsp(product) for product in types.values())
         parts.append(c_source.VECTORS.replace("%", c_source.DSP if with_dsp else ""))
         if self.packed:
-            parts += [c_source.multiply_packed(code, rows[code]) for code in products]
+            parts += [c_source.multiply_packed(code, rows) for code, rows in self.products]
         else:
-            parts += [c_source.multiply(product, code, rows[code]) for code, product in products.items()]
+            parts += [c_source.multiply(types[code], code, rows) for code, rows in self.products]
         for table, argument in cell.tables.items():
             source = c_source.LOOK_UP
             if table in self.interpolated:
@@ -188,6 +196,8 @@ class _Source:
         return _named(f"{self._intro()}#ifndef {guard}\n#define {guard}\n{''.join(parts)}\n#endif\n", name)
 
     def _step(self) -> str:
+        if self.cell.second:
+            return c_source.HALVES.replace("$", self.cell.second)
         others = "".join(
             f"    for (j = 0; j < @@_HIDDEN_SIZE; ++j) state->{state}[layer][j] = 0;\n" for state in self.cell.states
         )
@@ -209,15 +219,19 @@ class _Source:
         )
         later = (model.num_layers - 1) * (outputs + outputs)
         projected = model.num_layers * outputs * size if self.projected else 0
+        projected += 3 * model.num_layers * size if self.peepholes else 0
         return ExportSizes(
             **self.bytes,
             layers=layers * model.num_layers,
             state=state_bytes(states),
-            stack=stack_bytes(
-                size, model.format(self.shown).dtype.itemsize, gates, 4 if self.types["wide"] == "int32_t" else 8
-            ),
+            stack=stack_bytes(size, self._channel_bytes(), gates, 4 if self.types["wide"] == "int32_t" else 8),
             multiply_adds=gates * size * (model.input_size + outputs + later) + projected,
         )
+
+    def _channel_bytes(self) -> int:
+        """Return the bytes that a step's arrays have for each channel."""
+        names = [self.shown, *([self.cell.second] if self.cell.second else [])]
+        return sum(self.model.format(name).dtype.itemsize for name in names) + (2 if self.cell.second else 0)
 
     def _intro(self) -> str:
         model, sizes = self.model, self.sizes()
@@ -279,6 +293,7 @@ class _Source:
         if self.projected:
             biases += "  const @_weight *projection;\n  const @_sum_m *projection_offsets;\n"
             biases += "  const int8_t *projection_shifts;\n"
+        biases += "  const int16_t *peepholes;\n" if self.peepholes else ""
         first = self.layers[0]
         return (
             f"{text}\ntypedef struct {{\n  const @_weight *w, *r;\n  const @_sum_h *wx_offsets, *rh_offsets;\n"
@@ -317,6 +332,8 @@ class _Source:
             )
             text += array("@_sum_m", "projection_offsets", layer.projection.offsets, "offsets")
             text += array("int8_t", "projection_shifts", layer.projection.shifts, "offsets")
+        if layer.peepholes is not None:
+            text += array("int16_t", "peepholes", layer.peepholes, "weights")
         for index, (name, kind) in enumerate(self.table_types.items()):
             if name in self.interpolated:
                 starts, values = self.knots[number][name]
@@ -334,6 +351,7 @@ class _Source:
         """Return the arrays that a layer's description points to, without those of W's offsets."""
         names = ["w", "r", "rh_offsets", "wx_shifts", "rh_shifts"] + (["biases"] if self.biased else [])
         names += ["projection", "projection_offsets", "projection_shifts"] if self.projected else []
+        names += ["peepholes"] if self.peepholes else []
         for name in self.cell.tables:
             names += [f"{name}_starts", f"{name}_values"] if name in self.interpolated else [f"{name}_table"]
         return names

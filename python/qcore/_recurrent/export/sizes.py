@@ -16,7 +16,7 @@ class ExportSizes:
     """Bytes and work of an exported layer where pointers have 32 bits. Code is not part of it: a compiler decides.
 
     Args:
-        weights: bytes of W and R, and of a projection.
+        weights: bytes of W and R, of a projection and of peepholes.
         offsets: bytes of what is added to sums, of shifts and of biases.
         tables: bytes of tables.
         layers: bytes of the layers' descriptions, which may become part of the code if there is one layer.

@@ -1,7 +1,7 @@
 #include "conv2d/cuda/pixel_rows.cuh"
 #include "formats/compute_mode.h"
-#include "gemm/cuda/window/depthwise_strips.cuh"
 #include "gemm/cuda/device_operands.cuh"
+#include "gemm/cuda/window/depthwise_strips.cuh"
 #include "numerics/block_product.h"
 #include "numerics/lanes.h"
 #include "numerics/single_block.h"

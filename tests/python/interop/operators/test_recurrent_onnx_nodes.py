@@ -12,7 +12,6 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-import qcore
 from qcore import gru, lstm
 
 with warnings.catch_warnings(action="ignore"):  # of other operators' cases, which are made along with these
@@ -26,8 +25,7 @@ with warnings.catch_warnings(action="ignore"):  # of other operators' cases, whi
     }
 
 GRU = [name for name in CASES if name.startswith("gru_")]
-REFUSED = {"lstm_with_peepholes": "has peepholes (input P, 'P'), expected none: gates that look at the cell state"}
-LSTM = [name for name in CASES if name.startswith("lstm_") and name not in REFUSED]
+LSTM = [name for name in CASES if name.startswith("lstm_")]
 
 BOUND = 1e-3  # what the node tests allow, relative
 
@@ -75,7 +73,10 @@ def assert_close(got, expected):
 
 def test_there_are_cases():
     names = {"defaults", "with_initial_bias", "batchwise"}
-    assert {f"{op}_{name}" for op in ("gru", "lstm") for name in names} | {"gru_seq_length", *REFUSED} <= set(CASES)
+    assert {f"{op}_{name}" for op in ("gru", "lstm") for name in names} | {
+        "gru_seq_length",
+        "lstm_with_peepholes",
+    } <= set(CASES)
 
 
 @pytest.mark.parametrize("name", LSTM)
@@ -86,14 +87,6 @@ def test_lstm(name):
     for output, each in zip(("Y", "Y_h", "Y_c"), got, strict=True):
         if output in outputs:
             assert_close(each, outputs[output])
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_cells_are_refused_with_the_reason(name):
-    case = CASES[name]
-    with pytest.raises(qcore.QcoreValueError) as caught:
-        lstm.LstmWeights.from_onnx(model_of(case, arrays_of(case)[0]))
-    assert f"lstm weights: node '{case.name}' {REFUSED[name]}" in str(caught.value)
 
 
 @pytest.mark.parametrize("pipeline", ["staged", "fused"])

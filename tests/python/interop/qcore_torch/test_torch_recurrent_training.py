@@ -164,6 +164,10 @@ def test_errors(kind):
     other = getattr(torch.nn, kind)(5, 7, num_layers=2, dropout=0.5)
     plain = type(module).from_float(net, samples=x)
     projected = torch.nn.LSTM(5, 7, proj_size=3)
+    # torch's modules have no other cell: weights of ONNX's forms are none of them.
+    w, r = np.zeros((28, 5)), np.zeros((28, 7))
+    peepholes = qcore.lstm.LstmWeights.from_arrays(w, r, peepholes=np.zeros((3, 7)))
+    reset_before = qcore.gru.GruWeights.from_arrays(w[:21], r[:21], linear_before_reset=0)
     config = KINDS[kind].Config(rule="mse")
     for call, words in [
         (lambda: type(module).from_float(other, samples=x, trainable=True), "dropout 0.5 between layers, expected 0"),
@@ -171,6 +175,14 @@ def test_errors(kind):
         (
             lambda: qcore.torch.LSTM.from_float(projected, samples=x, trainable=True),
             "a projection (proj_size 3), expected",
+        ),
+        (
+            lambda: qcore.torch.LSTM.from_float(peepholes, samples=x, trainable=True),
+            "module is a LstmWeights, expected a torch.nn.LSTM",
+        ),
+        (
+            lambda: qcore.torch.GRU.from_float(reset_before, samples=x, trainable=True),
+            "module is a GruWeights, expected a torch.nn.GRU",
         ),
         (plain.freeze_ranges, "freeze_ranges() of a module without float weights, expected one of from_float(..., "),
         (lambda: module.train()(x[..., :4]), "x has shape [9, 4, 4], expected"),

@@ -48,16 +48,24 @@ class Oracle:
         z = {name: form.zero_point for name, form in self.f.items()}
         seen = {"wx": self.product(x, "w", "x", "wx"), "rh": self.product(h, "r", "h", "rh")}
         wx, rh = (np.split(seen[name] - z[name], 4, axis=1) for name in ("wx", "rh"))
-        for number, gate in enumerate(GATES):
-            pre = f"{gate}_pre"
+
+        def gate_of(gate, cell):
+            number, pre = GATES.index(gate), f"{gate}_pre"
             total = self.rs(wx[number], e["wx"] - e[pre]) + self.rs(rh[number], e["rh"] - e[pre])
+            if gate != "g" and "peepholes" in self.p:
+                row = "ifo".index(gate)
+                exponent = int(self.p["peepholes_exponents"][row]) + e["c"]
+                total = total + self.rs(self.p["peepholes"][row].astype(np.int64) * cell, exponent - e[pre])
             seen[pre] = self.settle(total, pre)
-        for gate in GATES:
-            seen[gate] = self.tables[gate][seen[f"{gate}_pre"] - self.f[f"{gate}_pre"].lowest]
+            seen[gate] = self.tables[gate][seen[pre] - self.f[pre].lowest]
+
+        for gate in "ifg":
+            gate_of(gate, c.astype(np.int64))
         kept, new = seen["f"] * c.astype(np.int64), seen["i"] * seen["g"]
         finer = max(e["f"] + e["c"], e["i"] + e["g"])
         total = (kept << (finer - e["f"] - e["c"])) + (new << (finer - e["i"] - e["g"]))
         seen["c"] = self.settle(self.rs(total, finer - e["c"]), "c")
+        gate_of("o", seen["c"])
         seen["c_tanh"] = self.tables["c_tanh"][seen["c"] - self.f["c"].lowest]
         shown = "m" if self.projected else "h"
         seen[shown] = self.settle(self.rs(seen["o"] * seen["c_tanh"], e["o"] + e["c_tanh"] - e[shown]), shown)
@@ -100,7 +108,7 @@ def trace_size(parts):
     return (19 if "projection" in parts else 18) * parts["sizes"][1] + parts["r"].shape[1]
 
 
-def random_parts(rng, c, h, *, wide=False, projection=0):
+def random_parts(rng, c, h, *, wide=False, projection=0, peepholes=False):
     """Return parameters of no float model at all: any widths, zero points and exponents that fit together."""
     formats = []
     for name in PROJECTED if projection else TENSORS:
@@ -126,6 +134,9 @@ def random_parts(rng, c, h, *, wide=False, projection=0):
     }
     for name in ("w", "r", "b"):
         parts[f"{name}_exponents"] = rng.integers(-3, 14, 4 * h).astype(np.int32)
+    if peepholes:
+        parts["peepholes"] = codes(int(rng.integers(2, 17)), (3, h), np.int16)
+        parts["peepholes_exponents"] = rng.integers(-3, 16, 3).astype(np.int32)
     if projection:
         parts["projection"] = codes(weight_bits, (projection, h), np.int16)
         parts["projection_exponents"] = rng.integers(-3, 14, projection).astype(np.int32)
