@@ -93,7 +93,7 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
     if not supported(kernel):
         return False
     if kernel == "sm90_float_wgmma":
-        return dtype != torch.float32 and m > 32 and k > 0 and (k <= g or g % 32 == 0)
+        return dtype != torch.float32 and m > 16 and k > 0 and (k <= g or g % 32 == 0)
     if kernel == "sm90_int8_mma":
         fewest, most = tiled_rows(n, k, g, bits)
         return scheme == "symmetric" and fewest <= m <= most
@@ -401,6 +401,36 @@ def test_float_tiles(dtype, bits, scheme, g):
                 with qcore.force_kernel("linear", kernel):
                     y = qcore.linear(x, weight.to("cuda"), compute="float", out_dtype=torch.float32)
                 assert_close_floats(y, expected, x, weight)
+
+
+@pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="wgmma needs compute capability 9.0")
+@pytest.mark.parametrize("compute, scheme", [("int8", "symmetric"), ("int8", "asymmetric"), ("float", "symmetric")])
+@pytest.mark.parametrize("m", [130, 520])
+def test_spread_steps(compute, scheme, m):
+    """So much k, and tiles of so many columns, that the last round's steps are spread: twice, and in a graph again."""
+    rng = np.random.default_rng(m)
+    weight = random_weight(rng, 11000, 4096, 128, 4, scheme)
+    on_device = weight.to("cuda")
+    x = torch.from_numpy(block_values(rng, m, 4096, 128)).half().cuda()
+    kernel, other = (
+        ("sm90_float_wgmma", "sm80_float_mma") if compute == "float" else ("sm90_int8_wgmma", "sm80_int8_mma")
+    )
+    with qcore.force_kernel("linear", other):
+        expected = qcore.linear(x, on_device, compute=compute, out_dtype=torch.float32)
+    graph, out = torch.cuda.CUDAGraph(), torch.empty_like(expected)
+    with qcore.force_kernel("linear", kernel):
+        first = qcore.linear(x, on_device, compute=compute, out_dtype=torch.float32)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            qcore.linear(x, on_device, compute=compute, out=out)
+    if compute == "float":
+        assert_close_floats(first, expected, x, weight)
+    else:
+        assert_same_bits(first, expected)
+    for _ in range(3):
+        out.fill_(float("nan"))
+        graph.replay()
+        assert_same_bits(out, first)
 
 
 def test_runs_on_the_callers_stream():
