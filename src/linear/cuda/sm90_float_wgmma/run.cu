@@ -43,7 +43,7 @@ Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t multiprocessors
     const std::int64_t tiles = columns * ceil_div(rows, parts * sm90_float_wgmma::kPartRows);
     const std::int64_t blocks = std::min(multiprocessors, tiles * steps);
     if (spread <= 0) consider({parts, 0}, kTimes[parts].whole(tiles, steps, multiprocessors));
-    if (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors)))
+    if (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors, 2 * rows * w.k)))
       consider({parts, static_cast<int>(blocks)}, kTimes[parts].spread(tiles, steps, blocks));
   }
   return best;

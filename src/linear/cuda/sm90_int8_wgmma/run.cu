@@ -37,7 +37,7 @@ Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t padded, std::in
       if (best.shift == 0 || time < least) best = {shift, blocks}, least = time;
     };
     if (spread <= 0 || tiles < multiprocessors) consider(0, kTimes[i].whole(tiles, stages, multiprocessors));
-    if (tiles >= multiprocessors && (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors))))
+    if (tiles >= multiprocessors && (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors, rows * w.k))))
       consider(static_cast<int>(multiprocessors), kTimes[i].spread(tiles, stages, multiprocessors));
   }
   return best;
