@@ -18,6 +18,8 @@ Array = npt.NDArray[Any]
 Peak = Literal["", "int8", "fp32"]
 
 _ROTATED_BYTES, _MOST_COPIES = 64 << 20, 32
+# One form of weight in every version, so that results of different days can be compared.
+_FORM: dict[str, Any] = {"block_size": 64, "method": "rtn", "scale_dtype": "float32"}
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,7 @@ def linear(torch: Any, quick: bool) -> Iterator[Case]:
     rng = np.random.default_rng(0)
     w = rng.standard_normal((n, k), np.float32) / np.float32(math.sqrt(k))
     packed = {
-        bits: _copies(
-            lambda bits=bits: qcore.quantize(  # type: ignore[misc]
-                w, bits=bits, block_size=64, method="rtn", scale_dtype="float32"
-            ),
-            n * k * bits // 8,
-        )
+        bits: _copies(lambda bits=bits: qcore.quantize(w, bits=bits, **_FORM), n * k * bits // 8)  # type: ignore[misc]
         for bits in (4, 8)
     }
     dense = _copies(w.copy, w.nbytes)
@@ -117,10 +114,7 @@ def conv(torch: Any, quick: bool) -> Iterator[Case]:
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x[0], ((0, 0), (1, 1), (1, 1))), (3, 3), axis=(1, 2))
     truth = np.einsum("cyxij,ocij->oyx", windows.astype(np.float64), w.astype(np.float64), optimize=True)[None]
     case = Case(f"conv {extent}x{extent}, 64 to 64 channels, 3x3", 2 * truth.size * 64 * 9, truth)
-    weight, moved = (
-        qcore.quantize(w, bits=8, block_size=64, method="rtn", scale_dtype="float32"),
-        x.nbytes + truth.size * 4,
-    )
+    weight, moved = qcore.quantize(w, bits=8, **_FORM), x.nbytes + truth.size * 4
     nbytes = weight.nbytes + moved
     case.add("qcore 8 bits g64", qcore.conv2d, x, weight, padding=1, nbytes=nbytes, peak="int8", kernels="conv2d")
     if torch is not None:
@@ -189,17 +183,12 @@ def quantize(torch: Any, quick: bool) -> Iterator[Case]:
     """Make weights to quantize and to decode, beside a copy of as many bytes."""
     n = 512 if quick else 4096
     w = np.random.default_rng(0).standard_normal((n, n), np.float32)
-    packed = qcore.quantize(w, bits=4, block_size=64, method="rtn", scale_dtype="float32")
+    packed = qcore.quantize(w, bits=4, **_FORM)
     words = np.random.default_rng(1).integers(-(2**31), 2**31, (n, n // 8), np.int64).astype(np.int32)
     arrays = words, np.full((n // 64, n), 0.01, np.float16), words[: n // 64].copy()
     moved = w.nbytes + packed.nbytes
     forms: list[tuple[str, str, Callable[[], Any], int]] = [
-        (
-            f"quantize {n}x{n} to 4 bits",
-            "quantize",
-            lambda: qcore.quantize(w, bits=4, block_size=64, method="rtn", scale_dtype="float32"),
-            moved,
-        ),
+        (f"quantize {n}x{n} to 4 bits", "quantize", lambda: qcore.quantize(w, bits=4, **_FORM), moved),
         (f"dequantize {n}x{n} of 4 bits", "dequantize", packed.dequantize, moved),
         (f"dequantize {n}x{n} of AWQ", "awq", lambda: awq.dequantize(*arrays), 2 * n * n + 5 * n * n // 8),
     ]
