@@ -66,7 +66,7 @@ class TransformedTensor:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """Return :meth:`dequantize`, which ``numpy.asarray`` asks for; it always makes a new array."""
+        """Return what ``dequantize`` does, for ``numpy.asarray``; it always makes a new array."""
         if copy is False:
             raise _core.QcoreValueError(
                 f"{type(self).__name__}.__array__: copy is False, expected None or True: the values are computed from "
