@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from qcore._display import html
 from qcore.quantized_tensor import QuantizedTensor
 
 
-class TransformedTensor:
+class TransformedTensor(ABC):
     """A QuantizedTensor [N, K] of a matrix with transformed columns; ``linear`` transforms x in the same way."""
 
     __slots__ = ("weight",)
@@ -61,9 +62,9 @@ class TransformedTensor:
         """8 * nbytes / number of weights."""
         return 8 * self.nbytes / (self.shape[0] * self.shape[1])
 
+    @abstractmethod
     def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
         """Return the matrix in the basis of x; each kind of transformation says how."""
-        raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """Return what ``dequantize`` does, for ``numpy.asarray``; it always makes a new array."""

@@ -3,22 +3,29 @@
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
 
-// Steps of k that are spread over all thread blocks, where whole tiles would leave some of them idle in the last round:
-// the tiles of the last round and a half are one run of steps, tile after tile, of which every thread block takes an
-// equal part, from its end on. The end of the part may be the beginning of a tile, whose totals the thread block leaves
-// to those behind it; the beginning of the part may be the end of a tile, which it completes with what others left. So
-// a thread block waits only for those in front of it, which have started earlier, and seldom for long: they compute
-// first what it waits for.
+// Spreads steps of k over all thread blocks, where whole tiles would leave some of them idle in the last round. The
+// tiles of the last two rounds, of which the second is not full, are one run of steps, tile after tile. Every thread
+// block computes an equal part of the run, from the end of its part to the beginning. Where its part ends within a
+// tile, it stores the totals for a thread block with a higher number; where its part begins within a tile, it loads the
+// totals that thread blocks with lower numbers stored, and completes the tile. So a thread block waits only for lower
+// numbers, which start earlier, and seldom for long, because they compute first what it waits for.
 namespace qcore {
 
-// Where thread blocks leave totals: each thread some floats, and each warp a flag.
+// Memory for totals of tiles that several thread blocks share: some floats for each thread, and a flag for each warp.
 struct SpreadTotals {
   float4* totals;
   std::uint64_t* flags;
-  std::uint64_t token;  // of a flag whose totals are there: nothing else in memory has this value
+  std::uint64_t
+      token;  // the value of a flag whose totals are stored; 64 random bits, so that memory need not be cleared
 };
 
-// What a thread block does of the run.
+// Returns how many tiles thread blocks compute whole, before the run of spread steps begins.
+inline unsigned whole_tiles(unsigned tiles, unsigned blocks) {
+  const unsigned rounds = tiles / blocks;
+  return rounds > 1 ? (rounds - 1) * blocks : 0;
+}
+
+// The pieces of tiles that make up a thread block's part of the run.
 struct SpreadPart {
   struct Piece {
     int tile, first_step, last_step;

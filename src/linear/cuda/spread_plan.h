@@ -12,16 +12,16 @@
 // The choice between whole tiles and spread steps (gemm/cuda/spread_steps.cuh), and the memory that the latter need.
 namespace qcore {
 
-// What tiles of one size take, in units of 10 ns.
+// How long a thread block works on a tile of one size, in units of 10 ns.
 struct TileTimes {
   std::int64_t step, tile;  // for each step of k, and for each tile beside its steps
-  std::int64_t totals;      // to leave and to take totals
+  std::int64_t totals;      // to store and to load totals
 
-  // Of all tiles, in rounds over the thread blocks.
+  // Returns the time of all tiles, computed whole in rounds over the thread blocks.
   std::int64_t whole(std::int64_t tiles, std::int64_t steps, std::int64_t blocks) const {
     return ceil_div(tiles, blocks) * (steps * step + tile);
   }
-  // If the steps of the last round and a half are spread.
+  // Returns their time if the steps of the last two rounds are spread.
   std::int64_t spread(std::int64_t tiles, std::int64_t steps, std::int64_t blocks) const {
     return tiles * steps * step / blocks + ceil_div(tiles, blocks) * tile + totals;
   }

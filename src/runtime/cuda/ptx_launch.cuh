@@ -29,7 +29,8 @@ __device__ __forceinline__ void let_next_kernel_start() {
 
 // -- between thread blocks of one kernel, through global memory
 
-// What the calling warp wrote before __syncwarp() is there for who sees the flag's value.
+// Sets the flag. A thread that reads this value from the flag also sees what the calling warp wrote before
+// __syncwarp().
 __device__ __forceinline__ void raise_flag(std::uint64_t* flag, std::uint64_t value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");

@@ -314,11 +314,10 @@ class _Source:
             return _array(kind, f"@_{name}_{number}", flat, f"[{len(flat)}]")
 
         text = ""
-        for name in ("w", "r"):
+        for name in ("w", "r", *(["projection"] if layer.projection is not None else [])):
             rows = parts[name].tolist()
-            text += array(
-                "@_weight", name, [c_source.packed_row(row) for row in rows] if self.packed else rows, "weights"
-            )
+            codes = [c_source.packed_row(row) for row in rows] if self.packed else rows
+            text += array("@_weight", name, codes, "weights")
         text += array("@_sum_h" if number else "@_sum_x", "wx_offsets", layer.wx.offsets, "offsets")
         text += array("@_sum_h", "rh_offsets", layer.rh.offsets, "offsets")
         text += array("int8_t", "wx_shifts", layer.wx.shifts, "offsets")
@@ -326,10 +325,6 @@ class _Source:
         if self.biased:
             text += array("@_bias", "biases", layer.biases, "offsets")
         if layer.projection is not None:
-            rows = parts["projection"].tolist()
-            text += array(
-                "@_weight", "projection", [c_source.packed_row(row) for row in rows] if self.packed else rows, "weights"
-            )
             text += array("@_sum_m", "projection_offsets", layer.projection.offsets, "offsets")
             text += array("int8_t", "projection_shifts", layer.projection.shifts, "offsets")
         if layer.peepholes is not None:

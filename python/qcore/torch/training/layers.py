@@ -20,7 +20,7 @@ _PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """What differs between recurrent layers.
+    """The parts that a trainable layer needs from its kind, a GRU or an LSTM.
 
     Args:
         observer: finds the ranges of float weights on samples, and makes integers of them.

@@ -498,9 +498,8 @@ void launch_kernel(const Arguments& a, cudaStream_t stream) {
       static_cast<unsigned>(ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.rows, S::TileStage::kRows));
   LaunchShape shape{dim3(launched.tiles), dim3(kThreads<kParts>), S::kSharedBytes, dim3(1), true};
   if (a.spread > 0) {
-    const auto blocks = static_cast<unsigned>(a.spread), rounds = launched.tiles / blocks;
-    launched.whole_tiles = rounds > 1 ? (rounds - 1) * blocks : 0;
-    shape.grid = dim3(blocks);
+    shape.grid = dim3(static_cast<unsigned>(a.spread));
+    launched.whole_tiles = whole_tiles(launched.tiles, shape.grid.x);
   } else {
     const auto resident = static_cast<unsigned>(resident_clusters("sm90_float_wgmma", kernel, shape));
     if (launched.tiles > resident) shape.grid = dim3(resident);

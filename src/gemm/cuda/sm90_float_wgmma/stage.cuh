@@ -61,7 +61,7 @@ class Tiles {
   // The steps of k that this thread block multiplies.
   __device__ int first_step() const { return first_step_; }
   __device__ int last_step() const { return last_step_; }
-  // What this thread block does of a tile whose steps are spread; null if it computes all of its tile.
+  // Returns the piece of a spread tile that this thread block computes, or null if it computes the whole tile.
   __device__ const SpreadPart::Piece* piece() const {
     return at_ < a_.whole_tiles ? nullptr : &part_.pieces[(at_ - a_.whole_tiles) / gridDim.x];
   }

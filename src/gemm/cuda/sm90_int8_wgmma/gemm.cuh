@@ -520,9 +520,8 @@ void launch_kernel(typename Rows::Given a, cudaStream_t stream) {
   const std::int64_t resident = static_cast<std::int64_t>(resident_clusters("sm90_int8_wgmma", kernel, shape)) * size;
   shape.grid = dim3(static_cast<unsigned>(tiles < resident ? tiles : resident));
   if (a.spread) {
-    const std::int64_t rounds = tiles / a.spread;
-    a.whole_tiles = static_cast<unsigned>(rounds > 1 ? (rounds - 1) * a.spread : 0);
     shape.grid = dim3(static_cast<unsigned>(a.spread));
+    a.whole_tiles = whole_tiles(static_cast<unsigned>(tiles), shape.grid.x);
   }
   launch("sm90_int8_wgmma", kernel, shape, stream, a);
 }
