@@ -82,7 +82,7 @@ OWN_KERNELS = {
     "weight_sums_kernel": 1,
     "row_sums_kernel": 1,
     "sm90_float_wgmma_kernel": 48,
-    "sm90_int8_wgmma_kernel": 44,
+    "sm90_int8_wgmma_kernel": 46,
 }
 NOT_FOR = {
     "sm_75": {
