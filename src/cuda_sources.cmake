@@ -81,4 +81,5 @@ set(QCORE_CUDA_CXX
     recurrent/cuda/persistent_plan.cpp
     recurrent/cuda/upload.cpp
     runtime/cuda/cuda_device.cpp
-    runtime/cuda/cuda_scratch.cpp)
+    runtime/cuda/cuda_scratch.cpp
+    runtime/cuda/graph_memory.cpp)

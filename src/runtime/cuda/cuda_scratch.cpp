@@ -1,5 +1,6 @@
 #include "runtime/cuda/cuda_scratch.h"
 
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -25,28 +26,40 @@ cudaMemPool_t create_pool(int device) {
   return pool;
 }
 
-// Pools live as long as the process: at exit the driver may be gone before static objects are.
-cudaMemPool_t pool_of(int device) {
+// Of one device. Pools live as long as the process: at exit the driver may be gone before static objects are.
+struct DeviceScratch {
+  explicit DeviceScratch(int device) : pool(create_pool(device)), graphs(pool) {}
+  cudaMemPool_t pool;
+  GraphMemory graphs;
+};
+
+DeviceScratch& scratch_of(int device) {
   static std::mutex mutex;
-  static auto* pools = new std::vector<cudaMemPool_t>;
+  static auto* devices = new std::vector<std::unique_ptr<DeviceScratch>>;
   std::lock_guard<std::mutex> lock(mutex);
-  if (static_cast<int>(pools->size()) <= device) pools->resize(device + 1, nullptr);
-  cudaMemPool_t& pool = (*pools)[device];
-  if (!pool) pool = create_pool(device);
-  return pool;
+  if (static_cast<int>(devices->size()) <= device) devices->resize(device + 1);
+  auto& scratch = (*devices)[device];
+  if (!scratch) scratch = std::make_unique<DeviceScratch>(device);
+  return *scratch;
 }
 
 }  // namespace
 
-CudaScratch::CudaScratch(const ScratchPlan& plan, int device, cudaStream_t stream) : stream_(stream) {
+CudaScratch::CudaScratch(const ScratchPlan& plan, int device, cudaStream_t stream) : device_(device), stream_(stream) {
   if (plan.bytes() == 0) return;
-  void* memory = nullptr;
-  QCORE_CHECK_CUDA(cudaMallocFromPoolAsync(&memory, static_cast<std::size_t>(plan.bytes()), pool_of(device), stream));
+  DeviceScratch& scratch = scratch_of(device);
+  buffer_ = scratch.graphs.take(plan.bytes(), stream);
+  void* memory = buffer_ ? buffer_->memory : nullptr;
+  if (!buffer_)
+    QCORE_CHECK_CUDA(cudaMallocFromPoolAsync(&memory, static_cast<std::size_t>(plan.bytes()), scratch.pool, stream));
   memory_ = static_cast<char*>(memory);
 }
 
 CudaScratch::~CudaScratch() {
-  if (memory_ && cudaFreeAsync(memory_, stream_) != cudaSuccess) cudaGetLastError();
+  if (buffer_)
+    scratch_of(device_).graphs.give_back(*buffer_, stream_);
+  else if (memory_ && cudaFreeAsync(memory_, stream_) != cudaSuccess)
+    cudaGetLastError();
 }
 
 std::shared_ptr<void> cuda_scratch(int index, std::int64_t bytes, void* stream) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "runtime/cuda/graph_memory.h"
+
 namespace qcore {
 
 template <class T>
@@ -29,8 +31,8 @@ class ScratchPlan {
 
 // Uninitialized device memory for work enqueued on `stream` during the object's lifetime. It comes from a memory pool
 // that qcore keeps per device, in stream order: calls that repeat reuse the pool's memory without a synchronization,
-// calls on several streams or threads do not disturb each other, and in a stream that is being captured the memory
-// belongs to the graph. (A buffer cached per stream would be none of the last three.)
+// calls on several streams or threads do not disturb each other. In a stream that is being captured the memory belongs
+// to the graph (graph_memory.h).
 class CudaScratch {
  public:
   CudaScratch(const ScratchPlan& plan, int device, cudaStream_t stream);
@@ -45,6 +47,8 @@ class CudaScratch {
 
  private:
   char* memory_ = nullptr;
+  GraphMemory::Buffer* buffer_ = nullptr;  // which the memory is part of, in a capture
+  int device_;
   cudaStream_t stream_;
 };
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "half_values.h"
 #include "machine/machine.h"
@@ -127,6 +128,19 @@ struct cudaDeviceProp {
 using cudaStream_t = struct FakeStream*;
 using cudaMemPool_t = struct FakePool*;
 
+// A stream is captured where a test says so (cuda_host::capture); what is launched into it runs at once all the same.
+#define CUDART_VERSION 13000
+#define CUDART_CB
+struct FakeGraphNode {
+  std::vector<FakeGraphNode*> dependencies;
+};
+using cudaGraphNode_t = FakeGraphNode*;
+using cudaGraph_t = struct FakeGraph*;
+using cudaUserObject_t = struct FakeUserObject*;
+struct cudaGraphEdgeData {};
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
+constexpr unsigned cudaUserObjectNoDestructorSync = 1, cudaGraphUserObjectMove = 1;
+
 cudaError_t cudaGetLastError();
 const char* cudaGetErrorString(cudaError_t status);
 cudaError_t cudaGetDeviceCount(int* count);
@@ -147,6 +161,15 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
 cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
+                                     const cudaGraphEdgeData** edges, std::size_t* count);
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* dependencies, cudaGraphEdgeData* edges,
+                                         std::size_t* count);
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, void (*destroy)(void*), unsigned references,
+                                 unsigned flags);
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count);
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count, unsigned flags);
 
 namespace cuda_host {
 
@@ -155,6 +178,12 @@ void fail_next(const char* function, cudaError_t status);
 
 // Allocations that have not been freed.
 int live_allocations();
+
+// Streams are captured into `graph` from here on, and what they record next depends on `last`; or no stream is.
+void capture(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& last);
+void end_capture();
+cudaGraph_t create_graph();
+void destroy_graph(cudaGraph_t graph);
 
 template <class... Parameters, class... Arguments>
 cudaError_t launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,

@@ -1,8 +1,20 @@
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "cuda_runtime.h"
+
+struct FakeUserObject {
+  void* data;
+  void (*destroy)(void*);
+  unsigned references;
+};
+struct FakeGraph {
+  unsigned long long id;
+  std::vector<cudaUserObject_t> objects;
+};
 
 namespace {
 
@@ -13,6 +25,8 @@ struct Injected {
 Injected injected;
 cudaError_t last_error = cudaSuccess;
 std::unordered_set<void*> allocations;
+cudaGraph_t captured_graph = nullptr;
+std::vector<cudaGraphNode_t> captured_last;
 constexpr std::size_t kAlignment = 256;
 
 cudaError_t fail(cudaError_t status) { return last_error = status; }
@@ -45,6 +59,23 @@ namespace cuda_host {
 void fail_next(const char* function, cudaError_t status) { injected = {function, status}; }
 
 int live_allocations() { return static_cast<int>(allocations.size()); }
+
+void capture(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& last) {
+  captured_graph = graph;
+  captured_last = last;
+}
+
+void end_capture() { capture(nullptr, {}); }
+
+cudaGraph_t create_graph() {
+  static unsigned long long last_id = 0;
+  return new FakeGraph{++last_id, {}};
+}
+
+void destroy_graph(cudaGraph_t graph) {
+  for (const cudaUserObject_t object : graph->objects) cudaUserObjectRelease(object, 1);
+  delete graph;
+}
 
 }  // namespace cuda_host
 
@@ -186,4 +217,48 @@ cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPoo
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
   BEGIN();
   return release(memory);
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
+                                     const cudaGraphEdgeData** edges, std::size_t* count) {
+  BEGIN();
+  *status = captured_graph ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  if (!captured_graph) return cudaSuccess;
+  *id = captured_graph->id;
+  *graph = captured_graph;
+  *dependencies = captured_last.data();
+  *edges = nullptr;
+  *count = captured_last.size();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* dependencies, cudaGraphEdgeData*,
+                                         std::size_t* count) {
+  BEGIN();
+  if (dependencies) std::copy(node->dependencies.begin(), node->dependencies.end(), dependencies);
+  *count = node->dependencies.size();
+  return cudaSuccess;
+}
+
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, void (*destroy)(void*), unsigned references,
+                                 unsigned) {
+  BEGIN();
+  *object = new FakeUserObject{data, destroy, references};
+  return cudaSuccess;
+}
+
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count) {
+  BEGIN();
+  object->references -= count;
+  if (object->references > 0) return cudaSuccess;
+  object->destroy(object->data);
+  delete object;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned, unsigned) {
+  BEGIN();
+  graph->objects.push_back(object);
+  return cudaSuccess;
 }

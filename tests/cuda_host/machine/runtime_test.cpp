@@ -87,5 +87,92 @@ TEST(CudaScratch, SlotsAreAlignedAndApart) {
   EXPECT_EQ(cuda_error([&] { CudaScratch(plan, 0, nullptr); }), "cudaMallocFromPoolAsync failed: out of memory (2)");
 }
 
+// Takes scratch memory and records `node` as the work that uses it; `node` depends on what the stream did.
+void* recorded_memory(cudaGraph_t graph, std::int64_t bytes, cudaGraphNode_t node) {
+  ScratchPlan plan;
+  const auto slot = plan.add<char>(bytes);
+  CudaScratch scratch(plan, 0, nullptr);
+  cuda_host::capture(graph, {node});
+  return scratch[slot];
+}
+
+// After a call, which frees what graphs have left.
+int allocations() {
+  cuda_scratch(0, 1000, nullptr);
+  return cuda_host::live_allocations();
+}
+
+TEST(GraphMemory, CallsInARowShareMemoryThatIsFreedAfterTheGraph) {
+  const int before = allocations();
+  const cudaGraph_t graph = cuda_host::create_graph();
+  FakeGraphNode first, between{{&first}}, second{{&between}}, third{{&second}}, fourth{{&third}};
+  cuda_host::capture(graph, {});
+  void* memory = recorded_memory(graph, 1000, &first);
+  cuda_host::capture(graph, {&between});
+  EXPECT_EQ(recorded_memory(graph, 500, &second), memory);
+  void* larger = recorded_memory(graph, 2000, &third);
+  EXPECT_NE(larger, memory);
+  EXPECT_EQ(recorded_memory(graph, 1000, &fourth), memory) << "the smaller of two that are large enough";
+  EXPECT_EQ(cuda_host::live_allocations(), before + 2);
+  cuda_host::end_capture();
+
+  const cudaGraph_t other = cuda_host::create_graph();
+  FakeGraphNode alone;
+  cuda_host::capture(other, {});
+  EXPECT_NE(recorded_memory(other, 1000, &alone), memory) << "graphs share no memory";
+  cuda_host::end_capture();
+  cuda_host::destroy_graph(graph);
+  cuda_host::destroy_graph(other);
+  EXPECT_EQ(allocations(), before);
+}
+
+TEST(GraphMemory, WorkThatMayRunAtTheSameTimeSharesNothing) {
+  const cudaGraph_t graph = cuda_host::create_graph();
+  FakeGraphNode root, left{{&root}}, right{{&root}}, join{{&left, &right}};
+  cuda_host::capture(graph, {&root});
+  void* of_left = recorded_memory(graph, 1000, &left);
+  cuda_host::capture(graph, {&root});  // as cudaStreamUpdateCaptureDependencies does, or another stream
+  void* of_right = recorded_memory(graph, 1000, &right);
+  EXPECT_NE(of_right, of_left);
+  cuda_host::capture(graph, {&left, &right});
+  void* of_join = recorded_memory(graph, 1000, &join);
+  EXPECT_TRUE(of_join == of_left || of_join == of_right);
+  {  // two at the same time
+    ScratchPlan plan;
+    const auto slot = plan.add<char>(1000);
+    CudaScratch one(plan, 0, nullptr), two(plan, 0, nullptr);
+    EXPECT_NE(one[slot], two[slot]);
+  }
+  cuda_host::end_capture();
+  cuda_host::destroy_graph(graph);
+}
+
+TEST(GraphMemory, MemoryOutlivesItsGraphWhileACallHasIt) {
+  const int before = allocations();
+  const cudaGraph_t graph = cuda_host::create_graph();
+  cuda_host::capture(graph, {});
+  auto memory = cuda_scratch(0, 1000, nullptr);
+  cuda_host::end_capture();
+  cuda_host::destroy_graph(graph);
+  EXPECT_EQ(allocations(), before + 1);
+  memory.reset();
+  EXPECT_EQ(allocations(), before);
+}
+
+TEST(GraphMemory, FailuresAreReportedAndLeakNothing) {
+  const int before = allocations();
+  for (const char* function :
+       {"cudaMallocFromPoolAsync", "cudaStreamSynchronize", "cudaUserObjectCreate", "cudaGraphRetainUserObject"}) {
+    const cudaGraph_t graph = cuda_host::create_graph();
+    cuda_host::capture(graph, {});
+    cuda_host::fail_next(function, cudaErrorInvalidValue);
+    EXPECT_EQ(cuda_error([] { cuda_scratch(0, 1000, nullptr); }),
+              std::string(function) + " failed: invalid argument (1)");
+    cuda_host::end_capture();
+    cuda_host::destroy_graph(graph);
+    EXPECT_EQ(allocations(), before);
+  }
+}
+
 }  // namespace
 }  // namespace qcore
