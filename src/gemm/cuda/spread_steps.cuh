@@ -34,9 +34,10 @@ struct SpreadPart {
   static constexpr int kMaxPieces = 4;
   Piece pieces[kMaxPieces];  // fewer than two tiles and their neighbors'; behind the last one tile is -1
 
-  // `tiles` from `first_tile` on, of so many steps; there are at least as many steps as thread blocks.
+  // `tiles` from `first_tile` on, of so many steps; there are at least as many as thread blocks, and 32 bits are
+  // enough for their product with twice the square of the number of thread blocks.
   __device__ void set(int first_tile, int tiles, int steps, int block, int blocks) {
-    const std::int64_t all = static_cast<std::int64_t>(tiles) * steps;
+    const auto all = static_cast<unsigned>(tiles * steps);
     const auto begin_of = [&](int of) { return static_cast<int>(all * of / blocks); };
     const int begin = begin_of(block);
     int end = begin_of(block + 1);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <random>
 
 #include "gemm/cuda/spread_steps.cuh"
@@ -26,6 +27,11 @@ struct TileTimes {
     return tiles * steps * step / blocks + ceil_div(tiles, blocks) * tile + totals;
   }
 };
+
+// Whether 32 bits are enough for what thread blocks compute of their parts (SpreadPart::set).
+inline bool can_spread(std::int64_t steps, std::int64_t blocks) {
+  return steps <= std::numeric_limits<std::uint32_t>::max() / (2 * blocks * blocks);
+}
 
 // Whether spread steps may be worth it: not if rounds are full, or so many that the last one hardly counts. Thread
 // blocks in the middle of different tiles want other k of x at the same time, which has to fit in the second-level

@@ -24,6 +24,7 @@ template <class Rows, int kBits, int kBlocks, int kRows>
 struct Shape {
   static constexpr bool kOneBlockPerRow = kBlocks == kOneBlock;
   static constexpr int kStageBlocks = kOneBlockPerRow ? 1 : kBlocks;
+  static constexpr bool kSpread = !kOneBlockPerRow && !Rows::kWindow;  // steps may be
   using TileStage = Stage<kBits, kStageBlocks, kRows>;
 
   // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
@@ -54,8 +55,8 @@ class Consumer {
   static constexpr int kParts = kRows > 128 && !kOneBlockPerRow ? 2 : 1, kPartRows = kRows / kParts;
   using Sums = std::int32_t[kPartRows / 2];
 
-  __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles& tiles, float* staging, int warp,
-                      int block_stages)
+  __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles<S::kSpread>& tiles, float* staging,
+                      int warp, int block_stages)
       : a_(a),
         pipeline_(ring),
         tiles_(tiles),
@@ -72,7 +73,7 @@ class Consumer {
 
   __device__ void run() {
     PipelineState<kStages> state;
-    for (; tiles_.valid(); tiles_.next<true>()) {
+    for (; tiles_.valid(); tiles_.template next<true>()) {
       if constexpr (kOneBlockPerRow) {
         const PipelineState<kStages> last = sum_row(state);
         last_ = &pipeline_.stages[last.slot];
@@ -80,7 +81,7 @@ class Consumer {
         release(last);
       } else {
         sum_blocks(state);
-        if (tiles_.last_step() < tiles_.steps())
+        if (S::kSpread && tiles_.last_step() < tiles_.steps())
           leave_totals(a_.spread_totals, panel_, kConsumerWarps, y_);
         else
           store(tiles_.tile());
@@ -136,7 +137,7 @@ class Consumer {
     std::int64_t blocks_left = a_.w.blocks - static_cast<std::int64_t>(tiles_.first_step()) * kBlocks;
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) y_[i] = 0.0f;
-    if (begin > 0)
+    if (S::kSpread && begin > 0)
       take_totals<kRows / 2>(
           a_.spread_totals, static_cast<int>(blockIdx.x) - 1, panel_, kConsumerWarps, [&](int i, float4 four) {
             y_[4 * i] = four.x, y_[4 * i + 1] = four.y, y_[4 * i + 2] = four.z, y_[4 * i + 3] = four.w;
@@ -329,7 +330,7 @@ class Consumer {
   struct Target {
     std::int64_t first, end, bias_shift;
   };
-  __device__ __forceinline__ Target target(Tiles::Tile tile) const {
+  __device__ __forceinline__ Target target(Tile tile) const {
     if constexpr (!Rows::kWindow) {
       if (a_.experts.tiles) {
         const ExpertTile of = a_.experts.tiles[tile.row];
@@ -339,7 +340,7 @@ class Consumer {
     return {static_cast<std::int64_t>(tile.row) * kRows, a_.x.rows, 0};
   }
 
-  __device__ void store(Tiles::Tile tile) {
+  __device__ void store(Tile tile) {
     const Target to = target(tile);
     const std::int64_t n = tile.column * std::int64_t{Tuning::kColumns} + 16 * panel_;
     const bool simple =
@@ -457,7 +458,7 @@ class Consumer {
 
   const Arguments& a_;
   typename S::TileRing& pipeline_;
-  Tiles& tiles_;
+  Tiles<S::kSpread>& tiles_;
   int block_stages_, panel_, lane_, group_, quad_;
   float* staging_;
   bool releases_;
@@ -471,7 +472,7 @@ template <class Rows, int kBits, int kBlocks, int kRows>
 __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __grid_constant__ typename Rows::Given a) {
   using S = Shape<Rows, kBits, kBlocks, kRows>;
   using Fill = std::conditional_t<Rows::kWindow, WindowProducer<kBits, S::kStageBlocks, kRows, S::kStages>,
-                                  RowProducer<kBits, S::kStageBlocks, kRows, S::kStages>>;
+                                  RowProducer<kBits, S::kStageBlocks, kRows, S::kStages, S::kSpread>>;
   auto& ring = S::TileRing::get(dynamic_shared());
   auto* staging = reinterpret_cast<float*>(&ring + 1);
   // The same in all lanes for the compiler too.
@@ -480,13 +481,13 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   // A block of more than a stage's k is promoted after its last one.
   const int block_stages = kBlocks > 1 ? 1 : static_cast<int>(a.x.padded_block / kStageK);
   auto& part = *reinterpret_cast<SpreadPart*>(reinterpret_cast<char*>(staging) + S::kStagingBytes + S::kOriginBytes);
-  if (a.spread && warp == 0) {
+  if (S::kSpread && a.spread && warp == 0) {
     const std::int64_t tiles = (a.w.n + Tuning::kColumns - 1) / Tuning::kColumns * ((a.x.rows + kRows - 1) / kRows);
     part.set(static_cast<int>(a.whole_tiles), static_cast<int>(tiles - a.whole_tiles), a.steps,
              static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
   }
   ptx::cluster_sync();
-  Tiles tiles(a, kRows, part);
+  Tiles<S::kSpread> tiles(a, kRows, part);
   if (warp >= kConsumerWarps) {
     ptx::fewer_registers<kProducerRegisters<Rows>>();
     const int producer = warp - kConsumerWarps;

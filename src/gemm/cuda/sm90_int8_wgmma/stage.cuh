@@ -39,16 +39,18 @@ struct Im2colRows {
   using Given = WindowArguments;
 };
 
+struct Tile {
+  int column, row;
+};
+
 // A thread block's place in its cluster, and the tiles that it computes: clusters walk through the tiles in bands of
 // kBand of their columns, so that those which run at once need few weights and rows of x between them. Whole tiles come
-// first, then the thread block's part of the spread steps; a step is as many stages as end a block. kWarps: whole warps
+// first, then the thread block's part of the spread steps; a step is as many stages as end a block. Without kSpread no
+// steps are spread, and a kernel has that much less code in front of its first product. kWarps: whole warps
 // call, and what a loop depends on is the same in all lanes for the compiler too.
+template <bool kSpread>
 class Tiles {
  public:
-  struct Tile {
-    int column, row;
-  };
-
   __device__ Tiles(const Arguments& a, int rows, const SpreadPart& part)
       : a_(a), part_(part), cluster_(a.cluster), experts_(a.experts) {
     const int rank = ptx::cluster_rank(), size = cluster_.columns * cluster_.rows;
@@ -97,10 +99,11 @@ class Tiles {
   static constexpr unsigned kBand = 8, kNone = 0xffffffffu;
   template <bool kWarps>
   __device__ void set() {
-    const unsigned whole = a_.spread ? a_.whole_tiles : columns_ * rows_;
+    const bool spread = kSpread && a_.spread;
+    const unsigned whole = spread ? a_.whole_tiles : columns_ * rows_;
     tile_ = at_ < whole ? at_ : kNone;
     first_step_ = 0, last_step_ = a_.steps;
-    if (at_ < whole || !a_.spread || (at_ - whole) / gridDim.x >= SpreadPart::kMaxPieces) return;
+    if (at_ < whole || !spread || (at_ - whole) / gridDim.x >= SpreadPart::kMaxPieces) return;
     const SpreadPart::Piece& piece = part_.pieces[(at_ - whole) / gridDim.x];
     tile_ = static_cast<unsigned>(same<kWarps>(piece.tile));
     first_step_ = same<kWarps>(piece.first_step);
@@ -122,14 +125,14 @@ class Tiles {
 // The warpgroup that fills the ring. A thread announces what is to come and has codes and their parameters copied, one
 // the weight, one its parameters. Each runs alone, every instruction after the other, so they compute as little as they
 // can: one copy each, in most stages.
-template <int kBits, int kBlocks, int kRows, int kCount>
+template <int kBits, int kBlocks, int kRows, int kCount, bool kSpread>
 class RowProducer {
  public:
   using To = Stage<kBits, kBlocks, kRows>;
   using ToRing = SmemPipeline<To, kCount>;
   static constexpr int kFullArrivals = 1;  // for each stage: who announces what is to come
 
-  __device__ RowProducer(const RowArguments& a, ToRing& ring, const Tiles& tiles, int warp, int block_stages)
+  __device__ RowProducer(const RowArguments& a, ToRing& ring, const Tiles<kSpread>& tiles, int warp, int block_stages)
       : a_(a), pipeline_(ring), tiles_(tiles), block_stages_(block_stages), warp_(warp) {}
 
   __device__ void run() {
@@ -147,7 +150,7 @@ class RowProducer {
     PipelineState<kCount> state;
     const int stages = static_cast<int>(a_.x.tiled.stages), block_stages = block_stages_;
 #pragma unroll 1
-    for (; tiles_.valid(); tiles_.next<false>()) {
+    for (; tiles_.valid(); tiles_.template next<false>()) {
       const int end = tiles_.last_step() * block_stages;
       int left = block_stages, block = tiles_.first_step() * kBlocks, stage = tiles_.first_step() * block_stages;
       begin(tiles_.tile(), stage, block);
@@ -175,7 +178,7 @@ class RowProducer {
     // Weights need nothing that another kernel writes. What is computed from codes waits for them, and so does y.
     ptx::wait_for_earlier_kernels();
     walk(
-        [&](Tiles::Tile tile, int stage, int block) {
+        [&](Tile tile, int stage, int block) {
           codes = a_.x.codes + (tile.row * tiled.stages + stage) * static_cast<std::int64_t>(sizeof(To::codes)) + at;
           parameters = tiled.parameters + (tile.row * a_.w.blocks + block) * block_floats;
         },
@@ -199,7 +202,7 @@ class RowProducer {
     const int share = kPanels / a_.cluster.rows, first = tiles_.row() * share;
     const unsigned ranks = tiles_.column_ranks();
     int panel = 0;
-    walk([&](Tiles::Tile tile, int, int) { panel = tiles_.first_panel(tile) + first; },
+    walk([&](Tile tile, int, int) { panel = tiles_.first_panel(tile) + first; },
          [&](int stage, To& to, ptx::Barrier& full, int) {
            if (ranks & (ranks - 1))
              ptx::tensor_copy(to.weights[first], a_.words, panel, stage * kStageUnits, full, ranks);
@@ -210,7 +213,7 @@ class RowProducer {
 
   __device__ __forceinline__ void copy_columns() {
     int panel = 0;
-    walk([&](Tiles::Tile tile, int, int) { panel = tiles_.first_panel(tile); },
+    walk([&](Tile tile, int, int) { panel = tiles_.first_panel(tile); },
          [&](int, To& to, ptx::Barrier& full, int block) {
            if (block < 0) return;
            const int column = block * static_cast<int>(PackedLayout::kPanelRows);
@@ -224,7 +227,7 @@ class RowProducer {
 
   const RowArguments& a_;
   ToRing& pipeline_;
-  Tiles tiles_;
+  Tiles<kSpread> tiles_;
   int block_stages_, warp_;
 };
 
@@ -254,8 +257,8 @@ class WindowProducer {
   static constexpr int kFullArrivals = 1 + kWarpgroupWarps * kWarpSize;
 
   // `origins`, of a tile's rows, is written to.
-  __device__ WindowProducer(const WindowArguments& a, ToRing& ring, const Tiles& tiles, int warp, int block_stages,
-                            WindowOrigin* origins)
+  __device__ WindowProducer(const WindowArguments& a, ToRing& ring, const Tiles<false>& tiles, int warp,
+                            int block_stages, WindowOrigin* origins)
       : a_(a),
         pipeline_(ring),
         tiles_(tiles),
@@ -314,8 +317,8 @@ class WindowProducer {
     PipelineState<kCount> state;
     Gather rows(a_.x, a_.gathered, origins_, lane_);
     const int stages = static_cast<int>(a_.x.tiled.stages);
-    for (; tiles_.valid(); tiles_.next<false>()) {
-      const Tiles::Tile tile = tiles_.tile();
+    for (; tiles_.valid(); tiles_.template next<false>()) {
+      const Tile tile = tiles_.tile();
       const std::int64_t panels_left = a_.w.panels - static_cast<std::int64_t>(tile.column) * kPanels;
       begin(tile, static_cast<int>(panels_left < kPanels ? panels_left : kPanels));
       begin_rows(rows, tile.row);
@@ -342,7 +345,7 @@ class WindowProducer {
 
   __device__ __forceinline__ void announce() {
     int panels = 0;
-    walk([&](Tiles::Tile, int tile_panels) { panels = tile_panels; },
+    walk([&](Tile, int tile_panels) { panels = tile_panels; },
          [&](To&, ptx::Barrier& full, int panel_bytes, int) {
            if (lane_ == 0) ptx::barrier_expect(full, panels * panel_bytes);
          });
@@ -357,7 +360,7 @@ class WindowProducer {
     const char* from = nullptr;
     int count = 0;
     walk(
-        [&](Tiles::Tile tile, int panels) {
+        [&](Tile tile, int panels) {
           from = reinterpret_cast<const char*>(a_.w.words) +
                  (static_cast<std::int64_t>(tile.column) * kPanels + first) * panel_bytes;
           const int end = panels < behind ? panels : behind;
@@ -382,7 +385,7 @@ class WindowProducer {
     const float* sums = nullptr;
     int p = 0;
     walk(
-        [&](Tiles::Tile tile, int panels) {
+        [&](Tile tile, int panels) {
           const bool exists = panel < panels;
           const std::int64_t at = (static_cast<std::int64_t>(tile.column) * kPanels + panel) * tap_floats + column;
           p = 0;
@@ -416,7 +419,7 @@ class WindowProducer {
 
   const WindowArguments& a_;
   ToRing& pipeline_;
-  Tiles tiles_;
+  Tiles<false> tiles_;
   int block_stages_, warp_, lane_;
   WindowOrigin* origins_;  // of the rows that the warp gathers
 };

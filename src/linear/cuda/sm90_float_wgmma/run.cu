@@ -42,8 +42,9 @@ Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t multiprocessors
     if (!sm90_float_wgmma::parts_fit(w, parts)) continue;
     const std::int64_t tiles = columns * ceil_div(rows, parts * sm90_float_wgmma::kPartRows);
     const std::int64_t blocks = std::min(multiprocessors, tiles * steps);
-    if (spread <= 0) consider({parts, 0}, kTimes[parts].whole(tiles, steps, multiprocessors));
-    if (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors, 2 * rows * w.k)))
+    const bool can = can_spread(steps, blocks);
+    if (spread <= 0 || !can) consider({parts, 0}, kTimes[parts].whole(tiles, steps, multiprocessors));
+    if (can && (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors, 2 * rows * w.k))))
       consider({parts, static_cast<int>(blocks)}, kTimes[parts].spread(tiles, steps, blocks));
   }
   return best;

@@ -36,8 +36,9 @@ Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t padded, std::in
     const auto consider = [&](int blocks, std::int64_t time) {
       if (best.shift == 0 || time < least) best = {shift, blocks}, least = time;
     };
-    if (spread <= 0 || tiles < multiprocessors) consider(0, kTimes[i].whole(tiles, stages, multiprocessors));
-    if (tiles >= multiprocessors && (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors, rows * w.k))))
+    const bool can = tiles >= multiprocessors && can_spread(stages, multiprocessors);
+    if (spread <= 0 || !can) consider(0, kTimes[i].whole(tiles, stages, multiprocessors));
+    if (can && (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors, rows * w.k))))
       consider(static_cast<int>(multiprocessors), kTimes[i].spread(tiles, stages, multiprocessors));
   }
   return best;
