@@ -80,6 +80,15 @@ inline TensorMap tensor_map(const MatrixParts& of) {
   return result;
 }
 
+// Has the map fetched, for which the first copy would wait.
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) {
+#if defined(__CUDACC__)
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map.map) : "memory");
+#else
+  (void)map;
+#endif
+}
+
 // Copies the part that begins at this row and column to this place, a multiple of 128 or, swizzled, of 1024, and counts
 // its bytes at this barrier, in every thread block of the cluster whose bit is set. What lies outside of the matrix is
 // zeros.

@@ -464,6 +464,7 @@ __global__ void __launch_bounds__(kThreads<kParts>, 1) sm90_float_wgmma_kernel(c
   auto* staging = reinterpret_cast<float*>(&ring + 1);
   // The same in all lanes for the compiler too.
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
+  if (threadIdx.x == kWarpSize) ptx::prefetch_map(a.words), ptx::prefetch_map(a.scales), ptx::prefetch_map(a.x);
   if (threadIdx.x == 0) {
     ring.init(1, kPanels);
     if constexpr (kGroups<kParts> > 1) {
