@@ -103,6 +103,9 @@ struct Arguments {
   int spread;  // thread blocks over which the last tiles' steps are spread, without clusters; 0 if they are not
   SpreadTotals spread_totals;  // of that many thread blocks
   unsigned whole_tiles;        // set by the launch: the tiles whose steps are not spread
+  // Set by the launch: of every byte. An instruction takes one constant, and with a mask that the compiler knew there
+  // would be two of them for each operand.
+  std::uint32_t upper_nibbles;
   int steps;  // of a tile: set by the launch; a division in the kernel would not be known to be uniform
 };
 

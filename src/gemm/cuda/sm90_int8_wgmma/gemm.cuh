@@ -20,6 +20,15 @@ template <class Rows>
 constexpr int kConsumerRegisters = Rows::kWindow ? 208 : 232;
 constexpr int kRegisterRows = 4;  // neighboring rows of a lane, see TiledRows::column()
 
+// A 16th of an integer that is a multiple of 16 and less than 2^22: as the last bits of a float between 2^19 and 2^20.
+__device__ __forceinline__ float sixteenth(std::int32_t value) {
+#if defined(__CUDA_ARCH__)
+  return __int_as_float(value + 0x49400000) - 786432.0f;
+#else
+  return static_cast<float>(value / 16);
+#endif
+}
+
 template <class Rows, int kBits, int kBlocks, int kRows>
 struct Shape {
   static constexpr bool kOneBlockPerRow = kBlocks == kOneBlock;
@@ -51,6 +60,9 @@ class Consumer {
   static constexpr int kChunks = kStageK / S::kStageBlocks / 32;  // products of a block, in a stage
   // Registers are enough for two products of a stage: while one runs, the other is promoted.
   static constexpr bool kInTurns = kBlocks == 1 && kRows <= 64;
+  // Codes of 4 bits are multiplied by 16, which takes 1.5 instructions for four codes, not 3.5. It pays where a warp
+  // decodes for as long as it promotes.
+  static constexpr bool kTimes16 = kInTurns && kRows == 32 && kBits == 4;
   // Tiles of 256 rows in blocks: the halves' products take turns in the same registers, with the same weights.
   static constexpr int kParts = kRows > 128 && !kOneBlockPerRow ? 2 : 1, kPartRows = kRows / kParts;
   using Sums = std::int32_t[kPartRows / 2];
@@ -65,6 +77,7 @@ class Consumer {
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         group_(lane_ / 4),
         quad_(lane_ % 4),
+        upper_(a.upper_nibbles),
         staging_(staging + panel_ * 256) {
     // Which producers wait for this thread block: those of its row and column of the cluster.
     releases_ =
@@ -94,7 +107,7 @@ class Consumer {
   struct Weights {
     std::uint32_t a[kStageK / 32][4];
 
-    __device__ void load(const char* weights, int group, int quad) {
+    __device__ void load(const char* weights, int group, int quad, std::uint32_t upper) {
       const uint2* from = reinterpret_cast<const uint2*>(weights) + group;  // [steps, 8 pairs of columns]
 #pragma unroll
       for (int i = 0; i < kStageK / 32; ++i) {
@@ -104,6 +117,12 @@ class Consumer {
           a[i][2] = high.x ^ kTopBits, a[i][3] = high.y ^ kTopBits;
         } else {
           const uint2 both = from[(4 * i + quad) * 8];
+          if constexpr (kTimes16) {
+            const auto times16 = [&](std::uint32_t word) { return (word & upper) ^ kTopBits; };
+            a[i][0] = times16(both.x << 4), a[i][1] = times16(both.y << 4);
+            a[i][2] = times16(both.x), a[i][3] = times16(both.y);
+            continue;
+          }
           a[i][0] = from_nibbles(both.x), a[i][1] = from_nibbles(both.y);
           a[i][2] = from_nibbles(both.x >> 4), a[i][3] = from_nibbles(both.y >> 4);
         }
@@ -164,7 +183,7 @@ class Consumer {
         // block there are products of codes that were not written.
         if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(state, weights_[0]);
         if (!ends || block >= blocks_left) continue;
-        promote(Terms(*this, pipeline_.stages[here.slot], block), sums_[0]);
+        promote<kTimes16>(Terms(*this, pipeline_.stages[here.slot], block), sums_[0]);
         add_block_offsets(pipeline_.stages[here.slot], block);
       }
       of_block = ends ? 0 : of_block + 1;
@@ -217,7 +236,7 @@ class Consumer {
     wait_for(state);
     issue(weights, stage, 0, sums, false);
     terms = Terms(*this, stage, 0);
-    next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
+    next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_, upper_);
     if constexpr (!kFirst) promote(last_terms, last);
     // Without this the compiler decodes the next weights behind the wait and serializes all products.
     ptx::keep(next.a);
@@ -252,7 +271,7 @@ class Consumer {
     state.next();
     wait_for(state);
     issue(weights, pipeline_.stages[here.slot], 0, sums_[0], add);
-    next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
+    next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_, upper_);
     ptx::product_wait(sums_[0]);
     release(here);
   }
@@ -275,7 +294,7 @@ class Consumer {
   }
   __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Weights& weights) {
     wait_for(state);
-    weights.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_);
+    weights.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_, upper_);
   }
 
   __device__ __forceinline__ void issue(const Weights& weights, const TileStage& stage, int block, Sums& sums, bool add,
@@ -290,14 +309,18 @@ class Consumer {
     ptx::product_commit();
   }
 
-  // Adds a block's products to the totals.
+  // Adds a block's products to the totals. kLong: of blocks of any length.
+  template <bool kLong = false>
   __device__ __forceinline__ void promote(const Terms& terms, const Sums& sums, int base = 0) {
+    const auto sum = [&](int i) {
+      return !kTimes16 ? static_cast<float>(sums[i]) : kLong ? static_cast<float>(sums[i] >> 4) : sixteenth(sums[i]);
+    };
     float* y = y_ + base;
 #pragma unroll
     for (int j = 0; j < kPartRows / 16; ++j)
       for_each_row(terms.rows[j], [&](int at, float row) {
-        y[8 * j + at] = numerics::add_product(y[8 * j + at], sums[8 * j + at], row, terms.columns.x);
-        y[8 * j + at + 2] = numerics::add_product(y[8 * j + at + 2], sums[8 * j + at + 2], row, terms.columns.y);
+        y[8 * j + at] = numerics::add_float_product(y[8 * j + at], sum(8 * j + at), row, terms.columns.x);
+        y[8 * j + at + 2] = numerics::add_float_product(y[8 * j + at + 2], sum(8 * j + at + 2), row, terms.columns.y);
       });
   }
   __device__ __forceinline__ void add_block_offsets(const TileStage& stage, int block) {
@@ -460,6 +483,7 @@ class Consumer {
   typename S::TileRing& pipeline_;
   Tiles<S::kSpread>& tiles_;
   int block_stages_, panel_, lane_, group_, quad_;
+  std::uint32_t upper_;
   float* staging_;
   bool releases_;
   Weights weights_[kOneBlockPerRow || kInTurns ? 2 : 1];
@@ -518,6 +542,7 @@ void launch_kernel(typename Rows::Given a, cudaStream_t stream) {
   const std::int64_t tile_rows = a.experts.tiles ? a.x.rows : ceil_div(a.x.rows, kRows);
   const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * tile_rows;
   if constexpr (!Rows::kWindow) set_maps<kBits, S::kStageBlocks>(a);
+  a.upper_nibbles = 0xf0f0f0f0u;
   a.steps = static_cast<int>(kBlocks > 1 ? a.x.tiled.stages : ceil_div(a.x.tiled.stages * kStageK, a.x.padded_block));
   LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size), !Rows::kWindow};
   const std::int64_t resident = static_cast<std::int64_t>(resident_clusters("sm90_int8_wgmma", kernel, shape)) * size;
