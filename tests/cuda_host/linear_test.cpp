@@ -280,12 +280,12 @@ TEST(LinearOnTheMachine, SomeRows) {
   }
 }
 
-// Blocks of 16, which have tiles of their own: rows of one stage and of several, stages that are not full, odd numbers of
-// blocks, k that fills no block, and each kind of scales.
+// Blocks of 16, which have tiles of their own: rows of one stage and of several, stages that are not full, odd numbers
+// of blocks, k that fills no block, and each kind of scales.
 TEST(LinearOnTheMachine, BlocksOf16) {
   constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-  constexpr Scales kScales[] = {Scales::per_block, Scales::per_block, Scales::per_row, Scales::codes,
-                                Scales::row_codes, Scales::fixed};
+  constexpr Scales kScales[] = {Scales::per_block, Scales::per_block, Scales::per_row,
+                                Scales::codes,     Scales::row_codes, Scales::fixed};
   struct Shape {
     std::int64_t m, n, k;
   };

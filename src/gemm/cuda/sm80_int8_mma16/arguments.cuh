@@ -4,12 +4,11 @@
 #include "gemm/cuda/quantize_activations.cuh"
 
 // Integer activations and blocks of 16 k, from sm_80 on: one product of matrices is a block, so that its int32 results
-// are promoted right away, block after block, with the operations and in the order of the reference. What a result costs
-// is its promotion; everything else is shared by as many results as a warp's registers hold.
+// are promoted right away, block after block, with the operations and in the order of the reference. What a result
+// costs is its promotion; everything else is shared by as many results as a warp's registers hold.
 namespace qcore::sm80_int8_mma16 {
 
-constexpr int kBlock = 16;     // k
-constexpr int kMaxStageK = 128;
+constexpr int kBlock = 16;  // k
 
 // A tile of y is 16*panels*warps_n columns n by 8*tiles*warps_m rows; a warp computes 16*panels columns of 8*tiles
 // rows.
@@ -33,8 +32,11 @@ struct Tuning {
   static constexpr Shape shape(Size size) {
     return size == Size::small ? Shape{2, 2, 1, 1} : size == Size::medium ? Shape{2, 2, 2, 2} : Shape{2, 2, 2, 4};
   }
-  static constexpr int stage_blocks(Size size) { return size == Size::small ? 8 : 4; }
-  static constexpr int stages(Size size, Terms terms) { return size == Size::large && terms != Terms::products ? 3 : 4; }
+  static constexpr int kStageBlocks = 8;
+  // Copies ahead, so that four thread blocks fit in a multiprocessor of sm_90.
+  static constexpr int stages(Size size, Terms terms) {
+    return size == Size::small ? 4 : size == Size::medium && terms == Terms::products ? 3 : 2;
+  }
   static constexpr int resident(Size) { return 4; }  // thread blocks that share a multiprocessor's registers
 
   // The larger a tile, the fewer instructions for a result; the smaller, the more warps there are to hide what each
@@ -56,7 +58,7 @@ struct Arguments {
   DeviceWeight w;                // blocks of 16
   DeviceOutput out;
   std::int64_t y_row_stride;  // 0: ask out.y
-  bool overlap;  // with the kernel in front; on sm_90
+  bool overlap;               // with the kernel in front; on sm_90
   Size size;
 
   Terms terms() const { return w.sums ? Terms::all : w.offsets ? Terms::weight_offsets : Terms::products; }

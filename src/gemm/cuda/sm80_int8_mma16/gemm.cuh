@@ -45,6 +45,7 @@ class Gemm {
     first_row_ = warp / kShape.warps_n * (8 * kTiles);
     // A lane's row of load_matrices(): matrices of as many tiles as there are, and of neighboring blocks.
     const int matrix = lane_ / 8, row = lane_ % 8, block = matrix / kTiles;
+    weight_at_ = (kBits == 8 ? quad_ : quad_ / 2) * 8 + group_;
     code_unit_ = TileStage::code_unit(block / 2, first_row_ + tile_row(matrix % kTiles, row), block % 2);
   }
 
@@ -55,20 +56,31 @@ class Gemm {
     for (int i = 0; i + 1 < kStages; ++i) copy(i, i < count);
     int slot = 0;
 #pragma unroll 1
-    for (int i = 0; i < count; ++i, blocks -= kBlocks) {
+    for (int i = 0; i < count; ++i) {
       ptx::copy_wait<kStages - 2>();
       // After it all threads' copies of this stage are there, and no thread reads the one before it any more.
       __syncthreads();
       copy(slot == 0 ? kStages - 1 : slot - 1, i + kStages - 1 < count);
       const TileStage& stage = stages_[slot];
+      Operands operands(*this, stage);
       if (blocks >= kBlocks) {
+#pragma unroll 1
+        for (int part = 0; part < kBlocks; part += kUnrolled) {
 #pragma unroll
-        for (int first = 0; first < kBlocks; first += kAtOnce) multiply<true>(stage, first, kAtOnce);
+          for (int first = 0; first < kUnrolled; first += kAtOnce) multiply<true>(operands, first, kAtOnce);
+          operands.skip(kUnrolled);
+        }
       } else {
         // The weight's last blocks.
 #pragma unroll 1
-        for (int first = 0; first < blocks; first += kAtOnce) multiply<false>(stage, first, blocks - first);
+        for (; blocks > 0; blocks -= kFewest) {
+#pragma unroll
+          for (int first = 0; first < kFewest; first += kAtOnce) multiply<false>(operands, first, blocks - first);
+          operands.skip(kFewest);
+        }
+        break;
       }
+      blocks -= kBlocks;
       if (++slot == kStages) slot = 0;
     }
     ptx::copy_wait<0>();
@@ -77,7 +89,9 @@ class Gemm {
   }
 
  private:
-  static constexpr int kAtOnce = 4 / kTiles;  // blocks whose codes are loaded together
+  static constexpr int kAtOnce = 4 / kTiles;                      // blocks whose codes are loaded together
+  static constexpr int kUnrolled = kSize == Size::small ? 8 : 4;  // blocks, of a stage that is full
+  static constexpr int kFewest = kAtOnce < 2 ? 2 : kAtOnce;       // whose codes are whole chunks
   static_assert(kTiles == 1 || kTiles == 2 || kTiles == 4, "so that there are whole blocks in four matrices");
 
   // The next stage, one group of copies whether there is one or not.
@@ -86,104 +100,116 @@ class Gemm {
     ptx::copy_commit();
   }
 
+  // Where a lane's operands of some blocks lie in a stage.
+  struct Operands {
+    const uint2* weights;  // [panels, steps, 8 pairs of columns]
+    const uint4* codes;    // of load_matrices()
+    const float *rows, *columns;
+    int odd;  // from the codes of a block of even number to those of the next one, where matrices have one block
+
+    __device__ __forceinline__ Operands(const Gemm& of, const TileStage& stage)
+        : weights(reinterpret_cast<const uint2*>(stage.weights[of.first_panel_]) + of.weight_at_),
+          codes(stage.codes + of.code_unit_),
+          rows(stage.rows[0][0] + of.first_row_ + (kTiles == 1 ? 2 : 4) * of.quad_),
+          columns(stage.columns[0][of.first_panel_][0] + 2 * of.group_),
+          odd((of.code_unit_ ^ 1) - of.code_unit_) {}
+    __device__ __forceinline__ void skip(int blocks) {
+      weights += blocks * kBlockPairs;
+      codes += blocks * TileStage::kRows;
+      rows += blocks * (TileStage::kRowArrays * TileStage::kRows);
+      columns += blocks * TileStage::kPanelRows;
+    }
+  };
+  static constexpr int kBlockPairs = 2 * TileStage::kBlockUnits, kPanelPairs = 2 * TileStage::kPanelUnits;
+
   // Returns the row of column `of` of a tile's product. Two tiles share 16 rows, of which a lane has four neighbors.
   __device__ static constexpr int tile_row(int tile, int of) {
     return kTiles == 1 ? of : 16 * (tile / 2) + 4 * (of / 2) + 2 * (tile % 2) + of % 2;
   }
 
-  // Blocks first .. of a stage, kAtOnce of them, or fewer unless kAll.
+  using Products = std::int32_t[kPanels][kTiles][4];
+
+  // Blocks first .. of the operands, kAtOnce of them, or fewer unless kAll. All their products are on their way before
+  // the first one is promoted.
   template <bool kAll>
-  __device__ __forceinline__ void multiply(const TileStage& stage, int first, int count) {
+  __device__ __forceinline__ void multiply(const Operands& from, int first, int count) {
     std::uint32_t codes[4];
-    ptx::load_matrices(codes, &stage.codes[(code_unit_ ^ first % 2) + first / 2 * (2 * TileStage::kRows)]);
+    ptx::load_matrices(codes, from.codes + first / 2 * (2 * TileStage::kRows) + (first % 2 ? from.odd : 0));
+    Products products[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (!kAll && i >= count) break;
-      multiply_block(stage, first + i, codes + i * kTiles);
-    }
+    for (int i = 0; i < kAtOnce; ++i)
+      if (kAll || i < count) multiply_block(from, first + i, codes + i * kTiles, products[i]);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (kAll || i < count) promote(from, first + i, products[i]);
   }
 
-  __device__ __forceinline__ void multiply_block(const TileStage& stage, int block, const std::uint32_t* x) {
+  __device__ __forceinline__ void multiply_block(const Operands& from, int block, const std::uint32_t* x,
+                                                 Products& products) const {
     constexpr std::int32_t kStart[4] = {kThreeHalvesBits, kThreeHalvesBits, kThreeHalvesBits, kThreeHalvesBits};
-    float rows[2 * kTiles];
-    load_rows(stage, block, 0, rows);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
       std::uint32_t a[2];
-      load_weights(stage, block, first_panel_ + panel, a);
-      const float2 columns = column_pair(stage, 0, panel, block);
+      load_weights(from.weights[panel * kPanelPairs + block * kBlockPairs], a);
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        std::int32_t products[4];
-        ptx::mma_s8s8_k16(products, a, x[tile], kStart);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& y = y_[panel][tile][i];
-          y = numerics::add_float_product(y, to_float<kBits>(products[i]), rows[2 * tile + i % 2],
-                                          i / 2 ? columns.y : columns.x);
-        }
-      }
-    }
-    if constexpr (kTerms == Terms::weight_offsets) {
-      add_offsets<1>(stage, block);
-    } else if constexpr (kTerms == Terms::all) {
-      if (a_.w.offsets) add_offsets<1>(stage, block);
-      add_offsets<2>(stage, block);
+      for (int tile = 0; tile < kTiles; ++tile) ptx::mma_s8s8_k16(products[panel][tile], a, x[tile], kStart);
     }
   }
 
-  // Operand a of a panel: rows `group` and group + 8 are columns 2*group and 2*group + 1 of n. 4-bit codes are sixteenfold
-  // there: signed bytes without a subtraction.
-  __device__ __forceinline__ void load_weights(const TileStage& stage, int block, int panel,
-                                               std::uint32_t (&a)[2]) const {
+  // Operand a of a panel: rows `group` and group + 8 are columns 2*group and 2*group + 1 of n. 4-bit codes are
+  // sixteenfold there: signed bytes without a subtraction.
+  __device__ __forceinline__ void load_weights(const uint2& words, std::uint32_t (&a)[2]) const {
     constexpr std::uint32_t kTopBits = 0x80808080u, kHigh = 0xf0f0f0f0u;
-    const uint2* steps = reinterpret_cast<const uint2*>(stage.weights[panel]) + group_;  // [steps, 8 pairs of columns]
     if constexpr (kBits == 8) {
-      const uint2 words = steps[(4 * block + quad_) * 8];
       a[0] = words.x ^ kTopBits, a[1] = words.y ^ kTopBits;
     } else {
-      const uint2 words = steps[(2 * block + quad_ / 2) * 8];
       const int shift = quad_ % 2 ? 0 : 4;
       a[0] = ptx::and_xor(words.x << shift, kHigh, kTopBits), a[1] = ptx::and_xor(words.y << shift, kHigh, kTopBits);
     }
   }
 
-  // Returns a lane's rows of the tiles, in the order of the results.
-  __device__ __forceinline__ void load_rows(const TileStage& stage, int block, int array,
-                                            float (&rows)[2 * kTiles]) const {
-    const float* from = &stage.rows[block][array][first_row_];
+  // Calls add(panel, tile, i, row's parameter, column's parameter) for each result, of a block and array of parameters.
+  template <class Add>
+  __device__ __forceinline__ void for_each_result(const Operands& from, int block, int array, const Add& add) {
+    const float* row_parameters = from.rows + (block * TileStage::kRowArrays + array) * TileStage::kRows;
+    float rows[2 * kTiles];  // of a lane's rows, in the order of the results
     if constexpr (kTiles == 1) {
-      const float2 two = *reinterpret_cast<const float2*>(from + 2 * quad_);
+      const float2 two = *reinterpret_cast<const float2*>(row_parameters);
       rows[0] = two.x, rows[1] = two.y;
     } else {
 #pragma unroll
       for (int i = 0; i < kTiles / 2; ++i) {
-        const float4 four = *reinterpret_cast<const float4*>(from + 16 * i + 4 * quad_);
+        const float4 four = *reinterpret_cast<const float4*>(row_parameters + 16 * i);
         rows[4 * i] = four.x, rows[4 * i + 1] = four.y, rows[4 * i + 2] = four.z, rows[4 * i + 3] = four.w;
       }
     }
-  }
-  __device__ __forceinline__ float2 column_pair(const TileStage& stage, int array, int panel, int block) const {
-    return reinterpret_cast<const float2*>(stage.columns[array][first_panel_ + panel][block])[group_];
-  }
-
-  // Of the weight with array 1, of the activations with array 2.
-  template <int kArray>
-  __device__ __forceinline__ void add_offsets(const TileStage& stage, int block) {
-    float rows[2 * kTiles];
-    load_rows(stage, block, kArray, rows);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
-      const float2 columns = column_pair(stage, kArray, panel, block);
+      const float2 columns = *reinterpret_cast<const float2*>(
+          from.columns + ((array * TileStage::kPanels + panel) * kBlocks + block) * TileStage::kPanelRows);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& y = y_[panel][tile][i];
-          const float row = rows[2 * tile + i % 2], column = i / 2 ? columns.y : columns.x;
-          y = kArray == 1 ? numerics::add_weight_offset(y, row, column) : numerics::add_activation_offset(y, row, column);
-        }
+        for (int i = 0; i < 4; ++i) add(panel, tile, i, rows[2 * tile + i % 2], i / 2 ? columns.y : columns.x);
     }
+  }
+
+  __device__ __forceinline__ void promote(const Operands& from, int block, const Products& products) {
+    for_each_result(from, block, 0, [&](int panel, int tile, int i, float row, float column) {
+      float& y = y_[panel][tile][i];
+      y = numerics::add_float_product(y, to_float<kBits>(products[panel][tile][i]), row, column);
+    });
+    if constexpr (kTerms != Terms::products)
+      if (kTerms == Terms::weight_offsets || a_.w.offsets)
+        for_each_result(from, block, 1, [&](int panel, int tile, int i, float row, float column) {
+          float& y = y_[panel][tile][i];
+          y = numerics::add_weight_offset(y, row, column);
+        });
+    if constexpr (kTerms == Terms::all)
+      for_each_result(from, block, 2, [&](int panel, int tile, int i, float row, float column) {
+        float& y = y_[panel][tile][i];
+        y = numerics::add_activation_offset(y, row, column);
+      });
   }
 
   // Through shared memory, so that neighboring columns are written at once.
@@ -210,7 +236,8 @@ class Gemm {
 #pragma unroll 1
     for (int row = static_cast<int>(threadIdx.x) / kColumns; row < kShape.rows() && row < left; row += kAtATime) {
       const std::int64_t m = a_.first_row + first + row;
-      finish_column.store(a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m), totals[row * kPitch + column]);
+      finish_column.store(a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m),
+                          totals[row * kPitch + column]);
     }
   }
 
@@ -219,7 +246,7 @@ class Gemm {
   Copier<kBits, kTerms, kSize> copier_;
   int lane_, group_, quad_;
   int first_panel_, first_row_;       // of the warp, in the tile
-  int code_unit_;                     // of the lane, for blocks of even number
+  int code_unit_, weight_at_;         // of the lane, in a stage's first block
   float y_[kPanels][kTiles][4] = {};  // [.., column 2*quad + i%2 of the tile's product, column 2*group + i/2 of n]
 };
 

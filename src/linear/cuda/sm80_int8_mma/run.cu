@@ -20,15 +20,16 @@ void run_blocks_of_16(const LinearProblem& problem, const ScratchBounds& bounds)
   a.w = device_weight(*problem.weight);
   const bool activation_offsets = problem.compute == ComputeMode::int8_asym;
   const int arrays = activation_offsets || a.w.offsets ? 3 : 1;
-  const std::int64_t row_codes = round_up(a.w.blocks * sm80_int8_mma16::kBlock, sm80_int8_mma16::kMaxStageK);
+  const std::int64_t row_codes = round_up(a.w.blocks, Tuning::kStageBlocks) * sm80_int8_mma16::kBlock;
   const std::int64_t rows = rows_at_once(bounds, row_codes, problem.m);
   const auto terms = activation_offsets ? sm80_int8_mma16::Terms::all : a.terms();
-  a.size = Tuning::choose(rows, a.w.n, terms, bounds.multiprocessors ? bounds.multiprocessors : multiprocessors(device));
+  a.size =
+      Tuning::choose(rows, a.w.n, terms, bounds.multiprocessors ? bounds.multiprocessors : multiprocessors(device));
   if (bounds.tile >= 0 && terms != sm80_int8_mma16::Terms::all)
     a.size = static_cast<sm80_int8_mma16::Size>(bounds.tile);
   const int tile = Tuning::shape(a.size).rows();
   const std::int64_t tile_rows = round_up(rows, tile);
-  const std::int64_t behind = std::int64_t{tile} * arrays * Tuning::stage_blocks(a.size);
+  const std::int64_t behind = std::int64_t{tile} * arrays * Tuning::kStageBlocks;
 
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(tile_rows * row_codes);
@@ -40,8 +41,9 @@ void run_blocks_of_16(const LinearProblem& problem, const ScratchBounds& bounds)
   a.y_row_stride = row_stride(problem.y);
   a.overlap = compute_capability(device) >= 90;
   for (std::int64_t row = 0; row < problem.m; row += rows) {
-    QuantizedRows<std::int8_t> x{scratch[codes], nullptr,    nullptr, nullptr, std::min(rows, problem.m - row),
-                                 a.w.blocks,     sm80_int8_mma16::kBlock};
+    QuantizedRows<std::int8_t> x{
+        scratch[codes],         nullptr, nullptr, nullptr, std::min(rows, problem.m - row), a.w.blocks,
+        sm80_int8_mma16::kBlock};
     x.tiled.order = TiledRows::Order::chunks;
     while (x.tiled.rows() < tile) ++x.tiled.shift;
     x.tiled.arrays = arrays;
