@@ -52,7 +52,8 @@ class Layer:
     def encoded(cls, torch: Any, shape: tuple[int, int], name: str) -> Layer:
         """Make a weight of random codes and parameters in one of qcore's encodings."""
         encoding, block_size = ENCODINGS[name]
-        rng, widths, parts = np.random.default_rng(shape[0] * 7 + shape[1]), encoding.widths(), {}
+        rng, widths = np.random.default_rng(shape[0] * 7 + shape[1]), encoding.widths()
+        parts: dict[str, Any] = {}
         for part, about in encoding.arrays(shape, block_size).items():
             kind = encoding.scales if part == "scales" else encoding.offsets
             if about is None:
