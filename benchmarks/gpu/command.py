@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from qcore.weight_encoding import ENCODINGS
+
 from ..options import check_known
 from ..results import Case, Document
 from ..tables import make_console, print_summary
@@ -97,6 +99,10 @@ def linear(
     g: Annotated[Numbers, typer.Option("--g", min=0, help="Block sizes, 0 for one block per row; repeatable.")] = None,
     scheme: Annotated[str, typer.Option(help="symmetric or asymmetric.")] = "symmetric",
     compute: Annotated[Texts, typer.Option(help="int8, int8_asym, int16 or float; repeatable.")] = None,
+    encoding: Annotated[
+        Texts,
+        typer.Option(metavar="NAME", help="Weights in their own bytes, such as q6_k, in place of others; repeatable."),
+    ] = None,
     kernels: Annotated[str, typer.Option(metavar="REGEX", help="Only these of qcore's.")] = "",
     peers: Annotated[
         bool,
@@ -112,10 +118,12 @@ def linear(
     Examples:
       python -m benchmarks gpu linear --quick
       python -m benchmarks gpu linear --shape 4096x4096 --bits 4 --g 128 --peers
+      python -m benchmarks gpu linear --shape 4096x4096 --encoding q6_k --m 16 --m 512 --compute int8
     """
     check_known(bits, (4, 8), "--bits")
     check_known([scheme], ("symmetric", "asymmetric"), "--scheme")
     check_known(compute, ("int8", "int8_asym", "int16", "float"), "--compute")
+    check_known(encoding, tuple(ENCODINGS), "--encoding")
     small = {"shapes": linear_cases.SHAPES[:1], "block_sizes": (128,), "rows": linear_cases.QUICK_ROWS}
     _measure(
         "linear",
@@ -128,6 +136,7 @@ def linear(
         block_sizes=g,
         scheme=scheme,
         compute=compute,
+        encodings=encoding,
         kernels=_pattern(kernels),
         peers=peers,
         rounds=rounds,

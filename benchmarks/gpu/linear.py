@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 import qcore
+from qcore.weight_encoding import ENCODINGS
 
 from ..results import Case
 from .device import Timed, case_of, copies_for, free, limits, measure
@@ -17,23 +20,53 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 QUICK_ROWS = (1, 8, 16, 128, 4096)
 BLOCK_SIZES = (32, 64, 128, 0)  # 0: one block per row
 _CHECKED_ROWS, _CHECKED_COLUMNS = 16, 64
+_FLOAT8_NUMBERS = {"float8_e8m0fnu": (110, 130), "float8_e4m3fn": (1, 120)}  # of scales that make no NaN
 
 
 class Layer:
     """Weights [N, K], quantized once for all numbers of rows; a block size of 0 is one block per row."""
 
-    def __init__(self, torch: Any, shape: tuple[int, int], bits: int, block_size: int, scheme: str) -> None:
-        block_size = block_size or shape[1]
-        self.shape, self.bits, self.block_size, self.scheme = shape, bits, block_size, scheme
+    def __init__(self, shape: tuple[int, int], weight: qcore.QuantizedTensor, w: Any, form: str) -> None:
+        self.shape, self.bits, self.block_size, self.form, self.w = shape, weight.bits, weight.block_size, form, w
         self.peers: list[tuple[Peer, int]] = []
         self.missing: dict[str, str] = {}  # peers that do not work here, and why
-        generator = torch.Generator(device="cuda").manual_seed(shape[0] * 7 + shape[1])
-        self.w = torch.randn(*shape, device="cuda", generator=generator)
-        weight = qcore.quantize(
-            self.w.cpu().numpy(), bits=bits, block_size=block_size, scheme=scheme, method="rtn", scale_dtype="float32"
-        )
         self.nbytes = weight.nbytes
         self.quantized = [weight.to("cuda") for _ in range(copies_for(weight.nbytes))]
+
+    @classmethod
+    def plain(cls, torch: Any, shape: tuple[int, int], bits: int, block_size: int, scheme: str) -> Layer:
+        """Quantize normal values."""
+        generator = torch.Generator(device="cuda").manual_seed(shape[0] * 7 + shape[1])
+        w = torch.randn(*shape, device="cuda", generator=generator)
+        weight = qcore.quantize(
+            w.cpu().numpy(),
+            bits=bits,
+            block_size=block_size or shape[1],
+            scheme=scheme,
+            method="rtn",
+            scale_dtype="float32",
+        )
+        return cls(shape, weight, w, f"w{bits} g{weight.block_size} {scheme}")
+
+    @classmethod
+    def encoded(cls, torch: Any, shape: tuple[int, int], name: str) -> Layer:
+        """Make a weight of random codes and parameters in one of qcore's encodings."""
+        encoding, block_size = ENCODINGS[name]
+        rng, widths = np.random.default_rng(shape[0] * 7 + shape[1]), encoding.widths()
+        parts: dict[str, Any] = {}
+        for part, about in encoding.arrays(shape, block_size).items():
+            kind = encoding.scales if part == "scales" else encoding.offsets
+            if about is None:
+                parts[part] = None
+            elif about[1] != "uint8":
+                parts[part] = rng.uniform(-0.02, 0.02, about[0]).astype(about[1])
+            else:
+                low, high = _FLOAT8_NUMBERS.get(kind, (0, 2 ** widths.get(part, 8)))
+                if part == "codes":
+                    low, high = 0, 2**encoding.bits
+                parts[part] = rng.integers(low, high, about[0], dtype=np.uint8)
+        weight = qcore.QuantizedTensor.from_encoded(**parts, encoding=encoding, block_size=block_size)
+        return cls(shape, weight, torch.from_numpy(weight.dequantize()).cuda(), name)
 
     def add_peers(self, torch: Any, rows: Sequence[int]) -> None:
         """Prepare the weight for all public kernels that take its format and are installed."""
@@ -182,32 +215,38 @@ def cases(
     scheme: str = "symmetric",
     compute: Sequence[str] = ("int8", "float"),
     kernels: str = "",
+    encodings: Sequence[str] = (),
     peers: bool = False,
     rounds: int = 15,
 ) -> Iterator[Case]:
-    """Measure all layers with all numbers of rows: each kernel of qcore, or its choice beside public kernels."""
+    """Measure all layers with all numbers of rows: each kernel of qcore, or its choice beside public kernels.
+
+    With encodings, their weights instead of those of all block sizes and bits.
+    """
     found = limits(torch)
-    for n, k in shapes:
-        for g in block_sizes:
-            for width in bits:
-                layer = Layer(torch, (n, k), width, g, scheme)
+    for shape in shapes:
+        n, k = shape
+        forms: list[tuple[str, int, int]] = [(name, 0, 0) for name in encodings]
+        for name, g, width in forms or [("", g, width) for g in block_sizes for width in bits]:
+            layer = Layer.encoded(torch, shape, name) if name else Layer.plain(torch, shape, width, g, scheme)
+            if peers and not name:
+                layer.add_peers(torch, rows)
+            for m in rows:
+                problem = _Problem(torch, layer, m)
                 if peers:
-                    layer.add_peers(torch, rows)
-                for m in rows:
-                    problem = _Problem(torch, layer, m)
-                    if peers:
-                        problem.add_chosen(compute)
-                        problem.add_peers()
-                    else:
-                        problem.add_qcore(re.compile(kernels), compute)
+                    problem.add_chosen(compute)
+                    problem.add_peers()
+                else:
+                    problem.add_qcore(re.compile(kernels), compute)
+                if not name:
                     problem.add_torch()
-                    problem.check()
-                    measure(torch, [timed for timed in problem.implementations if not timed.problem], rounds)
-                    parameters = {"N": n, "K": k, "M": m, "bits": width, "g": layer.block_size, "scheme": scheme}
-                    name = f"{n}x{k} M={m} w{width} g{layer.block_size} {scheme}"
-                    case = case_of(name, parameters, 2 * m * n * k, found, problem.implementations)
-                    case.skipped |= layer.missing
-                    yield case
-                    del problem
-                    free(torch)
-                layer.release()
+                problem.check()
+                measure(torch, [timed for timed in problem.implementations if not timed.problem], rounds)
+                parameters = {"N": n, "K": k, "M": m, "bits": layer.bits, "g": layer.block_size}
+                parameters |= {"encoding": name} if name else {"scheme": scheme}
+                case = case_of(f"{n}x{k} M={m} {layer.form}", parameters, 2 * m * n * k, found, problem.implementations)
+                case.skipped |= layer.missing
+                yield case
+                del problem
+                free(torch)
+            layer.release()

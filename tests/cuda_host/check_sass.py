@@ -40,6 +40,7 @@ OWN_KERNELS = {
     "expand_parameters_kernel": 1,
     "sm80_float_mma_kernel": 90,
     "sm80_int8_mma_kernel": 44,
+    "sm80_int8_mma16_kernel": 14,
     "gate_kernel": 4,
     "gate_pairs_kernel": 12,
     "gate_quantize_kernel": 24,
@@ -88,6 +89,7 @@ NOT_FOR = {
     "sm_75": {
         "sm80_float_mma_kernel",
         "sm80_int8_mma_kernel",
+        "sm80_int8_mma16_kernel",
         "grouped_int8_mma_kernel",
         "grouped_gemv_kernel",
         "place_rows_kernel",
@@ -113,6 +115,7 @@ MEANT = {
     "lut16_kernel": ("LDG*.128", "STG*.128", "LDS*U16"),
     "sm80_float_mma_kernel": ("HMMA.16816.F32", "LDGSTS"),
     "sm80_int8_mma_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
+    "sm80_int8_mma16_kernel": ("IMMA.16816.S8.S8", "LDSM*.M88.4", "LDGSTS"),
     "gemv_encoded_kernel": ("IMMA.16832.U8.S8", "LDS*.128", "LDGSTS"),
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
     "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),

@@ -41,6 +41,7 @@ constexpr Listed kKernels[] = {
     {"expand_parameters", 1},
     {"sm80_float_mma", 90},
     {"sm80_int8_mma", 44},
+    {"sm80_int8_mma16", 14},
     {"gather_rows", 1},
     {"gemv_encoded", 14},
     {"gemv_float", 12},

@@ -12,6 +12,7 @@
 #include "device_arrays.h"
 #include "embedding/problem.h"
 #include "formats/row_view.h"
+#include "gemm/cuda/sm80_int8_mma16/arguments.cuh"
 #include "linear/cuda/kernels.h"
 #include "linear/grouped/cuda/kernels.h"
 #include "runtime/memory.h"
@@ -210,17 +211,26 @@ void check(const Form& form, const Call& c) {
                 std::string(form.name) + " by " + name + ", M " + std::to_string(c.m) + " N " + std::to_string(c.n) +
                     " K " + std::to_string(c.k) + " compute " + std::to_string(static_cast<int>(c.compute)));
   };
-  const bool takes = !sm75_gemv_encoded_unsupported_reason(problem);
   const bool odd = form.block_size < 128 && form.block_size % 16 != 0 && c.k > form.block_size;
   const bool integer = c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym;
-  ASSERT_EQ(takes, integer && c.m <= (form.block_size == 16 ? 128 : 8) && !odd) << form.name;
-  if (takes) run("gemv_encoded", run_sm75_gemv_encoded);
+  const bool takes = integer && !odd;
+  ASSERT_EQ(!sm75_gemv_encoded_unsupported_reason(problem), takes && c.m <= 8) << form.name;
+  // Before compute capability 8.0 it takes more rows of short blocks; its code is the same on all.
+  if (takes && c.m <= (form.block_size == 16 ? 128 : 8)) run("gemv_encoded", run_sm75_gemv_encoded);
   ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
   const auto expanded = [&](LinearKernel* kernel) {
     return [kernel](const LinearProblem& given, const ScratchBounds& bounds) { run_expanded(given, bounds, kernel); };
   };
   run("simt", expanded(run_simt));
-  if (!sm80_int8_mma_unsupported_reason(problem)) run("sm80_int8_mma", expanded(run_sm80_int8_mma));
+  if (!sm80_int8_mma_unsupported_reason(problem)) {
+    run("sm80_int8_mma", expanded(run_sm80_int8_mma));
+    // Of blocks of 16, every size of tiles.
+    for (int tile = 0; form.block_size == sm80_int8_mma16::kBlock && tile < sm80_int8_mma16::kSizes; ++tile)
+      run("sm80_int8_mma", [&](const LinearProblem& given, ScratchBounds bounds) {
+        bounds.tile = tile;
+        run_expanded(given, bounds, run_sm80_int8_mma);
+      });
+  }
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 
@@ -261,6 +271,17 @@ TEST(EncodedOnTheMachine, OtherScalesAndModes) {
     c.one_scale = false, c.fixed = 0.03f;
     ASSERT_NO_FATAL_FAILURE(check(form, c));
     c.fixed = 0.0f, c.compute = ComputeMode::int16;
+    ASSERT_NO_FATAL_FAILURE(check(form, c));
+  }
+}
+
+// Tiles of every size, more than one of them.
+TEST(EncodedOnTheMachine, BlocksOf16) {
+  for (const Form& form : kForms) {
+    if (form.block_size != 16) continue;
+    Call c{70, 70, 400};
+    ASSERT_NO_FATAL_FAILURE(check(form, c));
+    c = {34, 33, 256 + 16, ComputeMode::int8, true, true};
     ASSERT_NO_FATAL_FAILURE(check(form, c));
   }
 }

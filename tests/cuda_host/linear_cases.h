@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device_arrays.h"
+#include "gemm/cuda/sm80_int8_mma16/arguments.cuh"
 #include "gemm/cuda/sm90_int8_mma/arguments.cuh"
 #include "linear/cuda/kernels.h"
 #include "numerics/block_scale.h"
@@ -93,7 +94,7 @@ struct Case {
   Layout x_layout = Layout::contiguous, y_layout = Layout::contiguous;
   bool special = false;      // x holds a NaN and an Inf
   bool large_tiles = false;  // of the kernels that have them, too
-  bool every_tile = false;   // of int8_mma
+  bool every_tile = false;   // of sm80_int8_mma16 and sm90_int8_mma
   Scales scales = Scales::per_block;
   unsigned seed = 0;
 
@@ -288,6 +289,8 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
   if (!sm80_int8_mma_unsupported_reason(problem)) {
     if (c.large_tiles) run(run_sm80_int8_mma, 1);
     run(run_sm80_int8_mma, 1000);
+    const bool blocks_of_16 = c.block_size == sm80_int8_mma16::kBlock && c.k > c.block_size;
+    for (int i = 0; blocks_of_16 && c.every_tile && i < sm80_int8_mma16::kSizes; ++i) run(run_sm80_int8_mma, 0, i);
   }
   if (!sm90_int8_mma_unsupported_reason(problem)) {
     run(run_sm90_int8_mma);

@@ -13,7 +13,7 @@ namespace {
 
 TEST(LinearOnTheMachine, UnsupportedReason) {
   Random random(3);
-  const QuantizedTensor weight = random_weight(random, 4, 40, 16, 4, Scheme::symmetric);
+  const QuantizedTensor weight = random_weight(random, 4, 40, 24, 4, Scheme::symmetric);
   LinearProblem problem;
   problem.weight = &weight.packed();
   EXPECT_STREQ(sm75_int8_sliced_unsupported_reason(problem), "it runs on CUDA devices");
@@ -36,7 +36,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_EQ(simt_unsupported_reason(problem), nullptr);
   problem.compute = ComputeMode::int8;
   EXPECT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
-  EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
+  EXPECT_STREQ(sm80_int8_mma_unsupported_reason(problem), "it takes block sizes of 16 and multiples of 32");
   EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes block sizes that are multiples of 32");
   EXPECT_STREQ(sm90_int8_wgmma_unsupported_reason(problem), "it takes block sizes 32, 64 and multiples of 128");
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes block sizes 32, 64 and 128, and one block per row");

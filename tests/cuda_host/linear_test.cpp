@@ -280,6 +280,48 @@ TEST(LinearOnTheMachine, SomeRows) {
   }
 }
 
+// Blocks of 16, which have tiles of their own: rows of one stage and of several, stages that are not full, odd numbers
+// of blocks, k that fills no block, and each kind of scales.
+TEST(LinearOnTheMachine, BlocksOf16) {
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+  constexpr Scales kScales[] = {Scales::per_block, Scales::per_block, Scales::per_row,
+                                Scales::codes,     Scales::row_codes, Scales::fixed};
+  struct Shape {
+    std::int64_t m, n, k;
+  };
+  constexpr Shape kShapes[] = {{1, 5, 17}, {17, 33, 208}, {33, 70, 149}, {66, 65, 272}, {40, 130, 1000}};
+  unsigned cases = 0;
+  for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym})
+    for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+      for (const int bits : {4, 8})
+        for (const Shape& shape : kShapes) {
+          Case c{shape.m, shape.n, shape.k, 16};
+          c.bits = bits, c.scheme = scheme, c.compute = compute;
+          c.x_dtype = kDTypes[cases % 3];
+          c.y_dtype = kDTypes[cases / 3 % 3];
+          c.bias = cases % 2;
+          if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+          if (cases % 5 == 1) c.activation = {ActivationKind::silu, 0, 0};
+          c.scales = kScales[cases % 6];
+          if (compute == ComputeMode::int8_asym && !c.codes()) c.scales = Scales::per_block;
+          c.x_layout = kLayouts[cases % 4];
+          c.y_layout = kLayouts[cases / 2 % 4];
+          c.special = cases % 7 == 5 && !c.codes();
+          c.every_tile = true;
+          c.seed = 6500 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+  // As many tiles as fill three multiprocessors: large ones are chosen, then small ones.
+  Case c{130, 70, 400, 16};
+  c.large_tiles = true;
+  ASSERT_NO_FATAL_FAILURE(check(c));
+  ScratchBounds few_rows;
+  few_rows.rows = 6;
+  few_rows.fewest_rows = 1;
+  c.m = 23;
+  ASSERT_NO_FATAL_FAILURE(check(c, few_rows));
+}
+
 // Every instance of the kernel of warpgroups: each height of tiles, clusters of one and two, blocks of several stages,
 // several blocks in a stage, and no more of them than there are.
 TEST(LinearOnTheMachine, Warpgroups) {

@@ -18,9 +18,9 @@ struct ScratchBounds {
   std::int64_t expanded_bytes = 256 << 20;  // of an encoded weight in plain form; a band of 256 columns if that is more
   std::int64_t fewest_rows = 128;           // a GEMM's tile
   std::int64_t enough_tiles = 0;            // with fewer large ones, small tiles; 0: as many as kernels are tuned for
-  int tile = -1;                            // a Size, of sm90_int8_mma; the height's logarithm, of sm90_int8_wgmma's
-                                            // tiles for experts; of linear's wgmma kernels 1 for spread steps and 0 for
-                                            // whole tiles; otherwise one is chosen
+  int tile = -1;                            // a Size, of sm90_int8_mma or sm80_int8_mma16; the height's logarithm, of
+                                            // sm90_int8_wgmma's tiles for experts; of linear's wgmma kernels 1 for
+                                            // spread steps and 0 for whole tiles; otherwise one is chosen
   std::int64_t multiprocessors = 0;         // that tiles of warpgroups are planned for; 0: the device's
 };
 

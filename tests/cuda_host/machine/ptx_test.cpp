@@ -14,6 +14,7 @@
 #include "runtime/cuda/ptx_bytes.cuh"
 #include "runtime/cuda/ptx_convert.cuh"
 #include "runtime/cuda/ptx_half.cuh"
+#include "runtime/cuda/ptx_mma16.cuh"
 #include "runtime/cuda/ptx_store.cuh"
 #include "runtime/cuda/ptx_wgmma.cuh"
 
@@ -111,6 +112,48 @@ TEST(Ptx, MatrixProductsAreMatrixProducts) {
   std::vector<std::int32_t> c = before;
   launch("self_test", small_mma_kernel, {dim3(1), dim3(32)}, nullptr, Matrices{a.data(), b.data(), c.data()});
   for (int i = 0; i < 8 * 8; ++i) EXPECT_EQ(c[i], expected[i]);
+}
+
+struct SharedRows {
+  uint4 of[64];
+};
+
+// Rows of 16 bytes in shared memory, of which those of b are loaded as one of four matrices.
+__global__ void short_mma_kernel(const uint4* a, const uint4* b, std::int32_t* c) {
+  auto& rows = block_shared<SharedRows>().of;
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, quad = lane % 4;
+  for (int i = lane; i < 64; i += 32) rows[i] = b[i];
+  __syncthreads();
+  std::uint32_t codes[4];
+  ptx::load_matrices(codes, &rows[2 * lane]);  // every second row
+  const auto* words = reinterpret_cast<const std::uint32_t*>(a);
+  const std::uint32_t of_a[2] = {words[group * 4 + quad], words[(group + 8) * 4 + quad]};
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    std::int32_t sums[4] = {1, 2, 3, 4}, products[4];
+    ptx::mma_s8s8_k16(products, of_a, codes[matrix], sums);
+    for (int i = 0; i < 4; ++i) c[(matrix * 16 + group + 8 * (i / 2)) * 8 + 2 * quad + i % 2] = products[i] - sums[i];
+  }
+}
+
+TEST(Ptx, ProductsOf16AreMatrixProducts) {
+  Random random(3);
+  std::vector<uint4> a(16), b(64);
+  for (auto* values : {&a, &b})
+    for (uint4& value : *values) {
+      auto* bytes = reinterpret_cast<std::uint8_t*>(&value);
+      for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(random.below(256));
+    }
+  std::vector<std::int32_t> c(4 * 16 * 8);
+  launch("self_test", short_mma_kernel, {dim3(1), dim3(32)}, nullptr, a.data(), b.data(), c.data());
+  for (int matrix = 0; matrix < 4; ++matrix)
+    for (int row = 0; row < 16; ++row)
+      for (int column = 0; column < 8; ++column) {
+        const auto* left = reinterpret_cast<const std::int8_t*>(&a[row]);
+        const auto* right = reinterpret_cast<const std::int8_t*>(&b[2 * (8 * matrix + column)]);
+        int sum = 0;
+        for (int k = 0; k < 16; ++k) sum += left[k] * right[k];
+        EXPECT_EQ(c[(matrix * 16 + row) * 8 + column], sum);
+      }
 }
 
 // Row-major matrices of 16-bit floats, b transposed, two in a word.

@@ -33,6 +33,7 @@ def test_without_a_device_it_says_so(operator, monkeypatch, capsys):
         (["linear", "--g", "-1"], "--g"),
         (["linear", "--scheme", "odd"], "--scheme"),
         (["linear", "--compute", "int4"], "--compute"),
+        (["linear", "--encoding", "q9_k"], "--encoding"),
         (["linear", "--kernels", "("], "--kernels"),
         (["grouped", "--shape", "8x2x64"], "ExTxNxK"),
         (["grouped", "--compute", "int4"], "--compute"),

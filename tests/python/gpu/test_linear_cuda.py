@@ -99,6 +99,8 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
         return scheme == "symmetric" and fewest <= m <= most
     if kernel in ("sm75_int8_sliced", "simt"):
         return True
+    if kernel == "sm80_int8_mma" and g == 16:
+        return True
     if kernel == "sm90_int8_wgmma":
         return k > 0 and (k <= g or g in (32, 64) or g % 128 == 0)
     if kernel == "sm75_gemv" and compute == "float":

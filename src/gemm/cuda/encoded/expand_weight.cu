@@ -3,7 +3,9 @@
 #include "gemm/cuda/encoded/expand_weight.cuh"
 #include "gemm/cuda/encoded/parameter_column.cuh"
 #include "gemm/cuda/encoded/plane_words.cuh"
+#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
+#include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
 
 namespace qcore {
@@ -41,6 +43,7 @@ __device__ __forceinline__ uint4 without_padding(const Arguments& a, int step, u
 // A thread takes four rows of a group of planes, 32 k; blockIdx.y goes over the panels.
 template <int kBits, bool kCodebook>
 __global__ void __launch_bounds__(kThreads) expand_codes_kernel(const __grid_constant__ Arguments a) {
+  ptx::let_next_kernel_start();
   const int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   const int group = at / kVectorUnits, unit = at % kVectorUnits;
   if (group >= a.groups) return;
@@ -68,10 +71,7 @@ __global__ void __launch_bounds__(kThreads) expand_codes_kernel(const __grid_con
   }
 }
 
-// One thread per scale, and per offset with it.
-__global__ void __launch_bounds__(kThreads) expand_parameters_kernel(const __grid_constant__ Arguments a) {
-  const int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  if (at >= a.parameters) return;
+__device__ __forceinline__ void expand_parameter(const Arguments& a, int at) {
   const std::int64_t panel = blockIdx.y, row = (a.first_panel + panel) * kRows + at % kRows;
   const int p = at / static_cast<int>(kRows);
   const std::int64_t to = panel * a.parameters + at;
@@ -99,6 +99,14 @@ __global__ void __launch_bounds__(kThreads) expand_parameters_kernel(const __gri
   }
   a.scales[to] = scale;
   if (a.offsets) a.offsets[to] = offset;
+}
+
+// One thread per scale, and per offset with it. Overlaps with expand_codes, before which every earlier kernel has
+// ended, and whose results it does not need; it ends behind it, for the next kernel waits for this one alone.
+__global__ void __launch_bounds__(kThreads) expand_parameters_kernel(const __grid_constant__ Arguments a) {
+  const int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (at < a.parameters) expand_parameter(a, at);
+  ptx::wait_for_earlier_kernels();
 }
 
 void launch_codes(const Arguments& a, int panels, cudaStream_t stream) {
@@ -167,10 +175,10 @@ ExpandedWeight::ExpandedWeight(const PackedWeight& weight, std::int64_t first, s
     a.scales = scratch_[scales_] + panel * a.parameters;
     a.offsets = weight.has_offsets() ? scratch_[offsets_] + panel * a.parameters : nullptr;
     launch_codes(a, count, stream);
-    launch(
-        "expand_parameters", expand_parameters_kernel,
-        {dim3(static_cast<unsigned>(ceil_div(a.parameters, kThreads)), static_cast<unsigned>(count)), dim3(kThreads)},
-        stream, a);
+    LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.parameters, kThreads)), static_cast<unsigned>(count)),
+                      dim3(kThreads)};
+    shape.overlap = compute_capability(weight.device.index) >= 90;
+    launch("expand_parameters", expand_parameters_kernel, shape, stream, a);
   }
 }
 

@@ -16,7 +16,8 @@ using namespace gemv_encoded;
 // Parameters of two panels that are copied into shared memory; more of them are read where they are.
 constexpr std::int64_t kMaxParameterBytes = 40 << 10;
 constexpr int kMinWarps = 4;  // so that their threads own all outputs
-// More rows take several launches where blocks are short: only simt and sm75_int8_sliced take those otherwise.
+// More rows take several launches where blocks are short and sm80_int8_mma does not take them: only simt and
+// sm75_int8_sliced do otherwise.
 constexpr std::int64_t kMostRowsOfShortBlocks = 128;
 
 bool has_short_blocks(const PackedLayout& layout) {
@@ -136,8 +137,9 @@ const char* sm75_gemv_encoded_unsupported_reason(const LinearProblem& problem) {
   if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
     return "it computes int8 and int8_asym only";
   const PackedLayout& layout = weight.layout;
-  if (problem.m > (layout.block_size == 16 ? kMostRowsOfShortBlocks : kMaxRows))
-    return "it takes M up to 8, or 128 with blocks of 16";
+  const int capability = compute_capability(problem.device.index);
+  if (problem.m > (layout.block_size == 16 && capability < 80 ? kMostRowsOfShortBlocks : kMaxRows))
+    return "it takes M up to 8, or before compute capability 8.0 128 with blocks of 16";
   const WeightEncoding& encoding = weight.encoded->encoding;
   if (encoding.has_codebook && encoding.bits != 4) return "it takes codebooks of 4 bits";
   if (layout.blocks() > 1 && !has_short_blocks(layout) && layout.block_size % kSpan)
@@ -146,7 +148,7 @@ const char* sm75_gemv_encoded_unsupported_reason(const LinearProblem& problem) {
   if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
   if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   if (encoding.super_block & (encoding.super_block - 1)) return "it takes super-blocks of a power of two";
-  if (compute_capability(problem.device.index) < 75) return "it needs compute capability 7.5";
+  if (capability < 75) return "it needs compute capability 7.5";
   Arguments a = arguments_of(problem);
   return plan(a, encoding.bits, false, most_shared_bytes(problem.device.index))
              ? nullptr
