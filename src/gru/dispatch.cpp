@@ -25,23 +25,13 @@ const char* vector_unsupported_reason(const GruProblem& problem) {
 }
 #endif
 
-#if defined(QCORE_CUDA_BACKEND)
-// The kernels for devices have one product of a state in a step.
-template <const char* (*kReason)(const GruProblem&)>
-const char* device_unsupported_reason(const GruProblem& problem) {
-  return problem.gru->parameters.linear_before_reset
-             ? kReason(problem)
-             : "linear_before_reset is 0, which only the kernels for CPUs compute";
-}
-#endif
-
 // Best first.
 KernelTable<GruProblem> table(
     "gru",
     {
 #if defined(QCORE_CUDA_BACKEND)
-        {"sm75_persistent", kCuda75, device_unsupported_reason<gru_persistent_unsupported_reason>, run_gru_persistent},
-        {"sm75_stepwise", kCuda75, device_unsupported_reason<gru_cuda_unsupported_reason>, run_gru_cuda},
+        {"sm75_persistent", kCuda75, gru_persistent_unsupported_reason, run_gru_persistent},
+        {"sm75_stepwise", kCuda75, gru_cuda_unsupported_reason, run_gru_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
         {"avx512vnni", kAvx512Vnni, vector_unsupported_reason, run_with<kGruAvx512Vnni>},
