@@ -24,8 +24,7 @@ DeviceLayer layer_of(const GruStorage& gru) {
   layer.state_gates = layer.separate ? 2 : 3;
   layer.rh = gru.cell.rh;
   const FixedFormat& reset = p.formats.rrh;
-  if (layer.separate)
-    layer.second = {p.hidden_size, p.hidden_size, planes_of(reset.bits), reset.zero_point, layer.rh};
+  if (layer.separate) layer.second = {p.hidden_size, p.hidden_size, planes_of(reset.bits), reset.zero_point, layer.rh};
   return layer;
 }
 

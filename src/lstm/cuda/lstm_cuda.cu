@@ -34,7 +34,8 @@ DeviceLayer layer_of(const LstmStorage& lstm) {
 
 LstmCellKind cell_kind(const LstmStorage& lstm, const DeviceLayer& layer) {
   const LstmPacked* const packed = lstm.packed.get();
-  return packed && !layer.separate && fits_lanes(layer, lstm.parameters.rounding, packed->layer.width, packed->layer.state)
+  return packed && !layer.separate &&
+                 fits_lanes(layer, lstm.parameters.rounding, packed->layer.width, packed->layer.state)
              ? LstmCellKind::narrow
              : LstmCellKind::any;
 }

@@ -29,8 +29,8 @@ struct RecurrentDeviceTable {
   std::int32_t sign;
 };
 
-// One product's rows of weights [gates, outputs], outputs padded by padded_channels(); padding is 0. A row's sum is added
-// to its offset and shifted.
+// One product's rows of weights [gates, outputs], outputs padded by padded_channels(); padding is 0. A row's sum is
+// added to its offset and shifted.
 //
 // Weights are the first operand of m16n8k32 as it lies in registers: [tile, plane, step of 64 k, 2, lane] of 16 bytes,
 // where tile gates * i + gate holds outputs 16 * i .. of the gate (zeros follow up to a multiple of kInputTiles), and

@@ -125,8 +125,8 @@ void run_parts(const RecurrentProblem& problem, const DeviceLayer& layer, std::i
     pack_steps(pair, stream);
     const InputRows inputs{scratch[arrays.inputs], pair.rows[0].planes, pair.rows[0].rows, arrays.input_rows,
                            pair.rows[0].row_bytes};
-    multiply_inputs(a, {a.arrays.w, layer.wx, layer.gates, layer.weight_planes, a.channels, scratch[arrays.wx]},
-                    inputs, stream);
+    multiply_inputs(a, {a.arrays.w, layer.wx, layer.gates, layer.weight_planes, a.channels, scratch[arrays.wx]}, inputs,
+                    stream);
     run_part();
   }
 }
