@@ -210,7 +210,7 @@ def test_files_have_two_weights_of_four_bits_in_a_byte(kind, tmp_path):
         sizes.append([load_file(path)[f"0.0.{name}"] for name in "wr"])
     rows = (3 if kind == "GRU" else 4) * 7
     assert [(each.dtype.name, each.shape) for each in sizes[0]] == [("uint8", (rows, 3)), ("uint8", (rows, 4))]
-    assert [each.dtype.name for each in sizes[1]] == ["int16", "int16"]
+    assert [each.dtype.name for each in sizes[1]] == ["int8", "int8"]
 
 
 class Tagger(torch.nn.Module):
