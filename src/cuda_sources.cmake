@@ -22,6 +22,7 @@ set(QCORE_CUDA_OWN
     gemm/cuda/weight_sums.cu
     gru/cuda/gru_cuda.cu
     gru/cuda/gru_persistent.cu
+    gru/cuda/gru_separate.cu
     gru/cuda/gru_step.cu
     linear/cuda/expanded/run.cu
     linear/cuda/sm80_float_mma/run.cu
@@ -39,6 +40,7 @@ set(QCORE_CUDA_OWN
     linear/cuda/sm75_int8_sliced/unpack_weight.cu
     lstm/cuda/lstm_cuda.cu
     lstm/cuda/lstm_persistent.cu
+    lstm/cuda/lstm_separate.cu
     lstm/cuda/lstm_step.cu
     lut/cuda/lut16.cu
     lut/cuda/lut.cu
@@ -48,6 +50,7 @@ set(QCORE_CUDA_OWN
     recurrent/cuda/fixed_codes.cu
     recurrent/cuda/input_product.cu
     recurrent/cuda/pack_steps.cu
+    recurrent/cuda/separate/steps.cu
     static/cuda/simt_depthwise/run.cu
     static/cuda/simt/run.cu
     static/cuda/sm75_int8_implicit_gemm/run.cu)

@@ -25,38 +25,27 @@ const char* vector_unsupported_reason(const GruProblem& problem) {
 }
 #endif
 
-#if defined(QCORE_CUDA_BACKEND)
-// The kernels for devices have one product of a state in a step.
-template <const char* (*kReason)(const GruProblem&)>
-const char* device_unsupported_reason(const GruProblem& problem) {
-  return problem.gru->parameters.linear_before_reset
-             ? kReason(problem)
-             : "linear_before_reset is 0, which only the kernels for CPUs compute";
-}
-#endif
-
 // Best first.
-KernelTable<GruProblem> table(
-    "gru",
-    {
+KernelTable<GruProblem> table("gru",
+                              {
 #if defined(QCORE_CUDA_BACKEND)
-        {"sm75_persistent", kCuda75, device_unsupported_reason<gru_persistent_unsupported_reason>, run_gru_persistent},
-        {"sm75_stepwise", kCuda75, device_unsupported_reason<gru_cuda_unsupported_reason>, run_gru_cuda},
+                                  {"sm75_persistent", kCuda75, gru_persistent_unsupported_reason, run_gru_persistent},
+                                  {"sm75_stepwise", kCuda75, gru_cuda_unsupported_reason, run_gru_cuda},
 #endif
 #if defined(QCORE_X86_KERNELS)
-        {"avx512vnni", kAvx512Vnni, vector_unsupported_reason, run_with<kGruAvx512Vnni>},
-        {"avxvnni", kAvxVnni, vector_unsupported_reason, run_with<kGruAvxVnni>},
-        {"avx2", kAvx2, vector_unsupported_reason, run_with<kGruAvx2>},
+                                  {"avx512vnni", kAvx512Vnni, vector_unsupported_reason, run_with<kGruAvx512Vnni>},
+                                  {"avxvnni", kAvxVnni, vector_unsupported_reason, run_with<kGruAvxVnni>},
+                                  {"avx2", kAvx2, vector_unsupported_reason, run_with<kGruAvx2>},
 #endif
 #if defined(QCORE_ARM_KERNELS)
-        {"neon_dotprod", kNeonDotprod, vector_unsupported_reason, run_with<kGruNeonDotprod>},
-        {"neon", kNeon, vector_unsupported_reason, run_with<kGruNeon>},
+                                  {"neon_dotprod", kNeonDotprod, vector_unsupported_reason, run_with<kGruNeonDotprod>},
+                                  {"neon", kNeon, vector_unsupported_reason, run_with<kGruNeon>},
 #endif
 #if defined(QCORE_GENERIC_KERNELS)
-        {"generic128", kGeneric128, vector_unsupported_reason, run_with<kGruGeneric128>},
+                                  {"generic128", kGeneric128, vector_unsupported_reason, run_with<kGruGeneric128>},
 #endif
-        {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},
-    });
+                                  {"reference", kNoRequirement, cpu_unsupported_reason<GruProblem>, run_gru_reference},
+                              });
 
 }  // namespace
 

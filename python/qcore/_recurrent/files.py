@@ -15,6 +15,8 @@ from qcore import _core
 Layers = list[list[tuple[Any, dict[str, Any]]]]
 
 _NIBBLE = 4  # bits of weights up to which a byte of a file holds two codes
+_BYTE = 8  # and up to which it holds one
+_MATRICES = ("w", "r", "projection")  # weights of the config's width
 
 
 def packed_nibbles(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -96,6 +98,9 @@ class FileKind:
             for side, (core, parts) in enumerate(layer):
                 prefix = f"{number}.{side}"
                 tensors |= {f"{prefix}.{name}": np.ascontiguousarray(parts[name]) for name in self.arrays(parts)}
+                if parts["weight_bits"] <= _BYTE:
+                    given = [name for name in _MATRICES if name in parts]
+                    tensors |= {f"{prefix}.{name}": parts[name].astype(np.int8) for name in given}
                 if parts["weight_bits"] <= _NIBBLE:
                     tensors |= {f"{prefix}.{name}": packed_nibbles(parts[name]) for name in ("w", "r")}
                     columns.append([parts[name].shape[1] for name in ("w", "r")])
@@ -236,6 +241,8 @@ class FileKind:
             array = tensors.get(f"{prefix}.{name}")
             if array is None:
                 raise _core.QcoreValueError(f"{where} has no tensor {prefix}.{name}")
+            if name in _MATRICES and array.dtype == np.int8:
+                array = array.astype(dtype)
             if array.dtype != dtype:
                 raise _core.QcoreTypeError(
                     f"{where}: {prefix}.{name} has dtype {array.dtype}, expected {np.dtype(dtype)}"

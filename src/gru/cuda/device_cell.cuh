@@ -32,7 +32,7 @@ struct GruDeviceCell {
     if constexpr (kKind != Kind::fused) {
       if (kKind == Kind::any && a.fused) return;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) constants.biases[i] = a.arrays.biases[i][j];
+      for (int i = 0; i < 4; ++i) constants.biases[i] = a.arrays.vectors[i][j];
     }
   }
 

@@ -12,7 +12,7 @@ DeviceLayer layer_of(const GruStorage& gru) {
   const GruParameters& p = gru.parameters;
   DeviceLayer layer{};
   layer.input_size = p.input_size;
-  layer.hidden_size = p.hidden_size;
+  layer.hidden_size = layer.state_size = p.hidden_size;
   layer.gates = 3;
   layer.weight_planes = planes_of(p.weight_bits);
   layer.input_planes = planes_of(p.formats.x.bits);
@@ -20,12 +20,17 @@ DeviceLayer layer_of(const GruStorage& gru) {
   layer.x = gru.x_format;
   layer.h = gru.h_format;
   layer.wx = gru.cell.wx;
+  layer.separate = !p.linear_before_reset;
+  layer.state_gates = layer.separate ? 2 : 3;
+  layer.rh = gru.cell.rh;
+  const FixedFormat& reset = p.formats.rrh;
+  if (layer.separate) layer.second = {p.hidden_size, p.hidden_size, planes_of(reset.bits), reset.zero_point, layer.rh};
   return layer;
 }
 
 GruCellKind cell_kind(const GruStorage& gru, const DeviceLayer& layer) {
   const GruParameters& p = gru.parameters;
-  if (!gru.packed || !fits_lanes(layer, p.rounding, gru.packed->layer.width, gru.packed->layer.state))
+  if (!gru.packed || layer.separate || !fits_lanes(layer, p.rounding, gru.packed->layer.width, gru.packed->layer.state))
     return GruCellKind::any;
   return p.pipeline == GruPipeline::fused ? GruCellKind::fused : GruCellKind::staged;
 }
@@ -56,6 +61,10 @@ void run_gru_cuda(const GruProblem& problem, const RecurrentCudaOptions& options
       return run_gru_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                 stream);
     for (std::int64_t step = a.first; step < a.first + a.count; ++step) {
+      if (layer.separate) {
+        run_gru_separate_step(layer, a, step, stream);
+        continue;
+      }
       run_gru_step(layer, a, step, stream);
       std::swap(a.state, a.next_state);
     }
@@ -70,6 +79,7 @@ void run_gru_cuda(const GruProblem& problem) { run_gru_cuda(problem, RecurrentCu
 
 const char* gru_persistent_unsupported_reason(const GruProblem& problem) {
   if (const char* reason = gru_cuda_unsupported_reason(problem)) return reason;
+  if (!problem.gru->parameters.linear_before_reset) return "linear_before_reset is 0: a step has two products";
   return persistent_unsupported_reason(problem, layer_of(*problem.gru));
 }
 

@@ -6,17 +6,15 @@ namespace qcore {
 
 const RecurrentDeviceArrays& GruStorage::on_device(int index) const {
   return copies_.on(index, [&] {
-    const GruFormats& f = parameters.formats;
-    const LayerParts parts{parameters.input_size,
-                           parameters.hidden_size,
-                           3,
-                           parameters.weight_bits,
-                           parameters.w,
-                           parameters.r,
-                           wx,
-                           rh,
-                           {&biases[0], &biases[1], &biases[2], &biases[3]},
-                           {{tables[0], f.z}, {tables[1], f.r}, {tables[2], f.g}}};
+    const GruParameters& p = parameters;
+    const GruFormats& f = p.formats;
+    const std::int64_t size = p.hidden_size;
+    LayerParts parts{size,
+                     p.weight_bits,
+                     {{3, size, p.input_size, p.w, wx}, {p.linear_before_reset ? 3 : 2, size, size, p.r, rh}},
+                     {&biases[0], &biases[1], &biases[2], &biases[3]},
+                     {{tables[0], f.z}, {tables[1], f.r}, {tables[2], f.g}}};
+    if (!p.linear_before_reset) parts.products.push_back({1, size, size, reset_weights, reset});
     return upload_layer(index, parts);
   });
 }

@@ -7,7 +7,7 @@
 // a cudaStream_t. The reference's integers.
 namespace qcore {
 
-// W x of many steps at once, then a launch for each step. Takes every problem.
+// W x of many steps at once, then a launch or a few for each step. Takes every problem.
 const char* gru_cuda_unsupported_reason(const GruProblem& problem);
 void run_gru_cuda(const GruProblem& problem);
 

@@ -8,6 +8,9 @@ namespace qcore {
 // One step of all rows, from a.state to a.next_state.
 void run_gru_step(const DeviceLayer& layer, const GruSteps& a, std::int64_t step, cudaStream_t stream);
 
+// The same in several launches, in a.state; of cells with linear_before_reset = 0.
+void run_gru_separate_step(const DeviceLayer& layer, const GruSteps& a, std::int64_t step, cudaStream_t stream);
+
 // All of a.count steps; a.state gets the last states.
 void run_gru_persistent(const DeviceLayer& layer, const GruSteps& a, const PersistentPlan& plan, cudaStream_t stream);
 

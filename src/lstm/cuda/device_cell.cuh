@@ -32,12 +32,13 @@ struct LstmDeviceCell {
   template <class Sum>
   __device__ __forceinline__ static void load_state(const Steps& a, const CellPlace& at, std::int64_t j,
                                                     CellInputs<kGates, Sum>& in) {
-    if (at.step > 0)
-      in.state.c = a.cells[at.b * a.channels + j];
-    else if (a.c0.data)
-      in.state.c = load_centered(a.c0.data, a.c0.dtype, at.b * a.c0.strides[0] + j * a.c0.strides[1], a.c);
-    else
-      in.state.c = 0;
+    in.state.c = load_cell(a, at, j);
+  }
+
+  __device__ __forceinline__ static std::int32_t load_cell(const Steps& a, const CellPlace& at, std::int64_t j) {
+    if (at.step > 0) return a.cells[at.b * a.channels + j];
+    if (!a.c0.data) return 0;
+    return load_centered(a.c0.data, a.c0.dtype, at.b * a.c0.strides[0] + j * a.c0.strides[1], a.c);
   }
 
   // Returns the states after the step; the row's steps are over at its length.
@@ -57,11 +58,16 @@ struct LstmDeviceCell {
   __device__ __forceinline__ static void store(const Steps& a, const CellPlace& at, std::int64_t j,
                                                const Outputs& out) {
     store_state(a, at, j, out.state.h);
+    store_cell(a, at, j, out.state.c);
+  }
+
+  __device__ __forceinline__ static void store_cell(const Steps& a, const CellPlace& at, std::int64_t j,
+                                                    std::int32_t c) {
     if (at.step < a.steps - 1)
-      a.cells[at.b * a.channels + j] = out.state.c;
+      a.cells[at.b * a.channels + j] = c;
     else if (a.last_cell.data)
-      store_centered(a.last_cell.data, a.last_cell.dtype, at.b * a.last_cell.strides[0] + j * a.last_cell.strides[1],
-                     out.state.c, a.c);
+      store_centered(a.last_cell.data, a.last_cell.dtype, at.b * a.last_cell.strides[0] + j * a.last_cell.strides[1], c,
+                     a.c);
   }
 
  private:

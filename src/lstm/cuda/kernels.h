@@ -7,7 +7,7 @@
 // a cudaStream_t. The reference's integers.
 namespace qcore {
 
-// W x of many steps at once, then a launch for each step. Takes every problem.
+// W x of many steps at once, then a launch or a few for each step. Takes every problem.
 const char* lstm_cuda_unsupported_reason(const LstmProblem& problem);
 void run_lstm_cuda(const LstmProblem& problem);
 

@@ -13,6 +13,7 @@ DeviceLayer layer_of(const LstmStorage& lstm) {
   DeviceLayer layer{};
   layer.input_size = p.input_size;
   layer.hidden_size = p.hidden_size;
+  layer.state_size = p.state_size();
   layer.gates = numerics::kLstmGates;
   layer.weight_planes = planes_of(p.weight_bits);
   layer.input_planes = planes_of(p.formats.x.bits);
@@ -22,12 +23,19 @@ DeviceLayer layer_of(const LstmStorage& lstm) {
   layer.h = lstm.h_format;
   layer.c = lstm.c_format;
   layer.wx = lstm.cell.wx;
+  layer.separate = lstm.cell.peepholes || p.projection_size > 0;
+  layer.state_gates = layer.gates;
+  layer.rh = lstm.cell.rh;
+  const FixedFormat& m = p.formats.m;
+  if (p.projection_size)
+    layer.second = {p.hidden_size, p.projection_size, planes_of(m.bits), m.zero_point, range_of(p.formats.h)};
   return layer;
 }
 
 LstmCellKind cell_kind(const LstmStorage& lstm, const DeviceLayer& layer) {
   const LstmPacked* const packed = lstm.packed.get();
-  return packed && fits_lanes(layer, lstm.parameters.rounding, packed->layer.width, packed->layer.state)
+  return packed && !layer.separate &&
+                 fits_lanes(layer, lstm.parameters.rounding, packed->layer.width, packed->layer.state)
              ? LstmCellKind::narrow
              : LstmCellKind::any;
 }
@@ -57,6 +65,10 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
       return run_lstm_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                  stream);
     for (std::int64_t step = a.first; step < a.first + a.count; ++step) {
+      if (layer.separate) {
+        run_lstm_separate_step(layer, a, step, stream);
+        continue;
+      }
       run_lstm_step(layer, a, step, stream);
       std::swap(a.state, a.next_state);
     }
@@ -64,11 +76,7 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
 }
 
 const char* lstm_cuda_unsupported_reason(const LstmProblem& problem) {
-  if (problem.device.type != DeviceType::cuda) return "it runs on CUDA devices";
-  if (problem.lstm->cell.peepholes) return "the LSTM has peepholes, which only the kernels for CPUs compute";
-  return problem.lstm->parameters.projection_size
-             ? "the LSTM has a projection (projection_size), which only the kernels for CPUs compute"
-             : nullptr;
+  return problem.device.type == DeviceType::cuda ? nullptr : "it runs on CUDA devices";
 }
 
 void run_lstm_cuda(const LstmProblem& problem) { run_lstm_cuda(problem, RecurrentCudaOptions{}); }
@@ -76,6 +84,7 @@ void run_lstm_cuda(const LstmProblem& problem) { run_lstm_cuda(problem, Recurren
 const char* lstm_persistent_unsupported_reason(const LstmProblem& problem) {
   if (const char* reason = lstm_cuda_unsupported_reason(problem)) return reason;
   const DeviceLayer layer = layer_of(*problem.lstm);
+  if (layer.separate) return "the LSTM has peepholes or a projection (projection_size)";
   if (cell_kind(*problem.lstm, layer) == LstmCellKind::any)
     return "it rounds halves to even, or has numbers of more than 32 bits";
   return persistent_unsupported_reason(problem, layer);

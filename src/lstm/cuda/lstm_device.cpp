@@ -6,18 +6,19 @@ namespace qcore {
 
 const RecurrentDeviceArrays& LstmStorage::on_device(int index) const {
   return copies_.on(index, [&] {
-    const LstmFormats& f = parameters.formats;
-    const LayerParts parts{
-        parameters.input_size,
-        parameters.hidden_size,
-        numerics::kLstmGates,
-        parameters.weight_bits,
-        parameters.w,
-        parameters.r,
-        wx,
-        rh,
-        {},
-        {{tables[0], f.i}, {tables[1], f.f}, {tables[2], f.g}, {tables[3], f.o}, {tables[4], f.c_tanh}}};
+    using numerics::kLstmGates, numerics::kLstmPeepholes;
+    const LstmParameters& p = parameters;
+    const LstmFormats& f = p.formats;
+    const std::int64_t size = p.hidden_size;
+    std::vector<std::int64_t> peepholes[kLstmPeepholes];
+    for (int i = 0; cell.peepholes && i < kLstmPeepholes; ++i)
+      peepholes[i].assign(p.peepholes.begin() + i * size, p.peepholes.begin() + (i + 1) * size);
+    LayerParts parts{size,
+                     p.weight_bits,
+                     {{kLstmGates, size, p.input_size, p.w, wx}, {kLstmGates, size, p.state_size(), p.r, rh}},
+                     {&peepholes[0], &peepholes[1], &peepholes[2]},
+                     {{tables[0], f.i}, {tables[1], f.f}, {tables[2], f.g}, {tables[3], f.o}, {tables[4], f.c_tanh}}};
+    if (p.projection_size) parts.products.push_back({1, p.projection_size, size, p.projection, projection});
     return upload_layer(index, parts);
   });
 }

@@ -8,6 +8,9 @@ namespace qcore {
 // One step of all rows, from a.state to a.next_state.
 void run_lstm_step(const DeviceLayer& layer, const LstmSteps& a, std::int64_t step, cudaStream_t stream);
 
+// The same in several launches, in a.state; of cells with peepholes and of layers with a projection.
+void run_lstm_separate_step(const DeviceLayer& layer, const LstmSteps& a, std::int64_t step, cudaStream_t stream);
+
 // All of a.count steps; a.state gets the last states.
 void run_lstm_persistent(const DeviceLayer& layer, const LstmSteps& a, const PersistentPlan& plan, cudaStream_t stream);
 

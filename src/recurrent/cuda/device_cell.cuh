@@ -49,8 +49,8 @@ __device__ __forceinline__ void load_product_constants(const RecurrentSteps& a, 
                                                        CellConstants<kGates, Sum>& constants) {
 #pragma unroll
   for (int gate = 0; gate < kGates; ++gate) {
-    constants.offsets[gate] = static_cast<Sum>(a.arrays.rh_offsets[gate * a.channels + j]);
-    constants.shifts[gate] = a.arrays.rh_shifts[gate * a.channels + j];
+    constants.offsets[gate] = static_cast<Sum>(a.arrays.r.offsets[gate * a.channels + j]);
+    constants.shifts[gate] = a.arrays.r.shifts[gate * a.channels + j];
   }
 }
 

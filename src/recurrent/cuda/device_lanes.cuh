@@ -8,10 +8,11 @@
 namespace qcore {
 
 // The lanes of numerics/recurrent/lanes.h with numbers of 32 bits and products of 64: where recurrent/cpu/pack.h proves
-// that they fit, with the shifts of the packed cell.
-template <numerics::ShiftRounding kRounding>
+// that they fit, with the shifts of the packed cell. With numbers of 64 bits they are for every cell, because make()
+// has proven that no shift leaves int64.
+template <numerics::ShiftRounding kRounding, class Number = std::int32_t>
 struct DeviceLanes {
-  using I = std::int32_t;
+  using I = Number;
   using Table = RecurrentDeviceTable;
 
   QCORE_NUMERIC I add(I a, I b) { return a + b; }

@@ -20,7 +20,7 @@ constexpr std::int64_t row_bytes_of(std::int64_t features) { return (features + 
 constexpr std::int64_t padded_channels(std::int64_t size) { return (size + kTileRows - 1) / kTileRows * kTileRows; }
 constexpr int planes_of(int bits) { return bits <= 8 ? 1 : 2; }
 
-constexpr int kMaxBiases = 4, kMaxTables = 5;
+constexpr int kMaxVectors = 4, kMaxTables = 5;
 
 // Codes in one or two bytes each; value = (entry ^ sign) - sign.
 struct RecurrentDeviceTable {
@@ -29,31 +29,52 @@ struct RecurrentDeviceTable {
   std::int32_t sign;
 };
 
-// Arrays over channels are [gates, padded_channels(H)], gates in the cell's order; padding is 0.
+// One product's rows of weights [gates, outputs], outputs padded by padded_channels(); padding is 0. A row's sum is
+// added to its offset and shifted.
 //
 // Weights are the first operand of m16n8k32 as it lies in registers: [tile, plane, step of 64 k, 2, lane] of 16 bytes,
-// where tile gates * i + gate holds channels 16 * i .. of the gate (zeros follow up to a multiple of kInputTiles), and
+// where tile gates * i + gate holds outputs 16 * i .. of the gate (zeros follow up to a multiple of kInputTiles), and
 //
 //   [.., half, lane]   row lane / 4 + 8 * half, k 16 * (lane % 4) .. of the step
 //
 // whose words 2 * m and 2 * m + 1 are a[half] and a[half + 2] of the step's product m. Inputs whose lane loads the same
 // k of its column need no permutation.
+struct DeviceProduct {
+  const void* weights;
+  const std::int64_t* offsets;
+  const std::int32_t* shifts;
+};
+
+// Vectors and tables are in the cell's order. Vectors have [padded_channels(H)] each and are null where the cell has
+// none: the biases of a GRU whose products have not got them, the peepholes of an LSTM.
 struct RecurrentDeviceArrays {
-  const void *w, *r;
-  const std::int64_t *wx_offsets, *rh_offsets;
-  const std::int32_t *wx_shifts, *rh_shifts;
-  const std::int64_t* biases[kMaxBiases];  // [padded_channels(H)] each; null where the sums of the products have them
-  const std::int32_t* tables[kMaxTables];  // in the cell's order
+  DeviceProduct w, r, second;  // second: of layers with a second product in a step
+  const std::int64_t* vectors[kMaxVectors];
+  const std::int32_t* tables[kMaxTables];
   RecurrentDeviceTable small_tables[kMaxTables];  // the same codes
+};
+
+// A step's second product, of a GRU that resets the state before R or of an LSTM with a projection: codes of its inputs
+// r * h or m, and of its outputs.
+struct SecondProduct {
+  std::int64_t features = 0, outputs = 0;  // features: 0 without one
+  int planes = 0;
+  std::int32_t zero = 0;
+  numerics::CodeRange range{};
 };
 
 // The sizes and formats of a layer, which all kernels take.
 struct DeviceLayer {
-  std::int64_t input_size, hidden_size;  // C, H
+  std::int64_t input_size, hidden_size, state_size;  // C, H, and the size of h
   int gates, weight_planes, input_planes, state_planes;
   bool has_cell;  // a state c beside h
   CodeFormat x, h, c;
   numerics::CodeRange wx;
+  // A step's products and its cell are launches of their own (separate/steps.cuh), R h of as many gates.
+  bool separate = false;
+  int state_gates = 0;
+  numerics::CodeRange rh{};
+  SecondProduct second;
 };
 
 }  // namespace qcore

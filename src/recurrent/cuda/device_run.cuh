@@ -22,6 +22,15 @@ inline DeviceView device_view(const TensorView& view) {
   return made;
 }
 
+// What launches of a step hand on to each other (separate/steps.cuh).
+struct SeparateStep {
+  int state_planes;
+  SecondProduct product;
+  std::int64_t outputs, row_bytes;  // of the second product, with padding; of a row of a plane of its inputs
+  char* inputs;                     // [plane, row, row_bytes]
+  std::uint16_t *rh, *results;      // [batch, state_gates, channels] and [batch, outputs], codes less the lowest one
+};
+
 // Some of the steps of a run, between whose launches the states are kept as planes of bytes [plane, row, state_bytes].
 // Each cell adds what is its own.
 struct RecurrentSteps {
@@ -40,6 +49,7 @@ struct RecurrentSteps {
   const std::uint16_t* wx;      // [count, batch, gates, channels], codes less the lowest one
   char *state, *next_state;     // the persistent kernel has one only
   std::int32_t* cells;          // [batch, channels], of a cell with a second state, less its zero point
+  SeparateStep separate;        // of layers whose steps are separate launches, which have one state only
 };
 
 // Steps of row b. On a device they are not checked.

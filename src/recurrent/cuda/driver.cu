@@ -16,17 +16,23 @@ constexpr int kStateRows = 16;  // kernels read as many rows of states at a time
 // Scratch memory for `count` steps.
 struct Arrays {
   ScratchPlan plan;
-  ScratchSlot<char> inputs, states[2];
-  ScratchSlot<std::uint16_t> wx;
+  ScratchSlot<char> inputs, states[2], second;
+  ScratchSlot<std::uint16_t> wx, rh, results;
   ScratchSlot<std::int32_t> cells;
   std::int64_t input_rows = 0;
 
   Arrays(const DeviceLayer& layer, std::int64_t count, const RecurrentSteps& steps) {
     input_rows = round_up(count * steps.batch, kInputRows);
     inputs = plan.add<char>(layer.input_planes * input_rows * row_bytes_of(layer.input_size));
-    for (auto& state : states) state = plan.add<char>(layer.state_planes * steps.rows * steps.state_bytes);
+    const std::int64_t state_bytes = layer.state_planes * steps.rows * steps.state_bytes;
+    states[0] = plan.add<char>(state_bytes);
+    states[1] = plan.add<char>(layer.separate ? 0 : state_bytes);
     wx = plan.add<std::uint16_t>(count * steps.batch * layer.gates * steps.channels);
     cells = plan.add<std::int32_t>(layer.has_cell ? steps.batch * steps.channels : 0);
+    const SeparateStep& separate = steps.separate;
+    rh = plan.add<std::uint16_t>(layer.separate ? steps.batch * layer.state_gates * steps.channels : 0);
+    second = plan.add<char>(separate.product.planes * steps.rows * separate.row_bytes);
+    results = plan.add<std::uint16_t>(steps.batch * separate.outputs);
   }
 };
 
@@ -59,7 +65,7 @@ PackRows pack_state(const RecurrentProblem& problem, const DeviceLayer& layer, c
   rows.format = a.h;
   rows.planes = layer.state_planes;
   rows.rows = rows.batch = a.batch;
-  rows.features = a.size;
+  rows.features = layer.state_size;
   rows.row_bytes = a.state_bytes;
   rows.plane_bytes = a.rows * a.state_bytes;
   rows.to = a.state;
@@ -79,10 +85,14 @@ void set_run(const RecurrentProblem& problem, const DeviceLayer& layer, Recurren
   a.reverse = problem.reverse;
   a.steps = problem.steps;
   a.batch = problem.batch;
-  a.rows = round_up(problem.batch, kStateRows);
+  a.rows = round_up(problem.batch, layer.separate ? kInputRows : kStateRows);
   a.size = layer.hidden_size;
   a.channels = padded_channels(layer.hidden_size);
-  a.state_bytes = row_bytes_of(layer.hidden_size);
+  a.state_bytes = row_bytes_of(layer.state_size);
+  a.separate.state_planes = layer.state_planes;
+  a.separate.product = layer.second;
+  a.separate.outputs = padded_channels(layer.second.outputs);
+  a.separate.row_bytes = row_bytes_of(layer.second.features);
 }
 
 void run_parts(const RecurrentProblem& problem, const DeviceLayer& layer, std::int64_t scratch_bytes, RecurrentSteps& a,
@@ -104,6 +114,9 @@ void run_parts(const RecurrentProblem& problem, const DeviceLayer& layer, std::i
   a.next_state = scratch[arrays.states[1]];
   a.wx = scratch[arrays.wx];
   a.cells = scratch[arrays.cells];
+  a.separate.inputs = scratch[arrays.second];
+  a.separate.rh = scratch[arrays.rh];
+  a.separate.results = scratch[arrays.results];
   for (; a.first < a.steps; a.first += a.count) {
     a.count = std::min(most, a.steps - a.first);
     PackPair pair{};
@@ -112,7 +125,8 @@ void run_parts(const RecurrentProblem& problem, const DeviceLayer& layer, std::i
     pack_steps(pair, stream);
     const InputRows inputs{scratch[arrays.inputs], pair.rows[0].planes, pair.rows[0].rows, arrays.input_rows,
                            pair.rows[0].row_bytes};
-    multiply_inputs(a, layer, inputs, scratch[arrays.wx], stream);
+    multiply_inputs(a, {a.arrays.w, layer.wx, layer.gates, layer.weight_planes, a.channels, scratch[arrays.wx]}, inputs,
+                    stream);
     run_part();
   }
 }

@@ -11,24 +11,20 @@ namespace {
 constexpr int kWarps = 4;
 
 struct Arguments {
-  RecurrentDeviceArrays arrays;
-  numerics::CodeRange range;
+  ProductOutputs to;
   bool half_even, overlap;
-  int gates;
-  std::int64_t channels;
   InputRows inputs;
-  std::uint16_t* wx;
 };
 
 // A row of weights' way from sums to codes.
 struct Rescale {
-  std::int64_t at, offset;  // in [gates, channels]
+  std::int64_t at, offset;  // in [gates, outputs]
   int shift;
 };
 
 __device__ __forceinline__ Rescale rescale_of(const Arguments& a, int tile, int within) {
-  const std::int64_t at = tile % a.gates * a.channels + tile / a.gates * kTileRows + within;
-  return {at, a.arrays.wx_offsets[at], a.arrays.wx_shifts[at]};
+  const std::int64_t at = tile % a.to.gates * a.to.outputs + tile / a.to.gates * kTileRows + within;
+  return {at, a.to.product.offsets[at], a.to.product.shifts[at]};
 }
 
 __device__ __forceinline__ void store(const Arguments& a, const Rescale& by, std::int64_t row, std::int64_t total) {
@@ -37,16 +33,17 @@ __device__ __forceinline__ void store(const Arguments& a, const Rescale& by, std
   total += by.offset;
   total = a.half_even ? DeviceLanes<numerics::ShiftRounding::half_even>::shift(total, by.shift)
                       : DeviceLanes<numerics::ShiftRounding::half_away>::shift(total, by.shift);
-  a.wx[row * a.gates * a.channels + by.at] =
-      static_cast<std::uint16_t>(numerics::clamp_code(total, a.range.lo, a.range.hi) - a.range.lo);
+  const numerics::CodeRange& range = a.to.range;
+  a.to.codes[row * a.to.gates * a.to.outputs + by.at] =
+      static_cast<std::uint16_t>(numerics::clamp_code(total, range.lo, range.hi) - range.lo);
 }
 
 __device__ __forceinline__ ByteOperands operands(const Arguments& a, int weight_planes, int tile, std::int64_t row) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   ByteOperands from;
   from.steps = static_cast<int>(a.inputs.row_bytes / kStepK);
-  from.weights =
-      static_cast<const uint4*>(a.arrays.w) + static_cast<std::int64_t>(tile) * weight_planes * from.steps * 64 + lane;
+  from.weights = static_cast<const uint4*>(a.to.product.weights) +
+                 static_cast<std::int64_t>(tile) * weight_planes * from.steps * 64 + lane;
   from.inputs = a.inputs.data + (row + lane / 4) * a.inputs.row_bytes + 16 * (lane % 4);
   from.input_plane = a.inputs.rows * a.inputs.row_bytes;
   from.input_tile = 8 * a.inputs.row_bytes;
@@ -58,7 +55,7 @@ template <int kWeightPlanes, int kInputPlanes, int kColumns>
 __global__ void __launch_bounds__(kWarps* kWarpSize) recurrent_input_kernel(const __grid_constant__ Arguments a) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int tile = kInputTiles * static_cast<int>(blockIdx.y);
-  const int tiles = static_cast<int>(a.gates * a.channels / kTileRows) - tile;
+  const int tiles = static_cast<int>(a.to.gates * a.to.outputs / kTileRows) - tile;
   const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) * 8 * kColumns;
   if (row >= a.inputs.count) return;
   ptx::let_next_kernel_start();
@@ -107,7 +104,7 @@ template <int kWeightPlanes, int kInputPlanes>
 void run(const Arguments& a, cudaStream_t stream) {
   constexpr int kColumns = kWeightPlanes + kInputPlanes == 2 ? 4 : 2;
   constexpr std::int64_t kFewRows = 1024;  // which leave multiprocessors without work
-  const auto tiles = static_cast<unsigned>(a.gates * a.channels / kTileRows);
+  const auto tiles = static_cast<unsigned>(a.to.gates * a.to.outputs / kTileRows);
   const auto blocks = [&](int columns) {
     return static_cast<unsigned>(ceil_div(a.inputs.count, std::int64_t{8} * columns * kWarps));
   };
@@ -125,10 +122,10 @@ void run(const Arguments& a, cudaStream_t stream) {
 
 }  // namespace
 
-void multiply_inputs(const RecurrentSteps& steps, const DeviceLayer& layer, const InputRows& inputs, std::uint16_t* wx,
+void multiply_inputs(const RecurrentSteps& steps, const ProductOutputs& to, const InputRows& inputs,
                      cudaStream_t stream) {
-  const Arguments a{steps.arrays, layer.wx, steps.half_even, steps.overlap, layer.gates, steps.channels, inputs, wx};
-  if (layer.weight_planes == 1)
+  const Arguments a{to, steps.half_even, steps.overlap, inputs};
+  if (to.weight_planes == 1)
     inputs.planes == 1 ? run<1, 1>(a, stream) : run<1, 2>(a, stream);
   else
     inputs.planes == 1 ? run<2, 1>(a, stream) : run<2, 2>(a, stream);

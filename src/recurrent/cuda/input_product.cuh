@@ -4,7 +4,7 @@
 
 namespace qcore {
 
-// The inputs of all steps, rows of planes of bytes.
+// Rows of planes of bytes: the inputs of all steps, or the states of one.
 struct InputRows {
   const char* data;
   int planes;
@@ -13,8 +13,17 @@ struct InputRows {
 };
 constexpr int kInputRows = 128;
 
-// wx = W x for all rows.
-void multiply_inputs(const RecurrentSteps& steps, const DeviceLayer& layer, const InputRows& inputs, std::uint16_t* wx,
+// A product's outputs in codes of `range`, and where they go: [count, gates, outputs], less the lowest code.
+struct ProductOutputs {
+  DeviceProduct product;
+  numerics::CodeRange range;
+  int gates, weight_planes;
+  std::int64_t outputs;  // with padding
+  std::uint16_t* codes;
+};
+
+// Multiplies all rows by the product's weights.
+void multiply_inputs(const RecurrentSteps& steps, const ProductOutputs& to, const InputRows& inputs,
                      cudaStream_t stream);
 
 }  // namespace qcore

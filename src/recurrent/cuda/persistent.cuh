@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
   const Partials<Sum> partials{reinterpret_cast<Sum*>(weights + kGates * plan.channel_tiles * tile_words),
                                kGates * channel_tiles, plan.slices, kClusterRows};
 
-  const uint4* all_weights = static_cast<const uint4*>(a.arrays.r) + std::int64_t{kGates} * first_tile * tile_words;
+  const uint4* all_weights =
+      static_cast<const uint4*>(a.arrays.r.weights) + std::int64_t{kGates} * first_tile * tile_words;
   for (int i = thread; i < kGates * channel_tiles * tile_words; i += kThreads) weights[i] = all_weights[i];
   ptx::wait_for_earlier_kernels();
   for (int i = thread; i < kStatePlanes * kClusterRows * steps * 4; i += kThreads) {

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kStepThreads<Cell>, 1)
   const std::int64_t plane_bytes = a.rows * a.state_bytes;
   ByteOperands from;
   from.steps = static_cast<int>(a.state_bytes / kStepK);
-  from.weights = static_cast<const uint4*>(a.arrays.r) +
+  from.weights = static_cast<const uint4*>(a.arrays.r.weights) +
                  static_cast<std::int64_t>(blockIdx.x) * kGates * kWeightPlanes * from.steps * 64 + lane;
   from.inputs = a.state + (first_row + lane / 4) * a.state_bytes + 16 * (lane % 4);
   from.input_plane = plane_bytes;

@@ -26,9 +26,9 @@ class Image {
 };
 
 // Zeros follow up to a multiple of kInputTiles tiles.
-std::vector<char> fragments(const LayerParts& layer, const std::vector<std::int16_t>& weights, std::int64_t features) {
-  const std::int64_t size = layer.hidden_size, row_bytes = row_bytes_of(features);
-  const int planes = planes_of(layer.weight_bits), gates = layer.gates;
+std::vector<char> fragments(const DeviceProductParts& product, int planes) {
+  const std::int64_t size = product.outputs, features = product.features, row_bytes = row_bytes_of(features);
+  const int gates = product.gates;
   const std::int64_t tiles = gates * padded_channels(size) / kTileRows;
   std::vector<char> bytes(static_cast<std::size_t>(round_up(tiles, kInputTiles) * kTileRows * planes * row_bytes));
   char* to = bytes.data();
@@ -41,7 +41,7 @@ std::vector<char> fragments(const LayerParts& layer, const std::vector<std::int1
               const std::int64_t j = tile / gates * kTileRows + lane / 4 + 8 * half;
               const std::int64_t k = kStepK * step + 16 * (lane % 4) + byte;
               if (j >= size || k >= features) continue;
-              const int code = weights[static_cast<std::size_t>((tile % gates * size + j) * features + k)];
+              const int code = product.weights[static_cast<std::size_t>((tile % gates * size + j) * features + k)];
               *to = static_cast<char>(planes == 2 && plane == 0 ? code >> 8 : code);
             }
   return bytes;
@@ -68,16 +68,19 @@ std::vector<T> padded(const std::vector<T>& values, std::int64_t size) {
 }  // namespace
 
 DeviceCopy upload_layer(int index, const LayerParts& parts) {
+  struct Places {
+    std::size_t weights, offsets, shifts;
+  };
   const std::int64_t size = parts.hidden_size;
   Image image;
-  const std::size_t w = image.add(fragments(parts, parts.w, parts.input_size));
-  const std::size_t r = image.add(fragments(parts, parts.r, size));
-  const std::size_t wx_offset = image.add(padded(parts.wx.offsets, size)),
-                    rh_offset = image.add(padded(parts.rh.offsets, size));
-  const std::size_t wx_shift = image.add(padded(parts.wx.shifts, size)),
-                    rh_shift = image.add(padded(parts.rh.shifts, size));
-  std::vector<std::size_t> bias, table, small;
-  for (const auto* values : parts.biases) bias.push_back(image.add(padded(*values, size)));
+  std::vector<Places> product;
+  for (const DeviceProductParts& each : parts.products) {
+    const std::size_t weights = image.add(fragments(each, planes_of(parts.weight_bits)));
+    const std::size_t offsets = image.add(padded(each.prepared.offsets, each.outputs));
+    product.push_back({weights, offsets, image.add(padded(each.prepared.shifts, each.outputs))});
+  }
+  std::vector<std::size_t> vector, table, small;
+  for (const auto* values : parts.vectors) vector.push_back(image.add(padded(*values, size)));
   for (const TableParts& each : parts.tables) {
     table.push_back(image.add(each.codes));
     small.push_back(image.add(small_entries(each.codes, planes_of(each.format.bits))));
@@ -86,14 +89,12 @@ DeviceCopy upload_layer(int index, const LayerParts& parts) {
 
   const char* at = static_cast<const char*>(memory.get());
   auto arrays = std::make_shared<RecurrentDeviceArrays>();
-  arrays->w = at + w;
-  arrays->r = at + r;
-  arrays->wx_offsets = reinterpret_cast<const std::int64_t*>(at + wx_offset);
-  arrays->rh_offsets = reinterpret_cast<const std::int64_t*>(at + rh_offset);
-  arrays->wx_shifts = reinterpret_cast<const std::int32_t*>(at + wx_shift);
-  arrays->rh_shifts = reinterpret_cast<const std::int32_t*>(at + rh_shift);
-  for (std::size_t i = 0; i < bias.size(); ++i)
-    arrays->biases[i] = parts.biases[i]->empty() ? nullptr : reinterpret_cast<const std::int64_t*>(at + bias[i]);
+  DeviceProduct* const products[] = {&arrays->w, &arrays->r, &arrays->second};
+  for (std::size_t i = 0; i < product.size(); ++i)
+    *products[i] = {at + product[i].weights, reinterpret_cast<const std::int64_t*>(at + product[i].offsets),
+                    reinterpret_cast<const std::int32_t*>(at + product[i].shifts)};
+  for (std::size_t i = 0; i < vector.size(); ++i)
+    arrays->vectors[i] = parts.vectors[i]->empty() ? nullptr : reinterpret_cast<const std::int64_t*>(at + vector[i]);
   for (std::size_t i = 0; i < table.size(); ++i) {
     const FixedFormat& format = parts.tables[i].format;
     const int bytes = planes_of(format.bits);

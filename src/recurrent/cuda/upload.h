@@ -15,14 +15,21 @@ struct TableParts {
   const FixedFormat& format;
 };
 
-// A layer's arrays, in the order of DeviceLayer's gates: weights [gates * H, C] and [gates * H, H].
+// A product's weights [gates * outputs, features]; more rows than the gates have are left out.
+struct DeviceProductParts {
+  int gates;
+  std::int64_t outputs, features;
+  const std::vector<std::int16_t>& weights;
+  const PreparedProduct& prepared;
+};
+
+// A layer's arrays, in the order of DeviceLayer's gates.
 struct LayerParts {
-  std::int64_t input_size, hidden_size;
-  int gates, weight_bits;
-  const std::vector<std::int16_t>&w, &r;
-  const PreparedProduct &wx, &rh;
-  std::vector<const std::vector<std::int64_t>*> biases;  // [H] each, or empty; at most kMaxBiases
-  std::vector<TableParts> tables;                        // at most kMaxTables
+  std::int64_t hidden_size;
+  int weight_bits;
+  std::vector<DeviceProductParts> products;               // w, r, and second where the layer has it
+  std::vector<const std::vector<std::int64_t>*> vectors;  // [H] each, or empty; at most kMaxVectors
+  std::vector<TableParts> tables;                         // at most kMaxTables
 };
 
 // Copies all of it to the device, in one piece.

@@ -1,22 +1,5 @@
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "allocations.h"
 #include "support.h"
-
-// Counts what this program and libqcore, which uses these operators of it, allocate.
-static std::atomic<std::int64_t> allocations{0};
-
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(size > 0 ? size : 1);
-}
-void* operator new(std::size_t size) {
-  if (void* memory = operator new(size, std::nothrow)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 // The fixed-point GRU through the C++ API. Its integers are compared with an oracle from Python.
 namespace qcore::test {
@@ -93,11 +76,11 @@ TEST(Gru, StepsDoNotAllocate) {
   const TensorView outputs[] = {TensorView(y_codes, DType::i8, {1, 1}), TensorView(y_numbers, DType::f32, {1, 1})};
   std::int64_t before = 0;
   for (int step = 0; step < 10; ++step) {
-    if (step == 1) before = allocations;  // the first one makes what a thread keeps
+    if (step == 1) before = allocation_count();  // the first one makes what a thread keeps
     for (int kind = 0; kind < 2; ++kind) stack.run(inputs[kind], &last, outputs[kind], &last);
   }
   EXPECT_GT(before, 0);
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(allocation_count() - before, 0);
 }
 
 TEST(Gru, UnsafeParametersAreRefused) {

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "allocations.h"
 #include "fixed_codes.h"
 #include "qcore/recurrent/lstm.h"
 #include "random_lstm.h"
@@ -45,6 +46,52 @@ TEST(Lstm, OneStepByHand) {
   // tanh(2845 / 4096) = 19691 / 32768; 97 * 19691 * 2^-23 = 14.57 * 2^-6.
   EXPECT_EQ(lstm.table(4)[32768 + 2845], 19691);
   EXPECT_EQ(y, 15);
+}
+
+TEST(Lstm, LengthsFreezeTheStates) {
+  const auto lstm = QuantizedLstm::make(small());
+  std::vector<std::int8_t> x(5 * 3, 20), y(5 * 3, 99), h(3, 99);
+  std::vector<std::int16_t> c(3, 99), c_of_two(3, 99);
+  const std::int32_t lengths[] = {5, 0, 2};
+  const TensorView lengths_view(lengths, DType::i32, {3}), h_view(h.data(), DType::i8, {3, 1});
+  const TensorView c_view(c.data(), DType::i16, {3, 1}), c_of_two_view(c_of_two.data(), DType::i16, {3, 1});
+  LstmRun options;
+  options.lengths = &lengths_view;
+  const TensorView x_view(x.data(), DType::i8, {5, 3, 1}), y_view(y.data(), DType::i8, {5, 3, 1});
+  lstm.run(x_view, y_view, {nullptr, nullptr, &h_view, &c_view}, options);
+  EXPECT_EQ(h[0], y[4 * 3]);
+  EXPECT_EQ(h[1], 0);
+  EXPECT_EQ(c[1], 0);
+  EXPECT_EQ(h[2], y[1 * 3 + 2]);
+  for (int t = 2; t < 5; ++t) EXPECT_EQ(y[t * 3 + 2], 0);
+  const TensorView first_two(x.data(), DType::i8, {2, 3, 1}), y_of_two(y.data(), DType::i8, {2, 3, 1});
+  lstm.run(first_two, y_of_two, {nullptr, nullptr, &h_view, &c_of_two_view});
+  EXPECT_EQ(c[2], c_of_two[2]);
+}
+
+TEST(Lstm, StepsDoNotAllocate) {
+  Random random(3);
+  for (const std::int64_t projection : {0, 3}) {
+    const std::int64_t size = projection ? projection : 20;
+    const auto stack = LstmStack::make(
+        {random_lstm(random, 5, 20, {8, 8, 8}, ShiftRounding::half_away, false, projection, projection > 0)}, 1);
+    const DType c_type = stack.cell(0, 0).parameters().formats.c.bits <= 8 ? DType::i8 : DType::i16;
+    std::vector<float> numbers(5, 0.25f), y_numbers(size);
+    std::vector<std::int8_t> codes(5, 3), y_codes(size), h(size);
+    std::vector<std::int16_t> c(20);
+    const TensorView h_view(h.data(), DType::i8, {1, 1, size}), c_view(c.data(), c_type, {1, 1, 20});
+    const TensorView inputs[] = {TensorView(codes.data(), DType::i8, {1, 5}),
+                                 TensorView(numbers.data(), DType::f32, {1, 5})};
+    const TensorView outputs[] = {TensorView(y_codes.data(), DType::i8, {1, size}),
+                                  TensorView(y_numbers.data(), DType::f32, {1, size})};
+    std::int64_t before = 0;
+    for (int step = 0; step < 10; ++step) {
+      if (step == 1) before = allocation_count();  // the first one makes what a thread keeps
+      for (int kind = 0; kind < 2; ++kind) stack.run(inputs[kind], outputs[kind], {&h_view, &c_view, &h_view, &c_view});
+    }
+    EXPECT_GT(before, 0);
+    EXPECT_EQ(allocation_count() - before, 0);
+  }
 }
 
 TEST(Lstm, UnsafeParametersAreRefused) {

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -120,24 +122,30 @@ TEST(GruCuda, PresetsInBothPipelines) {
       }
 }
 
+constexpr int kSizes[] = {1, 2, 15, 16, 17, 40, 65};
+
+Case random_case(Random& random) {
+  Case c{between(random, 1, 5), random.below(4) ? between(random, 1, 5) : between(random, 9, 20)};
+  const auto dtype = [&] { return random.below(2) ? DType::i8 : kFloats[random.below(3)]; };
+  c.x = dtype(), c.y = dtype(), c.h0 = dtype(), c.last = dtype();
+  c.has_h0 = random.below(3) > 0;
+  c.has_last = random.below(3) > 0;
+  c.lengths = random.below(2) > 0;
+  c.gates = random.below(2) > 0;
+  c.reverse = random.below(2) > 0;
+  c.layout = random.below(3);
+  return c;
+}
+
 TEST(GruCuda, RandomWidthsShapesAndOptions) {
   Random random(2);
-  const int sizes[] = {1, 2, 15, 16, 17, 40, 65};
   int narrow = 0;
   for (int i = 0; i < 60; ++i) {
     const GruWidths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
-    const std::int64_t inputs = sizes[random.below(7)], h = sizes[random.below(7)];
+    const std::int64_t inputs = kSizes[random.below(7)], h = kSizes[random.below(7)];
     const QuantizedGru gru =
         random_gru(random, inputs, h, widths, kPipelines[random.below(2)], kRoundings[random.below(2)], i % 4 == 0);
-    Case c{between(random, 1, 5), random.below(4) ? between(random, 1, 5) : between(random, 9, 20)};
-    const auto dtype = [&] { return random.below(2) ? DType::i8 : kFloats[random.below(3)]; };
-    c.x = dtype(), c.y = dtype(), c.h0 = dtype(), c.last = dtype();
-    c.has_h0 = random.below(3) > 0;
-    c.has_last = random.below(3) > 0;
-    c.lengths = random.below(2) > 0;
-    c.gates = random.below(2) > 0;
-    c.reverse = random.below(2) > 0;
-    c.layout = random.below(3);
+    const Case c = random_case(random);
     std::vector<RecurrentCudaOptions> ways = both_ways();
     ways[1].largest_cluster = between(random, 1, 8);
     for (RecurrentCudaOptions& way : ways)
@@ -147,6 +155,47 @@ TEST(GruCuda, RandomWidthsShapesAndOptions) {
   }
   EXPECT_GE(narrow, 30);
   EXPECT_LE(narrow, 55);
+}
+
+// The same numbers with linear_before_reset = 0; nothing if they are not safe there.
+std::optional<QuantizedGru> reset_first(const QuantizedGru& gru) {
+  GruParameters p = gru.parameters();
+  p.linear_before_reset = false;
+  p.formats.rrh.is_signed = true;
+  p.formats.rrh.zero_point = std::min(p.formats.rrh.zero_point, p.formats.rrh.highest());
+  try {
+    return QuantizedGru::make(p);
+  } catch (const ValueError&) {
+    return std::nullopt;
+  }
+}
+
+// Steps of several launches.
+TEST(GruCuda, ResetBeforeTheProduct) {
+  Random random(11);
+  const RecurrentCudaOptions whole;
+  RecurrentCudaOptions parts;
+  parts.scratch_bytes = 5000;
+  int made = 0;
+  for (int i = 0; i < 100; ++i) {
+    const GruWidths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
+    const std::int64_t inputs = kSizes[random.below(7)], h = kSizes[random.below(7)];
+    const std::optional<QuantizedGru> gru =
+        reset_first(random_gru(random, inputs, h, widths, kPipelines[i % 2], kRoundings[i / 2 % 2], i % 8 > 5));
+    if (!gru) continue;
+    ++made;
+    const Case c = random_case(random);
+    check(random, *gru, c, {whole, parts}, name_of(inputs, h, c.steps, c.batch, widths));
+  }
+  EXPECT_GE(made, 40);
+  // More rows than a block of the products has, and more channels than one of the cell has.
+  for (const GruWidths widths : {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}}) {
+    std::optional<QuantizedGru> gru;
+    while (!gru) gru = reset_first(random_gru(random, 3, 70, widths, kPipelines[0], ShiftRounding::half_away));
+    Case c{3, 140};
+    c.lengths = c.gates = true;
+    check(random, *gru, c, {whole}, name_of(3, 70, c.steps, c.batch, widths));
+  }
 }
 
 // Rows for all of which W x is one launch of larger tiles; rows of many clusters.
@@ -276,6 +325,13 @@ TEST(GruCuda, Rows) {
   problem.gru = &large.storage();
   EXPECT_STREQ(gru_persistent_unsupported_reason(problem),
                "R takes more than 128 KB of shared memory per thread block");
+  GruParameters p = gru.parameters();
+  p.linear_before_reset = false;
+  p.formats.rrh = p.formats.h;
+  const QuantizedGru resets = QuantizedGru::make(p);
+  problem.gru = &resets.storage();
+  EXPECT_EQ(gru_cuda_unsupported_reason(problem), nullptr);
+  EXPECT_STREQ(gru_persistent_unsupported_reason(problem), "linear_before_reset is 0: a step has two products");
 }
 
 TEST(GruCuda, LayersAreUploadedOnce) {
@@ -283,8 +339,8 @@ TEST(GruCuda, LayersAreUploadedOnce) {
   const int before = cuda_host::live_allocations();
   {
     const QuantizedGru gru = random_gru(random, 4, 9, {8, 8, 8}, GruPipeline::fused, ShiftRounding::half_away);
-    const void* first = gru.storage().on_device(0).w;
-    EXPECT_EQ(gru.storage().on_device(0).w, first);
+    const RecurrentDeviceArrays& first = gru.storage().on_device(0);
+    EXPECT_EQ(&gru.storage().on_device(0), &first);
     EXPECT_EQ(cuda_host::live_allocations(), before + 1);
   }
   EXPECT_EQ(cuda_host::live_allocations(), before);

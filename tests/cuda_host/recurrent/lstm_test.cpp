@@ -37,10 +37,10 @@ Arrays arrays_of(Random& random, const QuantizedLstm& lstm, const Case& c) {
   for (int i = 0; i < 6; ++i) {
     const bool initial = i == 1 || i == 2, last = i == 4 || i == 5;
     if ((initial && !c.has_initial) || (last && !c.has_last)) continue;
-    const std::vector<std::int64_t> state = {c.batch, p.hidden_size};
+    const std::vector<std::int64_t> state = {c.batch, i == 2 || i == 5 ? p.hidden_size : p.state_size()};
     const DType dtype = dtype_of(c.dtypes[i], *formats[i]);
     made.all[i] = i == 0   ? Array(dtype, {c.steps, c.batch, p.input_size}, c.layout)
-                  : i == 3 ? Array(dtype, {c.steps, c.batch, p.hidden_size}, c.layout)
+                  : i == 3 ? Array(dtype, {c.steps, c.batch, p.state_size()}, c.layout)
                            : Array(dtype, state, c.layout);
     if (i < 3) fill_random(random, made.all[i], *formats[i]);
   }
@@ -102,21 +102,27 @@ TEST(LstmCuda, Presets) {
       }
 }
 
+constexpr int kSizes[] = {1, 2, 15, 16, 17, 40, 65};
+
+Case random_case(Random& random) {
+  Case c{between(random, 1, 5), random.below(4) ? between(random, 1, 5) : between(random, 9, 20)};
+  for (DType& dtype : c.dtypes) dtype = random.below(2) ? DType::i8 : kFloats[random.below(3)];
+  c.has_initial = random.below(3) > 0;
+  c.has_last = random.below(3) > 0;
+  c.lengths = random.below(2) > 0;
+  c.reverse = random.below(2) > 0;
+  c.layout = random.below(3);
+  return c;
+}
+
 TEST(LstmCuda, RandomWidthsShapesAndOptions) {
   Random random(2);
-  const int sizes[] = {1, 2, 15, 16, 17, 40, 65};
   int narrow = 0;
   for (int i = 0; i < 40; ++i) {
     const GruWidths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
-    const std::int64_t inputs = sizes[random.below(7)], h = sizes[random.below(7)];
+    const std::int64_t inputs = kSizes[random.below(7)], h = kSizes[random.below(7)];
     const QuantizedLstm lstm = random_lstm(random, inputs, h, widths, kRoundings[random.below(2)], i % 4 == 0);
-    Case c{between(random, 1, 5), random.below(4) ? between(random, 1, 5) : between(random, 9, 20)};
-    for (DType& dtype : c.dtypes) dtype = random.below(2) ? DType::i8 : kFloats[random.below(3)];
-    c.has_initial = random.below(3) > 0;
-    c.has_last = random.below(3) > 0;
-    c.lengths = random.below(2) > 0;
-    c.reverse = random.below(2) > 0;
-    c.layout = random.below(3);
+    const Case c = random_case(random);
     std::vector<RecurrentCudaOptions> ways = both_ways();
     ways[1].largest_cluster = between(random, 1, 8);
     for (RecurrentCudaOptions& way : ways)
@@ -126,6 +132,32 @@ TEST(LstmCuda, RandomWidthsShapesAndOptions) {
   }
   EXPECT_GE(narrow, 20);
   EXPECT_LE(narrow, 36);
+}
+
+// Steps of several launches.
+TEST(LstmCuda, ProjectionsAndPeepholes) {
+  Random random(9);
+  const RecurrentCudaOptions whole;
+  RecurrentCudaOptions parts;
+  parts.scratch_bytes = 5000;
+  for (int i = 0; i < 48; ++i) {
+    const GruWidths widths{between(random, 2, 16), between(random, 2, 16), between(random, 2, 16)};
+    const std::int64_t inputs = kSizes[random.below(7)], h = kSizes[random.below(7)];
+    const bool peepholes = i % 3 != 0;
+    const std::int64_t projection = i % 3 == 1 ? 0 : kSizes[random.below(7)];
+    const QuantizedLstm lstm =
+        random_lstm(random, inputs, h, widths, kRoundings[random.below(2)], i % 4 == 0, projection, peepholes);
+    const Case c = random_case(random);
+    check(random, lstm, c, {whole, parts},
+          name_of(inputs, h, c.steps, c.batch, widths) + ", projection " + std::to_string(projection));
+  }
+  // More rows than a block of the products has, and more channels than one of the cell has.
+  for (const GruWidths widths : {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}}) {
+    const QuantizedLstm lstm = random_lstm(random, 3, 70, widths, ShiftRounding::half_away, false, 33, true);
+    Case c{3, 140};
+    c.lengths = true;
+    check(random, lstm, c, {whole}, name_of(3, 70, c.steps, c.batch, widths));
+  }
 }
 
 TEST(LstmCuda, InterpolatedTables) {
@@ -169,6 +201,8 @@ TEST(LstmCuda, NoSteps) {
       c.has_initial = has_initial;
       for (const int i : {1, 2, 4, 5}) c.dtypes[i] = dtype;
       check(random, lstm, c, both_ways(), "no steps");
+      const QuantizedLstm projected = random_lstm(random, 4, 9, {8, 8, 8}, ShiftRounding::half_away, false, 5);
+      check(random, projected, c, {RecurrentCudaOptions{}}, "no steps, projection");
     }
 }
 
@@ -218,12 +252,11 @@ TEST(LstmCuda, Rows) {
                "R takes more than 128 KB of shared memory per thread block");
   const QuantizedLstm projected = random_lstm(random, 4, 9, {8, 8, 8}, ShiftRounding::half_away, false, 5);
   const QuantizedLstm peepholes = random_lstm(random, 4, 9, {8, 8, 8}, ShiftRounding::half_away, false, 0, true);
-  for (const auto reason : {lstm_cuda_unsupported_reason, lstm_persistent_unsupported_reason}) {
-    problem.lstm = &projected.storage();
-    EXPECT_STREQ(reason(problem),
-                 "the LSTM has a projection (projection_size), which only the kernels for CPUs compute");
-    problem.lstm = &peepholes.storage();
-    EXPECT_STREQ(reason(problem), "the LSTM has peepholes, which only the kernels for CPUs compute");
+  for (const QuantizedLstm* lstm : {&projected, &peepholes}) {
+    problem.lstm = &lstm->storage();
+    EXPECT_EQ(lstm_cuda_unsupported_reason(problem), nullptr);
+    EXPECT_STREQ(lstm_persistent_unsupported_reason(problem),
+                 "the LSTM has peepholes or a projection (projection_size)");
   }
 }
 

@@ -35,16 +35,17 @@ CONFIGS = {
 }
 
 
-def direction(c, h, rng):
+def direction(c, h, rng, form=1):
     scale = 1.5 / np.sqrt(h)
-    return Direction(*(rng.uniform(-scale, scale, shape) for shape in ((3 * h, c), (3 * h, h), (3 * h,), (3 * h,))))
+    shapes = (3 * h, c), (3 * h, h), (3 * h,), (3 * h,)
+    return Direction(*(rng.uniform(-scale, scale, shape) for shape in shapes), linear_before_reset=form)
 
 
-def quantized(c, h, config, *, layers=1, directions=1, seed=0, batch_first=False):
+def quantized(c, h, config, *, layers=1, directions=1, seed=0, batch_first=False, form=1):
     rng = np.random.default_rng(seed)
     sizes = [c] + [directions * h] * (layers - 1)
     weights = GruWeights(
-        [[direction(size, h, rng) for _ in range(directions)] for size in sizes], batch_first=batch_first
+        [[direction(size, h, rng, form) for _ in range(directions)] for size in sizes], batch_first=batch_first
     )
     return Calibrator(weights, "minmax").observe(rng.normal(0, 1, (3, 5, c))).finish(config)
 
@@ -101,6 +102,45 @@ def test_integers(kernel, config, steps, batch, c, h):
         assert_same(given, reference(q, x, h0, gates=True))
         codes = codes_of(q, x)
         assert_same(q(codes.cuda()), reference(q, codes))
+
+
+@pytest.mark.parametrize("config", ["int8", "int8-fused", "int16", "int16-fused", "weights16", "narrow"])
+@pytest.mark.parametrize(
+    ("steps", "batch", "c", "h"), [(1, 1, 1, 1), (5, 3, 7, 17), (20, 1, 128, 256), (3, 150, 9, 33)]
+)
+def test_reset_before_the_product(config, steps, batch, c, h):
+    """Steps of several launches: linear_before_reset is 0."""
+    q = quantized(c, h, CONFIGS[config], form=0)
+    x, h0 = floats(steps, batch, c), floats(1, batch, h, seed=2)
+    given = q(x.cuda(), h0.cuda(), gates=True)
+    assert qcore.last_kernel("gru") == "sm75_stepwise"
+    assert_same(given, reference(q, x, h0, gates=True))
+    with (
+        qcore.force_kernel("gru", "sm75_persistent"),
+        pytest.raises(qcore.QcoreValueError, match="linear_before_reset is 0"),
+    ):
+        q(x.cuda())
+
+
+def test_reset_before_the_product_in_layers_streams_and_graphs():
+    q = quantized(16, 48, CONFIGS["int8"], layers=2, directions=2, form=0)
+    x, lengths = floats(300, 6, 16).half(), torch.tensor([300, 0, 5, 1, 10, 3], dtype=torch.int32)
+    assert_same(q(x.cuda(), lengths=lengths.cuda(), gates=True), reference(q, x, lengths=lengths, gates=True))
+    held = x.cuda()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = q(held)
+    for seed in range(3):
+        values = floats(300, 6, 16, seed=seed).half()
+        held.copy_(values)
+        graph.replay()
+        assert_same(outputs, reference(q, values))
+    q = quantized(16, 48, CONFIGS["int16"], layers=2, form=0)
+    y, _ = reference(q, x)
+    state = None
+    for step in range(5):
+        y_t, state = q.step(x[step].cuda(), state)
+        assert_same((y_t,), (y[step],))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -18,6 +18,7 @@ if not torch.cuda.is_available():
 
 qt = pytest.importorskip("qcore.torch")
 from qcore.lstm import Calibrator, Config, LstmWeights  # noqa: E402
+from qcore.lstm.direction import Direction  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -39,6 +40,24 @@ def quantized(c, h, config, *, layers=1, bidirectional=False, seed=0, batch_firs
         torch.manual_seed(seed)
         module = torch.nn.LSTM(c, h, layers, bidirectional=bidirectional, batch_first=batch_first)
     return Calibrator(LstmWeights.from_torch(module), "minmax").observe(floats(3, 5, c).numpy()).finish(config)
+
+
+def with_form(c, h, config, form, *, layers=1):
+    """Return an LSTM with a projection to 24, with peepholes, or with both: its steps are several launches."""
+    rng = np.random.default_rng(3)
+    made = []
+    size = h if form == "peepholes" else 24
+    for inputs in [c] + [size] * (layers - 1):
+        shapes = (4 * h, inputs), (4 * h, size), (4 * h,), (4 * h,)
+        parts = [rng.uniform(-1, 1, shape) / np.sqrt(h) for shape in shapes]
+        options = {"projection": rng.uniform(-1, 1, (24, h)) / np.sqrt(h)} if form != "peepholes" else {}
+        if form != "projection":
+            options["peepholes"] = rng.uniform(-1, 1, (3, h))
+        made.append([Direction(*parts, **options)])
+    return Calibrator(LstmWeights(made), "minmax").observe(rng.normal(0, 1, (3, 5, c))).finish(config)
+
+
+FORMS = ["projection", "peepholes", "both"]
 
 
 def floats(*shape, seed=1):
@@ -88,6 +107,45 @@ def test_integers(kernel, config, steps, batch, c, h):
         given = q(*on_device(x, h0, c0))
         assert qcore.last_kernel("lstm") == kernel
     assert_same(given, reference(q, x, h0, c0))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("config", ["int8", "int16", "int16-half-even", "weights16", "narrow"])
+@pytest.mark.parametrize(
+    ("steps", "batch", "c", "h"), [(1, 1, 1, 1), (5, 3, 7, 17), (20, 1, 128, 256), (3, 150, 9, 33)]
+)
+def test_projections_and_peepholes(form, config, steps, batch, c, h):
+    q = with_form(c, h, CONFIGS[config], form)
+    x, h0, c0 = floats(steps, batch, c), floats(1, batch, q.output_size, seed=2), floats(1, batch, h, seed=3)
+    given = q(*on_device(x, h0, c0))
+    assert qcore.last_kernel("lstm") == "sm75_stepwise"
+    assert_same(given, reference(q, x, h0, c0))
+    with (
+        qcore.force_kernel("lstm", "sm75_persistent"),
+        pytest.raises(qcore.QcoreValueError, match="peepholes or a projection"),
+    ):
+        q(x.cuda())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_projections_and_peepholes_in_layers_streams_and_graphs(form):
+    q = with_form(16, 48, CONFIGS["int8"], form, layers=2)
+    x, lengths = floats(300, 6, 16).half(), torch.tensor([300, 0, 5, 1, 10, 3], dtype=torch.int32)
+    assert_same(q(x.cuda(), lengths=lengths.cuda()), reference(q, x, lengths=lengths))
+    state = None
+    y, *_ = reference(q, x)
+    for step in range(5):
+        y_t, state = q.step(x[step].cuda(), state)
+        assert_same((y_t,), (y[step],))
+    held = x.cuda()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = q(held)
+    for seed in range(3):
+        values = floats(300, 6, 16, seed=seed).half()
+        held.copy_(values)
+        graph.replay()
+        assert_same(outputs, reference(q, values))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

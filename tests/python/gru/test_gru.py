@@ -463,6 +463,27 @@ def test_files(tmp_path):
         QuantGRU.load(tmp_path / "none")
 
 
+def test_files_have_a_byte_for_a_weight_of_up_to_eight_bits(tmp_path):
+    """Earlier ones have two, and are read."""
+    from safetensors.numpy import load_file, save_file
+
+    for bits, dtype in ((5, "int8"), (8, "int8"), (9, "int16")):
+        q = Calibrator(two_layers()).observe(inputs()).finish(Config(widths={"weights": bits}))
+        path, earlier = tmp_path / f"{bits}", tmp_path / "earlier"
+        q.save(path)
+        tensors = load_file(path)
+        weights = {name: tensors[name] for name in tensors if name.endswith((".w", ".r"))}
+        assert len(weights) == 2 * q.num_layers * q.directions
+        assert {each.dtype.name for each in weights.values()} == {dtype}
+        with safe_open(path, "numpy") as file:
+            wide = {name: each.astype(np.int16) for name, each in weights.items()}
+            save_file(tensors | wide, earlier, file.metadata())
+        x = inputs(seed=9)
+        for read in (QuantGRU.load(path), QuantGRU.load(earlier)):
+            assert all(parts[name].dtype == np.int16 for layer in read._layers for _, parts in layer for name in "wr")
+            np.testing.assert_array_equal(read(x)[0], q(x)[0])
+
+
 @given(st.data())
 def test_damaged_files_are_refused_or_load(tmp_path_factory, data):
     """Whatever happens to a file, loading it is an error of ours or gives a GRU; nothing crashes."""

@@ -12,8 +12,8 @@ from qcore.gru.formats import TENSORS, Config
 
 FORMAT = "qcore.gru.3"
 READ = ("qcore.gru.1", "qcore.gru.2", FORMAT)
-"""Version 1 has no interpolated tables, version 2 no reversed GRUs and none with linear_before_reset = 0; other files
-are the same but for their version."""
+"""Version 1 has no interpolated tables, version 2 no reversed GRUs and none with linear_before_reset = 0, and both have
+weights of 16 bits whatever their width; other files are the same but for their version."""
 _FLAGS = {"linear_before_reset": 1}
 FILES = FileKind("gru", FORMAT, READ, TENSORS, 3, ("bx", "br"), ("z", "r", "g"), Config, make, _FLAGS)
 

@@ -15,6 +15,7 @@ from qcore.torch.conversion.patterns import first_match
 from qcore.torch.conversion.reads import reads_of
 from qcore.torch.conversion.rules import Rule, Settings, refusal, rule_of, unanswered
 from qcore.torch.module import QuantizedModule
+from qcore.torch.training.layers import TrainableLayers
 
 _Tensor = TypeVar("_Tensor", bound=torch.Tensor)
 
@@ -43,6 +44,8 @@ class Layer:
     """Remarks for the report."""
     shared: int | None = None
     """Number that the layers with the same weight have in common; None for a weight of one layer."""
+    trainable: bool = False
+    """Tells whether it becomes a recurrent layer that keeps its float weights to be trained."""
     folded: bool = False
     """Tells whether a rotation of its input, or of an embedding's output, is folded into its weight."""
 
@@ -212,6 +215,12 @@ def outside_weights(model: torch.nn.Module, layers: list[Layer]) -> dict[int, st
     return found
 
 
+def float_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return the parameters of a model, without the float weights of recurrent layers that have integers of them."""
+    trained = {id(own) for each in model.modules() if isinstance(each, TrainableLayers) for own in each.parameters()}
+    return [each for each in known(model.parameters()) if id(each) not in trained]
+
+
 def left_modules(model: torch.nn.Module, layers: list[Layer]) -> list[tuple[str, torch.nn.Module]]:
     """Return modules with parameters of their own that are no layer and not below one, by name."""
     covered = {id(below) for layer in layers for below in layer.module.modules()}
@@ -219,7 +228,7 @@ def left_modules(model: torch.nn.Module, layers: list[Layer]) -> list[tuple[str,
         (name, module)
         for name, module in model.named_modules()
         if id(module) not in covered
-        and not isinstance(module, QuantizedModule)
+        and not isinstance(module, (QuantizedModule, TrainableLayers))
         and any(parameter is not None for parameter in module._parameters.values())
     ]
 

@@ -18,6 +18,7 @@ from qcore.quantized_tensor import quantize as quantize_weight
 from qcore.rotation import hadamard
 from qcore.torch.conversion import patterns
 from qcore.torch.conversion import target_bits as by_bits
+from qcore.torch.conversion import trainable as training
 from qcore.torch.conversion.calibration import batches_of, inputs_of, outputs_of, relative_error, weight_error
 from qcore.torch.conversion.hessians import Hessians
 from qcore.torch.conversion.hosts import tell_transformers
@@ -26,6 +27,7 @@ from qcore.torch.conversion.layers import (
     disable_fast_paths,
     explain,
     find_shared,
+    float_parameters,
     forget_ties,
     known,
     layers_of,
@@ -125,6 +127,7 @@ def quantize_(
     smooth: bool | float = False,
     rotation: Literal["hadamard", "hadamard_online"] | None = None,
     encoding: str | Sequence[str] | None = None,
+    trainable: bool = False,
 ) -> Report:
     """Quantize the layers of a model in place.
 
@@ -191,6 +194,10 @@ def quantize_(
             Convolutions have the next of 4 and 8 bits in blocks of that size. With ``target_bits`` one or several
             names of encodings that a matrix on the CPU may have beside the other formats, by the same method, by "awq"
             in the place of "gptq".
+        trainable: whether to quantize recurrent layers only, into modules that keep float weights and compute their
+            integers while they are trained, as ``GRU.from_float(..., trainable=True)`` makes them; ``bits`` is the
+            width of their weights. Needs a calibration. All other layers stay in floating point, to be trained with
+            them; after training a second call quantizes those, and leaves the recurrent ones as they are.
 
     Returns:
         A report with a row per layer; ``print(report)`` shows the table.
@@ -198,7 +205,7 @@ def quantize_(
     Raises:
         QcoreValueError, QcoreTypeError: a bad option, a pattern that matches no module, the model itself is a layer, or
             a weight that can't be quantized (a NaN), ``target_bits`` without a calibration, with ``target_error``, or
-            below the mean of the smallest formats.
+            below the mean of the smallest formats; ``trainable`` without a calibration or a recurrent layer.
     """
     _check(model, exclude, target_error)
     given: dict[str, Any] = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
@@ -210,12 +217,16 @@ def quantize_(
     options = layer_settings(layers, given, calibration)
     check_gptq_options([default, *options.values()])
     by_bits.check(target_bits, target_error, calibration)
+    others = {"target_error": target_error, "target_bits": target_bits, "smooth": smooth, "rotation": rotation}
+    training.check(trainable, calibration, others | {"encoding": encoding})
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     patterns.check(exclude, names, "quantize_: exclude")
     patterns.check(options, names, "quantize_: layers")
     batches = None if calibration is None else batches_of(calibration, model)
     found = layers_of(model, activations)
     explain(model, found, tuple(exclude), embeddings)
+    if trainable:
+        training.mark(found)
     find_shared(found)
     folding = find_folding(model) if default.rotation == "hadamard" else Folding(model)
     folding.mark(found)
@@ -399,6 +410,8 @@ def _check_weights(plans: list[_Plan]) -> None:
 
 def _levels(layer: Layer, sampled: bool) -> list[PrecisionLevel]:
     settings, kind = _settings(layer), "" if layer.rule is None else layer.rule.kind
+    if layer.trainable:
+        return [(settings.bits, "")]
     if kind in RECURRENT:
         return [(8, ""), (16, ""), None]
     if kind == "activation":
@@ -460,9 +473,11 @@ def _make(
     if not measures:
         return
     if plan.samples is not None and _is_plain(layer):
+        plan.made.eval()  # while training, inputs move the ranges of a trainable one
         with torch.no_grad():
             run: list[Callable[[Any], Any]] = [plan.made, layer.module]
             got, expected = ([_first(each(x)).float() for x in plan.samples] for each in run)
+        plan.made.train(layer.module.training)
         plan.error = relative_error(got, expected)
     elif isinstance(plan.made, (WeightedModule, RotatedLinear)):
         weight, made = layer.module.weight.detach(), plan.made
@@ -478,7 +493,8 @@ def _sharing(layer: Layer, settings: Settings, samples: Any, shared: dict[Any, A
     # The compute mode has no part in the weight, so the key has the same one for all layers.
     key = layer.shared, replace(settings, compute="float")
     if layer.shared is None or key not in shared or settings.rotation is not None:
-        made = layer.rule.make(layer.module, settings, samples)
+        make = training.make if layer.trainable else layer.rule.make
+        made = make(layer.module, settings, samples)
         if layer.shared is not None:
             shared[key] = made
         return made
@@ -512,7 +528,7 @@ def _shown(plans: list[_Plan], progress: bool | None) -> Iterable[_Plan]:
 def _empty_report(model: torch.nn.Module, layers: list[Layer]) -> Report:
     """Return a report of the float model, with rows for the modules without a rule."""
     report = Report(bytes_before=_model_bytes(model))
-    report.parameters = sum(each.numel() for each in known(model.parameters()))
+    report.parameters = sum(each.numel() for each in float_parameters(model))
     for name, module in left_modules(model, layers):
         own = known(parameter for parameter in module._parameters.values() if parameter is not None)
         kind, number = type(module).__name__, sum(parameter.numel() for parameter in own)

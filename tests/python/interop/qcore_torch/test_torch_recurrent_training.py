@@ -210,4 +210,88 @@ def test_files_have_two_weights_of_four_bits_in_a_byte(kind, tmp_path):
         sizes.append([load_file(path)[f"0.0.{name}"] for name in "wr"])
     rows = (3 if kind == "GRU" else 4) * 7
     assert [(each.dtype.name, each.shape) for each in sizes[0]] == [("uint8", (rows, 3)), ("uint8", (rows, 4))]
-    assert [each.dtype.name for each in sizes[1]] == ["int16", "int16"]
+    assert [each.dtype.name for each in sizes[1]] == ["int8", "int8"]
+
+
+class Tagger(torch.nn.Module):
+    """Computes a GRU and an LSTM between linear layers."""
+
+    def __init__(self, **options):
+        super().__init__()
+        torch.manual_seed(0)
+        self.into, self.head = torch.nn.Linear(6, 8), torch.nn.Linear(7, 3)
+        self.gru = torch.nn.GRU(8, 7, batch_first=True)
+        self.lstm = torch.nn.LSTM(7, options.get("hidden_size", 7), batch_first=True, **options.get("lstm", {}))
+
+    def forward(self, x):
+        return self.head(self.lstm(self.gru(self.into(x))[0])[0])
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("bits", [None, 4])
+def test_quantize_makes_recurrent_layers_that_train(bits, training):
+    model, x = Tagger().train(training), torch.randn(4, 9, 6)
+    floats = copy.deepcopy(model).eval()
+    report = qcore.torch.quantize_(model, bits=bits, calibration=x, trainable=True)
+    rows = {row.name: row for row in report.layers}
+    assert [name for name, row in rows.items() if row.quantized] == ["gru", "lstm"]
+    assert rows["gru"].bits == rows["lstm"].bits == (bits or 8) and rows["gru"].note == "trainable"
+    for name in ("into", "head"):
+        assert rows[name].note == "trainable=True leaves it in floating point, to be trained" and rows[name].asked
+    assert report.warning == "" and 0 < report.model_error < 0.2
+    assert isinstance(model.into, torch.nn.Linear) and model.gru.training is model.lstm.training is training
+    weights = model.gru.quantized._layers[0][0][1]["w"]
+    assert np.abs(weights.astype(int)).max() <= 2 ** ((bits or 8) - 1)
+    # The calibration and the errors have moved no range.
+    assert torch.equal(model.gru.trained.ranges, _ranges(floats, x, bits or 8))
+
+    model.train()
+    model(x).square().sum().backward()
+    assert all(each.grad is not None and each.grad.norm() > 0 for each in model.parameters())
+    torch.optim.SGD(model.parameters(), 0.01).step()
+    inside = model.into(x)
+    trained = model.gru(inside)[0].detach()
+    assert torch.equal(trained, model.gru.quantized(inside.detach())[0])
+
+    y = model.eval()(x).detach()
+    restored = Tagger()
+    qcore.torch.restore_(restored, model.state_dict())
+    assert torch.equal(restored.eval()(x), y) and restored.gru.trained is not None
+    later = qcore.torch.quantize_(model, calibration=x)
+    assert [row.name for row in later.layers] == ["into", "head"] and later.share == 1.0
+    assert torch.equal(model.gru(inside)[0], restored.gru(inside)[0])
+
+
+def _ranges(floats, x, bits):
+    config = gru.Config(widths={"weights": bits})
+    with torch.no_grad():
+        inside = floats.into(x)
+    return qcore.torch.GRU.from_float(floats.gru, samples=inside, config=config, trainable=True).trained.ranges
+
+
+def test_quantize_says_which_layers_cannot_be_trained():
+    x = torch.randn(4, 9, 6)
+    model = Tagger(lstm={"num_layers": 2, "dropout": 0.5}).eval()
+    with pytest.warns(UserWarning, match="LSTM: it has dropout between layers"):
+        report = qcore.torch.quantize_(model, calibration=x, trainable=True)
+    notes = {row.name: row.note for row in report.layers if not row.quantized and not row.asked}
+    assert notes == {"lstm": "it has dropout between layers, without which integers in training are computed"}
+    model = Tagger(hidden_size=9, lstm={"proj_size": 7})
+    with pytest.warns(UserWarning, match="LSTM: it has a projection, which can't be trained in integers"):
+        report = qcore.torch.quantize_(model, calibration=x, trainable=True)
+    assert {row.name for row in report.layers if row.quantized} == {"gru"}
+
+    for module, options, words in [
+        (Tagger(), {}, "calibration is None, expected inputs of the model with trainable=True"),
+        (Tagger(), {"calibration": x, "exclude": ["gru", "lstm"]}, "(gru: exclude has 'gru'; lstm: exclude has"),
+        (torch.nn.Sequential(torch.nn.Linear(6, 6)), {"calibration": x}, "(it has no GRU and no LSTM)"),
+        (Tagger(), {"calibration": x, "target_error": 0.1}, "target_error is 0.1, expected None with trainable=True"),
+        (Tagger(), {"calibration": x, "smooth": True}, "smooth is True, expected False with trainable=True"),
+        (Tagger(), {"calibration": x, "encoding": "q4_k"}, "encoding is 'q4_k', expected None with trainable=True"),
+        (Tagger(), {"calibration": x, "trainable": 1}, "trainable is a int, expected a bool"),
+    ]:
+        before = list(module.modules())
+        with pytest.raises(qcore.QcoreError) as caught:
+            qcore.torch.quantize_(module, **{"trainable": True, **options})
+        assert words in str(caught.value), str(caught.value)
+        assert list(module.modules()) == before
