@@ -15,6 +15,7 @@ from .conv.command import conv
 from .decoder.command import decoder
 from .documents import tables
 from .gpu.command import gpu
+from .linear.amx import amx
 from .linear.command import linear
 from .lut.command import lut
 from .models.decode import models
@@ -110,7 +111,7 @@ def report(
 
 for command in (quantize, linear, conv, static, gru, lstm, lut, awq):
     app.command(command.__name__)(command)
-for command in (decoder, models, overhead):
+for command in (amx, decoder, models, overhead):
     app.command(command.__name__)(command)
 app.add_typer(gpu)
 app.command("all")(all_)

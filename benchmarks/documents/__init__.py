@@ -53,21 +53,27 @@ def linear_read() -> str:
 
 def linear_amx() -> str:
     """Make the table of int8 on AMX beside AVX-512 VNNI and torch, with the faster torch's time over ours."""
+    return _amx_table(
+        ("8b g64", "4b g64", "8b g128", "8b g=K"), ("int8_amx", "int8_avx512vnni"), ("bf16", "dynamic int8")
+    )
+
+
+def _amx_table(forms: tuple[str, ...], kernels: tuple[str, str], baselines: tuple[str, ...]) -> str:
+    """Make a table of forms by two kernels, and the fastest of the baselines over the first kernel."""
     rows = []
     for case in kept.results("xeon/linear-amx").cases:
         if case.workload != "4096x4096" or case.parameters["M"] < 16:
             continue
-        torch = min(row.milliseconds for row in case.rows if row.library == "torch")
+        named = [kept.named(case, f"torch {name}").milliseconds for name in baselines]
         cells = []
-        for form in ("8b g64", "4b g64", "8b g128", "8b g=K"):
-            amx, vnni = (kept.named(case, f"qcore {form} int8_{isa}").milliseconds for isa in ("amx", "avx512vnni"))
-            cells.append(f"{amx:.2f} / {vnni:.2f} ({torch / amx:.2f})")
-        named = [kept.named(case, f"torch {name}").milliseconds for name in ("bf16", "dynamic int8")]
+        for form in forms:
+            first, second = (kept.named(case, f"qcore {form} {kernel}").milliseconds for kernel in kernels)
+            cells.append(f"{first:.2f} / {second:.2f} ({min(named) / first:.2f})")
         rows.append(
             [str(case.parameters["threads"]), str(case.parameters["M"]), *cells, *(f"{value:.2f}" for value in named)]
         )
-    forms = ("8 bits, g = 64", "4 bits, g = 64", "8 bits, g = 128", "8 bits, g = K")
-    return kept.table(["threads", "M", *forms, "torch bf16", "torch dynamic int8"], rows)
+    headings = (form.replace("b g", " bits, g = ").replace("= =", "= ") for form in forms)
+    return kept.table(["threads", "M", *headings, *(f"torch {name}" for name in baselines)], rows)
 
 
 def awq_device() -> str:

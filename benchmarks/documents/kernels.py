@@ -22,7 +22,7 @@ CPU = {
     "AVX2": ("kAvx2",),
     "AVX-VNNI": ("kAvxVnni",),
     "AVX-512 VNNI": ("kAvx512Vnni", "kAvx512Bf16"),
-    "AMX": ("kAmxInt8",),
+    "AMX": ("kAmxInt8", "kAmxBf16"),
     "AArch64": ("kNeonI8mm", "kNeonDotprod", "kNeon"),
 }
 CUDA = {"7.5 and later": ("kCuda75",), "8.0 and later": ("kCuda80",), "9.0": ("kCuda90",)}

@@ -15,7 +15,8 @@ from .workloads import ALL_BITS, ALL_BLOCK_SIZES, QUICK, Selection, workloads
 _SHAPE = re.compile(r"(\d+)x(\d+)")
 
 
-def _shape(text: str) -> tuple[int, int]:
+def parse_shape(text: str) -> tuple[int, int]:
+    """Return N and K of "NxK"."""
     match = _SHAPE.fullmatch(text)
     if match is None or int(match[1]) < 1 or int(match[2]) < 128 or int(match[2]) % 128:
         raise typer.BadParameter(
@@ -56,6 +57,6 @@ def linear(
     """
     check_known(bits, ALL_BITS, "--bits")
     check_known(block_size, ALL_BLOCK_SIZES, "--block-size")
-    shapes = [_shape(text) for text in shape or []]
+    shapes = [parse_shape(text) for text in shape or []]
     selection = run.choose(Selection(), QUICK, shapes=shapes, rows=m, bits=bits, block_sizes=block_size)
     measure(run, OPERATOR, selection, workloads(selection))

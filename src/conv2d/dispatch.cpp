@@ -70,6 +70,7 @@ KernelTable<Conv2dProblem> table(
         {"int16_avx512vnni", kAvx512Vnni, int16_unsupported_reason, run_with<kInt16Avx512Vnni>},
         {"int16_avxvnni", kAvxVnni, int16_unsupported_reason, run_with<kInt16AvxVnni>},
         {"int16_avx2", kAvx2, int16_unsupported_reason, run_with<kInt16Avx2>},
+        {"float_amx", kAmxBf16, bfloat_unsupported_reason, run_with<kFloatAmx>, amx_pays},
         {"float_avx512", kAvx512Vnni, float_unsupported_reason, run_with<kFloatAvx512>},
         {"float_avx2", kAvx2, float_unsupported_reason, run_with<kFloatAvx2>},
 #endif

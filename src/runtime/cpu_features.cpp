@@ -127,16 +127,17 @@ CpuFeatures detect() {
   found.avx512vnni = found.avx2 && all_of(saved, {5, 6, 7}) && all_of(extended.ecx, {11}) &&
                      all_of(extended.ebx, {kAvx512f, kAvx512dq, kAvx512bw, kAvx512vl});
   found.avx512bf16 = found.avx512vnni && all_of(more.eax, {5});
-  constexpr int kAmxTile = 24, kAmxInt8 = 25;  // of extended.edx
+  constexpr int kAmxBf16 = 22, kAmxTile = 24, kAmxInt8 = 25;  // of extended.edx
   const bool has_amx = all_of(saved, {17, 18}) && all_of(extended.edx, {kAmxTile, kAmxInt8});
   found.amx_int8 = found.avx512vnni && (has_amx || kAmxIsEmulated);
+  found.amx_bf16 = found.amx_int8 && (all_of(extended.edx, {kAmxBf16}) || kAmxIsEmulated);
 #if defined(QCORE_AVXVNNI_AS_EVEX)
   found.avxvnni = found.avx512vnni;
 #else
   found.avxvnni = found.avx2 && all_of(more.eax, {4});
 #endif
 #if defined(QCORE_AVX2_ONLY)
-  found.avxvnni = found.avx512vnni = found.avx512bf16 = found.amx_int8 = false;
+  found.avxvnni = found.avx512vnni = found.avx512bf16 = found.amx_int8 = found.amx_bf16 = false;
 #endif
 #endif
   return found;
@@ -147,7 +148,7 @@ void cap_features(CpuFeatures& found, const std::string& cap) {
                         cap == "avx512vnni" || cap == "amx",
                     "environment variable QCORE_ISA is '", cap,
                     "', expected baseline, generic128, avx2, avxvnni, avx512vnni or amx");
-  if (cap != "amx") found.amx_int8 = false;
+  if (cap != "amx") found.amx_int8 = found.amx_bf16 = false;
   if (cap != "amx" && cap != "avx512vnni") found.avx512vnni = found.avx512bf16 = false;
   if (cap == "avx2" || cap == "generic128" || cap == "baseline") found.avxvnni = false;
   if (cap == "generic128" || cap == "baseline") found.avx2 = false;
@@ -164,6 +165,7 @@ CpuFeatures detect_and_cap() {
 #if !defined(__aarch64__)
   // Asked for even where an emulator stands in for what is refused.
   if (found.amx_int8) found.amx_int8 = may_use_amx() || kAmxIsEmulated;
+  found.amx_bf16 = found.amx_bf16 && found.amx_int8;
 #endif
   return found;
 }
@@ -210,6 +212,7 @@ std::vector<std::string> cpu_features() {
   if (features.avx512vnni) names.push_back("avx512vnni");
   if (features.avx512bf16) names.push_back("avx512bf16");
   if (features.amx_int8) names.push_back("amx");
+  if (features.amx_bf16) names.push_back("amxbf16");
   if (features.neon) names.push_back("neon");
   if (features.dotprod) names.push_back("dotprod");
   if (features.i8mm) names.push_back("i8mm");

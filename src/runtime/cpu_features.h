@@ -13,6 +13,7 @@ struct CpuFeatures {
   bool avx512vnni;  // AVX-512 F, BW, DQ, VL and VNNI, and the avx2 group
   bool avx512bf16;  // the above and AVX-512 BF16; capped with avx512vnni
   bool amx_int8;    // AMX-TILE and AMX-INT8, which the system lets this process use, and the avx512vnni group
+  bool amx_bf16;    // the above and AMX-BF16; capped with amx
   bool neon;        // Advanced SIMD of AArch64, which every such processor has
   bool dotprod;     // the above and its dot products of bytes
   bool i8mm;        // the above and those of unsigned by signed bytes

@@ -31,6 +31,9 @@ inline constexpr Requirement kAvx512Vnni{DeviceType::cpu, "AVX-512 F, BW, DQ, VL
 inline constexpr Requirement kAmxInt8{DeviceType::cpu,
                                       "AMX-INT8 with the system's permission, AVX-512 F, BW, DQ, VL and VNNI",
                                       [] { return cpu_features_in_use().amx_int8; }};
+inline constexpr Requirement kAmxBf16{DeviceType::cpu,
+                                      "AMX-BF16, AMX-INT8 with the system's permission, AVX-512 F, BW, DQ, VL and VNNI",
+                                      [] { return cpu_features_in_use().amx_bf16; }};
 inline constexpr Requirement kAvx512Bf16{DeviceType::cpu, "AVX-512 F, BW, DQ, VL, VNNI and BF16",
                                          [] { return cpu_features_in_use().avx512bf16; }};
 #endif

@@ -103,10 +103,9 @@ struct Generic128 {
     const Doubles2 low = to_doubles_low(a) * to_doubles_low(b) + to_doubles_low(c);
     const Doubles2 high = to_doubles_high(a) * to_doubles_high(b) + to_doubles_high(c);
     const Float y = to_floats(low, high);
-    const Int last_bits = __builtin_shufflevector((Int)low, (Int)high, 0, 2, 4, 6) & set1(0x1fffffff);
     const Int magnitude = as_int(y) & set1(0x7fffffff);
     const Int is_subnormal = (magnitude <= set1(0x00800000)) & (magnitude != set1(0));
-    if (__builtin_expect(any((last_bits == set1(0x10000000)) | is_subnormal), 0)) return fma_of_lanes(a, b, c);
+    if (__builtin_expect(any(middle_of_floats(low, high) | is_subnormal), 0)) return fma_of_lanes(a, b, c);
     return y;
   }
 #endif
@@ -298,6 +297,20 @@ struct Generic128 {
     return Float{static_cast<float>(low[0]), static_cast<float>(low[1]), static_cast<float>(high[0]),
                  static_cast<float>(high[1])};
 #endif
+  }
+  // Rounds to float.
+  QCORE_NUMERIC Doubles2 round_to_floats(Doubles2 a) {
+#if defined(__SSE2__)
+    return (Doubles2)_mm_cvtps_pd(_mm_cvtpd_ps((__m128d)a));
+#elif defined(__wasm_simd128__)
+    return (Doubles2)wasm_f64x2_promote_low_f32x4(wasm_f32x4_demote_f64x2_zero((v128_t)a));
+#else
+    return Doubles2{static_cast<float>(a[0]), static_cast<float>(a[1])};
+#endif
+  }
+  // Returns, in a lane for each double, whether it is as far from the float below as from the one above.
+  QCORE_NUMERIC Int middle_of_floats(Doubles2 low, Doubles2 high) {
+    return (__builtin_shufflevector((Int)low, (Int)high, 0, 2, 4, 6) & set1(0x1fffffff)) == set1(0x10000000);
   }
 
  private:

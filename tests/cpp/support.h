@@ -87,12 +87,16 @@ inline LinearOptions computing(ComputeMode compute) {
 constexpr ComputeMode kComputes[] = {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym,
                                      ComputeMode::int16};
 
+inline bool takes_bfloat_only(const std::string& kernel) {
+  return kernel == "float_avx512bf16" || kernel == "float_amx";
+}
+
 // Says whether a kernel takes a mode, by its name: int8_* computes in int8 and int8_asym, and so on; reference in
-// everything. Holds for x of fp32 or fp16: the kernel that multiplies bf16 directly adds in another order, see
+// everything. Holds for x of fp32 or fp16: the kernels that multiply bf16 directly add in another order, see
 // test_linear_bfloat.py.
 inline bool takes(const std::string& kernel, ComputeMode compute) {
   if (kernel == "reference") return true;
-  if (compute == ComputeMode::floating) return kernel.rfind("float_", 0) == 0 && kernel != "float_avx512bf16";
+  if (compute == ComputeMode::floating) return kernel.rfind("float_", 0) == 0 && !takes_bfloat_only(kernel);
   if (compute == ComputeMode::int16) return kernel.rfind("int16_", 0) == 0;
   return kernel.rfind("int8_", 0) == 0;
 }

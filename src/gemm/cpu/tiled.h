@@ -477,9 +477,9 @@ class TiledProduct {
   // Cuts rows so that a task's stay in the second-level cache while column after column of decoded weights meets them:
   // tiles of many rows take so few cycles that the third level could not deliver either.
   TileTasks decoded_tasks(std::int64_t row_tiles, std::int64_t threads, bool parallel) const {
-    constexpr std::int64_t kRowBytes = 768 << 10, kTasksPerThread = 8;
-    const std::int64_t wanted = parallel ? threads * kTasksPerThread : 1;
-    const std::int64_t tiles_per_task = std::max<std::int64_t>(1, kRowBytes / (rows_.row_bytes * rows_per_tile_));
+    constexpr std::int64_t kTasksPerThread = 8;
+    const std::int64_t wanted = parallel ? threads * kTasksPerThread : 1, tile_bytes = rows_.row_bytes * rows_per_tile_;
+    const std::int64_t tiles_per_task = std::max<std::int64_t>(1, kernels_.task_bytes / tile_bytes);
     const std::int64_t row_parts = ceil_div(row_tiles, tiles_per_task);
     const std::int64_t column_parts = std::min(columns(), ceil_div(wanted, row_parts));
     return {std::min(row_tiles, std::max(row_parts, ceil_div(wanted, column_parts))), column_parts, 0, parallel};

@@ -163,6 +163,7 @@ struct BlockKernels {
   std::int64_t (*decoded_panel_bytes)(const BlockTileArguments& arguments) =
       nullptr;                  // what decode() writes of a panel
   std::int64_t run_bytes = 0;   // decoded weights that all tiles of a column multiply before the next ones are decoded
+  std::int64_t task_bytes = 0;  // packed rows of a task, which column after column of decoded weights meets
   void (*release)() = nullptr;  // called by a thread after its tiles
 };
 
@@ -172,6 +173,7 @@ extern const BlockKernels kInt8AvxVnni, kInt16AvxVnni;                          
 extern const BlockKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;      // avx512/
 extern const BlockKernels kFloatAvx512Bf16;                                     // gemm_avx512bf16.cpp
 extern const BlockKernels kInt8Amx;                                             // amx/gemm_amx.cpp
+extern const BlockKernels kFloatAmx;                                            // amx/gemm_amx_bf16.cpp
 extern const BlockKernels kInt8Neon, kInt16Neon, kFloatNeon;                    // neon/gemm_neon.cpp
 extern const BlockKernels kInt8NeonDotprod;                                     // neon/gemm_neon_dotprod.cpp
 extern const BlockKernels kInt8NeonI8mm;                                        // neon/gemm_neon_i8mm.cpp

@@ -4,12 +4,14 @@
 #include <ucontext.h>
 
 #include <atomic>
+#include <cfloat>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
-// Executes AMX-TILE and AMX-INT8 in a handler of SIGILL, which a processor without them raises, so that the
+// Executes AMX-TILE, AMX-INT8 and AMX-BF16 in a handler of SIGILL, which a processor without them raises, so that the
 // instructions of the real kernels are tested on any x86-64. What a processor refuses (a wrong configuration, shapes
 // that do not fit) ends the program. On a processor with AMX the handler is never called.
 namespace qcore::test {
@@ -116,13 +118,17 @@ void move_rows(const Instruction& at, bool to_memory) {
   ++(to_memory ? stores : loads);
 }
 
-// The prefix says which operand has signed bytes: 0 neither, 1 the second, 2 the first, 3 both.
-void multiply(const Instruction& at) {
-  const int sums = at.reg, a = at.rm, b = at.vvvv;
+void check_product(int sums, int a, int b) {
   for (const int i : {sums, a, b}) check_tile(i);
   if (state.rows(sums) != state.rows(a) || state.row_bytes(sums) != state.row_bytes(b) ||
       state.row_bytes(a) / 4 != state.rows(b))
     fail("the shapes of a product do not fit");
+}
+
+// The prefix says which operand has signed bytes: 0 neither, 1 the second, 2 the first, 3 both.
+void multiply(const Instruction& at) {
+  const int sums = at.reg, a = at.rm, b = at.vvvv;
+  check_product(sums, a, b);
   const bool a_signed = at.prefix & 2, b_signed = at.prefix & 1;
   const auto code = [](std::uint8_t byte, bool is_signed) { return is_signed ? static_cast<std::int8_t>(byte) : byte; };
   for (int row = 0; row < state.rows(sums); ++row) {
@@ -133,6 +139,38 @@ void multiply(const Instruction& at) {
       for (int n = 0; n < state.row_bytes(sums) / 4; ++n)
         sum[n] += x * code(state.tile[b][k / 4][4 * n + k % 4], b_signed);
     }
+    memcpy(state.tile[sums][row], sum, sizeof sum);
+  }
+  ++products;
+}
+
+// Subnormal numbers are zeros, whether read or made.
+float flushed(float x) { return std::fabs(x) < FLT_MIN ? std::copysign(0.0f, x) : x; }
+
+float bfloat(const std::uint8_t* at) {
+  std::uint16_t half;
+  memcpy(&half, at, sizeof half);
+  const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return flushed(x);
+}
+
+// By Intel's manual: the even k of all pairs by fused multiply-adds from zero on, the odd ones likewise, both added,
+// and then to what the register holds; each rounded to nearest.
+void multiply_bfloats(const Instruction& at) {
+  const int sums = at.reg, a = at.rm, b = at.vvvv;
+  check_product(sums, a, b);
+  for (int row = 0; row < state.rows(sums); ++row) {
+    float sum[kRowBytes / 4], chain[2][kRowBytes / 4] = {};
+    memcpy(sum, state.tile[sums][row], sizeof sum);
+    for (int k = 0; k < state.row_bytes(a) / 2; ++k) {
+      const float x = bfloat(state.tile[a][row] + 2 * k);
+      for (int n = 0; n < state.row_bytes(sums) / 4; ++n)
+        chain[k % 2][n] = flushed(std::fma(x, bfloat(state.tile[b][k / 2] + 4 * n + 2 * (k % 2)), chain[k % 2][n]));
+    }
+    for (int n = 0; n < state.row_bytes(sums) / 4; ++n)
+      sum[n] = flushed(flushed(sum[n]) + flushed(chain[0][n] + chain[1][n]));
     memcpy(state.tile[sums][row], sum, sizeof sum);
   }
   ++products;
@@ -150,6 +188,8 @@ void execute(const Instruction& at) {
     move_rows(at, at.prefix == 2);
   } else if (at.opcode == 0x5e && !at.memory) {
     multiply(at);
+  } else if (at.opcode == 0x5c && at.prefix == 2 && !at.memory) {
+    multiply_bfloats(at);
   } else {
     fail("an unknown instruction");
   }

@@ -257,11 +257,76 @@ TEST(Linear, ActivationsKeepNaNAndAgree) {
     }
 }
 
-// Its sums are in another order than the reference's: within the bound of both.
-TEST(Linear, DotProductsOfBfloatAreWithinTheBound) {
-  const auto names = available_cpu_kernels();
-  const std::string kernel = "float_avx512bf16";
-  if (std::find(names.begin(), names.end(), kernel) == names.end()) GTEST_SKIP() << "no AVX-512 BF16 here";
+// Sums in the middle between two floats, almost there, below the least normal float and above the greatest one: a
+// kernel without a fused multiply-add must not round twice. Sums that are exact in double, and those that are not
+// because of earlier ones.
+TEST(Linear, FloatSumsBetweenTwoFloatsAreRoundedOnce) {
+  const std::int64_t m = 160, n = 33, k = 192, g = 48, blocks = 4;
+  std::mt19937 engine(7);
+  const auto number = [&](int count) { return static_cast<int>(engine() % static_cast<unsigned>(count)); };
+  // One, a little more or a little less, times a power of 2.
+  const auto near = [&](int exponent, int last_bit) {
+    return std::ldexp(1.0f + static_cast<float>(number(7) - 3) * std::ldexp(1.0f, last_bit), exponent);
+  };
+  const auto one_of = [&](std::initializer_list<int> exponents) {
+    return *(exponents.begin() + number(static_cast<int>(exponents.size())));
+  };
+  std::vector<std::int8_t> codes(n * k);
+  std::vector<float> scales, offsets, x;
+  for (std::int8_t& code : codes) code = static_cast<std::int8_t>(number(9) ? 2 * number(2) - 1 : number(256) - 128);
+  for (std::int64_t i = 0; i < n * blocks; ++i) {
+    const int kind = static_cast<int>(i % blocks);
+    scales.push_back(kind == 0 ? near(0, -23) : kind == 1 ? near(0, -15) : kind == 2 ? near(-30, -15) : near(0, -12));
+    offsets.push_back(number(5) ? 0.0f : near(0, -23));
+  }
+  for (std::int64_t i = 0; i < m * k; ++i) {
+    const int kind = static_cast<int>(i / k % 8), block = static_cast<int>(i % k / g), place = static_cast<int>(i % g);
+    const float sign = number(2) ? 1.0f : -1.0f, any = near(one_of({0, -23, -24, -24, -25, -48, -72}), -23);
+    const auto value = [&] {
+      switch (kind) {
+        case 0:
+          return any;
+        case 1:
+          return near(one_of({0, -24, -24, -25}), -15);
+        case 2:  // a subnormal sum, and half of the last bit of its float
+          return block != 2 || place > 1 ? 0.0f : place ? near(-120, -15) : near(-97, -22);
+        case 3:
+          return std::ldexp(static_cast<float>(number(200)), -5);
+        case 4:  // a middle between two floats, less or more than which is what was added before
+          return place < 12 ? std::ldexp(1.0f, -60) : place > 12 ? 0.0f : near(0, -12);
+        case 5:
+          return std::ldexp(any, 127);
+        case 6:
+          return std::ldexp(static_cast<float>(number(200)), -146);
+        default:
+          return std::ldexp(any, -125);
+      }
+    };
+    x.push_back(sign * value());
+  }
+  x[8 * k + 60] = std::numeric_limits<float>::infinity();
+  const TensorView codes_view(codes.data(), DType::i8, {n, k}), scales_view(scales.data(), DType::f32, {n, blocks});
+  const TensorView offsets_view(offsets.data(), DType::f32, {n, blocks});
+  for (const TensorView* given : {static_cast<const TensorView*>(nullptr), &offsets_view}) {
+    const auto w = QuantizedTensor::from_parts(codes_view, scales_view, given, 8, g);
+    const auto expected = linear_on("reference", x, m, w, computing(ComputeMode::floating));
+    for (const std::string& kernel : available_cpu_kernels()) {
+      if (!takes(kernel, ComputeMode::floating)) continue;
+      EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(ComputeMode::floating)), expected)) << kernel;
+      const std::vector<float> few(x.begin(), x.begin() + 3 * k);
+      EXPECT_TRUE(same_bits(linear_on(kernel, few, 3, w, computing(ComputeMode::floating)),
+                            {expected.begin(), expected.begin() + 3 * n}))
+          << kernel;
+    }
+  }
+}
+
+// Their sums are in another order than the reference's: within the bound of both.
+TEST(Linear, ProductsOfBfloatAreWithinTheBound) {
+  std::vector<std::string> names;
+  for (const std::string& name : available_cpu_kernels())
+    if (takes_bfloat_only(name)) names.push_back(name);
+  if (names.empty()) GTEST_SKIP() << "no products of bf16 here";
   const std::int64_t m = 7, n = 37, k = 333, g = 48;
   std::vector<std::uint16_t> x;
   for (const float value : normal_values(m * k, 31)) {
@@ -274,20 +339,22 @@ TEST(Linear, DotProductsOfBfloatAreWithinTheBound) {
     const auto w = random_weight(n, k, form);
     std::vector<float> weights(n * k), y(m * n);
     w.dequantize(TensorView(weights.data(), DType::f32, {n, k}));
-    ForceKernel force("linear", kernel);
-    linear(TensorView(x.data(), DType::bf16, {m, k}), w, nullptr, TensorView(y.data(), DType::f32, {m, n}),
-           computing(ComputeMode::floating));
-    EXPECT_EQ(last_kernel("linear"), kernel);
-    for (std::int64_t i = 0; i < m * n; ++i) {
-      double exact = 0, magnitude = 0;
-      for (std::int64_t l = 0; l < k; ++l) {
-        const std::uint32_t bits = static_cast<std::uint32_t>(x[i / n * k + l]) << 16;
-        float value;
-        std::memcpy(&value, &bits, sizeof(value));
-        exact += static_cast<double>(value) * weights[i % n * k + l];
-        magnitude += std::abs(static_cast<double>(value)) * (std::abs(weights[i % n * k + l]) + 1);
+    for (const std::string& kernel : names) {
+      ForceKernel force("linear", kernel);
+      linear(TensorView(x.data(), DType::bf16, {m, k}), w, nullptr, TensorView(y.data(), DType::f32, {m, n}),
+             computing(ComputeMode::floating));
+      EXPECT_EQ(last_kernel("linear"), kernel);
+      for (std::int64_t i = 0; i < m * n; ++i) {
+        double exact = 0, magnitude = 0;
+        for (std::int64_t l = 0; l < k; ++l) {
+          const std::uint32_t bits = static_cast<std::uint32_t>(x[i / n * k + l]) << 16;
+          float value;
+          std::memcpy(&value, &bits, sizeof(value));
+          exact += static_cast<double>(value) * weights[i % n * k + l];
+          magnitude += std::abs(static_cast<double>(value)) * (std::abs(weights[i % n * k + l]) + 1);
+        }
+        EXPECT_NEAR(y[i], exact, 4 * ((k + g - 1) / g + g) * std::ldexp(magnitude, -24)) << kernel << " " << i;
       }
-      EXPECT_NEAR(y[i], exact, 4 * ((k + g - 1) / g + g) * std::ldexp(magnitude, -24)) << i;
     }
   }
 }

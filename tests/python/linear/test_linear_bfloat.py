@@ -1,4 +1,4 @@
-"""The kernels that multiply bf16 activations by dot products of bf16: within the bound of the exact result."""
+"""The kernels that multiply bf16 activations as they are: within the bound of the exact result."""
 
 import ml_dtypes
 import numpy as np
@@ -48,7 +48,8 @@ def test_within_the_bound(kernel, g, bits, scheme):
 
 @pytest.mark.parametrize("kernel", BFLOAT_KERNELS)
 def test_is_chosen_for_bf16_only(kernel):
-    x, weight = random_call(np.random.default_rng(0), 3, 9, 64, 32, 4, "symmetric")
+    rows = 40 if kernel.endswith("amx") else 3  # AMX does not pay for a few
+    x, weight = random_call(np.random.default_rng(0), rows, 9, 64, 32, 4, "symmetric")
     before = next(row.runs for row in qcore.kernels("linear") if row.name == kernel)
     qcore.linear(x, weight, compute="float")
     assert qcore.last_kernel("linear") == kernel

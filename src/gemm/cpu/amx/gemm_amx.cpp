@@ -2,9 +2,6 @@
 
 namespace qcore {
 
-// The weights of a run lie in the second-level cache while all tiles of a column multiply them.
-constexpr std::int64_t kRunBytes = 128 << 10;
-
 extern const BlockKernels kInt8Amx = {kAmxRows,
                                       kAmxPanels,
                                       kAmxRows * kAmxPanels,
@@ -12,7 +9,7 @@ extern const BlockKernels kInt8Amx = {kAmxRows,
                                       Rows<Avx512>::widen,
                                       Transpose<Avx512>::run,
                                       PackRows<Avx512, std::int8_t>::run,
-                                      run_byte_tile,
+                                      run_amx_tile_of_size<AmxBytes>,
                                       Rows<Avx512>::store_row,
                                       nullptr,
                                       0,
@@ -23,8 +20,9 @@ extern const BlockKernels kInt8Amx = {kAmxRows,
                                       Expand<Avx512>::parameters,
                                       decode_bytes,
                                       nullptr,
-                                      decoded_panel_bytes,
-                                      kRunBytes,
+                                      decoded_panel_bytes<AmxBytes>,
+                                      kAmxRunBytes,
+                                      768 << 10,
                                       release_tiles};
 
 }  // namespace qcore

@@ -14,7 +14,7 @@ constexpr int kTileRows = 16, kTileBytes = 16 * 64;
 constexpr int kAmxRows = 2 * kTileRows;  // of a tile, in two registers
 
 // How the registers are divided: 0 to 3 are sums (register 2 * a + b of operands a and b), 4 and 5 rows of activations,
-// 6 and 7 weights, a row of which has four k of each of 16 columns.
+// 6 and 7 weights, a row of which has four bytes of k of each of 16 columns.
 struct TileShape {
   std::uint8_t rows[2];  // of activations; 0 in the second if there are at most 16
   std::uint8_t k;        // in bytes: a multiple of 4, at most 64
@@ -82,6 +82,14 @@ QCORE_NUMERIC void multiply_tiles() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(activations), "i"(weights));
   else
     asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(activations), "i"(weights));
+}
+
+// Adds the products of weights with activations, both bf16, to sums of floats: of each pair of k one chain of fused
+// multiply-adds for the even ones and one for the odd ones, from zero on; then both are added. Subnormal numbers are
+// zeros, whether read or made.
+template <int sums, int activations, int weights>
+QCORE_NUMERIC void multiply_bfloat_tiles() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(activations), "i"(weights));
 }
 
 // 16 rows of activations, as a tile register loads them: they lie evenly, or are copied.
