@@ -91,6 +91,8 @@ class RecurrentModule(QuantizedModule):
         config = {name: getattr(self, name) for name in names}
         if self.trained is not None:
             config["trainable"] = {"config": self.trained.config.to_json(), "bias": self.trained.bias}
+            if self.trained.projection:
+                config["trainable"]["projection"] = self.trained.projection
         return config
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -102,7 +104,8 @@ class RecurrentModule(QuantizedModule):
             given = config["trainable"]
             made = operator(self.kind).config.from_json(given["config"])
             sizes = (self.input_size, self.hidden_size, self.num_layers, self.directions)
-            self.trained = TrainableLayers(self.kind, sizes, made, bool(given["bias"]))
+            projection = int(given.get("projection", 0))
+            self.trained = TrainableLayers(self.kind, sizes, made, bool(given["bias"]), projection)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         given = state_dict.get(prefix + "state")

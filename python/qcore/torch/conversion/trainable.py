@@ -72,8 +72,6 @@ def _refusal(module: Any) -> str:
     """Return why a recurrent module can't be trained in integers, or an empty string."""
     if module.dropout > 0 and module.num_layers > 1:
         return "it has dropout between layers, without which integers in training are computed"
-    if getattr(module, "proj_size", 0):
-        return "it has a projection, which can't be trained in integers"
     return ""
 
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+_WEIGHTS = 5  # w, r, bx, br and a projection
+
 Steps = list[Tensor]
 """A tensor [B, ...] for each step, in the order of computation."""
 
@@ -23,9 +25,10 @@ class CellGradient(ABC):
     """
 
     states: ClassVar[tuple[str, ...]]
+    shown: Tensor
+    """What a projection multiplies: [T, B, H], of a cell that may have one."""
 
     def __init__(self, wx: Tensor, rh: Tensor, before: Tensor, others: tuple[Tensor, ...]) -> None:
-        self.size = before.shape[-1]
         self._prepare(wx, rh, before, *others)
 
     @abstractmethod
@@ -73,6 +76,7 @@ class LstmGradient(CellGradient):
             c.append(forget * c[-1] + new)
         memory = torch.stack(c)
         shown = torch.tanh(memory[1:])
+        self.shown = o * shown
         self.to_i, self.to_f = g * i * (1 - i), memory[:-1] * self.f * (1 - self.f)
         self.to_g, self.to_o = i * (1 - g * g), shown * o * (1 - o)
         self.to_c = o * (1 - shown * shown)
@@ -95,9 +99,10 @@ class IntegerDirection(torch.autograd.Function):
             ctx: of the function.
             direction: a :class:`qcore.torch.training.layers.DirectionRun`.
             x: float32 [T, B, C].
-            rest: w, r, bx and br, and a state [1, B, H] or None for each of the cell's.
+            rest: w, r, bx, br and a projection, then a state [1, B, H] for each of the cell's; None for what there is
+                not.
         """
-        states = rest[4:]
+        states = rest[_WEIGHTS:]
         results = direction.run(x, states)
         ctx.direction = direction
         ctx.given = [value is not None for value in rest]
@@ -109,7 +114,7 @@ class IntegerDirection(torch.autograd.Function):
         """Return gradients of x, of the weights and of the states, straight through every rounding."""
         x, y, *given = ctx.saved_tensors
         iterator = iter(given)
-        states = [next(iterator) if has else None for has in ctx.given[4:]]
+        states = [next(iterator) if has else None for has in ctx.given[_WEIGHTS:]]
         inputs, weights, initial = ctx.direction.gradients(x, y, states, grads[0], grads[1:])
         every = zip([*weights, *initial], ctx.given, strict=True)
         return (None, inputs, *(grad if has else None for grad, has in every))

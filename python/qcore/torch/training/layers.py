@@ -16,6 +16,7 @@ from qcore._recurrent.ranges import EMA_KEPT
 from qcore.torch.training.cells import CellGradient, GruGradient, IntegerDirection, LstmGradient
 
 _PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_PROJECTION = "weight_hr"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Operator:
         quantized: the integers.
         config: their widths.
         tensors: names of the tensors that have ranges.
+        projected: the same of layers with a projection.
         order: blocks of rows of torch's gates in the order of the integers.
         gradient: the cell's derivatives.
     """
@@ -37,6 +39,7 @@ class Operator:
     quantized: Any
     config: Any
     tensors: tuple[str, ...]
+    projected: tuple[str, ...]
     order: tuple[int, ...]
     gradient: type[CellGradient]
 
@@ -47,12 +50,14 @@ def operator(kind: str) -> Operator:
         from qcore.gru import Config, GruWeights, QuantGRU
         from qcore.gru.observation import Observer
 
-        return Operator(Observer, GruWeights, QuantGRU, Config, Observer.seen, (1, 0, 2), GruGradient)
+        return Operator(Observer, GruWeights, QuantGRU, Config, Observer.seen, (), (1, 0, 2), GruGradient)
     from qcore import lstm
+    from qcore.lstm.formats import PROJECTED, TENSORS
     from qcore.lstm.observation import Observer as LstmObserver
 
     order = (0, 1, 2, 3)
-    return Operator(LstmObserver, lstm.LstmWeights, lstm.QuantLSTM, lstm.Config, lstm.TENSORS, order, LstmGradient)
+    tensors = (TENSORS, PROJECTED)
+    return Operator(LstmObserver, lstm.LstmWeights, lstm.QuantLSTM, lstm.Config, *tensors, order, LstmGradient)
 
 
 class TrainableLayers(torch.nn.Module):
@@ -66,6 +71,7 @@ class TrainableLayers(torch.nn.Module):
         sizes: input_size, hidden_size, num_layers, directions.
         config: widths and rules of the integers.
         bias: whether there are biases.
+        projection: P of an LSTM with a projection, else 0.
 
     Raises:
         QcoreValueError: the config's rule needs samples.
@@ -74,24 +80,28 @@ class TrainableLayers(torch.nn.Module):
     ranges: Tensor
     frozen: Tensor
 
-    def __init__(self, kind: str, sizes: Sequence[int], config: Any, bias: bool) -> None:
+    def __init__(self, kind: str, sizes: Sequence[int], config: Any, bias: bool, projection: int = 0) -> None:
         super().__init__()
         _keep_eager()
-        self.kind, self.config, self.bias = kind, config, bias
+        self.kind, self.config, self.bias, self.projection = kind, config, bias, projection
         if config.rule == "mse":
             raise _core.QcoreValueError(
                 f"qcore.torch.{kind.upper()}: config.rule is 'mse', expected 'cover' or 'nearest': while training, "
                 "exponents follow from ranges"
             )
         self.input_size, self.hidden_size, self.num_layers, self.directions = sizes
-        rows = len(operator(kind).order) * self.hidden_size
+        rows, outputs = len(operator(kind).order) * self.hidden_size, projection or self.hidden_size
         for layer in range(self.num_layers):
-            inputs = self.input_size if layer == 0 else self.hidden_size * self.directions
+            inputs = self.input_size if layer == 0 else outputs * self.directions
             for suffix in self._suffixes(layer):
-                shapes = ((rows, inputs), (rows, self.hidden_size), (rows,), (rows,))
-                for name, shape in zip(_PARTS[: 4 if bias else 2], shapes, strict=False):
+                shapes: dict[str, tuple[int, ...]] = dict(
+                    zip(_PARTS[: 4 if bias else 2], ((rows, inputs), (rows, outputs), (rows,), (rows,)), strict=False)
+                )
+                if projection:
+                    shapes[_PROJECTION] = (projection, self.hidden_size)
+                for name, shape in shapes.items():
                     self.register_parameter(name + suffix, torch.nn.Parameter(torch.empty(shape)))
-        tensors = len(operator(kind).tensors)
+        tensors = len(operator(kind).projected if projection else operator(kind).tensors)
         self.register_buffer("ranges", torch.zeros(self.num_layers * self.directions, tensors, 2, dtype=torch.float64))
         self.register_buffer("frozen", torch.tensor(False))
 
@@ -107,25 +117,20 @@ class TrainableLayers(torch.nn.Module):
             method: how ranges follow from the samples.
 
         Raises:
-            QcoreValueError, QcoreTypeError: the module has dropout between layers, a projection or float64 weights, or
-                samples have another shape.
+            QcoreValueError, QcoreTypeError: the module has dropout between layers or float64 weights, or samples have
+                another shape.
         """
         if module.dropout and module.num_layers > 1:
             raise _core.QcoreValueError(
                 f"qcore.torch.{kind.upper()}: module has dropout {module.dropout} between layers, expected 0: the "
                 "integers of all layers are computed without it"
             )
-        if getattr(module, "proj_size", 0):
-            raise _core.QcoreValueError(
-                f"qcore.torch.{kind.upper()}: module has a projection (proj_size {module.proj_size}), expected none in "
-                "a trainable one"
-            )
         sizes = (module.input_size, module.hidden_size, module.num_layers, 2 if module.bidirectional else 1)
         found = operator(kind)
         observer = found.observer(found.weights.from_torch(module), method)
         for batch in samples if isinstance(samples, (list, tuple)) else [samples]:
             observer.observe(batch.detach().cpu().double().numpy() if hasattr(batch, "detach") else batch)
-        made = cls(kind, sizes, config, module.bias)
+        made = cls(kind, sizes, config, module.bias, getattr(module, "proj_size", 0))
         own = dict(made.named_parameters())
         with torch.no_grad():
             for name, value in module.named_parameters():
@@ -220,13 +225,14 @@ class TrainableLayers(torch.nn.Module):
         return (y.to(x.dtype), *(torch.cat(each).to(x.dtype) for each in last))
 
     def _weights(self, suffix: str) -> list[Tensor | None]:
-        """Return w, r, bx and br of a direction with gates in the order of the integers."""
+        """Return w, r, bx, br with gates in the order of the integers, and the projection of a direction."""
         own: Mapping[str, Tensor] = dict(self.named_parameters())
         order = operator(self.kind).order
         values = [own.get(name + suffix) for name in _PARTS]
-        return [
+        ordered: list[Tensor | None] = [
             None if value is None else torch.cat([value.chunk(len(order))[gate] for gate in order]) for value in values
         ]
+        return [*ordered, own.get(_PROJECTION + suffix)]
 
 
 _eager: list[Any] = []
@@ -261,8 +267,8 @@ class DirectionRun:
 
     def gradients(
         self, x: Tensor, y: Tensor, states: Sequence[Tensor | None], dy: Tensor, dlast: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Return the gradients of x, of w, r, bx and br, and of the initial states.
+    ) -> tuple[Tensor, list[Tensor | None], list[Tensor]]:
+        """Return the gradients of x, of w, r, bx, br and the projection, and of the initial states.
 
         Every rounding passes gradients on. Numbers of x and of initial states beyond their formats get none.
 
@@ -273,23 +279,32 @@ class DirectionRun:
         inputs, inside = self._rounded("x", x)
         initial, kept = [], []
         for name, state in zip(self.found.gradient.states, states, strict=True):
-            values, mask = self._rounded(name, torch.zeros_like(y[:1]) if state is None else state)
+            if state is None:
+                size = y.shape[-1] if name == "h" else self.integers.hidden_size
+                state = y.new_zeros(1, y.shape[1], size)
+            values, mask = self._rounded(name, state)
             initial.append(values[0])
             kept.append(mask)
         inputs, y, dy = (self._in_order(each) for each in (inputs, y, dy))
         before = torch.cat([initial[0][None], y[:-1]])
         w, r, bx, br = (self._value(name, x) for name in ("w", "r", "bx", "br"))
+        projection = self._value("projection", x) if "projection" in self.parts else None
         cell = self.found.gradient(inputs @ w.T + bx, before @ r.T + br, before, tuple(initial[1:]))
-        grads, dwx, drh = [each[0] for each in dlast], [], []
+        grads, dwx, drh, dh = [each[0] for each in dlast], [], [], []
         for t in range(len(y) - 1, -1, -1):
             grads[0] = grads[0] + dy[t]
+            dh.append(grads[0])
+            if projection is not None:
+                grads[0] = grads[0] @ projection
             of_x, of_h, grads = cell.step(t, grads)
-            grads[0] = grads[0] + of_h @ r
+            # With a projection h has no part in the next one but through R h.
+            grads[0] = of_h @ r + (grads[0] if projection is None else 0)
             dwx.append(of_x)
             drh.append(of_h)
         of_wx, of_rh = torch.stack(dwx[::-1]), torch.stack(drh[::-1])
-        weights = [torch.einsum("tbg,tbk->gk", of_wx, inputs), torch.einsum("tbg,tbk->gk", of_rh, before)]
-        weights += [of_wx.sum((0, 1)), of_rh.sum((0, 1))]
+        weights: list[Tensor | None] = [torch.einsum("tbg,tbk->gk", of_wx, inputs)]
+        weights += [torch.einsum("tbg,tbk->gk", of_rh, before), of_wx.sum((0, 1)), of_rh.sum((0, 1))]
+        weights.append(None if projection is None else torch.einsum("tbp,tbh->ph", torch.stack(dh[::-1]), cell.shown))
         return (
             self._in_order(of_wx @ w) * inside,
             weights,

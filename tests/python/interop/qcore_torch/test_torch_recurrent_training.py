@@ -15,6 +15,7 @@ from qcore import gru, lstm  # noqa: E402
 KINDS = {"GRU": gru, "LSTM": lstm}
 CONFIGS = {"8": {}, "16": {"bits": 16}, "4": {"widths": {"weights": 4}}, "even": {"rounding": "half_even"}}
 FORMS = [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}, {"bias": False}]
+PROJECTED = FORMS[1] | {"proj_size": 3}
 
 
 def made(kind, config=None, form=None, **options):
@@ -37,12 +38,20 @@ def loss_of(result):
 
 def states(kind, form, batch=4):
     rows = form.get("num_layers", 1) * (2 if form.get("bidirectional") else 1)
-    given = [0.1 * torch.randn(rows, batch, 7) for _ in range(1 if kind == "GRU" else 2)]
+    sizes = (7,) if kind == "GRU" else (form.get("proj_size", 7), 7)
+    scale = 0.01 if "proj_size" in form else 0.1  # within the ranges of h: numbers beyond them get no gradient
+    given = [scale * torch.randn(rows, batch, size) for size in sizes]
     return [each.requires_grad_() for each in given]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("config", "form"), [*((name, FORMS[1]) for name in CONFIGS), ("8", {}), ("4", FORMS[2])])
+@pytest.mark.parametrize(
+    ("kind", "config", "form"),
+    [
+        *((kind, name, FORMS[1]) for kind in KINDS for name in CONFIGS),
+        *((kind, *rest) for kind in KINDS for rest in (("8", {}), ("4", FORMS[2]))),
+        *(("LSTM", name, PROJECTED) for name in CONFIGS),
+    ],
+)
 def test_training_computes_the_deployed_bits(kind, config, form):
     _, module, _ = made(kind, CONFIGS[config], form)
     x = 1.5 * torch.randn((4, 9, 5) if form.get("batch_first") else (9, 4, 5))
@@ -58,8 +67,10 @@ def test_training_computes_the_deployed_bits(kind, config, form):
     assert trained[0].requires_grad
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("form", FORMS, ids=["plain", "layers", "no bias"])
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [*((kind, form) for kind in KINDS for form in FORMS), ("LSTM", PROJECTED), ("LSTM", {"proj_size": 3})],
+)
 def test_gradients_are_torchs_within_rounding(kind, form):
     net, module, x = made(kind, CONFIGS["16"], form)
     grads = []
@@ -129,9 +140,9 @@ def test_training_lowers_the_error_of_four_bits(kind):
     assert errors[-1] < 0.5 * errors[0], errors
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_state_dicts_copies_and_modes(kind):
-    _, module, x = made(kind, {"widths": {"weights": 4}}, {"num_layers": 2, "bidirectional": True})
+@pytest.mark.parametrize(("kind", "form"), [("GRU", {}), ("LSTM", {}), ("LSTM", {"proj_size": 3})])
+def test_state_dicts_copies_and_modes(kind, form):
+    _, module, x = made(kind, {"widths": {"weights": 4}}, {"num_layers": 2, "bidirectional": True} | form)
     module.train()(x)
     state = module.eval().state_dict()
     assert {"trained.weight_hh_l1_reverse", "trained.ranges", "trained.frozen", "state"} < set(state)
@@ -163,7 +174,6 @@ def test_errors(kind):
     net, module, x = made(kind)
     other = getattr(torch.nn, kind)(5, 7, num_layers=2, dropout=0.5)
     plain = type(module).from_float(net, samples=x)
-    projected = torch.nn.LSTM(5, 7, proj_size=3)
     # torch's modules have no other cell: weights of ONNX's forms are none of them.
     w, r = np.zeros((28, 5)), np.zeros((28, 7))
     peepholes = qcore.lstm.LstmWeights.from_arrays(w, r, peepholes=np.zeros((3, 7)))
@@ -172,10 +182,6 @@ def test_errors(kind):
     for call, words in [
         (lambda: type(module).from_float(other, samples=x, trainable=True), "dropout 0.5 between layers, expected 0"),
         (lambda: type(module).from_float(net, samples=x, config=config, trainable=True), "config.rule is 'mse'"),
-        (
-            lambda: qcore.torch.LSTM.from_float(projected, samples=x, trainable=True),
-            "a projection (proj_size 3), expected",
-        ),
         (
             lambda: qcore.torch.LSTM.from_float(peepholes, samples=x, trainable=True),
             "module is a LstmWeights, expected a torch.nn.LSTM",
@@ -277,9 +283,8 @@ def test_quantize_says_which_layers_cannot_be_trained():
     notes = {row.name: row.note for row in report.layers if not row.quantized and not row.asked}
     assert notes == {"lstm": "it has dropout between layers, without which integers in training are computed"}
     model = Tagger(hidden_size=9, lstm={"proj_size": 7})
-    with pytest.warns(UserWarning, match="LSTM: it has a projection, which can't be trained in integers"):
-        report = qcore.torch.quantize_(model, calibration=x, trainable=True)
-    assert {row.name for row in report.layers if row.quantized} == {"gru"}
+    report = qcore.torch.quantize_(model, calibration=x, trainable=True)
+    assert {row.name for row in report.layers if row.quantized} == {"gru", "lstm"}
 
     for module, options, words in [
         (Tagger(), {}, "calibration is None, expected inputs of the model with trainable=True"),
