@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device_arrays.h"
+#include "gemm/cuda/sm80_int8_mma16/ptx.cuh"
 #include "numerics/activation_block.h"
 #include "numerics/half_bits.h"
 #include "runtime/cuda/cuda_launch.h"
@@ -14,7 +15,6 @@
 #include "runtime/cuda/ptx_bytes.cuh"
 #include "runtime/cuda/ptx_convert.cuh"
 #include "runtime/cuda/ptx_half.cuh"
-#include "runtime/cuda/ptx_mma16.cuh"
 #include "runtime/cuda/ptx_store.cuh"
 #include "runtime/cuda/ptx_wgmma.cuh"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/sm80_int8_mma16/arguments.cuh"
-#include "runtime/cuda/ptx_mma16.cuh"
+#include "gemm/cuda/sm80_int8_mma16/ptx.cuh"
 
 // Stages of a tile in shared memory, some blocks each, and how they get there.
 namespace qcore::sm80_int8_mma16 {
