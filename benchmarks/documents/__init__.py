@@ -53,15 +53,14 @@ def linear_read() -> str:
 
 def linear_amx() -> str:
     """Make the table of int8 on AMX beside AVX-512 VNNI and torch, with the faster torch's time over ours."""
-    return _amx_table(
-        ("8b g64", "4b g64", "8b g128", "8b g=K"), ("int8_amx", "int8_avx512vnni"), ("bf16", "dynamic int8")
-    )
+    forms, kernels = ("8b g64", "4b g64", "8b g128", "8b g=K"), ("int8_amx", "int8_avx512vnni")
+    return _amx_table("xeon/linear-amx", forms, kernels, ("bf16", "dynamic int8"))
 
 
-def _amx_table(forms: tuple[str, ...], kernels: tuple[str, str], baselines: tuple[str, ...]) -> str:
+def _amx_table(name: str, forms: tuple[str, ...], kernels: tuple[str, str], baselines: tuple[str, ...]) -> str:
     """Make a table of forms by two kernels, and the fastest of the baselines over the first kernel."""
     rows = []
-    for case in kept.results("xeon/linear-amx").cases:
+    for case in kept.results(name).cases:
         if case.workload != "4096x4096" or case.parameters["M"] < 16:
             continue
         named = [kept.named(case, f"torch {name}").milliseconds for name in baselines]

@@ -5,6 +5,7 @@ Other work on a machine changes what it delivers from minute to minute, so only 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import qcore
 
 from .. import libraries
 from ..implementation import Array, Unavailable
+from ..options import pattern
 from ..results import Case, Document, Row
 from .command import parse_shape
 
@@ -60,8 +62,8 @@ class Layer:
         dynamic = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(dense), {torch.nn.Linear}, torch.qint8)
         return dense.to(torch.bfloat16), dynamic
 
-    def contenders(self, m: int) -> Iterator[_Contender]:
-        """Yield the calls for `m` rows that this machine has, after a check of qcore's."""
+    def contenders(self, m: int, ours: re.Pattern[str]) -> Iterator[_Contender]:
+        """Yield the calls for `m` rows that this machine has, after a check of qcore's, whose names `ours` finds."""
         torch = self.torch
         wide = np.random.default_rng([1, m]).standard_normal((m, self.k), np.float32)
         narrow = torch.from_numpy(wide).to(torch.bfloat16)
@@ -71,14 +73,15 @@ class Layer:
         ):
             for bits, block in forms:
                 for kernel in kernels:
-                    if kernel in self._available:
-                        yield self._ours(x, bits, block, compute, kernel)
+                    name = f"qcore {bits}b g{'=K' if block is None else block} {kernel}"
+                    if kernel in self._available and ours.search(name):
+                        yield self._ours(name, x, bits, block, compute, kernel)
         dense, dynamic = self._torch_layers()
         yield _Contender(Row("torch bf16", "torch", 0.0, 16), lambda: dense(narrow))
         rows = torch.from_numpy(wide)
         yield _Contender(Row("torch dynamic int8", "torch", 0.0, 8), lambda: dynamic(rows))
 
-    def _ours(self, x: Any, bits: int, block: int | None, compute: str, kernel: str) -> _Contender:
+    def _ours(self, name: str, x: Any, bits: int, block: int | None, compute: str, kernel: str) -> _Contender:
         weight = self._quantized(bits, block)
         options: Any = {"compute": compute}
         floating = compute == "float"
@@ -89,8 +92,7 @@ class Layer:
                 qcore.linear(x, weight, out=out, **options)
 
         call()
-        form = f"{bits}b g{'=K' if block is None else block}"
-        row = Row(f"qcore {form} {kernel}", "qcore", 0.0, bits, block or self.k, kernel=qcore.last_kernel("linear"))
+        row = Row(name, "qcore", 0.0, bits, block or self.k, kernel=qcore.last_kernel("linear"))
         row.weight_bytes = weight.nbytes
         if floating:
             row.details["error_over_bound"] = self._error_over_bound(x, weight, kernel)
@@ -142,6 +144,7 @@ def amx(
     m: Annotated[list[int] | None, typer.Option("--m", min=1, help="Rows of activations; repeatable.")] = None,
     threads: Annotated[list[int] | None, typer.Option(min=1, max=1024, help="8 and 16 by default; repeatable.")] = None,
     seconds: Annotated[float, typer.Option(min=0, help="For each number of rows and threads.")] = 8,
+    ours: Annotated[str, typer.Option(metavar="REGEX", help="Only these of qcore's, as '8b g64 float'.")] = "",
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results, after each case.")] = None,
 ) -> None:
     """Measure linear layers of many rows on AMX beside AVX-512 and torch's bf16 and dynamic int8, in turn.
@@ -152,11 +155,12 @@ def amx(
     \b
     Examples:
       python -m benchmarks amx --json amx.json
-      python -m benchmarks amx --shape 384x1536 --m 2048 --threads 8
+      python -m benchmarks amx --shape 384x1536 --m 2048 --threads 8 --ours float
     """
     n, k = parse_shape(shape)
     started = time.perf_counter()
     counts = threads or [8, 16]
+    named = pattern(ours, "--ours")
     libraries.set_threads(max(counts))
     try:
         layer = Layer(n, k)
@@ -169,7 +173,7 @@ def amx(
         qcore.set_num_threads(count)
         layer.torch.set_num_threads(count)
         for rows in m or [16, 32, 64, 128, 512, 2048]:
-            contenders = list(layer.contenders(rows))
+            contenders = list(layer.contenders(rows, named))
             _measure(contenders, seconds)
             parameters = {"M": rows, "N": n, "K": k, "threads": count}
             found = sorted((contender.row for contender in contenders), key=lambda row: row.milliseconds)

@@ -195,8 +195,9 @@ struct DoubleBlock {
     memcpy(&large, &bits, sizeof large);
     const Doubles larges = {large, large};
     typename V::Longs same = {-1, -1};
-    unroll<kPairs>([&](auto i)
-                       QCORE_UNROLLED { same &= (sums.pair[i.value] + larges) - larges == sums.pair[i.value]; });
+    unroll<kPairs>([&](auto i) QCORE_UNROLLED {
+      same &= (typename V::Longs)((sums.pair[i.value] + larges) - larges == sums.pair[i.value]);
+    });
     return (same[0] & same[1]) != 0;
   }
 
