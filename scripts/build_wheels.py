@@ -109,7 +109,8 @@ def build_wheel(source: Path, out: Path, kind: str, work: Path) -> Path:
 
     for old in out.glob("libqcore-*.whl"):
         old.unlink()
-    defines = {"QCORE_CUDA": "on" if kind == "cuda" else "off"}
+    # Wheels serve processors without AVX2 too, whatever the one that builds them has.
+    defines = {"QCORE_CUDA": "on" if kind == "cuda" else "off", "QCORE_GENERIC128": "on"}
     # Relative names, so that ccache knows the same sources in another folder.
     environment = OFFLINE | {"CCACHE_BASEDIR": str(source)}
     if kind != "cuda":  # which holds NVIDIA's library, and takes more of glibc than there is a way around

@@ -11,9 +11,9 @@ namespace {
 // 8 rows of 8 words as columns.
 QCORE_NUMERIC void awq_transpose8(__m256i (&a)[8]) {
   __m256i b[8];
-  unroll<4>([&](auto i) QCORE_UNROLLED {
-    b[2 * i.value] = _mm256_unpacklo_epi32(a[2 * i.value], a[2 * i.value + 1]);
-    b[2 * i.value + 1] = _mm256_unpackhi_epi32(a[2 * i.value], a[2 * i.value + 1]);
+  repeat<4>([&](int i) QCORE_UNROLLED {
+    b[2 * i] = _mm256_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
+    b[2 * i + 1] = _mm256_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
   });
   __m256i c[8];
   unroll<2>([&](auto i) QCORE_UNROLLED {
@@ -23,9 +23,9 @@ QCORE_NUMERIC void awq_transpose8(__m256i (&a)[8]) {
     c[at + 2] = _mm256_unpacklo_epi64(b[at + 1], b[at + 3]);
     c[at + 3] = _mm256_unpackhi_epi64(b[at + 1], b[at + 3]);
   });
-  unroll<4>([&](auto i) QCORE_UNROLLED {
-    a[i.value] = _mm256_permute2x128_si256(c[i.value], c[i.value + 4], 0x20);
-    a[i.value + 4] = _mm256_permute2x128_si256(c[i.value], c[i.value + 4], 0x31);
+  repeat<4>([&](int i) QCORE_UNROLLED {
+    a[i] = _mm256_permute2x128_si256(c[i], c[i + 4], 0x20);
+    a[i + 4] = _mm256_permute2x128_si256(c[i], c[i + 4], 0x31);
   });
 }
 
@@ -92,19 +92,17 @@ struct AwqColumns256 {
     __m256i blocks[kBlocks][kWords];
     unroll<kBlocks>([&](auto block) QCORE_UNROLLED {
       constexpr int start = block.value / 2 * 16 + block.value % 2 * 4;  // four rows, and the four after the next four
-      unroll<8>([&](auto i) QCORE_UNROLLED {
-        std::int64_t row = first + start + i.value / 4 * 8 + i.value % 4;
+      repeat<8>([&](int i) QCORE_UNROLLED {
+        std::int64_t row = first + start + i / 4 * 8 + i % 4;
         row = row < rows.rows ? row : rows.rows - 1;
-        blocks[block.value][i.value] =
+        blocks[block.value][i] =
             _mm256_maskload_epi32(reinterpret_cast<const int*>(rows.words + row * rows.row_words + word), taken);
       });
       awq_transpose8(blocks[block.value]);
     });
     for (int i = 0; i < kWords; ++i, codes += kAwqWordBytes) {
       __m256i bytes[kBlocks];
-      unroll<kBlocks>([&](auto block) QCORE_UNROLLED {
-        bytes[block.value] = _mm256_shuffle_epi8(blocks[block.value][i], by_byte);
-      });
+      repeat<kBlocks>([&](int block) QCORE_UNROLLED { bytes[block] = _mm256_shuffle_epi8(blocks[block][i], by_byte); });
       const __m256i low[2] = {_mm256_unpacklo_epi32(bytes[0], bytes[1]), _mm256_unpacklo_epi32(bytes[2], bytes[3])};
       const __m256i high[2] = {_mm256_unpackhi_epi32(bytes[0], bytes[1]), _mm256_unpackhi_epi32(bytes[2], bytes[3])};
       Avx2::store(codes, _mm256_unpacklo_epi64(low[0], low[1]));

@@ -9,9 +9,9 @@ namespace {
 // 16 rows of 16 numbers of 32 bits as columns, `stride` bytes apart.
 QCORE_NUMERIC void awq_transpose16(__m512i (&a)[16], std::uint8_t* to, std::int64_t stride) {
   __m512i b[16];
-  unroll<8>([&](auto i) QCORE_UNROLLED {
-    b[2 * i.value] = _mm512_unpacklo_epi32(a[2 * i.value], a[2 * i.value + 1]);
-    b[2 * i.value + 1] = _mm512_unpackhi_epi32(a[2 * i.value], a[2 * i.value + 1]);
+  repeat<8>([&](int i) QCORE_UNROLLED {
+    b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
+    b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
   });
   // Then each quarter has four rows' numbers of a column, the first quarter's that of the index, the next the fourth
   // column from there.
@@ -63,10 +63,10 @@ struct AwqColumns512 {
       return _mm512_maskz_loadu_epi32(taken, rows.words + row * rows.row_words);
     };
     __m512i low[kPairs], high[kPairs];
-    unroll<kPairs>([&](auto i) QCORE_UNROLLED {
-      const __m512i even = words(first + 2 * i.value), odd = words(first + 2 * i.value + 1);
-      low[i.value] = _mm512_mask_blend_epi16(kHigh, even, _mm512_slli_epi32(odd, 16));
-      high[i.value] = _mm512_mask_blend_epi16(kHigh, _mm512_srli_epi32(even, 16), odd);
+    repeat<kPairs>([&](int i) QCORE_UNROLLED {
+      const __m512i even = words(first + 2 * i), odd = words(first + 2 * i + 1);
+      low[i] = _mm512_mask_blend_epi16(kHigh, even, _mm512_slli_epi32(odd, 16));
+      high[i] = _mm512_mask_blend_epi16(kHigh, _mm512_srli_epi32(even, 16), odd);
     });
     awq_transpose16(low, codes, kAwqWordBytes);
     awq_transpose16(high, codes + kAwqWordBytes / 2, kAwqWordBytes);

@@ -32,11 +32,11 @@ struct AwqColumns128 {
   template <int shift>
   QCORE_NUMERIC Weights look_up(const Table& table, const std::uint8_t* piece) {
     Weights weights;
-    unroll<2>([&](auto i) QCORE_UNROLLED {
-      const uint8x16_t codes = Neon::row_field(vld1q_u8(piece + 16 * i.value), shift, 15);
+    repeat<2>([&](int i) QCORE_UNROLLED {
+      const uint8x16_t codes = Neon::row_field(vld1q_u8(piece + 16 * i), shift, 15);
       const uint8x16_t low = vqtbl1q_u8(table.low, codes), high = vqtbl1q_u8(table.high, codes);
-      weights.rows[2 * i.value] = vzip1q_u8(low, high);
-      weights.rows[2 * i.value + 1] = vzip2q_u8(low, high);
+      weights.rows[2 * i] = vzip1q_u8(low, high);
+      weights.rows[2 * i + 1] = vzip2q_u8(low, high);
     });
     return weights;
   }
@@ -52,23 +52,23 @@ struct AwqColumns128 {
     for (; word + 4 <= words; word += 4)
       for (int i = 0; i < kAwqStepRows; i += 4) {
         uint32x4_t square[4];
-        unroll<4>([&](auto r) QCORE_UNROLLED { square[r.value] = vld1q_u32(row_of(i + r.value) + word); });
+        repeat<4>([&](int r) QCORE_UNROLLED { square[r] = vld1q_u32(row_of(i + r) + word); });
         transpose(square);
-        unroll<4>([&](auto w) QCORE_UNROLLED { vst1q_u32(by_word[word + w.value] + i, square[w.value]); });
+        repeat<4>([&](int w) QCORE_UNROLLED { vst1q_u32(by_word[word + w] + i, square[w]); });
       }
     for (; word < words; ++word)
       for (int i = 0; i < kAwqStepRows; ++i) by_word[word][i] = row_of(i)[word];
     for (word = 0; word < words; ++word, codes += kAwqWordBytes)
       for (int i = 0; i < kAwqStepRows; i += 16) {
         const uint8x16x4_t pieces = vld4q_u8(reinterpret_cast<const std::uint8_t*>(by_word[word] + i));
-        unroll<4>([&](auto p) QCORE_UNROLLED { vst1q_u8(codes + p.value * kAwqStepRows + i, pieces.val[p.value]); });
+        repeat<4>([&](int p) QCORE_UNROLLED { vst1q_u8(codes + p * kAwqStepRows + i, pieces.val[p]); });
       }
   }
 
   QCORE_NUMERIC void stream(std::uint16_t* to, const Weights& a) { store(to, a); }
   QCORE_NUMERIC void fence() {}
   QCORE_NUMERIC void store(std::uint16_t* to, const Weights& a) {
-    unroll<4>([&](auto i) QCORE_UNROLLED { vst1q_u16(to + 8 * i.value, vreinterpretq_u16_u8(a.rows[i.value])); });
+    repeat<4>([&](int i) QCORE_UNROLLED { vst1q_u16(to + 8 * i, vreinterpretq_u16_u8(a.rows[i])); });
   }
   QCORE_NUMERIC void store_first(std::uint16_t* to, const Weights& a, int count) {
     std::uint16_t all[kAwqStepRows];

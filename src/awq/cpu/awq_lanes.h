@@ -77,15 +77,13 @@ template <class V, int kRows, int kXRows>
 QCORE_INLINE void awq_add_vector(const AwqRows& rows, std::int64_t first, std::int64_t column, const float* x,
                                  std::int64_t x_row, float* sums) {
   typename V::Float total[kXRows];
-  unroll<kXRows>([&](auto m) QCORE_UNROLLED { total[m.value] = V::load(sums + m.value * rows.columns + column); });
-  unroll<kRows>([&](auto r) QCORE_UNROLLED {
-    const std::int64_t row = first + r.value;
+  repeat<kXRows>([&](int m) QCORE_UNROLLED { total[m] = V::load(sums + m * rows.columns + column); });
+  repeat<kRows>([&](int r) QCORE_UNROLLED {
+    const std::int64_t row = first + r;
     const auto code = V::code(V::spread(rows.words + row * rows.row_words + column / numerics::kAwqColumns));
-    unroll<kXRows>([&](auto m) QCORE_UNROLLED {
-      total[m.value] = V::fma(V::set1(x[m.value * x_row + row]), code, total[m.value]);
-    });
+    repeat<kXRows>([&](int m) QCORE_UNROLLED { total[m] = V::fma(V::set1(x[m * x_row + row]), code, total[m]); });
   });
-  unroll<kXRows>([&](auto m) QCORE_UNROLLED { V::store(sums + m.value * rows.columns + column, total[m.value]); });
+  repeat<kXRows>([&](int m) QCORE_UNROLLED { V::store(sums + m * rows.columns + column, total[m]); });
 }
 
 template <class V, int kRows, int kXRows>

@@ -141,15 +141,14 @@ struct DepthwiseTile {
   QCORE_NUMERIC void slide(const BlockTileArguments& t) {
     constexpr int kTaps = 3;
     Float y[Results][kVectors];
-    unroll<Results>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::set1(0.0f); });
-    });
+    repeat<Results>([&](int r)
+                        QCORE_UNROLLED { repeat<kVectors>([&](int v) QCORE_UNROLLED { y[r][v] = V::set1(0.0f); }); });
     const char* const* pixels = t.x;
     const float* w = t.weights;
     for (std::int64_t tap = 0; tap < t.layout->taps; tap += kTaps, pixels += kTaps * t.tap_stride) {
       Float weight[kTaps][kVectors];
-      unroll<kTaps>([&](auto column) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED { weight[column.value][v.value] = weight_of(t, w, v.value); });
+      repeat<kTaps>([&](int column) QCORE_UNROLLED {
+        repeat<kVectors>([&](int v) QCORE_UNROLLED { weight[column][v] = weight_of(t, w, v); });
         w += t.weights_tap;
       });
       // The first result sees three pixels, each later one a pixel more.
@@ -184,17 +183,17 @@ struct DepthwiseTile {
     Float y[Results][kVectors], offsets[kVectors];
     unroll<kVectors>([&](auto v) QCORE_UNROLLED {
       if constexpr (Offsets) offsets[v.value] = load_parameters<V>(t.offsets, v.value * V::kLanes);
-      unroll<Results>([&](auto r) QCORE_UNROLLED { y[r.value][v.value] = V::set1(0.0f); });
+      repeat<Results>([&](int r) QCORE_UNROLLED { y[r][v.value] = V::set1(0.0f); });
     });
     const char* const* pixels = t.x;
     const float* w = t.weights;
     for (std::int64_t tap = 0; tap < taps; ++tap, pixels += t.tap_stride, w += t.weights_tap) {
       Float weight[kVectors];
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { weight[v.value] = weight_of(t, w, v.value); });
-      unroll<Results>([&](auto r) QCORE_UNROLLED {
-        const char* row = t.x_offset + pixels[r.value];
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { weight[v] = weight_of(t, w, v); });
+      repeat<Results>([&](int r) QCORE_UNROLLED {
+        const char* row = t.x_offset + pixels[r];
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          Float& total = y[r.value][v.value];
+          Float& total = y[r][v.value];
           const Float x = V::load(reinterpret_cast<const float*>(row) + v.value * V::kLanes);
           if constexpr (Decoded)
             total = V::add(total, V::mul(x, weight[v.value]));

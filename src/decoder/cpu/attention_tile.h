@@ -261,26 +261,20 @@ struct AttentionLanes {
   template <int rows, int vectors>
   QCORE_NUMERIC void product(Operand a, Operand b, std::int64_t k, Result c, bool add) {
     F sums[rows][vectors];
-    unroll<rows>([&](auto r) QCORE_UNROLLED {
-      unroll<vectors>([&](auto v) QCORE_UNROLLED {
-        sums[r.value][v.value] = add ? L::load(c.data + r.value * c.stride + v.value * kLanes) : L::set(0.0f);
-      });
+    repeat<rows>([&](int r) QCORE_UNROLLED {
+      repeat<vectors>(
+          [&](int v) QCORE_UNROLLED { sums[r][v] = add ? L::load(c.data + r * c.stride + v * kLanes) : L::set(0.0f); });
     });
     for (std::int64_t i = 0; i < k; ++i) {
       F other[vectors];
-      unroll<vectors>([&](auto v)
-                          QCORE_UNROLLED { other[v.value] = L::load(b.data + i * b.stride + v.value * kLanes); });
-      unroll<rows>([&](auto r) QCORE_UNROLLED {
-        const F factor = L::set(a.data[r.value * a.stride + i]);
-        unroll<vectors>([&](auto v) QCORE_UNROLLED {
-          sums[r.value][v.value] = L::fma(factor, other[v.value], sums[r.value][v.value]);
-        });
+      repeat<vectors>([&](int v) QCORE_UNROLLED { other[v] = L::load(b.data + i * b.stride + v * kLanes); });
+      repeat<rows>([&](int r) QCORE_UNROLLED {
+        const F factor = L::set(a.data[r * a.stride + i]);
+        repeat<vectors>([&](int v) QCORE_UNROLLED { sums[r][v] = L::fma(factor, other[v], sums[r][v]); });
       });
     }
-    unroll<rows>([&](auto r) QCORE_UNROLLED {
-      unroll<vectors>([&](auto v) QCORE_UNROLLED {
-        L::store(c.data + r.value * c.stride + v.value * kLanes, sums[r.value][v.value]);
-      });
+    repeat<rows>([&](int r) QCORE_UNROLLED {
+      repeat<vectors>([&](int v) QCORE_UNROLLED { L::store(c.data + r * c.stride + v * kLanes, sums[r][v]); });
     });
   }
 };

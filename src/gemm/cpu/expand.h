@@ -20,11 +20,9 @@ struct Expand {
     Int four[4], two[2], one[1];
     QCORE_INLINE explicit GroupPlanes(const std::uint8_t* group) {
       constexpr std::int64_t kStep = PackedLayout::kStepBytes;
-      if constexpr (Bits & 4)
-        unroll<4>([&](auto i) QCORE_UNROLLED { four[i.value] = V::load(group + i.value * kStep); });
+      if constexpr (Bits & 4) repeat<4>([&](int i) QCORE_UNROLLED { four[i] = V::load(group + i * kStep); });
       constexpr std::int64_t kTwo = Bits & 4 ? 4 * kStep : 0, kOne = kTwo + (Bits & 2 ? 2 * kStep : 0);
-      if constexpr (Bits & 2)
-        unroll<2>([&](auto i) QCORE_UNROLLED { two[i.value] = V::load(group + kTwo + i.value * kStep); });
+      if constexpr (Bits & 2) repeat<2>([&](int i) QCORE_UNROLLED { two[i] = V::load(group + kTwo + i * kStep); });
       if constexpr (Bits & 1) one[0] = V::load(group + kOne);
     }
   };
@@ -58,8 +56,8 @@ struct Expand {
       for (std::int64_t part = 0; part < PackedLayout::kStepBytes; part += kBytes) {
         const GroupPlanes<Bits> planes(from + part);
         if (part == 0)
-          unroll<Bits>([&](auto i) QCORE_UNROLLED {
-            __builtin_prefetch(from + a.prefetch_distance + i.value * PackedLayout::kStepBytes, 0, 2);
+          repeat<Bits>([&](int i) QCORE_UNROLLED {
+            __builtin_prefetch(from + a.prefetch_distance + i * PackedLayout::kStepBytes, 0, 2);
           });
         unroll<static_cast<int>(kGroup)>([&](auto i) QCORE_UNROLLED {
           const Int u = code<Bits, i.value>(planes);
@@ -130,8 +128,8 @@ struct Expand {
         if (!ZeroPoints && p == next_super) {
           const std::int64_t at = p / a.super_block;
           __builtin_prefetch(super + at * kRows + a.prefetch_supers, 0, 2);
-          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-            factors[v.value] = V::mul(sign, V::load_half(super + at * kRows + v.value * V::kLanes));
+          repeat<kVectors>([&](int v) QCORE_UNROLLED {
+            factors[v] = V::mul(sign, V::load_half(super + at * kRows + v * V::kLanes));
           });
           next_super = (at + 1) * a.super_block;
         }
@@ -232,13 +230,13 @@ struct IntegerGroup {
     const std::uint8_t* group = n.data + panel * n.panel_bytes + p / kGroup * (Bits * kRows);
     const Float factor = V::load_half(super), low = V::nibbles(n.low), high = V::nibbles(n.high);
     __builtin_prefetch(super + ahead * n.super_panel, 0, 2);
-    unroll<(Bits + 3) / 4>([&](auto line) QCORE_UNROLLED {
-      __builtin_prefetch(group + ahead * n.panel_bytes + line.value * PackedLayout::kStepBytes, 0, 2);
+    repeat<(Bits + 3) / 4>([&](int line) QCORE_UNROLLED {
+      __builtin_prefetch(group + ahead * n.panel_bytes + line * PackedLayout::kStepBytes, 0, 2);
     });
     if constexpr (Bits == 8) {
-      unroll<static_cast<int>(kGroup)>([&](auto i) QCORE_UNROLLED {
-        const Float number = V::to_float(V::load_bytes(group + i.value * kRows));
-        V::store(to + i.value * kRows, V::mul(factor, V::sub(number, V::set1(n.zero))));
+      repeat<static_cast<int>(kGroup)>([&](int i) QCORE_UNROLLED {
+        const Float number = V::to_float(V::load_bytes(group + i * kRows));
+        V::store(to + i * kRows, V::mul(factor, V::sub(number, V::set1(n.zero))));
       });
       return;
     }

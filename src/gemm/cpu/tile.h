@@ -30,30 +30,28 @@ struct TileTotals {
 
   // Begins with zeros, or with what the blocks before left in `out`.
   QCORE_NUMERIC void load(const BlockTileArguments& t, Float (&y)[Rows][Vectors]) {
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<Vectors>([&](auto v) QCORE_UNROLLED {
-        y[r.value][v.value] = t.first_block == 0 ? V::set1(0.0f) : V::load(result(t, r.value, v.value));
-      });
+    repeat<Rows>([&](int r) QCORE_UNROLLED {
+      repeat<Vectors>([&](int v)
+                          QCORE_UNROLLED { y[r][v] = t.first_block == 0 ? V::set1(0.0f) : V::load(result(t, r, v)); });
     });
   }
 
   // Stores the totals, with bias and clamp after the last block.
   QCORE_NUMERIC void store(const BlockTileArguments& t, Float (&y)[Rows][Vectors]) {
     if (t.finishes && t.bias) {
-      unroll<Vectors>([&](auto v) QCORE_UNROLLED {
-        const Float bias = V::load(t.bias + v.value * V::kLanes);
-        unroll<Rows>([&](auto r) QCORE_UNROLLED { y[r.value][v.value] = V::add(y[r.value][v.value], bias); });
+      repeat<Vectors>([&](int v) QCORE_UNROLLED {
+        const Float bias = V::load(t.bias + v * V::kLanes);
+        repeat<Rows>([&](int r) QCORE_UNROLLED { y[r][v] = V::add(y[r][v], bias); });
       });
     }
     if (t.finishes && t.clamp) {
       const Float lo = V::set1(t.lo), hi = V::set1(t.hi);
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<Vectors>(
-            [&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::at_most(V::at_least(y[r.value][v.value], lo), hi); });
+      repeat<Rows>([&](int r) QCORE_UNROLLED {
+        repeat<Vectors>([&](int v) QCORE_UNROLLED { y[r][v] = V::at_most(V::at_least(y[r][v], lo), hi); });
       });
     }
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<Vectors>([&](auto v) QCORE_UNROLLED { V::store(result(t, r.value, v.value), y[r.value][v.value]); });
+    repeat<Rows>([&](int r) QCORE_UNROLLED {
+      repeat<Vectors>([&](int v) QCORE_UNROLLED { V::store(result(t, r, v), y[r][v]); });
     });
   }
 
@@ -98,7 +96,7 @@ QCORE_NUMERIC void add_blocks(const BlockTileArguments& t) {
   const char* const* x = t.x;
   for (std::int64_t tap = 0; tap < t.layout->taps; ++tap, x += t.tap_stride) {
     TileRows<Rows> rows;
-    unroll<Rows>([&](auto r) QCORE_UNROLLED { rows.row[r.value] = x[r.value] + t.x_offset; });
+    repeat<Rows>([&](int r) QCORE_UNROLLED { rows.row[r] = x[r] + t.x_offset; });
     rows.at = t.codes_at + first_step * Block::kStepBytes;
     for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
       const std::int64_t steps = p + 1 < t.blocks ? t.block_steps : t.last_block_steps;

@@ -66,38 +66,34 @@ struct BfloatBlock {
   QCORE_INLINE void add(__m512 (&y)[Rows][Panels], TileRows<Rows> rows, const std::uint8_t* w, std::int64_t p,
                         std::int64_t steps) const {
     __m512 sum[Rows][Panels];
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<Panels>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = _mm512_setzero_ps(); });
-    });
+    repeat<Rows>(
+        [&](int r) QCORE_UNROLLED { repeat<Panels>([&](int v) QCORE_UNROLLED { sum[r][v] = _mm512_setzero_ps(); }); });
     for (std::int64_t step = 0; step < steps; ++step) {
-      unroll<Panels>([&](auto v) QCORE_UNROLLED {
-        const std::uint8_t* from = w + v.value * panel_bytes;
-        __builtin_prefetch(from + t.prefetch_distance[v.value], 0, 2);
+      repeat<Panels>([&](int v) QCORE_UNROLLED {
+        const std::uint8_t* from = w + v * panel_bytes;
+        __builtin_prefetch(from + t.prefetch_distance[v], 0, 2);
         const __m512i stored = _mm512_loadu_si512(from);
-        unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
-          const Codes codes = codes_of(stored, quad.value, table);
-          unroll<Rows>([&](auto r) QCORE_UNROLLED {
-            const std::uint16_t* x = rows.template values<std::uint16_t>(r.value) + 4 * quad.value;
-            multiply(sum[r.value][v.value], codes.first, x);
-            multiply(sum[r.value][v.value], codes.second, x + 2);
+        repeat<kQuads>([&](int quad) QCORE_UNROLLED {
+          const Codes codes = codes_of(stored, quad, table);
+          repeat<Rows>([&](int r) QCORE_UNROLLED {
+            const std::uint16_t* x = rows.template values<std::uint16_t>(r) + 4 * quad;
+            multiply(sum[r][v], codes.first, x);
+            multiply(sum[r][v], codes.second, x + 2);
           });
         });
       });
       w += PackedLayout::kStepBytes;
       rows.at += kStepBytes;
     }
-    unroll<Panels>([&](auto v) QCORE_UNROLLED {
-      const std::int64_t at = parameters_at(t, v.value, p);
+    repeat<Panels>([&](int v) QCORE_UNROLLED {
+      const std::int64_t at = parameters_at(t, v, p);
       const __m512 scale = load_parameters<Avx512>(t.scales, at);
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        y[r.value][v.value] = _mm512_fmadd_ps(sum[r.value][v.value], scale, y[r.value][v.value]);
-      });
+      repeat<Rows>([&](int r) QCORE_UNROLLED { y[r][v] = _mm512_fmadd_ps(sum[r][v], scale, y[r][v]); });
       if (t.offsets.data) {
         const __m512 offset = load_parameters<Avx512>(t.offsets, at);
-        unroll<Rows>([&](auto r) QCORE_UNROLLED {
-          const __m512 x_sum =
-              _mm512_set1_ps(rows.template parameter<float>(r.value, PackedRows::kScaledSum, blocks, p));
-          y[r.value][v.value] = _mm512_fmadd_ps(x_sum, offset, y[r.value][v.value]);
+        repeat<Rows>([&](int r) QCORE_UNROLLED {
+          const __m512 x_sum = _mm512_set1_ps(rows.template parameter<float>(r, PackedRows::kScaledSum, blocks, p));
+          y[r][v] = _mm512_fmadd_ps(x_sum, offset, y[r][v]);
         });
       }
     });

@@ -92,8 +92,8 @@ struct DoubleBlock {
       }
     }
     for (int r = 0; r < Rows; ++r)
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        y[r][v.value] = V::add(y[r][v.value], V::to_floats(sums[r].pair[2 * v.value], sums[r].pair[2 * v.value + 1]));
+      repeat<kVectors>([&](int v) QCORE_UNROLLED {
+        y[r][v] = V::add(y[r][v], V::to_floats(sums[r].pair[2 * v], sums[r].pair[2 * v + 1]));
       });
   }
 
@@ -104,21 +104,19 @@ struct DoubleBlock {
                             std::int64_t steps, double* out) {
     const typename V::Float nibbles = V::nibbles(t.nibbles);
     typename Weights::Block block[kVectors];
-    unroll<kVectors>([&](auto v)
-                         QCORE_UNROLLED { block[v.value] = Weights::block_of(t, panel * kVectors + v.value, p); });
+    repeat<kVectors>([&](int v) QCORE_UNROLLED { block[v] = Weights::block_of(t, panel * kVectors + v, p); });
     const bool offsets = t.offsets.data != nullptr;
     for (std::int64_t step = 0; step < steps; ++step, w += PackedLayout::kStepBytes, out += kStepK * kColumns)
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        const typename V::Int stored = V::load(w + v.value * (4 * V::kLanes));
+      repeat<kVectors>([&](int v) QCORE_UNROLLED {
+        const typename V::Int stored = V::load(w + v * (4 * V::kLanes));
         unroll<kStepK>([&](auto k) QCORE_UNROLLED {
           constexpr int kShift = k.value % 4 * 8 + k.value / 4 * 4;
           const Float code = V::template code_at<Bits, kShift>(stored, nibbles);
           // Without an offset a product: a zero of the other sign adds nothing to a sum that begins with +0.
-          const Float weight =
-              offsets ? V::fma(block[v.value].scale, code, block[v.value].offset) : V::mul(block[v.value].scale, code);
+          const Float weight = offsets ? V::fma(block[v].scale, code, block[v].offset) : V::mul(block[v].scale, code);
           const Doubles low = V::to_doubles_low(weight), high = V::to_doubles_high(weight);
-          memcpy(out + k.value * kColumns + v.value * V::kLanes, &low, sizeof low);
-          memcpy(out + k.value * kColumns + v.value * V::kLanes + 2, &high, sizeof high);
+          memcpy(out + k.value * kColumns + v * V::kLanes, &low, sizeof low);
+          memcpy(out + k.value * kColumns + v * V::kLanes + 2, &high, sizeof high);
         });
       });
   }
@@ -140,8 +138,8 @@ struct DoubleBlock {
     const std::int64_t at = parameters_at(t, 0, p);
     const auto add = [&](const TileParameters& from, int more) {
       float values[kColumns];
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        V::store(values + v.value * V::kLanes, load_parameters<V>(from, at + v.value * V::kLanes));
+      repeat<kVectors>([&](int v) QCORE_UNROLLED {
+        V::store(values + v * V::kLanes, load_parameters<V>(from, at + v * V::kLanes));
       });
       for (const float value : values) {
         const int low = lowest_bit(value), high = bits_above(value) + more;
@@ -195,8 +193,8 @@ struct DoubleBlock {
     memcpy(&large, &bits, sizeof large);
     const Doubles larges = {large, large};
     typename V::Longs same = {-1, -1};
-    unroll<kPairs>([&](auto i) QCORE_UNROLLED {
-      same &= (typename V::Longs)((sums.pair[i.value] + larges) - larges == sums.pair[i.value]);
+    repeat<kPairs>([&](int i) QCORE_UNROLLED {
+      same &= (typename V::Longs)((sums.pair[i] + larges) - larges == sums.pair[i]);
     });
     return (same[0] & same[1]) != 0;
   }
@@ -212,22 +210,22 @@ struct DoubleBlock {
   template <bool Checked>
   static bool add_products(const char* x, const double* w, std::int64_t count, Sum& sums) {
     Doubles sum[kPairs];
-    unroll<kPairs>([&](auto i) QCORE_UNROLLED { sum[i.value] = sums.pair[i.value]; });
+    repeat<kPairs>([&](int i) QCORE_UNROLLED { sum[i] = sums.pair[i]; });
     typename V::Int middle = V::set1(0);
     for (std::int64_t k = 0; k < count; ++k, w += kColumns) {
       const double value = value_at(x, k);
       const Doubles a = {value, value};
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+      repeat<kVectors>([&](int v) QCORE_UNROLLED {
         Doubles weights[2];
-        memcpy(weights, w + v.value * V::kLanes, sizeof weights);
-        const Doubles low = a * weights[0] + sum[2 * v.value], high = a * weights[1] + sum[2 * v.value + 1];
+        memcpy(weights, w + v * V::kLanes, sizeof weights);
+        const Doubles low = a * weights[0] + sum[2 * v], high = a * weights[1] + sum[2 * v + 1];
         if constexpr (Checked) middle = V::bit_or(middle, V::middle_of_floats(low, high));
-        sum[2 * v.value] = V::round_to_floats(low);
-        sum[2 * v.value + 1] = V::round_to_floats(high);
+        sum[2 * v] = V::round_to_floats(low);
+        sum[2 * v + 1] = V::round_to_floats(high);
       });
     }
     if (Checked && V::any(middle)) return true;
-    unroll<kPairs>([&](auto i) QCORE_UNROLLED { sums.pair[i.value] = sum[i.value]; });
+    repeat<kPairs>([&](int i) QCORE_UNROLLED { sums.pair[i] = sum[i]; });
     return false;
   }
 

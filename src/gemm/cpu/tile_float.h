@@ -29,21 +29,18 @@ struct FloatBlock {
   QCORE_INLINE void add(Float (&y)[Rows][kVectors], TileRows<Rows> rows, const std::uint8_t* w, std::int64_t p,
                         std::int64_t steps) {
     typename Weights::Block block[kVectors];
-    if constexpr (!Decoded)
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { block[v.value] = Weights::block_of(t, v.value, p); });
+    if constexpr (!Decoded) repeat<kVectors>([&](int v) QCORE_UNROLLED { block[v] = Weights::block_of(t, v, p); });
     Float sum[Rows][kVectors];
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { sum[r.value][v.value] = V::set1(0.0f); });
-    });
+    repeat<Rows>([&](int r)
+                     QCORE_UNROLLED { repeat<kVectors>([&](int v) QCORE_UNROLLED { sum[r][v] = V::set1(0.0f); }); });
     for (std::int64_t step = steps; step > 0; --step) {
       Int stored[kVectors];
       if constexpr (!Decoded) {
-        unroll<Panels>([&](auto panel) QCORE_UNROLLED {
-          __builtin_prefetch(w + panel.value * panel_bytes + t.prefetch_distance[panel.value], 0, 2);
+        repeat<Panels>([&](int panel) QCORE_UNROLLED {
+          __builtin_prefetch(w + panel * panel_bytes + t.prefetch_distance[panel], 0, 2);
         });
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          stored[v.value] =
-              V::load(w + v.value / kVectorsPerPanel * panel_bytes + v.value % kVectorsPerPanel * (4 * V::kLanes));
+        repeat<kVectors>([&](int v) QCORE_UNROLLED {
+          stored[v] = V::load(w + v / kVectorsPerPanel * panel_bytes + v % kVectorsPerPanel * (4 * V::kLanes));
         });
       }
       unroll<kStepK>([&](auto k) QCORE_UNROLLED {
@@ -54,9 +51,9 @@ struct FloatBlock {
                              v.value % kVectorsPerPanel * V::kLanes);
           else
             weight = Weights::template decode<k.value>(stored[v.value], block[v.value], nibbles);
-          unroll<Rows>([&](auto r) QCORE_UNROLLED {
-            const Float x = V::set1(rows.template values<float>(r.value)[k.value]);
-            sum[r.value][v.value] = V::fma(x, weight, sum[r.value][v.value]);
+          repeat<Rows>([&](int r) QCORE_UNROLLED {
+            const Float x = V::set1(rows.template values<float>(r)[k.value]);
+            sum[r][v.value] = V::fma(x, weight, sum[r][v.value]);
           });
         });
       });
@@ -64,9 +61,8 @@ struct FloatBlock {
       if constexpr (Decoded) decoded += kStepK * PackedLayout::kPanelRows;
       rows.at += kStepBytes;
     }
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>(
-          [&](auto v) QCORE_UNROLLED { y[r.value][v.value] = V::add(y[r.value][v.value], sum[r.value][v.value]); });
+    repeat<Rows>([&](int r) QCORE_UNROLLED {
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { y[r][v] = V::add(y[r][v], sum[r][v]); });
     });
   }
 
@@ -81,11 +77,14 @@ struct FloatBlock {
 
 template <class V, int Rows, int Panels, int Bits>
 struct FloatTile {
+  // Several tiles of a task share their rows evenly: each has at least 2, and the widest fewer panels than one alone.
+  // Tiles of other sizes read the codes, which are there too.
+  static constexpr bool kReadsDecoded = Rows >= 2 && Panels <= 3;
+
   static void run(const BlockTileArguments& t) {
-    if (t.decoded)
-      add_blocks<FloatBlock<V, Rows, Panels, Bits, true>, Rows>(t);
-    else
-      add_blocks<FloatBlock<V, Rows, Panels, Bits, false>, Rows>(t);
+    if constexpr (kReadsDecoded)
+      if (t.decoded) return add_blocks<FloatBlock<V, Rows, Panels, Bits, true>, Rows>(t);
+    add_blocks<FloatBlock<V, Rows, Panels, Bits, false>, Rows>(t);
   }
 };
 
@@ -99,16 +98,16 @@ QCORE_NUMERIC void decode_blocks(const BlockTileArguments& t, float* out) {
     const std::uint8_t* w = t.codes + panel * t.panel_bytes;
     for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
       typename Weights::Block block[kVectorsPerPanel];
-      unroll<kVectorsPerPanel>(
-          [&](auto v) QCORE_UNROLLED { block[v.value] = Weights::block_of(t, panel * kVectorsPerPanel + v.value, p); });
+      repeat<kVectorsPerPanel>(
+          [&](int v) QCORE_UNROLLED { block[v] = Weights::block_of(t, panel * kVectorsPerPanel + v, p); });
       const std::int64_t steps = p + 1 < t.blocks ? t.block_steps : t.last_block_steps;
       for (std::int64_t step = 0; step < steps; ++step, w += PackedLayout::kStepBytes) {
         __builtin_prefetch(w + t.prefetch_distance[0], 0, 2);
-        unroll<kVectorsPerPanel>([&](auto v) QCORE_UNROLLED {
-          const typename V::Int stored = V::load(w + v.value * (4 * V::kLanes));
+        repeat<kVectorsPerPanel>([&](int v) QCORE_UNROLLED {
+          const typename V::Int stored = V::load(w + v * (4 * V::kLanes));
           unroll<kStepK>([&](auto k) QCORE_UNROLLED {
-            V::store(out + k.value * PackedLayout::kPanelRows + v.value * V::kLanes,
-                     Weights::template decode<k.value>(stored, block[v.value], nibbles));
+            V::store(out + k.value * PackedLayout::kPanelRows + v * V::kLanes,
+                     Weights::template decode<k.value>(stored, block[v], nibbles));
           });
         });
         out += kStepK * PackedLayout::kPanelRows;

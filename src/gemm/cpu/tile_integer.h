@@ -16,9 +16,7 @@ namespace {
 
 constexpr int kIntegerRows = 4;  // of tiles that read BlockTileArguments::integers, for which memory is the limit
 
-// Long blocks are those whose sums may not fit in int32.
-template <class Vectors, class Dot, int Rows, int Panels, int Bits, bool Long = false,
-          class Parameters = StoredParameters>
+template <class Vectors, class Dot, int Rows, int Panels, int Bits, class Parameters = StoredParameters>
 struct IntegerBlock {
   using V = Vectors;
   using Int = typename V::Int;
@@ -46,13 +44,13 @@ struct IntegerBlock {
         parameters_panel(arguments.parameters_panel),
         weight_sums(arguments.weight_sums),
         parameters(arguments) {
-    unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] = t.prefetch_distance[panel.value]; });
+    repeat<Panels>([&](int panel) QCORE_UNROLLED { ahead[panel] = t.prefetch_distance[panel]; });
   }
 
   QCORE_INLINE void add(Float (&y)[Rows][kVectors], const TileRows<Rows>& rows, const std::uint8_t* codes,
                         std::int64_t p, std::int64_t steps) {
     if (p == t.prefetch_switch_block)
-      unroll<Panels>([&](auto panel) QCORE_UNROLLED { ahead[panel.value] += t.prefetch_switch_bytes; });
+      repeat<Panels>([&](int panel) QCORE_UNROLLED { ahead[panel] += t.prefetch_switch_bytes; });
     Float sums[Rows][kVectors];
     sum(sums, {codes, panel_bytes, ahead}, rows, p, steps);
     add_terms(y, sums, rows, p);
@@ -67,48 +65,48 @@ struct IntegerBlock {
                                    const TileRows<Rows>& rows) {
     unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
       typename Dot::Weights codes[kVectors];
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        Int bytes = stored[v.value];
+      repeat<kVectors>([&](int v) QCORE_UNROLLED {
+        Int bytes = stored[v];
         if constexpr (Bits == 4)
           bytes = quad.value == 1 ? V::high_nibbles(bytes) : V::bit_and(bytes, V::set1(0x0f0f0f0f));
-        codes[v.value] = Dot::split(bytes);
+        codes[v] = Dot::split(bytes);
       });
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          Dot::multiply(acc[r.value][v.value], codes[v.value], rows.template values<Code>(r.value) + 4 * quad.value);
+      repeat<Rows>([&](int r) QCORE_UNROLLED {
+        repeat<kVectors>([&](int v) QCORE_UNROLLED {
+          Dot::multiply(acc[r][v], codes[v], rows.template values<Code>(r) + 4 * quad.value);
         });
       });
     });
+  }
+
+  QCORE_NUMERIC void add_steps(Int (&acc)[Rows][kVectors], Weights w, TileRows<Rows> rows, std::int64_t steps) {
+    do {
+      Int stored[kVectors];
+      repeat<Panels>([&](int panel) QCORE_UNROLLED {
+        __builtin_prefetch(w.codes + panel * w.panel_bytes + w.ahead[panel], 0, 2);
+      });
+      repeat<kVectors>([&](int v) QCORE_UNROLLED {
+        stored[v] = V::load(w.codes + v / kVectorsPerPanel * w.panel_bytes + v % kVectorsPerPanel * (4 * V::kLanes));
+      });
+      multiply_step(acc, stored, rows);
+      w.codes += PackedLayout::kStepBytes;
+      rows.at += kStepBytes;
+    } while (--steps > 0);
   }
 
  protected:
   // Computes float(acc) of a block.
   QCORE_INLINE void sum(Float (&sums)[Rows][kVectors], const Weights& w, const TileRows<Rows>& rows, std::int64_t p,
                         std::int64_t steps) const {
-    if constexpr (!Long) {
-      Int acc[Rows][kVectors];
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        const Int first = V::set1(rows.template parameter<std::int32_t>(r.value, PackedRows::kStart, blocks, p));
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = first; });
-      });
-      add_steps(acc, w, rows, steps);
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED { sums[r.value][v.value] = V::to_float(acc[r.value][v.value]); });
-      });
-    } else {
-      float rounded[Rows * kVectors * V::kLanes];
-      std::int32_t code_sums[Rows];
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        code_sums[r.value] = rows.template parameter<std::int32_t>(r.value, PackedRows::kSum, blocks, p);
-      });
-      constexpr std::int64_t kNothingAhead[Panels] = {};
-      sum_long(rounded, {w.codes, w.panel_bytes, kNothingAhead}, rows, steps, code_sums);
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          sums[r.value][v.value] = V::load(rounded + (r.value * kVectors + v.value) * V::kLanes);
-        });
-      });
-    }
+    Int acc[Rows][kVectors];
+    repeat<Rows>([&](int r) QCORE_UNROLLED {
+      const Int first = V::set1(rows.template parameter<std::int32_t>(r, PackedRows::kStart, blocks, p));
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { acc[r][v] = first; });
+    });
+    add_steps(acc, w, rows, steps);
+    repeat<Rows>([&](int r) QCORE_UNROLLED {
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { sums[r][v] = V::to_float(acc[r][v]); });
+    });
   }
 
   // Adds block p's terms to the totals y; the order of these three is numerics/block_product.h's.
@@ -127,13 +125,13 @@ struct IntegerBlock {
       } else {
         scale_b = parameters.scale(kPanel, p);
       }
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        const Float scale = V::mul(parameter(r.value, PackedRows::kScale), scale_b);
-        y[r.value][v.value] = V::fma(sums[r.value][v.value], scale, y[r.value][v.value]);
+      repeat<Rows>([&](int r) QCORE_UNROLLED {
+        const Float scale = V::mul(parameter(r, PackedRows::kScale), scale_b);
+        y[r][v.value] = V::fma(sums[r][v.value], scale, y[r][v.value]);
       });
       const auto add_offset = [&](Float offset_b) QCORE_UNROLLED {
-        unroll<Rows>([&](auto r) QCORE_UNROLLED {
-          y[r.value][v.value] = V::fma(parameter(r.value, PackedRows::kScaledSum), offset_b, y[r.value][v.value]);
+        repeat<Rows>([&](int r) QCORE_UNROLLED {
+          y[r][v.value] = V::fma(parameter(r, PackedRows::kScaledSum), offset_b, y[r][v.value]);
         });
       };
       if constexpr (!Group::kStored) {
@@ -143,55 +141,11 @@ struct IntegerBlock {
       }
       if (weight_sums) {
         const Float weight_sum = V::load(weight_sums + (kPanel * blocks + p) * PackedLayout::kPanelRows + kLane);
-        unroll<Rows>([&](auto r) QCORE_UNROLLED {
-          y[r.value][v.value] = V::fma(parameter(r.value, PackedRows::kOffset), weight_sum, y[r.value][v.value]);
+        repeat<Rows>([&](int r) QCORE_UNROLLED {
+          y[r][v.value] = V::fma(parameter(r, PackedRows::kOffset), weight_sum, y[r][v.value]);
         });
       }
     });
-  }
-
-  QCORE_NUMERIC void add_steps(Int (&acc)[Rows][kVectors], Weights w, TileRows<Rows> rows, std::int64_t steps) {
-    do {
-      Int stored[kVectors];
-      unroll<Panels>([&](auto panel) QCORE_UNROLLED {
-        __builtin_prefetch(w.codes + panel.value * w.panel_bytes + w.ahead[panel.value], 0, 2);
-      });
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        stored[v.value] = V::load(w.codes + v.value / kVectorsPerPanel * w.panel_bytes +
-                                  v.value % kVectorsPerPanel * (4 * V::kLanes));
-      });
-      multiply_step(acc, stored, rows);
-      w.codes += PackedLayout::kStepBytes;
-      rows.at += kStepBytes;
-    } while (--steps > 0);
-  }
-
-  // Computes the same of a block too long for int32: runs of kMaxBlock, summed in int64, rounded once.
-  QCORE_NUMERIC void sum_long(float* sums, Weights w, TileRows<Rows> rows, std::int64_t steps,
-                              const std::int32_t* code_sums) {
-    std::int64_t total[Rows * kVectors * V::kLanes];
-    std::int32_t part[Rows * kVectors * V::kLanes];
-    constexpr int kResults = sizeof(total) / sizeof(total[0]), kResultsPerRow = kVectors * V::kLanes;
-    for (int i = 0; i < kResults; ++i) total[i] = -std::int64_t{1 << (Bits - 1)} * code_sums[i / kResultsPerRow];
-    constexpr std::int64_t kMaxSteps = Dot::kMaxBlock / kStepK;
-    for (std::int64_t done = 0; done < steps;) {
-      const std::int64_t run = steps - done < kMaxSteps ? steps - done : kMaxSteps;
-      Int acc[Rows][kVectors];
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = V::set1(0); });
-      });
-      add_steps(acc, w, rows, run);
-      unroll<Rows>([&](auto r) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          V::store(part + (r.value * kVectors + v.value) * V::kLanes, acc[r.value][v.value]);
-        });
-      });
-      for (int i = 0; i < kResults; ++i) total[i] += part[i];
-      w.codes += run * PackedLayout::kStepBytes;
-      rows.at += run * kStepBytes;
-      done += run;
-    }
-    for (int i = 0; i < kResults; ++i) sums[i] = static_cast<float>(total[i]);
   }
 
   const BlockTileArguments& t;
@@ -200,6 +154,110 @@ struct IntegerBlock {
   std::int64_t ahead[Panels];
   Group parameters;
 };
+
+// ---- blocks so long that int32 may not hold their sums
+
+// Runs of such a block are summed
+// in int64 and rounded once. Only a run is unrolled for the rows and panels of a tile, because it takes nearly all of
+// the time; what surrounds it is here once for all sizes.
+
+// What the size of a tile and the instructions decide.
+struct LongRuns {
+  // Writes the sums of products of `steps` steps: [rows][panels * 16].
+  void (*sum)(const BlockTileArguments& t, const char* const* x, std::int64_t x_at, const std::uint8_t* codes,
+              std::int64_t steps, std::int32_t* sums);
+  std::int64_t max_steps;   // of a run
+  std::int64_t step_bytes;  // of a row of x
+  int zero;                 // what stored codes exceed their values by
+};
+
+template <class V>
+struct LongTile {
+  using Float = typename V::Float;
+
+  // Computes a tile; `sums` and `totals` have room for its results. Hot, because its only callers are cold.
+  __attribute__((noinline, hot)) static void run(const BlockTileArguments& t, const LongRuns& runs, std::int32_t* sums,
+                                                 std::int64_t* totals) {
+    const std::int64_t first_step = t.first_block * t.block_steps;
+    const std::uint8_t* codes = t.codes;
+    const char* const* x = t.x;
+    const float* weight_sums = t.weight_sums;
+    if (t.first_block == 0) for_each_vector(t, [](int, int, float* y) QCORE_UNROLLED { V::store(y, V::set1(0.0f)); });
+    for (std::int64_t tap = 0; tap < t.layout->taps; ++tap, x += t.tap_stride) {
+      std::int64_t x_at = t.codes_at + first_step * runs.step_bytes;
+      for (std::int64_t p = t.first_block; p < t.end_block; ++p) {
+        const std::int64_t steps = p + 1 < t.blocks ? t.block_steps : t.last_block_steps;
+        sum_block(t, runs, x, x_at, codes, p, steps, sums, totals);
+        add_terms(t, x, weight_sums, p, totals);
+        codes += steps * PackedLayout::kStepBytes;
+        x_at += steps * runs.step_bytes;
+      }
+      if (weight_sums) weight_sums += t.weight_sums_tap;
+    }
+    if (t.finishes && t.bias)
+      for_each_vector(t, [&](int, int column, float* y)
+                             QCORE_UNROLLED { V::store(y, V::add(V::load(y), V::load(t.bias + column))); });
+    if (t.finishes && t.clamp)
+      for_each_vector(t, [&](int, int, float* y) QCORE_UNROLLED {
+        V::store(y, V::at_most(V::at_least(V::load(y), V::set1(t.lo)), V::set1(t.hi)));
+      });
+  }
+
+ private:
+  // Calls f(row, column, y) for each vector of results.
+  template <class F>
+  QCORE_NUMERIC void for_each_vector(const BlockTileArguments& t, const F& f) {
+    for (int row = 0; row < t.rows; ++row)
+      for (int column = 0; column < t.panels * static_cast<int>(PackedLayout::kPanelRows); column += V::kLanes)
+        f(row, column, t.out + row * t.out_stride + column);
+  }
+
+  template <class T>
+  QCORE_NUMERIC T parameter(const BlockTileArguments& t, const char* const* x, int row, PackedRows::Parameter which,
+                            std::int64_t p) {
+    return TileRows<1>{{x[row] + t.x_offset}, 0}.template parameter<T>(0, which, t.blocks, p);
+  }
+
+  static void sum_block(const BlockTileArguments& t, const LongRuns& runs, const char* const* x, std::int64_t x_at,
+                        const std::uint8_t* codes, std::int64_t p, std::int64_t steps, std::int32_t* sums,
+                        std::int64_t* totals) {
+    const int columns = t.panels * static_cast<int>(PackedLayout::kPanelRows), results = t.rows * columns;
+    for (int row = 0; row < t.rows; ++row) {
+      const std::int64_t code_sum = parameter<std::int32_t>(t, x, row, PackedRows::kSum, p);
+      for (int i = 0; i < columns; ++i) totals[row * columns + i] = -runs.zero * code_sum;
+    }
+    for (std::int64_t done = 0; done < steps; done += runs.max_steps) {
+      const std::int64_t run = steps - done < runs.max_steps ? steps - done : runs.max_steps;
+      runs.sum(t, x, x_at + done * runs.step_bytes, codes + done * PackedLayout::kStepBytes, run, sums);
+      for (int i = 0; i < results; ++i) totals[i] += sums[i];
+    }
+  }
+
+  // Adds block p's terms to the results; the order of these three is numerics/block_product.h's.
+  static void add_terms(const BlockTileArguments& t, const char* const* x, const float* weight_sums, std::int64_t p,
+                        const std::int64_t* totals) {
+    for_each_vector(t, [&](int row, int column, float* y) QCORE_UNROLLED {
+      const auto of_row = [&](PackedRows::Parameter which)
+                              QCORE_UNROLLED { return V::set1(parameter<float>(t, x, row, which, p)); };
+      const int panel = column / static_cast<int>(PackedLayout::kPanelRows);
+      const int lane = column % static_cast<int>(PackedLayout::kPanelRows);
+      const std::int64_t at = parameters_at(t, panel, p) + lane;
+      float rounded[V::kLanes];
+      for (int i = 0; i < V::kLanes; ++i) rounded[i] = static_cast<float>(totals[i]);
+      totals += V::kLanes;
+      const Float scale = V::mul(of_row(PackedRows::kScale), load_parameters<V>(t.scales, at));
+      Float result = V::fma(V::load(rounded), scale, V::load(y));
+      if (t.offsets.data) result = V::fma(of_row(PackedRows::kScaledSum), load_parameters<V>(t.offsets, at), result);
+      if (weight_sums) {
+        const float* of_weight = weight_sums + (panel * t.blocks + p) * PackedLayout::kPanelRows + lane;
+        result = V::fma(of_row(PackedRows::kOffset), V::load(of_weight), result);
+      }
+      V::store(y, result);
+    });
+  }
+};
+
+// ----
 
 template <class V, class Dot, int Rows, int Panels, int Bits>
 struct IntegerTile {
@@ -211,8 +269,7 @@ struct IntegerTile {
 
   static void run(const BlockTileArguments& t) {
     if constexpr (V::kLooksUpNibbles && sizeof(typename Dot::Code) == 1 && Bits == 4 && Rows <= kIntegerRows)
-      if (t.integers)
-        return add_blocks<IntegerBlock<V, Dot, Rows, Panels, Bits, false, IntegerParameters<V, 6, 6>>, Rows>(t);
+      if (t.integers) return add_blocks<IntegerBlock<V, Dot, Rows, Panels, Bits, IntegerParameters<V, 6, 6>>, Rows>(t);
     if constexpr (Rows == 1)
       if (is_plain_row(t)) return run_plain_row(t);
     if constexpr (Dot::kMaxBlock < kLongestBlock)
@@ -220,9 +277,27 @@ struct IntegerTile {
     add_blocks<Block, Rows>(t);
   }
 
-  // Out of line, so that what it keeps does not crowd the registers of the ordinary case.
+  // Out of line and cold, so that what it keeps does not crowd the registers of the ordinary case.
   __attribute__((noinline, cold)) static void run_long(const BlockTileArguments& t) {
-    add_blocks<IntegerBlock<V, Dot, Rows, Panels, Bits, true>, Rows>(t);
+    std::int32_t sums[Rows * Panels * PackedLayout::kPanelRows];
+    std::int64_t totals[Rows * Panels * PackedLayout::kPanelRows];
+    constexpr LongRuns kRuns{sum_run, Dot::kMaxBlock / kStepK, Block::kStepBytes, 1 << (Bits - 1)};
+    LongTile<V>::run(t, kRuns, sums, totals);
+  }
+
+  static void sum_run(const BlockTileArguments& t, const char* const* x, std::int64_t x_at, const std::uint8_t* codes,
+                      std::int64_t steps, std::int32_t* sums) {
+    constexpr std::int64_t kNothingAhead[Panels] = {};
+    TileRows<Rows> rows;
+    repeat<Rows>([&](int r) QCORE_UNROLLED { rows.row[r] = x[r] + t.x_offset; });
+    rows.at = x_at;
+    Int acc[Rows][kVectors];
+    repeat<Rows>([&](int r)
+                     QCORE_UNROLLED { repeat<kVectors>([&](int v) QCORE_UNROLLED { acc[r][v] = V::set1(0); }); });
+    Block::add_steps(acc, {codes, t.panel_bytes, kNothingAhead}, rows, steps);
+    repeat<Rows>([&](int r) QCORE_UNROLLED {
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { V::store(sums + (r * kVectors + v) * V::kLanes, acc[r][v]); });
+    });
   }
 
   // Returns whether there is one row alone and a weight with fp16 scales and no offsets, whose blocks are whole groups
@@ -239,43 +314,41 @@ struct IntegerTile {
     const std::int64_t blocks = t.end_block, groups = t.block_steps / kGroup;
     const std::uint8_t* codes[Panels];
     const std::uint16_t* scales[Panels];
-    unroll<Panels>([&](auto panel) QCORE_UNROLLED {
-      codes[panel.value] = t.codes + panel.value * t.panel_bytes;
-      scales[panel.value] =
-          static_cast<const std::uint16_t*>(t.scales.data) + panel.value * blocks * PackedLayout::kPanelRows;
+    repeat<Panels>([&](int panel) QCORE_UNROLLED {
+      codes[panel] = t.codes + panel * t.panel_bytes;
+      scales[panel] = static_cast<const std::uint16_t*>(t.scales.data) + panel * blocks * PackedLayout::kPanelRows;
     });
     TileRows<1> row{{t.x[0] + t.x_offset}, t.codes_at};
     std::int64_t ahead = t.prefetch_distance[0];  // the same for all panels of a single tile
     Float y[1][kVectors];
-    unroll<kVectors>([&](auto v) QCORE_UNROLLED { y[0][v.value] = V::set1(0.0f); });
+    repeat<kVectors>([&](int v) QCORE_UNROLLED { y[0][v] = V::set1(0.0f); });
     for (std::int64_t p = 0; p < blocks; ++p) {
       if (p == t.prefetch_switch_block) ahead += t.prefetch_switch_bytes;
       Int acc[1][kVectors];
       const Int first = V::set1(row.template parameter<std::int32_t>(0, PackedRows::kStart, blocks, p));
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[0][v.value] = first; });
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { acc[0][v] = first; });
       for (std::int64_t group = 0; group < groups; ++group) {
         unroll<kGroup>([&](auto step) QCORE_UNROLLED {
           constexpr std::int64_t kAt = step.value * PackedLayout::kStepBytes;
           Int stored[kVectors];
-          unroll<Panels>([&](auto panel)
-                             QCORE_UNROLLED { __builtin_prefetch(codes[panel.value] + kAt + ahead, 0, 2); });
-          unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-            stored[v.value] = V::load(codes[v.value / kVectorsPerPanel] + kAt +
-                                      v.value % kVectorsPerPanel * static_cast<int>(sizeof(Int)));
+          repeat<Panels>([&](int panel) QCORE_UNROLLED { __builtin_prefetch(codes[panel] + kAt + ahead, 0, 2); });
+          repeat<kVectors>([&](int v) QCORE_UNROLLED {
+            stored[v] =
+                V::load(codes[v / kVectorsPerPanel] + kAt + v % kVectorsPerPanel * static_cast<int>(sizeof(Int)));
           });
           Block::multiply_step(acc, stored, row);
           row.at += Block::kStepBytes;
         });
-        unroll<Panels>([&](auto panel) QCORE_UNROLLED { codes[panel.value] += kGroup * PackedLayout::kStepBytes; });
+        repeat<Panels>([&](int panel) QCORE_UNROLLED { codes[panel] += kGroup * PackedLayout::kStepBytes; });
       }
       const Float row_scale = V::set1(row.template parameter<float>(0, PackedRows::kScale, blocks, p));
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        const std::uint16_t* scale = scales[v.value / kVectorsPerPanel] + v.value % kVectorsPerPanel * V::kLanes;
-        y[0][v.value] = V::fma(V::to_float(acc[0][v.value]), V::mul(row_scale, V::load_half(scale)), y[0][v.value]);
+      repeat<kVectors>([&](int v) QCORE_UNROLLED {
+        const std::uint16_t* scale = scales[v / kVectorsPerPanel] + v % kVectorsPerPanel * V::kLanes;
+        y[0][v] = V::fma(V::to_float(acc[0][v]), V::mul(row_scale, V::load_half(scale)), y[0][v]);
       });
-      unroll<Panels>([&](auto panel) QCORE_UNROLLED {
-        __builtin_prefetch(scales[panel.value] + t.prefetch_parameters, 0, 2);
-        scales[panel.value] += PackedLayout::kPanelRows;
+      repeat<Panels>([&](int panel) QCORE_UNROLLED {
+        __builtin_prefetch(scales[panel] + t.prefetch_parameters, 0, 2);
+        scales[panel] += PackedLayout::kPanelRows;
       });
     }
     TileTotals<V, 1, kVectors>::store(t, y);
@@ -285,8 +358,8 @@ struct IntegerTile {
 // A block of an encoded weight for few rows, which decodes codes in registers: memory then works all the time. Blocks
 // are half a group of steps, or whole groups.
 template <class V, class Dot, int Rows, int Panels, int Bits, bool LookedUp, class Parameters>
-struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters> {
-  using Base = IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters>;
+struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, Parameters> {
+  using Base = IntegerBlock<V, Dot, Rows, Panels, 8, Parameters>;
   using Int = typename V::Int;
   using Float = typename V::Float;
   using Code = typename Dot::Code;
@@ -308,14 +381,14 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters> {
     const std::int64_t first = (p - this->t.first_block) * this->t.block_steps;
     const std::uint8_t* codes = this->t.codes + first / kGroup * (Bits * PackedLayout::kStepBytes);
     Int acc[Rows][kVectors];
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
+    repeat<Rows>([&](int r) QCORE_UNROLLED {
       const auto row_parameter = [&](PackedRows::Parameter which) QCORE_UNROLLED {
-        return rows.template parameter<std::int32_t>(r.value, which, this->blocks, p);
+        return rows.template parameter<std::int32_t>(r, which, this->blocks, p);
       };
       // The table holds codes plus 128, as weights of 8 bits are stored. Without a table the dot products take u
       // itself, so that the start corrects by the encoding's own zero.
       const Int start = V::set1(LookedUp ? row_parameter(PackedRows::kStart) : -zero * row_parameter(PackedRows::kSum));
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { acc[r.value][v.value] = start; });
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { acc[r][v] = start; });
     });
     TileRows<Rows> x = rows;
     if (steps < kGroup && first % kGroup == 0) {
@@ -330,8 +403,8 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters> {
       }
     }
     Float sums[Rows][kVectors];
-    unroll<Rows>([&](auto r) QCORE_UNROLLED {
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED { sums[r.value][v.value] = V::to_float(acc[r.value][v.value]); });
+    repeat<Rows>([&](int r) QCORE_UNROLLED {
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { sums[r][v] = V::to_float(acc[r][v]); });
     });
     this->add_terms(y, sums, rows, p);
   }
@@ -344,16 +417,14 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, false, Parameters> {
       const std::uint8_t* from = group + v.value / kVectorsPerPanel * this->panel_bytes +
                                  v.value % kVectorsPerPanel * static_cast<int>(sizeof(Int));
       if constexpr (v.value % kVectorsPerPanel == 0 && begin == 0)
-        unroll<Bits>([&](auto i) QCORE_UNROLLED {
-          __builtin_prefetch(from + prefetch + i.value * PackedLayout::kStepBytes, 0, 2);
-        });
+        repeat<Bits>([&](int i)
+                         QCORE_UNROLLED { __builtin_prefetch(from + prefetch + i * PackedLayout::kStepBytes, 0, 2); });
       const typename Codes::template GroupPlanes<Bits> planes(from);
       unroll<end - begin>([&](auto i) QCORE_UNROLLED {
         const Int u = Codes::template code<Bits, begin + i.value>(planes);
         const auto w = Dot::split(LookedUp ? V::look_up(table, u) : u);
-        unroll<Rows>([&](auto r) QCORE_UNROLLED {
-          Dot::multiply(acc[r.value][v.value], w, x.template values<Code>(r.value) + 4 * i.value);
-        });
+        repeat<Rows>(
+            [&](int r) QCORE_UNROLLED { Dot::multiply(acc[r][v.value], w, x.template values<Code>(r) + 4 * i.value); });
       });
     });
   }

@@ -74,11 +74,11 @@ struct Transpose {
     const float* floats = static_cast<const float*>(x) + at;
     const std::uint16_t* words = static_cast<const std::uint16_t*>(x) + at;
     if (dtype == kF32)
-      unroll<kSide>([&](auto i) QCORE_UNROLLED { square[i.value] = V::load(floats + i.value * row_stride); });
+      repeat<kSide>([&](int i) QCORE_UNROLLED { square[i] = V::load(floats + i * row_stride); });
     else if (dtype == kF16)
-      unroll<kSide>([&](auto i) QCORE_UNROLLED { square[i.value] = V::load_half(words + i.value * row_stride); });
+      repeat<kSide>([&](int i) QCORE_UNROLLED { square[i] = V::load_half(words + i * row_stride); });
     else
-      unroll<kSide>([&](auto i) QCORE_UNROLLED { square[i.value] = V::load_bfloat(words + i.value * row_stride); });
+      repeat<kSide>([&](int i) QCORE_UNROLLED { square[i] = V::load_bfloat(words + i * row_stride); });
   }
 
   QCORE_NUMERIC float element(const void* x, int dtype, std::int64_t at) {
@@ -101,9 +101,9 @@ struct Transpose {
     } else {
       constexpr int kBit = level == 0 ? 2 : level == 1 ? 1 : 1 << level;
       Float low[count / 2], high[count / 2];
-      unroll<count / 2>([&](auto i) QCORE_UNROLLED {
-        low[i.value] = V::template fold_low<level>(v[2 * i.value], v[2 * i.value + 1]);
-        high[i.value] = V::template fold_high<level>(v[2 * i.value], v[2 * i.value + 1]);
+      repeat<count / 2>([&](int i) QCORE_UNROLLED {
+        low[i] = V::template fold_low<level>(v[2 * i], v[2 * i + 1]);
+        high[i] = V::template fold_high<level>(v[2 * i], v[2 * i + 1]);
       });
       store<level + 1, lane>(low, out, out_stride);
       store<level + 1, lane + kBit>(high, out, out_stride);

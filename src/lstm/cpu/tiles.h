@@ -40,9 +40,9 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
       numerics::LstmOutputs<L> out;
       const auto load_peephole = [&](int i, int v) { in.peepholes[i] = V::load(&layer.peepholes[i][b.channel[v]]); };
       for (int v = 0; v < b.vectors; ++v) {
-        unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED {
-          in.wx[gate.value] = V::load(b.wx[v][gate.value]);
-          in.rh[gate.value] = V::load(b.rh[v][gate.value]);
+        repeat<kLstmGates>([&](int gate) QCORE_UNROLLED {
+          in.wx[gate] = V::load(b.wx[v][gate]);
+          in.rh[gate] = V::load(b.rh[v][gate]);
         });
         if constexpr (kPeepholes) {
           in.c = V::load(b.c[v]);
@@ -50,8 +50,8 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
           load_peephole(1, v);
         }
         numerics::lstm_arguments<L, kPeepholes>(in, cell, out);
-        unroll<kFirstGates>([&](auto gate) QCORE_UNROLLED {
-          V::store(b.gates[gate.value][v], numerics::table_index<L>(out.pre[gate.value], cell.pre[gate.value]));
+        repeat<kFirstGates>([&](int gate) QCORE_UNROLLED {
+          V::store(b.gates[gate][v], numerics::table_index<L>(out.pre[gate], cell.pre[gate]));
         });
         if constexpr (kPeepholes) V::store(b.gates[3][v], out.pre[3]);
       }
@@ -85,7 +85,7 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
 
   template <class L>
   QCORE_NUMERIC void load_gates(const Batch& b, int v, numerics::LstmOutputs<L>& out) {
-    unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED { out.gates[gate.value] = V::load(b.gates[gate.value][v]); });
+    repeat<kLstmGates>([&](int gate) QCORE_UNROLLED { out.gates[gate] = V::load(b.gates[gate][v]); });
   }
 
   // Where a number of the cell may need more than 32 bits: one lane after the other, by the definition.
@@ -132,9 +132,9 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
         I rh[kLstmGates];
         Base::template rescale<kRounding>(layer_.state, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
         const std::int16_t* wx = tile_.wx + row * layer_.groups * kLstmGates * kChannelGroup + gate_offset(slice);
-        unroll<kLstmGates>([&](auto gate) QCORE_UNROLLED {
-          V::store(batch_.rh[v][gate.value], rh[gate.value]);
-          V::store(batch_.wx[v][gate.value], V::add(V::load_words(wx + gate.value * kChannelGroup), bias));
+        repeat<kLstmGates>([&](int gate) QCORE_UNROLLED {
+          V::store(batch_.rh[v][gate], rh[gate]);
+          V::store(batch_.wx[v][gate], V::add(V::load_words(wx + gate * kChannelGroup), bias));
         });
         V::store(batch_.c[v], V::load(cell_at(row, slice * kLanes)));
       }

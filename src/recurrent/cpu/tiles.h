@@ -36,42 +36,40 @@ struct RecurrentTiles {
     constexpr int kParts = NW + NX - 1;
     constexpr std::int64_t kPlaneBytes = kChannelGroup * 4, kQuadBytes = kPlaneBytes * kGates * NW;
     I acc[kSplit][kRows][kGates][kParts];
-    unroll<kSplit>([&](auto s) QCORE_UNROLLED {
-      unroll<kRows>([&](auto r) QCORE_UNROLLED {
-        unroll<kGates>([&](auto g) QCORE_UNROLLED {
-          unroll<kParts>([&](auto p) QCORE_UNROLLED { acc[s.value][r.value][g.value][p.value] = V::set1(0); });
-        });
+    repeat<kSplit>([&](int s) QCORE_UNROLLED {
+      repeat<kRows>([&](int r) QCORE_UNROLLED {
+        repeat<kGates>(
+            [&](int g) QCORE_UNROLLED { repeat<kParts>([&](int p) QCORE_UNROLLED { acc[s][r][g][p] = V::set1(0); }); });
       });
     });
     const std::uint8_t* inputs = u.row(first_row);
     for (std::int64_t quad = 0; quad < quads; quad += kSplit, w += kSplit * kQuadBytes, inputs += 4 * kSplit)
-      unroll<kSplit>([&](auto s) QCORE_UNROLLED {
+      repeat<kSplit>([&](int s) QCORE_UNROLLED {
         typename Dot::Weights weights[kGates][NW];
-        unroll<kGates>([&](auto g) QCORE_UNROLLED {
-          unroll<NW>([&](auto i) QCORE_UNROLLED {
-            weights[g.value][i.value] = Dot::load(w + s.value * kQuadBytes + (g.value * NW + i.value) * kPlaneBytes);
+        repeat<kGates>([&](int g) QCORE_UNROLLED {
+          repeat<NW>([&](int i) QCORE_UNROLLED {
+            weights[g][i] = Dot::load(w + s * kQuadBytes + (g * NW + i) * kPlaneBytes);
           });
         });
-        unroll<kRows>([&](auto r) QCORE_UNROLLED {
+        repeat<kRows>([&](int r) QCORE_UNROLLED {
           unroll<NX>([&](auto j) QCORE_UNROLLED {
-            const auto four = Dot::spread(inputs + r.value * u.row_stride + j.value * u.plane_stride + 4 * s.value);
-            unroll<kGates>([&](auto g) QCORE_UNROLLED {
+            const auto four = Dot::spread(inputs + r * u.row_stride + j.value * u.plane_stride + 4 * s);
+            repeat<kGates>([&](int g) QCORE_UNROLLED {
               unroll<NW>([&](auto i) QCORE_UNROLLED {
                 // Plane 0 is the upper one.
                 constexpr int kPart = (NW - 1 - i.value) + (NX - 1 - j.value);
-                Dot::multiply(acc[s.value][r.value][g.value][kPart], four, weights[g.value][i.value]);
+                Dot::multiply(acc[s][r][g][kPart], four, weights[g][i.value]);
               });
             });
           });
         });
       });
-    unroll<kRows>([&](auto r) QCORE_UNROLLED {
-      unroll<kGates>([&](auto g) QCORE_UNROLLED {
-        unroll<kParts>([&](auto p) QCORE_UNROLLED {
-          I sum = acc[0][r.value][g.value][p.value];
-          unroll<kSplit - 1>([&](auto s)
-                                 QCORE_UNROLLED { sum = V::add(sum, acc[s.value + 1][r.value][g.value][p.value]); });
-          V::store(sums.parts[first_vector + r.value][g.value][p.value], sum);
+    repeat<kRows>([&](int r) QCORE_UNROLLED {
+      repeat<kGates>([&](int g) QCORE_UNROLLED {
+        repeat<kParts>([&](int p) QCORE_UNROLLED {
+          I sum = acc[0][r][g][p];
+          repeat<kSplit - 1>([&](int s) QCORE_UNROLLED { sum = V::add(sum, acc[s + 1][r][g][p]); });
+          V::store(sums.parts[first_vector + r][g][p], sum);
         });
       });
     });
@@ -124,9 +122,9 @@ struct RecurrentTiles {
     const std::int64_t constant = input_sum * 128;  // of the offset of the lower plane of weights
     const std::int64_t* offsets = SignedInputs ? product.signed_offsets : product.offsets;
     const std::int32_t* narrow_offsets = SignedInputs ? product.narrow_signed_offsets : product.narrow_offsets;
-    unroll<kGates>([&](auto gate) QCORE_UNROLLED {
-      const std::int64_t at = gate_offset(slice) + gate.value * kChannelGroup;
-      const std::int32_t (&part)[kMaxParts][kLanes] = parts[gate.value];
+    repeat<kGates>([&](int gate) QCORE_UNROLLED {
+      const std::int64_t at = gate_offset(slice) + gate * kChannelGroup;
+      const std::int32_t (&part)[kMaxParts][kLanes] = parts[gate];
       const I right = V::load(&product.right[at]);
       if (product.narrow) {
         I total = V::add(V::load(part[0]), V::load(&narrow_offsets[at]));
@@ -134,15 +132,14 @@ struct RecurrentTiles {
         if (count > 2) total = V::add(total, V::shift_left(V::load(part[2]), 16));
         total = V::add(total, V::set1(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant))));
         if (product.shifts_left) total = V::shift_left(total, V::load(&product.left[at]));
-        codes[gate.value] = Lanes::clamped(Lanes::shifted(total, right), product.range);
+        codes[gate] = Lanes::clamped(Lanes::shifted(total, right), product.range);
       } else {
         W total = V::add(V::widen(V::load(part[0])), V::load_wide(&offsets[at]));
         if (count > 1) total = V::add(total, V::shift_left(V::widen(V::load(part[1])), V::all_wide(8)));
         if (count > 2) total = V::add(total, V::shift_left(V::widen(V::load(part[2])), V::all_wide(16)));
         total = V::add(total, V::all_wide(constant));
         if (product.shifts_left) total = V::shift_left(total, V::widen(V::load(&product.left[at])));
-        codes[gate.value] =
-            V::narrow(V::limited(Lanes::shifted(total, V::widen(right)), product.range.lo, product.range.hi));
+        codes[gate] = V::narrow(V::limited(Lanes::shifted(total, V::widen(right)), product.range.lo, product.range.hi));
       }
     });
   }
@@ -204,10 +201,10 @@ struct RecurrentTiles {
   static void look_up(const CellTable& table, std::int32_t (*values)[kLanes], int vectors) {
     const auto* entries = static_cast<const Entry*>(table.entries);
     for (int v = 0; v < vectors; ++v)
-      unroll<kLanes>([&](auto lane) QCORE_UNROLLED {
-        auto index = static_cast<std::uint32_t>(values[v][lane.value]);
+      repeat<kLanes>([&](int lane) QCORE_UNROLLED {
+        auto index = static_cast<std::uint32_t>(values[v][lane]);
         asm("" : "+r"(index));  // or g++ makes the gather
-        values[v][lane.value] = entries[index];
+        values[v][lane] = entries[index];
       });
   }
   static void look_up(const CellTable& table, std::int32_t (*values)[kLanes], int vectors) {

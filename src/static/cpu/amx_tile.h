@@ -84,10 +84,9 @@ struct AmxStaticTile {
     const int panels = t.panels;
     for (int r = 0; r < t.rows; ++r) {
       V::Int rounded[V::kStored] = {};
-      unroll<kStaticAmxPanels>([&](auto v) QCORE_UNROLLED {
-        if (v.value < panels)
-          rounded[v.value] =
-              requantize_sums<V, Cut>(V::load(sums[r] + 16 * v.value), t.multipliers + 16 * v.value, t.format);
+      repeat<kStaticAmxPanels>([&](int v) QCORE_UNROLLED {
+        if (v < panels)
+          rounded[v] = requantize_sums<V, Cut>(V::load(sums[r] + 16 * v), t.multipliers + 16 * v, t.format);
       });
       V::store_first_bytes(t.out + r * t.out_stride, V::in_order(V::narrow(rounded, t.format)), t.channels);
     }

@@ -22,7 +22,7 @@ struct CodesNeon : Neon {
 
   QCORE_NUMERIC void interleave(const Int (&rows)[4], Int (&out)[4]) {
     uint8x16_t r[4];
-    unroll<4>([&](auto i) QCORE_UNROLLED { r[i.value] = vreinterpretq_u8_s32(rows[i.value]); });
+    repeat<4>([&](int i) QCORE_UNROLLED { r[i] = vreinterpretq_u8_s32(rows[i]); });
     const uint16x8_t low01 = vreinterpretq_u16_u8(vzip1q_u8(r[0], r[1]));
     const uint16x8_t high01 = vreinterpretq_u16_u8(vzip2q_u8(r[0], r[1]));
     const uint16x8_t low23 = vreinterpretq_u16_u8(vzip1q_u8(r[2], r[3]));
@@ -56,11 +56,11 @@ struct CodesNeon : Neon {
 QCORE_NUMERIC void transpose_square(uint8x16_t (&square)[16]) {
   unroll<4>([&](auto) QCORE_UNROLLED {
     uint8x16_t shuffled[16];
-    unroll<8>([&](auto i) QCORE_UNROLLED {
-      shuffled[2 * i.value] = vzip1q_u8(square[i.value], square[i.value + 8]);
-      shuffled[2 * i.value + 1] = vzip2q_u8(square[i.value], square[i.value + 8]);
+    repeat<8>([&](int i) QCORE_UNROLLED {
+      shuffled[2 * i] = vzip1q_u8(square[i], square[i + 8]);
+      shuffled[2 * i + 1] = vzip2q_u8(square[i], square[i + 8]);
     });
-    unroll<16>([&](auto i) QCORE_UNROLLED { square[i.value] = shuffled[i.value]; });
+    repeat<16>([&](int i) QCORE_UNROLLED { square[i] = shuffled[i]; });
   });
 }
 
@@ -93,10 +93,10 @@ void transpose_bytes(const std::uint8_t* from, std::int64_t from_step, std::uint
       const std::int64_t row = next_row + 16 <= rows ? next_row : rows - 16;
       uint8x16_t square[16];
       const std::uint8_t* in = from + row * from_step + column;
-      unroll<16>([&](auto i) QCORE_UNROLLED { square[i.value] = vld1q_u8(in + i.value * from_step); });
+      repeat<16>([&](int i) QCORE_UNROLLED { square[i] = vld1q_u8(in + i * from_step); });
       transpose_square(square);
       std::uint8_t* out = to + column * to_step + row;
-      unroll<16>([&](auto i) QCORE_UNROLLED { vst1q_u8(out + i.value * to_step, square[i.value]); });
+      repeat<16>([&](int i) QCORE_UNROLLED { vst1q_u8(out + i * to_step, square[i]); });
     }
   }
 }

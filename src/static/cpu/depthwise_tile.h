@@ -18,7 +18,7 @@ struct DepthwiseTile {
     Int column[4];
     V::interleave(rows, column);
     for (std::int64_t i = 0; i < columns; ++i, to += kColumnBytes)
-      unroll<4>([&](auto v) QCORE_UNROLLED { V::store(to + v.value * V::kBytes, column[v.value]); });
+      repeat<4>([&](int v) QCORE_UNROLLED { V::store(to + v * V::kBytes, column[v]); });
   }
 
   QCORE_NUMERIC void interleave(const StaticDepthwiseArguments& d, std::int64_t quad) {
@@ -30,15 +30,15 @@ struct DepthwiseTile {
     to += d.before * kColumnBytes;
     const std::uint8_t* from[4];
     std::int64_t step[4];
-    unroll<4>([&](auto r) QCORE_UNROLLED {
-      from[r.value] = d.rows[4 * quad + r.value];
-      step[r.value] = d.row_steps[4 * quad + r.value];
+    repeat<4>([&](int r) QCORE_UNROLLED {
+      from[r] = d.rows[4 * quad + r];
+      step[r] = d.row_steps[4 * quad + r];
     });
     for (std::int64_t i = 0; i < d.inside; ++i, to += kColumnBytes) {
       Int rows[4];
-      unroll<4>([&](auto r) QCORE_UNROLLED {
-        rows[r.value] = V::flip(V::load_first_bytes(from[r.value], d.channels), flip);
-        from[r.value] += step[r.value];
+      repeat<4>([&](int r) QCORE_UNROLLED {
+        rows[r] = V::flip(V::load_first_bytes(from[r], d.channels), flip);
+        from[r] += step[r];
       });
       fill(to, 1, rows);
     }
@@ -48,19 +48,19 @@ struct DepthwiseTile {
   template <int Results>
   QCORE_NUMERIC void multiply(const StaticDepthwiseArguments& d, std::int64_t first) {
     Int acc[Results][4];
-    unroll<4>([&](auto v) QCORE_UNROLLED {
-      const Int start = V::load(d.acc_init + v.value * V::kLanes);
-      unroll<Results>([&](auto r) QCORE_UNROLLED { acc[r.value][v.value] = start; });
+    repeat<4>([&](int v) QCORE_UNROLLED {
+      const Int start = V::load(d.acc_init + v * V::kLanes);
+      repeat<Results>([&](int r) QCORE_UNROLLED { acc[r][v] = start; });
     });
     const std::int8_t* w = d.weights;
     for (std::int64_t quad = 0; quad < d.quads; ++quad) {
       const std::uint8_t* x = d.buffer + (quad * d.columns + first * d.stride) * kColumnBytes;
       for (std::int64_t tap = 0; tap < d.kernel; ++tap, w += kColumnBytes, x += d.dilation * kColumnBytes) {
-        unroll<4>([&](auto v) QCORE_UNROLLED {
-          const typename Dot::Weights weights = Dot::split(V::load(w + v.value * V::kBytes));
-          unroll<Results>([&](auto r) QCORE_UNROLLED {
-            const std::uint8_t* column = x + r.value * d.stride * kColumnBytes;
-            Dot::multiply(acc[r.value][v.value], weights, Dot::operand(V::load(column + v.value * V::kBytes)));
+        repeat<4>([&](int v) QCORE_UNROLLED {
+          const typename Dot::Weights weights = Dot::split(V::load(w + v * V::kBytes));
+          repeat<Results>([&](int r) QCORE_UNROLLED {
+            const std::uint8_t* column = x + r * d.stride * kColumnBytes;
+            Dot::multiply(acc[r][v], weights, Dot::operand(V::load(column + v * V::kBytes)));
           });
         });
       }
@@ -73,12 +73,12 @@ struct DepthwiseTile {
 
   template <int Results, bool Cut>
   QCORE_NUMERIC void store(const Int (&acc)[Results][4], const StaticDepthwiseArguments& d, std::int64_t first) {
-    unroll<Results>([&](auto r) QCORE_UNROLLED {
+    repeat<Results>([&](int r) QCORE_UNROLLED {
       Int sums[4];
-      unroll<4>([&](auto v) QCORE_UNROLLED {
-        sums[v.value] = requantize_sums<V, Cut>(acc[r.value][v.value], d.multipliers + v.value * V::kLanes, d.format);
+      repeat<4>([&](int v) QCORE_UNROLLED {
+        sums[v] = requantize_sums<V, Cut>(acc[r][v], d.multipliers + v * V::kLanes, d.format);
       });
-      V::store_first_bytes(d.y + (first + r.value) * d.y_step, V::narrow(sums, d.format), d.channels);
+      V::store_first_bytes(d.y + (first + r) * d.y_step, V::narrow(sums, d.format), d.channels);
     });
   }
 

@@ -31,9 +31,9 @@ struct Codes128 : Generic128 {
     const Int lo = set1(format.lo - format.zero_point), hi = set1(format.hi - format.zero_point);
     const Int zero = set1(format.zero_point);
     Int codes[4];
-    unroll<4>([&](auto i) QCORE_UNROLLED {
-      const Int raised = max(sums[i.value], lo);
-      codes[i.value] = add(select(raised < hi, raised, hi), zero);
+    repeat<4>([&](int i) QCORE_UNROLLED {
+      const Int raised = max(sums[i], lo);
+      codes[i] = add(select(raised < hi, raised, hi), zero);
     });
     return narrow_to_bytes(codes) ^ set1(static_cast<int>(format.sign_xor_mask * 0x01010101u));
   }
@@ -87,11 +87,11 @@ struct Dot {
 QCORE_NUMERIC void transpose_square(Codes128::Int (&square)[16]) {
   for (int level = 0; level < 4; ++level) {
     Codes128::Int shuffled[16];
-    unroll<8>([&](auto i) QCORE_UNROLLED {
-      shuffled[2 * i.value] = Codes128::low_bytes(square[i.value], square[i.value + 8]);
-      shuffled[2 * i.value + 1] = Codes128::high_bytes(square[i.value], square[i.value + 8]);
+    repeat<8>([&](int i) QCORE_UNROLLED {
+      shuffled[2 * i] = Codes128::low_bytes(square[i], square[i + 8]);
+      shuffled[2 * i + 1] = Codes128::high_bytes(square[i], square[i + 8]);
     });
-    unroll<16>([&](auto i) QCORE_UNROLLED { square[i.value] = shuffled[i.value]; });
+    repeat<16>([&](int i) QCORE_UNROLLED { square[i] = shuffled[i]; });
   }
 }
 
@@ -109,10 +109,10 @@ void transpose_bytes(const std::uint8_t* from, std::int64_t from_step, std::uint
       const std::int64_t row = next_row + 16 <= rows ? next_row : rows - 16;
       Codes128::Int square[16];
       const std::uint8_t* in = from + row * from_step + column;
-      unroll<16>([&](auto i) QCORE_UNROLLED { square[i.value] = Codes128::load(in + i.value * from_step); });
+      repeat<16>([&](int i) QCORE_UNROLLED { square[i] = Codes128::load(in + i * from_step); });
       transpose_square(square);
       std::uint8_t* out = to + column * to_step + row;
-      unroll<16>([&](auto i) QCORE_UNROLLED { Codes128::store(out + i.value * to_step, square[i.value]); });
+      repeat<16>([&](int i) QCORE_UNROLLED { Codes128::store(out + i * to_step, square[i]); });
     }
   }
 }

@@ -36,7 +36,7 @@ struct ProductTile {
     const char* const* pointers = t.x;
     for (std::int64_t tap = 0; tap < t.taps; ++tap, pointers += t.tap_stride) {
       const char* x[Pixels];
-      unroll<Pixels>([&](auto p) QCORE_UNROLLED { x[p.value] = pointers[p.value] + t.x_offset; });
+      repeat<Pixels>([&](int p) QCORE_UNROLLED { x[p] = pointers[p] + t.x_offset; });
       for (std::int64_t k = 0; k < end; k += 4, w += 64) {
         typename Dot::Weights weights[kVectors];
         unroll<kVectors>([&](auto v) QCORE_UNROLLED {
@@ -44,12 +44,11 @@ struct ProductTile {
           weights[v.value] = Dot::split(V::load(from));
           if constexpr (Pixels <= 2 && v.value % kPanelVectors == 0) __builtin_prefetch(from + kPrefetch, 0, 3);
         });
-        unroll<Pixels>([&](auto p) QCORE_UNROLLED {
+        repeat<Pixels>([&](int p) QCORE_UNROLLED {
           std::int32_t four;
-          memcpy(&four, x[p.value] + k, 4);
+          memcpy(&four, x[p] + k, 4);
           const typename Dot::Codes codes = Dot::operand(V::flip(V::set1(four), flip));
-          unroll<kVectors>([&](auto v)
-                               QCORE_UNROLLED { Dot::multiply(acc[p.value][v.value], weights[v.value], codes); });
+          repeat<kVectors>([&](int v) QCORE_UNROLLED { Dot::multiply(acc[p][v], weights[v], codes); });
         });
       }
     }
@@ -57,9 +56,9 @@ struct ProductTile {
 
   static void run(const StaticTileArguments& t) {
     Int acc[Pixels][kVectors];
-    unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-      const Int start = V::load(t.acc_init + v.value * V::kLanes);
-      unroll<Pixels>([&](auto p) QCORE_UNROLLED { acc[p.value][v.value] = start; });
+    repeat<kVectors>([&](int v) QCORE_UNROLLED {
+      const Int start = V::load(t.acc_init + v * V::kLanes);
+      repeat<Pixels>([&](int p) QCORE_UNROLLED { acc[p][v] = start; });
     });
     add(acc, t);
     if (__builtin_expect(t.format.needs_saturation, 0))
@@ -70,12 +69,12 @@ struct ProductTile {
 
   template <bool Cut>
   QCORE_NUMERIC void store(const Int (&acc)[Pixels][kVectors], const StaticTileArguments& t) {
-    unroll<Pixels>([&](auto p) QCORE_UNROLLED {
+    repeat<Pixels>([&](int p) QCORE_UNROLLED {
       Int sums[V::kStored] = {};
-      unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-        sums[v.value] = requantize_sums<V, Cut>(acc[p.value][v.value], t.multipliers + v.value * V::kLanes, t.format);
+      repeat<kVectors>([&](int v) QCORE_UNROLLED {
+        sums[v] = requantize_sums<V, Cut>(acc[p][v], t.multipliers + v * V::kLanes, t.format);
       });
-      V::store_first_bytes(t.out + p.value * t.out_stride, V::in_order(V::narrow(sums, t.format)), t.channels);
+      V::store_first_bytes(t.out + p * t.out_stride, V::in_order(V::narrow(sums, t.format)), t.channels);
     });
   }
 };

@@ -13,12 +13,12 @@ namespace {
 QCORE_NUMERIC void transpose_squares(__m256i (&squares)[16]) {
   unroll<4>([&](auto) QCORE_UNROLLED {
     __m256i shuffled[16];
-    unroll<8>([&](auto i) QCORE_UNROLLED {
-      const __m256i a = squares[i.value], b = squares[i.value + 8];
-      shuffled[2 * i.value] = _mm256_unpacklo_epi8(a, b);
-      shuffled[2 * i.value + 1] = _mm256_unpackhi_epi8(a, b);
+    repeat<8>([&](int i) QCORE_UNROLLED {
+      const __m256i a = squares[i], b = squares[i + 8];
+      shuffled[2 * i] = _mm256_unpacklo_epi8(a, b);
+      shuffled[2 * i + 1] = _mm256_unpackhi_epi8(a, b);
     });
-    unroll<16>([&](auto i) QCORE_UNROLLED { squares[i.value] = shuffled[i.value]; });
+    repeat<16>([&](int i) QCORE_UNROLLED { squares[i] = shuffled[i]; });
   });
 }
 
@@ -61,18 +61,17 @@ void transpose_bytes(const std::uint8_t* from, std::int64_t from_step, std::uint
       const std::int64_t row = next_row + 16 <= rows ? next_row : rows - 16;
       __m256i squares[16];
       const std::uint8_t* in = from + row * from_step + column;
-      unroll<16>([&](auto i) QCORE_UNROLLED {
-        const auto* at = in + i.value * from_step;
-        squares[i.value] =
+      repeat<16>([&](int i) QCORE_UNROLLED {
+        const auto* at = in + i * from_step;
+        squares[i] =
             _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(at + second), reinterpret_cast<const __m128i*>(at));
       });
       transpose_squares(squares);
       std::uint8_t* out = to + column * to_step + row;
-      unroll<16>([&](auto i) QCORE_UNROLLED {
-        auto* at = out + i.value * to_step;
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(squares[i.value]));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(at + second * to_step),
-                         _mm256_extracti128_si256(squares[i.value], 1));
+      repeat<16>([&](int i) QCORE_UNROLLED {
+        auto* at = out + i * to_step;
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(squares[i]));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(at + second * to_step), _mm256_extracti128_si256(squares[i], 1));
       });
     }
   }

@@ -200,7 +200,9 @@ def test_environment_caps_the_isa(cap):
     assert ("avx512bf16" in isa) == ("avx512bf16" in detected and cap in ("avx512vnni", "amx"))
     assert ("amxbf16" in isa) == ("amxbf16" in detected and cap == "amx")
     best = known[-1] if known else cap
-    assert kernel == ("reference" if cap == "baseline" else KERNEL_OF.get(best, f"int8_{best}"))
+    expected_kernel = KERNEL_OF.get(best, f"int8_{best}")
+    # A build for a machine with AVX2 has no kernels by vectors of the compiler.
+    assert kernel == (expected_kernel if expected_kernel in KERNELS["int8"] else "reference")
 
 
 def test_environment_sets_the_threads():

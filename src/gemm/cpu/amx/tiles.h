@@ -198,17 +198,16 @@ struct AmxTerms {
   template <int Count>
   QCORE_INLINE void add(const Blocks& blocks, int begin, int end) const {
     __m512 scales[Count][Panels], offsets[Count][Panels], weight_sums[Count][Panels];
-    unroll<Count>([&](auto q) QCORE_UNROLLED {
-      unroll<Panels>([&](auto v) QCORE_UNROLLED {
-        const std::int64_t p = blocks.first + q.value, at = parameters_at(t, v.value, p);
-        scales[q.value][v.value] = load_parameters<Avx512>(t.scales, at);
+    repeat<Count>([&](int q) QCORE_UNROLLED {
+      repeat<Panels>([&](int v) QCORE_UNROLLED {
+        const std::int64_t p = blocks.first + q, at = parameters_at(t, v, p);
+        scales[q][v] = load_parameters<Avx512>(t.scales, at);
         if constexpr (Offsets) {
           const __m512 zero = _mm512_setzero_ps();
-          offsets[q.value][v.value] = t.offsets.data ? load_parameters<Avx512>(t.offsets, at) : zero;
-          weight_sums[q.value][v.value] =
-              blocks.weight_sums
-                  ? Avx512::load(blocks.weight_sums + (v.value * t.blocks + p) * PackedLayout::kPanelRows)
-                  : zero;
+          offsets[q][v] = t.offsets.data ? load_parameters<Avx512>(t.offsets, at) : zero;
+          weight_sums[q][v] = blocks.weight_sums
+                                  ? Avx512::load(blocks.weight_sums + (v * t.blocks + p) * PackedLayout::kPanelRows)
+                                  : zero;
         }
       });
     });
@@ -216,32 +215,27 @@ struct AmxTerms {
       const TileRows<1> row{{blocks.x[r] + t.x_offset}, 0};
       float* const y = totals + r * kColumns;
       __m512 total[Panels];
-      unroll<Panels>([&](auto v) QCORE_UNROLLED { total[v.value] = Avx512::load(y + 16 * v.value); });
-      unroll<Count>([&](auto q) QCORE_UNROLLED {
-        const std::int64_t p = blocks.first + q.value;
+      repeat<Panels>([&](int v) QCORE_UNROLLED { total[v] = Avx512::load(y + 16 * v); });
+      repeat<Count>([&](int q) QCORE_UNROLLED {
+        const std::int64_t p = blocks.first + q;
         const auto parameter = [&](PackedRows::Parameter which) QCORE_UNROLLED {
           return Avx512::set1(row.template parameter<float>(0, which, t.blocks, p));
         };
-        const Sum* const sums =
-            blocks.sums + (q.value * RowTiles + r / kTileRows) * (Panels * 256) + r % kTileRows * 16;
-        unroll<Panels>([&](auto v) QCORE_UNROLLED {
-          __m512 scale = scales[q.value][v.value];
+        const Sum* const sums = blocks.sums + (q * RowTiles + r / kTileRows) * (Panels * 256) + r % kTileRows * 16;
+        repeat<Panels>([&](int v) QCORE_UNROLLED {
+          __m512 scale = scales[q][v];
           if constexpr (Kind::kRowScales) scale = Avx512::mul(parameter(PackedRows::kScale), scale);
-          total[v.value] = Avx512::fma(Kind::load_sums(sums + v.value * 256), scale, total[v.value]);
+          total[v] = Avx512::fma(Kind::load_sums(sums + v * 256), scale, total[v]);
         });
         if constexpr (Offsets) {
           // The order of these terms is numerics/block_product.h's.
-          unroll<Panels>([&](auto v) QCORE_UNROLLED {
-            if (t.offsets.data)
-              total[v.value] =
-                  Avx512::fma(parameter(PackedRows::kScaledSum), offsets[q.value][v.value], total[v.value]);
-            if (blocks.weight_sums)
-              total[v.value] =
-                  Avx512::fma(parameter(PackedRows::kOffset), weight_sums[q.value][v.value], total[v.value]);
+          repeat<Panels>([&](int v) QCORE_UNROLLED {
+            if (t.offsets.data) total[v] = Avx512::fma(parameter(PackedRows::kScaledSum), offsets[q][v], total[v]);
+            if (blocks.weight_sums) total[v] = Avx512::fma(parameter(PackedRows::kOffset), weight_sums[q][v], total[v]);
           });
         }
       });
-      unroll<Panels>([&](auto v) QCORE_UNROLLED { Avx512::store(y + 16 * v.value, total[v.value]); });
+      repeat<Panels>([&](int v) QCORE_UNROLLED { Avx512::store(y + 16 * v, total[v]); });
     }
   }
 };
@@ -331,9 +325,9 @@ struct AmxTile {
 
   static void load_totals(const BlockTileArguments& t, float* totals) {
     for (int r = 0; r < t.rows; ++r)
-      unroll<Panels>([&](auto v) QCORE_UNROLLED {
-        Avx512::store(totals + r * Terms::kColumns + 16 * v.value,
-                      t.first_block == 0 ? _mm512_setzero_ps() : Avx512::load(t.out + r * t.out_stride + 16 * v.value));
+      repeat<Panels>([&](int v) QCORE_UNROLLED {
+        Avx512::store(totals + r * Terms::kColumns + 16 * v,
+                      t.first_block == 0 ? _mm512_setzero_ps() : Avx512::load(t.out + r * t.out_stride + 16 * v));
       });
   }
 
@@ -341,13 +335,13 @@ struct AmxTile {
   static void store_totals(const BlockTileArguments& t, const float* totals) {
     const bool clamps = t.finishes && t.clamp, adds = t.finishes && t.bias;
     const __m512 lo = Avx512::set1(t.lo), hi = Avx512::set1(t.hi);
-    unroll<Panels>([&](auto v) QCORE_UNROLLED {
-      const __m512 bias = adds ? Avx512::load(t.bias + 16 * v.value) : _mm512_setzero_ps();
+    repeat<Panels>([&](int v) QCORE_UNROLLED {
+      const __m512 bias = adds ? Avx512::load(t.bias + 16 * v) : _mm512_setzero_ps();
       for (int r = 0; r < t.rows; ++r) {
-        __m512 y = Avx512::load(totals + r * Terms::kColumns + 16 * v.value);
+        __m512 y = Avx512::load(totals + r * Terms::kColumns + 16 * v);
         if (adds) y = Avx512::add(y, bias);
         if (clamps) y = Avx512::at_most(Avx512::at_least(y, lo), hi);
-        Avx512::store(t.out + r * t.out_stride + 16 * v.value, y);
+        Avx512::store(t.out + r * t.out_stride + 16 * v, y);
       }
     });
   }

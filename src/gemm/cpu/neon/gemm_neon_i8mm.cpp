@@ -36,12 +36,12 @@ struct PairedBlock : IntegerBlock<Neon, DotBytes, Rows, 1, Bits> {
     if (p == this->t.prefetch_switch_block) this->ahead[0] += this->t.prefetch_switch_bytes;
     // Two columns by two rows: each register has the first column's sums of both rows, then the second's.
     int32x4_t acc[kPairs][2 * kVectors];
-    unroll<kPairs>([&](auto pair) QCORE_UNROLLED {
+    repeat<kPairs>([&](int pair) QCORE_UNROLLED {
       const auto start = [&](int row) QCORE_UNROLLED {
         return vdup_n_s32(parameter<std::int32_t>(rows, row, PackedRows::kStart, p));
       };
-      const int32x2_t both = vzip1_s32(start(2 * pair.value), start(second(pair.value)));
-      unroll<2 * kVectors>([&](auto c) QCORE_UNROLLED { acc[pair.value][c.value] = vcombine_s32(both, both); });
+      const int32x2_t both = vzip1_s32(start(2 * pair), start(second(pair)));
+      repeat<2 * kVectors>([&](int c) QCORE_UNROLLED { acc[pair][c] = vcombine_s32(both, both); });
     });
     TileRows<Rows> x = rows;
     for (; steps >= kStepsTogether; steps -= kStepsTogether) {
@@ -80,16 +80,16 @@ struct PairedBlock : IntegerBlock<Neon, DotBytes, Rows, 1, Bits> {
   template <bool Whole>
   QCORE_INLINE void multiply(int32x4_t (&acc)[kPairs][2 * kVectors], const std::uint8_t* codes,
                              const TileRows<Rows>& rows) const {
-    unroll<Whole ? kStepsTogether : 1>([&](auto step) QCORE_UNROLLED {
-      __builtin_prefetch(codes + step.value * PackedLayout::kStepBytes + this->ahead[0], 0, 2);
+    repeat<Whole ? kStepsTogether : 1>([&](int step) QCORE_UNROLLED {
+      __builtin_prefetch(codes + step * PackedLayout::kStepBytes + this->ahead[0], 0, 2);
     });
     int8x16_t x[kPairs];
-    unroll<kPairs>([&](auto pair) QCORE_UNROLLED {
-      x[pair.value] = vcombine_s8(vld1_s8(rows.template values<std::int8_t>(2 * pair.value)),
-                                  vld1_s8(rows.template values<std::int8_t>(second(pair.value))));
+    repeat<kPairs>([&](int pair) QCORE_UNROLLED {
+      x[pair] = vcombine_s8(vld1_s8(rows.template values<std::int8_t>(2 * pair)),
+                            vld1_s8(rows.template values<std::int8_t>(second(pair))));
     });
-    unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-      const std::uint8_t* from = codes + v.value * 4 * Neon::kLanes;
+    repeat<kVectors>([&](int v) QCORE_UNROLLED {
+      const std::uint8_t* from = codes + v * 4 * Neon::kLanes;
       int32x4_t first = Neon::load(from), last;  // codes 0 to 3 of four columns, and 4 to 7
       if constexpr (Bits == 4) {
         last = Neon::high_nibbles(first);
@@ -100,9 +100,9 @@ struct PairedBlock : IntegerBlock<Neon, DotBytes, Rows, 1, Bits> {
         last = Neon::set1(0);
       }
       const int32x4_t low = vzip1q_s32(first, last), high = vzip2q_s32(first, last);
-      unroll<kPairs>([&](auto pair) QCORE_UNROLLED {
-        multiply_matrices(acc[pair.value][2 * v.value], low, x[pair.value]);
-        multiply_matrices(acc[pair.value][2 * v.value + 1], high, x[pair.value]);
+      repeat<kPairs>([&](int pair) QCORE_UNROLLED {
+        multiply_matrices(acc[pair][2 * v], low, x[pair]);
+        multiply_matrices(acc[pair][2 * v + 1], high, x[pair]);
       });
     });
   }
