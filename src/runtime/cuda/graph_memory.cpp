@@ -48,6 +48,19 @@ std::optional<Capture> capture_of(cudaStream_t stream) {
   return capture;
 }
 
+// A query without room for the edges' data, or for their number alone, fails where an edge is programmatic.
+std::vector<cudaGraphNode_t> dependencies(cudaGraphNode_t node) {
+  for (std::size_t room = 16;; room *= 4) {
+    std::vector<cudaGraphNode_t> found(room);
+    std::vector<cudaGraphEdgeData> edges(room);
+    std::size_t count = room;
+    QCORE_CHECK_CUDA(dependencies_of(node, found.data(), edges.data(), &count));
+    if (count == room) continue;
+    found.resize(count);
+    return found;
+  }
+}
+
 // Whether each of `earlier` is among `nodes` or comes before one of them; false also where that takes long to find out.
 bool precede(const std::vector<cudaGraphNode_t>& earlier, std::vector<cudaGraphNode_t> nodes) {
   constexpr std::size_t kMostNodes = 1024;
@@ -57,12 +70,7 @@ bool precede(const std::vector<cudaGraphNode_t>& earlier, std::vector<cudaGraphN
     nodes.pop_back();
     missing.erase(node);
     if (!seen.insert(node).second) continue;
-    std::size_t count = 0;
-    QCORE_CHECK_CUDA(dependencies_of(node, nullptr, nullptr, &count));
-    if (count == 0) continue;
-    std::vector<cudaGraphEdgeData> edges(count);
-    nodes.resize(nodes.size() + count);
-    QCORE_CHECK_CUDA(dependencies_of(node, nodes.data() + nodes.size() - count, edges.data(), &count));
+    for (const cudaGraphNode_t before : dependencies(node)) nodes.push_back(before);
   }
   return missing.empty();
 }

@@ -236,8 +236,8 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* stat
 cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* dependencies, cudaGraphEdgeData*,
                                          std::size_t* count) {
   BEGIN();
-  if (dependencies) std::copy(node->dependencies.begin(), node->dependencies.end(), dependencies);
-  *count = node->dependencies.size();
+  *count = std::min(*count, node->dependencies.size());
+  std::copy_n(node->dependencies.begin(), *count, dependencies);
   return cudaSuccess;
 }
 
