@@ -193,9 +193,8 @@ struct DoubleBlock {
     memcpy(&large, &bits, sizeof large);
     const Doubles larges = {large, large};
     typename V::Longs same = {-1, -1};
-    repeat<kPairs>([&](int i) QCORE_UNROLLED {
-      same &= (typename V::Longs)((sums.pair[i] + larges) - larges == sums.pair[i]);
-    });
+    repeat<kPairs>(
+        [&](int i) QCORE_UNROLLED { same &= (typename V::Longs)((sums.pair[i] + larges) - larges == sums.pair[i]); });
     return (same[0] & same[1]) != 0;
   }
 
